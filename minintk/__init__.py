@@ -1,0 +1,26 @@
+"""minintk: a neural network in every form the theory of wide networks talks about, by hand, in NumPy or CuPy."""
+
+from minintk.kernels import nngp, ntk, ntk_full
+from minintk.losses import MeanSquared, SoftmaxCrossEntropy, mse, softmax_cross_entropy
+from minintk.models import Centred, IterativelyLinearized, Linearized
+from minintk.network import Model, Network
+from minintk.optimizers import SGD
+from minintk.parametrization import NTK, PyTorch, Standard
+from minintk.spec import (
+    GELU,
+    Abs,
+    Dense,
+    Erf,
+    Flatten,
+    Identity,
+    LeakyReLU,
+    ReLU,
+    Residual,
+    Sequential,
+    Sigmoid,
+    Sin,
+    Softplus,
+    Tanh,
+)
+from minintk.structure import UnsupportedLayer
+from minintk.training import Snapshot, train

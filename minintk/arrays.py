@@ -1,0 +1,136 @@
+"""Arrays: which library the caller's arrays belong to, and the few places where libraries differ.
+
+Everything numerical asks its arrays for their namespace (`array_namespace`) and stays in it: NumPy in, NumPy
+out; CuPy in, CuPy out, on the GPU from end to end.  This is the only module that names CuPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+Array = Any
+"""An array of NumPy, CuPy or a library that follows them."""
+
+SCIPY = {"numpy": "scipy", "cupy": "cupyx.scipy"}
+"""Where each array library keeps its special functions and solvers."""
+
+
+def array_namespace(*arrays: Array) -> Any:
+    """The namespace `xp` of the arrays' library; TypeError where they are of two libraries, or no arrays.
+
+    >>> array_namespace(np.ones(3)).__name__
+    'array_api_compat.numpy'
+    """
+    try:
+        return array_api_compat.array_namespace(*arrays)
+    except TypeError as error:
+        names = sorted({f"{type(a).__module__.partition('.')[0]}.{type(a).__name__}" for a in arrays})
+        raise TypeError(
+            f"expected arrays of one library, NumPy or CuPy, got {', '.join(names)}: "
+            "move them to one side first, numpy.asarray(...) or cupy.asarray(...)"
+        ) from error
+
+
+def library(xp: Any) -> str:
+    """The library's own name, "numpy" or "cupy".
+
+    >>> library(array_namespace(np.ones(3)))
+    'numpy'
+    """
+    return str(xp.__name__).rpartition(".")[2]
+
+
+def on_host(xp: Any) -> bool:
+    """Whether arrays of this namespace live in the host's memory, where threads can share them."""
+    return library(xp) == "numpy"
+
+
+def scipy_module(xp: Any, name: str) -> ModuleType:
+    """SciPy's module `name` ("special", "linalg") for arrays of `xp`: cupyx.scipy on the GPU."""
+    return import_module(f"{SCIPY[library(xp)]}.{name}")
+
+
+def to_host(a: Array) -> np.ndarray[Any, Any]:
+    """The array in NumPy, copied from the GPU where it is there; for figures, tables and files."""
+    return a.get() if hasattr(a, "get") else np.asarray(a)
+
+
+def to_library(a: Array, xp: Any) -> Array:
+    """The host array `a` as an array of `xp`."""
+    return xp.asarray(a)
+
+
+def device_namespace(device: str) -> Any:
+    """The namespace for ``"cpu"`` or ``"gpu"``; RuntimeError with the remedy where there is no GPU."""
+    if device == "cpu":
+        return array_namespace(np.empty(0))
+    if device != "gpu":
+        raise ValueError(f"device expects 'cpu' or 'gpu', got {device!r}")
+    try:
+        cupy = import_module("cupy")
+        return array_namespace(cupy.zeros(1))
+    except Exception as error:  # CuPy missing, no driver, no device: one remedy for all
+        raise RuntimeError(
+            f"device 'gpu' needs CuPy and an NVIDIA GPU ({type(error).__name__}: {error}): "
+            "pip install 'minintk[gpu]', or use device 'cpu'"
+        ) from error
+
+
+def available_memory(xp: Any) -> int:
+    """Bytes that can still be allocated where `xp` keeps its arrays (2**62 where nobody says)."""
+    if library(xp) == "cupy":
+        free, _total = import_module("cupy").cuda.runtime.memGetInfo()
+        return int(free) + int(import_module("cupy").get_default_memory_pool().free_bytes())
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            fields = dict(line.split(":") for line in lines)
+        return 1024 * int(fields["MemAvailable"].split()[0])
+    except (OSError, KeyError):  # not Linux
+        return 2**62
+
+
+def check_floating(name: str, a: Array) -> None:
+    """TypeError unless `a` is an array of real floating-point numbers."""
+    xp = array_namespace(a)
+    if not xp.isdtype(a.dtype, "real floating"):
+        raise TypeError(f"{name} expects float32 or float64, got {a.dtype}: convert it, {name}.astype(numpy.float64)")
+
+
+def check_finite(name: str, a: Array) -> None:
+    """ValueError if `a` holds a NaN or an infinity, with its first place."""
+    xp = array_namespace(a)
+    if not bool(xp.isfinite(xp.sum(a))):  # one cheap pass; a sum that only overflowed is cleared below
+        bad = ~xp.isfinite(a)
+        if bool(xp.any(bad)):
+            where = tuple(int(i) for i in xp.unravel_index(int(xp.argmax(bad)), a.shape))
+            raise ValueError(
+                f"{name} holds {int(xp.sum(bad))} values that are NaN or infinite, the first at index {where}: "
+                "clean the data before using it"
+            )
+
+
+def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> None:
+    """Check a batch of examples `x : (N, *shape)`: floating, finite, and of the shape expected where one is."""
+    check_floating(name, x)
+    if x.ndim < 2 or (shape is not None and tuple(x.shape[1:]) != tuple(shape)):
+        want = f"(N, {', '.join(map(str, shape))})" if shape is not None else "(N, d)"
+        hint = ""
+        if shape is not None and tuple(x.shape) == tuple(shape):
+            hint = f": a single example needs a leading axis, {name}[None]"
+        raise ValueError(f"{name} expects shape {want}, got {tuple(x.shape)}{hint}")
+    check_finite(name, x)
+
+
+def matmul_into(a: Array, b: Array, out: Array) -> None:
+    """out[...] = a @ b, without a temporary where the library can write into a view."""
+    xp = array_namespace(a, b, out)
+    if on_host(xp):
+        np.matmul(a, b, out=out)
+    else:
+        out[...] = a @ b

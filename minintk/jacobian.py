@@ -1,0 +1,182 @@
+"""The Jacobian of a model's outputs, J : (N, C, P), as a linear map that is never written down.
+
+    jvp    v -> J v          a change of the parameters to a change of the outputs
+    vjp    u -> J' u         a cotangent of the outputs to a gradient
+    gram   J J'              the tangent kernel (N, C, M, C), contracted layer by layer
+
+With an ensemble every result has a leading axis E.  v and u may carry one more leading axis K, for K maps at once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from minintk.arrays import Array, array_namespace
+from minintk.finite import Contraction, LayerJacobian
+from minintk.layout import Layout
+
+
+class Jacobian(ABC):
+    """A linear map (P,) -> (N, C), for each of E members where there is an ensemble.
+
+    size : P.  outputs : (N, C).  ensemble : E, or None.
+    """
+
+    size: int
+    outputs: tuple[int, int]
+    ensemble: int | None
+    like: Array
+
+    @abstractmethod
+    def _jvp(self, v: Array) -> Array: ...
+
+    @abstractmethod
+    def _vjp(self, u: Array, out: Array) -> None: ...
+
+    @abstractmethod
+    def _factor(self) -> tuple[float, NetworkJacobian]:
+        """(alpha, J) where this map is alpha times a network's Jacobian J."""
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """() or (E,)."""
+        return () if self.ensemble is None else (self.ensemble,)
+
+    def _check(self, name: str, a: Array, shape: tuple[int, ...]) -> None:
+        array_namespace(self.like, a)
+        shape = (*self.lead, *shape)
+        if tuple(a.shape[-len(shape) :]) != shape or a.ndim > len(shape) + 1:
+            raise ValueError(f"{name} expects shape {shape}, or (K, ...) in front of it, got {tuple(a.shape)}")
+        if a.dtype != self.like.dtype:
+            raise TypeError(f"{name} expects {self.like.dtype}, the dtype of theta, got {a.dtype}")
+
+    def jvp(self, v: Array) -> Array:
+        """J v : ([K], [E], N, C) for a tangent v : ([K], [E], P)."""
+        self._check("jvp(v)", v, (self.size,))
+        return self._jvp(v)
+
+    def vjp(self, u: Array, out: Array | None = None) -> Array:
+        """J' u : ([K], [E], P) for a cotangent u : ([K], [E], N, C); written into `out` where that is given."""
+        self._check("vjp(u)", u, self.outputs)
+        shape = (*u.shape[:-2], self.size)
+        if out is None:
+            out = array_namespace(u).empty(shape, dtype=u.dtype)
+        elif tuple(out.shape) != shape:
+            raise ValueError(f"vjp(out=...) expects shape {shape}, got {tuple(out.shape)}")
+        self._vjp(u, out)
+        return out
+
+    def gram(self, other: Jacobian | None = None) -> Array:
+        """J J' : ([E], N, C, N, C), or J J_other' : ([E], N, C, M, C); `.reshape(N*C, M*C)` is the Gram matrix."""
+        return self._gram(other, full_contraction)
+
+    def trace_gram(self, other: Jacobian | None = None) -> Array:
+        """sum_c (J J')[n, c, m, c] : ([E], N, M), C times cheaper than the full gram."""
+        return self._gram(other, trace_contraction)
+
+    def _gram(self, other: Jacobian | None, kernel: Contraction) -> Array:
+        alpha, J = self._factor()
+        beta, K = (alpha, J) if other is None else other._factor()
+        xp = array_namespace(J.like, K.like)
+        (N, C), M = J.outputs, K.outputs[0]
+        u = xp.eye(C, dtype=J.like.dtype).reshape((C, *(1 for _ in self.lead), 1, C))
+        total, _, _ = J.root.gram(u, K.root, u, kernel)
+        shape = (N, M) if kernel is trace_contraction else (N, C, M, C)
+        if getattr(total, "shape", ()) != (*self.lead, *shape):
+            total = xp.zeros((*self.lead, *shape), dtype=J.like.dtype) + total
+        if alpha * beta != 1:
+            total *= alpha * beta
+        return total
+
+    def dense(self) -> Array:
+        """J written down, ([E], N, C, P): N C backward sweeps, for tests and small networks."""
+        N, C = self.outputs
+        xp = array_namespace(self.like)
+        u = xp.eye(N * C, dtype=self.like.dtype).reshape((N * C, *(1 for _ in self.lead), N, C))
+        rows = self.vjp(xp.broadcast_to(u, (N * C, *self.lead, N, C)))
+        return xp.moveaxis(rows, 0, -2).reshape((*self.lead, N, C, self.size))
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkJacobian(Jacobian):
+    """The Jacobian of a network: its layers' Jacobians, and the layout that cuts theta into their weights."""
+
+    root: LayerJacobian
+    layout: Layout
+    outputs: tuple[int, int]
+    ensemble: int | None
+    like: Array
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return self.layout.size
+
+    def _jvp(self, v: Array) -> Array:
+        dy = self.root.jvp(self.layout.unpack(v), None)
+        return array_namespace(v).zeros((*v.shape[:-1], *self.outputs), dtype=v.dtype) if dy is None else dy
+
+    def _vjp(self, u: Array, out: Array) -> None:
+        self.root.vjp(u, self.layout.unpack(out))
+
+    def _factor(self) -> tuple[float, NetworkJacobian]:
+        return 1.0, self
+
+
+def trace_contraction(u: Array, v: Array, g: Array | float) -> Array:
+    """[n, m] = g[n, m] sum_c u[c, n] . v[c, m], as one product over the merged axes (c, features)."""
+    a = _rows(u)
+    b = a if u is v else _rows(v)
+    k = a @ b.swapaxes(-1, -2)
+    return k * g
+
+
+def full_contraction(u: Array, v: Array, g: Array | float) -> Array:
+    """[n, c, m, e] = g[n, m] u[c, n] . v[e, m], as one product over the merged axes (n, c) and (m, e)."""
+    C, N, M = u.shape[0], u.shape[-2], v.shape[-2]
+    a = _rows(u, merge=0)
+    b = a if u is v else _rows(v, merge=0)
+    k = a @ b.swapaxes(-1, -2)
+    k = k.reshape((*k.shape[:-2], N, C, M, C))
+    return k * (g if isinstance(g, float) else g[..., :, None, :, None])
+
+
+def _rows(u: Array, merge: int = 1) -> Array:
+    """u : (C, [E], N, n) as ([E], N, C n), or as ([E], N C, n) where merge = 0."""
+    C, N, n = u.shape[0], u.shape[-2], u.shape[-1]
+    u = array_namespace(u).moveaxis(u, 0, -2)
+    return u.reshape((*u.shape[:-3], N, C * n) if merge else (*u.shape[:-3], N * C, n))
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(Jacobian):
+    """alpha J."""
+
+    J: Jacobian
+    alpha: float
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return self.J.size
+
+    @property
+    def outputs(self) -> tuple[int, int]:  # type: ignore[override]
+        return self.J.outputs
+
+    @property
+    def ensemble(self) -> int | None:  # type: ignore[override]
+        return self.J.ensemble
+
+    @property
+    def like(self) -> Array:
+        return self.J.like
+
+    def _jvp(self, v: Array) -> Array:
+        return self.alpha * self.J._jvp(v)
+
+    def _vjp(self, u: Array, out: Array) -> None:
+        self.J._vjp(self.alpha * u, out)
+
+    def _factor(self) -> tuple[float, NetworkJacobian]:
+        beta, J = self.J._factor()
+        return self.alpha * beta, J

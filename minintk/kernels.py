@@ -1,0 +1,110 @@
+"""Empirical kernels of a model at theta, by blocks of examples under a memory bound.
+
+    ntk_full   Theta[n, c, m, e] = sum_p df_c(x_n)/dtheta_p df_e(x_m)/dtheta_p          (N, C, M, C)
+    ntk        1/C sum_c Theta[n, c, m, c]                                              (N, M)
+    nngp       1/C sum_c f_c(x_n) f_c(x_m)                                              (N, M)
+
+With an ensemble each has a leading axis E.  The Jacobian is never formed: the memory is that of the activations
+and of C cotangents for two blocks of examples.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from minintk.arrays import Array, array_namespace, available_memory
+from minintk.jacobian import Jacobian, full_contraction, trace_contraction
+from minintk.network import Model
+
+
+def ntk(model: Model, theta: Array, x1: Array, x2: Array | None = None, *, memory: int | None = None) -> Array:
+    """The tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) J_c(x2)'   (Lee et al. 2019, eq. 4).
+
+    x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.  memory : bytes the computation may take, half
+    of what is free unless given; MemoryError says what is needed where the result alone is larger.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
+    >>> k = ntk(net, net.init(np.random.default_rng(0)), np.eye(3))
+    >>> k.shape, bool(np.linalg.eigvalsh(k)[0] > 0)
+    ((3, 3), True)
+    """
+    k = _blocks(model, theta, x1, x2, memory, trace=True)
+    k /= model.outputs
+    return k
+
+
+def ntk_full(model: Model, theta: Array, x1: Array, x2: Array | None = None, *, memory: int | None = None) -> Array:
+    """The tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) J(x2)'; arguments as for `ntk`."""
+    return _blocks(model, theta, x1, x2, memory, trace=False)
+
+
+def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Array:
+    """The empirical covariance of outputs, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2)."""
+    f1 = model(theta, x1)
+    f2 = f1 if x2 is None else model(theta, x2)
+    return f1 @ f2.swapaxes(-1, -2) / model.outputs
+
+
+def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int | None, *, trace: bool) -> Array:
+    """The kernel, block of rows by block of columns; only the upper blocks where x2 is x1."""
+    model.check(theta, x1)
+    if x2 is not None:
+        model.check(theta, x2)
+    xp = array_namespace(theta, x1)
+    lead, C = tuple(theta.shape[:-1]), model.outputs
+    N, M = x1.shape[0], (x1 if x2 is None else x2).shape[0]
+    shape = (*lead, N, M) if trace else (*lead, N, C, M, C)
+    size = _block_size(model, theta, max(N, M), shape, memory, available_memory(xp))
+    if size >= max(N, M):
+        _, J = model._linearize(theta, x1)
+        if x2 is None:
+            return J.trace_gram() if trace else J.gram()
+        _, J2 = model._linearize(theta, x2)
+        return J.trace_gram(J2) if trace else J.gram(J2)
+
+    k = xp.empty(shape, dtype=theta.dtype)
+    for i in range(0, N, size):
+        _, J1 = model._linearize(theta, x1[i : i + size])
+        for j in range(i if x2 is None else 0, M, size):
+            J2 = J1 if x2 is None and i == j else model._linearize(theta, (x1 if x2 is None else x2)[j : j + size])[1]
+            block = _block(J1, J2, trace)
+            rows, columns = slice(i, i + size), slice(j, j + size)
+            if trace:
+                k[..., rows, columns] = block
+                if x2 is None:
+                    k[..., columns, rows] = block.swapaxes(-1, -2)
+            else:
+                k[..., rows, :, columns, :] = block
+                if x2 is None:
+                    k[..., columns, :, rows, :] = xp.moveaxis(block, (-4, -3), (-2, -1))
+    return k
+
+
+def _block(J1: Jacobian, J2: Jacobian, trace: bool) -> Array:
+    other = None if J1 is J2 else J2
+    return J1._gram(other, trace_contraction if trace else full_contraction)
+
+
+def _block_size(
+    model: Model, theta: Array, N: int, shape: tuple[int, ...], memory: int | None, free: int
+) -> int:
+    """Examples a block may hold: both blocks' activations, their cotangents and two copies of the block's kernel."""
+    members, item, C = prod(theta.shape[:-1]), theta.dtype.itemsize, model.outputs
+    budget = free // 2 if memory is None else int(memory)
+    result = item * prod(shape)
+    layers, widest = model.footprint
+    per_example = item * members * 2 * (layers + 4 * C * widest)
+    per_pair = 3 * item * prod(shape) // max(1, shape[-1 if len(shape) - len(theta.shape[:-1]) == 2 else -2]) // max(1, N)
+    left = budget - result
+    size = N
+    while size > 1 and size * per_example + size * size * per_pair > left:
+        size = (size + 1) // 2
+    if size * per_example + size * size * per_pair > left:
+        need = result + per_example + per_pair
+        raise MemoryError(
+            f"this kernel, {shape} of {theta.dtype}, needs at least {need / 2**30:.3g} GiB ({result / 2**30:.3g} GiB for the "
+            f"result), but the bound is {budget / 2**30:.3g} GiB: pass fewer examples, a larger memory=, or use mn.ntk "
+            "(trace over outputs) instead of mn.ntk_full"
+        )
+    return size

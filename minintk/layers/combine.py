@@ -1,0 +1,186 @@
+"""How layers combine: Sequential composes, Residual adds, Flatten and Identity pass on.
+
+Sequential   y = l_k(... l_1(x))     dy runs forwards, u backwards, the grams add up
+Residual     y = b(x) + s(x)         dy = db + ds,  dx = u db/dx + u ds/dx,  the grams add up
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minintk import spec as s
+from minintk.arrays import Array
+from minintk.finite import Bound, Contraction, Gram, LayerJacobian, Weights, bind, gram_and_back
+from minintk.layout import Tensor
+from minintk.parametrization import Parametrization
+from minintk.structure import Shape, Site, out_shape, sites
+
+# ---------------------------------------------------------------------------------------- Sequential
+
+
+@dataclass(frozen=True)
+class ChainJacobian:
+    """The Jacobians of the layers, in order."""
+
+    links: tuple[LayerJacobian, ...]
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+        """dy_i = J_i dy_{i-1}, from the first layer to the last."""
+        for J in self.links:
+            dx = J.jvp(dw, dx)
+        return dx
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
+        """u_{i-1} = J_i' u_i, from the last layer to the first that owns weights."""
+        back: Array | None = u
+        for J in reversed(self.links):
+            if back is None:
+                return None
+            back = J.vjp(back, dw)
+        return back
+
+    def gram(self, u: Array, other: ChainJacobian, v: Array, kernel: Contraction) -> Gram:
+        """sum_i gram_i(u_i, v_i)."""
+        total: Array | float = 0.0
+        du: Array | None = u
+        dv: Array | None = v
+        for J, J_other in zip(reversed(self.links), reversed(other.links), strict=True):
+            if du is None or dv is None:
+                break
+            G, du, dv = J.gram(du, J_other, dv, kernel)
+            total = total + G
+        return total, du, dv
+
+
+@dataclass(frozen=True)
+class BoundChain:
+    """Layers in their places."""
+
+    layers: tuple[Bound, ...]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(t for layer in self.layers for t in layer.tensors)
+
+    @property
+    def out_shapes(self) -> tuple[Shape, ...]:
+        return tuple(shape for layer in self.layers for shape in layer.out_shapes)
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, ChainJacobian]:
+        links = []
+        for layer in self.layers:
+            x, J = layer(w, x)
+            links.append(J)
+        return x, ChainJacobian(tuple(links))
+
+
+@bind.register
+def _(layer: s.Sequential, site: Site, parametrization: Parametrization, name: str) -> BoundChain:
+    prefix = f"{name}." if name else ""
+    inner = enumerate(sites(layer.layers, site))
+    return BoundChain(tuple(bind(child, at, parametrization, f"{prefix}{i}") for i, (child, at) in inner))
+
+
+# ------------------------------------------------------------------------------------------ Residual
+
+
+@dataclass(frozen=True)
+class SumJacobian:
+    """The Jacobians of the branch and of the shortcut."""
+
+    branch: LayerJacobian
+    shortcut: LayerJacobian
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+        """dy = db + ds."""
+        b, t = self.branch.jvp(dw, dx), self.shortcut.jvp(dw, dx)
+        return t if b is None else b if t is None else b + t
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
+        """dx = u db/dx + u ds/dx."""
+        return _add(self.branch.vjp(u, dw), self.shortcut.vjp(u, dw))
+
+    def gram(self, u: Array, other: SumJacobian, v: Array, kernel: Contraction) -> Gram:
+        """gram_branch + gram_shortcut."""
+        B, bu, bv = self.branch.gram(u, other.branch, v, kernel)
+        S, su, sv = self.shortcut.gram(u, other.shortcut, v, kernel)
+        du = _add(bu, su)
+        return B + S, du, du if bu is bv and su is sv else _add(bv, sv)
+
+
+def _add(a: Array | None, b: Array | None) -> Array | None:
+    """a + b of two cotangents; None (no weights come before) stays None."""
+    return None if a is None or b is None else a + b
+
+
+@dataclass(frozen=True)
+class BoundSum:
+    """Branch and shortcut in their places."""
+
+    branch: Bound
+    shortcut: Bound
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.branch.tensors + self.shortcut.tensors
+
+    @property
+    def out_shapes(self) -> tuple[Shape, ...]:
+        return self.branch.out_shapes + self.shortcut.out_shapes
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, SumJacobian]:
+        b, B = self.branch(w, x)
+        t, S = self.shortcut(w, x)
+        return b + t, SumJacobian(B, S)
+
+
+@bind.register
+def _(layer: s.Residual, site: Site, parametrization: Parametrization, name: str) -> BoundSum:
+    return BoundSum(
+        bind(layer.branch, site, parametrization, f"{name}.branch"),
+        bind(layer.shortcut, site, parametrization, f"{name}.shortcut"),
+    )
+
+
+# ------------------------------------------------------------------------------- Flatten and Identity
+
+
+@dataclass(frozen=True)
+class ReshapeJacobian:
+    """y = x in another shape; the derivatives are the same reshaping, forwards and backwards."""
+
+    before: Shape
+    after: Shape
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+        return None if dx is None else dx.reshape((*dx.shape[: dx.ndim - len(self.before)], *self.after))
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array:
+        return u.reshape((*u.shape[: u.ndim - len(self.after)], *self.before))
+
+    def gram(self, u: Array, other: ReshapeJacobian, v: Array, kernel: Contraction) -> Gram:
+        return gram_and_back(self, u, other, v)
+
+
+@dataclass(frozen=True)
+class BoundReshape:
+    """A change of shape in its place."""
+
+    before: Shape
+    after: Shape
+    tensors: tuple[Tensor, ...] = ()
+    out_shapes: tuple[Shape, ...] = ()
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, ReshapeJacobian]:
+        J = ReshapeJacobian(self.before, self.after)
+        return J.jvp(w, x), J
+
+
+@bind.register
+def _(layer: s.Flatten, site: Site, parametrization: Parametrization, name: str) -> BoundReshape:
+    return BoundReshape(site.shape, out_shape(layer, site.shape))
+
+
+@bind.register
+def _(layer: s.Identity, site: Site, parametrization: Parametrization, name: str) -> BoundReshape:
+    return BoundReshape(site.shape, site.shape)

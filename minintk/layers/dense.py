@@ -1,0 +1,113 @@
+"""Dense:  y = m x W + c b          m, c: the multipliers of the parametrization
+
+jvp     dy = m dx W + m x dW + c db
+vjp     dW = m x' u,   db = c sum_N u,   dx = m u W'
+gram    (u . v) * (m^2 x x' + c^2)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minintk import spec as s
+from minintk.arrays import Array, array_namespace, matmul_into
+from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
+from minintk.layout import Tensor
+from minintk.parametrization import Parametrization, Role, Row
+from minintk.structure import Shape, Site
+
+
+@dataclass(frozen=True)
+class DenseJacobian:
+    """Holds x : ([E], N, d) and W : ([E], d, n)."""
+
+    layer: BoundDense
+    x: Array
+    W: Array
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array:
+        """dy = m (dx W + x dW) + c db."""
+        layer = self.layer
+        dy = self.x @ dw[layer.W]
+        if dx is not None:
+            dy += dx @ self.W
+        dy *= layer.m
+        if layer.b is not None:
+            dy += layer.c * dw[layer.b][..., None, :]
+        return dy
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
+        """dW = m x' u, db = c sum u; dx = m u W'."""
+        layer = self.layer
+        if dw is not None and layer.b is not None:
+            dw[layer.b][...] = layer.c * u.sum(axis=-2)
+        mu = u if layer.m == 1 else layer.m * u
+        if dw is not None:
+            matmul_into(self.x.swapaxes(-1, -2), mu, dw[layer.W])
+        return None if layer.first else rows_matmul(mu, self.W.swapaxes(-1, -2))
+
+    def gram(self, u: Array, other: DenseJacobian, v: Array, kernel: Contraction) -> Gram:
+        """(u . v) * (m^2 x x' + c^2)."""
+        layer = self.layer
+        g = self.x @ other.x.swapaxes(-1, -2)
+        g *= layer.m**2
+        if layer.b is not None:
+            g += layer.c**2
+        return gram_and_back(self, u, other, v, kernel(u, v, g))
+
+
+def rows_matmul(a: Array, b: Array) -> Array:
+    """a @ b; one product over all leading axes of a where b has none, instead of one for each."""
+    if b.ndim > 2 or a.ndim == 2:
+        return a @ b
+    return (a.reshape((-1, a.shape[-1])) @ b).reshape((*a.shape[:-1], b.shape[-1]))
+
+
+@dataclass(frozen=True)
+class BoundDense:
+    """Dense in its place: tensor names W and b (None: no bias), their rows, and whether it is first."""
+
+    W: str
+    b: str | None
+    weight: Row
+    bias: Row
+    shape: tuple[int, int]
+    first: bool
+
+    @property
+    def m(self) -> float:
+        return self.weight.multiplier
+
+    @property
+    def c(self) -> float:
+        return self.bias.multiplier
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        weight = Tensor(self.W, self.shape, self.weight)
+        return (weight,) if self.b is None else (weight, Tensor(self.b, self.shape[1:], self.bias))
+
+    @property
+    def out_shapes(self) -> tuple[Shape, ...]:
+        return (self.shape[1:],)
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, DenseJacobian]:
+        """y = m x W + c b."""
+        W = w[self.W]
+        y = array_namespace(x).matmul(x, W)
+        if self.m != 1:
+            y *= self.m
+        if self.b is not None:
+            y += self.c * w[self.b][..., None, :]
+        return y, DenseJacobian(self, x, W)
+
+
+@bind.register
+def _(layer: s.Dense, site: Site, parametrization: Parametrization, name: str) -> BoundDense:
+    fan_in, fan_out = site.shape[-1], int(layer.width)
+    weight = parametrization.row(Role("weight", site.place), fan_in, fan_out, float(layer.w_std))
+    bias = parametrization.row(Role("bias", site.place), fan_in, fan_out, float(layer.b_std))
+    if layer.b_init == "zeros":
+        bias = Row(bias.multiplier, 0.0, bias.lr, bias.draw)
+    b = None if layer.b_std == 0 else f"{name}.b"
+    return BoundDense(f"{name}.W", b, weight, bias, (fan_in, fan_out), site.first)

@@ -1,0 +1,150 @@
+"""A network under a magnifying glass: the same interface, other functions of theta.
+
+    Linearized               f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)          Lee et al. 2019, eq. (5)
+    IterativelyLinearized    the same, with theta_0 moved to the current theta every K steps
+    Centred                  alpha (f(theta) - f(theta_0))                                      Geiger et al. 2020
+
+They nest, in any order, and `train`, `ntk` and every diagnostic take any of them.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from minintk.arrays import Array, array_namespace
+from minintk.jacobian import Jacobian, Scaled
+from minintk.layout import Layout
+from minintk.network import Model
+from minintk.structure import Shape
+
+
+class _Anchored(Model):
+    """A model built on another one and on a point theta_0 : (P,), shared by an ensemble, or (E, P)."""
+
+    def __init__(self, model: Model, theta0: Array) -> None:
+        if not isinstance(model, Model):
+            raise TypeError(f"{type(self).__name__} expects a model such as mn.Network(...), got {model!r}")
+        if theta0.ndim not in (1, 2) or theta0.shape[-1] != model.size:
+            raise ValueError(f"theta0 expects shape ({model.size},) or (E, {model.size}), got {tuple(theta0.shape)}")
+        self.model = model
+        self.theta0 = array_namespace(theta0).asarray(theta0, copy=True)  # training may move the caller's array
+
+    @property
+    def input_shape(self) -> Shape:  # type: ignore[override]
+        return self.model.input_shape
+
+    @property
+    def layout(self) -> Layout:  # type: ignore[override]
+        return self.model.layout
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        return self.model.outputs
+
+    @property
+    def footprint(self) -> tuple[int, int]:
+        return self.model.footprint
+
+    def check(self, theta: Array, x: Array) -> None:
+        super().check(theta, x)
+        array_namespace(theta, self.theta0)
+        if theta.dtype != self.theta0.dtype:
+            raise TypeError(f"theta and theta0 must be of one dtype, got {theta.dtype} and {self.theta0.dtype}")
+        if self.theta0.ndim == 2 and theta.shape != self.theta0.shape:
+            raise ValueError(f"theta expects the shape of theta0, {tuple(self.theta0.shape)}, got {tuple(theta.shape)}")
+
+    def _anchor(self, theta: Array) -> Array:
+        """theta_0, with an ensemble axis where theta has one."""
+        return self.theta0 if self.theta0.shape == theta.shape else array_namespace(theta).broadcast_to(self.theta0, theta.shape)
+
+    def _member_theta0(self, which: slice) -> Array:
+        return self.theta0[which] if self.theta0.ndim == 2 else self.theta0
+
+
+class Linearized(_Anchored):
+    """f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)   (Lee et al. 2019, eq. 5).
+
+    Its Jacobian is J(theta_0) at every theta: training it is the closed-form theory of wide networks.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
+    >>> theta0 = net.init(np.random.default_rng(0))
+    >>> x = np.eye(3)
+    >>> bool(np.all(Linearized(net, theta0)(theta0, x) == net(theta0, x)))
+    True
+    """
+
+    def advance(self, theta: Array) -> Linearized:
+        return self
+
+    def members(self, which: slice) -> Linearized:
+        return Linearized(self.model.members(which), self._member_theta0(which))
+
+    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        theta0 = self._anchor(theta)
+        f0, J = self.model._linearize(theta0, x)
+        return f0 + J._jvp(theta - theta0), J
+
+
+class Centred(_Anchored):
+    """alpha (f(theta) - f(theta_0)): zero at the start, lazier the larger alpha is (Geiger et al. 2020).
+
+    Its tangent kernel is alpha^2 times the model's.  Raises ValueError unless alpha is a finite number > 0.
+    """
+
+    def __init__(self, model: Model, theta0: Array, alpha: float) -> None:
+        super().__init__(model, theta0)
+        if not 0 < alpha < inf:
+            raise ValueError(f"Centred(alpha=...) expects a finite number > 0, got {alpha!r}")
+        self.alpha = float(alpha)
+        self._start = model  # f(theta_0) stays the same function, also where the model re-anchors
+
+    def advance(self, theta: Array) -> Centred:
+        moved = self.model.advance(theta)
+        if moved is self.model:
+            return self
+        centred = Centred(moved, self.theta0, self.alpha)
+        centred._start = self._start
+        return centred
+
+    def members(self, which: slice) -> Centred:
+        part = Centred(self.model.members(which), self._member_theta0(which), self.alpha)
+        part._start = self._start.members(which)
+        return part
+
+    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        f, J = self.model._linearize(theta, x)
+        f0, _ = self._start._linearize(self._anchor(theta), x)
+        return self.alpha * (f - f0), Scaled(J, self.alpha)
+
+
+class IterativelyLinearized(_Anchored):
+    """The linearised model whose theta_0 moves to the current theta every K = `every` steps.
+
+    every = 1 is gradient descent on the model itself, every = inf is `Linearized`.  Raises ValueError unless `every` is a
+    whole number >= 1 or inf.
+    """
+
+    def __init__(self, model: Model, theta0: Array, every: float) -> None:
+        super().__init__(model, theta0)
+        if isinstance(every, bool) or not every >= 1 or (every != inf and every != int(every)):
+            raise ValueError(f"IterativelyLinearized(every=...) expects a whole number >= 1, or inf, got {every!r}")
+        self.every = every
+        self.step = 0
+
+    def advance(self, theta: Array) -> IterativelyLinearized:
+        step = self.step + 1
+        again = step % self.every == 0
+        moved = IterativelyLinearized(self.model.advance(theta), theta if again else self.theta0, self.every)
+        moved.step = step
+        return moved
+
+    def members(self, which: slice) -> IterativelyLinearized:
+        part = IterativelyLinearized(self.model.members(which), self._member_theta0(which), self.every)
+        part.step = self.step
+        return part
+
+    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        theta0 = self._anchor(theta)
+        f0, J = self.model._linearize(theta0, x)
+        return f0 + J._jvp(theta - theta0), J

@@ -1,0 +1,141 @@
+"""Models, and the first of them: the network of a spec.
+
+A Model maps parameters and inputs to outputs, f = model(theta, x), and knows its Jacobian in theta.  Training,
+tangent kernels and diagnostics are written once, for any Model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from minintk import layers  # noqa: F401  (registers the finite meaning of every layer)
+from minintk import spec as s
+from minintk.arrays import Array, array_namespace, check_examples, check_floating
+from minintk.finite import bind
+from minintk.jacobian import Jacobian, NetworkJacobian
+from minintk.layout import Layout
+from minintk.parametrization import NTK, Parametrization
+from minintk.structure import Shape, Site, out_shape
+
+
+class Model(ABC):
+    """f = model(theta, x) with theta : ([E], P), x : (N, *input_shape), f : ([E], N, C).
+
+    layout : the names and places of the parameters.  size : P.  outputs : C.
+    """
+
+    input_shape: Shape
+    layout: Layout
+    outputs: int
+
+    @property
+    def size(self) -> int:
+        """P, the number of parameters."""
+        return self.layout.size
+
+    def __call__(self, theta: Array, x: Array) -> Array:
+        """f : ([E], N, C)."""
+        self.check(theta, x)
+        return self._linearize(theta, x)[0]
+
+    def linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        """(f, J): the outputs ([E], N, C) and their Jacobian in theta, a linear map (`minintk.jacobian.Jacobian`)."""
+        self.check(theta, x)
+        return self._linearize(theta, x)
+
+    def advance(self, theta: Array) -> Model:
+        """The model after one training step that arrived at theta: itself, unless it re-anchors."""
+        return self
+
+    def members(self, which: slice) -> Model:
+        """The same model for those members of the ensemble only."""
+        return self
+
+    @abstractmethod
+    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]: ...
+
+    @property
+    @abstractmethod
+    def footprint(self) -> tuple[int, int]:
+        """Numbers kept for one example when linearising, (all layers together, the largest layer)."""
+
+    def check(self, theta: Array, x: Array) -> None:
+        """Raise unless theta and x fit this model and each other."""
+        array_namespace(theta, x)
+        check_floating("theta", theta)
+        if theta.ndim not in (1, 2) or theta.shape[-1] != self.size:
+            raise ValueError(f"theta expects shape ({self.size},) or (E, {self.size}), got {tuple(theta.shape)}")
+        check_examples("x", x, self.input_shape)
+        if theta.dtype != x.dtype:
+            raise TypeError(
+                f"theta and x must be of one dtype, got {theta.dtype} and {x.dtype}: "
+                f"x.astype(theta.dtype), or init(..., dtype=x.dtype)"
+            )
+
+
+class Network(Model):
+    """The finite network of a spec.
+
+    spec : the layers.  input_shape : shape of one example, ``x.shape[1:]``.  parametrization : a row of the table in
+    `minintk.parametrization`, NTK unless given.  Raises ValueError where the layers do not fit each other.
+
+    >>> from minintk import Dense, ReLU, Sequential
+    >>> net = Network(Sequential(Dense(512, b_std=0.1), ReLU(), Dense(1)), input_shape=(64,))
+    >>> net.size
+    33792
+    >>> theta = net.init(np.random.default_rng(0))
+    >>> f, J = net.linearize(theta, np.ones((3, 64)))
+    >>> f.shape, J.vjp(f).shape, J.gram().shape
+    ((3, 1), (33792,), (3, 1, 3, 1))
+    """
+
+    def __init__(self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
+        self.spec = s.as_sequential(spec)
+        self.parametrization = NTK() if parametrization is None else parametrization
+        if not isinstance(self.parametrization, Parametrization):
+            raise TypeError(f"parametrization expects an object such as mn.NTK(), got {parametrization!r}")
+        if isinstance(input_shape, int) or not all(isinstance(n, (int, np.integer)) and n >= 1 for n in input_shape):
+            raise ValueError(f"input_shape expects the shape of one example, x.shape[1:], got {input_shape!r}")
+        self.input_shape = tuple(int(n) for n in input_shape)
+        shape = out_shape(self.spec, self.input_shape)
+        if len(shape) != 1:
+            raise ValueError(f"the network's outputs must be a vector, got shape {shape}: end with mn.Flatten() and mn.Dense(...)")
+        self.outputs = shape[0]
+        self._root = bind(self.spec, Site(self.input_shape), self.parametrization, "")
+        self.layout = Layout(self._root.tensors)
+
+    def __repr__(self) -> str:
+        return f"Network({self.spec!r}, input_shape={self.input_shape}, parametrization={self.parametrization!r})"
+
+    @property
+    def footprint(self) -> tuple[int, int]:
+        sizes = [prod(shape) for shape in (self.input_shape, *self._root.out_shapes)]
+        return sum(sizes), max(sizes)
+
+    def init(self, rng: np.random.Generator, *, ensemble: int | None = None, dtype: Any = np.float64) -> np.ndarray[Any, Any]:
+        """theta : (P,), or (E, P) for an ensemble of E, drawn on the host; ``cupy.asarray(theta)`` moves it to the GPU.
+
+        >>> from minintk import Dense
+        >>> net = Network(Dense(2), (3,))
+        >>> net.init(np.random.default_rng(0), ensemble=20).shape
+        (20, 6)
+        """
+        if not isinstance(rng, np.random.Generator):
+            raise TypeError(f"init expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")
+        if ensemble is not None and (isinstance(ensemble, bool) or not hasattr(ensemble, "__index__") or ensemble < 1):
+            raise ValueError(f"ensemble expects a whole number >= 1, or None for a single network, got {ensemble!r}")
+        if np.dtype(dtype) not in (np.float32, np.float64):
+            raise TypeError(f"dtype expects float32 or float64, got {np.dtype(dtype)}")
+        return self.layout.init(rng, ensemble, dtype)
+
+    def _linearize(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
+        f, root = self._root(self.layout.unpack(theta), x)
+        ensemble = theta.shape[0] if theta.ndim == 2 else None
+        if ensemble is not None and f.ndim == 2:  # no weights at all: the members agree
+            f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))
+        return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta)

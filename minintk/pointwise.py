@@ -1,0 +1,113 @@
+"""Activations: phi and phi' of each, once, for the finite network and for the quadrature of the infinite one.
+
+    y = phi(x),    dy = phi'(x) dx
+
+phi' is written as a function of y where that is cheaper (tanh' = 1 - y^2), so that a layer keeps one array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
+from math import pi, sqrt
+from typing import Any, Literal
+
+from minintk import spec as s
+from minintk.arrays import Array, scipy_module
+from minintk.structure import UnsupportedLayer
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y), whichever array `keeps` names.
+
+    kinks : the points where phi' jumps; quadrature splits its panels there.
+    """
+
+    phi: Callable[[Any, Array], Array]
+    dphi: Callable[[Any, Array], Array]
+    keeps: Literal["x", "y"] = "x"
+    kinks: tuple[float, ...] = ()
+
+    def derivative(self, xp: Any, x: Array) -> Array:
+        """phi'(x), from x alone."""
+        return self.dphi(xp, x if self.keeps == "x" else self.phi(xp, x))
+
+
+@singledispatch
+def pointwise(layer: s.Layer) -> Pointwise:
+    """phi and phi' of an activation.  Register it to add one."""
+    raise UnsupportedLayer(f"{type(layer).__name__} has no phi: register minintk.pointwise.pointwise for it")
+
+
+def _erf(xp: Any, x: Array) -> Array:
+    return scipy_module(xp, "special").erf(x)
+
+
+def _expit(xp: Any, x: Array) -> Array:
+    return scipy_module(xp, "special").expit(x)
+
+
+def _ndtr(xp: Any, x: Array) -> Array:
+    return scipy_module(xp, "special").ndtr(x)
+
+
+@pointwise.register
+def _(layer: s.Identity) -> Pointwise:
+    return Pointwise(lambda xp, x: x, lambda xp, x: xp.ones_like(x))
+
+
+@pointwise.register
+def _(layer: s.ReLU) -> Pointwise:
+    return Pointwise(lambda xp, x: xp.maximum(x, 0), lambda xp, y: (y > 0).astype(y.dtype), "y", (0.0,))
+
+
+@pointwise.register
+def _(layer: s.LeakyReLU) -> Pointwise:
+    def dphi(xp: Any, x: Array) -> Array:
+        return xp.where(x > 0, xp.ones_like(x), xp.full_like(x, layer.slope))
+
+    return Pointwise(lambda xp, x: xp.where(x > 0, x, layer.slope * x), dphi, "x", (0.0,))
+
+
+@pointwise.register
+def _(layer: s.Abs) -> Pointwise:
+    return Pointwise(lambda xp, x: xp.abs(x), lambda xp, x: xp.sign(x), "x", (0.0,))
+
+
+@pointwise.register
+def _(layer: s.Erf) -> Pointwise:
+    return Pointwise(_erf, lambda xp, x: 2 / sqrt(pi) * xp.exp(-(x**2)))
+
+
+@pointwise.register
+def _(layer: s.GELU) -> Pointwise:
+    def dphi(xp: Any, x: Array) -> Array:
+        return _ndtr(xp, x) + x * xp.exp(-(x**2) / 2) / sqrt(2 * pi)
+
+    return Pointwise(lambda xp, x: x * _ndtr(xp, x), dphi)
+
+
+@pointwise.register
+def _(layer: s.Sin) -> Pointwise:
+    return Pointwise(lambda xp, x: xp.sin(x), lambda xp, x: xp.cos(x))
+
+
+@pointwise.register
+def _(layer: s.Tanh) -> Pointwise:
+    return Pointwise(lambda xp, x: xp.tanh(x), lambda xp, y: 1 - y**2, "y")
+
+
+@pointwise.register
+def _(layer: s.Sigmoid) -> Pointwise:
+    return Pointwise(_expit, lambda xp, y: y * (1 - y), "y")
+
+
+@pointwise.register
+def _(layer: s.Softplus) -> Pointwise:
+    def phi(xp: Any, x: Array) -> Array:
+        b = layer.beta * x
+        return layer.scale / layer.beta * (xp.maximum(b, 0) + xp.log1p(xp.exp(-xp.abs(b))))
+
+    return Pointwise(phi, lambda xp, x: layer.scale * _expit(xp, layer.beta * x))

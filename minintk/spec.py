@@ -1,0 +1,204 @@
+"""The spec: what a network is, as data.
+
+A spec is a tree of frozen dataclasses.  It holds no arrays, draws no numbers and imports no array
+library; it can be hashed, compared, printed, pickled and read aloud.  Everything else in the project is a
+*meaning* of it: `minintk.Network` is the finite one, `analytic.kernel` the infinite one.
+
+>>> spec = Sequential(Dense(512, w_std=2**0.5, b_std=0.1), ReLU(), Dense(1))
+>>> spec.layers[0].width
+512
+>>> spec == Sequential(Dense(512, w_std=2**0.5, b_std=0.1), ReLU(), Dense(1))
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
+from math import inf, isfinite
+from typing import Any, Literal
+
+
+class Layer:
+    """Base class of everything that may stand in a spec.  To add a layer, subclass it as a frozen dataclass
+    and register its meanings: `minintk.structure.out_shape`, `minintk.finite.bind` and `analytic.lower`."""
+
+    __slots__ = ()
+
+
+class Activation(Layer):
+    """Base class of the pointwise activations phi.  To add one, subclass it as a frozen dataclass and
+    register `minintk.pointwise` (phi and phi'); its infinite-width kernels then come from quadrature."""
+
+    __slots__ = ()
+
+
+def _number(layer: str, name: str, value: float, low: float = -inf, *, strict: bool = False) -> None:
+    """Raise unless `value` is a finite real number >= low (> low where strict)."""
+    if isinstance(value, bool) or not hasattr(value, "__float__") or not isfinite(value):
+        raise ValueError(f"{layer}({name}=...) expects a finite number, got {value!r}")
+    if value < low or (strict and value == low):
+        raise ValueError(f"{layer}({name}=...) expects a number {'>' if strict else '>='} {low:g}, got {value!r}")
+
+
+def _count(layer: str, name: str, value: int) -> None:
+    """Raise unless `value` is a whole number >= 1."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 1:
+        raise ValueError(f"{layer}({name}=...) expects a whole number >= 1, got {value!r}")
+
+
+# ---------------------------------------------------------------------------------------- containers
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Sequential(Layer):
+    """Layers applied one after another: y = l_k(... l_2(l_1(x))).
+
+    A parameter tensor is named by the position of its layer, ``"0.W"``, ``"2.b"``; inside a nested container
+    the positions are joined by dots, ``"1.branch.0.W"``.
+    """
+
+    layers: tuple[Layer, ...]
+
+    def __init__(self, *layers: Layer) -> None:
+        for position, layer in enumerate(layers):
+            if not isinstance(layer, Layer):
+                hint = f"; write {layer.__name__}(...)" if isinstance(layer, type) and issubclass(layer, Layer) else ""
+                raise TypeError(f"Sequential expects layers, got {layer!r} at position {position}{hint}")
+        object.__setattr__(self, "layers", tuple(layers))
+
+    def __repr__(self) -> str:
+        return f"Sequential({', '.join(map(repr, self.layers))})"
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+
+@dataclass(frozen=True)
+class Identity(Activation):
+    """phi(x) = x."""
+
+
+@dataclass(frozen=True)
+class Residual(Layer):
+    """y = branch(x) + shortcut(x), both of the same shape."""
+
+    branch: Layer
+    shortcut: Layer = Identity()
+
+    def __post_init__(self) -> None:
+        for name in ("branch", "shortcut"):
+            if not isinstance(getattr(self, name), Layer):
+                raise TypeError(f"Residual({name}=...) expects a layer, got {getattr(self, name)!r}")
+
+
+# ------------------------------------------------------------------------------- layers with parameters
+
+
+@dataclass(frozen=True)
+class Dense(Layer):
+    """z = w_std / sqrt(fan_in) * x W + b_std * b   (NTK parametrization; the others: `minintk.parametrization`).
+
+    width : number of outputs.
+    w_std : sigma_w, the scale of the weights.
+    b_std : sigma_b, the scale of the bias; 0 means that there is no bias at all.
+    b_init : "normal" draws b at initialisation; "zeros" starts it at 0 and trains it with the scale b_std
+        (Geiger et al. 2020): no trace in the NNGP kernel, the usual + b_std^2 in the NTK.
+    """
+
+    width: int
+    _: KW_ONLY
+    w_std: float = 1.0
+    b_std: float = 0.0
+    b_init: Literal["normal", "zeros"] = "normal"
+
+    def __post_init__(self) -> None:
+        _count("Dense", "width", self.width)
+        _number("Dense", "w_std", self.w_std, 0.0, strict=True)
+        _number("Dense", "b_std", self.b_std, 0.0)
+        if self.b_init not in ("normal", "zeros"):
+            raise ValueError(f"Dense(b_init=...) expects 'normal' or 'zeros', got {self.b_init!r}")
+
+
+# --------------------------------------------------------------------------- layers without parameters
+
+
+@dataclass(frozen=True)
+class Flatten(Layer):
+    """y = x, each example's axes merged into one, in row-major order."""
+
+
+@dataclass(frozen=True)
+class ReLU(Activation):
+    """phi(x) = max(x, 0); phi'(0) = 0.  Not scaled by sqrt(2): write that into w_std."""
+
+
+@dataclass(frozen=True)
+class LeakyReLU(Activation):
+    """phi(x) = x for x > 0, slope * x otherwise; phi'(0) = slope."""
+
+    slope: float = 0.01
+
+    def __post_init__(self) -> None:
+        _number("LeakyReLU", "slope", self.slope)
+
+
+@dataclass(frozen=True)
+class Abs(Activation):
+    """phi(x) = |x|; phi'(0) = 0."""
+
+
+@dataclass(frozen=True)
+class Erf(Activation):
+    """phi(x) = erf(x) = 2/sqrt(pi) * integral_0^x exp(-s^2) ds."""
+
+
+@dataclass(frozen=True)
+class GELU(Activation):
+    """phi(x) = x Phi(x), Phi the distribution function of N(0, 1) (the exact GELU, no tanh in it)."""
+
+
+@dataclass(frozen=True)
+class Sin(Activation):
+    """phi(x) = sin(x)."""
+
+
+@dataclass(frozen=True)
+class Tanh(Activation):
+    """phi(x) = tanh(x)."""
+
+
+@dataclass(frozen=True)
+class Sigmoid(Activation):
+    """phi(x) = 1 / (1 + exp(-x))."""
+
+
+@dataclass(frozen=True)
+class Softplus(Activation):
+    """phi(x) = scale / beta * log(1 + exp(beta x)).
+
+    Geiger et al. 2020 use beta = 5 and scale = 1.404383, which makes E phi(z)^2 = 1 for z ~ N(0, 1).
+    """
+
+    beta: float = 1.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _number("Softplus", "beta", self.beta, 0.0, strict=True)
+        _number("Softplus", "scale", self.scale)
+
+
+def as_sequential(spec: Any) -> Sequential:
+    """The spec as a Sequential: itself, or a bare layer wrapped into one.
+
+    >>> as_sequential(Dense(3))
+    Sequential(Dense(width=3, w_std=1.0, b_std=0.0, b_init='normal'))
+    """
+    if isinstance(spec, Sequential):
+        return spec
+    if isinstance(spec, Layer):
+        return Sequential(spec)
+    raise TypeError(f"expected a spec such as mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(1)), got {spec!r}")

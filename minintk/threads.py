@@ -1,0 +1,77 @@
+"""Threads on the CPU: a pool over independent pieces of work, each with single-threaded matrix products.
+
+NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores.  BLAS's own threads are
+held at one meanwhile, or the two kinds fight for the cores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from threading import Lock, local
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_inside = local()
+_lock = Lock()
+_held = 0
+_limit: Any = None
+
+
+def cores() -> int:
+    """Number of cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(cores(), thread_name_prefix="minintk", initializer=lambda: setattr(_inside, "on", True))
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """BLAS at one thread a call, while any thread of this process is inside."""
+    global _held, _limit
+    with _lock:
+        _held += 1
+        if _held == 1:
+            _limit = _controller().limit(limits=1, user_api="blas")
+            _limit.__enter__()
+    try:
+        yield
+    finally:
+        with _lock:
+            _held -= 1
+            if _held == 0:
+                _limit.__exit__(None, None, None)
+
+
+def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
+    """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
+
+    Called from inside the pool, or with a single core or item, it is the plain loop.
+
+    >>> parallel(lambda i: i * i, range(4))
+    [0, 1, 4, 9]
+    """
+    items = list(items)
+    if len(items) < 2 or cores() == 1 or getattr(_inside, "on", False):
+        return [work(item) for item in items]
+    with single_threaded_blas():
+        futures = [_pool().submit(work, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
