@@ -6,6 +6,7 @@ out; CuPy in, CuPy out, on the GPU from end to end.  This is the only module tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
@@ -125,6 +126,14 @@ def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> N
             hint = f": a single example needs a leading axis, {name}[None]"
         raise ValueError(f"{name} expects shape {want}, got {tuple(x.shape)}{hint}")
     check_finite(name, x)
+
+
+def cache_slices(a: Array, size: int = 2**16) -> list[slice]:
+    """The last axis of `a` in pieces that stay in a core's cache through several passes; one piece on the GPU."""
+    if not on_host(array_namespace(a)):
+        return [slice(None)]
+    step = max(1, size // max(1, math.prod(a.shape[:-1])))
+    return [slice(i, i + step) for i in range(0, a.shape[-1], step)]
 
 
 def matmul_into(a: Array, b: Array, out: Array) -> None:

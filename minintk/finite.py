@@ -71,9 +71,7 @@ class Bound(Protocol):
 @singledispatch
 def bind(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
     """The finite network's version of a layer; `name` is the prefix of its tensors' names."""
-    raise UnsupportedLayer(
-        f"{type(layer).__name__} has no finite meaning: register minintk.finite.bind for it"
-    )
+    raise UnsupportedLayer(f"{type(layer).__name__} has no finite meaning: register minintk.finite.bind for it")
 
 
 def gram_and_back(J: LayerJacobian, u: Array, other: LayerJacobian, v: Array, G: Array | float = 0.0) -> Gram:

@@ -20,8 +20,8 @@ from minintk.network import Model
 def ntk(model: Model, theta: Array, x1: Array, x2: Array | None = None, *, memory: int | None = None) -> Array:
     """The tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) J_c(x2)'   (Lee et al. 2019, eq. 4).
 
-    x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.  memory : bytes the computation may take, half
-    of what is free unless given; MemoryError says what is needed where the result alone is larger.
+    x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.  memory : bytes the computation may take,
+    half of what is free unless given; MemoryError says what is needed where the result alone is larger.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
@@ -86,16 +86,16 @@ def _block(J1: Jacobian, J2: Jacobian, trace: bool) -> Array:
     return J1._gram(other, trace_contraction if trace else full_contraction)
 
 
-def _block_size(
-    model: Model, theta: Array, N: int, shape: tuple[int, ...], memory: int | None, free: int
-) -> int:
+def _block_size(model: Model, theta: Array, N: int, shape: tuple[int, ...], memory: int | None, free: int) -> int:
     """Examples a block may hold: both blocks' activations, their cotangents and two copies of the block's kernel."""
     members, item, C = prod(theta.shape[:-1]), theta.dtype.itemsize, model.outputs
     budget = free // 2 if memory is None else int(memory)
     result = item * prod(shape)
     layers, widest = model.footprint
     per_example = item * members * 2 * (layers + 4 * C * widest)
-    per_pair = 3 * item * prod(shape) // max(1, shape[-1 if len(shape) - len(theta.shape[:-1]) == 2 else -2]) // max(1, N)
+    per_pair = (
+        3 * item * prod(shape) // max(1, shape[-1 if len(shape) - len(theta.shape[:-1]) == 2 else -2]) // max(1, N)
+    )
     left = budget - result
     size = N
     while size > 1 and size * per_example + size * size * per_pair > left:
@@ -103,8 +103,8 @@ def _block_size(
     if size * per_example + size * size * per_pair > left:
         need = result + per_example + per_pair
         raise MemoryError(
-            f"this kernel, {shape} of {theta.dtype}, needs at least {need / 2**30:.3g} GiB ({result / 2**30:.3g} GiB for the "
-            f"result), but the bound is {budget / 2**30:.3g} GiB: pass fewer examples, a larger memory=, or use mn.ntk "
+            f"this kernel, {shape} of {theta.dtype}, needs at least {need / 2**30:.3g} GiB ({result / 2**30:.3g} GiB for "
+            f"the result), but the bound is {budget / 2**30:.3g} GiB: pass fewer examples, a larger memory=, or use mn.ntk "
             "(trace over outputs) instead of mn.ntk_full"
         )
     return size

@@ -28,7 +28,11 @@ class Loss(ABC):
         """Raise unless y : (N, C) are targets for this loss."""
         check_floating("y", y)
         if tuple(y.shape) != tuple(outputs):
-            hint = f": a single output needs a column, y[:, None]" if tuple(y.shape) == outputs[:1] and outputs[1] == 1 else ""
+            hint = (
+                ": a single output needs a column, y[:, None]"
+                if tuple(y.shape) == outputs[:1] and outputs[1] == 1
+                else ""
+            )
             raise ValueError(f"y expects shape (N, C) = {tuple(outputs)}, got {tuple(y.shape)}{hint}")
         check_finite("y", y)
 
@@ -52,7 +56,9 @@ class MeanSquared(Loss):
 
 @dataclass(frozen=True)
 class SoftmaxCrossEntropy(Loss):
-    """L = 1/N sum_n (log sum_c exp f_nc - sum_c y_nc f_nc),   dL/df = (softmax(f) - y) / N; y one-hot, or rows of probabilities.
+    """L = 1/N sum_n (log sum_c exp f_nc - sum_c y_nc f_nc),   dL/df = (softmax(f) - y) / N.
+
+    The rows of y are one-hot, or probabilities.
 
     >>> import numpy as np
     >>> float(softmax_cross_entropy(np.zeros((2, 4)), np.eye(4)[:2])) == np.log(4)

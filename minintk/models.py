@@ -55,7 +55,11 @@ class _Anchored(Model):
 
     def _anchor(self, theta: Array) -> Array:
         """theta_0, with an ensemble axis where theta has one."""
-        return self.theta0 if self.theta0.shape == theta.shape else array_namespace(theta).broadcast_to(self.theta0, theta.shape)
+        return (
+            self.theta0
+            if self.theta0.shape == theta.shape
+            else array_namespace(theta).broadcast_to(self.theta0, theta.shape)
+        )
 
     def _member_theta0(self, which: slice) -> Array:
         return self.theta0[which] if self.theta0.ndim == 2 else self.theta0
@@ -121,8 +125,8 @@ class Centred(_Anchored):
 class IterativelyLinearized(_Anchored):
     """The linearised model whose theta_0 moves to the current theta every K = `every` steps.
 
-    every = 1 is gradient descent on the model itself, every = inf is `Linearized`.  Raises ValueError unless `every` is a
-    whole number >= 1 or inf.
+    every = 1 is gradient descent on the model itself, every = inf is `Linearized`.  Raises ValueError unless `every`
+    is a whole number >= 1 or inf.
     """
 
     def __init__(self, model: Model, theta0: Array, every: float) -> None:

@@ -94,7 +94,9 @@ class Network(Model):
     ((3, 1), (33792,), (3, 1, 3, 1))
     """
 
-    def __init__(self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
+    def __init__(
+        self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None
+    ) -> None:
         self.spec = s.as_sequential(spec)
         self.parametrization = NTK() if parametrization is None else parametrization
         if not isinstance(self.parametrization, Parametrization):
@@ -104,7 +106,9 @@ class Network(Model):
         self.input_shape = tuple(int(n) for n in input_shape)
         shape = out_shape(self.spec, self.input_shape)
         if len(shape) != 1:
-            raise ValueError(f"the network's outputs must be a vector, got shape {shape}: end with mn.Flatten() and mn.Dense(...)")
+            raise ValueError(
+                f"the network's outputs must be a vector, got shape {shape}: end with mn.Flatten() and mn.Dense(...)"
+            )
         self.outputs = shape[0]
         self._root = bind(self.spec, Site(self.input_shape), self.parametrization, "")
         self.layout = Layout(self._root.tensors)
@@ -117,7 +121,9 @@ class Network(Model):
         sizes = [prod(shape) for shape in (self.input_shape, *self._root.out_shapes)]
         return sum(sizes), max(sizes)
 
-    def init(self, rng: np.random.Generator, *, ensemble: int | None = None, dtype: Any = np.float64) -> np.ndarray[Any, Any]:
+    def init(
+        self, rng: np.random.Generator, *, ensemble: int | None = None, dtype: Any = np.float64
+    ) -> np.ndarray[Any, Any]:
         """theta : (P,), or (E, P) for an ensemble of E, drawn on the host; ``cupy.asarray(theta)`` moves it to the GPU.
 
         >>> from minintk import Dense

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from minintk.arrays import Array, array_namespace
+from minintk.arrays import Array, array_namespace, cache_slices
 
 
 class Optimizer(ABC):
@@ -30,8 +30,8 @@ class SGD(Optimizer):
 
         v <- momentum v + g + weight_decay theta,     theta <- theta - lr s v
 
-    Full batch or mini-batch is `train`'s choice.  Raises ValueError for a learning rate <= 0, momentum outside [0, 1) or
-    weight_decay < 0.
+    Full batch or mini-batch is `train`'s choice.  Raises ValueError for a learning rate <= 0, momentum outside [0, 1)
+    or weight_decay < 0.
 
     >>> SGD(lr=0.1, momentum=0.9)
     SGD(lr=0.1, momentum=0.9, weight_decay=0.0)
@@ -53,11 +53,14 @@ class SGD(Optimizer):
         return array_namespace(theta).zeros_like(theta) if self.momentum else None
 
     def step(self, theta: Array, gradient: Array, memory: Array | None, scales: Array | None) -> None:
-        if self.weight_decay:
-            gradient += self.weight_decay * theta
-        if memory is not None:
-            memory *= self.momentum
-            memory += gradient
-            gradient[...] = memory
-        gradient *= self.lr if scales is None else self.lr * scales
-        theta -= gradient
+        for piece in cache_slices(theta):
+            p, g = theta[..., piece], gradient[..., piece]
+            if self.weight_decay:
+                g += self.weight_decay * p
+            v = g
+            if memory is not None:
+                v = memory[..., piece]
+                v *= self.momentum
+                v += g
+            array_namespace(p).multiply(v, self.lr if scales is None else self.lr * scales[piece], out=g)
+            p -= g

@@ -79,7 +79,9 @@ class Standard(Parametrization):
 
 @dataclass(frozen=True)
 class PyTorch(Parametrization):
-    """z = x W + b with W, b ~ U(-sigma/sqrt(fan_in), sigma/sqrt(fan_in)); w_std = b_std = 1 is torch.nn.Linear's default.
+    """z = x W + b with W, b ~ U(-sigma/sqrt(fan_in), sigma/sqrt(fan_in)).
+
+    w_std = b_std = 1 is the default of torch.nn.Linear.
 
     >>> PyTorch().row(Role("bias"), fan_in=3, fan_out=10, sigma=1.0)
     Row(multiplier=1.0, std=0.3333333333333333, lr=1.0, draw='uniform')

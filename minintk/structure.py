@@ -36,7 +36,7 @@ class Site:
 
     @property
     def place(self) -> Place:
-        """"input" for the first weights (also where they are the only ones), "output" for the last, else "hidden"."""
+        """'input' for the first weights (also where they are the only ones), 'output' for the last, else 'hidden'."""
         return "input" if self.first else "output" if self.last else "hidden"
 
 

@@ -23,8 +23,8 @@ from minintk.threads import cores, parallel
 class Snapshot:
     """The state after `step` steps.
 
-    t : lr x steps, the time of the theory.  theta : ([E], P), a copy.  loss : () or (E,), and f : ([E], B, C), on the batch about
-    to be used (all examples where training is full batch).  model : the model, re-anchored where it does that.
+    t : lr x steps, the time of the theory.  theta : ([E], P), a copy.  loss : () or (E,), and f : ([E], B, C), on the
+    batch about to be used (all examples where training is full batch).  model : the model, re-anchored where it does that.
     """
 
     step: int
@@ -51,18 +51,19 @@ def train(
 ) -> Iterator[Snapshot]:
     """Train a model; yields a snapshot at step 0, then every `every` steps, and at the last.
 
-    theta : (P,) or (E, P), left as it is.  x : (N, *input_shape), y : (N, C).  batch_size : examples a step, drawn without
-    replacement epoch by epoch with `rng`; all N unless given.  lr_scales : {tensor name: scale} in place of the
+    theta : (P,) or (E, P), left as it is.  x : (N, *input_shape), y : (N, C).  batch_size : examples a step, drawn
+    without replacement epoch by epoch with `rng`; all N unless given.  lr_scales : {tensor name: scale} in place of the
     parametrization's own, 0 freezes a tensor.
 
-    Warns where a full-batch squared loss cannot converge at this learning rate; raises FloatingPointError where the loss stops
-    being finite, and ValueError or TypeError for data that do not fit, before the first step.
+    Warns where a full-batch squared loss cannot converge at this learning rate; raises FloatingPointError where the
+    loss stops being finite, and ValueError or TypeError for data that do not fit, before the first step.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
     >>> theta0 = net.init(np.random.default_rng(0))
     >>> x, y = np.eye(2), np.array([[1.0], [-1.0]])
-    >>> losses = [float(snap.loss) for snap in train(net, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=1.0), steps=50)]
+    >>> run = train(net, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=1.0), steps=50)
+    >>> losses = [float(snap.loss) for snap in run]
     >>> len(losses), losses[-1] < 1e-3 * losses[0]
     (51, True)
     """
@@ -91,7 +92,9 @@ def _train(
         shown = step % every == 0 or step == steps
         before = xp.asarray(theta, copy=True) if shown else theta
 
-        def advance(i: int, step: int = step, xb: Array = xb, yb: Array = yb, models: list[Model] = models) -> tuple[Array, Array]:
+        def advance(
+            i: int, step: int = step, xb: Array = xb, yb: Array = yb, models: list[Model] = models
+        ) -> tuple[Array, Array]:
             part = parts[i]
             f, J = models[i]._linearize(theta[part], xb)
             value = loss(f, yb)
@@ -110,22 +113,24 @@ def _train(
             model = model.advance(theta)
 
 
+CACHE = 12 * 2**20
+"""Bytes of activations and parameters that one core works on at a time; less than this is not worth two threads."""
+
+
 def _parts(model: Model, theta: Array, N: int) -> list[slice]:
-    """The ensemble cut into slices, for the cores and so that a slice's activations stay in cache; else all of theta."""
+    """The ensemble cut into slices, for the cores and for their caches; else all of theta."""
     if theta.ndim == 1 or not on_host(array_namespace(theta)):
         return [slice(None)]
-    E = theta.shape[0]
-    member = theta.dtype.itemsize * (2 * N * model.footprint[0] + 3 * theta.shape[1])
-    size = max(1, min(-(-E // cores()), CACHE // member))
+    E, P = theta.shape
+    member = theta.dtype.itemsize * (2 * N * model.footprint[0] + 3 * P)
+    size = E if E * member <= CACHE else max(1, min(-(-E // cores()), CACHE // member))
     return [slice(i, min(i + size, E)) for i in range(0, E, size)]
 
 
-CACHE = 2**21
-"""Bytes of activations that one core should work on at a time."""
-
-
-def _batches(x: Array, y: Array, batch_size: int | None, rng: np.random.Generator | None) -> Iterator[tuple[Array, Array]]:
-    """(x, y) for ever: everything, or mini-batches without replacement, the rest of an epoch smaller than one left out."""
+def _batches(
+    x: Array, y: Array, batch_size: int | None, rng: np.random.Generator | None
+) -> Iterator[tuple[Array, Array]]:
+    """(x, y) for ever: everything, or mini-batches without replacement; an epoch's smaller rest is left out."""
     N = x.shape[0]
     if batch_size is None or rng is None:
         while True:
@@ -184,8 +189,8 @@ def _warn_if_unstable(model: Model, theta: Array, x: Array, optimizer: Optimizer
     bound = 2 * (1 + getattr(optimizer, "momentum", 0.0)) * x.shape[0] / worst if worst > 0 else float("inf")
     if optimizer.lr > bound:
         warnings.warn(
-            f"learning rate {optimizer.lr:g} is above the stability bound {bound:.4g} = 2 (1 + momentum) N / lambda_max of "
-            "the tangent kernel at the start: the linearised network diverges, choose a smaller lr",
+            f"learning rate {optimizer.lr:g} is above the stability bound {bound:.4g}: 2 (1 + momentum) N / lambda_max"
+            " of the tangent kernel at the start: the linearised network diverges, choose a smaller lr",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -198,4 +203,7 @@ def _diverged(step: int, value: Array, optimizer: Optimizer) -> str:
     if value.ndim:
         bad = [i for i in range(value.shape[0]) if not bool(xp.isfinite(value[i]))]
         who = f" of member{'s' if len(bad) > 1 else ''} {', '.join(map(str, bad[:8]))}{' ...' if len(bad) > 8 else ''}"
-    return f"training diverged: the loss{who} is no longer finite at step {step}; choose a learning rate below {optimizer.lr:g}"
+    return (
+        f"training diverged: the loss{who} is no longer finite at step {step}; "
+        f"choose a learning rate below {optimizer.lr:g}"
+    )

@@ -19,32 +19,35 @@ from minintk.structure import Shape, Site
 
 @dataclass(frozen=True)
 class DenseJacobian:
-    """Holds x : ([E], N, d) and W : ([E], d, n)."""
+    """Holds x : ([E], N, d) and V : ([E], d, n), with m W = r V: the multiplier sits on the smaller of W and y."""
 
     layer: BoundDense
     x: Array
-    W: Array
+    V: Array
+    r: float
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array:
-        """dy = m (dx W + x dW) + c db."""
+        """dy = r dx V + m x dW + c db."""
         layer = self.layer
-        dy = self.x @ dw[layer.W]
+        dy = layer.m * (self.x @ dw[layer.W])
         if dx is not None:
-            dy += dx @ self.W
-        dy *= layer.m
+            dy += self.r * (dx @ self.V)
         if layer.b is not None:
             dy += layer.c * dw[layer.b][..., None, :]
         return dy
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """dW = m x' u, db = c sum u; dx = m u W'."""
+        """dW = m x' u, db = c sum u; dx = r u V'."""
         layer = self.layer
         if dw is not None and layer.b is not None:
-            dw[layer.b][...] = layer.c * u.sum(axis=-2)
-        mu = u if layer.m == 1 else layer.m * u
+            dw[layer.b][...] = sum_rows(u, layer.c)
+        ru = u if self.r == 1 else self.r * u
         if dw is not None:
-            matmul_into(self.x.swapaxes(-1, -2), mu, dw[layer.W])
-        return None if layer.first else rows_matmul(mu, self.W.swapaxes(-1, -2))
+            dW = dw[layer.W]
+            matmul_into(self.x.swapaxes(-1, -2), ru, dW)
+            if self.r != layer.m:
+                dW *= layer.m / self.r
+        return None if layer.first else rows_matmul(ru, self.V.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: DenseJacobian, v: Array, kernel: Contraction) -> Gram:
         """(u . v) * (m^2 x x' + c^2)."""
@@ -54,6 +57,12 @@ class DenseJacobian:
         if layer.b is not None:
             g += layer.c**2
         return gram_and_back(self, u, other, v, kernel(u, v, g))
+
+
+def sum_rows(u: Array, c: float) -> Array:
+    """c sum_N u : (..., n), as a product with a row of c's: several times faster than a reduction over axis -2."""
+    row = array_namespace(u).full((1, u.shape[-2]), c, dtype=u.dtype)
+    return (row @ u)[..., 0, :]
 
 
 def rows_matmul(a: Array, b: Array) -> Array:
@@ -93,13 +102,14 @@ class BoundDense:
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, DenseJacobian]:
         """y = m x W + c b."""
-        W = w[self.W]
-        y = array_namespace(x).matmul(x, W)
-        if self.m != 1:
-            y *= self.m
+        W, m = w[self.W], self.m
+        V, r = (m * W, 1.0) if m != 1 and x.shape[-2] > self.shape[0] else (W, m)
+        y = array_namespace(x).matmul(x, V)
+        if r != 1:
+            y *= r
         if self.b is not None:
             y += self.c * w[self.b][..., None, :]
-        return y, DenseJacobian(self, x, W)
+        return y, DenseJacobian(self, x, V, r)
 
 
 @bind.register

@@ -1,0 +1,208 @@
+"""Side by side: one process for each side of a row, kept alive, asked in turns A B C, B C A, C A B ...
+
+    row     one piece of work, with its inputs and the answer of a plain float64 NumPy computation
+    side    one way to do it, in one environment
+    turn    an untimed call, then timed calls for a fraction of a second; the turn's time is their median
+    ratio   time of a side / time of ours in the same round; reported is the median over rounds, and the range
+
+So load on the machine, and its clock, hit both sides of a ratio alike.  Every side's answer is compared with the reference
+before any timing; a side whose answer is off by more than the row's tolerance counts as wrong, not as fast.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from environments import HERE, ROOT, python
+
+Arrays = Mapping[str, Any]
+"""Named host arrays: the inputs of a row, or its answer."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a side made of the inputs: `run` does the work once, to its end; `answer` turns what it returned into arrays."""
+
+    run: Callable[[], Any]
+    answer: Callable[[Any], Arrays]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to do a row's work.
+
+    make : inputs, device -> Work, called in the environment's own process.  at_least : the target for time of this side
+    / time of ours.  settings : environment variables of the process.
+    """
+
+    name: str
+    environment: str
+    make: Callable[[Arrays, str], Work]
+    at_least: float | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One piece of work, and the ways to do it; the first side is ours.
+
+    inputs : () -> arrays.  reference : inputs -> the right answer, by plain float64 NumPy.  tolerance : largest error allowed,
+    relative to the answer's largest entry.  per : units of work in one call (steps), times are for one.
+    """
+
+    name: str
+    inputs: Callable[[], Arrays]
+    reference: Callable[[Arrays], Arrays]
+    tolerance: float
+    sides: tuple[Side, ...]
+    per: int = 1
+    unit: str = "call"
+
+
+@dataclass
+class Measured:
+    """What was seen of one side: seconds for one unit and their ratio to ours, by round; the rest from the first two calls."""
+
+    side: str
+    environment: str
+    at_least: float | None
+    failed: str | None = None
+    seconds: dict[int, float] = field(default_factory=dict)
+    ratios: list[float] = field(default_factory=list)
+    first: float = 0.0
+    error: float = 0.0
+    right: bool = True
+    dtype: str = ""
+    peak: int | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def time(self) -> float | None:
+        """Median seconds for one unit."""
+        return median(self.seconds.values()) if self.seconds else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Median over rounds of time / our time."""
+        return median(self.ratios) if self.ratios else None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met; None where there is none, or nothing to compare."""
+        if self.at_least is None or self.ratio is None or not self.right:
+            return None
+        return self.ratio >= self.at_least
+
+
+SLOW = 2.0
+"""Seconds; a side whose call takes longer has three rounds, and no untimed calls."""
+
+
+class SideFailed(RuntimeError):
+    """A side could not do its work; the message says why."""
+
+
+class Worker:
+    """The process of one side; one JSON object a line, both ways (worker.py is the other end)."""
+
+    def __init__(self, environment: str, settings: Mapping[str, str], threads: int) -> None:
+        count = str(threads)
+        pools = {name: count for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+        quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "JAX_PLATFORMS": "cpu"}
+        path = {"PYTHONPATH": str(ROOT)} if environment == "ours" else {"PYTHONPATH": ""}
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed with the worker)
+        self._process = subprocess.Popen(
+            [python(environment), str(HERE / "worker.py"), count],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env={**os.environ, **pools, **quiet, **path, **settings},
+        )
+
+    def ask(self, timeout: float = 900.0, **request: Any) -> dict[str, Any]:
+        """Send a request, wait for the reply; SideFailed where the worker reports an error, dies or is too slow."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        late = threading.Timer(timeout, self._process.kill)
+        late.start()
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except OSError:
+            line = ""
+        finally:
+            late.cancel()
+        if not line:
+            self._log.seek(0)
+            last = (self._log.read().strip().splitlines() or ["no message"])[-1]
+            raise SideFailed(f"the process ended, or took longer than {timeout:.0f} s: {last}")
+        reply: dict[str, Any] = json.loads(line)
+        if "failed" in reply:
+            raise SideFailed(reply["failed"])
+        return reply
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            if stream is not None:
+                stream.close()
+
+
+def measure(row: Row, *, rounds: int, turn: float, threads: int, device: str, pause: float = 0.1) -> list[Measured]:
+    """Prepare every side of a row, then time them in turns; a side that fails is reported with its message."""
+    seen = [Measured(side.name, side.environment, side.at_least) for side in row.sides]
+    workers: dict[int, Worker] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        inputs, reference = Path(folder) / "inputs.npz", Path(folder) / "reference.npz"
+        arrays = row.inputs()
+        np.savez(inputs, **arrays)
+        np.savez(reference, **row.reference(arrays))
+        try:
+            for i, side in enumerate(row.sides):
+                workers[i] = Worker(side.environment, side.settings, threads)
+                try:
+                    reply = workers[i].ask(
+                        do="prepare", row=row.name, side=side.name, device=device,
+                        inputs=str(inputs), reference=str(reference),
+                    )  # fmt: skip
+                except SideFailed as error:
+                    seen[i].failed = str(error)
+                    workers.pop(i).close()
+                    continue
+                seen[i].first, seen[i].error, seen[i].dtype = reply["first"], reply["error"], reply["dtype"]
+                seen[i].right = bool(seen[i].error <= row.tolerance)
+                seen[i].peak, seen[i].versions = reply["peak"], reply["versions"]
+            for number in range(rounds):
+                order = sorted(workers)
+                for i in order[number % len(order) :] + order[: number % len(order)] if order else []:
+                    if number >= 3 and (seen[i].time or 0.0) * row.per > SLOW:
+                        continue
+                    time.sleep(pause)  # lets the threads of the side before stop spinning
+                    try:
+                        reply = workers[i].ask(do="turn", seconds=turn, warm=seen[i].first < SLOW)
+                        seen[i].seconds[number] = median(reply["seconds"]) / row.per
+                    except SideFailed as error:
+                        seen[i].failed = str(error)
+                        workers.pop(i).close()
+        finally:
+            for worker in workers.values():
+                worker.close()
+    ours = seen[0].seconds
+    for other in seen:
+        other.ratios = [seconds / ours[number] for number, seconds in other.seconds.items() if number in ours]
+    return seen

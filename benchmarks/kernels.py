@@ -1,0 +1,110 @@
+"""Rows: infinite-width NNGP and NTK of fully connected networks, all pairs of N examples.
+
+Peers: neural-tangents, compiled, in its own precision (its 64-bit flag is set for float64 only, where it is needed; with
+the flag its float32 is silently float64), and the one matrix product that no method can do without.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from harness import Arrays, Row, Side, Work
+from ours import finished, moved, on_host
+from reference import infinite_kernels
+
+
+@cache
+def random_inputs(n: int, d: int) -> Any:
+    """x : (N, d), x ~ N(0, 1); rounded to float32, so that both precisions have the same answer."""
+    return np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
+
+
+@cache
+def digits() -> Any:
+    """The 8x8 digits, x : (1797, 64) in [0, 1]: real data, whose pairs are at small angles, the smallest about 0.1."""
+    import minintk as mn
+
+    return mn.datasets.digits().x.astype(np.float32)
+
+
+@cache
+def _reference(data: str, depth: int, activation: str, b_std: float) -> tuple[Any, Any]:
+    return infinite_kernels(DATA[data](), depth, activation, 2**0.5, b_std)
+
+
+DATA = {"4000 x 784": partial(random_inputs, 4000, 784), "digits, 1797 x 64": digits}
+
+
+def ours(a: Arrays, device: str, *, depth: int, activation: str, b_std: float) -> Work:
+    """analytic.kernel(spec).both(x)."""
+    import analytic as an
+    import minintk as mn
+
+    _, a = moved(a, device)
+    phi = {"relu": mn.ReLU, "erf": mn.Erf}[activation]
+    hidden = [layer for _ in range(depth) for layer in (mn.Dense(512, w_std=2**0.5, b_std=b_std), phi())]
+    kernel = an.kernel(mn.Sequential(*hidden, mn.Dense(1, w_std=2**0.5, b_std=b_std)))
+
+    def run() -> Any:
+        both = kernel.both(a["x"])
+        finished(both)
+        return both
+
+    return Work(run, lambda both: on_host({"nngp": both.nngp, "ntk": both.ntk}))
+
+
+def neural_tangents(a: Arrays, device: str, *, depth: int, activation: str, b_std: float) -> Work:
+    """The compiled kernel function of its stax network."""
+    import jax
+    from neural_tangents import stax
+
+    x = jax.device_put(a["x"])
+    assert x.dtype == a["x"].dtype
+    phi = {"relu": stax.Relu, "erf": stax.Erf}[activation]
+    hidden = [layer for _ in range(depth) for layer in (stax.Dense(512, 2**0.5, b_std or None), phi())]
+    _, _, kernel = stax.serial(*hidden, stax.Dense(1, 2**0.5, b_std or None))
+    compiled = jax.jit(kernel, static_argnames="get")
+
+    def run() -> Any:
+        return jax.block_until_ready(compiled(x, None, get=("nngp", "ntk")))
+
+    return Work(run, lambda both: {"nngp": both.nngp, "ntk": both.ntk})
+
+
+def product(a: Arrays, device: str, *, answer: Arrays) -> Work:
+    """x @ y' with y a copy of x, or BLAS would see the symmetry and do half of it.  Its answer is not the kernel."""
+    xp, a = moved(a, device)
+    x = a["x"]
+    y = xp.asarray(x, copy=True)
+
+    def run() -> Any:
+        z = x @ y.T
+        finished([z])
+        return z
+
+    return Work(run, lambda z: on_host({"product": z}))
+
+
+def _inputs(data: str, dtype: str) -> Arrays:
+    return {"x": DATA[data]().astype(dtype)}
+
+
+def _answer(a: Arrays, *, data: str, depth: int, activation: str, b_std: float) -> Arrays:
+    nngp, ntk = _reference(data, depth, activation, b_std)
+    return {"nngp": nngp, "ntk": ntk}
+
+
+def _row(data: str, depth: int, activation: str, b_std: float, dtype: str) -> Row:
+    how = {"depth": depth, "activation": activation, "b_std": b_std}
+    return Row(
+        name=f"NNGP + NTK, {activation}, {depth} hidden, {'bias' if b_std else 'no bias'}, {data}, {dtype}",
+        inputs=partial(_inputs, data, dtype),
+        reference=partial(_answer, data=data, **how),
+        tolerance={"float32": 1e-3, "float64": 1e-7}[dtype],
+        sides=(
+            Side("minintk", "ours", partial(ours, **how)),
+            Side("neural-tangents", "jax", partial(neural_tangents, **how), 3.0, {"JAX_ENABLE_X64": str(int(dtype == "float64"))}),
+        ),
+    )

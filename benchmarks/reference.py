@@ -1,0 +1,105 @@
+"""The right answers, in plain float64 NumPy: the formulas of the theory and of backpropagation, written out once more.
+
+Nothing here is fast, nothing is shared with the library, and every side of a row is held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import pi, sqrt
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+
+def infinite_kernels(x: Array, depth: int, activation: str, w_std: float, b_std: float) -> tuple[Array, Array]:
+    """(NNGP, NTK) of `depth` hidden layers and a linear output, for x : (N, d); Lee et al. 2019, supplement.
+
+    K <- w_std^2 T(K) + b_std^2,   Theta <- K + w_std^2 Theta Tdot(K).
+    """
+    x = x.astype(np.float64)
+    k = w_std**2 * (x @ x.T) / x.shape[1] + b_std**2
+    theta = k.copy()
+    dual = {"relu": _relu, "erf": _erf}[activation]
+    for _ in range(depth):
+        t, t_dot = dual(k)
+        k = w_std**2 * t + b_std**2
+        theta = k + w_std**2 * theta * t_dot
+    return k, theta
+
+
+def _relu(k: Array) -> tuple[Array, Array]:
+    s = np.sqrt(np.diag(k))
+    angle = np.arccos(np.clip(k / (s[:, None] * s), -1, 1))
+    np.fill_diagonal(angle, 0.0)
+    return s[:, None] * s * (np.sin(angle) + (pi - angle) * np.cos(angle)) / (2 * pi), (pi - angle) / (2 * pi)
+
+
+def _erf(k: Array) -> tuple[Array, Array]:
+    a = 1 + 2 * np.diag(k)
+    product = a[:, None] * a
+    return 2 / pi * np.arcsin(2 * k / np.sqrt(product)), 4 / pi / np.sqrt(product - 4 * k**2)
+
+
+Layers = Sequence[tuple[Array, Array]]
+"""(W, b) of each layer; W : ([E], n, m), b : ([E], 1, m)."""
+
+
+def layers(a: Mapping[str, Array]) -> list[tuple[Array, Array]]:
+    """The tensors W0, b0, W1, b1, ... of a row's inputs, layer by layer."""
+    return [(a[f"W{i}"], a[f"b{i}"]) for i in range(sum(name.startswith("W") for name in a))]
+
+
+def forward(weights: Layers, x: Array) -> tuple[Array, list[Array]]:
+    """z = h W + b, h = relu(z): the outputs, and the inputs h of each layer."""
+    hs, h = [], x
+    for i, (w, b) in enumerate(weights):
+        hs.append(h)
+        z = h @ w + b
+        h = np.maximum(z, 0) if i + 1 < len(weights) else z
+    return h, hs
+
+
+def train(a: Mapping[str, Array], loss: str, lr: float, momentum: float, steps: int) -> Array:
+    """f after `steps` of full-batch descent, less f before: f_T - f_0 : ([E], N, C).
+
+    v <- momentum v + gradient, theta <- theta - lr v; loss 1/(2N) sum |f - y|^2 ("mse"), or the mean cross-entropy.
+    """
+    x, y = a["x"].astype(np.float64), a["y"].astype(np.float64)
+    weights = [(w.astype(np.float64), b.astype(np.float64)) for w, b in layers(a)]
+    speed = [(np.zeros_like(w), np.zeros_like(b)) for w, b in weights]
+    start, _ = forward(weights, x)
+    for _ in range(steps):
+        f, hs = forward(weights, x)
+        if loss == "mse":
+            delta = (f - y) / x.shape[0]
+        else:
+            p = np.exp(f - f.max(axis=-1, keepdims=True))
+            delta = (p / p.sum(axis=-1, keepdims=True) - y) / x.shape[0]
+        for i in reversed(range(len(weights))):
+            (w, b), (vw, vb) = weights[i], speed[i]
+            vw[...] = momentum * vw + np.swapaxes(hs[i], -1, -2) @ delta
+            vb[...] = momentum * vb + delta.sum(axis=-2, keepdims=True)
+            if i:
+                delta = delta @ np.swapaxes(w, -1, -2) * (hs[i] > 0)
+            w -= lr * vw
+            b -= lr * vb
+    return forward(weights, x)[0] - start
+
+
+def empirical_ntk(a: Mapping[str, Array], w_std: float, b_std: float) -> Array:
+    """J J' : (N, N, C, C) of z = w_std / sqrt(n) h W + b_std b:   sum over layers of (delta delta') (w_std^2/n h h' + b_std^2)."""
+    x = a["x"].astype(np.float64)
+    weights = [(w_std / sqrt(w.shape[0]) * w.astype(np.float64), b_std * b.astype(np.float64)) for w, b in layers(a)]
+    f, hs = forward(weights, x)
+    N, C = f.shape
+    delta, total = np.broadcast_to(np.eye(C), (N, C, C)), np.zeros((N, N, C, C))
+    for i in reversed(range(len(weights))):
+        rows = delta.reshape(N * C, -1)
+        pairs = (rows @ rows.T).reshape(N, C, N, C).transpose(0, 2, 1, 3)
+        total += pairs * (w_std**2 / hs[i].shape[1] * hs[i] @ hs[i].T + b_std**2)[:, :, None, None]
+        if i:
+            delta = delta @ weights[i][0].T * (hs[i] > 0)[:, None, :]
+    return total

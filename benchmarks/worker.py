@@ -1,0 +1,134 @@
+"""The process of one side: reads requests, one JSON object a line, and answers each with one line.
+
+    prepare   load the inputs, build the work, call it twice: the first call's time (with compilation, where there is
+              any), its error against the reference, and the peak memory of the second call
+    turn      one untimed call (where asked for), then timed calls until the given seconds are filled
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TextIO
+
+PACKAGES = ("numpy", "scipy", "cupy-cuda12x", "jax", "jaxlib", "neural-tangents", "torch")
+
+
+def prepare(request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """The reply to `prepare`, and the Work."""
+    import numpy as np
+    from rows import ROWS
+
+    row = ROWS[request["row"]]
+    side = next(side for side in row.sides if side.name == request["side"])
+    work = side.make(dict(np.load(request["inputs"])), request["device"])
+    gc.collect()
+    held = resident()
+    started = time.perf_counter()
+    result = work.run()
+    first = time.perf_counter() - started
+    error, dtype = compare(work.answer(result), np.load(request["reference"]))
+    del result
+    gc.collect()
+    reset_peak()
+    result = work.run()
+    peak = peak_resident()
+    del result
+    memory = peak - held if peak is not None and held is not None and request["device"] == "cpu" else None
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {"first": first, "error": error, "dtype": dtype, "peak": memory, "versions": versions}, work
+
+
+def turn(work: Any, seconds: float, warm: bool) -> list[float]:
+    """Times of single calls, in seconds, after one that is not timed where `warm`."""
+    if warm:
+        work.run()
+    gc.collect()
+    gc.disable()
+    times: list[float] = []
+    while sum(times) < seconds:
+        started = time.perf_counter()
+        result = work.run()
+        times.append(time.perf_counter() - started)
+        del result
+    gc.enable()
+    return times
+
+
+def compare(answer: Any, reference: Any) -> tuple[float, str]:
+    """(largest difference / largest entry of the reference, worst of the named arrays; the answer's dtype)."""
+    import numpy as np
+
+    worst, dtypes = 0.0, set()
+    for name in reference:
+        right, given = reference[name], np.asarray(answer[name])
+        if given.shape != right.shape:
+            raise ValueError(f"{name} has shape {given.shape}, the reference {right.shape}")
+        dtypes.add(str(given.dtype))
+        scale = float(np.abs(right).max())
+        for rows in range(0, right.shape[0], 256):  # by blocks: the arrays are large
+            off = float(np.abs(given[rows : rows + 256] - right[rows : rows + 256]).max()) / scale
+            worst = max(worst, off) if off == off else float("inf")
+    return worst, "/".join(sorted(dtypes))
+
+
+def reset_peak() -> None:
+    """Start the process's high-water mark anew (Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def _status(field: str) -> int | None:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
+    except (OSError, StopIteration):
+        return None
+
+
+def resident() -> int | None:
+    """Bytes of memory this process holds (Linux; None elsewhere)."""
+    return _status("VmRSS")
+
+
+def peak_resident() -> int | None:
+    """The most bytes it has held since `reset_peak`."""
+    return _status("VmHWM")
+
+
+def serve(requests: TextIO, replies: TextIO) -> None:
+    """Answer until the requests end."""
+    work: Any = None
+    for line in requests:
+        request = json.loads(line)
+        try:
+            if request["do"] == "prepare":
+                reply, work = prepare(request)
+            else:
+                reply = {"seconds": turn(work, request["seconds"], request["warm"])}
+        except Exception as error:  # any failure of a side is a line in the table
+            text = str(error).strip().splitlines() or [""]
+            reply = {"failed": f"{type(error).__name__}: {text[0][:300]}"}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+
+if __name__ == "__main__":
+    threads = int(sys.argv[1])
+    if hasattr(os, "sched_setaffinity"):  # the same cores for every library, however it counts its threads
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints goes to the log
+    serve(sys.stdin, channel)

@@ -1,0 +1,301 @@
+"""A labelled data set, and the few things the experiments on wide networks do to one.
+
+Every method returns a new Dataset, so they chain; `parity`, `binary` and `one_hot` end the chain with (x, y).
+Arrays are NumPy's; ``cupy.asarray`` moves the results to the GPU.
+
+>>> import minintk as mn
+>>> x, y = mn.datasets.digits().pca(10).on_sphere().parity()
+>>> x.shape, y.shape
+((1797, 10), (1797, 1))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from minintk.arrays import check_examples
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """N examples and their classes.
+
+    raw : (N, d) or (N, H, W, C), as stored: floats, or bytes, which stand for raw / 255 and take 1/8 of the memory.
+    labels : (N,), whole numbers; example i belongs to classes[labels[i]].
+    classes : names; "0", "1", ... unless given.
+    image_shape : (H, W, C) where the examples are images, flat ones too.
+    dtype : of `x` where raw holds bytes; otherwise raw's own.
+
+    TypeError or ValueError for arrays that do not fit together, NaN and infinity.
+
+    >>> data = Dataset(np.eye(3), np.array([0, 1, 1]), classes=("cat", "dog"))
+    >>> data
+    Dataset('data', N=3, x=(3,), classes: cat 1, dog 2)
+    """
+
+    raw: Array
+    labels: Array
+    classes: tuple[str, ...] = ()
+    image_shape: tuple[int, int, int] | None = None
+    name: str = "data"
+    attribution: str = ""
+    dtype: Any = np.float64
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.raw, np.ndarray) or not isinstance(self.labels, np.ndarray):
+            raise TypeError(
+                f"Dataset expects NumPy arrays, got {type(self.raw).__name__} and {type(self.labels).__name__}"
+            )
+        if self.raw.dtype == np.uint8:
+            if self.raw.ndim < 2:
+                raise ValueError(f"Dataset expects examples of shape (N, d) or (N, H, W, C), got {self.raw.shape}")
+            if np.dtype(self.dtype).kind != "f":
+                raise TypeError(f"Dataset(dtype=...) expects float32 or float64, got {self.dtype!r}")
+        else:
+            check_examples("raw", self.raw)
+            object.__setattr__(self, "dtype", self.raw.dtype)
+        N, labels = len(self.raw), self.labels
+        if labels.shape != (N,) or labels.dtype.kind not in "iu":
+            raise ValueError(
+                f"Dataset expects one whole number a label, shape ({N},), got {labels.dtype} of shape {labels.shape}"
+            )
+        count = len(self.classes) or int(labels.max(initial=0)) + 1
+        if N and (int(labels.min()) < 0 or int(labels.max()) >= count):
+            raise ValueError(f"labels expect 0 to {count - 1}, got {int(labels.min())} to {int(labels.max())}")
+        if self.image_shape is None and self.raw.ndim == 4:
+            object.__setattr__(self, "image_shape", self.raw.shape[1:])
+        if self.image_shape is not None and prod(self.raw.shape[1:]) != prod(self.image_shape):
+            raise ValueError(f"images of shape {self.image_shape} do not fit examples of shape {self.raw.shape[1:]}")
+        object.__setattr__(self, "classes", tuple(self.classes) or tuple(map(str, range(count))))
+        object.__setattr__(self, "labels", labels.astype(np.int64, copy=False))
+
+    @property
+    def x(self) -> Array:
+        """The examples as floats, (N, d) or (N, H, W, C); bytes are scaled to [0, 1], anew at each call."""
+        return np.divide(self.raw, 255, dtype=self.dtype) if self.raw.dtype == np.uint8 else self.raw
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __repr__(self) -> str:
+        counts = np.bincount(self.labels, minlength=len(self.classes))
+        shares = ", ".join(f"{name} {count}" for name, count in zip(self.classes, counts))
+        return f"Dataset({self.name!r}, N={len(self)}, x={self.raw.shape[1:]}, classes: {shares})"
+
+    # ------------------------------------------------------------------------------ which examples
+
+    def __getitem__(self, index: slice | Array) -> Dataset:
+        """The examples at a slice, or at an array of positions or truth values."""
+        if not isinstance(index, (slice, np.ndarray)):
+            raise TypeError(f"Dataset[...] expects a slice or an array, got {index!r}: data[3:4] is one example")
+        return replace(self, raw=self.raw[index], labels=self.labels[index])
+
+    def split(self, n_train: int, n_test: int, rng: np.random.Generator) -> tuple[Dataset, Dataset]:
+        """Two disjoint random samples, (train, test), drawn without replacement and without regard to the classes.
+
+        >>> data = Dataset(np.eye(10), np.arange(10))
+        >>> train, test = data.split(6, 3, np.random.default_rng(0))
+        >>> len(train), len(test), len(set(train.labels) & set(test.labels))
+        (6, 3, 0)
+        """
+        _check_rng(rng)
+        for n in (n_train, n_test):
+            if isinstance(n, bool) or not hasattr(n, "__index__") or n < 0:
+                raise ValueError(f"split expects whole numbers of examples >= 0, got {n_train!r} and {n_test!r}")
+        if n_train + n_test > len(self):
+            raise ValueError(f"{n_train} + {n_test} examples asked for, but {self.name} has {len(self)}: ask for fewer")
+        order = rng.permutation(len(self))[: n_train + n_test]
+        return self[order[:n_train]], self[order[n_train:]]
+
+    def subset(self, n: int, rng: np.random.Generator) -> Dataset:
+        """`n` examples drawn without replacement, in random order."""
+        return self.split(n, 0, rng)[0]
+
+    def pair(self, a: str | int, b: str | int) -> Dataset:
+        """The examples of two classes, named or numbered, in their order; label 0 is `a`, label 1 is `b`.
+
+        >>> Dataset(np.eye(3), np.arange(3), classes=("cat", "dog", "cow")).pair("cow", "cat")
+        Dataset('data', N=2, x=(3,), classes: cow 1, cat 1)
+        """
+        i, j = self._class(a), self._class(b)
+        if i == j:
+            raise ValueError(f"pair expects two different classes, got {a!r} and {b!r}")
+        two = self[(self.labels == i) | (self.labels == j)]
+        return replace(two, labels=(two.labels == j).astype(np.int64), classes=(self.classes[i], self.classes[j]))
+
+    def _class(self, which: str | int) -> int:
+        """Number of a class, given by name or number."""
+        if isinstance(which, str) and which in self.classes:
+            return self.classes.index(which)
+        if not isinstance(which, (str, bool)) and hasattr(which, "__index__") and 0 <= which < len(self.classes):
+            return int(which)
+        raise ValueError(f"{self.name} has no class {which!r}: its classes are {', '.join(self.classes)}")
+
+    # ------------------------------------------------------------------------------------- shape
+
+    def images(self) -> Dataset:
+        """The same examples as x : (N, H, W, C)."""
+        return replace(self, raw=self.raw.reshape(len(self), *self._image_shape()))
+
+    def flat(self) -> Dataset:
+        """The same examples as x : (N, d), row-major, d = H W C."""
+        return replace(self, raw=self.raw.reshape(len(self), prod(self.raw.shape[1:])))
+
+    def _image_shape(self) -> tuple[int, int, int]:
+        if self.image_shape is None:
+            raise ValueError(f"{self.name} holds no images (after pca, pixels are gone): do this before")
+        return self.image_shape
+
+    # ------------------------------------------------------------------------------------- values
+
+    def shifted(self, max_shift: int, rng: np.random.Generator) -> Dataset:
+        """Every image moved by its own (dy, dx), uniform on {-max_shift, ..., max_shift}^2; zeros move in.
+
+        Zero is black only before `standardise`: shift first.  (Samarin et al. 2020 shift MNIST by up to 7 pixels.)
+        """
+        _check_rng(rng)
+        H, W, C = self._image_shape()
+        s = max_shift
+        if isinstance(s, bool) or not hasattr(s, "__index__") or not 0 <= s < min(H, W):
+            raise ValueError(f"shifted expects a whole number of pixels from 0 to {min(H, W) - 1}, got {max_shift!r}")
+        N = len(self)
+        padded = np.pad(self.raw.reshape(N, H, W, C), ((0, 0), (s, s), (s, s), (0, 0)))
+        dy, dx = rng.integers(-s, s, size=(2, N, 1), endpoint=True)
+        rows, columns = s - dy + np.arange(H), s - dx + np.arange(W)
+        moved = padded[np.arange(N)[:, None, None], rows[:, :, None], columns[:, None, :]]
+        return replace(self, raw=moved.reshape(self.raw.shape))
+
+    def standardise(self, *, fit: Dataset | None = None) -> Dataset:
+        """x <- (x - mean) / std, one mean and one std a channel: an image's pixels share their channel's.
+
+        Features that are no pixels are a channel each.  `fit` : take mean and std from there (the training set).
+        ValueError, with the channels, where one is constant.
+
+        >>> from minintk.datasets import digits
+        >>> x = digits().standardise().x
+        >>> bool(abs(x.mean()) < 1e-12), round(float(x.std()), 12)
+        (True, 1.0)
+        """
+        channels = self.image_shape[-1] if self.image_shape else prod(self.raw.shape[1:])
+        source = self._same_features(fit, "standardise")
+        values = source.x.reshape(-1, channels)
+        mean, std = values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
+        flat = np.flatnonzero(~(std > 1e-12 * np.abs(values).max(axis=0, initial=0.0)))
+        if flat.size:
+            raise ValueError(
+                f"{flat.size} of {channels} features of {source.name} do not vary, the first is {int(flat[0])}: "
+                "drop them, or use pca(k), which does"
+            )
+        x = (self.x.reshape(-1, channels) - mean.astype(self.dtype)) / std.astype(self.dtype)
+        return replace(self, raw=x.reshape(self.raw.shape))
+
+    def pca(self, k: int, *, whiten: bool = True, fit: Dataset | None = None) -> Dataset:
+        """x <- (x - mean) V : (N, k), the first k principal components, each of unit variance where `whiten`.
+
+        `fit` : take mean, V and the variances (1/N sum) from there, the training set before its own pca.  The sign of
+        a component is the one that makes its largest loading positive.  Geiger et al. 2020 use k = 10.
+        ValueError where the data vary in fewer than k directions.
+
+        >>> from minintk.datasets import digits
+        >>> train, test = digits().split(1000, 500, np.random.default_rng(0))
+        >>> z, z_test = train.pca(10), test.pca(10, fit=train)
+        >>> bool(np.allclose(z.x.T @ z.x / 1000, np.eye(10)))
+        True
+        """
+        source = self._same_features(fit, "pca").flat()
+        N, d = source.raw.shape
+        if isinstance(k, bool) or not hasattr(k, "__index__") or not 1 <= k <= d:
+            raise ValueError(f"pca expects k from 1 to d = {d}, got {k!r}")
+        mean = source.x.mean(axis=0, dtype=np.float64)
+        X = source.x - mean
+        lam, U = np.linalg.eigh(X.T @ X if d <= N else X @ X.T)  # the smaller of the two; ascending
+        lam, U = lam[::-1], U[:, ::-1]
+        rank = int(np.sum(lam > max(N, d) * np.finfo(source.dtype).eps * lam[0]))
+        if k > rank:
+            raise ValueError(f"{source.name} varies in {rank} directions only: pca expects k <= {rank}, got {k}")
+        V = U[:, :k] if d <= N else X.T @ (U[:, :k] / np.sqrt(lam[:k]))
+        V = V * np.sign(V[np.abs(V).argmax(axis=0), np.arange(k)])
+        if whiten:
+            V = V / (X @ V).std(axis=0)  # the eigenvalues say the same, less accurately
+        x = (self.flat().x - mean) @ V
+        return replace(self, raw=x.astype(self.dtype, copy=False), image_shape=None)
+
+    def on_sphere(self, radius: float | None = None) -> Dataset:
+        """x <- radius x / |x|, with radius sqrt(d) unless given, so that the input kernel x x' / d has a unit diagonal.
+
+        ValueError, with their number, where examples are zero.
+
+        >>> from minintk.datasets import digits
+        >>> x = digits().on_sphere().x
+        >>> bool(np.allclose((x**2).sum(axis=1), 64))
+        True
+        """
+        x = self.flat().x
+        if radius is None:
+            radius = sqrt(x.shape[1])
+        if not 0 < radius < np.inf:
+            raise ValueError(f"on_sphere expects a radius > 0, got {radius!r}")
+        norms = np.linalg.norm(x, axis=1, keepdims=True)
+        if zero := int(np.sum(norms == 0)):
+            raise ValueError(f"{zero} examples of {self.name} are zero and have no direction: leave them out")
+        return replace(self, raw=(x * (radius / norms)).astype(self.dtype, copy=False).reshape(self.raw.shape))
+
+    def _same_features(self, fit: Dataset | None, what: str) -> Dataset:
+        """The data set whose statistics count: itself, or `fit` where that has the same features and an example."""
+        source = self if fit is None else fit
+        if not isinstance(source, Dataset):
+            raise TypeError(f"{what}(fit=...) expects a Dataset, got {type(source).__name__}")
+        if prod(source.raw.shape[1:]) != prod(self.raw.shape[1:]):
+            raise ValueError(
+                f"{what}(fit=...) expects examples of shape {self.raw.shape[1:]}, got {source.raw.shape[1:]}: "
+                f"fit on the training set as it was before its own {what}"
+            )
+        if not len(source):
+            raise ValueError(f"{source.name} has no examples: {what} has nothing to take its statistics from")
+        return source
+
+    # -------------------------------------------------------------------------------------- (x, y)
+
+    def parity(self) -> tuple[Array, Array]:
+        """(x, y) with y : (N, 1), +1 for even and -1 for odd digits.
+
+        >>> from minintk.datasets import digits
+        >>> digits()[:4].parity()[1].ravel().tolist()
+        [1.0, -1.0, 1.0, -1.0]
+        """
+        if not all(name.isdecimal() for name in self.classes):
+            raise ValueError(f"parity expects digits, but the classes are {', '.join(self.classes)}: use binary(a, b)")
+        sign = np.array([1 - 2 * (int(name) % 2) for name in self.classes], dtype=self.dtype)
+        return self.x, sign[self.labels][:, None]
+
+    def binary(self, a: str | int, b: str | int | None = None) -> tuple[Array, Array]:
+        """(x, y) with y : (N, 1), +1 for class `a` and -1 for class `b`; without `b`, -1 for all the rest.
+
+        >>> from minintk.datasets import digits
+        >>> x, y = digits().binary(3, 8)
+        >>> x.shape, int(y.sum())
+        ((357, 64), 9)
+        """
+        two = self if b is None else self.pair(a, b)
+        positive = self._class(a) if b is None else 0
+        return two.x, np.where(two.labels == positive, 1.0, -1.0).astype(self.dtype)[:, None]
+
+    def one_hot(self, *, zero_mean: bool = False) -> tuple[Array, Array]:
+        """(x, y) with y : (N, C), 1 for an example's class and 0 elsewhere; 1/C less everywhere where `zero_mean`.
+
+        (Lee et al. 2019 use zero mean: .9 and -.1 for ten classes.)
+        """
+        C = len(self.classes)
+        y = np.eye(C, dtype=self.dtype)[self.labels]
+        return self.x, y - 1 / C if zero_mean else y
+
+
+def _check_rng(rng: np.random.Generator) -> None:
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng expects a numpy.random.Generator, got {rng!r}: np.random.default_rng(0)")

@@ -1,0 +1,62 @@
+"""Where data files lie: in a folder the caller names, in $MININTK_DATA, or downloaded once and checked.
+
+A folder that is named has to hold the files; only where none is named are they downloaded (by pooch, into the user's
+cache, compared with a checksum written here).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+VARIABLE = "MININTK_DATA"
+
+
+def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
+    """`folder`, or the one that MININTK_DATA names, or None; FileNotFoundError where that does not exist."""
+    named = folder if folder is not None else os.environ.get(VARIABLE) or None
+    if named is None:
+        return None
+    path = Path(named).expanduser()
+    if not path.is_dir():
+        source = "folder" if folder is not None else VARIABLE
+        raise FileNotFoundError(f"{source} expects a folder with data files, but {path} is none")
+    return path
+
+
+def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
+    """The first file of these names in `folder` or the folders `inside` it; FileNotFoundError with all the places."""
+    for place in (folder, *(folder / name for name in inside)):
+        for name in names:
+            if (place / name).is_file():
+                return place / name
+    raise FileNotFoundError(
+        f"no {' or '.join(names)} in {folder}, nor in its {' or '.join(inside)}: put the file there, "
+        f"name another folder (folder=... or {VARIABLE}), or name none and it is downloaded"
+    )
+
+
+def download(url: str, checksum: str, *, unpack: bool = False) -> list[Path]:
+    """The file at `url`, or what its archive holds: from the user's cache, or fetched and compared with `checksum`."""
+    try:
+        import pooch
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "downloading data needs pooch: pip install 'minintk[data]'; "
+            f"or name a folder that holds the files, folder=... or {VARIABLE}"
+        ) from error
+    try:
+        found = pooch.retrieve(
+            url,
+            known_hash=checksum,
+            path=pooch.os_cache("minintk"),
+            fname=url.rpartition("/")[2],
+            processor=pooch.Untar() if unpack else None,
+        )
+    except OSError as error:  # no network, a server that refuses
+        raise ConnectionError(
+            f"could not download {url} ({error}): try again, or put the files in a folder and name it, "
+            f"folder=... or {VARIABLE}"
+        ) from error
+    return [Path(found)] if isinstance(found, str) else [Path(name) for name in found]
