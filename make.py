@@ -11,8 +11,8 @@
     python3 make.py clean               remove caches and build outputs (.venv stays: delete it to start afresh)
 
 The first run makes a virtual environment in .venv and installs the project there with what the command needs; later
-runs find it ready, and a change of pyproject.toml brings it up to date.  Nothing outside the checkout is touched, so
-an externally managed Python (PEP 668) is fine.  A Python that comes without ensurepip gets its virtual environment
+runs find it ready, and a change of pyproject.toml brings it up to date.  Nothing is installed outside the checkout,
+so an externally managed Python (PEP 668) is fine.  A Python that comes without ensurepip gets its virtual environment
 from virtualenv, which pip places in .bootstrap.  pip's own settings (a mirror, a proxy, PIP_INDEX_URL) are honoured.
 """
 
@@ -56,7 +56,8 @@ def environment() -> Dict[str, str]:
     """The variables for child processes: the caller's, less those that make Python look outside .venv."""
     drop = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
     kept = {name: value for name, value in os.environ.items() if name not in drop}
-    return dict(kept, PIP_USER="0", PIP_REQUIRE_VIRTUALENV="0", PIP_DISABLE_PIP_VERSION_CHECK="1")
+    settings = {"USER": "0", "REQUIRE_VIRTUALENV": "0", "DISABLE_PIP_VERSION_CHECK": "1", "ROOT_USER_ACTION": "ignore"}
+    return dict(kept, **{"PIP_" + name: value for name, value in settings.items()})
 
 
 def call(command: List[str], quiet: bool = False) -> int:

@@ -1,0 +1,180 @@
+"""The project as a whole: what importing costs, who may import whom, docstrings, and that the README's code runs."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("minintk", "analytic")
+COMMAND_LINE = {"minintk/cli.py", "minintk/__main__.py"}  # commands about both packages, started by `minintk`
+
+
+def sources(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def imports(code: str) -> set[str]:
+    """Top-level names of every module that the code imports, import_module("...") included."""
+    names = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.add(node.module or "")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and node.args:
+            names.add(ast.unparse(node.args[0]).strip("'\"f"))
+    return {name.partition(".")[0] for name in names}
+
+
+def test_imports_finds_every_way_to_import() -> None:
+    code = "import a.b\nfrom c.d import e\ndef f():\n import g as h\n importlib.import_module('i.j')\n"
+    code += " import_module(f'k.{l}')"
+    assert imports(code) == {"a", "c", "g", "i", "k"}
+
+
+# -------------------------------------------------------------------------------------------- importing
+
+
+def fresh(code: str) -> str:
+    """What the code prints in a Python of its own."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_pulls_in_nothing_heavy() -> None:
+    """Plots, the GPU, the terminal, downloads and learning frameworks are for those who ask for them."""
+    heavy = ["matplotlib", "cupy", "rich", "pooch", "sklearn", "pandas", "requests"]
+    heavy += ["scipy.stats", "scipy.optimize", "scipy.integrate", "scipy.interpolate", "scipy.sparse", "scipy.spatial"]
+    code = f"import sys, minintk, analytic; print(*[name for name in {heavy} if name in sys.modules])"
+    assert fresh(code).split() == []
+
+
+def test_importing_takes_under_three_tenths_of_a_second() -> None:
+    """Processor time of both packages, NumPy and all: the best of some runs, since the machine may be busy."""
+    code = "import time; t = time.process_time(); import minintk, analytic; print(time.process_time() - t)"
+    times: list[float] = []
+    while len(times) < 10 and (not times or min(times) > 0.3):
+        times.append(float(fresh(code)))
+    assert min(times) < 0.3
+
+
+# ---------------------------------------------------------------------------------------------- layers
+
+
+def test_minintk_does_not_import_analytic() -> None:
+    for path in sources("minintk"):
+        if path.relative_to(ROOT).as_posix() not in COMMAND_LINE:
+            assert "analytic" not in imports(path.read_text(encoding="utf-8")), path
+
+
+def test_the_command_line_imports_analytic_only_when_it_runs() -> None:
+    """So that `import minintk` never brings it along."""
+    assert fresh("import sys, minintk; print('analytic' in sys.modules, 'minintk.cli' in sys.modules)").split() == [
+        "False",
+        "False",
+    ]
+
+
+def test_one_module_names_cupy() -> None:
+    for path in sources(*PACKAGES):
+        code = ast.parse(path.read_text(encoding="utf-8"))
+        named = {node.id for node in ast.walk(code) if isinstance(node, ast.Name)} & {"cupy", "cupyx"}
+        if path.name != "arrays.py":
+            assert not named, path
+            assert not {"cupy", "cupyx"} & imports(path.read_text(encoding="utf-8")), path
+
+
+def test_derivatives_are_written_by_hand() -> None:
+    frameworks = {"autograd", "jax", "torch", "tensorflow", "theano", "casadi", "neural_tangents"}
+    for path in sources(*PACKAGES, "examples"):
+        assert not frameworks & imports(path.read_text(encoding="utf-8")), path
+
+
+# ------------------------------------------------------------------------------------------ docstrings
+
+
+def modules() -> Iterator[ModuleType]:
+    for package in map(importlib.import_module, PACKAGES):
+        yield package
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):
+                yield importlib.import_module(found.name)
+
+
+def undocumented(module: ModuleType) -> Iterator[str]:
+    """Classes and functions of a module without a docstring; of what a package exports, methods as well."""
+    exported = module.__name__ in (*PACKAGES, "minintk.datasets")
+    for name, thing in vars(module).items():
+        home = getattr(thing, "__module__", None) or ""
+        if name.startswith("_") or not callable(thing) or (home != module.__name__ and not exported):
+            continue
+        if home.partition(".")[0] in PACKAGES and not inspect.getdoc(thing):
+            yield f"{module.__name__}.{name}"
+        if exported and inspect.isclass(thing):
+            for attribute, value in vars(thing).items():
+                method = inspect.isfunction(value) or isinstance(value, property | classmethod | staticmethod)
+                if method and not attribute.startswith("_") and not inspect.getdoc(getattr(thing, attribute)):
+                    yield f"{module.__name__}.{name}.{attribute}"
+
+
+def test_everything_public_has_a_docstring() -> None:
+    assert [name for module in modules() for name in undocumented(module)] == []
+    assert [module.__name__ for module in modules() if not module.__doc__] == []
+
+
+def test_a_missing_docstring_is_found() -> None:
+    module = ModuleType("minintk.datasets", "A module.")
+    exec(  # one class whose second method says nothing, one function that says nothing
+        "class Good:\n 'It is.'\n def yes(self):\n  'It does.'\n def no(self): return 1\ndef mute(): return 1",
+        vars(module),
+    )
+    assert set(undocumented(module)) == {"minintk.datasets.Good.no", "minintk.datasets.mute"}
+
+
+# ---------------------------------------------------------------------------------------- README, packaging
+
+
+def readme() -> str:
+    path = ROOT / "README.md"
+    if not path.exists():
+        pytest.skip("there is no README.md in this tree (an installed package, say), so none of its code to run")
+    return path.read_text(encoding="utf-8")
+
+
+def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every ```python block, one after the other in one namespace, as a reader would type them."""
+    blocks = re.findall(r"^```python\n(.*?)^```", readme(), re.MULTILINE | re.DOTALL)
+    assert blocks, "README.md shows no Python code"
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "readme"}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"README.md, Python block {number + 1}", "exec"), namespace)
+
+
+def test_readme_names_commands_that_exist() -> None:
+    sys.path.insert(0, str(ROOT))
+    try:
+        commands = {*importlib.import_module("make").COMMANDS, "clean"}
+    finally:
+        sys.path.remove(str(ROOT))
+    named = re.findall(r"make\.py ([a-z-]+)", readme())
+    assert {"verify", "test"} <= set(named) <= commands
+    targets = re.search(r"^COMMANDS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert targets
+    assert set(targets[1].split()) == commands - {"python"}
+
+
+def test_version_has_a_place_in_the_changelog() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
