@@ -2,14 +2,15 @@
 
     L = 1/(2N) sum ||f - y||^2  +  ridge/(2N) |theta - theta_0|^2            N examples, whatever the number of outputs
 
-A linearised network f = f_0 + J (theta - theta_0) stays on theta_t = theta_0 + J' a_t, so f_t(x) = f_0(x) + Theta(x, X) a_t
-with Theta = J J', and gradient flow, d theta/dt = -lr grad L, is a linear equation for a_t : (N, C) alone:
+A linearised network f = f_0 + J (theta - theta_0) stays on theta_t = theta_0 + J' a_t.  So
+f_t(x) = f_0(x) + Theta(x, X) a_t with Theta = J J', and gradient flow, d theta/dt = -lr grad L, is a
+linear equation for a_t : (N, C) alone:
 
     da/dt = -(lr/N) ((Theta + ridge I) a - (y - f_0)),    a_0 = 0
     a_t   = g_t(Theta + ridge I) (y - f_0),               g_t(mu) = (1 - e^(-lr t mu / N)) / mu
 
-Gradient descent, theta <- theta - lr grad L, replaces e^(-lr t mu / N) by (1 - lr mu / N)^t.  Without ridge this is Lee et al.
-2019, eqs. (8) to (11): the paper's loss has no 1/N, so its eta is lr/N here.
+Gradient descent, theta <- theta - lr grad L, replaces e^(-lr t mu / N) by (1 - lr mu / N)^t.  Without ridge this is
+Lee et al. 2019, eqs. (8) to (11): the paper's loss has no 1/N, so its eta is lr/N here.
 
 Unit of time: t = lr * steps with lr = 1, t = steps with the network's own lr.
 """
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from analytic.spectrum import Spectrum, as_matrix, check_definite, check_kernel, check_ridge, resolution, spectrum
-from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,13 +52,12 @@ class Dynamics(ABC):
         t : a number >= 0, inf included, or a one-dimensional array of them: the result then has a leading axis T.
             gradient_flow: t = lr * steps where lr = 1, t = steps where lr is the network's.  gradient_descent: steps.
         k_test_train : (M, N), or (M, C, N, C) for a full kernel; left out, the result is on the training set.
-        f0, f0_test : (N, C) and (M, C), the outputs at t = 0; 0 is a network centred at its start, or the ensemble's mean.
+        f0, f0_test : (N, C) and (M, C), the outputs at t = 0; 0 is a centred network, or the mean of an ensemble.
 
         ValueError for a negative t or NaN, and where t asks for directions whose eigenvalue is lost in rounding.
         Lee et al. 2019, eqs. (9) to (11).
         """
         t = self._times(t)
-        xp = array_namespace(self.y)
         if k_test_train is None:
             if np.ndim(f0_test) or f0_test != 0:
                 raise ValueError("predict(f0_test=...) is for test examples: give k_test_train too, the kernel (M, N)")
@@ -72,10 +72,12 @@ class Dynamics(ABC):
         return self._result(t, self.spectrum.Q, gain, r, f0_test, k)
 
     def coefficients(self, t: Any, f0: Any = 0.0) -> Array:
-        """a_t = g_t(Theta + ridge I) (y - f_0), (N, C): f_t(x) = f_0(x) + Theta(x, X) a_t, theta_t = theta_0 + J.vjp(a_t).
+        """a_t = g_t(Theta + ridge I) (y - f_0), (N, C), the coefficients of function and weights:
 
-        t, f0, units and errors as in `predict`.  Directions in which Theta is exactly zero are left out: they move neither
-        outputs nor weights.  Lee et al. 2019, eq. (8).
+            f_t(x) = f_0(x) + Theta(x, X) a_t,    theta_t = theta_0 + J' a_t = theta_0 + J.vjp(a_t)
+
+        t, f0, units and errors as in `predict`.  Directions in which Theta is exactly zero are left out: they move
+        neither outputs nor weights.  Lee et al. 2019, eq. (8).
         """
         t = self._times(t)
         return self._result(t, self.spectrum.Q, self._gain(t, dropped=self._drops(t)), self._residual(f0), None)
@@ -88,7 +90,7 @@ class Dynamics(ABC):
     def _gain(self, t: Array, *, dropped: bool) -> Array:
         """g_t(mu) for times on the host, (T, n), with the zero directions left out where they contribute nothing."""
         xp = array_namespace(self.y)
-        gain = self.gain(xp.asarray(np.atleast_1d(t)))
+        gain = self.gain(to_library(np.atleast_1d(t), xp))
         if dropped:
             gain[:, : self.spectrum.zeros] = 0.0
         return gain
@@ -143,7 +145,8 @@ class Dynamics(ABC):
         if k.ndim != len(want) + 1 or tuple(k.shape[1:]) != want:
             hint = ": transpose it" if k.ndim == 2 and k.shape[0] == N else ""
             raise ValueError(
-                f"k_test_train expects shape (M, {', '.join(map(str, want))}), test examples first, got {tuple(k.shape)}{hint}"
+                f"k_test_train expects shape (M, {', '.join(map(str, want))}), test examples first, "
+                f"got {tuple(k.shape)}{hint}"
             )
         check_finite("k_test_train", k)
         return as_matrix(k)
@@ -193,7 +196,7 @@ class GradientDescent(Dynamics):
                 1 - xp.where(slow, xp.zeros_like(z), 1 - z) ** t,
             )
         if not bool(xp.all(xp.isfinite(done))):
-            raise ValueError(f"gradient descent has left the range of float64 at t = {float(xp.max(t)):g}: {self._bound()}")
+            raise ValueError(f"gradient descent has overflowed at t = {float(xp.max(t)):g}: {self._bound()}")
         some = xp.where(mu > 0, mu, xp.ones_like(mu))
         g = xp.where(ends, xp.ones_like(done), done) / some
         return xp.where(mu > 0, g, rate * t)
@@ -203,13 +206,15 @@ class GradientDescent(Dynamics):
         whole = np.isinf(times) | (times == np.floor(times))
         if not bool(np.all(whole)):
             raise ValueError(
-                f"gradient_descent counts whole steps, got t = {times[~whole].ravel()[0]:g}: round it, or use gradient_flow"
+                f"gradient_descent counts whole steps, got t = {times[~whole].ravel()[0]:g}: "
+                "round it, or use gradient_flow"
             )
         return times
 
     def _bound(self) -> str:
         """The learning rate, and where it would have to stay."""
-        return f"lr = {self.lr:g} must stay below {2 * len(self.y) / float(self.spectrum.mu[-1]):.6g} = 2 N / (lambda_max + ridge)"
+        bound = 2 * len(self.y) / float(self.spectrum.mu[-1])
+        return f"lr = {self.lr:g} must stay below {bound:.6g} = 2 N / (lambda_max + ridge)"
 
 
 def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0) -> GradientFlow:
@@ -242,8 +247,8 @@ def gradient_descent(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float 
 
         f_t = f_0 + Theta (Theta + ridge I)^-1 (I - (I - lr (Theta + ridge I) / N)^t) (y - f_0)
 
-    Arguments and errors as `gradient_flow`; t is the number of steps, a whole number or inf.  Warns where lr is above the
-    bound of stability, 2 N / (lambda_max + ridge): the outputs then grow without limit, as they do in training.
+    Arguments and errors as `gradient_flow`; t is the number of steps, a whole number or inf.  Warns where lr is above
+    the bound of stability, 2 N / (lambda_max + ridge): the outputs then grow without limit, as they do in training.
 
     >>> import numpy as np
     >>> descent = gradient_descent(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [-1.0]]), lr=0.5)
@@ -257,7 +262,7 @@ def gradient_descent(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float 
 
 
 def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
-    """Largest learning rate at which full-batch descent on L = 1/(2N) sum ||f - y||^2 is stable: 2 (1 + m) N / lambda_max.
+    """Largest stable learning rate of full-batch descent on L = 1/(2N) sum ||f - y||^2: 2 (1 + m) N / lambda_max.
 
     k_train : (N, N) or (N, C, N, C).  momentum : m in [0, 1), heavy ball, v <- m v + grad L, theta <- theta - lr v.
     inf for a kernel that is zero.  Lee et al. 2019, supplement.
@@ -309,8 +314,8 @@ def _factorised(k_train: Array, y: Array, lr: float, ridge: float) -> tuple[Spec
     check_targets(y)
     check_kernel("k_train", k_train)
     if k_train.shape[0] != y.shape[0] or (k_train.ndim == 4 and k_train.shape[1] != y.shape[1]):
-        want = ", ".join(map(str, y.shape if k_train.ndim == 4 else y.shape[:1]))
-        raise ValueError(f"k_train expects shape ({want}, {want}) for y of shape {tuple(y.shape)}, got {tuple(k_train.shape)}")
+        want = 2 * tuple(y.shape[: k_train.ndim // 2])
+        raise ValueError(f"k_train expects shape {want} for y of shape {tuple(y.shape)}, got {tuple(k_train.shape)}")
     factors = spectrum(as_matrix(k_train), float(ridge))
     return factors, xp.astype(y, xp.float64), float(lr), k_train.ndim == 4, xp.result_type(k_train, y)
 

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf, log, pi
+from math import inf, log, pi, sqrt
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
 from analytic.dynamics import GradientFlow, check_rate, check_targets, gradient_flow
 from analytic.spectrum import check_kernel, check_ridge, eps, resolution
-from minintk.arrays import Array, array_namespace, check_finite, check_floating, scipy_module, to_library
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, scipy_module, to_host, to_library
 
 Kind = Literal["ntk", "nngp"]
 
 
 @runtime_checkable
-class Kernel(Protocol):
+class KernelLike(Protocol):
     """What `analytic.kernel(spec)` gives, and anything else that gives (N, M) arrays by the same names."""
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
@@ -42,7 +42,7 @@ class Kernel(Protocol):
 class Ensemble:
     """Infinitely many infinitely wide networks, all trained on (x, y); built by `ensemble`."""
 
-    kernel: Kernel
+    kernel: KernelLike
     x: Array
     y: Array
     lr: float
@@ -58,8 +58,8 @@ class Ensemble:
             mean = A_t y
             cov  = K(x, x) + A_t K(X, X) A_t' - (A_t K(X, x) + transpose)
 
-        kind="nngp", only the last layer trained (supplement of the paper; t = inf is the Bayesian posterior, ridge its
-        noise variance: each member then has its own noise in its targets, the "sample-then-optimise" of Matthews et al.):
+        kind="nngp", only the last layer trained (supplement).  t = inf is the Bayesian posterior, with ridge as its
+        noise variance: each member has its own draw of that noise in its targets (Matthews et al. 2017).
 
             mean = K(x, X) (K + ridge I)^-1 (I - e^(-  lr t (K + ridge I) / N)) y
             cov  = K(x, x) - K(x, X) (K + ridge I)^-1 (I - e^(-2 lr t (K + ridge I) / N)) K(X, x)
@@ -70,8 +70,10 @@ class Ensemble:
         ValueError for a negative t or NaN, an indefinite kernel, and a singular one whose limit does not exist.
         """
         _check_kind(kind)
-        k, xp = self._test(x_test), array_namespace(self.x)
-        flow = self.flow(kind, with_cov=cov)
+        k, xp, t = self._test(x_test), array_namespace(self.x), to_host(t)
+        if cov and kind == "ntk":
+            self._both()
+        flow = self.flow(kind)
         if not cov:
             return flow.predict(t, k.ntk(x_test, self.x) if kind == "ntk" else k.nngp(x_test, self.x))
         nngp, ntk = k.both(x_test, self.x) if kind == "ntk" else (k.nngp(x_test, self.x), None)
@@ -79,27 +81,29 @@ class Ensemble:
         prior = xp.astype(k.nngp(x_test), xp.float64, copy=False)
         q = xp.astype(nngp, xp.float64, copy=False) @ flow.spectrum.Q  # K(x, X) Q
         if ntk is None:
-            covs = [prior - (q * g) @ q.T for g in flow.gains(2 * np.asarray(t), nngp)]
+            covs = [prior - (q * g) @ q.T for g in flow.gains(2 * t, nngp)]
         else:
             p = xp.astype(ntk, xp.float64, copy=False) @ flow.spectrum.Q  # Theta(x, X) Q, so that A_t = (p g_t) Q'
             covs = [prior + (p * g) @ self._rotated @ (p * g).T - 2 * ((p * g) @ q.T) for g in flow.gains(t, ntk)]
-        stacked = xp.stack([(c + c.T) / 2 for c in covs])
+        stacked = xp.stack([_covariance(c, prior) for c in covs])
         return mean, xp.astype(stacked if np.ndim(t) else stacked[0], mean.dtype, copy=False)
 
-    def flow(self, kind: Kind = "ntk", *, with_cov: bool = False) -> GradientFlow:
+    def flow(self, kind: Kind = "ntk") -> GradientFlow:
         """The gradient flow of one function under Theta ("ntk") or K ("nngp"), factorised on first use."""
         if kind not in self._flows:
-            self._flows[kind] = gradient_flow(self._block(kind, with_cov=with_cov), self.y, lr=self.lr, ridge=self.ridge)
+            self._flows[kind] = gradient_flow(self._block(kind), self.y, lr=self.lr, ridge=self.ridge)
         return self._flows[kind]
 
-    def _block(self, kind: Kind, *, with_cov: bool = False) -> Array:
-        """K(X, X) or Theta(X, X), each evaluated once; both in one pass where the covariance will need both."""
+    def _block(self, kind: Kind) -> Array:
+        """K(X, X) or Theta(X, X), evaluated on first use."""
         if kind not in self._train:
-            if with_cov and kind == "ntk" and not self._train:
-                self._train["nngp"], self._train["ntk"] = self.kernel.both(self.x)
-            else:
-                self._train[kind] = self.kernel.ntk(self.x) if kind == "ntk" else self.kernel.nngp(self.x)
+            self._train[kind] = self.kernel.ntk(self.x) if kind == "ntk" else self.kernel.nngp(self.x)
         return self._train[kind]
+
+    def _both(self) -> None:
+        """Evaluate K(X, X) and Theta(X, X) in one pass, where neither has been needed so far."""
+        if not self._train:
+            self._train["nngp"], self._train["ntk"] = self.kernel.both(self.x)
 
     @cached_property
     def _rotated(self) -> Array:
@@ -108,7 +112,7 @@ class Ensemble:
         check_kernel("kernel.nngp(x)", K)
         return Q.T @ (array_namespace(Q).astype(K, Q.dtype, copy=False) @ Q)
 
-    def _test(self, x_test: Array) -> Kernel:
+    def _test(self, x_test: Array) -> KernelLike:
         """The kernel, once x_test is known to fit it."""
         array_namespace(self.x, x_test)
         if x_test.ndim != self.x.ndim or x_test.shape[1:] != self.x.shape[1:]:
@@ -129,14 +133,17 @@ class Posterior:
     def predict(self, x_test: Array, cov: bool = False) -> Any:
         """Mean (M, C) at x_test : (M, *shape of an example), or (mean, covariance (M, M), the same for every output).
 
-            nngp:  mean = K(x, X) (K + ridge I)^-1 y,        cov = K(x, x) - K(x, X) (K + ridge I)^-1 K(X, x)    eq. (13)
-            ntk:   mean = A y, A = Theta(x, X) (Theta + ridge I)^-1,
-                   cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)                                       eq. (16)
+            nngp, eq. (13):   mean = A y,   A = K(x, X) (K + ridge I)^-1,   cov = K(x, x) - A K(X, x)
+            ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
+                              cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
-        From a Cholesky factor where the kernel has one (1 s at N = 4000 on two cores); the limit t = inf of `ensemble` where
-        the kernel is singular, ValueError with its smallest eigenvalue where that limit does not exist.
+        From a Cholesky factor where the kernel has one (1 s at N = 4000 on two cores); the limit t = inf of `ensemble`
+        where the kernel is singular, ValueError with its smallest eigenvalue where that limit does not exist.
         """
-        ens, L = self.ensemble, self._factor
+        ens = self.ensemble
+        if cov and self.kind == "ntk":
+            ens._both()
+        L = self._factor
         if L is None:
             return ens.predict(x_test, kind=self.kind, cov=cov)
         k, X = ens._test(x_test), ens.x
@@ -153,31 +160,33 @@ class Posterior:
         mean = xp.astype(V.T @ self._whitened, dtype, copy=False)
         if not cov:
             return mean
-        c = xp.astype(k.nngp(x_test), xp.float64, copy=False)
+        prior = xp.astype(k.nngp(x_test), xp.float64, copy=False)
         if self.kind == "nngp":
-            c = c - V.T @ V
+            c = prior - V.T @ V
         else:
             A = _solve(L, V, transposed=True).T
             K = xp.astype(ens._block("nngp"), xp.float64, copy=False)
-            c = c + A @ K @ A.T - 2 * (A @ xp.astype(nngp, xp.float64, copy=False).T)
-        return mean, xp.astype((c + c.T) / 2, dtype, copy=False)
+            c = prior + A @ K @ A.T - 2 * (A @ xp.astype(nngp, xp.float64, copy=False).T)
+        return mean, xp.astype(_covariance(c, prior), dtype, copy=False)
 
     def log_marginal_likelihood(self) -> float:
         """log N(y; 0, K + ridge I), summed over the C outputs; for kind="nngp".
 
             -1/2 y' (K + ridge I)^-1 y - 1/2 log det (K + ridge I) - N/2 log 2 pi
 
-        ValueError where K + ridge I is singular, with its smallest eigenvalue, and for kind="ntk", which is not a posterior.
+        ValueError where K + ridge I is singular, with its smallest eigenvalue, and for kind="ntk", not a posterior.
         """
         if self.kind != "nngp":
-            raise ValueError("log_marginal_likelihood expects kind='nngp': the outputs of trained networks have no likelihood")
+            raise ValueError("log_marginal_likelihood expects kind='nngp': kind='ntk' is the posterior of no model")
         L = self._factor
         if L is None:
-            raise ValueError(f"log_marginal_likelihood has no density to take: {self.ensemble.flow('nngp').spectrum.remedy()}")
+            remedy = self.ensemble.flow("nngp").spectrum.remedy()
+            raise ValueError(f"log_marginal_likelihood expects a kernel that is not singular: {remedy}")
         xp = array_namespace(L)
         N, C = self.ensemble.y.shape
-        half_log_det = float(xp.sum(xp.log(xp.linalg.diagonal(L))))
-        return -float(xp.sum(self._whitened**2)) / 2 - C * (half_log_det + N / 2 * log(2 * pi))
+        half_log_det = float(xp.sum(xp.log(xp.diagonal(L))))
+        half_fit = float(xp.sum(self._whitened**2)) / 2
+        return -half_fit - int(C) * (half_log_det + int(N) / 2 * log(2 * pi))
 
     def sample(self, x_test: Array, size: int, rng: np.random.Generator) -> Array:
         """Draws of f at x_test, (size, M, C), from numbers of `rng` on the host: the same in every array library.
@@ -192,12 +201,11 @@ class Posterior:
         xp = array_namespace(mean)
         M, C = mean.shape
         variance, U = xp.linalg.eigh(xp.astype(cov, xp.float64, copy=False))
-        scale = float(xp.max(xp.abs(self.ensemble.kernel.nngp(x_test[:1]))))
-        scale = max(scale, float(xp.max(xp.abs(cov))), float(xp.max(xp.abs(self.ensemble._block("nngp")))))
-        if -float(variance[0]) > 30 * (M + len(self.ensemble.y) + 100) * eps(cov) * scale:
+        scale = max(float(xp.max(xp.abs(k))) for k in (cov, self.ensemble._block("nngp")))
+        if -float(variance[0]) > sqrt(eps(cov)) * scale:
             raise ValueError(
-                f"the covariance at x_test has the eigenvalue {float(variance[0]):.3g}, where {scale:.3g} is the largest entry of the "
-                "prior: the kernel is not positive semi-definite to that accuracy; use float64, or a ridge"
+                f"the covariance at x_test has the eigenvalue {float(variance[0]):.3g}, where kernel entries are up to "
+                f"{scale:.3g}: the kernels are not positive semi-definite; compute them in float64, or pass a ridge"
             )
         root = U * xp.sqrt(xp.maximum(variance, xp.zeros_like(variance)))
         z = to_library(rng.standard_normal((size, M, C)), xp)
@@ -206,7 +214,7 @@ class Posterior:
     @cached_property
     def _factor(self) -> Array | None:
         """L, lower triangular, L L' = k + ridge I; None where a pivot cannot be told from zero."""
-        k = self.ensemble._block(self.kind, with_cov=True)
+        k = self.ensemble._block(self.kind)
         check_kernel(f"kernel.{self.kind}(x)", k)
         xp = array_namespace(k)
         shifted = xp.astype(k, xp.float64) + self.ensemble.ridge * xp.eye(len(k), dtype=xp.float64)
@@ -214,28 +222,32 @@ class Posterior:
             L = xp.linalg.cholesky(shifted)
         except np.linalg.LinAlgError:
             return None
-        smallest = float(xp.min(xp.linalg.diagonal(L)))  # NaN where the library does not raise
-        return L if smallest > 0 and smallest**2 > resolution(k) else None
+        smallest = float(xp.min(xp.diagonal(L)))
+        if not (smallest > 0 and smallest**2 > resolution(k)):
+            return None
+        rows = xp.einsum("ij,ij->i", L, L) - xp.diagonal(shifted)  # a GPU's solver fails without a word
+        return L if float(xp.max(xp.abs(rows))) <= resolution(shifted) else None
 
     @cached_property
     def _whitened(self) -> Array:
         """L^-1 y, (N, C)."""
         y = self.ensemble.y
-        return _solve(self._factor, array_namespace(y).astype(y, self._factor.dtype, copy=False))
+        xp = array_namespace(y)
+        return _solve(self._factor, xp.astype(y, xp.float64, copy=False))
 
 
-def ensemble(kernel: Kernel, x: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0) -> Ensemble:
+def ensemble(kernel: KernelLike, x: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0) -> Ensemble:
     """The ensemble of infinitely wide networks trained on (x, y) by gradient flow on L = 1/(2N) sum ||f - y||^2.
 
     kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example).  y : (N, C).
     lr : with lr = 1 the unit of t is lr * steps, with the network's own lr it is steps.
     ridge : absolute; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
-    Each block of the kernel is evaluated once and factorised once, for all t: about 6 s at N = 4000 on two cores.  Where only
-    the limit t = inf is asked for, `posterior` has it cheaper.  Lee et al. 2019, eqs. (14) to (16).
+    Each kernel of the training set is evaluated and factorised once, for all t: about 6 s at N = 4000 on two cores.
+    Where only the limit t = inf is asked for, `posterior` has it cheaper.  Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
-    >>> class Linear:                                          # f(x) = w x / sqrt(d), all of it trained: Theta = K = x x' / d
+    >>> class Linear:                                          # f(x) = x w / sqrt(d): Theta = K = x x' / d
     ...     def nngp(self, x1, x2=None): return x1 @ (x1 if x2 is None else x2).T / x1.shape[1]
     ...     ntk = nngp
     ...     def both(self, x1, x2=None): return self.nngp(x1, x2), self.ntk(x1, x2)
@@ -246,24 +258,25 @@ def ensemble(kernel: Kernel, x: Array, y: Array, *, lr: float = 1.0, ridge: floa
     >>> cov[:, 0, 0].round(6)                                  # 4 e^-2t
     array([4.      , 0.541341, 0.      ])
     """
-    if not isinstance(kernel, Kernel):
-        raise TypeError(f"expected a kernel such as analytic.kernel(spec), with nngp, ntk and both, got {type(kernel).__name__}")
+    if isinstance(kernel, type) or not isinstance(kernel, KernelLike):
+        got = f"the class {kernel.__name__}" if isinstance(kernel, type) else type(kernel).__name__
+        raise TypeError(f"expected a kernel such as analytic.kernel(spec), with nngp, ntk and both, got {got}")
     array_namespace(x, y)
     check_rate(lr)
     check_ridge(ridge)
     check_targets(y)
     check_floating("x", x)
     if x.ndim < 2 or x.shape[0] != y.shape[0]:
-        raise ValueError(f"x and y expect shapes (N, ...) and (N, C) with one N, got {tuple(x.shape)} and {tuple(y.shape)}")
+        raise ValueError(f"expected x : (N, ...) and y : (N, C) with one N, got {tuple(x.shape)} and {tuple(y.shape)}")
     check_finite("x", x)
     return Ensemble(kernel, x, y, float(lr), float(ridge))
 
 
-def posterior(kernel: Kernel, x: Array, y: Array, *, ridge: float = 0.0, kind: Kind = "nngp") -> Posterior:
+def posterior(kernel: KernelLike, x: Array, y: Array, *, ridge: float = 0.0, kind: Kind = "nngp") -> Posterior:
     """The Gaussian process GP(0, K) conditioned on (x, y), or (kind="ntk") the ensemble trained to the end.
 
     kernel, x, y as in `ensemble`.  ridge : absolute; for "nngp" the variance of the noise in y.
-    kind="nngp" is Bayes' rule, eq. (13).  kind="ntk" is eq. (16), the outputs of networks all of whose layers were trained to
+    kind="nngp" is Bayes' rule, eq. (13).  kind="ntk" is eq. (16), the outputs of networks with all layers trained to
     t = inf: a Gaussian process, but the posterior of no probabilistic model.  Lee et al. 2019.
 
     >>> import numpy as np
@@ -283,6 +296,17 @@ def posterior(kernel: Kernel, x: Array, y: Array, *, ridge: float = 0.0, kind: K
 def _check_kind(kind: str) -> None:
     if kind not in get_args(Kind):
         raise ValueError(f"kind expects 'ntk' or 'nngp', got {kind!r}")
+
+
+def _covariance(c: Array, prior: Array) -> Array:
+    """c symmetrised; a variance that is 0 up to rounding (at a training point) does not come out below 0."""
+    xp = array_namespace(c, prior)
+    c = (c + c.T) / 2
+    variance = xp.diagonal(c)
+    rounding = (variance < 0) & (variance > -1e-10 * xp.max(xp.abs(prior)))
+    i = xp.arange(c.shape[0])
+    c[i, i] = xp.where(rounding, xp.zeros_like(variance), variance)
+    return c
 
 
 def _solve(L: Array, b: Array, *, transposed: bool = False) -> Array:

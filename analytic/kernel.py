@@ -1,0 +1,214 @@
+"""The infinitely wide network: `kernel(spec)` and its NNGP and NTK matrices.
+
+    K(x, x')     = E f_i(x) f_i(x')                             of one output i, over initialisations
+    Theta(x, x') = sum_theta df_i/dtheta(x) df_i/dtheta(x')     the same for every i, 0 across outputs
+
+as all widths go to infinity (Lee et al. 2019, eqs. (12) and (4); Jacot et al. 2018).  The input kernel is x x' / d.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from analytic.rules import lower
+from analytic.state import Law, Program, Rows, cast, run_law, run_rows
+from analytic.tiles import Engine, plan, square_norms, tile_size
+from minintk import spec as s
+from minintk.arrays import Array, array_namespace, available_memory, check_examples
+from minintk.parametrization import NTK, Parametrization
+from minintk.structure import Shape, Site
+from minintk.threads import cores
+
+STATED = 1e-8
+"""A quadrature with a larger error bound than this says so."""
+
+Progress = Callable[[int, int], None]
+
+
+class Both(NamedTuple):
+    """The two kernels of one evaluation."""
+
+    nngp: Array
+    ntk: Array
+
+
+@lru_cache(maxsize=256)
+def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
+    """The steps of the recursion for examples of `shape`; UnsupportedLayer where the spec's limit is another one."""
+    steps = lower(spec, Site(shape), parametrization)
+    run_law(steps, Law())
+    return steps
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The kernels of an infinitely wide network; built by `kernel`.
+
+    All methods take examples x : (N, *shape), float32 or float64, of NumPy or CuPy, and return arrays of that library and
+    precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, float32 a few 1e-7, for nearly parallel,
+    equal, opposite and zero rows too; activations without a closed form state theirs, `error`.
+
+    memory : bound in bytes on everything the call allocates; what is free where not given.  MemoryError, before any
+        work, if the result does not fit.
+    out : where the result goes, an array (for `both`, a pair of arrays) of its shape and precision, a numpy.memmap for
+        instance.
+    progress : called as progress(tiles done, tiles in all), from several threads, one at a time.
+
+    TypeError for integers or mixed libraries, ValueError for a wrong shape, NaN or infinity.
+    """
+
+    spec: s.Sequential
+    parametrization: Parametrization = NTK()
+
+    def nngp(
+        self,
+        x1: Array,
+        x2: Array | None = None,
+        *,
+        memory: int | None = None,
+        out: Array | None = None,
+        progress: Progress | None = None,
+    ) -> Array:
+        """K(x1, x2), (N, M); K(x1, x1) without x2.
+
+        >>> import numpy as np, minintk as mn
+        >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+        >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).nngp(x).round(4)
+        array([[0.5   , 0.1592, 0.    ],
+               [0.1592, 0.5   , 0.    ],
+               [0.    , 0.    , 0.    ]])
+        """
+        return self._evaluate(x1, x2, (True, False), (out, None), memory, progress)[0]
+
+    def ntk(
+        self,
+        x1: Array,
+        x2: Array | None = None,
+        *,
+        memory: int | None = None,
+        out: Array | None = None,
+        progress: Progress | None = None,
+    ) -> Array:
+        """Theta(x1, x2), (N, M); Theta(x1, x1) without x2."""
+        return self._evaluate(x1, x2, (False, True), (None, out), memory, progress)[1]
+
+    def both(
+        self,
+        x1: Array,
+        x2: Array | None = None,
+        *,
+        memory: int | None = None,
+        out: tuple[Array, Array] | None = None,
+        progress: Progress | None = None,
+    ) -> Both:
+        """(nngp, ntk), each (N, M), in one pass: the two cost little more than one."""
+        pair = (None, None) if out is None else (out[0], out[1])
+        return Both(*self._evaluate(x1, x2, (True, True), pair, memory, progress))
+
+    def diag(self, x: Array) -> Both:
+        """The diagonals of both kernels, (N,) each, in O(N).
+
+        >>> import numpy as np, minintk as mn
+        >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
+        Both(nngp=array([0.5, 0.5]), ntk=array([1., 1.]))
+        """
+        rows = self._rows(x)
+        xp = array_namespace(x)
+        return Both(xp.astype(rows.q, x.dtype), xp.astype(rows.theta, x.dtype))
+
+    def error(self, x: Array) -> float:
+        """Bound on the quadratures' error on these rows, relative to sqrt(k(x, x) k(x', x')); 0 in closed form."""
+        return self._rows(x).error
+
+    def _rows(self, x: Array) -> Rows:
+        check_examples("x", x)
+        xp = array_namespace(x)
+        norms2 = square_norms((x.reshape((x.shape[0], -1)),))
+        d = max(1, x.reshape((x.shape[0], -1)).shape[1])
+        return run_rows(program(self.spec, self.parametrization, tuple(x.shape[1:])), Rows(norms2 / d, xp.zeros_like(norms2)))[0]
+
+    def _evaluate(
+        self,
+        x1: Array,
+        x2: Array | None,
+        asked: tuple[bool, bool],
+        out: tuple[Array | None, Array | None],
+        memory: int | None,
+        progress: Progress | None,
+    ) -> list[Array]:
+        check_examples("x1", x1)
+        symmetric = x2 is None or x2 is x1
+        if x2 is not None and not symmetric:
+            array_namespace(x1, x2)
+            check_examples("x2", x2, x1.shape[1:])
+            if x2.dtype != x1.dtype:
+                raise TypeError(f"x1 and x2 expect one precision, got {x1.dtype} and {x2.dtype}: convert one of them")
+        xp, dtype = array_namespace(x1), x1.dtype
+        steps = program(self.spec, self.parametrization, tuple(x1.shape[1:]))
+        parts = tuple(x.reshape((x.shape[0], -1)) for x in ((x1,) if symmetric else (x1, x2)))
+        shape = (parts[0].shape[0], parts[-1].shape[0])
+        check_memory(parts, shape, sum(a and o is None for a, o in zip(asked, out, strict=True)), memory)
+        results = [result(a, o, shape, parts[0]) for a, o in zip(asked, out, strict=True)]
+        if 0 in shape:
+            return results
+        inputs, rows, fine = plan(steps, parts)
+        if rows.error > STATED:
+            warnings.warn(
+                f"the kernel of {self.spec!r} is by quadrature and exact to {rows.error:.1g} only, relative to "
+                "sqrt(k(x, x) k(x', x')): pre-activations are large, or phi has kinks; scale the inputs or w_std down",
+                stacklevel=3,
+            )
+        coarse = fine if dtype == xp.float64 else cast(fine, dtype)
+        Engine(inputs, rows, fine, coarse, shape, symmetric, *results).run(progress)
+        return results
+
+
+def kernel(spec: s.Layer, parametrization: Parametrization = NTK()) -> Kernel:
+    """The NNGP and NTK of `spec` at infinite width.
+
+    A width matters only where the parametrization lets it (standard: Theta grows with fan-in).
+    UnsupportedLayer, in words, for a layer without a rule here and for a spec whose limit is not this recursion.
+
+    >>> import minintk as mn
+    >>> kernel(mn.Sequential(mn.ReLU(), mn.Dense(1)))
+    Traceback (most recent call last):
+    minintk.structure.UnsupportedLayer: ReLU acts on values that are not Gaussian at infinite width ...
+    """
+    spec = s.as_sequential(spec)
+    with suppress(ValueError):  # shapes are not known yet; what has no limit is refused here and now
+        program(spec, parametrization, (1,))
+    return Kernel(spec, parametrization)
+
+
+def result(asked: bool, out: Array | None, shape: tuple[int, int], like: Array) -> Array | None:
+    """Where a kernel goes: nowhere, into `out`, or into a new array."""
+    xp = array_namespace(like)
+    if not asked:
+        return None
+    if out is None:
+        return xp.empty(shape, dtype=like.dtype)
+    array_namespace(like, out)
+    if tuple(out.shape) != shape or out.dtype != like.dtype:
+        raise ValueError(f"out expects shape {shape} and {like.dtype}, got {tuple(out.shape)} and {out.dtype}")
+    return out
+
+
+def check_memory(parts: tuple[Array, ...], shape: tuple[int, int], results: int, memory: int | None) -> None:
+    """MemoryError if results and working memory exceed the bound, or what is free."""
+    xp, size = array_namespace(*parts), parts[0].dtype.itemsize
+    rows = sum(x.shape[0] for x in parts)
+    tile = min(tile_size(xp, parts[0].dtype), max(shape)) ** 2
+    work = rows * (parts[0].shape[1] * size + 1000) + cores() * (10 * tile * size + 2**24)
+    need = results * shape[0] * shape[1] * size
+    bound = available_memory(xp) if memory is None else memory
+    if need + work > bound:
+        raise MemoryError(
+            f"{results} kernel(s) of {shape[0]} x {shape[1]} in {parts[0].dtype} need {need / 1e9:.3g} GB and "
+            f"{work / 1e9:.3g} GB to work in, but {bound / 1e9:.3g} GB are {'free' if memory is None else 'allowed'}: "
+            "stream the result to disk, out=numpy.memmap(...), evaluate it in blocks of rows, or use float32"
+        )

@@ -1,0 +1,268 @@
+"""The infinite-width meaning of a spec: `lower` turns each layer into the steps of the kernel recursion.
+
+    Dense          K' = w^2 K + beta^2          Theta' = w^2 Theta + ratio K' + rest
+    activation     K' = E phi(u) phi(u')        Theta' = Theta E phi'(u) phi'(u')           (u, u') ~ N(0, K)
+    Residual       K' = K_1 + K_2               Theta' = Theta_1 + Theta_2
+
+(Lee et al. 2019, supplement, section E; Jacot et al. 2018.)  An activation needs Gaussian pre-activations and a sum needs
+uncorrelated parts; where a spec breaks this, its limit is another one and `lower` and `Step.law` say so in words.
+
+To add a layer: subclass `minintk.spec.Layer`, register `minintk.structure.out_shape` and `lower`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import singledispatch
+from math import sqrt
+from typing import Any, NamedTuple
+
+from analytic.duals import Erf, Gelu, Homogeneous, Sin
+from analytic.quadrature import Quadrature
+from analytic.state import Law, Pairs, Program, Rows, Step, run_law, run_pairs, run_rows
+from minintk import spec as s
+from minintk.arrays import Array, array_namespace
+from minintk.parametrization import Parametrization, Role
+from minintk.pointwise import pointwise
+from minintk.structure import Site, UnsupportedLayer, sites
+
+
+@singledispatch
+def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Program:
+    """The steps of `layer` at `site`; UnsupportedLayer, in words, where its infinite-width limit is not known here."""
+    raise UnsupportedLayer(
+        f"{type(layer).__name__} has no infinite-width kernel: register analytic.lower for it, "
+        "or measure the finite network's, minintk.ntk(...)"
+    )
+
+
+# --------------------------------------------------------------------------------------------- mixing
+
+
+class Mix(NamedTuple):
+    """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as points (cos, sin) of a circle.
+
+    turn . back = sin((phi_i - phi_j)/2): by how much two rows mix their parts differently.
+    """
+
+    a: Array
+    b: Array
+    turn: Array
+    back: Array
+
+
+def mix(xp: Any, q1: Array, q2: Array) -> Mix:
+    """A = sqrt(q1 / (q1 + q2)), B = sqrt(q2 / (q1 + q2)); a row of zeros has A = 1."""
+    q = q1 + q2
+    a = xp.where(q > 0, xp.sqrt(q1 / xp.where(q > 0, q, 1.0)), 1.0)[:, None]
+    b = xp.where(q > 0, xp.sqrt(q2 / xp.where(q > 0, q, 1.0)), 0.0)[:, None]
+    cos = xp.sqrt((1 + a) / 2)
+    sin = b / (2 * cos)
+    return Mix(a, b, xp.concatenate((sin, cos), axis=1), xp.concatenate((cos, -sin), axis=1))
+
+
+def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
+    """c' = A A' c + B B' c2, hence, with every term >= 0,
+
+        p' = A A' p + B B' p2 + D,   r' = A A' r + B B' r2 + D,   D = (1 - A A' - B B') / 2 = sin((phi - phi')/2)^2
+
+    other : the pairs of the second part; None where it is one number for all rows, a bias: p2 = 0, r2 = 1.
+    """
+    xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
+    with pairs.borrow(2) as (w, d):
+        pairs.dot(row.a, row.a, w)
+        pairs.dot(row.turn, row.back, d)
+        d *= d
+        p *= w
+        p += d
+        if r is not None:
+            r *= w
+            r += d
+        if tau is not None:
+            tau *= w
+        if other is not None:
+            pairs.dot(row.b, row.b, w)
+            for mine, second in ((p, other.p), (r, other.r), (tau, other.tau)):
+                if mine is not None:
+                    xp.multiply(w, second, out=d)
+                    mine += d
+        elif r is not None:
+            r += pairs.dot(row.b, row.b, w)
+    pairs.clip()
+
+
+# ---------------------------------------------------------------------------------------------- Dense
+
+
+class AffineRow(NamedTuple):
+    """The mix of weights and bias, and with q' the variance after the layer: w sqrt(q), sqrt(q'), 1 / sqrt(q')."""
+
+    mix: Mix
+    gain: Array
+    scale: Array
+    inverse: Array
+
+
+@dataclass(frozen=True)
+class Affine(Step):
+    """K' = w2 K + beta2,   Theta' = w2 Theta + ratio K' + rest.
+
+    With weights of multiplier m and std s, a bias of multiplier m_b and std s_b: w2 = (m s)^2 fan_in,
+    beta2 = (m_b s_b)^2, ratio = 1 / s^2, rest = m_b^2 - ratio beta2, for Theta' = w2 Theta + m^2 fan_in K + m_b^2.
+    """
+
+    w2: float
+    beta2: float
+    ratio: float
+    rest: float
+
+    def law(self, law: Law) -> Law:
+        """Sums over many independent weights: Gaussian and fresh, whatever came before."""
+        return Law(gaussian=True, fresh=True)
+
+    def rows(self, rows: Rows) -> tuple[Rows, AffineRow]:
+        xp = array_namespace(rows.q)
+        weights = self.w2 * rows.q
+        q = weights + self.beta2
+        scale = xp.sqrt(q)[:, None]
+        inverse = xp.where(scale > 0, 1 / xp.where(scale > 0, scale, 1.0), 0.0)
+        row = AffineRow(mix(xp, weights, xp.full_like(q, self.beta2)), xp.sqrt(weights)[:, None], scale, inverse)
+        return Rows(q, self.w2 * rows.theta + self.ratio * q + self.rest, rows.error), row
+
+    def pairs(self, pairs: Pairs, row: AffineRow) -> None:
+        if self.beta2 > 0:
+            mix_pairs(pairs, row.mix)
+        self.tangents(pairs, row)
+
+    def tangents(self, pairs: Pairs, row: AffineRow) -> None:
+        """tau += ratio c' / 2 + rest / (2 sqrt(q q')), with c'/2 = 1/2 - p'."""
+        tau = pairs.tau
+        if tau is None:
+            return
+        if self.ratio == 1:
+            tau -= pairs.p
+            tau += 0.5
+        else:
+            with pairs.borrow(1) as (w,):
+                pairs.xp.multiply(pairs.p, self.ratio, out=w)
+                tau -= w
+            tau += 0.5 * self.ratio
+        if self.rest != 0:
+            with pairs.borrow(1) as (w,):
+                pairs.dot(row.inverse, row.inverse, w)
+                w *= 0.5 * self.rest
+                tau += w
+
+
+@lower.register
+def _(layer: s.Dense, site: Site, parametrization: Parametrization) -> Program:
+    fan_in, fan_out = site.shape[-1], int(layer.width)
+    weight = parametrization.row(Role("weight", site.place), fan_in, fan_out, float(layer.w_std))
+    bias = parametrization.row(Role("bias", site.place), fan_in, fan_out, float(layer.b_std))
+    if not weight.std > 0:
+        raise UnsupportedLayer(f"{layer!r} under {parametrization!r} starts with weights that are all zero: no kernel")
+    w2 = (weight.multiplier * weight.std) ** 2 * fan_in
+    beta2 = (bias.multiplier * bias.std) ** 2 if layer.b_std > 0 and layer.b_init == "normal" else 0.0
+    ratio = 1 / weight.std**2
+    trained = bias.multiplier**2 if layer.b_std > 0 else 0.0
+    return (Affine(w2, beta2, ratio, trained - ratio * beta2),)
+
+
+# ----------------------------------------------------------------------------------------- containers
+
+
+@lower.register
+def _(layer: s.Sequential, site: Site, parametrization: Parametrization) -> Program:
+    return tuple(step for inner, place in sites(layer.layers, site) for step in lower(inner, place, parametrization))
+
+
+class SumRow(NamedTuple):
+    """The coefficients of branch and shortcut, and the mix of the two."""
+
+    branch: tuple[Any, ...]
+    shortcut: tuple[Any, ...]
+    mix: Mix
+
+
+@dataclass(frozen=True)
+class Sum(Step):
+    """K' = K_branch + K_shortcut,   Theta' = Theta_branch + Theta_shortcut."""
+
+    branch: Program
+    shortcut: Program
+
+    def law(self, law: Law) -> Law:
+        """No cross terms: one part ends in weights of its own, with mean 0."""
+        inside = Law(law.gaussian, fresh=False)
+        if not (run_law(self.branch, inside).fresh or run_law(self.shortcut, inside).fresh):
+            raise UnsupportedLayer(
+                "Residual adds two parts that are correlated, and neither ends in weights: its kernel is not the sum of "
+                "theirs; end the branch, or the shortcut, in mn.Dense(...)"
+            )
+        one, two = run_law(self.branch, law), run_law(self.shortcut, law)
+        return Law(one.gaussian and two.gaussian, one.fresh and two.fresh)
+
+    def rows(self, rows: Rows) -> tuple[Rows, SumRow]:
+        one, branch = run_rows(self.branch, rows)
+        two, shortcut = run_rows(self.shortcut, rows)
+        row = SumRow(branch, shortcut, mix(array_namespace(rows.q), one.q, two.q))
+        return Rows(one.q + two.q, one.theta + two.theta, max(one.error, two.error)), row
+
+    def pairs(self, pairs: Pairs, row: SumRow) -> None:
+        with pairs.copy() as other:
+            run_pairs(self.shortcut, other, row.shortcut)
+            run_pairs(self.branch, pairs, row.branch)
+            mix_pairs(pairs, row.mix, other)
+
+
+@lower.register
+def _(layer: s.Residual, site: Site, parametrization: Parametrization) -> Program:
+    return (Sum(lower(layer.branch, site, parametrization), lower(layer.shortcut, site, parametrization)),)
+
+
+# ---------------------------------------------------------------------------- layers without parameters
+
+
+@lower.register
+def _(layer: s.Flatten, site: Site, parametrization: Parametrization) -> Program:
+    return ()
+
+
+@lower.register
+def _(layer: s.Identity, site: Site, parametrization: Parametrization) -> Program:
+    return ()
+
+
+@lower.register
+def _(layer: s.ReLU, site: Site, parametrization: Parametrization) -> Program:
+    return (Homogeneous("ReLU", 0.5, 0.5),)
+
+
+@lower.register
+def _(layer: s.LeakyReLU, site: Site, parametrization: Parametrization) -> Program:
+    return (Homogeneous("LeakyReLU", (1 + layer.slope) / 2, (1 - layer.slope) / 2),)
+
+
+@lower.register
+def _(layer: s.Abs, site: Site, parametrization: Parametrization) -> Program:
+    return (Homogeneous("Abs", 0.0, 1.0),)
+
+
+@lower.register
+def _(layer: s.Erf, site: Site, parametrization: Parametrization) -> Program:
+    return (Erf("Erf"),)
+
+
+@lower.register
+def _(layer: s.Sin, site: Site, parametrization: Parametrization) -> Program:
+    return (Sin("Sin"),)
+
+
+@lower.register
+def _(layer: s.GELU, site: Site, parametrization: Parametrization) -> Program:
+    return (Gelu("GELU"),)
+
+
+@lower.register
+def _(layer: s.Activation, site: Site, parametrization: Parametrization) -> Program:
+    return (Quadrature(type(layer).__name__, pointwise(layer)),)

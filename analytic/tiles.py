@@ -1,0 +1,324 @@
+"""The tile engine: blocks of the Gram matrix go through all layers while they sit in cache.
+
+The input rows are made unit vectors y (with the first layer's bias as one more coordinate), centred on their mean:
+
+    p = |y_i - y_j|^2 / 4 = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2
+
+A matrix product gives that to eps * |y|^2, which is not enough for nearly parallel pairs: an error dp moves the angle a by
+2 dp / a.  Pairs too near to 0 or pi for the product (`Inputs.resolved`) start again from their rows, difference by
+difference, in float64, and go through the layers as a `Listing`.  A float32 tile with many of them is done in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import sqrt
+from threading import Lock, local
+from typing import Any, NamedTuple, cast
+
+from analytic.rules import Affine, AffineRow
+from analytic.state import Block, Law, Listing, Pairs, Program, Rows, Scratch, Step, run_pairs, run_rows
+from minintk.arrays import Array, array_namespace, on_host
+from minintk.threads import parallel
+
+CHUNK = 2**20
+"""Numbers at a time where rows are prepared, and differences taken."""
+
+Progress = Callable[[int, int], None]
+
+
+def tile_size(xp: Any, dtype: Any) -> int:
+    """Rows, and columns, of a tile: a handful of tiles fill a core's cache; on the GPU, they fill the GPU."""
+    if not on_host(xp):
+        return 4096
+    return 256 if dtype == xp.float32 else 192
+
+
+# ------------------------------------------------------------------------------------------------ rows
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Rows ready for the product, N of x1 and, behind them, those of x2.
+
+    x : the rows as given, (N, d).   scale : (N, 1), A / |x|, 0 for a row of zeros.   bias : (N, 1), B.
+    y : (N, d or d + 1), (unit vector - centre) / sqrt(2), and n : (N, 1), |unit vector - centre|^2 / 4, in float64 and
+    (`short`) in the inputs' precision.
+    """
+
+    x: tuple[Array, ...]
+    scale: Array
+    bias: Array | None
+    centre: Array
+    y: Array
+    n: Array
+    short: Array
+
+    def unit(self, rows: Any) -> Array:
+        """The unit vectors (A x / |x|, B) of some rows, float64: of a slice that stays in one part, or of indices."""
+        xp = array_namespace(self.scale)
+        x = xp.astype(self.take(rows), xp.float64) * self.scale[rows]
+        return x if self.bias is None else xp.concatenate((x, self.bias[rows]), axis=1)
+
+    def centred(self, rows: slice) -> Array:
+        """(unit vector - centre) / sqrt(2), float64."""
+        return (self.unit(rows) - self.centre) * sqrt(0.5)
+
+    def take(self, rows: Any) -> Array:
+        """Some of the rows as given."""
+        if len(self.x) == 1:
+            return self.x[0][rows]
+        xp, first = array_namespace(self.scale), self.x[0].shape[0]
+        if isinstance(rows, slice):
+            return self.x[0][rows] if rows.start < first else self.x[1][rows.start - first : rows.stop - first]
+        out = xp.empty((rows.shape[0], self.x[0].shape[1]), dtype=self.x[0].dtype)
+        near = rows < first
+        out[near], out[~near] = self.x[0][rows[near]], self.x[1][rows[~near] - first]
+        return out
+
+    def resolved(self, i: slice, j: slice, dtype: Any) -> float:
+        """The smallest p, and r, that a product in `dtype` resolves well enough for a result in `dtype`."""
+        xp = array_namespace(self.n)
+        size = float(xp.max(self.n[i])) + float(xp.max(self.n[j]))  # 1/2 where the rows point everywhere
+        angle = (0.6 if dtype == xp.float32 else 0.1) * size
+        return (angle / 2) ** 2
+
+
+def spans(parts: tuple[Array, ...], step: int) -> Iterator[tuple[slice, Array]]:
+    """Slices of at most `step` rows over all parts, none across two, with the rows."""
+    start = 0
+    for x in parts:
+        for i in range(0, x.shape[0], step):
+            piece = x[i : i + step]
+            yield slice(start + i, start + i + piece.shape[0]), piece
+        start += x.shape[0]
+
+
+def square_norms(parts: tuple[Array, ...]) -> Array:
+    """|x|^2 of all rows, (N,), float64."""
+    xp = array_namespace(*parts)
+    out = xp.empty(sum(x.shape[0] for x in parts), dtype=xp.float64)
+    for rows, x in spans(parts, max(1, CHUNK // max(1, parts[0].shape[1]))):
+        x = xp.astype(x, xp.float64)
+        xp.sum(x * x, axis=1, out=out[rows])
+    return out
+
+
+def prepare(parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> Inputs:
+    """The Inputs of x1 (and x2), with the first layer's mix of weights and bias if it is a Dense."""
+    xp, dtype = array_namespace(*parts), parts[0].dtype
+    norm = xp.sqrt(norms2)[:, None]
+    scale = xp.where(norm > 0, 1 / xp.where(norm > 0, norm, 1.0), 0.0)
+    bias = None
+    if first is not None:
+        scale = scale * first.mix.a
+        bias = first.mix.b if bool(xp.any(first.mix.b > 0)) else None
+    count, width = norms2.shape[0], parts[0].shape[1] + (bias is not None)
+    step = max(1, CHUNK // max(1, width))
+    y, n = xp.empty((count, width), dtype=dtype), xp.empty((count, 1), dtype=xp.float64)
+    centre, short = xp.zeros(width, dtype=xp.float64), xp.empty((count, 1), dtype=dtype)
+    inputs = Inputs(parts, scale, bias, centre, y, n, short)
+    for rows, _ in spans(parts, step):
+        centre += xp.sum(inputs.unit(rows), axis=0)
+    centre /= max(1, count)
+    for rows, _ in spans(parts, step):
+        centred = inputs.centred(rows)
+        n[rows] = xp.sum(centred * centred, axis=1, keepdims=True) / 2
+        y[rows] = centred
+    short[...] = n
+    return inputs
+
+
+# ----------------------------------------------------------------------------------------------- tiles
+
+
+@dataclass(frozen=True)
+class Absorbed(Step):
+    """The first Dense, where the product of the inputs has done its part of p already."""
+
+    affine: Affine
+
+    def law(self, law: Law) -> Law:
+        return self.affine.law(law)
+
+    def rows(self, rows: Rows) -> tuple[Rows, AffineRow]:
+        return self.affine.rows(rows)
+
+    def pairs(self, pairs: Pairs, row: AffineRow) -> None:
+        self.affine.tangents(pairs, row)
+
+
+class Finish(NamedTuple):
+    """From p and tau to the kernels, through a last Dense:  K = G G' c + beta2,   Theta = 2 G G' tau + ratio K + rest."""
+
+    gain: Array
+    minus_two_gain: Array
+    beta2: float = 0.0
+    ratio: float = 0.0
+    rest: float = 0.0
+
+    def __call__(self, pairs: Pairs) -> None:
+        """p <- K, tau <- Theta."""
+        xp, k, theta = pairs.xp, pairs.p, pairs.tau
+        with pairs.borrow(1) as (w,):
+            pairs.dot(self.gain, self.minus_two_gain, w)
+            k -= 0.5
+            k *= w
+            if self.beta2 != 0:
+                k += self.beta2
+            if theta is None:
+                return
+            theta *= w
+            if self.ratio != 1:
+                xp.multiply(k, self.ratio, out=w)
+            xp.subtract(k if self.ratio == 1 else w, theta, out=theta)
+            if self.rest != 0:
+                theta += self.rest
+
+
+class Plan(NamedTuple):
+    """All that the pairs need, in one precision."""
+
+    program: Program
+    coefficients: tuple[Any, ...]
+    finish: Finish
+
+    def __call__(self, pairs: Pairs) -> None:
+        """p <- K, tau <- Theta."""
+        run_pairs(self.program, pairs, self.coefficients)
+        self.finish(pairs)
+
+
+def plan(program: Program, parts: tuple[Array, ...]) -> tuple[Inputs, Rows, Plan]:
+    """The rows through all layers: inputs ready for the product, the kernels' diagonals, and the plan for the pairs."""
+    xp = array_namespace(*parts)
+    norms2 = square_norms(parts)
+    rows = Rows(norms2 / parts[0].shape[1], xp.zeros_like(norms2))
+    first = None
+    if program and isinstance(program[0], Affine):
+        first, program = program[0], (Absorbed(program[0]), *program[1:])
+    last = program[-1] if program and isinstance(program[-1], Affine) else None
+    rows, coefficients = run_rows(program, rows)
+    inputs = prepare(parts, norms2, None if first is None else coefficients[0])
+    if last is None:
+        root = xp.sqrt(rows.q)[:, None]
+        return inputs, rows, Plan(program, coefficients, Finish(root, -2 * root))
+    gain = coefficients[-1].gain
+    finish = Finish(gain, -2 * gain, last.beta2, last.ratio, last.rest)
+    return inputs, rows, Plan(program[:-1], coefficients[:-1], finish)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One evaluation of the kernels: rows done, pairs to come, tile by tile.
+
+    shape : (N, M).   symmetric : x2 = x1; only the upper triangle is computed.   nngp, ntk : results, None: not asked.
+    fine, coarse : the plan in float64, for pairs one by one, and in the inputs' precision, for blocks.
+    """
+
+    inputs: Inputs
+    rows: Rows
+    fine: Plan
+    coarse: Plan
+    shape: tuple[int, int]
+    symmetric: bool
+    nngp: Array | None
+    ntk: Array | None
+
+    def run(self, progress: Progress | None) -> None:
+        """All tiles, on all cores."""
+        xp = array_namespace(self.inputs.y)
+        size = tile_size(xp, self.inputs.y.dtype)
+        tiles = list(self.tiles(size))
+        own, lock, done = local(), Lock(), [0]
+
+        def scratch(precision: Any) -> Scratch:
+            if not hasattr(own, str(precision)):
+                setattr(own, str(precision), Scratch(xp, precision, size * size))
+            return cast(Scratch, getattr(own, str(precision)))
+
+        def work(tile: tuple[slice, slice]) -> None:
+            self.tile(*tile, scratch)
+            if progress is not None:
+                with lock:
+                    done[0] += 1
+                    progress(done[0], len(tiles))
+
+        if on_host(xp):
+            parallel(work, tiles)
+        else:
+            for tile in tiles:
+                work(tile)
+
+    def tiles(self, size: int) -> Iterator[tuple[slice, slice]]:
+        """Blocks of rows and columns that cover the matrix, or its upper triangle where it is symmetric."""
+        n, m = self.shape
+        for i in range(0, n, size):
+            for j in range(i if self.symmetric else 0, m, size):
+                yield slice(i, min(i + size, n)), slice(j, min(j + size, m))
+
+    def tile(self, i: slice, j: slice, scratch: Callable[[Any], Scratch]) -> None:
+        """One block: product, layers, the pairs that start again, and its mirror image."""
+        columns = j if self.symmetric else slice(j.start + self.shape[0], j.stop + self.shape[0])
+        shape, mirrored, diagonal = (i.stop - i.start, j.stop - j.start), self.symmetric and i != j, self.symmetric and i == j
+        xp, dtype = array_namespace(self.inputs.y), self.inputs.y.dtype
+        for precision in (dtype, xp.float64):
+            with scratch(precision).borrow(2, shape) as (p, tau):
+                block = Block(scratch(precision), i, columns, p, None if self.ntk is None else tau)
+                again = self.product(block, diagonal=diagonal)
+                if precision == xp.float32 and again.shape[0] > p.shape[0] * p.shape[1] // 50:
+                    continue  # too many to start again one by one: the whole tile in float64
+                tau[...] = 0
+                (self.fine if precision == xp.float64 else self.coarse)(block)
+                if again.shape[0]:
+                    self.restart(again, block)
+                for out, kernel, values in ((self.nngp, p, self.rows.q), (self.ntk, tau, self.rows.theta)):
+                    if out is not None:
+                        if diagonal:
+                            xp.fill_diagonal(kernel, xp.astype(values[i], precision))
+                        if mirrored:
+                            out[j, i] = kernel.T
+                        out[i, j] = kernel
+            return
+
+    def product(self, block: Block, *, diagonal: bool) -> Array:
+        """p of the block, and the flat places of those pairs, set to 1/2, that have to start again."""
+        xp, p, inputs = block.xp, block.p, self.inputs
+        if p.dtype == inputs.y.dtype:
+            left, right, n = inputs.y[block.i], inputs.y[block.j], inputs.short
+        else:
+            left, right, n = inputs.centred(block.i), inputs.centred(block.j), inputs.n
+        xp.matmul(left, right.T, out=p)
+        xp.subtract(n[block.i], p, out=p)
+        p += n[block.j].T
+        if diagonal:  # known otherwise
+            xp.fill_diagonal(p, 0.5)
+        limit = inputs.resolved(block.i, block.j, p.dtype)
+        if float(xp.min(p)) >= limit and float(xp.max(p)) <= 1 - limit:
+            return xp.empty(0, dtype=xp.int64)
+        again = xp.flatnonzero((p < limit) | (p > 1 - limit))
+        p.reshape(-1)[again] = 0.5
+        return again
+
+    def restart(self, again: Array, block: Block) -> None:
+        """The kernels of the pairs at the places `again`, from differences and sums of their rows, in float64."""
+        xp, p, tau, inputs = block.xp, block.p.reshape(-1), block.tau, self.inputs
+        step = max(1, min(2**14, CHUNK // inputs.y.shape[1]))
+        scratch = Scratch(xp, xp.float64, step)
+        for start in range(0, again.shape[0], step):
+            places = again[start : start + step]
+            i, j = places // block.p.shape[1] + block.i.start, places % block.p.shape[1] + block.j.start
+            left, right = inputs.unit(i), inputs.unit(j)
+            with scratch.borrow(3, places.shape) as (low, high, theta):
+                for total, out in ((left - right, low), (left + right, high)):
+                    total *= total
+                    xp.sum(total, axis=1, out=out)
+                    out /= 4
+                theta[...] = 0
+                pairs = Listing(scratch, i, j, low, high, None if tau is None else theta)
+                pairs.clip()
+                self.fine(pairs)
+                p[places] = low
+                if tau is not None:
+                    tau.reshape(-1)[places] = theta
