@@ -4,3 +4,16 @@ from analytic.dynamics import critical_learning_rate, gradient_descent, gradient
 from analytic.gp import ensemble, posterior
 from analytic.kernel import Both, Kernel, kernel
 from analytic.rules import lower
+
+__all__ = [
+    "Both",
+    "Kernel",
+    "critical_learning_rate",
+    "ensemble",
+    "gradient_descent",
+    "gradient_flow",
+    "kernel",
+    "lower",
+    "max_learning_rate",
+    "posterior",
+]

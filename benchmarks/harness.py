@@ -5,8 +5,8 @@
     turn    an untimed call, then timed calls for a fraction of a second; the turn's time is their median
     ratio   time of a side / time of ours in the same round; reported is the median over rounds, and the range
 
-So load on the machine, and its clock, hit both sides of a ratio alike.  Every side's answer is compared with the reference
-before any timing; a side whose answer is off by more than the row's tolerance counts as wrong, not as fast.
+So load on the machine, and its clock, hit both sides of a ratio alike.  Every side's answer is compared with the
+reference before any timing; a side whose answer is off by more than the row's tolerance counts as wrong, not as fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -32,10 +32,11 @@ Arrays = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Work:
-    """What a side made of the inputs: `run` does the work once, to its end; `answer` turns what it returned into arrays."""
+    """What a side made of the inputs: `run` does the work once, to its end; `answer` turns what it returned into the
+    arrays of the row's reference (None for a side that does only a part of the work, to compare times with)."""
 
     run: Callable[[], Any]
-    answer: Callable[[Any], Arrays]
+    answer: Callable[[Any], Arrays] | None
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class Side:
 class Row:
     """One piece of work, and the ways to do it; the first side is ours.
 
-    inputs : () -> arrays.  reference : inputs -> the right answer, by plain float64 NumPy.  tolerance : largest error allowed,
-    relative to the answer's largest entry.  per : units of work in one call (steps), times are for one.
+    inputs : () -> arrays.  reference : inputs -> the right answer, by plain float64 NumPy.  tolerance : largest error
+    allowed, relative to the answer's largest entry.  per : units of work in one call (steps); times are for one.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Row:
 
 @dataclass
 class Measured:
-    """What was seen of one side: seconds for one unit and their ratio to ours, by round; the rest from the first two calls."""
+    """What was seen of one side: seconds for one unit, by round, ratios to ours; the rest is from the first calls."""
 
     side: str
     environment: str
@@ -81,7 +82,7 @@ class Measured:
     seconds: dict[int, float] = field(default_factory=dict)
     ratios: list[float] = field(default_factory=list)
     first: float = 0.0
-    error: float = 0.0
+    error: float | None = None
     right: bool = True
     dtype: str = ""
     peak: int | None = None
@@ -99,10 +100,10 @@ class Measured:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None where there is none, or nothing to compare."""
+        """Whether the target is met, to two decimals; None where there is none, or nothing to compare."""
         if self.at_least is None or self.ratio is None or not self.right:
             return None
-        return self.ratio >= self.at_least
+        return round(self.ratio, 2) >= self.at_least
 
 
 SLOW = 2.0
@@ -118,7 +119,7 @@ class Worker:
 
     def __init__(self, environment: str, settings: Mapping[str, str], threads: int) -> None:
         count = str(threads)
-        pools = {name: count for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+        pools = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), count)
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "JAX_PLATFORMS": "cpu"}
         path = {"PYTHONPATH": str(ROOT)} if environment == "ours" else {"PYTHONPATH": ""}
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed with the worker)
@@ -163,9 +164,12 @@ class Worker:
                 stream.close()
 
 
-def measure(row: Row, *, rounds: int, turn: float, threads: int, device: str, pause: float = 0.1) -> list[Measured]:
-    """Prepare every side of a row, then time them in turns; a side that fails is reported with its message."""
-    seen = [Measured(side.name, side.environment, side.at_least) for side in row.sides]
+def measure(
+    row: Row, environments: Sequence[str], *, rounds: int, turn: float, threads: int, device: str, pause: float = 0.1
+) -> list[Measured]:
+    """Prepare the sides that live in these environments, then time them in turns; one that fails keeps its message."""
+    sides = [side for side in row.sides if side.environment in environments]
+    seen = [Measured(side.name, side.environment, side.at_least) for side in sides]
     workers: dict[int, Worker] = {}
     with tempfile.TemporaryDirectory() as folder:
         inputs, reference = Path(folder) / "inputs.npz", Path(folder) / "reference.npz"
@@ -173,7 +177,7 @@ def measure(row: Row, *, rounds: int, turn: float, threads: int, device: str, pa
         np.savez(inputs, **arrays)
         np.savez(reference, **row.reference(arrays))
         try:
-            for i, side in enumerate(row.sides):
+            for i, side in enumerate(sides):
                 workers[i] = Worker(side.environment, side.settings, threads)
                 try:
                     reply = workers[i].ask(
@@ -185,7 +189,7 @@ def measure(row: Row, *, rounds: int, turn: float, threads: int, device: str, pa
                     workers.pop(i).close()
                     continue
                 seen[i].first, seen[i].error, seen[i].dtype = reply["first"], reply["error"], reply["dtype"]
-                seen[i].right = bool(seen[i].error <= row.tolerance)
+                seen[i].right = reply["error"] is None or reply["error"] <= row.tolerance
                 seen[i].peak, seen[i].versions = reply["peak"], reply["versions"]
             for number in range(rounds):
                 order = sorted(workers)

@@ -17,7 +17,7 @@ def moved(a: Arrays, device: str) -> tuple[Any, dict[str, Any]]:
 
 
 def finished(arrays: Iterable[Any]) -> None:
-    """Wait until the arrays are computed: a GPU works behind the interpreter's back, and copying one number waits for it."""
+    """Wait until the arrays are computed: a GPU works on its own, and copying one number from it waits for it."""
     from minintk.arrays import to_host
 
     for array in arrays:

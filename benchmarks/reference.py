@@ -90,7 +90,10 @@ def train(a: Mapping[str, Array], loss: str, lr: float, momentum: float, steps: 
 
 
 def empirical_ntk(a: Mapping[str, Array], w_std: float, b_std: float) -> Array:
-    """J J' : (N, N, C, C) of z = w_std / sqrt(n) h W + b_std b:   sum over layers of (delta delta') (w_std^2/n h h' + b_std^2)."""
+    """J J' : (N, N, C, C) of a network with z = w_std / sqrt(n) h W + b_std b.
+
+    sum over layers of (delta delta') (w_std^2/n h h' + b_std^2), delta = df/dz from the layer behind.
+    """
     x = a["x"].astype(np.float64)
     weights = [(w_std / sqrt(w.shape[0]) * w.astype(np.float64), b_std * b.astype(np.float64)) for w, b in layers(a)]
     f, hs = forward(weights, x)

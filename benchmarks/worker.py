@@ -1,8 +1,9 @@
 """The process of one side: reads requests, one JSON object a line, and answers each with one line.
 
-    prepare   load the inputs, build the work, call it twice: the first call's time (with compilation, where there is
-              any), its error against the reference, and the peak memory of the second call
-    turn      one untimed call (where asked for), then timed calls until the given seconds are filled
+- prepare: load the inputs, build the work, call it twice: the first call's time (with compilation, where there is any),
+  its error against the reference, and the peak memory of the second call
+- answer: do the work once and save its answer, for the rows on accuracy
+- turn: one untimed call (where asked for), then timed calls until the given seconds are filled
 """
 
 from __future__ import annotations
@@ -19,20 +20,26 @@ from typing import Any, TextIO
 PACKAGES = ("numpy", "scipy", "cupy-cuda12x", "jax", "jaxlib", "neural-tangents", "torch")
 
 
-def prepare(request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """The reply to `prepare`, and the Work."""
+def build(request: dict[str, Any]) -> Any:
+    """The Work of the row and side asked for."""
     import numpy as np
     from rows import ROWS
 
-    row = ROWS[request["row"]]
-    side = next(side for side in row.sides if side.name == request["side"])
-    work = side.make(dict(np.load(request["inputs"])), request["device"])
+    side = next(side for side in ROWS[request["row"]].sides if side.name == request["side"])
+    return side.make(dict(np.load(request["inputs"])), request["device"])
+
+
+def prepare(request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """The reply to `prepare`, and the Work."""
+    import numpy as np
+
+    work = build(request)
     gc.collect()
     held = resident()
     started = time.perf_counter()
     result = work.run()
     first = time.perf_counter() - started
-    error, dtype = compare(work.answer(result), np.load(request["reference"]))
+    error, dtype = compare(work.answer(result), np.load(request["reference"])) if work.answer else (None, "")
     del result
     gc.collect()
     reset_peak()
@@ -47,6 +54,15 @@ def prepare(request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         except metadata.PackageNotFoundError:
             continue
     return {"first": first, "error": error, "dtype": dtype, "peak": memory, "versions": versions}, work
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Do the work once and save its answer."""
+    import numpy as np
+
+    work = build(request)
+    np.savez(request["answer"], **work.answer(work.run()))
+    return {}
 
 
 def turn(work: Any, seconds: float, warm: bool) -> list[float]:
@@ -116,6 +132,8 @@ def serve(requests: TextIO, replies: TextIO) -> None:
         try:
             if request["do"] == "prepare":
                 reply, work = prepare(request)
+            elif request["do"] == "answer":
+                reply = answer(request)
             else:
                 reply = {"seconds": turn(work, request["seconds"], request["warm"])}
         except Exception as error:  # any failure of a side is a line in the table

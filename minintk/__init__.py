@@ -1,5 +1,7 @@
 """minintk: a neural network in every form the theory of wide networks talks about, by hand, in NumPy or CuPy."""
 
+from minintk import datasets
+from minintk.arrays import Array
 from minintk.kernels import nngp, ntk, ntk_full
 from minintk.losses import MeanSquared, SoftmaxCrossEntropy, mse, softmax_cross_entropy
 from minintk.models import Centred, IterativelyLinearized, Linearized
@@ -24,3 +26,41 @@ from minintk.spec import (
 )
 from minintk.structure import UnsupportedLayer
 from minintk.training import Snapshot, train
+
+__all__ = [
+    "GELU",
+    "NTK",
+    "SGD",
+    "Abs",
+    "Array",
+    "Centred",
+    "Dense",
+    "Erf",
+    "Flatten",
+    "Identity",
+    "IterativelyLinearized",
+    "LeakyReLU",
+    "Linearized",
+    "MeanSquared",
+    "Model",
+    "Network",
+    "PyTorch",
+    "ReLU",
+    "Residual",
+    "Sequential",
+    "Sigmoid",
+    "Sin",
+    "Snapshot",
+    "SoftmaxCrossEntropy",
+    "Softplus",
+    "Standard",
+    "Tanh",
+    "UnsupportedLayer",
+    "datasets",
+    "mse",
+    "nngp",
+    "ntk",
+    "ntk_full",
+    "softmax_cross_entropy",
+    "train",
+]

@@ -79,6 +79,11 @@ class Jacobian(ABC):
         alpha, J = self._factor()
         beta, K = (alpha, J) if other is None else other._factor()
         xp = array_namespace(J.like, K.like)
+        mine, theirs = ((A.size, A.outputs[1], A.ensemble, A.like.dtype) for A in (J, K))
+        if mine != theirs:
+            raise ValueError(
+                f"gram(other) expects the Jacobian of a model with the same (P, C, E, dtype) = {mine}, got {theirs}"
+            )
         (N, C), M = J.outputs, K.outputs[0]
         u = xp.eye(C, dtype=J.like.dtype).reshape((C, *(1 for _ in self.lead), 1, C))
         total, _, _ = J.root.gram(u, K.root, u, kernel)

@@ -55,7 +55,8 @@ def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int
     lead, C = tuple(theta.shape[:-1]), model.outputs
     N, M = x1.shape[0], (x1 if x2 is None else x2).shape[0]
     shape = (*lead, N, M) if trace else (*lead, N, C, M, C)
-    size = _block_size(model, theta, max(N, M), shape, memory, available_memory(xp))
+    budget = available_memory(xp) // 2 if memory is None else int(memory)
+    size = _block_size(model, theta, max(N, M), trace, theta.dtype.itemsize * prod(shape), budget)
     if size >= max(N, M):
         _, J = model._linearize(theta, x1)
         if x2 is None:
@@ -86,25 +87,20 @@ def _block(J1: Jacobian, J2: Jacobian, trace: bool) -> Array:
     return J1._gram(other, trace_contraction if trace else full_contraction)
 
 
-def _block_size(model: Model, theta: Array, N: int, shape: tuple[int, ...], memory: int | None, free: int) -> int:
-    """Examples a block may hold: both blocks' activations, their cotangents and two copies of the block's kernel."""
-    members, item, C = prod(theta.shape[:-1]), theta.dtype.itemsize, model.outputs
-    budget = free // 2 if memory is None else int(memory)
-    result = item * prod(shape)
+def _block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
+    """Examples in a block: two blocks' activations, their cotangents, three copies of the block's kernel must fit."""
+    item = theta.dtype.itemsize * prod(theta.shape[:-1])  # one number of every member
     layers, widest = model.footprint
-    per_example = item * members * 2 * (layers + 4 * C * widest)
-    per_pair = (
-        3 * item * prod(shape) // max(1, shape[-1 if len(shape) - len(theta.shape[:-1]) == 2 else -2]) // max(1, N)
-    )
-    left = budget - result
+    per_example = 2 * item * (layers + 4 * model.outputs * widest)
+    per_pair = 3 * item * (1 if trace else model.outputs**2)
     size = N
-    while size > 1 and size * per_example + size * size * per_pair > left:
+    while size > 1 and size * per_example + size**2 * per_pair > budget - result:
         size = (size + 1) // 2
-    if size * per_example + size * size * per_pair > left:
-        need = result + per_example + per_pair
+    need = result + size * per_example + size**2 * per_pair
+    if need > budget:
         raise MemoryError(
-            f"this kernel, {shape} of {theta.dtype}, needs at least {need / 2**30:.3g} GiB ({result / 2**30:.3g} GiB for "
-            f"the result), but the bound is {budget / 2**30:.3g} GiB: pass fewer examples, a larger memory=, or use mn.ntk "
-            "(trace over outputs) instead of mn.ntk_full"
+            f"this kernel needs at least {need / 2**30:.3g} GiB ({result / 2**30:.3g} GiB for the result), "
+            f"but the bound is {budget / 2**30:.3g} GiB: pass fewer examples or a larger memory=, "
+            "or use mn.ntk, C^2 times smaller than mn.ntk_full"
         )
     return size

@@ -9,7 +9,9 @@ They nest, in any order, and `train`, `ntk` and every diagnostic take any of the
 
 from __future__ import annotations
 
+from copy import copy
 from math import inf
+from typing import Self
 
 from minintk.arrays import Array, array_namespace
 from minintk.jacobian import Jacobian, Scaled
@@ -46,7 +48,7 @@ class _Anchored(Model):
         return self.model.footprint
 
     def check(self, theta: Array, x: Array) -> None:
-        super().check(theta, x)
+        self.model.check(theta, x)
         array_namespace(theta, self.theta0)
         if theta.dtype != self.theta0.dtype:
             raise TypeError(f"theta and theta0 must be of one dtype, got {theta.dtype} and {self.theta0.dtype}")
@@ -61,8 +63,14 @@ class _Anchored(Model):
             else array_namespace(theta).broadcast_to(self.theta0, theta.shape)
         )
 
-    def _member_theta0(self, which: slice) -> Array:
-        return self.theta0[which] if self.theta0.ndim == 2 else self.theta0
+    def _moved(self, model: Model, theta0: Array) -> Self:
+        """The same on another model, at another theta_0: a view will do, nobody writes to it."""
+        other = copy(self)
+        other.model, other.theta0 = model, theta0
+        return other
+
+    def members(self, which: slice) -> Self:
+        return self._moved(self.model.members(which), self.theta0[which] if self.theta0.ndim == 2 else self.theta0)
 
 
 class Linearized(_Anchored):
@@ -80,9 +88,6 @@ class Linearized(_Anchored):
 
     def advance(self, theta: Array) -> Linearized:
         return self
-
-    def members(self, which: slice) -> Linearized:
-        return Linearized(self.model.members(which), self._member_theta0(which))
 
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         theta0 = self._anchor(theta)
@@ -107,12 +112,10 @@ class Centred(_Anchored):
         moved = self.model.advance(theta)
         if moved is self.model:
             return self
-        centred = Centred(moved, self.theta0, self.alpha)
-        centred._start = self._start
-        return centred
+        return self._moved(moved, self.theta0)
 
-    def members(self, which: slice) -> Centred:
-        part = Centred(self.model.members(which), self._member_theta0(which), self.alpha)
+    def members(self, which: slice) -> Self:
+        part = super().members(which)
         part._start = self._start.members(which)
         return part
 
@@ -139,14 +142,10 @@ class IterativelyLinearized(_Anchored):
     def advance(self, theta: Array) -> IterativelyLinearized:
         step = self.step + 1
         again = step % self.every == 0
-        moved = IterativelyLinearized(self.model.advance(theta), theta if again else self.theta0, self.every)
+        theta0 = array_namespace(theta).asarray(theta, copy=True) if again else self.theta0
+        moved = self._moved(self.model.advance(theta), theta0)
         moved.step = step
         return moved
-
-    def members(self, which: slice) -> IterativelyLinearized:
-        part = IterativelyLinearized(self.model.members(which), self._member_theta0(which), self.every)
-        part.step = self.step
-        return part
 
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         theta0 = self._anchor(theta)

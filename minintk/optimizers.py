@@ -53,14 +53,15 @@ class SGD(Optimizer):
         return array_namespace(theta).zeros_like(theta) if self.momentum else None
 
     def step(self, theta: Array, gradient: Array, memory: Array | None, scales: Array | None) -> None:
+        lr, weight_decay = float(self.lr), float(self.weight_decay)  # a NumPy scalar would compute in float64
         for piece in cache_slices(theta):
             p, g = theta[..., piece], gradient[..., piece]
-            if self.weight_decay:
-                g += self.weight_decay * p
+            if weight_decay:
+                g += weight_decay * p
             v = g
             if memory is not None:
                 v = memory[..., piece]
-                v *= self.momentum
+                v *= float(self.momentum)
                 v += g
-            array_namespace(p).multiply(v, self.lr if scales is None else self.lr * scales[piece], out=g)
+            array_namespace(p).multiply(v, lr if scales is None else lr * scales[piece], out=g)
             p -= g

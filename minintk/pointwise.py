@@ -65,10 +65,12 @@ def _(layer: s.ReLU) -> Pointwise:
 
 @pointwise.register
 def _(layer: s.LeakyReLU) -> Pointwise:
-    def dphi(xp: Any, x: Array) -> Array:
-        return xp.where(x > 0, xp.ones_like(x), xp.full_like(x, layer.slope))
+    slope = float(layer.slope)  # a NumPy scalar would make float32 arrays float64
 
-    return Pointwise(lambda xp, x: xp.where(x > 0, x, layer.slope * x), dphi, "x", (0.0,))
+    def dphi(xp: Any, x: Array) -> Array:
+        return xp.where(x > 0, xp.ones_like(x), xp.full_like(x, slope))
+
+    return Pointwise(lambda xp, x: xp.where(x > 0, x, slope * x), dphi, "x", (0.0,))
 
 
 @pointwise.register
@@ -106,8 +108,10 @@ def _(layer: s.Sigmoid) -> Pointwise:
 
 @pointwise.register
 def _(layer: s.Softplus) -> Pointwise:
-    def phi(xp: Any, x: Array) -> Array:
-        b = layer.beta * x
-        return layer.scale / layer.beta * (xp.maximum(b, 0) + xp.log1p(xp.exp(-xp.abs(b))))
+    beta, scale = float(layer.beta), float(layer.scale)
 
-    return Pointwise(phi, lambda xp, x: layer.scale * _expit(xp, layer.beta * x))
+    def phi(xp: Any, x: Array) -> Array:
+        b = beta * x
+        return scale / beta * (xp.maximum(b, 0) + xp.log1p(xp.exp(-xp.abs(b))))
+
+    return Pointwise(phi, lambda xp, x: scale * _expit(xp, beta * x))

@@ -17,9 +17,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _inside = local()
-_lock = Lock()
-_held = 0
-_limit: Any = None
+_holder = Lock()
 
 
 def cores() -> int:
@@ -41,20 +39,19 @@ def _pool() -> ThreadPoolExecutor:
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """BLAS at one thread a call, while any thread of this process is inside."""
-    global _held, _limit
-    with _lock:
-        _held += 1
-        if _held == 1:
-            _limit = _controller().limit(limits=1, user_api="blas")
-            _limit.__enter__()
-    try:
+    """BLAS at one thread a call, inside.
+
+    Whoever sets this must undo it, in the same thread: of callers that overlap from several threads the first one does,
+    and when it leaves, the others go on with BLAS's own threads.
+    """
+    if not _holder.acquire(blocking=False):
         yield
+        return
+    try:
+        with _controller().limit(limits=1, user_api="blas"):
+            yield
     finally:
-        with _lock:
-            _held -= 1
-            if _held == 0:
-                _limit.__exit__(None, None, None)
+        _holder.release()
 
 
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, check_finite, on_host, to_library
+from minintk.arrays import Array, array_namespace, check_finite, on_host, to_host, to_library
 from minintk.losses import Loss, MeanSquared
 from minintk.network import Model
 from minintk.optimizers import Optimizer
@@ -24,7 +24,8 @@ class Snapshot:
     """The state after `step` steps.
 
     t : lr x steps, the time of the theory.  theta : ([E], P), a copy.  loss : () or (E,), and f : ([E], B, C), on the
-    batch about to be used (all examples where training is full batch).  model : the model, re-anchored where it does that.
+    batch about to be used (all examples where training is full batch).  model : the model, re-anchored where it does
+    that.
     """
 
     step: int
@@ -86,9 +87,10 @@ def _train(
     gradient, memory = xp.empty_like(theta), optimizer.init(theta)
     parts = _parts(model, theta, batch_size or x.shape[0])
     batches = _batches(x, y, batch_size, rng)
+    patience = 1 if on_host(xp) else 50  # a GPU would stand still for each answer
     for step in range(steps + 1):
         xb, yb = next(batches)
-        models = [model.members(part) for part in parts]
+        models = [model] if len(parts) == 1 else [model.members(part) for part in parts]
         shown = step % every == 0 or step == steps
         before = xp.asarray(theta, copy=True) if shown else theta
 
@@ -96,16 +98,17 @@ def _train(
             i: int, step: int = step, xb: Array = xb, yb: Array = yb, models: list[Model] = models
         ) -> tuple[Array, Array]:
             part = parts[i]
-            f, J = models[i]._linearize(theta[part], xb)
-            value = loss(f, yb)
-            if step < steps:
-                J._vjp(loss.cotangent(f, yb), gradient[part])
-                optimizer.step(theta[part], gradient[part], None if memory is None else memory[part], scales)
+            with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported once, as an error
+                f, J = models[i]._linearize(theta[part], xb)
+                value = loss(f, yb)
+                if step < steps:
+                    J._vjp(loss.cotangent(f, yb), gradient[part])
+                    optimizer.step(theta[part], gradient[part], None if memory is None else memory[part], scales)
             return f, value
 
         results = parallel(advance, range(len(parts)))
         f, value = results[0] if len(parts) == 1 else (xp.concat(list(column)) for column in zip(*results, strict=True))
-        if not bool(xp.all(xp.isfinite(value))):
+        if (shown or step % patience == 0) and not bool(xp.all(xp.isfinite(value))):
             raise FloatingPointError(_diverged(step, value, optimizer))
         if shown:
             yield Snapshot(step, optimizer.lr * step, before, value, f, model)
@@ -155,6 +158,8 @@ def _check(
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer expects an optimiser such as mn.SGD(lr=0.1), got {optimizer!r}")
     model.check(theta, x)
+    if x.shape[0] == 0:
+        raise ValueError("x expects at least one example, got none")
     check_finite("theta", theta)
     array_namespace(theta, x, y)
     loss.check(y, (x.shape[0], model.outputs))
@@ -172,20 +177,31 @@ def _check(
 def _warn_if_unstable(model: Model, theta: Array, x: Array, optimizer: Optimizer, scales: Array | None) -> None:
     """Warn where lr > 2 (1 + momentum) N / lambda_max of the tangent kernel at the start: descent cannot settle there.
 
-    lambda_max comes from power iteration through J, from below, so the warning is never a false alarm for the
-    linearised network.
+    lambda_max is that of the tridiagonal matrix of ten Lanczos steps with J S J', S the learning-rate scales: within a few
+    per cent, from below, so the warning is never a false alarm for the linearised network.
     """
     xp = array_namespace(theta)
-    f, J = model._linearize(theta, x)
-    u, lam = f + 1, None
-    for _ in range(6):
-        u = u / xp.sqrt(xp.sum(u * u, axis=(-2, -1), keepdims=True))
-        g = J.vjp(u)
-        if scales is not None:
-            g *= scales
-        v = J._jvp(g)
-        lam, u = xp.sum(u * v, axis=(-2, -1)), v
-    worst = float(xp.max(lam))
+    N, C = x.shape[0], model.outputs
+    start = np.cos(np.arange(N * C) ** 2).reshape((N, C))  # without the symmetries a network may have
+    alphas, betas = [], []
+    with np.errstate(over="ignore", invalid="ignore"):
+        f, J = model._linearize(theta, x)
+        q, last = xp.zeros_like(f) + to_library(start.astype(str(f.dtype)), xp), xp.zeros_like(f)
+        for _ in range(10):
+            beta = xp.sqrt(xp.sum(q * q, axis=(-2, -1), keepdims=True))
+            q = q / xp.where(beta > 0, beta, xp.ones_like(beta))  # q = 0: nothing of the kernel is left
+            g = J.vjp(q)
+            if scales is not None:
+                g *= scales
+            v = J._jvp(g)
+            alpha = xp.sum(q * v, axis=(-2, -1), keepdims=True)
+            last, q = q, v - alpha * q - beta * last
+            alphas.append(alpha)
+            betas.append(beta)
+    diagonals, beside = (to_host(xp.stack(k)).reshape((len(k), -1)).T.astype(np.float64) for k in (alphas, betas))
+    if not np.isfinite(diagonals).all():
+        return  # the first step reports it
+    worst = max(float(np.linalg.eigvalsh(np.diag(a) + np.diag(b[1:], -1))[-1]) for a, b in zip(diagonals, beside))
     bound = 2 * (1 + getattr(optimizer, "momentum", 0.0)) * x.shape[0] / worst if worst > 0 else float("inf")
     if optimizer.lr > bound:
         warnings.warn(

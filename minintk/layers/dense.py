@@ -85,11 +85,11 @@ class BoundDense:
 
     @property
     def m(self) -> float:
-        return self.weight.multiplier
+        return float(self.weight.multiplier)
 
     @property
     def c(self) -> float:
-        return self.bias.multiplier
+        return float(self.bias.multiplier)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

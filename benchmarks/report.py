@@ -1,0 +1,132 @@
+"""The report: Markdown to read, JSON to compute with."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from accuracy import KINDS, Errors
+from harness import Measured
+
+
+def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, its columns aligned so that it reads well in a terminal too."""
+    widths = [max(len(row[i]) for row in (head, *lines)) for i in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        others = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
+        return "| " + " | ".join([cells[0].ljust(widths[0]), *others]) + " |"
+
+    rule = "|" + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
+    return "\n".join([line(head), rule, *map(line, lines)])
+
+
+def seconds(t: float | None) -> str:
+    """A time with three digits and its unit."""
+    if t is None:
+        return ""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms")):
+        if t >= scale:
+            return f"{t / scale:.3g} {unit}"
+    return f"{t / 1e-6:.3g} us"
+
+
+HEAD = ("side", "time", "time / ours", "range", "target", "error", "first call", "memory")
+
+
+def timed(name: str, unit: str, sides: Sequence[Measured]) -> str:
+    """One row as a section: a line for each side."""
+    lines, notes = [], []
+    for i, one in enumerate(sides):
+        if one.failed:
+            notes.append(f"{one.side} did not run: {one.failed}")
+        verdict = {True: ", met", False: ", missed", None: ""}[one.met]
+        lines.append(
+            (
+                one.side,
+                seconds(one.time),
+                f"{one.ratio:.2f}" if one.ratio and i else "",
+                f"{min(one.ratios):.2f} .. {max(one.ratios):.2f}" if one.ratios and i else "",
+                "" if one.at_least is None else f">= {one.at_least:g}{verdict}",
+                ("" if one.error is None else f"{one.error:.0e}") + ("" if one.right else " WRONG"),
+                seconds(one.first) if one.first else "",
+                "" if one.peak is None else f"{one.peak / 2**20:.0f} MB",
+            )
+        )
+    return "\n\n".join([f"### {name}", f"Time for one {unit}.", table(HEAD, lines), *notes])
+
+
+def accuracy(errors: Sequence[Errors]) -> str:
+    """The accuracy table: the NTK's largest errors by kind of pair."""
+    ordered = sorted(errors, key=lambda e: (e.dtype, e.activation != "relu", e.depth, e.side))
+    lines = [
+        (
+            f"{e.activation}, {e.depth} hidden, {e.dtype}, {e.side}",
+            *(f"{e.errors['ntk'][kind]:.0e}" if not e.failed else "" for kind in KINDS),
+        )
+        for e in ordered
+    ]
+    failures = sorted({f"{e.side} did not run: {e.failed}" for e in ordered if e.failed})
+    head = ["### Accuracy of the NTK on hard pairs", "Largest error / sqrt(k(x, x) k(x', x')), against 50 digits."]
+    return "\n\n".join([*head, table(("kernel", *KINDS), lines), *failures])
+
+
+def machine(threads: int, device: str) -> dict[str, Any]:
+    """The machine, as far as it says what a time means."""
+    model, memory = platform.processor() or platform.machine(), ""
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
+        memory = f"{int(Path('/proc/meminfo').read_text().split()[1]) / 2**20:.0f} GB"
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "threads used": threads,
+        "memory": memory,
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": device,
+    }
+
+
+def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:
+    """The versions seen in each environment."""
+    found: dict[str, str] = {"python": platform.python_version()}
+    for _, _, sides in rows:
+        for one in sides:
+            if one.versions:
+                found[one.environment] = ", ".join(f"{name} {version}" for name, version in one.versions.items())
+    return found
+
+
+def markdown(about: dict[str, Any], found: dict[str, str], sections: Sequence[str]) -> str:
+    """The whole report."""
+    where = ", ".join(f"{name}: {value}" for name, value in about.items() if value)
+    head = ["# Benchmarks", f"{date.today().isoformat()}.  {where}."]
+    head += ["  ".join(f"{name}: {value}." for name, value in found.items())]
+    return "\n\n".join([*head, *sections]) + "\n"
+
+
+def _record(one: Measured) -> dict[str, Any]:
+    return asdict(one) | {"time": one.time, "ratio": one.ratio, "met": one.met}
+
+
+def write(
+    stem: Path, text: str, about: dict[str, Any], found: dict[str, str],
+    rows: Sequence[tuple[str, str, list[Measured]]], errors: Sequence[Errors],
+) -> None:  # fmt: skip
+    """stem.md and stem.json."""
+    stem.with_suffix(".md").write_text(text, encoding="utf-8")
+    record = {
+        "date": date.today().isoformat(),
+        "machine": about,
+        "versions": found,
+        "rows": [{"name": name, "unit": unit, "sides": [_record(one) for one in sides]} for name, unit, sides in rows],
+        "accuracy": [asdict(e) for e in errors],
+    }
+    stem.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

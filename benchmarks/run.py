@@ -1,0 +1,86 @@
+"""minintk beside its peers: one command, a table out.
+
+    python benchmarks/run.py                         everything; writes benchmarks/results.md and results.json
+    python benchmarks/run.py --quick --rows 'NNGP'   fewer rounds, and only the rows whose name matches
+    python benchmarks/run.py --device gpu            our sides alone, on the GPU
+
+The peers' virtual environments are made on the first run.  Exit status 1 where minintk fails or is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+try:
+    import accuracy
+    import environments
+    import harness
+    import imports
+    import report
+    from rows import TIMED
+except ImportError as error:
+    raise SystemExit(f"{error}: run this in minintk's own environment, `python3 make.py bench`") from error
+
+ACCURACY, IMPORTS = "accuracy of the NTK on hard pairs", "import time (target: 300 ms)"
+
+
+def main() -> int:
+    """Measure, print and write; the exit status."""
+    parser = argparse.ArgumentParser(description="minintk beside its peers")
+    parser.add_argument("--rows", default="", metavar="PATTERN", help="only the rows whose names match")
+    parser.add_argument("--list", action="store_true", help="print the rows' names and stop")
+    parser.add_argument("--quick", action="store_true", help="three short rounds in place of nine")
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="cores each side may use")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="where our sides run; on the GPU alone")
+    parser.add_argument("--out", type=Path, metavar="STEM", help="write STEM.md and STEM.json")
+    options = parser.parse_args()
+
+    names = [name for name in (*TIMED, ACCURACY, IMPORTS) if re.search(options.rows, name)]
+    if options.list or not names:
+        print("\n".join(names) or f"no row's name matches {options.rows!r}; --list shows them")
+        return 0 if names else 2
+    available = ["ours"] if options.device == "gpu" else ["ours", "jax", "torch"]
+    for environment in available:
+        environments.ensure(environment)
+
+    rounds, turn = (3, 0.1) if options.quick else (9, 0.3)
+    rows: list[tuple[str, str, list[harness.Measured]]] = []
+    errors: list[accuracy.Errors] = []
+    sections: list[str] = []
+    for name in names:
+        if name == ACCURACY:
+            errors = list(accuracy.measure(available, options.device))
+            sections.append(report.accuracy(errors))
+        elif name == IMPORTS:
+            rows.append((name, "import", imports.measure(available, rounds)))
+            sections.append(report.timed(*rows[-1]))
+        else:
+            row = TIMED[name]
+            seen = harness.measure(
+                row, available, rounds=rounds, turn=turn, threads=options.threads, device=options.device
+            )
+            rows.append((name, row.unit, seen))
+            sections.append(report.timed(*rows[-1]))
+        print("\n" + sections[-1], flush=True)
+
+    about, found = report.machine(options.threads, options.device), report.versions(rows)
+    stem = options.out or (None if options.quick or options.rows else HERE / "results")
+    if stem is not None:
+        report.write(stem, report.markdown(about, found, sections), about, found, rows, errors)
+        print(f"\nwrote {stem.with_suffix('.md').name} and {stem.with_suffix('.json').name}")
+    ours = [sides[0] for _, _, sides in rows]
+    failed = [one for one in ours if one.failed or not one.right] + [
+        e for e in errors if e.failed and e.side == "minintk"
+    ]
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,418 @@
+"""The laws every model obeys, as functions, for the tests of this package and of layers and models from outside.
+
+    adjoint        <u, J v> = <J' u, v>
+    derivative     J v = d/ds f(theta + s v) at s = 0
+    gram           J.gram() = J J',  J.trace_gram() = its trace over outputs, on one batch and between two
+    kernel         J.gram() is symmetric and positive semi-definite
+    stacked        jvp and vjp of K maps at once = one after the other
+    ensemble       E members at once = one after the other
+    blocks         ntk, ntk_full under any memory bound = in one piece
+    float32        float32 results have that dtype, and are float64's to rounding
+
+Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or (E, P), a batch x : (N, *input_shape)
+and a numpy.random.Generator for its directions, and raises AssertionError with the law, both numbers and the tolerance.
+`check_model` checks all of them, `check_layer` puts a layer into small networks and checks those.
+
+Tolerances are derived, not chosen.  With eps the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
+sizes + N + 8) the number of roundings on a path through the network and back, a result is off by at most m eps times the
+size of what was added up to get it: |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', |f| + |J| |theta| for f.
+
+A layer from outside is a frozen dataclass with three registered meanings (its fourth, the infinite width, is
+`analytic.lower`).  Here is one, y = g x with a trained g for each feature:
+
+>>> from dataclasses import dataclass
+>>> import numpy as np, minintk as mn
+>>> from minintk.finite import bind, gram_and_back
+>>> from minintk.layout import Tensor
+>>> from minintk.parametrization import Row
+>>> from minintk.spec import Layer
+>>> from minintk.structure import has_weights, out_shape
+>>> @dataclass(frozen=True)
+... class Scale(Layer):                                             # what it is
+...     '''y = g x.'''
+>>> _ = out_shape.register(Scale, lambda layer, shape: shape)       # the shape of one example after it
+>>> _ = has_weights.register(Scale, lambda layer: True)             # it owns parameters
+>>> @dataclass(frozen=True)
+... class ScaleJacobian:                                            # its derivatives, from what it saved
+...     g: object
+...     x: object
+...     name: str
+...     def jvp(self, dw, dx):                                      # dy = x dg + g dx
+...         dy = self.x * dw[self.name][..., None, :]
+...         return dy if dx is None else dy + self.g[..., None, :] * dx
+...     def vjp(self, u, dw):                                       # dg = sum_N x u,  dx = g u
+...         if dw is not None:
+...             dw[self.name][...] = (self.x * u).sum(axis=-2)
+...         return self.g[..., None, :] * u
+...     def gram(self, u, other, v, kernel):                        # sum_i (u_i x_i) (v_i x'_i)
+...         return gram_and_back(self, u, other, v, kernel(u * self.x, v * other.x, 1.0))
+>>> @dataclass(frozen=True)
+... class BoundScale:                                               # it in its place
+...     tensors: tuple
+...     out_shapes: tuple
+...     def __call__(self, w, x):
+...         g = w[self.tensors[0].name]
+...         return g[..., None, :] * x, ScaleJacobian(g, x, self.tensors[0].name)
+>>> def bind_scale(layer, site, parametrization, name):
+...     return BoundScale((Tensor(f"{name}.g", site.shape, Row(1.0, 1.0)),), (site.shape,))
+>>> _ = bind.register(Scale, bind_scale)
+>>> check_layer(Scale(), (3,))
+
+A mistake in any of it is found.  With x dg forgotten in jvp:
+
+>>> ScaleJacobian.jvp = lambda self, dw, dx: self.g[..., None, :] * (0 * self.x if dx is None else dx)
+>>> check_layer(Scale(), (3,))                                      # doctest: +ELLIPSIS
+Traceback (most recent call last):
+    ...
+AssertionError: adjoint <u, J v> = <J' u, v>: ... off by ..., rounding explains ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minintk import spec as s
+from minintk.arrays import Array, array_namespace, to_host, to_library
+from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
+from minintk.jacobian import Jacobian
+from minintk.kernels import ntk, ntk_full
+from minintk.layout import Tensor
+from minintk.network import Model, Network
+from minintk.parametrization import Parametrization, Row
+from minintk.structure import Shape, Site, has_weights, out_shape
+
+Host = np.ndarray[Any, Any]
+
+
+# ------------------------------------------------------------------------------------------- the laws
+
+
+def check_model(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
+    """Every law below that applies: `check_derivative` in float64, `check_ensemble` where theta is an ensemble.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.Erf(), mn.Dense(2)), (3,))
+    >>> rng = np.random.default_rng(0)
+    >>> check_model(net, net.init(rng, ensemble=2), rng.standard_normal((5, 3)), rng)
+    """
+    check_adjoint(model, theta, x, rng)
+    check_gram(model, theta, x, rng)
+    check_kernel(model, theta, x, rng)
+    check_stacked(model, theta, x, rng)
+    check_blocks(model, theta, x, rng)
+    if theta.dtype == np.float64:
+        check_derivative(model, theta, x, rng)
+    if theta.ndim == 2:
+        check_ensemble(model, theta, x, rng)
+
+
+def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
+    """Every law for small networks with this layer first, in the middle, last and as a residual branch.
+
+    shape : of one example as it enters the layer, ``(d,)`` or ``(H, W, C)``.
+
+    >>> import minintk as mn
+    >>> check_layer(mn.Dense(4, b_std=0.5), (3,))
+    >>> check_layer(mn.Flatten(), (2, 2, 3))
+    """
+    shape = tuple(shape)
+    after = out_shape(layer, shape)
+    end = [s.Flatten()] if len(after) > 1 else []
+    networks = [
+        s.Sequential(layer, *end, s.Dense(2)),
+        s.Sequential(_Shift(), layer, _Shift(), *end, s.Dense(2)),
+        s.Sequential(_Shift(), layer, *end),
+    ]
+    if after == shape:
+        networks.append(s.Sequential(_Shift(), s.Residual(layer), *end, s.Dense(2)))
+    for number, spec in enumerate(networks):
+        rng = np.random.default_rng(number)
+        network = Network(spec, shape, parametrization)
+        x = rng.standard_normal((4, *shape))
+        theta = network.init(rng, ensemble=2)
+        theta += 0.5 * rng.standard_normal(theta.shape)  # away from zero-initialised biases
+        check_model(network, theta, x, rng)
+        check_model(network, theta[0], x[:1], rng)
+        check_float32(network, theta[0], x, rng)
+
+
+def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
+    """<u, J v> = <J' u, v> for random u and v: jvp and vjp are the same map, forwards and transposed."""
+    f, J = model.linearize(theta, x)
+    u, v = _normal(rng, f.shape, theta), _normal(rng, theta.shape, theta)
+    lead = J.lead
+    Jv, Ju = to_host(J.jvp(v)), to_host(J.vjp(u))
+    u, v = to_host(u), to_host(v)
+    forwards = (u * Jv).reshape((*lead, -1)).sum(axis=-1)
+    backwards = (Ju * v).sum(axis=-1)
+    size = _norm(u.reshape((*lead, -1))) * _norm(_rows(J).reshape((*lead, -1))) * _norm(v)
+    assert_close("adjoint <u, J v> = <J' u, v>", forwards, backwards, roundings(model, theta, x) * size)
+
+
+def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
+    """J v = d/ds f(theta + s v) at s = 0, by differences of fourth order, (8 (f_1 - f_-1) - (f_2 - f_-2)) / 12 h.
+
+    theta in float64, and not on a kink, where there is no derivative.  The differences are off by
+    m eps (|f| + |J| |theta|) 1.5 / h from rounding, and from truncation by h^4 / 30 times a fifth derivative, ten thousand
+    times less at these steps.  A kink of ReLU may lie inside one stencil: the law holds where it does at one of three
+    steps, h = 2^-12, 2^-15, 2^-18.
+    """
+    if theta.dtype != np.float64:
+        raise TypeError(f"check_derivative expects theta in float64, got {theta.dtype}")
+    f, J = model.linearize(theta, x)
+    v = _normal(rng, theta.shape, theta)
+    v /= to_library(_norm(to_host(v))[..., None], array_namespace(theta))
+    got = to_host(J.jvp(v))
+    size = np.abs(to_host(f)).max() + _norm(_rows(J)).max() * _norm(to_host(theta)).max()
+    failures = []
+    for h in (2.0**-12, 2.0**-15, 2.0**-18):
+        f1, f_1, f2, f_2 = (to_host(model(theta + k * h * v, x)) for k in (1, -1, 2, -2))
+        want = (8 * (f1 - f_1) - (f2 - f_2)) / (12 * h)
+        try:
+            assert_close(
+                f"derivative J v = df/ds (step {h:.2g})", got, want, 1.5 / h * roundings(model, theta, x) * size
+            )
+        except AssertionError as error:
+            failures.append(error)
+        else:
+            return
+    raise failures[0]
+
+
+def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
+    """gram = J J' and trace_gram = its trace over outputs, of the batch with itself and with another one."""
+    N, C = x.shape[0], model.outputs
+    _, J = model.linearize(theta, x)
+    _, J2 = model.linearize(theta, x[::-1][: (N + 1) // 2])
+    a, b = _rows(J), _rows(J2)
+    for law, other, right in (("with itself", None, a), ("between two batches", J2, b)):
+        M = right.shape[-2] // C
+        want = a @ right.swapaxes(-1, -2)
+        size = _norm(a)[..., :, None] * _norm(right)[..., None, :]
+        tolerance = roundings(model, theta, x) * size
+        shape = (*J.lead, N, C, M, C)
+        got = to_host(J.gram(other))
+        _shape(f"gram {law}", got, shape)
+        assert_close(f"gram = J J' {law}", got, want.reshape(shape), tolerance.reshape(shape))
+        got = to_host(J.trace_gram(other))
+        _shape(f"trace_gram {law}", got, (*J.lead, N, M))
+        trace = [np.einsum("...ncmc->...nm", k.reshape(shape)) for k in (want, tolerance)]
+        assert_close(f"trace_gram = trace of J J' {law}", got, *trace)
+
+
+def check_kernel(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
+    """The tangent kernel is symmetric and has no eigenvalue below 0, to rounding."""
+    _, J = model.linearize(theta, x)
+    n = x.shape[0] * model.outputs
+    k = to_host(J.gram()).reshape((*J.lead, n, n))
+    scale = np.trace(k, axis1=-2, axis2=-1)[..., None]
+    tolerance = roundings(model, theta, x) * np.abs(scale)
+    assert_close("kernel = its transpose", k, k.swapaxes(-1, -2), tolerance[..., None])
+    low = np.linalg.eigvalsh(k)[..., :1]
+    assert_close("smallest eigenvalue of the kernel >= 0", np.minimum(low, 0), np.zeros_like(low), tolerance)
+
+
+def check_stacked(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
+    """jvp of (K, [E], P) and vjp of (K, [E], N, C) are K maps at once."""
+    f, J = model.linearize(theta, x)
+    v, u = _normal(rng, (3, *theta.shape), theta), _normal(rng, (3, *f.shape), theta)
+    size = roundings(model, theta, x) * _norm(_rows(J)).max()
+    for law, one, many in (("jvp", J.jvp, v), ("vjp", J.vjp, u)):
+        want = np.stack([to_host(one(part)) for part in many])
+        tolerance = size * float(np.sqrt((to_host(many) ** 2).sum()))
+        assert_close(f"{law} of 3 stacked arguments = one after the other", to_host(one(many)), want, tolerance)
+
+
+def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
+    """Member e of f, J v, J' u and of the kernel is what the member gives alone; theta : (E, P)."""
+    if theta.ndim != 2:
+        raise ValueError(f"check_ensemble expects theta of shape (E, P), got {tuple(theta.shape)}")
+    f, J = model.linearize(theta, x)
+    v, u = _normal(rng, theta.shape, theta), _normal(rng, f.shape, theta)
+    together = [to_host(a) for a in (f, J.jvp(v), J.vjp(u), J.gram(), J.trace_gram())]
+    rows, m = _norm(_rows(J)).max(axis=-1), roundings(model, theta, x)
+    for e in range(theta.shape[0]):
+        one = slice(e, e + 1)
+        part = model.members(one)
+        pick: Any = e if part is model else one  # a member of its own, where the model is anchored to no ensemble
+        f_e, J_e = part.linearize(theta[pick], x)
+        apart = (f_e, J_e.jvp(v[pick]), J_e.vjp(u[pick]), J_e.gram(), J_e.trace_gram())
+        J_norm, C = float(rows[e]), model.outputs
+        sizes = (
+            float(np.abs(together[0][e]).max()) + J_norm * float(_norm(to_host(theta[e]))),
+            J_norm * float(_norm(to_host(v[e]))),
+            J_norm * float(_norm(to_host(u[e]).ravel())),
+            J_norm**2,
+            C * J_norm**2,
+        )
+        names = ("f", "J v", "J' u", "gram", "trace_gram")
+        for name, all_members, alone, size in zip(names, together, apart, sizes, strict=True):
+            assert_close(f"member {e} of {name} = the member alone", all_members[pick], to_host(alone), m * size)
+
+
+def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
+    """ntk and ntk_full by blocks, under every memory bound that they accept, are what J J' gives in one piece."""
+    _, J = model.linearize(theta, x)
+    m, largest = roundings(model, theta, x), float(_norm(_rows(J)).max()) ** 2
+    other = x[::-1][: (x.shape[0] + 1) // 2]
+    _, J2 = model.linearize(theta, other)
+    for x2, right in ((None, None), (other, J2)):
+        full, trace = to_host(J.gram(right)), to_host(J.trace_gram(right)) / model.outputs
+        for name, kernel, want in (("ntk_full", ntk_full, full), ("ntk", ntk, trace)):
+            memory = 2**24
+            while memory:
+                try:
+                    k = to_host(kernel(model, theta, x, x2, memory=memory))
+                except MemoryError:
+                    break
+                assert_close(f"{name} within {memory} bytes = in one piece", k, want, m * largest)
+                memory //= 2
+
+
+def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
+    """f, J v, J' u and the kernel in float32 have that dtype, and are those of float64 to rounding.
+
+    For a model that takes both, a Network.  How strongly its results answer to a relative change of theta is measured,
+    by a random change of size 2^-12; the roundings of float32 may do m eps times as much.
+    """
+    small = np.float32
+    xp = array_namespace(theta, x)
+    theta, x = (xp.astype(xp.astype(a, small), np.float64) for a in (theta, x))  # the same numbers in both
+    v, u = _normal(rng, theta.shape, theta), _normal(rng, (*theta.shape[:-1], x.shape[0], model.outputs), theta)
+
+    def results(point: Array, dtype: Any) -> list[Array]:
+        f, J = model.linearize(xp.astype(point, dtype), xp.astype(x, dtype))
+        return [f, J.jvp(xp.astype(v, dtype)), J.vjp(xp.astype(u, dtype)), J.gram(), J.trace_gram()]
+
+    change = 2.0**-12
+    moved = theta * (1 + change * _normal(rng, theta.shape, theta))
+    m = roundings(model, xp.astype(theta, small), x)
+    names = ("f", "J v", "J' u", "gram", "trace_gram")
+    for name, a, b, c in zip(names, results(theta, small), results(theta, np.float64), results(moved, np.float64)):
+        if a.dtype != small:
+            raise AssertionError(f"float32: {name} expects float32 for float32 inputs, got {a.dtype}")
+        b, c = to_host(b), to_host(c)
+        response = float(np.sqrt(((c - b) ** 2).sum())) / change
+        assert_close(f"float32: {name} = float64's", to_host(a), b, m * (float(np.sqrt((b**2).sum())) + response))
+
+
+# ---------------------------------------------------------------------------------- for laws of one's own
+
+
+def roundings(model: Model, theta: Array, x: Array) -> float:
+    """m eps, the relative error that the roundings along a path through the network and back add up to (see above).
+
+    >>> import minintk as mn
+    >>> net, x = mn.Network(mn.Dense(2), (3,)), np.ones((4, 3))             # layer sizes 3 and 2
+    >>> round(roundings(net, net.init(np.random.default_rng(0)), x) / 2**-52)
+    68
+    """
+    return float(4 * (model.footprint[0] + x.shape[0] + 8) * np.finfo(str(theta.dtype)).eps)
+
+
+def assert_close(law: str, got: Any, want: Any, tolerance: Any) -> None:
+    """AssertionError unless |got - want| <= tolerance everywhere, with the worst place; NaN is never close.
+
+    >>> assert_close("1 + 1 = 2", np.array([1.0, 3.0]), np.array([1.0, 2.0]), 1e-15)
+    Traceback (most recent call last):
+        ...
+    AssertionError: 1 + 1 = 2: 3 against 2 at (1,), off by 1, rounding explains 1e-15
+    """
+    _shape(law, np.asarray(got), np.shape(want))
+    off = np.atleast_1d(np.abs(got - want))
+    excess = np.atleast_1d(off - tolerance - np.finfo(np.result_type(got, np.float32)).tiny)  # products may underflow
+    if off.size and not bool((excess <= 0).all()):
+        at = np.unravel_index(int(np.argmax(np.where(np.isnan(excess), np.inf, excess))), off.shape)
+        a, b, t = (float(np.broadcast_to(k, off.shape)[at]) for k in (got, want, tolerance))
+        where = f" at {tuple(int(i) for i in at)}" if off.size > 1 else ""
+        raise AssertionError(
+            f"{law}: {a:.10g} against {b:.10g}{where}, off by {abs(a - b):.2g}, rounding explains {t:.1g}"
+        )
+
+
+# ------------------------------------------------------------------------------------------ their tools
+
+
+def _normal(rng: np.random.Generator, shape: Sequence[int], like: Array) -> Array:
+    """Normal numbers in the library and dtype of `like`, drawn on the host."""
+    return to_library(rng.standard_normal(tuple(shape)).astype(str(like.dtype)), array_namespace(like))
+
+
+def _norm(a: Host) -> Host:
+    """|a| along the last axis."""
+    return np.asarray(np.sqrt((a * a).sum(axis=-1)))
+
+
+def _rows(J: Jacobian) -> Host:
+    """J written down on the host, ([E], N C, P)."""
+    dense = to_host(J.dense())
+    return dense.reshape((*J.lead, dense.shape[-3] * dense.shape[-2], J.size))
+
+
+def _shape(law: str, a: Host, want: tuple[int, ...]) -> None:
+    if a.shape != want:
+        raise AssertionError(f"{law}: expected shape {want}, got {a.shape}")
+
+
+# --------------------------------------------- a weighted layer of any shape, to stand before the one tested
+
+
+@dataclass(frozen=True)
+class _Shift(s.Layer):
+    """y = x + b, b of the shape of one example: gives every layer after it weights that it must pass u dy/dx to."""
+
+
+@dataclass(frozen=True)
+class _ShiftJacobian:
+    b: Tensor
+    N: int
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array:
+        db = _row(dw[self.b.name], self.b.shape)
+        if dx is not None:
+            return db + dx
+        lead = db.shape[: db.ndim - len(self.b.shape) - 1]
+        return array_namespace(db).broadcast_to(db, (*lead, self.N, *self.b.shape))
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array:
+        if dw is not None:
+            dw[self.b.name][...] = u.sum(axis=-1 - len(self.b.shape))
+        return u
+
+    def gram(self, u: Array, other: _ShiftJacobian, v: Array, kernel: Contraction) -> Gram:
+        flat = [a.reshape((*a.shape[: a.ndim - len(self.b.shape)], -1)) for a in (u, v)]
+        return gram_and_back(self, u, other, v, kernel(flat[0], flat[1], 1.0))
+
+
+@dataclass(frozen=True)
+class _BoundShift:
+    tensors: tuple[Tensor, ...]
+    out_shapes: tuple[Shape, ...]
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, _ShiftJacobian]:
+        b = self.tensors[0]
+        return x + _row(w[b.name], b.shape), _ShiftJacobian(b, x.shape[x.ndim - len(b.shape) - 1])
+
+
+def _row(b: Array, shape: Shape) -> Array:
+    """b : (..., *shape) with an axis of length 1 for the examples, (..., 1, *shape)."""
+    return b.reshape((*b.shape[: b.ndim - len(shape)], 1, *shape))
+
+
+@out_shape.register
+def _(layer: _Shift, shape: Shape) -> Shape:
+    return shape
+
+
+@has_weights.register
+def _(layer: _Shift) -> bool:
+    return True
+
+
+@bind.register
+def _(layer: _Shift, site: Site, parametrization: Parametrization, name: str) -> _BoundShift:
+    return _BoundShift((Tensor(f"{name}.b", site.shape, Row(1.0, 1.0)),), (site.shape,))

@@ -1,0 +1,128 @@
+"""The problem that networks of every width train on: real images, labels +-1, and the spec of a width.
+
+Images are standardised and put on the sphere |x|^2 = d, so that the input kernel x x' / d has a unit diagonal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minintk import datasets
+from minintk import spec as s
+
+Array = np.ndarray[Any, Any]
+
+N_TRAIN, N_TEST, N_LINE = 32, 16, 25
+B_STD = 0.1
+
+ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
+    "relu": (s.ReLU(), 2**0.5),
+    "leaky_relu": (s.LeakyReLU(0.1), 2**0.5),
+    "abs": (s.Abs(), 1.0),
+    "erf": (s.Erf(), 1.5**0.5),
+    "tanh": (s.Tanh(), 1.5**0.5),
+    "sin": (s.Sin(), 1.5**0.5),
+    "gelu": (s.GELU(), 2**0.5),
+    "softplus": (s.Softplus(5.0, 1.404383), 1.0),
+}
+"""Activations by the name that the command line takes, each with its w_std: 2 for the variance of half-open ones (He et al.
+2015), 1.5 for bounded ones (Lee et al. 2019, figure 2), 1 where E phi(z)^2 = 1 already."""
+
+KINKED = (s.ReLU, s.LeakyReLU, s.Abs)
+"""phi' jumps: the kernel may move, and the network leave its linearisation, as slowly as n^-1/2; else as n^-1."""
+
+
+def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
+    """`depth` hidden layers of `width` units and one output.
+
+    >>> network_spec("abs", 8, 1)
+    Sequential(Dense(width=8, w_std=1.0, b_std=0.1, b_init='normal'), Abs(), Dense(width=1, w_std=1.0, b_std=0.1, b_init='normal'))
+    """
+    phi, w_std = ACTIVATIONS[activation]
+    hidden = [s.Dense(width, w_std=w_std, b_std=B_STD), phi] * depth
+    return s.Sequential(*hidden, s.Dense(1, w_std=w_std, b_std=B_STD))
+
+
+def smooth(activation: str) -> bool:
+    """Whether phi' has no jumps."""
+    return not isinstance(ACTIVATIONS[activation][0], KINKED)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """x : (N, d) and y : (N, 1) to train on, x_test : (M, d), and line : (N_LINE, d), an arc between two test inputs.
+
+    name, labels, attribution : of the data, for the report.
+    """
+
+    x: Array
+    y: Array
+    x_test: Array
+    line: Array
+    name: str
+    labels: str
+    attribution: str
+
+    @property
+    def points(self) -> Array:
+        """Every input that is looked at, training set first, then test set, then line."""
+        return np.concatenate([self.x, self.x_test, self.line])
+
+
+def problem(data: str | Path, rng: np.random.Generator) -> Problem:
+    """32 training and 16 test images of a data set, float64.
+
+    data : "digits" (inside the package), "mnist" or "cifar10" (downloaded unless MININTK_DATA names a folder), or a folder
+    that holds MNIST's or CIFAR-10's files.  FileNotFoundError where a folder holds neither.
+
+    >>> p = problem("digits", np.random.default_rng(0))
+    >>> p.x.shape, p.y.shape, p.x_test.shape, bool(np.allclose((p.points**2).sum(axis=1), 64))
+    ((32, 64), (32, 1), (16, 64), True)
+    """
+    source = _load(data)
+    if source.name.startswith("cifar"):
+        source = source.pair("horse", "airplane")
+        labels = "horse +1, airplane -1"
+    else:
+        labels = "even +1, odd -1"
+    train, test = source.standardise().on_sphere().split(N_TRAIN, N_TEST, rng)
+    x, y = train.parity() if labels.startswith("even") else train.binary(0, 1)
+    x_test, y_test = test.parity() if labels.startswith("even") else test.binary(0, 1)
+    other = int(np.argmax(y_test[:, 0] != y_test[0, 0]))
+    return Problem(x, y, x_test, arc(x_test[0], x_test[other]), source.name, labels, source.attribution)
+
+
+def arc(a: Array, b: Array) -> Array:
+    """N_LINE points on the great circle from a to b, two points of one sphere: (N_LINE, d).
+
+    >>> arc(np.array([1.0, 0.0]), np.array([0.0, 1.0]))[N_LINE // 2].round(4)
+    array([0.7071, 0.7071])
+    """
+    angle = float(np.arccos(np.clip(a @ b / (a @ a), -1.0, 1.0)))
+    s = np.linspace(0, 1, N_LINE)[:, None]
+    points: Array = (np.sin((1 - s) * angle) * a + np.sin(s * angle) * b) / np.sin(angle)
+    return points
+
+
+def _load(data: str | Path) -> datasets.Dataset:
+    """The data set of that name, or in that folder."""
+    if data == "digits":
+        return datasets.digits()
+    if data == "mnist":
+        return datasets.mnist()
+    if data == "cifar10":
+        return datasets.cifar10()
+    folder = Path(data).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"data expects 'digits', 'mnist', 'cifar10' or a folder, got {str(data)!r}, which is none of them")
+    try:
+        return datasets.mnist(folder)
+    except FileNotFoundError:
+        try:
+            return datasets.cifar10(folder)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"data: the folder {folder} holds neither MNIST's IDX files nor CIFAR-10's batches") from None

@@ -1,0 +1,83 @@
+"""z-scores: an ensemble of trained networks against the Gaussian process that the theory says it is.
+
+With E members, outputs f_e at M points, and mu, Sigma of eqs. (14), (15):
+
+    mean         E (m - mu)' Sigma^-1 (m - mu)                            ~ chi2(M),            m the sample mean
+    covariance   rho (E - 1) (tr R - log det R - M),   R = Sigma^-1 S     ~ chi2(M (M + 1)/2),  S the sample covariance
+
+the first exactly for Gaussian outputs, the second (the likelihood ratio) with Bartlett's factor rho up to O(1/E^2).  A
+statistic's tail probability p is quoted as the z with P(Z > z) = p, Z ~ N(0, 1).  A finite network misses mu and Sigma by
+O(1/n) of themselves, which E members cannot see as long as sqrt(E) << n.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+LARGEST = 37.0
+"""z-scores are cut off here, where the tail probability leaves the range of float64."""
+
+
+def mean_z(f: Array, mean: Array, cov: Array) -> float:
+    """z of the sample mean of f : (E, M), against N(mean, cov).
+
+    >>> rng = np.random.default_rng(0)
+    >>> f = rng.standard_normal((100, 3))
+    >>> mean_z(f, np.zeros(3), np.eye(3)) < 3 < mean_z(f, np.full(3, 0.5), np.eye(3))
+    True
+    """
+    deviation = _whiten(cov, f.mean(axis=0) - mean)
+    return chi2_z(len(f) * float(deviation @ deviation), len(mean))
+
+
+def covariance_z(f: Array, cov: Array) -> float:
+    """z of the sample covariance of f : (E, M), E > M, against cov.
+
+    >>> rng = np.random.default_rng(0)
+    >>> f = rng.standard_normal((100, 3))
+    >>> covariance_z(f, np.eye(3)) < 3 < covariance_z(f, np.diag([1.0, 1.0, 2.0]))
+    True
+    """
+    E, M = f.shape
+    if E <= M:
+        raise ValueError(f"a covariance of {M} points expects more than {M} members, got {E}")
+    white = _whiten(cov, (f - f.mean(axis=0)).T)
+    r = np.linalg.eigvalsh(white @ white.T / (E - 1))
+    rho = 1 - (2 * M + 1 - 2 / (M + 1)) / (6 * (E - 1))
+    return chi2_z(rho * (E - 1) * float(np.sum(r - np.log(r) - 1)), M * (M + 1) // 2)
+
+
+def scale_z(k: Array, expected: Array) -> float:
+    """z, two-sided, of the mean over members of <k_e, expected> / <expected, expected> - 1, kernels k : (E, A, A)."""
+    from scipy.special import stdtr
+
+    ratio = (k * expected).sum(axis=(-2, -1)) / (expected**2).sum() - 1
+    t = abs(float(ratio.mean())) / (float(ratio.std(ddof=1)) / len(k) ** 0.5)
+    return _z(2 * float(stdtr(len(k) - 1, -t)))
+
+
+def chi2_z(statistic: float, degrees: int) -> float:
+    """The z with P(Z > z) = P(chi2 > statistic).
+
+    >>> round(chi2_z(3.841459, 1), 3)                             # p = 0.05
+    1.645
+    """
+    from scipy.special import chdtrc
+
+    return _z(float(chdtrc(degrees, statistic)))
+
+
+def _z(p: float) -> float:
+    """The z with P(Z > z) = p, between -LARGEST and LARGEST."""
+    from scipy.special import ndtri
+
+    return float(np.clip(-ndtri(p), -LARGEST, LARGEST))
+
+
+def _whiten(cov: Array, a: Array) -> Array:
+    """L^-1 a with L L' = cov."""
+    return np.linalg.solve(np.linalg.cholesky(cov), a)

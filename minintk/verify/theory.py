@@ -1,0 +1,83 @@
+"""What the infinite-width theory predicts for a problem: the only place here that asks `analytic`.
+
+Everything is for full-batch gradient descent at a finite learning rate, Lee et al. 2019 with (I - lr Theta / N)^t in
+place of e^(-lr Theta t / N), so that no step size is too large for the comparison.  All arrays are float64 NumPy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minintk import spec as s
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Theory:
+    """The two kernels on all points, the training set first.
+
+    nngp, ntk : (A, A).  y : (N, 1).  lr : the learning rate.
+    """
+
+    nngp: Array
+    ntk: Array
+    y: Array
+    lr: float
+
+    def moments(self, steps: Array) -> tuple[Array, Array]:
+        """Mean (T, A) and covariance (T, A, A) of the ensemble on all points after t = `steps` steps, eqs. (14), (15):
+
+            A_t = Theta(x, X) Theta^-1 (I - (I - lr Theta / N)^t)
+            mean = A_t y,    cov = K(x, x') + A_t K(X, X) A_t' - (A_t K(X, x') + transpose)
+        """
+        A = self._weights(self.ntk, steps)
+        N = len(self.y)
+        AK = A @ self.nngp[:N]
+        cov = self.nngp + A @ self.nngp[:N, :N] @ A.swapaxes(-1, -2) - AK - AK.swapaxes(-1, -2)
+        return (A @ self.y)[..., 0], cov
+
+    def moments_of_last_layer(self, steps: Array) -> tuple[Array, Array]:
+        """The same where only the last layer trains, a different theory (supplement):
+
+            mean = A_t y,    cov = K(x, x') - A_2t K(X, x'),    A_t = K(x, X) K^-1 (I - (I - lr K / N)^t)
+        """
+        A, A2 = self._weights(self.nngp, steps), self._weights(self.nngp, 2 * steps)
+        return (A @ self.y)[..., 0], self.nngp - A2 @ self.nngp[: len(self.y)]
+
+    def _weights(self, k: Array, steps: Array) -> Array:
+        """A_t, (T, A, N): what a network starting at 0 has learnt when the targets are the N unit vectors."""
+        from analytic.dynamics import gradient_descent
+
+        N = len(self.y)
+        return gradient_descent(k[:N, :N], np.eye(N), lr=self.lr).predict(steps, k[:, :N])
+
+
+def kernels(spec: s.Sequential, x: Array) -> tuple[Array, Array]:
+    """(K, Theta) of the infinitely wide network, (A, A) each."""
+    import analytic
+
+    nngp, ntk = analytic.kernel(spec).both(x)
+    return nngp, ntk
+
+
+def max_learning_rate(ntk: Array) -> float:
+    """2 N / lambda_max, above which descent with this kernel, (N, N), diverges."""
+    from analytic.dynamics import max_learning_rate
+
+    return max_learning_rate(ntk)
+
+
+def descend(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
+    """f_t on all points, (T, A), of one network with a constant tangent kernel, eqs. (9) to (11).
+
+    ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), its own start.
+    """
+    from analytic.dynamics import gradient_descent
+
+    N = len(y)
+    f = gradient_descent(ntk[:N], y, lr=lr).predict(steps, ntk, f0=f0[:N, None], f0_test=f0[:, None])
+    return f[..., 0]

@@ -1,0 +1,61 @@
+"""Every example runs, reduced, returns what it claims, and draws a figure."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+REDUCED: dict[str, dict[str, Any]] = {
+    "backprop_by_hand": {"steps": 150},
+    "empirical_kernel_converges": {"widths": (64, 128, 256, 512), "networks": 8},
+    "ensemble_dynamics": {"width": 64, "members": 40},
+}
+
+
+def check_backprop(found: dict[str, float]) -> None:
+    assert found["gradient error"] < 1e-7  # central differences reach eps^(2/3) at best
+    assert found["test accuracy"] > 0.9
+
+
+def check_kernel(found: dict[str, float]) -> None:
+    z = (found["exponent"] - found["theory"]) / found["standard error"]
+    assert abs(z) < 5
+
+
+def check_dynamics(found: dict[str, float]) -> None:
+    assert found["rms z of mean"] < 4  # its square is a mean of 100 dependent chi-squares: 4 has p < 1e-3
+    assert 0.8 < found["spread / theory"] < 1.4  # 40 networks: 11 %; width 64: O(1/n), about 10 % more
+
+
+CHECKS: dict[str, Callable[[dict[str, float]], None]] = {
+    "backprop_by_hand": check_backprop,
+    "empirical_kernel_converges": check_kernel,
+    "ensemble_dynamics": check_dynamics,
+}
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(REDUCED) == set(CHECKS)
+
+
+def test_examples_are_short() -> None:
+    assert {p.stem: n for p in EXAMPLES.glob("*.py") if (n := len(p.read_text().splitlines())) > 100} == {}
+
+
+@pytest.mark.parametrize("name", sorted(REDUCED))
+def test_example(name: str, tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    figure = tmp_path / "figure.png"
+    found = module.main(out=str(figure), **REDUCED[name])
+    CHECKS[name](found)
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    wrong = {key: -value - 1 for key, value in found.items()}  # the checks can fail
+    with pytest.raises(AssertionError):
+        CHECKS[name](wrong)
