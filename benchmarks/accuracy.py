@@ -56,10 +56,10 @@ def truth(x: Any, depth: int, activation: str) -> dict[str, Any]:
     for _ in range(depth):
         q = [k[i][i] for i in range(n)]
         for i in range(n):
-            for j in range(n):
+            for j in range(i, n):
                 t, t_dot = dual(mp, q[i], q[j], k[i][j])
-                k[i][j] = w2 * t + b2
-                theta[i][j] = k[i][j] + w2 * theta[i][j] * t_dot
+                k[i][j] = k[j][i] = w2 * t + b2
+                theta[i][j] = theta[j][i] = k[i][j] + w2 * theta[i][j] * t_dot
     return {"nngp": np.array(k, dtype=object), "ntk": np.array(theta, dtype=object)}
 
 
