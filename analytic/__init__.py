@@ -1,13 +1,16 @@
 """analytic: the infinitely wide network of a spec; its kernels, their dynamics and their Gaussian processes."""
 
+from analytic.angular import Angular, angular
 from analytic.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
 from analytic.gp import ensemble, posterior
 from analytic.kernel import Both, Kernel, kernel
 from analytic.rules import lower
 
 __all__ = [
+    "Angular",
     "Both",
     "Kernel",
+    "angular",
     "critical_learning_rate",
     "ensemble",
     "gradient_descent",

@@ -16,15 +16,10 @@ from math import pi, sqrt
 from typing import Any, NamedTuple
 
 from analytic.quadrature import mismatch
-from analytic.state import Dual, Gap, Pairs, Rows
+from analytic.state import Dual, Gap, Pairs, Rows, columns
 from minintk import spec
 from minintk.arrays import Array, array_namespace
 from minintk.pointwise import pointwise
-
-
-def columns(xp: Any, *arrays: Array) -> Array:
-    """The rows' numbers (N,) side by side, (N, k)."""
-    return xp.stack(arrays, axis=1)
 
 
 def alive(xp: Any, q: Array) -> Array:

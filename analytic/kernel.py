@@ -22,7 +22,7 @@ from minintk import spec as s
 from minintk.arrays import Array, array_namespace, available_memory, check_examples
 from minintk.parametrization import NTK, Parametrization
 from minintk.structure import Shape, Site
-from minintk.threads import cores
+from minintk.threads import cores, single_threaded_blas
 
 STATED = 1e-8
 """A quadrature with a larger error bound than this says so."""
@@ -125,12 +125,16 @@ class Kernel:
         """Bound on the quadratures' error on these rows, relative to sqrt(k(x, x) k(x', x')); 0 in closed form."""
         return self._rows(x).error
 
+    def _program(self, shape: Shape) -> Program:
+        return program(self.spec, self.parametrization, shape)
+
     def _rows(self, x: Array) -> Rows:
         check_examples("x", x)
         xp = array_namespace(x)
         norms2 = square_norms((x.reshape((x.shape[0], -1)),))
         d = max(1, x.reshape((x.shape[0], -1)).shape[1])
-        return run_rows(program(self.spec, self.parametrization, tuple(x.shape[1:])), Rows(norms2 / d, xp.zeros_like(norms2)))[0]
+        with single_threaded_blas():
+            return run_rows(self._program(tuple(x.shape[1:])), Rows(norms2 / d, xp.zeros_like(norms2)))[0]
 
     def _evaluate(
         self,
@@ -149,22 +153,23 @@ class Kernel:
             if x2.dtype != x1.dtype:
                 raise TypeError(f"x1 and x2 expect one precision, got {x1.dtype} and {x2.dtype}: convert one of them")
         xp, dtype = array_namespace(x1), x1.dtype
-        steps = program(self.spec, self.parametrization, tuple(x1.shape[1:]))
+        steps = self._program(tuple(x1.shape[1:]))
         parts = tuple(x.reshape((x.shape[0], -1)) for x in ((x1,) if symmetric else (x1, x2)))
         shape = (parts[0].shape[0], parts[-1].shape[0])
         check_memory(parts, shape, sum(a and o is None for a, o in zip(asked, out, strict=True)), memory)
         results = [result(a, o, shape, parts[0]) for a, o in zip(asked, out, strict=True)]
         if 0 in shape:
             return results
-        inputs, rows, fine = plan(steps, parts)
-        if rows.error > STATED:
-            warnings.warn(
-                f"the kernel of {self.spec!r} is by quadrature and exact to {rows.error:.1g} only, relative to "
-                "sqrt(k(x, x) k(x', x')): pre-activations are large, or phi has kinks; scale the inputs or w_std down",
-                stacklevel=3,
-            )
-        coarse = fine if dtype == xp.float64 else cast(fine, dtype)
-        Engine(inputs, rows, fine, coarse, shape, symmetric, *results).run(progress)
+        with single_threaded_blas():  # many small products: threads of BLAS would only wait for each other
+            inputs, rows, fine = plan(steps, parts)
+            if rows.error > STATED:
+                warnings.warn(
+                    f"the kernel of {self.spec!r} is by quadrature and exact to {rows.error:.1g} only, relative to "
+                    "sqrt(k(x, x) k(x', x')): pre-activations are large, or phi has kinks; scale the inputs or w_std down",
+                    stacklevel=3,
+                )
+            coarse = fine if dtype == xp.float64 else cast(fine, dtype)
+            Engine(inputs, rows, fine, coarse, shape, symmetric, *results).run(progress)
         return results
 
 

@@ -139,12 +139,12 @@ def mismatch(f: Function, s: Array, mean_square_of: Function) -> Gap | None:
         degree *= 2
         k = xp.arange(degree + 1, dtype=xp.float64)
         angles = (k + 0.5) * (pi / (degree + 1))
-        nodes = xp.exp(middle + half * xp.cos(angles))[:, None]
-        curve = f(nodes * z) * root / xp.sqrt(mean_square_of(nodes))
+        nodes = xp.exp(middle + half * xp.cos(angles))
+        curve = f(nodes[:, None] * z) * root / xp.sqrt(mean_square_of(nodes))[:, None]
         curve = (2 / (degree + 1)) * xp.cos(k[1:, None] * angles) @ curve  # its coefficients but the constant one
         lost = float(xp.max(xp.sum(curve[-2:] ** 2, axis=1))) ** 0.5
     _, size, axes = xp.linalg.svd(curve, full_matrices=False)
-    curve = curve @ axes[: max(1, int(xp.sum(size > 2e-16)))].T
+    curve = curve @ axes[: max(1, int(xp.sum(size > 1e-15)))].T
 
     def place(s: Array) -> Array:
         angle = xp.arccos(xp.clip((xp.log(s) - middle) / half, -1, 1))
@@ -154,9 +154,9 @@ def mismatch(f: Function, s: Array, mean_square_of: Function) -> Gap | None:
 
 
 class Series(NamedTuple):
-    """Coefficients of rows: a_n and b_n sqrt(q / v), the last of degree n_max + 1 standing for the rest.
+    """Coefficients of rows: a_n and b_n sqrt(q / v), (n_max + 2, N), the last of degree n_max + 1 standing for the rest.
 
-    level : all rows have one q; a, b then hold one row.   apart : |a(s) - a(s')| as a Gap, None where level.
+    level : all rows have one q; a, b then hold one column.   apart : |a(s) - a(s')| as a Gap, None where level.
     used_a, used_b : the degrees present (those of an odd phi are odd).   odd : whether phi is odd.
     """
 
@@ -204,6 +204,7 @@ class Quadrature(Dual):
             apart = gap(xp, a)
         else:
             apart = mismatch(phi, safe_s, lambda s: xp.where(mean_square(phi, s) > 0, mean_square(phi, s), 1.0))
+        a, b = (xp.asarray(h.T, copy=True) for h in (a, b))
         row = Series(level, a, b, used_a, used_b, not any(used_a[0:-1:2]), apart)
         ones = xp.ones_like(q)
         return Rows(v * ones, rows.theta * dv, max(rows.error, error)), row
@@ -281,7 +282,7 @@ class Quadrature(Dual):
 
 def term(pairs: Pairs, row: Series, a: Array, n: int, out: Array) -> Any:
     """a_n(s_i) a_n(s_j): one number where all rows are one."""
-    return float(a[0, n]) ** 2 if row.level else pairs.dot(a[:, n : n + 1], a[:, n : n + 1], out)
+    return float(a[n, 0]) ** 2 if row.level else pairs.outer(a[n], a[n], out)
 
 
 def rest(xp: Any, a: Array) -> Array:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from analytic.duals import Erf, Gelu, Homogeneous, Sin
 from analytic.quadrature import Quadrature
-from analytic.state import Law, Pairs, Program, Rows, Step, run_law, run_pairs, run_rows
+from analytic.state import Law, Pairs, Program, Rows, Step, columns, run_law, run_pairs, run_rows
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
 from minintk.parametrization import Parametrization, Role
@@ -54,11 +54,11 @@ class Mix(NamedTuple):
 def mix(xp: Any, q1: Array, q2: Array) -> Mix:
     """A = sqrt(q1 / (q1 + q2)), B = sqrt(q2 / (q1 + q2)); a row of zeros has A = 1."""
     q = q1 + q2
-    a = xp.where(q > 0, xp.sqrt(q1 / xp.where(q > 0, q, 1.0)), 1.0)[:, None]
-    b = xp.where(q > 0, xp.sqrt(q2 / xp.where(q > 0, q, 1.0)), 0.0)[:, None]
+    a = xp.where(q > 0, xp.sqrt(q1 / xp.where(q > 0, q, 1.0)), 1.0)
+    b = xp.where(q > 0, xp.sqrt(q2 / xp.where(q > 0, q, 1.0)), 0.0)
     cos = xp.sqrt((1 + a) / 2)
     sin = b / (2 * cos)
-    return Mix(a, b, xp.concatenate((sin, cos), axis=1), xp.concatenate((cos, -sin), axis=1))
+    return Mix(columns(xp, a), columns(xp, b), columns(xp, sin, cos), columns(xp, cos, -sin))
 
 
 def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
@@ -95,11 +95,10 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
 
 class AffineRow(NamedTuple):
-    """The mix of weights and bias, and with q' the variance after the layer: w sqrt(q), sqrt(q'), 1 / sqrt(q')."""
+    """The mix of weights and bias; gain: w sqrt(q), and inverse: 1 / sqrt(q'), q' the variance after the layer."""
 
     mix: Mix
     gain: Array
-    scale: Array
     inverse: Array
 
 
@@ -124,9 +123,10 @@ class Affine(Step):
         xp = array_namespace(rows.q)
         weights = self.w2 * rows.q
         q = weights + self.beta2
-        scale = xp.sqrt(q)[:, None]
-        inverse = xp.where(scale > 0, 1 / xp.where(scale > 0, scale, 1.0), 0.0)
-        row = AffineRow(mix(xp, weights, xp.full_like(q, self.beta2)), xp.sqrt(weights)[:, None], scale, inverse)
+        inverse = xp.where(q > 0, 1 / xp.sqrt(xp.where(q > 0, q, 1.0)), 0.0)
+        row = AffineRow(
+            mix(xp, weights, xp.full_like(q, self.beta2)), columns(xp, xp.sqrt(weights)), columns(xp, inverse)
+        )
         return Rows(q, self.w2 * rows.theta + self.ratio * q + self.rest, rows.error), row
 
     def pairs(self, pairs: Pairs, row: AffineRow) -> None:

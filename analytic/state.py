@@ -106,6 +106,11 @@ def run_law(program: Program, law: Law) -> Law:
     return law
 
 
+def columns(xp: Any, *numbers: Array) -> Array:
+    """Numbers of the rows (N,) side by side, (N, k); k >= 2, with zeros if need be: products of single columns are slow."""
+    return xp.stack(numbers if len(numbers) > 1 else (*numbers, xp.zeros_like(numbers[0])), axis=1)
+
+
 class Gap(NamedTuple):
     """Distances between unit vectors y : (N, k), of which `quarter_gap` gives |y_i - y_j|^2 / 4.
 
@@ -127,8 +132,8 @@ def gap(xp: Any, y: Array) -> Gap:
 
 
 def cast(row: Any, dtype: Any) -> Any:
-    """The coefficients with every array in `dtype`, but for a Gap's: small distances between long vectors."""
-    if isinstance(row, tuple) and not isinstance(row, Gap):
+    """The coefficients with every array in `dtype`."""
+    if isinstance(row, tuple):
         inner = [cast(item, dtype) for item in row]
         return type(row)(*inner) if hasattr(row, "_fields") else tuple(inner)
     return row.astype(dtype) if hasattr(row, "astype") else row
@@ -167,6 +172,10 @@ class Pairs(ABC):
         """out = sum_k left[i, k] right[j, k]."""
 
     @abstractmethod
+    def outer(self, left: Array, right: Array, out: Array) -> Array:
+        """out = left[i] right[j], of single columns (N,)."""
+
+    @abstractmethod
     def quarter_gap(self, gap: Gap, out: Array) -> Array:
         """out = |y_i - y_j|^2 / 4."""
 
@@ -198,11 +207,11 @@ class Block(Pairs):
     def dot(self, left: Array, right: Array, out: Array) -> Array:
         return self.xp.matmul(left[self.i], right[self.j].T, out=out)
 
+    def outer(self, left: Array, right: Array, out: Array) -> Array:
+        return self.xp.multiply(left[self.i, None], right[self.j], out=out)
+
     def quarter_gap(self, gap: Gap, out: Array) -> Array:
-        if out.dtype == gap.left.dtype:
-            self.dot(gap.left, gap.right, out)
-        else:
-            out[...] = self.xp.matmul(gap.left[self.i], gap.right[self.j].T)
+        self.dot(gap.left, gap.right, out)
         return self.xp.maximum(out, 0, out=out)
 
 
@@ -215,6 +224,9 @@ class Listing(Pairs):
 
     def dot(self, left: Array, right: Array, out: Array) -> Array:
         return self.xp.sum(left[self.i] * right[self.j], axis=1, out=out)
+
+    def outer(self, left: Array, right: Array, out: Array) -> Array:
+        return self.xp.multiply(left[self.i], right[self.j], out=out)
 
     def quarter_gap(self, gap: Gap, out: Array) -> Array:
         difference = gap.y[self.i] - gap.y[self.j]

@@ -11,19 +11,16 @@ difference, in float64, and go through the layers as a `Listing`.  A float32 til
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import sqrt
 from threading import Lock, local
 from typing import Any, NamedTuple, cast
 
 from analytic.rules import Affine, AffineRow
-from analytic.state import Block, Law, Listing, Pairs, Program, Rows, Scratch, Step, run_pairs, run_rows
+from analytic.state import Block, Law, Listing, Pairs, Program, Rows, Scratch, Step, columns, run_pairs, run_rows
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.threads import parallel
-
-CHUNK = 2**20
-"""Numbers at a time where rows are prepared, and differences taken."""
 
 Progress = Callable[[int, int], None]
 
@@ -32,7 +29,12 @@ def tile_size(xp: Any, dtype: Any) -> int:
     """Rows, and columns, of a tile: a handful of tiles fill a core's cache; on the GPU, they fill the GPU."""
     if not on_host(xp):
         return 4096
-    return 256 if dtype == xp.float32 else 192
+    return 256
+
+
+def chunk(xp: Any, width: int) -> int:
+    """Rows of `width` numbers at a time, where rows are prepared and differences taken: as many as a cache holds."""
+    return max(1, (2**17 if on_host(xp) else 2**26) // max(1, width))
 
 
 # ------------------------------------------------------------------------------------------------ rows
@@ -57,13 +59,19 @@ class Inputs:
 
     def unit(self, rows: Any) -> Array:
         """The unit vectors (A x / |x|, B) of some rows, float64: of a slice that stays in one part, or of indices."""
-        xp = array_namespace(self.scale)
-        x = xp.astype(self.take(rows), xp.float64) * self.scale[rows]
-        return x if self.bias is None else xp.concatenate((x, self.bias[rows]), axis=1)
+        xp, x = array_namespace(self.scale), self.take(rows)
+        out = xp.empty((x.shape[0], self.centre.shape[0]), dtype=xp.float64)
+        xp.multiply(x, self.scale[rows], out=out[:, : x.shape[1]])
+        if self.bias is not None:
+            out[:, -1:] = self.bias[rows]
+        return out
 
     def centred(self, rows: slice) -> Array:
         """(unit vector - centre) / sqrt(2), float64."""
-        return (self.unit(rows) - self.centre) * sqrt(0.5)
+        unit = self.unit(rows)
+        unit -= self.centre
+        unit *= sqrt(0.5)
+        return unit
 
     def take(self, rows: Any) -> Array:
         """Some of the rows as given."""
@@ -95,13 +103,26 @@ def spans(parts: tuple[Array, ...], step: int) -> Iterator[tuple[slice, Array]]:
         start += x.shape[0]
 
 
+def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> None:
+    """work(item) for all items, on all cores; on the GPU one after another."""
+    if on_host(xp):
+        parallel(work, items)
+    else:
+        for item in items:
+            work(item)
+
+
 def square_norms(parts: tuple[Array, ...]) -> Array:
     """|x|^2 of all rows, (N,), float64."""
     xp = array_namespace(*parts)
     out = xp.empty(sum(x.shape[0] for x in parts), dtype=xp.float64)
-    for rows, x in spans(parts, max(1, CHUNK // max(1, parts[0].shape[1]))):
-        x = xp.astype(x, xp.float64)
-        xp.sum(x * x, axis=1, out=out[rows])
+
+    def work(piece: tuple[slice, Array]) -> None:
+        x = xp.astype(piece[1], xp.float64)
+        x *= x
+        xp.sum(x, axis=1, out=out[piece[0]])
+
+    for_each(xp, work, spans(parts, chunk(xp, parts[0].shape[1])))
     return out
 
 
@@ -112,21 +133,28 @@ def prepare(parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) ->
     scale = xp.where(norm > 0, 1 / xp.where(norm > 0, norm, 1.0), 0.0)
     bias = None
     if first is not None:
-        scale = scale * first.mix.a
-        bias = first.mix.b if bool(xp.any(first.mix.b > 0)) else None
-    count, width = norms2.shape[0], parts[0].shape[1] + (bias is not None)
-    step = max(1, CHUNK // max(1, width))
-    y, n = xp.empty((count, width), dtype=dtype), xp.empty((count, 1), dtype=xp.float64)
-    centre, short = xp.zeros(width, dtype=xp.float64), xp.empty((count, 1), dtype=dtype)
-    inputs = Inputs(parts, scale, bias, centre, y, n, short)
-    for rows, _ in spans(parts, step):
-        centre += xp.sum(inputs.unit(rows), axis=0)
-    centre /= max(1, count)
-    for rows, _ in spans(parts, step):
+        scale = scale * first.mix.a[:, :1]
+        bias = first.mix.b[:, :1] if bool(xp.any(first.mix.b > 0)) else None
+    count, d = norms2.shape[0], parts[0].shape[1]
+    centre = xp.zeros(d + (bias is not None), dtype=xp.float64)  # near the mean is near enough
+    for rows, x in spans(parts, count):
+        centre[:d] += (xp.astype(scale[rows], dtype).T @ x)[0]
+    if bias is not None:
+        centre[d] = xp.sum(bias)
+    centre /= count
+    y, short = xp.empty((count, centre.shape[0]), dtype=dtype), xp.empty((count, 1), dtype=dtype)
+    inputs = Inputs(parts, scale, bias, centre, y, xp.empty((count, 1), dtype=xp.float64), short)
+
+    def work(piece: tuple[slice, Array]) -> None:
+        rows = piece[0]
         centred = inputs.centred(rows)
-        n[rows] = xp.sum(centred * centred, axis=1, keepdims=True) / 2
         y[rows] = centred
-    short[...] = n
+        centred *= centred
+        xp.sum(centred, axis=1, keepdims=True, out=inputs.n[rows])
+        inputs.n[rows] /= 2
+        short[rows] = inputs.n[rows]
+
+    for_each(xp, work, spans(parts, chunk(xp, centre.shape[0])))
     return inputs
 
 
@@ -202,7 +230,7 @@ def plan(program: Program, parts: tuple[Array, ...]) -> tuple[Inputs, Rows, Plan
     rows, coefficients = run_rows(program, rows)
     inputs = prepare(parts, norms2, None if first is None else coefficients[0])
     if last is None:
-        root = xp.sqrt(rows.q)[:, None]
+        root = columns(xp, xp.sqrt(rows.q))
         return inputs, rows, Plan(program, coefficients, Finish(root, -2 * root))
     gain = coefficients[-1].gain
     finish = Finish(gain, -2 * gain, last.beta2, last.ratio, last.rest)
@@ -245,11 +273,7 @@ class Engine:
                     done[0] += 1
                     progress(done[0], len(tiles))
 
-        if on_host(xp):
-            parallel(work, tiles)
-        else:
-            for tile in tiles:
-                work(tile)
+        for_each(xp, work, tiles)
 
     def tiles(self, size: int) -> Iterator[tuple[slice, slice]]:
         """Blocks of rows and columns that cover the matrix, or its upper triangle where it is symmetric."""
@@ -278,7 +302,7 @@ class Engine:
                         if diagonal:
                             xp.fill_diagonal(kernel, xp.astype(values[i], precision))
                         if mirrored:
-                            out[j, i] = kernel.T
+                            transpose(block, kernel, out[j, i])
                         out[i, j] = kernel
             return
 
@@ -304,7 +328,7 @@ class Engine:
     def restart(self, again: Array, block: Block) -> None:
         """The kernels of the pairs at the places `again`, from differences and sums of their rows, in float64."""
         xp, p, tau, inputs = block.xp, block.p.reshape(-1), block.tau, self.inputs
-        step = max(1, min(2**14, CHUNK // inputs.y.shape[1]))
+        step = min(chunk(xp, 8), chunk(xp, inputs.y.shape[1]))
         scratch = Scratch(xp, xp.float64, step)
         for start in range(0, again.shape[0], step):
             places = again[start : start + step]
@@ -322,3 +346,14 @@ class Engine:
                 p[places] = low
                 if tau is not None:
                     tau.reshape(-1)[places] = theta
+
+
+def transpose(block: Block, kernel: Array, out: Array) -> None:
+    """out = kernel': in cache first, by strips that its first level holds, then to memory row by row."""
+    if not on_host(block.xp):
+        out[...] = kernel.T
+        return
+    with block.scratch.borrow(1, out.shape) as (turned,):
+        for i in range(0, kernel.shape[0], 32):
+            turned[:, i : i + 32] = kernel[i : i + 32].T
+        out[...] = turned

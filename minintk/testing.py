@@ -14,8 +14,9 @@ and a numpy.random.Generator for its directions, and raises AssertionError with 
 `check_model` checks all of them, `check_layer` puts a layer into small networks and checks those.
 
 Tolerances are derived, not chosen.  With eps the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
-sizes + N + 8) the number of roundings on a path through the network and back, a result is off by at most m eps times the
-size of what was added up to get it: |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', |f| + |J| |theta| for f.
+sizes + N + 8) the number of roundings on a path through the network and back, a result is off by at most m eps times
+the size of what was added up to get it: |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', |f| + |J| |theta|
+for f.
 
 A layer from outside is a frozen dataclass with three registered meanings (its fourth, the infinite width, is
 `analytic.lower`).  Here is one, y = g x with a trained g for each feature:
@@ -157,9 +158,9 @@ def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Genera
     """J v = d/ds f(theta + s v) at s = 0, by differences of fourth order, (8 (f_1 - f_-1) - (f_2 - f_-2)) / 12 h.
 
     theta in float64, and not on a kink, where there is no derivative.  The differences are off by
-    m eps (|f| + |J| |theta|) 1.5 / h from rounding, and from truncation by h^4 / 30 times a fifth derivative, ten thousand
-    times less at these steps.  A kink of ReLU may lie inside one stencil: the law holds where it does at one of three
-    steps, h = 2^-12, 2^-15, 2^-18.
+    m eps (|f| + |J| |theta|) 1.5 / h from rounding, and from truncation by h^4 / 30 times a fifth derivative, ten
+    thousand times less at these steps.  A kink of ReLU may lie inside one stencil: the law holds where it does at one
+    of three steps, h = 2^-12, 2^-15, 2^-18.
     """
     if theta.dtype != np.float64:
         raise TypeError(f"check_derivative expects theta in float64, got {theta.dtype}")

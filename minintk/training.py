@@ -177,8 +177,8 @@ def _check(
 def _warn_if_unstable(model: Model, theta: Array, x: Array, optimizer: Optimizer, scales: Array | None) -> None:
     """Warn where lr > 2 (1 + momentum) N / lambda_max of the tangent kernel at the start: descent cannot settle there.
 
-    lambda_max is that of the tridiagonal matrix of ten Lanczos steps with J S J', S the learning-rate scales: within a few
-    per cent, from below, so the warning is never a false alarm for the linearised network.
+    lambda_max is that of the tridiagonal matrix of ten Lanczos steps with J S J', S the learning-rate scales: within a
+    few per cent, from below, so the warning is never a false alarm for the linearised network.
     """
     xp = array_namespace(theta)
     N, C = x.shape[0], model.outputs

@@ -10,5 +10,6 @@ judge, `figures` and `report` show.
 """
 
 from minintk.verify.experiment import Result, run
+from minintk.verify.report import write
 
-__all__ = ["Result", "run"]
+__all__ = ["Result", "run", "write"]

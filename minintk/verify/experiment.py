@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import device_namespace
+from minintk.kernels import ntk as empirical_ntk
 from minintk.network import Network
+from minintk.spec import Sequential
 from minintk.verify import theory
 from minintk.verify.claims import CLAIMS, Row, Test, Verdict, critical_z, judge
 from minintk.verify.networks import Trajectory, errors, hidden_part, linearised_training_error, networks
@@ -24,6 +26,8 @@ WIDTHS = (32, 64, 128, 256, 512, 1024, 2048)
 STEPS, EVERY = 64, 8
 TIMES = (0, 8, 24, 64)
 """Steps after which the ensemble is compared with eqs. (14), (15)."""
+TESTS = 2 * len(TIMES)
+"""z-scores of an activation: the kernel at the start, the covariance at every time, the mean at all but the start."""
 LR = 0.4
 """The learning rate, as a fraction of the analytic kernel's largest stable one."""
 SCORED = 8
@@ -36,9 +40,9 @@ def members(width: int) -> int:
     """Networks drawn at a width unless told, fewer where they cost more.
 
     >>> [members(width) for width in WIDTHS]
-    [64, 64, 64, 64, 32, 16, 8]
+    [48, 48, 48, 48, 24, 12, 6]
     """
-    return max(6, min(64, 16384 // width))
+    return max(6, min(48, 12288 // width))
 
 
 def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
@@ -55,13 +59,17 @@ def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Many trained networks of one width, for the figures: f : (T, E, A) after steps : (T,), and the theory's moments."""
+    """Many trained networks of one width, for the figures.
+
+    f : (T, E, A) after steps : (T,).  mean, sd : (T, A), eqs. (14), (15).  last_layer : (T, A), the mean if only that trained.
+    """
 
     width: int
     steps: Array
     f: Array
     mean: Array
-    cov: Array
+    sd: Array
+    last_layer: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +131,7 @@ def run(
     count = {n: members(n) if seeds is None else seeds for n in widths}
     clock = _Clock(progress, widths, depth, activations, count, given.x.shape[1])
     claims = [claim for claim in CLAIMS if depth > 1 or claim.key != "hidden weights"]
-    critical = critical_z(len(activations) * (len(claims) + 2 * len(TIMES)))  # the mean at t = 0 is no test of training, but a test
+    critical = critical_z(len(activations) * (len(claims) + TESTS))
 
     rows: list[Row] = []
     tests: list[Test] = []
@@ -135,7 +143,7 @@ def run(
         spec = network_spec(activation, widths[0], depth)
         nngp, ntk = theory.kernels(spec, given.points)
         hidden_nngp, _ = theory.kernels(hidden_part(Network(spec, given.x.shape[1:])).spec, given.points)
-        expected = theory.Theory(nngp, ntk, given.y, _learning_rate(spec, given, ntk, count[widths[0]], draw))
+        expected = theory.Theory(nngp, ntk, given.y, _learning_rate(spec, given, ntk, draw(widths[0], 0), count[widths[0]]))
         lr[activation] = expected.lr
 
         def trained(width: int, members: int, activation: str = activation, lr: float = expected.lr, draw: _Draws = draw,
@@ -149,13 +157,12 @@ def run(
 
         width, E = ensemble_size(widths)
         members_of_one = trained(width, E, role=1)
-        mean, cov = expected.moments(members_of_one.steps)
-        ensembles[activation] = Ensemble(width, members_of_one.steps, members_of_one.f, mean, cov)
+        ensembles[activation] = _ensemble(width, members_of_one, expected)
         tests += score(activation, members_of_one, expected, critical)
 
         small = Network(network_spec(activation, min(widths[-1], 128), depth), given.x.shape[1:])
         linearised[activation] = linearised_training_error(
-            small, given, xp, draw(small.layout.tensors[0].shape[1], 2), lr=expected.lr, steps=STEPS, every=EVERY
+            small, given, xp, draw(0, 2), lr=expected.lr, steps=STEPS, every=EVERY
         )
     settings = {
         "widths": list(widths), "depth": depth, "activations": list(activations), "data": str(data), "seeds": seeds,
@@ -209,15 +216,20 @@ def score(activation: str, run: Trajectory, expected: theory.Theory, critical: f
     return tests
 
 
-def _learning_rate(spec: Any, given: Problem, ntk: Array, members: int, draw: _Draws) -> float:
+def _ensemble(width: int, run: Trajectory, expected: theory.Theory) -> Ensemble:
+    """What the figures need."""
+    mean, cov = expected.moments(run.steps)
+    sd = np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0))
+    return Ensemble(width, run.steps, run.f, mean, sd, expected.moments_of_last_layer(run.steps)[0])
+
+
+def _learning_rate(spec: Sequential, given: Problem, ntk: Array, rng: np.random.Generator, members: int) -> float:
     """LR of the analytic kernel's bound, and at most 0.8 of the bound of any network of the smallest width.
 
     The narrowest networks' kernels scatter the most; without the second part one in a few thousand could diverge.
     """
-    from minintk.kernels import ntk as empirical_ntk
-
     net = Network(spec, given.x.shape[1:])
-    narrow = empirical_ntk(net, net.init(draw(net.layout.tensors[0].shape[1], 0), ensemble=members), given.x)
+    narrow = empirical_ntk(net, net.init(rng, ensemble=members), given.x)
     own = min(theory.max_learning_rate(k) for k in narrow)
     return min(LR * theory.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN]), 0.8 * own)
 

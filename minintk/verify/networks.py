@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import to_host, to_library
+from minintk.arrays import on_host, to_host, to_library
 from minintk.diagnostics import relative_distance
 from minintk.kernels import nngp, ntk
 from minintk.losses import mse
 from minintk.models import Linearized
 from minintk.network import Model, Network
 from minintk.optimizers import SGD
+from minintk.threads import cores, parallel, single_threaded_blas
 from minintk.training import train
 from minintk.verify.problem import Problem
 from minintk.verify.theory import Theory, descend
@@ -77,17 +78,27 @@ def _train(
     theta0 = to_library(net.init(rng, ensemble=E, dtype=np.float32), xp)
     x, y, points = (to_library(a.astype(np.float32), xp) for a in (problem.x, problem.y, problem.points))
     trunk = hidden_part(net)
-    ntk0, nngp0 = ntk(net, theta0, points), nngp(trunk, theta0[:, : trunk.size], points)
     f, at = [], []
-    for snap in train(net, theta0, x, y, loss=mse, optimizer=SGD(lr=lr), steps=steps, every=every):
-        f.append(_host(net(snap.theta, points))[..., 0])
-        at.append(snap.step)
-        report(snap.step / steps)
+    with single_threaded_blas():  # many small products: the threads are over members
+        ntk0 = _by_member(xp, lambda theta: ntk(net, theta, points), theta0)
+        nngp0 = _by_member(xp, lambda theta: nngp(trunk, theta[:, : trunk.size], points), theta0)
+        for snap in train(net, theta0, x, y, loss=mse, optimizer=SGD(lr=lr), steps=steps, every=every):
+            f.append(_by_member(xp, lambda theta: net(theta, points)[..., 0], snap.theta))
+            at.append(snap.step)
+            report(snap.step / steps)
+        ntkT = _by_member(xp, lambda theta: ntk(net, theta, points), snap.theta)
     movement = {
         name: (_host(_norm(xp, snap.theta[:, piece] - theta0[:, piece])), _host(_norm(xp, theta0[:, piece])))
         for name, piece in net.layout.slices.items()
     }
-    return Trajectory(np.array(at), np.stack(f), _host(ntk0), _host(ntk(net, snap.theta, points)), _host(nngp0), movement)
+    return Trajectory(np.array(at), np.stack(f), ntk0, ntkT, nngp0, movement)
+
+
+def _by_member(xp: Any, work: Callable[[Any], Any], theta: Any) -> Array:
+    """work(theta) in float64 on the host, the members of theta : (E, P) shared out over the cores; in one piece on the GPU."""
+    E = len(theta)
+    size = -(-E // cores()) if on_host(xp) else E
+    return np.concatenate(parallel(lambda i: _host(work(theta[i : i + size])), range(0, E, size)))
 
 
 def hidden_part(net: Network) -> Network:

@@ -1,0 +1,872 @@
+"""Planted errors: wrong formulas, each put in place of the right one, and the law that must refuse it.
+
+    python tests/planted.py          prints the sheet, docs/planted-errors.md
+
+A law is a function that raises AssertionError with numbers; tests/test_planted.py checks that each passes on the
+library as it is, and fails with the error planted.  The laws over random specs are in tests/test_laws.py and
+tests/test_cross.py; here they run on a few fixed networks, so that the sheet is the same every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from math import pi
+from typing import Any
+
+import numpy as np
+import pytest
+from montecarlo import assert_mean, inputs, kernels
+
+import analytic as an
+import analytic.dynamics
+import analytic.gp
+import analytic.rules
+import minintk as mn
+from analytic.duals import Homogeneous
+from minintk import kernels as empirical
+from minintk import testing, training
+from minintk.jacobian import NetworkJacobian, Scaled
+from minintk.layers.combine import ChainJacobian, SumJacobian
+from minintk.layers.dense import BoundDense, DenseJacobian, sum_rows
+from minintk.layout import Layout
+from minintk.losses import MeanSquared, SoftmaxCrossEntropy
+from minintk.models import Centred, IterativelyLinearized, Linearized
+from minintk.parametrization import NTK, Row
+from minintk.pointwise import Pointwise, pointwise
+from minintk.testing import assert_close
+
+infinite: Any = import_module("analytic.kernel")  # the module; analytic.kernel is its function
+
+Array = np.ndarray[Any, Any]
+Patch = pytest.MonkeyPatch
+EPS = float(np.finfo(float).eps)
+
+# ------------------------------------------------------------------------------------ what the laws run on
+
+ACTIVATIONS = (mn.Tanh(), mn.ReLU(), mn.GELU(), mn.Sigmoid(), mn.Softplus(2.0, 1.5), mn.Erf(), mn.Sin())
+
+
+def chain(*activations: mn.spec.Activation) -> mn.Network:
+    """Four features throughout, so that a transposed weight fits; every kind of bias and of shortcut."""
+    layers: list[mn.spec.Layer] = [mn.Dense(4, w_std=1.4, b_std=0.3)]
+    for phi in activations:
+        layers += [phi, mn.Dense(4, w_std=1.4, b_std=0.5, b_init="zeros")]
+    layers += [mn.Residual(mn.Sequential(mn.Tanh(), mn.Dense(4))), mn.Residual(mn.Dense(3), shortcut=mn.Dense(3))]
+    return mn.Network(mn.Sequential(*layers, mn.Dense(2, b_std=0.2)), (3,))
+
+
+X, Y = inputs(5), inputs(5, 2, seed=1)
+NETWORKS = [chain(phi) for phi in ACTIVATIONS] + [chain(mn.Tanh(), mn.Sin())]
+
+
+def points(ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
+    """Each network at a point off its start."""
+    rng = np.random.default_rng(3)
+    found = []
+    for net in NETWORKS:
+        theta = net.init(rng, ensemble=ensemble)
+        found.append((net, theta + 0.3 * rng.standard_normal(theta.shape)))
+    return found
+
+
+# ------------------------------------------------------------------------------------------- the laws
+
+
+def adjoint() -> None:
+    """<u, J v> = <J' u, v>"""
+    for net, theta in points():
+        testing.check_adjoint(net, theta, X, np.random.default_rng(0))
+
+
+def derivative() -> None:
+    """J v = df/ds"""
+    for net, theta in points():
+        testing.check_derivative(net, theta, X, np.random.default_rng(0))
+
+
+def gram() -> None:
+    """gram = J J'"""
+    for net, theta in points():
+        testing.check_gram(net, theta, X, np.random.default_rng(0))
+
+
+def ensemble() -> None:
+    """members together = apart"""
+    for net, theta in points(3):
+        testing.check_ensemble(net, theta, X, np.random.default_rng(0))
+
+
+def blocks() -> None:
+    """ntk by blocks = in one piece"""
+    for net, theta in points():
+        testing.check_blocks(net, theta, X, np.random.default_rng(0))
+
+
+def float32() -> None:
+    """float32 = float64 to rounding"""
+    for net, theta in points():
+        testing.check_float32(net, theta, X, np.random.default_rng(0))
+
+
+def centred() -> None:
+    """gram of the centred model = J J'"""
+    for net, theta in points():
+        testing.check_gram(mn.Centred(net, theta, 3.0), theta, X, np.random.default_rng(0))
+
+
+def linearized() -> None:
+    """J of the linearised model = df_lin/ds"""
+    for net, theta in points():
+        model = mn.Linearized(net, theta)
+        testing.check_derivative(model, theta + 0.5, X, np.random.default_rng(0))
+        assert_close("f_lin(theta_0) = f(theta_0)", model(theta, X), net(theta, X), 0.0)
+
+
+def constant() -> None:
+    """J of the linearised model is constant"""
+    for net, theta in points():
+        J0, J = (mn.Linearized(net, theta).linearize(at, X)[1].dense() for at in (theta, theta + 0.5))
+        assert_close("J(theta) = J(theta_0)", J, J0, 0.0)
+
+
+def commute() -> None:
+    """Centred o Linearized = Linearized o Centred"""
+    for net, theta in points():
+        one = mn.Centred(mn.Linearized(net, theta), theta, 2.0)(theta + 0.5, X)
+        other = mn.Linearized(mn.Centred(net, theta, 2.0), theta)(theta + 0.5, X)
+        assert_close("Centred o Linearized = Linearized o Centred", one, other, 1000 * EPS * np.abs(one).max())
+
+
+def starts_at_zero() -> None:
+    """the centred model is 0 at theta_0"""
+    for net, theta in points():
+        f = mn.Centred(net, theta, 3.0)(theta, X)
+        assert_close("alpha (f(theta_0) - f(theta_0))", f, np.zeros_like(f), 0.0)
+
+
+def loss_cotangents() -> None:
+    """cotangent = dL/df"""
+    f, v = inputs(5, 2, seed=4), inputs(5, 2, seed=5)
+    y, h = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True), 1e-3
+    for loss in (mn.mse, mn.softmax_cross_entropy):
+        values = [loss(f + k * h * v, y) for k in (1, -1, 2, -2)]
+        want = (8 * (values[0] - values[1]) - (values[2] - values[3])) / (12 * h)
+        assert_close(f"dL/df of {loss}", (loss.cotangent(f, y) * v).sum(), want, 1e-10)
+
+
+def steps(model: mn.Model, theta: Array, count: int = 12, **options: Any) -> Array:
+    """theta after each step on the squared loss."""
+    options = {"optimizer": mn.SGD(lr=0.02), "loss": mn.mse} | options
+    return np.stack([snap.theta for snap in mn.train(model, theta, X, Y, steps=count, **options)])
+
+
+def loop() -> None:
+    """train = the formulas of SGD in a loop"""
+    net, theta = points()[0]
+    scales = {"0.W": 0.0, "0.b": 0.5}
+    path = steps(net, theta, optimizer=mn.SGD(lr=0.05, momentum=0.9, weight_decay=0.1), lr_scales=scales)
+    s = np.concatenate([np.full(t.size, scales.get(t.name, 1.0)) for t in net.layout.tensors])
+    v = np.zeros_like(theta)
+    for after in path[1:]:
+        f, J = net.linearize(theta, X)
+        v = 0.9 * v + np.einsum("ncp,nc->p", J.dense(), (f - Y) / 5) + 0.1 * theta
+        theta = theta - 0.05 * s * v
+        assert_close("theta", after, theta, 1e-12)
+
+
+def untouched() -> None:
+    """train leaves the caller's theta"""
+    net, theta = points()[0]
+    before = theta.copy()
+    steps(net, theta)
+    assert_close("theta after training", theta, before, 0.0)
+
+
+def epochs() -> None:
+    """mini-batches cover each epoch once"""
+    net, theta = points()[0]
+    run = mn.train(
+        net, theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=1e-300), steps=20, batch_size=1, rng=np.random.default_rng(0)
+    )
+    sums = np.array([snap.f.sum() for snap in run][:20]).reshape(4, 5).sum(axis=1)
+    assert_close("sum of f over an epoch", sums, np.full(4, net(theta, X).sum()), 1e-12)
+
+
+def every_one() -> None:
+    """relinearising at every step = gradient descent"""
+    for net, theta in points():
+        iterated = mn.IterativelyLinearized(net, theta, every=1)
+        assert_close("theta, K = 1", steps(iterated, theta), steps(net, theta), 0.0)
+
+
+def together() -> None:
+    """an ensemble trains like its members"""
+    for net, theta in points(3):
+        path = steps(net, theta)
+        for e in range(3):
+            assert_close(f"theta of member {e}", path[:, e], steps(net, theta[e]), 0.0)
+
+
+def bound() -> None:
+    """the warning comes at 2 (1 + m) N / lambda_max"""
+    net, theta = points()[0]
+    critical = an.max_learning_rate(mn.ntk_full(net, theta, X), momentum=0.5)
+    warned = []
+    for factor in (0.98, 1.05):
+        with pytest.MonkeyPatch.context() as patch:
+            said: list[str] = []
+            patch.setattr("minintk.training.warnings.warn", lambda text, *_, said=said, **__: said.append(text))
+            next(mn.train(net, theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=factor * critical, momentum=0.5), steps=1))
+            warned.append(float(bool(said)))
+    assert_close("warned below and above the bound", np.array(warned), np.array([0.0, 1.0]), 0.0)
+
+
+def draws() -> None:
+    """tensors are drawn with their row's deviation"""
+    net = mn.Network(mn.Sequential(mn.Dense(20, w_std=3.0, b_std=0.5), mn.Dense(1)), (4,), mn.Standard())
+    theta = net.layout.unpack(net.init(np.random.default_rng(0), ensemble=500))
+    for name, std in (("0.W", 3.0 / 2), ("0.b", 0.5), ("1.W", 1 / 20**0.5)):
+        assert_mean(f"variance of {name}", theta[name].reshape(-1, 1) ** 2, np.array([std**2]))
+
+
+def independent() -> None:
+    """members are drawn independently"""
+    net = mn.Network(mn.Dense(400), (10,))
+    theta = net.init(np.random.default_rng(0), ensemble=4)
+    products = np.stack([theta[i] * theta[j] for i in range(4) for j in range(i)], axis=1)
+    assert_mean("correlation of members", products, np.zeros(6))
+
+
+def zero_start() -> None:
+    """a zero-initialised bias starts at 0"""
+    net = mn.Network(mn.Dense(3, b_std=0.5, b_init="zeros"), (2,))
+    start = net.layout.unpack(net.init(np.random.default_rng(0)))["0.b"]
+    assert_close("b at the start", start, np.zeros(3), 0.0)
+
+
+def monte_carlo(*layers: mn.spec.Layer) -> Callable[[], None]:
+    """E hatK = K, E hatTh = Th"""
+    spec = mn.Sequential(*layers)
+
+    def law() -> None:
+        truth = an.kernel(spec).both(X[:3])
+        for name, samples, k in zip(("NNGP", "NTK"), kernels(spec, X[:3], 4000), truth, strict=True):
+            assert_mean(f"mean {name}", samples, k[np.triu_indices(3)])
+
+    law.__doc__ = monte_carlo.__doc__
+    return law
+
+
+relu_kernel = monte_carlo(mn.Dense(32, w_std=1.4, b_std=0.6), mn.ReLU(), mn.Dense(16, w_std=1.4))
+erf_kernel = monte_carlo(mn.Dense(32, w_std=1.4), mn.Erf(), mn.Dense(16))
+zero_bias_kernel = monte_carlo(mn.Dense(32), mn.ReLU(), mn.Dense(16, b_std=1.0, b_init="zeros"))
+residual_kernel = monte_carlo(
+    mn.Dense(16, b_std=0.3), mn.Residual(mn.Sequential(mn.ReLU(), mn.Dense(16, w_std=1.4))), mn.Dense(16)
+)
+
+
+def closed_form() -> None:
+    """train on Linearized = gradient_descent"""
+    net, theta = points()[0]
+    f0, J = net.linearize(theta, X)
+    descent = analytic.dynamics.gradient_descent(J.gram(), Y, lr=0.05)
+    run = mn.train(mn.Linearized(net, theta), theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=0.05), steps=40)
+    for snap in run:
+        assert_close(f"f after {snap.step} steps", snap.f, descent.predict(snap.step, f0=f0), 1e-11)
+
+
+def flow_limit() -> None:
+    """many small steps = gradient_flow"""
+    k, y, t, f = X @ X.T + np.eye(5), Y, 2.0, np.zeros_like(Y)
+    count = 2**14
+    half = [f]
+    for steps in (count, 2 * count):
+        f = np.zeros_like(Y)
+        for _ in range(steps):
+            f = f - t / steps / 5 * k @ (f - y)
+        half.append(f)
+    want = 2 * half[2] - half[1]  # without the error of first order
+    assert_close("f at t = 2", analytic.dynamics.gradient_flow(k, y).predict(t), want, 1e-7)
+
+
+def covariance() -> None:
+    """ensemble's covariance = the prior's, pushed through gradient_flow"""
+    kernel = an.kernel(mn.Sequential(mn.Dense(9, w_std=1.4, b_std=0.3), mn.Erf(), mn.Dense(1)))
+    x, x_test = X[:3], X[3:]
+    flow, k = analytic.dynamics.gradient_flow(kernel.ntk(x), Y[:3, :1]), kernel.ntk(x_test, x)
+    start = flow.predict(5.0, k)
+    columns = [flow.predict(5.0, k, f0=e[:3], f0_test=e[3:]) - start for e in np.eye(5)[:, :, None]]
+    B = np.concatenate(columns, axis=1)
+    _, cov = analytic.gp.ensemble(kernel, x, Y[:3, :1]).predict(x_test, t=5.0, cov=True)
+    assert_close("covariance at t = 5", cov, B @ kernel.nngp(np.concatenate([x, x_test])) @ B.T, 1e-12)
+
+
+# ---------------------------------------------------------------------------------------- the errors
+
+
+@dataclass(frozen=True)
+class Planted:
+    """An error: what it is, how to plant it, and the law that must refuse it."""
+
+    error: str
+    plant: Callable[[Patch], None]
+    law: Callable[[], None]
+
+
+PLANTED: list[Planted] = []
+
+
+def planted(error: str, law: Callable[[], None]) -> Callable[[Callable[[Patch], None]], None]:
+    """Puts an error on the list."""
+    return lambda plant: PLANTED.append(Planted(error, plant, law))
+
+
+def activation(kind: type[mn.spec.Activation], wrong: Pointwise) -> Callable[[Patch], None]:
+    """Plants another phi' for one activation, in networks that are built from now on."""
+
+    def plant(patch: Patch) -> None:
+        def lookup(layer: mn.spec.Layer) -> Pointwise:
+            return wrong if isinstance(layer, kind) else pointwise(layer)
+
+        patch.setattr("minintk.layers.activation.pointwise", lookup)
+        patch.setitem(globals(), "NETWORKS", [chain(phi) for phi in ACTIVATIONS])
+
+    return plant
+
+
+@planted("Dense: dW without the multiplier", adjoint)
+def _(patch: Patch) -> None:
+    right = DenseJacobian.vjp
+
+    def vjp(self: DenseJacobian, u: Array, dw: Any) -> Any:
+        du = right(self, u, dw)
+        if dw is not None:
+            dw[self.layer.W] /= self.layer.m
+        return du
+
+    patch.setattr(DenseJacobian, "vjp", vjp)
+
+
+@planted("Dense: no gradient for the bias", adjoint)
+def _(patch: Patch) -> None:
+    patch.setattr("minintk.layers.dense.sum_rows", lambda u, c: 0 * sum_rows(u, c))
+
+
+@planted("Dense: gradient of the bias averaged over examples", adjoint)
+def _(patch: Patch) -> None:
+    patch.setattr("minintk.layers.dense.sum_rows", lambda u, c: sum_rows(u, c) / u.shape[-2])
+
+
+@planted("Dense: u W for u W' on the way back", adjoint)
+def _(patch: Patch) -> None:
+    right = DenseJacobian.vjp
+
+    def vjp(self: DenseJacobian, u: Array, dw: Any) -> Any:
+        du = right(self, u, dw)
+        return du if du is None or du.shape != u.shape else self.r * (u @ self.V)
+
+    patch.setattr(DenseJacobian, "vjp", vjp)
+
+
+@planted("Dense: jvp forgets the weights' own change", adjoint)
+def _(patch: Patch) -> None:
+    right = DenseJacobian.jvp
+
+    def jvp(self: DenseJacobian, dw: Any, dx: Any) -> Array:
+        return np.asarray(right(self, dw, dx) - self.layer.m * (self.x @ dw[self.layer.W]))
+
+    patch.setattr(DenseJacobian, "jvp", jvp)
+
+
+@planted("Dense: multiplier twice in jvp, vjp and gram alike", derivative)
+def _(patch: Patch) -> None:
+    """Consistent with itself: only the network's own outputs can tell."""
+    right = BoundDense.__call__
+
+    def call(self: BoundDense, w: Any, x: Array) -> Any:
+        y, J = right(self, w, x)
+        return y, DenseJacobian(
+            replace(self, weight=replace(self.weight, multiplier=self.m**2)), J.x, self.m * J.V, J.r
+        )
+
+    patch.setattr(BoundDense, "__call__", call)
+
+
+@planted("Dense: gram without the bias", gram)
+def _(patch: Patch) -> None:
+    right = DenseJacobian.gram
+
+    def wrong(self: DenseJacobian, u: Array, other: DenseJacobian, v: Array, kernel: Any) -> Any:
+        return right(replace(self, layer=replace(self.layer, b=None)), u, other, v, kernel)
+
+    patch.setattr(DenseJacobian, "gram", wrong)
+
+
+@planted("Dense: gram with the multiplier once", gram)
+def _(patch: Patch) -> None:
+    right = DenseJacobian.gram
+
+    def wrong(self: DenseJacobian, u: Array, other: DenseJacobian, v: Array, kernel: Any) -> Any:
+        g = self.layer.m * (self.x @ other.x.swapaxes(-1, -2)) + (0.0 if self.layer.b is None else self.layer.c**2)
+        return (kernel(u, v, g), *right(self, u, other, v, kernel)[1:])
+
+    patch.setattr(DenseJacobian, "gram", wrong)
+
+
+@planted("Dense: all members of an ensemble use the first one's weights", ensemble)
+def _(patch: Patch) -> None:
+    right = BoundDense.__call__
+
+    def call(self: BoundDense, w: Any, x: Array) -> Any:
+        W = w[self.W]
+        return right(self, w | {self.W: W if W.ndim == 2 else np.broadcast_to(W[:1], W.shape)}, x)
+
+    patch.setattr(BoundDense, "__call__", call)
+
+
+@planted("Sequential: gram leaves out the first layer", gram)
+def _(patch: Patch) -> None:
+    right = ChainJacobian.gram
+
+    def wrong(self: ChainJacobian, u: Array, other: ChainJacobian, v: Array, kernel: Any) -> Any:
+        if len(self.links) < 5:
+            return right(self, u, other, v, kernel)
+        return right(ChainJacobian(self.links[1:]), u, ChainJacobian(other.links[1:]), v, kernel)
+
+    patch.setattr(ChainJacobian, "gram", wrong)
+
+
+@planted("Residual: vjp forgets the shortcut", adjoint)
+def _(patch: Patch) -> None:
+    def vjp(self: SumJacobian, u: Array, dw: Any) -> Any:
+        self.shortcut.vjp(u, dw)
+        return self.branch.vjp(u, dw)
+
+    patch.setattr(SumJacobian, "vjp", vjp)
+
+
+@planted("Residual: jvp and vjp both forget the branch", derivative)
+def _(patch: Patch) -> None:
+    patch.setattr(SumJacobian, "jvp", lambda self, dw, dx: self.shortcut.jvp(dw, dx))
+
+    def vjp(self: SumJacobian, u: Array, dw: Any) -> Any:
+        self.branch.vjp(0 * u, dw)
+        return self.shortcut.vjp(u, dw)
+
+    patch.setattr(SumJacobian, "vjp", vjp)
+
+
+@planted("Residual: gram forgets the shortcut's weights", gram)
+def _(patch: Patch) -> None:
+    right = SumJacobian.gram
+
+    def wrong(self: SumJacobian, u: Array, other: SumJacobian, v: Array, kernel: Any) -> Any:
+        G = self.branch.gram(u, other.branch, v, kernel)[0]
+        return (G, *right(self, u, other, v, kernel)[1:])
+
+    patch.setattr(SumJacobian, "gram", wrong)
+
+
+for kind, what, wrong in (
+    (mn.Tanh, "tanh' = 1 - y", Pointwise(lambda xp, x: xp.tanh(x), lambda xp, y: 1 - y, "y")),
+    (mn.ReLU, "ReLU'(x) = 1 where x < 0 too", Pointwise(lambda xp, x: xp.maximum(x, 0), lambda xp, y: 0 * y + 1, "y")),
+    (mn.GELU, "GELU' = Phi(x), without x times the density", replace(pointwise(mn.GELU()), dphi=lambda xp, x: pointwise(
+        mn.Sigmoid()).phi(xp, 1.702 * x))),
+    (mn.Sigmoid, "sigmoid' = y (1 - y) of x for y", replace(pointwise(mn.Sigmoid()), keeps="x")),
+    (mn.Softplus, "softplus' without the scale", replace(pointwise(mn.Softplus(2.0, 1.5)), dphi=lambda xp, x: pointwise(
+        mn.Sigmoid()).phi(xp, 2.0 * x))),
+    (mn.Erf, "erf' without 2 / sqrt(pi)", replace(pointwise(mn.Erf()), dphi=lambda xp, x: xp.exp(-(x**2)))),
+):  # fmt: skip
+    planted(f"Activation: {what}", derivative)(activation(kind, wrong))
+
+planted("Activation: a NumPy number makes float32 float64", float32)(
+    activation(mn.Sin, Pointwise(lambda xp, x: np.float64(1.0) * xp.sin(x), lambda xp, x: xp.cos(x)))
+)
+
+
+@planted("init: standard deviation squared", draws)
+def _(patch: Patch) -> None:
+    right = Layout.init
+
+    def init(self: Layout, *arguments: Any) -> Array:
+        tensors = tuple(replace(t, row=replace(t.row, std=t.row.std**2)) for t in self.tensors)
+        return right(Layout(tensors), *arguments)
+
+    patch.setattr(Layout, "init", init)
+
+
+@planted("init: every member of an ensemble is the first one", independent)
+def _(patch: Patch) -> None:
+    right = Layout.init
+
+    def init(self: Layout, rng: Any, ensemble: Any, dtype: Any) -> Array:
+        return np.repeat(right(self, rng, 1, dtype), ensemble, axis=0) if ensemble else right(self, rng, None, dtype)
+
+    patch.setattr(Layout, "init", init)
+
+
+@planted("init: zero-initialised bias drawn", zero_start)
+def _(patch: Patch) -> None:
+    patch.setattr("minintk.layers.dense.Row", lambda multiplier, std, lr, draw: Row(multiplier, 1.0, lr, draw))
+
+
+@planted("Linearized: J at theta for J at theta_0", constant)
+def _(patch: Patch) -> None:
+    def wrong(self: Linearized, theta: Array, x: Array) -> Any:
+        theta0 = self._anchor(theta)
+        _, J = self.model._linearize(theta, x)
+        return self.model._linearize(theta0, x)[0] + J._jvp(theta - theta0), J
+
+    patch.setattr(Linearized, "_linearize", wrong)
+
+
+@planted("Linearized: theta_0 - theta", linearized)
+def _(patch: Patch) -> None:
+    def wrong(self: Linearized, theta: Array, x: Array) -> Any:
+        theta0 = self._anchor(theta)
+        f0, J = self.model._linearize(theta0, x)
+        return f0 - J._jvp(theta - theta0), J
+
+    patch.setattr(Linearized, "_linearize", wrong)
+
+
+@planted("Linearized: half the change", linearized)
+def _(patch: Patch) -> None:
+    def wrong(self: Linearized, theta: Array, x: Array) -> Any:
+        theta0 = self._anchor(theta)
+        f0, J = self.model._linearize(theta0, x)
+        return f0 + J._jvp(theta - theta0) / 2, J
+
+    patch.setattr(Linearized, "_linearize", wrong)
+
+
+@planted("Centred: kernel scaled by alpha, not alpha^2", centred)
+def _(patch: Patch) -> None:
+    right = Scaled._factor
+
+    def factor(self: Scaled) -> Any:
+        alpha, J = right(self)
+        return alpha**0.5, J
+
+    patch.setattr(Scaled, "_factor", factor)
+
+
+@planted("Centred: f(theta_0) not scaled by alpha", starts_at_zero)
+def _(patch: Patch) -> None:
+    def wrong(self: Centred, theta: Array, x: Array) -> Any:
+        f, J = self.model._linearize(theta, x)
+        return self.alpha * f - self._start._linearize(self._anchor(theta), x)[0], Scaled(J, self.alpha)
+
+    patch.setattr(Centred, "_linearize", wrong)
+
+
+@planted("IterativelyLinearized: never re-anchors", every_one)
+def _(patch: Patch) -> None:
+    patch.setattr(IterativelyLinearized, "advance", lambda self, theta: self)
+
+
+@planted("mean squared loss without 1/2", loss_cotangents)
+def _(patch: Patch) -> None:
+    patch.setattr(MeanSquared, "__call__", lambda self, f, y: ((f - y) ** 2).sum((-2, -1)) / f.shape[-2])
+
+
+@planted("mean squared loss: cotangent without 1/N", loss_cotangents)
+def _(patch: Patch) -> None:
+    patch.setattr(MeanSquared, "cotangent", lambda self, f, y: f - y)
+
+
+@planted("cross-entropy: cotangent without 1/N", loss_cotangents)
+def _(patch: Patch) -> None:
+    right = SoftmaxCrossEntropy.cotangent
+    patch.setattr(SoftmaxCrossEntropy, "cotangent", lambda self, f, y: f.shape[-2] * right(self, f, y))
+
+
+@planted("cross-entropy: softmax not normalised", loss_cotangents)
+def _(patch: Patch) -> None:
+    patch.setattr(
+        SoftmaxCrossEntropy, "cotangent", lambda self, f, y: (np.exp(f - f.max(-1, keepdims=True)) - y) / len(f)
+    )
+
+
+def optimizer(patch: Patch, velocity: Callable[..., Array]) -> None:
+    """Plants a rule for v, given (v, g, theta) and the settings."""
+
+    def step(self: mn.SGD, theta: Array, g: Array, v: Array, scales: Any) -> None:
+        v[...] = velocity(v, g, theta, self.momentum, self.weight_decay)
+        theta -= self.lr * (1.0 if scales is None else scales) * v
+
+    patch.setattr(mn.SGD, "step", step)
+
+
+@planted("SGD: momentum with the wrong sign", loop)
+def _(patch: Patch) -> None:
+    optimizer(patch, lambda v, g, theta, m, wd: -m * v + g + wd * theta)
+
+
+@planted("SGD: momentum as an average, v = m v + (1 - m) g", loop)
+def _(patch: Patch) -> None:
+    optimizer(patch, lambda v, g, theta, m, wd: m * v + (1 - m) * (g + wd * theta))
+
+
+@planted("SGD: weight decay twice", loop)
+def _(patch: Patch) -> None:
+    optimizer(patch, lambda v, g, theta, m, wd: m * v + g + 2 * wd * theta)
+
+
+@planted("SGD: weight decay forgotten", loop)
+def _(patch: Patch) -> None:
+    optimizer(patch, lambda v, g, theta, m, wd: m * v + g)
+
+
+@planted("train: learning-rate scales ignored", loop)
+def _(patch: Patch) -> None:
+    patch.setattr(Layout, "learning_rate_scales", lambda self, override=None: None)
+
+
+@planted("train: moves the caller's theta", untouched)
+def _(patch: Patch) -> None:
+    right = training._train
+    frame: dict[str, Any] = {}
+    patch.setattr(training, "_check", lambda model, theta, *rest: frame.update(theta=theta))
+    patch.setattr(training, "_train", lambda model, theta, *rest: right(model, frame["theta"], *rest))
+
+
+@planted("train: mini-batches drawn with replacement", epochs)
+def _(patch: Patch) -> None:
+    def batches(x: Array, y: Array, batch_size: int, rng: np.random.Generator) -> Any:
+        while True:
+            batch = rng.integers(0, len(x), batch_size)
+            yield x[batch], y[batch]
+
+    patch.setattr(training, "_batches", batches)
+
+
+@planted("train: gradient of all members added up", together)
+def _(patch: Patch) -> None:
+    right = NetworkJacobian._vjp
+
+    def vjp(self: Any, u: Array, out: Array) -> None:
+        right(self, u, out)
+        if out.ndim == 2:
+            out[...] = out.sum(axis=0)
+
+    patch.setattr(NetworkJacobian, "_vjp", vjp)
+
+
+@planted("train: stability bound without N", bound)
+def _(patch: Patch) -> None:
+    right = training._warn_if_unstable
+
+    def wrong(model: mn.Model, theta: Array, x: Array, optimizer: mn.SGD, scales: Any) -> None:
+        right(model, theta, x, replace(optimizer, lr=optimizer.lr * len(x)), scales)
+
+    patch.setattr(training, "_warn_if_unstable", wrong)
+
+
+@planted("train: stability bound without 1 + momentum", bound)
+def _(patch: Patch) -> None:
+    right = training._warn_if_unstable
+
+    def wrong(model: mn.Model, theta: Array, x: Array, optimizer: mn.SGD, scales: Any) -> None:
+        right(model, theta, x, replace(optimizer, momentum=0.0), scales)
+
+    patch.setattr(training, "_warn_if_unstable", wrong)
+
+
+@planted("ntk: examples of a block in the wrong order", blocks)
+def _(patch: Patch) -> None:
+    right = empirical._block
+
+    def wrong(J1: Any, J2: Any, trace: bool) -> Array:
+        return np.asarray(right(J1, J2, trace)[:: 1 if J1 is J2 else -1])
+
+    patch.setattr(empirical, "_block", wrong)
+
+
+# --------------------------------------------------------------------------- errors in the infinite network
+
+
+def steps_of(patch: Patch, change: Callable[[Any], Any]) -> None:
+    """Plants other steps in every kernel's recursion."""
+    right = infinite.program
+
+    def program(*arguments: Any) -> Any:
+        return tuple(change(step) for step in right(*arguments))
+
+    patch.setattr(infinite, "program", program)
+
+
+@planted("NTK recursion: Tdot missing", relu_kernel)
+def _(patch: Patch) -> None:
+    """Theta_(l+1) = K_(l+1) + sigma_w^2 Theta_l: tau = Theta / (2 sqrt(q q')) grows as the variances shrink."""
+    rows, pairs = Homogeneous.rows, Homogeneous.pairs
+
+    def wrong_rows(self: Homogeneous, at: Any) -> Any:
+        after, row = rows(self, at)
+        return replace(after, theta=at.theta), row
+
+    def wrong_pairs(self: Homogeneous, at: Any, row: Any) -> None:
+        before = None if at.tau is None else at.tau / (self.alpha**2 + self.beta**2)
+        pairs(self, at, row)
+        if before is not None:
+            at.tau[...] = before
+
+    patch.setattr(Homogeneous, "rows", wrong_rows)
+    patch.setattr(Homogeneous, "pairs", wrong_pairs)
+
+
+@planted("kernel: sigma_b dropped", relu_kernel)
+def _(patch: Patch) -> None:
+    steps_of(
+        patch, lambda step: replace(step, beta2=0.0, rest=0.0) if isinstance(step, analytic.rules.Affine) else step
+    )
+
+
+@planted("kernel: sigma_w for sigma_w^2", relu_kernel)
+def _(patch: Patch) -> None:
+    steps_of(patch, lambda step: replace(step, w2=step.w2**0.5) if isinstance(step, analytic.rules.Affine) else step)
+
+
+@planted("ReLU kernel: E phi(z)^2 = q for q / 2", relu_kernel)
+def _(patch: Patch) -> None:
+    r = 2**0.5
+    steps_of(patch, lambda s: replace(s, alpha=r * s.alpha, beta=r * s.beta) if isinstance(s, Homogeneous) else s)
+
+
+@planted("ReLU kernel: without the square root, sin(a)^2 for sin(a)", relu_kernel)
+def _(patch: Patch) -> None:
+    pairs = Homogeneous.pairs
+
+    def wrong(self: Homogeneous, at: Any, row: Any) -> None:
+        w = np.sqrt(at.p * (1 - at.p))
+        pairs(self, at, row)
+        at.p += 2 * self.b2 / pi * (w - 2 * w * w)
+
+    patch.setattr(Homogeneous, "pairs", wrong)
+
+
+@planted("erf kernel: computed as tanh's", erf_kernel)
+def _(patch: Patch) -> None:
+    wrong = analytic.rules.lower.dispatch(mn.spec.Activation)(mn.Tanh(), None, None)[0]
+    steps_of(patch, lambda step: wrong if isinstance(step, analytic.duals.Erf) else step)
+
+
+@planted("zero-initialised bias counted in the NNGP kernel", zero_bias_kernel)
+def _(patch: Patch) -> None:
+    def change(step: Any) -> Any:
+        if not isinstance(step, analytic.rules.Affine) or step.rest == 0:
+            return step
+        return replace(step, beta2=step.rest, rest=0.0)
+
+    steps_of(patch, change)
+
+
+@planted("Residual kernel: the shortcut forgotten", residual_kernel)
+def _(patch: Patch) -> None:
+    def change(step: Any) -> Any:
+        return replace(step, shortcut=step.branch) if isinstance(step, analytic.rules.Sum) else step
+
+    steps_of(patch, change)
+
+
+@planted("parametrization: fan_out for fan_in", erf_kernel)
+def _(patch: Patch) -> None:
+    """In the finite network; the infinite one was built from the right row."""
+    right = NTK.row
+    infinite.program(mn.Sequential(mn.Dense(32, w_std=1.4), mn.Erf(), mn.Dense(16)), NTK(), (3,))
+    patch.setattr(NTK, "row", lambda self, role, fan_in, fan_out, sigma: right(self, role, fan_out, fan_in, sigma))
+
+
+@planted("gradient descent: time divided by N C", closed_form)
+def _(patch: Patch) -> None:
+    right = analytic.dynamics.GradientDescent.gain
+    patch.setattr(
+        analytic.dynamics.GradientDescent,
+        "gain",
+        lambda self, t: self.y.shape[1] * right(replace(self, lr=self.lr / self.y.shape[1]), t) / self.y.shape[1],
+    )
+
+
+@planted("gradient descent: e^(-lr t mu / N) for (1 - lr mu / N)^t", closed_form)
+def _(patch: Patch) -> None:
+    flow = analytic.dynamics.GradientFlow
+    patch.setattr(analytic.dynamics.GradientDescent, "gain", flow.gain)
+
+
+@planted("gradient flow: the sum loss, no 1/N", flow_limit)
+def _(patch: Patch) -> None:
+    flow = analytic.dynamics.GradientFlow
+    right = flow.gain
+    patch.setattr(flow, "gain", lambda self, t: right(self, len(self.y) * t))
+
+
+def wrong_covariance(patch: Patch, formula: Callable[[Array, Array, Array, Array, Array], Array]) -> None:
+    """Plants another covariance, given A, K(X, X), K(x, X), K(x, x) and Theta(X, X)."""
+    right = analytic.gp.Ensemble.predict
+
+    def predict(self: Any, x_test: Array, t: Any = np.inf, *, kind: Any = "ntk", cov: bool = False) -> Any:
+        mean, _ = right(self, x_test, t, kind=kind, cov=True)
+        k, A = self.kernel, []
+        for e in np.eye(len(self.x))[:, :, None]:
+            flow = analytic.dynamics.gradient_flow(k.ntk(self.x), e, lr=self.lr)
+            A.append(flow.predict(t, k.ntk(x_test, self.x)))
+        a = np.concatenate(A, axis=1)
+        return mean, formula(a, k.nngp(self.x), k.nngp(x_test, self.x), k.nngp(x_test), k.ntk(self.x))
+
+    patch.setattr(analytic.gp.Ensemble, "predict", predict)
+
+
+@planted("ensemble: cross term of the covariance missing", covariance)
+def _(patch: Patch) -> None:
+    wrong_covariance(patch, lambda A, K, k, prior, Th: prior + A @ K @ A.T)
+
+
+@planted("ensemble: cross term of the covariance once, not with its transpose", covariance)
+def _(patch: Patch) -> None:
+    wrong_covariance(patch, lambda A, K, k, prior, Th: prior + A @ K @ A.T - (A @ k.T + k @ A.T) / 2)
+
+
+@planted("ensemble: Theta(X, X) for K(X, X) in the covariance", covariance)
+def _(patch: Patch) -> None:
+    wrong_covariance(patch, lambda A, K, k, prior, Th: prior + A @ Th @ A.T - A @ k.T - k @ A.T)
+
+
+# -------------------------------------------------------------------------------------------- the sheet
+
+HEAD = """# Planted errors
+
+A test that cannot fail shows nothing. Each line is a wrong formula, planted in place of the right one, the law that
+refused it, and what the law said. Without the error, the same law passes.
+
+`tests/planted.py` holds the errors and prints this page, `tests/test_planted.py` plants them again on every run, and
+the laws run over random networks in `tests/test_laws.py` and `tests/test_cross.py`.
+
+| planted error | law that caught it | how it failed |
+| --- | --- | --- |
+"""
+
+
+def caught(case: Planted) -> str | None:
+    """What the law said with the error planted; None where it let it pass."""
+    with pytest.MonkeyPatch.context() as patch:
+        case.plant(patch)
+        try:
+            case.law()
+        except AssertionError as error:
+            return str(error).splitlines()[0]
+    return None
+
+
+def sheet() -> str:
+    """The page as it is committed."""
+    lines = []
+    for case in PLANTED:
+        said = (caught(case) or "NOT CAUGHT").replace("|", "\\|")
+        lines.append(f"| {case.error.replace('|', chr(92) + '|')} | {case.law.__doc__} | {said} |\n")
+    return HEAD + "".join(lines)
+
+
+if __name__ == "__main__":
+    print(sheet(), end="")

@@ -1,0 +1,156 @@
+"""Random specs, parametrizations and networks at random points, for hypothesis; and two parametrizations from outside.
+
+A seed goes into every draw of numbers, so that an example is a handful of small choices that hypothesis can shrink.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import minintk as mn
+from minintk.parametrization import Parametrization, Role, Row
+from minintk.structure import Shape, out_shape
+
+Array = np.ndarray[Any, Any]
+
+
+# ----------------------------------------------------- parametrizations that the package does not hold: new rows
+
+
+@dataclass(frozen=True)
+class SpectralMuP(Parametrization):
+    """z = x W, the spectral norm of W and of its updates of order sqrt(fan_out / fan_in)."""
+
+    def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
+        if role.kind == "bias":
+            return Row(1.0, sigma, float(fan_out))
+        return Row(1.0, sigma / sqrt(fan_in) * min(1.0, sqrt(fan_out / fan_in)), fan_out / fan_in)
+
+
+@dataclass(frozen=True)
+class MeanField(Parametrization):
+    """NTK's, with 1/fan_in at the output; rates times the width make up for it."""
+
+    def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
+        width = float(fan_out if role.place == "input" else fan_in)
+        if role.kind == "bias":
+            return Row(sigma, 1.0, width if role.place != "output" else 1.0)
+        return Row(sigma / (fan_in if role.place == "output" else sqrt(fan_in)), 1.0, width)
+
+
+PARAMETRIZATIONS = (mn.NTK(), mn.Standard(), mn.PyTorch(), SpectralMuP(), MeanField())
+
+ACTIVATIONS: tuple[mn.spec.Activation, ...] = (
+    mn.ReLU(),
+    mn.LeakyReLU(0.3),
+    mn.Abs(),
+    mn.Erf(),
+    mn.GELU(),
+    mn.Sin(),
+    mn.Tanh(),
+    mn.Sigmoid(),
+    mn.Softplus(),
+    mn.Softplus(beta=5.0, scale=1.404383),
+    mn.Identity(),
+)
+SMOOTH = tuple(a for a in ACTIVATIONS if not isinstance(a, (mn.ReLU, mn.LeakyReLU, mn.Abs)))
+
+
+# ----------------------------------------------------------------------------------------------- specs
+
+
+@st.composite
+def dense(draw: st.DrawFn, width: int | None = None, largest: int = 6) -> mn.Dense:
+    """A Dense layer of any width, scale and kind of bias."""
+    return mn.Dense(
+        draw(st.integers(1, largest)) if width is None else width,
+        w_std=draw(st.sampled_from((0.5, 1.0, 2**0.5))),
+        b_std=draw(st.sampled_from((0.0, 0.1, 1.0))),
+        b_init=draw(st.sampled_from(("normal", "zeros"))),
+    )
+
+
+@st.composite
+def chains(
+    draw: st.DrawFn, shape: Shape, depth: int = 2, activations: tuple[mn.spec.Activation, ...] = ACTIVATIONS
+) -> mn.Sequential:
+    """Some layers for inputs of this shape, containers nested up to `depth`."""
+    layers: list[mn.spec.Layer] = []
+    for _ in range(draw(st.integers(1, 3))):
+        kinds = ["activation"]
+        kinds += ["dense", "dense"] if len(shape) == 1 else ["flatten"]
+        kinds += ["nested", "residual", "projected"] if depth and len(shape) == 1 else []
+        match draw(st.sampled_from(kinds)):
+            case "dense":
+                layer: mn.spec.Layer = draw(dense())
+            case "flatten":
+                layer = mn.Flatten()
+            case "nested":
+                layer = draw(chains(shape, depth - 1, activations))
+            case "residual":
+                branch = draw(chains(shape, depth - 1, activations))
+                layer = mn.Residual(mn.Sequential(*branch, draw(dense(width=shape[0]))))
+            case "projected":
+                branch = draw(chains(shape, depth - 1, activations))
+                (width,) = out_shape(branch, shape)
+                layer = mn.Residual(branch, shortcut=draw(dense(width=width)))
+            case _:
+                layer = draw(st.sampled_from(activations))
+        layers.append(layer)
+        shape = out_shape(layer, shape)
+    return mn.Sequential(*layers)
+
+
+@st.composite
+def networks(
+    draw: st.DrawFn,
+    activations: tuple[mn.spec.Activation, ...] = ACTIVATIONS,
+    parametrizations: tuple[Parametrization, ...] = PARAMETRIZATIONS,
+) -> mn.Network:
+    """A network of any spec, on vectors or images, in any parametrization; it owns some weights."""
+    shape: Shape = draw(st.sampled_from(((1,), (3,), (2, 2, 2))))
+    body = draw(chains(shape, activations=activations))
+    flat = [] if len(out_shape(body, shape)) == 1 else [mn.Flatten()]
+    head: list[mn.spec.Layer] = [draw(dense(largest=3))]
+    head += draw(st.lists(st.sampled_from(activations), max_size=1))
+    return mn.Network(mn.Sequential(*body, *flat, *head), shape, draw(st.sampled_from(parametrizations)))
+
+
+# ------------------------------------------------------------------------------- networks at a point
+
+
+@dataclass(frozen=True, repr=False)
+class Case:
+    """A network, parameters in general position, a batch, targets, and a generator for whatever else is drawn."""
+
+    net: mn.Network
+    theta: Array
+    x: Array
+    y: Array
+    rng: np.random.Generator
+
+    def __repr__(self) -> str:
+        return f"Case({self.net!r}, theta {self.theta.shape} {self.theta.dtype}, x {self.x.shape})"
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    nets: st.SearchStrategy[mn.Network] | None = None,
+    ensembles: tuple[int | None, ...] = (None, 1, 3),
+    dtype: Any = np.float64,
+) -> Case:
+    """A network at a random point: every tensor, a zero-initialised bias too, is moved away from its start."""
+    net = draw(networks() if nets is None else nets)
+    N = draw(st.integers(1, 5))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    theta = net.init(rng, ensemble=draw(st.sampled_from(ensembles)), dtype=dtype)
+    theta += (0.3 * rng.standard_normal(theta.shape)).astype(dtype)
+    x = rng.standard_normal((N, *net.input_shape)).astype(dtype)
+    y = rng.standard_normal((N, net.outputs)).astype(dtype)
+    return Case(net, theta, x, y, rng)

@@ -1,0 +1,107 @@
+"""Libraries, devices, and the checks at the door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minintk import arrays
+
+
+def test_the_namespace_of_numpy() -> None:
+    xp = arrays.array_namespace(np.ones(3), np.ones(2))
+    assert arrays.library(xp) == "numpy"
+    assert arrays.on_host(xp)
+    assert arrays.device_namespace("cpu") is xp
+    assert arrays.scipy_module(xp, "special").erf(0.0) == 0
+
+
+@pytest.mark.parametrize("other", [[1.0], (1.0,), "x"])
+def test_what_is_no_array(other: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"expected arrays of one library, NumPy or CuPy, got .*: move them to one side first"
+    ):
+        arrays.array_namespace(np.ones(3), other)
+
+
+def test_mixed_libraries() -> None:
+    """Any two libraries: here the strict stand-in for the GPU's, and NumPy."""
+    from arrays_under_test import namespace
+
+    theirs = namespace("standin").asarray(np.ones(3))
+    with pytest.raises(TypeError, match=r"one library, NumPy or CuPy, got numpy\.ndarray, standin\.ndarray: move them"):
+        arrays.array_namespace(np.ones(3), theirs)
+
+
+def test_to_host_and_back() -> None:
+    a = np.ones(3)
+    assert arrays.to_host(a) is a
+    assert arrays.to_library(a, arrays.array_namespace(a)) is a
+
+
+def test_an_unknown_device() -> None:
+    with pytest.raises(ValueError, match="device expects 'cpu' or 'gpu', got 'tpu'"):
+        arrays.device_namespace("tpu")
+
+
+def test_no_gpu_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(arrays, "import_module", missing)
+    with pytest.raises(
+        RuntimeError, match=r"needs CuPy and an NVIDIA GPU .*pip install 'minintk\[gpu\]', or use device 'cpu'"
+    ):
+        arrays.device_namespace("gpu")
+
+
+def test_available_memory_is_some() -> None:
+    assert 2**20 < arrays.available_memory(arrays.array_namespace(np.ones(1))) <= 2**62
+
+
+def test_check_finite_finds_the_first() -> None:
+    a = np.ones((3, 4))
+    arrays.check_finite("a", a)
+    a[1, 2], a[2, 0] = np.inf, -np.inf
+    with pytest.raises(ValueError, match=r"a holds 2 values that are NaN or infinite, the first at index \(1, 2\)"):
+        arrays.check_finite("a", a)
+    arrays.check_finite("a", np.full(100, 3e38, np.float32))  # the sum overflows, no entry does
+    arrays.check_finite("a", np.empty((0, 3)))
+
+
+@pytest.mark.parametrize("dtype", [int, bool, complex, np.float16, np.longdouble])
+def test_check_floating_takes_two_dtypes(dtype: Any) -> None:
+    if np.dtype(dtype) == np.float64:
+        return  # a platform whose long double is double
+    with pytest.raises(
+        TypeError, match=r"a expects float32 or float64, got .*: convert it, a\.astype\(numpy\.float64\)"
+    ):
+        arrays.check_floating("a", np.ones(3, dtype))
+    arrays.check_floating("a", np.ones(3, np.float32))
+
+
+def test_check_examples() -> None:
+    arrays.check_examples("x", np.ones((2, 3)))
+    arrays.check_examples("x", np.ones((2, 4, 5, 3)), (4, 5, 3))
+    with pytest.raises(ValueError, match=r"x expects shape \(N, d\), got \(3,\)"):
+        arrays.check_examples("x", np.ones(3))
+    with pytest.raises(
+        ValueError, match=r"x expects shape \(N, 4, 5\), got \(4, 5\): a single example needs .* x\[None\]"
+    ):
+        arrays.check_examples("x", np.ones((4, 5)), (4, 5))
+
+
+def test_cache_slices_cover_the_last_axis() -> None:
+    for shape in ((7,), (200_000,), (3, 100_000), (0,), (70_000, 2)):
+        a = np.zeros(shape)
+        for piece in arrays.cache_slices(a):
+            a[..., piece] += 1
+        assert np.all(a == 1)
+
+
+def test_matmul_into_a_view() -> None:
+    a, b, out = np.ones((2, 3)), np.ones((3, 4)), np.zeros((2, 8))
+    arrays.matmul_into(a, b, out[:, ::2])
+    assert np.array_equal(out, np.tile([3.0, 0.0], (2, 4)))

@@ -1,0 +1,106 @@
+"""The pool: order, errors, nesting, and BLAS at one thread meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from minintk import threads
+from minintk.threads import cores, parallel, single_threaded_blas
+
+
+def blas_threads() -> set[int]:
+    """Of the BLAS libraries that the pool knows; one that is loaded later, SciPy's own, is none of its business."""
+    return {int(info["num_threads"]) for info in threads._controller().info() if info["user_api"] == "blas"}
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a machine with one core runs the pool too."""
+    if cores() == 1:
+        monkeypatch.setattr(threads, "cores", lambda: 2)
+        threads._pool.cache_clear()
+
+
+def test_results_come_in_order(two_cores: None) -> None:
+    def work(i: int) -> int:
+        time.sleep(0.001 * (5 - i % 5))
+        return i * i
+
+    assert parallel(work, range(20)) == [i * i for i in range(20)]
+    assert parallel(work, []) == []
+    assert parallel(work, [3]) == [9]
+
+
+def test_work_leaves_the_calling_thread(two_cores: None) -> None:
+    names = parallel(lambda _: threading.current_thread().name, range(8))
+    assert all(name.startswith("minintk") for name in names)
+    assert parallel(lambda _: threading.current_thread(), [0]) == [threading.current_thread()]  # one item: no pool
+
+
+def test_the_first_error_is_raised(two_cores: None) -> None:
+    def work(i: int) -> int:
+        if i == 3:
+            raise ArithmeticError("number 3")
+        return i
+
+    with pytest.raises(ArithmeticError, match="number 3"):
+        parallel(work, range(10))
+    assert parallel(abs, [-1, -2]) == [1, 2]  # and the pool still works
+
+
+def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:
+    """It would wait for itself otherwise."""
+
+    def outer(i: int) -> list[str]:
+        return parallel(lambda _: threading.current_thread().name, range(3))
+
+    for names in parallel(outer, range(8)):
+        assert len(set(names)) == 1
+
+
+def test_blas_has_one_thread_inside_and_its_own_again_afterwards(two_cores: None) -> None:
+    before = blas_threads()
+    assert parallel(lambda _: blas_threads(), range(4)) == [{1}] * 4
+    assert blas_threads() == before
+    with single_threaded_blas(), single_threaded_blas():
+        assert blas_threads() == {1}
+    assert blas_threads() == before
+    with pytest.raises(ZeroDivisionError), single_threaded_blas():
+        1 / 0  # noqa: B018
+    assert blas_threads() == before
+
+
+def test_callers_that_overlap_leave_blas_as_it_was(two_cores: None) -> None:
+    """From several threads, in whatever order they leave: the limit ends with the caller that set it."""
+    before, entered, leave = blas_threads(), threading.Event(), threading.Event()
+
+    def other() -> None:
+        with single_threaded_blas():
+            entered.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    with single_threaded_blas():
+        thread.start()
+        assert entered.wait(10)
+        assert blas_threads() == {1}
+    leave.set()
+    thread.join()
+    assert blas_threads() == before
+    with single_threaded_blas():
+        assert blas_threads() == {1}
+    assert blas_threads() == before
+
+
+def test_arrays_come_back(two_cores: None) -> None:
+    a = np.random.default_rng(0).standard_normal((6, 50, 50))
+    for product, expected in zip(parallel(lambda i: a[i] @ a[i], range(6)), a @ a, strict=True):
+        np.testing.assert_allclose(product, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_cores_counts_what_this_process_may_use() -> None:
+    assert cores() >= 1
