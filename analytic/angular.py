@@ -4,8 +4,9 @@ Such a network is positively homogeneous, f(s x) = s f(x) for s > 0, so
 
     K(x, x') = |x| |x'| / d  kappa(theta),      Theta(x, x') = |x| |x'| / d  kappa_ntk(theta),      theta = angle(x, x')
 
-Both functions are smooth in theta (not in cos theta: there they have square roots at +-1), so a short Chebyshev series in
-theta is all that remains of any number of layers.  (Cho and Saul 2009; Bietti and Mairal 2019 for the square roots.)
+Both functions are smooth in theta (not in cos theta: there they have square roots at +-1), so a short Chebyshev
+series in theta is all that remains of any number of layers.  (Cho and Saul 2009; Bietti and Mairal 2019 for the
+square roots.)
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from analytic.duals import Homogeneous
-from analytic.kernel import Both, Kernel, program
+from analytic.kernel import DEFAULT, Both, Kernel, program
 from analytic.rules import Affine, Sum
-from analytic.state import Law, Listing, Pairs, Program, Rows, Scratch, Step, run_law, run_pairs, run_rows
+from analytic.state import Law, Listing, Pairs, Program, Rows, Scratch, Step, columns, run_law, run_pairs, run_rows
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, check_floating
-from minintk.parametrization import NTK, Parametrization
+from minintk.parametrization import Parametrization
 from minintk.structure import UnsupportedLayer
 
 ENOUGH = 1e-13
@@ -45,11 +46,14 @@ class Series(Step):
     def law(self, law: Law) -> Law:
         return run_law(self.program, law)
 
-    def rows(self, rows: Rows) -> tuple[Rows, None]:
-        rows = run_rows(self.program, rows)[0]
-        return Rows(rows.q, rows.theta, max(rows.error, self.error)), None
+    def rows(self, rows: Rows) -> tuple[Rows, tuple[Array | None]]:
+        xp, alive = array_namespace(rows.q), None
+        if rows.ghosts:  # a row of zeros: no angle, and no kernels
+            alive = columns(xp, xp.where(rows.q > 0, 1.0, 0.0))
+        after = run_rows(self.program, rows)[0]
+        return Rows(after.q, after.theta, max(after.error, self.error)), (alive,)
 
-    def pairs(self, pairs: Pairs, row: None) -> None:
+    def pairs(self, pairs: Pairs, row: tuple[Array | None]) -> None:
         xp, p, r = pairs.xp, pairs.p, pairs.r
         with pairs.borrow(4) as (t, *scratch):
             if r is None:
@@ -61,6 +65,8 @@ class Series(Step):
             t -= 1
             if pairs.tau is not None:
                 clenshaw(xp, self.tau, t, pairs.tau, scratch)
+                if row[0] is not None:
+                    pairs.tau *= pairs.dot(row[0], row[0], scratch[0])
             clenshaw(xp, self.p, t, p, scratch)
             xp.maximum(p, 0, out=p)
             if r is not None:
@@ -100,7 +106,10 @@ def series(spec: s.Layer, parametrization: Parametrization, d: int) -> Series:
         p, tau = (tuple((cos @ f * np.where(k == 0, 0.5, 1.0)).tolist()) for f in values)
         between = np.linspace(0, pi, 8 * degree + 3)
         error = max(
-            float(np.max(np.abs(np.polynomial.chebyshev.chebval(2 * between / pi - 1, c) - f)) / max(scale, abs(float(f[0]))))
+            float(
+                np.max(np.abs(np.polynomial.chebyshev.chebval(2 * between / pi - 1, c) - f))
+                / max(scale, abs(float(f[0])))
+            )
             for c, f, scale in zip((p, tau), recursion(steps, between), (0.5, 0.0), strict=True)
             if np.any(f != 0)
         )
@@ -124,7 +133,9 @@ def check_homogeneous(steps: Program) -> None:
         if isinstance(step, Sum):
             check_homogeneous(step.branch + step.shortcut)
         elif isinstance(step, Affine) and (step.beta2 > 0 or step.rest != 0):
-            raise UnsupportedLayer("analytic.angular expects no biases (b_std = 0): with them, norms matter; use analytic.kernel")
+            raise UnsupportedLayer(
+                "analytic.angular expects no biases (b_std = 0): with them, norms matter; use analytic.kernel"
+            )
         elif not isinstance(step, Affine | Homogeneous):
             raise UnsupportedLayer(
                 f"analytic.angular expects ReLU, LeakyReLU, Abs and Identity only, got {getattr(step, 'name', step)}: "
@@ -149,8 +160,8 @@ class Angular(Kernel):
 
         >>> import numpy as np, minintk as mn
         >>> a = angular(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
-        >>> [values.round(4).tolist() for values in a.at(np.array([0.0, np.pi / 2, np.pi]))]
-        [[1.0, 0.3183, 0.0], [2.0, 0.3183, 0.0]]
+        >>> [values.round(4).tolist() for values in a.at(np.array([0.0, np.pi / 3, np.pi / 2]))]
+        [[1.0, 0.609, 0.3183], [2.0, 0.9423, 0.3183]]
         """
         check_floating("theta", theta)
         xp = array_namespace(theta)
@@ -160,14 +171,14 @@ class Angular(Kernel):
         gain = float(run_rows(whole.program, Rows(np.ones(1), np.zeros(1)))[0].q[0])
         t = xp.astype(theta, xp.float64) * (2 / pi) - 1
         values = []
-        for c, scale, shift in ((whole.p, -2 * gain, 1.0), (whole.tau, 2 * gain, 0.0)):
+        for c, scale, shift in ((whole.p, -2 * gain, gain), (whole.tau, 2 * gain, 0.0)):
             out, scratch = xp.empty_like(t), [xp.empty_like(t) for _ in range(3)]
             clenshaw(xp, c, t, out, scratch)
-            values.append(xp.astype(gain * shift + scale * out, theta.dtype))
+            values.append(xp.astype(shift + scale * out, theta.dtype))
         return Both(*values)
 
 
-def angular(spec: s.Layer, parametrization: Parametrization = NTK()) -> Angular:
+def angular(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Angular:
     """The kernels of a bias-free network of ReLU, LeakyReLU, Abs and Identity as functions of the angle.
 
     UnsupportedLayer for biases and for any other activation.

@@ -30,6 +30,17 @@ def alive(xp: Any, q: Array) -> Array:
 # ------------------------------------------------------------------------------- ReLU, LeakyReLU, Abs
 
 
+class Slopes(NamedTuple):
+    """Where there are ghosts (`Rows.ghosts`), else None; left . right of each pair is
+
+    dead, other: > 0 if either row has q = 0.   factor: E phi'(u) phi'(u') then, over sqrt(v / q) of rows with q > 0.
+    """
+
+    dead: Array | None
+    other: Array | None
+    factor: Array | None
+
+
 @dataclass(frozen=True)
 class Homogeneous(Dual):
     """phi(x) = alpha x + beta |x|.
@@ -40,21 +51,30 @@ class Homogeneous(Dual):
         E phi' phi' = (alpha^2 + beta^2) k0,   k0 = 1 - b2 2 a / pi
 
     and with h = a/2 = asin(sqrt p), w = sin(a)/2 = sqrt(p (1 - p)):   p' = k0 p + (2 b2 / pi) (h - w).
+
+    at_zero : phi'(0), the slope where a row's pre-activations are all 0.
     """
 
     alpha: float
     beta: float
+    at_zero: float
 
     @property
     def b2(self) -> float:
         """The share of |x|."""
         return self.beta**2 / (self.alpha**2 + self.beta**2)
 
-    def rows(self, rows: Rows) -> tuple[Rows, None]:
-        gain = self.alpha**2 + self.beta**2
-        return Rows(gain * rows.q, gain * rows.theta, rows.error), None
+    def rows(self, rows: Rows) -> tuple[Rows, Slopes]:
+        xp, gain = array_namespace(rows.q), self.alpha**2 + self.beta**2
+        slope = xp.where(rows.q > 0, gain, self.at_zero**2)
+        after = Rows(gain * rows.q, slope * rows.theta, rows.error)
+        if not rows.ghosts:
+            return after, Slopes(None, None, None)
+        one, dead = xp.ones_like(rows.q), xp.where(rows.q > 0, 0.0, 1.0)
+        factor = xp.where(rows.q > 0, self.alpha / sqrt(gain), self.at_zero)
+        return after, Slopes(columns(xp, dead, one), columns(xp, one, dead), columns(xp, factor))
 
-    def pairs(self, pairs: Pairs, row: None) -> None:
+    def pairs(self, pairs: Pairs, row: Slopes) -> None:
         xp, p, r, b2 = pairs.xp, pairs.p, pairs.r, self.b2
         with pairs.borrow(2) as (h, w):
             if r is None:
@@ -82,6 +102,9 @@ class Homogeneous(Dual):
                 h *= 4 / pi
                 h[...] = (1 - b2) + b2 * xp.where(p_less, 1 - h, h - 1)
             if pairs.tau is not None:
+                if row.dead is not None and row.other is not None and row.factor is not None:
+                    dead = pairs.dot(row.dead, row.other, w) > 0
+                    h[...] = xp.where(dead, pairs.dot(row.factor, row.factor, w), h)
                 pairs.tau *= h
 
 
@@ -98,7 +121,7 @@ class Arcsine(NamedTuple):
     """Coefficients of rows for u = 2q / (1 + 2q) = sin x and 1 - u = kappa = 1 / (1 + 2q); left . right of each pair is
 
     root: sqrt(u u').   twice: 4 u u'.   outer, inner: 1 - u u' = kappa + u kappa'.   spread: 1 / sqrt(x x').
-    slope: sqrt(u u' / (x x')).   apart: the rows' distances, None where all have one q.
+    slope: (4/pi) sqrt(kappa kappa' q q' / (v v')).   apart: the rows' distances, None where all have one q.
     """
 
     root: Array
@@ -119,24 +142,24 @@ class Erf(Dual):
 
     With rho = sin z, z_1 the same at c = 1, and v = (2/pi) x, u = sin x:
 
-        (E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x')),    tan((z_1 - z)/2) = 2 sqrt(u u') p / (cos z_1 + cos z)
+        (E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x'))
+        tan((z_1 - z)/2) = 2 sqrt(u u') p / (cos z_1 + cos z)
         cos(z)^2 = 1 - u u' + 4 u u' p r
     """
 
     def rows(self, rows: Rows) -> tuple[Rows, Arcsine]:
         xp = array_namespace(rows.q)
         after = Rows((2 / pi) * asin_u(xp, rows.q), rows.theta * (4 / pi) / xp.sqrt(1 + 4 * rows.q), rows.error)
-        q = alive(xp, rows.q)
-        kappa = 1 / (1 + 2 * q)
-        u, x = 2 * q * kappa, asin_u(xp, q)
+        kappa = 1 / (1 + 2 * rows.q)
+        u, q = 2 * rows.q * kappa, alive(xp, rows.q)
         phi = pointwise(spec.Erf()).phi
         return after, Arcsine(
             root=columns(xp, xp.sqrt(u)),
             twice=columns(xp, 2 * u),
             outer=columns(xp, kappa, u),
             inner=columns(xp, xp.ones_like(q), kappa),
-            spread=columns(xp, 1 / xp.sqrt(x)),
-            slope=columns(xp, xp.sqrt(u / x)),
+            spread=columns(xp, 1 / xp.sqrt(asin_u(xp, q))),
+            slope=columns(xp, 2 / sqrt(pi) * xp.sqrt(kappa) * rows.scale / after.scale),
             apart=mismatch(lambda x: phi(xp, x), xp.sqrt(q), lambda s: (2 / pi) * asin_u(xp, s * s)),
         )
 
@@ -175,7 +198,7 @@ class Sine(NamedTuple):
     """Coefficients of rows; left . right of each pair is
 
     root: sqrt(q q').   left, right: (sqrt q - sqrt q')/sqrt 2.   over: 1 / sqrt(F(q) F(q')), F(t) = 1 - e^-2t.
-    slope: sqrt(q q' / (F(q) F(q'))).   large: q > LARGE, as 0 or 1.   apart: the other rows' distances.
+    slope: sqrt(q q' / (v v')) / 2.   large: q > LARGE, as 0 or 1.   apart: the other rows' distances.
     """
 
     root: Array
@@ -205,16 +228,15 @@ class Sin(Dual):
         xp = array_namespace(rows.q)
         after = Rows(-0.5 * xp.expm1(-2 * rows.q), rows.theta * 0.5 * (1 + xp.exp(-2 * rows.q)), rows.error)
         q = alive(xp, rows.q)
-        root, one, f = xp.sqrt(q), xp.ones_like(q), -xp.expm1(-2 * q)
-        large = q > LARGE
+        root, one, large = xp.sqrt(rows.q), xp.ones_like(q), q > LARGE
         return after, Sine(
             root=columns(xp, root),
             left=sqrt(0.5) * columns(xp, root, one),
             right=columns(xp, one, -root),
-            over=columns(xp, 1 / xp.sqrt(f)),
-            slope=columns(xp, xp.sqrt(q / f)),
+            over=columns(xp, 1 / xp.sqrt(-xp.expm1(-2 * q))),
+            slope=sqrt(0.5) * columns(xp, rows.scale / after.scale),
             large=columns(xp, xp.astype(large, xp.float64)) if bool(xp.any(large)) else None,
-            apart=mismatch(xp.sin, xp.where(large, sqrt(LARGE), root), lambda s: -0.5 * xp.expm1(-2 * s * s)),
+            apart=mismatch(xp.sin, xp.where(large, sqrt(LARGE), xp.sqrt(q)), lambda s: -0.5 * xp.expm1(-2 * s * s)),
         )
 
     def pairs(self, pairs: Pairs, row: Sine) -> None:
@@ -262,7 +284,9 @@ class Sin(Dual):
         xp = pairs.xp
         assert row.large is not None
         with pairs.borrow(1) as (one,):
-            chosen = (pairs.dot(row.large, xp.ones_like(row.large), one) + pairs.dot(xp.ones_like(row.large), row.large, w)) > 0
+            chosen = (
+                pairs.dot(row.large, xp.ones_like(row.large), one) + pairs.dot(xp.ones_like(row.large), row.large, w)
+            ) > 0
         over = pairs.dot(row.over, row.over, w)
         low, high = xp.expm1(less), xp.expm1(more)
         rest = 1 - over
@@ -275,7 +299,8 @@ class Sin(Dual):
 class GeluRow(NamedTuple):
     """Coefficients of rows for kappa = 1 / (1 + q), u = q kappa = 1 - kappa; left . right of each pair is
 
-    root: sqrt(u u').   twice: 4 u u'.   outer, inner: 1 - u u'.   kappa: kappa kappa'.   kappa_one, one_kappa: kappa + kappa'.
+    root: sqrt(u u').   twice: 4 u u'.   outer, inner: 1 - u u'.   kappa: kappa kappa'.
+    kappa_one, one_kappa: kappa + kappa'.
     first, second: (q q')^(1/2), and ^(3/2), times (kappa kappa')^(3/2).   slope: sqrt(q q' / (v v')) / (2 pi).
     apart: the rows' distances, None where all have one q.
     """
@@ -318,10 +343,8 @@ class Gelu(Dual):
         tan = rows.q * kappa / cos
         slope = (pi / 2 + xp.arctan(tan) + tan * (2 * kappa + (kappa / cos) ** 2)) / (2 * pi)
         after = Rows(square(rows.q), rows.theta * slope, rows.error)
-        q = alive(xp, rows.q)
-        kappa = 1 / (1 + q)
-        u, one = q * kappa, xp.ones_like(q)
-        first = xp.sqrt(q * kappa) * kappa
+        q, u, one = alive(xp, rows.q), rows.q * kappa, xp.ones_like(kappa)
+        first = xp.sqrt(u) * kappa
         phi = pointwise(spec.GELU()).phi
         return after, GeluRow(
             root=columns(xp, xp.sqrt(u)),
@@ -332,8 +355,8 @@ class Gelu(Dual):
             kappa_one=columns(xp, kappa, one),
             one_kappa=columns(xp, one, kappa),
             first=columns(xp, first),
-            second=columns(xp, first * q),
-            slope=columns(xp, xp.sqrt(q / square(q))) / sqrt(2 * pi),
+            second=columns(xp, first * rows.q),
+            slope=columns(xp, rows.scale / after.scale) / sqrt(2 * pi),
             apart=mismatch(lambda x: phi(xp, x), xp.sqrt(q), lambda s: square(s * s)),
         )
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 from analytic.rules import lower
@@ -23,6 +24,9 @@ from minintk.arrays import Array, array_namespace, available_memory, check_examp
 from minintk.parametrization import NTK, Parametrization
 from minintk.structure import Shape, Site
 from minintk.threads import cores, single_threaded_blas
+
+DEFAULT = NTK()
+"""The parametrization where none is given."""
 
 STATED = 1e-8
 """A quadrature with a larger error bound than this says so."""
@@ -49,8 +53,8 @@ def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Pr
 class Kernel:
     """The kernels of an infinitely wide network; built by `kernel`.
 
-    All methods take examples x : (N, *shape), float32 or float64, of NumPy or CuPy, and return arrays of that library and
-    precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, float32 a few 1e-7, for nearly parallel,
+    All methods take examples x : (N, *shape), float32 or float64, of NumPy or CuPy, and return arrays of that library
+    and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, float32 a few 1e-7, for nearly parallel,
     equal, opposite and zero rows too; activations without a closed form state theirs, `error`.
 
     memory : bound in bytes on everything the call allocates; what is free where not given.  MemoryError, before any
@@ -63,7 +67,7 @@ class Kernel:
     """
 
     spec: s.Sequential
-    parametrization: Parametrization = NTK()
+    parametrization: Parametrization = DEFAULT
 
     def nngp(
         self,
@@ -130,11 +134,12 @@ class Kernel:
 
     def _rows(self, x: Array) -> Rows:
         check_examples("x", x)
-        xp = array_namespace(x)
-        norms2 = square_norms((x.reshape((x.shape[0], -1)),))
-        d = max(1, x.reshape((x.shape[0], -1)).shape[1])
+        steps, x = self._program(tuple(x.shape[1:])), flat(x)
+        norms2 = square_norms((x,))
+        if not x.shape[0]:
+            return Rows(norms2, norms2)
         with single_threaded_blas():
-            return run_rows(self._program(tuple(x.shape[1:])), Rows(norms2 / d, xp.zeros_like(norms2)))[0]
+            return run_rows(steps, Rows(norms2 / max(1, x.shape[1]), 0 * norms2))[0]
 
     def _evaluate(
         self,
@@ -154,7 +159,7 @@ class Kernel:
                 raise TypeError(f"x1 and x2 expect one precision, got {x1.dtype} and {x2.dtype}: convert one of them")
         xp, dtype = array_namespace(x1), x1.dtype
         steps = self._program(tuple(x1.shape[1:]))
-        parts = tuple(x.reshape((x.shape[0], -1)) for x in ((x1,) if symmetric else (x1, x2)))
+        parts = tuple(flat(x) for x in ((x1,) if x2 is None or symmetric else (x1, x2)))
         shape = (parts[0].shape[0], parts[-1].shape[0])
         check_memory(parts, shape, sum(a and o is None for a, o in zip(asked, out, strict=True)), memory)
         results = [result(a, o, shape, parts[0]) for a, o in zip(asked, out, strict=True)]
@@ -165,7 +170,8 @@ class Kernel:
             if rows.error > STATED:
                 warnings.warn(
                     f"the kernel of {self.spec!r} is by quadrature and exact to {rows.error:.1g} only, relative to "
-                    "sqrt(k(x, x) k(x', x')): pre-activations are large, or phi has kinks; scale the inputs or w_std down",
+                    "sqrt(k(x, x) k(x', x')): pre-activations are large, or phi has kinks; scale the inputs, or w_std, "
+                    "down",
                     stacklevel=3,
                 )
             coarse = fine if dtype == xp.float64 else cast(fine, dtype)
@@ -173,7 +179,7 @@ class Kernel:
         return results
 
 
-def kernel(spec: s.Layer, parametrization: Parametrization = NTK()) -> Kernel:
+def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Kernel:
     """The NNGP and NTK of `spec` at infinite width.
 
     A width matters only where the parametrization lets it (standard: Theta grows with fan-in).
@@ -188,6 +194,11 @@ def kernel(spec: s.Layer, parametrization: Parametrization = NTK()) -> Kernel:
     with suppress(ValueError):  # shapes are not known yet; what has no limit is refused here and now
         program(spec, parametrization, (1,))
     return Kernel(spec, parametrization)
+
+
+def flat(x: Array) -> Array:
+    """x : (N, H, W, C) as (N, d)."""
+    return x.reshape((x.shape[0], prod(x.shape[1:])))
 
 
 def result(asked: bool, out: Array | None, shape: tuple[int, int], like: Array) -> Array | None:

@@ -5,13 +5,13 @@ With z ~ N(0, 1), s = sqrt(q) and the orthonormal Hermite polynomials h_n,
     a_n(s) = E phi(s z) h_n(z),    b_n(s) = E phi'(s z) h_n(z)
     E phi(u) phi(u')   = sum_n a_n(s) a_n(s') c^n,         E phi'(u) phi'(u') = sum_n b_n(s) b_n(s') c^n
 
-The sums are cut at n_max.  What is lost at c = 1 is known exactly, E phi^2 - sum a_n^2 (Parseval), and bounds the loss at
-every c; it is put back as one more term, of degree n_max + 1.  In p = (1 - c)/2, with a normalised to sum a_n^2 = 1, and
-every term >= 0 for c >= 0:
+The sums are cut at n_max.  What is lost at c = 1 is known exactly, E phi^2 - sum a_n^2 (Parseval), and bounds the loss
+at every c; it is put back as one more term, of degree n_max + 1.  In p = (1 - c)/2, with a normalised to
+sum a_n^2 = 1, and every term >= 0 for c >= 0:
 
     p' = (1 - c')/2 = p sum_k W_k c^k + |a(s) - a(s')|^2 / 4,       W_k = sum over n > k of a_n(s) a_n(s')
 
-The a_n and b_n are integrals over panels of the z axis, graded towards 0 where s is large and split at the kinks of phi.
+The a_n and b_n are integrals over panels of the z axis, graded towards 0 where s is large and split at phi's kinks.
 (Daniely et al. 2016 for the series; Mehler 1866.)
 """
 
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analytic.state import Dual, Gap, Pairs, Rows, gap
-from minintk.arrays import Array, array_namespace, to_library
+from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.pointwise import Pointwise
 
 NODES = 20
@@ -35,11 +35,14 @@ NODES = 20
 FAR = 9.5
 """End of the z axis: the density there is 1e-20."""
 
-DEGREE = 512
-"""Largest n_max."""
+DEGREE = 1024
+"""Largest n_max, and largest degree of an interpolation."""
 
 ENOUGH = 4e-15
 """Relative loss at which a series is long enough."""
+
+NOTHING = 1e-17
+"""phi(s z) = phi(0) to the last digit for a smaller s."""
 
 CHUNK = 2**21
 """Numbers at a time in the integrals."""
@@ -124,8 +127,8 @@ def mismatch(f: Function, s: Array, mean_square_of: Function) -> Gap | None:
 
     None where all rows are one.  f is smooth, or has its kink at 0.  mean_square_of : s -> v.
 
-    The vectors, one number a node of the quadrature, lie on a smooth curve over log s: it is interpolated (Chebyshev), and
-    turned into its principal axes, where a few numbers are enough.
+    The vectors, one number a node of the quadrature, lie on a smooth curve over log s: it is interpolated (Chebyshev),
+    and turned into its principal axes, where a few numbers are enough.
     """
     xp = array_namespace(s)
     low, high = float(xp.min(s)), float(xp.max(s))
@@ -154,7 +157,7 @@ def mismatch(f: Function, s: Array, mean_square_of: Function) -> Gap | None:
 
 
 class Series(NamedTuple):
-    """Coefficients of rows: a_n and b_n sqrt(q / v), (n_max + 2, N), the last of degree n_max + 1 standing for the rest.
+    """Coefficients of rows: a_n and b_n sqrt(q / v), (n_max + 2, N), the last, of degree n_max + 1, for the rest.
 
     level : all rows have one q; a, b then hold one column.   apart : |a(s) - a(s')| as a Gap, None where level.
     used_a, used_b : the degrees present (those of an odd phi are odd).   odd : whether phi is odd.
@@ -196,18 +199,18 @@ class Quadrature(Dual):
         a = hermite(phi, safe_s, degree, kinks) / xp.sqrt(safe_v)[:, None]
         b = hermite(dphi, safe_s, degree, kinks) / xp.sqrt(safe_dv)[:, None]
         a, b = (xp.concatenate((h, rest(xp, h)), axis=1) for h in (a, b))
-        b = b * xp.sqrt(dv * s * s / safe_v)[:, None]
+        after = Rows(v * xp.ones_like(q), rows.theta * dv, max(rows.error, error))
+        b = b * xp.sqrt(dv)[:, None] * (rows.scale / after.scale)[: s.shape[0], None]
         used_a, used_b = (tuple(bool(u) for u in xp.any(xp.abs(h) > 1e-16, axis=0)) for h in (a, b))
         if level:
             apart = None
         elif any(kink != 0 for kink in kinks):
             apart = gap(xp, a)
         else:
-            apart = mismatch(phi, safe_s, lambda s: xp.where(mean_square(phi, s) > 0, mean_square(phi, s), 1.0))
+            apart = mismatch(phi, xp.maximum(safe_s, NOTHING), lambda s: mean_square(phi, s))
         a, b = (xp.asarray(h.T, copy=True) for h in (a, b))
         row = Series(level, a, b, used_a, used_b, not any(used_a[0:-1:2]), apart)
-        ones = xp.ones_like(q)
-        return Rows(v * ones, rows.theta * dv, max(rows.error, error)), row
+        return after, row
 
     def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, float]:
         """n_max for the rows, decided on a few of them with the widest, and the bound on the relative error."""
@@ -222,13 +225,17 @@ class Quadrature(Dual):
             lost = max(lost, float(xp.max(xp.abs(v - coarse) / xp.where(v > 0, v, 1.0))))
         degree = 32
         while True:
-            left = 0.0
+            left = xp.zeros(degree + 1, dtype=xp.float64)
             for f in (phi, dphi):
                 v = mean_square(f, few, self.pointwise.kinks)
-                a = hermite(f, few, degree, self.pointwise.kinks)
-                left = max(left, float(xp.max(xp.abs(v - xp.sum(a * a, axis=1)) / xp.where(v > 0, v, 1.0))))
-            if left < ENOUGH or degree >= DEGREE:
-                return degree, max(left, lost)
+                a = hermite(f, few, degree, self.pointwise.kinks) / xp.sqrt(xp.where(v > 0, v, 1.0))[:, None]
+                left = xp.maximum(left, xp.max(xp.abs(1 - cumulative(xp, a * a)), axis=0))
+            enough = to_host(left) < ENOUGH
+            if enough.any():
+                degree = max(1, int(enough.argmax()))
+                return degree, max(float(left[degree]), lost)
+            if degree >= DEGREE:
+                return degree, max(float(left[-1]), lost)
             degree *= 2
 
     def check(self, xp: Any, s: Array, *squares: Array) -> None:
@@ -283,6 +290,11 @@ class Quadrature(Dual):
 def term(pairs: Pairs, row: Series, a: Array, n: int, out: Array) -> Any:
     """a_n(s_i) a_n(s_j): one number where all rows are one."""
     return float(a[n, 0]) ** 2 if row.level else pairs.outer(a[n], a[n], out)
+
+
+def cumulative(xp: Any, a: Array) -> Array:
+    """Sums of a : (N, k) up to each column."""
+    return a @ xp.triu(xp.ones((a.shape[1], a.shape[1]), dtype=a.dtype))
 
 
 def rest(xp: Any, a: Array) -> Array:

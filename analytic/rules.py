@@ -4,8 +4,8 @@
     activation     K' = E phi(u) phi(u')        Theta' = Theta E phi'(u) phi'(u')           (u, u') ~ N(0, K)
     Residual       K' = K_1 + K_2               Theta' = Theta_1 + Theta_2
 
-(Lee et al. 2019, supplement, section E; Jacot et al. 2018.)  An activation needs Gaussian pre-activations and a sum needs
-uncorrelated parts; where a spec breaks this, its limit is another one and `lower` and `Step.law` say so in words.
+(Lee et al. 2019, supplement, section E; Jacot et al. 2018.)  An activation needs Gaussian pre-activations and a sum
+needs uncorrelated parts; where a spec breaks this, its limit is another one, and `lower` and `Step.law` say so.
 
 To add a layer: subclass `minintk.spec.Layer`, register `minintk.structure.out_shape` and `lower`.
 """
@@ -43,22 +43,31 @@ class Mix(NamedTuple):
     """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as points (cos, sin) of a circle.
 
     turn . back = sin((phi_i - phi_j)/2): by how much two rows mix their parts differently.
+    ghost_a, ghost_b : what tau is multiplied by instead of A and B, where there are ghosts (`Rows.ghosts`), else None.
     """
 
     a: Array
     b: Array
     turn: Array
     back: Array
+    ghost_a: Array | None
+    ghost_b: Array | None
 
 
-def mix(xp: Any, q1: Array, q2: Array) -> Mix:
-    """A = sqrt(q1 / (q1 + q2)), B = sqrt(q2 / (q1 + q2)); a row of zeros has A = 1."""
-    q = q1 + q2
-    a = xp.where(q > 0, xp.sqrt(q1 / xp.where(q > 0, q, 1.0)), 1.0)
-    b = xp.where(q > 0, xp.sqrt(q2 / xp.where(q > 0, q, 1.0)), 0.0)
+def mix(one: Rows, two: Rows, after: Rows, scale: Array | None = None) -> Mix:
+    """A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; a row of zeros has A = 1.
+
+    scale : what the first part's tau is measured in, if not its own.
+    """
+    xp, q = array_namespace(after.q), after.q
+    a = xp.where(q > 0, xp.sqrt(one.q / xp.where(q > 0, q, 1.0)), 1.0)
+    b = xp.where(q > 0, xp.sqrt(two.q / xp.where(q > 0, q, 1.0)), 0.0)
     cos = xp.sqrt((1 + a) / 2)
     sin = b / (2 * cos)
-    return Mix(columns(xp, a), columns(xp, b), columns(xp, sin, cos), columns(xp, cos, -sin))
+    ghosts = one.ghosts or two.ghosts or after.ghosts
+    ghost_a = columns(xp, (one.scale if scale is None else scale) / after.scale) if ghosts else None
+    ghost_b = columns(xp, two.scale / after.scale) if ghosts else None
+    return Mix(columns(xp, a), columns(xp, b), columns(xp, sin, cos), columns(xp, cos, -sin), ghost_a, ghost_b)
 
 
 def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
@@ -79,15 +88,19 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
             r *= w
             r += d
         if tau is not None:
-            tau *= w
-        if other is not None:
+            tau *= w if row.ghost_a is None else pairs.dot(row.ghost_a, row.ghost_a, w)
+        if other is None:
+            if r is not None:
+                r += pairs.dot(row.b, row.b, w)
+        else:
             pairs.dot(row.b, row.b, w)
-            for mine, second in ((p, other.p), (r, other.r), (tau, other.tau)):
+            for mine, second in ((p, other.p), (r, other.r)):
                 if mine is not None:
-                    xp.multiply(w, second, out=d)
-                    mine += d
-        elif r is not None:
-            r += pairs.dot(row.b, row.b, w)
+                    mine += xp.multiply(w, second, out=d)
+            if tau is not None:
+                if row.ghost_b is not None:
+                    pairs.dot(row.ghost_b, row.ghost_b, w)
+                tau += xp.multiply(w, other.tau, out=d)
     pairs.clip()
 
 
@@ -95,11 +108,16 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
 
 class AffineRow(NamedTuple):
-    """The mix of weights and bias; gain: w sqrt(q), and inverse: 1 / sqrt(q'), q' the variance after the layer."""
+    """The mix of weights and bias; gain, ghost_gain: w sqrt(q) and w scale; inverse: 1 / scale'.
+
+    alive : 1 where q' > 0, 0 where not; None, as ghost_gain, where there are no ghosts (`Rows.ghosts`).
+    """
 
     mix: Mix
     gain: Array
+    ghost_gain: Array | None
     inverse: Array
+    alive: Array | None
 
 
 @dataclass(frozen=True)
@@ -121,32 +139,43 @@ class Affine(Step):
 
     def rows(self, rows: Rows) -> tuple[Rows, AffineRow]:
         xp = array_namespace(rows.q)
-        weights = self.w2 * rows.q
-        q = weights + self.beta2
-        inverse = xp.where(q > 0, 1 / xp.sqrt(xp.where(q > 0, q, 1.0)), 0.0)
-        row = AffineRow(
-            mix(xp, weights, xp.full_like(q, self.beta2)), columns(xp, xp.sqrt(weights)), columns(xp, inverse)
+        weights = Rows(self.w2 * rows.q, self.w2 * rows.theta)
+        bias = Rows(xp.full_like(rows.q, self.beta2), xp.zeros_like(rows.q))
+        q = weights.q + self.beta2
+        after = Rows(q, weights.theta + self.ratio * q + self.rest, rows.error)
+        ghosts = rows.ghosts or after.ghosts
+        gain = sqrt(self.w2) * rows.scale
+        return after, AffineRow(
+            mix=mix(weights, bias, after, gain),
+            gain=columns(xp, xp.sqrt(weights.q)),
+            ghost_gain=columns(xp, gain) if ghosts else None,
+            inverse=columns(xp, 1 / after.scale),
+            alive=columns(xp, xp.where(q > 0, 1.0, 0.0)) if ghosts else None,
         )
-        return Rows(q, self.w2 * rows.theta + self.ratio * q + self.rest, rows.error), row
 
     def pairs(self, pairs: Pairs, row: AffineRow) -> None:
         if self.beta2 > 0:
             mix_pairs(pairs, row.mix)
+        elif pairs.tau is not None and row.mix.ghost_a is not None:
+            with pairs.borrow(1) as (w,):
+                pairs.tau *= pairs.dot(row.mix.ghost_a, row.mix.ghost_a, w)
         self.tangents(pairs, row)
 
     def tangents(self, pairs: Pairs, row: AffineRow) -> None:
-        """tau += ratio c' / 2 + rest / (2 sqrt(q q')), with c'/2 = 1/2 - p'."""
+        """tau += ratio c' / 2 + rest / (2 scale scale'), with c'/2 = 1/2 - p'."""
         tau = pairs.tau
         if tau is None:
             return
-        if self.ratio == 1:
+        if self.ratio == 1 and row.alive is None:
             tau -= pairs.p
             tau += 0.5
         else:
-            with pairs.borrow(1) as (w,):
-                pairs.xp.multiply(pairs.p, self.ratio, out=w)
-                tau -= w
-            tau += 0.5 * self.ratio
+            with pairs.borrow(2) as (w, alive):
+                pairs.xp.subtract(0.5, pairs.p, out=w)
+                w *= self.ratio
+                if row.alive is not None:
+                    w *= pairs.dot(row.alive, row.alive, alive)
+                tau += w
         if self.rest != 0:
             with pairs.borrow(1) as (w,):
                 pairs.dot(row.inverse, row.inverse, w)
@@ -196,8 +225,8 @@ class Sum(Step):
         inside = Law(law.gaussian, fresh=False)
         if not (run_law(self.branch, inside).fresh or run_law(self.shortcut, inside).fresh):
             raise UnsupportedLayer(
-                "Residual adds two parts that are correlated, and neither ends in weights: its kernel is not the sum of "
-                "theirs; end the branch, or the shortcut, in mn.Dense(...)"
+                "Residual adds two parts that are correlated, and neither ends in weights: its kernel is not the sum "
+                "of theirs; end the branch, or the shortcut, in mn.Dense(...)"
             )
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(one.gaussian and two.gaussian, one.fresh and two.fresh)
@@ -205,8 +234,8 @@ class Sum(Step):
     def rows(self, rows: Rows) -> tuple[Rows, SumRow]:
         one, branch = run_rows(self.branch, rows)
         two, shortcut = run_rows(self.shortcut, rows)
-        row = SumRow(branch, shortcut, mix(array_namespace(rows.q), one.q, two.q))
-        return Rows(one.q + two.q, one.theta + two.theta, max(one.error, two.error)), row
+        after = Rows(one.q + two.q, one.theta + two.theta, max(one.error, two.error))
+        return after, SumRow(branch, shortcut, mix(one, two, after))
 
     def pairs(self, pairs: Pairs, row: SumRow) -> None:
         with pairs.copy() as other:
@@ -235,17 +264,17 @@ def _(layer: s.Identity, site: Site, parametrization: Parametrization) -> Progra
 
 @lower.register
 def _(layer: s.ReLU, site: Site, parametrization: Parametrization) -> Program:
-    return (Homogeneous("ReLU", 0.5, 0.5),)
+    return (Homogeneous("ReLU", 0.5, 0.5, 0.0),)
 
 
 @lower.register
 def _(layer: s.LeakyReLU, site: Site, parametrization: Parametrization) -> Program:
-    return (Homogeneous("LeakyReLU", (1 + layer.slope) / 2, (1 - layer.slope) / 2),)
+    return (Homogeneous("LeakyReLU", (1 + layer.slope) / 2, (1 - layer.slope) / 2, layer.slope),)
 
 
 @lower.register
 def _(layer: s.Abs, site: Site, parametrization: Parametrization) -> Program:
-    return (Homogeneous("Abs", 0.0, 1.0),)
+    return (Homogeneous("Abs", 0.0, 1.0, 0.0),)
 
 
 @lower.register

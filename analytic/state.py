@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-from minintk.arrays import Array
+from minintk.arrays import Array, array_namespace
 from minintk.structure import UnsupportedLayer
 
 
@@ -35,6 +35,17 @@ class Rows:
     q: Array
     theta: Array
     error: float = 0.0
+
+    @property
+    def scale(self) -> Array:
+        """What tau is measured in, theta = 2 scale scale' tau: sqrt(q), and 1 for a row with q = 0."""
+        xp = array_namespace(self.q)
+        return xp.where(self.q > 0, xp.sqrt(self.q), 1.0)
+
+    @property
+    def ghosts(self) -> bool:
+        """Whether a row has q = 0: zeros, and no bias drawn so far.  Its Theta may come from biases trained from 0."""
+        return bool(array_namespace(self.q).any(self.q == 0))
 
 
 @dataclass(frozen=True)
@@ -107,7 +118,7 @@ def run_law(program: Program, law: Law) -> Law:
 
 
 def columns(xp: Any, *numbers: Array) -> Array:
-    """Numbers of the rows (N,) side by side, (N, k); k >= 2, with zeros if need be: products of single columns are slow."""
+    """Numbers of the rows (N,) side by side, (N, k), k >= 2, by zeros if need be: single columns make slow products."""
     return xp.stack(numbers if len(numbers) > 1 else (*numbers, xp.zeros_like(numbers[0])), axis=1)
 
 

@@ -4,8 +4,8 @@ The input rows are made unit vectors y (with the first layer's bias as one more 
 
     p = |y_i - y_j|^2 / 4 = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2
 
-A matrix product gives that to eps * |y|^2, which is not enough for nearly parallel pairs: an error dp moves the angle a by
-2 dp / a.  Pairs too near to 0 or pi for the product (`Inputs.resolved`) start again from their rows, difference by
+A matrix product gives that to eps * |y|^2, which is not enough for nearly parallel pairs: an error dp moves the angle
+a by 2 dp / a.  Pairs too near to 0 or pi for the product (`Inputs.resolved`) start again from their rows, difference by
 difference, in float64, and go through the layers as a `Listing`.  A float32 tile with many of them is done in float64.
 """
 
@@ -178,10 +178,15 @@ class Absorbed(Step):
 
 
 class Finish(NamedTuple):
-    """From p and tau to the kernels, through a last Dense:  K = G G' c + beta2,   Theta = 2 G G' tau + ratio K + rest."""
+    """From p and tau to the kernels, through a last Dense:  K = G G' c + beta2,  Theta = 2 G G' tau + ratio K + rest.
+
+    ghost : G for Theta, where it is another one (`Rows.ghosts`).
+    """
 
     gain: Array
     minus_two_gain: Array
+    ghost: Array | None
+    minus_two_ghost: Array | None
     beta2: float = 0.0
     ratio: float = 0.0
     rest: float = 0.0
@@ -197,6 +202,8 @@ class Finish(NamedTuple):
                 k += self.beta2
             if theta is None:
                 return
+            if self.ghost is not None and self.minus_two_ghost is not None:
+                pairs.dot(self.ghost, self.minus_two_ghost, w)
             theta *= w
             if self.ratio != 1:
                 xp.multiply(k, self.ratio, out=w)
@@ -222,7 +229,7 @@ def plan(program: Program, parts: tuple[Array, ...]) -> tuple[Inputs, Rows, Plan
     """The rows through all layers: inputs ready for the product, the kernels' diagonals, and the plan for the pairs."""
     xp = array_namespace(*parts)
     norms2 = square_norms(parts)
-    rows = Rows(norms2 / parts[0].shape[1], xp.zeros_like(norms2))
+    rows = Rows(norms2 / max(1, parts[0].shape[1]), xp.zeros_like(norms2))
     first = None
     if program and isinstance(program[0], Affine):
         first, program = program[0], (Absorbed(program[0]), *program[1:])
@@ -230,10 +237,13 @@ def plan(program: Program, parts: tuple[Array, ...]) -> tuple[Inputs, Rows, Plan
     rows, coefficients = run_rows(program, rows)
     inputs = prepare(parts, norms2, None if first is None else coefficients[0])
     if last is None:
-        root = columns(xp, xp.sqrt(rows.q))
-        return inputs, rows, Plan(program, coefficients, Finish(root, -2 * root))
-    gain = coefficients[-1].gain
-    finish = Finish(gain, -2 * gain, last.beta2, last.ratio, last.rest)
+        gain, ghost = columns(xp, xp.sqrt(rows.q)), columns(xp, rows.scale) if rows.ghosts else None
+    else:
+        gain, ghost = coefficients[-1].gain, coefficients[-1].ghost_gain
+    finish = Finish(gain, -2 * gain, ghost, None if ghost is None else -2 * ghost)
+    if last is None:
+        return inputs, rows, Plan(program, coefficients, finish)
+    finish = finish._replace(beta2=last.beta2, ratio=last.ratio, rest=last.rest)
     return inputs, rows, Plan(program[:-1], coefficients[:-1], finish)
 
 
@@ -285,7 +295,11 @@ class Engine:
     def tile(self, i: slice, j: slice, scratch: Callable[[Any], Scratch]) -> None:
         """One block: product, layers, the pairs that start again, and its mirror image."""
         columns = j if self.symmetric else slice(j.start + self.shape[0], j.stop + self.shape[0])
-        shape, mirrored, diagonal = (i.stop - i.start, j.stop - j.start), self.symmetric and i != j, self.symmetric and i == j
+        shape, mirrored, diagonal = (
+            (i.stop - i.start, j.stop - j.start),
+            self.symmetric and i != j,
+            self.symmetric and i == j,
+        )
         xp, dtype = array_namespace(self.inputs.y), self.inputs.y.dtype
         for precision in (dtype, xp.float64):
             with scratch(precision).borrow(2, shape) as (p, tau):
@@ -300,6 +314,7 @@ class Engine:
                 for out, kernel, values in ((self.nngp, p, self.rows.q), (self.ntk, tau, self.rows.theta)):
                     if out is not None:
                         if diagonal:
+                            kernel[...] = xp.triu(kernel) + xp.triu(kernel, k=1).T
                             xp.fill_diagonal(kernel, xp.astype(values[i], precision))
                         if mirrored:
                             transpose(block, kernel, out[j, i])

@@ -277,28 +277,36 @@ def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator)
 def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
     """f, J v, J' u and the kernel in float32 have that dtype, and are those of float64 to rounding.
 
-    For a model that takes both, a Network.  How strongly its results answer to a relative change of theta is measured,
-    by a random change of size 2^-12; the roundings of float32 may do m eps times as much.
+    For a model that takes both, a Network.  A result is off by m eps times the size of what was added up to get it, and
+    times its response to a relative change of theta, which is measured: the largest of four random ones of size 2^-12.
     """
     small = np.float32
     xp = array_namespace(theta, x)
     theta, x = (xp.astype(xp.astype(a, small), np.float64) for a in (theta, x))  # the same numbers in both
-    v, u = _normal(rng, theta.shape, theta), _normal(rng, (*theta.shape[:-1], x.shape[0], model.outputs), theta)
+    f, J = model.linearize(theta, x)
+    v, u = _normal(rng, theta.shape, theta), _normal(rng, f.shape, theta)
 
     def results(point: Array, dtype: Any) -> list[Array]:
         f, J = model.linearize(xp.astype(point, dtype), xp.astype(x, dtype))
         return [f, J.jvp(xp.astype(v, dtype)), J.vjp(xp.astype(u, dtype)), J.gram(), J.trace_gram()]
 
     change = 2.0**-12
-    moved = theta * (1 + change * _normal(rng, theta.shape, theta))
+    moved = [results(theta * (1 + change * _normal(rng, theta.shape, theta)), np.float64) for _ in range(4)]
     m = roundings(model, xp.astype(theta, small), x)
-    names = ("f", "J v", "J' u", "gram", "trace_gram")
-    for name, a, b, c in zip(names, results(theta, small), results(theta, np.float64), results(moved, np.float64)):
+    J_norm, f_norm, theta_norm, v_norm, u_norm = (float(_norm(to_host(a).ravel())) for a in (J.dense(), f, theta, v, u))
+    sizes = {
+        "f": f_norm + J_norm * theta_norm,
+        "J v": J_norm * v_norm,
+        "J' u": J_norm * u_norm,
+        "gram": J_norm**2,
+        "trace_gram": model.outputs * J_norm**2,
+    }
+    columns = zip(sizes.items(), results(theta, small), results(theta, np.float64), *moved, strict=True)
+    for (name, size), a, b, *others in columns:
         if a.dtype != small:
             raise AssertionError(f"float32: {name} expects float32 for float32 inputs, got {a.dtype}")
-        b, c = to_host(b), to_host(c)
-        response = float(np.sqrt(((c - b) ** 2).sum())) / change
-        assert_close(f"float32: {name} = float64's", to_host(a), b, m * (float(np.sqrt((b**2).sum())) + response))
+        response = max(float(_norm((to_host(c) - to_host(b)).ravel())) for c in others) / change
+        assert_close(f"float32: {name} = float64's", to_host(a), to_host(b), m * (size + response))
 
 
 # ---------------------------------------------------------------------------------- for laws of one's own
@@ -344,13 +352,15 @@ def _normal(rng: np.random.Generator, shape: Sequence[int], like: Array) -> Arra
 
 
 def _norm(a: Host) -> Host:
-    """|a| along the last axis."""
-    return np.asarray(np.sqrt((a * a).sum(axis=-1)))
+    """|a| along the last axis, in float64, where |a|^2 may underflow."""
+    a = np.abs(a.astype(np.float64))
+    top = np.max(a, axis=-1, keepdims=True, initial=np.finfo(np.float64).tiny)
+    return np.asarray(top[..., 0] * np.sqrt(((a / top) ** 2).sum(axis=-1)))
 
 
 def _rows(J: Jacobian) -> Host:
-    """J written down on the host, ([E], N C, P)."""
-    dense = to_host(J.dense())
+    """J written down on the host, ([E], N C, P), in float64."""
+    dense = to_host(J.dense()).astype(np.float64)
     return dense.reshape((*J.lead, dense.shape[-3] * dense.shape[-2], J.size))
 
 

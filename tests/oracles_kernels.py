@@ -10,7 +10,7 @@ import numpy as np
 
 import minintk as mn
 
-DIGITS = 80
+DIGITS = 70
 
 Array = Any
 
@@ -18,9 +18,10 @@ Array = Any
 def dual(layer: mn.spec.Layer, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
     """E phi(u) phi(v) and E phi'(u) phi'(v) for (u, v) ~ N(0, [[q1, k], [k, q2]]), as the papers print them."""
     if isinstance(layer, mn.ReLU | mn.LeakyReLU | mn.Abs):
-        if q1 == 0 or q2 == 0:
-            return mp.mpf(0), mp.mpf(0)
         down = {mn.ReLU: mp.mpf(0), mn.Abs: mp.mpf(-1)}.get(type(layer), mp.mpf(getattr(layer, "slope", 0)))
+        if q1 == 0 or q2 == 0:  # phi'(0): slope of LeakyReLU, 0 of the others
+            at_zero = down if isinstance(layer, mn.LeakyReLU) else mp.mpf(0)
+            return mp.mpf(0), at_zero * (at_zero if q1 == q2 else (1 + down) / 2)
         norm = mp.sqrt(q1 * q2)
         c = max(mp.mpf(-1), min(mp.mpf(1), k / norm))
         # phi(x) = relu(x) - down relu(-x); Cho and Saul's J_1, J_0 at the angle and at its supplement
@@ -39,7 +40,8 @@ def dual(layer: mn.spec.Layer, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
 
         def gelu(k: Any) -> Any:
             delta = mp.sqrt(prod - k * k)
-            return (k / 4) + (k * mp.asin(k / mp.sqrt(prod)) + (k * k + q1 * q2 * delta**2) / (prod * delta)) / (2 * mp.pi)
+            rest = (k * k + q1 * q2 * delta**2) / (prod * delta)
+            return k / 4 + (k * mp.asin(k / mp.sqrt(prod)) + rest) / (2 * mp.pi)
 
         return gelu(k), mp.diff(gelu, k, h=mp.mpf(10) ** -30)
     if isinstance(layer, mn.Sin):
@@ -47,44 +49,47 @@ def dual(layer: mn.spec.Layer, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
     raise NotImplementedError(layer)
 
 
-def pair_kernels(spec: mn.Sequential, x1: Array, x2: Array) -> tuple[Any, Any, Any, Any]:
-    """(K, Theta) of one pair of rows over (sqrt(k k'), sqrt(th th')), and these scales, for a chain of Dense and activations.
+def exact_kernels(spec: mn.Sequential, x: Array) -> tuple[list[list[Any]], list[list[Any]]]:
+    """NNGP and NTK of all pairs j >= i of the rows x : (N, d), row i from its diagonal on, in DIGITS digits.
 
-    NTK parametrization, any b_init; the inputs are taken as they are, digit for digit.
+    For a chain of Dense and activations, NTK parametrization, any b_init; x is taken as it is, digit for digit.
     """
     with mp.workdps(DIGITS):
-        a, b = ([mp.mpf(float(v)) for v in x] for x in (x1, x2))
-        d = len(a)
-        k = [mp.fdot(a, a) / d, mp.fdot(b, b) / d, mp.fdot(a, b) / d]
-        t = [mp.mpf(0)] * 3
+        rows = [[mp.mpf(float(v)) for v in row] for row in x]
+        k = [[mp.fdot(a, b) / len(a) for b in rows[i:]] for i, a in enumerate(rows)]
+        t = [[mp.mpf(0) for _ in row] for row in k]
         for layer in spec:
             if isinstance(layer, mn.Dense):
                 w2, b2 = mp.mpf(layer.w_std) ** 2, mp.mpf(layer.b_std) ** 2
                 drawn = b2 if layer.b_init == "normal" else mp.mpf(0)
-                t = [w2 * th + w2 * kk + b2 for th, kk in zip(t, k)]
-                k = [w2 * kk + drawn for kk in k]
+                t = [[w2 * th + w2 * kk + b2 for th, kk in zip(*both)] for both in zip(t, k)]
+                k = [[w2 * kk + drawn for kk in row] for row in k]
             else:
-                both = [dual(layer, k[0], k[0], k[0]), dual(layer, k[1], k[1], k[1]), dual(layer, k[0], k[1], k[2])]
-                k, t = [one for one, _ in both], [th * slope for th, (_, slope) in zip(t, both)]
-        return k[2], t[2], mp.sqrt(k[0] * k[1]), mp.sqrt(t[0] * t[1])
+                q = [row[0] for row in k]
+                both = [[dual(layer, q[i], q[i + j], kk) for j, kk in enumerate(row)] for i, row in enumerate(k)]
+                k = [[value for value, _ in row] for row in both]
+                t = [[th * slope for th, (_, slope) in zip(*pair)] for pair in zip(t, both)]
+        return k, t
 
 
-def kernel_errors(kernel: Callable[[Array], tuple[Array, Array]], spec: mn.Sequential, x: Array) -> tuple[float, float]:
-    """Largest error of NNGP and of NTK over all pairs of rows, relative to sqrt(k(x, x) k(x', x'))."""
-    worst = [0.0, 0.0]
-    nngp, ntk = kernel(x)
-    for i in range(len(x)):
-        for j in range(i, len(x)):
-            *truth, scale_k, scale_t = pair_kernels(spec, x[i], x[j])
-            for which, (got, want, scale) in enumerate(zip((nngp, ntk), truth, (scale_k, scale_t))):
-                error = abs(mp.mpf(float(got[i, j])) - want)
-                error = float(error / scale) if scale > 0 else (0.0 if error == 0 else np.inf)
-                worst[which] = max(worst[which], error if np.isfinite(error) else np.inf)
+def largest_errors(got: tuple[Array, Array], truth: tuple[list[list[Any]], list[list[Any]]]) -> tuple[float, float]:
+    """Largest error of NNGP and of NTK over all pairs of rows, relative to sqrt(k(x, x) k(x', x')); inf for a NaN."""
+    worst = []
+    with mp.workdps(DIGITS):
+        for values, exact in zip(got, truth):
+            errors = [0.0]
+            for i, row in enumerate(exact):
+                for j, want in enumerate(row, start=i):
+                    for value in (float(values[i, j]), float(values[j, i])):
+                        scale = mp.sqrt(exact[i][0] * exact[j][0])
+                        error = abs(mp.mpf(value) - want)
+                        errors.append(float(error / scale) if scale > 0 else (0.0 if value == 0 else np.inf))
+            worst.append(np.inf if np.isnan(errors).any() else max(errors))
     return worst[0], worst[1]
 
 
 def degenerate_rows(rng: np.random.Generator, d: int = 6, dtype: Any = np.float64) -> Array:
-    """Rows whose pairs are equal, opposite, at angles 1e-3 ... 1e-15, collinear with norms 1e-6 ... 1e6, zero; and two others."""
+    """Rows: equal, opposite, at angles 1e-3 ... 1e-15, collinear with norms 1e-6 ... 1e6, zero, and others."""
     x = rng.normal(size=d)
     x *= np.sqrt(d) / np.linalg.norm(x)
     side = rng.normal(size=d)
@@ -92,8 +97,9 @@ def degenerate_rows(rng: np.random.Generator, d: int = 6, dtype: Any = np.float6
     side *= np.sqrt(d) / np.linalg.norm(side)
     angles = [np.cos(a) * x + np.sin(a) * side for a in (1e-3, 1e-5, 1e-7, 1e-8, 1e-10, 1e-13, 1e-15)]
     others = [np.cos(a) * x + np.sin(a) * side for a in (0.03, 0.2, 1.0, 2.5, 3.1)]
-    rows = [x, x.copy(), -x, *angles, -angles[2], -angles[4], 1e-6 * x, 1e6 * x, -3e5 * angles[1], 0 * x, 1.7 * x, *others]
-    return np.array(rows).astype(dtype)
+    opposite = [-x, -angles[2], -angles[4]]
+    scaled = [1e-6 * x, 1e6 * x, -3e5 * angles[1], 0 * x, 1.7 * x]
+    return np.array([x, x.copy(), *angles, *opposite, *scaled, *others]).astype(dtype)
 
 
 def gaussian_nodes(n_panels: int = 48, nodes: int = 12) -> tuple[Array, Array]:

@@ -158,7 +158,7 @@ def loss_cotangents() -> None:
 
 def steps(model: mn.Model, theta: Array, count: int = 12, **options: Any) -> Array:
     """theta after each step on the squared loss."""
-    options = {"optimizer": mn.SGD(lr=0.02), "loss": mn.mse} | options
+    options = {"optimizer": mn.SGD(lr=0.005), "loss": mn.mse} | options
     return np.stack([snap.theta for snap in mn.train(model, theta, X, Y, steps=count, **options)])
 
 

@@ -138,34 +138,33 @@ def test_the_z_test_refuses_wrong_kernels(wrong: Callable[[], tuple[Array, Array
 
 @given(cases(networks(SMOOTH, parametrizations=(mn.NTK(), mn.Standard())), ensembles=(None,)))
 def test_training_the_linearised_network_is_the_closed_form(case: Case) -> None:
-    """`train` on Linearized against `gradient_descent` on its gram: outputs, test outputs and theta, to 1e-10."""
+    """`train` on Linearized against `gradient_descent` on its gram: outputs, test outputs and theta, to 1e-10.
+
+    A kernel knows J only squared: directions with eigenvalues below its rounding, tau = eps n |k|, are lost, which move
+    theta by up to sqrt(tau) lr t / N |y - f_0|.
+    """
     net, x, y, theta0 = case.net, case.x, case.y, case.theta
     x_test = case.rng.standard_normal((3, *net.input_shape))
-    f0, J = net.linearize(theta0, x)
-    f0_test, J_test = net.linearize(theta0, x_test)
-    k = J.gram()
+    (f0, J), (f0_test, J_test) = net.linearize(theta0, x), net.linearize(theta0, x_test)
+    k, k_test = J.gram(), J_test.gram(J)
     largest = float(np.linalg.eigvalsh(k.reshape(y.size, y.size))[-1])
     if largest < 1e-6:
         return  # a dead network learns nothing
-    lr = len(x) / largest  # half the bound
-    steps = 50
+    lr, steps = len(x) / largest, 50  # half the bound
     descent = an.gradient_descent(k, y, lr=lr)
-    run = mn.train(mn.Linearized(net, theta0), theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=steps)
     lin = mn.Linearized(net, theta0)
-    size = 1 + np.abs(y).max() + np.abs(f0).max() + np.abs(f0_test).max()
-    for snap in run:
+    size = 1 + np.abs(y).max() + np.abs(f0).max() + np.abs(f0_test).max() + np.abs(theta0).max() * largest**0.5
+    test_size = size * (1 + np.abs(k_test).max() / largest)
+    lost = (np.finfo(float).eps * (y.size + 100) * np.abs(k).max()) ** 0.5 * np.linalg.norm(y - f0)
+    for snap in mn.train(lin, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=steps):
         if snap.step in (0, 1, 2, 7, steps):
-            scale = 1e-10 * size * max(1.0, float(np.abs(theta0).max()) * largest**0.5)
-            assert_close("f of the training set", snap.f, descent.predict(snap.step, f0=f0), scale)
-            predicted = descent.predict(snap.step, J_test.gram(J), f0=f0, f0_test=f0_test)
-            assert_close(
-                "f of a test set",
-                lin(snap.theta, x_test),
-                predicted,
-                scale * (1 + np.abs(J_test.gram(J)).max() / largest),
-            )
+            f = descent.predict(snap.step, f0=f0)
+            assert_close("f of the training set", snap.f, f, 1e-10 * size)
+            f = descent.predict(snap.step, k_test, f0=f0, f0_test=f0_test)
+            assert_close("f of a test set", lin(snap.theta, x_test), f, 1e-10 * test_size)
             theta = theta0 + J.vjp(np.ascontiguousarray(descent.coefficients(snap.step, f0=f0)))
-            assert_close("theta", snap.theta, theta, scale * (1 + largest**-0.5))
+            allowed = 1e-10 * size * (1 + largest**-0.5) + lost * lr * snap.step / len(x)
+            assert_close("theta", snap.theta, theta, allowed)
 
 
 def test_a_kernel_averaged_over_outputs_serves_one_output() -> None:

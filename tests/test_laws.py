@@ -180,9 +180,9 @@ def run(model: mn.Model, theta: Array, x: Array, y: Array, lr: float, steps: int
 
 
 def stable_rate(net: mn.Network, theta: Array, x: Array) -> float:
-    """A quarter of the largest stable learning rate, 2 N / lambda_max, of the slowest member, learning-rate scales included.
+    """A quarter of the largest stable learning rate, 2 N / lambda_max, of the slowest member; with the scales in it.
 
-    The kernel of a small network may start near 0 and grow: lambda_max is taken at theta and at 2 theta, and at least N.
+    A small network's kernel may start near 0 and grow: lambda_max is taken at theta and at 2 theta, and at least N.
     """
     scales = net.layout.learning_rate_scales()
     s = np.ones(net.size) if scales is None else scales
@@ -216,6 +216,7 @@ def test_never_relinearising_is_the_linearised_network(case: Case, momentum: flo
     assert np.array_equal(a, b)
 
 
+@pytest.mark.filterwarnings("ignore:learning rate")
 @given(smooth_cases, st.integers(2, 5))
 def test_relinearising_every_k_steps_starts_afresh(case: Case, every: int) -> None:
     """K steps of IterativelyLinearized are K steps of Linearized from where the last K ended."""

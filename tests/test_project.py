@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("minintk", "analytic")
-COMMAND_LINE = {"minintk/cli.py", "minintk/__main__.py"}  # commands about both packages, started by `minintk`
+COMMAND_LINE = {"minintk/cli.py", "minintk/__main__.py", "minintk/verify/theory.py"}  # commands about both packages
 
 
 def sources(*folders: str) -> list[Path]:

@@ -1,14 +1,14 @@
 """The claims: what is measured at every width, the power of the width that theory gives it, and the verdict.
 
 A claim's exponent is fitted on the wider half of the widths: a width-n network misses the leading power by a relative
-correction c/n, which shifts the local exponent by about c/n.  There it is below MARGIN, the shift that a verdict forgives.
+correction c/n, which shifts the local exponent by about c/n.  There it is below MARGIN, which a verdict forgives.
 
     equal     passes where the theory's exponent is within `critical` standard errors + MARGIN of the fitted one
     at most   passes where the fitted exponent is below the bound by the same measure
-    undecided: `critical` standard errors exceed RESOLUTION, so that n^-1/2 could not be told from n^0 or n^-1
+    undecided instead of passed: `critical` standard errors exceed RESOLUTION, so that n^-1/2 could not be told from n^0
 
-`critical` is Bonferroni's: with all the tests of a run together, networks that obey the theory fail with a probability of at
-most FAMILY.
+`critical` is Bonferroni's: with all the tests of a run together, networks that obey the theory fail with a
+probability of at most FAMILY.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ FAMILY, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 
 @dataclass(frozen=True)
 class Claim:
-    """key : of `minintk.verify.networks.errors`.  exponent : the theory's, for smooth activations and for kinked ones."""
+    """What `minintk.verify.networks.errors` measures under `key`, and the theory's exponent of it.
+
+    smooth, kinked : the exponent for activations of either kind.  bound_if_kinked : for kinked ones it is a bound.
+    """
 
     key: str
     title: str
@@ -58,13 +61,15 @@ CLAIMS = (
         "nngp",
         "NNGP kernel at the start",
         "‖K̂ − K‖ / ‖K‖",
-        "The covariance of the last hidden layer's pre-activations, a mean over its units, approaches the analytic NNGP kernel.",
+        "The covariance of the last hidden layer's pre-activations, a mean over its units, approaches the analytic "
+        "NNGP kernel.",
     ),
     Claim(
         "kernel movement",
         "movement of the tangent kernel",
         "‖Θ̂_T − Θ̂₀‖ / ‖Θ̂₀‖",
-        "Training moves the kernel less the wider the network: at most as n^-1/2 (eq. 17), and as n^-1 where phi' has no jumps.",
+        "Training moves the kernel less the wider the network: at most as n^-1/2 (eq. 17), and as n^-1 where phi' has "
+        "no jumps.",
         smooth=-1.0,
         bound_if_kinked=True,
     ),
@@ -90,16 +95,16 @@ CLAIMS = (
     ),
     Claim(
         "linearisation, train",
-        "network − its linearisation, training set",
+        "network − its linearisation, train",
         "sup_t ‖f_t − f_t^lin‖",
-        "A wide network trains like its own first-order Taylor expansion (eqs. 5, 9): at most n^-1/2 apart (eq. 17), and n^-1 "
-        "where phi' has no jumps.",
+        "A wide network trains like its own first-order Taylor expansion (eqs. 5, 9): at most n^-1/2 apart (eq. 17), "
+        "and n^-1 where phi' has no jumps.",
         smooth=-1.0,
         bound_if_kinked=True,
     ),
     Claim(
         "linearisation, test",
-        "network − its linearisation, test set",
+        "network − its linearisation, test",
         "sup_t ‖f_t − f_t^lin‖",
         "The same on images that the network has not seen (eqs. 10, 11).",
         smooth=-1.0,
@@ -107,13 +112,13 @@ CLAIMS = (
     ),
     Claim(
         "infinite width, train",
-        "network − infinite width, training set",
+        "network − infinite width, train",
         "sup_t ‖f_t − f_t^∞‖",
         "The analytic kernel predicts a real network's training from its own start; it errs as that kernel does.",
     ),
     Claim(
         "infinite width, test",
-        "network − infinite width, test set",
+        "network − infinite width, test",
         "sup_t ‖f_t − f_t^∞‖",
         "The same on images that the network has not seen.",
     ),
@@ -134,17 +139,12 @@ class Row:
     critical: float
 
     @property
-    def z(self) -> float:
-        """(fitted - theory) / standard error."""
-        return (self.fit.exponent - self.theory) / self.fit.error
-
-    @property
     def verdict(self) -> Verdict:
         room = self.critical * self.fit.error
-        if room > RESOLUTION:
-            return "undecided"
         off = self.fit.exponent - self.theory
-        return "pass" if (off if self.relation == "at most" else abs(off)) <= room + MARGIN else "fail"
+        if (off if self.relation == "at most" else abs(off)) > room + MARGIN:
+            return "fail"
+        return "pass" if room <= RESOLUTION else "undecided"
 
 
 def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence[Array], critical: float) -> Row:
@@ -163,7 +163,7 @@ def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence
 
 
 @dataclass(frozen=True)
-class Test:
+class Score:
     """One z-score of the trained ensemble.
 
     control : a theory that is wrong on purpose, which the same networks must reject.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ import numpy as np
 from minintk.arrays import device_namespace
 from minintk.kernels import ntk as empirical_ntk
 from minintk.network import Network
-from minintk.spec import Sequential
 from minintk.verify import theory
-from minintk.verify.claims import CLAIMS, Row, Test, Verdict, critical_z, judge
+from minintk.verify.claims import CLAIMS, Row, Score, Verdict, critical_z, judge
 from minintk.verify.networks import Trajectory, errors, hidden_part, linearised_training_error, networks
 from minintk.verify.problem import ACTIVATIONS, N_TEST, N_TRAIN, Problem, network_spec, problem
 from minintk.verify.scores import covariance_z, mean_z, scale_z
@@ -23,13 +22,13 @@ from minintk.verify.scores import covariance_z, mean_z, scale_z
 Array = np.ndarray[Any, Any]
 
 WIDTHS = (32, 64, 128, 256, 512, 1024, 2048)
-STEPS, EVERY = 64, 8
-TIMES = (0, 8, 24, 64)
+STEPS, EVERY = 48, 8
+LR = 0.5
+"""The learning rate, as a fraction of the analytic kernel's largest stable one."""
+TIMES = (0, 8, 24, 48)
 """Steps after which the ensemble is compared with eqs. (14), (15)."""
 TESTS = 2 * len(TIMES)
 """z-scores of an activation: the kernel at the start, the covariance at every time, the mean at all but the start."""
-LR = 0.4
-"""The learning rate, as a fraction of the analytic kernel's largest stable one."""
 SCORED = 8
 """Test images whose joint distribution is compared."""
 ROUNDING = 1e-9
@@ -57,11 +56,15 @@ def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
     return width, max(2 * SCORED, min(width // 2, 128))
 
 
+# ---------------------------------------------------------------------------------------------- results
+
+
 @dataclass(frozen=True, eq=False)
 class Ensemble:
     """Many trained networks of one width, for the figures.
 
-    f : (T, E, A) after steps : (T,).  mean, sd : (T, A), eqs. (14), (15).  last_layer : (T, A), the mean if only that trained.
+    f : (T, E, A) after steps : (T,).  mean, sd : (STEPS + 1, A), eqs. (14), (15) after every step.  last_layer : the
+    mean, likewise, of networks whose last layer alone trained.
     """
 
     width: int
@@ -73,29 +76,45 @@ class Ensemble:
 
 
 @dataclass(frozen=True, eq=False)
+class Study:
+    """One activation.  linearised : relative difference of a trained linearised network and its closed form."""
+
+    rows: list[Row]
+    tests: list[Score]
+    linearised: float
+    ensemble: Ensemble
+    lr: float
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """One for each row, each test, and the linearised network."""
+        exact: Verdict = "pass" if self.linearised <= ROUNDING else "fail"
+        return [row.verdict for row in self.rows] + [test.verdict for test in self.tests] + [exact]
+
+
+@dataclass(frozen=True, eq=False)
 class Result:
-    """What `run` found.  rows : fitted exponents.  tests : z-scores.  linearised : {activation: relative difference}."""
+    """What `run` found: a study of each activation, and what they were given."""
 
     settings: dict[str, Any]
     problem: Problem
-    rows: list[Row]
-    tests: list[Test]
-    linearised: dict[str, float]
-    ensembles: dict[str, Ensemble] = field(repr=False)
-    lr: dict[str, float]
+    studies: dict[str, Study]
+    critical: float
     seconds: float
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """One for each row, then each test, then each comparison of the linearised network."""
-        exact: list[Verdict] = ["pass" if error <= ROUNDING else "fail" for error in self.linearised.values()]
-        return [row.verdict for row in self.rows] + [test.verdict for test in self.tests] + exact
+        """One for each check."""
+        return [verdict for study in self.studies.values() for verdict in study.verdicts]
 
     @property
     def verdict(self) -> Verdict:
         """fail where anything fails, else undecided where anything is, else pass."""
         found = set(self.verdicts)
         return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
+
+
+# -------------------------------------------------------------------------------------------------- run
 
 
 def run(
@@ -117,64 +136,41 @@ def run(
     device : "cpu" or "gpu".  seed : of everything random.
     progress : called with the fraction done and what is being done.
 
-    About 40 s on two cores with the defaults.  ValueError, FileNotFoundError for settings that make no experiment, before
-    it begins.
+    About half a minute on two cores with the defaults.  ValueError, FileNotFoundError, RuntimeError (no GPU) before it
+    begins, for settings that make no experiment.
 
     >>> result = run(widths=(8, 16, 32), depth=1, activations=["erf"], seeds=4)
-    >>> [row.claim.key for row in result.rows][:2], len(result.rows)
-    (['ntk', 'nngp'], 9)
+    >>> [row.claim.key for row in result.studies["erf"].rows][:3]
+    ['ntk', 'nngp', 'kernel movement']
     """
     started = time.perf_counter()
     widths = check(widths, depth, activations, seeds, seed)
     xp = device_namespace(device)
     given = problem(data, np.random.default_rng(seed))
     count = {n: members(n) if seeds is None else seeds for n in widths}
-    clock = _Clock(progress, widths, depth, activations, count, given.x.shape[1])
-    claims = [claim for claim in CLAIMS if depth > 1 or claim.key != "hidden weights"]
-    critical = critical_z(len(activations) * (len(claims) + TESTS))
-
-    rows: list[Row] = []
-    tests: list[Test] = []
-    lr: dict[str, float] = {}
-    linearised: dict[str, float] = {}
-    ensembles: dict[str, Ensemble] = {}
-    for activation in activations:
-        draw = _Draws(seed, activation)
-        spec = network_spec(activation, widths[0], depth)
-        nngp, ntk = theory.kernels(spec, given.points)
-        hidden_nngp, _ = theory.kernels(hidden_part(Network(spec, given.x.shape[1:])).spec, given.points)
-        expected = theory.Theory(nngp, ntk, given.y, _learning_rate(spec, given, ntk, draw(widths[0], 0), count[widths[0]]))
-        lr[activation] = expected.lr
-
-        def trained(width: int, members: int, activation: str = activation, lr: float = expected.lr, draw: _Draws = draw,
-                    role: int = 0) -> Trajectory:  # fmt: skip
-            net = Network(network_spec(activation, width, depth), given.x.shape[1:])
-            report = clock.stage(f"{activation}, width {width}: {members} networks", width, members)
-            return networks(net, given, xp, members, draw(width, role), lr=lr, steps=STEPS, every=EVERY, report=report)
-
-        found = [errors(trained(n, count[n]), expected, hidden_nngp, N_TEST) for n in widths]
-        rows += [judge(activation, c, widths, [values[c.key] for values in found], critical) for c in claims]
-
-        width, E = ensemble_size(widths)
-        members_of_one = trained(width, E, role=1)
-        ensembles[activation] = _ensemble(width, members_of_one, expected)
-        tests += score(activation, members_of_one, expected, critical)
-
-        small = Network(network_spec(activation, min(widths[-1], 128), depth), given.x.shape[1:])
-        linearised[activation] = linearised_training_error(
-            small, given, xp, draw(0, 2), lr=expected.lr, steps=STEPS, every=EVERY
-        )
+    clock = _Clock(progress, count, depth, given.x.shape[1], len(activations))
+    critical = critical_z(len(activations) * (len(_claims(depth)) + TESTS))
+    studies = {a: _study(_Bench(a, depth, given, xp, seed, clock), count, critical) for a in activations}
     settings = {
-        "widths": list(widths), "depth": depth, "activations": list(activations), "data": str(data), "seeds": seeds,
-        "device": device, "seed": seed, "networks": {str(n): count[n] for n in widths}, "steps": STEPS,
-    }  # fmt: skip
-    return Result(settings, given, rows, tests, linearised, ensembles, lr, time.perf_counter() - started)
+        "widths": list(widths),
+        "depth": depth,
+        "activations": list(activations),
+        "data": str(data),
+        "seeds": seeds,
+        "device": device,
+        "seed": seed,
+        "networks": {str(n): count[n] for n in widths},
+        "steps": STEPS,
+    }
+    return Result(settings, given, studies, critical, time.perf_counter() - started)
 
 
-def check(widths: Sequence[int], depth: int, activations: Sequence[str], seeds: int | None, seed: int) -> tuple[int, ...]:
+def check(widths: Sequence[int], depth: int, activations: Sequence[str], seeds: int | None, seed: int) -> list[int]:
     """The widths in order, or ValueError for settings that make no experiment."""
     if len(set(widths)) < 2 or min(widths) < 1:
-        raise ValueError(f"widths expects two or more different widths >= 1, got {list(widths)}: a power needs two points")
+        raise ValueError(
+            f"widths expects two or more different widths >= 1, got {list(widths)}: a power needs two points"
+        )
     if depth < 1:
         raise ValueError(f"depth expects a number of hidden layers >= 1, got {depth}")
     if unknown := [name for name in activations if name not in ACTIVATIONS]:
@@ -185,81 +181,125 @@ def check(widths: Sequence[int], depth: int, activations: Sequence[str], seeds: 
         raise ValueError(f"seeds expects 2 or more networks at each width, got {seeds}: an interval needs two")
     if seed < 0:
         raise ValueError(f"seed expects a whole number >= 0, got {seed}")
-    return tuple(sorted(set(widths)))
+    return sorted(set(widths))
 
 
-def score(activation: str, run: Trajectory, expected: theory.Theory, critical: float) -> list[Test]:
-    """The z-scores of one ensemble, and of two theories that are wrong on purpose, on the first SCORED test images."""
-    points = slice(N_TRAIN, N_TRAIN + SCORED)
-    at = [int(np.flatnonzero(run.steps == t)[0]) for t in TIMES]
-    f = run.f[at][:, :, points]
+def _claims(depth: int) -> list[Any]:
+    """The claims there are: a network with one hidden layer has no hidden weights."""
+    return [claim for claim in CLAIMS if depth > 1 or claim.key != "hidden weights"]
 
-    def moments(mean_cov: tuple[Array, Array]) -> tuple[Array, Array]:
-        mean, cov = mean_cov
-        return mean[:, points], cov[:, points, points]
 
-    seen = slice(N_TRAIN + N_TEST)
-    tests = [Test(activation, "mean of Θ̂₀ is Θ", 0, scale_z(run.ntk0[:, seen, seen], expected.ntk[seen, seen]), critical)]
-    mean, cov = moments(expected.moments(np.array(TIMES)))
-    for i, t in enumerate(TIMES):
-        if t:
-            tests.append(Test(activation, "mean of f_t, eq. (14)", t, mean_z(f[i], mean[i], cov[i]), critical))
-        tests.append(Test(activation, "covariance of f_t, eq. (15)", t, covariance_z(f[i], cov[i]), critical))
-    wrong = {
-        "only the last layer trains": moments(expected.moments_of_last_layer(np.array(TIMES))),
-        "the clock runs at half speed": moments(expected.moments(np.array(TIMES) // 2)),
-    }
-    for name, (mean, cov) in wrong.items():
-        found = [(max(mean_z(f[i], mean[i], cov[i]), covariance_z(f[i], cov[i])), t) for i, t in enumerate(TIMES) if t]
-        z, t = max(found)
-        tests.append(Test(activation, f"wrong on purpose: {name}", t, z, critical, control=True))
-    return tests
+def _study(bench: _Bench, count: dict[int, int], critical: float) -> Study:
+    """All widths of one activation, and its ensemble."""
+    given, widths = bench.given, list(count)
+    narrowest = bench.net(widths[0])
+    nngp, ntk = theory.kernels(narrowest.spec, given.points)
+    hidden_nngp, _ = theory.kernels(hidden_part(narrowest).spec, given.points)
+    width, E = ensemble_size(widths)
+    few = min(widths[-1], 128)
+    lr = _learning_rate(bench, ntk, [*((n, S, 0) for n, S in count.items()), (width, E, 1), (few, 1, 2)])
+    expected = theory.Theory(nngp, ntk, given.y, lr)
+
+    found = [errors(bench.trained(n, count[n], lr), expected, hidden_nngp, N_TEST) for n in widths]
+    rows = [judge(bench.activation, c, widths, [at[c.key] for at in found], critical) for c in _claims(bench.depth)]
+    many = bench.trained(width, E, lr, role=1)
+    linearised = linearised_training_error(
+        bench.net(few), given, bench.xp, bench.rng(few, 2), lr=lr, steps=STEPS, every=EVERY
+    )
+    tests = score(bench.activation, many, expected, critical)
+    return Study(rows, tests, linearised, _ensemble(width, many, expected), lr)
+
+
+def _learning_rate(bench: _Bench, ntk: Array, stages: Sequence[tuple[int, int, int]]) -> float:
+    """LR of the analytic kernel's bound, and at most 0.8 of the bound of any network of up to 128 units.
+
+    stages : (width, members, role) of all networks.  The kernels of narrow networks scatter; without the second part
+    some of them would diverge.
+    """
+    own = []
+    for width, members, role in stages:
+        if width <= 128:
+            net = bench.net(width)
+            theta0 = net.init(bench.rng(width, role), ensemble=members)
+            own += [theory.max_learning_rate(k) for k in empirical_ntk(net, theta0, bench.given.x)]
+    return min([LR * theory.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])] + [0.8 * bound for bound in own])
 
 
 def _ensemble(width: int, run: Trajectory, expected: theory.Theory) -> Ensemble:
     """What the figures need."""
-    mean, cov = expected.moments(run.steps)
+    every_step = np.arange(STEPS + 1)
+    mean, cov = expected.moments(every_step)
     sd = np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0))
-    return Ensemble(width, run.steps, run.f, mean, sd, expected.moments_of_last_layer(run.steps)[0])
+    return Ensemble(width, run.steps, run.f, mean, sd, expected.moments_of_last_layer(every_step)[0])
 
 
-def _learning_rate(spec: Sequential, given: Problem, ntk: Array, rng: np.random.Generator, members: int) -> float:
-    """LR of the analytic kernel's bound, and at most 0.8 of the bound of any network of the smallest width.
+def score(activation: str, run: Trajectory, expected: theory.Theory, critical: float) -> list[Score]:
+    """The z-scores of one ensemble, and of two theories that are wrong on purpose, on the first SCORED test images."""
+    points, seen, times = slice(N_TRAIN, N_TRAIN + SCORED), slice(N_TRAIN + N_TEST), np.array(TIMES)
+    f = run.f[np.searchsorted(run.steps, times)][:, :, points]
 
-    The narrowest networks' kernels scatter the most; without the second part one in a few thousand could diverge.
-    """
-    net = Network(spec, given.x.shape[1:])
-    narrow = empirical_ntk(net, net.init(rng, ensemble=members), given.x)
-    own = min(theory.max_learning_rate(k) for k in narrow)
-    return min(LR * theory.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN]), 0.8 * own)
+    def scores(moments: tuple[Array, Array]) -> list[tuple[float, float]]:
+        mean, cov = moments[0][:, points], moments[1][:, points, points]
+        return [(mean_z(f[i], mean[i], cov[i]), covariance_z(f[i], cov[i])) for i in range(len(times))]
+
+    z = scale_z(run.ntk0[:, seen, seen], expected.ntk[seen, seen])
+    tests = [Score(activation, "mean of Θ̂₀ is Θ", 0, z, critical)]
+    for t, (z_mean, z_cov) in zip(TIMES, scores(expected.moments(times)), strict=True):
+        if t:
+            tests.append(Score(activation, "mean of f_t, eq. (14)", t, z_mean, critical))
+        tests.append(Score(activation, "covariance of f_t, eq. (15)", t, z_cov, critical))
+    wrong = {
+        "last layer alone": expected.moments_of_last_layer(times),
+        "clock 4 times slow": expected.moments(times // 4),
+    }
+    for name, moments in wrong.items():
+        z, t = max((max(pair), t) for t, pair in zip(TIMES, scores(moments), strict=True) if t)
+        tests.append(Score(activation, f"wrong on purpose: {name}", t, z, critical, control=True))
+    return tests
 
 
-@dataclass(frozen=True)
-class _Draws:
-    """Independent generators: for one activation, by width and by what the networks are for."""
+# ------------------------------------------------------------------------------------------------ parts
 
-    seed: int
+
+@dataclass(frozen=True, eq=False)
+class _Bench:
+    """Where the networks of one activation are made and trained."""
+
     activation: str
+    depth: int
+    given: Problem
+    xp: Any
+    seed: int
+    clock: _Clock
 
-    def __call__(self, width: int, role: int) -> np.random.Generator:
+    def net(self, width: int) -> Network:
+        return Network(network_spec(self.activation, width, self.depth), self.given.x.shape[1:])
+
+    def rng(self, width: int, role: int = 0) -> np.random.Generator:
+        """Independent draws for each activation, width, and role the networks have."""
         return np.random.default_rng([self.seed, list(ACTIVATIONS).index(self.activation), width, role])
+
+    def trained(self, width: int, members: int, lr: float, role: int = 0) -> Trajectory:
+        report = self.clock.stage(f"{self.activation}, width {width}: {members} networks", width, members)
+        rng = self.rng(width, role)
+        return networks(
+            self.net(width), self.given, self.xp, members, rng, lr=lr, steps=STEPS, every=EVERY, report=report
+        )
 
 
 class _Clock:
-    """Turns the stages' own progress into a fraction of the whole, by their estimated arithmetic."""
+    """Turns each stage's progress into a fraction of the whole, by the estimated work."""
 
     def __init__(
-        self, progress: Callable[[float, str], None], widths: Sequence[int], depth: int, activations: Sequence[str],
-        count: dict[int, int], d: int,
-    ) -> None:  # fmt: skip
+        self, progress: Callable[[float, str], None], count: dict[int, int], depth: int, d: int, activations: int
+    ) -> None:
         self.progress, self.depth, self.d, self.done = progress, depth, d, 0.0
-        width, E = ensemble_size(widths)
-        each = sum(self.work(n, count[n]) for n in widths) + self.work(width, E)
-        self.total = len(activations) * each
+        stages = [*count.items(), ensemble_size(list(count))]
+        self.total = activations * sum(self.work(width, members) for width, members in stages)
 
     def work(self, width: int, members: int) -> float:
-        """Multiplications a step, and the overhead of many small ones."""
-        return members * (width * (self.d + (self.depth - 1) * width) + 100 * width + 2000)
+        """Weights to multiply, and what small networks cost besides."""
+        return members * (width * (self.d + (self.depth - 1) * width) + 300 * width)
 
     def stage(self, doing: str, width: int, members: int) -> Callable[[float], None]:
         """Begin a stage; the result is called with the fraction of it that is done."""

@@ -11,6 +11,7 @@ import numpy as np
 from minintk.verify.claims import Row
 from minintk.verify.experiment import TIMES, Ensemble, Result
 from minintk.verify.problem import N_LINE, N_TEST, N_TRAIN
+from minintk.verify.text import signed, theory_of
 
 PANELS = {
     "kernels": ("ntk", "nngp", "kernel movement"),
@@ -19,13 +20,13 @@ PANELS = {
 }
 AXES = {
     "kernels": "relative distance of kernels (Frobenius norm)",
-    "weights": "relative movement of weights  ‖W_T − W₀‖ / ‖W₀‖",
+    "weights": r"relative movement of weights, $|W_T - W_0| / |W_0|$",
     "outputs": "distance of outputs, root mean square, sup over t",
 }
 SHORT = {
-    "ntk": "Θ̂₀ to Θ",
-    "nngp": "K̂ to K",
-    "kernel movement": "Θ̂_T to Θ̂₀",
+    "ntk": r"$\hat\Theta_0$ to $\Theta$",
+    "nngp": r"$\hat K$ to $K$",
+    "kernel movement": r"$\hat\Theta_T$ to $\hat\Theta_0$",
     "input weights": "input",
     "hidden weights": "hidden",
     "output weights": "output",
@@ -41,21 +42,22 @@ INK, FAINT = "#222222", "#999999"
 
 def figures(result: Result) -> Iterator[tuple[str, str, bytes]]:
     """(file name, caption, PNG) of every figure."""
-    for activation in result.settings["activations"]:
-        rows = [row for row in result.rows if row.activation == activation]
-        yield f"exponents-{activation}.png", _EXPONENTS.format(activation=activation), _png(exponents(activation, rows))
-        ensemble = result.ensembles[activation]
+    for activation, study in result.studies.items():
+        ensemble = study.ensemble
+        drawn = exponents(activation, study.rows)
+        yield f"exponents-{activation}.png", _EXPONENTS.format(activation=activation), _png(drawn)
         caption = _ENSEMBLE.format(activation=activation, E=ensemble.f.shape[1], n=ensemble.width)
         yield f"ensemble-{activation}.png", caption, _png(trained_ensemble(ensemble))
 
 
 _EXPONENTS = (
-    "{activation}: every error against the width. Points: geometric mean over networks, bars: one standard deviation of one "
-    "network. Solid: the fit on the wider half of the widths, with its 95 % interval over networks. Dashed: the theory's power."
+    "{activation}: every error against the width. Points: geometric mean over networks; bars: one standard deviation "
+    "of one network. Solid: the fit on the wider half of the widths, with its 95 % interval over networks. Dashed: the "
+    "theory's power."
 )
 _ENSEMBLE = (
-    "{activation}: {E} trained networks of width {n} against the Gaussian process of eqs. (14) and (15), on an arc between two "
-    "test images, and in time at the arc's ends. Bands and bars: mean ± 2 standard deviations."
+    "{activation}: {E} trained networks of width {n} against the Gaussian process of eqs. (14) and (15), on an arc "
+    "between two test images, and in time at the arc's ends. Bands and bars: mean ± 2 standard deviations."
 )
 
 
@@ -67,13 +69,22 @@ def exponents(activation: str, rows: list[Row]) -> Any:
         for row, colour, marker in zip([row for row in rows if row.claim.key in keys], COLOURS, MARKERS):
             _series(axis, row, colour, marker)
         axis.plot([], [], color=INK, lw=1, ls="--", label="theory")
-        axis.set(xscale="log", yscale="log", xlabel="width n of the hidden layers (units)", ylabel=AXES[panel], title=panel)
+        axis.set(
+            xscale="log", yscale="log", xlabel="width n of the hidden layers (units)", ylabel=AXES[panel], title=panel
+        )
         widths = rows[0].widths
         axis.set_xticks(widths, [str(n) for n in widths])
         axis.minorticks_off()
         low, high = axis.get_ylim()
         axis.set_ylim(low / (high / low) ** 0.38, high)  # room for the legend
-        axis.legend(loc="lower left", fontsize=8.5, frameon=False, title="fitted exponent (theory)", title_fontsize=8.5)
+        axis.legend(
+            loc="lower left",
+            fontsize=8.5,
+            frameon=False,
+            title="fitted exponent (theory)",
+            title_fontsize=8.5,
+            alignment="left",
+        )
     figure.suptitle(f"{activation}: how finite networks approach infinite width", x=0.01, ha="left")
     return figure
 
@@ -86,8 +97,8 @@ def _series(axis: Any, row: Row, colour: str, marker: str) -> None:
     sd = np.array([v.std(ddof=1) if len(v) > 1 else 0.0 for v in logs])
     bars = [mean * (1 - np.exp(-sd)), mean * (np.exp(sd) - 1)]
     low, high = row.fit.interval
-    sign = "≤ " if row.relation == "at most" else ""
-    label = f"{SHORT[row.claim.key]}: {row.fit.exponent:.2f} ± {(high - low) / 2:.2f} ({sign}{row.theory:g})".replace("-", "−")
+    exponent = f"{signed(row.fit.exponent)} ± {(high - low) / 2:.2f}  ({theory_of(row)})"
+    label = f"{SHORT[row.claim.key]}: {exponent}"
     axis.errorbar(widths, mean, bars, color=colour, marker=marker, ms=5, ls="none", lw=1, capsize=2, label=label)
     n = np.geomspace(row.fit.widths[0], row.fit.widths[-1], 30)
     axis.plot(n, row.fit(n), color=colour, lw=1.6)
@@ -104,17 +115,17 @@ def trained_ensemble(ensemble: Ensemble) -> Any:
     s = np.linspace(0, 1, N_LINE)
     for axis, t in zip(axes, (TIMES[0], TIMES[1], TIMES[-1])):
         at = int(np.flatnonzero(ensemble.steps == t)[0])
-        _band(axis, s, ensemble.mean[at, line], ensemble.sd[at, line], COLOURS[0], "eqs. (14), (15)")
+        _band(axis, s, ensemble.mean[t, line], ensemble.sd[t, line], COLOURS[0], "eqs. (14), (15)")
         _bars(axis, s[::2], ensemble.f[at][:, line[::2]], COLOURS[1], "networks")
         axis.set(xlabel="place on the arc from one test image to another", title=f"t = {t} steps")
         axis.axhline(0, color=FAINT, lw=0.5)
-    axes[0].set_ylabel("output f_t(x)")
+    axes[0].set_ylabel("output $f_t(x)$")
     axes[0].legend(loc="upper left", frameon=False, fontsize=8.5)
-    axis = axes[3]
-    for end, colour in ((line[0], COLOURS[0]), (line[-1], COLOURS[2])):
-        _band(axis, ensemble.steps, ensemble.mean[:, end], ensemble.sd[:, end], colour, None)
+    axis, every_step = axes[3], np.arange(len(ensemble.mean))
+    for end, colour, label in ((line[0], COLOURS[0], "left end"), (line[-1], COLOURS[2], "right end")):
+        _band(axis, every_step, ensemble.mean[:, end], ensemble.sd[:, end], colour, label)
         _bars(axis, ensemble.steps, ensemble.f[:, :, end].T, colour, None)
-        axis.plot(ensemble.steps, ensemble.last_layer[:, end], color=colour, lw=1, ls=":")
+        axis.plot(every_step, ensemble.last_layer[:, end], color=colour, lw=1, ls=":")
     axis.plot([], [], color=INK, lw=1, ls=":", label="theory if only the last layer trained")
     axis.legend(loc="upper left", frameon=False, fontsize=8.5)
     axis.set(xlabel="time t (steps)", title="the two ends of the arc in time")
@@ -130,8 +141,8 @@ def _band(axis: Any, x: Any, mean: Any, sd: Any, colour: str, label: str | None)
 
 def _bars(axis: Any, x: Any, f: Any, colour: str, label: str | None) -> None:
     """Sample mean and ± 2 sample standard deviations of f : (E, points)."""
-    axis.errorbar(x, f.mean(axis=0), 2 * f.std(axis=0, ddof=1), color=colour, marker="o", ms=3.5, ls="none", lw=0.9, capsize=2,
-                  label=label)  # fmt: skip
+    style = {"marker": "o", "ms": 3.5, "ls": "none", "lw": 0.9, "capsize": 2}
+    axis.errorbar(x, f.mean(axis=0), 2 * f.std(axis=0, ddof=1), color=colour, label=label, **style)
 
 
 def _figure(width: float, height: float) -> Any:

@@ -29,8 +29,10 @@ ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
     "gelu": (s.GELU(), 2**0.5),
     "softplus": (s.Softplus(5.0, 1.404383), 1.0),
 }
-"""Activations by the name that the command line takes, each with its w_std: 2 for the variance of half-open ones (He et al.
-2015), 1.5 for bounded ones (Lee et al. 2019, figure 2), 1 where E phi(z)^2 = 1 already."""
+"""Activations by the name that the command line takes, each with its w_std.
+
+w_std^2 is 2 for half-open ones (He et al. 2015), 1.5 for bounded ones (Lee et al. 2019, figure 2), 1 where E phi^2 = 1.
+"""
 
 KINKED = (s.ReLU, s.LeakyReLU, s.Abs)
 """phi' jumps: the kernel may move, and the network leave its linearisation, as slowly as n^-1/2; else as n^-1."""
@@ -39,8 +41,8 @@ KINKED = (s.ReLU, s.LeakyReLU, s.Abs)
 def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
     """`depth` hidden layers of `width` units and one output.
 
-    >>> network_spec("abs", 8, 1)
-    Sequential(Dense(width=8, w_std=1.0, b_std=0.1, b_init='normal'), Abs(), Dense(width=1, w_std=1.0, b_std=0.1, b_init='normal'))
+    >>> network_spec("abs", 8, 1).layers[:2]
+    (Dense(width=8, w_std=1.0, b_std=0.1, b_init='normal'), Abs())
     """
     phi, w_std = ACTIVATIONS[activation]
     hidden = [s.Dense(width, w_std=w_std, b_std=B_STD), phi] * depth
@@ -76,8 +78,8 @@ class Problem:
 def problem(data: str | Path, rng: np.random.Generator) -> Problem:
     """32 training and 16 test images of a data set, float64.
 
-    data : "digits" (inside the package), "mnist" or "cifar10" (downloaded unless MININTK_DATA names a folder), or a folder
-    that holds MNIST's or CIFAR-10's files.  FileNotFoundError where a folder holds neither.
+    data : "digits" (inside the package), "mnist" or "cifar10" (downloaded unless MININTK_DATA names a folder), or a
+    folder that holds MNIST's or CIFAR-10's files.  FileNotFoundError where a folder holds neither.
 
     >>> p = problem("digits", np.random.default_rng(0))
     >>> p.x.shape, p.y.shape, p.x_test.shape, bool(np.allclose((p.points**2).sum(axis=1), 64))
@@ -118,11 +120,15 @@ def _load(data: str | Path) -> datasets.Dataset:
         return datasets.cifar10()
     folder = Path(data).expanduser()
     if not folder.is_dir():
-        raise FileNotFoundError(f"data expects 'digits', 'mnist', 'cifar10' or a folder, got {str(data)!r}, which is none of them")
+        raise FileNotFoundError(
+            f"data expects 'digits', 'mnist', 'cifar10' or a folder, got {str(data)!r}, which is none of them"
+        )
     try:
         return datasets.mnist(folder)
     except FileNotFoundError:
         try:
             return datasets.cifar10(folder)
         except FileNotFoundError:
-            raise FileNotFoundError(f"data: the folder {folder} holds neither MNIST's IDX files nor CIFAR-10's batches") from None
+            raise FileNotFoundError(
+                f"data: the folder {folder} holds neither MNIST's IDX files nor CIFAR-10's batches"
+            ) from None

@@ -33,6 +33,8 @@ class Theory:
 
             A_t = Theta(x, X) Theta^-1 (I - (I - lr Theta / N)^t)
             mean = A_t y,    cov = K(x, x') + A_t K(X, X) A_t' - (A_t K(X, x') + transpose)
+
+        steps : (T,), whole numbers.
         """
         A = self._weights(self.ntk, steps)
         N = len(self.y)
@@ -44,6 +46,8 @@ class Theory:
         """The same where only the last layer trains, a different theory (supplement):
 
             mean = A_t y,    cov = K(x, x') - A_2t K(X, x'),    A_t = K(x, X) K^-1 (I - (I - lr K / N)^t)
+
+        steps : (T,), whole numbers.
         """
         A, A2 = self._weights(self.nngp, steps), self._weights(self.nngp, 2 * steps)
         return (A @ self.y)[..., 0], self.nngp - A2 @ self.nngp[: len(self.y)]
@@ -53,7 +57,8 @@ class Theory:
         from analytic.dynamics import gradient_descent
 
         N = len(self.y)
-        return gradient_descent(k[:N, :N], np.eye(N), lr=self.lr).predict(steps, k[:, :N])
+        A: Array = gradient_descent(k[:N, :N], np.eye(N), lr=self.lr).predict(steps, k[:, :N])
+        return A
 
 
 def kernels(spec: s.Sequential, x: Array) -> tuple[Array, Array]:
@@ -79,5 +84,5 @@ def descend(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
     from analytic.dynamics import gradient_descent
 
     N = len(y)
-    f = gradient_descent(ntk[:N], y, lr=lr).predict(steps, ntk, f0=f0[:N, None], f0_test=f0[:, None])
-    return f[..., 0]
+    f: Array = gradient_descent(ntk[:N], y, lr=lr).predict(steps, ntk, f0=f0[:N, None], f0_test=f0[:, None])[..., 0]
+    return f

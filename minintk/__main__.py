@@ -1,0 +1,7 @@
+"""python -m minintk: the command line."""
+
+import sys
+
+from minintk.cli import main
+
+sys.exit(main())

@@ -1,0 +1,210 @@
+"""The command line: `minintk verify`, or `python -m minintk verify`.
+
+A command is a function that adds its parser, and one that runs it and returns the exit status: 0 all is well, 1 the
+theory fails (or could not be decided), 2 the command makes no sense, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minintk.verify import Result
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line, sys.argv unless given; returns the exit status.
+
+    >>> main(["verify", "--widths", "64"])                       # says why, on stderr
+    2
+    """
+    parser = _parser()
+    try:
+        args = parser.parse_args(arguments)
+    except SystemExit as stop:  # argparse has said why
+        return int(stop.code or 0)
+    try:
+        status: int = args.run(args)
+    except KeyboardInterrupt:
+        print(f"\n{args.prog}: interrupted; nothing was written", file=sys.stderr)
+        return INTERRUPTED
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError, ArithmeticError) as error:
+        print(f"{args.prog}: error: {error}", file=sys.stderr)
+        return USAGE
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="minintk", description="Neural networks in every form wide-network theory talks about."
+    )
+    parser.add_argument("--version", action="version", version=f"minintk {_version()}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for add in COMMANDS:
+        add(commands)
+    return parser
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("minintk")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+# ------------------------------------------------------------------------------------------------ verify
+
+
+def _add_verify(commands: Any) -> None:
+    parser = commands.add_parser(
+        "verify",
+        help="real networks against infinite-width theory: figures, exponents, a verdict",
+        description="Train real networks of growing width on real digits, by hand-written backprop, and compare them "
+        "with the predictions of infinite-width theory. Exit status: 0 the theory holds, 1 it fails or is undecided.",
+    )
+    add = parser.add_argument
+    add(
+        "--widths",
+        type=_whole_numbers,
+        default=None,
+        metavar="N,N,...",
+        help="widths of the hidden layers (32,64,...,2048)",
+    )
+    add("--depth", type=int, default=2, metavar="L", help="hidden layers (2)")
+    add(
+        "--activation",
+        type=_names,
+        default=("relu", "erf"),
+        metavar="NAME,...",
+        help="relu,erf; or tanh, gelu, ... (relu,erf)",
+    )
+    add(
+        "--data",
+        default="digits",
+        metavar="NAME|DIR",
+        help="digits, mnist, cifar10, or a folder with their files (digits)",
+    )
+    add("--seeds", type=int, default=None, metavar="S", help="networks at each width (48, fewer where they cost more)")
+    add("--device", choices=("cpu", "gpu"), default="cpu", help="where the networks are trained (cpu)")
+    add("--out", default="minintk-verify", metavar="DIR", help="folder for the report (./minintk-verify)")
+    add("--seed", type=int, default=0, metavar="K", help="of everything random (0)")
+    parser.set_defaults(run=_verify, prog=parser.prog)
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from minintk import verify
+    from minintk.verify.experiment import WIDTHS
+    from minintk.verify.report import check_folder
+
+    check_folder(args.out)
+    with _progress() as progress:
+        result = verify.run(
+            widths=args.widths or WIDTHS,
+            depth=args.depth,
+            activations=args.activation,
+            data=args.data,
+            seeds=args.seeds,
+            device=args.device,
+            seed=args.seed,
+            progress=progress,
+        )
+        progress(1.0, "drawing the report")
+        path = verify.write(result, args.out, command=_command(args))
+    _show(result)
+    print(f"report: {path}")
+    return OK if result.verdict == "pass" else FAILED
+
+
+def _command(args: argparse.Namespace) -> str:
+    """The command line that gives this result."""
+    told = {
+        "widths": ",".join(map(str, args.widths)) if args.widths else None,
+        "depth": args.depth,
+        "activation": ",".join(args.activation),
+        "data": args.data,
+        "seeds": args.seeds,
+        "device": args.device,
+        "seed": args.seed,
+    }
+    return "minintk verify " + " ".join(f"--{name} {value}" for name, value in told.items() if value is not None)
+
+
+def _show(result: Result) -> None:
+    """The tables, in the terminal."""
+    from rich.console import Console
+
+    from minintk.verify.text import SUMMARY, interval_of, signed, theory_of, wanted, z_text
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
+    for activation, study in result.studies.items():
+        table = _table(
+            f"{activation}: error ~ n^b in the width n", "what", "theory b", "fitted b", "95 % interval", "verdict"
+        )
+        for row in study.rows:
+            numbers = theory_of(row), signed(row.fit.exponent), interval_of(row)
+            table.add_row(row.claim.title, *numbers, _coloured(row.verdict))
+        console.print(table, "")
+        who = f"{study.ensemble.f.shape[1]} trained networks of width {study.ensemble.width}"
+        table = _table(f"{activation}: {who} against eqs. (14), (15)", "what", "t (steps)", "z", "wanted", "verdict")
+        for test in study.tests:
+            table.add_row(test.title, f"{test.t:g}", z_text(test.z), wanted(test), _coloured(test.verdict))
+        console.print(table, "")
+    passed, total = sum(verdict == "pass" for verdict in result.verdicts), len(result.verdicts)
+    checks = f"{passed} of {total} checks pass, {result.seconds:.0f} s."
+    console.print(f"{_coloured(result.verdict)}: {SUMMARY[result.verdict]} {checks}")
+
+
+def _table(title: str, *columns: str) -> Any:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def _coloured(verdict: str) -> str:
+    colour = {"pass": "green", "fail": "bold red", "undecided": "bold yellow"}[verdict]
+    return f"[{colour}]{verdict}[/]"
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[float, str], None]]:
+    """A progress bar on a terminal, silence elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda fraction, doing: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    left = (TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.description}"))
+    columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %"), TimeElapsedColumn(), *left)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda fraction, doing: bar.update(task, completed=fraction, description=doing)
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    """32,64,128 as numbers."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expects whole numbers with commas between, 32,64,128, got {text!r}"
+        ) from None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """relu,erf as names."""
+    return tuple(part.strip().lower() for part in text.split(","))
+
+
+COMMANDS: tuple[Callable[[Any], None], ...] = (_add_verify,)

@@ -1,0 +1,134 @@
+"""The command line: exit statuses, messages, and what is left behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minintk import cli, verify
+from minintk.verify import networks, theory
+
+ROOT = Path(__file__).resolve().parent.parent
+QUICK = ["verify", "--widths", "32,64,128,256", "--depth", "1", "--activation", "erf", "--seeds", "24"]
+
+
+def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    status = cli.main(list(arguments))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_verify_writes_a_report_and_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(*QUICK, "--out", str(tmp_path / "out"), capsys=capsys)
+    assert status in (cli.OK, cli.FAILED)  # a few of the intervals may be too wide to decide
+    assert "tangent kernel at the start" in out
+    assert "covariance of f_t, eq. (15)" in out
+    assert str(tmp_path / "out" / "report.html") in out
+    assert " fail" not in out
+    assert err == ""  # no progress bar where there is no terminal
+    assert "minintk verify --widths 32,64,128,256 --depth 1" in (tmp_path / "out" / "report.html").read_text()
+
+
+def found(verdict: str) -> Any:
+    class Found:
+        pass
+
+    thing: Any = Found()
+    thing.verdict = verdict
+    return thing
+
+
+@pytest.mark.parametrize(("verdict", "status"), [("pass", 0), ("fail", 1), ("undecided", 1)])
+def test_the_exit_status_is_the_verdict(
+    verdict: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "run", lambda **_: found(verdict))
+    monkeypatch.setattr(verify, "write", lambda *_, **__: tmp_path)
+    monkeypatch.setattr(cli, "_show", lambda _: None)
+    assert cli.main(["verify", "--out", str(tmp_path)]) == status
+
+
+def test_a_wrong_kernel_exits_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = theory.kernels
+    monkeypatch.setattr(theory, "kernels", lambda spec, x: tuple(1.3 * k for k in right(spec, x)))
+    status, out, _ = run(*QUICK, "--out", str(tmp_path / "out"), capsys=capsys)
+    assert status == cli.FAILED
+    assert "The networks and the theory disagree." in out
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "required: COMMAND"),
+        (["verify", "--widths", "32;64"], "expects whole numbers with commas between"),
+        (["verify", "--widths", "64"], "two or more different widths"),
+        (["verify", "--activation", "swish"], "activation expects names among relu"),
+        (["verify", "--data", "no-such-folder"], "'digits', 'mnist', 'cifar10' or a folder"),
+        (["verify", "--seeds", "1"], "seeds expects 2 or more"),
+        (["verify", "--device", "tpu"], "invalid choice: 'tpu'"),
+        (["verify", "--depth", "0"], "depth expects"),
+    ],
+)
+def test_a_command_that_makes_no_sense(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(*arguments, capsys=capsys)
+    assert (status, out) == (cli.USAGE, "")
+    assert says in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_that_could_not_be_written_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(**_: Any) -> None:
+        raise AssertionError("the experiment began")
+
+    monkeypatch.setattr(verify, "run", never)
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        status, _, err = run("verify", "--out", str(out), capsys=capsys)
+        assert status == cli.USAGE
+        assert "file" in err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_interrupt_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(networks, "train", interrupt)
+    status, _, err = run(*QUICK, "--out", str(tmp_path / "out"), capsys=capsys)
+    assert status == cli.INTERRUPTED
+    assert "interrupted; nothing was written" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_gets_a_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with cli._progress() as progress:
+        progress(0.5, "erf, width 64")
+    assert "erf, width 64" in capsys.readouterr().err
+
+
+def test_python_m_minintk() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "minintk", "--version"],
+        cwd=ROOT,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("minintk ")
