@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import sqrt
 from threading import Lock, local
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from analytic.rules import Affine, AffineRow
 from analytic.state import Block, Law, Listing, Pairs, Program, Rows, Scratch, Step, columns, run_pairs, run_rows
@@ -25,11 +25,14 @@ from minintk.threads import parallel
 Progress = Callable[[int, int], None]
 
 
-def tile_size(xp: Any, dtype: Any) -> int:
-    """Rows, and columns, of a tile: a handful of tiles fill a core's cache; on the GPU, they fill the GPU."""
-    if not on_host(xp):
-        return 4096
-    return 256
+def tile_size(xp: Any, n: int) -> int:
+    """Rows, and columns, of a tile of n x n: large for the product's sake, but some tiles for every core."""
+    return 4096 if not on_host(xp) else min(512, max(64, -(-n // 8)))
+
+
+def strip_size(xp: Any, dtype: Any, size: int) -> int:
+    """Rows of a tile that go through the layers at a time: a handful of strips fit a core's cache; on the GPU, all."""
+    return size if not on_host(xp) else max(1, 2**18 // (dtype.itemsize * size))
 
 
 def chunk(xp: Any, width: int) -> int:
@@ -267,17 +270,14 @@ class Engine:
     def run(self, progress: Progress | None) -> None:
         """All tiles, on all cores."""
         xp = array_namespace(self.inputs.y)
-        size = tile_size(xp, self.inputs.y.dtype)
+        size = tile_size(xp, max(self.shape))
         tiles = list(self.tiles(size))
         own, lock, done = local(), Lock(), [0]
 
-        def scratch(precision: Any) -> Scratch:
-            if not hasattr(own, str(precision)):
-                setattr(own, str(precision), Scratch(xp, precision, size * size))
-            return cast(Scratch, getattr(own, str(precision)))
-
         def work(tile: tuple[slice, slice]) -> None:
-            self.tile(*tile, scratch)
+            if not hasattr(own, "desk"):
+                own.desk = Desk(xp, self.inputs.y.dtype, size)
+            self.tile(*tile, own.desk)
             if progress is not None:
                 with lock:
                     done[0] += 1
@@ -292,83 +292,106 @@ class Engine:
             for j in range(i if self.symmetric else 0, m, size):
                 yield slice(i, min(i + size, n)), slice(j, min(j + size, m))
 
-    def tile(self, i: slice, j: slice, scratch: Callable[[Any], Scratch]) -> None:
-        """One block: product, layers, the pairs that start again, and its mirror image."""
-        columns = j if self.symmetric else slice(j.start + self.shape[0], j.stop + self.shape[0])
-        shape, mirrored, diagonal = (
-            (i.stop - i.start, j.stop - j.start),
-            self.symmetric and i != j,
-            self.symmetric and i == j,
-        )
-        xp, dtype = array_namespace(self.inputs.y), self.inputs.y.dtype
-        for precision in (dtype, xp.float64):
-            with scratch(precision).borrow(2, shape) as (p, tau):
-                block = Block(scratch(precision), i, columns, p, None if self.ntk is None else tau)
-                again = self.product(block, diagonal=diagonal)
-                if precision == xp.float32 and again.shape[0] > p.shape[0] * p.shape[1] // 50:
-                    continue  # too many to start again one by one: the whole tile in float64
-                tau[...] = 0
-                (self.fine if precision == xp.float64 else self.coarse)(block)
-                if again.shape[0]:
-                    self.restart(again, block)
-                for out, kernel, values in ((self.nngp, p, self.rows.q), (self.ntk, tau, self.rows.theta)):
-                    if out is not None:
-                        if diagonal:
-                            kernel[...] = xp.triu(kernel) + xp.triu(kernel, k=1).T
-                            xp.fill_diagonal(kernel, xp.astype(values[i], precision))
-                        if mirrored:
-                            transpose(block, kernel, out[j, i])
-                        out[i, j] = kernel
-            return
+    def tile(self, i: slice, j: slice, desk: Desk) -> None:
+        """One tile: its product, strip by strip through the layers, results."""
+        xp, y = array_namespace(self.inputs.y), self.inputs.y
+        first = 0 if self.symmetric else self.shape[0]  # where the rows of the columns start
+        diagonal = self.symmetric and i == j
+        with desk.tile.borrow(2, (i.stop - i.start, j.stop - j.start)) as (p, tau):
+            xp.matmul(y[i], y[first + j.start : first + j.stop].T, out=p)
+            for low in range(0, p.shape[0], desk.rows):
+                high, left = min(low + desk.rows, p.shape[0]), low if diagonal else 0
+                block = Block(
+                    desk.strip[p.dtype],
+                    slice(i.start + low, i.start + high),
+                    slice(first + j.start + left, first + j.stop),
+                    p[low:high, left:],
+                    None if self.ntk is None else tau[low:high, left:],
+                )
+                self.strip(block, desk, diagonal=diagonal)
+            for out, kernel, values in ((self.nngp, p, self.rows.q), (self.ntk, tau, self.rows.theta)):
+                if out is None:
+                    continue
+                if diagonal:
+                    kernel[...] = xp.triu(kernel) + xp.triu(kernel, k=1).T
+                    xp.fill_diagonal(kernel, xp.astype(values[i], kernel.dtype))
+                elif self.symmetric:
+                    transpose(kernel, out[j, i], desk)
+                out[i, j] = kernel
 
-    def product(self, block: Block, *, diagonal: bool) -> Array:
-        """p of the block, and the flat places of those pairs, set to 1/2, that have to start again."""
-        xp, p, inputs = block.xp, block.p, self.inputs
-        if p.dtype == inputs.y.dtype:
-            left, right, n = inputs.y[block.i], inputs.y[block.j], inputs.short
-        else:
-            left, right, n = inputs.centred(block.i), inputs.centred(block.j), inputs.n
-        xp.matmul(left, right.T, out=p)
+    def strip(self, block: Block, desk: Desk, *, diagonal: bool) -> None:
+        """p <- K and tau <- Theta, from p = y . y'."""
+        xp, p, tau, dtype = block.xp, block.p, block.tau, self.inputs.y.dtype
+        n = self.inputs.short if p.dtype == dtype else self.inputs.n
         xp.subtract(n[block.i], p, out=p)
         p += n[block.j].T
         if diagonal:  # known otherwise
-            xp.fill_diagonal(p, 0.5)
-        limit = inputs.resolved(block.i, block.j, p.dtype)
-        if float(xp.min(p)) >= limit and float(xp.max(p)) <= 1 - limit:
-            return xp.empty(0, dtype=xp.int64)
-        again = xp.flatnonzero((p < limit) | (p > 1 - limit))
-        p.reshape(-1)[again] = 0.5
-        return again
+            xp.fill_diagonal(p[:, : p.shape[0]], 0.5)
+        limit = self.inputs.resolved(block.i, block.j, p.dtype)
+        again = None
+        if float(xp.min(p)) < limit or float(xp.max(p)) > 1 - limit:
+            again = xp.nonzero((p < limit) | (p > 1 - limit))
+            if p.dtype == xp.float32 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
+                self.wide_strip(block, desk, diagonal=diagonal)
+                return
+            p[again] = 0.5
+        if tau is not None:
+            tau[...] = 0
+        (self.coarse if p.dtype == dtype else self.fine)(block)
+        if again is not None:
+            self.restart(again, block)
 
-    def restart(self, again: Array, block: Block) -> None:
+    def wide_strip(self, block: Block, desk: Desk, *, diagonal: bool) -> None:
+        """The strip in float64: too many of its pairs would have to start again one by one."""
+        xp, inputs = block.xp, self.inputs
+        with desk.strip[xp.dtype(xp.float64)].borrow(2, block.p.shape) as (p, tau):
+            xp.matmul(inputs.centred(block.i), inputs.centred(block.j).T, out=p)
+            wide = Block(
+                desk.strip[xp.dtype(xp.float64)], block.i, block.j, p, None if block.tau is None else tau
+            )
+            self.strip(wide, desk, diagonal=diagonal)
+            block.p[...] = p
+            if block.tau is not None:
+                block.tau[...] = tau
+
+    def restart(self, again: tuple[Array, Array], block: Block) -> None:
         """The kernels of the pairs at the places `again`, from differences and sums of their rows, in float64."""
-        xp, p, tau, inputs = block.xp, block.p.reshape(-1), block.tau, self.inputs
+        xp, inputs = block.xp, self.inputs
         step = min(chunk(xp, 8), chunk(xp, inputs.y.shape[1]))
         scratch = Scratch(xp, xp.float64, step)
-        for start in range(0, again.shape[0], step):
-            places = again[start : start + step]
-            i, j = places // block.p.shape[1] + block.i.start, places % block.p.shape[1] + block.j.start
+        for start in range(0, again[0].shape[0], step):
+            places = again[0][start : start + step], again[1][start : start + step]
+            i, j = places[0] + block.i.start, places[1] + block.j.start
             left, right = inputs.unit(i), inputs.unit(j)
-            with scratch.borrow(3, places.shape) as (low, high, theta):
+            with scratch.borrow(3, i.shape) as (low, high, tau):
                 for total, out in ((left - right, low), (left + right, high)):
                     total *= total
                     xp.sum(total, axis=1, out=out)
                     out /= 4
-                theta[...] = 0
-                pairs = Listing(scratch, i, j, low, high, None if tau is None else theta)
+                tau[...] = 0
+                pairs = Listing(scratch, i, j, low, high, None if block.tau is None else tau)
                 pairs.clip()
                 self.fine(pairs)
-                p[places] = low
-                if tau is not None:
-                    tau.reshape(-1)[places] = theta
+                block.p[places] = low
+                if block.tau is not None:
+                    block.tau[places] = tau
 
 
-def transpose(block: Block, kernel: Array, out: Array) -> None:
+class Desk:
+    """One thread's working memory: tiles, and strips of `rows` rows of them, in either precision."""
+
+    def __init__(self, xp: Any, dtype: Any, size: int) -> None:
+        self.rows = strip_size(xp, dtype, size)
+        self.tile = Scratch(xp, dtype, size * size)
+        self.strip = {kind: Scratch(xp, kind, self.rows * size) for kind in (dtype, xp.dtype(xp.float64))}
+
+
+def transpose(kernel: Array, out: Array, desk: Desk) -> None:
     """out = kernel': in cache first, by strips that its first level holds, then to memory row by row."""
-    if not on_host(block.xp):
+    if not on_host(array_namespace(kernel)):
         out[...] = kernel.T
         return
-    with block.scratch.borrow(1, out.shape) as (turned,):
+    with desk.tile.borrow(1, out.shape) as (turned,):
         for i in range(0, kernel.shape[0], 32):
             turned[:, i : i + 32] = kernel[i : i + 32].T
         out[...] = turned

@@ -33,7 +33,7 @@ def test_tile_sizes(size: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> N
     x1, x2 = data(40).astype(dtype), data(23, seed=1).astype(dtype)
     kernel = an.kernel(SPEC)
     want = [*kernel.both(x1), *kernel.both(x1, x2)]
-    monkeypatch.setattr(analytic.tiles, "tile_size", lambda xp, dtype: size)
+    monkeypatch.setattr(analytic.tiles, "tile_size", lambda xp, n: size)
     got = [*kernel.both(x1), *kernel.both(x1, x2)]
     for a, b in zip(got, want):
         np.testing.assert_allclose(a, b, rtol=0, atol=(1e-13 if dtype == np.float64 else 1e-6) * np.abs(b).max())
@@ -41,7 +41,7 @@ def test_tile_sizes(size: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     x = data(90)
-    monkeypatch.setattr(analytic.tiles, "tile_size", lambda xp, dtype: 16)
+    monkeypatch.setattr(analytic.tiles, "tile_size", lambda xp, n: 16)
     many = an.kernel(SPEC).both(x)
     monkeypatch.setattr(analytic.tiles, "parallel", lambda work, items: [work(item) for item in list(items)[::-1]])
     for a, b in zip(many, an.kernel(SPEC).both(x)):
@@ -88,7 +88,7 @@ def test_results_go_where_they_should(tmp_path: Path) -> None:
 
 
 def test_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analytic.tiles, "tile_size", lambda xp, dtype: 16)
+    monkeypatch.setattr(analytic.tiles, "tile_size", lambda xp, n: 16)
     seen: list[tuple[int, int]] = []
     an.kernel(SPEC).ntk(data(50), progress=lambda done, total: seen.append((done, total)))
     assert seen == [(i + 1, 10) for i in range(10)]

@@ -179,7 +179,7 @@ def _setup(result: Result, command: str) -> dict[str, str]:
     return {
         "data": f"{escape(result.problem.name)} ({result.problem.labels}): {N_TRAIN} training and {N_TEST} test images "
         "standardised and put on a sphere",
-        "networks": f"{s['depth']} hidden layers, NTK parametrization, float32; networks of width: {at}",
+        "networks": f"hidden layers: {s['depth']}, NTK parametrization, float32; networks of width: {at}",
         "training": f"full-batch gradient descent on 1/(2N) Σ (f − y)², {s['steps']} steps; lr = {rates}",
         "command": f"<code>{escape(command)}</code>",
         "time": f"{result.seconds:.0f} s on the {s['device']}; finished {now:%Y-%m-%d %H:%M %Z}",
