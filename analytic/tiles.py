@@ -30,9 +30,9 @@ def tile_size(xp: Any, n: int) -> int:
     return 4096 if not on_host(xp) else min(512, max(64, -(-n // 8)))
 
 
-def strip_size(xp: Any, dtype: Any, size: int) -> int:
+def strip_size(xp: Any, size: int) -> int:
     """Rows of a tile that go through the layers at a time: a handful of strips fit a core's cache; on the GPU, all."""
-    return size if not on_host(xp) else max(1, 2**18 // (dtype.itemsize * size))
+    return size if not on_host(xp) else max(1, 2**16 // size)
 
 
 def chunk(xp: Any, width: int) -> int:
@@ -381,7 +381,7 @@ class Desk:
     """One thread's working memory: tiles, and strips of `rows` rows of them, in either precision."""
 
     def __init__(self, xp: Any, dtype: Any, size: int) -> None:
-        self.rows = strip_size(xp, dtype, size)
+        self.rows = strip_size(xp, size)
         self.tile = Scratch(xp, dtype, size * size)
         self.strip = {kind: Scratch(xp, kind, self.rows * size) for kind in (dtype, xp.dtype(xp.float64))}
 
