@@ -346,9 +346,7 @@ class Engine:
         xp, inputs = block.xp, self.inputs
         with desk.strip[xp.dtype(xp.float64)].borrow(2, block.p.shape) as (p, tau):
             xp.matmul(inputs.centred(block.i), inputs.centred(block.j).T, out=p)
-            wide = Block(
-                desk.strip[xp.dtype(xp.float64)], block.i, block.j, p, None if block.tau is None else tau
-            )
+            wide = Block(desk.strip[xp.dtype(xp.float64)], block.i, block.j, p, None if block.tau is None else tau)
             self.strip(wide, desk, diagonal=diagonal)
             block.p[...] = p
             if block.tau is not None:

@@ -58,7 +58,9 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, networks: int
         axes.loglog(widths, mean, "s", label=f"mean over {networks} networks")
         guide = np.array(widths, float) ** -0.5
         axes.loglog(widths, centre[-1] * guide / guide[-1], "k--", label="theory: $n^{-1/2}$")
-        axes.loglog(widths, centre[-1] * guide / guide[-1] / networks**0.5, "k:", label=f"$n^{{-1/2}}/\\sqrt{{{networks}}}$")
+        axes.loglog(
+            widths, centre[-1] * guide / guide[-1] / networks**0.5, "k:", label=f"$n^{{-1/2}}/\\sqrt{{{networks}}}$"
+        )
         axes.set(xlabel="width n", ylabel="relative error of the tangent kernel")
         axes.set_title(f"fitted exponent {exponent:.3f} ± {error:.3f}")
         axes.legend()

@@ -2,10 +2,10 @@
 
     python3 make.py python examples/ensemble_dynamics.py [--out FILE.png]
 
-A hundred tanh networks (three hidden layers, sigma_w^2 = 1.5, no bias) learn the parity of 16 digits by full-batch gradient
-descent.  On the straight line between two training digits of different parity, the mean and the spread of their
-outputs follow equations (14) and (15) at every time, with no parameter fitted; the Gaussian process posterior of the
-same network, equation (13), is another answer.
+A hundred tanh networks (three hidden layers, sigma_w^2 = 1.5, no bias) learn the parity of 16 digits by full-batch
+gradient descent.  On the straight line between two training digits of different parity, the mean and the spread of
+their outputs follow equations (14) and (15) at every time, with no parameter fitted, up to the O(1/width) that is left;
+the Gaussian process posterior of the same network, equation (13), is another answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def spec(width: int) -> mn.Sequential:
 
 
 def problem(seed: int = 0, n_train: int = 16) -> tuple[Array, Array, Array, Array]:
-    """Training digits x, their parities y, the mixing weight a, and the line a x_i + (1 - a) x_j between two of them."""
+    """Training digits x, their parities y, mixing weights a, and the line a x_i + (1 - a) x_j between two of them."""
     x, y = mn.datasets.digits().on_sphere().subset(n_train, np.random.default_rng(seed)).parity()
     odd, even = int(np.argmin(y)), int(np.argmax(y))
     a = np.linspace(-0.5, 1.5, 25)
@@ -74,7 +74,9 @@ def main(out: str | None = None, width: int = 128, members: int = 100) -> dict[s
             (mean, sd), f = predictions[t], measured[t]
             panel.fill_between(a, mean - 2 * sd, mean + 2 * sd, color="C0", alpha=0.25, label="eqs. (14), (15), ± 2 sd")
             panel.plot(a, mean, "C0")
-            panel.errorbar(a, f.mean(0), 2 * f.std(0, ddof=1), fmt="k.", ms=3, lw=0.8, label=f"{members} networks, ± 2 sd")
+            panel.errorbar(
+                a, f.mean(0), 2 * f.std(0, ddof=1), fmt="k.", ms=3, lw=0.8, label=f"{members} networks, ± 2 sd"
+            )
             b_sd = np.sqrt(np.maximum(np.diag(bayes_cov), 0))  # zero at the training points, up to rounding
             panel.plot(a, bayes[:, 0] + 2 * b_sd, "C3:", a, bayes[:, 0] - 2 * b_sd, "C3:")
             panel.plot([], [], "C3:", label="NNGP posterior (13), ± 2 sd")
