@@ -82,10 +82,10 @@ def _train(
     batch_size: int | None, rng: np.random.Generator | None, every: int, scales: Array | None,
 ) -> Iterator[Snapshot]:  # fmt: skip
     xp = array_namespace(theta)
-    if batch_size is None and isinstance(loss, MeanSquared):
-        _warn_if_unstable(model, theta, x, optimizer, scales)
-    gradient, memory = xp.empty_like(theta), optimizer.init(theta)
     parts = _parts(model, theta, batch_size or x.shape[0])
+    if batch_size is None and isinstance(loss, MeanSquared):
+        _warn_if_unstable(model, theta, x, optimizer, scales, parts)
+    gradient, memory = xp.empty_like(theta), optimizer.init(theta)
     batches = _batches(x, y, batch_size, rng)
     patience = 1 if on_host(xp) else 50  # a GPU would stand still for each answer
     for step in range(steps + 1):
@@ -174,11 +174,26 @@ def _check(
         raise TypeError(f"mini-batches are drawn with rng=numpy.random.default_rng(seed), got {rng!r}")
 
 
-def _warn_if_unstable(model: Model, theta: Array, x: Array, optimizer: Optimizer, scales: Array | None) -> None:
-    """Warn where lr > 2 (1 + momentum) N / lambda_max of the tangent kernel at the start: descent cannot settle there.
+def _warn_if_unstable(
+    model: Model, theta: Array, x: Array, optimizer: Optimizer, scales: Array | None, parts: list[slice]
+) -> None:
+    """Warn where lr > 2 (1 + momentum) N / lambda_max of the tangent kernel at the start: descent cannot settle there."""
+    worst = max(parallel(lambda part: _largest_eigenvalue(model.members(part), theta[part], x, scales), parts))
+    bound = 2 * (1 + getattr(optimizer, "momentum", 0.0)) * x.shape[0] / worst if worst > 0 else float("inf")
+    if optimizer.lr > bound:
+        warnings.warn(
+            f"learning rate {optimizer.lr:g} is above the stability bound {bound:.4g}: 2 (1 + momentum) N / lambda_max"
+            " of the tangent kernel at the start: the linearised network diverges, choose a smaller lr",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
-    lambda_max is that of the tridiagonal matrix of ten Lanczos steps with J S J', S the learning-rate scales: within a
-    few per cent, from below, so the warning is never a false alarm for the linearised network.
+
+def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None) -> float:
+    """lambda_max of J S J', S the learning-rate scales, of the worst member; 0 where it is not finite.
+
+    That of the tridiagonal matrix of eight Lanczos steps: within a few per cent, from below, so that a warning is never
+    a false alarm for the linearised network.
     """
     xp = array_namespace(theta)
     N, C = x.shape[0], model.outputs
@@ -187,7 +202,7 @@ def _warn_if_unstable(model: Model, theta: Array, x: Array, optimizer: Optimizer
     with np.errstate(over="ignore", invalid="ignore"):
         f, J = model._linearize(theta, x)
         q, last = xp.zeros_like(f) + to_library(start.astype(str(f.dtype)), xp), xp.zeros_like(f)
-        for _ in range(10):
+        for _ in range(8):
             beta = xp.sqrt(xp.sum(q * q, axis=(-2, -1), keepdims=True))
             q = q / xp.where(beta > 0, beta, xp.ones_like(beta))  # q = 0: nothing of the kernel is left
             g = J.vjp(q)
@@ -200,16 +215,8 @@ def _warn_if_unstable(model: Model, theta: Array, x: Array, optimizer: Optimizer
             betas.append(beta)
     diagonals, beside = (to_host(xp.stack(k)).reshape((len(k), -1)).T.astype(np.float64) for k in (alphas, betas))
     if not np.isfinite(diagonals).all():
-        return  # the first step reports it
-    worst = max(float(np.linalg.eigvalsh(np.diag(a) + np.diag(b[1:], -1))[-1]) for a, b in zip(diagonals, beside))
-    bound = 2 * (1 + getattr(optimizer, "momentum", 0.0)) * x.shape[0] / worst if worst > 0 else float("inf")
-    if optimizer.lr > bound:
-        warnings.warn(
-            f"learning rate {optimizer.lr:g} is above the stability bound {bound:.4g}: 2 (1 + momentum) N / lambda_max"
-            " of the tangent kernel at the start: the linearised network diverges, choose a smaller lr",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        return 0.0  # the first step of training reports it
+    return max(float(np.linalg.eigvalsh(np.diag(a) + np.diag(b[1:], -1))[-1]) for a, b in zip(diagonals, beside))
 
 
 def _diverged(step: int, value: Array, optimizer: Optimizer) -> str:

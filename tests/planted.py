@@ -659,8 +659,8 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = training._warn_if_unstable
 
-    def wrong(model: mn.Model, theta: Array, x: Array, optimizer: mn.SGD, scales: Any) -> None:
-        right(model, theta, x, replace(optimizer, lr=optimizer.lr * len(x)), scales)
+    def wrong(model: mn.Model, theta: Array, x: Array, optimizer: mn.SGD, *rest: Any) -> None:
+        right(model, theta, x, replace(optimizer, lr=optimizer.lr * len(x)), *rest)
 
     patch.setattr(training, "_warn_if_unstable", wrong)
 
@@ -669,8 +669,8 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = training._warn_if_unstable
 
-    def wrong(model: mn.Model, theta: Array, x: Array, optimizer: mn.SGD, scales: Any) -> None:
-        right(model, theta, x, replace(optimizer, momentum=0.0), scales)
+    def wrong(model: mn.Model, theta: Array, x: Array, optimizer: mn.SGD, *rest: Any) -> None:
+        right(model, theta, x, replace(optimizer, momentum=0.0), *rest)
 
     patch.setattr(training, "_warn_if_unstable", wrong)
 
