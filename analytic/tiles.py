@@ -31,8 +31,12 @@ def tile_size(xp: Any, n: int) -> int:
 
 
 def strip_size(xp: Any, size: int) -> int:
-    """Rows of a tile that go through the layers at a time: a handful of strips fit a core's cache; on the GPU, all."""
-    return size if not on_host(xp) else max(1, 2**16 // size)
+    """Rows of a tile that go through the layers at a time; on the GPU, all.
+
+    Few enough for a core's cache, but enough that a ufunc works for some ten microseconds: a thread that finds the
+    interpreter taken sleeps longer than that.
+    """
+    return size if not on_host(xp) else max(1, 2**17 // size)
 
 
 def chunk(xp: Any, width: int) -> int:
