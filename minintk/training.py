@@ -177,7 +177,7 @@ def _check(
 def _warn_if_unstable(
     model: Model, theta: Array, x: Array, optimizer: Optimizer, scales: Array | None, parts: list[slice]
 ) -> None:
-    """Warn where lr > 2 (1 + momentum) N / lambda_max of the tangent kernel at the start: descent cannot settle there."""
+    """Warn where lr > 2 (1 + momentum) N / lambda_max of the tangent kernel at the start: descent cannot settle."""
     worst = max(parallel(lambda part: _largest_eigenvalue(model.members(part), theta[part], x, scales), parts))
     bound = 2 * (1 + getattr(optimizer, "momentum", 0.0)) * x.shape[0] / worst if worst > 0 else float("inf")
     if optimizer.lr > bound:
