@@ -46,7 +46,7 @@ def dual(layer: mn.spec.Layer, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
         return gelu(k), mp.diff(gelu, k, h=mp.mpf(10) ** -30)
     if isinstance(layer, mn.Sin):
         return mp.exp(-(q1 + q2) / 2) * mp.sinh(k), mp.exp(-(q1 + q2) / 2) * mp.cosh(k)
-    raise NotImplementedError(layer)
+    raise TypeError(f"there is no exact dual of {layer!r} here: add its formula")
 
 
 def exact_kernels(spec: mn.Sequential, x: Array) -> tuple[list[list[Any]], list[list[Any]]]:
