@@ -18,6 +18,9 @@ from dataclasses import KW_ONLY, dataclass
 from math import inf, isfinite
 from typing import Any, Literal
 
+Size = int | tuple[int, int]
+Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
+
 
 class Layer:
     """Base class of everything that may stand in a spec.  To add a layer, subclass it as a frozen dataclass
@@ -45,6 +48,34 @@ def _count(layer: str, name: str, value: int) -> None:
     """Raise unless `value` is a whole number >= 1."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 1:
         raise ValueError(f"{layer}({name}=...) expects a whole number >= 1, got {value!r}")
+
+
+def _sizes(layer: str, name: str, value: Size) -> None:
+    """Raise unless `value` is a whole number >= 1 or a pair of them."""
+    for item in value if isinstance(value, tuple) and len(value) == 2 else (value,):
+        _count(layer, name, item)
+
+
+def _padding(layer: str, value: Padding) -> None:
+    """Raise unless `value` is a padding: its name, or pixels >= 0 added on each side."""
+    numbers: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    flat = [n for item in numbers for n in (item if isinstance(item, tuple) else (item,))]
+    if value in ("same", "valid", "circular") or (
+        flat and all(hasattr(n, "__index__") and not isinstance(n, bool) and n.__index__() >= 0 for n in flat)
+    ):
+        return
+    raise ValueError(
+        f"{layer}(padding=...) expects 'same', 'valid', 'circular', or the pixels to add: one number, one for each "
+        f"axis, or a pair (before, after) for each axis; got {value!r}"
+    )
+
+
+def _trainable(layer: str, w_std: float, b_std: float, b_init: str) -> None:
+    """Raise unless the scales of weights and bias make sense."""
+    _number(layer, "w_std", w_std, 0.0, strict=True)
+    _number(layer, "b_std", b_std, 0.0)
+    if b_init not in ("normal", "zeros"):
+        raise ValueError(f"{layer}(b_init=...) expects 'normal' or 'zeros', got {b_init!r}")
 
 
 # ---------------------------------------------------------------------------------------- containers
@@ -117,10 +148,59 @@ class Dense(Layer):
 
     def __post_init__(self) -> None:
         _count("Dense", "width", self.width)
-        _number("Dense", "w_std", self.w_std, 0.0, strict=True)
-        _number("Dense", "b_std", self.b_std, 0.0)
-        if self.b_init not in ("normal", "zeros"):
-            raise ValueError(f"Dense(b_init=...) expects 'normal' or 'zeros', got {self.b_init!r}")
+        _trainable("Dense", self.w_std, self.b_std, self.b_init)
+
+
+@dataclass(frozen=True)
+class Conv2d(Layer):
+    """z[p] = w_std / sqrt(fan_in) * sum_s x[stride p + s] W[s] + b_std * b,  fan_in = K K C_in at every pixel p.
+
+    Images are channels-last, x : (N, H, W, C_in);  W : (K, K, C_in, channels).
+
+    channels : number of output channels.
+    kernel_size, stride : a number, or a pair (along H, along W).
+    padding : "same" (H / stride pixels out, rounded up; zeros outside, the smaller half first), "valid" (none),
+        "circular" (as "same", the image repeating), or the zeros to add: a number, one for each axis, or a pair
+        (before, after) for each axis.
+    w_std, b_std, b_init : as for `Dense`.  Pixels near the edge are not scaled up for what is missing.
+    """
+
+    channels: int
+    kernel_size: Size = 3
+    _: KW_ONLY
+    stride: Size = 1
+    padding: Padding = "same"
+    w_std: float = 1.0
+    b_std: float = 0.0
+    b_init: Literal["normal", "zeros"] = "normal"
+
+    def __post_init__(self) -> None:
+        _count("Conv2d", "channels", self.channels)
+        _sizes("Conv2d", "kernel_size", self.kernel_size)
+        _sizes("Conv2d", "stride", self.stride)
+        _padding("Conv2d", self.padding)
+        _trainable("Conv2d", self.w_std, self.b_std, self.b_init)
+
+
+@dataclass(frozen=True)
+class Conv1d(Layer):
+    """The convolution of sequences x : (N, L, C_in);  W : (K, C_in, channels).  Arguments as for `Conv2d`."""
+
+    channels: int
+    kernel_size: int = 3
+    _: KW_ONLY
+    stride: int = 1
+    padding: Padding = "same"
+    w_std: float = 1.0
+    b_std: float = 0.0
+    b_init: Literal["normal", "zeros"] = "normal"
+
+    def __post_init__(self) -> None:
+        _count("Conv1d", "channels", self.channels)
+        _count("Conv1d", "kernel_size", self.kernel_size)
+        _count("Conv1d", "stride", self.stride)
+        _padding("Conv1d", self.padding)
+        _trainable("Conv1d", self.w_std, self.b_std, self.b_init)
 
 
 # --------------------------------------------------------------------------- layers without parameters
@@ -129,6 +209,77 @@ class Dense(Layer):
 @dataclass(frozen=True)
 class Flatten(Layer):
     """y = x, each example's axes merged into one, in row-major order."""
+
+
+@dataclass(frozen=True)
+class AvgPool(Layer):
+    """y[p] = 1/|window| * sum_s x[stride p + s]: divided by the window's size, also where it reaches over the edge.
+
+    window, stride : a number or a pair; stride = window unless given.  padding : as for `Conv2d`.
+    """
+
+    window: Size = 2
+    _: KW_ONLY
+    stride: Size | None = None
+    padding: Padding = "valid"
+
+    def __post_init__(self) -> None:
+        _pool("AvgPool", self.window, self.stride, self.padding)
+
+
+@dataclass(frozen=True)
+class MaxPool(Layer):
+    """y[p] = max_s x[stride p + s]; pixels outside the image do not count.  Finite networks only.
+
+    Where several are largest, the first in row-major order takes the derivative.  Arguments as for `AvgPool`.
+    """
+
+    window: Size = 2
+    _: KW_ONLY
+    stride: Size | None = None
+    padding: Padding = "valid"
+
+    def __post_init__(self) -> None:
+        _pool("MaxPool", self.window, self.stride, self.padding)
+
+
+def _pool(layer: str, window: Size, stride: Size | None, padding: Padding) -> None:
+    """Raise unless these describe a pooling window."""
+    _sizes(layer, "window", window)
+    if stride is not None:
+        _sizes(layer, "stride", stride)
+    _padding(layer, padding)
+
+
+@dataclass(frozen=True)
+class GlobalAvgPool(Layer):
+    """y = the mean over all pixels, (N, H, W, C) -> (N, C)."""
+
+
+@dataclass(frozen=True)
+class LayerNorm(Layer):
+    """y = (x - mean) / sqrt(variance + eps), over each example's last axis (features, or channels at each pixel)."""
+
+    _: KW_ONLY
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        _number("LayerNorm", "eps", self.eps, 0.0)
+
+
+@dataclass(frozen=True)
+class BatchNorm(Layer):
+    """y = (x - mean) / sqrt(variance + eps), for each channel over the batch and all pixels.  Finite networks only.
+
+    In training the statistics are the batch's; `Network.calibrate` gives the network with frozen ones, for
+    evaluation and for kernels.
+    """
+
+    _: KW_ONLY
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        _number("BatchNorm", "eps", self.eps, 0.0, strict=True)
 
 
 @dataclass(frozen=True)

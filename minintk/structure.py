@@ -61,8 +61,10 @@ def sites(layers: Sequence[s.Layer], site: Site) -> Iterator[tuple[s.Layer, Site
         shape = out_shape(layer, shape)
 
 
-@has_weights.register
-def _(layer: s.Dense) -> bool:
+@has_weights.register(s.Dense)
+@has_weights.register(s.Conv2d)
+@has_weights.register(s.Conv1d)
+def _(layer: s.Layer) -> bool:
     return True
 
 
@@ -85,8 +87,10 @@ def _(layer: s.Dense, shape: Shape) -> Shape:
     return (int(layer.width),)
 
 
-@out_shape.register
-def _(layer: s.Activation, shape: Shape) -> Shape:
+@out_shape.register(s.Activation)
+@out_shape.register(s.LayerNorm)
+@out_shape.register(s.BatchNorm)
+def _(layer: s.Layer, shape: Shape) -> Shape:
     return shape
 
 
