@@ -7,7 +7,7 @@ tangent kernels and diagnostics are written once, for any Model.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -54,6 +54,14 @@ class Model(ABC):
 
     def members(self, which: slice) -> Model:
         """The same model for those members of the ensemble only."""
+        return self
+
+    def anchors(self) -> dict[str, Array]:
+        """What `advance` has moved, by name: what a checkpoint must hold.  Empty for a model that never moves."""
+        return {}
+
+    def anchored(self, anchors: Mapping[str, Array]) -> Model:
+        """The model as it was when these anchors were taken, given the model that the run began with."""
         return self
 
     @abstractmethod
