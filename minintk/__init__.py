@@ -1,6 +1,6 @@
 """minintk: a neural network in every form the theory of wide networks talks about, by hand, in NumPy or CuPy."""
 
-from minintk import checkpoints, datasets
+from minintk import checkpoints, datasets, zoo
 from minintk.arrays import Array
 from minintk.augment import Shift
 from minintk.fitting import Run, evaluate, fit
@@ -91,4 +91,5 @@ __all__ = [
     "ntk_full",
     "softmax_cross_entropy",
     "train",
+    "zoo",
 ]
