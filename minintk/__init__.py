@@ -1,13 +1,17 @@
 """minintk: a neural network in every form the theory of wide networks talks about, by hand, in NumPy or CuPy."""
 
-from minintk import datasets
+from minintk import checkpoints, datasets, zoo
 from minintk.arrays import Array
+from minintk.augment import Shift
+from minintk.fitting import Run, evaluate, fit
+from minintk.history import History
 from minintk.kernels import nngp, ntk, ntk_full
 from minintk.losses import MeanSquared, SoftmaxCrossEntropy, mse, softmax_cross_entropy
 from minintk.models import Centred, IterativelyLinearized, Linearized
 from minintk.network import Model, Network
 from minintk.optimizers import SGD
 from minintk.parametrization import NTK, PyTorch, Standard
+from minintk.schedules import Cosine, StepDecay, WarmUp
 from minintk.spec import (
     GELU,
     Abs,
@@ -32,7 +36,7 @@ from minintk.spec import (
     Tanh,
 )
 from minintk.structure import UnsupportedLayer
-from minintk.training import Snapshot, train
+from minintk.training import Snapshot, State, train
 
 __all__ = [
     "GELU",
@@ -45,10 +49,12 @@ __all__ = [
     "Centred",
     "Conv1d",
     "Conv2d",
+    "Cosine",
     "Dense",
     "Erf",
     "Flatten",
     "GlobalAvgPool",
+    "History",
     "Identity",
     "IterativelyLinearized",
     "LayerNorm",
@@ -61,20 +67,29 @@ __all__ = [
     "PyTorch",
     "ReLU",
     "Residual",
+    "Run",
     "Sequential",
+    "Shift",
     "Sigmoid",
     "Sin",
     "Snapshot",
     "SoftmaxCrossEntropy",
     "Softplus",
     "Standard",
+    "State",
+    "StepDecay",
     "Tanh",
     "UnsupportedLayer",
+    "WarmUp",
+    "checkpoints",
     "datasets",
+    "evaluate",
+    "fit",
     "mse",
     "nngp",
     "ntk",
     "ntk_full",
     "softmax_cross_entropy",
     "train",
+    "zoo",
 ]

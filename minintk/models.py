@@ -9,9 +9,12 @@ They nest, in any order, and `train`, `ntk` and every diagnostic take any of the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from math import inf
 from typing import Self
+
+import numpy as np
 
 from minintk.arrays import Array, array_namespace
 from minintk.jacobian import Jacobian, Scaled
@@ -76,6 +79,16 @@ class _Anchored(Model):
     def members(self, which: slice) -> Self:
         return self._moved(self.model.members(which), self.theta0[which] if self.theta0.ndim == 2 else self.theta0)
 
+    def anchors(self) -> dict[str, Array]:
+        return {f"model.{name}": a for name, a in self.model.anchors().items()}
+
+    def anchored(self, anchors: Mapping[str, Array]) -> Self:
+        inner = {name.removeprefix("model."): a for name, a in anchors.items() if name.startswith("model.")}
+        return self._moved(self.model.anchored(inner), self.theta0)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r}, theta0)"
+
 
 class Linearized(_Anchored):
     """f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)   (Lee et al. 2019, eq. 5).
@@ -118,6 +131,9 @@ class Centred(_Anchored):
             return self
         return self._moved(moved, self.theta0)
 
+    def __repr__(self) -> str:
+        return f"Centred({self.model!r}, theta0, alpha={self.alpha:g})"
+
     def members(self, which: slice) -> Self:
         part = super().members(which)
         part._start = self._start.members(which)
@@ -150,6 +166,17 @@ class IterativelyLinearized(_Anchored):
         moved = self._moved(self.model.advance(theta), theta0)
         moved.step = step
         return moved
+
+    def anchors(self) -> dict[str, Array]:
+        return {"theta0": self.theta0, "step": np.asarray(self.step), **super().anchors()}
+
+    def anchored(self, anchors: Mapping[str, Array]) -> Self:
+        moved = super().anchored(anchors)
+        moved.theta0, moved.step = anchors["theta0"], int(anchors["step"])
+        return moved
+
+    def __repr__(self) -> str:
+        return f"IterativelyLinearized({self.model!r}, theta0, every={self.every:g})"
 
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         theta0 = self._anchor(theta)

@@ -7,7 +7,7 @@ tangent kernels and diagnostics are written once, for any Model.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from math import prod
 from typing import Any
@@ -62,6 +62,14 @@ class Model(ABC):
     def coupled(self) -> bool:
         """Whether an example's output depends on the rest of its batch; then there is no kernel."""
         return False
+
+    def anchors(self) -> dict[str, Array]:
+        """What `advance` has moved, by name: what a checkpoint must hold.  Empty for a model that never moves."""
+        return {}
+
+    def anchored(self, anchors: Mapping[str, Array]) -> Model:
+        """The model as it was when these anchors were taken, given the model that the run began with."""
+        return self
 
     @abstractmethod
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]: ...

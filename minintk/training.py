@@ -8,24 +8,46 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_finite, on_host, to_host, to_library
+from minintk.augment import Augmentation
+from minintk.batches import Batches
 from minintk.losses import Loss, MeanSquared
 from minintk.network import Model
 from minintk.optimizers import Optimizer
+from minintk.schedules import rate
 from minintk.threads import cores, parallel
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
+class State:
+    """All that training has changed before step `step`: what it takes to go on, bit for bit.
+
+    theta, memory : ([E], P), the parameters and the optimiser's memory.  rng : the generator when the current epoch was
+    drawn.  anchors : what the model has moved (`Model.anchors`).
+    """
+
+    step: int
+    theta: Array
+    memory: Array | None = None
+    rng: dict[str, Any] | None = None
+    anchors: dict[str, Array] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"State(step={self.step}, theta {tuple(self.theta.shape)})"
+
+
+@dataclass(frozen=True, eq=False)
 class Snapshot:
     """The state after `step` steps.
 
-    t : lr x steps, the time of the theory.  theta : ([E], P), a copy.  loss : () or (E,), and f : ([E], B, C), on the
-    batch about to be used (all examples where training is full batch).  model : the model, re-anchored where it does
-    that.
+    t : lr x steps, the time of the theory; with a schedule the sum of the rates so far.  theta : ([E], P), a copy.
+    loss : () or (E,), and f : ([E], B, C), on the batch about to be used (all examples where training is full batch).
+    model : the model, re-anchored where it does that.  state : what `train(..., resume=state)` goes on from.
     """
 
     step: int
@@ -34,6 +56,7 @@ class Snapshot:
     loss: Array
     f: Array
     model: Model
+    state: State = field(repr=False)
 
 
 def train(
@@ -49,12 +72,17 @@ def train(
     rng: np.random.Generator | None = None,
     every: int = 1,
     lr_scales: Mapping[str, float] | None = None,
+    augment: Augmentation | None = None,
+    resume: State | None = None,
 ) -> Iterator[Snapshot]:
     """Train a model; yields a snapshot at step 0, then every `every` steps, and at the last.
 
     theta : (P,) or (E, P), left as it is.  x : (N, *input_shape), y : (N, C).  batch_size : examples a step, drawn
-    without replacement epoch by epoch with `rng`; all N unless given.  lr_scales : {tensor name: scale} in place of the
-    parametrization's own, 0 freezes a tensor.
+    without replacement epoch by epoch with `rng`; all N unless given.  An epoch is floor(N / batch_size) steps: what is
+    left of the examples then sits that epoch out.  lr_scales : {tensor name: scale} in place of the parametrization's
+    own, 0 freezes a tensor.  augment : what is done to the examples of a step, such as `Shift(7)`.
+    resume : the state of a snapshot of the same run, to go on from there as if nothing had happened; `rng` is set to
+    where it was.  (`minintk.checkpoints` writes it to disk; `fit` does all of this.)
 
     Warns where a full-batch squared loss cannot converge at this learning rate; raises FloatingPointError where the
     loss stops being finite, and ValueError or TypeError for data that do not fit, before the first step.
@@ -68,52 +96,102 @@ def train(
     >>> len(losses), losses[-1] < 1e-3 * losses[0]
     (51, True)
     """
-    _check(model, theta, x, y, loss, optimizer, steps, batch_size, rng, every)
-    xp = array_namespace(theta, x, y)
-    scales = model.layout.learning_rate_scales(lr_scales)
-    if scales is not None:
-        scales = to_library(scales.astype(str(theta.dtype)), xp)
-    theta = xp.asarray(theta, copy=True)
-    return _train(model, theta, x, y, loss, optimizer, steps, batch_size, rng, every, scales)
+    _check(model, theta, x, y, loss, optimizer, steps, batch_size, rng, every, augment)
+    run = Descent(model, theta, Batches(x, y, batch_size, rng, augment), loss, optimizer, lr_scales, resume)
+    if run.step > steps:
+        raise ValueError(f"resume is the state at step {run.step}, beyond steps={steps}: ask for more steps")
+    return _train(run, steps, every)
 
 
-def _train(
-    model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
-    batch_size: int | None, rng: np.random.Generator | None, every: int, scales: Array | None,
-) -> Iterator[Snapshot]:  # fmt: skip
-    xp = array_namespace(theta)
-    parts = _parts(model, theta, batch_size or x.shape[0])
-    if batch_size is None and isinstance(loss, MeanSquared):
-        _warn_if_unstable(model, theta, x, optimizer, scales, parts)
-    gradient, memory = xp.empty_like(theta), optimizer.init(theta)
-    batches = _batches(x, y, batch_size, rng)
-    patience = 1 if on_host(xp) else 50  # a GPU would stand still for each answer
-    for step in range(steps + 1):
-        xb, yb = next(batches)
-        models = [model] if len(parts) == 1 else [model.members(part) for part in parts]
-        shown = step % every == 0 or step == steps
-        before = xp.asarray(theta, copy=True) if shown else theta
+def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
+    if run.step == 0:
+        _warn_if_unstable(run)
+    while True:
+        step, model = run.step, run.model
+        shown, last = step % every == 0 or step == steps, step == steps
+        state = run.state(copy=True) if shown else None
+        f, value = run.advance(learn=not last, check=shown)
+        if state is not None:
+            yield Snapshot(step, run.optimizer.t(step), state.theta, value, f, model, state)
+        if last:
+            return
 
-        def advance(
-            i: int, step: int = step, xb: Array = xb, yb: Array = yb, models: list[Model] = models
-        ) -> tuple[Array, Array]:
-            part = parts[i]
+
+class Descent:
+    """A run in progress: theta and the optimiser's memory, which `advance` changes in place.
+
+    `train` and `fit` are loops around it.  resume : the state it goes on from, None for the beginning.  y : the targets
+    of the latest batch.
+    """
+
+    def __init__(
+        self, model: Model, theta: Array, batches: Batches, loss: Loss, optimizer: Optimizer,
+        lr_scales: Mapping[str, float] | None = None, resume: State | None = None,
+    ) -> None:  # fmt: skip
+        xp = array_namespace(theta, batches.x, batches.y)
+        scales = model.layout.learning_rate_scales(lr_scales)
+        self.scales = None if scales is None else to_library(scales.astype(str(theta.dtype)), xp)
+        self.model, self.batches, self.loss, self.optimizer = model, batches, loss, optimizer
+        self.step, self.theta = 0, xp.asarray(theta, copy=True)
+        self.memory = optimizer.init(self.theta)
+        if resume is not None:
+            self._restore(resume)
+        self.gradient, self.y = xp.empty_like(self.theta), batches.y
+        self.parts = _parts(model, self.theta, batches.size)
+        self._patience = 1 if on_host(xp) else 50  # a GPU would stand still for each answer
+
+    def state(self, copy: bool = False) -> State:
+        """Where the run stands; without `copy`, arrays that `advance` will write to."""
+        xp = array_namespace(self.theta)
+        theta, memory = (a if a is None or not copy else xp.asarray(a, copy=True) for a in (self.theta, self.memory))
+        return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
+
+    def _restore(self, state: State) -> None:
+        xp = array_namespace(self.theta, state.theta)
+        want, got = ((tuple(a.shape), str(a.dtype), m is None) for a, m in (
+            (self.theta, self.memory), (state.theta, state.memory)
+        ))  # fmt: skip
+        if want != got or set(state.anchors) != set(self.model.anchors()):
+            raise ValueError(
+                f"resume expects a state of this run, theta {want[0]} {want[1]}"
+                f"{' and no' if want[2] else ' with'} momentum, got theta {got[0]} {got[1]}"
+                f"{' and no' if got[2] else ' with'} momentum"
+            )
+        self.step, self.theta = state.step, xp.asarray(state.theta, copy=True)
+        self.memory = None if state.memory is None else xp.asarray(state.memory, copy=True)
+        self.model = self.model.anchored(state.anchors)
+        self.batches.restore(state.rng)
+
+    def advance(self, *, learn: bool = True, check: bool = False) -> tuple[Array, Array]:
+        """(f, loss) : ([E], B, C) and () or (E,) of the coming batch at theta; where `learn`, a step follows.
+
+        FloatingPointError where the loss is not finite; on a GPU this is looked at now and then, or where `check`.
+        """
+        xp = array_namespace(self.theta)
+        xb, yb = self.batches(self.step)
+        self.y = yb
+        optimizer = self.optimizer.at(self.step)
+        models = [self.model] if len(self.parts) == 1 else [self.model.members(part) for part in self.parts]
+
+        def work(i: int) -> tuple[Array, Array]:
+            part = self.parts[i]
             with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported once, as an error
-                f, J = models[i]._linearize(theta[part], xb)
-                value = loss(f, yb)
-                if step < steps:
-                    J._vjp(loss.cotangent(f, yb), gradient[part])
-                    optimizer.step(theta[part], gradient[part], None if memory is None else memory[part], scales)
+                f, J = models[i]._linearize(self.theta[part], xb)
+                value = self.loss(f, yb)
+                if learn:
+                    J._vjp(self.loss.cotangent(f, yb), self.gradient[part])
+                    memory = None if self.memory is None else self.memory[part]
+                    optimizer.step(self.theta[part], self.gradient[part], memory, self.scales)
             return f, value
 
-        results = parallel(advance, range(len(parts)))
-        f, value = results[0] if len(parts) == 1 else (xp.concat(list(column)) for column in zip(*results, strict=True))
-        if (shown or step % patience == 0) and not bool(xp.all(xp.isfinite(value))):
-            raise FloatingPointError(_diverged(step, value, optimizer))
-        if shown:
-            yield Snapshot(step, optimizer.lr * step, before, value, f, model)
-        if step < steps:
-            model = model.advance(theta)
+        results = parallel(work, range(len(self.parts)))
+        f, value = results[0] if len(results) == 1 else (xp.concat(list(column)) for column in zip(*results))
+        if (check or self.step % self._patience == 0) and not bool(xp.all(xp.isfinite(value))):
+            raise FloatingPointError(_diverged(self.step, value, optimizer))
+        if learn:
+            self.model = self.model.advance(self.theta)
+            self.step += 1
+        return f, value
 
 
 CACHE = 12 * 2**20
@@ -130,25 +208,9 @@ def _parts(model: Model, theta: Array, N: int) -> list[slice]:
     return [slice(i, min(i + size, E)) for i in range(0, E, size)]
 
 
-def _batches(
-    x: Array, y: Array, batch_size: int | None, rng: np.random.Generator | None
-) -> Iterator[tuple[Array, Array]]:
-    """(x, y) for ever: everything, or mini-batches without replacement; an epoch's smaller rest is left out."""
-    N = x.shape[0]
-    if batch_size is None or rng is None:
-        while True:
-            yield x, y
-    xp = array_namespace(x)
-    while True:
-        order = to_library(rng.permutation(N), xp)
-        for start in range(0, N - batch_size + 1, batch_size):
-            batch = order[start : start + batch_size]
-            yield xp.take(x, batch, axis=0), xp.take(y, batch, axis=0)
-
-
 def _check(
     model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
-    batch_size: int | None, rng: np.random.Generator | None, every: int,
+    batch_size: int | None, rng: np.random.Generator | None, every: int, augment: Augmentation | None,
 ) -> None:  # fmt: skip
     """Raise for anything that does not fit, before the first step."""
     if not isinstance(model, Model):
@@ -170,19 +232,33 @@ def _check(
             raise ValueError(f"{name} expects a whole number >= {low}, got {value!r}")
     if batch_size is not None and batch_size > x.shape[0]:
         raise ValueError(f"batch_size expects at most the {x.shape[0]} examples there are, got {batch_size}")
-    if batch_size is not None and not isinstance(rng, np.random.Generator):
-        raise TypeError(f"mini-batches are drawn with rng=numpy.random.default_rng(seed), got {rng!r}")
+    if augment is not None:
+        if not isinstance(augment, Augmentation):
+            raise TypeError(f"augment expects an augmentation such as mn.Shift(7), got {augment!r}")
+        augment.check(tuple(x.shape[1:]))
+    if (batch_size is not None or augment is not None) and not isinstance(rng, np.random.Generator):
+        what = "mini-batches are" if batch_size is not None else "augmentation is"
+        raise TypeError(f"{what} drawn with rng=numpy.random.default_rng(seed), got {rng!r}")
 
 
-def _warn_if_unstable(
-    model: Model, theta: Array, x: Array, optimizer: Optimizer, scales: Array | None, parts: list[slice]
-) -> None:
-    """Warn where lr > 2 (1 + momentum) N / lambda_max of the tangent kernel at the start: descent cannot settle."""
-    worst = max(parallel(lambda part: _largest_eigenvalue(model.members(part), theta[part], x, scales), parts))
-    bound = 2 * (1 + getattr(optimizer, "momentum", 0.0)) * x.shape[0] / worst if worst > 0 else float("inf")
-    if optimizer.lr > bound:
+def _warn_if_unstable(run: Descent) -> None:
+    """Warn where lr > 2 (1 + momentum) N / lambda_max of the tangent kernel at the start: descent cannot settle.
+
+    For the squared loss on full batches only, and with a schedule for the rate of its first step.
+    """
+    batches = run.batches
+    if batches.rng is not None or not isinstance(run.loss, MeanSquared):
+        return
+    lr, momentum = rate(run.optimizer.lr, 0), getattr(run.optimizer, "momentum", 0.0)
+    worst = max(
+        parallel(
+            lambda part: _largest_eigenvalue(run.model.members(part), run.theta[part], batches.x, run.scales), run.parts
+        )
+    )
+    bound = 2 * (1 + momentum) * batches.size / worst if worst > 0 else float("inf")
+    if lr > bound:
         warnings.warn(
-            f"learning rate {optimizer.lr:g} is above the stability bound {bound:.4g}: 2 (1 + momentum) N / lambda_max"
+            f"learning rate {lr:g} is above the stability bound {bound:.4g}: 2 (1 + momentum) N / lambda_max"
             " of the tangent kernel at the start: the linearised network diverges, choose a smaller lr",
             RuntimeWarning,
             stacklevel=3,

@@ -27,6 +27,7 @@ import minintk as mn
 from analytic.duals import Homogeneous
 from minintk import kernels as empirical
 from minintk import testing, training
+from minintk.batches import Batches
 from minintk.jacobian import NetworkJacobian, Scaled
 from minintk.layers.combine import ChainJacobian, SumJacobian
 from minintk.layers.dense import BoundDense, DenseJacobian, sum_rows
@@ -595,7 +596,7 @@ def optimizer(patch: Patch, velocity: Callable[..., Array]) -> None:
 
     def step(self: mn.SGD, theta: Array, g: Array, v: Array, scales: Any) -> None:
         v[...] = velocity(v, g, theta, self.momentum, self.weight_decay)
-        theta -= self.lr * (1.0 if scales is None else scales) * v
+        theta -= float(self.at(0).lr) * (1.0 if scales is None else scales) * v  # type: ignore[arg-type]
 
     patch.setattr(mn.SGD, "step", step)
 
@@ -627,20 +628,20 @@ def _(patch: Patch) -> None:
 
 @planted("train: moves the caller's theta", untouched)
 def _(patch: Patch) -> None:
-    right = training._train
-    frame: dict[str, Any] = {}
-    patch.setattr(training, "_check", lambda model, theta, *rest: frame.update(theta=theta))
-    patch.setattr(training, "_train", lambda model, theta, *rest: right(model, frame["theta"], *rest))
+    class Careless(training.Descent):
+        def __init__(self, model: mn.Model, theta: Array, *rest: Any) -> None:
+            super().__init__(model, theta, *rest)
+            self.theta = theta
+
+    patch.setattr(training, "Descent", Careless)
 
 
 @planted("train: mini-batches drawn with replacement", epochs)
 def _(patch: Patch) -> None:
-    def batches(x: Array, y: Array, batch_size: int, rng: np.random.Generator) -> Any:
-        while True:
-            batch = rng.integers(0, len(x), batch_size)
-            yield x[batch], y[batch]
+    def shuffle(self: Batches, rng: np.random.Generator) -> None:
+        self._order = rng.integers(0, len(self.x), len(self.x))
 
-    patch.setattr(training, "_batches", batches)
+    patch.setattr(Batches, "_shuffle", shuffle)
 
 
 @planted("train: gradient of all members added up", together)
@@ -659,8 +660,10 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = training._warn_if_unstable
 
-    def wrong(model: mn.Model, theta: Array, x: Array, optimizer: mn.SGD, *rest: Any) -> None:
-        right(model, theta, x, replace(optimizer, lr=optimizer.lr * len(x)), *rest)
+    def wrong(run: training.Descent) -> None:
+        optimizer: Any = run.optimizer
+        run.optimizer = replace(optimizer, lr=optimizer.lr * len(run.batches.x))
+        right(run)
 
     patch.setattr(training, "_warn_if_unstable", wrong)
 
@@ -669,8 +672,10 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = training._warn_if_unstable
 
-    def wrong(model: mn.Model, theta: Array, x: Array, optimizer: mn.SGD, *rest: Any) -> None:
-        right(model, theta, x, replace(optimizer, momentum=0.0), *rest)
+    def wrong(run: training.Descent) -> None:
+        optimizer: Any = run.optimizer
+        run.optimizer = replace(optimizer, momentum=0.0)
+        right(run)
 
     patch.setattr(training, "_warn_if_unstable", wrong)
 

@@ -1,0 +1,140 @@
+"""Learning-rate schedules, as data: the rate of each step, and the time t that the steps add up to.
+
+    lr(s)  for step s = 0, 1, ...          t(n) = sum_{s < n} lr(s)
+
+t is the time of the theory: gradient flow of length t is what n small steps approximate.  A constant rate is a number,
+and a schedule stands wherever a number does, ``mn.SGD(lr=mn.Cosine(0.1, steps=1000))``.
+
+>>> lr = WarmUp(2, then=StepDecay(0.4, every=3, factor=0.5))
+>>> [round(lr(step), 6) for step in range(7)]
+[0.2, 0.4, 0.4, 0.4, 0.4, 0.2, 0.2]
+>>> round(lr.t(7), 6)
+2.2
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from math import cos, fsum, isfinite, pi, sin
+
+
+class Schedule(ABC):
+    """Base class.  To add a schedule, subclass it as a frozen dataclass, with the rate of a step."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __call__(self, step: int) -> float:
+        """The learning rate of step 0, 1, ...; a number >= 0."""
+
+    def t(self, steps: int) -> float:
+        """sum_{s < steps} lr(s), the time after so many steps."""
+        return fsum(self(s) for s in range(steps))
+
+
+def rate(lr: float | Schedule, step: int) -> float:
+    """The learning rate at a step, of a number or a schedule."""
+    return float(lr(step)) if isinstance(lr, Schedule) else float(lr)
+
+
+def time(lr: float | Schedule, steps: int) -> float:
+    """t after so many steps, of a number or a schedule."""
+    return float(lr.t(steps)) if isinstance(lr, Schedule) else float(lr) * steps
+
+
+def _positive(name: str, value: float, low: float = 0.0, high: float = float("inf")) -> None:
+    if isinstance(value, bool) or not hasattr(value, "__float__") or not isfinite(value) or not low < value <= high:
+        upper = f" and <= {high:g}" if high < float("inf") else ""
+        raise ValueError(f"{name} expects a finite number > {low:g}{upper}, got {value!r}")
+
+
+def _whole(name: str, value: int) -> None:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+        raise ValueError(f"{name} expects a whole number of steps >= 1, got {value!r}")
+
+
+@dataclass(frozen=True)
+class StepDecay(Schedule):
+    """lr(s) = lr factor^floor(s / every): a tenth, unless `factor` says else, after every `every` steps.
+
+    (Samarin et al. 2020, CIFAR-10: a tenth every 30 epochs.)
+
+    >>> [StepDecay(1.0, every=2, factor=0.5)(s) for s in range(5)]
+    [1.0, 1.0, 0.5, 0.5, 0.25]
+    """
+
+    lr: float
+    every: int
+    factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        _positive("StepDecay(lr=...)", self.lr)
+        _whole("StepDecay(every=...)", self.every)
+        _positive("StepDecay(factor=...)", self.factor, high=1.0)
+
+    def __call__(self, step: int) -> float:
+        return self.lr * self.factor ** (step // self.every)
+
+    def t(self, steps: int) -> float:
+        whole, rest = divmod(steps, self.every)
+        last = self.factor**whole
+        full = whole if self.factor == 1 else (1 - last) / (1 - self.factor)  # sum_{k < whole} factor^k
+        return self.lr * (self.every * full + rest * last)
+
+
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    """lr(s) = final + (lr - final) (1 + cos(pi s / steps)) / 2 for s < steps, `final` after (Loshchilov, Hutter 2017).
+
+    >>> [round(Cosine(1.0, steps=4)(s), 3) for s in range(6)]
+    [1.0, 0.854, 0.5, 0.146, 0.0, 0.0]
+    """
+
+    lr: float
+    steps: int
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        _positive("Cosine(lr=...)", self.lr)
+        _whole("Cosine(steps=...)", self.steps)
+        if not 0 <= self.final <= self.lr:
+            raise ValueError(f"Cosine(final=...) expects a number from 0 to lr = {self.lr:g}, got {self.final!r}")
+
+    def __call__(self, step: int) -> float:
+        if step >= self.steps:
+            return self.final
+        return self.final + (self.lr - self.final) * (1 + cos(pi * step / self.steps)) / 2
+
+    def t(self, steps: int) -> float:
+        n, a = min(steps, self.steps), pi / (2 * self.steps)
+        cosines = sin(n * a) * cos((n - 1) * a) / sin(a)  # sum_{s < n} cos(2 a s)
+        return self.final * steps + (self.lr - self.final) * (n + cosines) / 2
+
+
+@dataclass(frozen=True)
+class WarmUp(Schedule):
+    """lr(s) = (s + 1) / steps * lr_0 for s < steps, then the rates of `then`, a number or a schedule; lr_0 its first.
+
+    (Goyal et al. 2017.)
+
+    >>> [WarmUp(4, then=0.2)(s) for s in range(5)]
+    [0.05, 0.1, 0.15000000000000002, 0.2, 0.2]
+    """
+
+    steps: int
+    then: float | Schedule
+
+    def __post_init__(self) -> None:
+        _whole("WarmUp(steps=...)", self.steps)
+        if not isinstance(self.then, Schedule):
+            _positive("WarmUp(then=...)", self.then)
+
+    def __call__(self, step: int) -> float:
+        if step >= self.steps:
+            return rate(self.then, step - self.steps)
+        return (step + 1) / self.steps * rate(self.then, 0)
+
+    def t(self, steps: int) -> float:
+        n = min(steps, self.steps)
+        return n * (n + 1) / (2 * self.steps) * rate(self.then, 0) + time(self.then, steps - n)
