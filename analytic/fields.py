@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
+from analytic.images import trivial
 from minintk.arrays import Array, array_namespace
 from minintk.windows import Axis
 
@@ -84,11 +85,6 @@ def holes(runs: list[tuple[slice, slice]], size: int) -> list[slice]:
         return [slice(0, size)]
     low, high = runs[0][0].start, runs[-1][0].stop
     return [hole for hole in (slice(0, low), slice(high, size)) if hole.stop > hole.start]
-
-
-def trivial(axis: Axis) -> bool:
-    """Whether the windows are the pixels themselves."""
-    return axis.kernel == 1 and axis.stride == 1 and axis.out == axis.size
 
 
 def flat_shift(axis: Axis, guard: int) -> bool:

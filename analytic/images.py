@@ -69,6 +69,11 @@ class Flat(ImageStep):
         return law if self.count == 1 else Law(False, law.fresh)
 
 
+def trivial(axis: Axis) -> bool:
+    """Whether the windows are the pixels themselves."""
+    return axis.kernel == 1 and axis.stride == 1 and axis.out == axis.size
+
+
 def grid(shape: Shape) -> tuple[int, int]:
     """The pixels of examples (H, W, C), of sequences (L, C) as one row, of vectors (d,) as one pixel."""
     return {1: (1, 1), 2: (1, shape[0]), 3: shape[:2]}[len(shape)]  # type: ignore[return-value]
@@ -90,9 +95,7 @@ def needs_images(program: Program) -> bool:
 def mixes(program: Program) -> bool:
     """Whether any step averages over pairs of different pixels."""
     return any(
-        (isinstance(step, Pool) and any(a.kernel > 1 for a in step.axes))
-        or (isinstance(step, Sum) and mixes(step.branch + step.shortcut))
-        for step in program
+        isinstance(step, Pool) or (isinstance(step, Sum) and mixes(step.branch + step.shortcut)) for step in program
     )
 
 
@@ -112,15 +115,20 @@ def _(layer: s.Conv2d | s.Conv1d, site: Site, parametrization: Parametrization) 
     return (Window(both_axes(found), affine(layer, fan_in, int(layer.channels), site, parametrization)),)
 
 
+def pool(found: tuple[Axis, Axis]) -> Program:
+    """The step of a pooling; none where the windows are the pixels."""
+    return () if all(map(trivial, found)) else (Pool(found),)
+
+
 @lower.register
 def _(layer: s.AvgPool, site: Site, parametrization: Parametrization) -> Program:
-    return (Pool(both_axes(axes(layer, site.shape))),)
+    return pool(both_axes(axes(layer, site.shape)))
 
 
 @lower.register
 def _(layer: s.GlobalAvgPool, site: Site, parametrization: Parametrization) -> Program:
     H, W = grid(site.shape)
-    return (Pool((Axis(H, H), Axis(W, W))),)
+    return pool((Axis(H, H), Axis(W, W)))
 
 
 @lower.register

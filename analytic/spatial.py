@@ -91,9 +91,9 @@ def plan(program: Program, shape: Shape, out: Shape, xp: Any, dtype: Any) -> Pla
     """How the kernels of a program are computed for examples of `shape`, whose outputs have shape `out`."""
     if grid(out) != (1, 1):
         program = (*program, Flat(prod(grid(out))))
-    last = max((k for k, step in enumerate(program) if mixes((step,))), default=None)
-    form = Form(xp, dtype, last is None, guards(program, on_host(xp)))
-    return Plan(program, shape, form, scale_free(program), last is not None and bends(program[last:]))
+    first = min((k for k, step in enumerate(program) if mixes((step,))), default=None)
+    form = Form(xp, dtype, first is None, guards(program, on_host(xp)))
+    return Plan(program, shape, form, scale_free(program), first is not None and bends(program[first:]))
 
 
 class Images:
