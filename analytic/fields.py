@@ -21,11 +21,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
 from analytic.images import trivial
-from minintk.arrays import Array, array_namespace
+from minintk.arrays import Array, array_namespace, on_host
 from minintk.windows import Axis
 
 STRIP = 2**16
@@ -60,43 +61,29 @@ class Lay(NamedTuple):
 # --------------------------------------------------------------------------------------------- windows
 
 
-def reads(axis: Axis, s: int) -> list[tuple[slice, slice]]:
+@lru_cache(maxsize=1024)
+def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
     """(outputs, inputs) such that output p reads input stride p - before + s: runs, two or more where it wraps around."""
-    runs: list[tuple[slice, slice]] = []
-    start, places = 0, [axis.stride * p - axis.before + s for p in range(axis.out)]
+    places = [axis.stride * p - axis.before + s for p in range(axis.out)]
     if axis.circular:
         places = [place % axis.size for place in places]
-    for p in range(1, axis.out + 1):
-        if p == axis.out or places[p] != places[p - 1] + axis.stride:
-            runs.append((slice(start, p), slice(places[start], places[p - 1] + 1, axis.stride)))
-            start = p
-    if axis.circular:
-        return runs
     inside = [p for p, place in enumerate(places) if 0 <= place < axis.size]
-    if not inside:
-        return []
-    first, last = inside[0], inside[-1]
-    return [(slice(first, last + 1), slice(places[first], places[last] + 1, axis.stride))]
+    starts = [p for p in inside if p - 1 not in inside or places[p] != places[p - 1] + axis.stride]
+    ends = [*starts[1:], inside[-1] + 1 if inside else 0]
+    return tuple(
+        (slice(p, end), slice(places[p], places[end - 1] + 1, axis.stride))
+        for p, end in zip(starts, ends, strict=False)
+    )
 
 
-def holes(runs: list[tuple[slice, slice]], size: int) -> list[slice]:
-    """The outputs that no run reaches, where there is at most one run."""
-    if not runs:
-        return [slice(0, size)]
-    low, high = runs[0][0].start, runs[-1][0].stop
+def holes(low: int, high: int, size: int) -> list[slice]:
+    """What low:high leaves of 0:size."""
     return [hole for hole in (slice(0, low), slice(high, size)) if hole.stop > hole.start]
 
 
-def flat_shift(axis: Axis, guard: int) -> bool:
-    """Whether guards do: the same number of pixels out, and windows that reach no further than them."""
-    return (
-        guard > 0
-        and axis.stride == 1
-        and axis.out == axis.size
-        and not axis.circular
-        and max(axis.before, axis.after) <= guard
-        and axis.kernel > 1
-    )
+def plain(axis: Axis, reach: int) -> bool:
+    """Whether there is an output for each pixel, zeros outside, and no window reaches further than `reach`."""
+    return axis.stride == 1 and axis.out == axis.size and not axis.circular and max(axis.before, axis.after) <= reach
 
 
 def at(ndim: int, *where: tuple[int, slice]) -> tuple[slice, ...]:
@@ -118,55 +105,81 @@ def window_sum(a: Array, axis: Axis, along: int) -> Array:
     return out
 
 
-def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, ...], outside: tuple[Array, Array] | None) -> None:
-    """out = sum_s a[S p + s, S p' + s] along one axis, or along a pair of axes shifted together.
+def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array] | None) -> None:
+    """out = sum_s a[S p + s, S p' + s] along a pair of axes shifted together.
 
     outside : what a pixel inside counts for next to one outside, left and right, broadcasting to a; None for nothing.
     """
+    first, second = along
     out[...] = 0
     for s in range(axis.kernel):
         runs = reads(axis, s)
         for o, i in runs:
-            if len(along) == 1:
-                out[at(a.ndim, (along[0], o))] += a[at(a.ndim, (along[0], i))]
-                continue
             for o2, i2 in runs:
-                out[at(a.ndim, (along[0], o), (along[1], o2))] += a[at(a.ndim, (along[0], i), (along[1], i2))]
-        if outside is not None and not axis.circular:
-            for hole in holes(runs, axis.out):
-                for o, i in runs:
-                    out[at(a.ndim, (along[0], o), (along[1], hole))] += outside[0][at(a.ndim, (along[0], i))]
-                    out[at(a.ndim, (along[0], hole), (along[1], o))] += outside[1][at(a.ndim, (along[1], i))]
+                out[at(a.ndim, (first, o), (second, o2))] += a[at(a.ndim, (first, i), (second, i2))]
+        if outside is None or axis.circular:
+            continue
+        for hole in holes(runs[0][0].start, runs[0][0].stop, axis.out) if runs else [slice(0, axis.out)]:
+            for o, i in runs:
+                out[at(a.ndim, (first, o), (second, hole))] += outside[0][at(a.ndim, (first, i))]
+                out[at(a.ndim, (first, hole), (second, o))] += outside[1][at(a.ndim, (second, i))]
 
 
 # ---------------------------------------------------------------------------------------------- fields
 
+LINE = 64
+"""Bytes of a cache line: a ufunc is up to twice as fast where its results start on one."""
+
 
 class Shelf:
-    """Arrays taken and given back: a thread's working memory."""
+    """Arrays taken and given back, a thread's working memory: on cache lines, and with room on both sides.
 
-    def __init__(self, xp: Any, dtype: Any) -> None:
-        self.xp, self.dtype = xp, dtype
+    room : numbers before and behind each array that a shifted view may reach.
+    """
+
+    def __init__(self, xp: Any, dtype: Any, room: int) -> None:
+        self.xp, self.dtype = xp, xp.dtype(dtype)
+        self.line = LINE // self.dtype.itemsize
+        self.room = rounded(room, self.line)
         self.free: dict[int, list[Array]] = {}
 
     def take(self, shape: tuple[int, ...]) -> Array:
         """An array of `shape`, of whatever finite numbers."""
         size = prod(shape)
         free = self.free.get(size)
-        return (free.pop() if free else self.xp.zeros(size, dtype=self.dtype)).reshape(shape)
+        whole = free.pop() if free else self.xp.zeros(size + 2 * self.room + self.line, dtype=self.dtype)
+        return self.view(whole, shape, 0)
+
+    def view(self, whole: Array, shape: tuple[int, ...], shift: int) -> Array:
+        start = self.room + shift
+        if on_host(self.xp):
+            start += -whole.ctypes.data % LINE // self.dtype.itemsize
+        return whole[start : start + prod(shape)].reshape(shape)
+
+    def shifted(self, a: Array, shift: int, shape: tuple[int, ...]) -> Array:
+        """What stands `shift` numbers behind each number of an array that was taken, as `shape`."""
+        return self.view(a.base, shape, shift)
 
     def give(self, *arrays: Array | None) -> None:
         """Arrays that were taken, whole."""
         for a in arrays:
             if a is not None:
-                self.free.setdefault(a.size, []).append(a.reshape(-1))
+                self.free.setdefault(a.size, []).append(a.base)
+
+
+def rounded(n: int, step: int) -> int:
+    """n rounded up to a multiple of `step`."""
+    return -(-n // step) * step
 
 
 @dataclass(frozen=True)
 class Form:
     """How the numbers of an image of H x W pixels lie in the fields of a tile.
 
-    diagonal : equal pixels only.   most : guards after each row of pixels, where the rows are long enough for any.
+    Lines of W pixels, each with its guards; and a few numbers more, so that every image starts on a cache line, and has
+    guards before it: the end of what precedes it.
+
+    diagonal : equal pixels only.   most : guards after each line, where the lines are long enough for any.
     """
 
     xp: Any
@@ -175,22 +188,21 @@ class Form:
     most: int
 
     def guard(self, W: int) -> int:
-        """Guards after a row of W pixels."""
+        """Guards after a line of W pixels."""
         return self.most if W > 2 * self.most else 0
 
     def run(self, H: int, W: int) -> int:
-        """Numbers of one image on the right, with its guards."""
+        """Numbers of one image on the right."""
         g = self.guard(W)
-        return H * (W + g) + (0 if self.diagonal else g)
+        line = LINE // self.xp.dtype(self.dtype).itemsize
+        return rounded(H * (W + g) + g, line) if g else H * W
 
     def lay(self, v: Array, fill: float = 0.0) -> Lay:
         """v : (n, H, W) as the pairs meet it, `fill` in the guards."""
         xp, (n, H, W) = self.xp, v.shape
         right = xp.full((n, self.run(H, W)), fill, dtype=self.dtype)
         self.inside(right, H, W)[...] = v
-        if self.diagonal:
-            return Lay(right, right)
-        return Lay(xp.astype(v.reshape((n, H * W, 1)), self.dtype), right)
+        return Lay(right if self.diagonal else xp.astype(v.reshape((n, H * W, 1)), self.dtype), right)
 
     def inside(self, a: Array, H: int, W: int) -> Array:
         """a : (..., run) as (..., H, W), the guards left out."""
@@ -198,28 +210,26 @@ class Form:
 
     def lines(self, a: Array, H: int, W: int) -> Array:
         """a : (..., run) as (..., H, W + guards)."""
-        g = self.guard(W)
-        start = 0 if self.diagonal else g
-        return a[..., start:].reshape((*a.shape[:-1], H, W + g))
+        width = W + self.guard(W)
+        return a[..., : H * width].reshape((*a.shape[:-1], H, width))
 
 
 class Field(ABC):
     """Distances and tangents of some pairs of images.
 
-    d, theta : D / unit and 2 Theta / unit.   i, j : the images x and x', as a slice of the tile's.   grid : (H, W).
-    owed : (ratio, rest) where Theta still lacks ratio K + rest, with rest in the unit.
+    d, theta : D / unit and 2 Theta / unit.   i, j : the images x and x', as slices of the tile's.   grid : (H, W).
+    owed : (ratio, rest) where Theta still lacks ratio K + rest, with rest in the unit.   asked : whether Theta is.
     """
 
-    def __init__(self, form: Form, shelf: Shelf, i: slice, j: slice, grid: tuple[int, int]) -> None:
-        self.form, self.shelf, self.i, self.j, self.grid = form, shelf, i, j, grid
+    def __init__(self, form: Form, shelf: Shelf, i: slice, j: slice, grid: tuple[int, int], *, asked: bool) -> None:
+        self.form, self.shelf, self.i, self.j, self.grid, self.asked = form, shelf, i, j, grid, asked
         self.xp: Any = form.xp
         self.d: Array = shelf.take(self.shape(*grid))
         self.theta: Array | None = None
-        self.asked = True
         self.owed: tuple[float, float] | None = None
 
     @abstractmethod
-    def shape(self, H: int, W: int) -> tuple[int, int]:
+    def shape(self, H: int, W: int) -> tuple[int, ...]:
         """Shape of the arrays on a grid."""
 
     @abstractmethod
@@ -234,13 +244,20 @@ class Field(ABC):
     def strips(self) -> Iterator[slice]:
         """Pieces of d's first axis for an activation."""
 
-    @abstractmethod
-    def slide(self, axes: tuple[Axis, Axis], edge: Array, edge_sum: Array) -> None:
-        """Sums over both windows, shifted together."""
+    def pick(self, lay: Lay, strip: slice) -> tuple[Array, Array]:
+        """The numbers of x in a strip, and those of x'."""
+        return self.left(lay)[strip], self.right(lay)
 
     @abstractmethod
-    def pool(self, left: tuple[Array, Array], right: tuple[Array, Array], grid: tuple[int, int]) -> None:
-        """Means over each window by itself, as products with (T_H, T_W)."""
+    def slide(self, axes: tuple[Axis, Axis], edge: Array, edge_sum: Array) -> None:
+        """Sums over both windows, shifted together.
+
+        edge : q / 2 of the pixels, what D is next to a pixel outside; edge_sum : its sums along the lines.
+        """
+
+    @abstractmethod
+    def pool(self, T: tuple[Array, Array], grid: tuple[int, int]) -> None:
+        """Means over each window by itself, as products with T_H and T_W."""
 
     @abstractmethod
     def flatten(self) -> None:
@@ -259,9 +276,9 @@ class Field(ABC):
 
     def copy(self) -> Field:
         """A copy, on the same shelf."""
-        other = type(self)(self.form, self.shelf, self.i, self.j, self.grid)
+        other = type(self)(self.form, self.shelf, self.i, self.j, self.grid, asked=self.asked)
         other.d[...] = self.d
-        other.asked, other.owed = self.asked, self.owed
+        other.owed = self.owed
         if self.theta is not None:
             other.theta = self.shelf.take(self.theta.shape)
             other.theta[...] = self.theta
@@ -275,7 +292,7 @@ class Field(ABC):
 class Square(Field):
     """All pairs of pixels of one image x and B images x': d, theta : (H W, B run)."""
 
-    def shape(self, H: int, W: int) -> tuple[int, int]:
+    def shape(self, H: int, W: int) -> tuple[int, ...]:
         return H * W, self.sizes[1] * self.form.run(H, W)
 
     def left(self, lay: Lay) -> Array:
@@ -286,7 +303,8 @@ class Square(Field):
 
     def strips(self) -> Iterator[slice]:
         rows, width = self.d.shape
-        step = max(1, STRIP // width)
+        count = -(-rows * width // STRIP) if on_host(self.xp) else 1
+        step = -(-rows // count)
         for start in range(0, rows, step):
             yield slice(start, min(start + step, rows))
 
@@ -295,71 +313,109 @@ class Square(Field):
         return self.form.lines(a.reshape((*grid, self.sizes[1], -1)), *tail)
 
     def slide(self, axes: tuple[Axis, Axis], edge: Array, edge_sum: Array) -> None:
-        (H, W), xp, form = self.grid, self.xp, self.form
-        rows, columns = axes
+        (H, W), form, (rows, columns) = self.grid, self.form, axes
         middle, after = (H, columns.out), (rows.out, columns.out)
-        one, many = edge[self.i.start], edge[self.j]
-        one_sum, many_sum = edge_sum[self.i.start], edge_sum[self.j]
-        if form.guard(W):  # a pixel of x next to a guard
-            lines = self.lines(self.d, (H, W), (H, W))
-            lines[..., W:] = one[:, :, None, None, None]
-            self.guard_front(one)
+        if form.guard(W) and not trivial(columns):
+            self.stand(edge[self.i.start])
 
-        def columns_of(a: Array, is_d: bool) -> Array:
+        def along_lines(a: Array, is_d: bool) -> Array:
             if trivial(columns):
                 return a
-            out = self.shelf.take((H * columns.out, self.sizes[1] * form.run(H, columns.out)))
-            if flat_shift(columns, form.guard(W)):
-                edges = form.lay(many).right.reshape(-1) if is_d else None
-                flat_sum(xp, a.reshape((H, W, -1)), out.reshape((H, W, -1)), columns, edges)
+            out = self.shelf.take((H * columns.out, self.sizes[1] * form.run(*middle)))
+            if plain(columns, form.guard(W)):
+                self.flat(a, out, columns, 1, edge[self.j] if is_d else None, None)
             else:
-                inside = (
-                    self.lines(a, (H, W), (H, W))[..., :W],
-                    self.lines(out, middle, middle)[..., : columns.out],
-                )
-                outside = (one[:, :, None, None, None], many[None, None]) if is_d else None
-                joint_sum(*inside, columns, (1, 4), outside)
+                outside = (edge[self.i.start][:, :, None, None, None], edge[self.j][None, None]) if is_d else None
+                source = self.lines(a, (H, W), (H, W))[..., :W]
+                joint_sum(source, self.lines(out, middle, middle)[..., : columns.out], columns, (1, 4), outside)
             self.shelf.give(a)
             return out
 
-        def rows_of(a: Array, is_d: bool) -> Array:
+        def across_lines(a: Array, is_d: bool) -> Array:
             if trivial(rows):
                 return a
             out = self.shelf.take((prod(after), self.sizes[1] * form.run(*after)))
-            outside = (one_sum[:, :, None, None, None], many_sum[None, None]) if is_d else None
-            g = form.guard(columns.out)
-            if outside is not None and g:
-                padded = xp.zeros((*many_sum.shape[:-1], columns.out + g), dtype=form.dtype)
-                padded[..., : columns.out] = many_sum
-                outside = (outside[0], padded[None, None])
-            joint_sum(self.lines(a, middle, middle), self.lines(out, after, after), rows, (0, 3), outside)
+            one, many = edge_sum[self.i.start], edge_sum[self.j]
+            if plain(rows, H):
+                self.flat(a, out, rows, 0, many if is_d else None, one if is_d else None)
+            else:
+                outside = (one[:, :, None, None, None], many[None, None]) if is_d else None
+                source, target = self.lines(a, middle, middle), self.lines(out, after, after)
+                joint_sum(source[..., : columns.out], target[..., : columns.out], rows, (0, 3), outside)
             self.shelf.give(a)
             return out
 
-        self.each(columns_of)
-        self.each(rows_of)
+        self.each(along_lines)
+        self.grid = middle
+        self.each(across_lines)
         self.grid = after
 
-    def guard_front(self, one: Array) -> None:
-        """Guards: D = q / 2, Theta = 0."""
-        (H, W), g = self.grid, self.form.guard(self.grid[1])
-        runs = self.d.reshape((H, W, self.sizes[1], -1))
-        runs[..., :g] = one[:, :, None, None]
-        if self.theta is not None:
-            self.theta.reshape((H, W, self.sizes[1], -1))[..., :g] = 0
-            self.lines(self.theta, (H, W), (H, W))[..., W:] = 0
+    def stand(self, half: Array) -> None:
+        """Pixels of x next to guards: D = q / 2, Theta = 0."""
+        (H, W), g, B = self.grid, self.form.guard(self.grid[1]), self.sizes[1]
+        run = self.form.run(H, W)
+        for a, value in ((self.d, half), (self.theta, None)):
+            if a is None:
+                continue
+            self.lines(a, (H, W), (H, W))[..., W:] = 0 if value is None else value[:, :, None, None, None]
+            before = self.shelf.shifted(a, -g, (H, W, B, run))[..., :g]  # the end of what precedes each image
+            before[...] = 0 if value is None else value[:, :, None, None]
 
-    def pool(self, left: tuple[Array, Array], right: tuple[Array, Array], grid: tuple[int, int]) -> None:
+    def flat(self, a: Array, out: Array, axis: Axis, along: int, right: Array | None, left: Array | None) -> None:
+        """The sums of a plain axis: runs of whole lines of both images, shifted as one.
+
+        along : 0 across the lines, 1 along them.   right, left : `slide`'s edges of x' and of x, for D; along lines the
+        guards hold those of x.
+        """
+        xp, form, (H, W), B = self.xp, self.form, self.grid, self.sizes[1]
+        step = 1 if along else W + form.guard(W)
+        n = W if along else H
+        run = B * form.run(H, W)
+        whole = (H, W, run) if along else (1, H, W * run)
+        source, target = a.reshape(whole), out.reshape(whole)
+        here = source
+        for s in (*range(-axis.before, 0), *range(1, axis.after + 1)):
+            low, high = max(0, -s), n - max(0, s)
+            there = self.shelf.shifted(a, s * step, whole)[:, low + s : high + s]
+            if along:
+                xp.add(here[:, low:high], there, out=target[:, low:high])
+            else:
+                bad = slice(0, low) if s < 0 else slice(high, n)  # lines of x' for which there is none
+                lines = self.lines(here.reshape(a.shape), (H, W), (H, W))[low:high, :, :, bad]
+                kept = xp.asarray(lines, copy=True)
+                if left is not None:
+                    kept += left[low + s : high + s, :, None, None, None]
+                xp.add(here[:, low:high], there, out=target[:, low:high])
+                self.lines(out, (H, W), (H, W))[low:high, :, :, bad] = kept
+            for hole in holes(low, high, n):
+                if right is None:
+                    if here is source:
+                        target[:, hole] = source[:, hole]
+                    continue
+                edges = self.moved(right, s, along)
+                if not along:
+                    edges = xp.tile(edges, W)
+                xp.add(here[:, hole], edges, out=target[:, hole])
+            here = target
+        if here is source:
+            target[...] = source
+
+    def moved(self, v: Array, s: int, along: int) -> Array:
+        """v : (B, H, W) as B runs, each number taken from s pixels further along a line, or s lines further."""
+        (H, W), (low, high) = self.grid, (max(0, -s), self.grid[along] - max(0, s))
+        out = self.xp.zeros((v.shape[0], self.form.run(H, W)), dtype=v.dtype)
+        to = self.form.inside(out, H, W)
+        to[at(3, (along + 1, slice(low, high)))] = v[at(3, (along + 1, slice(low + s, high + s)))]
+        return out.reshape(-1)
+
+    def pool(self, T: tuple[Array, Array], grid: tuple[int, int]) -> None:
         (H, W), (h, w), xp, B = self.grid, grid, self.xp, self.sizes[1]
 
         def pooled(a: Array, is_d: bool) -> Array:
-            step = xp.matmul(left[0], a.reshape((H, -1))).reshape((h, W, -1))
-            step = xp.matmul(left[1], step)
-            step = self.form.inside(step.reshape((h * w, B, -1)), H, W)
-            step = xp.matmul(right[0], step)
-            step = xp.matmul(step, right[1].T)
+            step = xp.matmul(T[0], a.reshape((H, -1))).reshape((h, W, -1))
+            step = self.form.inside(xp.matmul(T[1], step).reshape((h * w, B, -1)), H, W)
             out = self.shelf.take((h * w, B * self.form.run(h, w)))
-            self.form.inside(out.reshape((h * w, B, -1)), h, w)[...] = step
+            self.form.inside(out.reshape((h * w, B, -1)), h, w)[...] = xp.matmul(xp.matmul(T[0], step), T[1].T)
             self.shelf.give(a)
             return out
 
@@ -370,10 +426,10 @@ class Square(Field):
         (H, W), xp, B = self.grid, self.xp, self.sizes[1]
 
         def mean(a: Array, is_d: bool) -> Array:
-            out = self.shelf.take((1, B))
+            out = self.shelf.take((1, B * self.form.run(1, 1)))
             pixels = self.form.inside(a.reshape((H * W, B, -1)), H, W).reshape((H * W, B, H * W))
             every = xp.arange(H * W)
-            xp.mean(pixels[every, :, every], axis=0, out=out[0])
+            out.reshape((B, -1))[:, 0] = xp.mean(pixels[every, :, every], axis=0)
             self.shelf.give(a)
             return out
 
@@ -381,57 +437,37 @@ class Square(Field):
         self.grid = (1, 1)
 
 
-def flat_sum(xp: Any, a: Array, out: Array, axis: Axis, edges: Array | None) -> None:
-    """out = sum_s a[:, p + s, p' + s] of a : (H, W, run), p' along the run; `edges` next to pixels outside on the left."""
-    W, n = a.shape[1], a.shape[2]
-    out[...] = a
-    for s in (*range(-axis.before, 0), *range(1, axis.after + 1)):
-        low, high, first, last = max(0, -s), W - max(0, s), max(0, -s), n - max(0, s)
-        out[:, low:high, first:last] += a[:, low + s : high + s, first + s : last + s]
-        if edges is not None:
-            for hole in (slice(0, low), slice(high, W)):
-                out[:, hole, first:last] += edges[first + s : last + s]
-
-
 class Diagonal(Field):
-    """Equal pixels of A images x and B images x': d, theta : (A B, run)."""
+    """Equal pixels of A images x and B images x': d, theta : (A, B, run)."""
 
-    def shape(self, H: int, W: int) -> tuple[int, int]:
-        return prod(self.sizes), self.form.run(H, W)
+    def shape(self, H: int, W: int) -> tuple[int, ...]:
+        return (*self.sizes, self.form.run(H, W))
 
     def left(self, lay: Lay) -> Array:
-        return self.xp.repeat(lay.left[self.i], self.sizes[1], axis=0)
+        return lay.left[self.i][:, None, :]
 
     def right(self, lay: Lay) -> Array:
-        return self.xp.tile(lay.right[self.j], (self.sizes[0], 1))
+        return lay.right[self.j][None, :, :]
 
     def strips(self) -> Iterator[slice]:
         yield slice(0, self.d.shape[0])
 
     def slide(self, axes: tuple[Axis, Axis], edge: Array, edge_sum: Array) -> None:
-        (H, W), form, n = self.grid, self.form, self.d.shape[0]
-        rows, columns = axes
+        (H, W), form, (rows, columns) = self.grid, self.form, axes
         middle, after = (H, columns.out), (rows.out, columns.out)
 
         def slid(a: Array, is_d: bool) -> Array:
-            lines = form.lines(a, H, W)
             if form.guard(W):
-                lines[..., W:] = 0
-            if not trivial(columns):
-                out = self.shelf.take((n, form.run(*middle)))
-                if flat_shift(columns, form.guard(W)):
-                    source, target = a.reshape(-1), out.reshape(-1)
-                    target[...] = source
-                    for s in (*range(-columns.before, 0), *range(1, columns.after + 1)):
-                        first, last = max(0, -s), source.shape[0] - max(0, s)
-                        target[first:last] += source[first + s : last + s]
+                form.lines(a, H, W)[..., W:] = 0
+                a[..., H * (W + form.guard(W)) :] = 0
+            for axis, along, before, behind in ((columns, 1, (H, W), middle), (rows, 0, middle, after)):
+                if trivial(axis):
+                    continue
+                out = self.shelf.take((*self.sizes, form.run(*behind)))
+                if plain(axis, form.guard(W) if along else H) and (form.guard(W) or not along):
+                    self.flat(a, out, axis, along, before)
                 else:
-                    joint_sum(form.inside(a, H, W), form.inside(out, *middle), columns, (2,), None)
-                self.shelf.give(a)
-                a = out
-            if not trivial(rows):
-                out = self.shelf.take((n, form.run(*after)))
-                joint_sum(form.lines(a, *middle), form.lines(out, *after), rows, (1,), None)
+                    form.inside(out, *behind)[...] = window_sum(form.inside(a, *before), axis, 2 + along)
                 self.shelf.give(a)
                 a = out
             return a
@@ -439,13 +475,28 @@ class Diagonal(Field):
         self.each(slid)
         self.grid = after
 
-    def pool(self, left: tuple[Array, Array], right: tuple[Array, Array], grid: tuple[int, int]) -> None:
+    def flat(self, a: Array, out: Array, axis: Axis, along: int, grid: tuple[int, int]) -> None:
+        """The sums of a plain axis: all numbers, shifted as one; lines for which there is none are put back."""
+        xp, (H, W) = self.xp, grid
+        step = 1 if along else W + self.form.guard(W)
+        here = a
+        for s in (*range(-axis.before, 0), *range(1, axis.after + 1)):
+            bad = slice(0, -s) if s < 0 else slice(H - s, H)
+            kept = None if along else xp.asarray(self.form.lines(here, H, W)[:, :, bad], copy=True)
+            xp.add(here, self.shelf.shifted(a, s * step, a.shape), out=out)
+            if kept is not None:
+                self.form.lines(out, H, W)[:, :, bad] = kept
+            here = out
+        if here is a:
+            out[...] = a
+
+    def pool(self, T: tuple[Array, Array], grid: tuple[int, int]) -> None:
         raise TypeError("pooling mixes pixels: it needs all pairs of them")
 
     def flatten(self) -> None:
         def mean(a: Array, is_d: bool) -> Array:
-            out = self.shelf.take((a.shape[0], 1))
-            self.xp.mean(self.form.inside(a, *self.grid), axis=(1, 2), out=out[:, 0])
+            out = self.shelf.take((*self.sizes, self.form.run(1, 1)))
+            out[..., 0] = self.xp.mean(self.form.inside(a, *self.grid), axis=(2, 3))
             self.shelf.give(a)
             return out
 

@@ -193,18 +193,16 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
     fresh = field.asked and field.theta is None and ratio != 0
     if fresh:
         field.theta = field.shelf.take(field.d.shape)
-    half_left, half_right, two_left = field.left(row.half), field.right(row.half), field.left(row.two)
     for strip in field.strips():
         D = field.d[strip]
         theta = None if field.theta is None else field.theta[strip]
         A, U, X, W = buffers = [field.shelf.take(D.shape) for _ in range(4)]
-        left, two = half_left[strip], two_left[strip]
-        right = half_right if isinstance(field, Square) else half_right[strip]
+        (left, right), (two, _) = field.pick(row.half, strip), field.pick(row.two, strip)
         xp.subtract(left, right, out=A)
         xp.multiply(two, right, out=U)  # 2 U
         xp.multiply(A, A, out=A)
         xp.subtract(D, A, out=A)
-        xp.maximum(A, 0, out=A)
+        xp.abs(A, out=A)  # where rounding has it below 0
         xp.minimum(A, U, out=A)
         xp.subtract(U, A, out=X)
         xp.divide(A, U, out=U)
@@ -232,18 +230,12 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
             U *= -2 * row.scale
             U += c * row.scale
             if row.dead is not None and row.slope is not None:
-                dead = pick(field, row.dead, strip)
-                slope = pick(field, row.slope, strip)
+                dead = field.pick(row.dead, strip)
+                slope = field.pick(row.slope, strip)
                 U[...] = xp.where(dead[0] + dead[1] > 0, slope[0] * slope[1], U)
             theta *= U
         field.shelf.give(*buffers)
     field.owed = None
-
-
-def pick(field: Field, lay: Lay, strip: slice) -> tuple[Array, Array]:
-    """Left and right numbers of a strip."""
-    right = field.right(lay)
-    return field.left(lay)[strip], right if isinstance(field, Square) else right[strip]
 
 
 class Bent(NamedTuple):
@@ -264,7 +256,7 @@ def _(step: Dual, pixels: Pixels, tile: Tile) -> tuple[Pixels, Bent]:
     xp, form, shape = tile.form.xp, tile.form, pixels.q.shape
     rows = Rows(pixels.q.reshape(-1), pixels.theta.reshape(-1), pixels.error)
     after, row = step.rows(rows)
-    lays = [form.lay(xp.reshape(v, shape)) for v in (xp.sqrt(rows.q), rows.scale, xp.sqrt(after.q), after.scale)]
+    lays = [form.lay(xp.reshape(v, shape), 1.0) for v in (xp.sqrt(rows.q), rows.scale, xp.sqrt(after.q), after.scale)]
     found = Pixels(after.q.reshape(shape), after.theta.reshape(shape), 1.0, after.error)
     return found, Bent(cast(row, form.dtype), halves(pixels, form), *lays, pixels.unit, prod(pixels.grid))
 
@@ -278,7 +270,7 @@ def _(step: Dual, row: Bent, field: Field) -> None:
         p = field.d[strip]
         theta = None if field.theta is None else field.theta[strip]
         with Scratch(xp, field.form.dtype, p.size).borrow(2, p.shape) as (u, w):
-            left, right = pick(field, row.root, strip)
+            left, right = field.pick(row.root, strip)
             xp.subtract(left, right, out=w)
             w *= w
             w *= 0.5
@@ -290,7 +282,7 @@ def _(step: Dual, row: Bent, field: Field) -> None:
             p /= u
             xp.clip(p, 0, 1, out=p)
             if theta is not None:
-                left, right = pick(field, row.scale, strip)
+                left, right = field.pick(row.scale, strip)
                 xp.multiply(left, right, out=u)
                 theta *= row.unit / 4
                 theta /= u
@@ -308,7 +300,7 @@ def _(step: Dual, row: Bent, field: Field) -> None:
             block = Aligned(scratch, field, P, p, theta)
         step.pairs(block, row.row)
         with scratch.borrow(2, p.shape) as (u, w):
-            left, right = pick(field, row.root_after, strip)
+            left, right = field.pick(row.root_after, strip)
             xp.multiply(left, right, out=u)
             p *= u
             p *= 2
@@ -317,14 +309,14 @@ def _(step: Dual, row: Bent, field: Field) -> None:
             w *= 0.5
             p += w
             if theta is not None:
-                left, right = pick(field, row.scale_after, strip)
+                left, right = field.pick(row.scale_after, strip)
                 xp.multiply(left, right, out=u)
                 theta *= u
                 theta *= 4
 
 
 class Aligned(Pairs):
-    """Equal pixels of images x and x': p, tau : (A B, pixels)."""
+    """Equal pixels of images x and x': p, tau : (A, B, run)."""
 
     def __init__(self, scratch: Scratch, field: Field, P: int, p: Array, tau: Array | None) -> None:
         super().__init__(scratch, p, None, tau)
@@ -336,31 +328,26 @@ class Aligned(Pairs):
         return images[self.field.i][:, None, :], images[self.field.j][None, :, :]
 
     def dot(self, left: Array, right: Array, out: Array) -> Array:
-        total = out.reshape((*self.field.sizes, self.P))
         with self.borrow(1) as (w,):
             for k in range(left.shape[1]):
-                one = self.xp.multiply(
-                    self.sides(left[:, k])[0],
-                    self.sides(right[:, k])[1],
-                    out=total if k == 0 else w.reshape(total.shape),
-                )
+                self.xp.multiply(self.sides(left[:, k])[0], self.sides(right[:, k])[1], out=w[..., : self.P])
                 if k:
-                    total += one
+                    out += w
+                else:
+                    out[...] = w
         return out
 
     def outer(self, left: Array, right: Array, out: Array) -> Array:
-        self.xp.multiply(self.sides(left)[0], self.sides(right)[1], out=out.reshape((*self.field.sizes, self.P)))
+        self.xp.multiply(self.sides(left)[0], self.sides(right)[1], out=out[..., : self.P])
         return out
 
     def quarter_gap(self, gap: Gap, out: Array) -> Array:
-        total = out.reshape((*self.field.sizes, self.P))
+        out[...] = 0
         with self.borrow(1) as (w,):
-            difference = w.reshape(total.shape)
-            total[...] = 0
             for k in range(gap.y.shape[1]):
-                self.xp.subtract(*self.sides(gap.y[:, k]), out=difference)
-                difference *= difference
-                total += difference
+                self.xp.subtract(*self.sides(gap.y[:, k]), out=w[..., : self.P])
+                w *= w
+                out += w
         out /= 4
         return out
 
@@ -392,7 +379,7 @@ def _(step: Normalise, row: Scaled, field: Field) -> None:
     for strip in field.strips():
         D = field.d[strip]
         with Scratch(xp, field.form.dtype, D.size).borrow(2, D.shape) as (w, gain):
-            (left, right), (r, r2) = pick(field, row.bend, strip), pick(field, row.gain, strip)
+            (left, right), (r, r2) = field.pick(row.bend, strip), field.pick(row.gain, strip)
             D *= row.unit
             xp.subtract(left, right, out=w)
             w *= w
@@ -519,7 +506,7 @@ def pooled(step: Pool, pixels: Pixels, tile: Tile, own: Array, theta: Array) -> 
 def _(step: Pool, row: PoolRow, field: Field) -> None:
     """D' = mean D - own / 2 - own' / 2 + (share - share') (mean q - mean q') / 2."""
     settle(field, row.before)
-    field.pool(row.T, row.T, row.grid)
+    field.pool(row.T, row.grid)
     field.d -= field.left(row.own)
     field.d -= field.right(row.own)
     if row.share is not None and row.mean is not None:

@@ -72,6 +72,11 @@ class Plan:
         return grid(self.shape)
 
     @property
+    def room(self) -> int:
+        """Numbers that a shifted view may reach beyond an array: four lines, and their guards."""
+        return 4 * (max(self.grid) + 2 * self.form.most + 1)
+
+    @property
     def pooled(self) -> list[tuple[int, int]]:
         """Grids after each pooling, in the order in which they are recorded."""
         return list(pool_grids(self.program))
@@ -114,8 +119,7 @@ class Images:
     def field(self, plan: Plan, shelf: Shelf, i: slice, j: slice, ntk: bool) -> Field:
         """The distances of the inputs, D = mean over channels of (x - x')^2 / 2."""
         xp = plan.form.xp
-        field = (Diagonal if plan.form.diagonal else Square)(plan.form, shelf, i, j, plan.grid)
-        field.asked = ntk
+        field = (Diagonal if plan.form.diagonal else Square)(plan.form, shelf, i, j, plan.grid, asked=ntk)
         w = shelf.take(field.d.shape)
         for c, lay in enumerate(self.channels):
             target = w if c else field.d
@@ -148,11 +152,11 @@ def selves(plan: Plan, x: Array) -> Selves:
     ]
     nngp, ntk = xp.empty(N, dtype=xp.float64), xp.empty(N, dtype=xp.float64)
     errors = [0.0] * N
-    own = local()
+    own, room = local(), plan.room
 
     def work(n: int) -> None:
         if not hasattr(own, "shelf"):
-            own.shelf = Shelf(xp, xp.float64)
+            own.shelf = Shelf(xp, xp.float64, room)
         images = Images(double, x[n : n + 1])
         record: list[tuple[Array, Array]] = []
         if plan.form.diagonal:
@@ -190,11 +194,11 @@ class Engine:
         """All tiles, on all cores; the quadratures' error."""
         xp = self.plan.form.xp
         tiles = list(self.tiles())
-        own, lock, done, errors = local(), Lock(), [0], [0.0]
+        own, lock, done, errors, room = local(), Lock(), [0], [0.0], self.plan.room
 
         def work(tile: tuple[slice, slice]) -> None:
             if not hasattr(own, "shelf"):
-                own.shelf = Shelf(xp, self.plan.form.dtype)
+                own.shelf = Shelf(xp, self.plan.form.dtype, room)
             error = self.tile(*tile, own.shelf)
             with lock:
                 errors.append(error)
@@ -260,7 +264,7 @@ class Engine:
 
     def inner(self, field: Field, a: Array, shape: tuple[int, int]) -> Array:
         """The numbers of fields of one pixel as a matrix."""
-        return self.plan.form.inside(a.reshape((*shape, -1)), 1, 1)[..., 0, 0]
+        return a.reshape((*shape, -1))[..., 0]
 
     def put(self, out: Array | None, i: slice, j: slice, a: slice, b: slice, values: Array) -> None:
         """Results to their places, and to their mirror images."""
