@@ -76,20 +76,19 @@ class Homogeneous(Dual):
 
     def pairs(self, pairs: Pairs, row: Slopes) -> None:
         xp, p, r, b2 = pairs.xp, pairs.p, pairs.r, self.b2
-        with pairs.borrow(2) as (h, w):
+        with pairs.borrow(3) as (u, h, w):
             if r is None:
-                xp.sqrt(p, out=h)
-                xp.arcsin(h, out=h)
+                xp.sqrt(p, out=u)
+                xp.arcsin(u, out=h)
                 xp.subtract(1, p, out=w)
-                w *= p
                 xp.sqrt(w, out=w)
+                w *= u  # and not sqrt(p (1 - p)): h >= w for the smallest p too, so that p' >= 0
                 xp.subtract(h, w, out=w)
                 w *= 2 * b2 / pi
                 h *= -4 * b2 / pi
                 h += 1
                 p *= h
                 p += w
-                xp.maximum(p, 0, out=p)
             else:  # |u| |u'| does not know c from -c: fold to the acute angle
                 s = xp.minimum(p, r)
                 xp.arcsin(xp.sqrt(s), out=h)

@@ -218,8 +218,8 @@ def check_memory(parts: tuple[Array, ...], shape: tuple[int, int], results: int,
     """MemoryError if results and working memory exceed the bound, or what is free."""
     xp, size = array_namespace(*parts), parts[0].dtype.itemsize
     rows = sum(x.shape[0] for x in parts)
-    tile = min(tile_size(xp, max(shape)), max(shape)) ** 2
-    work = rows * (parts[0].shape[1] * size + 1000) + cores() * (4 * tile * size + 2**24)
+    tile = 2 * tile_size(xp, max(shape)) ** 2
+    work = rows * (parts[0].shape[1] * size + 1000) + cores() * (10 * min(tile, shape[0] * shape[1]) * size + 2**23)
     need = results * shape[0] * shape[1] * size
     bound = available_memory(xp) if memory is None else memory
     if need + work > bound:

@@ -161,12 +161,14 @@ class Affine(Step):
                 pairs.tau *= pairs.dot(row.mix.ghost_a, row.mix.ghost_a, w)
         self.tangents(pairs, row)
 
-    def tangents(self, pairs: Pairs, row: AffineRow) -> None:
-        """tau += ratio c' / 2 + rest / (2 scale scale'), with c'/2 = 1/2 - p'."""
+    def tangents(self, pairs: Pairs, row: AffineRow, *, first: bool = False) -> None:
+        """tau += ratio c' / 2 + rest / (2 scale scale'), with c'/2 = 1/2 - p'.   first : tau was 0, and is not read."""
         tau = pairs.tau
         if tau is None:
             return
-        if self.ratio == 1 and row.alive is None:
+        if first and self.ratio == 1 and row.alive is None:
+            pairs.xp.subtract(0.5, pairs.p, out=tau)
+        elif self.ratio == 1 and row.alive is None:
             tau -= pairs.p
             tau += 0.5
         else:
@@ -175,7 +177,10 @@ class Affine(Step):
                 w *= self.ratio
                 if row.alive is not None:
                     w *= pairs.dot(row.alive, row.alive, alive)
-                tau += w
+                if first:
+                    tau[...] = w
+                else:
+                    tau += w
         if self.rest != 0:
             with pairs.borrow(1) as (w,):
                 pairs.dot(row.inverse, row.inverse, w)

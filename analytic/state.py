@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from math import prod
@@ -151,20 +151,40 @@ def cast(row: Any, dtype: Any) -> Any:
 
 
 class Scratch:
-    """Buffers of `size` numbers that layers borrow: a tile's working set stays in cache and is touched once."""
+    """A stack of buffers of `size` numbers that layers borrow: their working set stays in cache and is touched once."""
 
     def __init__(self, xp: Any, dtype: Any, size: int) -> None:
         self.xp, self.dtype, self.size = xp, dtype, size
-        self.free: list[Array] = []
+        self.buffers: list[Array] = []
+        self.views: dict[tuple[int, ...], list[Array]] = {}
+        self.used = 0
 
-    @contextmanager
-    def borrow(self, count: int, shape: tuple[int, ...]) -> Iterator[list[Array]]:
-        """`count` arrays of `shape`, to write on; given back afterwards."""
-        buffers = [self.free.pop() if self.free else self.xp.empty(self.size, dtype=self.dtype) for _ in range(count)]
-        try:
-            yield [buffer[: prod(shape)].reshape(shape) for buffer in buffers]
-        finally:
-            self.free.extend(buffers)
+    def borrow(self, count: int, shape: tuple[int, ...]) -> Borrowed:
+        """`count` arrays of `shape`, to write on, inside a with statement."""
+        return Borrowed(self, count, shape)
+
+
+class Borrowed:
+    """The buffers that one with statement has taken; lighter than a generator, for it stands in the innermost loop."""
+
+    __slots__ = ("count", "scratch", "shape")
+
+    def __init__(self, scratch: Scratch, count: int, shape: tuple[int, ...]) -> None:
+        self.scratch, self.count, self.shape = scratch, count, shape
+
+    def __enter__(self) -> list[Array]:
+        scratch, shape = self.scratch, self.shape
+        low, high = scratch.used, scratch.used + self.count
+        scratch.used = high
+        while len(scratch.buffers) < high:
+            scratch.buffers.append(scratch.xp.empty(scratch.size, dtype=scratch.dtype))
+        views = scratch.views.setdefault(shape, [])
+        while len(views) < high:
+            views.append(scratch.buffers[len(views)][: prod(shape)].reshape(shape))
+        return views[low:high]
+
+    def __exit__(self, *error: object) -> None:
+        self.scratch.used -= self.count
 
 
 class Pairs(ABC):
@@ -174,7 +194,7 @@ class Pairs(ABC):
         self.scratch, self.p, self.r, self.tau = scratch, p, r, tau
         self.xp: Any = scratch.xp
 
-    def borrow(self, count: int) -> AbstractContextManager[list[Array]]:
+    def borrow(self, count: int) -> Borrowed:
         """`count` arrays of the pairs' shape, to write on; given back afterwards."""
         return self.scratch.borrow(count, self.p.shape)
 

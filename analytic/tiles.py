@@ -1,8 +1,9 @@
 """The tile engine: blocks of the Gram matrix go through all layers while they sit in cache.
 
-The input rows are made unit vectors y (with the first layer's bias as one more coordinate), centred on their mean:
+The input rows are made unit vectors (with the first layer's bias as one more coordinate), over sqrt(2), less a centre
+near their mean:
 
-    p = |y_i - y_j|^2 / 4 = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2
+    p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
 
 A matrix product gives that to eps * |y|^2, which is not enough for nearly parallel pairs: an error dp moves the angle
 a by 2 dp / a.  Pairs too near to 0 or pi for the product (`Inputs.resolved`) start again from their rows, difference by
@@ -12,7 +13,7 @@ difference, in float64, and go through the layers as a `Listing`.  A float32 til
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from threading import Lock, local
 from typing import Any, NamedTuple
@@ -24,24 +25,23 @@ from minintk.threads import parallel
 
 Progress = Callable[[int, int], None]
 
+Desk = dict[Any, Scratch]
+"""One thread's working memory, in either precision."""
+
 
 def tile_size(xp: Any, n: int) -> int:
-    """Rows, and columns, of a tile of n x n: large for the product's sake, but some tiles for every core."""
-    return 4096 if not on_host(xp) else min(512, max(64, -(-n // 8)))
+    """Columns of a tile of an n x n matrix; on the host it has twice as many rows.
 
-
-def strip_size(xp: Any, size: int) -> int:
-    """Rows of a tile that go through the layers at a time; on the GPU, all.
-
-    Few enough for a core's cache, but enough that a ufunc works for some ten microseconds: a thread that finds the
-    interpreter taken sleeps longer than that.
+    A tile is what a core's cache holds with the layers' working arrays; yet every ufunc on it works for some tens of
+    microseconds, for a thread that finds the interpreter taken sleeps longer than that.  Not a power of two, or the
+    columns of a transposed tile would fall upon each other in the cache.
     """
-    return size if not on_host(xp) else max(1, 2**17 // size)
+    return 4096 if not on_host(xp) else min(248, max(32, -(-n // 16)))
 
 
 def chunk(xp: Any, width: int) -> int:
     """Rows of `width` numbers at a time, where rows are prepared and differences taken: as many as a cache holds."""
-    return max(1, (2**17 if on_host(xp) else 2**26) // max(1, width))
+    return max(1, (2**16 if on_host(xp) else 2**26) // max(1, width))
 
 
 # ------------------------------------------------------------------------------------------------ rows
@@ -51,9 +51,9 @@ def chunk(xp: Any, width: int) -> int:
 class Inputs:
     """Rows ready for the product, N of x1 and, behind them, those of x2.
 
-    x : the rows as given, (N, d).   scale : (N, 1), A / |x|, 0 for a row of zeros.   bias : (N, 1), B.
-    y : (N, d or d + 1), (unit vector - centre) / sqrt(2), and n : (N, 1), |unit vector - centre|^2 / 4, in float64 and
-    (`short`) in the inputs' precision.
+    x : the rows as given, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.
+    bias : (N, 1), B / sqrt(2).   y : (N, d or d + 1), the vectors (A x / |x|, B) / sqrt(2) less the centre.
+    n : left . right is |y|^2/2 + |y'|^2/2, in float64, and `short` in the inputs' precision.
     """
 
     x: tuple[Array, ...]
@@ -61,11 +61,11 @@ class Inputs:
     bias: Array | None
     centre: Array
     y: Array
-    n: Array
-    short: Array
+    n: tuple[Array, Array]
+    short: tuple[Array, Array]
 
     def unit(self, rows: Any) -> Array:
-        """The unit vectors (A x / |x|, B) of some rows, float64: of a slice that stays in one part, or of indices."""
+        """(A x / |x|, B) / sqrt(2) of some rows, float64: of a slice that stays in one part, or of indices."""
         xp, x = array_namespace(self.scale), self.take(rows)
         out = xp.empty((x.shape[0], self.centre.shape[0]), dtype=xp.float64)
         xp.multiply(x, self.scale[rows], out=out[:, : x.shape[1]])
@@ -74,10 +74,9 @@ class Inputs:
         return out
 
     def centred(self, rows: slice) -> Array:
-        """(unit vector - centre) / sqrt(2), float64."""
+        """The same, less the centre."""
         unit = self.unit(rows)
         unit -= self.centre
-        unit *= sqrt(0.5)
         return unit
 
     def take(self, rows: Any) -> Array:
@@ -94,8 +93,8 @@ class Inputs:
 
     def resolved(self, i: slice, j: slice, dtype: Any) -> float:
         """The smallest p, and r, that a product in `dtype` resolves well enough for a result in `dtype`."""
-        xp = array_namespace(self.n)
-        size = float(xp.max(self.n[i])) + float(xp.max(self.n[j]))  # 1/2 where the rows point everywhere
+        xp, n = array_namespace(self.y), self.n[0]
+        size = float(xp.max(n[i, 0])) + float(xp.max(n[j, 0]))  # 1/2 where the rows point everywhere
         angle = (0.6 if dtype == xp.float32 else 0.1) * size
         return (angle / 2) ** 2
 
@@ -126,8 +125,7 @@ def square_norms(parts: tuple[Array, ...]) -> Array:
 
     def work(piece: tuple[slice, Array]) -> None:
         x = xp.astype(piece[1], xp.float64)
-        x *= x
-        xp.sum(x, axis=1, out=out[piece[0]])
+        out[piece[0]] = xp.einsum("ij,ij->i", x, x)
 
     for_each(xp, work, spans(parts, chunk(xp, parts[0].shape[1])))
     return out
@@ -137,11 +135,11 @@ def prepare(parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) ->
     """The Inputs of x1 (and x2), with the first layer's mix of weights and bias if it is a Dense."""
     xp, dtype = array_namespace(*parts), parts[0].dtype
     norm = xp.sqrt(norms2)[:, None]
-    scale = xp.where(norm > 0, 1 / xp.where(norm > 0, norm, 1.0), 0.0)
+    scale = xp.where(norm > 0, sqrt(0.5) / xp.where(norm > 0, norm, 1.0), 0.0)
     bias = None
     if first is not None:
         scale = scale * first.mix.a[:, :1]
-        bias = first.mix.b[:, :1] if bool(xp.any(first.mix.b > 0)) else None
+        bias = sqrt(0.5) * first.mix.b[:, :1] if bool(xp.any(first.mix.b > 0)) else None
     count, d = norms2.shape[0], parts[0].shape[1]
     centre = xp.zeros(d + (bias is not None), dtype=xp.float64)  # near the mean is near enough
     for rows, x in spans(parts, count):
@@ -149,20 +147,20 @@ def prepare(parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) ->
     if bias is not None:
         centre[d] = xp.sum(bias)
     centre /= count
-    y, short = xp.empty((count, centre.shape[0]), dtype=dtype), xp.empty((count, 1), dtype=dtype)
-    inputs = Inputs(parts, scale, bias, centre, y, xp.empty((count, 1), dtype=xp.float64), short)
+    y, n = xp.empty((count, centre.shape[0]), dtype=dtype), xp.empty(count, dtype=xp.float64)
+    one = xp.ones_like(n)
+    inputs = Inputs(parts, scale, bias, centre, y, (n, one), (n, one))
 
     def work(piece: tuple[slice, Array]) -> None:
         rows = piece[0]
-        centred = inputs.centred(rows)
-        y[rows] = centred
-        centred *= centred
-        xp.sum(centred, axis=1, keepdims=True, out=inputs.n[rows])
-        inputs.n[rows] /= 2
-        short[rows] = inputs.n[rows]
+        y[rows] = inputs.centred(rows)
+        exact = xp.astype(y[rows], xp.float64)
+        n[rows] = xp.einsum("ij,ij->i", exact, exact) / 2
 
     for_each(xp, work, spans(parts, chunk(xp, centre.shape[0])))
-    return inputs
+    sides = columns(xp, n, one), columns(xp, one, n)
+    short = xp.astype(sides[0], dtype), xp.astype(sides[1], dtype)
+    return replace(inputs, n=sides, short=short)
 
 
 # ----------------------------------------------------------------------------------------------- tiles
@@ -181,7 +179,7 @@ class Absorbed(Step):
         return self.affine.rows(rows)
 
     def pairs(self, pairs: Pairs, row: AffineRow) -> None:
-        self.affine.tangents(pairs, row)
+        self.affine.tangents(pairs, row, first=True)
 
 
 class Finish(NamedTuple):
@@ -228,6 +226,8 @@ class Plan(NamedTuple):
 
     def __call__(self, pairs: Pairs) -> None:
         """p <- K, tau <- Theta."""
+        if pairs.tau is not None and not (self.program and isinstance(self.program[0], Absorbed)):
+            pairs.tau[...] = 0
         run_pairs(self.program, pairs, self.coefficients)
         self.finish(pairs)
 
@@ -273,14 +273,14 @@ class Engine:
 
     def run(self, progress: Progress | None) -> None:
         """All tiles, on all cores."""
-        xp = array_namespace(self.inputs.y)
+        xp, dtype = array_namespace(self.inputs.y), self.inputs.y.dtype
         size = tile_size(xp, max(self.shape))
-        tiles = list(self.tiles(size))
+        tiles = list(self.tiles(2 * size if on_host(xp) else size, size))
         own, lock, done = local(), Lock(), [0]
 
         def work(tile: tuple[slice, slice]) -> None:
             if not hasattr(own, "desk"):
-                own.desk = Desk(xp, self.inputs.y.dtype, size)
+                own.desk = {kind: Scratch(xp, kind, 2 * size * size) for kind in (dtype, xp.dtype(xp.float64))}
             self.tile(*tile, own.desk)
             if progress is not None:
                 with lock:
@@ -289,72 +289,69 @@ class Engine:
 
         for_each(xp, work, tiles)
 
-    def tiles(self, size: int) -> Iterator[tuple[slice, slice]]:
-        """Blocks of rows and columns that cover the matrix, or its upper triangle where it is symmetric."""
+    def tiles(self, height: int, width: int) -> Iterator[tuple[slice, slice]]:
+        """Rows and columns that cover the matrix, or its upper triangle and the squares on the diagonal.
+
+        height : a multiple of width, so that such a square is the lower end of its tile.
+        """
         n, m = self.shape
-        for i in range(0, n, size):
-            for j in range(i if self.symmetric else 0, m, size):
-                yield slice(i, min(i + size, n)), slice(j, min(j + size, m))
+        for j in range(0, m, width):
+            last = min(j + width, m)
+            for i in range(0, last if self.symmetric else n, height):
+                yield slice(i, min(i + height, last if self.symmetric else n)), slice(j, last)
 
-    def tile(self, i: slice, j: slice, desk: Desk) -> None:
-        """One tile: its product, strip by strip through the layers, results."""
-        xp, y = array_namespace(self.inputs.y), self.inputs.y
-        first = 0 if self.symmetric else self.shape[0]  # where the rows of the columns start
-        diagonal = self.symmetric and i == j
-        with desk.tile.borrow(2, (i.stop - i.start, j.stop - j.start)) as (p, tau):
-            xp.matmul(y[i], y[first + j.start : first + j.stop].T, out=p)
-            for low in range(0, p.shape[0], desk.rows):
-                high, left = min(low + desk.rows, p.shape[0]), low if diagonal else 0
-                block = Block(
-                    desk.strip[p.dtype],
-                    slice(i.start + low, i.start + high),
-                    slice(first + j.start + left, first + j.stop),
-                    p[low:high, left:],
-                    None if self.ntk is None else tau[low:high, left:],
-                )
-                self.strip(block, desk, diagonal=diagonal)
-            for out, kernel, values in ((self.nngp, p, self.rows.q), (self.ntk, tau, self.rows.theta)):
-                if out is None:
-                    continue
-                if diagonal:
-                    kernel[...] = xp.triu(kernel) + xp.triu(kernel, k=1).T
-                    xp.fill_diagonal(kernel, xp.astype(values[i], kernel.dtype))
-                elif self.symmetric:
-                    transpose(kernel, out[j, i], desk)
-                out[i, j] = kernel
-
-    def strip(self, block: Block, desk: Desk, *, diagonal: bool) -> None:
-        """p <- K and tau <- Theta, from p = y . y'."""
-        xp, p, tau, dtype = block.xp, block.p, block.tau, self.inputs.y.dtype
-        n = self.inputs.short if p.dtype == dtype else self.inputs.n
-        xp.subtract(n[block.i], p, out=p)
-        p += n[block.j].T
-        if diagonal:  # known otherwise
-            xp.fill_diagonal(p[:, : p.shape[0]], 0.5)
-        limit = self.inputs.resolved(block.i, block.j, p.dtype)
-        again = None
-        if float(xp.min(p)) < limit or float(xp.max(p)) > 1 - limit:
-            again = xp.nonzero((p < limit) | (p > 1 - limit))
-            if p.dtype == xp.float32 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
-                self.wide_strip(block, desk, diagonal=diagonal)
+    def tile(self, rows: slice, columns: slice, desk: Desk, kind: Any = None) -> None:
+        """One tile: its product, the layers, the pairs that start again, results.   kind : precision, the inputs'."""
+        xp, inputs = array_namespace(self.inputs.y), self.inputs
+        coarse = kind is None
+        scratch = desk[inputs.y.dtype if coarse else kind]
+        behind = self.behind(columns)
+        square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None
+        with scratch.borrow(2, (rows.stop - rows.start, columns.stop - columns.start)) as (p, tau):
+            left, right = (
+                (inputs.y[rows], inputs.y[behind]) if coarse else (inputs.centred(rows), inputs.centred(behind))
+            )
+            xp.matmul(left, right.T, out=p)
+            block = Block(scratch, rows, behind, p, None if self.ntk is None else tau)
+            again = self.angles(block, inputs.short if coarse else inputs.n, square)
+            if p.dtype != xp.float64 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
+                self.tile(rows, columns, desk, xp.dtype(xp.float64))  # too many to start again one by one
                 return
-            p[again] = 0.5
-        if tau is not None:
-            tau[...] = 0
-        (self.coarse if p.dtype == dtype else self.fine)(block)
-        if again is not None:
-            self.restart(again, block)
+            (self.coarse if coarse else self.fine)(block)
+            if again[0].shape[0]:
+                self.restart(again, block)
+            for out, kernel, values in ((self.nngp, p, self.rows.q), (self.ntk, tau, self.rows.theta)):
+                if out is not None:
+                    if square is not None:
+                        corner = kernel[square:]
+                        corner[...] = xp.triu(corner) + xp.triu(corner, k=1).T
+                        xp.fill_diagonal(corner, xp.astype(values[columns], kernel.dtype))
+                    if self.symmetric:
+                        out[columns, rows] = kernel.T
+                    out[rows, columns] = kernel
 
-    def wide_strip(self, block: Block, desk: Desk, *, diagonal: bool) -> None:
-        """The strip in float64: too many of its pairs would have to start again one by one."""
-        xp, inputs = block.xp, self.inputs
-        with desk.strip[xp.dtype(xp.float64)].borrow(2, block.p.shape) as (p, tau):
-            xp.matmul(inputs.centred(block.i), inputs.centred(block.j).T, out=p)
-            wide = Block(desk.strip[xp.dtype(xp.float64)], block.i, block.j, p, None if block.tau is None else tau)
-            self.strip(wide, desk, diagonal=diagonal)
-            block.p[...] = p
-            if block.tau is not None:
-                block.tau[...] = tau
+    def behind(self, columns: slice) -> slice:
+        """Where the rows of some columns are among the inputs: those of x2 stand behind those of x1."""
+        first = 0 if self.symmetric else self.shape[0]
+        return slice(first + columns.start, first + columns.stop)
+
+    def angles(self, block: Block, n: tuple[Array, Array], square: int | None) -> tuple[Array, Array]:
+        """p from y . y', and the places of those pairs, at p = 1/2 meanwhile, that have to start again.
+
+        square : the row where the square on the diagonal begins, if the tile has one.
+        """
+        xp, p = block.xp, block.p
+        with block.borrow(1) as (w,):
+            xp.subtract(block.dot(*n, w), p, out=p)
+        if square is not None:  # known otherwise
+            xp.fill_diagonal(p[square:], 0.5)
+        limit = self.inputs.resolved(block.i, block.j, p.dtype)
+        if float(xp.min(p)) >= limit and float(xp.max(p)) <= 1 - limit:
+            none = xp.empty(0, dtype=xp.int64)
+            return none, none
+        again: tuple[Array, Array] = xp.nonzero((p < limit) | (p > 1 - limit))
+        p[again] = 0.5
+        return again
 
     def restart(self, again: tuple[Array, Array], block: Block) -> None:
         """The kernels of the pairs at the places `again`, from differences and sums of their rows, in float64."""
@@ -369,31 +366,10 @@ class Engine:
                 for total, out in ((left - right, low), (left + right, high)):
                     total *= total
                     xp.sum(total, axis=1, out=out)
-                    out /= 4
-                tau[...] = 0
+                    out /= 2
                 pairs = Listing(scratch, i, j, low, high, None if block.tau is None else tau)
                 pairs.clip()
                 self.fine(pairs)
                 block.p[places] = low
                 if block.tau is not None:
                     block.tau[places] = tau
-
-
-class Desk:
-    """One thread's working memory: tiles, and strips of `rows` rows of them, in either precision."""
-
-    def __init__(self, xp: Any, dtype: Any, size: int) -> None:
-        self.rows = strip_size(xp, size)
-        self.tile = Scratch(xp, dtype, size * size)
-        self.strip = {kind: Scratch(xp, kind, self.rows * size) for kind in (dtype, xp.dtype(xp.float64))}
-
-
-def transpose(kernel: Array, out: Array, desk: Desk) -> None:
-    """out = kernel': in cache first, by strips that its first level holds, then to memory row by row."""
-    if not on_host(array_namespace(kernel)):
-        out[...] = kernel.T
-        return
-    with desk.tile.borrow(1, out.shape) as (turned,):
-        for i in range(0, kernel.shape[0], 32):
-            turned[:, i : i + 32] = kernel[i : i + 32].T
-        out[...] = turned

@@ -128,22 +128,35 @@ class NetworkJacobian(Jacobian):
         return 1.0, self
 
 
-def trace_contraction(u: Array, v: Array, g: Array | float) -> Array:
+class TraceContraction:
     """[n, m] = g[n, m] sum_c u[c, n] . v[c, m], as one product over the merged axes (c, features)."""
-    a = _rows(u)
-    b = a if u is v else _rows(v)
-    k = a @ b.swapaxes(-1, -2)
-    return k * g
+
+    def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
+        a = _rows(u)
+        b = a if u is v else _rows(v)
+        k = a @ b.swapaxes(-1, -2)
+        return k * g
+
+    def entries(self, C: int) -> int:
+        return 1
 
 
-def full_contraction(u: Array, v: Array, g: Array | float) -> Array:
+class FullContraction:
     """[n, c, m, e] = g[n, m] u[c, n] . v[e, m], as one product over the merged axes (n, c) and (m, e)."""
-    C, N, M = u.shape[0], u.shape[-2], v.shape[-2]
-    a = _rows(u, merge=0)
-    b = a if u is v else _rows(v, merge=0)
-    k = a @ b.swapaxes(-1, -2)
-    k = k.reshape((*k.shape[:-2], N, C, M, C))
-    return k * (g if isinstance(g, float) else g[..., :, None, :, None])
+
+    def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
+        C, N, M = u.shape[0], u.shape[-2], v.shape[-2]
+        a = _rows(u, merge=0)
+        b = a if u is v else _rows(v, merge=0)
+        k = a @ b.swapaxes(-1, -2)
+        k = k.reshape((*k.shape[:-2], N, C, M, C))
+        return k * (g if isinstance(g, float) else g[..., :, None, :, None])
+
+    def entries(self, C: int) -> int:
+        return C**2
+
+
+trace_contraction, full_contraction = TraceContraction(), FullContraction()
 
 
 def _rows(u: Array, merge: int = 1) -> Array:

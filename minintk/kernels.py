@@ -14,6 +14,7 @@ from math import prod
 
 from minintk.arrays import Array, array_namespace, available_memory
 from minintk.jacobian import Jacobian, full_contraction, trace_contraction
+from minintk.layers.norm import UNCALIBRATED
 from minintk.network import Model
 
 
@@ -41,6 +42,7 @@ def ntk_full(model: Model, theta: Array, x1: Array, x2: Array | None = None, *, 
 
 def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Array:
     """The empirical covariance of outputs, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2)."""
+    _check(model, theta, x1, x2)
     f1 = model(theta, x1)
     f2 = f1 if x2 is None else model(theta, x2)
     return f1 @ f2.swapaxes(-1, -2) / model.outputs
@@ -48,9 +50,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
 
 def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int | None, *, trace: bool) -> Array:
     """The kernel, block of rows by block of columns; only the upper blocks where x2 is x1."""
-    model.check(theta, x1)
-    if x2 is not None:
-        model.check(theta, x2)
+    _check(model, theta, x1, x2)
     xp = array_namespace(theta, x1)
     lead, C = tuple(theta.shape[:-1]), model.outputs
     N, M = x1.shape[0], (x1 if x2 is None else x2).shape[0]
@@ -80,6 +80,15 @@ def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int
                 if x2 is None:
                     k[..., columns, :, rows, :] = xp.moveaxis(block, (-4, -3), (-2, -1))
     return k
+
+
+def _check(model: Model, theta: Array, x1: Array, x2: Array | None) -> None:
+    """Raise unless model, theta and inputs have a kernel."""
+    if model.coupled:
+        raise ValueError(UNCALIBRATED)
+    model.check(theta, x1)
+    if x2 is not None:
+        model.check(theta, x2)
 
 
 def _block(J1: Jacobian, J2: Jacobian, trace: bool) -> Array:

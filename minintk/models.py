@@ -50,6 +50,10 @@ class _Anchored(Model):
     def footprint(self) -> tuple[int, int]:
         return self.model.footprint
 
+    @property
+    def coupled(self) -> bool:
+        return self.model.coupled
+
     def check(self, theta: Array, x: Array) -> None:
         self.model.check(theta, x)
         array_namespace(theta, self.theta0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from math import prod
 from typing import Any
 
@@ -20,7 +21,8 @@ from minintk.finite import bind
 from minintk.jacobian import Jacobian, NetworkJacobian
 from minintk.layout import Layout
 from minintk.parametrization import NTK, Parametrization
-from minintk.structure import Shape, Site, out_shape
+from minintk.structure import Shape, Site, couples, out_shape
+from minintk.windows import check_channels_last
 
 
 class Model(ABC):
@@ -63,6 +65,11 @@ class Model(ABC):
     def anchored(self, anchors: Mapping[str, Array]) -> Model:
         """The model as it was when these anchors were taken, given the model that the run began with."""
         return self
+
+    @property
+    def coupled(self) -> bool:
+        """Whether an example's output depends on the rest of its batch; then there is no kernel."""
+        return False
 
     @abstractmethod
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]: ...
@@ -112,6 +119,7 @@ class Network(Model):
         if isinstance(input_shape, int) or not all(isinstance(n, (int, np.integer)) and n >= 1 for n in input_shape):
             raise ValueError(f"input_shape expects the shape of one example, x.shape[1:], got {input_shape!r}")
         self.input_shape = tuple(int(n) for n in input_shape)
+        check_channels_last(self.spec, self.input_shape)
         shape = out_shape(self.spec, self.input_shape)
         if len(shape) != 1:
             raise ValueError(
@@ -120,6 +128,7 @@ class Network(Model):
         self.outputs = shape[0]
         self._root = bind(self.spec, Site(self.input_shape), self.parametrization, "")
         self.layout = Layout(self._root.tensors)
+        self.statistics: dict[str, Array] = {}
 
     def __repr__(self) -> str:
         return f"Network({self.spec!r}, input_shape={self.input_shape}, parametrization={self.parametrization!r})"
@@ -147,8 +156,54 @@ class Network(Model):
             raise TypeError(f"dtype expects float32 or float64, got {np.dtype(dtype)}")
         return self.layout.init(rng, ensemble, dtype)
 
+    @property
+    def coupled(self) -> bool:
+        return couples(self.spec) and not self.statistics
+
+    def calibrate(self, theta: Array, x: Array) -> Network:
+        """This network with the statistics of every BatchNorm frozen at those of the batch x, a Network again.
+
+        For evaluation and for kernels: each example's output is its own again.  With an ensemble theta : (E, P) every
+        member has its statistics.
+
+        >>> import minintk as mn
+        >>> net = Network(mn.Sequential(mn.Dense(4), mn.BatchNorm(), mn.ReLU(), mn.Dense(1)), (3,))
+        >>> theta, x = net.init(np.random.default_rng(0)), np.eye(3)
+        >>> frozen = net.calibrate(theta, x)
+        >>> bool(np.allclose(frozen(theta, x), net(theta, x))), mn.ntk(frozen, theta, x).shape
+        (True, (3, 3))
+        """
+        self.check(theta, x)
+        if x.shape[0] == 0:
+            raise ValueError("calibrate expects at least one example, got none")
+        w = self.layout.unpack(theta)
+        self._root(w, x)
+        return self._with({name: a for name, a in w.items() if name not in self.layout.slices})
+
+    def _with(self, statistics: dict[str, Array]) -> Network:
+        other = copy(self)
+        other.statistics = statistics
+        return other
+
+    def members(self, which: slice) -> Network:
+        if all(a.ndim == 1 for a in self.statistics.values()):
+            return self
+        return self._with({name: a[which] if a.ndim == 2 else a for name, a in self.statistics.items()})
+
+    def check(self, theta: Array, x: Array) -> None:
+        super().check(theta, x)
+        for a in self.statistics.values():
+            array_namespace(a, theta)
+            if a.dtype != theta.dtype:
+                raise TypeError(f"theta expects {a.dtype}, as the network was calibrated, got {theta.dtype}")
+            if a.ndim == 2 and theta.shape[:-1] != a.shape[:1]:
+                raise ValueError(
+                    f"theta expects shape ({a.shape[0]}, {self.size}), the ensemble that the network was calibrated "
+                    f"for, got {tuple(theta.shape)}"
+                )
+
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
-        f, root = self._root(self.layout.unpack(theta), x)
+        f, root = self._root(self.layout.unpack(theta) | self.statistics, x)
         ensemble = theta.shape[0] if theta.ndim == 2 else None
         if ensemble is not None and f.ndim == 2:  # no weights at all: the members agree
             f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))

@@ -52,6 +52,12 @@ def has_weights(layer: s.Layer) -> bool:
     return False
 
 
+@singledispatch
+def couples(layer: s.Layer) -> bool:
+    """Whether an example's output depends on the other examples of the batch, here or in any layer inside."""
+    return False
+
+
 def sites(layers: Sequence[s.Layer], site: Site) -> Iterator[tuple[s.Layer, Site]]:
     """Each layer of a chain with its own Site, given the chain's."""
     weighted = [has_weights(layer) for layer in layers]
@@ -76,6 +82,21 @@ def _(layer: s.Sequential) -> bool:
 @has_weights.register
 def _(layer: s.Residual) -> bool:
     return has_weights(layer.branch) or has_weights(layer.shortcut)
+
+
+@couples.register
+def _(layer: s.BatchNorm) -> bool:
+    return True
+
+
+@couples.register
+def _(layer: s.Sequential) -> bool:
+    return any(map(couples, layer.layers))
+
+
+@couples.register
+def _(layer: s.Residual) -> bool:
+    return couples(layer.branch) or couples(layer.shortcut)
 
 
 @out_shape.register

@@ -13,8 +13,9 @@ from oracles_kernels import degenerate_rows, exact_kernels, largest_errors
 import analytic as an
 import minintk as mn
 
-BOUND = {np.float64: 3e-13, np.float32: 3e-7}
-"""Asked for: 1e-11 and 2e-6.  Seen: 2e-13 and 6e-8; the room is for other processors."""
+BOUND = {np.float64: 1e-12, np.float32: 3e-7}
+"""Asked for: 1e-11 and 2e-6.  Seen: 5e-13, for erf and two rows of norm 1e6 that are opposite but for an angle of 1e-5,
+where rounding the rows themselves does that; 2e-14 elsewhere; 6e-8.  The room is for other processors."""
 
 WEIGHTS = {mn.ReLU: 2**0.5, mn.Erf: 1.5, mn.Abs: 1.0, mn.Sin: 1.2, mn.GELU: 1.5, mn.LeakyReLU: 1.4}
 

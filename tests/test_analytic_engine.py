@@ -91,7 +91,7 @@ def test_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analytic.tiles, "tile_size", lambda xp, n: 16)
     seen: list[tuple[int, int]] = []
     an.kernel(SPEC).ntk(data(50), progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(i + 1, 10) for i in range(10)]
+    assert seen == [(i + 1, 6) for i in range(6)]
 
 
 def test_what_does_not_fit_is_refused_before_work() -> None:

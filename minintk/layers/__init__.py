@@ -1,5 +1,5 @@
 """The finite layers, one family a file.  Importing the package registers them all with `minintk.finite.bind`."""
 
-from minintk.layers import activation, combine, dense
+from minintk.layers import activation, combine, conv, dense, norm, pool
 
-__all__ = ["activation", "combine", "dense"]
+__all__ = ["activation", "combine", "conv", "dense", "norm", "pool"]

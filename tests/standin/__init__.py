@@ -11,10 +11,11 @@ matrix that is not positive definite does not stop `cholesky`.  `counting` count
 It shows that code is device-agnostic, not that it is fast or right on a GPU: benchmarks/gpu.py does that, on one.
 """
 
-from minintk.arrays import SCIPY
+from minintk.arrays import SCIPY, STRIDES
 from standin.device import Counts, counting, ndarray
 from standin.namespace import xp
 
 SCIPY["standin"] = "standin.scipy"
+STRIDES["standin"] = "standin.strides"
 
 __all__ = ["Counts", "counting", "ndarray", "xp"]

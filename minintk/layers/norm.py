@@ -1,0 +1,123 @@
+"""LayerNorm, BatchNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
+
+mean and variance over the last axis of each example, or over the batch and all pixels.  Both depend on x, so
+
+jvp     dy = r (dx - mean(dx) - y mean(y dx))
+vjp     the same map: it is its own transpose
+gram    0: there are no weights
+
+A calibrated BatchNorm has mean and r frozen:  dy = r dx.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minintk import spec as s
+from minintk.arrays import Array, array_namespace
+from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
+from minintk.layout import Tensor
+from minintk.parametrization import Parametrization
+from minintk.structure import Shape, Site
+
+
+@dataclass(frozen=True)
+class NormJacobian:
+    """Holds y : ([E], N, *shape), r, the `axes` of the statistics, of length 1 in r, and whether they are frozen."""
+
+    y: Array
+    r: Array
+    axes: tuple[int, ...]
+    frozen: bool = False
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+        """dy = r (dx - mean(dx) - y mean(y dx)); r dx where frozen."""
+        return None if dx is None else self.vjp(dx, None)
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array:
+        """The same map."""
+        if self.frozen:
+            return self.r * u
+        xp = array_namespace(u)
+        du = self.y * -xp.mean(self.y * u, axis=self.axes, keepdims=True)
+        du += u - xp.mean(u, axis=self.axes, keepdims=True)
+        du *= self.r
+        return du
+
+    def gram(self, u: Array, other: NormJacobian, v: Array, kernel: Contraction) -> Gram:
+        """(0, u dy/dx, v dy'/dx); ValueError where one example's output depends on the others."""
+        if len(self.axes) > 1 and not self.frozen:
+            raise ValueError(UNCALIBRATED)
+        return gram_and_back(self, u, other, v)
+
+
+UNCALIBRATED = (
+    "a network with BatchNorm has no kernel yet: with the batch's statistics each example's output depends on all the "
+    "others; freeze them first, net = net.calibrate(theta, x)"
+)
+
+
+def statistics(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array]:
+    """(mean, r) over these axes, with keepdims."""
+    xp = array_namespace(x)
+    mean = xp.mean(x, axis=axes, keepdims=True)
+    centred = x - mean
+    variance = xp.mean(centred * centred, axis=axes, keepdims=True)
+    if eps == 0 and not bool(xp.all(variance > 0)):
+        raise ValueError("LayerNorm(eps=0.0) got features that are all equal, of variance 0: take eps > 0")
+    return mean, 1 / xp.sqrt(variance + eps)
+
+
+@dataclass(frozen=True)
+class BoundLayerNorm:
+    """LayerNorm in its place."""
+
+    shape: Shape
+    eps: float
+    tensors: tuple[Tensor, ...] = ()
+
+    @property
+    def out_shapes(self) -> tuple[Shape, ...]:
+        return (self.shape,)
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
+        """y = r (x - mean)."""
+        mean, r = statistics(x, (-1,), self.eps)
+        y = r * (x - mean)
+        return y, NormJacobian(y, r, (-1,))
+
+
+@dataclass(frozen=True)
+class BoundBatchNorm:
+    """BatchNorm in its place; `name` is the prefix of its statistics' names."""
+
+    name: str
+    shape: Shape
+    eps: float
+    tensors: tuple[Tensor, ...] = ()
+
+    @property
+    def out_shapes(self) -> tuple[Shape, ...]:
+        return (self.shape,)
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
+        """y = r (x - mean) with the statistics in w where it has them, else the batch's, which it leaves there."""
+        names, ones = (f"{self.name}.mean", f"{self.name}.r"), (1,) * len(self.shape)
+        axes, frozen = tuple(range(-1 - len(self.shape), -1)), names[0] in w
+        if frozen:
+            mean, r = (w[name].reshape((*w[name].shape[:-1], *ones, -1)) for name in names)
+        else:
+            mean, r = statistics(x, axes, self.eps)
+            w |= {name: a.reshape((*a.shape[: -1 - len(ones)], -1)) for name, a in zip(names, (mean, r), strict=True)}
+        y = r * (x - mean)
+        return y, NormJacobian(y, r, axes, frozen)
+
+
+@bind.register
+def _(layer: s.LayerNorm, site: Site, parametrization: Parametrization, name: str) -> BoundLayerNorm:
+    return BoundLayerNorm(site.shape, float(layer.eps))
+
+
+@bind.register
+def _(layer: s.BatchNorm, site: Site, parametrization: Parametrization, name: str) -> BoundBatchNorm:
+    return BoundBatchNorm(name, site.shape, float(layer.eps))

@@ -1,0 +1,262 @@
+"""Pooling, one axis of the image after the other: the columns of each row of pixels, then the rows.
+
+AvgPool         y[p] = 1/k sum_s x[stride p + s]         dy the same,  dx[stride p + s] += u[p] / k
+MaxPool         y[p] = max_s x[stride p + s]             dy[p] = dx[where it is],  dx[where it is] += u[p]
+GlobalAvgPool   y = mean over all pixels                 dx = u / (H W) everywhere
+
+The first of equal maxima counts, in row-major order: the first row that holds it, and there the first column.
+gram            0: there are no weights
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf, prod
+from types import EllipsisType
+
+from minintk import spec as s
+from minintk.arrays import Array, array_namespace
+from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
+from minintk.layers.patches import Canvas, images
+from minintk.layout import Tensor
+from minintk.parametrization import Parametrization
+from minintk.structure import Shape, Site, out_shape
+from minintk.windows import Axis, axes
+
+COLUMNS, ROWS = -2, -3
+
+
+def offsets(a: Axis, at: int) -> list[tuple[slice | EllipsisType, ...]]:
+    """For s = 0 ... k - 1 the index of the pixels x[stride p + s] along axis `at` of a padded image."""
+    behind = (slice(None),) * (-1 - at)
+    return [(..., slice(k, k + a.stride * (a.out - 1) + 1, a.stride), *behind) for k in range(a.kernel)]
+
+
+# --------------------------------------------------------------------------------------------- AvgPool
+
+
+@dataclass(frozen=True)
+class AvgPoolJacobian:
+    """Linear: holds nothing but the geometry."""
+
+    layer: BoundAvgPool
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+        """dy as y from x."""
+        return None if dx is None else self.layer.mean(dx)
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array:
+        """dx[stride p + s] += u[p] / k."""
+        layer = self.layer
+        u = images(u, layer.after)
+        u = u * (1 / (layer.canvas.rows.kernel * layer.canvas.columns.kernel))
+        for at, a in ((COLUMNS, layer.canvas.columns), (ROWS, layer.canvas.rows)):
+            shape = list(u.shape)
+            shape[at] = a.before + a.size + a.after
+            dx = array_namespace(u).zeros(tuple(shape), dtype=u.dtype)
+            for where in offsets(a, at):
+                dx[where] += u
+            u = dx
+        dx = layer.canvas.crop(u)
+        return dx.reshape((*dx.shape[:-3], *layer.before))
+
+    def gram(self, u: Array, other: AvgPoolJacobian, v: Array, kernel: Contraction) -> Gram:
+        return gram_and_back(self, u, other, v)
+
+
+@dataclass(frozen=True)
+class BoundAvgPool:
+    """AvgPool in its place."""
+
+    before: Shape
+    after: Shape
+    canvas: Canvas
+    tensors: tuple[Tensor, ...] = ()
+
+    @property
+    def out_shapes(self) -> tuple[Shape, ...]:
+        return (self.after,)
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, AvgPoolJacobian]:
+        """y[p] = 1/k sum_s x[stride p + s]."""
+        return self.mean(x), AvgPoolJacobian(self)
+
+    def mean(self, x: Array) -> Array:
+        """The mean over each window."""
+        x = self.canvas.pad(images(x, self.before))
+        for at, a in ((ROWS, self.canvas.rows), (COLUMNS, self.canvas.columns)):
+            first, *others = offsets(a, at)
+            y = x[first] * (1 / a.kernel)
+            for where in others:
+                y += x[where] * (1 / a.kernel)
+            x = y
+        return x.reshape((*x.shape[:-3], *self.after))
+
+
+# --------------------------------------------------------------------------------------------- MaxPool
+
+
+@dataclass(frozen=True)
+class AxisMax:
+    """y[p] = max_s x[stride p + s] along one axis; holds x and y."""
+
+    a: Axis
+    at: int
+    x: Array
+    y: Array
+
+    def chosen(self) -> Iterator[tuple[tuple[slice | EllipsisType, ...], Array]]:
+        """For each s: the index of x[stride p + s], and whether that is the first maximum of its window."""
+        free = None
+        for where in offsets(self.a, self.at):
+            here = self.x[where] == self.y
+            if free is not None:
+                here = here & free
+            yield where, here
+            free = ~here if free is None else free & ~here
+
+    def forward(self, dx: Array) -> Array:
+        """dy[p] = dx[where the maximum is]."""
+        xp = array_namespace(dx)
+        dy: Array | float = 0.0
+        for where, here in self.chosen():
+            dy = xp.where(here, dx[where], dy)
+        return dy
+
+    def back(self, u: Array) -> Array:
+        """dx[where the maximum is] += u[p]."""
+        xp = array_namespace(u)
+        dx = xp.zeros((*u.shape[: max(u.ndim - self.x.ndim, 0)], *self.x.shape), dtype=u.dtype)
+        for where, here in self.chosen():
+            dx[where] += xp.where(here, u, 0.0)
+        return dx
+
+
+@dataclass(frozen=True)
+class MaxPoolJacobian:
+    """The maxima along the columns, then along the rows."""
+
+    layer: BoundMaxPool
+    columns: AxisMax
+    rows: AxisMax
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+        """dy[p] = dx[where the maximum is]."""
+        if dx is None:
+            return None
+        dx = self.layer.canvas.pad(images(dx, self.layer.before))
+        dy = self.rows.forward(self.columns.forward(dx))
+        return dy.reshape((*dy.shape[:-3], *self.layer.after))
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array:
+        """dx[where the maximum is] += u[p]."""
+        dx = self.columns.back(self.rows.back(images(u, self.layer.after)))
+        dx = self.layer.canvas.crop(dx)
+        return dx.reshape((*dx.shape[:-3], *self.layer.before))
+
+    def gram(self, u: Array, other: MaxPoolJacobian, v: Array, kernel: Contraction) -> Gram:
+        return gram_and_back(self, u, other, v)
+
+
+@dataclass(frozen=True)
+class BoundMaxPool:
+    """MaxPool in its place."""
+
+    before: Shape
+    after: Shape
+    canvas: Canvas
+    tensors: tuple[Tensor, ...] = ()
+
+    @property
+    def out_shapes(self) -> tuple[Shape, ...]:
+        return (self.after,)
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, MaxPoolJacobian]:
+        """y[p] = max_s x[stride p + s]."""
+        columns = axis_max(self.canvas.pad(images(x, self.before), outside=-inf), self.canvas.columns, COLUMNS)
+        rows = axis_max(columns.y, self.canvas.rows, ROWS)
+        return rows.y.reshape((*rows.y.shape[:-3], *self.after)), MaxPoolJacobian(self, columns, rows)
+
+
+def axis_max(x: Array, a: Axis, at: int) -> AxisMax:
+    """The maxima along one axis."""
+    xp = array_namespace(x)
+    first, *others = offsets(a, at)
+    y = x[first]
+    for where in others:
+        y = xp.maximum(y, x[where])
+    return AxisMax(a, at, x, y)
+
+
+# --------------------------------------------------------------------------------------- GlobalAvgPool
+
+
+@dataclass(frozen=True)
+class GlobalJacobian:
+    """Linear: holds nothing but the shape of one example."""
+
+    shape: Shape
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+        """dy as y from x."""
+        return None if dx is None else global_mean(dx, self.shape)
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array:
+        """dx = u / (H W) everywhere."""
+        *pixels, C = self.shape
+        u = (u / prod(pixels)).reshape((*u.shape[:-1], *(1 for _ in pixels), C))
+        return array_namespace(u).broadcast_to(u, (*u.shape[: -len(self.shape)], *self.shape))
+
+    def gram(self, u: Array, other: GlobalJacobian, v: Array, kernel: Contraction) -> Gram:
+        return gram_and_back(self, u, other, v)
+
+
+@dataclass(frozen=True)
+class BoundGlobalAvgPool:
+    """GlobalAvgPool in its place."""
+
+    shape: Shape
+    tensors: tuple[Tensor, ...] = ()
+
+    @property
+    def out_shapes(self) -> tuple[Shape, ...]:
+        return (self.shape[-1:],)
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, GlobalJacobian]:
+        """y = the mean over all pixels."""
+        return global_mean(x, self.shape), GlobalJacobian(self.shape)
+
+
+def global_mean(x: Array, shape: Shape) -> Array:
+    """The mean over all axes of an example but the last."""
+    return array_namespace(x).mean(x, axis=tuple(range(-len(shape), -1)))
+
+
+# ---------------------------------------------------------------------------------------------- places
+
+
+def _canvas(layer: s.AvgPool | s.MaxPool, shape: Shape) -> Canvas:
+    spatial = axes(layer, shape)
+    return Canvas(*(spatial if len(spatial) == 2 else (Axis(1, 1), spatial[0])))
+
+
+@bind.register
+def _(layer: s.AvgPool, site: Site, parametrization: Parametrization, name: str) -> BoundAvgPool:
+    return BoundAvgPool(site.shape, out_shape(layer, site.shape), _canvas(layer, site.shape))
+
+
+@bind.register
+def _(layer: s.MaxPool, site: Site, parametrization: Parametrization, name: str) -> BoundMaxPool:
+    canvas = _canvas(layer, site.shape)
+    for a in (canvas.rows, canvas.columns):
+        if not a.circular and (a.before >= a.kernel or a.stride * (a.out - 1) - a.before >= a.size):
+            raise ValueError(
+                f"{layer!r}: a window lies in the padding altogether and has no maximum: pad less than the window"
+            )
+    return BoundMaxPool(site.shape, out_shape(layer, site.shape), canvas)
+
+
+@bind.register
+def _(layer: s.GlobalAvgPool, site: Site, parametrization: Parametrization, name: str) -> BoundGlobalAvgPool:
+    return BoundGlobalAvgPool(site.shape)
