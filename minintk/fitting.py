@@ -281,7 +281,7 @@ def _shown(progress: bool, total: int) -> Iterator[Callable[[_Record, int, bool]
         TimeRemainingColumn,
     )
 
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
     if not console.is_terminal:
         yield lambda record, step, row: console.print(_line(record.history.last)) if row else None
         return

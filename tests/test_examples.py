@@ -13,6 +13,7 @@ REDUCED: dict[str, dict[str, Any]] = {
     "backprop_by_hand": {"steps": 150},
     "empirical_kernel_converges": {"widths": (64, 128, 256, 512), "networks": 8},
     "ensemble_dynamics": {"width": 64, "members": 40},
+    "train_lenet5": {"epochs": 5},
 }
 
 
@@ -31,16 +32,23 @@ def check_dynamics(found: dict[str, float]) -> None:
     assert 0.8 < found["spread / theory"] < 1.4  # 40 networks: 11 %; width 64: O(1/n), about 10 % more
 
 
+def check_lenet5(found: dict[str, float]) -> None:
+    assert found["parameters"] == 61_706
+    assert found["test accuracy"] > 0.7  # a third of the epochs that take it beyond 0.99
+
+
 CHECKS: dict[str, Callable[[dict[str, float]], None]] = {
     "backprop_by_hand": check_backprop,
     "empirical_kernel_converges": check_kernel,
     "ensemble_dynamics": check_dynamics,
+    "train_lenet5": check_lenet5,
 }
 
 WRONG: dict[str, dict[str, float]] = {
     "backprop_by_hand": {"gradient error": 1e-3},
     "empirical_kernel_converges": {"exponent": -1.0},
     "ensemble_dynamics": {"spread / theory": 0.5},
+    "train_lenet5": {"test accuracy": 0.5},
 }
 """What each check must refuse."""
 
