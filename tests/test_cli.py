@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minintk import checkpoints, cli, fitting, recipes, verify
+from minintk import checkpoints, cli, recipes, verify
+from minintk.training import Descent
 from minintk.verify import networks, theory
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -157,7 +158,7 @@ def test_train_writes_what_it_says_and_goes_on(tmp_path: Path, capsys: pytest.Ca
 def test_an_interrupted_train_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    right, calls = fitting.Descent.advance, iter(range(1, 1000))
+    right, calls = Descent.advance, iter(range(1, 1000))
 
     def advance(self: Any, **options: Any) -> Any:
         if next(calls) == 30:
@@ -166,7 +167,7 @@ def test_an_interrupted_train_says_how_to_go_on(
 
     command = ["train", "mlp", "--width", "32", "--epochs", "2", "--out"]
     with monkeypatch.context() as patch:
-        patch.setattr(fitting.Descent, "advance", advance)
+        patch.setattr(Descent, "advance", advance)
         status, _, err = run(*command, str(tmp_path / "stopped"), capsys=capsys)
     assert status == cli.INTERRUPTED
     assert f"interrupted; step 30 is kept in {tmp_path / 'stopped'}, the same call goes on from there" in err
