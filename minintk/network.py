@@ -58,6 +58,11 @@ class Model(ABC):
         """The same model for those members of the ensemble only."""
         return self
 
+    @property
+    def coupled(self) -> bool:
+        """Whether an example's output depends on the rest of its batch; then there is no kernel."""
+        return False
+
     def anchors(self) -> dict[str, Array]:
         """What `advance` has moved, by name: what a checkpoint must hold.  Empty for a model that never moves."""
         return {}
@@ -65,11 +70,6 @@ class Model(ABC):
     def anchored(self, anchors: Mapping[str, Array]) -> Model:
         """The model as it was when these anchors were taken, given the model that the run began with."""
         return self
-
-    @property
-    def coupled(self) -> bool:
-        """Whether an example's output depends on the rest of its batch; then there is no kernel."""
-        return False
 
     @abstractmethod
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]: ...

@@ -243,7 +243,7 @@ def classes(base: type[Any]) -> list[type[Any]]:
 
 def test_every_layer_has_a_rule_or_a_refusal() -> None:
     """A layer of minintk.spec is lowered by a rule of its own; what has none is refused by name."""
-    arguments: dict[str, tuple[Any, ...]] = {"Dense": (3,), "Residual": (mn.Dense(4),)}
+    arguments: dict[str, tuple[Any, ...]] = {"Dense": (3,), "Conv2d": (3,), "Conv1d": (3,), "Residual": (mn.Dense(4),)}
     site = mn.structure.Site((4,))
     for layer in classes(specs.Layer):
         if layer.__module__ != "minintk.spec" or layer is specs.Activation:
