@@ -16,14 +16,17 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from analytic import spatial
+from analytic.images import Flat, needs_images
 from analytic.rules import lower
 from analytic.state import Law, Program, Rows, cast, run_law, run_rows
 from analytic.tiles import Engine, plan, square_norms, tile_size
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, available_memory, check_examples
 from minintk.parametrization import NTK, Parametrization
-from minintk.structure import Shape, Site
+from minintk.structure import Shape, Site, out_shape
 from minintk.threads import cores, single_threaded_blas
+from minintk.windows import check_channels_last
 
 DEFAULT = NTK()
 """The parametrization where none is given."""
@@ -44,9 +47,10 @@ class Both(NamedTuple):
 @lru_cache(maxsize=256)
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
     """The steps of the recursion for examples of `shape`; UnsupportedLayer where the spec's limit is another one."""
+    check_channels_last(spec, shape)
     steps = lower(spec, Site(shape), parametrization)
     run_law(steps, Law())
-    return steps
+    return steps[1:] if steps and isinstance(steps[0], Flat) else steps  # flattened inputs are vectors
 
 
 @dataclass(frozen=True)
@@ -121,8 +125,13 @@ class Kernel:
         >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
         Both(nngp=array([0.5, 0.5]), ntk=array([1., 1.]))
         """
-        rows = self._rows(x)
         xp = array_namespace(x)
+        check_examples("x", x)
+        shape = tuple(x.shape[1:])
+        if needs_images(self._program(shape)):
+            found = spatial.selves(self._plan(x), x)
+            return Both(xp.astype(found.nngp, x.dtype), xp.astype(found.ntk, x.dtype))
+        rows = self._rows(x)
         return Both(xp.astype(rows.q, x.dtype), xp.astype(rows.theta, x.dtype))
 
     def error(self, x: Array) -> float:
@@ -132,9 +141,17 @@ class Kernel:
     def _program(self, shape: Shape) -> Program:
         return program(self.spec, self.parametrization, shape)
 
+    def _plan(self, x: Array) -> spatial.Plan:
+        shape = tuple(x.shape[1:])
+        return spatial.plan(self._program(shape), shape, out_shape(self.spec, shape), array_namespace(x), x.dtype)
+
     def _rows(self, x: Array) -> Rows:
         check_examples("x", x)
-        steps, x = self._program(tuple(x.shape[1:])), flat(x)
+        steps = self._program(tuple(x.shape[1:]))
+        if needs_images(steps):
+            found = spatial.selves(self._plan(x), x)
+            return Rows(found.nngp, found.ntk, found.error)
+        x = flat(x)
         norms2 = square_norms((x,))
         if not x.shape[0]:
             return Rows(norms2, norms2)
@@ -159,11 +176,18 @@ class Kernel:
                 raise TypeError(f"x1 and x2 expect one precision, got {x1.dtype} and {x2.dtype}: convert one of them")
         xp, dtype = array_namespace(x1), x1.dtype
         steps = self._program(tuple(x1.shape[1:]))
-        parts = tuple(flat(x) for x in ((x1,) if x2 is None or symmetric else (x1, x2)))
+        images = (x1,) if x2 is None or symmetric else (x1, x2)
+        parts = tuple(flat(x) for x in images)
         shape = (parts[0].shape[0], parts[-1].shape[0])
         check_memory(parts, shape, sum(a and o is None for a, o in zip(asked, out, strict=True)), memory)
         results = [result(a, o, shape, parts[0]) for a, o in zip(asked, out, strict=True)]
         if 0 in shape:
+            return results
+        if needs_images(steps):
+            how = self._plan(x1)
+            with single_threaded_blas():
+                pools = [spatial.selves(how, x).pools if how.recorded else [] for x in images]
+                spatial.Engine(how, images, shape, symmetric, results[0], results[1], pools).run(progress)
             return results
         with single_threaded_blas():  # many small products: threads of BLAS would only wait for each other
             inputs, rows, fine = plan(steps, parts)
