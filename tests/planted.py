@@ -231,6 +231,48 @@ def bound() -> None:
     assert_close("warned below and above the bound", np.array(warned), np.array([0.0, 1.0]), 0.0)
 
 
+def resumed() -> None:
+    """a run resumed at any step = the run unbroken"""
+    rng = np.random.default_rng(5)
+    net, theta = points()[0]
+    x, y = rng.standard_normal((7, 3)), rng.standard_normal((7, 2))
+
+    def run(resume: mn.State | None = None) -> list[mn.Snapshot]:
+        model = mn.IterativelyLinearized(net, theta, every=4)
+        how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=mn.Cosine(0.02, 9), momentum=0.9), "steps": 9}
+        rng = np.random.default_rng(1)
+        return list(mn.train(model, theta, x, y, **how, batch_size=2, rng=rng, resume=resume))
+
+    whole = run()
+    for step in (1, 5):
+        assert_close(f"theta, resumed at step {step}", run(whole[step].state)[-1].theta, whole[-1].theta, 0.0)
+
+
+def times() -> None:
+    """t of a schedule = the sum of its rates, in training too"""
+    net, theta = points()[0]
+    for lr in (mn.StepDecay(0.02, 3, 0.5), mn.Cosine(0.02, 5), mn.WarmUp(4, mn.Cosine(0.02, 5))):
+        rates = np.array([lr(s) for s in range(9)])
+        assert_close(f"t of {lr}", np.array(lr.t(9)), rates.sum(), 1e-15)
+        snaps = list(mn.train(net, theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=9))
+        assert_close("t of the snapshot", np.array(snaps[-1].t), rates.sum(), 1e-15)
+        for rate, a, b in zip(rates, snaps, snaps[1:]):
+            gradient = net.linearize(a.theta, X)[1].vjp(mn.mse.cotangent(a.f, Y))
+            assert_close(f"step of {lr}", b.theta, a.theta - rate * gradient, 1e-12)
+
+
+def moved() -> None:
+    """a shift by (dy, dx) moves pixel (i, j) to (i + dy, j + dx)"""
+    x = np.arange(1.0, 61.0).reshape((3, 4, 5, 1))
+    by = np.array([[1, 0], [0, 2], [-2, -1]])
+    found = mn.Shift(2)(x, by)
+    for n, (dy, dx) in enumerate(by):
+        for i, j in np.ndindex(4, 5):
+            inside = 0 <= i - dy < 4 and 0 <= j - dx < 5
+            want = x[n, i - dy, j - dx, 0] if inside else 0.0
+            assert_close(f"pixel {i}, {j} of image {n}", found[n, i, j], np.array([want]), 0.0)
+
+
 def draws() -> None:
     """tensors are drawn with their row's deviation"""
     net = mn.Network(mn.Sequential(mn.Dense(20, w_std=3.0, b_std=0.5), mn.Dense(1)), (4,), mn.Standard())
@@ -934,6 +976,62 @@ def _(patch: Patch) -> None:
             out[...] = out.sum(axis=0)
 
     patch.setattr(NetworkJacobian, "_vjp", vjp)
+
+
+@planted("resume: momentum starts anew", resumed)
+def _(patch: Patch) -> None:
+    right = training.Descent._restore
+
+    def restore(self: training.Descent, state: mn.State) -> None:
+        right(self, replace(state, memory=np.zeros_like(state.theta)))
+
+    patch.setattr(training.Descent, "_restore", restore)
+
+
+@planted("resume: the epoch is drawn anew", resumed)
+def _(patch: Patch) -> None:
+    patch.setattr(Batches, "restore", lambda self, state: None)
+
+
+@planted("resume: the generator of now, not of the epoch's start", resumed)
+def _(patch: Patch) -> None:
+    patch.setattr(Batches, "state", lambda self, step: dict(self.rng.bit_generator.state))
+
+
+@planted("resume: the anchor is theta_0 again", resumed)
+def _(patch: Patch) -> None:
+    patch.setattr(IterativelyLinearized, "anchored", lambda self, anchors: self)
+
+
+@planted("schedule: t counts the coming step", times)
+def _(patch: Patch) -> None:
+    right = mn.SGD.t
+    patch.setattr(mn.SGD, "t", lambda self, steps: right(self, steps + 1))
+
+
+@planted("schedule: t = first rate x steps", times)
+def _(patch: Patch) -> None:
+    patch.setattr(mn.SGD, "t", lambda self, steps: self.at(0).lr * steps)
+
+
+@planted("train: the first rate at every step", times)
+def _(patch: Patch) -> None:
+    right = mn.SGD.at
+    patch.setattr(mn.SGD, "at", lambda self, step: right(self, 0))
+
+
+@planted("Shift: to the other side", moved)
+def _(patch: Patch) -> None:
+    right = mn.Shift.__call__
+    patch.setattr(mn.Shift, "__call__", lambda self, x, draws: right(self, x, -draws))
+
+
+@planted("Shift: what leaves on one side returns on the other", moved)
+def _(patch: Patch) -> None:
+    def roll(self: mn.Shift, x: Array, draws: Array) -> Array:
+        return np.stack([np.roll(image, by, axis=(0, 1)) for image, by in zip(x, draws)])
+
+    patch.setattr(mn.Shift, "__call__", roll)
 
 
 @planted("train: stability bound without N", bound)

@@ -282,3 +282,26 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="taken"):
         go(checkpoint=tmp_path / "taken")
     assert (tmp_path / "taken").read_text() == "mine"
+
+
+# ----------------------------------------------------------------------------------------------- BatchNorm
+
+NORMED = mn.Network(mn.Sequential(mn.Dense(12), mn.BatchNorm(), mn.ReLU(), mn.Dense(10)), (64,))
+
+
+def test_a_network_with_batchnorm_is_tested_with_statistics_of_the_training_set() -> None:
+    run = go(NORMED.init(np.random.default_rng(0)), model=NORMED, epochs=3, batch_size=8, test=(X_TEST, Y_TEST))
+    frozen = NORMED.calibrate(run.theta, X)
+    found = mn.evaluate(frozen, run.theta, X_TEST, Y_TEST, loss=mn.softmax_cross_entropy)
+    assert run.history.last["test_accuracy"] == found["accuracy"]
+    assert run.history.last["test_loss"] == found["loss"]
+    of_the_batch = mn.softmax_cross_entropy(NORMED(run.theta, X_TEST), Y_TEST)
+    assert abs(float(of_the_batch) - run.history.last["test_loss"]) > 1e-3
+
+
+def test_uncalibrated_evaluation_is_refused() -> None:
+    theta = NORMED.init(np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"depends on its batch: take net\.calibrate\(theta, x\)"):
+        mn.evaluate(NORMED, theta, X, Y, loss=mn.mse)
+    with pytest.raises(ValueError, match=r"must be frozen before Linearized\(.* has test outputs: take net\.calibrate"):
+        go(theta, model=mn.Linearized(NORMED, theta), test=(X_TEST, Y_TEST))

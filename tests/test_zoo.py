@@ -10,10 +10,7 @@ import pytest
 
 import minintk as mn
 from minintk import spec as s
-from minintk import (
-    windows,  # noqa: F401
-    zoo,
-)
+from minintk import zoo
 from minintk.structure import out_shape
 
 
@@ -82,6 +79,7 @@ MNIST, CIFAR, IMAGENET = (28, 28, 1), (32, 32, 3), (224, 224, 3)
 )
 def test_parameter_counts(spec: s.Sequential, shape: tuple[int, ...], count: int) -> None:
     assert weights(spec, shape) == count
+    assert mn.Network(spec, shape).size == count
     assert len(out_shape(spec, shape)) == 1
 
 
