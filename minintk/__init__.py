@@ -12,6 +12,7 @@ from minintk.network import Model, Network
 from minintk.optimizers import SGD
 from minintk.parametrization import NTK, PyTorch, Standard
 from minintk.schedules import Cosine, StepDecay, WarmUp
+from minintk.solve import Solution, solve_gram, solve_lsqr
 from minintk.spec import (
     GELU,
     Abs,
@@ -75,6 +76,7 @@ __all__ = [
     "Snapshot",
     "SoftmaxCrossEntropy",
     "Softplus",
+    "Solution",
     "Standard",
     "State",
     "StepDecay",
@@ -90,6 +92,8 @@ __all__ = [
     "ntk",
     "ntk_full",
     "softmax_cross_entropy",
+    "solve_gram",
+    "solve_lsqr",
     "train",
     "zoo",
 ]
