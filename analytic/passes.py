@@ -9,11 +9,11 @@ from math import pi, prod, sqrt
 from typing import Any, NamedTuple
 
 from analytic.duals import Homogeneous
-from analytic.fields import Field, Form, Lay, Pixels, Square, window_sum
+from analytic.fields import Field, Form, Lay, Pixels, Square, across_sum, line_sum, picks
 from analytic.images import Flat, Pool, Window
 from analytic.rules import Affine, Normalise, Sum
 from analytic.state import Block, Dual, Gap, Pairs, Program, Rows, Scratch, Step, cast
-from minintk.arrays import Array
+from minintk.arrays import Array, to_library
 from minintk.windows import Axis
 
 TINY = 1e-18
@@ -107,9 +107,9 @@ def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowRow]:
     mean = step.affine.w2 / (rows.kernel * columns.kernel)
     unit = pixels.unit * mean
     half = pixels.q / (2 * pixels.unit)
-    half_sum = window_sum(half, columns, 2)
-    q = 2 * unit * window_sum(half_sum, rows, 1) + step.affine.beta2
-    theta = mean * window_sum(window_sum(pixels.theta, columns, 2), rows, 1) + step.affine.ratio * q + step.affine.rest
+    half_sum = line_sum(half, columns)
+    q = 2 * unit * across_sum(half_sum, rows) + step.affine.beta2
+    theta = mean * across_sum(line_sum(pixels.theta, columns), rows) + step.affine.ratio * q + step.affine.rest
     xp, dtype = tile.form.xp, tile.form.dtype
     coefficients = WindowRow(
         halves(pixels, tile.form),
@@ -473,8 +473,7 @@ class PoolRow(NamedTuple):
 
 def averaging(xp: Any, axis: Axis, dtype: Any) -> Array:
     """T : (out, size), T x the mean over each window, zeros outside counted."""
-    eye = xp.eye(axis.size, dtype=xp.float64)
-    return xp.astype(window_sum(eye, axis, 0) / axis.kernel, dtype)
+    return xp.astype(to_library(picks(axis) / axis.kernel, xp), dtype)
 
 
 @prepare.register

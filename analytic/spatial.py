@@ -212,7 +212,7 @@ class Engine:
     def tiles(self) -> Iterator[tuple[slice, slice]]:
         """Blocks of images that cover the matrix, or its upper triangle where it is symmetric."""
         n, m = self.shape
-        size = max(1, min(16 if self.plan.form.diagonal else 8, max(n, m) // (4 * cores())))
+        size = max(1, min(32 if self.plan.form.diagonal else 8, max(n, m) // (2 * cores())))
         for i in range(0, n, size):
             for j in range(i if self.symmetric else 0, m, size):
                 yield slice(i, min(i + size, n)), slice(j, min(j + size, m))
