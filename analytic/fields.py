@@ -4,16 +4,17 @@ For pixels p of x and p' of x', with pre-activations u, u' of variances q, q' an
 
     D = E (u - u')^2 / 2 = (q + q') / 2 - K >= 0              Theta, the tangent kernel; None where nobody asks
 
-D is linear, so sums over windows act on it as on K, and pixels that coincide have exactly 0: the angle between u and u'
-comes from D alone, without the difference of two nearly equal numbers.  A pixel outside the image is 0: next to one
+D is linear, so sums over windows act on it as on K, and pixels that coincide have exactly 0: the angle between u and
+u' comes from D alone, without the difference of two nearly equal numbers.  A pixel outside the image is 0: next to one
 inside, of variance q, D = q / 2.
 
-The variances run ahead in float64 (`Pixels`); the distances of some pairs of images (`Field`) follow, in one of two forms:
+The variances run ahead in float64 (`Pixels`); the distances of some pairs of images (`Field`) follow, in two forms:
 
     Square     all pairs of pixels of one image x and some images x', a matrix (pixels of x, pixels of all x')
     Diagonal   equal pixels only, of some images x and some x'
 
-Each row of pixels may end in guards, pixels outside the image, so that a window's sum is a few shifted sums of long runs.
+Each line of pixels may end in guards, pixels outside the image, so that a window's sum is a few shifted sums of long
+runs.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Lay(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
-    """(outputs, inputs) such that output p reads input stride p - before + s: runs, two or more where it wraps around."""
+    """(outputs, inputs) such that output p reads input stride p - before + s: runs, several where it wraps around."""
     places = [axis.stride * p - axis.before + s for p in range(axis.out)]
     if axis.circular:
         places = [place % axis.size for place in places]
@@ -206,7 +207,7 @@ class Form:
 
     def guard(self, W: int) -> int:
         """Guards after a line of W pixels."""
-        return self.most if W > 2 * self.most else 0
+        return self.most if 2 * self.most < W else 0
 
     def run(self, H: int, W: int) -> int:
         """Numbers of one image on the right."""
