@@ -116,10 +116,13 @@ def fit(
         raise ValueError(f"{folder} holds this run at step {run.step}, beyond {total}: ask for more steps")
     if run.step == 0:
         _warn_if_unstable(run)
-    record = _Record(History(about.get("history", [])), _are_classes(y), about, array_namespace(theta))
+    xp = array_namespace(theta)
+    record = _Record(History(about.get("history", [])), _are_classes(y), about, xp)
 
     def keep() -> None:
         if folder is not None:
+            if not bool(xp.isfinite(xp.sum(run.theta))):  # a loss that follows would say so, but after this was kept
+                raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
             save(folder / FILE, run.state(), {"run": mine, **record.about()})
             record.history.save(folder / HISTORY)
 
