@@ -244,6 +244,12 @@ def test_another_runs_checkpoint(folder: Path, name: str, changes: dict[str, Any
     assert (folder / "checkpoint.npz").read_bytes() == before
 
 
+def test_a_state_saved_by_hand_belongs_to_no_run_of_fit(folder: Path) -> None:
+    checkpoints.save(folder / "checkpoint.npz", mn.State(3, np.ones(2)))
+    with pytest.raises(ValueError, match="belongs to another run: model None there"):
+        interrupted.run(str(folder))
+
+
 def test_other_data_is_another_run(tmp_path: Path) -> None:
     net = mn.Network(mn.Dense(1), (2,))
     theta, x, y = np.ones(2), np.eye(2), np.ones((2, 1))
