@@ -4,16 +4,17 @@ For pixels p of x and p' of x', with pre-activations u, u' of variances q, q' an
 
     D = E (u - u')^2 / 2 = (q + q') / 2 - K >= 0              Theta, the tangent kernel; None where nobody asks
 
-D is linear, so sums over windows act on it as on K, and pixels that coincide have exactly 0: the angle between u and u'
-comes from D alone, without the difference of two nearly equal numbers.  A pixel outside the image is 0: next to one
+D is linear, so sums over windows act on it as on K, and pixels that coincide have exactly 0: the angle between u and
+u' comes from D alone, without the difference of two nearly equal numbers.  A pixel outside the image is 0: next to one
 inside, of variance q, D = q / 2.
 
-The variances run ahead in float64 (`Pixels`); the distances of some pairs of images (`Field`) follow, in one of two forms:
+The variances run ahead in float64 (`Pixels`); the distances of some pairs of images (`Field`) follow, in two forms:
 
     Square     all pairs of pixels of one image x and some images x', a matrix (pixels of x, pixels of all x')
     Diagonal   equal pixels only, of some images x and some x'
 
-Each row of pixels may end in guards, pixels outside the image, so that a window's sum is a few shifted sums of long runs.
+Each line of pixels may end in guards, pixels outside the image, so that a window's sum is a few shifted sums of long
+runs.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from analytic.images import trivial
-from minintk.arrays import Array, array_namespace, on_host
+from minintk.arrays import Array, array_namespace, on_host, to_library
 from minintk.windows import Axis
 
 STRIP = 2**16
@@ -63,7 +66,7 @@ class Lay(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
-    """(outputs, inputs) such that output p reads input stride p - before + s: runs, two or more where it wraps around."""
+    """(outputs, inputs) such that output p reads input stride p - before + s: runs, several where it wraps around."""
     places = [axis.stride * p - axis.before + s for p in range(axis.out)]
     if axis.circular:
         places = [place % axis.size for place in places]
@@ -94,15 +97,24 @@ def at(ndim: int, *where: tuple[int, slice]) -> tuple[slice, ...]:
     return tuple(index)
 
 
-def window_sum(a: Array, axis: Axis, along: int) -> Array:
-    """sum_s a[S p + s] along one axis of a."""
-    shape = list(a.shape)
-    shape[along] = axis.out
-    out = array_namespace(a).zeros(tuple(shape), dtype=a.dtype)
+@lru_cache(maxsize=256)
+def picks(axis: Axis) -> np.ndarray[Any, Any]:
+    """(out, size), how often the window of an output has a pixel under it: sum_s a[S p + s] = picks @ a."""
+    found = np.zeros((axis.out, axis.size))
     for s in range(axis.kernel):
         for o, i in reads(axis, s):
-            out[at(a.ndim, (along, o))] += a[at(a.ndim, (along, i))]
-    return out
+            found[np.arange(axis.out)[o], np.arange(axis.size)[i]] += 1
+    return found
+
+
+def line_sum(a: Array, axis: Axis) -> Array:
+    """sum_s a[..., S p + s], float64."""
+    return a if trivial(axis) else a @ to_library(picks(axis).T, array_namespace(a))
+
+
+def across_sum(a: Array, axis: Axis) -> Array:
+    """sum_s a[..., S p + s, :], float64."""
+    return a if trivial(axis) else array_namespace(a).matmul(to_library(picks(axis), array_namespace(a)), a)
 
 
 def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array] | None) -> None:
@@ -142,18 +154,24 @@ class Shelf:
         self.line = LINE // self.dtype.itemsize
         self.room = rounded(room, self.line)
         self.free: dict[int, list[Array]] = {}
+        self.first: dict[int, int] = {}  # of each whole array, where the first cache line behind the room starts
+        self.all: list[Array] = []
 
     def take(self, shape: tuple[int, ...]) -> Array:
         """An array of `shape`, of whatever finite numbers."""
         size = prod(shape)
-        free = self.free.get(size)
-        whole = free.pop() if free else self.xp.zeros(size + 2 * self.room + self.line, dtype=self.dtype)
-        return self.view(whole, shape, 0)
+        free = self.free.setdefault(size, [])
+        if not free:
+            whole = self.xp.zeros(size + 2 * self.room + self.line, dtype=self.dtype)
+            behind = -whole.ctypes.data % LINE // self.dtype.itemsize if on_host(self.xp) else 0
+            self.first[id(whole)] = self.room + behind
+            self.all.append(whole)
+            free.append(whole)
+        return self.view(free.pop(), shape, 0)
 
     def view(self, whole: Array, shape: tuple[int, ...], shift: int) -> Array:
-        start = self.room + shift
-        if on_host(self.xp):
-            start += -whole.ctypes.data % LINE // self.dtype.itemsize
+        """A part of a whole array."""
+        start = self.first[id(whole)] + shift
         return whole[start : start + prod(shape)].reshape(shape)
 
     def shifted(self, a: Array, shift: int, shape: tuple[int, ...]) -> Array:
@@ -164,7 +182,7 @@ class Shelf:
         """Arrays that were taken, whole."""
         for a in arrays:
             if a is not None:
-                self.free.setdefault(a.size, []).append(a.base)
+                self.free[a.size].append(a.base)
 
 
 def rounded(n: int, step: int) -> int:
@@ -189,7 +207,7 @@ class Form:
 
     def guard(self, W: int) -> int:
         """Guards after a line of W pixels."""
-        return self.most if W > 2 * self.most else 0
+        return self.most if 2 * self.most < W else 0
 
     def run(self, H: int, W: int) -> int:
         """Numbers of one image on the right."""
@@ -467,7 +485,11 @@ class Diagonal(Field):
                 if plain(axis, form.guard(W) if along else H) and (form.guard(W) or not along):
                     self.flat(a, out, axis, along, before)
                 else:
-                    form.inside(out, *behind)[...] = window_sum(form.inside(a, *before), axis, 2 + along)
+                    target, source = form.inside(out, *behind), form.inside(a, *before)
+                    target[...] = 0
+                    for s in range(axis.kernel):
+                        for o, i in reads(axis, s):
+                            target[at(4, (2 + along, o))] += source[at(4, (2 + along, i))]
                 self.shelf.give(a)
                 a = out
             return a

@@ -1,8 +1,8 @@
-"""The recursion on images: of every pair of images, the covariances of all pairs of their pixels, or of equal pixels only.
+"""The recursion on images: of every pair of images, the covariances of all pairs of pixels, or of equal pixels only.
 
-    convolution   K'(p, p') = w^2 / |s| sum_s K(S p + s, S p' + s) + beta^2      Theta' = the same of Theta, + ratio K' + rest
-    pooling       K'(p, p') = 1 / |s|^2 sum_{s, s'} K(S p + s, S p' + s')        Theta' = the same of Theta
-    flattening    K'        = 1 / |p| sum_p K(p, p)                              Theta' = the same of Theta
+    convolution   K'(p, p') = w^2 / |s| sum_s K(S p + s, S p' + s) + beta^2     Theta' the same of Theta, + ratio K'
+    pooling       K'(p, p') = 1 / |s|^2 sum_{s, s'} K(S p + s, S p' + s')       Theta' the same of Theta
+    flattening    K'        = 1 / |p| sum_p K(p, p)                             Theta' the same of Theta
     activation    pixel pair by pixel pair, as for vectors
 
 with zeros outside the image (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).  A convolution moves

@@ -8,6 +8,7 @@ as all widths go to infinity (Lee et al. 2019, eqs. (12) and (4); Jacot et al. 2
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +21,7 @@ from analytic import spatial
 from analytic.images import Flat, needs_images
 from analytic.rules import lower
 from analytic.state import Law, Program, Rows, cast, run_law, run_rows
+from analytic.store import stored
 from analytic.tiles import Engine, plan, square_norms, tile_size
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, available_memory, check_examples
@@ -34,7 +36,12 @@ DEFAULT = NTK()
 STATED = 1e-8
 """A quadrature with a larger error bound than this says so."""
 
+STORED = 2**31
+"""Pairs of pixels in one block of a store."""
+
 Progress = Callable[[int, int], None]
+
+Store = str | os.PathLike[str] | None
 
 
 class Both(NamedTuple):
@@ -65,6 +72,8 @@ class Kernel:
         work, if the result does not fit.
     out : where the result goes, an array (for `both`, a pair of arrays) of its shape and precision, a numpy.memmap for
         instance.
+    store : a folder that keeps the result while it grows, and what is done of it: after a kill the same call goes on
+        where it stopped, and gives the same bytes.  The result is a numpy.memmap there, nngp.npy, ntk.npy.
     progress : called as progress(tiles done, tiles in all), from several threads, one at a time.
 
     TypeError for integers or mixed libraries, ValueError for a wrong shape, NaN or infinity.
@@ -80,6 +89,7 @@ class Kernel:
         *,
         memory: int | None = None,
         out: Array | None = None,
+        store: Store = None,
         progress: Progress | None = None,
     ) -> Array:
         """K(x1, x2), (N, M); K(x1, x1) without x2.
@@ -91,7 +101,7 @@ class Kernel:
                [0.1592, 0.5   , 0.    ],
                [0.    , 0.    , 0.    ]])
         """
-        return self._evaluate(x1, x2, (True, False), (out, None), memory, progress)[0]
+        return self._evaluate(x1, x2, (True, False), (out, None), memory, store, progress)[0]
 
     def ntk(
         self,
@@ -100,10 +110,11 @@ class Kernel:
         *,
         memory: int | None = None,
         out: Array | None = None,
+        store: Store = None,
         progress: Progress | None = None,
     ) -> Array:
         """Theta(x1, x2), (N, M); Theta(x1, x1) without x2."""
-        return self._evaluate(x1, x2, (False, True), (None, out), memory, progress)[1]
+        return self._evaluate(x1, x2, (False, True), (None, out), memory, store, progress)[1]
 
     def both(
         self,
@@ -112,11 +123,12 @@ class Kernel:
         *,
         memory: int | None = None,
         out: tuple[Array, Array] | None = None,
+        store: Store = None,
         progress: Progress | None = None,
     ) -> Both:
         """(nngp, ntk), each (N, M), in one pass: the two cost little more than one."""
         pair = (None, None) if out is None else (out[0], out[1])
-        return Both(*self._evaluate(x1, x2, (True, True), pair, memory, progress))
+        return Both(*self._evaluate(x1, x2, (True, True), pair, memory, store, progress))
 
     def diag(self, x: Array) -> Both:
         """The diagonals of both kernels, (N,) each, in O(N).
@@ -165,6 +177,7 @@ class Kernel:
         asked: tuple[bool, bool],
         out: tuple[Array | None, Array | None],
         memory: int | None,
+        store: Store,
         progress: Progress | None,
     ) -> list[Array]:
         check_examples("x1", x1)
@@ -178,13 +191,23 @@ class Kernel:
         steps = self._program(tuple(x1.shape[1:]))
         images = (x1,) if x2 is None or symmetric else (x1, x2)
         parts = tuple(flat(x) for x in images)
+        if store is not None:
+            if any(o is not None for o in out):
+                raise ValueError("store and out are two places for one result: give one of them")
+
+            def block(a: Array, b: Array | None) -> list[Array]:
+                return self._evaluate(a, b, asked, (None, None), memory, None, None)
+
+            what, pixels = f"{self!r}", spatial.pixels(steps, tuple(x1.shape[1:]))
+            size = max(1, min(2048, int((STORED / pixels) ** 0.5)))
+            return stored(store, what, x1, None if symmetric else x2, asked, size, block, progress)
         shape = (parts[0].shape[0], parts[-1].shape[0])
-        check_memory(parts, shape, sum(a and o is None for a, o in zip(asked, out, strict=True)), memory)
+        how = self._plan(x1) if needs_images(steps) else None
+        check_memory(parts, shape, sum(a and o is None for a, o in zip(asked, out, strict=True)), memory, how)
         results = [result(a, o, shape, parts[0]) for a, o in zip(asked, out, strict=True)]
         if 0 in shape:
             return results
-        if needs_images(steps):
-            how = self._plan(x1)
+        if how is not None:
             with single_threaded_blas():
                 pools = [spatial.selves(how, x).pools if how.recorded else [] for x in images]
                 spatial.Engine(how, images, shape, symmetric, results[0], results[1], pools).run(progress)
@@ -215,8 +238,9 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Kernel:
     minintk.structure.UnsupportedLayer: ReLU acts on values that are not Gaussian at infinite width ...
     """
     spec = s.as_sequential(spec)
-    with suppress(ValueError):  # shapes are not known yet; what has no limit is refused here and now
-        program(spec, parametrization, (1,))
+    for shape in ((1,), (512, 512, 1), (512, 1)):
+        with suppress(ValueError):  # shapes are not known yet; what has no limit is refused here and now
+            program(spec, parametrization, shape)
     return Kernel(spec, parametrization)
 
 
@@ -238,17 +262,23 @@ def result(asked: bool, out: Array | None, shape: tuple[int, int], like: Array) 
     return out
 
 
-def check_memory(parts: tuple[Array, ...], shape: tuple[int, int], results: int, memory: int | None) -> None:
+def check_memory(
+    parts: tuple[Array, ...], shape: tuple[int, int], results: int, memory: int | None, how: spatial.Plan | None
+) -> None:
     """MemoryError if results and working memory exceed the bound, or what is free."""
     xp, size = array_namespace(*parts), parts[0].dtype.itemsize
     rows = sum(x.shape[0] for x in parts)
     tile = 2 * tile_size(xp, max(shape)) ** 2
     work = rows * (parts[0].shape[1] * size + 1000) + cores() * (10 * min(tile, shape[0] * shape[1]) * size + 2**23)
     need = results * shape[0] * shape[1] * size
+    if how is not None:
+        work = spatial.working_memory(how, shape)
     bound = available_memory(xp) if memory is None else memory
     if need + work > bound:
         raise MemoryError(
             f"{results} kernel(s) of {shape[0]} x {shape[1]} in {parts[0].dtype} need {need / 1e9:.3g} GB and "
             f"{work / 1e9:.3g} GB to work in, but {bound / 1e9:.3g} GB are {'free' if memory is None else 'allowed'}: "
-            "stream the result to disk, out=numpy.memmap(...), evaluate it in blocks of rows, or use float32"
+            "stream the result to disk, store=PATH or out=numpy.memmap(...), evaluate it in blocks of rows, or use "
+            "float32"
+            f"{'; the work grows with the number of pixel pairs: pool earlier, or take smaller images' if how else ''}"
         )

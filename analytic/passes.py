@@ -9,11 +9,11 @@ from math import pi, prod, sqrt
 from typing import Any, NamedTuple
 
 from analytic.duals import Homogeneous
-from analytic.fields import Field, Form, Lay, Pixels, Square, window_sum
+from analytic.fields import Field, Form, Lay, Pixels, Square, across_sum, line_sum, picks
 from analytic.images import Flat, Pool, Window
 from analytic.rules import Affine, Normalise, Sum
 from analytic.state import Block, Dual, Gap, Pairs, Program, Rows, Scratch, Step, cast
-from minintk.arrays import Array
+from minintk.arrays import Array, to_library
 from minintk.windows import Axis
 
 TINY = 1e-18
@@ -93,7 +93,7 @@ def settle(field: Field, half: Halves) -> None:
 
 
 class WindowRow(NamedTuple):
-    """before : q / 2 in the unit, for what is owed, and at the edges, edge, with its sums over the columns, edge_sum."""
+    """before : q / 2 in the unit, for what is owed; the same at the edges, edge, and its sums along lines, edge_sum."""
 
     before: Halves
     edge: Array
@@ -107,9 +107,9 @@ def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowRow]:
     mean = step.affine.w2 / (rows.kernel * columns.kernel)
     unit = pixels.unit * mean
     half = pixels.q / (2 * pixels.unit)
-    half_sum = window_sum(half, columns, 2)
-    q = 2 * unit * window_sum(half_sum, rows, 1) + step.affine.beta2
-    theta = mean * window_sum(window_sum(pixels.theta, columns, 2), rows, 1) + step.affine.ratio * q + step.affine.rest
+    half_sum = line_sum(half, columns)
+    q = 2 * unit * across_sum(half_sum, rows) + step.affine.beta2
+    theta = mean * across_sum(line_sum(pixels.theta, columns), rows) + step.affine.ratio * q + step.affine.rest
     xp, dtype = tile.form.xp, tile.form.dtype
     coefficients = WindowRow(
         halves(pixels, tile.form),
@@ -132,7 +132,7 @@ PIXEL = Axis(1, 1)
 
 @prepare.register
 def _(step: Affine, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowRow]:
-    return prepare(Window((PIXEL, PIXEL), step), pixels, tile)  # type: ignore[no-any-return]
+    return prepare(Window((PIXEL, PIXEL), step), pixels, tile)
 
 
 @apply.register
@@ -248,7 +248,7 @@ class Bent(NamedTuple):
     root_after: Lay
     scale_after: Lay
     unit: float
-    count: int
+    pixels: int
 
 
 @prepare.register
@@ -256,8 +256,11 @@ def _(step: Dual, pixels: Pixels, tile: Tile) -> tuple[Pixels, Bent]:
     xp, form, shape = tile.form.xp, tile.form, pixels.q.shape
     rows = Rows(pixels.q.reshape(-1), pixels.theta.reshape(-1), pixels.error)
     after, row = step.rows(rows)
-    lays = [form.lay(xp.reshape(v, shape), 1.0) for v in (xp.sqrt(rows.q), rows.scale, xp.sqrt(after.q), after.scale)]
+    root, scale, root_after, scale_after = (
+        form.lay(xp.reshape(v, shape), 1.0) for v in (xp.sqrt(rows.q), rows.scale, xp.sqrt(after.q), after.scale)
+    )
     found = Pixels(after.q.reshape(shape), after.theta.reshape(shape), 1.0, after.error)
+    lays = (root, scale, root_after, scale_after)
     return found, Bent(cast(row, form.dtype), halves(pixels, form), *lays, pixels.unit, prod(pixels.grid))
 
 
@@ -265,7 +268,7 @@ def _(step: Dual, pixels: Pixels, tile: Tile) -> tuple[Pixels, Bent]:
 def _(step: Dual, row: Bent, field: Field) -> None:
     """D -> p = (D - (sqrt q - sqrt q')^2 / 2) / (2 sqrt(q q')) -> p' -> D'."""
     settle(field, row.before)
-    xp, P = field.xp, row.count
+    xp, P = field.xp, row.pixels
     for strip in field.strips():
         p = field.d[strip]
         theta = None if field.theta is None else field.theta[strip]
@@ -473,8 +476,7 @@ class PoolRow(NamedTuple):
 
 def averaging(xp: Any, axis: Axis, dtype: Any) -> Array:
     """T : (out, size), T x the mean over each window, zeros outside counted."""
-    eye = xp.eye(axis.size, dtype=xp.float64)
-    return xp.astype(window_sum(eye, axis, 0) / axis.kernel, dtype)
+    return xp.astype(to_library(picks(axis) / axis.kernel, xp), dtype)
 
 
 @prepare.register
@@ -493,7 +495,7 @@ def pooled(step: Pool, pixels: Pixels, tile: Tile, own: Array, theta: Array) -> 
     whole = bool(xp.all(xp.abs(share - 1) < 1e-12))
     row = PoolRow(
         halves(pixels, form),
-        tuple(xp.astype(t, form.dtype) for t in T),  # type: ignore[arg-type]
+        tuple(xp.astype(t, form.dtype) for t in T),
         form.lay(own / (2 * pixels.unit)),
         None if whole else form.lay(xp.broadcast_to(share, mean.shape)),
         None if whole else form.lay(mean / (2 * pixels.unit)),
@@ -546,13 +548,12 @@ def follow(
             merge(field, other, row)
         elif isinstance(step, Pool):
             zero = tile.form.xp.zeros((1, step.axes[0].out, step.axes[1].out), dtype=tile.form.xp.float64)
-            _, row = pooled(step, pixels, tile, zero, zero)
-            apply(step, row, field)
-            own = diagonal(field, field.d, row.grid) * pixels.unit
-            theta = zero if field.theta is None else diagonal(field, field.theta, row.grid) * (pixels.unit / 2)
-            pixels, row = pooled(step, pixels, tile, own, theta)
-            field.d -= field.left(row.own)
-            field.d -= field.right(row.own)
+            apply(step, pooled(step, pixels, tile, zero, zero)[1], field)
+            own = diagonal(field, field.d) * pixels.unit
+            theta = zero if field.theta is None else diagonal(field, field.theta) * (pixels.unit / 2)
+            pixels, found = pooled(step, pixels, tile, own, theta)
+            field.d -= field.left(found.own)
+            field.d -= field.right(found.own)
             record.append((own, theta))
         else:
             pixels, row = prepare(step, pixels, tile)
@@ -560,9 +561,9 @@ def follow(
     return pixels, field
 
 
-def diagonal(field: Field, a: Array, grid: tuple[int, int]) -> Array:
+def diagonal(field: Field, a: Array) -> Array:
     """The equal pixels of a Square field of one pair, (1, H, W), float64."""
-    xp, P = field.xp, prod(grid)
-    inside = field.form.inside(a, *grid).reshape((P, P))
+    xp, P = field.xp, prod(field.grid)
     every = xp.arange(P)
-    return xp.astype(inside[every, every], xp.float64).reshape((1, *grid))
+    equal = field.form.inside(a, *field.grid).reshape((P, P))[every, every]
+    return xp.astype(equal, xp.float64).reshape((1, *field.grid))

@@ -14,7 +14,7 @@ from typing import Any
 
 from analytic.duals import Homogeneous
 from analytic.fields import STRIP, Diagonal, Field, Form, Pixels, Shelf, Square
-from analytic.images import Flat, Pool, Window, bends, grid, mixes
+from analytic.images import Flat, Pool, Window, bends, grid, mixes, needs_images
 from analytic.passes import Tile, apply_all, follow, halves, prepare_all, settle
 from analytic.rules import Affine, Sum
 from analytic.state import Dual, Program
@@ -101,6 +101,31 @@ def plan(program: Program, shape: Shape, out: Shape, xp: Any, dtype: Any) -> Pla
     return Plan(program, shape, form, scale_free(program), first is not None and bends(program[first:]))
 
 
+def pixels(program: Program, shape: Shape) -> int:
+    """Pairs of pixels that are followed for a pair of inputs."""
+    count = prod(grid(shape)) if needs_images(program) else 1
+    return count * count if mixes(program) else count
+
+
+def tile_size(plan: Plan, n: int) -> int:
+    """Images, on either side, that are prepared together."""
+    return max(1, min(32 if plan.form.diagonal else 8, n // (2 * cores())))
+
+
+def working_memory(plan: Plan, shape: tuple[int, int]) -> int:
+    """Bytes that all threads take together, beyond the results."""
+    xp, (H, W) = plan.form.xp, plan.grid
+    size, number = tile_size(plan, max(shape)), int(xp.dtype(plan.form.dtype).itemsize)
+    run = plan.form.run(H, W)
+    field = max(run, STRIP if plan.form.diagonal else H * W * run)
+    sums = sum(isinstance(step, Sum) for step in plan.program)
+    steps = len(list(leaves(plan.program)))
+    images = 2 * size * (run * number * 4 + H * W * 8 * 4) * (steps + 1)
+    fields = (4 + 2 * min(sums, 1)) * field * number + 6 * STRIP * number
+    selves = 2 * (H * W) ** 2 * 8 * 3 if plan.recorded else 0
+    return min(cores(), max(1, shape[0])) * (images + max(fields, selves))
+
+
 class Images:
     """Some images, ready: inputs laid out channel by channel, scales, pixels."""
 
@@ -160,16 +185,16 @@ def selves(plan: Plan, x: Array) -> Selves:
         images = Images(double, x[n : n + 1])
         record: list[tuple[Array, Array]] = []
         if plan.form.diagonal:
-            pixels, _ = prepare_all(plan.program, images.pixels, Tile(form, iter(())))
+            after, _ = prepare_all(plan.program, images.pixels, Tile(form, iter(())))
         else:
             field = images.field(double, own.shelf, slice(0, 1), slice(0, 1), True)
-            pixels, field = follow(plan.program, images.pixels, field, Tile(form, iter(())), record)
+            after, field = follow(plan.program, images.pixels, field, Tile(form, iter(())), record)
             field.close()
         for (to_d, to_theta), (d, theta) in zip(pools, record, strict=True):
             to_d[n], to_theta[n] = d[0], theta[0]
         square = images.scale[0] ** 2
-        nngp[n], ntk[n] = pixels.q[0, 0, 0] * square, pixels.theta[0, 0, 0] * square
-        errors[n] = pixels.error
+        nngp[n], ntk[n] = after.q[0, 0, 0] * square, after.theta[0, 0, 0] * square
+        errors[n] = after.error
 
     for_each(xp, work, range(N))
     return Selves(pools, nngp, ntk, max(errors, default=0.0))
@@ -212,7 +237,7 @@ class Engine:
     def tiles(self) -> Iterator[tuple[slice, slice]]:
         """Blocks of images that cover the matrix, or its upper triangle where it is symmetric."""
         n, m = self.shape
-        size = max(1, min(16 if self.plan.form.diagonal else 8, max(n, m) // (4 * cores())))
+        size = tile_size(self.plan, max(n, m))
         for i in range(0, n, size):
             for j in range(i if self.symmetric else 0, m, size):
                 yield slice(i, min(i + size, n)), slice(j, min(j + size, m))
@@ -239,28 +264,28 @@ class Engine:
             else:
                 zero = xp.zeros((images.scale.shape[0], *shape), dtype=xp.float64)
                 pools.append((zero, zero))
-        pixels, coefficients = prepare_all(plan.program, images.pixels, Tile(plan.form, iter(pools)))  # type: ignore[arg-type]
-        last = halves(pixels, plan.form)
+        after, coefficients = prepare_all(plan.program, images.pixels, Tile(plan.form, iter(pools)))
+        last = halves(after, plan.form)
         for a, b in self.items(n, m, same):
             right = slice(first + b.start, first + b.stop)
             field = images.field(plan, shelf, a, right, self.ntk is not None)
             apply_all(plan.program, coefficients, field)
             settle(field, last)
             scale = images.scale[a, None] * images.scale[right]
-            q = (pixels.q[a, 0, 0][:, None] + pixels.q[right, 0, 0]) / 2
+            q = (after.q[a, 0, 0][:, None] + after.q[right, 0, 0]) / 2
             shape = (a.stop - a.start, b.stop - b.start)
             d = xp.astype(self.inner(field, field.d, shape), xp.float64)
-            k = (q - pixels.unit * d) * scale
+            k = (q - after.unit * d) * scale
             self.put(self.nngp, i, j, a, b, k)
             if self.ntk is not None:
                 theta = field.theta
                 if theta is None:
                     t = xp.zeros_like(k)
                 else:
-                    t = xp.astype(self.inner(field, theta, shape), xp.float64) * (pixels.unit / 2) * scale
+                    t = xp.astype(self.inner(field, theta, shape), xp.float64) * (after.unit / 2) * scale
                 self.put(self.ntk, i, j, a, b, t)
             field.close()
-        return pixels.error
+        return after.error
 
     def inner(self, field: Field, a: Array, shape: tuple[int, int]) -> Array:
         """The numbers of fields of one pixel as a matrix."""

@@ -23,6 +23,7 @@ from minintk.network import Model, Network
 from minintk.optimizers import SGD, Adam, Nesterov
 from minintk.parametrization import NTK, PyTorch, Standard
 from minintk.schedules import Cosine, StepDecay, WarmUp
+from minintk.solve import Solution, solve_gram, solve_lsqr
 from minintk.spec import (
     GELU,
     Abs,
@@ -90,6 +91,7 @@ __all__ = [
     "Snapshot",
     "SoftmaxCrossEntropy",
     "Softplus",
+    "Solution",
     "Standard",
     "State",
     "StepDecay",
@@ -108,6 +110,8 @@ __all__ = [
     "ntk",
     "ntk_full",
     "softmax_cross_entropy",
+    "solve_gram",
+    "solve_lsqr",
     "sum_of_squares",
     "train",
     "zoo",

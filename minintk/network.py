@@ -19,6 +19,7 @@ from minintk import spec as s
 from minintk.arrays import Array, array_namespace, check_examples, check_floating
 from minintk.finite import bind
 from minintk.jacobian import Jacobian, NetworkJacobian
+from minintk.layers.shares import shared
 from minintk.layout import Layout
 from minintk.parametrization import NTK, Parametrization
 from minintk.structure import Shape, Site, couples, out_shape
@@ -128,6 +129,8 @@ class Network(Model):
         self.outputs = shape[0]
         self._root = bind(self.spec, Site(self.input_shape), self.parametrization, "")
         self.layout = Layout(self._root.tensors)
+        if not couples(self.spec):
+            self._root = shared(self._root, self.spec, self.input_shape)
         self.statistics: dict[str, Array] = {}
 
     def __repr__(self) -> str:
@@ -183,6 +186,8 @@ class Network(Model):
     def _with(self, statistics: dict[str, Array]) -> Network:
         other = copy(self)
         other.statistics = statistics
+        if not self.statistics:
+            other._root = shared(self._root, self.spec, self.input_shape)
         return other
 
     def members(self, which: slice) -> Network:

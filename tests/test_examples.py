@@ -12,6 +12,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 REDUCED: dict[str, dict[str, Any]] = {
     "backprop_by_hand": {"steps": 150},
     "channels_approach_kernel": {"channels": (16, 32, 64), "networks": 24},
+    "cnn_kernel_regression": {"sizes": (40, 120), "test": 60, "depth": 2},
     "empirical_kernel_converges": {"widths": (64, 128, 256, 512), "networks": 8},
     "ensemble_dynamics": {"width": 64, "members": 40},
     "train_lenet5": {"epochs": 4},
@@ -21,6 +22,12 @@ REDUCED: dict[str, dict[str, Any]] = {
 def check_backprop(found: dict[str, float]) -> None:
     assert found["gradient error"] < 1e-7  # central differences reach eps^(2/3) at best
     assert found["test accuracy"] > 0.9
+
+
+def check_regression(found: dict[str, float]) -> None:
+    for end in ("flatten", "pool"):
+        assert found[f"{end} 120 NTK"] > 0.75  # 60 test images: one standard error is 5 points, chance 10
+        assert found[f"{end} 120 NTK"] >= found[f"{end} 40 NTK"]
 
 
 def check_kernel(found: dict[str, float]) -> None:
@@ -48,6 +55,7 @@ def check_lenet5(found: dict[str, float]) -> None:
 CHECKS: dict[str, Callable[[dict[str, float]], None]] = {
     "backprop_by_hand": check_backprop,
     "channels_approach_kernel": check_channels,
+    "cnn_kernel_regression": check_regression,
     "empirical_kernel_converges": check_kernel,
     "ensemble_dynamics": check_dynamics,
     "train_lenet5": check_lenet5,
@@ -56,6 +64,7 @@ CHECKS: dict[str, Callable[[dict[str, float]], None]] = {
 WRONG: dict[str, dict[str, float]] = {
     "backprop_by_hand": {"gradient error": 1e-3},
     "channels_approach_kernel": {"Flatten: exponent": -1.5},
+    "cnn_kernel_regression": {"pool 120 NTK": 0.3},
     "empirical_kernel_converges": {"exponent": -1.0},
     "ensemble_dynamics": {"spread / theory": 0.5},
     "train_lenet5": {"test accuracy": 0.5},
