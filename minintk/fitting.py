@@ -110,20 +110,23 @@ def fit(
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / FILE).exists():
             resume, about = load(folder / FILE, like=theta)
-            check_fingerprint(folder / FILE, mine, about["run"])
+            check_fingerprint(folder / FILE, mine, about.get("run", {}))
     run = Descent(model, theta, batches, loss, optimizer, lr_scales, resume)
     if run.step > total:
         raise ValueError(f"{folder} holds this run at step {run.step}, beyond {total}: ask for more steps")
     if run.step == 0:
         _warn_if_unstable(run)
-    record = _Record(History(about.get("history", [])), _are_classes(y), about, array_namespace(theta))
+    xp = array_namespace(theta)
+    record = _Record(History(about.get("history", [])), _are_classes(y), about, xp)
 
     def keep() -> None:
         if folder is not None:
+            if not bool(xp.isfinite(xp.sum(run.theta))):  # a loss that follows would say so, but after this was kept
+                raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
             save(folder / FILE, run.state(), {"run": mine, **record.about()})
             record.history.save(folder / HISTORY)
 
-    with _interrupt_between_steps(folder is not None) as interrupted, _shown(progress, total) as show:
+    with _interrupt_between_steps(folder is not None) as interrupted, _shown(progress, run.step, total) as show:
         while True:
             if run.step > record.since and (run.step % every == 0 or run.step == total):
                 record.row(run, test)
@@ -266,8 +269,8 @@ def _interrupt_between_steps(wanted: bool) -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _shown(progress: bool, total: int) -> Iterator[Callable[[_Record, int, bool], None]]:
-    """What shows the progress: nothing, a bar on a terminal, elsewhere a line a row."""
+def _shown(progress: bool, start: int, total: int) -> Iterator[Callable[[_Record, int, bool], None]]:
+    """What shows the progress from step `start` on: nothing, a bar on a terminal, elsewhere a line a row."""
     if not progress:
         yield lambda record, step, row: None
         return
@@ -282,12 +285,14 @@ def _shown(progress: bool, total: int) -> Iterator[Callable[[_Record, int, bool]
     )
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if start:
+        console.print(f"going on from step {start} of {total}")
     if not console.is_terminal:
         yield lambda record, step, row: console.print(_line(record.history.last)) if row else None
         return
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
     with Progress(*columns, TextColumn("{task.description}"), console=console, transient=True) as bar:
-        task, last = bar.add_task("", total=total), perf_counter()
+        task, last = bar.add_task("", total=total, completed=start), perf_counter()
 
         def show(record: _Record, step: int, row: bool) -> None:
             nonlocal last

@@ -151,7 +151,7 @@ def test_train_writes_what_it_says_and_goes_on(tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "whole" / "history.json").read_text().count("test_accuracy") == 2
     again = run(*command, str(tmp_path / "whole"), capsys=capsys)
     assert again[0] == cli.OK
-    assert again[2] == ""  # nothing left to do
+    assert again[2] == "going on from step 46 of 46\n"  # nothing left to do
     assert again[1] == out
 
 
@@ -171,8 +171,10 @@ def test_an_interrupted_train_says_how_to_go_on(
         status, _, err = run(*command, str(tmp_path / "stopped"), capsys=capsys)
     assert status == cli.INTERRUPTED
     assert f"interrupted; step 30 is kept in {tmp_path / 'stopped'}, the same call goes on from there" in err
-    for folder in ("stopped", "whole"):
-        assert run(*command, str(tmp_path / folder), capsys=capsys)[0] == cli.OK
+    for folder, says in (("stopped", "going on from step 30 of 46"), ("whole", "step 23, epoch 1")):
+        status, _, err = run(*command, str(tmp_path / folder), capsys=capsys)
+        assert status == cli.OK
+        assert err.startswith(says)
     stopped, whole = (checkpoints.load(tmp_path / f / "checkpoint.npz")[0].theta for f in ("stopped", "whole"))
     assert np.array_equal(stopped, whole)
     status, _, err = run(*command, str(tmp_path / "whole"), "--lr", "0.1", capsys=capsys)

@@ -15,7 +15,7 @@ REDUCED: dict[str, dict[str, Any]] = {
     "cnn_kernel_regression": {"sizes": (40, 120), "test": 60, "depth": 2},
     "empirical_kernel_converges": {"widths": (64, 128, 256, 512), "networks": 8},
     "ensemble_dynamics": {"width": 64, "members": 40},
-    "train_lenet5": {"epochs": 5},
+    "train_lenet5": {"epochs": 4},
 }
 
 
@@ -49,7 +49,7 @@ def check_dynamics(found: dict[str, float]) -> None:
 
 def check_lenet5(found: dict[str, float]) -> None:
     assert found["parameters"] == 61_706
-    assert found["test accuracy"] > 0.7  # a third of the epochs that take it beyond 0.99
+    assert found["test accuracy"] > 0.85  # with a quarter of the epochs that take it beyond 0.99
 
 
 CHECKS: dict[str, Callable[[dict[str, float]], None]] = {
