@@ -37,6 +37,7 @@ from minintk.spec import (
     Tanh,
 )
 from minintk.structure import UnsupportedLayer
+from minintk.sweeps import Table, sweep
 from minintk.training import Snapshot, State, train
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "Standard",
     "State",
     "StepDecay",
+    "Table",
     "Tanh",
     "UnsupportedLayer",
     "WarmUp",
@@ -94,6 +96,7 @@ __all__ = [
     "softmax_cross_entropy",
     "solve_gram",
     "solve_lsqr",
+    "sweep",
     "train",
     "zoo",
 ]
