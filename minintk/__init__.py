@@ -48,6 +48,7 @@ from minintk.spec import (
     Tanh,
 )
 from minintk.structure import UnsupportedLayer
+from minintk.sweeps import Table, sweep
 from minintk.training import Snapshot, State, train
 
 __all__ = [
@@ -96,6 +97,7 @@ __all__ = [
     "State",
     "StepDecay",
     "SumOfSquares",
+    "Table",
     "Tanh",
     "UnsupportedLayer",
     "WarmUp",
@@ -113,6 +115,7 @@ __all__ = [
     "solve_gram",
     "solve_lsqr",
     "sum_of_squares",
+    "sweep",
     "train",
     "zoo",
 ]
