@@ -4,6 +4,7 @@ from minintk import checkpoints, datasets, zoo
 from minintk.arrays import Array
 from minintk.augment import Shift
 from minintk.fitting import Run, evaluate, fit
+from minintk.flows import Moment, Solver, Steps, flow, kernel_flow
 from minintk.history import History
 from minintk.kernels import nngp, ntk, ntk_full
 from minintk.losses import (
@@ -77,6 +78,7 @@ __all__ = [
     "MaxPool",
     "MeanSquared",
     "Model",
+    "Moment",
     "Nesterov",
     "Network",
     "PyTorch",
@@ -90,9 +92,11 @@ __all__ = [
     "Snapshot",
     "SoftmaxCrossEntropy",
     "Softplus",
+    "Solver",
     "Standard",
     "State",
     "StepDecay",
+    "Steps",
     "SumOfSquares",
     "Tanh",
     "UnsupportedLayer",
@@ -101,7 +105,9 @@ __all__ = [
     "datasets",
     "evaluate",
     "fit",
+    "flow",
     "hinge",
+    "kernel_flow",
     "logistic",
     "mse",
     "nngp",
