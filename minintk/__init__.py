@@ -19,7 +19,7 @@ from minintk.losses import (
     softmax_cross_entropy,
     sum_of_squares,
 )
-from minintk.models import Centred, IterativelyLinearized, Linearized
+from minintk.models import Centred, IterativelyLinearized, Linearized, Moved, Taylor
 from minintk.network import Model, Network
 from minintk.optimizers import SGD, Adam, Nesterov
 from minintk.parametrization import NTK, PyTorch, Standard
@@ -79,6 +79,7 @@ __all__ = [
     "MeanSquared",
     "Model",
     "Moment",
+    "Moved",
     "Nesterov",
     "Network",
     "PyTorch",
@@ -99,6 +100,7 @@ __all__ = [
     "Steps",
     "SumOfSquares",
     "Tanh",
+    "Taylor",
     "UnsupportedLayer",
     "WarmUp",
     "checkpoints",
