@@ -24,7 +24,8 @@ from minintk.layers.combine import BoundChain
 from minintk.layers.shares import BoundShared, shared
 from minintk.layout import Layout
 from minintk.parametrization import NTK, Parametrization
-from minintk.structure import Shape, Site, couples, out_shape
+from minintk.series import Series
+from minintk.structure import Shape, Site, UnsupportedLayer, couples, out_shape
 from minintk.threads import single_threaded_blas
 from minintk.windows import check_channels_last
 
@@ -77,6 +78,10 @@ class Model(ABC):
 
     @abstractmethod
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]: ...
+
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        """(y, J): f(theta_0 + t d) = sum_j y_j t^j + ..., j = 0 ... order, and the derivative of sum_j y_j in d."""
+        raise UnsupportedLayer(f"{self!r} has no Taylor expansion: take mn.Taylor of the network inside")
 
     @property
     @abstractmethod
@@ -209,6 +214,11 @@ class Network(Model):
                     f"theta expects shape ({a.shape[0]}, {self.size}), the ensemble that the network was calibrated "
                     f"for, got {tuple(theta.shape)}"
                 )
+
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, NetworkJacobian]:
+        from minintk.taylor import along
+
+        return along(self, theta0, d, x, order)
 
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
         first = self._root.layers[0] if isinstance(self._root, BoundChain) and self._root.layers else None
