@@ -106,3 +106,104 @@ def empirical_ntk(a: Mapping[str, Array], w_std: float, b_std: float) -> Array:
         if i:
             delta = delta @ weights[i][0].T * (hs[i] > 0)[:, None, :]
     return total
+
+
+# ------------------------------------------------------------------------------------------- LeNet-5
+
+
+def lenet_forward(weights: Layers, x: Array) -> tuple[Array, list[Any]]:
+    """conv 5x5 (padding 2) - ReLU - max 2x2 - conv 5x5 - ReLU - max 2x2 - three linear layers with ReLU between.
+
+    W : (5, 5, C, n) and (n, m).  Returns the outputs, and what each layer read, with the places of the maxima.
+    """
+    saved: list[Any] = []
+    h = np.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0)))
+    for w, b in weights[:2]:
+        z = np.maximum(_convolve(h, w) + b.reshape(-1), 0)
+        blocks = _blocks(z)
+        place = blocks.argmax(axis=-1)
+        saved.append((h, z, place))
+        h = np.take_along_axis(blocks, place[..., None], axis=-1)[..., 0]
+    shape, h = h.shape, h.reshape(len(h), -1)
+    for i, (w, b) in enumerate(weights[2:]):
+        saved.append((h, shape))
+        z = h @ w + b
+        h = np.maximum(z, 0) if i < 2 else z
+    return h, saved
+
+
+def lenet_backward(weights: Layers, saved: list[Any], delta: Array) -> list[tuple[Array, Array]]:
+    """(dW, db) of each layer for the cotangent delta of the outputs."""
+    gradients: list[Any] = [None] * 5
+    for i in (4, 3, 2):
+        h, shape = saved[i]
+        gradients[i] = (h.T @ delta, delta.sum(axis=0, keepdims=True))
+        delta = delta @ weights[i][0].T
+        delta = delta * (h > 0) if i > 2 else delta.reshape(shape)
+    for i in (1, 0):
+        h, z, place = saved[i]
+        blocks = np.zeros((*place.shape, 4))
+        np.put_along_axis(blocks, place[..., None], delta[..., None], axis=-1)
+        dz = _unblock(blocks) * (z > 0)
+        w, (H, W) = weights[i][0], dz.shape[1:3]
+        dw, dh = np.zeros_like(w), np.zeros_like(h)
+        for a in range(5):
+            for b in range(5):
+                dw[a, b] = np.tensordot(h[:, a : a + H, b : b + W], dz, axes=((0, 1, 2), (0, 1, 2)))
+                dh[:, a : a + H, b : b + W] += dz @ w[a, b].T
+        gradients[i] = (dw, dz.sum(axis=(0, 1, 2)).reshape(1, -1))
+        delta = dh
+    return gradients
+
+
+def _convolve(h: Array, w: Array) -> Array:
+    """sum_ab h[:, p + a, q + b] w[a, b]."""
+    H, W = h.shape[1] - 4, h.shape[2] - 4
+    return sum(h[:, a : a + H, b : b + W] @ w[a, b] for a in range(5) for b in range(5))
+
+
+def _blocks(z: Array) -> Array:
+    """(N, H, W, n) as (N, H/2, W/2, n, 4)."""
+    N, H, W, n = z.shape
+    return z.reshape(N, H // 2, 2, W // 2, 2, n).transpose(0, 1, 3, 5, 2, 4).reshape(N, H // 2, W // 2, n, 4)
+
+
+def _unblock(blocks: Array) -> Array:
+    """The inverse of `_blocks`."""
+    N, H, W, n, _ = blocks.shape
+    return blocks.reshape(N, H, W, n, 2, 2).transpose(0, 1, 4, 2, 5, 3).reshape(N, 2 * H, 2 * W, n)
+
+
+def lenet_train(a: Mapping[str, Array], lr: float, momentum: float, steps: int) -> Array:
+    """f after `steps` of full-batch descent on the mean cross-entropy, less f before : (N, C)."""
+    x, y = a["x"].astype(np.float64), a["y"].astype(np.float64)
+    weights = [(w.astype(np.float64), b.astype(np.float64)) for w, b in layers(a)]
+    speed = [(np.zeros_like(w), np.zeros_like(b)) for w, b in weights]
+    start, _ = lenet_forward(weights, x)
+    for _ in range(steps):
+        f, saved = lenet_forward(weights, x)
+        p = np.exp(f - f.max(axis=-1, keepdims=True))
+        delta = (p / p.sum(axis=-1, keepdims=True) - y) / x.shape[0]
+        for (w, b), (vw, vb), (dw, db) in zip(weights, speed, lenet_backward(weights, saved, delta)):
+            vw[...] = momentum * vw + dw
+            vb[...] = momentum * vb + db
+            w -= lr * vw
+            b -= lr * vb
+    return lenet_forward(weights, x)[0] - start
+
+
+def lenet_ntk(a: Mapping[str, Array]) -> Array:
+    """1/C sum_c J_c J_c' : (N, N), from the gradients of every output of every example."""
+    x = a["x"].astype(np.float64)
+    weights = [(w.astype(np.float64), b.astype(np.float64)) for w, b in layers(a)]
+    N, C = x.shape[0], weights[-1][0].shape[1]
+    total = np.zeros((N, N))
+    for c in range(C):
+        rows = []
+        for n in range(N):
+            _, saved = lenet_forward(weights, x[n : n + 1])
+            gradients = lenet_backward(weights, saved, np.eye(C)[c : c + 1])
+            rows.append(np.concatenate([g.ravel() for pair in gradients for g in pair]))
+        J = np.stack(rows)
+        total += J @ J.T
+    return total / C

@@ -4,6 +4,7 @@ from minintk import checkpoints, datasets, zoo
 from minintk.arrays import Array
 from minintk.augment import Shift
 from minintk.fitting import Run, evaluate, fit
+from minintk.flows import Moment, Solver, Steps, flow, kernel_flow
 from minintk.history import History
 from minintk.kernels import nngp, ntk, ntk_full
 from minintk.losses import (
@@ -18,7 +19,7 @@ from minintk.losses import (
     softmax_cross_entropy,
     sum_of_squares,
 )
-from minintk.models import Centred, IterativelyLinearized, Linearized
+from minintk.models import Centred, IterativelyLinearized, Linearized, Moved, Taylor
 from minintk.network import Model, Network
 from minintk.optimizers import SGD, Adam, Nesterov
 from minintk.parametrization import NTK, PyTorch, Standard
@@ -48,6 +49,7 @@ from minintk.spec import (
     Tanh,
 )
 from minintk.structure import UnsupportedLayer
+from minintk.sweeps import Table, sweep
 from minintk.training import Snapshot, State, train
 
 __all__ = [
@@ -78,6 +80,8 @@ __all__ = [
     "MaxPool",
     "MeanSquared",
     "Model",
+    "Moment",
+    "Moved",
     "Nesterov",
     "Network",
     "PyTorch",
@@ -92,18 +96,24 @@ __all__ = [
     "SoftmaxCrossEntropy",
     "Softplus",
     "Solution",
+    "Solver",
     "Standard",
     "State",
     "StepDecay",
+    "Steps",
     "SumOfSquares",
+    "Table",
     "Tanh",
+    "Taylor",
     "UnsupportedLayer",
     "WarmUp",
     "checkpoints",
     "datasets",
     "evaluate",
     "fit",
+    "flow",
     "hinge",
+    "kernel_flow",
     "logistic",
     "mse",
     "nngp",
@@ -113,6 +123,7 @@ __all__ = [
     "solve_gram",
     "solve_lsqr",
     "sum_of_squares",
+    "sweep",
     "train",
     "zoo",
 ]

@@ -13,13 +13,10 @@ from threading import local
 from types import ModuleType
 from typing import Any
 
-import array_api_compat
 import numpy as np
 
 Array = Any
 """An array of NumPy, CuPy or a library that follows them."""
-
-_NUMPY = array_api_compat.array_namespace(np.empty(0))
 
 SCIPY = {"numpy": "scipy", "cupy": "cupyx.scipy"}
 """Where each array library keeps its special functions and solvers."""
@@ -31,11 +28,15 @@ STRIDES = {"numpy": "numpy.lib.stride_tricks", "cupy": "cupy.lib.stride_tricks"}
 def array_namespace(*arrays: Array) -> Any:
     """The namespace `xp` of the arrays' library; TypeError where they are of two libraries, or no arrays.
 
+    NumPy's own, which follows the array API standard; for other libraries, array-api-compat's.
+
     >>> array_namespace(np.ones(3)).__name__
-    'array_api_compat.numpy'
+    'numpy'
     """
-    if arrays and all(type(a) is np.ndarray for a in arrays):  # at once: every layer asks
-        return _NUMPY
+    if arrays and all(isinstance(a, np.ndarray) for a in arrays):
+        return np
+    import array_api_compat
+
     try:
         return array_api_compat.array_namespace(*arrays)
     except TypeError as error:

@@ -10,13 +10,14 @@ With an ensemble every result has a leading axis E.  v and u may carry one more 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.finite import Contraction, LayerJacobian
 from minintk.layout import Layout
-from minintk.threads import parallel
+from minintk.threads import parallel, single_threaded_blas
 
 
 class Jacobian(ABC):
@@ -135,24 +136,30 @@ class Jacobian(ABC):
 
 @dataclass(frozen=True, eq=False)
 class NetworkJacobian(Jacobian):
-    """The Jacobian of a network: its layers' Jacobians, and the layout that cuts theta into their weights."""
+    """The Jacobian of a network: its layers' Jacobians, and the layout that cuts theta into their weights.
+
+    on_cores : the layers share out the batch over the cores, where BLAS's own threads would stand in the way.
+    """
 
     root: LayerJacobian
     layout: Layout
     outputs: tuple[int, int]
     ensemble: int | None
     like: Array
+    on_cores: bool = False
 
     @property
     def size(self) -> int:  # type: ignore[override]
         return self.layout.size
 
     def _jvp(self, v: Array) -> Array:
-        dy = self.root.jvp(self.layout.unpack(v), None)
+        with single_threaded_blas() if self.on_cores else nullcontext():
+            dy = self.root.jvp(self.layout.unpack(v), None)
         return array_namespace(v).zeros((*v.shape[:-1], *self.outputs), dtype=v.dtype) if dy is None else dy
 
     def _vjp(self, u: Array, out: Array) -> None:
-        self.root.vjp(u, self.layout.unpack(out))
+        with single_threaded_blas() if self.on_cores else nullcontext():
+            self.root.vjp(u, self.layout.unpack(out))
 
     def _factor(self) -> tuple[float, NetworkJacobian]:
         return 1.0, self

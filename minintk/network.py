@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from copy import copy
 from math import prod
 from typing import Any
@@ -19,10 +20,13 @@ from minintk import spec as s
 from minintk.arrays import Array, array_namespace, check_examples, check_floating
 from minintk.finite import bind
 from minintk.jacobian import Jacobian, NetworkJacobian
-from minintk.layers.shares import shared
+from minintk.layers.combine import BoundChain
+from minintk.layers.shares import BoundShared, shared
 from minintk.layout import Layout
 from minintk.parametrization import NTK, Parametrization
-from minintk.structure import Shape, Site, couples, out_shape
+from minintk.series import Series
+from minintk.structure import Shape, Site, UnsupportedLayer, couples, out_shape
+from minintk.threads import single_threaded_blas
 from minintk.windows import check_channels_last
 
 
@@ -74,6 +78,10 @@ class Model(ABC):
 
     @abstractmethod
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]: ...
+
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        """(y, J): f(theta_0 + t d) = sum_j y_j t^j + ..., j = 0 ... order, and the derivative of sum_j y_j in d."""
+        raise UnsupportedLayer(f"{self!r} has no Taylor expansion: take mn.Taylor of the network inside")
 
     @property
     @abstractmethod
@@ -207,9 +215,17 @@ class Network(Model):
                     f"for, got {tuple(theta.shape)}"
                 )
 
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, NetworkJacobian]:
+        from minintk.taylor import along
+
+        return along(self, theta0, d, x, order)
+
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
-        f, root = self._root(self.layout.unpack(theta) | self.statistics, x)
+        first = self._root.layers[0] if isinstance(self._root, BoundChain) and self._root.layers else None
+        on_cores = isinstance(first, BoundShared) and first.count(x) > 1
+        with single_threaded_blas() if on_cores else nullcontext():
+            f, root = self._root(self.layout.unpack(theta) | self.statistics, x)
         ensemble = theta.shape[0] if theta.ndim == 2 else None
         if ensemble is not None and f.ndim == 2:  # no weights at all: the members agree
             f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))
-        return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta)
+        return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta, on_cores)

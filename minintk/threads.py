@@ -74,6 +74,11 @@ def alone() -> Iterator[None]:
         _inside.on = before
 
 
+def blas_is_held() -> bool:
+    """Whether BLAS is at one thread a call."""
+    return _holder.locked()
+
+
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
 

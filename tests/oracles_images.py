@@ -42,8 +42,8 @@ def windows(layer: Any, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, int
     kernel = pair(layer.window if isinstance(layer, (mn.AvgPool, mn.MaxPool)) else layer.kernel_size)
     stride = kernel if layer.stride is None else pair(layer.stride)
     padding = pair(layer.padding)
-    padding = tuple((p, p) if isinstance(p, int) else p for p in padding)
-    rows, columns = (window(*four) for four in zip(shape[:2], kernel, stride, padding))
+    each = [(p, p) if isinstance(p, int) else p for p in padding]
+    rows, columns = (window(*four) for four in zip(shape[:2], kernel, stride, each, strict=True))
     for p, reads_down in enumerate(rows):
         for q, reads_right in enumerate(columns):
             yield (p, q), [(r, c, i, j) for i, r in enumerate(reads_down) for j, c in enumerate(reads_right)]
@@ -69,7 +69,7 @@ def pooled(layer: Any, x: Array) -> Array:
     out: dict[tuple[int, int], Array] = {}
     for at, reads in windows(layer, x.shape[1:]):
         inside = [x[:, r, c] for r, c, _, _ in reads if r is not None and c is not None]
-        out[at] = sum(inside) / len(reads) if isinstance(layer, mn.AvgPool) else np.max(inside, axis=0)
+        out[at] = np.sum(inside, axis=0) / len(reads) if isinstance(layer, mn.AvgPool) else np.max(inside, axis=0)
     return gathered(out)
 
 
@@ -93,4 +93,6 @@ def loop_norm(groups: list[tuple[Any, ...]], x: Array, eps: float) -> Array:
 def max_pool(x: Array) -> tuple[Array, Array]:
     """(y, dy/dx) of one 2 x 2 window."""
     y, J = bind(mn.MaxPool(2), Site((2, 2, 1), first=False), mn.NTK(), "0")({}, x[None, :, :, None])
-    return y, J.vjp(np.ones_like(y), None)[0, :, :, 0]
+    dx = J.vjp(np.ones_like(y), None)
+    assert dx is not None
+    return y, dx[0, :, :, 0]

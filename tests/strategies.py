@@ -130,7 +130,7 @@ PADDINGS: tuple[Any, ...] = ("same", "valid", "circular", 1, 2)
 def conv(draw: st.DrawFn, shape: Shape, channels: int | None = None, keeps: bool = False) -> mn.spec.Layer:
     """A convolution of images or sequences of this shape: any kernel, stride and padding that fits."""
     dims = len(shape) - 1
-    kernel = tuple(draw(st.integers(1, 4)) for _ in range(dims))
+    kernel: Any = tuple(draw(st.integers(1, 4)) for _ in range(dims))
     paddings: tuple[Any, ...] = ("same", "circular") if keeps else (*PADDINGS, ((0, 2),) * dims)
     options: dict[str, Any] = {
         "stride": 1 if keeps else tuple(draw(st.integers(1, 3)) for _ in range(dims)),
@@ -140,35 +140,33 @@ def conv(draw: st.DrawFn, shape: Shape, channels: int | None = None, keeps: bool
         "b_init": draw(st.sampled_from(("normal", "zeros"))),
     }
     channels = draw(st.integers(1, 3)) if channels is None else channels
-    if dims == 1:
-        stride = options.pop("stride")
-        layer: Any = mn.Conv1d(channels, kernel[0], stride=stride if keeps else stride[0], **options)
-    else:
-        layer = mn.Conv2d(channels, kernel, **options)
-    return layer if fits(layer, shape) else replace(layer, padding="same")
+    if dims == 1 and not keeps:
+        options["stride"] = options["stride"][0]
+    layer: Any = mn.Conv1d(channels, kernel[0], **options) if dims == 1 else mn.Conv2d(channels, kernel, **options)
+    return fitting(layer, shape)
 
 
 @st.composite
 def pool(draw: st.DrawFn, shape: Shape) -> mn.spec.Layer:
     """A pooling of images or sequences of this shape."""
     dims = len(shape) - 1
-    kind = draw(st.sampled_from((mn.AvgPool, mn.MaxPool)))
-    window = tuple(draw(st.integers(1, 3)) for _ in range(dims))
+    kind: Any = draw(st.sampled_from((mn.AvgPool, mn.MaxPool)))
+    window: Any = tuple(draw(st.integers(1, 3)) for _ in range(dims))
     stride = draw(st.none() | st.integers(1, 3))
     padding = draw(
         st.sampled_from(("same", "valid", "circular", 1) if min(window) > 1 else ("same", "valid", "circular"))
     )
-    layer = kind(window if dims == 2 else window[0], stride=stride, padding=padding)
-    return layer if fits(layer, shape) else replace(layer, padding="same")
+    return fitting(kind(window if dims == 2 else window[0], stride=stride, padding=padding), shape)
 
 
-def fits(layer: mn.spec.Layer, shape: Shape) -> bool:
-    """Whether the layer can be applied, and no window of a MaxPool lies in the padding altogether."""
+def fitting(layer: Any, shape: Shape) -> mn.spec.Layer:
+    """The layer; with padding "same" where it does not fit, or a window of a MaxPool lies in the padding altogether."""
+    found: mn.spec.Layer = layer
     try:
         mn.Network(mn.Sequential(layer, mn.Flatten()), shape)
     except ValueError:
-        return False
-    return True
+        found = replace(layer, padding="same")
+    return found
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, sqrt
 from typing import Any
 
@@ -176,10 +177,11 @@ def test_an_uncalibrated_network_has_no_kernel() -> None:
     theta, x = NET.init(rng), rng.standard_normal((6, 3, 4, 2))
     J = NET.linearize(theta, x)[1]
     lin = mn.Linearized(NET, theta)
-    for call in (
+    calls: list[Callable[[], Any]] = [
         lambda: mn.ntk(NET, theta, x), lambda: mn.ntk_full(NET, theta, x), lambda: mn.nngp(NET, theta, x),
         lambda: mn.ntk(lin, theta, x), J.gram, J.trace_gram,
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for call in calls:
         with pytest.raises(ValueError, match=r"depends on all the others; freeze them first, net = net\.calibrate"):
             call()
     assert mn.ntk(NET.calibrate(theta, x), theta, x).shape == (6, 6)
@@ -238,7 +240,7 @@ def test_calibrated_networks_linearise_and_train() -> None:
         (mn.MaxPool(2, padding=2), (4, 4, 1), r"a window lies in the padding altogether and has no maximum"),
         (mn.AvgPool(2), (5,), r"AvgPool\(.*\) expects images \(H, W, C\) or sequences \(L, C\)"),
         (mn.GlobalAvgPool(), (5,), r"GlobalAvgPool expects images \(H, W, C\) or sequences \(L, C\)"),
-        (mn.Conv2d(2, padding=(1, 2, 3)), (4, 4, 1), r"expects padding as one number, one for each of the 2 spatial"),
+        (mn.Conv2d(2, padding=((1, 1),)), (4, 4, 1), r"expects padding as one number, one for each of the 2 spatial"),
         (mn.Conv2d(2, (2, 2)), (4, 1), "expects images"),
         (mn.AvgPool((2, 2)), (4, 1), r"on 1 spatial axis expects single numbers, got the pair \(2, 2\)"),
     ],

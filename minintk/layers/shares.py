@@ -100,16 +100,18 @@ class BoundShared:
     def out_shapes(self) -> tuple[Shape, ...]:
         return self.chain.out_shapes
 
-    def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """The chain's, share by share where that pays."""
+    def count(self, x: Array) -> int:
+        """The number of shares: one where the work is little, or the caller works in the pool, or on a GPU."""
         N = x.shape[-1 - len(self.before)]
         size = prod(x.shape) + N * sum(map(prod, self.out_shapes))
-        count = min(cores(), N)
-        if size < WORTH or inside() or not on_host(array_namespace(x)):
-            count = 1
+        return 1 if size < WORTH or inside() or not on_host(array_namespace(x)) else min(cores(), N)
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
+        """The chain's, share by share where that pays."""
+        N, count = x.shape[-1 - len(self.before)], self.count(x)
         shares = [slice(i * N // count, (i + 1) * N // count) for i in range(count)]
         results = parallel(lambda at: self.chain(w, examples(x, len(self.before), at)), shares)
-        y = results[0][0] if count == 1 else joined([y for y, _ in results], len(self.after))
+        y = results[0][0] if len(results) == 1 else joined([y for y, _ in results], len(self.after))
         return y, SharedJacobian(self, shares, [J for _, J in results], w, x)
 
 
