@@ -272,10 +272,11 @@ class Engine:
             apply_all(plan.program, coefficients, field)
             settle(field, last)
             scale = images.scale[a, None] * images.scale[right]
-            q = (after.q[a, 0, 0][:, None] + after.q[right, 0, 0]) / 2
+            q, q2 = after.q[a, 0, 0][:, None], after.q[right, 0, 0]
             shape = (a.stop - a.start, b.stop - b.start)
             d = xp.astype(self.inner(field, field.d, shape), xp.float64)
-            k = (q - after.unit * d) * scale
+            bound = xp.sqrt(q * q2)
+            k = xp.clip((q + q2) / 2 - after.unit * d, -bound, bound) * scale
             self.put(self.nngp, i, j, a, b, k)
             if self.ntk is not None:
                 theta = field.theta
@@ -285,6 +286,10 @@ class Engine:
                     t = xp.astype(self.inner(field, theta, shape), xp.float64) * (after.unit / 2) * scale
                 self.put(self.ntk, i, j, a, b, t)
             field.close()
+        if same:  # of the two roundings of a pair, the one above the diagonal
+            for out in (self.nngp, self.ntk):
+                if out is not None:
+                    out[i, i] = xp.triu(out[i, i]) + xp.triu(out[i, i], k=1).T
         return after.error
 
     def inner(self, field: Field, a: Array, shape: tuple[int, int]) -> Array:
