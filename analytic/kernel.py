@@ -175,7 +175,8 @@ class Kernel:
         if error > STATED:
             warnings.warn(
                 f"the kernel of {self.spec!r} is by quadrature and exact to {error:.1g} only, relative to "
-                "sqrt(k(x, x) k(x', x')): pre-activations are large, or phi has kinks; scale the inputs, or w_std, down",
+                "sqrt(k(x, x) k(x', x')): pre-activations are large, or phi has kinks; scale the inputs, or w_std, "
+                "down",
                 stacklevel=4,
             )
 
