@@ -164,7 +164,7 @@ class Taylor(_Anchored):
         f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
 
     Order 1 is `Linearized`.  It is summed from the power series of t -> f(theta_0 + t d), which goes through the layers
-    like the outputs do (`minintk.taylor`), at a cost of about k^2/2 + 2k times that of the network.  Where the network
+    like the outputs do (`minintk.taylor`); a training step costs about 5k/3 times the network's own.  Where the network
     has kinks (ReLU, MaxPool) it is the expansion of its piece at theta_0.  Raises ValueError unless `order` is a whole
     number >= 1, UnsupportedLayer for a model or a layer without an expansion.
 
