@@ -6,10 +6,21 @@ from minintk.augment import Shift
 from minintk.fitting import Run, evaluate, fit
 from minintk.history import History
 from minintk.kernels import nngp, ntk, ntk_full
-from minintk.losses import MeanSquared, SoftmaxCrossEntropy, mse, softmax_cross_entropy
+from minintk.losses import (
+    Hinge,
+    Logistic,
+    MeanSquared,
+    SoftmaxCrossEntropy,
+    SumOfSquares,
+    hinge,
+    logistic,
+    mse,
+    softmax_cross_entropy,
+    sum_of_squares,
+)
 from minintk.models import Centred, IterativelyLinearized, Linearized
 from minintk.network import Model, Network
-from minintk.optimizers import SGD
+from minintk.optimizers import SGD, Adam, Nesterov
 from minintk.parametrization import NTK, PyTorch, Standard
 from minintk.schedules import Cosine, StepDecay, WarmUp
 from minintk.spec import (
@@ -43,6 +54,7 @@ __all__ = [
     "NTK",
     "SGD",
     "Abs",
+    "Adam",
     "Array",
     "AvgPool",
     "BatchNorm",
@@ -54,15 +66,18 @@ __all__ = [
     "Erf",
     "Flatten",
     "GlobalAvgPool",
+    "Hinge",
     "History",
     "Identity",
     "IterativelyLinearized",
     "LayerNorm",
     "LeakyReLU",
     "Linearized",
+    "Logistic",
     "MaxPool",
     "MeanSquared",
     "Model",
+    "Nesterov",
     "Network",
     "PyTorch",
     "ReLU",
@@ -78,6 +93,7 @@ __all__ = [
     "Standard",
     "State",
     "StepDecay",
+    "SumOfSquares",
     "Tanh",
     "UnsupportedLayer",
     "WarmUp",
@@ -85,11 +101,14 @@ __all__ = [
     "datasets",
     "evaluate",
     "fit",
+    "hinge",
+    "logistic",
     "mse",
     "nngp",
     "ntk",
     "ntk_full",
     "softmax_cross_entropy",
+    "sum_of_squares",
     "train",
     "zoo",
 ]

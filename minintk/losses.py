@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
 
-from minintk.arrays import Array, array_namespace, check_finite, check_floating
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, scipy_module
 
 
 class Loss(ABC):
-    """A loss L(f, y); `cotangent` is dL/df."""
+    """A loss L(f, y); `cotangent` is dL/df.
+
+    curvature : c where d2L/df2 = c/N for every output, None for a loss that is no square.
+    ends : whether gradient flow can bring the loss to exactly zero in finite time.
+    """
 
     __slots__ = ()
+    curvature: ClassVar[float | None] = None
+    ends: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, f: Array, y: Array) -> Array:
@@ -46,12 +54,33 @@ class MeanSquared(Loss):
     2.5
     """
 
+    curvature: ClassVar[float | None] = 1.0
+
     def __call__(self, f: Array, y: Array) -> Array:
         r = f - y
         return array_namespace(f).sum(r * r, axis=(-2, -1)) / (2 * f.shape[-2])
 
     def cotangent(self, f: Array, y: Array) -> Array:
         return (f - y) / f.shape[-2]
+
+
+@dataclass(frozen=True)
+class SumOfSquares(Loss):
+    """L = 1/N sum_n |f_n - y_n|^2,   dL/df = 2 (f - y) / N   (Samarin et al. 2020: no 1/2, a mean over the batch).
+
+    >>> import numpy as np
+    >>> float(sum_of_squares(np.array([[1.0], [3.0]]), np.array([[0.0], [0.0]])))
+    5.0
+    """
+
+    curvature: ClassVar[float | None] = 2.0
+
+    def __call__(self, f: Array, y: Array) -> Array:
+        r = f - y
+        return array_namespace(f).sum(r * r, axis=(-2, -1)) / f.shape[-2]
+
+    def cotangent(self, f: Array, y: Array) -> Array:
+        return (f - y) * (2 / f.shape[-2])
 
 
 @dataclass(frozen=True)
@@ -90,5 +119,81 @@ class SoftmaxCrossEntropy(Loss):
             )
 
 
+@dataclass(frozen=True)
+class _Margin(Loss):
+    """A loss of the margin y f: one output, labels y = -1 or 1, and the scale alpha of `Centred` (1: none).
+
+    Raises ValueError unless alpha is a finite number > 0.
+    """
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < inf:
+            raise ValueError(f"{type(self).__name__}(alpha=...) expects a finite number > 0, got {self.alpha!r}")
+
+    def _share(self, f: Array) -> float:
+        """1 / (alpha^2 N)."""
+        return 1 / (float(self.alpha) ** 2 * int(f.shape[-2]))
+
+    def check(self, y: Array, outputs: tuple[int, int]) -> None:
+        if outputs[1] != 1:
+            raise ValueError(f"{self!r} is for networks with one output, got {outputs[1]}: end with mn.Dense(1)")
+        super().check(y, outputs)
+        xp = array_namespace(y)
+        if not bool(xp.all(xp.abs(y) == 1)):
+            bad = float(y[xp.abs(y) != 1][0])
+            raise ValueError(f"{self!r} expects labels y = -1 or 1, got {bad:g}: y = 2.0 * (class == 1) - 1")
+
+
+@dataclass(frozen=True)
+class Hinge(_Margin):
+    """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) where y f < 1, else 0.
+
+    One output, y = -1 or 1.  With ``Centred(net, theta0, alpha)`` and the same alpha here it is the loss of Geiger et
+    al. 2020, eq. (5): the first moments of training are then the same for every alpha, and training ends when all
+    margins are at least 1.
+
+    >>> import numpy as np
+    >>> f, y = np.array([[0.5], [2.0]]), np.array([[1.0], [-1.0]])
+    >>> float(hinge(f, y)), hinge.cotangent(f, y).tolist(), float(Hinge(alpha=10.0)(f, y))
+    (1.75, [[-0.5], [0.5]], 0.0175)
+    """
+
+    ends: ClassVar[bool] = True
+
+    def __call__(self, f: Array, y: Array) -> Array:
+        xp = array_namespace(f, y)
+        return xp.sum(xp.maximum(1 - y * f, 0), axis=(-2, -1)) * self._share(f)
+
+    def cotangent(self, f: Array, y: Array) -> Array:
+        xp = array_namespace(f, y)
+        return xp.where(y * f < 1, y * -self._share(f), xp.zeros_like(f))
+
+
+@dataclass(frozen=True)
+class Logistic(_Margin):
+    """L = 1/(alpha^2 N) sum_n log(1 + e^(-y_n f_n)),   dL/df = -y / (alpha^2 N (1 + e^(y f))).
+
+    One output, y = -1 or 1; alpha as in `Hinge`.
+
+    >>> import numpy as np
+    >>> float(logistic(np.zeros((2, 1)), np.array([[1.0], [-1.0]]))) == float(np.log(2))
+    True
+    """
+
+    def __call__(self, f: Array, y: Array) -> Array:
+        xp = array_namespace(f, y)
+        m = y * f
+        return xp.sum(xp.log1p(xp.exp(-xp.abs(m))) + xp.maximum(-m, 0), axis=(-2, -1)) * self._share(f)
+
+    def cotangent(self, f: Array, y: Array) -> Array:
+        xp = array_namespace(f, y)
+        return y * (scipy_module(xp, "special").expit(-y * f) * -self._share(f))
+
+
 mse = MeanSquared()
+sum_of_squares = SumOfSquares()
 softmax_cross_entropy = SoftmaxCrossEntropy()
+hinge = Hinge()
+logistic = Logistic()

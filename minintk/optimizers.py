@@ -1,12 +1,19 @@
-"""Optimisers: one step, in place, on the vector theta."""
+"""Optimisers: one step, in place, on the vector theta.
+
+    SGD         v <- m v + g'                  theta <- theta - lr s v                  g' = g + weight_decay theta
+    Nesterov    v <- m v + g'                  theta <- theta - lr s (g' + m v)
+    Adam        first and second moments       theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay theta)
+
+g is the gradient, s the scales of the learning rate, one for each parameter.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass
-from math import isfinite
-from typing import Any, Self
+from math import inf, isfinite, sqrt
+from typing import Any, ClassVar, Self
 
 from minintk.arrays import Array, array_namespace, cache_slices
 from minintk.schedules import Schedule, rate, time
@@ -16,6 +23,11 @@ class Optimizer(ABC):
     """theta <- theta + step(gradient).  `lr` is the learning rate, a number or a schedule."""
 
     lr: float | Schedule
+
+    @property
+    def reach(self) -> float:
+        """lr lambda below which descent settles on a parabola of curvature lambda; inf where that is not known."""
+        return inf
 
     def at(self, step: int) -> Self:
         """The optimiser of step 0, 1, ...: its learning rate is a number."""
@@ -31,7 +43,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def init(self, theta: Array) -> Any:
-        """The optimiser's memory before the first step; arrays of theta's shape."""
+        """The optimiser's memory before the first step: an array ([E], ..., P), or None where it has none."""
 
     @abstractmethod
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
@@ -56,20 +68,18 @@ class SGD(Optimizer):
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.lr, Schedule) and not (isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"SGD(lr=...) expects a finite number > 0, got {self.lr!r}")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"SGD(momentum=...) expects a number in [0, 1), got {self.momentum!r}")
-        if not (isfinite(self.weight_decay) and self.weight_decay >= 0):
-            raise ValueError(f"SGD(weight_decay=...) expects a finite number >= 0, got {self.weight_decay!r}")
+        _check(self, "momentum")
+
+    @property
+    def reach(self) -> float:
+        """2 (1 + momentum)."""
+        return 2 * (1 + float(self.momentum))
 
     def init(self, theta: Array) -> Array | None:
         return array_namespace(theta).zeros_like(theta) if self.momentum else None
 
     def step(self, theta: Array, gradient: Array, memory: Array | None, scales: Array | None) -> None:
-        if isinstance(self.lr, Schedule):
-            raise TypeError(f"the rate of {self.lr!r} depends on the step: optimizer.at(step).step(...)")
-        lr, weight_decay = float(self.lr), float(self.weight_decay)  # a NumPy scalar would compute in float64
+        lr, weight_decay = _rate(self), float(self.weight_decay)  # a NumPy scalar would compute in float64
         for piece in cache_slices(theta):
             p, g = theta[..., piece], gradient[..., piece]
             if weight_decay:
@@ -81,3 +91,128 @@ class SGD(Optimizer):
                 v += g
             array_namespace(p).multiply(v, lr if scales is None else lr * scales[piece], out=g)
             p -= g
+
+
+@dataclass(frozen=True)
+class Nesterov(Optimizer):
+    """Gradient descent with Nesterov's momentum, the step looking one velocity ahead; names and errors as in `SGD`:
+
+        g' = g + weight_decay theta,     v <- momentum v + g',     theta <- theta - lr s (g' + momentum v)
+
+    (Sutskever et al. 2013, in the variables of the point where the gradient is taken.)
+
+    >>> Nesterov(lr=0.1)
+    Nesterov(lr=0.1, momentum=0.9, weight_decay=0.0)
+    """
+
+    lr: float | Schedule
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self, "momentum")
+
+    @property
+    def reach(self) -> float:
+        """2 (1 + momentum) / (1 + 2 momentum)."""
+        return 2 * (1 + float(self.momentum)) / (1 + 2 * float(self.momentum))
+
+    def init(self, theta: Array) -> Array:
+        return array_namespace(theta).zeros_like(theta)
+
+    def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
+        lr, m, weight_decay = _rate(self), float(self.momentum), float(self.weight_decay)
+        for piece in cache_slices(theta):
+            p, g, v = theta[..., piece], gradient[..., piece], memory[..., piece]
+            if weight_decay:
+                g += weight_decay * p
+            v *= m
+            v += g
+            g += m * v
+            g *= lr if scales is None else lr * scales[piece]
+            p -= g
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """Adam with bias correction; the weight decay is decoupled from the moments:
+
+        m <- b1 m + (1 - b1) g,     r <- b2 r + (1 - b2) g^2,     m^ = m / (1 - b1^k),     r^ = r / (1 - b2^k)
+        theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay theta)                     in step k = 1, 2, ...
+
+    (Kingma, Ba 2015; Loshchilov, Hutter 2019.)  The decay is decoupled because an L2 term inside g would be divided by
+    sqrt(r^) too, and no longer pull on all weights alike.  s are scales of the learning rate; those that
+    a parametrization has for gradient descent are not those for Adam.  The step k comes with ``optimizer.at(step)``;
+    memory : ([E], 2, P), m and r.  Raises ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0.
+
+    >>> import numpy as np
+    >>> adam, theta = Adam(lr=0.1), np.array([1.0, -2.0])
+    >>> adam.at(0).step(theta, np.array([5.0, -0.01]), adam.init(theta), None)
+    >>> theta.round(6).tolist()                      # the first step is lr in every direction, whatever the gradient
+    [0.9, -1.9]
+    """
+
+    lr: float | Schedule
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    _k: ClassVar[int | None] = None
+
+    def __post_init__(self) -> None:
+        _check(self, "b1", "b2")
+        if not 0 < self.eps < inf:
+            raise ValueError(f"Adam(eps=...) expects a finite number > 0, got {self.eps!r}")
+
+    def at(self, step: int) -> Self:
+        now = copy(super().at(step))
+        object.__setattr__(now, "_k", step + 1)
+        return now
+
+    def init(self, theta: Array) -> Array:
+        xp = array_namespace(theta)
+        return xp.zeros((*theta.shape[:-1], 2, theta.shape[-1]), dtype=theta.dtype)
+
+    def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
+        if self._k is None:
+            raise TypeError(f"the bias correction of {self!r} depends on the step: optimizer.at(step).step(...)")
+        lr, b1, b2, weight_decay = _rate(self), float(self.b1), float(self.b2), float(self.weight_decay)
+        root = sqrt(1 - b2**self._k)
+        rate, eps = lr * root / (1 - b1**self._k), float(self.eps) * root  # m^ / (sqrt(r^) + eps), over sqrt(r)
+        xp = array_namespace(theta)
+        for piece in cache_slices(theta):
+            p, g, m, r = theta[..., piece], gradient[..., piece], memory[..., 0, piece], memory[..., 1, piece]
+            m *= b1
+            m += (1 - b1) * g
+            g *= g
+            g *= 1 - b2
+            r *= b2
+            r += g
+            xp.sqrt(r, out=g)
+            g += eps
+            xp.divide(m, g, out=g)
+            g *= rate
+            if weight_decay:
+                g += lr * weight_decay * p
+            if scales is not None:
+                g *= scales[piece]
+            p -= g
+
+
+def _rate(optimizer: Optimizer) -> float:
+    """The learning rate, which must be a number by now."""
+    if isinstance(optimizer.lr, Schedule):
+        raise TypeError(f"the rate of {optimizer.lr!r} depends on the step: optimizer.at(step).step(...)")
+    return float(optimizer.lr)
+
+
+def _check(optimizer: Any, *memories: str) -> None:
+    """ValueError for settings that cannot be meant."""
+    name = type(optimizer).__name__
+    if not isinstance(optimizer.lr, Schedule) and not (isfinite(optimizer.lr) and optimizer.lr > 0):
+        raise ValueError(f"{name}(lr=...) expects a finite number > 0, got {optimizer.lr!r}")
+    for memory in memories:
+        if not 0 <= getattr(optimizer, memory) < 1:
+            raise ValueError(f"{name}({memory}=...) expects a number in [0, 1), got {getattr(optimizer, memory)!r}")
+    if not (isfinite(optimizer.weight_decay) and optimizer.weight_decay >= 0):
+        raise ValueError(f"{name}(weight_decay=...) expects a finite number >= 0, got {optimizer.weight_decay!r}")

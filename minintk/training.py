@@ -16,7 +16,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, check_finite, on_host, to_host, to_library
 from minintk.augment import Augmentation
 from minintk.batches import Batches
-from minintk.losses import Loss, MeanSquared
+from minintk.losses import Loss
 from minintk.network import Model
 from minintk.optimizers import Optimizer
 from minintk.schedules import rate
@@ -148,15 +148,15 @@ class Descent:
 
     def _restore(self, state: State) -> None:
         xp = array_namespace(self.theta, state.theta)
-        want, got = ((tuple(a.shape), str(a.dtype), m is None) for a, m in (
+        want, got = ((tuple(a.shape), str(a.dtype), None if m is None else tuple(m.shape)) for a, m in (
             (self.theta, self.memory), (state.theta, state.memory)
         ))  # fmt: skip
         if want != got or set(state.anchors) != set(self.model.anchors()):
-            raise ValueError(
-                f"resume expects a state of this run, theta {want[0]} {want[1]}"
-                f"{' and no' if want[2] else ' with'} momentum, got theta {got[0]} {got[1]}"
-                f"{' and no' if got[2] else ' with'} momentum"
-            )
+            told = [
+                f"theta {theta} {dtype} and {'no momentum' if memory is None else f'momentum {memory}'}"
+                for theta, dtype, memory in (want, got)
+            ]
+            raise ValueError(f"resume expects a state of this run, {told[0]}, got {told[1]}")
         self.step, self.theta = state.step, xp.asarray(state.theta, copy=True)
         self.memory = None if state.memory is None else xp.asarray(state.memory, copy=True)
         self.model = self.model.anchored(state.anchors)
@@ -242,23 +242,24 @@ def _check(
 
 
 def _warn_if_unstable(run: Descent) -> None:
-    """Warn where lr > 2 (1 + momentum) N / lambda_max of the tangent kernel at the start: descent cannot settle.
+    """Warn where lr > reach N / (c lambda_max) at the start, of the tangent kernel: descent cannot settle.
 
-    For the squared loss on full batches only, and with a schedule for the rate of its first step.
+    reach is the optimiser's, 2 (1 + momentum) for the heavy ball, and c the curvature of the loss, 1 for mn.mse; for
+    squared losses on full batches only, and with a schedule for the rate of its first step.
     """
-    batches = run.batches
-    if batches.rng is not None or not isinstance(run.loss, MeanSquared):
+    batches, reach, curvature = run.batches, run.optimizer.reach, run.loss.curvature
+    if batches.rng is not None or curvature is None or reach == float("inf"):
         return
-    lr, momentum = rate(run.optimizer.lr, 0), getattr(run.optimizer, "momentum", 0.0)
+    lr = rate(run.optimizer.lr, 0)
     worst = max(
         parallel(
             lambda part: _largest_eigenvalue(run.model.members(part), run.theta[part], batches.x, run.scales), run.parts
         )
     )
-    bound = 2 * (1 + momentum) * batches.size / worst if worst > 0 else float("inf")
+    bound = reach * batches.size / (curvature * worst) if worst > 0 else float("inf")
     if lr > bound:
         warnings.warn(
-            f"learning rate {lr:g} is above the stability bound {bound:.4g}: 2 (1 + momentum) N / lambda_max"
+            f"learning rate {lr:g} is above the stability bound {bound:.4g}: {reach / curvature:.3g} N / lambda_max"
             " of the tangent kernel at the start: the linearised network diverges, choose a smaller lr",
             RuntimeWarning,
             stacklevel=3,
