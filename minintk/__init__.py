@@ -4,6 +4,7 @@ from minintk import checkpoints, datasets, zoo
 from minintk.arrays import Array
 from minintk.augment import Shift
 from minintk.fitting import Run, evaluate, fit
+from minintk.flows import Moment, Solver, Steps, flow, kernel_flow
 from minintk.history import History
 from minintk.kernels import nngp, ntk, ntk_full
 from minintk.losses import (
@@ -18,7 +19,7 @@ from minintk.losses import (
     softmax_cross_entropy,
     sum_of_squares,
 )
-from minintk.models import Centred, IterativelyLinearized, Linearized
+from minintk.models import Centred, IterativelyLinearized, Linearized, Moved, Taylor
 from minintk.network import Model, Network
 from minintk.optimizers import SGD, Adam, Nesterov
 from minintk.parametrization import NTK, PyTorch, Standard
@@ -77,6 +78,8 @@ __all__ = [
     "MaxPool",
     "MeanSquared",
     "Model",
+    "Moment",
+    "Moved",
     "Nesterov",
     "Network",
     "PyTorch",
@@ -90,18 +93,23 @@ __all__ = [
     "Snapshot",
     "SoftmaxCrossEntropy",
     "Softplus",
+    "Solver",
     "Standard",
     "State",
     "StepDecay",
+    "Steps",
     "SumOfSquares",
     "Tanh",
+    "Taylor",
     "UnsupportedLayer",
     "WarmUp",
     "checkpoints",
     "datasets",
     "evaluate",
     "fit",
+    "flow",
     "hinge",
+    "kernel_flow",
     "logistic",
     "mse",
     "nngp",

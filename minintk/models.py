@@ -1,7 +1,8 @@
 """A network under a magnifying glass: the same interface, other functions of theta.
 
     Linearized               f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)          Lee et al. 2019, eq. (5)
-    IterativelyLinearized    the same, with theta_0 moved to the current theta every K steps
+    IterativelyLinearized    the same, with theta_0 moved to the current theta now and then
+    Taylor                   sum_{j <= k} D^j f(theta_0)[d, ..., d] / j!,   d = theta - theta_0
     Centred                  alpha (f(theta) - f(theta_0))                                      Geiger et al. 2020
 
 They nest, in any order, and `train`, `ntk` and every diagnostic take any of them.
@@ -9,17 +10,20 @@ They nest, in any order, and `train`, `ntk` and every diagnostic take any of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace
+from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.jacobian import Jacobian, Scaled
 from minintk.layout import Layout
 from minintk.network import Model
+from minintk.series import Series, add, scaled
 from minintk.structure import Shape
 
 
@@ -111,6 +115,10 @@ class Linearized(_Anchored):
         f0, J = self.model._linearize(theta0, x)
         return f0 + J._jvp(theta - theta0), J
 
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        f, J = self._linearize(theta0, x)
+        return [f, J._jvp(d), *(None for _ in range(order - 1))], J
+
 
 class Centred(_Anchored):
     """alpha (f(theta) - f(theta_0)): zero at the start, lazier the larger alpha is (Geiger et al. 2020).
@@ -144,41 +152,189 @@ class Centred(_Anchored):
         f0, _ = self._start._linearize(self._anchor(theta), x)
         return self.alpha * (f - f0), Scaled(J, self.alpha)
 
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        (y0, *others), J = self.model._expand(theta0, d, x, order)
+        f0, _ = self._start._linearize(self._anchor(theta0), x)
+        return [self.alpha * (y0 - f0), *(scaled(self.alpha, y) for y in others)], Scaled(J, self.alpha)
 
-class IterativelyLinearized(_Anchored):
-    """The linearised model whose theta_0 moves to the current theta every K = `every` steps.
 
-    every = 1 is gradient descent on the model itself, every = inf is `Linearized`.  Raises ValueError unless `every`
-    is a whole number >= 1 or inf.
+class Taylor(_Anchored):
+    """The expansion of the outputs around theta_0 to the given order k:
+
+        f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
+
+    Order 1 is `Linearized`.  It is summed from the power series of t -> f(theta_0 + t d), which goes through the layers
+    like the outputs do (`minintk.taylor`), at a cost of about k^2/2 + 2k times that of the network.  Where the network
+    has kinks (ReLU, MaxPool) it is the expansion of its piece at theta_0.  Raises ValueError unless `order` is a whole
+    number >= 1, UnsupportedLayer for a model or a layer without an expansion.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
+    >>> theta0, x = net.init(np.random.default_rng(0)), np.eye(3)
+    >>> [f"{np.abs(Taylor(net, theta0, k)(1.1 * theta0, x) - net(1.1 * theta0, x)).max():.0e}" for k in (1, 2, 3)]
+    ['1e-03', '8e-05', '4e-06']
     """
 
-    def __init__(self, model: Model, theta0: Array, every: float) -> None:
+    def __init__(self, model: Model, theta0: Array, order: int) -> None:
         super().__init__(model, theta0)
-        if isinstance(every, bool) or not every >= 1 or (every != inf and every != int(every)):
-            raise ValueError(f"IterativelyLinearized(every=...) expects a whole number >= 1, or inf, got {every!r}")
-        self.every = every
+        if isinstance(order, bool) or not hasattr(order, "__index__") or order < 1:
+            raise ValueError(f"Taylor(order=...) expects a whole number >= 1, got {order!r}")
+        self.order = int(order)
+
+    @property
+    def footprint(self) -> tuple[int, int]:
+        layers, widest = self.model.footprint
+        return (2 * self.order + 1) * layers, (self.order + 1) * widest
+
+    def __repr__(self) -> str:
+        return f"Taylor({self.model!r}, theta0, order={self.order})"
+
+    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        theta0 = self._anchor(theta)
+        (f, *others), J = self.model._expand(theta0, theta - theta0, x, self.order)
+        for y in others:
+            f = add(f, y)
+        return f, J
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Moved:
+    """A rule for `IterativelyLinearized`: re-linearise when the tangent features have moved by this fraction,
+
+        |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) of the shape (n, C), drawn once
+
+    J being the Jacobian on a probe of n inputs.  The mean over u of |A' u|^2 is |A|_F^2: one draw estimates how far J
+    moved as a whole, in the directions that training has not taken yet too, for the price of one forward and one
+    backward sweep over the probe, whatever C.  Where the features stay (a wide network) nothing is linearised again;
+    where they move, it happens as often as they do.
+
+    probe : (n, *input_shape), some training inputs, a tenth of a batch say.  fraction : a finite number > 0.
+    """
+
+    fraction: float
+    probe: Array
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.fraction, bool) or not 0 < self.fraction < inf:
+            raise ValueError(f"Moved(fraction=...) expects a finite number > 0, got {self.fraction!r}")
+        if getattr(self.probe, "ndim", 0) < 2 or self.probe.shape[0] == 0:
+            raise ValueError(f"Moved(probe=...) expects some inputs (n, *input_shape), got {self.probe!r}")
+
+    def __repr__(self) -> str:
+        return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"
+
+    def features(self, model: Model, theta: Array) -> Array:
+        """J(theta)' u : ([E], P)."""
+        xp = array_namespace(theta, self.probe)
+        f, J = model._linearize(theta, self.probe)
+        u = np.random.default_rng(self.seed).standard_normal((self.probe.shape[0], model.outputs))
+        return J.vjp(xp.broadcast_to(to_library(u.astype(str(f.dtype)), xp), f.shape))
+
+    def exceeded(self, now: Array, then: Array) -> Array:
+        """() or (E,), whether the features have moved by more than the fraction."""
+        xp = array_namespace(now, then)
+        moved, size = (xp.sqrt(xp.sum(a * a, axis=-1)) for a in (now - then, then))
+        return moved > float(self.fraction) * size
+
+
+class IterativelyLinearized(_Anchored):
+    """The linearised model whose theta_0 moves to the current theta now and then (iterative linearised training).
+
+    every : a whole number K >= 1, after every K steps; inf, never; an increasing sequence of steps, after those; or
+    `Moved(fraction, probe)`, when the tangent features have moved by that fraction (each member of an ensemble for
+    itself).  every = 1 is gradient descent on the model itself, every = inf is `Linearized`.
+    linearizations : () or (E,), how many points it has been linearised at so far.  ValueError for another `every`.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
+    >>> theta0, x, y = net.init(np.random.default_rng(0)), np.eye(3), np.ones((3, 1))
+    >>> how = {"loss": mn.mse, "optimizer": mn.SGD(lr=0.3), "steps": 60}
+    >>> for every in (20, (1, 3, 10, 30), Moved(0.2, x)):
+    ...     *_, end = mn.train(IterativelyLinearized(net, theta0, every), theta0, x, y, **how)
+    ...     print(int(end.model.linearizations))
+    4
+    5
+    5
+    """
+
+    def __init__(self, model: Model, theta0: Array, every: float | Sequence[int] | Moved) -> None:
+        super().__init__(model, theta0)
+        self.every = _checked(every)
         self.step = 0
+        self.linearizations = np.ones(tuple(self.theta0.shape[:-1]), np.int64)
+        self._features: Array | None = None  # J(theta_0)' u, for Moved
+        if isinstance(self.every, Moved):
+            self.check(self.theta0, self.every.probe)
 
     def advance(self, theta: Array) -> IterativelyLinearized:
-        step = self.step + 1
-        again = step % self.every == 0
-        theta0 = array_namespace(theta).asarray(theta, copy=True) if again else self.theta0
-        moved = self._moved(self.model.advance(theta), theta0)
-        moved.step = step
+        moved = self._moved(self.model.advance(theta), self.theta0)
+        moved.step = self.step + 1
+        if isinstance(self.every, Moved):
+            moved._where_features_moved(self.every, theta)
+        elif moved.step in self.every if isinstance(self.every, tuple) else moved.step % self.every == 0:
+            moved.theta0 = array_namespace(theta).asarray(theta, copy=True)
+            moved.linearizations = self.linearizations + np.ones(tuple(theta.shape[:-1]), np.int64)
         return moved
 
+    def _where_features_moved(self, rule: Moved, theta: Array) -> None:
+        """Move theta_0 and its features, of those members where the rule says so."""
+        xp = array_namespace(theta)
+        theta0 = self._anchor(theta)
+        then = rule.features(self.model, theta0) if self._features is None else self._features
+        now = rule.features(self.model, theta)
+        again = rule.exceeded(now, then)
+        self._features = xp.where(again[..., None], now, then)
+        if bool(xp.any(again)):
+            self.theta0 = xp.where(again[..., None], theta, theta0)
+            self.linearizations = self.linearizations + to_host(again)
+
+    def members(self, which: slice) -> Self:
+        part = super().members(which)
+        if part.linearizations.ndim:
+            part.linearizations = part.linearizations[which]
+        if part._features is not None and part._features.ndim == 2:
+            part._features = part._features[which]
+        return part
+
     def anchors(self) -> dict[str, Array]:
-        return {"theta0": self.theta0, "step": np.asarray(self.step), **super().anchors()}
+        mine = {"theta0": self.theta0, "step": np.asarray(self.step), "linearizations": self.linearizations}
+        return mine | super().anchors()
 
     def anchored(self, anchors: Mapping[str, Array]) -> Self:
         moved = super().anchored(anchors)
         moved.theta0, moved.step = anchors["theta0"], int(anchors["step"])
+        moved.linearizations, moved._features = to_host(anchors["linearizations"]), None
         return moved
 
     def __repr__(self) -> str:
-        return f"IterativelyLinearized({self.model!r}, theta0, every={self.every:g})"
+        every = f"{self.every:g}" if isinstance(self.every, (int, float)) else repr(self.every)
+        return f"IterativelyLinearized({self.model!r}, theta0, every={every})"
 
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         theta0 = self._anchor(theta)
         f0, J = self.model._linearize(theta0, x)
         return f0 + J._jvp(theta - theta0), J
+
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        f, J = self._linearize(theta0, x)
+        return [f, J._jvp(d), *(None for _ in range(order - 1))], J
+
+
+def _checked(every: Any) -> float | tuple[int, ...] | Moved:
+    """When to linearise again; ValueError for what is no such thing."""
+    if isinstance(every, Moved):
+        return every
+    if np.ndim(every) == 1:
+        steps = [k for k in every if not isinstance(k, bool) and hasattr(k, "__index__") and k >= 1]
+        if len(steps) == len(every) and all(a < b for a, b in pairwise(steps)):
+            return tuple(int(k) for k in steps)
+    elif isinstance(every, (int, float, np.number)) and not isinstance(every, bool) and every >= 1:
+        if every == inf:
+            return inf
+        if every == int(every):
+            return int(every)
+    raise ValueError(
+        "IterativelyLinearized(every=...) expects a whole number >= 1, or inf, or increasing steps >= 1, or "
+        f"mn.Moved(...), got {every!r}"
+    )

@@ -21,7 +21,8 @@ from minintk.finite import bind
 from minintk.jacobian import Jacobian, NetworkJacobian
 from minintk.layout import Layout
 from minintk.parametrization import NTK, Parametrization
-from minintk.structure import Shape, Site, couples, out_shape
+from minintk.series import Series
+from minintk.structure import Shape, Site, UnsupportedLayer, couples, out_shape
 from minintk.windows import check_channels_last
 
 
@@ -73,6 +74,10 @@ class Model(ABC):
 
     @abstractmethod
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]: ...
+
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        """(y, J): f(theta_0 + t d) = sum_j y_j t^j + ..., j = 0 ... order, and the derivative of sum_j y_j in d."""
+        raise UnsupportedLayer(f"{self!r} has no Taylor expansion: take mn.Taylor of the network inside")
 
     @property
     @abstractmethod
@@ -201,6 +206,11 @@ class Network(Model):
                     f"theta expects shape ({a.shape[0]}, {self.size}), the ensemble that the network was calibrated "
                     f"for, got {tuple(theta.shape)}"
                 )
+
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, NetworkJacobian]:
+        from minintk.taylor import along
+
+        return along(self, theta0, d, x, order)
 
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
         f, root = self._root(self.layout.unpack(theta) | self.statistics, x)
