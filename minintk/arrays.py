@@ -159,20 +159,20 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
     return import_module(STRIDES[library(array_namespace(a))]).as_strided(a, tuple(shape), tuple(strides))
 
 
-_kept = local()
+_kept: Any = local()
 
 
-def scratch(like: Array, shape: Sequence[int]) -> Array:
-    """An array of this shape to write into and be done with: the thread's next call may return the same memory.
+def scratch(like: Array, shape: Sequence[int], slot: int = 0) -> Array:
+    """An array of this shape to write into and be done with: the thread's next call may return the same slot's memory.
 
     Fresh memory costs more than a pass over it, page by page; on the GPU, and where it is large, it is fresh.
     """
     xp, bytes_ = array_namespace(like), math.prod(shape) * int(like.dtype.itemsize)
     if not on_host(xp) or bytes_ > 2**24:
         return xp.empty(tuple(shape), dtype=like.dtype)
-    memory = getattr(_kept, "memory", None)
+    memory = _kept.__dict__.get(slot)
     if memory is None or memory.size < bytes_:
-        memory = _kept.memory = np.empty(bytes_, np.uint8)
+        memory = _kept.__dict__[slot] = np.empty(bytes_, np.uint8)
     return memory[:bytes_].view(like.dtype).reshape(shape)
 
 

@@ -164,14 +164,17 @@ class Patches:
         canvas = x if self.canvas.plain else array_namespace(P).empty(size, dtype=P.dtype)
         canvas[...] = 0
         (height, width), right = self.kernel, self.B * self.columns.stride
+        bands = scratch(P, (*x.shape[:-3], self.rows.out, height, *canvas.shape[-2:]), slot=1)  # columns added up
+        bands[...] = 0
+        if self.blocks <= width:  # block by block: long runs
+            for b in range(self.blocks):
+                bands[..., b * right : b * right + width, :] += P[..., b, :, :, :]
+        else:
+            for j in range(width):
+                bands[..., j : j + right * (self.blocks - 1) + 1 : right, :] += P[..., j, :].swapaxes(-2, -3)
         for i in range(height):
             r = slice(i, i + self.rows.stride * (self.rows.out - 1) + 1, self.rows.stride)
-            if self.blocks <= width:  # block by block: long runs
-                for b in range(self.blocks):
-                    canvas[..., r, b * right : b * right + width, :] += P[..., :, b, i, :, :]
-            else:
-                for j in range(width):
-                    canvas[..., r, j : j + right * (self.blocks - 1) + 1 : right, :] += P[..., :, :, i, j, :]
+            canvas[..., r, :, :] += bands[..., i, :, :]
         if not self.canvas.plain:
             x[...] = self.canvas.crop(canvas)
 
