@@ -41,12 +41,14 @@ class Pixels:
     """Of every pixel of n images: variance q and Theta(p, p), (n, H, W), float64.
 
     unit : what D, and Theta / 2, of the fields are measured in.   error : the quadratures' bound so far.
+    owed : whether the fields' Theta still lacks its last layer's own share (`Field.owed`).
     """
 
     q: Array
     theta: Array
     unit: float = 1.0
     error: float = 0.0
+    owed: bool = False
 
     @property
     def grid(self) -> tuple[int, int]:
