@@ -930,7 +930,7 @@ def _(patch: Patch) -> None:
     patch.setattr(infinite, "program", infinite.program.__wrapped__)
 
 
-@planted("ReLU on images: the share of |x| as for Abs", brute_force)
+@planted("ReLU on images: the share of abs(x) as for Abs", brute_force)
 def _(patch: Patch) -> None:
     patch.setattr(Homogeneous, "b2", property(lambda self: 1.0))
 
