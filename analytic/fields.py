@@ -41,12 +41,14 @@ class Pixels:
     """Of every pixel of n images: variance q and Theta(p, p), (n, H, W), float64.
 
     unit : what D, and Theta / 2, of the fields are measured in.   error : the quadratures' bound so far.
+    owed : whether the fields' Theta still lacks its last layer's own share (`Field.owed`).
     """
 
     q: Array
     theta: Array
     unit: float = 1.0
     error: float = 0.0
+    owed: bool = False
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -153,9 +155,8 @@ class Shelf:
         self.xp, self.dtype = xp, xp.dtype(dtype)
         self.line = LINE // self.dtype.itemsize
         self.room = rounded(room, self.line)
-        self.free: dict[int, list[Array]] = {}
-        self.first: dict[int, int] = {}  # of each whole array, where the first cache line behind the room starts
-        self.all: list[Array] = []
+        self.free: dict[int, list[tuple[Array, int]]] = {}
+        self.taken: dict[int, tuple[Array, int]] = {}
 
     def take(self, shape: tuple[int, ...]) -> Array:
         """An array of `shape`, of whatever finite numbers."""
@@ -164,25 +165,22 @@ class Shelf:
         if not free:
             whole = self.xp.zeros(size + 2 * self.room + self.line, dtype=self.dtype)
             behind = -whole.ctypes.data % LINE // self.dtype.itemsize if on_host(self.xp) else 0
-            self.first[id(whole)] = self.room + behind
-            self.all.append(whole)
-            free.append(whole)
-        return self.view(free.pop(), shape, 0)
-
-    def view(self, whole: Array, shape: tuple[int, ...], shift: int) -> Array:
-        """A part of a whole array."""
-        start = self.first[id(whole)] + shift
-        return whole[start : start + prod(shape)].reshape(shape)
+            free.append((whole, self.room + behind))
+        whole, first = free.pop()
+        a = whole[first : first + size].reshape(shape)
+        self.taken[id(a)] = whole, first
+        return a
 
     def shifted(self, a: Array, shift: int, shape: tuple[int, ...]) -> Array:
         """What stands `shift` numbers behind each number of an array that was taken, as `shape`."""
-        return self.view(a.base, shape, shift)
+        whole, first = self.taken[id(a)]
+        return whole[first + shift : first + shift + prod(shape)].reshape(shape)
 
     def give(self, *arrays: Array | None) -> None:
-        """Arrays that were taken, whole."""
+        """Arrays that were taken."""
         for a in arrays:
             if a is not None:
-                self.free[a.size].append(a.base)
+                self.free[a.size].append(self.taken.pop(id(a)))
 
 
 def form_of(xp: Any, dtype: Any, diagonal: bool, most: int) -> Form:

@@ -65,17 +65,16 @@ class Halves(NamedTuple):
     """q / 2 of the pixels, in the unit: K = half + half' - D."""
 
     lay: Lay
-    owed: tuple[float, float] | None
 
 
-def halves(pixels: Pixels, form: Form, owed: tuple[float, float] | None = None) -> Halves:
-    """The Halves of pixels."""
-    return Halves(form.lay(pixels.q / (2 * pixels.unit)), owed)
+def halves(pixels: Pixels, form: Form) -> Halves | None:
+    """The Halves of pixels, where something is owed."""
+    return Halves(form.lay(pixels.q / (2 * pixels.unit))) if pixels.owed else None
 
 
-def settle(field: Field, half: Halves) -> None:
+def settle(field: Field, half: Halves | None) -> None:
     """Theta += ratio K + rest, where that is still owed."""
-    if field.owed is None or not field.asked:
+    if field.owed is None or half is None or not field.asked:
         return
     (ratio, rest), left, right = field.owed, field.left(half.lay), field.right(half.lay)
     two_k = field.shelf.take(field.d.shape)
@@ -95,7 +94,7 @@ def settle(field: Field, half: Halves) -> None:
 class WindowRow(NamedTuple):
     """before : q / 2 in the unit, for what is owed; edges : the same for pixels next to the outside."""
 
-    before: Halves
+    before: Halves | None
     edges: Edges
     owed: tuple[float, float]
 
@@ -111,7 +110,7 @@ def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowRow]:
     theta = mean * across_sum(line_sum(pixels.theta, columns), rows) + step.affine.ratio * q + step.affine.rest
     edges = edges_of(tile.form, step.axes, half, half_sum)
     coefficients = WindowRow(halves(pixels, tile.form), edges, (step.affine.ratio, step.affine.rest / unit))
-    return Pixels(q, theta, unit, pixels.error), coefficients
+    return Pixels(q, theta, unit, pixels.error, owed=True), coefficients
 
 
 @apply.register
@@ -138,6 +137,12 @@ def _(step: Affine, row: WindowRow, field: Field) -> None:
 # -------------------------------------------------------------------------------------------- activations
 
 
+class Linear(NamedTuple):
+    """Coefficients of alpha x."""
+
+    before: Halves | None
+
+
 class Kinked(NamedTuple):
     """Coefficients of alpha x + beta |x|, with g = sqrt(q / unit): half: g / sqrt(2);  two: 4 half, on the left.
 
@@ -159,7 +164,7 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
     q, theta = gain * pixels.q, xp.where(zero, step.at_zero**2, gain) * pixels.theta
     if step.beta == 0:
         unit = pixels.unit * gain
-        return Pixels(q, theta, unit, pixels.error), halves(pixels, form)
+        return Pixels(q, theta, unit, pixels.error), Linear(halves(pixels, form))
     unit, scale = pixels.unit * gain * step.b2 * 2 / pi, 1.0
     if not 1e-4 < unit < 1e4:
         unit, scale = 1.0, unit
@@ -179,8 +184,8 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
     D'     = gain (2 b2 / pi) [pi / (2 b2) D + a K - sqrt(A (2U - A))]          A (2U - A) = (U sin a)^2
     Theta' = gain (2 b2 / pi) [pi / (2 b2) - a] Theta
     """
-    if isinstance(row, Halves):  # phi(x) = alpha x
-        settle(field, row)
+    if isinstance(row, Linear):
+        settle(field, row.before)
         return
     xp, c = field.xp, pi / (2 * step.b2)
     ratio, rest = field.owed or (0.0, 0.0)
@@ -236,7 +241,7 @@ class Bent(NamedTuple):
     """Coefficients of any other activation: of its dual, row, and sqrt q and scale of the pixels before and after."""
 
     row: Any
-    before: Halves
+    before: Halves | None
     root: Lay
     scale: Lay
     root_after: Lay
@@ -352,7 +357,7 @@ class Aligned(Pairs):
 class Scaled(NamedTuple):
     """Coefficients of a normalisation: sqrt(q) and the square roots of the gains, before what they multiply."""
 
-    before: Halves
+    before: Halves | None
     bend: Lay
     gain: Lay
     unit: float
@@ -401,18 +406,19 @@ def _(step: Normalise, row: Scaled, field: Field) -> None:
 class SumRow(NamedTuple):
     """Coefficients of branch and shortcut, and what the shortcut's unit is in the branch's."""
 
-    before: Halves
+    before: Halves | None
     branch: tuple[Any, ...]
     shortcut: tuple[Any, ...]
-    after_branch: Halves
-    after_shortcut: Halves
+    after_branch: Halves | None
+    after_shortcut: Halves | None
     ratio: float
 
 
 @prepare.register
 def _(step: Sum, pixels: Pixels, tile: Tile) -> tuple[Pixels, SumRow]:
-    two, shortcut = prepare_all(step.shortcut, pixels, tile)
-    one, branch = prepare_all(step.branch, pixels, tile)
+    settled = replace(pixels, owed=False)
+    two, shortcut = prepare_all(step.shortcut, settled, tile)
+    one, branch = prepare_all(step.branch, settled, tile)
     return join(pixels, one, two, branch, shortcut, tile)
 
 
@@ -460,7 +466,7 @@ class PoolRow(NamedTuple):
     share: sum of a window's weights, 1 away from the edges, and mean: of q / 2 over it; None where all shares are 1.
     """
 
-    before: Halves
+    before: Halves | None
     T: tuple[Array, Array]
     own: Lay
     share: Lay | None
@@ -512,15 +518,15 @@ def _(step: Pool, row: PoolRow, field: Field) -> None:
 
 
 @prepare.register
-def _(step: Flat, pixels: Pixels, tile: Tile) -> tuple[Pixels, Halves]:
+def _(step: Flat, pixels: Pixels, tile: Tile) -> tuple[Pixels, Linear]:
     xp = tile.form.xp
     q, theta = (xp.mean(v, axis=(1, 2), keepdims=True) for v in (pixels.q, pixels.theta))
-    return replace(pixels, q=q, theta=theta), halves(pixels, tile.form)
+    return Pixels(q, theta, pixels.unit, pixels.error), Linear(halves(pixels, tile.form))
 
 
 @apply.register
-def _(step: Flat, row: Halves, field: Field) -> None:
-    settle(field, row)
+def _(step: Flat, row: Linear, field: Field) -> None:
+    settle(field, row.before)
     field.flatten()
 
 
@@ -533,9 +539,8 @@ def follow(
     """An image with itself through all steps, pixels and field side by side, recording what `Tile.pools` gives."""
     for step in program:
         if isinstance(step, Sum):
-            before = halves(pixels, tile.form)
-            settle(field, before)
-            other = field.copy()
+            settle(field, halves(pixels, tile.form))
+            pixels, other = replace(pixels, owed=False), field.copy()
             two, other = follow(step.shortcut, pixels, other, tile, record)
             one, field = follow(step.branch, pixels, field, tile, record)
             pixels, row = join(pixels, one, two, (), (), tile)

@@ -19,15 +19,18 @@ import numpy as np
 import pytest
 from montecarlo import assert_mean, inputs, kernels
 from oracles_images import convolution, loop_norm, max_pool, pooled
+from oracles_kernels import image_errors, image_kernels
 
 import analytic as an
 import analytic.dynamics
 import analytic.gp
 import analytic.rules
 import minintk as mn
+from analytic import fields, passes
 from analytic.duals import Homogeneous
+from analytic.images import Pool, Window
 from minintk import kernels as empirical
-from minintk import testing, training
+from minintk import testing, training, windows
 from minintk.batches import Batches
 from minintk.jacobian import NetworkJacobian, Scaled
 from minintk.layers import convgram, patches, pool, shares
@@ -1214,6 +1217,105 @@ def _(patch: Patch) -> None:
 @planted("ensemble: Theta(X, X) for K(X, X) in the covariance", covariance)
 def _(patch: Patch) -> None:
     wrong_covariance(patch, lambda A, K, k, prior, Th: prior + A @ Th @ A.T - A @ k.T - k @ A.T)
+
+
+# ------------------------------------------------------------------------- infinite convolutional networks
+
+IMAGES = np.random.default_rng(5).standard_normal((3, 4, 5, 2))
+HALF_BLACK = np.concatenate((IMAGES[:2], 0 * IMAGES[:1]))
+
+
+def image_network(*middle: mn.spec.Layer, **how: Any) -> mn.Sequential:
+    """A convolution, some layers, and a linear output from flattened pixels unless they end otherwise."""
+    end = [] if isinstance(middle[-1], mn.GlobalAvgPool) else [mn.Flatten()]
+    first = mn.Conv2d(4, 3, w_std=1.3, b_std=0.2, **how)
+    return mn.Sequential(first, mn.ReLU(), *middle, *end, mn.Dense(1, w_std=1.3))
+
+
+def brute_force() -> None:
+    """kernels of images = covariances of all pairs of pixels"""
+    again = mn.Conv2d(4, 3, w_std=1.3, b_std=0.2)
+    for spec in (
+        image_network(again, mn.ReLU()),
+        image_network(again, mn.Erf(), mn.GlobalAvgPool()),
+        image_network(again, mn.LeakyReLU(0.3), mn.GlobalAvgPool()),
+        image_network(mn.AvgPool(2, stride=1, padding="same"), again, mn.ReLU(), mn.GlobalAvgPool()),
+        image_network(mn.AvgPool(2), mn.GlobalAvgPool(), stride=(1, 2)),
+        image_network(again, mn.LayerNorm(eps=0.5), mn.ReLU(), mn.GlobalAvgPool(), padding="circular"),
+        image_network(mn.Residual(mn.Sequential(again, mn.ReLU(), mn.Conv2d(4, 3, padding=1))), mn.GlobalAvgPool()),
+    ):
+        errors = image_errors(an.kernel(spec).both(HALF_BLACK), image_kernels(spec, HALF_BLACK))
+        assert max(errors) < 1e-7, f"NNGP, NTK off by {errors[0]:.1e}, {errors[1]:.1e}"
+
+
+def planted_in_prepare(step: type[Any], change: Callable[[Any], Any]) -> Callable[[Patch], None]:
+    """Plants other coefficients of a step."""
+
+    def plant(patch: Patch) -> None:
+        right = passes.prepare
+
+        def wrong(one: Any, pixels: Any, tile: Any) -> Any:
+            after, row = right(one, pixels, tile)
+            return after, change(row) if isinstance(one, step) else row
+
+        patch.setattr(passes, "prepare", wrong)
+
+    return plant
+
+
+planted("convolution: pixels outside next to pixels inside count as equal, D = 0 for q / 2", brute_force)(
+    planted_in_prepare(
+        Window,
+        lambda row: row._replace(
+            edges=fields.Edges(
+                0 * row.edges.half,
+                0 * row.edges.half_sum,
+                {s: 0 * v for s, v in row.edges.along.items()},
+                {s: 0 * v for s, v in row.edges.across.items()},
+            )
+        ),
+    )
+)
+planted("convolution: its own share K left out of Theta", brute_force)(
+    planted_in_prepare(Window, lambda row: row._replace(owed=(0.0, row.owed[1])))
+)
+planted("convolution: its own share K of Theta divided by the window's size", brute_force)(
+    planted_in_prepare(Window, lambda row: row._replace(owed=(row.owed[0] / 9, row.owed[1])))
+)
+planted("pooling: D of a pooled pixel's window with itself not taken off", brute_force)(
+    planted_in_prepare(Pool, lambda row: row._replace(own=fields.Lay(0 * row.own.left, 0 * row.own.right)))
+)
+planted("pooling: pixels outside not counted in the window's mean", brute_force)(
+    planted_in_prepare(Pool, lambda row: row._replace(share=None, mean=None))
+)
+planted("layer normalisation of images: Theta and K by 1 / sqrt(q), eps forgotten", brute_force)(
+    planted_in_prepare(
+        analytic.rules.Normalise,
+        lambda row: row._replace(gain=fields.Lay(1 / row.bend.left.clip(1e-3), 1 / row.bend.right.clip(1e-3))),
+    )
+)
+
+
+@planted("flattening: the first pixel for the mean over equal pixels", brute_force)
+def _(patch: Patch) -> None:
+    def first(self: Any) -> None:
+        self.each(lambda a, is_d: a[..., :1].copy())
+        self.grid = (1, 1)
+
+    patch.setattr(fields.Diagonal, "flatten", first)
+    patch.setattr(fields.Field, "close", lambda self: None)
+
+
+@planted("circular padding: zeros outside", brute_force)
+def _(patch: Patch) -> None:
+    right = windows.axis
+    patch.setattr(windows, "axis", lambda *five: replace(right(*five), circular=False))
+    patch.setattr(infinite, "program", infinite.program.__wrapped__)
+
+
+@planted("ReLU on images: the share of abs(x) as for Abs", brute_force)
+def _(patch: Patch) -> None:
+    patch.setattr(Homogeneous, "b2", property(lambda self: 1.0))
 
 
 # -------------------------------------------------------------------------------------------- the sheet
