@@ -28,7 +28,8 @@ class NotPositive(ValueError):
 def factorise(k: Array, *, block: int = BLOCK, report: Callable[[float], None] = lambda share: None) -> None:
     """k : (n, n) -> L in its lower triangle, in place; only the lower triangle is read.
 
-    What stands above the diagonal afterwards means nothing.  report : told the share of the work done by each block column.  NotPositive where there is no L to rounding.
+    What stands above the diagonal afterwards means nothing.  report : told the share of the work done by each block
+    column.  NotPositive where there is no L to rounding.
 
     >>> k = np.array([[4.0, 2.0], [2.0, 5.0]])
     >>> factorise(k)

@@ -303,18 +303,19 @@ def test_errors() -> None:
     model, theta, x, y = problem("dense")
     nan = y.copy()
     nan[0, 0] = np.nan
-    for bad, match in (
-        ((model, theta, x, y[:-1]), "y expects shape"),
-        ((model, theta, x, y[:, 0]), "y expects shape"),
-        ((model, theta, x, nan), "y holds 1 values"),
-        ((model, np.stack([theta, theta]), x, y), "one network"),
-        ((model, theta, x[:0], y[:0]), "N >= 1"),
-        ((model, theta, x, y, -1.0), "ridge expects"),
-        ((model, theta, x, y, inf), "ridge expects"),
-    ):
+    bad: list[tuple[str, Array, Array, Array, float]] = [
+        ("y expects shape", theta, x, y[:-1], 0.0),
+        ("y expects shape", theta, x, y[:, 0], 0.0),
+        ("y holds 1 values", theta, x, nan, 0.0),
+        ("one network", np.stack([theta, theta]), x, y, 0.0),
+        ("N >= 1", theta, x[:0], y[:0], 0.0),
+        ("ridge expects", theta, x, y, -1.0),
+        ("ridge expects", theta, x, y, inf),
+    ]
+    for match, *arrays, ridge in bad:
         for method in (mn.solve_gram, mn.solve_lsqr):
             with pytest.raises(ValueError, match=match):
-                method(*bad[:4], **({"ridge": bad[4]} if len(bad) > 4 else {}))
+                method(model, *arrays, ridge=ridge)
     with pytest.raises(TypeError, match="dtype of theta0"):
         mn.solve_gram(model, theta, x, y.astype(np.float32))
     with pytest.raises(TypeError, match="expected a model"):
@@ -322,9 +323,11 @@ def test_errors() -> None:
     for t in (-1.0, np.nan):
         with pytest.raises(ValueError, match="t expects"):
             mn.solve_gram(model, theta, x, y, t=t)
-    for options in ({"steps": 0}, {"tol": 0.0}, {"tol": 2.0}):
-        with pytest.raises(ValueError, match="expects"):
-            mn.solve_lsqr(model, theta, x, y, **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="steps expects"):
+        mn.solve_lsqr(model, theta, x, y, steps=0)
+    for tol in (0.0, 2.0):
+        with pytest.raises(ValueError, match="tol expects"):
+            mn.solve_lsqr(model, theta, x, y, tol=tol)
     with pytest.raises(MemoryError, match=r"solve_lsqr"):
         mn.solve_gram(model, theta, x, y, memory=1000)
     coupled = mn.Network(mn.Sequential(mn.Dense(4), mn.BatchNorm(), mn.Dense(1)), (8,))
