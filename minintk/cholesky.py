@@ -26,9 +26,10 @@ class NotPositive(ValueError):
 
 
 def factorise(k: Array, *, block: int = BLOCK, report: Callable[[float], None] = lambda share: None) -> None:
-    """k : (n, n) -> L in its lower triangle, in place; only the lower triangle is read, the upper one is left alone.
+    """k : (n, n) -> L in its lower triangle, in place; only the lower triangle is read.
 
-    report : told the share of the work done by each block column.  NotPositive where there is no L to rounding.
+    What stands above the diagonal afterwards means nothing.  report : told the share of the work done by each block
+    column.  NotPositive where there is no L to rounding.
 
     >>> k = np.array([[4.0, 2.0], [2.0, 5.0]])
     >>> factorise(k)
@@ -45,7 +46,7 @@ def factorise(k: Array, *, block: int = BLOCK, report: Callable[[float], None] =
         L = _small(k[j:end, j:end])
         if L is None:
             raise NotPositive(_bound(k, j, end))
-        k[j:end, j:end] = L + _strictly_upper(k[j:end, j:end])
+        k[j:end, j:end] = L
         if end < n:
             k[end:, j:end] = solve(L, k[end:, j:end].T, lower=True).T
         report(((n - j) ** 2 * (n + 2 * j) - (n - end) ** 2 * (n + 2 * end)) / n**3)
@@ -115,10 +116,6 @@ def _small(a: Array) -> Array | None:
     except np.linalg.LinAlgError:
         return None
     return L if bool(xp.all(xp.isfinite(L))) else None  # CuPy raises nothing
-
-
-def _strictly_upper(a: Array) -> Array:
-    return array_namespace(a).triu(a, k=1)
 
 
 def _bound(k: Array, j: int, end: int) -> float:

@@ -228,7 +228,7 @@ def solve_lsqr(
     tol = 10 * _eps(b) if tol is None else float(tol)
     if not 0 < tol < 1:
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
-    limit = steps if steps is not None else 4 * min(b.size, model.size) + 100
+    limit = steps if steps is not None else _limit(min(b.size, model.size))
     with progress_of("LSQR", limit, progress) as advance:
         w, done, fits = _lsqr(rows, b, sqrt(ridge), limit, tol, advance)
     if not fits and steps is None:
@@ -368,6 +368,11 @@ def _singular(smallest: str, k: Array, scale: float) -> str:
         f"{k.dtype} may reach {rounding:.1g}: pass a larger ridge ({rounding:.0e} covers it), {double}remove examples "
         "that coincide, or use mn.solve_lsqr, which factorises nothing"
     )
+
+
+def _limit(rank: int) -> int:
+    """Steps of LSQR: `rank` would do without rounding."""
+    return 4 * rank + 100
 
 
 def _add_to_diagonal(k: Array, ridge: float) -> None:

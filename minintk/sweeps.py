@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
@@ -280,7 +281,11 @@ def _name(work: Any) -> str:
     if isinstance(work, partial):
         bound = [*map(_bound, work.args), *(f"{name}={_bound(value)}" for name, value in work.keywords.items())]
         return f"{_name(work.func)}({', '.join(bound)})"
-    return f"{getattr(work, '__module__', '')}:{getattr(work, '__qualname__', type(work).__qualname__)}"
+    module = getattr(work, "__module__", "")
+    if module == "__main__":  # run as a script, or imported: the same work
+        main = sys.modules["__main__"]
+        module = getattr(main.__spec__, "name", None) or Path(getattr(main, "__file__", module)).stem
+    return f"{module}:{getattr(work, '__qualname__', type(work).__qualname__)}"
 
 
 def _bound(value: Any) -> str:
