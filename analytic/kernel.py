@@ -8,6 +8,7 @@ as all widths go to infinity (Lee et al. 2019, eqs. (12) and (4); Jacot et al. 2
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,14 +17,18 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from analytic import spatial
+from analytic.images import Flat, needs_images
 from analytic.rules import lower
 from analytic.state import Law, Program, Rows, cast, run_law, run_rows
+from analytic.store import stored
 from analytic.tiles import Engine, plan, square_norms, tile_size
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, available_memory, check_examples
 from minintk.parametrization import NTK, Parametrization
-from minintk.structure import Shape, Site
+from minintk.structure import Shape, Site, out_shape
 from minintk.threads import cores, single_threaded_blas
+from minintk.windows import check_channels_last
 
 DEFAULT = NTK()
 """The parametrization where none is given."""
@@ -31,7 +36,12 @@ DEFAULT = NTK()
 STATED = 1e-8
 """A quadrature with a larger error bound than this says so."""
 
+STORED = 2**31
+"""Pairs of pixels in one block of a store."""
+
 Progress = Callable[[int, int], None]
+
+Store = str | os.PathLike[str] | None
 
 
 class Both(NamedTuple):
@@ -44,9 +54,10 @@ class Both(NamedTuple):
 @lru_cache(maxsize=256)
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
     """The steps of the recursion for examples of `shape`; UnsupportedLayer where the spec's limit is another one."""
+    check_channels_last(spec, shape)
     steps = lower(spec, Site(shape), parametrization)
     run_law(steps, Law())
-    return steps
+    return steps[1:] if steps and isinstance(steps[0], Flat) else steps  # flattened inputs are vectors
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,8 @@ class Kernel:
         work, if the result does not fit.
     out : where the result goes, an array (for `both`, a pair of arrays) of its shape and precision, a numpy.memmap for
         instance.
+    store : a folder that keeps the result while it grows, and what is done of it: after a kill the same call goes on
+        where it stopped, and gives the same bytes.  The result is a numpy.memmap there, nngp.npy, ntk.npy.
     progress : called as progress(tiles done, tiles in all), from several threads, one at a time.
 
     TypeError for integers or mixed libraries, ValueError for a wrong shape, NaN or infinity.
@@ -76,6 +89,7 @@ class Kernel:
         *,
         memory: int | None = None,
         out: Array | None = None,
+        store: Store = None,
         progress: Progress | None = None,
     ) -> Array:
         """K(x1, x2), (N, M); K(x1, x1) without x2.
@@ -87,7 +101,7 @@ class Kernel:
                [0.1592, 0.5   , 0.    ],
                [0.    , 0.    , 0.    ]])
         """
-        return self._evaluate(x1, x2, (True, False), (out, None), memory, progress)[0]
+        return self._evaluate(x1, x2, (True, False), (out, None), memory, store, progress)[0]
 
     def ntk(
         self,
@@ -96,10 +110,11 @@ class Kernel:
         *,
         memory: int | None = None,
         out: Array | None = None,
+        store: Store = None,
         progress: Progress | None = None,
     ) -> Array:
         """Theta(x1, x2), (N, M); Theta(x1, x1) without x2."""
-        return self._evaluate(x1, x2, (False, True), (None, out), memory, progress)[1]
+        return self._evaluate(x1, x2, (False, True), (None, out), memory, store, progress)[1]
 
     def both(
         self,
@@ -108,11 +123,12 @@ class Kernel:
         *,
         memory: int | None = None,
         out: tuple[Array, Array] | None = None,
+        store: Store = None,
         progress: Progress | None = None,
     ) -> Both:
         """(nngp, ntk), each (N, M), in one pass: the two cost little more than one."""
         pair = (None, None) if out is None else (out[0], out[1])
-        return Both(*self._evaluate(x1, x2, (True, True), pair, memory, progress))
+        return Both(*self._evaluate(x1, x2, (True, True), pair, memory, store, progress))
 
     def diag(self, x: Array) -> Both:
         """The diagonals of both kernels, (N,) each, in O(N).
@@ -121,8 +137,13 @@ class Kernel:
         >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
         Both(nngp=array([0.5, 0.5]), ntk=array([1., 1.]))
         """
-        rows = self._rows(x)
         xp = array_namespace(x)
+        check_examples("x", x)
+        shape = tuple(x.shape[1:])
+        if needs_images(self._program(shape)):
+            found = spatial.selves(self._plan(x), x)
+            return Both(xp.astype(found.nngp, x.dtype), xp.astype(found.ntk, x.dtype))
+        rows = self._rows(x)
         return Both(xp.astype(rows.q, x.dtype), xp.astype(rows.theta, x.dtype))
 
     def error(self, x: Array) -> float:
@@ -132,14 +153,32 @@ class Kernel:
     def _program(self, shape: Shape) -> Program:
         return program(self.spec, self.parametrization, shape)
 
+    def _plan(self, x: Array) -> spatial.Plan:
+        shape = tuple(x.shape[1:])
+        return spatial.plan(self._program(shape), shape, out_shape(self.spec, shape), array_namespace(x), x.dtype)
+
     def _rows(self, x: Array) -> Rows:
         check_examples("x", x)
-        steps, x = self._program(tuple(x.shape[1:])), flat(x)
+        steps = self._program(tuple(x.shape[1:]))
+        if needs_images(steps):
+            found = spatial.selves(self._plan(x), x)
+            return Rows(found.nngp, found.ntk, found.error)
+        x = flat(x)
         norms2 = square_norms((x,))
         if not x.shape[0]:
             return Rows(norms2, norms2)
         with single_threaded_blas():
             return run_rows(steps, Rows(norms2 / max(1, x.shape[1]), 0 * norms2))[0]
+
+    def _state(self, error: float) -> None:
+        """Warn of a quadrature that is not exact."""
+        if error > STATED:
+            warnings.warn(
+                f"the kernel of {self.spec!r} is by quadrature and exact to {error:.1g} only, relative to "
+                "sqrt(k(x, x) k(x', x')): pre-activations are large, or phi has kinks; scale the inputs, or w_std, "
+                "down",
+                stacklevel=4,
+            )
 
     def _evaluate(
         self,
@@ -148,6 +187,7 @@ class Kernel:
         asked: tuple[bool, bool],
         out: tuple[Array | None, Array | None],
         memory: int | None,
+        store: Store,
         progress: Progress | None,
     ) -> list[Array]:
         check_examples("x1", x1)
@@ -159,21 +199,37 @@ class Kernel:
                 raise TypeError(f"x1 and x2 expect one precision, got {x1.dtype} and {x2.dtype}: convert one of them")
         xp, dtype = array_namespace(x1), x1.dtype
         steps = self._program(tuple(x1.shape[1:]))
-        parts = tuple(flat(x) for x in ((x1,) if x2 is None or symmetric else (x1, x2)))
+        images = (x1,) if x2 is None or symmetric else (x1, x2)
+        parts = tuple(flat(x) for x in images)
+        if store is not None:
+            if any(o is not None for o in out):
+                raise ValueError("store and out are two places for one result: give one of them")
+
+            def block(a: Array, b: Array | None) -> list[Array]:
+                return self._evaluate(a, b, asked, (None, None), memory, None, None)
+
+            what, pixels = f"{self!r}", spatial.pixels(steps, tuple(x1.shape[1:]))
+            size = max(1, min(2048, int((STORED / pixels) ** 0.5)))
+            return stored(store, what, x1, None if symmetric else x2, asked, size, block, progress)
         shape = (parts[0].shape[0], parts[-1].shape[0])
-        check_memory(parts, shape, sum(a and o is None for a, o in zip(asked, out, strict=True)), memory)
+        how = self._plan(x1) if needs_images(steps) else None
+        check_memory(parts, shape, sum(a and o is None for a, o in zip(asked, out, strict=True)), memory, how)
         results = [result(a, o, shape, parts[0]) for a, o in zip(asked, out, strict=True)]
         if 0 in shape:
             return results
+        if how is not None:
+            with single_threaded_blas():
+                selves = [spatial.selves(how, x) for x in images] if how.recorded else []
+                pools = [one.pools for one in selves]
+                error = spatial.Engine(how, images, shape, symmetric, results[0], results[1], pools).run(progress)
+                self._state(error)
+                for k, values in zip(results, (selves[0].nngp, selves[0].ntk) if selves else (), strict=False):
+                    if symmetric and k is not None:
+                        xp.fill_diagonal(k, xp.astype(values, dtype))
+            return results
         with single_threaded_blas():  # many small products: threads of BLAS would only wait for each other
             inputs, rows, fine = plan(steps, parts)
-            if rows.error > STATED:
-                warnings.warn(
-                    f"the kernel of {self.spec!r} is by quadrature and exact to {rows.error:.1g} only, relative to "
-                    "sqrt(k(x, x) k(x', x')): pre-activations are large, or phi has kinks; scale the inputs, or w_std, "
-                    "down",
-                    stacklevel=3,
-                )
+            self._state(rows.error)
             coarse = fine if dtype == xp.float64 else cast(fine, dtype)
             Engine(inputs, rows, fine, coarse, shape, symmetric, *results).run(progress)
         return results
@@ -191,8 +247,9 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Kernel:
     minintk.structure.UnsupportedLayer: ReLU acts on values that are not Gaussian at infinite width ...
     """
     spec = s.as_sequential(spec)
-    with suppress(ValueError):  # shapes are not known yet; what has no limit is refused here and now
-        program(spec, parametrization, (1,))
+    for shape in ((1,), (512, 512, 1), (512, 1)):
+        with suppress(ValueError):  # shapes are not known yet; what has no limit is refused here and now
+            program(spec, parametrization, shape)
     return Kernel(spec, parametrization)
 
 
@@ -214,17 +271,23 @@ def result(asked: bool, out: Array | None, shape: tuple[int, int], like: Array) 
     return out
 
 
-def check_memory(parts: tuple[Array, ...], shape: tuple[int, int], results: int, memory: int | None) -> None:
+def check_memory(
+    parts: tuple[Array, ...], shape: tuple[int, int], results: int, memory: int | None, how: spatial.Plan | None
+) -> None:
     """MemoryError if results and working memory exceed the bound, or what is free."""
     xp, size = array_namespace(*parts), parts[0].dtype.itemsize
     rows = sum(x.shape[0] for x in parts)
     tile = 2 * tile_size(xp, max(shape)) ** 2
     work = rows * (parts[0].shape[1] * size + 1000) + cores() * (10 * min(tile, shape[0] * shape[1]) * size + 2**23)
     need = results * shape[0] * shape[1] * size
+    if how is not None:
+        work = spatial.working_memory(how, shape)
     bound = available_memory(xp) if memory is None else memory
     if need + work > bound:
         raise MemoryError(
             f"{results} kernel(s) of {shape[0]} x {shape[1]} in {parts[0].dtype} need {need / 1e9:.3g} GB and "
             f"{work / 1e9:.3g} GB to work in, but {bound / 1e9:.3g} GB are {'free' if memory is None else 'allowed'}: "
-            "stream the result to disk, out=numpy.memmap(...), evaluate it in blocks of rows, or use float32"
+            "stream the result to disk, store=PATH or out=numpy.memmap(...), evaluate it in blocks of rows, or use "
+            "float32"
+            f"{'; the work grows with the number of pixel pairs: pool earlier, or take smaller images' if how else ''}"
         )

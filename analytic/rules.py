@@ -188,9 +188,10 @@ class Affine(Step):
                 tau += w
 
 
-@lower.register
-def _(layer: s.Dense, site: Site, parametrization: Parametrization) -> Program:
-    fan_in, fan_out = site.shape[-1], int(layer.width)
+def affine(
+    layer: s.Dense | s.Conv2d | s.Conv1d, fan_in: int, fan_out: int, site: Site, parametrization: Parametrization
+) -> Affine:
+    """The step of a layer's weights and bias."""
     weight = parametrization.row(Role("weight", site.place), fan_in, fan_out, float(layer.w_std))
     bias = parametrization.row(Role("bias", site.place), fan_in, fan_out, float(layer.b_std))
     if not weight.std > 0:
@@ -199,7 +200,12 @@ def _(layer: s.Dense, site: Site, parametrization: Parametrization) -> Program:
     beta2 = (bias.multiplier * bias.std) ** 2 if layer.b_std > 0 and layer.b_init == "normal" else 0.0
     ratio = 1 / weight.std**2
     trained = bias.multiplier**2 if layer.b_std > 0 else 0.0
-    return (Affine(w2, beta2, ratio, trained - ratio * beta2),)
+    return Affine(w2, beta2, ratio, trained - ratio * beta2)
+
+
+@lower.register
+def _(layer: s.Dense, site: Site, parametrization: Parametrization) -> Program:
+    return (affine(layer, site.shape[-1], int(layer.width), site, parametrization),)
 
 
 # ----------------------------------------------------------------------------------------- containers
@@ -257,9 +263,57 @@ def _(layer: s.Residual, site: Site, parametrization: Parametrization) -> Progra
 # ---------------------------------------------------------------------------- layers without parameters
 
 
+class NormaliseRow(NamedTuple):
+    """Where there are ghosts (`Rows.ghosts`), what tau is multiplied by, row by row; else None."""
+
+    factor: Array | None
+
+
+@dataclass(frozen=True)
+class Normalise(Step):
+    """Layer normalisation at infinite width, where mean and variance of a layer's features are 0 and q:
+
+        K' = K / sqrt((q + eps) (q' + eps)),   Theta' the same of Theta
+
+    The statistics are numbers by then, so no derivative goes through them.  Angles, and tau, stay as they are.
+    """
+
+    eps: float
+
+    def law(self, law: Law) -> Law:
+        """The features' mean must be 0."""
+        if not law.gaussian:
+            raise UnsupportedLayer(
+                "LayerNorm acts on features that are not Gaussian with mean 0 at infinite width (the inputs "
+                "themselves, an activation's outputs, or flattened pixels): put it right after a Dense or "
+                "convolutional layer"
+            )
+        return law
+
+    def gain(self, q: Array) -> Array:
+        """1 / (q + eps)."""
+        xp = array_namespace(q)
+        if self.eps == 0 and bool(xp.any(q == 0)):
+            raise ValueError("LayerNorm(eps=0) divides by the variance of features that are all 0: take eps > 0")
+        return 1 / (q + self.eps)
+
+    def rows(self, rows: Rows) -> tuple[Rows, NormaliseRow]:
+        gain = self.gain(rows.q)
+        after = Rows(rows.q * gain, rows.theta * gain, rows.error)
+        if not rows.ghosts:
+            return after, NormaliseRow(None)
+        xp = array_namespace(rows.q)
+        return after, NormaliseRow(columns(xp, rows.scale * xp.sqrt(gain) / after.scale))
+
+    def pairs(self, pairs: Pairs, row: NormaliseRow) -> None:
+        if pairs.tau is not None and row.factor is not None:
+            with pairs.borrow(1) as (w,):
+                pairs.tau *= pairs.dot(row.factor, row.factor, w)
+
+
 @lower.register
-def _(layer: s.Flatten, site: Site, parametrization: Parametrization) -> Program:
-    return ()
+def _(layer: s.LayerNorm, site: Site, parametrization: Parametrization) -> Program:
+    return (Normalise(float(layer.eps)),)
 
 
 @lower.register

@@ -1,4 +1,4 @@
-"""Rows: the empirical NTK of an MLP at its initialisation, averaged over outputs (N, N), and in full (N, N, C, C).
+"""Rows: the empirical NTK of an MLP, averaged over outputs (N, N) and in full (N, N, C, C), and of LeNet-5.
 
 Peer: neural-tangents' three methods, compiled, each in its fastest form found (vmap_axes=0).  Its Jacobian contraction
 and its products are left out at N = 512, where a call takes a minute, or a Jacobian 14 GB.
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import reference
+import training
 from harness import Arrays, Row, Side, Work
 from ours import finished, moved, on_host
 
@@ -104,4 +105,75 @@ def _row(n: int, full: bool) -> Row:
     )
 
 
-ROWS = tuple(_row(n, full) for n in (64, 512) for full in (False, True))
+# ------------------------------------------------------------------------------------------- LeNet-5
+
+
+def ours_lenet(a: Arrays, device: str) -> Work:
+    """mn.ntk of LeNet-5."""
+    import minintk as mn
+
+    _, a = moved(a, device)
+    net, theta = training.lenet(a)
+
+    def run() -> Any:
+        k = mn.ntk(net, theta, a["x"])
+        finished([k])
+        return k
+
+    return Work(run, lambda k: on_host({"ntk": k}))
+
+
+def neural_tangents_lenet(a: Arrays, device: str, *, method: str) -> Work:
+    """nt.empirical_ntk_fn of a plain JAX function."""
+    import jax
+    import jax.numpy as jnp
+    import neural_tangents as nt
+    from jax import lax
+
+    def conv(x: Any, w: Any, b: Any, padding: str) -> Any:
+        return lax.conv_general_dilated(x, w, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")) + b[0]
+
+    def pool(x: Any) -> Any:
+        return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+    def apply(params: Any, x: Any, **_: Any) -> Any:
+        for (w, b), padding in zip(params[:2], ("SAME", "VALID"), strict=True):
+            x = pool(jax.nn.relu(conv(x, w, b, padding)))
+        x = x.reshape(x.shape[0], -1)
+        for w, b in params[2:4]:
+            x = jax.nn.relu(x @ w + b)
+        return x @ params[4][0] + params[4][1]
+
+    params = [(jax.device_put(w), jax.device_put(b)) for w, b in reference.layers(a)]
+    x = jax.device_put(a["x"])
+    kernel = jax.jit(
+        nt.empirical_ntk_fn(apply, trace_axes=(-1,), vmap_axes=0, implementation=nt.NtkImplementation[method])
+    )
+
+    def run() -> Any:
+        return kernel(x, None, params).block_until_ready()
+
+    return Work(run, lambda k: {"ntk": k})
+
+
+def _lenet_answer(a: Arrays) -> Arrays:
+    return {"ntk": reference.lenet_ntk(a)}
+
+
+def _lenet(n: int) -> Row:
+    return Row(
+        name=f"empirical NTK, mean over outputs, LeNet-5, N = {n}, float32",
+        inputs=partial(training.lenet_inputs, 1, n),
+        reference=_lenet_answer,
+        tolerance=1e-4,
+        sides=(
+            Side("minintk", "ours", ours_lenet),
+            *(
+                Side(f"neural-tangents, {title}", "jax", partial(neural_tangents_lenet, method=method), 1.0)
+                for title, method in METHODS.items()
+            ),
+        ),
+    )
+
+
+ROWS = (*(_row(n, full) for n in (64, 512) for full in (False, True)), _lenet(32), _lenet(128))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import pairwise
-from math import sqrt
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -177,6 +177,123 @@ def torch_vmap(a: Arrays, device: str, *, loss: str, lr: float, steps: int, comp
     return Work(run, lambda _: {"change": (outputs() - start).numpy()})
 
 
+# ------------------------------------------------------------------------------------------- LeNet-5
+
+
+@cache
+def lenet_inputs(width: int, n: int) -> Arrays:
+    """x : (N, 28, 28, 1), y one-hot; W with variance 2 / fan_in, b : (1, m); float32."""
+    rng = np.random.default_rng(0)
+    shapes: list[tuple[int, ...]] = [(5, 5, 1, 6 * width), (5, 5, 6 * width, 16 * width)]
+    shapes += pairwise((400 * width, 120 * width, 84 * width, 10))
+    a = {"x": rng.standard_normal((n, 28, 28, 1)), "y": np.eye(10)[rng.integers(10, size=n)]}
+    for i, shape in enumerate(shapes):
+        a[f"W{i}"] = sqrt(2 / prod(shape[:-1])) * rng.standard_normal(shape)
+        a[f"b{i}"] = 0.1 * rng.standard_normal((1, shape[-1]))
+    return {name: value.astype(np.float32) for name, value in a.items()}
+
+
+def lenet(a: Arrays) -> tuple[Any, Any]:
+    """minintk's network and its theta."""
+    import minintk as mn
+
+    c1, c2, n1, n2, n3 = (w.shape[-1] for w, _ in reference.layers(a))
+    spec = mn.Sequential(
+        mn.Conv2d(c1, 5, padding=2, b_std=1.0), mn.ReLU(), mn.MaxPool(2),
+        mn.Conv2d(c2, 5, padding="valid", b_std=1.0), mn.ReLU(), mn.MaxPool(2), mn.Flatten(),
+        mn.Dense(n1, b_std=1.0), mn.ReLU(), mn.Dense(n2, b_std=1.0), mn.ReLU(), mn.Dense(n3, b_std=1.0),
+    )  # fmt: skip
+    net = mn.Network(spec, a["x"].shape[1:], mn.Standard())
+    tensors: dict[str, Any] = {}
+    for name, (w, b) in zip((0, 3, 7, 9, 11), reference.layers(a), strict=True):
+        tensors |= {f"{name}.W": w, f"{name}.b": b.reshape(-1)}
+    return net, net.layout.pack(tensors)
+
+
+def ours_lenet(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
+    """mn.train of LeNet-5."""
+    import minintk as mn
+
+    _, a = moved(a, device)
+    net, theta = lenet(a)
+    start = net(theta, a["x"])
+
+    def run() -> Any:
+        *_, last = mn.train(
+            net, theta, a["x"], a["y"],
+            loss=mn.softmax_cross_entropy, optimizer=mn.SGD(lr=lr, momentum=MOMENTUM), steps=steps, every=steps,
+        )  # fmt: skip
+        finished([last.theta])
+        return last
+
+    return Work(run, lambda last: on_host({"change": net(last.theta, a["x"]) - start}))
+
+
+def torch_lenet(a: Arrays, device: str, *, lr: float, steps: int, fused: bool = False, compiled: bool = False) -> Work:
+    """torch.nn.Sequential in its own layout, channels first, and the usual loop."""
+    import torch
+    from torch import nn
+
+    (w0, _), (w1, _), (w2, _), *_ = layers = reference.layers(a)
+    modules = [nn.Conv2d(1, w0.shape[-1], 5, padding=2), nn.Conv2d(*w1.shape[2:], 5)]
+    modules += [nn.Linear(*w.shape) for w, _ in layers[2:]]
+    with torch.no_grad():
+        for i, (module, (w, b)) in enumerate(zip(modules, layers, strict=True)):
+            if i == 2:  # their Flatten runs over channels first
+                w = w2.reshape(5, 5, -1, w2.shape[-1]).transpose(2, 0, 1, 3).reshape(w2.shape)
+            w = w.transpose(3, 2, 0, 1) if w.ndim == 4 else w.T
+            module.weight.copy_(torch.from_numpy(np.ascontiguousarray(w)))
+            module.bias.copy_(torch.from_numpy(b[0]))
+    conv1, conv2, *linear = modules
+    net = nn.Sequential(
+        conv1, nn.ReLU(), nn.MaxPool2d(2), conv2, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        linear[0], nn.ReLU(), linear[1], nn.ReLU(), linear[2],
+    )  # fmt: skip
+    x, y = torch.from_numpy(a["x"].transpose(0, 3, 1, 2).copy()), torch.from_numpy(a["y"]).argmax(dim=1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=MOMENTUM, fused=fused or None)
+
+    def value(x: Any, y: Any) -> Any:
+        return nn.functional.cross_entropy(net(x), y)
+
+    loss = torch.compile(value) if compiled else value
+
+    def outputs() -> Any:
+        with torch.no_grad():
+            return net(x)
+
+    start = outputs()
+
+    def run() -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss(x, y).backward()
+            optimizer.step()
+
+    return Work(run, lambda _: {"change": (outputs() - start).numpy()})
+
+
+def _lenet_answer(a: Arrays, *, lr: float, steps: int) -> Arrays:
+    return {"change": reference.lenet_train(a, lr, MOMENTUM, steps)}
+
+
+def _lenet(width: int, n: int, steps: int) -> Row:
+    how: dict[str, Any] = {"lr": 0.01 / width, "steps": steps}
+    return Row(
+        name=f"SGD step, LeNet-5 of width {width}, batch {n}, cross-entropy, float32",
+        inputs=partial(lenet_inputs, width, n),
+        reference=partial(_lenet_answer, **how),
+        tolerance=1e-3,
+        per=steps,
+        unit="step",
+        sides=(
+            Side("minintk", "ours", partial(ours_lenet, **how)),
+            Side("PyTorch", "torch", partial(torch_lenet, **how), 1.0),
+            Side("PyTorch, fused SGD", "torch", partial(torch_lenet, fused=True, **how), 1.0),
+            Side("PyTorch, compiled, fused SGD", "torch", partial(torch_lenet, fused=True, compiled=True, **how)),
+        ),
+    )
+
+
 # ---------------------------------------------------------------------------------------------- rows
 
 
@@ -225,5 +342,9 @@ def _ensemble(
 ROWS = (
     _single((784, 2048, 2048, 10), 256, "cross-entropy", 0.01, 40),
     _ensemble((64, 100, 100, 100, 100, 100, 1), 200, 0.001, 100, 1.0, None),
+    _lenet(1, 32, 20),
+    _lenet(1, 256, 10),
+    _lenet(8, 32, 4),
+    _lenet(8, 256, 4),
     _ensemble((64, 50, 50, 50, 50, 50, 1), 20, 0.001, 100, None, 3.0),
 )

@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from importlib import import_module
+from threading import local
 from types import ModuleType
 from typing import Any
 
-import array_api_compat
 import numpy as np
 
 Array = Any
 """An array of NumPy, CuPy or a library that follows them."""
-
-_NUMPY = array_api_compat.array_namespace(np.empty(0))
 
 SCIPY = {"numpy": "scipy", "cupy": "cupyx.scipy"}
 """Where each array library keeps its special functions and solvers."""
@@ -30,11 +28,15 @@ STRIDES = {"numpy": "numpy.lib.stride_tricks", "cupy": "cupy.lib.stride_tricks"}
 def array_namespace(*arrays: Array) -> Any:
     """The namespace `xp` of the arrays' library; TypeError where they are of two libraries, or no arrays.
 
+    NumPy's own, which follows the array API standard; for other libraries, array-api-compat's.
+
     >>> array_namespace(np.ones(3)).__name__
-    'array_api_compat.numpy'
+    'numpy'
     """
-    if arrays and all(type(a) is np.ndarray for a in arrays):  # at once: every layer asks
-        return _NUMPY
+    if arrays and all(isinstance(a, (np.ndarray, np.generic)) for a in arrays):
+        return np
+    import array_api_compat
+
     try:
         return array_api_compat.array_namespace(*arrays)
     except TypeError as error:
@@ -155,6 +157,23 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
            [2., 3.]])
     """
     return import_module(STRIDES[library(array_namespace(a))]).as_strided(a, tuple(shape), tuple(strides))
+
+
+_kept = local()
+
+
+def scratch(like: Array, shape: Sequence[int]) -> Array:
+    """An array of this shape to write into and be done with: the thread's next call may return the same memory.
+
+    Fresh memory costs more than a pass over it, page by page; on the GPU, and where it is large, it is fresh.
+    """
+    xp, bytes_ = array_namespace(like), math.prod(shape) * int(like.dtype.itemsize)
+    if not on_host(xp) or bytes_ > 2**24:
+        return xp.empty(tuple(shape), dtype=like.dtype)
+    memory = getattr(_kept, "memory", None)
+    if memory is None or memory.size < bytes_:
+        memory = _kept.memory = np.empty(bytes_, np.uint8)
+    return memory[:bytes_].view(like.dtype).reshape(shape)
 
 
 def matmul_into(a: Array, b: Array, out: Array) -> None:

@@ -1,4 +1,4 @@
-"""The command line: `minintk verify`, or `python -m minintk verify`.
+"""The command line: `minintk verify` and `minintk train`, or `python -m minintk verify`.
 
 A command is a function that adds its parser, and one that runs it and returns the exit status: 0 all is well, 1 the
 theory fails (or could not be decided), 2 the command makes no sense, 130 interrupted.
@@ -31,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(stop.code or 0)
     try:
         status: int = args.run(args)
-    except KeyboardInterrupt:
-        print(f"\n{args.prog}: interrupted; nothing was written", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"\n{args.prog}: interrupted; {str(stop) or 'nothing was written'}", file=sys.stderr)
         return INTERRUPTED
     except (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError, ArithmeticError) as error:
         print(f"{args.prog}: error: {error}", file=sys.stderr)
@@ -58,6 +58,62 @@ def _version() -> str:
         return version("minintk")
     except PackageNotFoundError:
         return "(not installed)"
+
+
+# ------------------------------------------------------------------------------------------------- train
+
+
+def _add_train(commands: Any) -> None:
+    parser = commands.add_parser(
+        "train",
+        help="a network of the zoo on digits, MNIST or CIFAR-10; stop it at will, the same command goes on",
+        description="Train a network from scratch, by hand-written backprop: SGD with momentum, a cosine schedule "
+        "after a short warm-up, cross-entropy. Writes checkpoint, history and curve; interrupted or killed, the same "
+        "command goes on from the last epoch and ends with the same weights.",
+    )
+    add = parser.add_argument
+    add("network", help="mlp, lenet5, lenet, geiger_cnn, myrtle5, myrtle7, myrtle10 or wrn-DEPTH-WIDEN")
+    add("--data", default="digits", metavar="NAME|DIR", help="digits, mnist, cifar10, or a folder (digits)")
+    add("--width", type=int, default=None, metavar="N", help="width factor of lenet5, channels or features of others")
+    add("--epochs", type=int, default=15, metavar="N", help="how long (15)")
+    add("--batch-size", type=int, default=64, metavar="B", help="examples a step (64)")
+    add("--lr", type=float, default=0.05, metavar="LR", help="largest learning rate (0.05)")
+    add("--momentum", type=float, default=0.9, metavar="M", help="(0.9)")
+    add("--weight-decay", type=float, default=5e-4, metavar="W", help="(0.0005)")
+    add("--shift", type=int, default=0, metavar="K", help="move images by up to K pixels, anew in every epoch (0)")
+    add("--device", choices=("cpu", "gpu"), default="cpu", help="where it is trained (cpu)")
+    add("--seed", type=int, default=0, metavar="K", help="of everything random (0)")
+    add("--out", default=None, metavar="DIR", help="folder for what is written (./minintk-NETWORK)")
+    parser.set_defaults(run=_train, prog=parser.prog)
+
+
+def _train(args: argparse.Namespace) -> int:
+    import numpy as np
+
+    from minintk import SGD, Cosine, Shift, WarmUp, fit, recipes, softmax_cross_entropy
+    from minintk.arrays import device_namespace, to_library
+
+    xp = device_namespace(args.device)
+    sets = recipes.data(args.data, flat=args.network == "mlp")
+    (x, y), test = ([to_library(a, xp) for a in data.one_hot()] for data in sets)
+    net = recipes.network(args.network, x.shape[1:], y.shape[1], args.width)
+    rng = np.random.default_rng(args.seed)
+    steps = args.epochs * (len(x) // max(1, args.batch_size))
+    warm = max(1, steps // 20)
+    lr = WarmUp(warm, then=Cosine(args.lr, max(1, steps - warm)))
+    folder = args.out or f"minintk-{args.network}"
+    title = f"{args.network} on {sets[0].name}, {net.size:,} parameters"
+    print(f"{title}; {len(x):,} images to train on, {len(test[0]):,} to test")
+    run = fit(
+        net, to_library(net.init(rng, dtype=np.float32), xp), x, y, loss=softmax_cross_entropy,
+        optimizer=SGD(lr=lr, momentum=args.momentum, weight_decay=args.weight_decay), epochs=args.epochs,
+        batch_size=args.batch_size, rng=rng, augment=Shift(args.shift) if args.shift else None,
+        test=(test[0], test[1]), checkpoint=folder, progress=True,
+    )  # fmt: skip
+    run.history.draw(f"{folder}/curve.png", title)
+    last = run.history.last
+    print(f"test accuracy {last['test_accuracy']:.2%} after {last['seconds']:.0f} s; {folder}/curve.png, history.json")
+    return OK
 
 
 # ------------------------------------------------------------------------------------------------ verify
@@ -207,4 +263,4 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip().lower() for part in text.split(","))
 
 
-COMMANDS: tuple[Callable[[Any], None], ...] = (_add_verify,)
+COMMANDS: tuple[Callable[[Any], None], ...] = (_add_verify, _add_train)

@@ -52,8 +52,9 @@ class Contraction(Protocol):
     def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
         """(u . v) * g, where g : ([E], N, M) is the kernel of the inputs."""
 
-    def entries(self, C: int) -> int:
-        """Numbers in the result for a pair of examples: 1, or C^2 for all pairs of outputs."""
+    @property
+    def full(self) -> bool:
+        """Whether the result is ([E], N, C, M, C), all pairs of outputs, or their trace ([E], N, M)."""
 
 
 class Bound(Protocol):

@@ -30,12 +30,14 @@ from minintk.batches import Batches
 from minintk.checkpoints import check_fingerprint, fingerprint, load, save
 from minintk.history import History
 from minintk.losses import Loss
-from minintk.network import Model
+from minintk.network import Model, Network
 from minintk.optimizers import Optimizer
 from minintk.schedules import rate
 from minintk.training import Descent, _check, _warn_if_unstable
 
 FILE, HISTORY = "checkpoint.npz", "history.json"
+CALIBRATION = 1000
+REMEDY = "take net.calibrate(theta, x), the network with frozen statistics"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,7 +76,8 @@ def fit(
     steps, epochs : how long, one of the two; an epoch is floor(N / batch_size) steps.
     every : steps from one row of the history to the next; an epoch unless given, a hundredth of all where training is
         full batch.
-    test : (x, y) held out, evaluated for every row.
+    test : (x, y) held out, evaluated for every row; a network with BatchNorm is calibrated for that, on a thousand
+        training examples.
     checkpoint : a folder.  Every row, and Ctrl-C, leaves ``checkpoint.npz`` and ``history.json`` there; where the
         folder holds a checkpoint of this run, it goes on from there, and ends with the same bits as a run that was
         never stopped (on the same machine, libraries and number of threads).  More steps may be asked for than before.
@@ -90,6 +93,8 @@ def fit(
             raise ValueError(f"{name} expects a whole number >= 1, got {value!r}")
     _check(model, theta, x, y, loss, optimizer, 0 if steps is None else steps, batch_size, rng, 1, augment)
     if test is not None:
+        if model.coupled and not isinstance(model, Network):
+            raise ValueError(f"the statistics of BatchNorm must be frozen before {model!r} has test outputs: {REMEDY}")
         model.check(theta, test[0])
         loss.check(test[1], (test[0].shape[0], model.outputs))
     batches = Batches(x, y, batch_size, rng, augment)
@@ -105,20 +110,23 @@ def fit(
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / FILE).exists():
             resume, about = load(folder / FILE, like=theta)
-            check_fingerprint(folder / FILE, mine, about["run"])
+            check_fingerprint(folder / FILE, mine, about.get("run", {}))
     run = Descent(model, theta, batches, loss, optimizer, lr_scales, resume)
     if run.step > total:
         raise ValueError(f"{folder} holds this run at step {run.step}, beyond {total}: ask for more steps")
     if run.step == 0:
         _warn_if_unstable(run)
-    record = _Record(History(about.get("history", [])), _are_classes(y), about, array_namespace(theta))
+    xp = array_namespace(theta)
+    record = _Record(History(about.get("history", [])), _are_classes(y), about, xp)
 
     def keep() -> None:
         if folder is not None:
+            if not bool(xp.isfinite(xp.sum(run.theta))):  # a loss that follows would say so, but after this was kept
+                raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
             save(folder / FILE, run.state(), {"run": mine, **record.about()})
             record.history.save(folder / HISTORY)
 
-    with _interrupt_between_steps(folder is not None) as interrupted, _shown(progress, total) as show:
+    with _interrupt_between_steps(folder is not None) as interrupted, _shown(progress, run.step, total) as show:
         while True:
             if run.step > record.since and (run.step % every == 0 or run.step == total):
                 record.row(run, test)
@@ -147,6 +155,8 @@ def evaluate(
     >>> evaluate(net, np.ones(1), np.array([[1.0], [2.0]]), np.array([[1.0], [-1.0]]), loss=mn.mse)
     {'loss': 2.25, 'accuracy': 0.5}
     """
+    if model.coupled:
+        raise ValueError(f"with BatchNorm an example's output depends on its batch: {REMEDY}")
     model.check(theta, x)
     loss.check(y, (x.shape[0], model.outputs))
     return _numbers(_evaluate(model, theta, x, y, loss, batch_size))
@@ -228,7 +238,10 @@ class _Record:
             row["epoch"] = step / per_epoch
         row |= {"t": run.optimizer.t(step), "lr": rate(run.optimizer.lr, step - 1)} | self.means()
         if test is not None:
-            held_out = _evaluate(run.model, run.theta, *test, run.loss)
+            model, x = run.model, run.batches.x
+            if model.coupled and isinstance(model, Network):
+                model = model.calibrate(run.theta, x[:: max(1, x.shape[0] // CALIBRATION)][:CALIBRATION])
+            held_out = _evaluate(model, run.theta, *test, run.loss)
             row |= {f"test_{name}": value for name, value in _numbers(held_out).items()}
         self.history.rows.append(row | {"seconds": round(self.seconds, 3)})
         self.since, self.batches, self.sums = step, 0, {}
@@ -256,8 +269,8 @@ def _interrupt_between_steps(wanted: bool) -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _shown(progress: bool, total: int) -> Iterator[Callable[[_Record, int, bool], None]]:
-    """What shows the progress: nothing, a bar on a terminal, elsewhere a line a row."""
+def _shown(progress: bool, start: int, total: int) -> Iterator[Callable[[_Record, int, bool], None]]:
+    """What shows the progress from step `start` on: nothing, a bar on a terminal, elsewhere a line a row."""
     if not progress:
         yield lambda record, step, row: None
         return
@@ -271,13 +284,15 @@ def _shown(progress: bool, total: int) -> Iterator[Callable[[_Record, int, bool]
         TimeRemainingColumn,
     )
 
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if start:
+        console.print(f"going on from step {start} of {total}")
     if not console.is_terminal:
         yield lambda record, step, row: console.print(_line(record.history.last)) if row else None
         return
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
     with Progress(*columns, TextColumn("{task.description}"), console=console, transient=True) as bar:
-        task, last = bar.add_task("", total=total), perf_counter()
+        task, last = bar.add_task("", total=total, completed=start), perf_counter()
 
         def show(record: _Record, step: int, row: bool) -> None:
             nonlocal last

@@ -10,11 +10,14 @@ With an ensemble every result has a leading axis E.  v and u may carry one more 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
-from minintk.arrays import Array, array_namespace
+from minintk.arrays import Array, array_namespace, on_host
 from minintk.finite import Contraction, LayerJacobian
 from minintk.layout import Layout
+from minintk.threads import parallel, single_threaded_blas
 
 
 class Jacobian(ABC):
@@ -75,7 +78,7 @@ class Jacobian(ABC):
         """sum_c (J J')[n, c, m, c] : ([E], N, M), C times cheaper than the full gram."""
         return self._gram(other, trace_contraction)
 
-    def _gram(self, other: Jacobian | None, kernel: Contraction) -> Array:
+    def _gram(self, other: Jacobian | None, kernel: Contraction, shares: int = 1) -> Array:
         alpha, J = self._factor()
         beta, K = (alpha, J) if other is None else other._factor()
         xp = array_namespace(J.like, K.like)
@@ -86,7 +89,11 @@ class Jacobian(ABC):
             )
         (N, C), M = J.outputs, K.outputs[0]
         u = xp.eye(C, dtype=J.like.dtype).reshape((C, *(1 for _ in self.lead), 1, C))
-        total, _, _ = J.root.gram(u, K.root, u, kernel)
+        if shares > 1 and not kernel.full:  # the trace is a sum over outputs
+            parts = [u[i * C // shares : (i + 1) * C // shares] for i in range(min(shares, C))]
+            total = sum(parallel(lambda part: J.root.gram(part, K.root, part, kernel)[0], parts))
+        else:
+            total, _, _ = J.root.gram(u, K.root, u, kernel)
         shape = (N, M) if kernel is trace_contraction else (N, C, M, C)
         if getattr(total, "shape", ()) != (*self.lead, *shape):
             total = xp.zeros((*self.lead, *shape), dtype=J.like.dtype) + total
@@ -102,27 +109,57 @@ class Jacobian(ABC):
         rows = self.vjp(xp.broadcast_to(u, (N * C, *self.lead, N, C)))
         return xp.moveaxis(rows, 0, -2).reshape((*self.lead, N, C, self.size))
 
+    def as_linear_operator(self) -> Any:
+        """J as a `scipy.sparse.linalg.LinearOperator` of shape (N C, P), for SciPy's solvers; one network, NumPy.
+
+        >>> import numpy as np, minintk as mn, scipy.sparse.linalg
+        >>> net = mn.Network(mn.Dense(2), (3,))
+        >>> _, J = net.linearize(net.init(np.random.default_rng(0)), np.eye(3))
+        >>> J.as_linear_operator().shape
+        (6, 6)
+        >>> w, *_ = scipy.sparse.linalg.lsqr(J.as_linear_operator(), np.ones(6))
+        >>> bool(np.allclose(J.jvp(w), 1))
+        True
+        """
+        from scipy.sparse.linalg import LinearOperator
+
+        if self.ensemble is not None or not on_host(array_namespace(self.like)):
+            raise ValueError("as_linear_operator expects the Jacobian of one network, in NumPy: a member theta[i]")
+        (N, C), dtype = self.outputs, self.like.dtype
+        return LinearOperator(
+            (N * C, self.size),
+            matvec=lambda v: self._jvp(v.astype(dtype, copy=False).ravel()).ravel(),
+            rmatvec=lambda u: self.vjp(u.astype(dtype, copy=False).reshape((N, C))),
+            dtype=dtype,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class NetworkJacobian(Jacobian):
-    """The Jacobian of a network: its layers' Jacobians, and the layout that cuts theta into their weights."""
+    """The Jacobian of a network: its layers' Jacobians, and the layout that cuts theta into their weights.
+
+    on_cores : the layers share out the batch over the cores, where BLAS's own threads would stand in the way.
+    """
 
     root: LayerJacobian
     layout: Layout
     outputs: tuple[int, int]
     ensemble: int | None
     like: Array
+    on_cores: bool = False
 
     @property
     def size(self) -> int:  # type: ignore[override]
         return self.layout.size
 
     def _jvp(self, v: Array) -> Array:
-        dy = self.root.jvp(self.layout.unpack(v), None)
+        with single_threaded_blas() if self.on_cores else nullcontext():
+            dy = self.root.jvp(self.layout.unpack(v), None)
         return array_namespace(v).zeros((*v.shape[:-1], *self.outputs), dtype=v.dtype) if dy is None else dy
 
     def _vjp(self, u: Array, out: Array) -> None:
-        self.root.vjp(u, self.layout.unpack(out))
+        with single_threaded_blas() if self.on_cores else nullcontext():
+            self.root.vjp(u, self.layout.unpack(out))
 
     def _factor(self) -> tuple[float, NetworkJacobian]:
         return 1.0, self
@@ -131,18 +168,19 @@ class NetworkJacobian(Jacobian):
 class TraceContraction:
     """[n, m] = g[n, m] sum_c u[c, n] . v[c, m], as one product over the merged axes (c, features)."""
 
+    full = False
+
     def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
         a = _rows(u)
         b = a if u is v else _rows(v)
         k = a @ b.swapaxes(-1, -2)
         return k * g
 
-    def entries(self, C: int) -> int:
-        return 1
-
 
 class FullContraction:
     """[n, c, m, e] = g[n, m] u[c, n] . v[e, m], as one product over the merged axes (n, c) and (m, e)."""
+
+    full = True
 
     def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
         C, N, M = u.shape[0], u.shape[-2], v.shape[-2]
@@ -151,9 +189,6 @@ class FullContraction:
         k = a @ b.swapaxes(-1, -2)
         k = k.reshape((*k.shape[:-2], N, C, M, C))
         return k * (g if isinstance(g, float) else g[..., :, None, :, None])
-
-    def entries(self, C: int) -> int:
-        return C**2
 
 
 trace_contraction, full_contraction = TraceContraction(), FullContraction()

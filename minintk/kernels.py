@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from math import prod
 
-from minintk.arrays import Array, array_namespace, available_memory
+from minintk.arrays import Array, array_namespace, available_memory, on_host
 from minintk.jacobian import Jacobian, full_contraction, trace_contraction
 from minintk.layers.norm import UNCALIBRATED
 from minintk.network import Model
+from minintk.threads import alone, cores
 
 
 def ntk(model: Model, theta: Array, x1: Array, x2: Array | None = None, *, memory: int | None = None) -> Array:
@@ -57,19 +58,22 @@ def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int
     shape = (*lead, N, M) if trace else (*lead, N, C, M, C)
     budget = available_memory(xp) // 2 if memory is None else int(memory)
     size = _block_size(model, theta, max(N, M), trace, theta.dtype.itemsize * prod(shape), budget)
+    shares = cores() if on_host(xp) and size * model.footprint[0] * C >= WORTH else 1
+
+    def jacobian(x: Array) -> Jacobian:
+        with alone():  # of the batch in one piece
+            return model._linearize(theta, x)[1]
+
     if size >= max(N, M):
-        _, J = model._linearize(theta, x1)
-        if x2 is None:
-            return J.trace_gram() if trace else J.gram()
-        _, J2 = model._linearize(theta, x2)
-        return J.trace_gram(J2) if trace else J.gram(J2)
+        J1 = jacobian(x1)
+        return _block(J1, J1 if x2 is None else jacobian(x2), trace, shares)
 
     k = xp.empty(shape, dtype=theta.dtype)
     for i in range(0, N, size):
-        _, J1 = model._linearize(theta, x1[i : i + size])
+        J1 = jacobian(x1[i : i + size])
         for j in range(i if x2 is None else 0, M, size):
-            J2 = J1 if x2 is None and i == j else model._linearize(theta, (x1 if x2 is None else x2)[j : j + size])[1]
-            block = _block(J1, J2, trace)
+            J2 = J1 if x2 is None and i == j else jacobian((x1 if x2 is None else x2)[j : j + size])
+            block = _block(J1, J2, trace, shares)
             rows, columns = slice(i, i + size), slice(j, j + size)
             if trace:
                 k[..., rows, columns] = block
@@ -91,9 +95,14 @@ def _check(model: Model, theta: Array, x1: Array, x2: Array | None) -> None:
         model.check(theta, x2)
 
 
-def _block(J1: Jacobian, J2: Jacobian, trace: bool) -> Array:
+WORTH = 2**20
+"""Numbers in the cotangents of a block below which one core is done before a second has started."""
+
+
+def _block(J1: Jacobian, J2: Jacobian, trace: bool, shares: int) -> Array:
+    """The kernel of two blocks; its trace with the outputs shared out over the cores."""
     other = None if J1 is J2 else J2
-    return J1._gram(other, trace_contraction if trace else full_contraction)
+    return J1._gram(other, trace_contraction if trace else full_contraction, shares)
 
 
 def _block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from copy import copy
 from math import prod
 from typing import Any
@@ -19,10 +20,13 @@ from minintk import spec as s
 from minintk.arrays import Array, array_namespace, check_examples, check_floating
 from minintk.finite import bind
 from minintk.jacobian import Jacobian, NetworkJacobian
+from minintk.layers.combine import BoundChain
+from minintk.layers.shares import BoundShared, shared
 from minintk.layout import Layout
 from minintk.parametrization import NTK, Parametrization
 from minintk.series import Series
 from minintk.structure import Shape, Site, UnsupportedLayer, couples, out_shape
+from minintk.threads import single_threaded_blas
 from minintk.windows import check_channels_last
 
 
@@ -131,8 +135,10 @@ class Network(Model):
                 f"the network's outputs must be a vector, got shape {shape}: end with mn.Flatten() and mn.Dense(...)"
             )
         self.outputs = shape[0]
-        self._root = bind(self.spec, Site(self.input_shape), self.parametrization, "")
+        self._root: Any = bind(self.spec, Site(self.input_shape), self.parametrization, "")
         self.layout = Layout(self._root.tensors)
+        if not couples(self.spec):
+            self._root = shared(self._root, self.spec, self.input_shape)
         self.statistics: dict[str, Array] = {}
 
     def __repr__(self) -> str:
@@ -185,9 +191,22 @@ class Network(Model):
         self._root(w, x)
         return self._with({name: a for name, a in w.items() if name not in self.layout.slices})
 
+    def layer_outputs(self, theta: Array, x: Array) -> list[Array]:
+        """What each layer of the spec gives, ([E], N, *shape), the last one being the network's outputs."""
+        self.check(theta, x)
+        xp, w, outputs = array_namespace(theta, x), self.layout.unpack(theta) | self.statistics, []
+        lead, shape = (*theta.shape[:-1], x.shape[0]), self.input_shape
+        for layer, bound in zip(self.spec.layers, self._root.layers):
+            x, _ = bound(w, x)
+            shape = out_shape(layer, shape)
+            outputs.append(xp.broadcast_to(x, (*lead, *shape)))
+        return outputs
+
     def _with(self, statistics: dict[str, Array]) -> Network:
         other = copy(self)
         other.statistics = statistics
+        if not self.statistics:
+            other._root = shared(self._root, self.spec, self.input_shape)
         return other
 
     def members(self, which: slice) -> Network:
@@ -213,8 +232,11 @@ class Network(Model):
         return along(self, theta0, d, x, order)
 
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
-        f, root = self._root(self.layout.unpack(theta) | self.statistics, x)
+        first = self._root.layers[0] if isinstance(self._root, BoundChain) and self._root.layers else None
+        on_cores = isinstance(first, BoundShared) and first.count(x) > 1
+        with single_threaded_blas() if on_cores else nullcontext():
+            f, root = self._root(self.layout.unpack(theta) | self.statistics, x)
         ensemble = theta.shape[0] if theta.ndim == 2 else None
         if ensemble is not None and f.ndim == 2:  # no weights at all: the members agree
             f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))
-        return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta)
+        return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta, on_cores)

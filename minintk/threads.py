@@ -54,6 +54,31 @@ def single_threaded_blas() -> Iterator[None]:
         _holder.release()
 
 
+def inside() -> bool:
+    """Whether the caller is in the pool already, or asked to be treated so: `parallel` is then a plain loop."""
+    return getattr(_inside, "on", False)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """`parallel` is a plain loop, inside.
+
+    >>> with alone():
+    ...     inside()
+    True
+    """
+    before, _inside.on = inside(), True
+    try:
+        yield
+    finally:
+        _inside.on = before
+
+
+def blas_is_held() -> bool:
+    """Whether BLAS is at one thread a call."""
+    return _holder.locked()
+
+
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
 
@@ -63,7 +88,7 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     [0, 1, 4, 9]
     """
     items = list(items)
-    if len(items) < 2 or cores() == 1 or getattr(_inside, "on", False):
+    if len(items) < 2 or cores() == 1 or inside():
         return [work(item) for item in items]
     with single_threaded_blas():
         futures = [_pool().submit(work, item) for item in items]

@@ -194,7 +194,7 @@ class Descent:
         return f, value
 
 
-CACHE = 12 * 2**20
+CACHE = 24 * 2**20
 """Bytes of activations and parameters that one core works on at a time; less than this is not worth two threads."""
 
 

@@ -48,11 +48,10 @@ def prepare(at: int = -1, happens: Callable[[], None] = lambda: None) -> None:
 def run(folder: str | None, name: str = "network", **changes: Any) -> mn.Run:
     """A hundred steps with momentum, a schedule, mini-batches, shifts; name: of MODELS, "members" (three), "lenet5"."""
     rng = np.random.default_rng(0)
-    data, test = mn.datasets.digits(dtype=np.float32).split(130, 100, rng)
-    (x, y), (x_test, y_test) = data.images().one_hot(), test.images().one_hot()
+    digits = mn.datasets.digits(dtype=np.float32)
+    data, test = (digits.enlarged(3, frame=2) if name == "lenet5" else digits.images()).split(130, 100, rng)
+    (x, y), (x_test, y_test) = data.one_hot(), test.one_hot()
     if name == "lenet5":
-        grow = np.ones((1, 3, 3, 1), np.float32)  # 8 x 8 to 24 x 24, and a frame of zeros
-        x, x_test = (np.pad(np.kron(a, grow), ((0, 0), (2, 2), (2, 2), (0, 0))) for a in (x, x_test))
         net = mn.Network(zoo.lenet5(), (28, 28, 1), mn.PyTorch())
     else:
         net = mn.Network(mn.Sequential(mn.Flatten(), *zoo.mlp(2, 30, 10)), (8, 8, 1))

@@ -117,3 +117,136 @@ def quadrature_dual(phi: Callable[[Array], Array], q1: float, q2: float, c: floa
     u = np.sqrt(q1) * z
     v = np.sqrt(q2) * (c * z[:, None] + np.sqrt((1 - c) * (1 + c)) * z)
     return float((w * phi(u)) @ (phi(v) @ w))
+
+
+# ------------------------------------------------------------------------------------------------ images
+
+Long = np.longdouble
+"""On x86 64 bits of precision: angles of equal pixels, from arccos of 1, are good to 5e-10."""
+
+
+def places(size: int, kernel: int, stride: int, padding: Any) -> list[list[int | None]]:
+    """For each output pixel of one axis, the input pixel under each place of the window; None outside."""
+    if isinstance(padding, str):
+        out = size - kernel + 1 if padding == "valid" else size
+        out = -(-out // stride)
+        before = 0 if padding == "valid" else max((out - 1) * stride + kernel - size, 0) // 2
+    else:
+        before, after = (padding, padding) if isinstance(padding, int) else padding
+        out = (size + before + after - kernel) // stride + 1
+    found = []
+    for p in range(out):
+        window = [p * stride + s - before for s in range(kernel)]
+        if padding == "circular":
+            found.append([w % size for w in window])
+        else:
+            found.append([w if 0 <= w < size else None for w in window])
+    return found
+
+
+def window_matrices(layer: Any, grid: tuple[int, ...]) -> tuple[list[Array], tuple[int, ...]]:
+    """For each place of the window, the 0/1 matrix (pixels out, pixels in) that picks it; and the grid after."""
+
+    def each(value: Any) -> tuple[Any, ...]:
+        return value if isinstance(value, tuple) else (value,) * len(grid)
+
+    kernel = each(getattr(layer, "kernel_size", None) or layer.window)
+    stride = kernel if layer.stride is None else each(layer.stride)
+    tables = [places(*four) for four in zip(grid, kernel, stride, each(layer.padding))]
+    after = tuple(len(table) for table in tables)
+    matrices = []
+    for shift in np.ndindex(*kernel):
+        matrix = np.zeros((int(np.prod(after)), int(np.prod(grid))), dtype=Long)
+        for p, output in enumerate(np.ndindex(*after)):
+            inputs = [table[o][s] for table, o, s in zip(tables, output, shift)]
+            if None not in inputs:
+                matrix[p, np.ravel_multi_index(tuple(inputs), grid)] = 1
+        matrices.append(matrix)
+    return matrices, after
+
+
+def each_pixel(matrix: Array, k: Array) -> Array:
+    """M K M' for each pair of examples, k : (N, P, N, P)."""
+    return np.moveaxis(np.tensordot(matrix, np.tensordot(k, matrix, (3, 1)), (1, 1)), 0, 1)
+
+
+def long_dual(layer: mn.spec.Layer, q1: Array, q2: Array, k: Array) -> tuple[Array, Array]:
+    """E phi(u) phi(v) and E phi'(u) phi'(v), as the papers print them, elementwise."""
+    pi = np.arccos(Long(-1))
+    if isinstance(layer, mn.Erf):
+        prod = (1 + 2 * q1) * (1 + 2 * q2)
+        return 2 / pi * np.arcsin(2 * k / np.sqrt(prod)), 4 / pi / np.sqrt(prod - 4 * k * k)
+    if isinstance(layer, mn.Sin):
+        return np.exp(-(q1 + q2) / 2) * np.sinh(k), np.exp(-(q1 + q2) / 2) * np.cosh(k)
+    if not isinstance(layer, mn.ReLU | mn.LeakyReLU | mn.Abs):
+        raise TypeError(f"there is no exact dual of {layer!r} here: add its formula")
+    down = Long({mn.ReLU: 0.0, mn.Abs: -1.0}.get(type(layer), getattr(layer, "slope", 0.0)))
+    at_zero = down if isinstance(layer, mn.LeakyReLU) else Long(0)
+    norm = np.sqrt(q1 * q2)
+    a = np.arccos(np.clip(k / np.where(norm > 0, norm, 1), -1, 1))
+    same, cross = (norm * (np.sin(b) + (pi - b) * np.cos(b)) / (2 * pi) for b in (a, pi - a))
+    slope = (1 + down**2) * (pi - a) / (2 * pi) + 2 * down * a / (2 * pi)
+    one_zero = at_zero * np.where((q1 == 0) & (q2 == 0), at_zero, (1 + down) / 2)
+    return (1 + down**2) * same - 2 * down * cross, np.where((q1 == 0) | (q2 == 0), one_zero, slope)
+
+
+def image_kernels(spec: mn.spec.Layer, x: Array) -> tuple[Array, Array]:
+    """NNGP and NTK (N, N) of images, sequences or vectors x, NTK parametrization, in extended precision.
+
+    The covariances of all pixels of all examples with one another, (N, P, N, P), layer by layer: nothing is left out,
+    nothing is clever.
+    """
+    pixels = x.reshape(len(x), -1, x.shape[-1]).astype(Long)
+    k = np.tensordot(pixels, pixels, (2, 2)) / Long(x.shape[-1])
+    k, t, _ = through(parts(spec), k, 0 * k, x.shape[1:-1])
+    return tuple(np.einsum("npmp->nm", v) / Long(k.shape[1]) for v in (k, t))  # type: ignore[return-value]
+
+
+def parts(spec: mn.spec.Layer) -> tuple[mn.spec.Layer, ...]:
+    """The layers of a spec."""
+    return spec.layers if isinstance(spec, mn.Sequential) else (spec,)
+
+
+def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, tuple[int, ...]]:
+    """k and t after some layers."""
+    for layer in layers:
+        if isinstance(layer, mn.Sequential):
+            k, t, grid = through(layer.layers, k, t, grid)
+        elif isinstance(layer, mn.Residual):
+            one, two = (through(parts(part), k, t, grid) for part in (layer.branch, layer.shortcut))
+            k, t, grid = one[0] + two[0], one[1] + two[1], one[2]
+        elif isinstance(layer, mn.Dense | mn.Conv2d | mn.Conv1d):
+            w2, b2 = Long(layer.w_std) ** 2, Long(layer.b_std) ** 2
+            if not isinstance(layer, mn.Dense):
+                matrices, grid = window_matrices(layer, grid)
+                k, t = (sum(each_pixel(m, v) for m in matrices) / Long(len(matrices)) for v in (k, t))
+            t = w2 * t + w2 * k + b2
+            k = w2 * k + (b2 if layer.b_init == "normal" else Long(0))
+        elif isinstance(layer, mn.AvgPool):
+            matrices, grid = window_matrices(layer, grid)
+            mean = sum(matrices) / Long(len(matrices))
+            k, t = each_pixel(mean, k), each_pixel(mean, t)
+        elif isinstance(layer, mn.GlobalAvgPool):
+            mean = np.full((1, k.shape[1]), 1 / Long(k.shape[1]))
+            k, t, grid = each_pixel(mean, k), each_pixel(mean, t), ()
+        elif isinstance(layer, mn.Flatten):
+            k, t = (np.einsum("npmp->nm", v)[:, None, :, None] / Long(v.shape[1]) for v in (k, t))
+            grid = ()
+        elif isinstance(layer, mn.LayerNorm):
+            root = 1 / np.sqrt(np.einsum("npnp->np", k) + Long(layer.eps))
+            k, t = (v * root[:, :, None, None] * root for v in (k, t))
+        elif not isinstance(layer, mn.Identity):
+            q = np.einsum("npnp->np", k)
+            k, slope = long_dual(layer, q[:, :, None, None], q[None, None], k)
+            t = t * slope
+    return k, t, grid
+
+
+def image_errors(got: tuple[Array, Array], truth: tuple[Array, Array]) -> tuple[float, float]:
+    """Largest error of NNGP and NTK relative to sqrt(k(x, x) k(x', x')); inf for a NaN."""
+    worst = []
+    for values, exact in zip(got, truth):
+        scale = np.sqrt(np.outer(exact.diagonal(), exact.diagonal()))
+        error = np.where(scale > 0, np.abs(values - exact) / np.where(scale > 0, scale, 1), np.abs(values))
+        worst.append(np.inf if np.isnan(error).any() else float(error.max()))
+    return worst[0], worst[1]

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from montecarlo import assert_mean, inputs, kernels
+from oracles_images import convolution, loop_norm, max_pool, pooled
 
 import analytic as an
 import analytic.dynamics
@@ -29,8 +30,14 @@ from minintk import kernels as empirical
 from minintk import testing, training
 from minintk.batches import Batches
 from minintk.jacobian import NetworkJacobian, Scaled
+from minintk.layers import convgram, patches, pool, shares
 from minintk.layers.combine import ChainJacobian, SumJacobian
+from minintk.layers.conv import BoundConv, ConvJacobian
 from minintk.layers.dense import BoundDense, DenseJacobian, sum_rows
+from minintk.layers.norm import BoundBatchNorm, BoundLayerNorm
+from minintk.layers.patches import Canvas, Patches
+from minintk.layers.pool import AvgPoolJacobian, AxisMax, BoundAvgPool, GlobalJacobian
+from minintk.layers.shares import SharedJacobian
 from minintk.layout import Layout
 from minintk.losses import MeanSquared, SoftmaxCrossEntropy
 from minintk.models import Centred, IterativelyLinearized, Linearized
@@ -224,6 +231,48 @@ def bound() -> None:
     assert_close("warned below and above the bound", np.array(warned), np.array([0.0, 1.0]), 0.0)
 
 
+def resumed() -> None:
+    """a run resumed at any step = the run unbroken"""
+    rng = np.random.default_rng(5)
+    net, theta = points()[0]
+    x, y = rng.standard_normal((7, 3)), rng.standard_normal((7, 2))
+
+    def run(resume: mn.State | None = None) -> list[mn.Snapshot]:
+        model = mn.IterativelyLinearized(net, theta, every=4)
+        how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=mn.Cosine(0.02, 9), momentum=0.9), "steps": 9}
+        rng = np.random.default_rng(1)
+        return list(mn.train(model, theta, x, y, **how, batch_size=2, rng=rng, resume=resume))
+
+    whole = run()
+    for step in (1, 5):
+        assert_close(f"theta, resumed at step {step}", run(whole[step].state)[-1].theta, whole[-1].theta, 0.0)
+
+
+def times() -> None:
+    """t of a schedule = the sum of its rates, in training too"""
+    net, theta = points()[0]
+    for lr in (mn.StepDecay(0.02, 3, 0.5), mn.Cosine(0.02, 5), mn.WarmUp(4, mn.Cosine(0.02, 5))):
+        rates = np.array([lr(s) for s in range(9)])
+        assert_close(f"t of {lr}", np.array(lr.t(9)), rates.sum(), 1e-15)
+        snaps = list(mn.train(net, theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=9))
+        assert_close("t of the snapshot", np.array(snaps[-1].t), rates.sum(), 1e-15)
+        for rate, a, b in zip(rates, snaps, snaps[1:]):
+            gradient = net.linearize(a.theta, X)[1].vjp(mn.mse.cotangent(a.f, Y))
+            assert_close(f"step of {lr}", b.theta, a.theta - rate * gradient, 1e-12)
+
+
+def moved() -> None:
+    """a shift by (dy, dx) moves pixel (i, j) to (i + dy, j + dx)"""
+    x = np.arange(1.0, 61.0).reshape((3, 4, 5, 1))
+    by = np.array([[1, 0], [0, 2], [-2, -1]])
+    found = mn.Shift(2)(x, by)
+    for n, (dy, dx) in enumerate(by):
+        for i, j in np.ndindex(4, 5):
+            inside = 0 <= i - dy < 4 and 0 <= j - dx < 5
+            want = x[n, i - dy, j - dx, 0] if inside else 0.0
+            assert_close(f"pixel {i}, {j} of image {n}", found[n, i, j], np.array([want]), 0.0)
+
+
 def draws() -> None:
     """tensors are drawn with their row's deviation"""
     net = mn.Network(mn.Sequential(mn.Dense(20, w_std=3.0, b_std=0.5), mn.Dense(1)), (4,), mn.Standard())
@@ -302,6 +351,98 @@ def covariance() -> None:
     B = np.concatenate(columns, axis=1)
     _, cov = analytic.gp.ensemble(kernel, x, Y[:3, :1]).predict(x_test, t=5.0, cov=True)
     assert_close("covariance at t = 5", cov, B @ kernel.nngp(np.concatenate([x, x_test])) @ B.T, 1e-12)
+
+
+# on images
+
+IMAGE_LAYERS: tuple[mn.spec.Layer, ...] = (
+    mn.Conv2d(3, 3, w_std=1.4, b_std=0.3),
+    mn.Conv2d(3, (2, 4), stride=(1, 2), padding="circular"),
+    mn.Conv2d(2, 2, padding=((0, 2), (1, 0)), b_std=0.5, b_init="zeros"),
+    mn.AvgPool(2),
+    mn.AvgPool(3, stride=2, padding="same"),
+    mn.MaxPool(2),
+    mn.MaxPool(3, stride=2, padding="same"),
+    mn.LayerNorm(eps=0.01),
+    mn.Residual(mn.Conv2d(3, 3), shortcut=mn.Conv2d(3, 1)),
+)
+PIXELS = np.random.default_rng(6).standard_normal((4, 4, 5, 3)) - 2.0
+
+
+def on_images(*layers: mn.spec.Layer, ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
+    """A network around each of the layers, at a point off its start; weights before and after, both kinds of end."""
+    rng, found = np.random.default_rng(3), []
+    for i, layer in enumerate(layers or IMAGE_LAYERS):
+        end = mn.Flatten() if i % 2 else mn.GlobalAvgPool()
+        spec = mn.Sequential(mn.Conv2d(3, 2, b_std=0.2), layer, mn.Sin(), mn.Conv2d(2, 2, b_std=0.3), end, mn.Dense(2))
+        net = mn.Network(spec, PIXELS.shape[1:])
+        theta = net.init(rng, ensemble=ensemble)
+        found.append((net, theta + 0.3 * rng.standard_normal(theta.shape)))
+    return found
+
+
+def image_adjoint() -> None:
+    """<u, J v> = <J' u, v> on images"""
+    for net, theta in on_images():
+        testing.check_adjoint(net, theta, PIXELS, np.random.default_rng(0))
+
+
+def image_derivative() -> None:
+    """J v = df/ds on images"""
+    for net, theta in on_images(*IMAGE_LAYERS, mn.BatchNorm(eps=0.01)):
+        testing.check_derivative(net, theta, PIXELS, np.random.default_rng(0))
+
+
+def image_gram() -> None:
+    """gram = J J' on images, by gradients and by pairs of positions"""
+    for pairs in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(convgram, "pairs_are_cheaper", lambda *_, pairs=pairs: pairs)
+            for net, theta in on_images():
+                testing.check_gram(net, theta, PIXELS, np.random.default_rng(0))
+
+
+def image_ensemble() -> None:
+    """members together = apart on images"""
+    for net, theta in on_images(*IMAGE_LAYERS, mn.BatchNorm(), ensemble=3):
+        testing.check_ensemble(net, theta, PIXELS, np.random.default_rng(0))
+
+
+def pixel_loops() -> None:
+    """a layer = the loop over its pixels"""
+    for layer in IMAGE_LAYERS[:7]:
+        net = mn.Network(mn.Sequential(layer, mn.Flatten()), PIXELS.shape[1:])
+        theta = net.init(np.random.default_rng(0))
+        w = net.layout.unpack(theta)
+        want = convolution(layer, PIXELS, w["0.W"], w.get("0.b")) if w else pooled(layer, PIXELS)
+        assert_close(f"{type(layer).__name__}", net(theta, PIXELS), want.reshape(4, -1), 1e-12)
+    net = mn.Network(mn.Sequential(mn.LayerNorm(eps=0.01), mn.Flatten()), PIXELS.shape[1:])
+    at = [(n, h, w) for n in range(4) for h in range(4) for w in range(5)]
+    assert_close("LayerNorm", net(np.empty(0), PIXELS), loop_norm(at, PIXELS, 0.01).reshape(4, -1), 1e-12)
+
+
+def ties() -> None:
+    """the first maximum in row-major order takes the derivative"""
+    _, dx = max_pool(np.array([[0.0, 7.0], [7.0, 7.0]]))
+    assert_close("d max / d x", dx, np.array([[0.0, 1.0], [0.0, 0.0]]), 0.0)
+
+
+def calibrated() -> None:
+    """a calibrated network's examples do not see each other"""
+    ((net, theta),) = on_images(mn.BatchNorm())
+    frozen = net.calibrate(theta, PIXELS)
+    assert_close("f of half a batch", frozen(theta, PIXELS[:2]), net(theta, PIXELS)[:2], 1e-12)
+
+
+def shared_batches() -> None:
+    """a batch shared out over the cores = in one piece"""
+    for net, theta in on_images():
+        g = net.linearize(theta, PIXELS)[1].vjp(np.ones((4, 2)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shares, "WORTH", 0)
+            patch.setattr(shares, "cores", lambda: 2)
+            J = net.linearize(theta, PIXELS)[1]
+            assert_close("J' u", J.vjp(np.ones((4, 2))), g, 1e-12 * np.abs(g).max())
 
 
 # ---------------------------------------------------------------------------------------- the errors
@@ -487,6 +628,187 @@ planted("Activation: a NumPy number makes float32 float64", float32)(
 )
 
 
+def weights_gradient(patch: Patch, wrong: Callable[[ConvJacobian, Array], Array]) -> None:
+    """Plants another P(x)' u in place of a convolution's."""
+    right = ConvJacobian._weight_gradient
+    patch.setattr(ConvJacobian, "_weight_gradient", lambda self, u: wrong(self, right(self, u)))
+
+
+@planted("Conv: dW without the multiplier", image_adjoint)
+def _(patch: Patch) -> None:
+    weights_gradient(patch, lambda J, dV: dV / J.layer.m)
+
+
+@planted("Conv: no gradient for the bias", image_adjoint)
+def _(patch: Patch) -> None:
+    patch.setattr("minintk.layers.conv.sum_rows", lambda u, c: 0 * sum_rows(u, c))
+
+
+@planted("Conv: dx one pixel off", image_adjoint)
+def _(patch: Patch) -> None:
+    right = Patches.add
+
+    def add(self: Patches, P: Array, x: Array) -> None:
+        right(self, P, x)
+        x[...] = np.roll(x, 1, axis=-2)
+
+    patch.setattr(Patches, "add", add)
+
+
+@planted("Conv: gradients of windows that share a row of patches not added up", image_adjoint)
+def _(patch: Patch) -> None:
+    right = Patches.roll
+
+    def roll(self: Patches, V: Array) -> Array:
+        return np.asarray(right(self, V) if self.B == 1 else self._bands(V)[..., 0, :, :, :, :])
+
+    patch.setattr(Patches, "roll", roll)
+
+
+@planted("Conv: kernel upside down, forwards and back alike", pixel_loops)
+def _(patch: Patch) -> None:
+    right = BoundConv.weights
+    patch.setattr(BoundConv, "weights", lambda self, w: right(self, w)[..., ::-1, :, :, :])
+
+
+@planted("Conv: circular padding of zeros", pixel_loops)
+def _(patch: Patch) -> None:
+    right = patches._copies
+    patch.setattr(patches, "_copies", lambda a: right(replace(a, circular=False)))
+
+
+@planted("Conv: gram with the multiplier once", image_gram)
+def _(patch: Patch) -> None:
+    right = convgram.by_gradients
+
+    def wrong(J: ConvJacobian, *rest: Any) -> Any:
+        layer = replace(J.layer, weight=replace(J.layer.weight, multiplier=J.layer.m**0.5))
+        return right(replace(J, layer=layer), *rest)
+
+    patch.setattr(convgram, "by_gradients", wrong)
+
+
+@planted("Conv: gram without the bias", image_gram)
+def _(patch: Patch) -> None:
+    right = convgram.by_gradients
+    patch.setattr(convgram, "by_gradients", lambda J, *rest: right(replace(J, layer=replace(J.layer, b=None)), *rest))
+
+
+@planted("Conv: gram of equal positions only, p = q", image_gram)
+def _(patch: Patch) -> None:
+    right = convgram.by_pairs
+
+    def wrong(J: ConvJacobian, a: Array, other: ConvJacobian, b: Array, kernel: Any) -> Any:
+        total = 0.0
+        for p in range(a.shape[-2]):
+            u, v = np.zeros_like(a), np.zeros_like(b)
+            u[..., p, :], v[..., p, :] = a[..., p, :], b[..., p, :]
+            total = total + right(J, u, other, v, kernel)
+        return total
+
+    patch.setattr(convgram, "by_pairs", wrong)
+
+
+@planted("shares: only the first share's gradient counts", shared_batches)
+def _(patch: Patch) -> None:
+    def vjp(self: SharedJacobian, u: Array, dw: Any) -> Any:
+        return self.parts[0].vjp(shares.examples(u, len(self.layer.after), self.shares[0]), dw)
+
+    patch.setattr(SharedJacobian, "vjp", vjp)
+
+
+@planted("AvgPool: dx not divided by the window's size", image_adjoint)
+def _(patch: Patch) -> None:
+    right = AvgPoolJacobian.vjp
+    patch.setattr(AvgPoolJacobian, "vjp", lambda self, u, dw: 4 * right(self, u, dw))
+
+
+@planted("AvgPool: zeros outside the image do not count", pixel_loops)
+def _(patch: Patch) -> None:
+    right = BoundAvgPool.mean
+    patch.setattr(BoundAvgPool, "mean", lambda self, x: right(self, x) / right(self, np.ones_like(x)))
+
+
+@planted("MaxPool: zeros outside the image count", pixel_loops)
+def _(patch: Patch) -> None:
+    right = Canvas.pad
+    patch.setattr(Canvas, "pad", lambda self, x, outside=0.0: right(self, x))
+
+
+@planted("MaxPool: dx at the first pixel of each window", image_adjoint)
+def _(patch: Patch) -> None:
+    def back(self: AxisMax, u: Array) -> Array:
+        dx = np.zeros((*u.shape[: max(u.ndim - self.x.ndim, 0)], *self.x.shape))
+        dx[pool.offsets(self.a, self.at)[0]] += u
+        return dx
+
+    patch.setattr(AxisMax, "back", back)
+
+
+@planted("MaxPool: the first maximum in column-major order", ties)
+def _(patch: Patch) -> None:
+    right = pool.axis_max
+    order = iter((pool.ROWS, pool.COLUMNS))
+
+    def wrong(x: Array, a: Any, at: int) -> AxisMax:
+        return right(x, a, next(order))
+
+    patch.setattr(pool, "axis_max", wrong)
+
+
+@planted("GlobalAvgPool: dx not divided by the number of pixels", image_adjoint)
+def _(patch: Patch) -> None:
+    right = GlobalJacobian.vjp
+    patch.setattr(GlobalJacobian, "vjp", lambda self, u, dw: 20 * right(self, u, dw))
+
+
+@planted("LayerNorm: mean and variance held fixed in jvp and vjp", image_derivative)
+def _(patch: Patch) -> None:
+    right = BoundLayerNorm.__call__
+
+    def call(self: BoundLayerNorm, w: Any, x: Array) -> Any:
+        y, J = right(self, w, x)
+        return y, replace(J, frozen=True)
+
+    patch.setattr(BoundLayerNorm, "__call__", call)
+
+
+@planted("LayerNorm: eps added to the deviation, not to the variance", pixel_loops)
+def _(patch: Patch) -> None:
+    def wrong(x: Array, axes: Any, eps: float) -> Any:
+        return x.mean(axes, keepdims=True), 1 / (x.std(axes, keepdims=True) + eps)
+
+    patch.setattr("minintk.layers.norm.statistics", wrong)
+
+
+@planted("BatchNorm: the batch's statistics held fixed in jvp and vjp", image_derivative)
+def _(patch: Patch) -> None:
+    right = BoundBatchNorm.__call__
+
+    def call(self: BoundBatchNorm, w: Any, x: Array) -> Any:
+        y, J = right(self, w, x)
+        return y, replace(J, frozen=True)
+
+    patch.setattr(BoundBatchNorm, "__call__", call)
+
+
+@planted("BatchNorm: a calibrated network goes on with the batch's statistics", calibrated)
+def _(patch: Patch) -> None:
+    patch.setattr(mn.Network, "_with", lambda self, statistics: self)
+
+
+@planted("BatchNorm: members of an ensemble share their statistics", image_ensemble)
+def _(patch: Patch) -> None:
+    from minintk.layers import norm
+
+    right = norm.statistics
+
+    def wrong(x: Array, axes: Any, eps: float) -> Any:
+        return right(x, (0, *axes) if x.ndim == 5 and len(axes) > 1 else axes, eps)
+
+    patch.setattr(norm, "statistics", wrong)
+
+
 @planted("init: standard deviation squared", draws)
 def _(patch: Patch) -> None:
     right = Layout.init
@@ -656,6 +978,62 @@ def _(patch: Patch) -> None:
     patch.setattr(NetworkJacobian, "_vjp", vjp)
 
 
+@planted("resume: momentum starts anew", resumed)
+def _(patch: Patch) -> None:
+    right = training.Descent._restore
+
+    def restore(self: training.Descent, state: mn.State) -> None:
+        right(self, replace(state, memory=np.zeros_like(state.theta)))
+
+    patch.setattr(training.Descent, "_restore", restore)
+
+
+@planted("resume: the epoch is drawn anew", resumed)
+def _(patch: Patch) -> None:
+    patch.setattr(Batches, "restore", lambda self, state: None)
+
+
+@planted("resume: the generator of now, not of the epoch's start", resumed)
+def _(patch: Patch) -> None:
+    patch.setattr(Batches, "state", lambda self, step: dict(self.rng.bit_generator.state))
+
+
+@planted("resume: the anchor is theta_0 again", resumed)
+def _(patch: Patch) -> None:
+    patch.setattr(IterativelyLinearized, "anchored", lambda self, anchors: self)
+
+
+@planted("schedule: t counts the coming step", times)
+def _(patch: Patch) -> None:
+    right = mn.SGD.t
+    patch.setattr(mn.SGD, "t", lambda self, steps: right(self, steps + 1))
+
+
+@planted("schedule: t = first rate x steps", times)
+def _(patch: Patch) -> None:
+    patch.setattr(mn.SGD, "t", lambda self, steps: self.at(0).lr * steps)
+
+
+@planted("train: the first rate at every step", times)
+def _(patch: Patch) -> None:
+    right = mn.SGD.at
+    patch.setattr(mn.SGD, "at", lambda self, step: right(self, 0))
+
+
+@planted("Shift: to the other side", moved)
+def _(patch: Patch) -> None:
+    right = mn.Shift.__call__
+    patch.setattr(mn.Shift, "__call__", lambda self, x, draws: right(self, x, -draws))
+
+
+@planted("Shift: what leaves on one side returns on the other", moved)
+def _(patch: Patch) -> None:
+    def roll(self: mn.Shift, x: Array, draws: Array) -> Array:
+        return np.stack([np.roll(image, by, axis=(0, 1)) for image, by in zip(x, draws)])
+
+    patch.setattr(mn.Shift, "__call__", roll)
+
+
 @planted("train: stability bound without N", bound)
 def _(patch: Patch) -> None:
     right = training._warn_if_unstable
@@ -684,8 +1062,8 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = empirical._block
 
-    def wrong(J1: Any, J2: Any, trace: bool) -> Array:
-        return np.asarray(right(J1, J2, trace)[:: 1 if J1 is J2 else -1])
+    def wrong(J1: Any, J2: Any, trace: bool, shares: int) -> Array:
+        return np.asarray(right(J1, J2, trace, shares)[:: 1 if J1 is J2 else -1])
 
     patch.setattr(empirical, "_block", wrong)
 

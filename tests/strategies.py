@@ -5,7 +5,7 @@ A seed goes into every draw of numbers, so that an example is a handful of small
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -119,6 +119,92 @@ def networks(
     head: list[mn.spec.Layer] = [draw(dense(largest=3))]
     head += draw(st.lists(st.sampled_from(activations), max_size=1))
     return mn.Network(mn.Sequential(*body, *flat, *head), shape, draw(st.sampled_from(parametrizations)))
+
+
+# -------------------------------------------------------------------------------- convolutional specs
+
+PADDINGS: tuple[Any, ...] = ("same", "valid", "circular", 1, 2)
+
+
+@st.composite
+def conv(draw: st.DrawFn, shape: Shape, channels: int | None = None, keeps: bool = False) -> mn.spec.Layer:
+    """A convolution of images or sequences of this shape: any kernel, stride and padding that fits."""
+    dims = len(shape) - 1
+    kernel: Any = tuple(draw(st.integers(1, 4)) for _ in range(dims))
+    paddings: tuple[Any, ...] = ("same", "circular") if keeps else (*PADDINGS, ((0, 2),) * dims)
+    options: dict[str, Any] = {
+        "stride": 1 if keeps else tuple(draw(st.integers(1, 3)) for _ in range(dims)),
+        "padding": draw(st.sampled_from(paddings)),
+        "w_std": draw(st.sampled_from((0.5, 2**0.5))),
+        "b_std": draw(st.sampled_from((0.0, 0.3))),
+        "b_init": draw(st.sampled_from(("normal", "zeros"))),
+    }
+    channels = draw(st.integers(1, 3)) if channels is None else channels
+    if dims == 1 and not keeps:
+        options["stride"] = options["stride"][0]
+    layer: Any = mn.Conv1d(channels, kernel[0], **options) if dims == 1 else mn.Conv2d(channels, kernel, **options)
+    return fitting(layer, shape)
+
+
+@st.composite
+def pool(draw: st.DrawFn, shape: Shape) -> mn.spec.Layer:
+    """A pooling of images or sequences of this shape."""
+    dims = len(shape) - 1
+    kind: Any = draw(st.sampled_from((mn.AvgPool, mn.MaxPool)))
+    window: Any = tuple(draw(st.integers(1, 3)) for _ in range(dims))
+    stride = draw(st.none() | st.integers(1, 3))
+    padding = draw(
+        st.sampled_from(("same", "valid", "circular", 1) if min(window) > 1 else ("same", "valid", "circular"))
+    )
+    return fitting(kind(window if dims == 2 else window[0], stride=stride, padding=padding), shape)
+
+
+def fitting(layer: Any, shape: Shape) -> mn.spec.Layer:
+    """The layer; with padding "same" where it does not fit, or a window of a MaxPool lies in the padding altogether."""
+    found: mn.spec.Layer = layer
+    try:
+        mn.Network(mn.Sequential(layer, mn.Flatten()), shape)
+    except ValueError:
+        found = replace(layer, padding="same")
+    return found
+
+
+@st.composite
+def convolutional(
+    draw: st.DrawFn,
+    activations: tuple[mn.spec.Activation, ...] = ACTIVATIONS,
+    parametrizations: tuple[Parametrization, ...] = PARAMETRIZATIONS,
+    normalised: bool = False,
+) -> mn.Network:
+    """A network on images or sequences of any shape; normalised: with a BatchNorm in it."""
+    shape: Shape = draw(st.sampled_from(((1, 1, 1), (3, 4, 1), (4, 3, 2), (2, 5, 3), (1,) * 2, (5, 2))))
+    start, layers = shape, list[mn.spec.Layer]()
+    for _ in range(draw(st.integers(1, 4))):
+        match draw(st.sampled_from(("conv", "conv", "pool", "residual", "projected", "norm", "activation"))):
+            case "conv":
+                layer: mn.spec.Layer = draw(conv(shape))
+            case "pool":
+                layer = draw(pool(shape))
+            case "residual":
+                inner: list[mn.spec.Layer] = [
+                    draw(st.sampled_from(activations)),
+                    draw(conv(shape, shape[-1], keeps=True)),
+                ]
+                layer = mn.Residual(mn.Sequential(*inner))
+            case "projected":
+                branch = draw(conv(shape, 2, keeps=True))
+                one = mn.Conv1d(2, 1) if len(shape) == 2 else mn.Conv2d(2, 1)
+                layer = mn.Residual(branch, shortcut=one)
+            case "norm":
+                layer = mn.LayerNorm(eps=0.1)
+            case _:
+                layer = draw(st.sampled_from(activations))
+        layers.append(layer)
+        shape = out_shape(layer, shape)
+    if normalised:
+        layers.insert(draw(st.integers(0, len(layers))), mn.BatchNorm(eps=0.1))
+    layers.append(draw(st.sampled_from((mn.Flatten(), mn.GlobalAvgPool()))))
+    return mn.Network(mn.Sequential(*layers, draw(dense(largest=3))), start, draw(st.sampled_from(parametrizations)))
 
 
 # ------------------------------------------------------------------------------- networks at a point

@@ -102,7 +102,9 @@ def test_what_does_not_fit_is_refused_before_work() -> None:
     ):
         kernel.both(x, memory=1000)
     wide = np.broadcast_to(np.ones((1, 1), np.float32), (10_000_000, 1))
-    with pytest.raises(MemoryError, match=r"need 4e[+]05 GB .* are free: stream the result to disk, out=numpy.memmap"):
+    with pytest.raises(
+        MemoryError, match=r"need 4e[+]05 GB .* are free: stream the result to disk, store=PATH or out="
+    ):
         kernel.ntk(wide)
     assert kernel.both(x, memory=10**9).ntk.shape == (50, 50)
 

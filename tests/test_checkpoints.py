@@ -93,6 +93,18 @@ def test_a_crash_anywhere(name: str, step: int, tmp_path: Path) -> None:
     np.testing.assert_array_equal(mn.History.load(tmp_path / "history.json")["loss"], unbroken.history["loss"])
 
 
+@pytest.mark.parametrize("name", ["network", "members"])
+@pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.1), mn.Nesterov(lr=0.1), mn.Adam(lr=mn.Cosine(0.01, 100))], ids=repr)
+def test_every_optimiser_goes_on(name: str, optimizer: Any, tmp_path: Path) -> None:
+    interrupted.prepare()
+    unbroken = interrupted.run(None, name, optimizer=optimizer)
+    interrupted.prepare(40, stop)
+    with pytest.raises(Stopped):
+        interrupted.run(str(tmp_path), name, optimizer=optimizer)
+    interrupted.prepare()
+    same(interrupted.run(str(tmp_path), name, optimizer=optimizer), unbroken)
+
+
 def test_what_is_not_kept_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any one of its parts the state leads elsewhere: momentum, the epoch's order, the anchor, the step."""
     interrupted.prepare()
@@ -244,6 +256,12 @@ def test_another_runs_checkpoint(folder: Path, name: str, changes: dict[str, Any
     assert (folder / "checkpoint.npz").read_bytes() == before
 
 
+def test_a_state_saved_by_hand_belongs_to_no_run_of_fit(folder: Path) -> None:
+    checkpoints.save(folder / "checkpoint.npz", mn.State(3, np.ones(2)))
+    with pytest.raises(ValueError, match="belongs to another run: model None there"):
+        interrupted.run(str(folder))
+
+
 def test_other_data_is_another_run(tmp_path: Path) -> None:
     net = mn.Network(mn.Dense(1), (2,))
     theta, x, y = np.ones(2), np.eye(2), np.ones((2, 1))
@@ -316,9 +334,9 @@ def test_states_of_other_runs_are_refused() -> None:
         )
 
     state = go(np.ones(2), 0.9)[-1].state
-    with pytest.raises(ValueError, match=r"resume expects a state of this run.*no momentum, got .* with momentum"):
+    with pytest.raises(ValueError, match=r"a state of this run, .* and no momentum, got .* and momentum \(2,\)"):
         go(np.ones(2), 0.0, resume=state)
-    with pytest.raises(ValueError, match=r"theta \(2, 2\) float64 with momentum, got theta \(2,\) float64"):
+    with pytest.raises(ValueError, match=r"theta \(2, 2\) float64 and momentum \(2, 2\), got theta \(2,\) float64"):
         go(np.ones((2, 2)), 0.9, resume=state)
     with pytest.raises(ValueError, match=r"resume is the state at step 5, beyond steps=3"):
         go(np.ones(2), 0.9, resume=mn.State(5, state.theta, state.memory))

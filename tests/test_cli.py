@@ -1,14 +1,17 @@
 """The command line: exit statuses, messages, and what is left behind."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from minintk import cli, verify
+from minintk import checkpoints, cli, recipes, verify
+from minintk.training import Descent
 from minintk.verify import networks, theory
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -132,3 +135,82 @@ def test_python_m_minintk() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("minintk ")
+
+
+# ------------------------------------------------------------------------------------------------- train
+
+
+def test_train_writes_what_it_says_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Stopped after one of two epochs or not at all: the same last row, but for the seconds."""
+    command = ["train", "mlp", "--width", "32", "--epochs", "2", "--shift", "1", "--out"]
+    status, out, err = run(*command, str(tmp_path / "whole"), capsys=capsys)
+    assert status == cli.OK
+    assert "mlp on digits, 3,466 parameters; 1,500 images to train on, 297 to test" in out
+    assert "epoch 2, " in err
+    assert (tmp_path / "whole" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "whole" / "history.json").read_text().count("test_accuracy") == 2
+    again = run(*command, str(tmp_path / "whole"), capsys=capsys)
+    assert again[0] == cli.OK
+    assert again[2] == "going on from step 46 of 46\n"  # nothing left to do
+    assert again[1] == out
+
+
+def test_an_interrupted_train_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right, calls = Descent.advance, iter(range(1, 1000))
+
+    def advance(self: Any, **options: Any) -> Any:
+        if next(calls) == 30:
+            signal.raise_signal(signal.SIGINT)
+        return right(self, **options)
+
+    command = ["train", "mlp", "--width", "32", "--epochs", "2", "--out"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Descent, "advance", advance)
+        status, _, err = run(*command, str(tmp_path / "stopped"), capsys=capsys)
+    assert status == cli.INTERRUPTED
+    assert f"interrupted; step 30 is kept in {tmp_path / 'stopped'}, the same call goes on from there" in err
+    for folder, says in (("stopped", "going on from step 30 of 46"), ("whole", "step 23, epoch 1")):
+        status, _, err = run(*command, str(tmp_path / folder), capsys=capsys)
+        assert status == cli.OK
+        assert err.startswith(says)
+    stopped, whole = (checkpoints.load(tmp_path / f / "checkpoint.npz")[0].theta for f in ("stopped", "whole"))
+    assert np.array_equal(stopped, whole)
+    status, _, err = run(*command, str(tmp_path / "whole"), "--lr", "0.1", capsys=capsys)
+    assert status == cli.USAGE
+    assert "belongs to another run: optimizer" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train"], "required: network"),
+        (["train", "resnet"], "network expects one of mlp, lenet5, lenet"),
+        (["train", "wrn-11-1"], "expects 6 N + 4"),
+        (["train", "myrtle5"], "does not fit"),
+        (["train", "mlp", "--data", "no-such-folder"], "'digits', 'mnist', 'cifar10' or a folder"),
+        (["train", "mlp", "--data", "."], "holds neither MNIST's nor CIFAR-10's files"),
+        (["train", "mlp", "--epochs", "0"], "epochs expects a whole number >= 1, got 0"),
+        (["train", "mlp", "--batch-size", "2000"], "batch_size expects at most the 1500 examples there are, got 2000"),
+        (["train", "mlp", "--lr", "-1"], "expects a finite number > 0, got -1"),
+    ],
+)
+def test_a_train_command_that_makes_no_sense(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, _, err = run(*arguments, capsys=capsys)
+    assert status == cli.USAGE
+    assert says in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["lenet5", "lenet", "geiger_cnn", "wrn-10-1"])
+def test_every_recipe_is_a_network(name: str) -> None:
+    train, test = recipes.data("digits")
+    assert (train.x.shape, test.x.shape) == ((1500, 28, 28, 1), (297, 28, 28, 1))
+    net = recipes.network(name, (28, 28, 1), 10, width=2)
+    theta = net.init(np.random.default_rng(0), dtype=np.float32)
+    assert net(theta, train.x[:3]).shape == (3, 10)
+    assert recipes.network("myrtle7", (32, 32, 3), 10, 4).outputs == 10

@@ -4,6 +4,7 @@ import builtins
 import gzip
 import os
 import pickle
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -612,3 +613,22 @@ def test_real_cifar() -> None:
         assert np.bincount(data.labels).tolist() == [len(data) // 10] * 10
         neighbours = data.images().raw[:, :, 1:].astype(float), data.images().raw[:, :, :-1].astype(float)
         assert np.corrcoef(neighbours[0].ravel(), neighbours[1].ravel())[0, 1] > 0.9  # pixels lie where they should
+
+
+def test_enlarged() -> None:
+    """Every pixel becomes a square of its value; the frame is zero."""
+    data = digits()[:3]
+    large = data.enlarged(3, frame=2)
+    assert large.image_shape == (28, 28, 1)
+    small = data.images().x
+    for i in range(24):
+        for j in range(24):
+            np.testing.assert_array_equal(large.x[:, 2 + i, 2 + j], small[:, i // 3, j // 3])
+    assert large.x.sum() == pytest.approx(9 * small.sum(), rel=1e-14)
+    np.testing.assert_array_equal(data.enlarged(1).x, small)
+    for bad, words in (
+        ((0,), "factor=...) expects a whole number >= 1"),
+        ((2, -1), "frame=...) expects a whole number"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(words)):
+            data.enlarged(*bad)

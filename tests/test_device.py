@@ -11,7 +11,7 @@ import pytest
 from arrays_under_test import LIBRARIES, namespace
 from hypothesis import given, settings
 from standin import counting
-from strategies import Case, cases
+from strategies import Case, cases, convolutional
 
 import minintk as mn
 from analytic.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
@@ -243,6 +243,50 @@ def test_train_leaves_the_callers_arrays_alone(xp: Any) -> None:
 @given(case=cases())
 def test_laws(library: str, case: Case) -> None:
     """Adjoint, derivative, gram, blocks, ensembles: the laws of `minintk.testing`, on random networks."""
+    theta, x = (to_library(a, namespace(library)) for a in (case.theta, case.x))
+    testing.check_model(case.net, theta, x, case.rng)
+
+
+IMAGES = {
+    "LeNet": mn.Sequential(
+        mn.Conv2d(3, 3, b_std=0.3), mn.ReLU(), mn.MaxPool(2), mn.Conv2d(4, 2, padding="valid", b_std=0.1), mn.Tanh(),
+        mn.AvgPool(2, stride=1, padding="same"), mn.Flatten(), mn.Dense(3, b_std=0.1),
+    ),
+    "residual": mn.Sequential(
+        mn.Conv2d(3, 3, padding="circular"), mn.LayerNorm(),
+        mn.Residual(mn.Sequential(mn.ReLU(), mn.Conv2d(4, 3, stride=2)), shortcut=mn.Conv2d(4, 1, stride=2)),
+        mn.GlobalAvgPool(), mn.Dense(3),
+    ),
+    "BatchNorm": mn.Sequential(
+        mn.Conv2d(3, 3), mn.BatchNorm(), mn.ReLU(), mn.MaxPool(3, stride=2, padding="same"), mn.Flatten(), mn.Dense(3),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ensemble", [None, E])
+@pytest.mark.parametrize("name", IMAGES)
+def test_networks_on_images(xp: Any, dtype: str, name: str, ensemble: int | None) -> None:
+    net, theta, x, x2, y = data(IMAGES[name], (6, 5, 2), ensemble)
+    rng = np.random.default_rng(2)
+    v, u = rng.standard_normal((2, *theta.shape)), rng.standard_normal((2, *theta.shape[:-1], N, 3))
+
+    def compute(to: To) -> Any:
+        t, a, b = to(theta), to(x), to(x2)
+        f, J = net.linearize(t, a)
+        frozen = net.calibrate(t, a)
+        _, K = frozen.linearize(t, a)
+        grams = K.gram(), K.trace_gram(), mn.ntk(frozen, t, a, b)
+        snaps = mn.train(net, t, a, to(y), loss=mn.mse, optimizer=mn.SGD(lr=0.02), steps=3)
+        *_, last = snaps
+        return f, J.jvp(to(v)), J.vjp(to(u)), frozen(t, b), grams, last.theta
+
+    agree(xp, dtype, compute, digits_lost=3.0)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@settings(max_examples=15)
+@given(case=cases(convolutional()))
+def test_laws_on_images(library: str, case: Case) -> None:
     theta, x = (to_library(a, namespace(library)) for a in (case.theta, case.x))
     testing.check_model(case.net, theta, x, case.rng)
 

@@ -11,8 +11,11 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 REDUCED: dict[str, dict[str, Any]] = {
     "backprop_by_hand": {"steps": 150},
+    "channels_approach_kernel": {"channels": (16, 32, 64), "networks": 24},
+    "cnn_kernel_regression": {"sizes": (40, 120), "test": 60, "depth": 2},
     "empirical_kernel_converges": {"widths": (64, 128, 256, 512), "networks": 8},
     "ensemble_dynamics": {"width": 64, "members": 40},
+    "train_lenet5": {"epochs": 4},
 }
 
 
@@ -21,9 +24,22 @@ def check_backprop(found: dict[str, float]) -> None:
     assert found["test accuracy"] > 0.9
 
 
+def check_regression(found: dict[str, float]) -> None:
+    for end in ("flatten", "pool"):
+        assert found[f"{end} 120 NTK"] > 0.75  # 60 test images: one standard error is 5 points, chance 10
+        assert found[f"{end} 120 NTK"] >= found[f"{end} 40 NTK"]
+
+
 def check_kernel(found: dict[str, float]) -> None:
     z = (found["exponent"] - found["theory"]) / found["standard error"]
     assert abs(z) < 5
+
+
+def check_channels(found: dict[str, float]) -> None:
+    for end in ("Flatten", "GlobalAvgPool"):
+        z = (found[f"{end}: exponent"] - found["theory"]) / (found[f"{end}: 95 % interval ±"] / 2.07)  # t, 23 degrees
+        assert abs(z) < 5
+        assert found[f"{end}: 95 % interval ±"] < 0.4
 
 
 def check_dynamics(found: dict[str, float]) -> None:
@@ -31,16 +47,27 @@ def check_dynamics(found: dict[str, float]) -> None:
     assert 0.8 < found["spread / theory"] < 1.4  # 40 networks: 11 %; width 64: O(1/n), about 10 % more
 
 
+def check_lenet5(found: dict[str, float]) -> None:
+    assert found["parameters"] == 61_706
+    assert found["test accuracy"] > 0.85  # with a quarter of the epochs that take it beyond 0.99
+
+
 CHECKS: dict[str, Callable[[dict[str, float]], None]] = {
     "backprop_by_hand": check_backprop,
+    "channels_approach_kernel": check_channels,
+    "cnn_kernel_regression": check_regression,
     "empirical_kernel_converges": check_kernel,
     "ensemble_dynamics": check_dynamics,
+    "train_lenet5": check_lenet5,
 }
 
 WRONG: dict[str, dict[str, float]] = {
     "backprop_by_hand": {"gradient error": 1e-3},
+    "channels_approach_kernel": {"Flatten: exponent": -1.5},
+    "cnn_kernel_regression": {"pool 120 NTK": 0.3},
     "empirical_kernel_converges": {"exponent": -1.0},
     "ensemble_dynamics": {"spread / theory": 0.5},
+    "train_lenet5": {"test accuracy": 0.5},
 }
 """What each check must refuse."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from pathlib import Path
@@ -255,6 +256,17 @@ def test_divergence_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
     assert 0 < state.step < 2000
 
 
+def test_a_theta_that_overflows_in_its_last_step_is_not_kept(tmp_path: Path) -> None:
+    lin = mn.Linearized(NET, THETA)
+    with (
+        pytest.warns(RuntimeWarning, match="stability bound"),
+        pytest.raises(FloatingPointError, match="theta is no longer finite at step 1"),
+        np.errstate(all="ignore"),
+    ):
+        go(model=lin, y=1e100 * Y, loss=mn.mse, optimizer=mn.SGD(lr=1e250), steps=1, checkpoint=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
@@ -282,3 +294,70 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="taken"):
         go(checkpoint=tmp_path / "taken")
     assert (tmp_path / "taken").read_text() == "mine"
+
+
+# ----------------------------------------------------------------------------------------------- BatchNorm
+
+NORMED = mn.Network(mn.Sequential(mn.Dense(12), mn.BatchNorm(), mn.ReLU(), mn.Dense(10)), (64,))
+
+
+def test_a_network_with_batchnorm_is_tested_with_statistics_of_the_training_set() -> None:
+    run = go(NORMED.init(np.random.default_rng(0)), model=NORMED, epochs=3, batch_size=8, test=(X_TEST, Y_TEST))
+    frozen = NORMED.calibrate(run.theta, X)
+    found = mn.evaluate(frozen, run.theta, X_TEST, Y_TEST, loss=mn.softmax_cross_entropy)
+    assert run.history.last["test_accuracy"] == found["accuracy"]
+    assert run.history.last["test_loss"] == found["loss"]
+    of_the_batch = mn.softmax_cross_entropy(NORMED(run.theta, X_TEST), Y_TEST)
+    assert abs(float(of_the_batch) - run.history.last["test_loss"]) > 1e-3
+
+
+def test_uncalibrated_evaluation_is_refused() -> None:
+    theta = NORMED.init(np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"depends on its batch: take net\.calibrate\(theta, x\)"):
+        mn.evaluate(NORMED, theta, X, Y, loss=mn.mse)
+    with pytest.raises(ValueError, match=r"must be frozen before Linearized\(.* has test outputs: take net\.calibrate"):
+        go(theta, model=mn.Linearized(NORMED, theta), test=(X_TEST, Y_TEST))
+
+
+# ------------------------------------------------------------------------------------------------- the rest
+
+
+@pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
+@pytest.mark.parametrize("augment", [None, mn.Shift(1)])
+def test_a_step_does_not_make_a_gpu_wait(augment: mn.Shift | None) -> None:
+    """40 steps more and not one synchronisation more; what is uploaded is an epoch's order, and its shifts."""
+    from standin.device import counting
+
+    xp = namespace("standin")
+    net = mn.Network(mn.Sequential(mn.Flatten(), mn.Dense(5), mn.ReLU(), mn.Dense(10)), (8, 8, 1))
+    theta = to_library(net.init(np.random.default_rng(0)), xp)
+    x, y = to_library(DATA.images().x, xp), to_library(Y, xp)
+    counts = []
+    for steps in (5, 45):
+        with counting() as counted:
+            mn.fit(
+                net, theta, x, y, loss=mn.softmax_cross_entropy, optimizer=mn.SGD(lr=mn.Cosine(0.1, 45)), steps=steps,
+                batch_size=10, rng=np.random.default_rng(0), augment=augment, every=1000,
+            )  # fmt: skip
+        counts.append(counted)
+    few, many = counts
+    assert many.synchronisations == few.synchronisations
+    assert many.uploads - few.uploads == 8 * (1 if augment is None else 2)  # 5 steps an epoch
+
+
+def test_the_page_on_training_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice, as it says: the second time it finds the finished run."""
+    page = Path(__file__).resolve().parent.parent / "docs" / "reference" / "training.md"
+    if not page.exists():
+        pytest.skip("no docs here")
+    (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    found: list[mn.Run] = []
+    for _ in range(2):
+        names: dict[str, Any] = {}
+        exec(compile(block, "training.md", "exec"), names)
+        found.append(names["run"])
+    first, second = found
+    assert first.history.rows == second.history.rows
+    assert first.history.last["test_accuracy"] > 0.9
+    assert (tmp_path / "digits-mlp" / "curve.png").exists()

@@ -85,7 +85,79 @@ def torch_sigmoid(w: Tensors, x: Array) -> Array:
     return anp.sin(plain_dense(w, "4", h))
 
 
+def padded(x: Array, top: int, bottom: int, left: int, right: int) -> Array:
+    """Zeros around the pixels of x : (N, H, W, C)."""
+    return anp.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), mode="constant")
+
+
+def convolved(x: Array, W: Array, stride: int = 1) -> Array:
+    """sum_ij x[:, p + i, q + j] W[i, j] of an image with its padding."""
+    height, width = (n - k + 1 for n, k in zip(x.shape[1:3], W.shape[:2]))
+    return sum(
+        anp.dot(x[:, i : i + height : stride, j : j + width : stride], W[i, j])
+        for i in range(W.shape[0])
+        for j in range(W.shape[1])
+    )
+
+
+def maxima(x: Array) -> Array:
+    """The maximum of each 2 x 2 block."""
+    rows = anp.maximum(x[:, 0::2], x[:, 1::2])
+    return anp.maximum(rows[:, :, 0::2], rows[:, :, 1::2])
+
+
+def small_lenet(w: Tensors, x: Array) -> Array:
+    x = anp.maximum(convolved(padded(x, 1, 1, 1, 1), w["0.W"]) + w["0.b"], 0)
+    x = anp.maximum(convolved(maxima(x), w["3.W"]) + w["3.b"], 0)
+    x = maxima(x).reshape(len(x), -1)
+    return plain_dense(w, "9", anp.maximum(plain_dense(w, "7", x), 0))
+
+
+def residual_cnn(w: Tensors, x: Array) -> Array:
+    around = anp.concatenate([x[:, -1:], x, x[:, :1]], axis=1)
+    around = anp.concatenate([around[:, :, -1:], around, around[:, :, :1]], axis=2)
+    x = 1.5 / sqrt(18) * convolved(around, w["0.W"]) + 0.1 * w["0.b"]
+    branch = 1.0 / sqrt(3 * 9) * convolved(padded(anp.tanh(x), 0, 1, 0, 1), w["1.branch.1.W"], stride=2)
+    x = branch + 0.7 / sqrt(3) * convolved(x, w["1.shortcut.W"], stride=2)
+    centred = x - anp.mean(x, axis=-1, keepdims=True)
+    x = centred / anp.sqrt(anp.mean(centred**2, axis=-1, keepdims=True) + 0.01)
+    x = (x[:, :-1] + x[:, 1:]) / 2
+    return ntk_dense(w, "5", anp.mean(anp.sin(x), axis=(1, 2)), 1.2, 0.3)
+
+
 ORACLES = {
+    "small LeNet": Oracle(
+        mn.Sequential(
+            mn.Conv2d(3, 3, b_std=1.0),
+            mn.ReLU(),
+            mn.MaxPool(2),
+            mn.Conv2d(4, 3, padding="valid", b_std=1.0),
+            mn.ReLU(),
+            mn.MaxPool(2),
+            mn.Flatten(),
+            mn.Dense(5, b_std=1.0),
+            mn.ReLU(),
+            mn.Dense(3, b_std=1.0),
+        ),
+        (12, 8, 1),
+        mn.PyTorch(),
+        small_lenet,
+    ),
+    "residual CNN": Oracle(
+        mn.Sequential(
+            mn.Conv2d(3, 3, padding="circular", w_std=1.5, b_std=0.1),
+            mn.Residual(
+                mn.Sequential(mn.Tanh(), mn.Conv2d(4, 3, stride=2)), shortcut=mn.Conv2d(4, 1, stride=2, w_std=0.7)
+            ),
+            mn.LayerNorm(eps=0.01),
+            mn.AvgPool((2, 1), stride=1),
+            mn.Sequential(mn.Sin(), mn.GlobalAvgPool()),
+            mn.Dense(2, w_std=1.2, b_std=0.3),
+        ),
+        (4, 6, 2),
+        mn.NTK(),
+        residual_cnn,
+    ),
     "erf": Oracle(
         mn.Sequential(mn.Dense(5, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(2, w_std=1.2, b_std=0.05)),
         (4,),

@@ -6,14 +6,12 @@ import re
 from math import prod
 from typing import Any
 
+import numpy as np
 import pytest
 
 import minintk as mn
 from minintk import spec as s
-from minintk import (
-    windows,  # noqa: F401
-    zoo,
-)
+from minintk import testing, zoo
 from minintk.structure import out_shape
 
 
@@ -82,6 +80,7 @@ MNIST, CIFAR, IMAGENET = (28, 28, 1), (32, 32, 3), (224, 224, 3)
 )
 def test_parameter_counts(spec: s.Sequential, shape: tuple[int, ...], count: int) -> None:
     assert weights(spec, shape) == count
+    assert mn.Network(spec, shape).size == count
     assert len(out_shape(spec, shape)) == 1
 
 
@@ -160,3 +159,63 @@ def test_images_of_the_wrong_size_are_refused() -> None:
 def test_mlp_is_a_network() -> None:
     net = mn.Network(zoo.mlp(3, 7, 2, activation=mn.Erf(), b_std=0.0), (5,))
     assert net.size == 5 * 7 + 2 * 7 * 7 + 7 * 2
+
+
+# --------------------------------------------------------------------------- both meanings of the specs
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape"),
+    [
+        (zoo.lenet5(), MNIST),
+        (zoo.lenet(5), MNIST),
+        (zoo.geiger_cnn(4), MNIST),
+        (zoo.myrtle(7, 4), CIFAR),
+        (zoo.wide_resnet(10, channels=4, norm=None), CIFAR),
+        (zoo.wide_resnet(10, 1, norm=mn.LayerNorm()), (8, 8, 3)),
+    ],
+    ids=["lenet5", "lenet", "geiger", "myrtle7", "wrn", "wrn LayerNorm"],
+)
+def test_networks_of_the_zoo_have_derivatives(spec: s.Sequential, shape: tuple[int, ...]) -> None:
+    """<u, J v> = <J' u, v> and J v = df/ds, as for any network."""
+    rng = np.random.default_rng(0)
+    net = mn.Network(spec, shape)
+    theta, x = net.init(rng), rng.standard_normal((2, *shape))
+    testing.check_adjoint(net, theta, x, rng)
+    testing.check_derivative(net, theta, x, rng)
+
+
+def test_a_wide_resnet_calibrated_on_a_batch_is_the_same_there() -> None:
+    rng = np.random.default_rng(0)
+    net = mn.Network(zoo.wide_resnet(10, 1), CIFAR, mn.Standard())
+    theta, x = net.init(rng), rng.standard_normal((8, *CIFAR))
+    f = net.calibrate(theta, x)(theta, x)
+    np.testing.assert_allclose(f, net(theta, x), rtol=1e-10, atol=1e-12)
+    assert 0.01 < f.std() < 10
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape"),
+    [
+        (zoo.mlp(3, 1, 1), (6,)),
+        (zoo.geiger_cnn(1), (20, 20, 1)),
+        (zoo.myrtle(5, 1, 1), CIFAR),
+        (zoo.wide_resnet(10, channels=1, norm=None), (8, 8, 3)),
+    ],
+    ids=["mlp", "geiger", "myrtle5", "wrn"],
+)
+def test_their_infinite_width_has_kernels(spec: s.Sequential, shape: tuple[int, ...]) -> None:
+    """Positive ones, that widths do not touch: the NTK is at least the NNGP."""
+    import analytic as an
+
+    x = np.random.default_rng(0).standard_normal((3, *shape))
+    nngp, ntk = an.kernel(spec).both(x)
+    assert float(np.linalg.eigvalsh(nngp)[0]) > 0
+    assert float(np.linalg.eigvalsh(ntk - nngp)[0]) > 0
+
+
+def test_max_pooling_has_none_and_says_so() -> None:
+    import analytic as an
+
+    with pytest.raises(mn.UnsupportedLayer, match="MaxPool"):
+        an.kernel(zoo.lenet5()).ntk(np.ones((2, *MNIST)))

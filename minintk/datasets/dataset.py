@@ -147,6 +147,22 @@ class Dataset:
         """The same examples as x : (N, d), row-major, d = H W C."""
         return replace(self, raw=self.raw.reshape(len(self), prod(self.raw.shape[1:])))
 
+    def enlarged(self, factor: int, frame: int = 0) -> Dataset:
+        """Images with every pixel drawn as factor x factor pixels, and `frame` pixels of zeros around.
+
+        Zero is black only before `standardise`: enlarge first.
+
+        >>> from minintk.datasets import digits
+        >>> digits().enlarged(3, frame=2)[:5].x.shape
+        (5, 28, 28, 1)
+        """
+        for name, value, low in (("factor", factor, 1), ("frame", frame, 0)):
+            if isinstance(value, bool) or not hasattr(value, "__index__") or value < low:
+                raise ValueError(f"enlarged({name}=...) expects a whole number >= {low}, got {value!r}")
+        raw = self.raw.reshape(len(self), *self._image_shape()).repeat(factor, axis=1).repeat(factor, axis=2)
+        raw = np.pad(raw, ((0, 0), (frame, frame), (frame, frame), (0, 0)))
+        return replace(self, raw=raw, image_shape=raw.shape[1:])
+
     def _image_shape(self) -> tuple[int, int, int]:
         if self.image_shape is None:
             raise ValueError(f"{self.name} holds no images (after pca, pixels are gone): do this before")

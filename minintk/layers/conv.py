@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, matmul_into, on_host
+from minintk.arrays import Array, array_namespace, matmul_into, on_host, scratch
 from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
 from minintk.layers.convgram import conv_gram
 from minintk.layers.dense import sum_rows
@@ -61,7 +61,7 @@ class ConvJacobian:
         def work(share: list[slice]) -> Array:
             total = None
             for at in share:
-                part = patches.read(self.x[..., at, :, :, :]).swapaxes(-1, -2) @ u[..., rows(at, R), :]
+                part = patches.read(self.x[..., at, :, :, :], passing=True).swapaxes(-1, -2) @ u[..., rows(at, R), :]
                 if total is None:
                     total = part
                 else:
@@ -87,7 +87,10 @@ class ConvJacobian:
 
         def work(share: list[slice]) -> None:
             for at in share:
-                dx[..., at, :, :, :] = patches.add(u[..., rows(at, R), :] @ V)
+                part = u[..., rows(at, R), :]
+                P = scratch(u, (*dx.shape[:-4], part.shape[-2], patches.K))
+                matmul_into(part, V, P)
+                patches.add(P, dx[..., at, :, :, :])
 
         parallel(work, layer.shares(dx))
         return dx.reshape((*lead, N, *layer.before))
@@ -185,7 +188,7 @@ class BoundConv:
         def work(share: list[slice]) -> None:
             for at in share:
                 z = y[..., rows(at, R), :]
-                matmul_into(patches.read(x[..., at, :, :, :]), V, z)
+                matmul_into(patches.read(x[..., at, :, :, :], passing=True), V, z)
                 if b is not None:
                     z += b
 

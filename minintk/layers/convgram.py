@@ -25,11 +25,17 @@ def conv_gram(J: ConvJacobian, u: Array, other: ConvJacobian, v: Array, kernel: 
     same = other is J and v is u
     a = cotangents(J, u)
     b = a if same else cotangents(other, v)
+    if pairs_are_cheaper(J, a, b, kernel):
+        return by_pairs(J, a, other, b, kernel)
+    return by_gradients(J, a, other, b, kernel)
+
+
+def pairs_are_cheaper(J: ConvJacobian, a: Array, b: Array, kernel: Contraction) -> bool:
+    """Whether pairs of positions take fewer multiplications than each example's gradients."""
     C, N, M, p, n = a.shape[0], a.shape[-3], b.shape[-3], a.shape[-2], a.shape[-1]
-    K, each = prod(J.layer.shape[:-1]), max(C, kernel.entries(C))  # pairs of outputs contracted
-    gradients = (N if same else N + M) * C * p * K * n + N * M * each * K * n
-    pairs = N * M * p**2 * (K + each * n)
-    return by_pairs(J, a, other, b, kernel, same) if pairs < gradients else by_gradients(J, a, other, b, kernel)
+    K, each = prod(J.layer.shape[:-1]), C**2 if kernel.full else C  # pairs of outputs contracted
+    gradients = (N if b is a else N + M) * C * p * K * n + N * M * each * K * n
+    return bool(N * M * p**2 * (K + each * n) < gradients)
 
 
 def cotangents(J: ConvJacobian, u: Array) -> Array:
@@ -68,13 +74,13 @@ def gradient_rows(J: ConvJacobian, u: Array) -> Array:
     return xp.moveaxis(dW.reshape((*dW.shape[:-2], -1)), -2, 0)
 
 
-def by_pairs(J: ConvJacobian, a: Array, other: ConvJacobian, b: Array, kernel: Contraction, same: bool) -> Array:
+def by_pairs(J: ConvJacobian, a: Array, other: ConvJacobian, b: Array, kernel: Contraction) -> Array:
     """sum_pq (u_p . v_q) * (m^2 P_p P_q' + c^2), some examples at a time."""
-    layer, xp, windows = J.layer, array_namespace(a), J.layer.windows
+    layer, xp, windows, same = J.layer, array_namespace(a), J.layer.windows, b is a
     C, N, M, p = a.shape[0], a.shape[-3], b.shape[-3], a.shape[-2]
     lead, Q = a.shape[1:-3], windows.read(other.x).swapaxes(-1, -2)
     b = b.reshape((*b.shape[:-3], M * p, b.shape[-1]))
-    step = max(1, a.size // (prod(lead) * p * p * M * kernel.entries(C)))
+    step = max(1, a.size // (prod(lead) * p * p * M * (C**2 if kernel.full else 1)))
     blocks = []
     for i in range(0, N, step):
         at = slice(i, min(i + step, N))
@@ -84,12 +90,11 @@ def by_pairs(J: ConvJacobian, a: Array, other: ConvJacobian, b: Array, kernel: C
             g += layer.c**2
         part = a[..., at, :, :]
         k = kernel(part.reshape((*part.shape[:-3], -1, part.shape[-1])), b, g)
-        if kernel.entries(C) == 1:
-            blocks.append(k.reshape((*lead, -1, p, M, p)).sum(axis=(-3, -1)))
-        else:
+        if kernel.full:
             blocks.append(k.reshape((*lead, -1, p, C, M, p, C)).sum(axis=(-5, -2)))
-    trace = kernel.entries(C) == 1
-    G = blocks[0] if len(blocks) == 1 else xp.concat(blocks, axis=-2 if trace else -4)
+        else:
+            blocks.append(k.reshape((*lead, -1, p, M, p)).sum(axis=(-3, -1)))
+    G = blocks[0] if len(blocks) == 1 else xp.concat(blocks, axis=-4 if kernel.full else -2)
     if same:  # to the last bit
-        G = (G + (G.swapaxes(-1, -2) if trace else xp.moveaxis(G, (-4, -3), (-2, -1)))) / 2
+        G = (G + (xp.moveaxis(G, (-4, -3), (-2, -1)) if kernel.full else G.swapaxes(-1, -2))) / 2
     return G

@@ -15,6 +15,7 @@ from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
 from minintk.layout import Tensor
 from minintk.parametrization import Parametrization, Role, Row
 from minintk.structure import Shape, Site
+from minintk.threads import blas_is_held, cores, inside, parallel
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class DenseJacobian:
         ru = u if self.r == 1 else self.r * u
         if dw is not None:
             dW = dw[layer.W]
-            matmul_into(self.x.swapaxes(-1, -2), ru, dW)
+            product(self.x.swapaxes(-1, -2), ru, dW)
             if self.r != layer.m:
                 dW *= layer.m / self.r
         return None if layer.first else rows_matmul(ru, self.V.swapaxes(-1, -2))
@@ -67,9 +68,30 @@ def sum_rows(u: Array, c: float) -> Array:
 
 def rows_matmul(a: Array, b: Array) -> Array:
     """a @ b; one product over all leading axes of a where b has none, instead of one for each."""
-    if b.ndim > 2 or a.ndim == 2:
+    if b.ndim > 2 or a.ndim == 1:
         return a @ b
-    return (a.reshape((-1, a.shape[-1])) @ b).reshape((*a.shape[:-1], b.shape[-1]))
+    out = array_namespace(a).empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype)
+    product(a.reshape((-1, a.shape[-1])), b, out.reshape((-1, b.shape[-1])))
+    return out
+
+
+def product(a: Array, b: Array, out: Array) -> None:
+    """out = a @ b; while BLAS is held at one thread, a large one is shared out over the cores by its longer side."""
+    (m, n), k = out.shape[-2:], a.shape[-1]
+    if out.ndim > 2 or m * n * k < WORTH or inside() or not blas_is_held():
+        matmul_into(a, b, out)
+        return
+    count, by_rows = cores(), m >= n
+
+    def work(i: int) -> None:
+        at = slice(i * max(m, n) // count, (i + 1) * max(m, n) // count)
+        matmul_into(*((a[at], b, out[at]) if by_rows else (a, b[:, at], out[:, at])))
+
+    parallel(work, range(count))
+
+
+WORTH = 2**24
+"""Multiplications below which one core is done before a second has started."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +126,7 @@ class BoundDense:
         """y = m x W + c b."""
         W, m = w[self.W], self.m
         V, r = (m * W, 1.0) if m != 1 and x.shape[-2] > self.shape[0] else (W, m)
-        y = array_namespace(x).matmul(x, V)
+        y = rows_matmul(x, V)
         if r != 1:
             y *= r
         if self.b is not None:

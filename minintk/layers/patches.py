@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from minintk.arrays import Array, array_namespace, on_host, strided
+from minintk.arrays import Array, array_namespace, on_host, scratch, strided
 from minintk.structure import Shape
 from minintk.windows import Axis
 
-CHUNK = 3 * 2**18
+CHUNK = 2**21
 """Bytes of patches that one core works on at a time: they stay in its cache from the copy to the product."""
 
 
@@ -137,11 +137,11 @@ class Patches:
         copies = 0.0 if self.whole else 2 * height * (8 + 0.12 * width * self.channels[0])
         return (copies + 3 * (self.K * n / 75 + 0.5 * self.K + 0.3 * n)) / self.B
 
-    def read(self, x: Array) -> Array:
-        """P : (..., N R, K) of images x : (..., N, H, W, C)."""
-        lead, shape = x.shape[:-4], (x.shape[-4] * self.R, self.K)
+    def read(self, x: Array, *, passing: bool = False) -> Array:
+        """P : (..., N R, K) of images x : (..., N, H, W, C); where `passing` in memory that the next call may reuse."""
+        shape = (*x.shape[:-4], x.shape[-4] * self.R, self.K)
         if self.whole:
-            return x.reshape((*lead, *shape))
+            return x.reshape(shape)
         x = self.canvas.pad(x)
         down, right = self.rows.stride, self.B * self.columns.stride
         h, w, c = x.strides[-3:]
@@ -150,25 +150,30 @@ class Patches:
             (*x.shape[:-3], self.rows.out, self.blocks, *self.kernel, x.shape[-1]),
             (*x.strides[:-3], h * down, w * right, h, w, c),
         )
-        return view.reshape((*lead, *shape))
+        P = scratch(x, view.shape) if passing else array_namespace(x).empty(view.shape, dtype=x.dtype)
+        P[...] = view
+        return P.reshape(shape)
 
-    def add(self, P: Array) -> Array:
-        """x : (..., N, H, W, C), to each pixel the sum of the entries of P : (..., N R, K) that were read from it."""
-        lead, N, C = P.shape[:-2], P.shape[-2] // self.R, self.channels[0]
+    def add(self, P: Array, x: Array) -> None:
+        """Writes to each pixel of x : (..., N, H, W, C) the sum of the entries of P : (..., N R, K) read from it."""
         if self.whole:
-            return P.reshape((*lead, N, self.rows.size, self.columns.size, C))
-        P = P.reshape((*lead, N, self.rows.out, self.blocks, *self.kernel, C))
-        x = array_namespace(P).zeros((*lead, N, *self.canvas.size, C), dtype=P.dtype)
+            x[...] = P.reshape(x.shape)
+            return
+        P = P.reshape((*x.shape[:-3], self.rows.out, self.blocks, *self.kernel, x.shape[-1]))
+        size = (*x.shape[:-3], *self.canvas.size, x.shape[-1])
+        canvas = x if self.canvas.plain else array_namespace(P).empty(size, dtype=P.dtype)
+        canvas[...] = 0
         (height, width), right = self.kernel, self.B * self.columns.stride
         for i in range(height):
             r = slice(i, i + self.rows.stride * (self.rows.out - 1) + 1, self.rows.stride)
             if self.blocks <= width:  # block by block: long runs
                 for b in range(self.blocks):
-                    x[..., r, b * right : b * right + width, :] += P[..., :, b, i, :, :]
+                    canvas[..., r, b * right : b * right + width, :] += P[..., :, b, i, :, :]
             else:
                 for j in range(width):
-                    x[..., r, j : j + right * (self.blocks - 1) + 1 : right, :] += P[..., :, :, i, j, :]
-        return self.canvas.crop(x)
+                    canvas[..., r, j : j + right * (self.blocks - 1) + 1 : right, :] += P[..., :, :, i, j, :]
+        if not self.canvas.plain:
+            x[...] = self.canvas.crop(canvas)
 
     def unroll(self, W: Array) -> Array:
         """V : (..., K, B C_out) of W : (..., K_h, K_w, C, C_out)."""

@@ -10,7 +10,6 @@ gram            0: there are no weights
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf, prod
 from types import EllipsisType
@@ -106,30 +105,28 @@ class AxisMax:
     x: Array
     y: Array
 
-    def chosen(self) -> Iterator[tuple[tuple[slice | EllipsisType, ...], Array]]:
-        """For each s: the index of x[stride p + s], and whether that is the first maximum of its window."""
-        free = None
-        for where in offsets(self.a, self.at):
-            here = self.x[where] == self.y
-            if free is not None:
-                here = here & free
-            yield where, here
-            free = ~here if free is None else free & ~here
-
     def forward(self, dx: Array) -> Array:
-        """dy[p] = dx[where the maximum is]."""
-        xp = array_namespace(dx)
-        dy: Array | float = 0.0
-        for where, here in self.chosen():
-            dy = xp.where(here, dx[where], dy)
-        return dy
+        """dy[p] = dx[where the maximum is]: each window's weight 1 goes to its first maximum."""
+        *others, last = offsets(self.a, self.at)
+        free, dy = array_namespace(dx).ones_like(self.y), 0.0
+        for where in others:
+            here = free * (self.x[where] == self.y)
+            dy = dy + here * dx[where]
+            free -= here
+        return dy + free * dx[last]
 
     def back(self, u: Array) -> Array:
-        """dx[where the maximum is] += u[p]."""
-        xp = array_namespace(u)
-        dx = xp.zeros((*u.shape[: max(u.ndim - self.x.ndim, 0)], *self.x.shape), dtype=u.dtype)
-        for where, here in self.chosen():
-            dx[where] += xp.where(here, u, 0.0)
+        """dx[where the maximum is] += u[p]: each window's u goes to its first maximum."""
+        *others, last = offsets(self.a, self.at)
+        xp, apart = array_namespace(u), self.a.stride >= self.a.kernel
+        shape = (*u.shape[: max(u.ndim - self.x.ndim, 0)], *self.x.shape)
+        cover = self.a.stride == self.a.kernel and self.a.kernel * self.a.out == self.x.shape[self.at]
+        dx = (xp.empty if cover else xp.zeros)(shape, dtype=u.dtype)
+        for where in others:
+            here = u * (self.x[where] == self.y)
+            dx[where] = here if apart else dx[where] + here
+            u = u - here
+        dx[last] = u if apart else dx[last] + u
         return dx
 
 

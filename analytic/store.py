@@ -1,0 +1,118 @@
+"""Kernels that outlive a killed run: results on disk, block by block, with a record of the blocks that are done.
+
+A store is a folder:
+
+    nngp.npy, ntk.npy   the results, plain .npy files that numpy.load(..., mmap_mode="r") opens
+    record.txt          a fingerprint of network, inputs and precision; behind it a line for each finished block
+
+A block is written and flushed before its line is.  The same call on the same store goes on with the blocks that have no
+line, and ends with the same bytes as a run that nobody stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minintk.arrays import Array, to_host
+
+Progress = Callable[[int, int], None]
+
+Evaluate = Callable[[Array, "Array | None"], "list[Array | None]"]
+"""(x1, x2) -> NNGP and NTK of a block, None for one that was not asked for."""
+
+NAMES = ("nngp", "ntk")
+
+
+def fingerprint(what: str, *arrays: Array) -> str:
+    """A digest of a description and of arrays, digit for digit."""
+    digest = hashlib.sha256(what.encode())
+    for a in arrays:
+        host = np.ascontiguousarray(to_host(a))
+        digest.update(f"{host.shape}{host.dtype}".encode())
+        digest.update(host.data if host.size else b"")
+    return digest.hexdigest()
+
+
+def blocks(shape: tuple[int, int], size: int, symmetric: bool) -> Iterator[tuple[slice, slice]]:
+    """Blocks of rows and columns that cover the matrix, or its upper triangle where it is symmetric."""
+    for i in range(0, shape[0], size):
+        for j in range(i if symmetric else 0, shape[1], size):
+            yield slice(i, min(i + size, shape[0])), slice(j, min(j + size, shape[1]))
+
+
+def stored(
+    path: str | os.PathLike[str],
+    what: str,
+    x1: Array,
+    x2: Array | None,
+    asked: tuple[bool, bool],
+    size: int,
+    evaluate: Evaluate,
+    progress: Progress | None,
+) -> list[Any]:
+    """The kernels as numpy.memmap in the store `path`, evaluated block by block, but for blocks that are done.
+
+    what : everything but the inputs that the results depend on.   size : rows, and columns, of a block.
+    ValueError for a store of another kernel.
+    """
+    folder, symmetric = Path(path), x2 is None
+    shape = (x1.shape[0], (x1 if x2 is None else x2).shape[0])
+    inputs = (x1,) if x2 is None else (x1, x2)
+    mark = fingerprint(f"minintk store 1; {what}; {asked}; blocks of {size}", *inputs)
+    record = folder / "record.txt"
+    done = finished(record, mark)
+    folder.mkdir(parents=True, exist_ok=True)
+    results = [
+        open_result(folder / f"{name}.npy", shape, str(x1.dtype), new=done is None) if wanted else None
+        for name, wanted in zip(NAMES, asked, strict=True)
+    ]
+    if done is None:
+        record.write_text(mark + "\n")
+        done = set()
+    todo = list(blocks(shape, size, symmetric))
+    with record.open("a") as lines:
+        for number, (i, j) in enumerate(todo):
+            if number not in done:
+                on_diagonal = symmetric and i == j
+                found = evaluate(x1[i], None if on_diagonal else (x1 if x2 is None else x2)[j])
+                for result, block in zip(results, found, strict=True):
+                    if result is None or block is None:
+                        continue
+                    result[i, j] = to_host(block)
+                    if symmetric and not on_diagonal:
+                        result[j, i] = to_host(block).T
+                    result.flush()
+                lines.write(f"{number}\n")
+                lines.flush()
+                os.fsync(lines.fileno())
+            if progress is not None:
+                progress(number + 1, len(todo))
+    return results
+
+
+def finished(record: Path, mark: str) -> set[int] | None:
+    """The blocks that the record says are done; None where there is no record yet."""
+    if not record.exists():
+        return None
+    first, *lines = record.read_text().split("\n")
+    if first != mark:
+        raise ValueError(
+            f"store {str(record.parent)!r} holds the kernel of another network, or of other inputs: "
+            "choose another path, or delete it"
+        )
+    return {int(line) for line in lines[:-1]}  # behind the last line break: nothing, or a line cut short
+
+
+def open_result(path: Path, shape: tuple[int, int], dtype: str, *, new: bool) -> Any:
+    """A .npy file as numpy.memmap, writable; NaN all over where it is new."""
+    if not new:
+        return np.load(path, mmap_mode="r+")
+    found = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+    found[...] = np.nan
+    return found
