@@ -109,7 +109,7 @@ def main(
             steps_twice = np.repeat(c["step"], 2)
             a = 100 * np.stack([c["before"], c["after"]], axis=1).reshape((len(steps_twice), -1))
             low, high = (np.quantile(a, q, axis=1) for q in (0, 1))
-            axes.plot(steps_twice, a.mean(1), f"C{i}", lw=1, label=f"K = {'∞' if inf == K else int(K)}")
+            axes.plot(steps_twice, a.mean(1), f"C{i}", lw=1, label=f"K = {'∞' if K == inf else int(K)}")
             axes.fill_between(steps_twice, low, high, color=f"C{i}", alpha=0.2, lw=0)
         axes.axhline(100 * np.mean(end[1]), color="k", ls=":", lw=0.8, label="gradient descent, at the end")
         axes.set(xlabel=f"step of size {lr:g}", ylabel="test accuracy, %", title="mean and range over seeds")
