@@ -4,7 +4,7 @@ from minintk import checkpoints, datasets, zoo
 from minintk.arrays import Array
 from minintk.augment import Shift
 from minintk.fitting import Run, evaluate, fit
-from minintk.flows import Moment, Solver, Steps, flow, kernel_flow
+from minintk.flows import flow, kernel_flow
 from minintk.history import History
 from minintk.kernels import nngp, ntk, ntk_full
 from minintk.losses import (
@@ -20,6 +20,7 @@ from minintk.losses import (
     sum_of_squares,
 )
 from minintk.models import Centred, IterativelyLinearized, Linearized, Moved, Taylor
+from minintk.motion import Moment, Solver, Steps
 from minintk.network import Model, Network
 from minintk.optimizers import SGD, Adam, Nesterov
 from minintk.parametrization import NTK, PyTorch, Standard

@@ -27,6 +27,7 @@ from minintk.layers.conv import BoundConv
 from minintk.layers.dense import BoundDense
 from minintk.layers.norm import UNCALIBRATED, BoundBatchNorm, BoundLayerNorm
 from minintk.layers.pool import BoundAvgPool, BoundGlobalAvgPool, BoundMaxPool
+from minintk.layers.shares import BoundShared
 from minintk.network import Network
 from minintk.series import Series, add, inverse_root, product, scaled, times
 from minintk.structure import UnsupportedLayer
@@ -332,6 +333,11 @@ def _(layer: BoundChain, w: Weights, d: Weights, x: Series) -> tuple[Series, Cha
         x, J = expand(inner, w, d, x)
         links.append(J)
     return x, ChainSeries(tuple(links))
+
+
+@expand.register
+def _(layer: BoundShared, w: Weights, d: Weights, x: Series) -> tuple[Series, SeriesJacobian]:
+    return expand(layer.chain, w, d, x)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from scipy.special import hyp0f1
 
 import analytic as an
 import minintk as mn
-from minintk.flows import _Rules
+from minintk.motion import Rules
 
 Array = np.ndarray[Any, Any]
 
@@ -206,7 +206,7 @@ def test_members_at_zero_loss_stand_still(momentum: Any) -> None:
 @given(st.integers(2, 10**5), st.floats(1e-4, 10.0), st.floats(1e-6, 10.0))
 def test_the_batch_holds_the_temperature(N: int, h: float, temperature: float) -> None:
     """T(b - 1/2) >= T >= T(b + 1/2) for the rounded b, except where b = 1 is already too cold."""
-    rules = _Rules.checked(mn.mse, 1.0, None, None, temperature, np.random.default_rng(0), mn.Steps())
+    rules = Rules.checked(mn.mse, 1.0, None, None, temperature, np.random.default_rng(0), mn.Steps())
 
     def hot(b: float) -> float:
         return h / b * (1 - (b - 1) / (N - 1))
@@ -437,6 +437,6 @@ def test_outputs_that_are_not_finite() -> None:
 def test_exponential_decay_in_the_docstring() -> None:
     """Steps: a of constant tau and of tau = t/mu is exp(-int dt/tau)."""
     for tau, mu in ((0.7, None), (None, 3.0), (None, None)):
-        rules = _Rules.checked(mn.mse, 1.0, tau, mu, 0.0, None, mn.Steps())
+        rules = Rules.checked(mn.mse, 1.0, tau, mu, 0.0, None, mn.Steps())
         want = exp(-0.2 / 0.7) if tau else (2.0 / 2.2) ** 3 if mu else 0.0
         assert rules.decay(2.0, 0.2) == pytest.approx(want, rel=1e-12)
