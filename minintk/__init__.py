@@ -24,6 +24,7 @@ from minintk.network import Model, Network
 from minintk.optimizers import SGD, Adam, Nesterov
 from minintk.parametrization import NTK, PyTorch, Standard
 from minintk.schedules import Cosine, StepDecay, WarmUp
+from minintk.solve import Solution, solve_gram, solve_lsqr
 from minintk.spec import (
     GELU,
     Abs,
@@ -48,6 +49,7 @@ from minintk.spec import (
     Tanh,
 )
 from minintk.structure import UnsupportedLayer
+from minintk.sweeps import Table, sweep
 from minintk.training import Snapshot, State, train
 
 __all__ = [
@@ -93,12 +95,14 @@ __all__ = [
     "Snapshot",
     "SoftmaxCrossEntropy",
     "Softplus",
+    "Solution",
     "Solver",
     "Standard",
     "State",
     "StepDecay",
     "Steps",
     "SumOfSquares",
+    "Table",
     "Tanh",
     "Taylor",
     "UnsupportedLayer",
@@ -116,7 +120,10 @@ __all__ = [
     "ntk",
     "ntk_full",
     "softmax_cross_entropy",
+    "solve_gram",
+    "solve_lsqr",
     "sum_of_squares",
+    "sweep",
     "train",
     "zoo",
 ]

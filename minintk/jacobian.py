@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
-from minintk.arrays import Array, array_namespace
+from minintk.arrays import Array, array_namespace, on_host
 from minintk.finite import Contraction, LayerJacobian
 from minintk.layout import Layout
 
@@ -101,6 +102,30 @@ class Jacobian(ABC):
         u = xp.eye(N * C, dtype=self.like.dtype).reshape((N * C, *(1 for _ in self.lead), N, C))
         rows = self.vjp(xp.broadcast_to(u, (N * C, *self.lead, N, C)))
         return xp.moveaxis(rows, 0, -2).reshape((*self.lead, N, C, self.size))
+
+    def as_linear_operator(self) -> Any:
+        """J as a `scipy.sparse.linalg.LinearOperator` of shape (N C, P), for SciPy's solvers; one network, NumPy.
+
+        >>> import numpy as np, minintk as mn, scipy.sparse.linalg
+        >>> net = mn.Network(mn.Dense(2), (3,))
+        >>> _, J = net.linearize(net.init(np.random.default_rng(0)), np.eye(3))
+        >>> J.as_linear_operator().shape
+        (6, 6)
+        >>> w, *_ = scipy.sparse.linalg.lsqr(J.as_linear_operator(), np.ones(6))
+        >>> bool(np.allclose(J.jvp(w), 1))
+        True
+        """
+        from scipy.sparse.linalg import LinearOperator
+
+        if self.ensemble is not None or not on_host(array_namespace(self.like)):
+            raise ValueError("as_linear_operator expects the Jacobian of one network, in NumPy: a member theta[i]")
+        (N, C), dtype = self.outputs, self.like.dtype
+        return LinearOperator(
+            (N * C, self.size),
+            matvec=lambda v: self._jvp(v.astype(dtype, copy=False).ravel()).ravel(),
+            rmatvec=lambda u: self.vjp(u.astype(dtype, copy=False).reshape((N, C))),
+            dtype=dtype,
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,54 @@
+"""Progress of long work: a bar with the time left on a terminal, a line now and then elsewhere, both on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+
+@contextmanager
+def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[float], None]]:
+    """Gives `advance(amount)`, to be called as work gets done; does nothing unless `shown`.
+
+    >>> with progress_of("counting", 3, shown=False) as advance:
+    ...     for _ in range(3):
+    ...         advance(1)
+    """
+    if not shown:
+        yield lambda amount: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield _lines(what, total, console.print)
+        return
+    columns = BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
+    with Progress(TextColumn("{task.description}"), *columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda amount: bar.advance(task, amount)
+
+
+def _lines(what: str, total: float, say: Callable[[str], None], every: float = 10.0) -> Callable[[float], None]:
+    """A line when the work is done, and every ten seconds before that."""
+    start = last = perf_counter()
+    done = 0.0
+
+    def advance(amount: float) -> None:
+        nonlocal done, last
+        done += amount
+        now = perf_counter()
+        if done >= total or now - last >= every:
+            last, left = now, (now - start) * (total - done) / done if done else float("inf")
+            say(f"{what}: {min(done / total, 1):.0%}, {now - start:.0f} s, {max(left, 0):.0f} s left")
+
+    return advance
