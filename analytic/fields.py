@@ -185,6 +185,11 @@ class Shelf:
                 self.free[a.size].append(a.base)
 
 
+def form_of(xp: Any, dtype: Any, diagonal: bool, most: int) -> Form:
+    """The Form for arrays of `dtype`."""
+    return Form(xp, dtype, diagonal, most, LINE // int(xp.dtype(dtype).itemsize))
+
+
 def rounded(n: int, step: int) -> int:
     """n rounded up to a multiple of `step`."""
     return -(-n // step) * step
@@ -198,12 +203,14 @@ class Form:
     guards before it: the end of what precedes it.
 
     diagonal : equal pixels only.   most : guards after each line, where the lines are long enough for any.
+    line : numbers in a cache line.
     """
 
     xp: Any
     dtype: Any
     diagonal: bool
     most: int
+    line: int
 
     def guard(self, W: int) -> int:
         """Guards after a line of W pixels."""
@@ -212,8 +219,7 @@ class Form:
     def run(self, H: int, W: int) -> int:
         """Numbers of one image on the right."""
         g = self.guard(W)
-        line = LINE // self.xp.dtype(self.dtype).itemsize
-        return rounded(H * (W + g) + g, line) if g else H * W
+        return rounded(H * (W + g) + g, self.line) if g else H * W
 
     def lay(self, v: Array, fill: float = 0.0) -> Lay:
         """v : (n, H, W) as the pairs meet it, `fill` in the guards."""
@@ -230,6 +236,42 @@ class Form:
         """a : (..., run) as (..., H, W + guards)."""
         width = W + self.guard(W)
         return a[..., : H * width].reshape((*a.shape[:-1], H, width))
+
+
+Moved = dict[int, Array]
+"""By shift s: (n, run), numbers of the images on the right, taken from s pixels, or lines, further."""
+
+
+class Edges(NamedTuple):
+    """What D is next to a pixel outside: half, q / 2 of the pixels, (n, H, W), and half_sum, its sums along the lines.
+
+    along, across : half and half_sum of x', shifted along and across the lines.
+    """
+
+    half: Array
+    half_sum: Array
+    along: Moved
+    across: Moved
+
+
+def edges_of(form: Form, axes: tuple[Axis, Axis], half: Array, half_sum: Array) -> Edges:
+    """The Edges of a convolution, from q / 2 and its sums along the lines."""
+    (rows, columns), W = axes, half.shape[2]
+    along = moved(form, half, columns, 1) if plain(columns, form.guard(W)) and not form.diagonal else {}
+    across = moved(form, half_sum, rows, 0) if plain(rows, half.shape[1]) and not form.diagonal else {}
+    return Edges(form.xp.astype(half, form.dtype), form.xp.astype(half_sum, form.dtype), along, across)
+
+
+def moved(form: Form, v: Array, axis: Axis, along: int) -> Moved:
+    """v : (n, H, W) for all shifts of a plain axis, 0 where there is no pixel."""
+    found, size = {}, v.shape[1 + along]
+    for s in (*range(-axis.before, 0), *range(1, axis.after + 1)):
+        low, high = max(0, -s), size - max(0, s)
+        out = form.xp.zeros((v.shape[0], form.run(*v.shape[1:])), dtype=form.dtype)
+        to = form.inside(out, *v.shape[1:])
+        to[at(3, (along + 1, slice(low, high)))] = v[at(3, (along + 1, slice(low + s, high + s)))]
+        found[s] = out
+    return found
 
 
 class Field(ABC):
@@ -267,11 +309,8 @@ class Field(ABC):
         return self.left(lay)[strip], self.right(lay)
 
     @abstractmethod
-    def slide(self, axes: tuple[Axis, Axis], edge: Array, edge_sum: Array) -> None:
-        """Sums over both windows, shifted together.
-
-        edge : q / 2 of the pixels, what D is next to a pixel outside; edge_sum : its sums along the lines.
-        """
+    def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
+        """Sums over both windows, shifted together."""
 
     @abstractmethod
     def pool(self, T: tuple[Array, Array], grid: tuple[int, int]) -> None:
@@ -330,9 +369,10 @@ class Square(Field):
         """(H, W, B, H', W' + guards)."""
         return self.form.lines(a.reshape((*grid, self.sizes[1], -1)), *tail)
 
-    def slide(self, axes: tuple[Axis, Axis], edge: Array, edge_sum: Array) -> None:
+    def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
         (H, W), form, (rows, columns) = self.grid, self.form, axes
         middle, after = (H, columns.out), (rows.out, columns.out)
+        edge, edge_sum = edges.half, edges.half_sum
         if form.guard(W) and not trivial(columns):
             self.stand(edge[self.i.start])
 
@@ -341,7 +381,7 @@ class Square(Field):
                 return a
             out = self.shelf.take((H * columns.out, self.sizes[1] * form.run(*middle)))
             if plain(columns, form.guard(W)):
-                self.flat(a, out, columns, 1, edge[self.j] if is_d else None, None)
+                self.flat(a, out, columns, 1, edges.along if is_d else None, None)
             else:
                 outside = (edge[self.i.start][:, :, None, None, None], edge[self.j][None, None]) if is_d else None
                 source = self.lines(a, (H, W), (H, W))[..., :W]
@@ -355,7 +395,7 @@ class Square(Field):
             out = self.shelf.take((prod(after), self.sizes[1] * form.run(*after)))
             one, many = edge_sum[self.i.start], edge_sum[self.j]
             if plain(rows, H):
-                self.flat(a, out, rows, 0, many if is_d else None, one if is_d else None)
+                self.flat(a, out, rows, 0, edges.across if is_d else None, one if is_d else None)
             else:
                 outside = (one[:, :, None, None, None], many[None, None]) if is_d else None
                 source, target = self.lines(a, middle, middle), self.lines(out, after, after)
@@ -379,52 +419,36 @@ class Square(Field):
             before = self.shelf.shifted(a, -g, (H, W, B, run))[..., :g]  # the end of what precedes each image
             before[...] = 0 if value is None else value[:, :, None, None]
 
-    def flat(self, a: Array, out: Array, axis: Axis, along: int, right: Array | None, left: Array | None) -> None:
+    def flat(self, a: Array, out: Array, axis: Axis, along: int, right: Moved | None, left: Array | None) -> None:
         """The sums of a plain axis: runs of whole lines of both images, shifted as one.
 
         along : 0 across the lines, 1 along them.   right, left : `slide`'s edges of x' and of x, for D; along lines the
         guards hold those of x.
         """
         xp, form, (H, W), B = self.xp, self.form, self.grid, self.sizes[1]
-        step = 1 if along else W + form.guard(W)
-        n = W if along else H
-        run = B * form.run(H, W)
-        whole = (H, W, run) if along else (1, H, W * run)
-        source, target = a.reshape(whole), out.reshape(whole)
-        here = source
+        n, step, run = (W, 1, B * form.run(H, W)) if along else (H, W + form.guard(W), B * form.run(H, W))
+        whole = (H, W, run)
+        here, target = a.reshape(whole), out.reshape(whole)
         for s in (*range(-axis.before, 0), *range(1, axis.after + 1)):
             low, high = max(0, -s), n - max(0, s)
-            there = self.shelf.shifted(a, s * step, whole)[:, low + s : high + s]
+            there = self.shelf.shifted(a, s * step, whole)
             if along:
-                xp.add(here[:, low:high], there, out=target[:, low:high])
+                xp.add(here[:, low:high], there[:, low + s : high + s], out=target[:, low:high])
             else:
                 bad = slice(0, low) if s < 0 else slice(high, n)  # lines of x' for which there is none
-                lines = self.lines(here.reshape(a.shape), (H, W), (H, W))[low:high, :, :, bad]
-                kept = xp.asarray(lines, copy=True)
-                if left is not None:
-                    kept += left[low + s : high + s, :, None, None, None]
-                xp.add(here[:, low:high], there, out=target[:, low:high])
+                kept = self.lines(here, (H, W), (H, W))[low:high, :, :, bad]
+                kept = kept.copy() if left is None else kept + left[low + s : high + s, :, None, None, None]
+                xp.add(here[low:high], there[low + s : high + s], out=target[low:high])
                 self.lines(out, (H, W), (H, W))[low:high, :, :, bad] = kept
             for hole in holes(low, high, n):
-                if right is None:
-                    if here is source:
-                        target[:, hole] = source[:, hole]
-                    continue
-                edges = self.moved(right, s, along)
-                if not along:
-                    edges = xp.tile(edges, W)
-                xp.add(here[:, hole], edges, out=target[:, hole])
+                where = (slice(None), hole) if along else hole
+                if right is not None:
+                    xp.add(here[where], right[s][self.j].reshape(-1), out=target[where])
+                elif here is not target:
+                    target[where] = here[where]
             here = target
-        if here is source:
-            target[...] = source
-
-    def moved(self, v: Array, s: int, along: int) -> Array:
-        """v : (B, H, W) as B runs, each number taken from s pixels further along a line, or s lines further."""
-        (H, W), (low, high) = self.grid, (max(0, -s), self.grid[along] - max(0, s))
-        out = self.xp.zeros((v.shape[0], self.form.run(H, W)), dtype=v.dtype)
-        to = self.form.inside(out, H, W)
-        to[at(3, (along + 1, slice(low, high)))] = v[at(3, (along + 1, slice(low + s, high + s)))]
-        return out.reshape(-1)
+        if here is not target:
+            target[...] = here
 
     def pool(self, T: tuple[Array, Array], grid: tuple[int, int]) -> None:
         (H, W), (h, w), xp, B = self.grid, grid, self.xp, self.sizes[1]
@@ -470,7 +494,7 @@ class Diagonal(Field):
     def strips(self) -> Iterator[slice]:
         yield slice(0, self.d.shape[0])
 
-    def slide(self, axes: tuple[Axis, Axis], edge: Array, edge_sum: Array) -> None:
+    def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
         (H, W), form, (rows, columns) = self.grid, self.form, axes
         middle, after = (H, columns.out), (rows.out, columns.out)
 

@@ -170,6 +170,16 @@ class Kernel:
         with single_threaded_blas():
             return run_rows(steps, Rows(norms2 / max(1, x.shape[1]), 0 * norms2))[0]
 
+    def _state(self, error: float) -> None:
+        """Warn of a quadrature that is not exact."""
+        if error > STATED:
+            warnings.warn(
+                f"the kernel of {self.spec!r} is by quadrature and exact to {error:.1g} only, relative to "
+                "sqrt(k(x, x) k(x', x')): pre-activations are large, or phi has kinks; scale the inputs, or w_std, "
+                "down",
+                stacklevel=4,
+            )
+
     def _evaluate(
         self,
         x1: Array,
@@ -209,18 +219,17 @@ class Kernel:
             return results
         if how is not None:
             with single_threaded_blas():
-                pools = [spatial.selves(how, x).pools if how.recorded else [] for x in images]
-                spatial.Engine(how, images, shape, symmetric, results[0], results[1], pools).run(progress)
+                selves = [spatial.selves(how, x) for x in images] if how.recorded else []
+                pools = [one.pools for one in selves]
+                error = spatial.Engine(how, images, shape, symmetric, results[0], results[1], pools).run(progress)
+                self._state(error)
+                for k, values in zip(results, (selves[0].nngp, selves[0].ntk) if selves else (), strict=False):
+                    if symmetric and k is not None:
+                        xp.fill_diagonal(k, xp.astype(values, dtype))
             return results
         with single_threaded_blas():  # many small products: threads of BLAS would only wait for each other
             inputs, rows, fine = plan(steps, parts)
-            if rows.error > STATED:
-                warnings.warn(
-                    f"the kernel of {self.spec!r} is by quadrature and exact to {rows.error:.1g} only, relative to "
-                    "sqrt(k(x, x) k(x', x')): pre-activations are large, or phi has kinks; scale the inputs, or w_std, "
-                    "down",
-                    stacklevel=3,
-                )
+            self._state(rows.error)
             coarse = fine if dtype == xp.float64 else cast(fine, dtype)
             Engine(inputs, rows, fine, coarse, shape, symmetric, *results).run(progress)
         return results

@@ -9,7 +9,7 @@ from math import pi, prod, sqrt
 from typing import Any, NamedTuple
 
 from analytic.duals import Homogeneous
-from analytic.fields import Field, Form, Lay, Pixels, Square, across_sum, line_sum, picks
+from analytic.fields import Edges, Field, Form, Lay, Pixels, Square, across_sum, edges_of, line_sum, picks
 from analytic.images import Flat, Pool, Window
 from analytic.rules import Affine, Normalise, Sum
 from analytic.state import Block, Dual, Gap, Pairs, Program, Rows, Scratch, Step, cast
@@ -93,11 +93,10 @@ def settle(field: Field, half: Halves) -> None:
 
 
 class WindowRow(NamedTuple):
-    """before : q / 2 in the unit, for what is owed; the same at the edges, edge, and its sums along lines, edge_sum."""
+    """before : q / 2 in the unit, for what is owed; edges : the same for pixels next to the outside."""
 
     before: Halves
-    edge: Array
-    edge_sum: Array
+    edges: Edges
     owed: tuple[float, float]
 
 
@@ -110,20 +109,15 @@ def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowRow]:
     half_sum = line_sum(half, columns)
     q = 2 * unit * across_sum(half_sum, rows) + step.affine.beta2
     theta = mean * across_sum(line_sum(pixels.theta, columns), rows) + step.affine.ratio * q + step.affine.rest
-    xp, dtype = tile.form.xp, tile.form.dtype
-    coefficients = WindowRow(
-        halves(pixels, tile.form),
-        xp.astype(half, dtype),
-        xp.astype(half_sum, dtype),
-        (step.affine.ratio, step.affine.rest / unit),
-    )
+    edges = edges_of(tile.form, step.axes, half, half_sum)
+    coefficients = WindowRow(halves(pixels, tile.form), edges, (step.affine.ratio, step.affine.rest / unit))
     return Pixels(q, theta, unit, pixels.error), coefficients
 
 
 @apply.register
 def _(step: Window, row: WindowRow, field: Field) -> None:
     settle(field, row.before)
-    field.slide(step.axes, row.edge, row.edge_sum)
+    field.slide(step.axes, row.edges)
     field.owed = row.owed
 
 

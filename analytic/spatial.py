@@ -13,7 +13,7 @@ from threading import Lock, local
 from typing import Any
 
 from analytic.duals import Homogeneous
-from analytic.fields import STRIP, Diagonal, Field, Form, Pixels, Shelf, Square
+from analytic.fields import STRIP, Diagonal, Field, Form, Pixels, Shelf, Square, form_of
 from analytic.images import Flat, Pool, Window, bends, grid, mixes, needs_images
 from analytic.passes import Tile, apply_all, follow, halves, prepare_all, settle
 from analytic.rules import Affine, Sum
@@ -97,7 +97,7 @@ def plan(program: Program, shape: Shape, out: Shape, xp: Any, dtype: Any) -> Pla
     if grid(out) != (1, 1):
         program = (*program, Flat(prod(grid(out))))
     first = min((k for k, step in enumerate(program) if mixes((step,))), default=None)
-    form = Form(xp, dtype, first is None, guards(program, on_host(xp)))
+    form = form_of(xp, dtype, first is None, guards(program, on_host(xp)))
     return Plan(program, shape, form, scale_free(program), first is not None and bends(program[first:]))
 
 
@@ -170,7 +170,7 @@ def selves(plan: Plan, x: Array) -> Selves:
     """All images with themselves, in float64."""
     xp = plan.form.xp
     N = x.shape[0]
-    form = Form(xp, xp.float64, plan.form.diagonal, plan.form.most)
+    form = form_of(xp, xp.float64, plan.form.diagonal, plan.form.most)
     double = Plan(plan.program, plan.shape, form, plan.scaled, plan.recorded)
     pools = [
         (xp.empty((N, *pooled), dtype=xp.float64), xp.empty((N, *pooled), dtype=xp.float64)) for pooled in plan.pooled
@@ -272,10 +272,11 @@ class Engine:
             apply_all(plan.program, coefficients, field)
             settle(field, last)
             scale = images.scale[a, None] * images.scale[right]
-            q = (after.q[a, 0, 0][:, None] + after.q[right, 0, 0]) / 2
+            q, q2 = after.q[a, 0, 0][:, None], after.q[right, 0, 0]
             shape = (a.stop - a.start, b.stop - b.start)
             d = xp.astype(self.inner(field, field.d, shape), xp.float64)
-            k = (q - after.unit * d) * scale
+            bound = xp.sqrt(q * q2)
+            k = xp.clip((q + q2) / 2 - after.unit * d, -bound, bound) * scale
             self.put(self.nngp, i, j, a, b, k)
             if self.ntk is not None:
                 theta = field.theta
@@ -285,6 +286,10 @@ class Engine:
                     t = xp.astype(self.inner(field, theta, shape), xp.float64) * (after.unit / 2) * scale
                 self.put(self.ntk, i, j, a, b, t)
             field.close()
+        if same:  # of the two roundings of a pair, the one above the diagonal
+            for out in (self.nngp, self.ntk):
+                if out is not None:
+                    out[i, i] = xp.triu(out[i, i]) + xp.triu(out[i, i], k=1).T
         return after.error
 
     def inner(self, field: Field, a: Array, shape: tuple[int, int]) -> Array:

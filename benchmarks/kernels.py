@@ -1,4 +1,4 @@
-"""Rows: infinite-width NNGP and NTK of fully connected networks, all pairs of N examples.
+"""Rows: infinite-width NNGP and NTK of fully connected and convolutional networks, all pairs of N examples.
 
 Peers: neural-tangents, compiled, in its own precision (its 64-bit flag is set for float64 only, where it is needed;
 with the flag its float32 is silently float64), and the one matrix product that no method can do without.
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from harness import Arrays, Row, Side, Work
 from ours import finished, moved, on_host
-from reference import infinite_kernels
+from reference import infinite_cnn_kernels, infinite_kernels
 
 
 @cache
@@ -119,7 +119,87 @@ def _row(data: str, depth: int, activation: str, b_std: float, dtype: str) -> Ro
     )
 
 
+# ------------------------------------------------------------------------------------------------ images
+
+
+@cache
+def random_images(n: int, size: int) -> Any:
+    """x : (N, size, size, 3), x ~ N(0, 1)."""
+    return np.random.default_rng(1).standard_normal((n, size, size, 3)).astype(np.float32)
+
+
+def ours_cnn(a: Arrays, device: str, *, depth: int, pool: bool) -> Work:
+    """analytic.kernel(spec).both(x)."""
+    import analytic as an
+    import minintk as mn
+
+    _, a = moved(a, device)
+    hidden = [layer for _ in range(depth) for layer in (mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), mn.ReLU())]
+    end = mn.GlobalAvgPool() if pool else mn.Flatten()
+    kernel = an.kernel(mn.Sequential(*hidden, end, mn.Dense(1, w_std=2**0.5, b_std=0.1)))
+
+    def run() -> Any:
+        both = kernel.both(a["x"])
+        finished(both)
+        return both
+
+    return Work(run, lambda both: on_host({"nngp": both.nngp, "ntk": both.ntk}))
+
+
+def neural_tangents_cnn(a: Arrays, device: str, *, depth: int, pool: bool) -> Work:
+    """The compiled kernel function of its stax network."""
+    import jax
+    from neural_tangents import stax
+
+    x = jax.device_put(a["x"])
+    assert x.dtype == a["x"].dtype
+    hidden = [
+        layer for _ in range(depth) for layer in (stax.Conv(64, (3, 3), (1, 1), "SAME", 2**0.5, 0.1), stax.Relu())
+    ]
+    end = stax.GlobalAvgPool() if pool else stax.Flatten()
+    _, _, kernel = stax.serial(*hidden, end, stax.Dense(1, 2**0.5, 0.1))
+    compiled = jax.jit(kernel, static_argnames="get")
+
+    def run() -> Any:
+        return jax.block_until_ready(compiled(x, None, get=("nngp", "ntk")))
+
+    return Work(run, lambda both: {"nngp": both.nngp, "ntk": both.ntk})
+
+
+def _cnn_inputs(n: int, size: int, dtype: str) -> Arrays:
+    return {"x": random_images(n, size).astype(dtype)}
+
+
+@cache
+def _cnn_reference(n: int, size: int, depth: int, pool: bool) -> tuple[Any, Any]:
+    return infinite_cnn_kernels(random_images(n, size), depth, pool, 2**0.5, 0.1)
+
+
+def _cnn_answer(a: Arrays, *, depth: int, pool: bool) -> Arrays:
+    nngp, ntk = _cnn_reference(a["x"].shape[0], a["x"].shape[1], depth, pool)
+    return {"nngp": nngp, "ntk": ntk}
+
+
+def _cnn_row(n: int, size: int, depth: int, pool: bool, dtype: str) -> Row:
+    how: dict[str, Any] = {"depth": depth, "pool": pool}
+    end = "GlobalAvgPool" if pool else "Flatten"
+    return Row(
+        name=f"NNGP + NTK, CNN, {depth} layers, {end}, {n} x {size} x {size} x 3, {dtype}",
+        inputs=partial(_cnn_inputs, n, size, dtype),
+        reference=partial(_cnn_answer, **how),
+        tolerance={"float32": 1e-3, "float64": 1e-7}[dtype],
+        sides=(
+            Side("minintk", "ours", partial(ours_cnn, **how)),
+            Side("neural-tangents", "jax", partial(neural_tangents_cnn, **how), 10.0 if pool else 4.0, flag(dtype)),
+        ),
+    )
+
+
 ROWS = tuple(
+    _cnn_row(*what, dtype)
+    for what in ((16, 16, 4, True), (6, 32, 4, True), (128, 32, 5, False))
+    for dtype in ("float32", "float64")
+) + tuple(
     _row(*what, dtype)
     for what in (
         ("4000 x 784", 3, "relu", 0.1),

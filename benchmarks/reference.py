@@ -43,6 +43,48 @@ def _erf(k: Array) -> tuple[Array, Array]:
     return 2 / pi * np.arcsin(2 * k / np.sqrt(product)), 4 / pi / np.sqrt(product - 4 * k**2)
 
 
+def infinite_cnn_kernels(x: Array, depth: int, pool: bool, w_std: float, b_std: float) -> tuple[Array, Array]:
+    """(NNGP, NTK) of `depth` 3 x 3 convolutions with ReLU, zeros outside, then the mean over all pairs of pixels
+    (`pool`) or over equal pixels, then a linear output; x : (N, H, W, C).  Novak et al. 2019; Arora et al. 2019.
+
+    The covariances of all pairs of pixels of two images at a time, (H, W, H, W); of equal pixels alone, (H, W).
+    """
+    x = x.astype(np.float64)
+    N, H, W, C = x.shape
+    q = [np.sum(x * x, axis=3) / C]  # variances before each activation, (N, H, W)
+    for layer in range(depth):
+        q.append(w_std**2 * _mean_3x3(q[-1] * (0.5 if layer else 1.0)) + b_std**2)
+    k, theta = np.empty((N, N)), np.empty((N, N))
+    for i in range(N):
+        for j in range(i, N):
+            cov = np.einsum("hwc,abc->hwab", x[i], x[j]) / C if pool else np.sum(x[i] * x[j], axis=2) / C
+            tangent = np.zeros_like(cov)
+            for layer in range(depth):
+                cov = w_std**2 * _mean_3x3(cov, pool) + b_std**2
+                tangent = w_std**2 * _mean_3x3(tangent, pool) + cov
+                s, s2 = np.sqrt(q[layer + 1][i]), np.sqrt(q[layer + 1][j])
+                norm = s[:, :, None, None] * s2 if pool else s * s2
+                cos = np.clip(cov / norm, -1, 1)
+                if i == j:  # exactly 1 there
+                    cos[np.ogrid[:H, :W] * 2 if pool else ...] = 1
+                angle = np.arccos(cos)
+                cov = norm * (np.sin(angle) + (pi - angle) * cos) / (2 * pi)
+                tangent *= (pi - angle) / (2 * pi)
+            k[i, j] = k[j, i] = w_std**2 * cov.mean() + b_std**2
+            theta[i, j] = theta[j, i] = w_std**2 * tangent.mean() + k[i, j]
+    return k, theta
+
+
+def _mean_3x3(a: Array, joint: bool = False) -> Array:
+    """Mean over 3 x 3 windows of the last two axes, zeros outside; joint: over windows of both pairs of axes as one."""
+    H, W = a.shape[-2:]
+    if not joint:
+        p = np.pad(a, [(0, 0)] * (a.ndim - 2) + [(1, 1), (1, 1)])
+        return sum(p[..., s : s + H, t : t + W] for s in range(3) for t in range(3)) / 9
+    p = np.pad(a, 1)
+    return sum(p[s : s + H, t : t + W, s : s + H, t : t + W] for s in range(3) for t in range(3)) / 9
+
+
 Layers = Sequence[tuple[Array, Array]]
 """(W, b) of each layer; W : ([E], n, m), b : ([E], 1, m)."""
 

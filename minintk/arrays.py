@@ -33,7 +33,7 @@ def array_namespace(*arrays: Array) -> Any:
     >>> array_namespace(np.ones(3)).__name__
     'numpy'
     """
-    if arrays and all(isinstance(a, np.ndarray) for a in arrays):
+    if arrays and all(isinstance(a, (np.ndarray, np.generic)) for a in arrays):
         return np
     import array_api_compat
 

@@ -164,7 +164,7 @@ class Taylor(_Anchored):
         f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
 
     Order 1 is `Linearized`.  It is summed from the power series of t -> f(theta_0 + t d), which goes through the layers
-    like the outputs do (`minintk.taylor`), at a cost of about k^2/2 + 2k times that of the network.  Where the network
+    like the outputs do (`minintk.taylor`); a training step costs about 5k/3 times the network's own.  Where the network
     has kinks (ReLU, MaxPool) it is the expansion of its piece at theta_0.  Raises ValueError unless `order` is a whole
     number >= 1, UnsupportedLayer for a model or a layer without an expansion.
 
@@ -224,12 +224,15 @@ class Moved:
     def __repr__(self) -> str:
         return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"
 
-    def features(self, model: Model, theta: Array) -> Array:
+    def draw(self, outputs: int) -> Array:
+        """u : (n, C)."""
+        u = np.random.default_rng(self.seed).standard_normal((self.probe.shape[0], outputs))
+        return to_library(u.astype(str(self.probe.dtype)), array_namespace(self.probe))
+
+    def features(self, model: Model, theta: Array, u: Array) -> Array:
         """J(theta)' u : ([E], P)."""
-        xp = array_namespace(theta, self.probe)
         f, J = model._linearize(theta, self.probe)
-        u = np.random.default_rng(self.seed).standard_normal((self.probe.shape[0], model.outputs))
-        return J.vjp(xp.broadcast_to(to_library(u.astype(str(f.dtype)), xp), f.shape))
+        return J.vjp(array_namespace(f, u).broadcast_to(u, f.shape))
 
     def exceeded(self, now: Array, then: Array) -> Array:
         """() or (E,), whether the features have moved by more than the fraction."""
@@ -262,10 +265,12 @@ class IterativelyLinearized(_Anchored):
         super().__init__(model, theta0)
         self.every = _checked(every)
         self.step = 0
-        self.linearizations = np.ones(tuple(self.theta0.shape[:-1]), np.int64)
-        self._features: Array | None = None  # J(theta_0)' u, for Moved
+        self.linearizations = _ones(self.theta0)
+        self._u: Array | None = None
+        self._features: Array | None = None  # u and J(theta_0)' u, for Moved
         if isinstance(self.every, Moved):
             self.check(self.theta0, self.every.probe)
+            self._u = self.every.draw(model.outputs)
 
     def advance(self, theta: Array) -> IterativelyLinearized:
         moved = self._moved(self.model.advance(theta), self.theta0)
@@ -274,20 +279,18 @@ class IterativelyLinearized(_Anchored):
             moved._where_features_moved(self.every, theta)
         elif moved.step in self.every if isinstance(self.every, tuple) else moved.step % self.every == 0:
             moved.theta0 = array_namespace(theta).asarray(theta, copy=True)
-            moved.linearizations = self.linearizations + np.ones(tuple(theta.shape[:-1]), np.int64)
+            moved.linearizations = self.linearizations + _ones(theta)
         return moved
 
     def _where_features_moved(self, rule: Moved, theta: Array) -> None:
         """Move theta_0 and its features, of those members where the rule says so."""
         xp = array_namespace(theta)
         theta0 = self._anchor(theta)
-        then = rule.features(self.model, theta0) if self._features is None else self._features
-        now = rule.features(self.model, theta)
+        then = rule.features(self.model, theta0, self._u) if self._features is None else self._features
+        now = rule.features(self.model, theta, self._u)
         again = rule.exceeded(now, then)
-        self._features = xp.where(again[..., None], now, then)
-        if bool(xp.any(again)):
-            self.theta0 = xp.where(again[..., None], theta, theta0)
-            self.linearizations = self.linearizations + to_host(again)
+        self.linearizations = self.linearizations + again
+        self._features, self.theta0 = (xp.where(again[..., None], a, b) for a, b in ((now, then), (theta, theta0)))
 
     def members(self, which: slice) -> Self:
         part = super().members(which)
@@ -304,7 +307,8 @@ class IterativelyLinearized(_Anchored):
     def anchored(self, anchors: Mapping[str, Array]) -> Self:
         moved = super().anchored(anchors)
         moved.theta0, moved.step = anchors["theta0"], int(anchors["step"])
-        moved.linearizations, moved._features = to_host(anchors["linearizations"]), None
+        moved.linearizations = to_library(to_host(anchors["linearizations"]), array_namespace(moved.theta0))
+        moved._features = None
         return moved
 
     def __repr__(self) -> str:
@@ -319,6 +323,12 @@ class IterativelyLinearized(_Anchored):
     def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
         f, J = self._linearize(theta0, x)
         return [f, J._jvp(d), *(None for _ in range(order - 1))], J
+
+
+def _ones(theta: Array) -> Array:
+    """1 for each member : () or (E,)."""
+    xp = array_namespace(theta)
+    return xp.ones(tuple(theta.shape[:-1]), dtype=xp.int64)
 
 
 def _checked(every: Any) -> float | tuple[int, ...] | Moved:

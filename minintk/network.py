@@ -135,7 +135,7 @@ class Network(Model):
                 f"the network's outputs must be a vector, got shape {shape}: end with mn.Flatten() and mn.Dense(...)"
             )
         self.outputs = shape[0]
-        self._root = bind(self.spec, Site(self.input_shape), self.parametrization, "")
+        self._root: Any = bind(self.spec, Site(self.input_shape), self.parametrization, "")
         self.layout = Layout(self._root.tensors)
         if not couples(self.spec):
             self._root = shared(self._root, self.spec, self.input_shape)
@@ -190,6 +190,17 @@ class Network(Model):
         w = self.layout.unpack(theta)
         self._root(w, x)
         return self._with({name: a for name, a in w.items() if name not in self.layout.slices})
+
+    def layer_outputs(self, theta: Array, x: Array) -> list[Array]:
+        """What each layer of the spec gives, ([E], N, *shape), the last one being the network's outputs."""
+        self.check(theta, x)
+        xp, w, outputs = array_namespace(theta, x), self.layout.unpack(theta) | self.statistics, []
+        lead, shape = (*theta.shape[:-1], x.shape[0]), self.input_shape
+        for layer, bound in zip(self.spec.layers, self._root.layers):
+            x, _ = bound(w, x)
+            shape = out_shape(layer, shape)
+            outputs.append(xp.broadcast_to(x, (*lead, *shape)))
+        return outputs
 
     def _with(self, statistics: dict[str, Array]) -> Network:
         other = copy(self)

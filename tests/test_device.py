@@ -146,6 +146,9 @@ MODELS: dict[str, Callable[[Model, Array], Model]] = {
     "Linearized": mn.Linearized,
     "Centred": lambda net, theta0: mn.Centred(net, theta0, 3.0),
     "IterativelyLinearized": lambda net, theta0: mn.IterativelyLinearized(net, theta0, 2),
+    "IterativelyLinearized by a schedule": lambda net, theta0: mn.IterativelyLinearized(net, theta0, (1, 3)),
+    "Taylor": lambda net, theta0: mn.Taylor(net, theta0, 2),
+    "Taylor of Centred": lambda net, theta0: mn.Taylor(mn.Centred(net, theta0, 3.0), theta0, 3),
     "Centred of Linearized": lambda net, theta0: mn.Centred(mn.Linearized(net, theta0), theta0, 3.0),
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ from hypothesis import given
 from strategies import SMOOTH, Case, cases, networks
 
 import minintk as mn
+from minintk.finite import bind
+from minintk.structure import out_shape
 from minintk.testing import assert_close, roundings
 
 NET = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,))
@@ -132,3 +136,211 @@ def test_a_theta_for_another_ensemble_than_the_anchors(nest: Any) -> None:
     model = nest(mn.Linearized(NET, np.stack([THETA, ONES])), THETA)
     with pytest.raises(ValueError, match=r"theta expects the shape of theta0, \(2, 24\), got \(24,\)"):
         model(THETA, X)
+
+
+# --------------------------------------------------------------- when IterativelyLinearized linearises again
+
+Y = np.random.default_rng(2).standard_normal((5, 2))
+HOW: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=0.3, momentum=0.5), "steps": 20}
+
+
+def path(model: mn.Model, theta: Any = THETA, **how: Any) -> list[mn.Snapshot]:
+    return list(mn.train(model, theta, X, Y, **HOW | how))
+
+
+def test_a_schedule_is_followed() -> None:
+    """After exactly those steps; multiples of K are every = K, bit for bit, and no steps are never."""
+    run = path(mn.IterativelyLinearized(NET, THETA, (1, 4, 5, 17)))
+    for before, now in pairwise(run):
+        moved = not np.array_equal(before.model.theta0, now.model.theta0)  # type: ignore[attr-defined]
+        assert moved == (now.step in (1, 4, 5, 17))
+        if moved:
+            np.testing.assert_array_equal(now.model.theta0, now.theta)  # type: ignore[attr-defined]
+    assert run[-1].model.linearizations == 5  # type: ignore[attr-defined]
+    for schedule, every in ((range(3, 21, 3), 3), ((), np.inf), (np.arange(1, 21), 1)):
+        one, other = (path(mn.IterativelyLinearized(NET, THETA, e))[-1] for e in (schedule, every))
+        np.testing.assert_array_equal(one.theta, other.theta)
+        assert one.model.linearizations == other.model.linearizations  # type: ignore[attr-defined]
+
+
+def test_the_rule_by_definition() -> None:
+    """|J(theta)' u - J(theta_0)' u| > fraction |J(theta_0)' u|, from Jacobians written down."""
+    rule = mn.Moved(0.15, X[:3], seed=5)
+    u = np.random.default_rng(5).standard_normal((3, 2)).ravel()
+
+    def features(theta: Any) -> Any:
+        return u @ NET.linearize(theta, X[:3])[1].dense().reshape(6, -1)
+
+    run = path(mn.IterativelyLinearized(NET, THETA, rule))
+    theta0, moves = THETA, []
+    for snap in run[1:]:
+        then, now = features(theta0), features(snap.theta)
+        ratio = np.linalg.norm(now - then) / np.linalg.norm(then)
+        assert abs(ratio / 0.15 - 1) > 1e-9
+        moves.append(bool(ratio > 0.15))
+        theta0 = snap.theta if moves[-1] else theta0
+        np.testing.assert_array_equal(snap.model.theta0, theta0)  # type: ignore[attr-defined]
+    assert 0 < sum(moves) < 19
+    assert run[-1].model.linearizations == 1 + sum(moves)  # type: ignore[attr-defined]
+
+
+def test_the_rule_between_its_ends() -> None:
+    """A tiny fraction is every = 1, a huge one Linearized, bit for bit; between them fewer points for a larger one."""
+    ends = {
+        fraction: path(mn.IterativelyLinearized(NET, THETA, mn.Moved(fraction, X)))[-1]
+        for fraction in (1e-12, 0.03, 0.3, 1e6)
+    }
+    np.testing.assert_array_equal(ends[1e-12].theta, path(mn.IterativelyLinearized(NET, THETA, 1))[-1].theta)
+    np.testing.assert_array_equal(ends[1e6].theta, path(mn.Linearized(NET, THETA))[-1].theta)
+    counts = [int(end.model.linearizations) for end in ends.values()]  # type: ignore[attr-defined]
+    assert counts[0] == 21 > counts[1] > counts[2] > counts[3] == 1
+
+
+def test_features_that_stay_are_not_linearised_again() -> None:
+    """A linear model has one Jacobian, and a wide network moves less than a narrow one."""
+    linear = mn.Network(mn.Dense(2), (3,))
+    theta = linear.init(np.random.default_rng(0))
+    assert path(mn.IterativelyLinearized(linear, theta, mn.Moved(1e-12, X)), theta)[-1].model.linearizations == 1  # type: ignore[attr-defined]
+    counts = []
+    for width in (4, 400):
+        net = mn.Network(mn.Sequential(mn.Dense(width), mn.Tanh(), mn.Dense(2)), (3,))
+        theta = net.init(np.random.default_rng(0))
+        end = path(mn.IterativelyLinearized(net, theta, mn.Moved(0.1, X)), theta)[-1]
+        counts.append(int(end.model.linearizations))  # type: ignore[attr-defined]
+    assert counts[0] > counts[1]
+
+
+def test_one_draw_estimates_how_far_the_jacobian_moved() -> None:
+    """The mean of |J(theta)' u - J(theta_0)' u|^2 over draws is |J(theta) - J(theta_0)|_F^2, by its z-score."""
+    near = THETA + 0.1
+    rows = [NET.linearize(theta, X)[1].dense() for theta in (near, THETA)]
+    want = float(np.sum((rows[0] - rows[1]) ** 2))
+    rules = [mn.Moved(0.1, X, seed=seed) for seed in range(400)]
+    moves = [r.features(NET, near, u) - r.features(NET, THETA, u) for r, u in ((r, r.draw(2)) for r in rules)]
+    squares = np.array([np.sum(move**2) for move in moves])
+    z = (squares.mean() - want) / (squares.std() / np.sqrt(len(squares)))
+    other = (squares.mean() - 1.5 * want) / (squares.std() / np.sqrt(len(squares)))
+    assert abs(z) < 4 < abs(other)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("every", [3, (2, 5, 11), mn.Moved(0.15, X)], ids=repr)
+def test_members_are_linearised_for_themselves(every: Any, shared: bool) -> None:
+    """Each member as it would be alone, bit for bit, however often the others are linearised."""
+    theta = NET.init(np.random.default_rng(3), ensemble=3) if not shared else np.stack([THETA] * 3)
+    theta0 = THETA if shared else theta
+    together = path(mn.IterativelyLinearized(NET, theta0, every), theta)[-1]
+    counts = together.model.linearizations  # type: ignore[attr-defined]
+    for e in range(3):
+        alone = path(mn.IterativelyLinearized(NET, theta[e], every), theta[e])[-1]
+        np.testing.assert_array_equal(together.theta[e], alone.theta)
+        assert counts[e] == alone.model.linearizations  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("ensemble", [None, 3])
+@pytest.mark.parametrize("every", [(2, 5, 11), mn.Moved(0.15, X)], ids=repr)
+def test_a_resumed_run_linearises_where_the_whole_one_does(every: Any, ensemble: int | None) -> None:
+    theta = NET.init(np.random.default_rng(3), ensemble=ensemble)
+    model = mn.IterativelyLinearized(mn.Centred(NET, theta, 2.0), theta, every)
+    whole = path(model, theta)[-1]
+    for steps in (3, 12):
+        half = path(model, theta, steps=steps)[-1]
+        rest = path(model, theta, resume=half.state)[-1]
+        np.testing.assert_array_equal(rest.theta, whole.theta)
+        np.testing.assert_array_equal(rest.model.linearizations, whole.model.linearizations)  # type: ignore[attr-defined]
+
+
+def test_a_rule_in_float32() -> None:
+    theta, x = THETA.astype(np.float32), X.astype(np.float32)
+    model = mn.IterativelyLinearized(NET, theta, mn.Moved(np.float64(0.1), x))
+    *_, end = mn.train(model, theta, x, Y.astype(np.float32), **HOW)
+    assert end.model.theta0.dtype == end.theta.dtype == np.float32  # type: ignore[attr-defined]
+    assert 1 < end.model.linearizations < 21  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="theta and x must be of one dtype"):
+        mn.IterativelyLinearized(NET, theta, mn.Moved(0.1, X))
+
+
+@pytest.mark.parametrize("every", [(3, 3), (3, 1), (0, 1), (1.5, 2), (True, 2)], ids=repr)
+def test_schedules_increase(every: Any) -> None:
+    with pytest.raises(ValueError, match=r"or increasing steps >= 1, or mn\.Moved\(\.\.\.\), got"):
+        mn.IterativelyLinearized(NET, THETA, every)
+
+
+@pytest.mark.parametrize("fraction", [0.0, -1.0, np.inf, np.nan, True])
+def test_fractions_are_positive(fraction: float) -> None:
+    with pytest.raises(ValueError, match=r"Moved\(fraction=\.\.\.\) expects a finite number > 0, got"):
+        mn.Moved(fraction, X)
+
+
+def test_probes_are_inputs() -> None:
+    for probe in (X[:0], X[0], "x"):
+        with pytest.raises(ValueError, match=r"Moved\(probe=\.\.\.\) expects some inputs"):
+            mn.Moved(0.1, probe)
+    with pytest.raises(ValueError, match=r"x expects shape \(N, 3\), got \(5, 2\)"):
+        mn.IterativelyLinearized(NET, THETA, mn.Moved(0.1, X[:, :2]))
+    assert repr(mn.IterativelyLinearized(NET, THETA, mn.Moved(0.1, X))).endswith(
+        "every=Moved(0.1, probe (5, 3), seed=0))"
+    )
+
+
+# ------------------------------------------------------------------------- sweeps of a linearised step, counted
+
+
+@dataclass(frozen=True)
+class Counted(mn.spec.Layer):
+    """The identity, which notes in `calls` what passes through it: outputs, jvp, vjp."""
+
+    calls: list[str] = field(default_factory=list, hash=False, compare=False)
+
+
+@dataclass(frozen=True)
+class BoundCounted:
+    """In its place, and its own Jacobian."""
+
+    calls: list[str]
+    shape: tuple[int, ...]
+    tensors: tuple[Any, ...] = ()
+
+    @property
+    def out_shapes(self) -> tuple[tuple[int, ...], ...]:
+        return (self.shape,)
+
+    def __call__(self, w: Any, x: Any) -> Any:
+        self.calls.append("f")
+        return x, self
+
+    def jvp(self, dw: Any, dx: Any) -> Any:
+        self.calls.append("jvp")
+        return dx
+
+    def vjp(self, u: Any, dw: Any) -> Any:
+        self.calls.append("vjp")
+        assert u.ndim == 2  # one cotangent, no leading axis of C of them
+        return u
+
+    def gram(self, u: Any, other: Any, v: Any, kernel: Any) -> Any:
+        raise AssertionError("a training step needs no kernel")
+
+
+out_shape.register(Counted, lambda layer, shape: shape)
+bind.register(Counted, lambda layer, site, parametrization, name: BoundCounted(layer.calls, site.shape))
+
+
+@pytest.mark.parametrize("outputs", [1, 10, 1000])
+def test_a_linearised_step_is_one_jvp_and_one_vjp(outputs: int) -> None:
+    """Whatever the number of classes; a step of the network itself needs no jvp."""
+    for wrap, expected in (
+        (lambda m, t: m, ["f", "vjp"]),
+        (mn.Linearized, ["f", "jvp", "vjp"]),
+        (lambda m, t: mn.IterativelyLinearized(m, t, 7), ["f", "jvp", "vjp"]),
+    ):
+        calls: list[str] = []
+        net = mn.Network(mn.Sequential(mn.Dense(4), mn.Tanh(), Counted(calls), mn.Dense(outputs)), (3,))
+        theta = net.init(np.random.default_rng(0))
+        model: Any = wrap(net, theta)
+        y = np.random.default_rng(0).dirichlet(np.ones(outputs), 5)
+        run = mn.train(model, theta, X, y, loss=mn.softmax_cross_entropy, optimizer=mn.SGD(lr=1e-3), steps=3)
+        next(run)
+        calls.clear()
+        next(run)
+        assert calls == expected

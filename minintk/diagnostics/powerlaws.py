@@ -1,11 +1,4 @@
-"""Diagnostics: how far a kernel and the weights moved, and how a quantity falls with the width.
-
-    kernel_movement    |Theta_T - Theta_0|_F / |Theta_0|_F            0 where the network stays its linearisation
-    weight_movement    |W_T - W_0| / |W_0|, tensor by tensor
-    power_law          v = A n^b fitted over widths n, the exponent b with a bootstrap interval over seeds
-
-They take any model, one network or an ensemble, and arrays of either library.
-"""
+"""Power laws in the width, or in anything else: the exponent with its interval, and where two of them cross."""
 
 from __future__ import annotations
 
@@ -15,58 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, to_host
-from minintk.kernels import ntk
-from minintk.network import Model
-
-
-def relative_distance(a: Array, b: Array) -> Array:
-    """|a - b|_F / |b|_F over the last two axes: of kernels ([E], N, M) the result is () or (E,).
-
-    >>> round(float(relative_distance(np.diag([3.0, 4.0]), np.diag([4.0, 4.0]))), 6)
-    0.176777
-    """
-    xp = array_namespace(a, b)
-    return xp.sqrt(xp.sum((a - b) ** 2, axis=(-2, -1)) / xp.sum(b**2, axis=(-2, -1)))
-
-
-def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Array:
-    """|Theta(theta) - Theta(theta0)|_F / |Theta(theta0)|_F, the empirical NTK on x : (N, *input_shape); () or (E,).
-
-    theta0, theta : (P,) or (E, P).  O(n^-1/2) in the width n for a trained network (Lee et al. 2019, eq. 17).
-
-    >>> import minintk as mn
-    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
-    >>> theta0 = net.init(np.random.default_rng(0))
-    >>> float(kernel_movement(net, theta0, theta0, np.eye(3)))
-    0.0
-    """
-    return relative_distance(ntk(model, theta, x), ntk(model, theta0, x))
-
-
-def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Array]:
-    """{tensor name: |w - w_0| / |w_0|}, each () or (E,); theta0, theta : (P,) or (E, P).
-
-    The name is the layout's, "0.W", "2.b".  inf for a tensor that started at zero and moved, 0 where it stayed there.
-
-    >>> import minintk as mn
-    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
-    >>> theta0 = net.init(np.random.default_rng(0))
-    >>> {name: round(float(moved), 6) for name, moved in weight_movement(net, theta0, 1.25 * theta0).items()}
-    {'0.W': 0.25, '2.W': 0.25}
-    """
-    xp = array_namespace(theta0, theta)
-    movement = {}
-    for name, where in model.layout.slices.items():
-        w0, w = theta0[..., where], theta[..., where]
-        before, moved = xp.sqrt(xp.sum(w0**2, axis=-1)), xp.sqrt(xp.sum((w - w0) ** 2, axis=-1))
-        some = xp.where(before > 0, before, xp.ones_like(before))
-        never = xp.where(moved > 0, xp.full_like(moved, float("inf")), xp.zeros_like(moved))
-        movement[name] = xp.where(before > 0, moved / some, never)
-    return movement
-
-
-# ----------------------------------------------------------------------------------------- power laws
+from minintk.arrays import Array, to_host
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,3 +94,44 @@ def power_law(
     low, high = np.percentile(draws[:, 1], [tail, 100 - tail])
     error = float(np.sqrt(np.sum(scatter**2) / len(scatter)) * np.linalg.norm(solve[1]))
     return PowerLaw(float(b), float(np.exp(log_A)), error, (float(low), float(high)), confidence, n, draws)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval (low, high) at `confidence`."""
+
+    value: float
+    interval: tuple[float, float]
+    confidence: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} ({self.interval[0]:.3g} to {self.interval[1]:.3g})"
+
+
+def crossover(first: PowerLaw, second: PowerLaw) -> Estimate:
+    """Where two fitted laws meet, n* = (A_1 / A_2)^(1 / (b_2 - b_1)), with an interval from their bootstraps.
+
+    The interval holds the crossings of independent bootstrap fits of the two; it is (0, inf) where so many of these are
+    nearly parallel that nothing can be said.  ValueError for exponents that are equal, and for laws fitted at different
+    confidence.  Geiger et al. 2020: alpha*, where the lazy and the feature regime meet.
+
+    >>> noise = np.exp(0.01 * np.random.default_rng(0).standard_normal((2, 3, 10)))
+    >>> n = np.array([1.0, 10.0, 100.0])
+    >>> falling = power_law(n, list((8 / n)[:, None] * noise[0]))
+    >>> rising = power_law(n, list((2 * n)[:, None] * noise[1]))
+    >>> meet = crossover(falling, rising)
+    >>> round(meet.value, 1), meet.interval[0] < 2 < meet.interval[1]
+    (2.0, True)
+    """
+    if first.confidence != second.confidence:
+        raise ValueError(f"crossover expects laws of one confidence, got {first.confidence} and {second.confidence}")
+    if first.exponent == second.exponent:
+        raise ValueError(f"both laws have the exponent {first.exponent:g}: they do not cross")
+    log_n = np.log(first.prefactor / second.prefactor) / (second.exponent - first.exponent)
+    R = min(len(first.draws), len(second.draws))
+    gap, slope = (first.draws[:R] - second.draws[:R]).T
+    tail = (1 - first.confidence) / 2
+    if min(np.mean(slope <= 0), np.mean(slope >= 0)) > tail / 2:  # the order of the two exponents is open
+        return Estimate(float(np.exp(log_n)), (0.0, float("inf")), first.confidence)
+    low, high = np.exp(np.quantile(-gap / slope, [tail, 1 - tail]))
+    return Estimate(float(np.exp(log_n)), (float(low), float(high)), first.confidence)

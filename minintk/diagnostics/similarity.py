@@ -1,0 +1,122 @@
+"""Are two kernels, or two layers, alike?
+
+alignment           <K, L> / (|K| |L|)                             Cristianini et al. 2001; centred: Cortes et al. 2012
+target_alignment    that of a kernel with y y'
+cka                 linear centred kernel alignment of two sets of activations, Kornblith et al. 2019
+"""
+
+from __future__ import annotations
+
+from minintk.arrays import Array, array_namespace, check_finite, check_floating
+from minintk.network import Network
+
+
+def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
+    """<K, L>_F / (|K|_F |L|_F), () or (E,), of kernels ([E], N, N); 1 where one is a multiple of the other.
+
+    centred : first K <- H K H, H = I - 1 1'/N, which takes out what is common to all examples (Cortes et al. 2012).
+    ValueError where a kernel is zero, after centring too.
+
+    >>> import numpy as np
+    >>> k = np.array([[2.0, 1.0], [1.0, 2.0]])
+    >>> round(float(alignment(k, np.eye(2))), 6), round(float(alignment(k, np.eye(2), centred=True)), 6)
+    (0.894427, 1.0)
+    """
+    xp = array_namespace(k, other)
+    for name, a in (("k", k), ("other", other)):
+        check_floating(name, a)
+        if a.ndim not in (2, 3) or a.shape[-1] != a.shape[-2] or a.shape[-1] != k.shape[-1]:
+            raise ValueError(f"{name} expects a kernel ([E], N, N), both of one N, got {tuple(a.shape)}")
+        check_finite(name, a)
+    if centred:
+        k, other = _centred(k), _centred(other)
+    a, b = (xp.sqrt(xp.sum(m * m, axis=(-2, -1))) for m in (k, other))
+    if not bool(xp.all(a > 0)) or not bool(xp.all(b > 0)):
+        raise ValueError("alignment expects kernels that are not zero" + (" after centring" if centred else ""))
+    return xp.sum((k / a[..., None, None]) * (other / b[..., None, None]), axis=(-2, -1))
+
+
+def target_alignment(k: Array, y: Array, *, centred: bool = False) -> Array:
+    """Kernel-target alignment, `alignment` of k : ([E], N, N) with y y', y : (N, C); () or (E,), 1 at the best.
+
+    The higher, the more of the kernel serves the labels (Cristianini et al. 2001).
+
+    >>> import numpy as np
+    >>> y = np.array([[1.0], [1.0], [-1.0]])
+    >>> round(float(target_alignment(y @ y.T, y)), 12), round(float(target_alignment(np.eye(3), y)), 6)
+    (1.0, 0.57735)
+    """
+    if y.ndim != 2 or y.shape[0] != k.shape[-1]:
+        raise ValueError(f"y expects shape (N, C) with N = {k.shape[-1]}, got {tuple(y.shape)}")
+    return alignment(k, y @ y.T, centred=centred)
+
+
+def cka(a: Array, b: Array) -> Array:
+    """|A'B|_F^2 / (|A'A|_F |B'B|_F) of centred activations A : ([E], N, p), B : ([E], N, q); () or (E,), in [0, 1].
+
+    The same under rotations and scalings of either; activations with more axes are flattened.  It is the centred
+    `alignment` of A A' and B B', of which the smaller form is computed (Kornblith et al. 2019, linear CKA).
+    ValueError for activations that are the same for all examples.
+
+    >>> import numpy as np
+    >>> a = np.random.default_rng(0).standard_normal((20, 3))
+    >>> turned = a @ np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]
+    >>> round(float(cka(a, 5 * turned)), 12)
+    1.0
+    """
+    xp = array_namespace(a, b)
+    for name, m in (("a", a), ("b", b)):
+        check_floating(name, m)
+        if m.ndim < 2 or m.shape[:-1] != a.shape[:-1]:
+            raise ValueError(f"{name} expects activations ([E], N, p), both of one ([E], N), got {tuple(m.shape)}")
+        check_finite(name, m)
+    if max(a.shape[-1], b.shape[-1]) > a.shape[-2]:
+        return alignment(a @ a.swapaxes(-1, -2), b @ b.swapaxes(-1, -2), centred=True)
+    a, b = (m - xp.mean(m, axis=-2, keepdims=True) for m in (a, b))
+    ab, aa, bb = (
+        xp.sqrt(xp.sum((p.swapaxes(-1, -2) @ q) ** 2, axis=(-2, -1))) for p, q in ((a, b), (a, a), (b, b))
+    )  # fmt: skip
+    if not bool(xp.all(aa > 0)) or not bool(xp.all(bb > 0)):
+        raise ValueError("cka expects activations that differ between examples")
+    return ab**2 / (aa * bb)
+
+
+def activations(net: Network, theta: Array, x: Array) -> dict[str, Array]:
+    """{"0": y_0, "1": y_1, ...}: what each layer of the spec gives, ([E], N, features), images flattened.
+
+    The names are the layers' positions, as in the layout; a container counts as one layer.  TypeError for a model that
+    is no Network: give the network inside it, `Linearized.model`.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
+    >>> ys = activations(net, net.init(np.random.default_rng(0)), np.eye(3))
+    >>> {name: y.shape for name, y in ys.items()}
+    {'0': (3, 8), '1': (3, 8), '2': (3, 1)}
+    """
+    if not isinstance(net, Network):
+        raise TypeError(f"activations expects an mn.Network, got {type(net).__name__}: give the network inside it")
+    lead = (*theta.shape[:-1], x.shape[0])
+    return {str(i): y.reshape((*lead, -1)) for i, y in enumerate(net.layer_outputs(theta, x))}
+
+
+def layer_similarity(net: Network, theta: Array, other: Array, x: Array) -> Array:
+    """CKA of every layer at theta with every layer at `other`, ([E], layers, layers); theta, other : ([E], P).
+
+    With theta = other, how alike the layers of one network are; with theta_0 and theta_T, how far each moved.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(2)), (3,))
+    >>> theta = net.init(np.random.default_rng(0))
+    >>> layer_similarity(net, theta, theta, np.eye(3)).diagonal().round(12).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    xp = array_namespace(theta, other, x)
+    first, second = activations(net, theta, x), activations(net, other, x)
+    return xp.stack([xp.stack([cka(a, b) for b in second.values()], axis=-1) for a in first.values()], axis=-2)
+
+
+def _centred(k: Array) -> Array:
+    """H k H."""
+    xp = array_namespace(k)
+    rows = k - xp.mean(k, axis=-2, keepdims=True)
+    return rows - xp.mean(rows, axis=-1, keepdims=True)

@@ -1,0 +1,66 @@
+"""When training gets there: Geiger et al. 2020, section 5.
+
+t1    the loss is half of what it was at the start
+t2    the loss is zero: no example is left inside the margin of the hinge loss
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minintk.arrays import Array, check_finite, check_floating, to_host
+
+
+def t1(t: Array, loss: Array) -> Any:
+    """The first time at which the loss is half the loss at t[0], () or (E,), on the host; inf where it never is.
+
+    t : (T,), increasing.  loss : (T,) or (T, E).  Between two times the loss is taken to be linear in t.
+    With the alpha-scaled hinge loss this is alpha^2 L(t1) = 1/2, as Geiger et al. 2020 (figure 3) write it.
+
+    >>> float(t1(np.array([0.0, 1.0, 2.0]), np.array([4.0, 3.0, 1.0])))
+    1.5
+    """
+    t, loss = _curve(t, loss)
+    if np.any(loss[0] <= 0):
+        raise ValueError(f"t1 expects a loss that starts above 0, got {loss[0].min():g}")
+    return _first(t, loss, loss[0] / 2)
+
+
+def t2(t: Array, loss: Array) -> Any:
+    """The first time at which the loss is zero, () or (E,), on the host; inf where it never is.
+
+    t : (T,), increasing.  loss : (T,) or (T, E).  Only losses with an end (the hinge) reach zero: a squared loss or
+    cross-entropy never does.  The time returned is one of t: a loss that stops at zero is not linear before it.
+
+    >>> float(t2(np.array([0.0, 1.0, 2.0]), np.array([4.0, 0.0, 0.0])))
+    1.0
+    """
+    t, loss = _curve(t, loss)
+    reached = loss <= 0
+    first = np.argmax(reached, axis=0)
+    return np.where(np.any(reached, axis=0), t[first], np.inf)
+
+
+def _first(t: Any, loss: Any, level: Any) -> Any:
+    """The first crossing of `level` from above, by linear interpolation."""
+    below = loss <= level
+    i = np.maximum(np.argmax(below, axis=0), 1)
+    before, after = (np.take_along_axis(loss, (i - s)[None], axis=0)[0] for s in (1, 0))
+    drop = np.where(before > after, before - after, 1.0)
+    at = t[i - 1] + (t[i] - t[i - 1]) * (before - level) / drop
+    return np.where(np.any(below, axis=0), at, np.inf)
+
+
+def _curve(t: Array, loss: Array) -> tuple[Any, Any]:
+    """t : (T,) and loss : (T, ...) on the host in float64, checked."""
+    for name, a in (("t", t), ("loss", loss)):
+        check_floating(name, a)
+        check_finite(name, a)
+    times, values = (to_host(a).astype(np.float64) for a in (t, loss))
+    if times.ndim != 1 or len(times) < 2 or values.ndim not in (1, 2) or len(values) != len(times):
+        raise ValueError(f"expected t (T,) and loss (T,) or (T, E), T >= 2, got {times.shape} and {values.shape}")
+    if not np.all(np.diff(times) > 0):
+        raise ValueError("t expects increasing times")
+    return times, values
