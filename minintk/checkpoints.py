@@ -23,7 +23,8 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -146,12 +147,20 @@ def _text(value: Any) -> str:
 
 
 def _model_text(model: Model) -> str:
-    """The model in words, and a digest of the points it is anchored at."""
-    points, inner = [], model
-    while hasattr(inner, "theta0") and hasattr(inner, "model"):
-        points.append(inner.theta0)
-        inner = inner.model
+    """The model in words, and a digest of what it is anchored at, calibrated with, probed on."""
+    points = list(_arrays(model))
     return _text(model) + (f" at {_digest(*points)}" if points else "")
+
+
+def _arrays(thing: Any) -> Iterator[Array]:
+    """The arrays of a model, of the models and rules inside it, in the order of their names."""
+    for name, value in sorted(vars(thing).items()):
+        inside = value.values() if isinstance(value, dict) else (value,)
+        for item in () if name.startswith("_") else inside:
+            if hasattr(item, "shape") and hasattr(item, "dtype"):
+                yield item
+            elif isinstance(item, Model) or (is_dataclass(item) and hasattr(item, "__dict__")):
+                yield from _arrays(item)
 
 
 def _digest(*arrays: Array) -> str:

@@ -17,11 +17,20 @@ import numpy as np
 
 import minintk as mn
 from minintk import checkpoints, zoo
+from minintk.arrays import array_namespace, to_library
+
+
+def probe(net: mn.Network, theta: Any) -> Any:
+    """Four inputs of the network's shape, in the library of theta."""
+    x = np.random.default_rng(8).standard_normal((4, *net.input_shape)).astype(str(theta.dtype))
+    return to_library(x, array_namespace(theta))
+
 
 MODELS: dict[str, Callable[[mn.Network, Any], mn.Model]] = {
     "network": lambda net, theta: net,
     "linearised": mn.Linearized,
     "iterative": lambda net, theta: mn.IterativelyLinearized(net, theta, every=17),
+    "moved": lambda net, theta: mn.IterativelyLinearized(net, theta, mn.Moved(0.3, probe(net, theta))),
     "centred": lambda net, theta: mn.Centred(mn.IterativelyLinearized(net, theta, every=17), theta, 2.0),
 }
 

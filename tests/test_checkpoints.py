@@ -277,6 +277,17 @@ def test_other_data_is_another_run(tmp_path: Path) -> None:
         mn.fit(mn.Linearized(net, 2 * theta), theta, x, y, **how)
 
 
+def test_another_probe_or_calibration_is_another_run() -> None:
+    net = mn.Network(mn.Sequential(mn.Dense(3), mn.BatchNorm(), mn.Dense(1)), (2,))
+    theta, x = net.init(np.random.default_rng(0)), np.eye(2)
+    texts = [checkpoints.fingerprint(net.calibrate(theta, k * x), theta, x, x)["model"] for k in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    frozen = net.calibrate(theta, x)
+    models = [mn.IterativelyLinearized(frozen, theta, mn.Moved(0.1, k * x)) for k in (1, 1, 2)]
+    texts = [checkpoints.fingerprint(model, theta, x, x)["model"] for model in models]
+    assert texts[0] == texts[1] != texts[2]
+
+
 # -------------------------------------------------------------------- train itself, and the file on its own
 
 
