@@ -89,8 +89,9 @@ class Jacobian(ABC):
             )
         (N, C), M = J.outputs, K.outputs[0]
         u = xp.eye(C, dtype=J.like.dtype).reshape((C, *(1 for _ in self.lead), 1, C))
-        if shares > 1 and not kernel.full:  # the trace is a sum over outputs
-            parts = [u[i * C // shares : (i + 1) * C // shares] for i in range(min(shares, C))]
+        count = min(shares, C)
+        if count > 1 and not kernel.full:  # the trace is a sum over outputs
+            parts = [u[i * C // count : (i + 1) * C // count] for i in range(count)]
             total = sum(parallel(lambda part: J.root.gram(part, K.root, part, kernel)[0], parts))
         else:
             total, _, _ = J.root.gram(u, K.root, u, kernel)

@@ -113,3 +113,22 @@ def test_jacobians_that_do_not_fit_each_other() -> None:
         for gram in (J.gram, J.trace_gram):
             with pytest.raises(ValueError, match=r"gram\(other\) expects .* \(P, C, E, dtype\) = \(24, 2, None, .*got"):
                 gram(wrong)
+
+
+def test_products_shared_out_over_cores_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where BLAS is held at one thread, large products are split by their longer side."""
+    from minintk.layers import dense
+    from minintk.threads import single_threaded_blas
+
+    rng = np.random.default_rng(0)
+    net = mn.Network(mn.Sequential(mn.Dense(7, b_std=0.1), mn.Tanh(), mn.Dense(3)), (5,))
+    theta, x, u = net.init(rng), rng.standard_normal((6, 5)), rng.standard_normal((2, 6, 3))
+    f, J = net.linearize(theta, x)
+    want = J.vjp(u)
+    monkeypatch.setattr(dense, "WORTH", 0)
+    monkeypatch.setattr(dense, "cores", lambda: 2)
+    with single_threaded_blas():
+        f_shared, J = net.linearize(theta, x)
+        got = J.vjp(u)
+    np.testing.assert_allclose(f_shared, f, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-14)

@@ -70,22 +70,30 @@ def rows_matmul(a: Array, b: Array) -> Array:
     """a @ b; one product over all leading axes of a where b has none, instead of one for each."""
     if b.ndim > 2 or a.ndim == 1:
         return a @ b
-    out = array_namespace(a).empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype)
-    product(a.reshape((-1, a.shape[-1])), b, out.reshape((-1, b.shape[-1])))
-    return out
+    rows = a if a.ndim == 2 else a.reshape((-1, a.shape[-1]))
+    if worth_sharing(rows, b):
+        out = array_namespace(rows).empty((rows.shape[0], b.shape[1]), dtype=rows.dtype)
+        product(rows, b, out)
+    else:
+        out = rows @ b
+    return out if a.ndim == 2 else out.reshape((*a.shape[:-1], b.shape[-1]))
+
+
+def worth_sharing(a: Array, b: Array) -> bool:
+    """Whether the cores should share out a @ b: it is large, and BLAS is held at one thread."""
+    return blas_is_held() and a.ndim == b.ndim == 2 and a.shape[0] * a.shape[1] * b.shape[1] >= WORTH and not inside()
 
 
 def product(a: Array, b: Array, out: Array) -> None:
-    """out = a @ b; while BLAS is held at one thread, a large one is shared out over the cores by its longer side."""
-    (m, n), k = out.shape[-2:], a.shape[-1]
-    if out.ndim > 2 or m * n * k < WORTH or inside() or not blas_is_held():
+    """out = a @ b, shared out over the cores by its longer side where that is worth it."""
+    if not worth_sharing(a, b):
         matmul_into(a, b, out)
         return
-    count, by_rows = cores(), m >= n
+    (m, n), count = out.shape, cores()
 
     def work(i: int) -> None:
         at = slice(i * max(m, n) // count, (i + 1) * max(m, n) // count)
-        matmul_into(*((a[at], b, out[at]) if by_rows else (a, b[:, at], out[:, at])))
+        matmul_into(*((a[at], b, out[at]) if m >= n else (a, b[:, at], out[:, at])))
 
     parallel(work, range(count))
 
