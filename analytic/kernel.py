@@ -68,6 +68,11 @@ class Kernel:
     and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, float32 a few 1e-7, for nearly parallel,
     equal, opposite and zero rows too; activations without a closed form state theirs, `error`.
 
+    Images, (N, H, W, C), and sequences, (N, L, C), are followed pixel by pixel where the network has convolutions or
+    pooling.  Errors are as small there for images in general position; where windows are exactly opposite, or collinear
+    and of very different size, their angles are known to the root of the precision only: 1e-8, in float32 1e-4, of the
+    NTK.
+
     memory : bound in bytes on everything the call allocates; what is free where not given.  MemoryError, before any
         work, if the result does not fit.
     out : where the result goes, an array (for `both`, a pair of arrays) of its shape and precision, a numpy.memmap for
