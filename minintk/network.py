@@ -64,6 +64,10 @@ class Model(ABC):
         """The same model for those members of the ensemble only."""
         return self
 
+    def _fixed(self, x: Array) -> Model:
+        """The same model for a loop over one x, which nobody writes to: it may keep what depends on x alone."""
+        return self
+
     @property
     def coupled(self) -> bool:
         """Whether an example's output depends on the rest of its batch; then there is no kernel."""
