@@ -73,7 +73,7 @@ def flow(
         raise ValueError(f"by=Solver(...) knows no steps at which {model!r} could re-anchor: use by=Steps()")
     scales = model.layout.learning_rate_scales(lr_scales)
     scales = None if scales is None else to_library(scales.astype(str(theta.dtype)), xp)
-    return run(Weights(model, x, scales, theta), xp.asarray(theta, copy=True), y, rules)
+    return run(Weights(model, x, scales, theta, whole=temperature == 0), xp.asarray(theta, copy=True), y, rules)
 
 
 def kernel_flow(

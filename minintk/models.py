@@ -132,6 +132,18 @@ class Centred(_Anchored):
             raise ValueError(f"Centred(alpha=...) expects a finite number > 0, got {alpha!r}")
         self.alpha = float(alpha)
         self._start = model  # f(theta_0) stays the same function, also where the model re-anchors
+        self._kept: tuple[Array, Array] | None = None  # x and f(theta_0) on it
+
+    def _fixed(self, x: Array) -> Self:
+        other = copy(self)
+        other._kept = x, self._start._linearize(self.theta0, x)[0]
+        return other
+
+    def _f0(self, theta: Array, x: Array) -> Array:
+        """f(theta_0)."""
+        if self._kept is not None and self._kept[0] is x:
+            return self._kept[1]
+        return self._start._linearize(self._anchor(theta), x)[0]
 
     def advance(self, theta: Array) -> Centred:
         moved = self.model.advance(theta)
@@ -144,18 +156,18 @@ class Centred(_Anchored):
 
     def members(self, which: slice) -> Self:
         part = super().members(which)
-        part._start = self._start.members(which)
+        part._start, part._kept = self._start.members(which), None
         return part
 
     def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         f, J = self.model._linearize(theta, x)
-        f0, _ = self._start._linearize(self._anchor(theta), x)
-        return self.alpha * (f - f0), Scaled(J, self.alpha)
+        return self.alpha * (f - self._f0(theta, x)), Scaled(J, self.alpha)
 
     def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
         (y0, *others), J = self.model._expand(theta0, d, x, order)
-        f0, _ = self._start._linearize(self._anchor(theta0), x)
-        return [self.alpha * (y0 - f0), *(scaled(self.alpha, y) for y in others)], Scaled(J, self.alpha)
+        return [self.alpha * (y0 - self._f0(theta0, x)), *(scaled(self.alpha, y) for y in others)], Scaled(
+            J, self.alpha
+        )
 
 
 class Taylor(_Anchored):

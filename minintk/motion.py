@@ -107,20 +107,32 @@ class System(Protocol):
 
 
 class Weights:
-    """s = theta, g = S J' dL/df with the scales S; members of an ensemble shared out over the cores."""
+    """s = theta, g = S J' dL/df with the scales S; members of an ensemble shared out over the cores.
 
-    def __init__(self, model: Model, x: Array, scales: Array | None, theta: Array) -> None:
-        self.model, self.x, self.scales = model, x, scales
+    whole : whether every step is to see all of x.
+    """
+
+    def __init__(self, model: Model, x: Array, scales: Array | None, theta: Array, whole: bool) -> None:
+        self.model, self.x, self.scales, self.whole = model, x, scales, whole
         self.parts = _parts(model, theta, x.shape[0])
+        self.models = self._share()
+
+    def _share(self) -> list[Model]:
+        """The model for each part of the ensemble."""
+
+        def part(at: slice) -> Model:
+            members = self.model.members(at)
+            return members._fixed(self.x) if self.whole else members
+
+        return parallel(part, self.parts)
 
     def learn(self, s: Array, at: Array | None, y: Array, loss: Loss) -> tuple[Array, Array]:
         xp, x = array_namespace(s), self.x if at is None else self.x[at]
-        models = [self.model] if len(self.parts) == 1 else [self.model.members(part) for part in self.parts]
         g = xp.empty_like(s)
 
         def work(i: int) -> Array:
             with np.errstate(over="ignore", invalid="ignore"):  # a step too long is taken back
-                f, J = models[i]._linearize(s[self.parts[i]], x)
+                f, J = self.models[i]._linearize(s[self.parts[i]], x)
                 J._vjp(loss.cotangent(f, y), g[self.parts[i]])
             return f
 
@@ -138,7 +150,10 @@ class Weights:
 
     def advance(self, s: Array) -> bool:
         before, self.model = self.model, self.model.advance(s)
-        return self.model is not before
+        if self.model is before:
+            return False
+        self.models = self._share()
+        return True
 
     def moment(self, s: Array, f: Array) -> tuple[Array | None, Array]:
         return array_namespace(s).asarray(s, copy=True), f

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -61,6 +62,10 @@ class Model(ABC):
 
     def members(self, which: slice) -> Model:
         """The same model for those members of the ensemble only."""
+        return self
+
+    def _fixed(self, x: Array) -> Model:
+        """The same model for a loop over one x, which nobody writes to: it may keep what depends on x alone."""
         return self
 
     @property
@@ -196,7 +201,8 @@ class Network(Model):
         self.check(theta, x)
         xp, w, outputs = array_namespace(theta, x), self.layout.unpack(theta) | self.statistics, []
         lead, shape = (*theta.shape[:-1], x.shape[0]), self.input_shape
-        for layer, bound in zip(self.spec.layers, self._root.layers):
+        parts = (part.chain.layers if isinstance(part, BoundShared) else (part,) for part in self._root.layers)
+        for layer, bound in zip(self.spec.layers, chain.from_iterable(parts), strict=True):
             x, _ = bound(w, x)
             shape = out_shape(layer, shape)
             outputs.append(xp.broadcast_to(x, (*lead, *shape)))

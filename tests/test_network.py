@@ -145,6 +145,30 @@ def test_a_large_sum_is_no_infinity() -> None:
     assert np.array_equal(NET(theta, x), np.zeros((8, 2)))
 
 
+@pytest.mark.parametrize("ensemble", [None, 3])
+@pytest.mark.parametrize(
+    ("spec", "shape"),
+    [
+        (mn.Sequential(mn.Dense(4), mn.Residual(mn.Sequential(mn.ReLU(), mn.Dense(4))), mn.Dense(2)), (3,)),
+        (mn.Sequential(mn.Conv2d(3), mn.ReLU(), mn.AvgPool(2), mn.Flatten(), mn.Dense(2)), (4, 4, 1)),
+        (mn.Sequential(mn.Flatten(), mn.Tanh(), mn.Dense(2)), (2, 2)),
+    ],
+    ids=["vectors", "images", "no weights first"],
+)
+def test_what_each_layer_gives(spec: mn.Sequential, shape: tuple[int, ...], ensemble: int | None) -> None:
+    """As many outputs as layers; each is what the layers up to it give, followed by Flatten where that takes one."""
+    net = mn.Network(spec, shape)
+    rng = np.random.default_rng(0)
+    theta, x = net.init(rng, ensemble=ensemble), rng.standard_normal((5, *shape))
+    outputs = net.layer_outputs(theta, x)
+    assert len(outputs) == len(spec.layers)
+    np.testing.assert_array_equal(outputs[-1], net(theta, x))
+    for count in range(1, len(outputs)):
+        part = mn.Network(mn.Sequential(*spec.layers[:count], mn.Flatten()), shape)
+        want = part(theta[..., : part.size], x)
+        np.testing.assert_allclose(outputs[count - 1].reshape(want.shape), want, rtol=1e-13, atol=1e-14)
+
+
 def test_bad_networks() -> None:
     with pytest.raises(ValueError, match=r"input_shape expects the shape of one example, x\.shape\[1:\], got 3"):
         mn.Network(mn.Dense(1), 3)  # type: ignore[arg-type]
