@@ -200,6 +200,21 @@ def test_a_network_of_pieces_is_its_own_polynomial() -> None:
     assert np.abs(mn.Taylor(net, theta0, 3)(far, x) - net(far, x)).max() > 0.1
 
 
+@pytest.mark.parametrize("order", [1, 2, 4])
+@pytest.mark.parametrize("name", IMAGES)
+def test_at_theta0_it_is_the_network(name: str, order: int) -> None:
+    """Outputs and kernel, at theta_0; elsewhere the kernel is another one."""
+    rng = np.random.default_rng(0)
+    net = mn.Network(IMAGES[name], (6, 6, 2))
+    theta0, x = net.init(rng), rng.standard_normal((4, 6, 6, 2))
+    model = mn.Taylor(net, theta0, order)
+    np.testing.assert_array_equal(model(theta0, x), net(theta0, x))
+    kernel, k = mn.ntk_full(net, theta0, x), mn.ntk_full(model, theta0, x)
+    np.testing.assert_allclose(k, kernel, atol=1e-13 * np.abs(kernel).max())
+    moved = mn.ntk_full(model, theta0 + 0.1 * rng.standard_normal(net.size), x)
+    assert order == 1 or np.abs(moved - kernel).max() > 1e-3 * np.abs(kernel).max()
+
+
 def test_calibrated_batch_normalisation() -> None:
     net = mn.Network(mn.Sequential(mn.Dense(6), mn.BatchNorm(), mn.Tanh(), mn.Dense(1)), (3,))
     rng = np.random.default_rng(0)
