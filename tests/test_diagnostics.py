@@ -87,15 +87,15 @@ def test_effective_rank() -> None:
 
 
 def test_effective_rank_grows_with_width() -> None:
-    """LinLeNet on images, Samarin et al. 2020, figure 6: far below N C, and wider is more.  On 12 digits, 4 draws."""
-    x = mn.datasets.digits().images().x[:12]
+    """LinLeNet on images, Samarin et al. 2020, figure 6: far below N C, and wider is more.  On 8 digits, 3 draws."""
+    x = mn.datasets.digits().images().x[:8]
     x = np.pad(np.kron(x, np.ones((1, 3, 3, 1))), ((0, 0), (2, 2), (2, 2), (0, 0))) / 16
     ranks = []
-    for width in (1, 3):
+    for width in (1, 2):
         net = mn.Network(mn.zoo.lenet5(width), (28, 28, 1), mn.PyTorch())
-        draws = [net.init(np.random.default_rng(seed)) for seed in range(4)]
+        draws = [net.init(np.random.default_rng(seed)) for seed in range(3)]
         ranks.append([float(effective_rank(mn.ntk_full(net, theta, x))) for theta in draws])
-    assert max(ranks[0]) < min(ranks[1]) < 120 / 2
+    assert max(ranks[0]) < min(ranks[1]) < 80 / 2
 
 
 def test_condition_number_of_a_singular_kernel() -> None:
@@ -174,7 +174,7 @@ def test_cka() -> None:
     assert float(cka(a, b)) == pytest.approx(truth)
     assert abs(float(cka(a, b)) - float(alignment((a + 5) @ (a + 5).T, b @ b.T))) > 0.01  # centring matters
     with pytest.raises(ValueError, match="differ between examples"):
-        cka(np.ones((5, 2)), a[:5])
+        cka(np.full((5, 2), 0.1), a[:5])
 
 
 @pytest.mark.parametrize("ensemble", [None, 3])
