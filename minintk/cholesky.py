@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, scipy_module
+from minintk.threads import single_threaded_blas
 
 BLOCK = 512
 
@@ -112,7 +113,8 @@ def _small(a: Array) -> Array | None:
     xp = array_namespace(a)
     lower = xp.tril(a)
     try:
-        L = xp.linalg.cholesky(lower + xp.tril(a, k=-1).T)
+        with single_threaded_blas():  # a block is too small for OpenBLAS's threads: ten times slower on a busy machine
+            L = xp.linalg.cholesky(lower + xp.tril(a, k=-1).T)
     except np.linalg.LinAlgError:
         return None
     return L if bool(xp.all(xp.isfinite(L))) else None  # CuPy raises nothing

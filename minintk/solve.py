@@ -174,7 +174,7 @@ def gram_matrix(
     xp, N, C = array_namespace(theta, x), x.shape[0], model.outputs
     dtype = xp.float64 if both else theta.dtype
     k = xp.zeros((N * C, N * C), dtype=dtype)
-    size = min(_block_size(model, theta, N, False, k.nbytes, memory), max(256, -(-N // 16)))
+    size = min(_block_size(model, theta, N, False, k.nbytes, memory), max(1024, -(-N // 16)))
     for i in range(0, N, size):
         J = model._linearize(theta, x[i : i + size])[1]
         for j in range(0, i + size, size):

@@ -113,7 +113,7 @@ def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         w = right_vjp(self, u)
         shift = np.random.default_rng(5).standard_normal(w.shape)
         J, _ = dense(self.model, self.theta, self.x, np.zeros((len(self.x), self.model.outputs)))
-        return w + 1e-3 * (shift - np.linalg.pinv(J) @ (J @ shift))
+        return np.asarray(w + 1e-3 * (shift - np.linalg.pinv(J) @ (J @ shift)))
 
     def jitter(k: Array, ridge: float) -> None:
         k[np.diag_indices(len(k))] += ridge + 1e-6 * k.trace() / len(k)
@@ -230,7 +230,12 @@ def test_a_smaller_bound_means_smaller_blocks_and_the_same_solution(monkeypatch:
     whole = mn.solve_gram(model, theta, x, y)
     sizes: list[int] = []
     linearize = mn.Network._linearize
-    monkeypatch.setattr(mn.Network, "_linearize", lambda self, t, a: (sizes.append(len(a)), linearize(self, t, a))[1])
+
+    def spy(self: mn.Network, t: Array, a: Array) -> Any:
+        sizes.append(len(a))
+        return linearize(self, t, a)
+
+    monkeypatch.setattr(mn.Network, "_linearize", spy)
     seen = set()
     for memory in (2**k for k in range(22, 12, -1)):
         del sizes[:]

@@ -28,10 +28,12 @@ def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
         if a.ndim not in (2, 3) or a.shape[-1] != a.shape[-2] or a.shape[-1] != k.shape[-1]:
             raise ValueError(f"{name} expects a kernel ([E], N, N), both of one N, got {tuple(a.shape)}")
         check_finite(name, a)
+    before = _frobenius(k), _frobenius(other)
     if centred:
         k, other = _centred(k), _centred(other)
-    a, b = (xp.sqrt(xp.sum(m * m, axis=(-2, -1))) for m in (k, other))
-    if not bool(xp.all(a > 0)) or not bool(xp.all(b > 0)):
+    a, b = _frobenius(k), _frobenius(other)
+    rounding = 10 * float(xp.finfo(k.dtype).eps)
+    if not bool(xp.all(a > rounding * before[0])) or not bool(xp.all(b > rounding * before[1])):
         raise ValueError("alignment expects kernels that are not zero" + (" after centring" if centred else ""))
     return xp.sum((k / a[..., None, None]) * (other / b[..., None, None]), axis=(-2, -1))
 
@@ -70,14 +72,11 @@ def cka(a: Array, b: Array) -> Array:
         if m.ndim < 2 or m.shape[:-1] != a.shape[:-1]:
             raise ValueError(f"{name} expects activations ([E], N, p), both of one ([E], N), got {tuple(m.shape)}")
         check_finite(name, m)
+    a, b = _spread("a", a), _spread("b", b)
     if max(a.shape[-1], b.shape[-1]) > a.shape[-2]:
-        return alignment(a @ a.swapaxes(-1, -2), b @ b.swapaxes(-1, -2), centred=True)
-    a, b = (m - xp.mean(m, axis=-2, keepdims=True) for m in (a, b))
-    ab, aa, bb = (
-        xp.sqrt(xp.sum((p.swapaxes(-1, -2) @ q) ** 2, axis=(-2, -1))) for p, q in ((a, b), (a, a), (b, b))
-    )  # fmt: skip
-    if not bool(xp.all(aa > 0)) or not bool(xp.all(bb > 0)):
-        raise ValueError("cka expects activations that differ between examples")
+        a, b = (m @ m.swapaxes(-1, -2) for m in (a, b))
+        return xp.sum(a * b, axis=(-2, -1)) / (_frobenius(a) * _frobenius(b))
+    ab, aa, bb = (_frobenius(p.swapaxes(-1, -2) @ q) for p, q in ((a, b), (a, a), (b, b)))
     return ab**2 / (aa * bb)
 
 
@@ -120,3 +119,17 @@ def _centred(k: Array) -> Array:
     xp = array_namespace(k)
     rows = k - xp.mean(k, axis=-2, keepdims=True)
     return rows - xp.mean(rows, axis=-1, keepdims=True)
+
+
+def _spread(name: str, a: Array) -> Array:
+    """Activations around their mean; ValueError where nothing is left but rounding."""
+    xp = array_namespace(a)
+    centred = a - xp.mean(a, axis=-2, keepdims=True)
+    if not bool(xp.all(_frobenius(centred) > 10 * float(xp.finfo(a.dtype).eps) * _frobenius(a))):
+        raise ValueError(f"{name} expects activations that differ between examples")
+    return centred
+
+
+def _frobenius(a: Array) -> Array:
+    """|a|_F over the last two axes."""
+    return array_namespace(a).sqrt(array_namespace(a).sum(a * a, axis=(-2, -1)))
