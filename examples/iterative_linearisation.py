@@ -47,7 +47,9 @@ def curve(
 ) -> dict[str, Any]:
     """Test accuracy (E,) every `every` steps; where K >= every, also just before the features are renewed."""
     x, y, x_test, y_test = arrays
-    run = mn.train(model, theta0, x, y, loss=mn.softmax_cross_entropy, optimizer=mn.SGD(lr=lr), steps=steps, every=every)
+    run = mn.train(
+        model, theta0, x, y, loss=mn.softmax_cross_entropy, optimizer=mn.SGD(lr=lr), steps=steps, every=every
+    )
     step, before, after = [], [], []
     old, count, slow = model, 1.0, isinstance(model.every, (int, float)) and model.every >= every
     try:
