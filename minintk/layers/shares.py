@@ -19,7 +19,11 @@ from minintk.structure import Shape, has_weights, out_shape
 from minintk.threads import cores, inside, parallel
 
 WORTH = 2**20
-"""Numbers in the activations of a batch below which one core is done before a second has started."""
+"""Numbers in the activations of a batch below which one core is done before a second has started; of a share, too, for
+what one layer writes the next should find in the cache."""
+
+MOST = 4
+"""Shares for each core: more of them, and handing them over costs more than the cache saves."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,9 @@ class BoundShared:
         """The number of shares: one where the work is little, or the caller works in the pool, or on a GPU."""
         N = x.shape[-1 - len(self.before)]
         size = prod(x.shape) + N * sum(map(prod, self.out_shapes))
-        return 1 if size < WORTH or inside() or not on_host(array_namespace(x)) else min(cores(), N)
+        if size < WORTH or inside() or not on_host(array_namespace(x)):
+            return 1
+        return min(N, cores() * min(MOST, -(-size // (cores() * max(1, WORTH)))))
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
         """The chain's, share by share where that pays."""
