@@ -9,9 +9,9 @@ against 99.61 %, and much worse on shifted digits.
 
 What the paper leaves open: at width 1 its network has P = 60,941 weights for N = 60,000 equations, P / N = 1.016, the
 interpolation threshold, where least squares is at its worst (double descent).  The laptop scale keeps these ratios, P /
-N = 1.016, 3.9, 24 at widths 1, 2, 5, with a small LeNet on 867 digits; and a fit of the same narrow network to a quarter
-of the digits tells the threshold from the width.  With --data LeNet-5 on 5,000 images (P / N = 12 and more); --scale
-paper: 60,000 images, and the widths 10, 25 and 60 that the paper left empty.
+N = 1.016, 3.9, 24 at widths 1, 2, 5, with a small LeNet on 867 digits; and a fit of the same narrow network to a
+quarter of the digits tells the threshold from the width.  With --data LeNet-5 on 5,000 images (P / N = 12 and more);
+--scale paper: 60,000 images, and the widths 10, 25 and 60 that the paper left empty.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def accuracies(arrays: tuple[Any, ...], width: int, seed: int, epochs: int, scal
     theta0 = placed(scale, net.init(np.random.default_rng(seed), dtype=np.dtype(str(x.dtype))))[0]
     found = {"P / N": net.size / len(x)}
     fits: dict[str, tuple[mn.Model, mn.Array]] = {"solver": (mn.Linearized(net, theta0), exact(net, theta0, x, y))}
-    for name, model in (("linearised", mn.Linearized(net, theta0)), ("LeNet", net)):
+    models: dict[str, mn.Model] = {"linearised": mn.Linearized(net, theta0), "LeNet": net}
+    for name, model in models.items():
         if epochs:
             run = mn.fit(
                 model, theta0, x, y, loss=mn.sum_of_squares, epochs=epochs, batch_size=32,
@@ -82,7 +83,7 @@ def main(
             if shift:
                 rng = np.random.default_rng(seed)
                 train, test = train.shifted(shift, rng), test.shifted(shift, rng)
-            arrays = (*train.standardise().binary("0"), *test.standardise(fit=train).binary("0"))
+            arrays: tuple[mn.Array, ...] = (*train.standardise().binary("0"), *test.standardise(fit=train).binary("0"))
             if not data:  # at the interpolation threshold float32 does not do
                 arrays = tuple(a.astype(np.float64) for a in arrays)
             for width in widths:

@@ -13,7 +13,7 @@ Laptop: the 8 x 8 digits, two hidden layers; with --data a LeNet on 300 images. 
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import inf, isinf, nan
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,7 @@ def curve(
     old, count, slow = model, 1.0, isinstance(model.every, (int, float)) and model.every >= every
     try:
         for snap in run:
+            assert isinstance(snap.model, mn.IterativelyLinearized)
             step.append(snap.step)
             after.append(right(snap.model, snap.theta, x_test, y_test).mean(-1))
             before.append(right(old, snap.theta, x_test, y_test).mean(-1) if slow else after[-1])
@@ -111,7 +112,7 @@ def main(
             steps_twice = np.repeat(c["step"], 2)
             a = 100 * np.stack([c["before"], c["after"]], axis=1).reshape((len(steps_twice), -1))
             low, high = (np.quantile(a, q, axis=1) for q in (0, 1))
-            axes.plot(steps_twice, a.mean(1), f"C{i}", lw=1, label=f"K = {'∞' if K == inf else int(K)}")
+            axes.plot(steps_twice, a.mean(1), f"C{i}", lw=1, label=f"K = {'∞' if isinf(K) else int(K)}")
             axes.fill_between(steps_twice, low, high, color=f"C{i}", alpha=0.2, lw=0)
         axes.axhline(100 * np.mean(end[1]), color="k", ls=":", lw=0.8, label="gradient descent, at the end")
         axes.set(xlabel=f"step of size {lr:g}", ylabel="test accuracy, %", title="mean and range over seeds")

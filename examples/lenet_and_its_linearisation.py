@@ -18,6 +18,7 @@ all images, widths up to 60, shifts too.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ def main(
     table = []
     for shift, gaps in found["gap"].items():
         key = (data[0], shift) if data else None
-        falling = all(a[0] > b[0] for a, b in zip(gaps, gaps[1:]))
+        falling = all(a[0] > b[0] for a, b in pairwise(gaps))
         said = "{} at x1, {} at x60".format(*PAPER[key]) if key in PAPER else "falls with width"
         ours = ", ".join(f"{percent(g)} (x{w})" for w, g in zip(widths, gaps))
         where = "8 x 8 digits" if data is None else f"{data[0]}, {n_train} images"

@@ -33,7 +33,7 @@ def singular_values(data: Source, scale: str, n: int, width: int, shift: int, se
     x, theta = placed(scale, x, net.init(np.random.default_rng(seed)))
     k = mn.ntk_full(net, theta, x).reshape(n * net.outputs, n * net.outputs)
     eigenvalues = to_host(array_namespace(k).linalg.eigvalsh(k))[::-1]
-    return np.sqrt(np.maximum(eigenvalues, 0))
+    return np.asarray(np.sqrt(np.maximum(eigenvalues, 0)))
 
 
 def effective_rank(sigma: np.ndarray[Any, Any]) -> float:

@@ -134,7 +134,7 @@ def places(size: int, kernel: int, stride: int, padding: Any) -> list[list[int |
     else:
         before, after = (padding, padding) if isinstance(padding, int) else padding
         out = (size + before + after - kernel) // stride + 1
-    found = []
+    found: list[list[int | None]] = []
     for p in range(out):
         window = [p * stride + s - before for s in range(kernel)]
         if padding == "circular":
@@ -199,7 +199,7 @@ def image_kernels(spec: mn.spec.Layer, x: Array) -> tuple[Array, Array]:
     pixels = x.reshape(len(x), -1, x.shape[-1]).astype(Long)
     k = np.tensordot(pixels, pixels, (2, 2)) / Long(x.shape[-1])
     k, t, _ = through(parts(spec), k, 0 * k, x.shape[1:-1])
-    return tuple(np.einsum("npmp->nm", v) / Long(k.shape[1]) for v in (k, t))  # type: ignore[return-value]
+    return tuple(np.einsum("npmp->nm", v) / Long(k.shape[1]) for v in (k, t))
 
 
 def parts(spec: mn.spec.Layer) -> tuple[mn.spec.Layer, ...]:
@@ -227,8 +227,8 @@ def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, t
             mean = sum(matrices) / Long(len(matrices))
             k, t = each_pixel(mean, k), each_pixel(mean, t)
         elif isinstance(layer, mn.GlobalAvgPool):
-            mean = np.full((1, k.shape[1]), 1 / Long(k.shape[1]))
-            k, t, grid = each_pixel(mean, k), each_pixel(mean, t), ()
+            all_pixels = np.full((1, k.shape[1]), 1 / Long(k.shape[1]))
+            k, t, grid = each_pixel(all_pixels, k), each_pixel(all_pixels, t), ()
         elif isinstance(layer, mn.Flatten):
             k, t = (np.einsum("npmp->nm", v)[:, None, :, None] / Long(v.shape[1]) for v in (k, t))
             grid = ()

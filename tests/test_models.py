@@ -157,7 +157,8 @@ def test_a_schedule_is_followed() -> None:
         if moved:
             np.testing.assert_array_equal(now.model.theta0, now.theta)  # type: ignore[attr-defined]
     assert run[-1].model.linearizations == 5  # type: ignore[attr-defined]
-    for schedule, every in ((range(3, 21, 3), 3), ((), np.inf), (np.arange(1, 21), 1)):
+    schedules: tuple[tuple[Any, float], ...] = ((range(3, 21, 3), 3), ((), np.inf), (np.arange(1, 21), 1))
+    for schedule, every in schedules:
         one, other = (path(mn.IterativelyLinearized(NET, THETA, e))[-1] for e in (schedule, every))
         np.testing.assert_array_equal(one.theta, other.theta)
         assert one.model.linearizations == other.model.linearizations  # type: ignore[attr-defined]

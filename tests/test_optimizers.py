@@ -101,7 +101,7 @@ def test_the_pieces_of_a_long_theta_do_not_show(optimizer: mn.optimizers.Optimiz
 def test_float32_stays_float32_and_close(optimizer: mn.optimizers.Optimizer) -> None:
     rng = np.random.default_rng(0)
     theta, gradients = rng.standard_normal(50), rng.standard_normal((5, 50))
-    ends = []
+    ends: list[Any] = []
     for dtype in (np.float32, np.float64):
         mine = theta.astype(dtype)
         memory = optimizer.init(mine)

@@ -88,8 +88,9 @@ def windows(draw: st.DrawFn, shape: tuple[int, ...], pool: bool = False) -> mn.s
     """A convolution or pooling that fits; kernels larger than the image and strides that do not divide among them."""
     two = len(shape) == 3
     size = st.integers(1, 4)
-    padding = draw(st.sampled_from(["same", "valid", "circular", 1, ((1, 0), (0, 2)) if two else ((2, 0),)]))
-    kernel, stride = draw(st.tuples(size, size) if two else size), draw(st.sampled_from([1, 1, 2, 3]))
+    padding: Any = draw(st.sampled_from(["same", "valid", "circular", 1, ((1, 0), (0, 2)) if two else ((2, 0),)]))
+    kernel: Any = draw(st.tuples(size, size) if two else size)
+    stride = draw(st.sampled_from([1, 1, 2, 3]))
     if pool:
         layer: mn.spec.Layer = mn.AvgPool(
             draw(st.sampled_from([1, 2, 3])), stride=draw(st.sampled_from([None, 1, 2])), padding=padding
