@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, available_memory, check_finite, check_floating, on_host
-from minintk.cholesky import NotPositive, factorise, smallest_eigenvalue, solve_factorised
+from minintk.cholesky import BLOCK, NotPositive, factorise, smallest_eigenvalue, solve_factorised
 from minintk.jacobian import Jacobian, full_contraction
 from minintk.kernels import _block_size, _check
 from minintk.models import Linearized
@@ -73,7 +73,7 @@ def solve_gram(
     model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  float32 or float64 throughout.
     t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), inf for the end; a finite t takes the
         spectral filter (1 - exp(-t mu / N)) / mu in place of 1 / mu, and a factorisation about ten times dearer.
-    memory : bytes it may take, three quarters of what is free unless given; MemoryError says what is needed.
+    memory : bytes it may take, nine tenths of what is free unless given; MemoryError says what is needed.
     progress : a bar with the time left, on stderr.
 
     The first answer is refined with the residual of the model itself, r = y - f_0 - J w - ridge a through jvp, as long
@@ -88,7 +88,8 @@ def solve_gram(
     >>> bool(np.allclose(solved(x), y))
     True
     """
-    b, rows = _problem(model, theta0, x, y, ridge, memory, share=4)
+    total = _budget(theta0, memory)
+    b, rows = _problem(model, theta0, x, y, ridge, total // 8)
     if np.isnan(t) or t < 0:
         raise ValueError(f"t expects a number >= 0 (lr x steps), inf for the end, got {t!r}")
     n = b.size
@@ -98,7 +99,7 @@ def solve_gram(
             "which gives the least-squares solution there too"
         )
     xp, itemsize = array_namespace(theta0), 8 if t < inf else theta0.dtype.itemsize
-    budget = (3 * available_memory(xp)) // 4 if memory is None else int(memory)
+    budget = total - total // 8
     copies = 1 if t == inf else 5
     if copies * itemsize * n * n > budget:
         raise MemoryError(
@@ -113,7 +114,8 @@ def solve_gram(
     scale = float(xp.max(xp.abs(xp.diagonal(k))))
     with progress_of("Cholesky", 1.0, progress) as advance:
         try:
-            factorise(k, report=advance)
+            spare = (budget - k.nbytes) // (6 * n * itemsize)  # a panel, and what it takes to solve for it
+            factorise(k, block=max(16, min(BLOCK, spare)), report=advance)
         except NotPositive as error:
             raise ValueError(_singular(f"at most {error.bound:.3g}", k, scale)) from None
     return _refined(model, theta0, k, b, rows, ridge, scale)
@@ -222,7 +224,7 @@ def solve_lsqr(
     >>> bool(np.allclose(solved(x), y)), solved.steps <= 4
     (True, True)
     """
-    b, rows = _problem(model, theta0, x, y, ridge, memory, share=1)
+    b, rows = _problem(model, theta0, x, y, ridge, _budget(theta0, memory))
     if steps is not None and (isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1):
         raise ValueError(f"steps expects a whole number >= 1, got {steps!r}")
     tol = 10 * _eps(b) if tol is None else float(tol)
@@ -333,9 +335,7 @@ class Rows:
 # ------------------------------------------------------------------------------------------------ checks
 
 
-def _problem(
-    model: Model, theta0: Array, x: Array, y: Array, ridge: float, memory: int | None, share: int
-) -> tuple[Array, Rows]:
+def _problem(model: Model, theta0: Array, x: Array, y: Array, ridge: float, memory: int) -> tuple[Array, Rows]:
     """(y - f_0, J), checked."""
     if not isinstance(model, Model):
         raise TypeError(f"expected a model such as mn.Network(...), got {model!r}")
@@ -354,8 +354,7 @@ def _problem(
         raise TypeError(f"y must have the dtype of theta0, {theta0.dtype}, got {y.dtype}: y.astype(theta0.dtype)")
     if isinstance(ridge, bool) or not hasattr(ridge, "__float__") or not isfinite(ridge) or ridge < 0:
         raise ValueError(f"ridge expects a finite number >= 0, got {ridge!r}")
-    budget = available_memory(array_namespace(theta0, x, y)) // 2 if memory is None else int(memory)
-    rows = Rows(model, theta0, x, budget // share)
+    rows = Rows(model, theta0, x, memory)
     return y - rows.f0, rows
 
 
@@ -368,6 +367,10 @@ def _singular(smallest: str, k: Array, scale: float) -> str:
         f"{k.dtype} may reach {rounding:.1g}: pass a larger ridge ({rounding:.0e} covers it), {double}remove examples "
         "that coincide, or use mn.solve_lsqr, which factorises nothing"
     )
+
+
+def _budget(theta: Array, memory: int | None) -> int:
+    return 9 * available_memory(array_namespace(theta)) // 10 if memory is None else int(memory)
 
 
 def _limit(rank: int) -> int:

@@ -116,10 +116,9 @@ def sweep(
     records.mkdir(parents=True, exist_ok=True)
     _claim(Path(store) / "work.json", {"format": 1, "work": _name(work)})
     calls = list(_calls(axes, together, batch))
-    with progress_of("sweep", sum(len(call.points) for call in calls), progress) as advance:
-        kept = {call: call.read(records) for call in calls}
-        missing = [call for call in calls if kept[call] is None]
-        advance(sum(len(call.points) for call in calls if kept[call] is not None))
+    kept = {call: call.read(records) for call in calls}
+    missing = [call for call in calls if kept[call] is None]
+    with progress_of("sweep", sum(len(call.points) for call in missing), progress) as advance:
         for call, returned in _run(work, missing, executor):
             call.write(records, call.results(returned))
             kept[call] = call.read(records)

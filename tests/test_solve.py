@@ -250,6 +250,20 @@ def test_a_smaller_bound_means_smaller_blocks_and_the_same_solution(monkeypatch:
     assert len(seen) >= 3, seen
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_bound_is_kept(dtype: Any) -> None:
+    """Peak of all allocations, as NumPy reports them, against the bound asked for; theta and x are the caller's."""
+    net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(2)), (64,))
+    theta, x, y = (a.astype(dtype) for a in (net.init(RNG), RNG.standard_normal((600, 64)), np.ones((600, 2))))
+    matrix = x.dtype.itemsize * 1200**2
+    for memory in (10 * matrix, 3 * matrix, 3 * matrix // 2):
+        tracemalloc.start()
+        mn.solve_gram(net, theta, x, y, ridge=1.0, memory=memory)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak <= memory, (peak / matrix, memory / matrix)
+
+
 @pytest.mark.parametrize("method", [mn.solve_gram, mn.solve_lsqr])
 def test_the_jacobian_is_never_formed(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Jacobian) -> Array:
