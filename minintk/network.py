@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -196,7 +197,8 @@ class Network(Model):
         self.check(theta, x)
         xp, w, outputs = array_namespace(theta, x), self.layout.unpack(theta) | self.statistics, []
         lead, shape = (*theta.shape[:-1], x.shape[0]), self.input_shape
-        for layer, bound in zip(self.spec.layers, self._root.layers):
+        every = (b.chain.layers if isinstance(b, BoundShared) else (b,) for b in self._root.layers)
+        for layer, bound in zip(self.spec.layers, chain.from_iterable(every), strict=True):
             x, _ = bound(w, x)
             shape = out_shape(layer, shape)
             outputs.append(xp.broadcast_to(x, (*lead, *shape)))
