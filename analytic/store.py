@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, to_host
+from minintk.checkpoints import write_atomically
 
 Progress = Callable[[int, int], None]
 
@@ -68,13 +69,20 @@ def stored(
     record = folder / "record.txt"
     done = finished(record, mark)
     folder.mkdir(parents=True, exist_ok=True)
-    results = [
-        open_result(folder / f"{name}.npy", shape, str(x1.dtype), new=done is None) if wanted else None
-        for name, wanted in zip(NAMES, asked, strict=True)
-    ]
+    wanted = [name for name, a in zip(NAMES, asked, strict=True) if a]
     if done is None:
-        record.write_text(mark + "\n")
+        for name in wanted:
+            if (folder / f"{name}.npy").exists():
+                raise ValueError(
+                    f"{str(folder)!r} holds {name}.npy, and is no store: choose another path, or move it away"
+                )
         done = set()
+    text = "".join(f"{line}\n" for line in (mark, *sorted(done)))  # without a line cut short, which the next would join
+    write_atomically(record, lambda file: file.write(text.encode()))
+    results = [
+        open_result(folder / f"{name}.npy", shape, str(x1.dtype), new=not done) if name in wanted else None
+        for name in NAMES
+    ]
     todo = list(blocks(shape, size, symmetric))
     with record.open("a") as lines:
         for number, (i, j) in enumerate(todo):
@@ -106,13 +114,22 @@ def finished(record: Path, mark: str) -> set[int] | None:
             f"store {str(record.parent)!r} holds the kernel of another network, or of other inputs: "
             "choose another path, or delete it"
         )
-    return {int(line) for line in lines[:-1]}  # behind the last line break: nothing, or a line cut short
+    return {int(line) for line in lines[:-1] if line.isdecimal()}  # behind the last line break: a line cut short
 
 
 def open_result(path: Path, shape: tuple[int, int], dtype: str, *, new: bool) -> Any:
     """A .npy file as numpy.memmap, writable; NaN all over where it is new."""
-    if not new:
-        return np.load(path, mmap_mode="r+")
-    found = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
-    found[...] = np.nan
-    return found
+    if new:
+        found = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+        found[...] = np.nan
+        return found
+    try:
+        found = np.load(path, mmap_mode="r")  # only reads: to write is to make a short file longer
+        if found.shape == shape and str(found.dtype) == dtype:
+            return np.load(path, mmap_mode="r+")
+        reason = f"{found.dtype} of shape {found.shape} in place of {dtype} of shape {shape}"
+    except (ValueError, EOFError, OSError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    raise ValueError(
+        f"{str(path)!r} is damaged, or missing ({reason}): delete the store {str(path.parent)!r}, to begin anew"
+    )

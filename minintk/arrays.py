@@ -135,6 +135,9 @@ def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> N
         hint = ""
         if shape is not None and tuple(x.shape) == tuple(shape):
             hint = f": a single example needs a leading axis, {name}[None]"
+        elif shape is not None and len(shape) > 1 and tuple(x.shape[1:]) == (shape[-1], *shape[:-1]):
+            back = ", ".join(map(str, (0, *range(2, len(shape) + 1), 1)))
+            hint = f", channels first: move the axis, {name}.transpose({back})"
         raise ValueError(f"{name} expects shape {want}, got {tuple(x.shape)}{hint}")
     check_finite(name, x)
 

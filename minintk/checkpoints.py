@@ -26,6 +26,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -35,6 +36,12 @@ from minintk.network import Model
 from minintk.training import State
 
 FORMAT = 1
+
+DAMAGED = (
+    *(ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile),
+    *(TokenError, SyntaxError, NotImplementedError, RuntimeError),
+)
+"""What zipfile, json and NumPy's reader of headers raise over bytes that are not what was written."""
 
 
 def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | None = None) -> None:
@@ -63,7 +70,7 @@ def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State
         known = text["format"]
     except FileNotFoundError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zipfile.BadZipFile) as error:
+    except (*DAMAGED, OSError) as error:
         raise ValueError(
             f"{os.fspath(path)} is damaged, or no checkpoint of minintk ({type(error).__name__}: {error}): "
             "move it away to begin anew, or put back a whole one"

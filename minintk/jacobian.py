@@ -88,6 +88,9 @@ class Jacobian(ABC):
                 f"gram(other) expects the Jacobian of a model with the same (P, C, E, dtype) = {mine}, got {theirs}"
             )
         (N, C), M = J.outputs, K.outputs[0]
+        shape = (N, M) if kernel is trace_contraction else (N, C, M, C)
+        if not N * M:
+            return xp.zeros((*self.lead, *shape), dtype=J.like.dtype)
         u = xp.eye(C, dtype=J.like.dtype).reshape((C, *(1 for _ in self.lead), 1, C))
         count = min(shares, C)
         if count > 1 and not kernel.full:  # the trace is a sum over outputs
@@ -95,7 +98,6 @@ class Jacobian(ABC):
             total = sum(parallel(lambda part: J.root.gram(part, K.root, part, kernel)[0], parts))
         else:
             total, _, _ = J.root.gram(u, K.root, u, kernel)
-        shape = (N, M) if kernel is trace_contraction else (N, C, M, C)
         if getattr(total, "shape", ()) != (*self.lead, *shape):
             total = xp.zeros((*self.lead, *shape), dtype=J.like.dtype) + total
         if alpha * beta != 1:

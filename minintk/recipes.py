@@ -29,6 +29,8 @@ def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None =
     width : the width factor of lenet5, the channels of the others, the hidden features of mlp.  ValueError for a name
     that is none, or images that do not fit.
     """
+    if width is not None and width < 1:
+        raise ValueError(f"width expects a whole number >= 1, got {width!r}")
     wide = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
     if name == "mlp":
         return Network(Sequential(Flatten(), *zoo.mlp(2, width or 512, outputs, b_std=1.0)), shape, PyTorch())

@@ -213,6 +213,17 @@ def test_a_flipped_byte_in_the_arrays(place: float, tmp_path_factory: pytest.Tem
         checkpoints.load(path)
 
 
+@pytest.mark.parametrize("offset", [6, 8], ids=["a version of zip to come", "encrypted"])
+def test_a_flipped_bit_in_the_list_of_contents(tmp_path: Path, offset: int) -> None:
+    path = tmp_path / "checkpoint.npz"
+    checkpoints.save(path, mn.State(3, np.arange(20.0)))
+    data = bytearray(path.read_bytes())
+    data[data.index(b"PK\x01\x02") + offset] ^= 65
+    path.write_bytes(bytes(data))
+    with pytest.raises(ValueError, match="damaged"):
+        checkpoints.load(path)
+
+
 @pytest.mark.parametrize("kind", ["text", "npz", "npy", "pickle", "format"])
 def test_a_foreign_file(folder: Path, kind: str) -> None:
     path = folder / "checkpoint.npz"

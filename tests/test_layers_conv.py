@@ -271,3 +271,49 @@ def test_too_little_memory_for_a_kernel() -> None:
     theta, x = net.init(np.random.default_rng(0)), np.ones((4, 8, 8, 3))
     with pytest.raises(MemoryError, match=r"needs at least .* pass fewer examples or a larger memory="):
         mn.ntk(net, theta, x, memory=10_000)
+
+
+# ------------------------------------------------------------------------------------ all of them, none of them
+
+SMALL = mn.Network(
+    mn.Sequential(
+        *(mn.Conv2d(3, 3, b_std=0.1), mn.ReLU(), mn.MaxPool(2), mn.Conv2d(4, 2, stride=2), mn.GlobalAvgPool()),
+        *(mn.ReLU(), mn.Dense(2)),
+    ),
+    (4, 5, 2),
+)
+
+
+@pytest.mark.parametrize("ensemble", [None, 2])
+def test_no_examples_have_derivatives_and_kernels_of_no_rows(ensemble: int | None) -> None:
+    theta = SMALL.init(np.random.default_rng(0), ensemble=ensemble)
+    x, lead = np.random.default_rng(1).standard_normal((3, 4, 5, 2)), theta.shape[:-1]
+    none = x[:0]
+    f, J = SMALL.linearize(theta, none)
+    assert f.shape == J.jvp(theta).shape == (*lead, 0, 2)
+    np.testing.assert_array_equal(J.vjp(f), np.zeros(theta.shape))
+    assert J.gram().shape == (*lead, 0, 2, 0, 2)
+    assert J.dense().shape == (*lead, 0, 2, SMALL.size)
+    assert mn.ntk(SMALL, theta, x, none).shape == mn.nngp(SMALL, theta, x, none).shape == (*lead, 3, 0)
+    assert mn.ntk_full(SMALL, theta, none, x).shape == (*lead, 0, 2, 3, 2)
+
+
+@pytest.mark.parametrize("ensemble", [None, 2])
+def test_layer_outputs_of_a_convolutional_network(ensemble: int | None) -> None:
+    theta = SMALL.init(np.random.default_rng(0), ensemble=ensemble)
+    x, lead = np.random.default_rng(1).standard_normal((3, 4, 5, 2)), theta.shape[:-1]
+    outputs = SMALL.layer_outputs(theta, x)
+    shapes = (4, 5, 3), (4, 5, 3), (2, 2, 3), (1, 1, 4), (4,), (4,), (2,)
+    assert [y.shape for y in outputs] == [(*lead, 3, *shape) for shape in shapes]
+    np.testing.assert_array_equal(outputs[-1], SMALL(theta, x))
+    np.testing.assert_array_equal(outputs[1], np.maximum(outputs[0], 0))
+
+
+def test_channels_first_says_so() -> None:
+    x = np.zeros((3, 2, 4, 5))
+    with pytest.raises(ValueError, match=r"channels first: move the axis, x.transpose\(0, 2, 3, 1\)"):
+        SMALL(np.zeros(SMALL.size), x)
+    assert SMALL(np.zeros(SMALL.size), x.transpose(0, 2, 3, 1)).shape == (3, 2)
+    sequences = mn.Network(mn.Sequential(mn.Conv1d(2, 3), mn.GlobalAvgPool(), mn.Dense(1)), (7, 3))
+    with pytest.raises(ValueError, match=r"channels first: move the axis, x.transpose\(0, 2, 1\)"):
+        sequences(np.zeros(sequences.size), np.zeros((2, 3, 7)))

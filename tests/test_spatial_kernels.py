@@ -372,3 +372,42 @@ def test_a_store_of_another_kernel_is_refused(tmp_path: Path) -> None:
             other.ntk(inputs, store=tmp_path / "k")
     with pytest.raises(ValueError, match="store and out are two places"):
         kernel.ntk(x, store=tmp_path / "k", out=np.empty((3, 3)))
+
+
+def started(folder: Path) -> tuple[an.Kernel, Array, Any]:
+    """A small kernel, its inputs, and the result of a store that is complete."""
+    kernel, x = an.kernel(mn.Sequential(mn.Dense(4), mn.ReLU(), D)), images(3, (5,))
+    return kernel, x, np.array(kernel.ntk(x, store=folder))
+
+
+@pytest.mark.parametrize("end", [0, 5, -8])
+def test_a_store_cut_short_is_refused(tmp_path: Path, end: int) -> None:
+    """Opened to write, a file of too few bytes would grow by zeros."""
+    kernel, x, _ = started(tmp_path / "k")
+    file = tmp_path / "k" / "ntk.npy"
+    file.write_bytes(file.read_bytes()[:end])
+    with pytest.raises(ValueError, match=r"ntk.npy' is damaged, or missing .* delete the store"):
+        kernel.ntk(x, store=tmp_path / "k")
+
+
+def test_a_store_with_another_array_is_refused(tmp_path: Path) -> None:
+    kernel, x, _ = started(tmp_path / "k")
+    np.save(tmp_path / "k" / "ntk.npy", np.ones((2, 2)))
+    with pytest.raises(ValueError, match=r"float64 of shape \(2, 2\) in place of float64 of shape \(3, 3\)"):
+        kernel.ntk(x, store=tmp_path / "k")
+
+
+def test_a_folder_with_other_arrays_is_no_store(tmp_path: Path) -> None:
+    np.save(tmp_path / "ntk.npy", np.ones(2))
+    with pytest.raises(ValueError, match=r"holds ntk.npy, and is no store"):
+        an.kernel(mn.Sequential(D)).ntk(images(3, (5,)), store=tmp_path)
+    assert np.array_equal(np.load(tmp_path / "ntk.npy"), np.ones(2))
+
+
+def test_a_line_cut_short_joins_no_other(tmp_path: Path) -> None:
+    kernel, x, whole = started(tmp_path / "k")
+    record = tmp_path / "k" / "record.txt"
+    first = record.read_text().split("\n")[0]
+    record.write_text(f"{first}\n1")
+    np.testing.assert_array_equal(kernel.ntk(x, store=tmp_path / "k"), whole)
+    assert record.read_text() == f"{first}\n0\n"

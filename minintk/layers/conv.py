@@ -51,7 +51,7 @@ class ConvJacobian:
             dw[layer.W][...] = (layer.m * patches.roll(self._weight_gradient(u))).reshape(dw[layer.W].shape)
             if layer.b is not None:
                 row = sum_rows(u, layer.c)
-                dw[layer.b][...] = row.reshape((*row.shape[:-1], patches.B, -1)).sum(axis=-2)
+                dw[layer.b][...] = row.reshape((*row.shape[:-1], patches.B, layer.shape[-1])).sum(axis=-2)
         return None if layer.first else self._input_gradient(u)
 
     def _weight_gradient(self, u: Array) -> Array:
@@ -166,7 +166,7 @@ class BoundConv:
     def rows_of(self, u: Array) -> Array:
         """u : (..., N, *after) as rows (..., N R, B C_out)."""
         n = len(self.after)
-        return u.reshape((*u.shape[: -n - 1], u.shape[-n - 1] * self.patches.R, -1))
+        return u.reshape((*u.shape[: -n - 1], u.shape[-n - 1] * self.patches.R, self.patches.B * self.shape[-1]))
 
     def shares(self, x: Array) -> list[list[slice]]:
         """The examples in chunks, the chunks dealt out to the cores."""

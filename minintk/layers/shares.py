@@ -106,7 +106,7 @@ class BoundShared:
 
     def count(self, x: Array) -> int:
         """The number of shares: one where the work is little, or the caller works in the pool, or on a GPU."""
-        N = x.shape[-1 - len(self.before)]
+        N = int(x.shape[-1 - len(self.before)])
         size = int(prod(x.shape)) + N * sum(map(prod, self.out_shapes))
         if size < WORTH or inside() or not on_host(array_namespace(x)):
             return 1
