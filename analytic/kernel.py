@@ -289,10 +289,11 @@ def check_memory(
         work = spatial.working_memory(how, shape)
     bound = available_memory(xp) if memory is None else memory
     if need + work > bound:
+        ways = ["stream the result to disk, store=PATH or out=numpy.memmap(...)", "evaluate it in blocks of rows"]
+        ways += ["use float32"] * (size > 4)
         raise MemoryError(
             f"{results} kernel(s) of {shape[0]} x {shape[1]} in {parts[0].dtype} need {need / 1e9:.3g} GB and "
             f"{work / 1e9:.3g} GB to work in, but {bound / 1e9:.3g} GB are {'free' if memory is None else 'allowed'}: "
-            "stream the result to disk, store=PATH or out=numpy.memmap(...), evaluate it in blocks of rows, or use "
-            "float32"
+            f"{', '.join(ways[:-1])}, or {ways[-1]}"
             f"{'; the work grows with the number of pixel pairs: pool earlier, or take smaller images' if how else ''}"
         )

@@ -98,9 +98,12 @@ def test_what_does_not_fit_is_refused_before_work() -> None:
     x = data(50)
     kernel = an.kernel(SPEC)
     with pytest.raises(
-        MemoryError, match=r"2 kernel\(s\) of 50 x 50 in float64 need .* GB .* are allowed: stream the result"
+        MemoryError,
+        match=r"2 kernel\(s\) of 50 x 50 in float64 need .* GB .* are allowed: stream the result .*, or use float32$",
     ):
         kernel.both(x, memory=1000)
+    with pytest.raises(MemoryError, match=r"in float32 need .*memmap\(\.\.\.\), or evaluate it in blocks of rows$"):
+        kernel.both(x.astype(np.float32), memory=1000)
     wide = np.broadcast_to(np.ones((1, 1), np.float32), (10_000_000, 1))
     with pytest.raises(
         MemoryError, match=r"need 4e[+]05 GB .* are free: stream the result to disk, store=PATH or out="
