@@ -12,7 +12,7 @@ thousands of steps to leave its plateau (here, none of 15 epochs on 1,500 digits
 laptop has not.  So the weights have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable one.
 
 Laptop: the 8 x 8 digits; with --data --set cifar10 2,000 photographs.  --scale paper: all of CIFAR-10, half of
-AlexNet's channels.  (The paper's own images, ten kinds of snake from ImageNet, are not free to use here.)
+AlexNet's channels and more.  (The paper's own images, ten kinds of snake from ImageNet, are not free to use here.)
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python3 make.py python examples/table.py [--out DIR] [NAME ...]
 
-Each script runs on its own, at laptop scale on the digits inside the package; its rows and its time replace the ones
-that stand in the README.  Rows of other runs (real MNIST) are filled from their NAME.json with --from DIR, and kept.
+Each script runs on its own, at laptop scale on the digits inside the package; its rows and the time it took, counted on
+one core, replace those in the README.  With --data DIR the same for the rows of real MNIST, which otherwise stay.
 """
 
 from __future__ import annotations
@@ -13,31 +13,38 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from time import perf_counter
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = tuple(sorted(p.stem for p in HERE.glob("*.py") if "command_line(main" in p.read_text(encoding="utf-8")))
-START, END = "<!-- rows of {} -->\n", "<!-- end of {} -->\n"
+HEADER = "| claim | script | paper | here | time on one core |\n| --- | --- | --- | --- | --- |\n"
 
 
-def rows(name: str, found: dict[str, object], seconds: float | None) -> str:
+def rows(key: str, name: str, found: dict[str, object]) -> list[str]:
     """Lines of the table, one a claim; the time stands in the first."""
     table = found["table"]
     assert isinstance(table, list)
     lines = []
     for i, (claim, paper, ours) in enumerate(table):
-        time = f"{seconds:.0f} s" if seconds is not None and i == 0 else ""
-        lines.append(f"| {claim} | [{name}]({name}.py) | {paper} | {ours} | {time} |\n")
-    return "".join(lines)
+        time = f"{found['core seconds']:.0f} s" if i == 0 and "core seconds" in found else ""
+        lines.append(f"| {claim} | [{key}]({name}.py) | {paper} | {ours} | {time} |\n")
+    return lines
 
 
-def fill(readme: str, key: str, block: str) -> str:
-    """The text with the lines between a script's two marks replaced; ValueError where it has none."""
-    start, end = START.format(key), END.format(key)
-    if readme.count(start) != 1 or readme.count(end) != 1:
-        raise ValueError(f"README.md expects one line {start.strip()} and one {end.strip()}")
-    before, rest = readme.split(start)
-    return before + start + block + end + rest.split(end)[1]
+def fill(readme: str, key: str, new: list[str]) -> str:
+    r"""The text with the rows of `key` replaced, where they stood, else at the table's end; ValueError without a table.
+
+    >>> fill(HEADER + "| a | [b](b.py) | | | |\n\nend", "b", ["| c | [b](b.py) | | | |\n"]).splitlines()[-3:]
+    ['| c | [b](b.py) | | | |', '', 'end']
+    """
+    if readme.count(HEADER) != 1:
+        raise ValueError(f"README.md expects one table that begins with {HEADER!r}")
+    before, rest = readme.split(HEADER)
+    lines = rest.splitlines(keepends=True)
+    end = next((i for i, line in enumerate(lines) if not line.startswith("|")), len(lines))
+    body, old = lines[:end], f"| [{key}]("
+    at = next((i for i, line in enumerate(body) if old in line), end)
+    kept = [line for line in body[:at] if old not in line], [line for line in body[at:] if old not in line]
+    return before + HEADER + "".join([*kept[0], *new, *kept[1], *lines[end:]])
 
 
 def main() -> None:
@@ -50,14 +57,12 @@ def main() -> None:
     args = parser.parse_args()
     for name in args.names or SCRIPTS:
         key = f"{name}, MNIST" if args.data else name
-        start = perf_counter()
         if not args.ran:
             data = ["--data", args.data] if args.data else []
             subprocess.run([sys.executable, str(HERE / f"{name}.py"), "--out", args.out, *data], check=True)
         found = json.loads((Path(args.out) / f"{name}.json").read_text(encoding="utf-8"))
         readme = HERE / "README.md"
-        block = rows(name, found, None if args.ran else perf_counter() - start)
-        readme.write_text(fill(readme.read_text(encoding="utf-8"), key, block), encoding="utf-8")
+        readme.write_text(fill(readme.read_text(encoding="utf-8"), key, rows(key, name, found)), encoding="utf-8")
 
 
 if __name__ == "__main__":
