@@ -19,9 +19,19 @@ from analytic.passes import Tile, apply_all, follow, halves, prepare_all, settle
 from analytic.rules import Affine, Sum
 from analytic.state import Dual, Program
 from analytic.tiles import Progress, for_each
-from minintk.arrays import Array, on_host
+from minintk.arrays import Array, array_namespace, on_host
 from minintk.structure import Shape
 from minintk.threads import cores
+
+APART = 1e4
+"""Variances of two images whose ratio is larger are too far apart for float32."""
+
+LARGE = 1e14
+"""Variances that are larger, or smaller than its inverse: squares of theirs leave the range of float32."""
+
+
+PART = 256
+"""Images measured at a time."""
 
 
 def leaves(program: Program) -> Iterator[Any]:
@@ -43,6 +53,28 @@ def scale_free(program: Program) -> bool:
         elif not isinstance(step, Pool | Flat | Homogeneous):
             return False
     return True
+
+
+def precision(program: Program, images: tuple[Array, ...]) -> Any:
+    """The precision of the fields: that of the images; float64 where float32 has no room for their variances.
+
+    D = (q + q') / 2 - K holds K to rounding of the larger q, and K is wanted to rounding of sqrt(q q').
+    """
+    xp, dtype = array_namespace(*images), images[0].dtype
+    if dtype == xp.float64 or scale_free(program):
+        return dtype
+    affine = next(
+        (s.affine if isinstance(s, Window) else s for s in leaves(program) if isinstance(s, Window | Affine)), None
+    )
+    bias = 0.0 if affine is None else affine.beta2 / affine.w2
+    axes = tuple(range(1, images[0].ndim))
+    parts = [x[i : i + PART] for x in images for i in range(0, x.shape[0], PART)]
+    q = xp.concat([bias + xp.mean(xp.astype(part, xp.float64) ** 2, axis=axes) for part in parts or images])
+    q = q[q > 0]
+    if not q.shape[0]:
+        return dtype
+    low, high = float(xp.min(q)), float(xp.max(q))
+    return xp.float64 if high > APART * low or high > LARGE or low < 1 / LARGE else dtype
 
 
 def guards(program: Program, on_cpu: bool) -> int:
@@ -284,6 +316,9 @@ class Engine:
                     t = xp.zeros_like(k)
                 else:
                     t = xp.astype(self.inner(field, theta, shape), xp.float64) * (after.unit / 2) * scale
+                    if plan.recorded or not plan.pooled:  # else nobody has asked for Theta of pooled images themselves
+                        own, own2 = after.theta[a, 0, 0][:, None], after.theta[right, 0, 0]
+                        t = xp.where((own > 0) & (own2 > 0), t, 0.0)
                 self.put(self.ntk, i, j, a, b, t)
             field.close()
         if same:  # of the two roundings of a pair, the one above the diagonal

@@ -411,3 +411,33 @@ def test_a_line_cut_short_joins_no_other(tmp_path: Path) -> None:
     record.write_text(f"{first}\n1")
     np.testing.assert_array_equal(kernel.ntk(x, store=tmp_path / "k"), whole)
     assert record.read_text() == f"{first}\n0\n"
+
+
+# ------------------------------------------------------------------------------------- float32 and its range
+
+
+@pytest.mark.parametrize("scales", [(1e3, 1e-3), (1e6, 1.0), (1e6, 0.0), (1e12, 1e12), (1e-9, 1e-9)])
+@pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
+def test_float32_of_images_of_any_size(end: mn.spec.Layer, scales: tuple[float, float]) -> None:
+    """Large next to small images, and very large and very small ones, as exact as in float64."""
+    x = (images(2, (4, 5, 2)) * np.array(scales)[:, None, None, None]).astype(np.float32)
+    small = mn.Sequential(mn.Conv2d(3, 3), mn.Erf(), end, mn.Dense(1))
+    large = mn.Sequential(conv(), mn.ReLU(), conv(), mn.ReLU(), end, D)
+    kernel = an.kernel(small if max(scales) < 1 else large)
+    for one, exact in zip(kernel.both(x), kernel.both(x.astype(np.float64))):
+        size = np.sqrt(np.outer(np.diag(exact), np.diag(exact)))
+        assert one.dtype == np.float32
+        assert np.max(np.abs(one - exact) / size) < 1e-6
+
+
+@pytest.mark.parametrize("end", [(mn.Flatten(),), (mn.GlobalAvgPool(), mn.Dense(4), mn.ReLU())], ids=["flat", "pooled"])
+def test_images_of_no_variance_have_kernels_of_exact_zeros(end: tuple[mn.spec.Layer, ...]) -> None:
+    """A black image without biases, and windows that read nothing but padding."""
+    black = images(3, (4, 4, 2)) * np.array([1.0, 0.0, 1.0])[:, None, None, None]
+    plain, strided = mn.Conv2d(4, 3), mn.Conv2d(4, 1, stride=4, padding=1)
+    for layers, x, zero in ((plain, black, [1]), (strided, images(2, (2, 2, 2)), [0, 1])):
+        kernel = an.kernel(mn.Sequential(layers, mn.ReLU(), plain, mn.ReLU(), *end, mn.Dense(1)))
+        for k, d in zip(kernel.both(x), kernel.diag(x)):
+            assert np.all(k[zero] == 0)
+            assert np.all(d[zero] == 0)
+            np.testing.assert_allclose(k.diagonal(), d, rtol=1e-12)
