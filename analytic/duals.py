@@ -146,9 +146,13 @@ class Erf(Dual):
         cos(z)^2 = 1 - u u' + 4 u u' p r
     """
 
-    def rows(self, rows: Rows) -> tuple[Rows, Arcsine]:
+    def after(self, rows: Rows) -> Rows:
+        """The rows after the activation."""
         xp = array_namespace(rows.q)
-        after = Rows((2 / pi) * asin_u(xp, rows.q), rows.theta * (4 / pi) / xp.sqrt(1 + 4 * rows.q), rows.error)
+        return Rows((2 / pi) * asin_u(xp, rows.q), rows.theta * (4 / pi) / xp.sqrt(1 + 4 * rows.q), rows.error)
+
+    def rows(self, rows: Rows) -> tuple[Rows, Arcsine]:
+        xp, after = array_namespace(rows.q), self.after(rows)
         kappa = 1 / (1 + 2 * rows.q)
         u, q = 2 * rows.q * kappa, alive(xp, rows.q)
         phi = pointwise(spec.Erf()).phi

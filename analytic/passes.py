@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from math import pi, prod, sqrt
 from typing import Any, NamedTuple
 
-from analytic.duals import Homogeneous
+from analytic.duals import Erf, Homogeneous, asin_u
 from analytic.fields import Edges, Field, Form, Lay, Pixels, Square, across_sum, edges_of, line_sum, picks
+from analytic.fused import ARCSINE, KINKED
 from analytic.images import Flat, Pool, Window
 from analytic.rules import Affine, Normalise, Sum
 from analytic.state import Block, Dual, Gap, Pairs, Program, Rows, Scratch, Step, cast
@@ -177,6 +178,20 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
     return Pixels(q, theta, unit, pixels.error), Kinked(half, Lay(4 * half.left, half.right), scale, dead, slope)
 
 
+def sides(field: Field, lay: Lay) -> tuple[Array, Array]:
+    """The numbers of the images x, and of x', broadcasting to d."""
+    return field.left(lay), field.right(lay)
+
+
+def launch(kernel: Callable[..., Any], field: Field, inputs: tuple[Any, ...], tangent: tuple[Any, ...]) -> None:
+    """A step as one kernel, in place; see `analytic.fused`."""
+    if field.theta is None:
+        kernel(field.d, *inputs, field.d)
+    else:
+        kernel(field.d, *inputs, field.theta, *tangent, field.d, field.theta)
+    field.owed = None
+
+
 @apply.register
 def _(step: Homogeneous, row: Any, field: Field) -> None:
     """With U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a),  sin(a/2)^2 = A / 2U,  and K = U - A:
@@ -192,6 +207,14 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
     fresh = field.asked and field.theta is None and ratio != 0
     if fresh:
         field.theta = field.shelf.take(field.d.shape)
+    if (kernel := KINKED.compiled(xp, tangent=field.theta is not None)) is not None:
+        if fresh and field.theta is not None:
+            field.theta[...] = 0
+        dead = (0.0, 0.0) if row.dead is None else sides(field, row.dead)
+        slope = (0.0, 0.0) if row.slope is None else sides(field, row.slope)
+        owed = (ratio, rest, *dead, *slope)
+        launch(kernel, field, (*sides(field, row.half), c, row.scale), owed)
+        return
     for strip in field.strips():
         D = field.d[strip]
         theta = None if field.theta is None else field.theta[strip]
@@ -315,6 +338,42 @@ def _(step: Dual, row: Bent, field: Field) -> None:
                 xp.multiply(left, right, out=u)
                 theta *= u
                 theta *= 4
+
+
+class Arcs(NamedTuple):
+    """Coefficients of erf as one kernel: sqrt q, x and y = pi/2 - x of the pixels; see `analytic.fused`."""
+
+    root: Lay
+    x: Lay
+    y: Lay
+    unit: float
+
+
+@prepare.register
+def _(step: Erf, pixels: Pixels, tile: Tile) -> tuple[Pixels, Bent | Arcs]:
+    xp, form = tile.form.xp, tile.form
+    if ARCSINE.compiled(xp, tangent=False) is None:
+        return prepare.dispatch(Dual)(step, pixels, tile)
+    after = step.after(Rows(pixels.q, pixels.theta, pixels.error))
+    y = 2 * xp.arcsin(xp.sqrt(0.5 / (1 + 2 * pixels.q)))
+    arcs = Arcs(form.lay(xp.sqrt(pixels.q)), form.lay(asin_u(xp, pixels.q)), form.lay(y), pixels.unit)
+    return Pixels(after.q, after.theta, 1.0, after.error), arcs
+
+
+@apply.register
+def _(step: Erf, row: Bent | Arcs, field: Field) -> None:
+    """All in one kernel, where the library compiles it."""
+    if isinstance(row, Bent):
+        apply.dispatch(Dual)(step, row, field)
+        return
+    ratio, rest = field.owed or (0.0, 0.0)
+    if field.asked and field.theta is None and field.owed is not None:
+        field.theta = field.shelf.take(field.d.shape)
+        field.theta[...] = 0
+    kernel = ARCSINE.compiled(field.xp, tangent=field.theta is not None)
+    assert kernel is not None
+    lays = (number for lay in (row.root, row.x, row.y) for number in sides(field, lay))
+    launch(kernel, field, (*lays, row.unit), (ratio, rest))
 
 
 class Aligned(Pairs):

@@ -139,9 +139,25 @@ def pixels(program: Program, shape: Shape) -> int:
     return count * count if mixes(program) else count
 
 
+HOST, DEVICE = 2**19, 2**27
+"""Bytes of D, and as many of Theta, that pairs of images are taken together up to: a cache, or enough to fill a GPU."""
+
+
+def together(plan: Plan) -> int:
+    """Pairs of images that are taken together."""
+    (H, W), form = plan.grid, plan.form
+    host, number = on_host(form.xp), int(form.xp.dtype(form.dtype).itemsize)
+    if form.diagonal and host:
+        return max(1, STRIP // form.run(H, W))
+    pair = form.run(H, W) * (1 if form.diagonal else H * W)
+    return max(1, (HOST if host else DEVICE) // (pair * number))
+
+
 def tile_size(plan: Plan, n: int) -> int:
     """Images, on either side, that are prepared together."""
-    return max(1, min(32 if plan.form.diagonal else 8, n // (2 * cores())))
+    host = on_host(plan.form.xp)
+    most = (32 if host else 256) if plan.form.diagonal else max(8, min(32, together(plan)))
+    return max(1, min(most, n // (2 * cores()) if host else n))
 
 
 def working_memory(plan: Plan, shape: tuple[int, int]) -> int:
@@ -149,7 +165,8 @@ def working_memory(plan: Plan, shape: tuple[int, int]) -> int:
     xp, (H, W) = plan.form.xp, plan.grid
     size, number = tile_size(plan, max(shape)), int(xp.dtype(plan.form.dtype).itemsize)
     run = plan.form.run(H, W)
-    field = max(run, STRIP if plan.form.diagonal else H * W * run)
+    pair, pairs = (run, size * size) if plan.form.diagonal else (run * H * W, size)
+    field = min(together(plan), pairs) * pair
     sums = sum(isinstance(step, Sum) for step in plan.program)
     steps = len(list(leaves(plan.program)))
     images = 2 * size * (run * number * 4 + H * W * 8 * 4) * (steps + 1)
@@ -345,13 +362,9 @@ class Engine:
 
     def items(self, n: int, m: int, same: bool) -> Iterator[tuple[slice, slice]]:
         """Pairs of the tile that are taken together."""
-        H, W = self.plan.grid
-        run = self.plan.form.run(H, W)
-        if self.plan.form.diagonal:
-            wide = max(1, min(m, STRIP // run))
-            deep = max(1, min(n, STRIP // (run * wide)))
-        else:
-            wide, deep = max(1, min(m, STRIP // (run * H * W))), 1
+        most = together(self.plan)
+        wide = min(m, most)
+        deep = max(1, min(n, most // wide)) if self.plan.form.diagonal else 1
         for a in range(0, n, deep):
             for b in range(a if same else 0, m, wide):
                 yield slice(a, min(a + deep, n)), slice(b, min(b + wide, m))

@@ -28,6 +28,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -38,8 +39,9 @@ try:
 
     import analytic as an
     import minintk as mn
+    from analytic import fused
     from analytic.dynamics import gradient_flow
-    from minintk.arrays import device_namespace, to_host, to_library
+    from minintk.arrays import device_namespace, elementwise, to_host, to_library
     from minintk.network import Network
 except ImportError as error:
     raise SystemExit(f"{error}: run this in minintk's own environment, with the extra gpu") from error
@@ -162,6 +164,70 @@ def work(quick: bool) -> list[Work]:
     ]  # fmt: skip
 
 
+# ------------------------------------------------------------------------------------- kernels of images
+
+
+def convolutional(phi: mn.spec.Activation, depth: int) -> mn.Sequential:
+    """3 x 3 convolutions, then global pooling: all pairs of pixels."""
+    hidden = [layer for _ in range(depth) for layer in (mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), phi)]
+    return mn.Sequential(*hidden, mn.GlobalAvgPool(), mn.Dense(1))
+
+
+def fused_is_plain(device: str) -> list[tuple[str, float, bool]]:
+    """(what, largest difference, right): each fused step against the passes it stands for, on the device.
+
+    Relative to sqrt(k k').  Equal, opposite and black images among the others; none where nothing is compiled.
+    """
+    xp, found = device_namespace(device), list[tuple[str, float, bool]]()
+    if elementwise(xp, "probe", "T a", "T b", "b = a;") is None:
+        return found
+    x = normal(6, 12, 9, 3)
+    x[3], x[4], x[5] = x[0], 0, -x[1]
+    for phi in (mn.ReLU(), mn.LeakyReLU(0.3), mn.Abs(), mn.Erf()):
+        for dtype in ("float32", "float64"):
+            there, kernel = to_library(x.astype(dtype), xp), an.kernel(convolutional(phi, 3))
+            one = [to_host(k).astype(float) for k in kernel.both(there)]
+            with patch.object(fused, "elementwise", new=lambda *_: None):
+                two = [to_host(k).astype(float) for k in kernel.both(there)]
+            size = [np.sqrt(np.outer(k.diagonal(), k.diagonal())) for k in two]
+            error = max(float(np.max(np.abs(a - b) / s)) for a, b, s in zip(one, two, size, strict=True))
+            # the angle of opposite windows is known to the root of the precision
+            found.append((f"{phi}, {dtype}", error, error <= float(np.finfo(dtype).eps) ** 0.5))
+    return found
+
+
+def image_kernel(device: str, dtype: str, quick: bool, longest: float = 240.0) -> tuple[str, float, bool]:
+    """NNGP and NTK of CIFAR-sized images, eleven layers, global pooling: what was timed, error, whether it is right.
+
+    Rows of the matrix first; all of it where that takes no longer than `longest` seconds.  An entry is a pair of
+    pixels in one layer.
+    """
+    xp, (N, size, depth, rows) = device_namespace(device), (20, 8, 3, 2) if quick else (1000, 32, 11, 4)
+    kernel, host = an.kernel(convolutional(mn.ReLU(), depth)), normal(N, size, size, 3).astype(dtype)
+    x = to_library(host, xp)
+    got = [to_host(k) for k in kernel.both(x[:2])]
+    want = kernel.both(host[:2].astype(np.float64))
+    error = max(float(np.max(np.abs(a - b)) / np.max(np.abs(b))) for a, b in zip(got, want, strict=True))
+    entries = size**4 * depth
+
+    def seconds_of(work: Callable[[], Any]) -> float:
+        start = time.perf_counter()
+        arrived(work())
+        return time.perf_counter() - start
+
+    t = seconds_of(lambda: kernel.both(x[:rows], x))
+    pairs, what = rows * N, f"{rows} rows of N = {N}"
+    whole = t / pairs * N * (N + 1) / 2
+    if whole <= longest:
+        t, pairs, what = seconds_of(lambda: kernel.both(x)), N * (N + 1) // 2, f"N = {N}"
+    line = (
+        f"NNGP + NTK of {what} images of {size} x {size}, ReLU, {depth} layers, global pooling, {dtype}: {seconds(t)}, "
+        f"{pairs * entries / t:.3g} entries a second, all of N = {N} {'in' if whole <= longest else 'would take'} "
+        f"{seconds(t if whole <= longest else whole)}"
+    )
+    return line, error, error <= 1e3 * float(np.finfo(dtype).eps)
+
+
 # ------------------------------------------------------------------------------------------- measuring
 
 
@@ -200,7 +266,8 @@ def tests(device: str) -> tuple[int, str]:
     """(exit status, last line) of the device tests on CuPy, or on NumPy where the device is the CPU."""
     if missing := [name for name in ("pytest", "hypothesis") if find_spec(name) is None]:
         return 1, f"not run: {', '.join(missing)} not installed"
-    files = [str(HERE.parent / "tests" / name) for name in ("test_device.py", "test_standin.py")]
+    names = ("test_device.py", "test_standin.py", "test_spatial_device.py")
+    files = [str(HERE.parent / "tests" / name) for name in names]
     library = "cupy" if device == "gpu" else "numpy"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", *files],
@@ -233,8 +300,8 @@ def about(device: str) -> dict[str, str]:
     }
 
 
-def markdown(where: dict[str, str], tested: str, seen: list[Seen]) -> str:
-    """The report."""
+def markdown(where: dict[str, str], tested: str, seen: list[Seen], checked: list[tuple[str, float, bool]]) -> str:
+    """The report.  checked : lines below the table, each with an error."""
     lines = [
         (
             f"{one.name}, {one.dtype}",
@@ -252,9 +319,9 @@ def markdown(where: dict[str, str], tested: str, seen: list[Seen]) -> str:
         "TFLOP/s: of the matrix products alone.  Error: against NumPy in float64, relative to the largest entry."
     )
     place = ".  ".join(f"{name}: {value}" for name, value in where.items() if value)
-    return (
-        "\n\n".join([f"# {where['device']}", place + ".", f"Device tests: {tested}.", note, table(head, lines)]) + "\n"
-    )
+    below = "\n".join(f"- {what}; error {error:.0e}{'' if right else ' WRONG'}" for what, error, right in checked)
+    parts = [f"# {where['device']}", place + ".", f"Device tests: {tested}.", note, table(head, lines), below]
+    return "\n\n".join(parts) + "\n"
 
 
 def main() -> int:
@@ -278,16 +345,18 @@ def main() -> int:
             seen.append(measure(one, dtype, options.device, 0.2 if options.quick else 2.0))
             print(f"{one.name}, {dtype}: {seconds(seen[-1].time)}", flush=True)
 
+    checked = [(f"fused = plain, {what}", error, right) for what, error, right in fused_is_plain(options.device)]
+    checked += [image_kernel(options.device, dtype, options.quick) for dtype in ("float32", "float64")]
     where = about(options.device)
-    text = markdown(where, tested, seen)
+    text = markdown(where, tested, seen, checked)
     print("\n" + text)
     stem = options.out or (HERE / "gpu" if options.device == "gpu" and not options.quick else None)
     if stem is not None:
         stem.with_suffix(".md").write_text(text, encoding="utf-8")
-        record = {"about": where, "tests": tested, "seen": [asdict(one) for one in seen]}
+        record = {"about": where, "tests": tested, "seen": [asdict(one) for one in seen], "checked": checked}
         stem.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         print(f"wrote {stem.with_suffix('.md').name} and {stem.with_suffix('.json').name}")
-    return 1 if status or not all(one.right for one in seen) else 0
+    return 1 if status or not all(one.right for one in seen) or not all(right for *_, right in checked) else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ out; CuPy in, CuPy out, on the GPU from end to end.  This is the only module tha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from importlib import import_module
 from threading import local
 from types import ModuleType
@@ -160,6 +161,22 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
            [2., 3.]])
     """
     return import_module(STRIDES[library(array_namespace(a))]).as_strided(a, tuple(shape), tuple(strides))
+
+
+def elementwise(xp: Any, name: str, inputs: str, outputs: str, body: str) -> Callable[..., Any] | None:
+    """kernel(*inputs, *outputs), the C statements `body` for every entry, compiled where and when it is first called.
+
+    None where the library compiles nothing: NumPy.
+
+    inputs, outputs : declarations, "T a, T b", with T the arrays' type; inputs broadcast.
+    """
+    return _elementwise(library(xp), name, inputs, outputs, body)
+
+
+@lru_cache
+def _elementwise(library: str, name: str, inputs: str, outputs: str, body: str) -> Callable[..., Any] | None:
+    make = getattr(import_module(library), "ElementwiseKernel", None)
+    return None if make is None else make(inputs, outputs, body, f"minintk_{name}")
 
 
 _kept: Any = local()
