@@ -20,6 +20,9 @@ from minintk.windows import Axis
 TINY = 1e-18
 """Stands for the square root of a variance of 0: its square is still a number in float32."""
 
+STEEP = 1.5
+"""Half an angle from which on it is measured from pi / 2: asin(sqrt(A / 2U)) is too steep there to be exact."""
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -230,6 +233,10 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
         xp.divide(A, U, out=U)
         xp.sqrt(U, out=U)
         xp.arcsin(U, out=U)  # a / 2
+        if float(xp.max(U)) > STEEP:
+            steep = U > STEEP
+            x = X[steep]
+            U[steep] = pi / 2 - xp.arcsin(xp.sqrt(x / (x + A[steep])))
         xp.multiply(A, X, out=W)
         xp.sqrt(W, out=W)
         X -= A  # 2 K

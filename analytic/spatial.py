@@ -332,10 +332,11 @@ class Engine:
                 if theta is None:
                     t = xp.zeros_like(k)
                 else:
-                    t = xp.astype(self.inner(field, theta, shape), xp.float64) * (after.unit / 2) * scale
-                    if plan.recorded or not plan.pooled:  # else nobody has asked for Theta of pooled images themselves
-                        own, own2 = after.theta[a, 0, 0][:, None], after.theta[right, 0, 0]
-                        t = xp.where((own > 0) & (own2 > 0), t, 0.0)
+                    t = xp.astype(self.inner(field, theta, shape), xp.float64) * (after.unit / 2)
+                    if plan.recorded or not plan.pooled:  # what images have with themselves is known
+                        bound = xp.sqrt(after.theta[a, 0, 0][:, None] * after.theta[right, 0, 0])
+                        t = xp.clip(t, -bound, bound)
+                    t *= scale
                 self.put(self.ntk, i, j, a, b, t)
             field.close()
         if same:  # of the two roundings of a pair, the one above the diagonal
