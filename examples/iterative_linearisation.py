@@ -20,6 +20,7 @@ import numpy as np
 from common import Found, Source, command_line, finish, images, interval, placed, right
 
 import minintk as mn
+from minintk.arrays import to_host
 
 PERIODS = (1, 10, 100, 1000, inf)
 
@@ -62,7 +63,7 @@ def curve(
             old, count = snap.model, getattr(snap.model, "linearizations", count)
     except FloatingPointError:  # the linearisation left the region where it means something
         after[-1] = before[-1] = np.full(len(theta0), nan)
-    return {"step": step, "before": before, "after": after, "linearizations": float(np.mean(count))}
+    return {"step": step, "before": before, "after": after, "linearizations": float(np.mean(to_host(count)))}
 
 
 def against_fixed(

@@ -20,10 +20,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from common import Found, Source, command_line, finish, images, percent, placed, right, tested
+from common import Found, Source, command_line, finish, images, percent, placed, right, stable_rate, tested
 
 import minintk as mn
-from minintk.training import _largest_eigenvalue
 
 SQRT3 = 3**0.5
 """w_std that makes PyTorch's uniform weights, of variance 1 / (3 fan-in), ones of variance 1 / fan-in."""
@@ -59,7 +58,7 @@ def main(
         x, y, x_test, y_test = placed(scale, *host)
         net = mn.Network(alexnet(x.shape[1:], width), x.shape[1:], mn.PyTorch())
         theta0 = placed(scale, net.init(np.random.default_rng(int(8 * width)), ensemble=seeds, dtype=np.float32))[0]
-        stable = 1.9 * len(x[:300]) / _largest_eigenvalue(net, theta0[0], x[:300], None)
+        stable = stable_rate(net, theta0[0], x[:100])
         found["stable rate"].append(stable)
         for name, linear, faster in RUNS:
             run = mn.fit(

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays_under_test import namespace
+
+from minintk.arrays import to_library
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 Found = dict[str, Any]
@@ -61,7 +64,7 @@ def check_alexnet(found: Found) -> None:
 
 PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
     "iterative_linearisation": (
-        {"periods": (1, 20, 400, inf), "width": 32, "n_train": 300, "steps": 2000, "every": 100, "lr": 0.1, "seeds": 3},
+        {"periods": (1, 20, 400, inf), "width": 32, "n_train": 300, "steps": 1600, "every": 100, "lr": 0.1, "seeds": 2},
         check_iterative,
         {"behind gradient descent": {"1": (0.0, 0.0), "20": (0.0, 0.0), "inf": (0.0, 0.01)}},
     ),
@@ -121,3 +124,29 @@ def test_tested_covers_seeds_and_examples() -> None:
         blind.append(abs(mean) <= 1.96 * score.mean(1).std(ddof=1) / 8**0.5)  # seeds only
     assert abs(np.mean(covered) - 0.95) < 0.05  # 8 seeds with normal quantiles: a few per cent short at most
     assert np.mean(blind) < 0.8  # an interval that forgets the examples is refused
+
+
+TINY: dict[str, dict[str, Any]] = {
+    "iterative_linearisation": {"width": 4, "n_train": 120, "steps": 4, "every": 2, "periods": (1, 2, inf), "seeds": 2},
+    "lenet_and_its_linearisation": {"widths": (1,), "shifts": (0,), "n_train": 40, "epochs": 1, "seeds": 2},
+    "spectrum_of_lenet": {"widths": (1,), "n": 5, "seeds": 1},
+    "exact_linearised_lenet": {"widths": (1,), "shifts": (0,), "n_train": 40, "seeds": 1, "epochs": 1},
+    "reduced_alexnet": {"widths": (1,), "n_train": 40, "epochs": 1, "seeds": 1},
+}
+
+
+@pytest.mark.parametrize("name", sorted(TINY))
+def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `--scale paper` does on a GPU, on the strict stand-in: the same numbers, nothing left to NumPy."""
+    module = importlib.import_module(name)
+    on_host = module.main(**TINY[name])
+    moved: list[int] = []
+
+    def placed(scale: str, *arrays: Any) -> tuple[Any, ...]:
+        moved.append(len(arrays))
+        return tuple(to_library(a, namespace("standin")) for a in arrays)
+
+    monkeypatch.setattr(module, "placed", placed)
+    on_device = module.main(**TINY[name])
+    assert moved
+    assert on_device["table"] == on_host["table"]
