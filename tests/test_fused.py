@@ -40,7 +40,8 @@ def entries(dtype: str, least: float) -> tuple[Array, Array, Array]:
     root, root2 = (np.concatenate([v, np.exp(rng.normal(size=25))]) for v in (root, root2))
     angles = np.array([0.0, 1e-9, 1e-4, 0.3, 1.5, 3.0, np.pi - 1e-5, np.pi])[:, None]
     D = (root - root2) ** 2 / 2 + 2 * root * root2 * np.sin(angles / 2) ** 2
-    return tuple(np.broadcast_to(v, D.shape).reshape(-1).astype(dtype) for v in (D, root, root2))
+    flat = [np.broadcast_to(v, D.shape).reshape(-1).astype(dtype) for v in (D, root, root2)]
+    return flat[0], flat[1], flat[2]
 
 
 def run(text: Text, *inputs: Any, tangent: tuple[Any, ...]) -> tuple[Array, Array]:
@@ -65,7 +66,8 @@ def spell(text: Text, tangent: bool) -> tuple[str, str, str, str]:
 def parted(D: Array, root: Array, root2: Array) -> Array:
     """A = U (1 - c), in the precision at hand: what D says of the angle, its digits lost where sizes differ."""
     g = root - root2
-    return np.clip(D - g * g / 2, 0, 2 * (root * root2))
+    A: Array = np.clip(D - g * g / 2, 0, 2 * (root * root2))
+    return A
 
 
 def worst(got: Array, want: list[Any], scale: list[Any], dtype: str) -> float:
@@ -81,7 +83,7 @@ def test_erf_is_right_to_rounding(dtype: str) -> None:
     lays = []
     for r in (root, root2):
         q = r.astype(np.float64) ** 2
-        lays.append((asin_u(np, q).astype(dtype), (2 * np.arcsin(np.sqrt(0.5 / (1 + 2 * q)))).astype(dtype)))
+        lays.append((np.asarray(asin_u(np, q), dtype), (2 * np.arcsin(np.sqrt(0.5 / (1 + 2 * q)))).astype(dtype)))
     (x, y), (x2, y2) = lays
     Theta = np.random.default_rng(1).exponential(size=D.shape).astype(dtype)
     d, theta = run(ARCSINE, D, root, root2, x, x2, y, y2, 1.0, tangent=(Theta, 1.0, 0.0))
