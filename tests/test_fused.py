@@ -85,7 +85,7 @@ def test_erf_is_right_to_rounding(dtype: str) -> None:
         q = r.astype(np.float64) ** 2
         lays.append((np.asarray(asin_u(np, q), dtype), (2 * np.arcsin(np.sqrt(0.5 / (1 + 2 * q)))).astype(dtype)))
     (x, y), (x2, y2) = lays
-    Theta = np.random.default_rng(1).exponential(size=D.shape).astype(dtype)
+    Theta = np.asarray(np.random.default_rng(1).exponential(size=D.shape), dtype)
     d, theta = run(ARCSINE, D, root, root2, x, x2, y, y2, 1.0, tangent=(Theta, 1.0, 0.0))
     want, scale, slope, slope_scale = [], [], [], []
     with mp.workdps(40):
