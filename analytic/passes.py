@@ -281,7 +281,8 @@ class Bent(NamedTuple):
 
 
 @prepare.register
-def _(step: Dual, pixels: Pixels, tile: Tile) -> tuple[Pixels, Bent]:
+def bent(step: Dual, pixels: Pixels, tile: Tile) -> tuple[Pixels, Bent]:
+    """The coefficients of any activation's dual."""
     xp, form, shape = tile.form.xp, tile.form, pixels.q.shape
     rows = Rows(pixels.q.reshape(-1), pixels.theta.reshape(-1), pixels.error)
     after, row = step.rows(rows)
@@ -294,7 +295,7 @@ def _(step: Dual, pixels: Pixels, tile: Tile) -> tuple[Pixels, Bent]:
 
 
 @apply.register
-def _(step: Dual, row: Bent, field: Field) -> None:
+def bend(step: Dual, row: Bent, field: Field) -> None:
     """D -> p = (D - (sqrt q - sqrt q')^2 / 2) / (2 sqrt(q q')) -> p' -> D'."""
     settle(field, row.before)
     xp, P = field.xp, row.pixels
@@ -360,7 +361,7 @@ class Arcs(NamedTuple):
 def _(step: Erf, pixels: Pixels, tile: Tile) -> tuple[Pixels, Bent | Arcs]:
     xp, form = tile.form.xp, tile.form
     if ARCSINE.compiled(xp, tangent=False) is None:
-        return prepare.dispatch(Dual)(step, pixels, tile)
+        return bent(step, pixels, tile)
     after = step.after(Rows(pixels.q, pixels.theta, pixels.error))
     y = 2 * xp.arcsin(xp.sqrt(0.5 / (1 + 2 * pixels.q)))
     arcs = Arcs(form.lay(xp.sqrt(pixels.q)), form.lay(asin_u(xp, pixels.q)), form.lay(y), pixels.unit)
@@ -371,7 +372,7 @@ def _(step: Erf, pixels: Pixels, tile: Tile) -> tuple[Pixels, Bent | Arcs]:
 def _(step: Erf, row: Bent | Arcs, field: Field) -> None:
     """All in one kernel, where the library compiles it."""
     if isinstance(row, Bent):
-        apply.dispatch(Dual)(step, row, field)
+        bend(step, row, field)
         return
     ratio, rest = field.owed or (0.0, 0.0)
     if field.asked and field.theta is None and field.owed is not None:

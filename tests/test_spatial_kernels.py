@@ -207,6 +207,23 @@ def test_matrix(case: tuple[mn.Sequential, Array]) -> None:
     law_matrix(case)
 
 
+def test_opposite_windows_keep_their_digits() -> None:
+    """NNGP next to brute force: where angles are near pi, a rounded sin(a/2)^2 would say them to 1e-8 only."""
+    x = images(2, (3, 4, 1))
+    x = np.concatenate([x, -x, -x + 1e-5 * x[::-1]])
+    spec = mn.Sequential(mn.Conv2d(4, w_std=1.4), mn.Abs(), mn.Conv2d(4), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
+    assert image_errors(an.kernel(spec).both(x), image_kernels(spec, x))[0] < 1e-14
+
+
+def test_black_images_without_bias_have_kernels_of_zero() -> None:
+    spec = mn.Sequential(mn.Conv2d(4, 1, w_std=0.7), mn.ReLU(), mn.Flatten(), D)
+    none = mn.Sequential(mn.Conv2d(4, 1, w_std=0.7), mn.ReLU(), mn.Flatten(), mn.Dense(1))
+    nngp, ntk = an.kernel(none).both(np.zeros((3, 1, 1, 2)))
+    assert not nngp.any()
+    assert not ntk.any()
+    np.testing.assert_allclose(an.kernel(spec).nngp(np.zeros((2, 1, 1, 2))), 0.01, rtol=1e-15)
+
+
 def test_float32_of_images_in_general_position() -> None:
     x = images(4, (8, 8, 3)).astype(np.float32)
     for end in (mn.Flatten(), mn.GlobalAvgPool()):
