@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, to_host
-from minintk.checkpoints import write_atomically
+from minintk.checkpoints import made_folder, write_atomically
 
 Progress = Callable[[int, int], None]
 
@@ -60,15 +60,14 @@ def stored(
     """The kernels as numpy.memmap in the store `path`, evaluated block by block, but for blocks that are done.
 
     what : everything but the inputs that the results depend on.   size : rows, and columns, of a block.
-    ValueError for a store of another kernel.
+    ValueError for a store of another kernel; NotADirectoryError for a file.
     """
-    folder, symmetric = Path(path), x2 is None
+    folder, symmetric = made_folder(path, "store="), x2 is None
     shape = (x1.shape[0], (x1 if x2 is None else x2).shape[0])
     inputs = (x1,) if x2 is None else (x1, x2)
     mark = fingerprint(f"minintk store 1; {what}; {asked}; blocks of {size}", *inputs)
     record = folder / "record.txt"
     done = finished(record, mark)
-    folder.mkdir(parents=True, exist_ok=True)
     wanted = [name for name, a in zip(NAMES, asked, strict=True) if a]
     if done is None:
         for name in wanted:

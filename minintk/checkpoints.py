@@ -83,6 +83,16 @@ def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State
     return State(int(step), to_library(theta, xp), moved.get("memory"), _restored(rng), anchors), about
 
 
+def made_folder(path: str | os.PathLike[str], what: str) -> Path:
+    """The folder, made where it is not there yet; NotADirectoryError where a file has its name."""
+    folder = Path(path)
+    for at in (folder, *folder.parents):
+        if at.exists() and not at.is_dir():
+            raise NotADirectoryError(f"{what} expects a folder, got {folder}: {at} is a file; give another name")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """`write` to a file that appears at `path` when it is complete and on the disk."""
     path = Path(path)

@@ -97,6 +97,8 @@ def _train(args: argparse.Namespace) -> int:
     sets = recipes.data(args.data, flat=args.network == "mlp")
     (x, y), test = ([to_library(a, xp) for a in data.one_hot()] for data in sets)
     net = recipes.network(args.network, x.shape[1:], y.shape[1], args.width)
+    if args.seed < 0:
+        raise ValueError(f"seed expects a whole number >= 0, got {args.seed}")
     rng = np.random.default_rng(args.seed)
     steps = args.epochs * (len(x) // max(1, args.batch_size))
     warm = max(1, steps // 20)

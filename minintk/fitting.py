@@ -27,7 +27,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.augment import Augmentation
 from minintk.batches import Batches
-from minintk.checkpoints import check_fingerprint, fingerprint, load, save
+from minintk.checkpoints import check_fingerprint, fingerprint, load, made_folder, save
 from minintk.history import History
 from minintk.losses import Loss
 from minintk.network import Model, Network
@@ -107,7 +107,7 @@ def fit(
             model, theta, x, y, loss=loss, optimizer=optimizer, batch_size=batch_size, generator=rng,
             augment=augment, lr_scales=dict(lr_scales or {}),
         )  # fmt: skip
-        folder.mkdir(parents=True, exist_ok=True)
+        made_folder(folder, "checkpoint=")
         if (folder / FILE).exists():
             resume, about = load(folder / FILE, like=theta)
             check_fingerprint(folder / FILE, mine, about.get("run", {}))

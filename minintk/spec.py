@@ -52,7 +52,9 @@ def _count(layer: str, name: str, value: int) -> None:
 
 def _sizes(layer: str, name: str, value: Size) -> None:
     """Raise unless `value` is a whole number >= 1 or a pair of them."""
-    for item in value if isinstance(value, tuple) and len(value) == 2 else (value,):
+    if isinstance(value, tuple) and len(value) != 2:
+        raise ValueError(f"{layer}({name}=...) expects a whole number >= 1 or a pair of them, got {value!r}")
+    for item in value if isinstance(value, tuple) else (value,):
         _count(layer, name, item)
 
 

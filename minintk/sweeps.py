@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import to_host
-from minintk.checkpoints import _digest, write_atomically
+from minintk.checkpoints import _digest, made_folder, write_atomically
 from minintk.progress import progress_of
 
 Work = Callable[..., Any]
@@ -112,8 +112,8 @@ def sweep(
     [[1, 2, 4, 8], [1, 3, 9, 27]]
     """
     axes = _axes(grid, together, batch)
-    records = Path(store) / "records"
-    records.mkdir(parents=True, exist_ok=True)
+    records = made_folder(store, "store=") / "records"
+    records.mkdir(exist_ok=True)
     _claim(Path(store) / "work.json", {"format": 1, "work": _name(work)})
     calls = list(_calls(axes, together, batch))
     kept = {call: call.read(records) for call in calls}

@@ -291,7 +291,7 @@ def test_bad_input_is_refused_before_anything_is_written(
 
 def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
-    with pytest.raises(FileExistsError, match="taken"):
+    with pytest.raises(NotADirectoryError, match="taken"):
         go(checkpoint=tmp_path / "taken")
     assert (tmp_path / "taken").read_text() == "mine"
 

@@ -379,6 +379,14 @@ def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
         np.testing.assert_allclose(one, direct, rtol=1e-5)
 
 
+def test_a_file_in_place_of_a_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    x = np.ones((2, 4, 4, 1))
+    with pytest.raises(NotADirectoryError, match=r"store= expects a folder, got .*taken"):
+        an.kernel(mn.Sequential(mn.Conv2d(1), mn.Flatten(), mn.Dense(1))).ntk(x, store=tmp_path / "taken" / "inside")
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
 def test_a_store_of_another_kernel_is_refused(tmp_path: Path) -> None:
     x = images(3, (5,))
     kernel = an.kernel(mn.Sequential(mn.Dense(4), mn.ReLU(), D))

@@ -78,6 +78,13 @@ def test_activations_check_their_numbers(make: Any) -> None:
         make()
 
 
+def test_sizes_are_one_number_or_a_pair() -> None:
+    with pytest.raises(
+        ValueError, match=r"kernel_size=.*expects a whole number >= 1 or a pair of them, got \(3, 3, 3\)"
+    ):
+        mn.Conv2d(3, (3, 3, 3))  # type: ignore[arg-type]
+
+
 def test_a_layer_class_in_place_of_a_layer() -> None:
     with pytest.raises(TypeError, match=r"at position 1; write ReLU\(\.\.\.\)"):
         mn.Sequential(mn.Dense(3), mn.ReLU)  # type: ignore[arg-type]
