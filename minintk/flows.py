@@ -99,7 +99,7 @@ def kernel_flow(
 
     >>> import numpy as np, minintk as mn
     >>> K, y = np.diag([1.0, 3.0]), np.ones((2, 1))
-    >>> *_, end = kernel_flow(K, np.zeros((2, 1)), y, loss=mn.mse, times=2.0, by=Solver())
+    >>> *_, end = kernel_flow(K, np.zeros((2, 1)), y, loss=mn.mse, times=2.0, by=mn.Solver())
     >>> bool(np.allclose(end.f[:, 0], 1 - np.exp([-1.0, -3.0])))     # 1 - e^(-K t / N)
     True
     """
