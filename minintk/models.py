@@ -285,7 +285,10 @@ class IterativelyLinearized(_Anchored):
             self._u = self.every.draw(model.outputs)
 
     def advance(self, theta: Array) -> IterativelyLinearized:
-        moved = self._moved(self.model.advance(theta), self.theta0)
+        model = self.model.advance(theta)
+        if model is self.model and self.every == inf:
+            return self
+        moved = self._moved(model, self.theta0)
         moved.step = self.step + 1
         if isinstance(self.every, Moved):
             moved._where_features_moved(self.every, theta)

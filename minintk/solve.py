@@ -386,7 +386,7 @@ def _add_to_diagonal(k: Array, ridge: float) -> None:
 def _norm(a: Array) -> float:
     """|a|, in float64 whatever the dtype."""
     xp = array_namespace(a)
-    top = float(xp.max(xp.abs(a)))
+    top = float(xp.max(xp.abs(a))) if a.size else 0.0
     if not 0 < top < inf:
         return top
     return top * sqrt(float(xp.sum(xp.astype(a / top, xp.float64, copy=False) ** 2)))

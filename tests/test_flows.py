@@ -294,6 +294,11 @@ def test_models_that_re_anchor() -> None:
     assert not np.array_equal(weights(runs[10]), weights(runs[1]))
     with pytest.raises(ValueError, match=r"knows no steps at which IterativelyLinearized\(.*use by=Steps\(\)"):
         mn.flow(mn.IterativelyLinearized(NET, THETA, 5), THETA, X, Y, loss=mn.mse, times=1.0, by=mn.Solver())
+    never, linear = (
+        last(mn.flow(model, THETA, X, Y, loss=mn.mse, times=1.0, by=mn.Solver()))
+        for model in (mn.IterativelyLinearized(NET, THETA, inf), mn.Linearized(NET, THETA))
+    )
+    assert np.array_equal(weights(never), weights(linear))
 
 
 def test_a_centred_model_stays_centred_while_it_re_anchors() -> None:

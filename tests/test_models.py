@@ -77,6 +77,8 @@ def test_anchors_move_when_they_should() -> None:
         np.testing.assert_array_equal(model.theta0, expected)
     assert mn.Linearized(NET, THETA).advance(THETA + 1).theta0[0] == THETA[0]
     assert NET.advance(THETA) is NET
+    never = mn.IterativelyLinearized(NET, THETA, np.inf)
+    assert never.advance(THETA + 1) is never
 
 
 def test_centring_an_iterated_model_keeps_its_zero() -> None:
