@@ -24,7 +24,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import Executor, Future, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -102,10 +103,10 @@ def sweep(
     executor : any `concurrent.futures.Executor`; this process, one call after the other, unless given.
     progress : a bar with the time left, on stderr.
 
-    Where work raises, the error is raised with the point it happened at, and what was finished is kept.  ValueError
-    where the store belongs to another work (its name, and what functools.partial, an object or an enclosing function
-    has given it; an edited function is not noticed: take another folder), for a damaged record, NaN in a result, and a
-    grid that does not fit.
+    Where work raises, the error is raised with the point it happened at; what was finished is kept, and what an
+    executor is at finishes first, and is kept too.  ValueError where the store belongs to another work (its name, and
+    what functools.partial, an object or an enclosing function has given it; an edited function is not noticed: take
+    another folder), for a damaged record, NaN in a result, and a grid that does not fit.
 
     >>> import tempfile
     >>> def power(base: int, exponent: tuple[int, ...]) -> list[dict[str, int]]:
@@ -123,10 +124,13 @@ def sweep(
     kept = {call: call.read(records) for call in calls}
     missing = [call for call in calls if kept[call] is None]
     with progress_of("sweep", sum(len(call.points) for call in missing), progress) as advance:
-        for call, returned in _run(work, missing, executor):
+
+        def keep(call: _Call, returned: Any) -> None:
             call.write(records, call.results(returned))
             kept[call] = call.read(records)
             advance(len(call.points))
+
+        _run(work, missing, executor, keep)
     found = {_key(point): result for call in calls for point, result in zip(call.points, kept[call] or [])}
     points = [dict(zip(axes, values)) for values in product(*axes.values())]
     table = Table(axes, [found[_key(point)] for point in points])
@@ -196,20 +200,32 @@ def _calls(axes: Mapping[str, tuple[Any, ...]], together: str | None, batch: int
             yield _Call({name: fixed.get(name, share) for name in axes}, points, several=True)
 
 
-def _run(work: Work, calls: list[_Call], executor: Executor | None) -> Iterator[tuple[_Call, Any]]:
-    """(call, what it returned), as they get done."""
+def _run(work: Work, calls: list[_Call], executor: Executor | None, keep: Callable[[_Call, Any], None]) -> None:
+    """Make the calls, and `keep` what each returned as it gets done."""
     if executor is None:
         for call in calls:
             with _told(call):
                 returned = work(**call.arguments)
-            yield call, returned
+            keep(call, returned)
         return
     futures = {executor.submit(work, **call.arguments): call for call in calls}
+    taken = set()
+
+    def take(future: Future[Any]) -> None:
+        taken.add(future)
+        with _told(futures[future]):
+            returned = future.result()
+        keep(futures[future], returned)
+
     try:
         for future in as_completed(futures):
-            with _told(futures[future]):
-                returned = future.result()
-            yield futures[future], returned
+            take(future)
+    except Exception:
+        running = [future for future in futures if future not in taken and not future.cancel()]
+        for future in as_completed(running):  # no executor stops these: what they find is kept
+            with suppress(Exception):
+                take(future)
+        raise
     finally:
         for future in futures:
             future.cancel()

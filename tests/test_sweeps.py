@@ -12,7 +12,8 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
+from time import sleep
 from typing import Any
 
 import interrupted_sweep
@@ -104,10 +105,9 @@ def test_company_by_what_is_left_would_be_noticed(tmp_path: Path, monkeypatch: p
 
     right = sweeps._run
 
-    def regrouped(f: Any, calls: list[Any], executor: Any) -> Any:
+    def regrouped(f: Any, calls: list[Any], executor: Any, keep: Any) -> None:
         for call in calls:
-            rows = [f(**(call.arguments | {"seed": (point["seed"],)}))[0] for point in call.points]
-            yield call, rows
+            keep(call, [f(**(call.arguments | {"seed": (point["seed"],)}))[0] for point in call.points])
 
     monkeypatch.setattr(sweeps, "_run", regrouped)
     mn.sweep(work, GRID, store=tmp_path / "half", together="seed", batch=2)
@@ -192,6 +192,28 @@ def test_an_error_tells_where_and_keeps_the_rest(pool: Any, tmp_path: Path) -> N
     assert records(tmp_path) >= 2
     if executor is not None:
         executor.shutdown()
+
+
+@pytest.mark.parametrize("wrong", ["raises", "nan"])
+def test_an_error_does_not_lose_the_runs_in_progress(wrong: str, tmp_path: Path) -> None:
+    """One run fails while another is under way, and a third has not begun."""
+    begun, failed = Event(), Event()
+
+    def one_fails(a: int) -> dict[str, Any]:
+        if a == 0:
+            begun.set()
+            failed.wait(timeout=60)
+            sleep(0.1)  # the error is on its way to the caller
+            return {"v": 1.0}
+        begun.wait(timeout=60)
+        failed.set()
+        if wrong == "raises":
+            raise ZeroDivisionError("on purpose")
+        return {"v": float("nan")}
+
+    with ThreadPoolExecutor(2) as pool, pytest.raises((ZeroDivisionError, ValueError)):
+        mn.sweep(one_fails, {"a": [0, 1]}, store=tmp_path, executor=pool)
+    assert records(tmp_path) == 1
 
 
 def test_progress_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
