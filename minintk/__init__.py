@@ -1,6 +1,7 @@
 """minintk: a neural network in every form the theory of wide networks talks about, by hand, in NumPy or CuPy."""
 
 from minintk import checkpoints, datasets, zoo
+from minintk.abc_parametrization import ABC, exponents
 from minintk.arrays import Array
 from minintk.augment import Shift
 from minintk.fitting import Run, evaluate, fit
@@ -23,7 +24,7 @@ from minintk.models import Centred, IterativelyLinearized, Linearized, Moved, Ta
 from minintk.motion import Moment, Solver, Steps
 from minintk.network import Model, Network
 from minintk.optimizers import SGD, Adam, Nesterov
-from minintk.parametrization import NTK, PyTorch, Standard
+from minintk.parametrization import NTK, MeanField, PyTorch, SpectralMuP, Standard
 from minintk.schedules import Cosine, StepDecay, WarmUp
 from minintk.solve import Solution, solve_gram, solve_lsqr
 from minintk.spec import (
@@ -54,6 +55,7 @@ from minintk.sweeps import Table, sweep
 from minintk.training import Snapshot, State, train
 
 __all__ = [
+    "ABC",
     "GELU",
     "NTK",
     "SGD",
@@ -79,6 +81,7 @@ __all__ = [
     "Linearized",
     "Logistic",
     "MaxPool",
+    "MeanField",
     "MeanSquared",
     "Model",
     "Moment",
@@ -98,6 +101,7 @@ __all__ = [
     "Softplus",
     "Solution",
     "Solver",
+    "SpectralMuP",
     "Standard",
     "State",
     "StepDecay",
@@ -111,6 +115,7 @@ __all__ = [
     "checkpoints",
     "datasets",
     "evaluate",
+    "exponents",
     "fit",
     "flow",
     "hinge",
