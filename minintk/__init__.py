@@ -4,6 +4,7 @@ from minintk import checkpoints, datasets, zoo
 from minintk.abc_parametrization import ABC, exponents
 from minintk.arrays import Array
 from minintk.augment import Shift
+from minintk.coordinate_check import CoordinateCheck, coordinate_check
 from minintk.fitting import Run, evaluate, fit
 from minintk.flows import flow, kernel_flow
 from minintk.history import History
@@ -67,6 +68,7 @@ __all__ = [
     "Centred",
     "Conv1d",
     "Conv2d",
+    "CoordinateCheck",
     "Cosine",
     "Dense",
     "Erf",
@@ -113,6 +115,7 @@ __all__ = [
     "UnsupportedLayer",
     "WarmUp",
     "checkpoints",
+    "coordinate_check",
     "datasets",
     "evaluate",
     "exponents",
