@@ -9,6 +9,7 @@ from minintk.fitting import Run, evaluate, fit
 from minintk.flows import flow, kernel_flow
 from minintk.history import History
 from minintk.kernels import nngp, ntk, ntk_full
+from minintk.learning_rate_transfer import Transfer, learning_rate_transfer
 from minintk.losses import (
     Hinge,
     Logistic,
@@ -112,6 +113,7 @@ __all__ = [
     "Table",
     "Tanh",
     "Taylor",
+    "Transfer",
     "UnsupportedLayer",
     "WarmUp",
     "checkpoints",
@@ -123,6 +125,7 @@ __all__ = [
     "flow",
     "hinge",
     "kernel_flow",
+    "learning_rate_transfer",
     "logistic",
     "mse",
     "nngp",

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -80,7 +81,7 @@ class Row:
 class CoordinateCheck:
     """What `coordinate_check` measured.
 
-    rows : in the order of the layers, h and dh of each, then W and dW of each tensor.
+    rows : in the order of the layers, h and dh of each, then W and dW of each tensor.  notes : what to bear in mind.
     passed : whether every h and dh passes.  blame : {tensor name: "start", "rate" or "start and rate"}, whose scale of
     the start, or of the learning rate, is wrong; empty where the check passes, or where nothing stands out.
     """
@@ -90,6 +91,7 @@ class CoordinateCheck:
     widths: tuple[int, ...]
     rows: tuple[Row, ...]
     tolerance: float
+    notes: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -97,7 +99,7 @@ class CoordinateCheck:
 
     @property
     def verdict(self) -> Verdict:
-        """ "pass", "fail", or "undecided" where seeds are too few to tell."""
+        """Pass, fail, or undecided: too few seeds to tell."""
         verdicts = {row.verdict for row in self.rows if row.quantity in ("h", "dh")}
         return "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
 
@@ -139,7 +141,7 @@ class CoordinateCheck:
             off = [f"its size at the start, off by n^({self['W', name]})"] * ("start" in why)
             off += [f"its learning rate, off by n^({self['dW', name]})"] * ("rate" in why)
             lines.append(f"to blame: {name}, {' and '.join(off)}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.notes])
 
     def plot(self) -> Any:
         """A matplotlib Figure, size against width, a panel for each of |h|, |dh|, |W|, |dW|."""
@@ -172,8 +174,8 @@ def coordinate_check(
     parametrization: Parametrization | None = None,
     optimizer: Optimizer | Callable[[Network], Optimizer],
     loss: Loss,
-    widths: Sequence[int] = (64, 128, 256, 512, 1024, 2048),
-    seeds: int = 4,
+    widths: Sequence[int] = (64, 128, 256, 512, 1024),
+    seeds: int = 16,
     steps: int = 3,
     tolerance: float = 0.1,
     rng: np.random.Generator | None = None,
@@ -183,8 +185,10 @@ def coordinate_check(
 
     spec_of_width : n -> the spec of width n, `lambda n: mn.zoo.mlp(3, n, 10)`.  Its outputs should start small against
     the targets, w_std = C^-1/2 in the last layer: what is left of them falls as n^-1/2, which tilts every slope.
-    x : (N, *input_shape), y : (N, C); a batch of some dozens is enough.  parametrization : `SpectralMuP()` unless given.  optimizer : one, or network -> one.
-    seeds : networks of each width, two at least.  tolerance : how far from 0 an exponent may be.
+    x : (N, *input_shape), y : (N, C); a batch of some dozens is enough.
+    parametrization : `SpectralMuP()` unless given.  optimizer : one, or network -> one.
+    seeds : networks of each width, two at least.  steps : of training, on all of x.
+    tolerance : how far from 0 an exponent may be.
     rng : of the starts, numpy.random.default_rng(0) unless given.  progress : called as progress(fraction, text).
 
     ValueError for widths or specs that do not fit each other, FloatingPointError where training diverges.
@@ -193,8 +197,8 @@ def coordinate_check(
     >>> digits = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))
     >>> x, y = digits.one_hot()
     >>> def spec(n: int) -> mn.Sequential:
-    ...     return mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(10))
-    >>> told = {"optimizer": mn.SGD(lr=0.1), "loss": mn.mse, "widths": (64, 128, 256, 512), "seeds": 6}
+    ...     return mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(10, w_std=0.3))
+    >>> told = {"optimizer": mn.SGD(lr=0.1), "loss": mn.mse, "widths": (64, 128, 256, 512)}
     >>> coordinate_check(spec, x, y, **told).passed
     True
     >>> coordinate_check(spec, x, y, parametrization=mn.NTK(), **told).blame
@@ -221,7 +225,7 @@ def coordinate_check(
         if progress is not None:
             progress(float(work[i - 1] / work[-1]) if i else 0.0, f"width {widths[i]}")
         chosen = optimizer if isinstance(optimizer, Optimizer) else optimizer(net)
-        groups = [_measure(net, theta, x, y, loss, chosen, steps, widths[i]) for theta in _starts(net, x, rng, seeds)]
+        groups = [_measure(net, theta, x, y, loss, chosen, steps, widths[i]) for theta in starts(net, x, rng, seeds)]
         for key in groups[0]:
             found.setdefault(key, []).append(np.concatenate([group[key] for group in groups]))
     output = list(
@@ -234,7 +238,19 @@ def coordinate_check(
     )
     shown = optimizer if isinstance(optimizer, Optimizer) else chosen
     title = f"{parametrization!r}, {shown!r}, {seeds} seeds, {steps} steps"
-    return CoordinateCheck(title + _regime(parametrization, chosen), chosen.rule, widths, rows, tolerance)
+    title += _regime(parametrization, chosen)
+    return CoordinateCheck(title, chosen.rule, widths, rows, tolerance, tuple(_notes(nets, widths)))
+
+
+def _notes(nets: Sequence[Network], widths: Sequence[int]) -> Iterator[str]:
+    """Widths below the number of inputs, where the limit has not begun."""
+    first = min(zip(widths, nets))[1].layout.tensors[0]
+    fan_in = prod(first.shape[:-1])
+    if first.shape[-1] < fan_in:
+        yield (
+            f"note: {first.name} has fan-in {fan_in}; below that width features start smaller, as sqrt(n / {fan_in}), "
+            f"in spectral muP: take widths from {fan_in} on"
+        )
 
 
 def _regime(parametrization: Parametrization, optimizer: Optimizer) -> str:
@@ -245,8 +261,8 @@ def _regime(parametrization: Parametrization, optimizer: Optimizer) -> str:
         return ""
 
 
-def _starts(net: Network, x: Array, rng: np.random.Generator, seeds: int) -> Iterator[Array]:
-    """theta : (E, P) of as many members at a time as memory allows."""
+def starts(net: Network, x: Array, rng: np.random.Generator, seeds: int) -> Iterator[Array]:
+    """theta : (E, P), drawn with `rng`, of as many of the members at a time as memory allows."""
     xp = array_namespace(x)
     room = min(BUDGET, available_memory(xp) // 4)
     E = max(1, min(seeds, room // (8 * net.size * x.dtype.itemsize)))
