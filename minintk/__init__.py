@@ -1,15 +1,14 @@
 """minintk: a neural network in every form the theory of wide networks talks about, by hand, in NumPy or CuPy."""
 
-from minintk import checkpoints, datasets, zoo
+from minintk import checkpoints, datasets, diagnostics, zoo
 from minintk.abc_parametrization import ABC, exponents
 from minintk.arrays import Array
 from minintk.augment import Shift
-from minintk.coordinate_check import CoordinateCheck, coordinate_check
+from minintk.coordinates import CoordinateCheck, coordinate_check
 from minintk.fitting import Run, evaluate, fit
 from minintk.flows import flow, kernel_flow
 from minintk.history import History
 from minintk.kernels import nngp, ntk, ntk_full
-from minintk.learning_rate_transfer import Transfer, learning_rate_transfer
 from minintk.losses import (
     Hinge,
     Logistic,
@@ -52,9 +51,11 @@ from minintk.spec import (
     Softplus,
     Tanh,
 )
+from minintk.spectral_descent import SpectralDescent
 from minintk.structure import UnsupportedLayer
 from minintk.sweeps import Table, sweep
 from minintk.training import Snapshot, State, train
+from minintk.transfer import Transfer, learning_rate_transfer
 
 __all__ = [
     "ABC",
@@ -104,6 +105,7 @@ __all__ = [
     "Softplus",
     "Solution",
     "Solver",
+    "SpectralDescent",
     "SpectralMuP",
     "Standard",
     "State",
@@ -119,6 +121,7 @@ __all__ = [
     "checkpoints",
     "coordinate_check",
     "datasets",
+    "diagnostics",
     "evaluate",
     "exponents",
     "fit",

@@ -38,8 +38,9 @@ from typing import Literal
 
 from minintk.structure import Place
 
-Rule = Literal["sgd", "adam"]
-"""How an optimiser's step scales with the gradient: in proportion (SGD, momentum), or not at all (Adam)."""
+Rule = Literal["sgd", "adam", "none"]
+"""Which rates an optimiser takes: those for steps in proportion to the gradient (SGD, momentum), those for steps of one
+size in every entry (Adam), or none, because it sets the size of its steps itself."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Row:
         >>> Row(1.0, 1.0, lr=4.0, adam=0.5).rate("adam"), Row(1.0, 1.0, lr=4.0).rate("adam")
         (0.5, 4.0)
         """
+        if rule == "none":
+            return 1.0
         return self.lr if rule == "sgd" or self.adam is None else self.adam
 
 

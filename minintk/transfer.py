@@ -17,7 +17,7 @@ import numpy as np
 
 from minintk.arrays import Array, to_host
 from minintk.batches import Batches
-from minintk.coordinate_check import starts
+from minintk.coordinates import starts
 from minintk.diagnostics.powerlaws import Estimate
 from minintk.losses import Loss
 from minintk.network import Network

@@ -4,7 +4,7 @@ Networks of growing width take a few steps from their start, and four sizes are 
 
     |h|     root mean square of a layer's outputs after the last step
     |dh|    that of their change since the start                          feature learning: of order one
-    |W|     spectral norm at the start, over that of spectral muP         (`minintk.diagnostics.spectral`)
+    |W|     spectral norm at the start, over that of spectral muP with w_std = 1    (`minintk.diagnostics.spectral`)
     |dW|    spectral norm of the first step, over sqrt(fan_out / fan_in)
 
 Each is fitted as A n^b.  The check passes where b of |h| and |dh| is 0 for every layer, up to `tolerance`; the outputs,
@@ -28,7 +28,7 @@ from minintk.abc_parametrization import exponents
 from minintk.arrays import Array, array_namespace, available_memory, to_host, to_library
 from minintk.batches import Batches
 from minintk.diagnostics.powerlaws import PowerLaw, power_law
-from minintk.diagnostics.spectral import edges, natural_norms, spectral_norms
+from minintk.diagnostics.spectral import natural_norms, spectral_norms
 from minintk.diagnostics.trace import trace
 from minintk.losses import Loss
 from minintk.network import Network
@@ -290,9 +290,9 @@ def _measure(
     for name, passage in trace(net, run.theta, x).items():
         start = before[name].h
         found["h", name], found["dh", name] = _rms(passage.h), _rms(passage.h - start)
-    standard = edges(Network(net.spec, net.input_shape, SpectralMuP()))
     for name, norm in spectral_norms(net, theta, rtol=1e-2).items():
-        found["W", name] = norm / standard[name]
+        r = natural[name]  # std = min(1, r) / sqrt(fan_in) has the edge min(1, r) (1 + r); a bias just r
+        found["W", name] = norm / (min(1.0, r) * (1 + r) if name.endswith(".W") else r)
     order = {q: i for i, q in enumerate(QUANTITIES)}
     return {key: to_host(found[key]).astype(np.float64) for key in sorted(found, key=lambda key: order[key[0]])}
 
