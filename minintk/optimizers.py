@@ -16,13 +16,18 @@ from math import inf, isfinite, sqrt
 from typing import Any, ClassVar, Self
 
 from minintk.arrays import Array, array_namespace, cache_slices
+from minintk.parametrization import Rule
 from minintk.schedules import Schedule, rate, time
 
 
 class Optimizer(ABC):
-    """theta <- theta + step(gradient).  `lr` is the learning rate, a number or a schedule."""
+    """theta <- theta + step(gradient).  `lr` is the learning rate, a number or a schedule.
+
+    rule : which of a parametrization's scales of the rate are meant, those of gradient descent or those of Adam.
+    """
 
     lr: float | Schedule
+    rule: ClassVar[Rule] = "sgd"
 
     @property
     def reach(self) -> float:
@@ -141,8 +146,8 @@ class Adam(Optimizer):
         theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay theta)                     in step k = 1, 2, ...
 
     (Kingma, Ba 2015; Loshchilov, Hutter 2019.)  The decay is decoupled because an L2 term inside g would be divided by
-    sqrt(r^) too, and no longer pull on all weights alike.  s are scales of the learning rate; those that
-    a parametrization has for gradient descent are not those for Adam.  The step k comes with ``optimizer.at(step)``;
+    sqrt(r^) too, and no longer pull on all weights alike.  s are scales of the learning rate, the parametrization's for
+    Adam.  Gradients fall with the width: eps must stay far below them.  The step k comes with ``optimizer.at(step)``;
     memory : ([E], 2, P), m and r.  Raises ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0.
 
     >>> import numpy as np
@@ -158,6 +163,7 @@ class Adam(Optimizer):
     eps: float = 1e-8
     weight_decay: float = 0.0
     _k: ClassVar[int | None] = None
+    rule: ClassVar[Rule] = "adam"
 
     def __post_init__(self) -> None:
         _check(self, "b1", "b2")

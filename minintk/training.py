@@ -129,7 +129,7 @@ class Descent:
         lr_scales: Mapping[str, float] | None = None, resume: State | None = None,
     ) -> None:  # fmt: skip
         xp = array_namespace(theta, batches.x, batches.y)
-        scales = model.layout.learning_rate_scales(lr_scales)
+        scales = model.layout.learning_rate_scales(lr_scales, optimizer.rule)
         self.scales = None if scales is None else to_library(scales.astype(str(theta.dtype)), xp)
         self.model, self.batches, self.loss, self.optimizer = model, batches, loss, optimizer
         self.step, self.theta = 0, xp.asarray(theta, copy=True)

@@ -44,7 +44,7 @@ from minintk.layers.shares import SharedJacobian
 from minintk.layout import Layout
 from minintk.losses import MeanSquared, SoftmaxCrossEntropy
 from minintk.models import Centred, IterativelyLinearized, Linearized
-from minintk.parametrization import NTK, Row
+from minintk.parametrization import NTK
 from minintk.pointwise import Pointwise, pointwise
 from minintk.testing import assert_close
 
@@ -835,7 +835,7 @@ def _(patch: Patch) -> None:
 
 @planted("init: zero-initialised bias drawn", zero_start)
 def _(patch: Patch) -> None:
-    patch.setattr("minintk.layers.dense.Row", lambda multiplier, std, lr, draw: Row(multiplier, 1.0, lr, draw))
+    patch.setattr("minintk.layers.dense.replace", lambda row, std: replace(row, std=1.0))
 
 
 @planted("Linearized: J at theta for J at theta_0", constant)
@@ -948,7 +948,7 @@ def _(patch: Patch) -> None:
 
 @planted("train: learning-rate scales ignored", loop)
 def _(patch: Patch) -> None:
-    patch.setattr(Layout, "learning_rate_scales", lambda self, override=None: None)
+    patch.setattr(Layout, "learning_rate_scales", lambda self, override=None, rule="sgd": None)
 
 
 @planted("train: moves the caller's theta", untouched)

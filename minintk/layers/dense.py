@@ -7,7 +7,7 @@ gram    (u . v) * (m^2 x x' + c^2)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, matmul_into
@@ -148,6 +148,6 @@ def _(layer: s.Dense, site: Site, parametrization: Parametrization, name: str) -
     weight = parametrization.row(Role("weight", site.place), fan_in, fan_out, float(layer.w_std))
     bias = parametrization.row(Role("bias", site.place), fan_in, fan_out, float(layer.b_std))
     if layer.b_init == "zeros":
-        bias = Row(bias.multiplier, 0.0, bias.lr, bias.draw)
+        bias = replace(bias, std=0.0)
     b = None if layer.b_std == 0 else f"{name}.b"
     return BoundDense(f"{name}.W", b, weight, bias, (fan_in, fan_out), site.first)
