@@ -47,7 +47,7 @@ def sphere_modes(kernel: Angular, d: int, degree: int, *, kind: Literal["ntk", "
         evaluated better as lambda t: g(arccos(t)), and it may have square roots at t = +-1: quadrature is in the angle.
     kind : which of a Kernel's two.
 
-    Rounding leaves 8 eps E|k(t) P_l(t)| of an eigenvalue visible; what is below that is set to zero.  ValueError for
+    Rounding leaves 32 eps E|k(t) P_l(t)| of an eigenvalue visible; what is below that is set to zero.  ValueError for
     d < 2, a negative degree, a kernel that is not finite.
 
     >>> modes = sphere_modes(lambda t: 1 + 3 * t, d=3, degree=2)     # 3 t = 3 x.x'/|x||x'|, three functions
@@ -126,7 +126,7 @@ def _visible(values: Host, polynomial: Host) -> float:
     """sum values polynomial, zero where that is rounding."""
     terms = values * polynomial
     total = float(np.sum(terms))
-    return total if abs(total) > 8 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms))) else 0.0
+    return total if abs(total) > 32 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms))) else 0.0
 
 
 def _whole(name: str, value: int, least: int) -> None:
