@@ -1,4 +1,4 @@
-"""The command line: `minintk verify`, `train` and `coordinate-check`, or `python -m minintk verify`.
+"""The command line: `minintk verify`, `train`, `coordinate-check` and `reproduce`, or `python -m minintk verify`.
 
 A command is a function that adds its parser, and one that runs it and returns the exit status: 0 all is well, 1 the
 theory fails (or could not be decided), 2 the command makes no sense, 130 interrupted.
@@ -181,6 +181,59 @@ def _coordinate_check(args: argparse.Namespace) -> int:
     return OK if check.passed else FAILED
 
 
+# --------------------------------------------------------------------------------------------- reproduce
+
+
+def _add_reproduce(commands: Any) -> None:
+    parser = commands.add_parser(
+        "reproduce",
+        help="rerun the papers' claims: a table of claim, paper's number and ours, and the figures",
+        description="Run the scripts of examples/, one claim or figure of a paper each, and print what the paper says "
+        "beside what came out. Leaves NAME.png and NAME.json. Exit status: 0 all ran, 1 one failed to run.",
+    )
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="scripts of examples/, without .py (all)")
+    add("--out", default="minintk-reproduce", metavar="DIR", help="folder for what is written (./minintk-reproduce)")
+    add("--data", default=None, metavar="DIR", help="folder with MNIST; without it, the 8 x 8 digits inside")
+    add("--scale", choices=("laptop", "paper"), default="laptop", help="paper: its sizes, on a GPU (laptop)")
+    add("--device", choices=("cpu", "gpu"), default=None, help="where it is computed (cpu; gpu with --scale paper)")
+    parser.set_defaults(run=_reproduce, prog=parser.prog)
+
+
+def _reproduce(args: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.markup import escape
+
+    from minintk.arrays import device_namespace
+    from minintk.reproduce import chosen, rerun
+
+    paths = chosen(args.names)
+    device = args.device or ("gpu" if args.scale == "paper" else "cpu")
+    device_namespace(device)  # or say at once that there is none
+    console, failed = Console(highlight=False, width=_console_width()), []
+    for i, (name, path) in enumerate(paths.items()):
+        try:
+            found = rerun(path, args.out, data=args.data, scale=args.scale, device=device)
+        except RuntimeError as error:
+            print(f"{args.prog}: error: {error}", file=sys.stderr)
+            failed.append(name)
+            continue
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"{i} of {len(paths)} scripts are done, in {args.out}") from None
+        table = _table(f"{name}: {found['seconds']:.0f} s, {args.out}/{name}.png", "claim", "paper", "here")
+        for row in found["table"]:
+            table.add_row(*map(escape, row))
+        console.print(table, "")
+    if failed:
+        print(f"{args.prog}: {len(failed)} of {len(paths)} scripts failed: {', '.join(failed)}", file=sys.stderr)
+    return FAILED if failed else OK
+
+
+def _console_width() -> int | None:
+    """The terminal's, or room for the rows where there is none."""
+    return None if sys.stdout.isatty() else 160
+
+
 # ------------------------------------------------------------------------------------------------ verify
 
 
@@ -328,4 +381,4 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip().lower() for part in text.split(","))
 
 
-COMMANDS: tuple[Callable[[Any], None], ...] = (_add_verify, _add_train, _add_coordinate_check)
+COMMANDS: tuple[Callable[[Any], None], ...] = (_add_verify, _add_train, _add_coordinate_check, _add_reproduce)
