@@ -139,6 +139,19 @@ def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside:
                 out[at(a.ndim, (first, hole), (second, o))] += outside[1][at(a.ndim, (second, i))]
 
 
+def shifts(axis: Axis) -> tuple[int, ...]:
+    """How far the windows of a plain axis reach, but for 0."""
+    return (*range(-axis.before, 0), *range(1, axis.after + 1))
+
+
+def add(xp: Any, a: Array, b: Array | None, out: Array) -> None:
+    """out = a + b; None stands for zeros."""
+    if b is not None:
+        xp.add(a, b, out=out)
+    elif a is not out:
+        out[...] = a
+
+
 # ---------------------------------------------------------------------------------------------- fields
 
 LINE = 64
@@ -241,29 +254,29 @@ Moved = dict[int, Array]
 
 
 class Edges(NamedTuple):
-    """What D is next to a pixel outside: half, q / 2 of the pixels, (n, H, W), and half_sum, its sums along the lines.
+    """What D is next to a pixel outside: half, q / 2 of the pixels, (n, H, W), and half_sum, its sums across the lines.
 
-    along, across : half and half_sum of x', shifted along and across the lines.
+    across, along : half and half_sum of x', shifted across and along the lines.
     """
 
     half: Array
     half_sum: Array
-    along: Moved
     across: Moved
+    along: Moved
 
 
 def edges_of(form: Form, axes: tuple[Axis, Axis], half: Array, half_sum: Array) -> Edges:
-    """The Edges of a convolution, from q / 2 and its sums along the lines."""
-    (rows, columns), W = axes, half.shape[2]
-    along = moved(form, half, columns, 1) if plain(columns, form.guard(W)) and not form.diagonal else {}
-    across = moved(form, half_sum, rows, 0) if plain(rows, half.shape[1]) and not form.diagonal else {}
-    return Edges(form.xp.astype(half, form.dtype), form.xp.astype(half_sum, form.dtype), along, across)
+    """The Edges of a convolution, from q / 2 and its sums across the lines."""
+    (rows, columns), (_, H, W) = axes, half.shape
+    across = moved(form, half, rows, 0) if plain(rows, H) and not form.diagonal else {}
+    along = moved(form, half_sum, columns, 1) if plain(columns, form.guard(W)) and not form.diagonal else {}
+    return Edges(form.xp.astype(half, form.dtype), form.xp.astype(half_sum, form.dtype), across, along)
 
 
 def moved(form: Form, v: Array, axis: Axis, along: int) -> Moved:
     """v : (n, H, W) for all shifts of a plain axis, 0 where there is no pixel."""
     found, size = {}, v.shape[1 + along]
-    for s in (*range(-axis.before, 0), *range(1, axis.after + 1)):
+    for s in shifts(axis):
         low, high = max(0, -s), size - max(0, s)
         out = form.xp.zeros((v.shape[0], form.run(*v.shape[1:])), dtype=form.dtype)
         to = form.inside(out, *v.shape[1:])
@@ -357,93 +370,93 @@ class Square(Field):
         return lay.right[self.j].reshape((1, -1))
 
     def strips(self) -> Iterator[slice]:
-        rows, width = self.d.shape
-        count = -(-rows * width // STRIP) if on_host(self.xp) else 1
-        step = -(-rows // count)
-        for start in range(0, rows, step):
-            yield slice(start, min(start + step, rows))
+        return self.pieces(*self.d.shape)
+
+    def pieces(self, n: int, width: int) -> Iterator[slice]:
+        """n times `width` numbers in pieces of one size that stay in a core's cache."""
+        count = -(-n * width // STRIP) if on_host(self.xp) else 1
+        step = max(1, -(-n // count))
+        for start in range(0, n, step):
+            yield slice(start, min(start + step, n))
 
     def lines(self, a: Array, grid: tuple[int, int], tail: tuple[int, int]) -> Array:
         """(H, W, B, H', W' + guards)."""
         return self.form.lines(a.reshape((*grid, self.sizes[1], -1)), *tail)
 
     def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
-        (H, W), form, (rows, columns) = self.grid, self.form, axes
-        middle, after = (H, columns.out), (rows.out, columns.out)
-        edge, edge_sum = edges.half, edges.half_sum
-        if form.guard(W) and not trivial(columns):
-            self.stand(edge[self.i.start])
+        """Sums across the lines of both images, then along them; a few lines of x at a time, which stay in cache."""
+        (H, W), (rows, columns), take = self.grid, axes, self.shelf.take
+        (h, w), B, run = (rows.out, columns.out), self.sizes[1], self.form.run
+        whole = not plain(rows, H)
 
-        def along_lines(a: Array, is_d: bool) -> Array:
-            if trivial(columns):
+        def slid(a: Array, is_d: bool) -> Array:
+            if trivial(rows) and trivial(columns):
                 return a
-            out = self.shelf.take((H * columns.out, self.sizes[1] * form.run(*middle)))
-            if plain(columns, form.guard(W)):
-                self.flat(a, out, columns, 1, edges.along if is_d else None, None)
-            else:
-                outside = (edge[self.i.start][:, :, None, None, None], edge[self.j][None, None]) if is_d else None
-                source = self.lines(a, (H, W), (H, W))[..., :W]
-                joint_sum(source, self.lines(out, middle, middle)[..., : columns.out], columns, (1, 4), outside)
+            out = take((h * w, B * run(h, w)))
+            for piece in [slice(0, h)] if whole else self.pieces(h, w * B * run(h, w)):
+                n = piece.stop - piece.start
+                part = out[w * piece.start : w * piece.stop]
+                between = part if trivial(columns) else take((n * W, B * run(h, W)))
+                self.across(a, between, rows, piece, edges if is_d else None)
+                if not trivial(columns):
+                    self.along(between, part, columns, piece, (h, W), edges if is_d else None)
+                    self.shelf.give(between)
             self.shelf.give(a)
             return out
 
-        def across_lines(a: Array, is_d: bool) -> Array:
-            if trivial(rows):
-                return a
-            out = self.shelf.take((prod(after), self.sizes[1] * form.run(*after)))
-            one, many = edge_sum[self.i.start], edge_sum[self.j]
-            if plain(rows, H):
-                self.flat(a, out, rows, 0, edges.across if is_d else None, one if is_d else None)
-            else:
-                outside = (one[:, :, None, None, None], many[None, None]) if is_d else None
-                source, target = self.lines(a, middle, middle), self.lines(out, after, after)
-                joint_sum(source[..., : columns.out], target[..., : columns.out], rows, (0, 3), outside)
-            self.shelf.give(a)
-            return out
+        self.each(slid)
+        self.grid = h, w
 
-        self.each(along_lines)
-        self.grid = middle
-        self.each(across_lines)
-        self.grid = after
+    def across(self, a: Array, out: Array, axis: Axis, piece: slice, edges: Edges | None) -> None:
+        """out = the sums across the lines, for some lines of x after it.   edges : those of D."""
+        (H, W), xp, n = self.grid, self.xp, piece.stop - piece.start
+        left = None if edges is None else edges.half[self.i.start][:, :, None, None]
+        if not plain(axis, H):
+            outside = None if left is None or edges is None else (left[..., None], edges.half[self.j][None, None])
+            source, target = self.lines(a, (H, W), (H, W)), self.lines(out, (n, W), (axis.out, W))
+            joint_sum(source[..., :W], target[..., :W], axis, (0, 3), outside)
+            return
+        step, run = W + self.form.guard(W), self.form.run(H, W)
+        source, target = a.reshape((H, W, -1, run)), out.reshape((n, W, -1, run))
+        here = source[piece]
+        for s in shifts(axis):
+            low = min(max(piece.start, -s), piece.stop)
+            high = max(min(piece.stop, H - s), low)
+            to, at_, k = slice(low - piece.start, high - piece.start), slice(low + s, high + s), abs(s) * step
+            inside, there = (slice(k, run), slice(0, run - k)) if s < 0 else (slice(0, H * step - k), slice(k, H * step))
+            xp.add(here[to, :, :, inside], source[at_, :, :, there], out=target[to, :, :, inside])
+            for hole in holes(inside.start, inside.stop, run):  # p' outside
+                add(xp, here[to, :, :, hole], None if left is None else left[at_], target[to, :, :, hole])
+            for hole in holes(to.start, to.stop, n):  # p outside
+                add(xp, here[hole], None if edges is None else edges.across[s][self.j], target[hole])
+            here = target
+        if here is not target:
+            target[...] = here
 
-    def stand(self, half: Array) -> None:
-        """Pixels of x next to guards: D = q / 2, Theta = 0."""
-        (H, W), g, B = self.grid, self.form.guard(self.grid[1]), self.sizes[1]
-        run = self.form.run(H, W)
-        for a, value in ((self.d, half), (self.theta, None)):
-            if a is None:
-                continue
-            self.lines(a, (H, W), (H, W))[..., W:] = 0 if value is None else value[:, :, None, None, None]
-            before = self.shelf.shifted(a, -g, (H, W, B, run))[..., :g]  # the end of what precedes each image
-            before[...] = 0 if value is None else value[:, :, None, None]
-
-    def flat(self, a: Array, out: Array, axis: Axis, along: int, right: Moved | None, left: Array | None) -> None:
-        """The sums of a plain axis: runs of whole lines of both images, shifted as one.
-
-        along : 0 across the lines, 1 along them.   right, left : `slide`'s edges of x' and of x, for D; along lines the
-        guards hold those of x.
-        """
-        xp, form, (H, W), B = self.xp, self.form, self.grid, self.sizes[1]
-        n, step, run = (W, 1, B * form.run(H, W)) if along else (H, W + form.guard(W), B * form.run(H, W))
-        whole = (H, W, run)
+    def along(
+        self, a: Array, out: Array, axis: Axis, piece: slice, grid: tuple[int, int], edges: Edges | None
+    ) -> None:
+        """out = the sums along the lines, for some lines of x; a is overwritten."""
+        (H, W), xp, form, n = grid, self.xp, self.form, piece.stop - piece.start
+        left = None if edges is None else edges.half_sum[self.i.start][piece][:, :, None, None, None]
+        g = form.guard(W)
+        if not plain(axis, g):
+            outside = None if edges is None else (left, edges.half_sum[self.j][None, None])
+            source, target = self.lines(a, (n, W), grid), self.lines(out, (n, axis.out), (H, axis.out))
+            joint_sum(source[..., :W], target[..., : axis.out], axis, (1, 4), outside)
+            return
+        whole = (n, W, self.sizes[1], form.run(H, W))
+        before = self.shelf.shifted(a, -g, whole)[..., :g]  # the end of what precedes each image
+        self.lines(a, (n, W), grid)[..., W:] = 0 if left is None else left
+        before[...] = 0 if left is None else left[..., 0]
+        whole = (n, W, whole[2] * whole[3])
         here, target = a.reshape(whole), out.reshape(whole)
-        for s in (*range(-axis.before, 0), *range(1, axis.after + 1)):
-            low, high = max(0, -s), n - max(0, s)
-            there = self.shelf.shifted(a, s * step, whole)
-            if along:
-                xp.add(here[:, low:high], there[:, low + s : high + s], out=target[:, low:high])
-            else:
-                bad = slice(0, low) if s < 0 else slice(high, n)  # lines of x' for which there is none
-                kept = self.lines(here, (H, W), (H, W))[low:high, :, :, bad]
-                kept = kept.copy() if left is None else kept + left[low + s : high + s, :, None, None, None]
-                xp.add(here[low:high], there[low + s : high + s], out=target[low:high])
-                self.lines(out, (H, W), (H, W))[low:high, :, :, bad] = kept
-            for hole in holes(low, high, n):
-                where = (slice(None), hole) if along else hole
-                if right is not None:
-                    xp.add(here[where], right[s][self.j].reshape(-1), out=target[where])
-                elif here is not target:
-                    target[where] = here[where]
+        for s in shifts(axis):
+            to, at_ = slice(max(0, -s), W - max(0, s)), slice(max(0, s), W + min(0, s))
+            xp.add(here[:, to], self.shelf.shifted(a, s, whole)[:, at_], out=target[:, to])
+            for hole in holes(to.start, to.stop, W):  # p outside
+                right = None if edges is None else edges.along[s][self.j].reshape(-1)
+                add(xp, here[:, hole], right, target[:, hole])
             here = target
         if here is not target:
             target[...] = here
@@ -494,18 +507,17 @@ class Diagonal(Field):
 
     def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
         (H, W), form, (rows, columns) = self.grid, self.form, axes
-        middle, after = (H, columns.out), (rows.out, columns.out)
+        middle, after = (rows.out, W), (rows.out, columns.out)
 
         def slid(a: Array, is_d: bool) -> Array:
-            if form.guard(W):
-                form.lines(a, H, W)[..., W:] = 0
-                a[..., H * (W + form.guard(W)) :] = 0
-            for axis, along, before, behind in ((columns, 1, (H, W), middle), (rows, 0, middle, after)):
+            for axis, along, before, behind in ((rows, 0, (H, W), middle), (columns, 1, middle, after)):
                 if trivial(axis):
                     continue
                 out = self.shelf.take((*self.sizes, form.run(*behind)))
-                if plain(axis, form.guard(W) if along else H) and (form.guard(W) or not along):
-                    self.flat(a, out, axis, along, before)
+                if along and plain(axis, form.guard(W)):
+                    self.along(a, out, axis, middle)
+                elif not along and plain(axis, H):
+                    self.across(a, out, axis)
                 else:
                     target, source = form.inside(out, *behind), form.inside(a, *before)
                     target[...] = 0
@@ -519,17 +531,27 @@ class Diagonal(Field):
         self.each(slid)
         self.grid = after
 
-    def flat(self, a: Array, out: Array, axis: Axis, along: int, grid: tuple[int, int]) -> None:
-        """The sums of a plain axis: all numbers, shifted as one; lines for which there is none are put back."""
-        xp, (H, W) = self.xp, grid
-        step = 1 if along else W + self.form.guard(W)
-        here = a
-        for s in (*range(-axis.before, 0), *range(1, axis.after + 1)):
-            bad = slice(0, -s) if s < 0 else slice(H - s, H)
-            kept = None if along else xp.asarray(self.form.lines(here, H, W)[:, :, bad], copy=True)
-            xp.add(here, self.shelf.shifted(a, s * step, a.shape), out=out)
-            if kept is not None:
-                self.form.lines(out, H, W)[:, :, bad] = kept
+    def across(self, a: Array, out: Array, axis: Axis) -> None:
+        """The sums of a plain axis across the lines."""
+        (H, W), run, here = self.grid, a.shape[2], a
+        step = W + self.form.guard(W)
+        for s in shifts(axis):
+            k = abs(s) * step
+            inside, there = (slice(k, run), slice(0, run - k)) if s < 0 else (slice(0, H * step - k), slice(k, H * step))
+            self.xp.add(here[..., inside], a[..., there], out=out[..., inside])
+            for hole in holes(inside.start, inside.stop, run):
+                add(self.xp, here[..., hole], None, out[..., hole])
+            here = out
+        if here is a:
+            out[...] = a
+
+    def along(self, a: Array, out: Array, axis: Axis, grid: tuple[int, int]) -> None:
+        """The sums of a plain axis along the lines: all numbers shifted as one, zeros in the guards."""
+        (H, W), g, here = grid, self.form.guard(grid[1]), a
+        self.form.lines(a, H, W)[..., W:] = 0
+        self.shelf.shifted(a, -g, a.shape)[..., :g] = 0
+        for s in shifts(axis):
+            self.xp.add(here, self.shelf.shifted(a, s, a.shape), out=out)
             here = out
         if here is a:
             out[...] = a

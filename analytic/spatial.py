@@ -19,7 +19,7 @@ from analytic.passes import Tile, apply_all, follow, halves, prepare_all, settle
 from analytic.rules import Affine, Sum
 from analytic.state import Dual, Program
 from analytic.tiles import Progress, for_each
-from minintk.arrays import Array, array_namespace, on_host
+from minintk.arrays import Array, array_namespace, on_host, short_rows
 from minintk.structure import Shape
 from minintk.threads import cores
 
@@ -273,7 +273,8 @@ class Engine:
         def work(tile: tuple[slice, slice]) -> None:
             if not hasattr(own, "shelf"):
                 own.shelf = Shelf(xp, self.plan.form.dtype, room)
-            error = self.tile(*tile, own.shelf)
+            with short_rows():
+                error = self.tile(*tile, own.shelf)
             with lock:
                 errors.append(error)
                 done[0] += 1
