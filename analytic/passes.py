@@ -78,18 +78,19 @@ def settle(field: Field, half: Halves | None) -> None:
     if field.owed is None or half is None or not field.asked:
         return
     (ratio, rest), left, right = field.owed, field.left(half.lay), field.right(half.lay)
-    two_k = field.shelf.take(field.d.shape)
+    field.owed = None
+    if field.theta is None and ratio == 0 and rest == 0:
+        return
+    fresh = field.theta is None
+    two_k = field.begin() if fresh else field.shelf.take(field.d.shape)
     field.xp.add(left, right, out=two_k)
     two_k -= field.d
     two_k *= 2 * ratio
     if rest != 0:
         two_k += 2 * rest
-    if field.theta is None:
-        field.theta = two_k
-    else:
+    if not fresh:
         field.theta += two_k
         field.shelf.give(two_k)
-    field.owed = None
 
 
 class WindowRow(NamedTuple):
@@ -211,7 +212,7 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
     ratio, rest = field.owed or (0.0, 0.0)
     fresh = field.asked and field.theta is None and ratio != 0
     if fresh:
-        field.theta = field.shelf.take(field.d.shape)
+        field.begin()
     if (kernel := KINKED.compiled(xp, tangent=field.theta is not None)) is not None:
         if fresh and field.theta is not None:
             field.theta[...] = 0
@@ -369,8 +370,7 @@ def _(step: Erf, row: Bent | Arcs, field: Field) -> None:
         return
     ratio, rest = field.owed or (0.0, 0.0)
     if field.asked and field.theta is None and field.owed is not None:
-        field.theta = field.shelf.take(field.d.shape)
-        field.theta[...] = 0
+        field.begin()[...] = 0
     kernel = ARCSINE.compiled(field.xp, tangent=field.theta is not None)
     assert kernel is not None
     lays = (number for lay in (row.root, row.x, row.y) for number in sides(field, lay))
@@ -511,7 +511,7 @@ def merge(field: Field, other: Field, row: SumRow) -> None:
         if row.ratio != 1:
             other.theta *= row.ratio
         if field.theta is None:
-            field.theta, other.theta = other.theta, None
+            field.begin()[...] = other.theta
         else:
             field.theta += other.theta
     other.close()
