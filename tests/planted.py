@@ -1270,8 +1270,8 @@ planted("convolution: pixels outside next to pixels inside count as equal, D = 0
             edges=fields.Edges(
                 0 * row.edges.half,
                 0 * row.edges.half_sum,
-                {s: 0 * v for s, v in row.edges.along.items()},
                 {s: 0 * v for s, v in row.edges.across.items()},
+                {s: 0 * v for s, v in row.edges.along.items()},
             )
         ),
     )
@@ -1299,11 +1299,11 @@ planted("layer normalisation of images: Theta and K by 1 / sqrt(q), eps forgotte
 @planted("flattening: the first pixel for the mean over equal pixels", brute_force)
 def _(patch: Patch) -> None:
     def first(self: Any) -> None:
-        self.each(lambda a, is_d: a[..., :1].copy())
-        self.grid = (1, 1)
+        out = self.new((1, 1))
+        out[..., :1] = self.a[..., :1]
+        self.become(out, (1, 1))
 
     patch.setattr(fields.Diagonal, "flatten", first)
-    patch.setattr(fields.Field, "close", lambda self: None)
 
 
 @planted("circular padding: zeros outside", brute_force)
