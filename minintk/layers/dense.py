@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, matmul_into
+from minintk.arrays import Array, array_namespace, matmul_into, on_host
 from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
 from minintk.layout import Tensor
 from minintk.parametrization import Parametrization, Role, Row
@@ -67,12 +67,18 @@ def sum_rows(u: Array, c: float) -> Array:
 
 def rows_matmul(a: Array, b: Array, factor: float = 1.0, row: Array | None = None) -> Array:
     """factor a @ b + row; one product over all leading axes of a where b has none, instead of one for each."""
-    one = b.ndim == 2
-    rows = a.reshape((-1, a.shape[-1])) if one else a
-    lead = np.broadcast_shapes(rows.shape[:-2], b.shape[:-2])
-    out = array_namespace(a).empty((*lead, rows.shape[-2], b.shape[-1]), dtype=a.dtype)
-    product(rows, b, out, factor, row)
-    return out.reshape((*a.shape[:-1], b.shape[-1])) if one else out
+    xp, rows = array_namespace(a, b), a.reshape((-1, a.shape[-1])) if b.ndim == 2 else a
+    if on_host(xp):
+        lead = np.broadcast_shapes(rows.shape[:-2], b.shape[:-2])
+        out = xp.empty((*lead, rows.shape[-2], b.shape[-1]), dtype=a.dtype)
+        product(rows, b, out, factor, row)
+    else:
+        out = rows @ b
+        if factor != 1:
+            out *= factor
+        if row is not None:
+            out += row
+    return out.reshape((*a.shape[:-1], b.shape[-1])) if b.ndim == 2 else out
 
 
 def product(a: Array, b: Array, out: Array, factor: float = 1.0, row: Array | None = None) -> None:
