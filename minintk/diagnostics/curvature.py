@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_library
+from minintk.jacobian import Jacobian
 from minintk.network import Model
 
 
@@ -38,9 +39,9 @@ def kappa(
     |D f| by power iteration on J' J.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
     times, from `starts` fixed starts: no turn lowers it, so the value is a lower bound, the best local maximum found.
 
-    D^2 f[v, .] is a central difference of J along v, over h = eps^(1/3) times the root mean square of theta; its error,
-    of order h^2 |D^4 f| and eps |D f| / h, is about 4e-11 |D f| for weights of order 1 in float64.  That is for smooth
-    activations; with ReLU and max-pooling it sees the curvature between kinks, and the kinks it happens to step over.
+    D^2 f[v, .] is the derivative, at d = v, of the second order of f(theta + d), by Taylor mode (`minintk.taylor`):
+    exact to rounding, eps |D f|.  With ReLU and max-pooling it is the curvature between kinks.  UnsupportedLayer for a
+    model without an expansion.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x
@@ -69,41 +70,40 @@ def kappa(
             Jw = J.jvp(w)
             slope = max(slope, _norm(Jw))
             w, _ = _unit(J.vjp(Jw))
-        best = max(best, _ascend(model, theta, x, v, steps))
+        best = max(best, _ascend(model, theta, x, v, steps, J))
     if slope == 0:
         raise ValueError("kappa expects outputs that depend on theta: J is zero here")
     return Kappa(residual * best / slope**2, best, slope, residual)
 
 
-def _ascend(model: Model, theta: Array, x: Array, v: Array, steps: int) -> float:
+def _ascend(model: Model, theta: Array, x: Array, v: Array, steps: int, J: Jacobian) -> float:
     """max of u . D^2 f[v, w] = <v, H_u w>, H_u = D^2 (u . f), over each of u, v, w in turn."""
     w, value = v, 0.0
-    second = _Second(model, theta, x, v)
+    second = _Second(model, theta, x, v, J)
     for _ in range(steps):
         u, length = _unit(second.jvp(w))
         if length == 0:
             break
-        v, _ = _unit(_Second(model, theta, x, w).vjp(u))
-        second = _Second(model, theta, x, v)
+        v, _ = _unit(_Second(model, theta, x, w, J).vjp(u))
+        second = _Second(model, theta, x, v, J)
         w, value = _unit(second.vjp(u))
     return value
 
 
 class _Second:
-    """D^2 f[v, .] as the central difference (J(theta + h v) - J(theta - h v)) / 2h."""
+    """D^2 f[v, .]: in d, f(theta) + D f[d] + D^2 f[d, d] / 2 has the derivative D f[.] + D^2 f[d, .]."""
 
-    def __init__(self, model: Model, theta: Array, x: Array, v: Array) -> None:
-        eps = float(array_namespace(theta).finfo(theta.dtype).eps)
-        self.h = eps ** (1 / 3) * max(_norm(theta) / sqrt(theta.size), sqrt(eps))
-        self.above, self.below = (model.linearize(theta + h * v, x)[1] for h in (self.h, -self.h))
+    def __init__(self, model: Model, theta: Array, x: Array, v: Array, J: Jacobian) -> None:
+        self.J = J
+        _, self.both = model._expand(theta, v, x, 2)
 
     def jvp(self, w: Array) -> Array:
         """D^2 f[v, w] : (N, C)."""
-        return (self.above.jvp(w) - self.below.jvp(w)) / (2 * self.h)
+        return self.both.jvp(w) - self.J.jvp(w)
 
     def vjp(self, u: Array) -> Array:
         """H_u v : (P,)."""
-        return (self.above.vjp(u) - self.below.vjp(u)) / (2 * self.h)
+        return self.both.vjp(u) - self.J.vjp(u)
 
 
 def _start(P: int, k: int) -> np.ndarray[Any, Any]:

@@ -1,0 +1,134 @@
+"""The eigenfunctions of a kernel that depends on the angle alone: harmonics on the sphere, parities on the cube.
+
+With t = x.x' / (|x| |x'|), k(x, x') = k(t), and averages over the uniform distribution of inputs,
+
+    sphere S^{d-1}, |x|^2 = d     level l: spherical harmonics of degree l, h_l = (2l+d-2)/l binom(l+d-3, l-1) of them
+        lambda_l = E[k(t) P_l(t)],    t with density ~ (1 - t^2)^((d-3)/2),    P_l Gegenbauer polynomials, P_l(1) = 1
+        (l + d - 2) P_{l+1} = (2l + d - 2) t P_l - l P_{l-1}
+    cube {-1, 1}^d                level l: products of l coordinates, h_l = binom(d, l) of them
+        lambda_l = 2^-d sum_j binom(d, j) k(1 - 2j/d) p_l(j),    p_l Krawtchouk polynomials, p_l(0) = 1
+        (d - l) p_{l+1} = (d - 2j) p_l - l p_{l-1}
+
+Functions of one level share one eigenvalue (Funk and Hecke), and sum_l h_l lambda_l = k(1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import comb, sqrt
+from typing import Any, Literal
+
+import numpy as np
+
+from analytic.kernel import Kernel
+
+Host = np.ndarray[Any, Any]
+Angular = Kernel | Callable[[Host], Host]
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """Eigenvalues by level l = 0, 1, ...
+
+    eigenvalue : (K,).  multiplicity : (K,), how many eigenfunctions have it.  rest : k(1) - sum of all of them, the
+    trace of the levels that were left out; 0 where there are none.
+    """
+
+    eigenvalue: Host
+    multiplicity: Host
+    rest: float = 0.0
+
+
+def sphere_modes(kernel: Angular, d: int, degree: int, *, kind: Literal["ntk", "nngp"] = "ntk") -> Modes:
+    """Eigenvalues of degree 0 ... `degree` on the sphere |x|^2 = d in d >= 2 dimensions, uniform.
+
+    kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1]; a function of the angle is
+        evaluated better as lambda t: g(arccos(t)), and it may have square roots at t = +-1: quadrature is in the angle.
+    kind : which of a Kernel's two.
+
+    Rounding leaves 32 eps E|k(t) P_l(t)| of an eigenvalue visible; what is below that is set to zero.  ValueError for
+    d < 2, a negative degree, a kernel that is not finite.
+
+    >>> modes = sphere_modes(lambda t: 1 + 3 * t, d=3, degree=2)     # 3 t = 3 x.x'/|x||x'|, three functions
+    >>> modes.eigenvalue.round(12), modes.multiplicity
+    (array([1., 1., 0.]), array([1, 3, 5]))
+    """
+    _whole("d", d, 2)
+    _whole("degree", degree, 0)
+    nodes, weights = np.polynomial.legendre.leggauss(max(200, 8 * degree, 8 * int(sqrt(d))))
+    theta = (nodes + 1) * (np.pi / 2)
+    log_sine = (d - 2) * np.log(np.sin(theta))
+    weights = weights * np.exp(log_sine - log_sine.max())
+    weights /= weights.sum()
+    t = np.cos(theta)
+    values = weights * _values(kernel, theta, d, kind)
+    before, now = np.zeros_like(t), np.ones_like(t)
+    eigenvalue = []
+    for level in range(degree + 1):
+        eigenvalue.append(_visible(values, now))
+        if level == 0:
+            before, now = now, t
+        else:
+            before, now = now, ((2 * level + d - 2) * t * now - level * before) / (level + d - 2)
+    multiplicity = np.array([harmonics(d, level) for level in range(degree + 1)])
+    trace = float(_values(kernel, np.zeros(1), d, kind)[0])
+    return Modes(np.array(eigenvalue), multiplicity, trace - float(np.sum(multiplicity * eigenvalue)))
+
+
+def cube_modes(kernel: Angular, d: int, *, kind: Literal["ntk", "nngp"] = "ntk") -> Modes:
+    """Eigenvalues of the levels 0 ... d on the cube {-1, 1}^d, uniform; arguments and errors as `sphere_modes`.
+
+    >>> modes = cube_modes(lambda t: (10 * t) ** 2, d=10)            # (x.x')^2 = 10 + 2 sum of pairs of coordinates
+    >>> modes.eigenvalue[:4].round(12), modes.multiplicity[:4]
+    (array([10.,  0.,  2.,  0.]), array([  1,  10,  45, 120]))
+    """
+    _whole("d", d, 2)
+    j = np.arange(d + 1)
+    values = _values(kernel, np.arccos(1 - 2 * j / d), d, kind)
+    weights = np.array([comb(d, i) / 2**d for i in range(d + 1)]) * values
+    p = np.zeros((d + 2, d + 1))
+    p[0] = 1
+    for level in range(d):
+        p[level + 1] = ((d - 2 * j) * p[level] - level * p[level - 1]) / (d - level)
+    return Modes(
+        np.array([_visible(weights, row) for row in p[:-1]]), np.array([comb(d, level) for level in range(d + 1)])
+    )
+
+
+def harmonics(d: int, level: int) -> int:
+    """How many spherical harmonics of this degree there are on S^{d-1}.
+
+    >>> [harmonics(3, level) for level in range(4)]
+    [1, 3, 5, 7]
+    """
+    return comb(level + d - 1, level) - (comb(level + d - 3, level - 2) if level > 1 else 0)
+
+
+def _values(kernel: Angular, theta: Host, d: int, kind: Literal["ntk", "nngp"]) -> Host:
+    """k at angles theta, between inputs of |x|^2 = d."""
+    if isinstance(kernel, Kernel):
+        x = np.zeros((len(theta), d))
+        x[:, 0], x[:, 1] = sqrt(d) * np.cos(theta), sqrt(d) * np.sin(theta)
+        pole = np.zeros((1, d))
+        pole[0, 0] = sqrt(d)
+        values = {"ntk": kernel.ntk, "nngp": kernel.nngp}[kind](x, pole)[:, 0]
+    elif callable(kernel):
+        values = np.asarray(kernel(np.cos(theta)), dtype=np.float64)
+    else:
+        raise TypeError(f"expected analytic.kernel(spec) or a function k(t) of the cosine, got {kernel!r}")
+    if values.shape != theta.shape or not np.all(np.isfinite(values)):
+        raise ValueError(f"k(t) expects finite values of t's shape {theta.shape}, got {values!r}")
+    return np.asarray(values)
+
+
+def _visible(values: Host, polynomial: Host) -> float:
+    """sum values polynomial, zero where that is rounding."""
+    terms = values * polynomial
+    total = float(np.sum(terms))
+    return total if abs(total) > 32 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms))) else 0.0
+
+
+def _whole(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+        raise ValueError(f"{name} expects a whole number >= {least}, got {value!r}")

@@ -1,0 +1,100 @@
+"""What an infinitely wide network can learn from N examples: the spectrum of its kernel says so.
+
+    python3 make.py python examples/eigenlearning.py [--out FILE.png]
+
+On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates, its eigenvalues known
+(`analytic.cube_modes`).  Learnability of a level, and the mean squared error of kernel regression on a target made of
+several levels, with noisy labels: theory (`analytic.eigenlearning`) beside regression on random examples, a quarter of
+the cube at most (theory thinks of a continuum of inputs; at half the cube it is off by .03).  On the sphere the
+eigenvalues fall as powers of the degree, l^-d for the NTK, l^-(d+2) for the NNGP kernel of ReLU (Bietti and Mairal
+2019).
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import product
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+import analytic as an
+import minintk as mn
+
+SIZES = (8, 16, 32, 64, 128, 256)
+D, LEVELS, NOISE = 10, (1, 2, 3, 4), 0.1
+Host = np.ndarray[Any, Any]
+
+
+def spec(hidden: int = 3, bias: float = 0.1) -> mn.Sequential:
+    """ReLU network; the bias lets it tell odd products of more than one coordinate."""
+    return mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=bias), mn.ReLU()] * hidden, mn.Dense(1))
+
+
+def measured(kernel: Host, modes: Host, sizes: tuple[int, ...], draws: int, ridge: float) -> tuple[Host, Host]:
+    """Learnability (sizes, draws, levels), and the mean squared error (sizes, draws) on their sum plus noise."""
+    rng, learned, errors = np.random.default_rng(0), [], []
+    for n in sizes:
+        for _ in range(draws):
+            at = rng.choice(len(kernel), n, replace=False)
+            y = np.column_stack([modes, modes.sum(1) + sqrt(NOISE) * rng.standard_normal(len(modes))])
+            f = kernel[:, at] @ np.linalg.solve(kernel[np.ix_(at, at)] + ridge * np.eye(n), y[at])
+            learned.append((f[:, :-1] * modes).mean(0))
+            errors.append(((f[:, -1] - modes.sum(1)) ** 2).mean())
+    return np.reshape(learned, (len(sizes), draws, -1)), np.reshape(errors, (len(sizes), draws))
+
+
+def main(
+    out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25, ridge: float = 0.1
+) -> dict[str, float]:
+    """Largest distance of learnability from theory, and of the test error relative to it; exponents on the sphere."""
+    x = np.array(list(product((-1.0, 1.0), repeat=D)))
+    rng = np.random.default_rng(1)
+    modes = np.stack([x[:, rng.choice(D, level, replace=False)].prod(1) for level in LEVELS], axis=1)
+    spectrum = an.cube_modes(an.kernel(spec()), D)
+    theory = [an.eigenlearning(spectrum, n, ridge=ridge) for n in sizes]
+    power = np.isin(np.arange(D + 1), LEVELS).astype(float)
+    L = np.array([t.learnability[list(LEVELS)] for t in theory])
+    mse = np.array([t.test_error(power, NOISE) - NOISE for t in theory])
+    learned, errors = measured(an.kernel(spec()).ntk(x), modes, sizes, draws, ridge)
+    degrees, fits, spheres = np.arange(101), {}, {}
+    for kind in ("ntk", "nngp"):
+        spheres[kind] = an.sphere_modes(an.kernel(spec(1, 0.0)), 3, 100, kind=kind).eigenvalue
+        some = (degrees >= 20) & (spheres[kind] > 0)
+        fits[f"sphere, d = 3: exponent of {kind}"] = np.polyfit(np.log(degrees[some]), np.log(spheres[kind][some]), 1)[
+            0
+        ]
+    found = {
+        "learnability: largest distance": float(np.abs(learned.mean(1) - L).max()),
+        "learnability: largest standard error": float(learned.std(1, ddof=1).max() / sqrt(draws)),
+        "test error: largest relative distance": float(np.abs(errors.mean(1) / mse - 1).max()),
+        "test error: largest relative standard error": float((errors.std(1, ddof=1) / mse).max() / sqrt(draws)),
+    }
+    if out:
+        import matplotlib.pyplot as plt
+
+        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+        for i, level in enumerate(LEVELS):
+            left.semilogx(sizes, L[:, i], f"C{i}-", label=f"{level} coordinates")
+            left.errorbar(sizes, learned[:, :, i].mean(1), learned[:, :, i].std(1), fmt=f"C{i}o", capsize=3)
+        left.set(xlabel="examples N", ylabel="learnability", title=f"{draws} draws (bars: their spread), and theory")
+        left.legend()
+        middle.errorbar(sizes, errors.mean(1), errors.std(1), fmt="o", capsize=3)
+        middle.loglog(sizes, mse, "k-")
+        middle.set(xlabel="examples N", ylabel="test error", title=f"target of 4 levels, labels with noise {NOISE:g}")
+        for kind, values in spheres.items():
+            right.loglog(degrees[values > 0][1:], values[values > 0][1:], "o", markersize=3, label=kind)
+        right.loglog(degrees[10:], degrees[10:] ** -3.0, "k--", label="$l^{-d}, l^{-(d+2)}$")
+        right.loglog(degrees[10:], degrees[10:] ** -5.0, "k--")
+        right.set(xlabel="degree l", ylabel="eigenvalue", title="ReLU, on the sphere in d = 3")
+        right.legend()
+        figure.savefig(out, dpi=120)
+    return found | fits
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="eigenlearning.png", help="the figure")
+    for name, value in main(parser.parse_args().out).items():
+        print(f"{name:44} {value:.4g}")

@@ -1,0 +1,100 @@
+"""Infinitely wide networks whose features move: linear ones, two layers by an ODE, deeper ones by mean-field theory.
+
+    python3 make.py python examples/feature_learning_limit.py [--out FILE.png]
+
+Divided by gamma0 sqrt(n), its rate times gamma0^2 n, a network has a limit n -> infinity in which features move, by an
+amount set by gamma0 (`analytic.linear`).  Theory against networks on five digits: loss, tangent kernel, and the
+distance to the limit, which falls as n^(-1/2); that to the NTK's training does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+import analytic as an
+import minintk as mn
+from minintk.diagnostics import power_law
+
+WIDTHS, STEPS = (64, 128, 256, 512, 1024), 40
+TIMES = np.linspace(0, 4, STEPS + 1)
+Host = np.ndarray[Any, Any]
+
+
+def spec(hidden: int, n: int) -> mn.Sequential:
+    """Linear network."""
+    return mn.Sequential(*[mn.Dense(n) for _ in range(hidden)], mn.Dense(1))
+
+
+def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[Host, Host]:
+    """(f, mean diagonal of the tangent kernel) of the limit: of the flow, two layers, or of descent, more."""
+    if hidden == 1:
+        flow = an.two_layer_limit(spec(1, 1), x, y, gamma0=gamma0)
+        return flow.predict(TIMES), np.array([np.trace(flow.ntk(t)) / len(x) for t in TIMES])
+    descent = an.deep_linear_limit(spec(hidden, 1), x, y, gamma0=gamma0, lr=TIMES[1], steps=STEPS)
+    return descent.predict(), np.array([np.trace(descent.ntk(k)) / len(x) for k in range(STEPS + 1)])
+
+
+def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -> tuple[Host, Host]:
+    """(f, mean diagonal of the tangent kernel), (STEPS + 1, seeds, ...), of networks of width n, trained alike."""
+    net = mn.Network(spec(hidden, n), x.shape[1:])
+    theta0 = net.init(np.random.default_rng(n), ensemble=seeds)
+    alpha = 1 / (gamma0 * n**0.5)
+    model, t = mn.Centred(net, theta0, alpha), TIMES[1:] / alpha**2
+    if hidden == 1:
+        moments: Any = mn.flow(model, theta0, x, y, loss=mn.mse, times=t, by=mn.Solver(rtol=1e-6, atol=1e-7))
+    else:
+        moments = mn.train(model, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=t[0]), steps=STEPS)
+    f, k = zip(*[(model(m.theta, x), mn.ntk(net, m.theta, x).diagonal(axis1=1, axis2=2).mean(1)) for m in moments])
+    return np.array(f), np.array(k)
+
+
+def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 24) -> dict[str, float]:
+    """Exponents of the distances to limit and NTK, with errors; seeds : networks of the last width, more of others."""
+    found, laws = {}, {}
+    x, y = mn.datasets.digits().pca(5).on_sphere().subset(5, np.random.default_rng(0)).parity()
+    for hidden in (1, 2):
+        distance: dict[str, list[Host]] = {"limit": [], "NTK": []}
+        for n in widths:
+            f, _ = networks(hidden, n, x, y, 1.0, min(256, seeds * widths[-1] // n))
+            for gamma0, kept in zip((1.0, 0.0), distance.values(), strict=True):
+                kept.append(np.sqrt(((f - limit(hidden, x, y, gamma0)[0][:, None]) ** 2).mean(axis=(0, 2, 3))))
+        for name, kept in distance.items():
+            to, law = f"{hidden} hidden, {name}", power_law(widths, kept)
+            laws[to], found[f"{to}: exponent"], found[f"{to}: error"] = (law, kept), law.exponent, law.error
+    if out:
+        draw(out, x, y, widths, laws)
+    return found
+
+
+def draw(out: str, x: Host, y: Host, widths: tuple[int, ...], laws: Any) -> None:
+    """Outputs, kernels, distances."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    for colour, gamma0 in enumerate((0.1, 1.0, 2.0)):
+        f, k = limit(2, x, y, gamma0)
+        g, ks = networks(2, widths[-1], x, y, gamma0, 1)
+        losses = ((f - y) ** 2).mean(axis=(1, 2)), ((g[:, 0] - y) ** 2).mean(axis=(1, 2))
+        for axes, theory, one in ((left, *losses), (middle, k / k[0], ks[:, 0] / ks[0, 0])):
+            axes.plot(TIMES, theory, f"C{colour}", label=rf"$\gamma_0$ = {gamma0:g}")
+            axes.plot(TIMES[::2], one[::2], f"C{colour}o", markersize=3)
+    left.set(xlabel="t", ylabel="mean squared error", yscale="log", title=f"3 layers: limit, and width {widths[-1]}")
+    middle.set(xlabel="t", title=r"tangent kernel, tr $\Theta_t$ / tr $\Theta_0$")
+    middle.legend()
+    for colour, (name, (law, kept)) in enumerate(laws.items()):
+        label = f"{name}: {law.exponent:.2f} ± {law.error:.2f}"
+        right.loglog(widths, [np.exp(np.log(v).mean()) for v in kept], f"C{colour}o", label=label)
+        right.loglog(widths, law(widths), f"C{colour}--", linewidth=1)
+    right.set(xlabel="width n", ylabel="distance, all times", title=r"$\gamma_0$ = 1: distance falls as $n^b$")
+    right.legend(fontsize=8)
+    figure.savefig(out, dpi=120)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="feature_learning_limit.png", help="the figure")
+    for name, value in main(parser.parse_args().out).items():
+        print(f"{name:32} {value:.4g}")

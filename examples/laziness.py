@@ -1,0 +1,90 @@
+"""kappa, how much the tangent changes on the way to a solution: 1/sqrt(n) in the NTK scaling, constant in mean field.
+
+    python3 make.py python examples/laziness.py [--out FILE.png]
+
+Two measures of it against width, for networks of two and three layers.  With outputs divided by a further sqrt(n) they
+leave the lazy regime behind (Chizat, Oyallon and Bach 2019).
+
+kappa = |f - y| |D^2 f| / |D f|^2 at initialisation, by Taylor mode (`minintk.diagnostics.kappa`).  |D^2 f| is an
+operator norm: with two layers it is attained on the neurons of the largest output weights, and the largest of n
+Gaussians grows as sqrt(2 log n); at these widths that adds about .1 to the exponents -1/2 and 0.
+
+Kernel movement, where training has brought the loss to a tenth.  kappa bounds it to first order; the first order of
+many neurons, of random signs, averages out, and n^-1 and 0 are left.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+import minintk as mn
+from minintk.diagnostics import PowerLaw, kappa, kernel_movement, power_law
+
+WIDTHS, MEASURES = (32, 64, 128, 256, 512), ("kappa", "kernel movement")
+Host = np.ndarray[Any, Any]
+
+
+def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host:
+    """|Theta_T - Theta_0| / |Theta_0| of each member where its loss has come down to a tenth."""
+    found = np.full(len(theta0), np.nan)
+    before = None
+    for moment in mn.flow(model, theta0, x, y, loss=mn.mse, times=np.geomspace(0.1, 300, 60) / alpha**2):
+        before = moment.loss if before is None else before
+        done = np.isnan(found) & (moment.loss < before / 10)
+        if done.any():
+            found[done] = kernel_movement(model, theta0, moment.theta, x)[done]
+        if not np.isnan(found).any():
+            return found
+    raise RuntimeError("a network has not reached a tenth of its loss")
+
+
+def main(
+    out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8, deep: tuple[int, ...] = (1, 2)
+) -> dict[str, float]:
+    """Exponents in width of kappa and of the kernel's movement, in both scalings, with errors over networks."""
+    rng, laws = np.random.default_rng(0), {}
+    x, y = mn.datasets.digits().pca(8).on_sphere().subset(8, rng).parity()
+    for hidden in deep:
+        for scaling in ("NTK", "mean field"):
+            values: dict[str, list[Host]] = {what: [] for what in MEASURES}
+            for n in widths:
+                layers = [layer for _ in range(hidden) for layer in (mn.Dense(n), mn.Tanh())]
+                net = mn.Network(mn.Sequential(*layers, mn.Dense(1)), x.shape[1:])
+                theta0 = net.init(rng, ensemble=seeds)
+                alpha = 1.0 if scaling == "NTK" else n**-0.5
+                models = [mn.Centred(net, theta, alpha) for theta in theta0]
+                each = list(zip(models, theta0, strict=True))
+                values["kappa"].append(np.array([kappa(m, t, x, y, starts=2).kappa for m, t in each]))
+                values["kernel movement"].append(moved(mn.Centred(net, theta0, alpha), theta0, x, y, alpha))
+            for what, kept in values.items():
+                laws[f"{what}, {hidden + 1} layers, {scaling}"] = power_law(widths, kept), kept
+    if out:
+        draw(out, widths, laws)
+    exponents = {f"{name}: exponent": law.exponent for name, (law, _) in laws.items()}
+    return exponents | {f"{name}: error": law.error for name, (law, _) in laws.items()}
+
+
+def draw(out: str, widths: tuple[int, ...], laws: dict[str, tuple[PowerLaw, list[Host]]]) -> None:
+    """kappa and movement against width, with their fitted laws."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    for axes, what in zip(panels, MEASURES, strict=True):
+        chosen = {name.removeprefix(f"{what}, "): law for name, law in laws.items() if name.startswith(what)}
+        for colour, (name, (law, values)) in enumerate(chosen.items()):
+            label = f"{name}: {law.exponent:.2f} ± {law.error:.2f}"
+            axes.plot(widths, [np.exp(np.log(v).mean()) for v in values], f"C{colour}o", label=label)
+            axes.loglog(widths, law(widths), f"C{colour}--", linewidth=1)
+        axes.set(xlabel="width n", ylabel=what, ylim=(axes.get_ylim()[0] / 4, None))
+        axes.legend(fontsize=8, loc="lower left")
+    figure.savefig(out, dpi=120)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="laziness.png", help="the figure")
+    for name, value in main(parser.parse_args().out).items():
+        print(f"{name:48} {value:.4g}")
