@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
 from threading import Lock, local
 from typing import Any, TypeVar
@@ -91,7 +92,7 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     if len(items) < 2 or cores() == 1 or inside():
         return [work(item) for item in items]
     with single_threaded_blas():
-        futures = [_pool().submit(work, item) for item in items]
+        futures = [_pool().submit(copy_context().run, work, item) for item in items]  # numpy.errstate comes along
         try:
             return [future.result() for future in futures]
         finally:
