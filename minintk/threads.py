@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
 from threading import Lock, local
 from typing import Any, TypeVar
@@ -102,8 +103,8 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
             for _ in left:  # where an error ended the loop: nothing is left for the others
                 pass
 
-    with single_threaded_blas():
-        helpers = [_pool().submit(take) for _ in range(min(len(items), cores()) - 1)]
+    with single_threaded_blas():  # numpy.errstate comes along in the context
+        helpers = [_pool().submit(copy_context().run, take) for _ in range(min(len(items), cores()) - 1)]
         try:
             with alone():
                 take()
