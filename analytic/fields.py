@@ -32,8 +32,8 @@ from analytic.images import trivial
 from minintk.arrays import Array, array_namespace, on_host, to_library
 from minintk.windows import Axis
 
-STRIP = 2**16
-"""Numbers of a field that an activation works on at a time: they stay in a core's cache through all of its formula."""
+STRIP = 300_000
+"""Bytes of a field that are worked on at a time: they stay in a core's cache through all of an activation's formula."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,42 @@ def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside:
                 out[at(a.ndim, (first, hole), (second, o))] += outside[1][at(a.ndim, (second, i))]
 
 
+def shifts(axis: Axis) -> tuple[int, ...]:
+    """How far the windows of a plain axis reach, but for 0."""
+    return (*range(-axis.before, 0), *range(1, axis.after + 1))
+
+
+def add(xp: Any, a: Array, b: Array | None, out: Array) -> None:
+    """out = a + b; None stands for zeros."""
+    if b is None:
+        out[...] = a
+    else:
+        xp.add(a, b, out=out)
+
+
+def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, slice]:
+    """Of the places start:stop of 0:size: those p with p + s inside, the p + s, and the p without; p from start on."""
+    low = min(max(start, -s), stop)
+    high = max(min(stop, size - s), low)
+    outside = slice(0, low - start) if s < 0 else slice(high - start, stop - start)
+    return slice(low - start, high - start), slice(low + s, high + s), outside
+
+
+class Shifted(NamedTuple):
+    """What a window adds at shift s, as views: `here` + `there` is added up in `out`, and so are edges at the holes.
+
+    source : lines of x that `there` comes from.   right, left : (here, out) of p' outside, and of p outside.
+    """
+
+    s: int
+    here: Array
+    there: Array
+    out: Array
+    source: slice
+    right: tuple[Array, Array] | None
+    left: tuple[Array, Array] | None
+
+
 # ---------------------------------------------------------------------------------------------- fields
 
 LINE = 64
@@ -155,32 +191,38 @@ class Shelf:
         self.xp, self.dtype = xp, xp.dtype(dtype)
         self.line = LINE // self.dtype.itemsize
         self.room = rounded(room, self.line)
-        self.free: dict[int, list[tuple[Array, int]]] = {}
-        self.taken: dict[int, tuple[Array, int]] = {}
+        self.free: dict[tuple[int, ...], list[Array]] = {}
+        self.places: dict[int, tuple[Array, int]] = {}
+        self.views: dict[Any, Any] = {}
 
     def take(self, shape: tuple[int, ...]) -> Array:
         """An array of `shape`, of whatever finite numbers."""
+        free = self.free.setdefault(shape, [])
+        if free:
+            return free.pop()
         size = prod(shape)
-        free = self.free.setdefault(size, [])
-        if not free:
-            whole = self.xp.zeros(size + 2 * self.room + self.line, dtype=self.dtype)
-            behind = -whole.ctypes.data % LINE // self.dtype.itemsize if on_host(self.xp) else 0
-            free.append((whole, self.room + behind))
-        whole, first = free.pop()
+        whole = self.xp.zeros(size + 2 * self.room + self.line, dtype=self.dtype)
+        first = self.room + (-whole.ctypes.data % LINE // self.dtype.itemsize if on_host(self.xp) else 0)
         a = whole[first : first + size].reshape(shape)
-        self.taken[id(a)] = whole, first
+        self.places[id(a)] = whole, first
         return a
+
+    def give(self, *arrays: Array) -> None:
+        """Arrays that were taken."""
+        for a in arrays:
+            self.free[a.shape].append(a)
 
     def shifted(self, a: Array, shift: int, shape: tuple[int, ...]) -> Array:
         """What stands `shift` numbers behind each number of an array that was taken, as `shape`."""
-        whole, first = self.taken[id(a)]
+        whole, first = self.places[id(a)]
         return whole[first + shift : first + shift + prod(shape)].reshape(shape)
 
-    def give(self, *arrays: Array | None) -> None:
-        """Arrays that were taken."""
-        for a in arrays:
-            if a is not None:
-                self.free[a.size].append(self.taken.pop(id(a)))
+    def kept(self, make: Callable[..., Any], *arguments: Any) -> Any:
+        """make(*arguments), views of arrays that were taken, made once."""
+        key = (make.__name__, *[id(a) if id(a) in self.places else a for a in arguments])
+        if key not in self.views:
+            self.views[key] = make(*arguments)
+        return self.views[key]
 
 
 def form_of(xp: Any, dtype: Any, diagonal: bool, most: int) -> Form:
@@ -210,6 +252,11 @@ class Form:
     most: int
     line: int
 
+    @property
+    def number(self) -> int:
+        """Bytes of a number."""
+        return LINE // self.line
+
     def guard(self, W: int) -> int:
         """Guards after a line of W pixels."""
         return self.most if 2 * self.most < W else 0
@@ -237,36 +284,38 @@ class Form:
 
 
 Moved = dict[int, Array]
-"""By shift s: (n, run), numbers of the images on the right, taken from s pixels, or lines, further."""
+"""By shift s: (2, n, run), numbers of the images on the right, taken from s pixels, or lines, further; and 0."""
 
 
 class Edges(NamedTuple):
-    """What D is next to a pixel outside: half, q / 2 of the pixels, (n, H, W), and half_sum, its sums along the lines.
+    """What a pixel counts for next to one outside, for D and for Theta, (2, n, H, W): q / 2, and 0.
 
-    along, across : half and half_sum of x', shifted along and across the lines.
+    half : before the sums;  half_sum : after those across the lines.
+    across, along : half and half_sum of x', shifted across and along the lines.
     """
 
     half: Array
     half_sum: Array
-    along: Moved
     across: Moved
+    along: Moved
 
 
 def edges_of(form: Form, axes: tuple[Axis, Axis], half: Array, half_sum: Array) -> Edges:
-    """The Edges of a convolution, from q / 2 and its sums along the lines."""
-    (rows, columns), W = axes, half.shape[2]
-    along = moved(form, half, columns, 1) if plain(columns, form.guard(W)) and not form.diagonal else {}
-    across = moved(form, half_sum, rows, 0) if plain(rows, half.shape[1]) and not form.diagonal else {}
-    return Edges(form.xp.astype(half, form.dtype), form.xp.astype(half_sum, form.dtype), along, across)
+    """The Edges of a convolution, from q / 2 and its sums across the lines, (n, H, W)."""
+    (rows, columns), (_, H, W), xp = axes, half.shape, form.xp
+    across = moved(form, half, rows, 0) if plain(rows, H) and not form.diagonal else {}
+    along = moved(form, half_sum, columns, 1) if plain(columns, form.guard(W)) and not form.diagonal else {}
+    one, two = (xp.astype(xp.stack((v, xp.zeros_like(v)), axis=0), form.dtype) for v in (half, half_sum))
+    return Edges(one, two, across, along)
 
 
 def moved(form: Form, v: Array, axis: Axis, along: int) -> Moved:
     """v : (n, H, W) for all shifts of a plain axis, 0 where there is no pixel."""
     found, size = {}, v.shape[1 + along]
-    for s in (*range(-axis.before, 0), *range(1, axis.after + 1)):
+    for s in shifts(axis):
         low, high = max(0, -s), size - max(0, s)
-        out = form.xp.zeros((v.shape[0], form.run(*v.shape[1:])), dtype=form.dtype)
-        to = form.inside(out, *v.shape[1:])
+        out = form.xp.zeros((2, v.shape[0], form.run(*v.shape[1:])), dtype=form.dtype)
+        to = form.inside(out[0], *v.shape[1:])
         to[at(3, (along + 1, slice(low, high)))] = v[at(3, (along + 1, slice(low + s, high + s)))]
         found[s] = out
     return found
@@ -275,16 +324,40 @@ def moved(form: Form, v: Array, axis: Axis, along: int) -> Moved:
 class Field(ABC):
     """Distances and tangents of some pairs of images.
 
-    d, theta : D / unit and 2 Theta / unit.   i, j : the images x and x', as slices of the tile's.   grid : (H, W).
-    owed : (ratio, rest) where Theta still lacks ratio K + rest, with rest in the unit.   asked : whether Theta is.
+    a : (2, ...), side by side d = D / unit and theta = 2 Theta / unit, None where nobody asked, or it is 0 so far.
+    i, j : the images x and x', as slices of the tile's.   grid : (H, W).   asked : whether Theta is wanted;  live : how
+    many of the two there are by now.
+    owed : (ratio, rest) where Theta still lacks ratio K + rest, with rest in the unit.
     """
 
     def __init__(self, form: Form, shelf: Shelf, i: slice, j: slice, grid: tuple[int, int], *, asked: bool) -> None:
         self.form, self.shelf, self.i, self.j, self.grid, self.asked = form, shelf, i, j, grid, asked
         self.xp: Any = form.xp
-        self.d: Array = shelf.take(self.shape(*grid))
-        self.theta: Array | None = None
+        self.live = 1
+        self.hold(self.new(grid))
         self.owed: tuple[float, float] | None = None
+
+    def new(self, grid: tuple[int, int]) -> Array:
+        """An array for `a` on a grid."""
+        return self.shelf.take((1 + self.asked, *self.shape(*grid)))
+
+    def hold(self, a: Array) -> None:
+        """d and theta are what a holds."""
+        self.a = a
+        self.d: Array = a[0]
+        self.theta: Array | None = a[1] if self.live == 2 else None
+
+    def become(self, a: Array, grid: tuple[int, int]) -> None:
+        """a in place of the arrays there were."""
+        self.shelf.give(self.a)
+        self.grid = grid
+        self.hold(a)
+
+    def begin(self) -> Array:
+        """Theta, of whatever finite numbers, from now on."""
+        self.live = 2
+        self.hold(self.a)
+        return self.a[1]
 
     @abstractmethod
     def shape(self, H: int, W: int) -> tuple[int, ...]:
@@ -323,25 +396,17 @@ class Field(ABC):
         """Number of images x and x'."""
         return self.i.stop - self.i.start, self.j.stop - self.j.start
 
-    def each(self, work: Callable[[Array, bool], Array]) -> None:
-        """d and theta replaced by what `work(array, is it d)` makes of them."""
-        self.d = work(self.d, True)
-        if self.theta is not None:
-            self.theta = work(self.theta, False)
-
     def copy(self) -> Field:
         """A copy, on the same shelf."""
         other = type(self)(self.form, self.shelf, self.i, self.j, self.grid, asked=self.asked)
-        other.d[...] = self.d
-        other.owed = self.owed
-        if self.theta is not None:
-            other.theta = self.shelf.take(self.theta.shape)
-            other.theta[...] = self.theta
+        other.live, other.owed = self.live, self.owed
+        other.hold(other.a)
+        other.a[: self.live] = self.a[: self.live]
         return other
 
     def close(self) -> None:
         """Give the arrays back."""
-        self.shelf.give(self.d, self.theta)
+        self.shelf.give(self.a)
 
 
 class Square(Field):
@@ -357,124 +422,130 @@ class Square(Field):
         return lay.right[self.j].reshape((1, -1))
 
     def strips(self) -> Iterator[slice]:
-        rows, width = self.d.shape
-        count = -(-rows * width // STRIP) if on_host(self.xp) else 1
-        step = -(-rows // count)
-        for start in range(0, rows, step):
-            yield slice(start, min(start + step, rows))
+        return self.pieces(*self.d.shape)
 
-    def lines(self, a: Array, grid: tuple[int, int], tail: tuple[int, int]) -> Array:
-        """(H, W, B, H', W' + guards)."""
-        return self.form.lines(a.reshape((*grid, self.sizes[1], -1)), *tail)
+    def pieces(self, n: int, width: int) -> Iterator[slice]:
+        """n times `width` numbers in pieces of one size that stay in a core's cache."""
+        count = -(-n * width * self.form.number // STRIP) if on_host(self.xp) else 1
+        step = max(1, -(-n // count))
+        for start in range(0, n, step):
+            yield slice(start, min(start + step, n))
+
+    def images(self, a: Array, H: int, W: int) -> Array:
+        """a : (..., H W, B run) as (..., H, W, B, run')."""
+        return a.reshape((*a.shape[:-2], -1, W, self.sizes[1], a.shape[-1] // self.sizes[1]))
 
     def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
-        (H, W), form, (rows, columns) = self.grid, self.form, axes
-        middle, after = (H, columns.out), (rows.out, columns.out)
-        edge, edge_sum = edges.half, edges.half_sum
-        if form.guard(W) and not trivial(columns):
-            self.stand(edge[self.i.start])
-
-        def along_lines(a: Array, is_d: bool) -> Array:
+        """Sums across the lines of both images, then along them; a few lines of x at a time, which stay in cache."""
+        (H, W), (rows, columns), B, run = self.grid, axes, self.sizes[1], self.form.run
+        if trivial(rows) and trivial(columns):
+            return
+        h, w = rows.out, columns.out
+        out = self.new((h, w))
+        if trivial(rows):
+            self.along(self.a, out, columns, edges, (0, h))
+            self.become(out, (h, w))
+            return
+        whole = [(0, h)] if not plain(rows, H) else [(p.start, p.stop) for p in self.pieces(h, W * B * run(h, W))]
+        for start, stop in whole:
             if trivial(columns):
-                return a
-            out = self.shelf.take((H * columns.out, self.sizes[1] * form.run(*middle)))
-            if plain(columns, form.guard(W)):
-                self.flat(a, out, columns, 1, edges.along if is_d else None, None)
-            else:
-                outside = (edge[self.i.start][:, :, None, None, None], edge[self.j][None, None]) if is_d else None
-                source = self.lines(a, (H, W), (H, W))[..., :W]
-                joint_sum(source, self.lines(out, middle, middle)[..., : columns.out], columns, (1, 4), outside)
-            self.shelf.give(a)
-            return out
-
-        def across_lines(a: Array, is_d: bool) -> Array:
-            if trivial(rows):
-                return a
-            out = self.shelf.take((prod(after), self.sizes[1] * form.run(*after)))
-            one, many = edge_sum[self.i.start], edge_sum[self.j]
-            if plain(rows, H):
-                self.flat(a, out, rows, 0, edges.across if is_d else None, one if is_d else None)
-            else:
-                outside = (one[:, :, None, None, None], many[None, None]) if is_d else None
-                source, target = self.lines(a, middle, middle), self.lines(out, after, after)
-                joint_sum(source[..., : columns.out], target[..., : columns.out], rows, (0, 3), outside)
-            self.shelf.give(a)
-            return out
-
-        self.each(along_lines)
-        self.grid = middle
-        self.each(across_lines)
-        self.grid = after
-
-    def stand(self, half: Array) -> None:
-        """Pixels of x next to guards: D = q / 2, Theta = 0."""
-        (H, W), g, B = self.grid, self.form.guard(self.grid[1]), self.sizes[1]
-        run = self.form.run(H, W)
-        for a, value in ((self.d, half), (self.theta, None)):
-            if a is None:
+                self.across(out, (start, stop), rows, edges, (start, stop))
                 continue
-            self.lines(a, (H, W), (H, W))[..., W:] = 0 if value is None else value[:, :, None, None, None]
-            before = self.shelf.shifted(a, -g, (H, W, B, run))[..., :g]  # the end of what precedes each image
-            before[...] = 0 if value is None else value[:, :, None, None]
+            between = self.shelf.take((1 + self.asked, (stop - start) * W, B * run(h, W)))
+            self.across(between, (0, stop - start), rows, edges, (start, stop))
+            self.along(between, out, columns, edges, (start, stop))
+            self.shelf.give(between)
+        self.become(out, (h, w))
 
-    def flat(self, a: Array, out: Array, axis: Axis, along: int, right: Moved | None, left: Array | None) -> None:
-        """The sums of a plain axis: runs of whole lines of both images, shifted as one.
+    def across(self, out: Array, to: tuple[int, int], axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
+        """Lines `to` of `out` = the sums across the lines, for the lines `piece` of x after it."""
+        (H, W), live, i, j, xp = self.grid, self.live, self.i.start, self.j, self.xp
+        left, right = edges.half[:live, i, :, :, None, None], edges.across
+        if plain(axis, H):
+            for one in self.shelf.kept(self.across_views, self.a, out, to, axis, piece, live, self.grid, self.sizes):
+                xp.add(one.here, one.there, out=one.out)
+                xp.add(one.right[0], left[:, one.source], out=one.right[1])
+                if one.left is not None:
+                    xp.add(one.left[0], right[one.s][:live, None, None, j], out=one.left[1])
+            return
+        source, target = self.images(self.a[:live], H, W), self.images(out[:live], axis.out, W)
+        lines = self.form.inside(source, H, W), self.form.inside(target, axis.out, W)
+        joint_sum(*lines, axis, (1, 4), (left[..., None], edges.half[:live, None, None, j]))
 
-        along : 0 across the lines, 1 along them.   right, left : `slide`'s edges of x' and of x, for D; along lines the
-        guards hold those of x.
-        """
-        xp, form, (H, W), B = self.xp, self.form, self.grid, self.sizes[1]
-        n, step, run = (W, 1, B * form.run(H, W)) if along else (H, W + form.guard(W), B * form.run(H, W))
-        whole = (H, W, run)
-        here, target = a.reshape(whole), out.reshape(whole)
-        for s in (*range(-axis.before, 0), *range(1, axis.after + 1)):
-            low, high = max(0, -s), n - max(0, s)
-            there = self.shelf.shifted(a, s * step, whole)
-            if along:
-                xp.add(here[:, low:high], there[:, low + s : high + s], out=target[:, low:high])
+    def across_views(
+        self, a: Array, out: Array, to: tuple[int, int], axis: Axis, piece: tuple[int, int], *_: Any
+    ) -> list[Shifted]:
+        """The views of `across`."""
+        (H, W), live = self.grid, self.live
+        source, target = self.images(a[:live], H, W), self.images(out[:live], H, W)[:, slice(*to)]
+        run, step = source.shape[-1], W + self.form.guard(W)
+        found, here = [], source[:, slice(*piece)]
+        for s in shifts(axis):
+            p, origin, bad = overlap(s, *piece, H)
+            k = min(abs(s), H) * step
+            if s < 0:
+                inside, there, hole = slice(k, run), slice(0, run - k), slice(0, k)
             else:
-                bad = slice(0, low) if s < 0 else slice(high, n)  # lines of x' for which there is none
-                kept = self.lines(here, (H, W), (H, W))[low:high, :, :, bad]
-                kept = kept.copy() if left is None else kept + left[low + s : high + s, :, None, None, None]
-                xp.add(here[low:high], there[low + s : high + s], out=target[low:high])
-                self.lines(out, (H, W), (H, W))[low:high, :, :, bad] = kept
-            for hole in holes(low, high, n):
-                where = (slice(None), hole) if along else hole
-                if right is not None:
-                    xp.add(here[where], right[s][self.j].reshape(-1), out=target[where])
-                elif here is not target:
-                    target[where] = here[where]
+                inside, there, hole = slice(0, H * step - k), slice(k, H * step), slice(H * step - k, run)
+            main = here[:, p, :, :, inside], source[:, origin, :, :, there], target[:, p, :, :, inside]
+            right = here[:, p, :, :, hole], target[:, p, :, :, hole]
+            found.append(
+                Shifted(s, *main, origin, right, (here[:, bad], target[:, bad]) if bad.stop > bad.start else None)
+            )
             here = target
-        if here is not target:
-            target[...] = here
+        return found
+
+    def along(self, a: Array, out: Array, axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
+        """The sums along the lines, for some lines of x; a, these lines, is overwritten."""
+        live, xp, i, j, W = self.live, self.xp, self.i.start, self.j, self.grid[1]
+        left, right = edges.half_sum[:live, i, slice(*piece), :, None, None], edges.along
+        if plain(axis, self.form.guard(W)):
+            grid = edges.half_sum.shape[2], W
+            after, before, views = self.shelf.kept(self.along_views, a, out, axis, piece, live, grid, self.sizes)
+            after[...] = left[..., None]
+            before[...] = left
+            for one in views:
+                xp.add(one.here, one.there, out=one.out)
+                if one.left is not None:
+                    xp.add(one.left[0], right[one.s][:live, None, None, j], out=one.left[1])
+            return
+        h = edges.half_sum.shape[2]
+        source, target = self.images(a[:live], h, W), self.images(out[:live], h, axis.out)[:, slice(*piece)]
+        lines = self.form.inside(source, h, W), self.form.inside(target, h, axis.out)
+        joint_sum(*lines, axis, (2, 5), (left[..., None], edges.half_sum[:live, None, None, j]))
+
+    def along_views(
+        self, a: Array, out: Array, axis: Axis, piece: tuple[int, int], live: int, grid: tuple[int, int], *_: Any
+    ) -> tuple[Array, Array, list[Shifted]]:
+        """The views of `along`: guards after lines and before images, then the sums."""
+        (h, W), g = grid, self.form.guard(grid[1])
+        source, target = self.images(a, h, W), self.images(out[:live], h, W)[:, slice(*piece)]
+        before = self.shelf.shifted(a, -g, source.shape)[:live, ..., :g]  # the end of what precedes each image
+        found, here = [], source[:live]
+        for s in shifts(axis):
+            p, origin, bad = overlap(s, 0, W, W)
+            there = self.shelf.shifted(a, s, source.shape)[:live]
+            main = here[:, :, p], there[:, :, origin], target[:, :, p]
+            found.append(Shifted(s, *main, origin, None, (here[:, :, bad], target[:, :, bad])))
+            here = target
+        return self.form.lines(source[:live], h, W)[..., W:], before, found
 
     def pool(self, T: tuple[Array, Array], grid: tuple[int, int]) -> None:
-        (H, W), (h, w), xp, B = self.grid, grid, self.xp, self.sizes[1]
-
-        def pooled(a: Array, is_d: bool) -> Array:
-            step = xp.matmul(T[0], a.reshape((H, -1))).reshape((h, W, -1))
-            step = self.form.inside(xp.matmul(T[1], step).reshape((h * w, B, -1)), H, W)
-            out = self.shelf.take((h * w, B * self.form.run(h, w)))
-            self.form.inside(out.reshape((h * w, B, -1)), h, w)[...] = xp.matmul(xp.matmul(T[0], step), T[1].T)
-            self.shelf.give(a)
-            return out
-
-        self.each(pooled)
-        self.grid = grid
+        (H, W), (h, w), xp, B, live = self.grid, grid, self.xp, self.sizes[1], self.live
+        step = xp.matmul(T[0], self.a[:live].reshape((live, H, -1))).reshape((live, h, W, -1))
+        step = self.form.inside(xp.matmul(T[1], step).reshape((live, h * w, B, -1)), H, W)
+        out = self.new(grid)
+        pooled = self.form.inside(out[:live].reshape((live, h * w, B, -1)), h, w)
+        pooled[...] = xp.matmul(xp.matmul(T[0], step), T[1].T)
+        self.become(out, grid)
 
     def flatten(self) -> None:
-        (H, W), xp, B = self.grid, self.xp, self.sizes[1]
-
-        def mean(a: Array, is_d: bool) -> Array:
-            out = self.shelf.take((1, B * self.form.run(1, 1)))
-            pixels = self.form.inside(a.reshape((H * W, B, -1)), H, W).reshape((H * W, B, H * W))
-            every = xp.arange(H * W)
-            out.reshape((B, -1))[:, 0] = xp.mean(pixels[every, :, every], axis=0)
-            self.shelf.give(a)
-            return out
-
-        self.each(mean)
-        self.grid = (1, 1)
+        (H, W), B, live = self.grid, self.sizes[1], self.live
+        out, every = self.new((1, 1)), self.xp.arange(H * W)
+        pixels = self.form.inside(self.a[:live].reshape((live, H * W, B, -1)), H, W).reshape((live, H * W, B, H * W))
+        mean = self.xp.mean(pixels[:, every, :, every], axis=0)
+        out[:live].reshape((live, B, -1))[..., 0] = mean
+        self.become(out, (1, 1))
 
 
 class Diagonal(Field):
@@ -494,55 +565,50 @@ class Diagonal(Field):
 
     def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
         (H, W), form, (rows, columns) = self.grid, self.form, axes
-        middle, after = (H, columns.out), (rows.out, columns.out)
+        middle, after = (rows.out, W), (rows.out, columns.out)
+        for axis, along, before, behind in ((rows, 0, (H, W), middle), (columns, 1, middle, after)):
+            if trivial(axis):
+                continue
+            out = self.new(behind)
+            if plain(axis, form.guard(W) if along else H) and (form.guard(W) or not along):
+                guards, sums = self.shelf.kept(self.views, self.a, out, axis, along, before, self.live)
+                for guard in guards:
+                    guard[...] = 0
+                for here, there, to in sums:
+                    add(self.xp, here, there, to)
+            else:
+                target, source = (form.inside(a[: self.live], *g) for a, g in ((out, behind), (self.a, before)))
+                target[...] = 0
+                for s in range(axis.kernel):
+                    for o, i in reads(axis, s):
+                        target[at(5, (3 + along, o))] += source[at(5, (3 + along, i))]
+            self.become(out, behind)
 
-        def slid(a: Array, is_d: bool) -> Array:
-            if form.guard(W):
-                form.lines(a, H, W)[..., W:] = 0
-                a[..., H * (W + form.guard(W)) :] = 0
-            for axis, along, before, behind in ((columns, 1, (H, W), middle), (rows, 0, middle, after)):
-                if trivial(axis):
-                    continue
-                out = self.shelf.take((*self.sizes, form.run(*behind)))
-                if plain(axis, form.guard(W) if along else H) and (form.guard(W) or not along):
-                    self.flat(a, out, axis, along, before)
-                else:
-                    target, source = form.inside(out, *behind), form.inside(a, *before)
-                    target[...] = 0
-                    for s in range(axis.kernel):
-                        for o, i in reads(axis, s):
-                            target[at(4, (2 + along, o))] += source[at(4, (2 + along, i))]
-                self.shelf.give(a)
-                a = out
-            return a
-
-        self.each(slid)
-        self.grid = after
-
-    def flat(self, a: Array, out: Array, axis: Axis, along: int, grid: tuple[int, int]) -> None:
-        """The sums of a plain axis: all numbers, shifted as one; lines for which there is none are put back."""
-        xp, (H, W) = self.xp, grid
-        step = 1 if along else W + self.form.guard(W)
-        here = a
-        for s in (*range(-axis.before, 0), *range(1, axis.after + 1)):
-            bad = slice(0, -s) if s < 0 else slice(H - s, H)
-            kept = None if along else xp.asarray(self.form.lines(here, H, W)[:, :, bad], copy=True)
-            xp.add(here, self.shelf.shifted(a, s * step, a.shape), out=out)
-            if kept is not None:
-                self.form.lines(out, H, W)[:, :, bad] = kept
-            here = out
-        if here is a:
-            out[...] = a
+    def views(
+        self, a: Array, out: Array, axis: Axis, along: int, grid: tuple[int, int], live: int
+    ) -> tuple[list[Array], list[tuple[Array, Array | None, Array]]]:
+        """Guards to be set to 0, and what a plain axis adds: along lines all numbers, shifted as one."""
+        (H, W), g, run = grid, self.form.guard(grid[1]), a.shape[-1]
+        here, target, sums = a[:live], out[:live], []
+        for s in shifts(axis):
+            if along:
+                sums.append((here, self.shelf.shifted(a, s, a.shape)[:live], target))
+            else:
+                k, end = min(abs(s), H) * (W + g), H * (W + g)
+                inside, there, hole = slice(0, end - k), slice(k, end), slice(end - k, run)
+                if s < 0:
+                    inside, there, hole = slice(k, run), slice(0, run - k), slice(0, k)
+                sums.append((here[..., inside], a[:live, ..., there], target[..., inside]))
+                if here is not target:
+                    sums.append((here[..., hole], None, target[..., hole]))
+            here = target
+        before = self.shelf.shifted(a, -g, a.shape)[:live, ..., :g]
+        return [self.form.lines(a[:live], H, W)[..., W:], before] if along else [], sums
 
     def pool(self, T: tuple[Array, Array], grid: tuple[int, int]) -> None:
         raise TypeError("pooling mixes pixels: it needs all pairs of them")
 
     def flatten(self) -> None:
-        def mean(a: Array, is_d: bool) -> Array:
-            out = self.shelf.take((*self.sizes, self.form.run(1, 1)))
-            out[..., 0] = self.xp.mean(self.form.inside(a, *self.grid), axis=(2, 3))
-            self.shelf.give(a)
-            return out
-
-        self.each(mean)
-        self.grid = (1, 1)
+        out = self.new((1, 1))
+        out[: self.live, ..., 0] = self.xp.mean(self.form.inside(self.a[: self.live], *self.grid), axis=(3, 4))
+        self.become(out, (1, 1))

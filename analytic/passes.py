@@ -20,9 +20,6 @@ from minintk.windows import Axis
 TINY = 1e-18
 """Stands for the square root of a variance of 0: its square is still a number in float32."""
 
-STEEP = 1.5
-"""Half an angle from which on it is measured from pi / 2: asin(sqrt(A / 2U)) is too steep there to be exact."""
-
 
 @dataclass(frozen=True)
 class Tile:
@@ -81,18 +78,19 @@ def settle(field: Field, half: Halves | None) -> None:
     if field.owed is None or half is None or not field.asked:
         return
     (ratio, rest), left, right = field.owed, field.left(half.lay), field.right(half.lay)
-    two_k = field.shelf.take(field.d.shape)
+    field.owed = None
+    if field.theta is None and ratio == 0 and rest == 0:
+        return
+    fresh = field.theta is None
+    two_k = field.begin() if fresh else field.shelf.take(field.d.shape)
     field.xp.add(left, right, out=two_k)
     two_k -= field.d
     two_k *= 2 * ratio
     if rest != 0:
         two_k += 2 * rest
-    if field.theta is None:
-        field.theta = two_k
-    else:
+    if not fresh:
         field.theta += two_k
         field.shelf.give(two_k)
-    field.owed = None
 
 
 class WindowRow(NamedTuple):
@@ -109,9 +107,9 @@ def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowRow]:
     mean = step.affine.w2 / (rows.kernel * columns.kernel)
     unit = pixels.unit * mean
     half = pixels.q / (2 * pixels.unit)
-    half_sum = line_sum(half, columns)
-    q = 2 * unit * across_sum(half_sum, rows) + step.affine.beta2
-    theta = mean * across_sum(line_sum(pixels.theta, columns), rows) + step.affine.ratio * q + step.affine.rest
+    half_sum = across_sum(half, rows)
+    q = 2 * unit * line_sum(half_sum, columns) + step.affine.beta2
+    theta = mean * line_sum(across_sum(pixels.theta, rows), columns) + step.affine.ratio * q + step.affine.rest
     edges = edges_of(tile.form, step.axes, half, half_sum)
     coefficients = WindowRow(halves(pixels, tile.form), edges, (step.affine.ratio, step.affine.rest / unit))
     return Pixels(q, theta, unit, pixels.error, owed=True), coefficients
@@ -148,14 +146,17 @@ class Linear(NamedTuple):
 
 
 class Kinked(NamedTuple):
-    """Coefficients of alpha x + beta |x|, with g = sqrt(q / unit): half: g / sqrt(2);  two: 4 half, on the left.
+    """Coefficients of alpha x + beta |x|.
 
+    half : sqrt(q / 2 unit), and twice as much;  floor : the least that A and X may be, not to divide by 0: angles of
+    a quarter of a rounding error, in the largest U.
     scale : D and Theta times this, once their unit has become too small or too large.
     dead : 1 for pixels with q = 0, and slope: alpha, and phi'(0) for those; None where Theta is 0 there.
     """
 
     half: Lay
-    two: Lay
+    twice: Lay
+    floor: float
     scale: float
     dead: Lay | None
     slope: Lay | None
@@ -173,12 +174,13 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
     if not 1e-4 < unit < 1e4:
         unit, scale = 1.0, unit
     root = xp.maximum(xp.sqrt(pixels.q / (2 * pixels.unit)), TINY)
-    half = form.lay(root, TINY)
+    floor = (float(xp.max(root)) * float(xp.finfo(form.dtype).eps) / 4) ** 2
     dead = slope = None
     if bool(xp.any(zero & (pixels.theta > 0))):
         dead = form.lay(xp.astype(zero, xp.float64))
         slope = form.lay(xp.where(zero, step.at_zero, step.alpha) * sqrt(pixels.unit / unit))
-    return Pixels(q, theta, unit, pixels.error), Kinked(half, Lay(4 * half.left, half.right), scale, dead, slope)
+    half, twice = form.lay(root, TINY), form.lay(2 * root, 2 * TINY)
+    return Pixels(q, theta, unit, pixels.error), Kinked(half, twice, floor, scale, dead, slope)
 
 
 def sides(field: Field, lay: Lay) -> tuple[Array, Array]:
@@ -197,9 +199,10 @@ def launch(kernel: Callable[..., Any], field: Field, inputs: tuple[Any, ...], ta
 
 @apply.register
 def _(step: Homogeneous, row: Any, field: Field) -> None:
-    """With U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a),  sin(a/2)^2 = A / 2U,  and K = U - A:
+    """With U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a), X = 2U - A = U (1 + cos a), K = U - A:
 
-    D'     = gain (2 b2 / pi) [pi / (2 b2) D + a K - sqrt(A (2U - A))]          A (2U - A) = (U sin a)^2
+    t      = tan(a/2) = sqrt(A / X)              X t = U sin a
+    D'     = gain (2 b2 / pi) [pi / (2 b2) D + a K - U sin a]
     Theta' = gain (2 b2 / pi) [pi / (2 b2) - a] Theta
     """
     if isinstance(row, Linear):
@@ -209,7 +212,7 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
     ratio, rest = field.owed or (0.0, 0.0)
     fresh = field.asked and field.theta is None and ratio != 0
     if fresh:
-        field.theta = field.shelf.take(field.d.shape)
+        field.begin()
     if (kernel := KINKED.compiled(xp, tangent=field.theta is not None)) is not None:
         if fresh and field.theta is not None:
             field.theta[...] = 0
@@ -221,49 +224,42 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
     for strip in field.strips():
         D = field.d[strip]
         theta = None if field.theta is None else field.theta[strip]
-        A, U, X, W = buffers = [field.shelf.take(D.shape) for _ in range(4)]
-        (left, right), (two, _) = field.pick(row.half, strip), field.pick(row.two, strip)
-        xp.subtract(left, right, out=A)
-        xp.multiply(two, right, out=U)  # 2 U
+        both, t = field.shelf.take((2, *D.shape)), field.shelf.take(D.shape)
+        A, X = both
+        xp.subtract(*field.pick(row.half, strip), out=A)
         xp.multiply(A, A, out=A)
         xp.subtract(D, A, out=A)
-        xp.abs(A, out=A)  # where rounding has it below 0
-        xp.minimum(A, U, out=A)
-        xp.subtract(U, A, out=X)
-        xp.divide(A, U, out=U)
-        xp.sqrt(U, out=U)
-        xp.arcsin(U, out=U)  # a / 2
-        if float(xp.max(U)) > STEEP:
-            steep = U > STEEP
-            x = X[steep]
-            U[steep] = pi / 2 - xp.arcsin(xp.sqrt(x / (x + A[steep])))
-        xp.multiply(A, X, out=W)
-        xp.sqrt(W, out=W)
-        X -= A  # 2 K
+        xp.multiply(*field.pick(row.twice, strip), out=X)  # 2 U
+        xp.subtract(X, A, out=X)
+        xp.maximum(both, row.floor, out=both)
+        xp.divide(A, X, out=t)
+        xp.sqrt(t, out=t)
+        two_k = xp.subtract(X, A, out=A)
+        W = xp.multiply(X, t, out=X)
+        h = xp.arctan(t, out=t)  # a / 2
         if theta is not None and ratio != 0:
             if fresh:
-                xp.multiply(X, ratio, out=theta)
+                xp.multiply(two_k, ratio, out=theta)
             elif ratio == 1:
-                theta += X
+                xp.add(theta, two_k, out=theta)
             else:
-                theta += xp.multiply(X, ratio, out=A)
+                theta += two_k * ratio
             if rest != 0:
                 theta += 2 * rest
-        X *= U
-        X -= W
-        D *= c
-        D += X
+        xp.multiply(two_k, h, out=two_k)
+        xp.subtract(two_k, W, out=two_k)
+        xp.multiply(D, c, out=D)
+        xp.add(D, two_k, out=D)
         if row.scale != 1:
             D *= row.scale
         if theta is not None:
-            U *= -2 * row.scale
-            U += c * row.scale
+            xp.multiply(h, -2 * row.scale, out=h)
+            bend = xp.add(h, c * row.scale, out=h)
             if row.dead is not None and row.slope is not None:
-                dead = field.pick(row.dead, strip)
-                slope = field.pick(row.slope, strip)
-                U[...] = xp.where(dead[0] + dead[1] > 0, slope[0] * slope[1], U)
-            theta *= U
-        field.shelf.give(*buffers)
+                dead, slope = field.pick(row.dead, strip), field.pick(row.slope, strip)
+                bend[...] = xp.where(dead[0] + dead[1] > 0, slope[0] * slope[1], bend)
+            xp.multiply(theta, bend, out=theta)
+        field.shelf.give(both, t)
     field.owed = None
 
 
@@ -315,8 +311,7 @@ def bend(step: Dual, row: Bent, field: Field) -> None:
             p /= u
             xp.clip(p, 0, 1, out=p)
             if theta is not None:
-                left, right = field.pick(row.scale, strip)
-                xp.multiply(left, right, out=u)
+                xp.multiply(*field.pick(row.scale, strip), out=u)
                 theta *= row.unit / 4
                 theta /= u
         scratch = Scratch(xp, field.form.dtype, p.size)
@@ -342,8 +337,7 @@ def bend(step: Dual, row: Bent, field: Field) -> None:
             w *= 0.5
             p += w
             if theta is not None:
-                left, right = field.pick(row.scale_after, strip)
-                xp.multiply(left, right, out=u)
+                xp.multiply(*field.pick(row.scale_after, strip), out=u)
                 theta *= u
                 theta *= 4
 
@@ -376,8 +370,7 @@ def _(step: Erf, row: Bent | Arcs, field: Field) -> None:
         return
     ratio, rest = field.owed or (0.0, 0.0)
     if field.asked and field.theta is None and field.owed is not None:
-        field.theta = field.shelf.take(field.d.shape)
-        field.theta[...] = 0
+        field.begin()[...] = 0
     kernel = ARCSINE.compiled(field.xp, tangent=field.theta is not None)
     assert kernel is not None
     lays = (number for lay in (row.root, row.x, row.y) for number in sides(field, lay))
@@ -448,13 +441,13 @@ def _(step: Normalise, row: Scaled, field: Field) -> None:
     for strip in field.strips():
         D = field.d[strip]
         with Scratch(xp, field.form.dtype, D.size).borrow(2, D.shape) as (w, gain):
-            (left, right), (r, r2) = field.pick(row.bend, strip), field.pick(row.gain, strip)
             D *= row.unit
-            xp.subtract(left, right, out=w)
+            xp.subtract(*field.pick(row.bend, strip), out=w)
             w *= w
             w *= 0.5
             D -= w
             xp.maximum(D, 0, out=D)
+            (left, right), (r, r2) = field.pick(row.bend, strip), field.pick(row.gain, strip)
             xp.multiply(r, r2, out=gain)
             D *= gain
             xp.subtract(left * r, right * r2, out=w)
@@ -518,7 +511,7 @@ def merge(field: Field, other: Field, row: SumRow) -> None:
         if row.ratio != 1:
             other.theta *= row.ratio
         if field.theta is None:
-            field.theta, other.theta = other.theta, None
+            field.begin()[...] = other.theta
         else:
             field.theta += other.theta
     other.close()

@@ -192,8 +192,9 @@ def affine(
     layer: s.Dense | s.Conv2d | s.Conv1d, fan_in: int, fan_out: int, site: Site, parametrization: Parametrization
 ) -> Affine:
     """The step of a layer's weights and bias."""
-    weight = parametrization.row(Role("weight", site.place), fan_in, fan_out, float(layer.w_std))
-    bias = parametrization.row(Role("bias", site.place), fan_in, fan_out, float(layer.b_std))
+    window = fan_in // site.shape[-1]
+    weight = parametrization.row(Role("weight", site.place, window), fan_in, fan_out, float(layer.w_std))
+    bias = parametrization.row(Role("bias", site.place, window), fan_in, fan_out, float(layer.b_std))
     if not weight.std > 0:
         raise UnsupportedLayer(f"{layer!r} under {parametrization!r} starts with weights that are all zero: no kernel")
     w2 = (weight.multiplier * weight.std) ** 2 * fan_in

@@ -19,7 +19,7 @@ from analytic.passes import Tile, apply_all, follow, halves, prepare_all, settle
 from analytic.rules import Affine, Sum
 from analytic.state import Dual, Program
 from analytic.tiles import Progress, for_each
-from minintk.arrays import Array, array_namespace, on_host
+from minintk.arrays import Array, array_namespace, on_host, short_rows
 from minintk.structure import Shape
 from minintk.threads import cores
 
@@ -148,7 +148,7 @@ def together(plan: Plan) -> int:
     (H, W), form = plan.grid, plan.form
     host, number = on_host(form.xp), int(form.xp.dtype(form.dtype).itemsize)
     if form.diagonal and host:
-        return max(1, STRIP // form.run(H, W))
+        return max(1, STRIP // (form.run(H, W) * number))
     pair = form.run(H, W) * (1 if form.diagonal else H * W)
     return max(1, (HOST if host else DEVICE) // (pair * number))
 
@@ -170,7 +170,7 @@ def working_memory(plan: Plan, shape: tuple[int, int]) -> int:
     sums = sum(isinstance(step, Sum) for step in plan.program)
     steps = len(list(leaves(plan.program)))
     images = 2 * size * (run * number * 4 + H * W * 8 * 4) * (steps + 1)
-    fields = (4 + 2 * min(sums, 1)) * field * number + 6 * STRIP * number
+    fields = (4 + 2 * min(sums, 1)) * field * number + 6 * STRIP
     selves = 2 * (H * W) ** 2 * 8 * 3 if plan.recorded else 0
     return min(cores(), max(1, shape[0])) * (images + max(fields, selves))
 
@@ -273,7 +273,8 @@ class Engine:
         def work(tile: tuple[slice, slice]) -> None:
             if not hasattr(own, "shelf"):
                 own.shelf = Shelf(xp, self.plan.form.dtype, room)
-            error = self.tile(*tile, own.shelf)
+            with short_rows():
+                error = self.tile(*tile, own.shelf)
             with lock:
                 errors.append(error)
                 done[0] += 1

@@ -23,13 +23,17 @@ Found = dict[str, Any]
 
 
 def command_line(main: Callable[..., Found], doc: str | None, name: str) -> None:
-    """--out, --data, --scale; the table goes to the screen."""
+    """--out, --data, --scale, --device; the table goes to the screen."""
+    global _device
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=".", metavar="DIR", help=f"folder for {name}.png and {name}.json")
     parser.add_argument("--data", metavar="DIR", help="folder with MNIST or CIFAR-10; without it, the digits inside")
     parser.add_argument("--set", default="mnist", choices=("mnist", "cifar10"), help="which of the two")
     parser.add_argument("--scale", default="laptop", choices=("laptop", "paper"), help="paper: its sizes, on a GPU")
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="where it computes: cpu, or gpu at the paper's scale")
     args = parser.parse_args()
+    _device = args.device
+    Path(args.out).mkdir(parents=True, exist_ok=True)  # or fail now rather than at the end
     start, busy = perf_counter(), process_time()
     found = main(out=args.out, data=args.data and (args.set, args.data), scale=args.scale)
     for claim, paper, ours in found["table"]:
@@ -66,9 +70,13 @@ def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequentia
     return mn.Sequential(*layers, mn.Dense(outputs, b_std=1.0))
 
 
+_device: str | None = None
+"""What --device said to the script that runs."""
+
+
 def placed(scale: str, *arrays: mn.Array) -> tuple[mn.Array, ...]:
-    """The arrays where the scale computes: on the GPU at the paper's, else where they are."""
-    xp = device_namespace("gpu" if scale == "paper" else "cpu")
+    """The arrays where the script computes: where --device said, else on the GPU at the paper's scale, on the CPU."""
+    xp = device_namespace(_device or ("gpu" if scale == "paper" else "cpu"))
     return tuple(to_library(a, xp) for a in arrays)
 
 

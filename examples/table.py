@@ -2,20 +2,20 @@
 
     python3 make.py python examples/table.py [--out DIR] [NAME ...]
 
-Each script runs on its own, at laptop scale on the digits inside the package; its rows and the time it took, counted on
-one core, replace those in the README.  With --data DIR the same for the rows of real MNIST, which otherwise stay.
+Each script runs as `minintk reproduce NAME` does, at laptop scale on the digits inside the package; its rows and the
+time it took, counted on one core, replace those in the README.  With --data DIR the same for the rows of real MNIST,
+which otherwise stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+from minintk.reproduce import chosen, rerun
+
 HERE = Path(__file__).resolve().parent
-SCRIPTS = tuple(sorted(p.stem for p in HERE.glob("*.py") if "command_line(main" in p.read_text(encoding="utf-8")))
 HEADER = "| claim | script | paper | here | time on one core |\n| --- | --- | --- | --- | --- |\n"
 
 
@@ -50,17 +50,15 @@ def fill(readme: str, key: str, new: list[str]) -> str:
 def main() -> None:
     """Run, and write the README after each script, so that what is done is kept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[[], *SCRIPTS], metavar="NAME", help=", ".join(SCRIPTS))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="scripts, without .py (all)")
     parser.add_argument("--out", default="examples-out", metavar="DIR", help="folder for figures and numbers")
     parser.add_argument("--data", metavar="DIR", help="MNIST there instead of the digits inside; other rows are filled")
     parser.add_argument("--ran", action="store_true", help="run nothing: fill in what --out already holds")
     args = parser.parse_args()
-    for name in args.names or SCRIPTS:
+    for name, path in chosen(args.names).items():
         key = f"{name}, MNIST" if args.data else name
-        if not args.ran:
-            data = ["--data", args.data] if args.data else []
-            subprocess.run([sys.executable, str(HERE / f"{name}.py"), "--out", args.out, *data], check=True)
-        found = json.loads((Path(args.out) / f"{name}.json").read_text(encoding="utf-8"))
+        kept = Path(args.out) / f"{name}.json"
+        found = json.loads(kept.read_text(encoding="utf-8")) if args.ran else rerun(path, args.out, data=args.data)
         readme = HERE / "README.md"
         readme.write_text(fill(readme.read_text(encoding="utf-8"), key, rows(key, name, found)), encoding="utf-8")
 

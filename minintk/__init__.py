@@ -1,8 +1,10 @@
 """minintk: a neural network in every form the theory of wide networks talks about, by hand, in NumPy or CuPy."""
 
-from minintk import checkpoints, datasets, zoo
+from minintk import checkpoints, datasets, diagnostics, zoo
+from minintk.abc_parametrization import ABC, exponents
 from minintk.arrays import Array
 from minintk.augment import Shift
+from minintk.coordinates import CoordinateCheck, coordinate_check
 from minintk.fitting import Run, evaluate, fit
 from minintk.flows import flow, kernel_flow
 from minintk.history import History
@@ -23,7 +25,7 @@ from minintk.models import Centred, IterativelyLinearized, Linearized, Moved, Ta
 from minintk.motion import Moment, Solver, Steps
 from minintk.network import Model, Network
 from minintk.optimizers import SGD, Adam, Nesterov
-from minintk.parametrization import NTK, PyTorch, Standard
+from minintk.parametrization import NTK, MeanField, PyTorch, SpectralMuP, Standard
 from minintk.schedules import Cosine, StepDecay, WarmUp
 from minintk.solve import Solution, solve_gram, solve_lsqr
 from minintk.spec import (
@@ -49,11 +51,14 @@ from minintk.spec import (
     Softplus,
     Tanh,
 )
+from minintk.spectral_descent import SpectralDescent
 from minintk.structure import UnsupportedLayer
 from minintk.sweeps import Table, sweep
 from minintk.training import Snapshot, State, train
+from minintk.transfer import Transfer, learning_rate_transfer
 
 __all__ = [
+    "ABC",
     "GELU",
     "NTK",
     "SGD",
@@ -65,6 +70,7 @@ __all__ = [
     "Centred",
     "Conv1d",
     "Conv2d",
+    "CoordinateCheck",
     "Cosine",
     "Dense",
     "Erf",
@@ -79,6 +85,7 @@ __all__ = [
     "Linearized",
     "Logistic",
     "MaxPool",
+    "MeanField",
     "MeanSquared",
     "Model",
     "Moment",
@@ -98,6 +105,8 @@ __all__ = [
     "Softplus",
     "Solution",
     "Solver",
+    "SpectralDescent",
+    "SpectralMuP",
     "Standard",
     "State",
     "StepDecay",
@@ -106,15 +115,20 @@ __all__ = [
     "Table",
     "Tanh",
     "Taylor",
+    "Transfer",
     "UnsupportedLayer",
     "WarmUp",
     "checkpoints",
+    "coordinate_check",
     "datasets",
+    "diagnostics",
     "evaluate",
+    "exponents",
     "fit",
     "flow",
     "hinge",
     "kernel_flow",
+    "learning_rate_transfer",
     "logistic",
     "mse",
     "nngp",

@@ -1,4 +1,4 @@
-"""The command line: `minintk verify` and `minintk train`, or `python -m minintk verify`.
+"""The command line: `minintk verify`, `train`, `coordinate-check` and `reproduce`, or `python -m minintk verify`.
 
 A command is a function that adds its parser, and one that runs it and returns the exit status: 0 all is well, 1 the
 theory fails (or could not be decided), 2 the command makes no sense, 130 interrupted.
@@ -116,6 +116,122 @@ def _train(args: argparse.Namespace) -> int:
     last = run.history.last
     print(f"test accuracy {last['test_accuracy']:.2%} after {last['seconds']:.0f} s; {folder}/curve.png, history.json")
     return OK
+
+
+# -------------------------------------------------------------------------------------- coordinate-check
+
+
+def _add_coordinate_check(commands: Any) -> None:
+    parser = commands.add_parser(
+        "coordinate-check",
+        help="does every layer learn alike at every width? slopes, a figure, a verdict",
+        description="Train networks of growing width for a few steps and fit how the sizes of features, weights and "
+        "their changes grow with the width. Exit status: 0 every layer is flat, 1 one is not or it is undecided; the "
+        "report then names the layer whose scale is wrong.",
+    )
+    add = parser.add_argument
+    add("--network", default="mlp", metavar="NAME", help="mlp, cnn, resnet, or MODULE:FUNCTION, width -> spec (mlp)")
+    add("--parametrization", default="mup", metavar="NAME", help="mup, mean-field, ntk, standard, pytorch (mup)")
+    add("--optimizer", choices=("sgd", "adam"), default="sgd", help="(sgd)")
+    add("--lr", type=float, default=None, metavar="LR", help="learning rate (sgd 0.1, adam 0.01)")
+    add("--widths", type=_whole_numbers, default=None, metavar="N,N,...", help="(64,128,...,1024; cnn 32,...,256)")
+    add("--depth", type=int, default=3, metavar="L", help="hidden layers, or residual branches (3)")
+    add("--activation", default="tanh", metavar="NAME", help="tanh, relu, erf, gelu (tanh)")
+    add("--data", default="digits", metavar="NAME|DIR", help="digits, mnist, cifar10, or a folder (digits)")
+    add("--batch-size", type=int, default=64, metavar="B", help="images to train on (64)")
+    add("--seeds", type=int, default=16, metavar="S", help="networks at each width (16)")
+    add("--steps", type=int, default=3, metavar="T", help="steps of training (3)")
+    add("--tolerance", type=float, default=0.1, metavar="B", help="how far from 0 an exponent may be (0.1)")
+    add("--device", choices=("cpu", "gpu"), default="cpu", help="where the networks are trained (cpu)")
+    add("--seed", type=int, default=0, metavar="K", help="of everything random (0)")
+    add("--out", default="minintk-coordinate-check", metavar="DIR", help="folder for figure and report")
+    parser.set_defaults(run=_coordinate_check, prog=parser.prog)
+
+
+def _coordinate_check(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    import numpy as np
+
+    from minintk import SGD, Adam, coordinate_check, mse, recipes
+    from minintk.arrays import device_namespace, to_library
+    from minintk.verify.report import check_folder
+
+    check_folder(args.out)
+    if args.parametrization not in recipes.PARAMETRIZATIONS:
+        raise ValueError(f"parametrization expects {', '.join(recipes.PARAMETRIZATIONS)}, got {args.parametrization!r}")
+    xp, rng = device_namespace(args.device), np.random.default_rng(args.seed)
+    train, _ = recipes.data(args.data, flat=True)
+    x, y = (to_library(a, xp) for a in train.subset(min(args.batch_size, len(train)), rng).one_hot())
+    widths = args.widths or ((32, 64, 128, 256) if args.network == "cnn" else (64, 128, 256, 512, 1024))
+    with _progress() as progress:
+        check = coordinate_check(
+            recipes.growing(args.network, y.shape[1], args.depth, args.activation), x, y,
+            parametrization=recipes.PARAMETRIZATIONS[args.parametrization](),
+            optimizer=SGD(lr=args.lr or 0.1) if args.optimizer == "sgd" else Adam(lr=args.lr or 0.01),
+            loss=mse, widths=widths, seeds=args.seeds, steps=args.steps, tolerance=args.tolerance, rng=rng,
+            progress=progress,
+        )  # fmt: skip
+    print(check.report())
+    folder = Path(args.out).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    check.plot().savefig(folder / "coordinate-check.png", dpi=110)
+    (folder / "coordinate-check.txt").write_text(check.report() + "\n", encoding="utf-8")
+    print(f"{folder / 'coordinate-check.png'}, coordinate-check.txt")
+    return OK if check.passed else FAILED
+
+
+# --------------------------------------------------------------------------------------------- reproduce
+
+
+def _add_reproduce(commands: Any) -> None:
+    parser = commands.add_parser(
+        "reproduce",
+        help="rerun the papers' claims: a table of claim, paper's number and ours, and the figures",
+        description="Run the scripts of examples/, one claim or figure of a paper each, and print what the paper says "
+        "beside what came out. Leaves NAME.png and NAME.json. Exit status: 0 all ran, 1 one failed to run.",
+    )
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="scripts of examples/, without .py (all)")
+    add("--out", default="minintk-reproduce", metavar="DIR", help="folder for what is written (./minintk-reproduce)")
+    add("--data", default=None, metavar="DIR", help="folder with MNIST; without it, the 8 x 8 digits inside")
+    add("--scale", choices=("laptop", "paper"), default="laptop", help="paper: its sizes, on a GPU (laptop)")
+    add("--device", choices=("cpu", "gpu"), default=None, help="where it is computed (cpu; gpu with --scale paper)")
+    parser.set_defaults(run=_reproduce, prog=parser.prog)
+
+
+def _reproduce(args: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.markup import escape
+
+    from minintk.arrays import device_namespace
+    from minintk.reproduce import chosen, rerun
+
+    paths = chosen(args.names)
+    device = args.device or ("gpu" if args.scale == "paper" else "cpu")
+    device_namespace(device)  # or say at once that there is none
+    console, failed = Console(highlight=False, width=_console_width()), []
+    for i, (name, path) in enumerate(paths.items()):
+        try:
+            found = rerun(path, args.out, data=args.data, scale=args.scale, device=device)
+        except RuntimeError as error:
+            print(f"{args.prog}: error: {error}", file=sys.stderr)
+            failed.append(name)
+            continue
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"{i} of {len(paths)} scripts are done, in {args.out}") from None
+        table = _table(f"{name}: {found['seconds']:.0f} s, {args.out}/{name}.png", "claim", "paper", "here")
+        for row in found["table"]:
+            table.add_row(*map(escape, row))
+        console.print(table, "")
+    if failed:
+        print(f"{args.prog}: {len(failed)} of {len(paths)} scripts failed: {', '.join(failed)}", file=sys.stderr)
+    return FAILED if failed else OK
+
+
+def _console_width() -> int | None:
+    """The terminal's, or room for the rows where there is none."""
+    return None if sys.stdout.isatty() else 160
 
 
 # ------------------------------------------------------------------------------------------------ verify
@@ -265,4 +381,4 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip().lower() for part in text.split(","))
 
 
-COMMANDS: tuple[Callable[[Any], None], ...] = (_add_verify, _add_train)
+COMMANDS: tuple[Callable[[Any], None], ...] = (_add_verify, _add_train, _add_coordinate_check, _add_reproduce)

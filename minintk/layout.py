@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace
-from minintk.parametrization import Row
+from minintk.parametrization import Row, Rule
 from minintk.structure import Shape
 
 
@@ -98,15 +98,17 @@ class Layout:
                     piece[:] = rng.uniform(-(3**0.5) * std, 3**0.5 * std, t.size)
         return theta[0] if ensemble is None else theta
 
-    def learning_rate_scales(self, override: Mapping[str, float] | None = None) -> np.ndarray[Any, Any] | None:
+    def learning_rate_scales(
+        self, override: Mapping[str, float] | None = None, rule: Rule = "sgd"
+    ) -> np.ndarray[Any, Any] | None:
         """The scale of each parameter's learning rate, (P,); None where all are 1.
 
-        override : {tensor name: scale}; 0 freezes a tensor.
+        override : {tensor name: scale}; 0 freezes a tensor.  rule : the optimiser's, `Optimizer.rule`.
         """
         override = dict(override or {})
         if unknown := sorted(set(override) - set(self.slices)):
             raise ValueError(f"lr_scales names unknown tensors {unknown}; this layout has {list(self.slices)}")
-        scales = {t.name: float(override.get(t.name, t.row.lr)) for t in self.tensors}
+        scales = {t.name: float(override.get(t.name, t.row.rate(rule))) for t in self.tensors}
         if bad := {name: s for name, s in scales.items() if not 0 <= s < float("inf")}:
             raise ValueError(f"lr_scales expects finite numbers >= 0, got {bad}")
         if all(scale == 1 for scale in scales.values()):

@@ -10,19 +10,26 @@ g is the gradient, s the scales of the learning rate, one for each parameter.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
 from typing import Any, ClassVar, Self
 
 from minintk.arrays import Array, array_namespace, cache_slices
+from minintk.parametrization import Rule
 from minintk.schedules import Schedule, rate, time
+from minintk.threads import share
 
 
 class Optimizer(ABC):
-    """theta <- theta + step(gradient).  `lr` is the learning rate, a number or a schedule."""
+    """theta <- theta + step(gradient).  `lr` is the learning rate, a number or a schedule.
+
+    rule : which of a parametrization's scales of the rate are meant, those of gradient descent or those of Adam.
+    """
 
     lr: float | Schedule
+    rule: ClassVar[Rule] = "sgd"
 
     @property
     def reach(self) -> float:
@@ -80,7 +87,8 @@ class SGD(Optimizer):
 
     def step(self, theta: Array, gradient: Array, memory: Array | None, scales: Array | None) -> None:
         lr, weight_decay = _rate(self), float(self.weight_decay)  # a NumPy scalar would compute in float64
-        for piece in cache_slices(theta):
+
+        def work(piece: slice) -> None:
             p, g = theta[..., piece], gradient[..., piece]
             if weight_decay:
                 g += weight_decay * p
@@ -91,6 +99,8 @@ class SGD(Optimizer):
                 v += g
             array_namespace(p).multiply(v, lr if scales is None else lr * scales[piece], out=g)
             p -= g
+
+        _in_pieces(work, theta)
 
 
 @dataclass(frozen=True)
@@ -122,7 +132,8 @@ class Nesterov(Optimizer):
 
     def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
         lr, m, weight_decay = _rate(self), float(self.momentum), float(self.weight_decay)
-        for piece in cache_slices(theta):
+
+        def work(piece: slice) -> None:
             p, g, v = theta[..., piece], gradient[..., piece], memory[..., piece]
             if weight_decay:
                 g += weight_decay * p
@@ -131,6 +142,8 @@ class Nesterov(Optimizer):
             g += m * v
             g *= lr if scales is None else lr * scales[piece]
             p -= g
+
+        _in_pieces(work, theta)
 
 
 @dataclass(frozen=True)
@@ -141,8 +154,8 @@ class Adam(Optimizer):
         theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay theta)                     in step k = 1, 2, ...
 
     (Kingma, Ba 2015; Loshchilov, Hutter 2019.)  The decay is decoupled because an L2 term inside g would be divided by
-    sqrt(r^) too, and no longer pull on all weights alike.  s are scales of the learning rate; those that
-    a parametrization has for gradient descent are not those for Adam.  The step k comes with ``optimizer.at(step)``;
+    sqrt(r^) too, and no longer pull on all weights alike.  s are scales of the learning rate, the parametrization's for
+    Adam.  Gradients fall with the width: eps must stay far below them.  The step k comes with ``optimizer.at(step)``;
     memory : ([E], 2, P), m and r.  Raises ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0.
 
     >>> import numpy as np
@@ -158,6 +171,7 @@ class Adam(Optimizer):
     eps: float = 1e-8
     weight_decay: float = 0.0
     _k: ClassVar[int | None] = None
+    rule: ClassVar[Rule] = "adam"
 
     def __post_init__(self) -> None:
         _check(self, "b1", "b2")
@@ -180,7 +194,8 @@ class Adam(Optimizer):
         root = sqrt(1 - b2**self._k)
         rate, eps = lr * root / (1 - b1**self._k), float(self.eps) * root  # m^ / (sqrt(r^) + eps), over sqrt(r)
         xp = array_namespace(theta)
-        for piece in cache_slices(theta):
+
+        def work(piece: slice) -> None:
             p, g, m, r = theta[..., piece], gradient[..., piece], memory[..., 0, piece], memory[..., 1, piece]
             m *= b1
             m += (1 - b1) * g
@@ -197,6 +212,19 @@ class Adam(Optimizer):
             if scales is not None:
                 g *= scales[piece]
             p -= g
+
+        _in_pieces(work, theta)
+
+
+def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
+    """work(piece) for pieces of the last axis that stay in a core's cache; large ones shared out over the cores."""
+    pieces = cache_slices(theta)
+
+    def some(at: slice) -> None:
+        for piece in pieces[at]:
+            work(piece)
+
+    share(some, len(pieces), worth=len(pieces) > 4)
 
 
 def _rate(optimizer: Optimizer) -> float:

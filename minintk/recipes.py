@@ -1,4 +1,4 @@
-"""Recipes: the networks and the data that `minintk train` knows by name.
+"""Recipes: the networks, parametrizations and data that the command line knows by name.
 
 >>> network("lenet5", (28, 28, 1), 10).size
 61706
@@ -9,6 +9,8 @@ Dense(width=10, w_std=1.0, b_std=1.0, b_init='normal')
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,21 @@ import numpy as np
 from minintk import datasets, zoo
 from minintk.datasets import Dataset
 from minintk.network import Network
-from minintk.parametrization import PyTorch, Standard
-from minintk.spec import Flatten, Sequential
+from minintk.parametrization import NTK, MeanField, Parametrization, PyTorch, SpectralMuP, Standard
+from minintk.spec import (
+    GELU,
+    Activation,
+    Conv2d,
+    Dense,
+    Erf,
+    Flatten,
+    GlobalAvgPool,
+    Layer,
+    ReLU,
+    Residual,
+    Sequential,
+    Tanh,
+)
 
 NAMES = "mlp, lenet5, lenet, geiger_cnn, myrtle5, myrtle7, myrtle10, wrn-DEPTH-WIDEN"
 
@@ -46,6 +61,58 @@ def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None =
         depth, widen = map(int, wide.groups())
         return Network(zoo.wide_resnet(depth, widen, outputs, channels=width), shape, Standard())
     raise ValueError(f"network expects one of {NAMES}, got {name!r}")
+
+
+PARAMETRIZATIONS: dict[str, Callable[[], Parametrization]] = {
+    "mup": SpectralMuP,
+    "mean-field": MeanField,
+    "ntk": NTK,
+    "standard": Standard,
+    "pytorch": PyTorch,
+}
+ACTIVATIONS: dict[str, tuple[Activation, float]] = {
+    "tanh": (Tanh(), 1.0),
+    "relu": (ReLU(), zoo.SQRT2),
+    "erf": (Erf(), 1.0),
+    "gelu": (GELU(), zoo.SQRT2),
+}
+"""Activations, with the w_std that keeps their features' size."""
+
+
+def growing(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], Layer]:
+    """n -> the spec of width n, for a coordinate check: `depth` hidden layers, small outputs (w_std = C^-1/2).
+
+    name : "mlp"; "cnn", 3 x 3 convolutions of n channels and the mean over pixels; "resnet", residual branches of two
+    layers, scaled by 1/sqrt(depth); or "module:function", what a function of one's own returns.  ValueError for others.
+
+    >>> growing("mlp", outputs=10, depth=1)(64)
+    Sequential(Flatten(), Dense(width=64, ...), Tanh(), Dense(width=10, w_std=0.316..., b_std=0.0, b_init='normal'))
+    """
+    if ":" in name:
+        module, _, function = name.partition(":")
+        found: Callable[[int], Layer] = getattr(import_module(module), function)
+        return found
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation expects one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    if depth < 1:
+        raise ValueError(f"depth expects a whole number >= 1, got {depth!r}")
+    phi, w = ACTIVATIONS[activation]
+    end = Dense(outputs, w_std=outputs**-0.5)
+
+    def mlp(n: int) -> Layer:
+        return Sequential(Flatten(), Dense(n), phi, *[Dense(n, w_std=w), phi] * (depth - 1), end)
+
+    def cnn(n: int) -> Layer:
+        return Sequential(Conv2d(n), phi, *[Conv2d(n, w_std=w), phi] * (depth - 1), GlobalAvgPool(), end)
+
+    def resnet(n: int) -> Layer:
+        branch = Sequential(phi, Dense(n, w_std=w), phi, Dense(n, w_std=w * depth**-0.5))
+        return Sequential(Flatten(), Dense(n), *[Residual(branch)] * depth, phi, end)
+
+    kinds: dict[str, Callable[[int], Layer]] = {"mlp": mlp, "cnn": cnn, "resnet": resnet}
+    if name not in kinds:
+        raise ValueError(f"network expects mlp, cnn, resnet or MODULE:FUNCTION, got {name!r}")
+    return kinds[name]
 
 
 def data(name: str, flat: bool = False, dtype: Any = np.float32) -> tuple[Dataset, Dataset]:

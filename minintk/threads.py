@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock, local
@@ -82,7 +82,8 @@ def blas_is_held() -> bool:
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
 
-    Called from inside the pool, or with a single core or item, it is the plain loop.
+    The caller's thread takes items like those of the pool, so that with an item for each core one thread fewer has to
+    wake up.  Called from inside the pool, or with a single core or item, it is the plain loop.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]
@@ -90,10 +91,39 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     items = list(items)
     if len(items) < 2 or cores() == 1 or inside():
         return [work(item) for item in items]
-    with single_threaded_blas():
-        futures = [_pool().submit(work, item) for item in items]
+    results: list[Any] = [None] * len(items)
+    left = iter(range(len(items)))  # each item goes to whoever asks for it first
+
+    def take() -> None:
         try:
-            return [future.result() for future in futures]
+            for i in left:
+                results[i] = work(items[i])
         finally:
-            for future in futures:
-                future.cancel()
+            for _ in left:  # where an error ended the loop: nothing is left for the others
+                pass
+
+    with single_threaded_blas():
+        helpers = [_pool().submit(take) for _ in range(min(len(items), cores()) - 1)]
+        try:
+            with alone():
+                take()
+        finally:
+            wait(helpers)
+        for helper in helpers:
+            helper.result()
+    return results
+
+
+def share(work: Callable[[slice], None], length: int, *, worth: bool = True) -> None:
+    """work(slice) on slices that make up 0 ... length: one for each core where it is worth it and the cores are free.
+
+    They are free where BLAS is held at one thread; otherwise BLAS's own threads keep them busy even between products.
+
+    >>> with single_threaded_blas():
+    ...     share(lambda at: None, 10)
+    """
+    count = cores() if worth and blas_is_held() and not inside() else 1
+    if count == 1:
+        work(slice(0, length))
+    else:
+        parallel(work, [slice(i * length // count, (i + 1) * length // count) for i in range(count)])

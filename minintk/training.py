@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ from minintk.losses import Loss
 from minintk.network import Model
 from minintk.optimizers import Optimizer
 from minintk.schedules import rate
-from minintk.threads import cores, parallel
+from minintk.threads import cores, parallel, single_threaded_blas
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,7 +130,7 @@ class Descent:
         lr_scales: Mapping[str, float] | None = None, resume: State | None = None,
     ) -> None:  # fmt: skip
         xp = array_namespace(theta, batches.x, batches.y)
-        scales = model.layout.learning_rate_scales(lr_scales)
+        scales = model.layout.learning_rate_scales(lr_scales, optimizer.rule)
         self.scales = None if scales is None else to_library(scales.astype(str(theta.dtype)), xp)
         self.model, self.batches, self.loss, self.optimizer = model, batches, loss, optimizer
         self.step, self.theta = 0, xp.asarray(theta, copy=True)
@@ -184,7 +185,8 @@ class Descent:
                     optimizer.step(self.theta[part], self.gradient[part], memory, self.scales)
             return f, value
 
-        results = parallel(work, range(len(self.parts)))
+        with self._cores():
+            results = parallel(work, range(len(self.parts)))
         f, value = results[0] if len(results) == 1 else (xp.concat(list(column)) for column in zip(*results))
         if (check or self.step % self._patience == 0) and not bool(xp.all(xp.isfinite(value))):
             raise FloatingPointError(_diverged(self.step, value, optimizer))
@@ -193,6 +195,17 @@ class Descent:
             self.step += 1
         return f, value
 
+    def _cores(self) -> AbstractContextManager[None]:
+        """For one large network, BLAS at one thread a call: what the step computes shares itself out over the cores.
+
+        BLAS's own threads keep a core busy for milliseconds after each product, waiting for the next one.
+        """
+        large = self.theta.ndim == 1 and self.theta.size * self.batches.size >= WORTH
+        return single_threaded_blas() if large and on_host(array_namespace(self.theta)) else nullcontext()
+
+
+WORTH = 2**26
+"""Multiplications of a batch with all weights below which the cores are left to BLAS's own threads."""
 
 CACHE = 24 * 2**20
 """Bytes of activations and parameters that one core works on at a time; less than this is not worth two threads."""

@@ -44,7 +44,7 @@ from minintk.layers.shares import SharedJacobian
 from minintk.layout import Layout
 from minintk.losses import MeanSquared, SoftmaxCrossEntropy
 from minintk.models import Centred, IterativelyLinearized, Linearized
-from minintk.parametrization import NTK, Row
+from minintk.parametrization import NTK
 from minintk.pointwise import Pointwise, pointwise
 from minintk.testing import assert_close
 
@@ -835,7 +835,7 @@ def _(patch: Patch) -> None:
 
 @planted("init: zero-initialised bias drawn", zero_start)
 def _(patch: Patch) -> None:
-    patch.setattr("minintk.layers.dense.Row", lambda multiplier, std, lr, draw: Row(multiplier, 1.0, lr, draw))
+    patch.setattr("minintk.layers.dense.replace", lambda row, std: replace(row, std=1.0))
 
 
 @planted("Linearized: J at theta for J at theta_0", constant)
@@ -948,7 +948,7 @@ def _(patch: Patch) -> None:
 
 @planted("train: learning-rate scales ignored", loop)
 def _(patch: Patch) -> None:
-    patch.setattr(Layout, "learning_rate_scales", lambda self, override=None: None)
+    patch.setattr(Layout, "learning_rate_scales", lambda self, override=None, rule="sgd": None)
 
 
 @planted("train: moves the caller's theta", untouched)
@@ -1270,8 +1270,8 @@ planted("convolution: pixels outside next to pixels inside count as equal, D = 0
             edges=fields.Edges(
                 0 * row.edges.half,
                 0 * row.edges.half_sum,
-                {s: 0 * v for s, v in row.edges.along.items()},
                 {s: 0 * v for s, v in row.edges.across.items()},
+                {s: 0 * v for s, v in row.edges.along.items()},
             )
         ),
     )
@@ -1299,11 +1299,11 @@ planted("layer normalisation of images: Theta and K by 1 / sqrt(q), eps forgotte
 @planted("flattening: the first pixel for the mean over equal pixels", brute_force)
 def _(patch: Patch) -> None:
     def first(self: Any) -> None:
-        self.each(lambda a, is_d: a[..., :1].copy())
-        self.grid = (1, 1)
+        out = self.new((1, 1))
+        out[..., :1] = self.a[..., :1]
+        self.become(out, (1, 1))
 
     patch.setattr(fields.Diagonal, "flatten", first)
-    patch.setattr(fields.Field, "close", lambda self: None)
 
 
 @planted("circular padding: zeros outside", brute_force)

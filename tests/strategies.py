@@ -1,4 +1,4 @@
-"""Random specs, parametrizations and networks at random points, for hypothesis; and two parametrizations from outside.
+"""Random specs, parametrizations and networks at random points, for hypothesis.
 
 A seed goes into every draw of numbers, so that an example is a handful of small choices that hypothesis can shrink.
 """
@@ -6,44 +6,19 @@ A seed goes into every draw of numbers, so that an example is a handful of small
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import sqrt
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 import minintk as mn
-from minintk.parametrization import Parametrization, Role, Row
+from minintk.parametrization import Parametrization
 from minintk.structure import Shape, out_shape
 
 Array = np.ndarray[Any, Any]
 
 
-# ----------------------------------------------------- parametrizations that the package does not hold: new rows
-
-
-@dataclass(frozen=True)
-class SpectralMuP(Parametrization):
-    """z = x W, the spectral norm of W and of its updates of order sqrt(fan_out / fan_in)."""
-
-    def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
-        if role.kind == "bias":
-            return Row(1.0, sigma, float(fan_out))
-        return Row(1.0, sigma / sqrt(fan_in) * min(1.0, sqrt(fan_out / fan_in)), fan_out / fan_in)
-
-
-@dataclass(frozen=True)
-class MeanField(Parametrization):
-    """NTK's, with 1/fan_in at the output; rates times the width make up for it."""
-
-    def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
-        width = float(fan_out if role.place == "input" else fan_in)
-        if role.kind == "bias":
-            return Row(sigma, 1.0, width if role.place != "output" else 1.0)
-        return Row(sigma / (fan_in if role.place == "output" else sqrt(fan_in)), 1.0, width)
-
-
-PARAMETRIZATIONS = (mn.NTK(), mn.Standard(), mn.PyTorch(), SpectralMuP(), MeanField())
+PARAMETRIZATIONS = (mn.NTK(), mn.Standard(), mn.PyTorch(), mn.SpectralMuP(), mn.MeanField())
 
 ACTIVATIONS: tuple[mn.spec.Activation, ...] = (
     mn.ReLU(),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minintk import checkpoints, cli, recipes, verify
+from minintk import checkpoints, cli, recipes, reproduce, verify
 from minintk.training import Descent
 from minintk.verify import networks, theory
 
@@ -216,3 +216,77 @@ def test_every_recipe_is_a_network(name: str) -> None:
     theta = net.init(np.random.default_rng(0), dtype=np.float32)
     assert net(theta, train.x[:3]).shape == (3, 10)
     assert recipes.network("myrtle7", (32, 32, 3), 10, 4).outputs == 10
+
+
+# --------------------------------------------------------------------------------------------- reproduce
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+out = Path(sys.argv[sys.argv.index("--out") + 1])
+if "{name}" == "broken":
+    sys.exit("no data there")
+out.mkdir(parents=True, exist_ok=True)
+found = {{"table": [["a claim", "[1]", " ".join(sys.argv[1:])]], "seconds": 1.0}}
+(out / "{name}.json").write_text(json.dumps(found))
+# command_line(main, __doc__
+"""
+
+
+@pytest.fixture
+def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "examples"
+    folder.mkdir()
+    for name in ("first", "broken", "last"):
+        (folder / f"{name}.py").write_text(SCRIPT.format(name=name))
+    (folder / "common.py").write_text("def command_line(main: object, doc: str) -> None: ...")
+    monkeypatch.setattr(reproduce, "EXAMPLES", folder)
+    monkeypatch.setattr(cli, "_console_width", lambda: 1000)
+    return folder
+
+
+def test_reproduce_runs_the_scripts_and_prints_their_tables(
+    examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "out")
+    status, out, err = run("reproduce", "last", "first", "--out", folder, "--data", "mnist", capsys=capsys)
+    assert (status, err) == (cli.OK, "")
+    assert out.index("last: 1 s") < out.index("first: 1 s")  # as asked for
+    assert "[1]" in out  # not taken for markup
+    assert f"--out {folder} --data mnist --scale laptop --device cpu" in out
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"first.json", "last.json"}
+
+
+def test_reproduce_goes_on_after_a_script_that_fails(
+    examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = run("reproduce", "--out", str(tmp_path / "out"), capsys=capsys)
+    assert status == cli.FAILED
+    assert "broken.py ended with status 1" in err
+    assert "1 of 3 scripts failed: broken" in err
+    assert "first: 1 s" in out
+    assert "last: 1 s" in out
+
+
+def test_reproduce_knows_the_scripts_of_a_checkout_and_says_where_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert {"time_to_learn", "iterative_linearisation", "reduced_alexnet"} <= set(reproduce.scripts())
+    assert not {"common", "geiger", "table"} & set(reproduce.scripts())
+    status, _, err = run("reproduce", "no_such_claim", capsys=capsys)
+    assert status == cli.USAGE
+    assert "expects names among" in err
+    monkeypatch.setattr(reproduce, "EXAMPLES", tmp_path)
+    status, _, err = run("reproduce", capsys=capsys)
+    assert status == cli.USAGE
+    assert "come with the source, not with the installed package" in err
+
+
+def test_reproduce_without_a_gpu_says_so_before_it_starts(
+    examples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)  # import cupy raises ImportError
+    monkeypatch.setattr(reproduce, "rerun", lambda *_, **__: pytest.fail("a script began"))
+    status, _, err = run("reproduce", "--scale", "paper", capsys=capsys)
+    assert status == cli.USAGE
+    assert "CuPy" in err or "cupy" in err

@@ -244,13 +244,20 @@ def test_trained_ensembles_have_the_predicted_mean_and_variance(kind: Any) -> No
         f.append(net(last.theta, x_test)[:, :, 0])
     samples = np.concatenate(f)
     kernel = an.kernel(spec)
-    theta_xx = kernel.ntk(x) if kind == "ntk" else kernel.nngp(x)
-    theta_tx = kernel.ntk(x_test, x) if kind == "ntk" else kernel.nngp(x_test, x)
-    # descent's own t: A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)
-    lam, Q = np.linalg.eigh(theta_xx)
-    A = theta_tx @ (Q * ((1 - (1 - lr / 6 * lam) ** steps) / lam)) @ Q.T
     K = kernel.nngp(np.concatenate([x, x_test]))
-    B = np.concatenate([-A, np.eye(3)], axis=1)
-    mean, var = (A @ y)[:, 0], np.diag(B @ K @ B.T)
+
+    def predicted(kind: str) -> tuple[Array, Array]:
+        """Mean and variance by descent's own t: A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)."""
+        theta_xx = kernel.ntk(x) if kind == "ntk" else kernel.nngp(x)
+        theta_tx = kernel.ntk(x_test, x) if kind == "ntk" else kernel.nngp(x_test, x)
+        lam, Q = np.linalg.eigh(theta_xx)
+        A = theta_tx @ (Q * ((1 - (1 - lr / 6 * lam) ** steps) / lam)) @ Q.T
+        B = np.concatenate([-A, np.eye(3)], axis=1)
+        return (A @ y)[:, 0], np.diag(B @ K @ B.T)
+
+    mean, var = predicted(kind)
     assert_mean("mean of the trained ensemble", samples, mean)
     assert_mean("variance of the trained ensemble", (samples - mean) ** 2, var)
+    other, _ = predicted({"ntk": "nngp", "nngp": "ntk"}[kind])
+    with pytest.raises(AssertionError, match="mean of the trained ensemble"):
+        assert_mean("mean of the trained ensemble", samples, other)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import PARAMETRIZATIONS, Case, MeanField, SpectralMuP, cases
+from strategies import PARAMETRIZATIONS, Case, cases
 
 import minintk as mn
 from minintk.parametrization import Parametrization, Role
@@ -70,14 +70,14 @@ def test_ntk_and_standard_are_the_same_functions() -> None:
     np.testing.assert_allclose(standard.init(np.random.default_rng(0)), standard.layout.pack(scaled), rtol=1e-14)
 
 
-# ------------------------------------------------------------------------------------ rows from outside
+# ------------------------------------------------------------------------------- mean field, spectral muP
 
 
 def test_mean_field_with_its_rates_has_the_kernel_of_ntk() -> None:
     """One hidden layer of width n, the same theta: f_MF = f_NTK / sqrt(n), and sum_p lr_p (df/dtheta_p)^2 is NTK's."""
     n = 50
     spec = mn.Sequential(mn.Dense(n, w_std=1.5), mn.Erf(), mn.Dense(2, w_std=0.7))
-    ntk, field = mn.Network(spec, (3,)), mn.Network(spec, (3,), MeanField())
+    ntk, field = mn.Network(spec, (3,)), mn.Network(spec, (3,), mn.MeanField())
     theta, x = ntk.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((4, 3))
     scales = field.layout.learning_rate_scales()
     assert scales is not None
@@ -90,7 +90,7 @@ def test_mean_field_with_its_rates_has_the_kernel_of_ntk() -> None:
 def test_spectral_mup_keeps_spectral_norms() -> None:
     """|W| / sqrt(fan_out / fan_in) is within (0.9, 2.2) for every shape: |W| is std (sqrt(fan_in) + sqrt(fan_out))."""
     spec = mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(400), mn.Tanh(), mn.Dense(3))
-    net = mn.Network(spec, (20,), SpectralMuP())
+    net = mn.Network(spec, (20,), mn.SpectralMuP())
     theta = net.layout.unpack(net.init(np.random.default_rng(0)))
     for name, (fan_in, fan_out) in (("0.W", (20, 400)), ("2.W", (400, 400)), ("4.W", (400, 3))):
         assert 0.9 < np.linalg.norm(theta[name], 2) / sqrt(fan_out / fan_in) < 2.2, name
@@ -101,7 +101,7 @@ def test_one_step_uses_the_rows_learning_rates() -> None:
     rng = np.random.default_rng(0)
     spec = mn.Sequential(mn.Dense(6, b_std=0.5), mn.Tanh(), mn.Dense(2))
     x, y = rng.standard_normal((4, 3)), rng.standard_normal((4, 2))
-    for parametrization in (SpectralMuP(), MeanField()):
+    for parametrization in (mn.SpectralMuP(), mn.MeanField()):
         net = mn.Network(spec, (3,), parametrization)
         theta = net.init(rng)
         f, J = net.linearize(theta, x)

@@ -35,10 +35,33 @@ def test_results_come_in_order(two_cores: None) -> None:
     assert parallel(work, [3]) == [9]
 
 
-def test_work_leaves_the_calling_thread(two_cores: None) -> None:
-    names = parallel(lambda _: threading.current_thread().name, range(8))
-    assert all(name.startswith("minintk") for name in names)
+def test_the_pool_and_the_calling_thread_share_the_work(two_cores: None) -> None:
+    meet = threading.Barrier(2, timeout=10)  # two items at once, so two threads
+
+    def work(_: int) -> str:
+        meet.wait()
+        return threading.current_thread().name
+
+    here, pool = threading.current_thread().name, "minintk"
+    names = parallel(work, range(2))
+    assert sorted(name.partition("_")[0] for name in names) == sorted((here, pool))
+    assert not threads.inside()
     assert parallel(lambda _: threading.current_thread(), [0]) == [threading.current_thread()]  # one item: no pool
+
+
+def test_an_error_stops_the_others(two_cores: None) -> None:
+    done = []
+
+    def work(i: int) -> None:
+        if i == 1:
+            raise ArithmeticError("number 1")
+        time.sleep(0.001)
+        done.append(i)
+
+    with pytest.raises(ArithmeticError, match="number 1"):
+        parallel(work, range(1000))
+    assert len(done) < 100
+    assert not threads.inside()
 
 
 def test_the_first_error_is_raised(two_cores: None) -> None:

@@ -8,6 +8,10 @@ activations, cka, layer_similarity                 layers with each other
 ensemble_variance                                  how much the function depends on its initialisation
 t1, t2                                             when the loss halves, when it is zero
 kappa                                              how much the tangent changes on the way to a solution
+trace                                              what enters and leaves each layer
+spectral_norm(s), natural_norms, edges             spectral norms of layers, what they should be, Marchenko-Pastur
+stable_rank, update_alignment                      how many directions a matrix has; updates against features
+spectrally_normalised                              weights of exactly the norms that muP asks for
 power_law, crossover                               exponents with intervals, and where two laws meet
 """
 
@@ -17,11 +21,22 @@ from minintk.diagnostics.movement import kernel_movement, relative_distance, wei
 from minintk.diagnostics.powerlaws import Estimate, PowerLaw, crossover, power_law
 from minintk.diagnostics.similarity import activations, alignment, cka, layer_similarity, target_alignment
 from minintk.diagnostics.spectra import condition_number, draw_gram, effective_rank, gram_picture, singular_values
+from minintk.diagnostics.spectral import (
+    edges,
+    natural_norms,
+    spectral_norm,
+    spectral_norms,
+    spectrally_normalised,
+    stable_rank,
+    update_alignment,
+)
 from minintk.diagnostics.times import t1, t2
+from minintk.diagnostics.trace import Passage, trace
 
 __all__ = [
     "Estimate",
     "Kappa",
+    "Passage",
     "PowerLaw",
     "activations",
     "alignment",
@@ -29,17 +44,25 @@ __all__ = [
     "condition_number",
     "crossover",
     "draw_gram",
+    "edges",
     "effective_rank",
     "ensemble_variance",
     "gram_picture",
     "kappa",
     "kernel_movement",
     "layer_similarity",
+    "natural_norms",
     "power_law",
     "relative_distance",
     "singular_values",
+    "spectral_norm",
+    "spectral_norms",
+    "spectrally_normalised",
+    "stable_rank",
     "t1",
     "t2",
     "target_alignment",
+    "trace",
+    "update_alignment",
     "weight_movement",
 ]

@@ -11,6 +11,7 @@ gram    sum over pairs of positions p, q of  (u_p . v_q) * (m^2 P_p(x) P_q(x')' 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -201,13 +202,12 @@ class BoundConv:
 def _(layer: s.Conv2d | s.Conv1d, site: Site, parametrization: Parametrization, name: str) -> BoundConv:
     spatial, C, n = axes(layer, site.shape), site.shape[-1], int(layer.channels)
     kernel = tuple(a.kernel for a in spatial)
-    fan_in = C
-    for k in kernel:
-        fan_in *= k
-    weight = parametrization.row(Role("weight", site.place), fan_in, n, float(layer.w_std))
-    bias = parametrization.row(Role("bias", site.place), fan_in, n, float(layer.b_std))
+    window = prod(kernel)
+    fan_in = window * C
+    weight = parametrization.row(Role("weight", site.place, window), fan_in, n, float(layer.w_std))
+    bias = parametrization.row(Role("bias", site.place, window), fan_in, n, float(layer.b_std))
     if layer.b_init == "zeros":
-        bias = Row(bias.multiplier, 0.0, bias.lr, bias.draw)
+        bias = replace(bias, std=0.0)
     down, right = spatial if len(spatial) == 2 else (Axis(1, 1), spatial[0])
     return BoundConv(
         f"{name}.W", None if layer.b_std == 0 else f"{name}.b", weight, bias, (*kernel, C, n), site.shape,

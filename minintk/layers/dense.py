@@ -7,15 +7,17 @@ gram    (u . v) * (m^2 x x' + c^2)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, matmul_into
+from minintk.arrays import Array, array_namespace, matmul_into, on_host
 from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
 from minintk.layout import Tensor
 from minintk.parametrization import Parametrization, Role, Row
 from minintk.structure import Shape, Site
-from minintk.threads import blas_is_held, cores, inside, parallel
+from minintk.threads import share
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,7 @@ class DenseJacobian:
             dw[layer.b][...] = sum_rows(u, layer.c)
         ru = u if self.r == 1 else self.r * u
         if dw is not None:
-            dW = dw[layer.W]
-            product(self.x.swapaxes(-1, -2), ru, dW)
-            if self.r != layer.m:
-                dW *= layer.m / self.r
+            product(self.x.swapaxes(-1, -2), ru, dw[layer.W], layer.m / self.r)
         return None if layer.first else rows_matmul(ru, self.V.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: DenseJacobian, v: Array, kernel: Contraction) -> Gram:
@@ -66,39 +65,39 @@ def sum_rows(u: Array, c: float) -> Array:
     return (row @ u)[..., 0, :]
 
 
-def rows_matmul(a: Array, b: Array) -> Array:
-    """a @ b; one product over all leading axes of a where b has none, instead of one for each."""
-    if b.ndim > 2 or a.ndim == 1:
-        return a @ b
-    rows = a if a.ndim == 2 else a.reshape((-1, a.shape[-1]))
-    if worth_sharing(rows, b):
-        out = array_namespace(rows).empty((rows.shape[0], b.shape[1]), dtype=rows.dtype)
-        product(rows, b, out)
+def rows_matmul(a: Array, b: Array, factor: float = 1.0, row: Array | None = None) -> Array:
+    """factor a @ b + row; one product over all leading axes of a where b has none, instead of one for each."""
+    xp, rows = array_namespace(a, b), a.reshape((-1, a.shape[-1])) if b.ndim == 2 else a
+    if on_host(xp):
+        lead = np.broadcast_shapes(rows.shape[:-2], b.shape[:-2])
+        out = xp.empty((*lead, rows.shape[-2], b.shape[-1]), dtype=a.dtype)
+        product(rows, b, out, factor, row)
     else:
         out = rows @ b
-    return out if a.ndim == 2 else out.reshape((*a.shape[:-1], b.shape[-1]))
+        if factor != 1:
+            out *= factor
+        if row is not None:
+            out += row
+    return out.reshape((*a.shape[:-1], b.shape[-1])) if b.ndim == 2 else out
 
 
-def worth_sharing(a: Array, b: Array) -> bool:
-    """Whether the cores should share out a @ b: it is large, and BLAS is held at one thread."""
-    return blas_is_held() and a.ndim == b.ndim == 2 and a.shape[0] * a.shape[1] * b.shape[1] >= WORTH and not inside()
+def product(a: Array, b: Array, out: Array, factor: float = 1.0, row: Array | None = None) -> None:
+    """out = factor a @ b + row, shared out over the cores by the longer side where that is worth it."""
+    m, n = out.shape[-2:]
+
+    def work(at: slice) -> None:
+        p, q = (at, slice(None)) if m >= n else (slice(None), at)
+        part = out[..., p, q]
+        matmul_into(a[..., p, :], b[..., q], part)
+        if factor != 1:
+            part *= factor
+        if row is not None:
+            part += row[..., q]
+
+    share(work, max(m, n), worth=m * n * a.shape[-1] >= WORTH and a.ndim == b.ndim == 2)
 
 
-def product(a: Array, b: Array, out: Array) -> None:
-    """out = a @ b, shared out over the cores by its longer side where that is worth it."""
-    if not worth_sharing(a, b):
-        matmul_into(a, b, out)
-        return
-    (m, n), count = out.shape, cores()
-
-    def work(i: int) -> None:
-        at = slice(i * max(m, n) // count, (i + 1) * max(m, n) // count)
-        matmul_into(*((a[at], b, out[at]) if m >= n else (a, b[:, at], out[:, at])))
-
-    parallel(work, range(count))
-
-
-WORTH = 2**24
+WORTH = 2**22
 """Multiplications below which one core is done before a second has started."""
 
 
@@ -134,12 +133,8 @@ class BoundDense:
         """y = m x W + c b."""
         W, m = w[self.W], self.m
         V, r = (m * W, 1.0) if m != 1 and x.shape[-2] > self.shape[0] else (W, m)
-        y = rows_matmul(x, V)
-        if r != 1:
-            y *= r
-        if self.b is not None:
-            y += self.c * w[self.b][..., None, :]
-        return y, DenseJacobian(self, x, V, r)
+        row = None if self.b is None else self.c * w[self.b][..., None, :]
+        return rows_matmul(x, V, r, row), DenseJacobian(self, x, V, r)
 
 
 @bind.register
@@ -148,6 +143,6 @@ def _(layer: s.Dense, site: Site, parametrization: Parametrization, name: str) -
     weight = parametrization.row(Role("weight", site.place), fan_in, fan_out, float(layer.w_std))
     bias = parametrization.row(Role("bias", site.place), fan_in, fan_out, float(layer.b_std))
     if layer.b_init == "zeros":
-        bias = Row(bias.multiplier, 0.0, bias.lr, bias.draw)
+        bias = replace(bias, std=0.0)
     b = None if layer.b_std == 0 else f"{name}.b"
     return BoundDense(f"{name}.W", b, weight, bias, (fan_in, fan_out), site.first)
