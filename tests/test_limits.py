@@ -141,6 +141,15 @@ def test_descent_of_the_network_with_the_limits_moments(gamma0: float) -> None:
     assert k == 15
 
 
+def test_mean_field_is_gamma0_one() -> None:
+    """`mn.MeanField()` with its own learning rates, on a network with the limit's moments: step by step."""
+    _, theta0 = moment_matched()
+    net = mn.Network(spec(6), (4,), mn.MeanField())
+    run = mn.train(net, theta0, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=0.1), steps=15)
+    limit = an.deep_linear_limit(spec(1), X, Y, gamma0=1.0, lr=0.1, steps=15)
+    np.testing.assert_allclose(limit.predict(), [net(snap.theta, X) for snap in run], atol=1e-12)
+
+
 def test_two_layers_of_mean_field_theory_are_the_closed_equation() -> None:
     """The flow from ever shorter steps, within its own bound of its error, and that bound is small."""
     flow = an.deep_linear_flow(spec(1), X, Y, gamma0=1.5, time=3.0, steps=30)
