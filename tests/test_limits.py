@@ -213,6 +213,40 @@ def test_wide_deep_networks_approach_the_limit_as_the_root_of_their_width(hidden
     assert control.exponent > -0.25, control
 
 
+def kernel_errors(hidden: int, widths: tuple[int, ...], seeds: int, at: int = 12) -> dict[str, list[Array]]:
+    """Relative distance of H^l and Theta after `at` steps from the limit's, and of Theta from that of the start."""
+    x, y, gamma0, lr = X[:3], Y[:3], 3.0, 0.1
+    limit = an.deep_linear_limit(spec(*[1] * hidden), x, y, gamma0=gamma0, lr=lr, steps=at)
+    found: dict[str, list[Array]] = {}
+    for n in widths:
+        net = mn.Network(spec(*[n] * hidden), (4,))
+        theta0 = net.init(np.random.default_rng(n), ensemble=seeds)
+        model, sgd = mn.Centred(net, theta0, 1 / (gamma0 * sqrt(n))), mn.SGD(lr=lr * gamma0**2 * n)
+        *_, end = mn.train(model, theta0, x, y, loss=mn.mse, optimizer=sgd, steps=at)
+        pairs, h = {}, x
+        for layer in range(1, hidden + 1):
+            w = net.layout.unpack(end.theta)[f"{layer - 1}.W"]
+            h = h @ w * ((1.3 - 0.2 * (layer - 1)) / sqrt(w.shape[-2]))
+            pairs[f"H {layer}"] = h @ h.swapaxes(1, 2) / n, limit.features(layer, at)
+        pairs["Theta"] = mn.ntk(net, end.theta, x), limit.ntk(at)
+        pairs["Theta against the start's"] = pairs["Theta"][0], limit.ntk(0)
+        for name, (a, b) in pairs.items():
+            error = np.linalg.norm(a - b, axis=(1, 2)) / np.linalg.norm(b)
+            found.setdefault(name, []).append(error)
+    return found
+
+
+def test_kernels_of_wide_deep_networks_approach_the_limits() -> None:
+    """H^1, H^2, H^3 and Theta after training, each as n^(-1/2); the kernel of the start is not approached."""
+    for name, errors in kernel_errors(3, (32, 64, 128), 120).items():
+        law = power_law((32, 64, 128), errors)
+        if "start" in name:
+            assert law.exponent > -0.25, (name, law)
+        else:
+            assert abs(law.exponent + 0.5) < 0.1 + 3 * law.error, (name, law)
+            assert law.error < 0.06
+
+
 def test_echoes_between_layers_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: without the responses A and B the kernels alone do not make the limit."""
     right = an.deep_linear_limit(spec(1, 1), X, Y, gamma0=1.5, lr=0.1, steps=15).predict()
