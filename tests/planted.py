@@ -1409,7 +1409,7 @@ def learnable() -> None:
     kernel = an.kernel(mn.Sequential(mn.Dense(1, b_std=0.3), mn.ReLU(), mn.Dense(1)))
     x = 2.0 * (np.arange(64)[:, None] >> np.arange(6) & 1) - 1
     modes = an.cube_modes(kernel, 6)
-    every = np.sort(np.repeat(modes.eigenvalue, modes.multiplicity))
+    every = np.sort(np.repeat(modes.eigenvalue, modes.multiplicity.astype(int)))
     assert_close("eigenvalues", every, np.linalg.eigvalsh(kernel.ntk(x) / 64), 1e-12)
     K, at = kernel.ntk(x), np.random.default_rng(0).choice(64, 20, replace=False)
     hat = K[:, at] @ np.linalg.inv(K[np.ix_(at, at)])
@@ -1430,9 +1430,7 @@ def _(patch: Patch) -> None:
 @planted("modes: the cosine of j coordinates of d is 1 - j/d", learnable)
 def _(patch: Patch) -> None:
     right = modes_module._values
-    patch.setattr(
-        modes_module, "_values", lambda k, theta, d, kind: right(k, np.arccos((1 + np.cos(theta)) / 2), d, kind)
-    )
+    patch.setattr(modes_module, "_values", lambda k, t, sine, d, kind: right(k, (1 + t) / 2, sine, d, kind))
 
 
 def curvature() -> None:

@@ -279,6 +279,24 @@ def test_results_are_the_callers_arrays(library: str, dtype: str) -> None:
         assert str(a.dtype) == dtype
 
 
+def test_kernels_of_inputs_outside_the_training_sets_span() -> None:
+    """Two examples in four dimensions: the other directions keep the features they were drawn with."""
+    net, theta0 = moment_matched()
+    alpha = 1 / (1.5 * sqrt(6))
+    model, sgd = mn.Centred(net, theta0, alpha), mn.SGD(lr=0.2 / alpha**2)
+    *_, end = mn.train(model, theta0, X[:2], Y[:2], loss=mn.mse, optimizer=sgd, steps=15)
+    deep = an.deep_linear_limit(spec(1), X[:2], Y[:2], gamma0=1.5, lr=0.2, steps=15)
+    h = X_TEST @ net.layout.unpack(end.theta)["0.W"] * (1.3 / 2)
+    assert deep.problem.sizes == (2, 2)
+    np.testing.assert_allclose(deep.predict(15, X_TEST), model(end.theta, X_TEST), atol=1e-12)
+    np.testing.assert_allclose(deep.features(1, 15, X_TEST), h @ h.T / 6, atol=1e-12)
+    np.testing.assert_allclose(deep.ntk(15, X_TEST), mn.ntk(net, end.theta, X_TEST), atol=1e-12)
+    two = an.two_layer_limit(spec(1), X[:2], Y[:2], gamma0=1.5)
+    whole = an.deep_linear_limit(spec(1), X[:2], Y[:2], gamma0=1.5, lr=0.002, steps=500)
+    np.testing.assert_allclose(two.features(1.0, X_TEST), whole.features(1, 500, X_TEST), rtol=2e-2)
+    np.testing.assert_allclose(two.ntk(1.0, X_TEST), whole.ntk(500, X_TEST), rtol=2e-2)
+
+
 def test_more_inputs_than_directions_and_fewer() -> None:
     """Rank 2 among five inputs in four dimensions: the same training as with that rank's coordinates."""
     x = X @ np.diag([1.0, 1.0, 0.0, 0.0])
