@@ -31,8 +31,8 @@ Angular = Kernel | Callable[[Host], Host]
 class Modes:
     """Eigenvalues by level l = 0, 1, ...
 
-    eigenvalue : (K,).  multiplicity : (K,), how many eigenfunctions have it.  rest : k(1) - sum of all of them, the
-    trace of the levels that were left out; 0 where there are none.
+    eigenvalue : (K,).  multiplicity : (K,), how many eigenfunctions have it; as floating-point numbers, they get large.
+    rest : k(1) - sum of all of them, the trace of the levels that were left out; 0 where there are none.
     """
 
     eigenvalue: Host
@@ -43,37 +43,39 @@ class Modes:
 def sphere_modes(kernel: Angular, d: int, degree: int, *, kind: Literal["ntk", "nngp"] = "ntk") -> Modes:
     """Eigenvalues of degree 0 ... `degree` on the sphere |x|^2 = d in d >= 2 dimensions, uniform.
 
-    kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1]; a function of the angle is
-        evaluated better as lambda t: g(arccos(t)), and it may have square roots at t = +-1: quadrature is in the angle.
+    kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1]; it may have square roots at +-1,
+        for quadrature is in the angle.
     kind : which of a Kernel's two.
 
-    Rounding leaves 32 eps E|k(t) P_l(t)| of an eigenvalue visible; what is below that is set to zero.  ValueError for
-    d < 2, a negative degree, a kernel that is not finite.
+    Rounding leaves 1000 eps E|k(t) P_l(t)| visible; an eigenvalue below that is set to zero.  In high dimensions that
+    is soon: the cosine of random inputs is small, and says little of high degrees.  ValueError for d < 2, a negative
+    degree, a kernel that is not finite.
 
     >>> modes = sphere_modes(lambda t: 1 + 3 * t, d=3, degree=2)     # 3 t = 3 x.x'/|x||x'|, three functions
     >>> modes.eigenvalue.round(12), modes.multiplicity
-    (array([1., 1., 0.]), array([1, 3, 5]))
+    (array([1., 1., 0.]), array([1., 3., 5.]))
     """
     _whole("d", d, 2)
     _whole("degree", degree, 0)
     nodes, weights = np.polynomial.legendre.leggauss(max(200, 8 * degree, 8 * int(sqrt(d))))
-    theta = (nodes + 1) * (np.pi / 2)
-    log_sine = (d - 2) * np.log(np.sin(theta))
-    weights = weights * np.exp(log_sine - log_sine.max())
+    t, sine = np.sin(nodes * (np.pi / 2)), np.cos(nodes * (np.pi / 2))
+    weights = weights * (sine / sine.max()) ** (d - 2)
     weights /= weights.sum()
-    t = np.cos(theta)
-    values = weights * _values(kernel, theta, d, kind)
+    values = weights * _values(kernel, t, sine, d, kind)
     before, now = np.zeros_like(t), np.ones_like(t)
-    eigenvalue = []
+    found = []
     for level in range(degree + 1):
-        eigenvalue.append(_visible(values, now))
+        found.append(_visible(values, now))
         if level == 0:
             before, now = now, t
         else:
             before, now = now, ((2 * level + d - 2) * t * now - level * before) / (level + d - 2)
-    multiplicity = np.array([harmonics(d, level) for level in range(degree + 1)])
-    trace = float(_values(kernel, np.zeros(1), d, kind)[0])
-    return Modes(np.array(eigenvalue), multiplicity, trace - float(np.sum(multiplicity * eigenvalue)))
+    eigenvalue, resolution = np.array(found).T
+    multiplicity = np.array([harmonics(d, level) for level in range(degree + 1)], dtype=np.float64)
+    trace = float(_values(kernel, np.ones(1), np.zeros(1), d, kind)[0])
+    rest = trace - float(multiplicity @ eigenvalue)
+    unknown = float((multiplicity * resolution) @ (eigenvalue != 0)) + 1e-12 * abs(trace)
+    return Modes(eigenvalue, multiplicity, 0.0 if abs(rest) < unknown else rest)
 
 
 def cube_modes(kernel: Angular, d: int, *, kind: Literal["ntk", "nngp"] = "ntk") -> Modes:
@@ -81,19 +83,18 @@ def cube_modes(kernel: Angular, d: int, *, kind: Literal["ntk", "nngp"] = "ntk")
 
     >>> modes = cube_modes(lambda t: (10 * t) ** 2, d=10)            # (x.x')^2 = 10 + 2 sum of pairs of coordinates
     >>> modes.eigenvalue[:4].round(12), modes.multiplicity[:4]
-    (array([10.,  0.,  2.,  0.]), array([  1,  10,  45, 120]))
+    (array([10.,  0.,  2.,  0.]), array([  1.,  10.,  45., 120.]))
     """
     _whole("d", d, 2)
     j = np.arange(d + 1)
-    values = _values(kernel, np.arccos(1 - 2 * j / d), d, kind)
+    values = _values(kernel, 1 - 2 * j / d, 2 * np.sqrt(j * (d - j)) / d, d, kind)
     weights = np.array([comb(d, i) / 2**d for i in range(d + 1)]) * values
     p = np.zeros((d + 2, d + 1))
     p[0] = 1
     for level in range(d):
         p[level + 1] = ((d - 2 * j) * p[level] - level * p[level - 1]) / (d - level)
-    return Modes(
-        np.array([_visible(weights, row) for row in p[:-1]]), np.array([comb(d, level) for level in range(d + 1)])
-    )
+    eigenvalue = np.array([_visible(weights, row)[0] for row in p[:-1]])
+    return Modes(eigenvalue, np.array([comb(d, level) for level in range(d + 1)], dtype=np.float64))
 
 
 def harmonics(d: int, level: int) -> int:
@@ -105,28 +106,26 @@ def harmonics(d: int, level: int) -> int:
     return comb(level + d - 1, level) - (comb(level + d - 3, level - 2) if level > 1 else 0)
 
 
-def _values(kernel: Angular, theta: Host, d: int, kind: Literal["ntk", "nngp"]) -> Host:
-    """k at angles theta, between inputs of |x|^2 = d."""
+def _values(kernel: Angular, t: Host, sine: Host, d: int, kind: Literal["ntk", "nngp"]) -> Host:
+    """k at angles of cosine t and this sine, between inputs of |x|^2 = d."""
     if isinstance(kernel, Kernel):
-        x = np.zeros((len(theta), d))
-        x[:, 0], x[:, 1] = sqrt(d) * np.cos(theta), sqrt(d) * np.sin(theta)
-        pole = np.zeros((1, d))
-        pole[0, 0] = sqrt(d)
+        x, pole = np.zeros((len(t), d)), np.zeros((1, d))
+        x[:, 0], x[:, 1], pole[0, 0] = sqrt(d) * t, sqrt(d) * sine, sqrt(d)
         values = {"ntk": kernel.ntk, "nngp": kernel.nngp}[kind](x, pole)[:, 0]
     elif callable(kernel):
-        values = np.asarray(kernel(np.cos(theta)), dtype=np.float64)
+        values = np.asarray(kernel(t), dtype=np.float64)
     else:
         raise TypeError(f"expected analytic.kernel(spec) or a function k(t) of the cosine, got {kernel!r}")
-    if values.shape != theta.shape or not np.all(np.isfinite(values)):
-        raise ValueError(f"k(t) expects finite values of t's shape {theta.shape}, got {values!r}")
+    if values.shape != t.shape or not np.all(np.isfinite(values)):
+        raise ValueError(f"k(t) expects finite values of t's shape {t.shape}, got {values!r}")
     return np.asarray(values)
 
 
-def _visible(values: Host, polynomial: Host) -> float:
-    """sum values polynomial, zero where that is rounding."""
+def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
+    """(sum values polynomial, zero where that is rounding; what rounding leaves visible)."""
     terms = values * polynomial
-    total = float(np.sum(terms))
-    return total if abs(total) > 32 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms))) else 0.0
+    total, resolution = float(np.sum(terms)), 1000 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms)))
+    return total if abs(total) > resolution else 0.0, resolution
 
 
 def _whole(name: str, value: int, least: int) -> None:

@@ -6,8 +6,8 @@ Two measures of it against width, for networks of two and three layers.  With ou
 leave the lazy regime behind (Chizat, Oyallon and Bach 2019).
 
 kappa = |f - y| |D^2 f| / |D f|^2 at initialisation, by Taylor mode (`minintk.diagnostics.kappa`).  |D^2 f| is an
-operator norm: with two layers it is attained on the neurons of the largest output weights, and the largest of n
-Gaussians grows as sqrt(2 log n); at these widths that adds about .1 to the exponents -1/2 and 0.
+operator norm, and with two layers D^2 f has a block for every neuron: it is the largest of n independent numbers, which
+grows slowly, and at these widths adds about .1 to the exponents -1/2 and 0.
 
 Kernel movement, where training has brought the loss to a tenth.  kappa bounds it to first order; the first order of
 many neurons, of random signs, averages out, and n^-1 and 0 are left.

@@ -26,12 +26,15 @@ import analytic.dynamics
 import analytic.gp
 import analytic.rules
 import minintk as mn
-from analytic import fields, passes
+from analytic import dmft, fields, fluctuations, learnability, limits, passes
+from analytic import modes as modes_module
 from analytic.duals import Homogeneous
 from analytic.images import Pool, Window
 from minintk import kernels as empirical
 from minintk import testing, training, windows
 from minintk.batches import Batches
+from minintk.diagnostics import curvature as curvature_module
+from minintk.diagnostics import kappa
 from minintk.jacobian import NetworkJacobian, Scaled
 from minintk.layers import convgram, patches, pool, shares
 from minintk.layers.combine import ChainJacobian, SumJacobian
@@ -1316,6 +1319,131 @@ def _(patch: Patch) -> None:
 @planted("ReLU on images: the share of abs(x) as for Abs", brute_force)
 def _(patch: Patch) -> None:
     patch.setattr(Homogeneous, "b2", property(lambda self: 1.0))
+
+
+# --------------------------------------------------- limits in which features move, finite width, learnability
+
+
+def of_its_limit(gamma0: float = 1.5) -> None:
+    """a network with the moments of infinitely many neurons follows the two-layer limit"""
+    n, x, y = 6, inputs(5, 4), inputs(5, 2, seed=1)
+    spec = mn.Sequential(mn.Dense(n, w_std=1.3), mn.Dense(2, w_std=0.7))
+    neurons = np.linalg.qr(inputs(n, n, seed=2))[0] * n**0.5
+    net, alpha = mn.Network(spec, (4,)), 1 / (gamma0 * n**0.5)
+    theta0 = net.layout.pack({"0.W": neurons[:, :4].T, "1.W": neurons[:, 4:]})
+    model = mn.Centred(net, theta0, alpha)
+    *_, flow = mn.flow(model, theta0, x, y, loss=mn.mse, times=[2 / alpha**2], by=mn.Solver())
+    assert_close("flow", an.two_layer_limit(spec, x, y, gamma0=gamma0).predict(2.0), flow.f, 1e-6)
+    *_, descent = mn.train(model, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=0.1 / alpha**2), steps=10)
+    limit = an.deep_linear_limit(spec, x, y, gamma0=gamma0, lr=0.1, steps=10)
+    assert_close("descent", limit.predict(10), model(descent.theta, x), 1e-10)
+
+
+@planted("two layers: features learn at twice their rate", of_its_limit)
+def _(patch: Patch) -> None:
+    right = limits.TwoLayerLimit._rate
+
+    def wrong(self: limits.TwoLayerLimit, t: float, state: Array) -> Array:
+        rate, (r, C) = right(self, t, state), self.problem.sizes
+        rate[r * C : r * (C + r)] *= 2
+        return rate
+
+    patch.setattr(limits.TwoLayerLimit, "_rate", wrong)
+
+
+@planted("mean-field theory: gamma0 in place of its square", of_its_limit)
+def _(patch: Patch) -> None:
+    up = dmft.Layer.up
+    patch.setattr(dmft.Layer, "up", lambda self, k, C, gamma2, H, G: up(self, k, C, gamma2**0.5, H, G))
+
+
+def every_layer() -> None:
+    """f = E h g / gamma0 of every hidden layer, and of networks of width 512 up to O(n^-1/2)"""
+    spec, steps = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1)), 10
+    x, y = inputs(3, 3), inputs(3, 1, seed=1)
+    limit = an.deep_linear_limit(spec, x, y, gamma0=3.0, lr=0.2, steps=steps)
+    eye_h, eye_g = np.tile(np.eye(3), (steps + 1, steps + 1)), np.ones((steps + 1, steps + 1))
+    low, high = limit.layers
+    for layer, H, G in ((low, eye_h, high.G), (high, low.H, eye_g)):
+        assert_close("E h g / gamma0", layer.outputs(steps, H, G), limit.F[steps], 1e-12)
+    net = mn.Network(spec, (3,))
+    theta0 = net.init(np.random.default_rng(0), ensemble=10)
+    model, sgd = mn.Centred(net, theta0, 1 / (3 * 512**0.5)), mn.SGD(lr=0.2 * 9 * 512)
+    *_, end = mn.train(model, theta0, x, y, loss=mn.mse, optimizer=sgd, steps=steps)
+    assert_close("mean of ten", model(end.theta, x).mean(0), limit.predict(steps), 0.02)
+
+
+@planted("mean-field theory: no echo of what comes back", every_layer)
+def _(patch: Patch) -> None:
+    down = dmft.Layer.down
+
+    def deaf(self: dmft.Layer, *rest: Any) -> None:
+        down(self, *rest)
+        self.B[...] = 0
+
+    patch.setattr(dmft.Layer, "down", deaf)
+
+
+def exact_moments() -> None:
+    """E hatTh and E (hatTh - Th)^2 at width 5"""
+    spec = mn.Sequential(mn.Dense(5), mn.ReLU(), mn.Dense(5), mn.ReLU(), mn.Dense(1))
+    x = inputs(1, 3)
+    found = an.finite_width(spec)
+    _, thetas = kernels(spec, x * (3 / (x**2).sum()) ** 0.5, 20_000)
+    assert_mean("E hatTh", thetas[:, 0], np.array(found.ntk))
+    assert_mean("E (hatTh - Th)^2", (thetas[:, 0] - found.ntk) ** 2, np.array(found.variance))
+
+
+@planted("finite width: E g^4 = 1 for a Gaussian", exact_moments)
+def _(patch: Patch) -> None:
+    patch.setattr(fluctuations._Hidden, "fourth", property(lambda h: h.square))
+
+
+@planted("finite width: gates of fixed number", exact_moments)
+def _(patch: Patch) -> None:
+    patch.setattr(fluctuations._Hidden, "square", property(lambda h: (h.n * h.m2) ** 2))
+
+
+def learnable() -> None:
+    """eigenvalues of the cube's kernel matrix, and learnabilities that add up to n"""
+    kernel = an.kernel(mn.Sequential(mn.Dense(1, b_std=0.3), mn.ReLU(), mn.Dense(1)))
+    x = 2.0 * (np.arange(64)[:, None] >> np.arange(6) & 1) - 1
+    modes = an.cube_modes(kernel, 6)
+    every = np.sort(np.repeat(modes.eigenvalue, modes.multiplicity.astype(int)))
+    assert_close("eigenvalues", every, np.linalg.eigvalsh(kernel.ntk(x) / 64), 1e-12)
+    K, at = kernel.ntk(x), np.random.default_rng(0).choice(64, 20, replace=False)
+    hat = K[:, at] @ np.linalg.inv(K[np.ix_(at, at)])
+    learned = an.eigenlearning(modes, 20)
+    assert_close("sum of L", modes.multiplicity @ learned.learnability, np.trace(hat[at]), 1e-8)
+
+
+@planted("modes: a level counted as one function", learnable)
+def _(patch: Patch) -> None:
+    right = learnability.eigenlearning
+
+    def wrong(modes: an.Modes, n: int, **how: Any) -> Any:
+        return right(an.Modes(modes.eigenvalue, np.minimum(modes.multiplicity, 5)), n, **how)
+
+    patch.setattr(an, "eigenlearning", wrong)
+
+
+@planted("modes: the cosine of j coordinates of d is 1 - j/d", learnable)
+def _(patch: Patch) -> None:
+    right = modes_module._values
+    patch.setattr(modes_module, "_values", lambda k, t, sine, d, kind: right(k, (1 + t) / 2, sine, d, kind))
+
+
+def curvature() -> None:
+    """the second derivative of f = w v x has norm 1"""
+    found = kappa(mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,)), np.array([3.0, 4.0]), np.ones((1, 1)))
+    assert_close("|D^2 f|", np.array(found.curvature), np.array(1.0), 1e-9)
+
+
+@planted("kappa: the coefficient D^2 f / 2 in place of the derivative", curvature)
+def _(patch: Patch) -> None:
+    for name in ("jvp", "vjp"):
+        right = getattr(curvature_module._Second, name)
+        patch.setattr(curvature_module._Second, name, lambda self, a, right=right: right(self, a) / 2)
 
 
 # -------------------------------------------------------------------------------------------- the sheet

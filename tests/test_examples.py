@@ -15,10 +15,14 @@ REDUCED: dict[str, dict[str, Any]] = {
     "channels_approach_kernel": {"channels": (16, 32, 64), "networks": 24},
     "coordinate_check": {"widths": (64, 128, 256), "seeds": 16},
     "cnn_kernel_regression": {"sizes": (40, 120), "test": 60, "depth": 2},
+    "eigenlearning": {"sizes": (16, 64, 256)},
     "empirical_kernel_converges": {"widths": (64, 128, 256, 512), "networks": 8},
     "ensemble_dynamics": {"width": 64, "members": 40},
     "learning_rate_transfer": {"widths": {"mlp": (64, 128, 256)}, "seeds": 2},
     "spectral_norms": {"widths": (64, 128, 256, 512), "networks": 10},
+    "feature_learning_limit": {"widths": (64, 128, 256), "seeds": 32},
+    "finite_width_statistics": {"shapes": ((1, 4), (1, 16), (2, 16), (4, 16), (4, 32)), "members": 4000},
+    "laziness": {"widths": (32, 64, 128), "seeds": 4, "deep": (1,)},
     "train_lenet5": {"epochs": 4},
 }
 
@@ -83,6 +87,37 @@ def check_dynamics(found: dict[str, float]) -> None:
     assert 0.8 < found["spread / theory"] < 1.4  # 40 networks: 11 %; width 64: O(1/n), about 10 % more
 
 
+def check_eigenlearning(found: dict[str, float]) -> None:
+    assert found["learnability: largest distance"] < 0.02
+    assert (
+        found["test error: largest relative distance"] < 0.03 + 3 * found["test error: largest relative standard error"]
+    )
+    assert abs(found["sphere, d = 3: exponent of ntk"] + 3) < 0.1
+    assert abs(found["sphere, d = 3: exponent of nngp"] + 5) < 0.1
+
+
+def check_limit(found: dict[str, float]) -> None:
+    for hidden in (1, 2):
+        error = found[f"{hidden} hidden, limit: error"]
+        assert abs(found[f"{hidden} hidden, limit: exponent"] + 0.5) < 0.1 + 2 * error
+        assert error < 0.1
+        assert found[f"{hidden} hidden, NTK: exponent"] > -0.25
+
+
+def check_finite_width(found: dict[str, float]) -> None:
+    assert found["largest |z|"] < 5
+    for n in (4, 16):
+        assert abs(found[f"width {n}: n Var / Theta^2"] - 3) < 5 * found[f"width {n}: its error"] < 1.5
+
+
+def check_laziness(found: dict[str, float]) -> None:
+    """Kappa: -1/2 and 0, and up to .15 for the largest of n; movement: -1 and 0."""
+    for what, (ntk, free) in {"kappa": (-0.42, 0.08), "kernel movement": (-1.0, 0.0)}.items():
+        for scaling, theory in (("NTK", ntk), ("mean field", free)):
+            name = f"{what}, 2 layers, {scaling}"
+            assert abs(found[f"{name}: exponent"] - theory) < 0.15 + 2 * found[f"{name}: error"]
+
+
 def check_lenet5(found: dict[str, float]) -> None:
     assert found["parameters"] == 61_706
     assert found["test accuracy"] > 0.85  # with a quarter of the epochs that take it beyond 0.99
@@ -97,6 +132,10 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "ensemble_dynamics": check_dynamics,
     "learning_rate_transfer": check_transfer,
     "spectral_norms": check_norms,
+    "eigenlearning": check_eigenlearning,
+    "feature_learning_limit": check_limit,
+    "finite_width_statistics": check_finite_width,
+    "laziness": check_laziness,
     "train_lenet5": check_lenet5,
 }
 
@@ -105,10 +144,14 @@ WRONG: dict[str, dict[str, Any]] = {
     "backprop_by_hand": {"gradient error": 1e-3},
     "channels_approach_kernel": {"Flatten: exponent": -1.5},
     "cnn_kernel_regression": {"pool 120 NTK": 0.3},
+    "eigenlearning": {"sphere, d = 3: exponent of ntk": -5.0},
     "empirical_kernel_converges": {"exponent": -1.0},
     "ensemble_dynamics": {"spread / theory": 0.5},
     "learning_rate_transfer": {"mlp, SGD, muP: spread": 2.5},
     "spectral_norms": {"|dW2|": 0.5},
+    "feature_learning_limit": {"2 hidden, NTK: exponent": -0.5},
+    "finite_width_statistics": {"width 16: n Var / Theta^2": 2.0},
+    "laziness": {"kappa, 2 layers, mean field: exponent": -0.5},
     "train_lenet5": {"test accuracy": 0.5},
 }
 """What each check must refuse."""

@@ -167,16 +167,18 @@ def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         exec(compile(block, f"README.md, Python block {number + 1}", "exec"), namespace)
 
 
-def test_code_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ```python blocks of docs/lazy.md: one question, two models, one flow."""
-    path = ROOT / "docs" / "lazy.md"
+@pytest.mark.parametrize("name", ["lazy", "limits"])
+def test_code_of_the_guides_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ```python blocks of a page of docs, one after the other in one namespace."""
+    path = ROOT / "docs" / f"{name}.md"
     if not path.exists():
         pytest.skip("there are no docs in this tree (an installed package, say)")
     blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert blocks
     monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "guide"}
     for block in blocks:
-        exec(compile(block, str(path), "exec"), {"__name__": "guide"})
+        exec(compile(block, str(path), "exec"), namespace)
 
 
 def test_readme_names_commands_that_exist() -> None:
