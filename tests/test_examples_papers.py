@@ -82,8 +82,8 @@ def check_movement(found: Found) -> None:
 
 
 def check_times(found: Found) -> None:
-    for slope, _ in found["t1 in s"].values():
-        assert 0.85 < slope < 1.02
+    for (low, _), (high, _) in found["t1 by decade"].values():
+        assert 0.88 < high < low < 1.01  # nearer to 1 the smaller s is
     for slope, _ in found["t1 in h"].values():
         assert abs(slope) < 0.15
     assert abs(found["linear"][0] - 1) < 0.05
@@ -143,9 +143,9 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"kernel": {"L = 2": [(-2.0, 0.1), (-1.0, 0.1)], "L = 5": [(-1.67, 0.1), (-1.0, 0.1)]}},
     ),
     "time_to_learn": (
-        {"widths": (16, 64), "scales": (0.01, 0.1, 100.0), "seeds": 5, "n_train": 40},
+        {"widths": (16, 64), "scales": (1e-3, 1e-2, 1e-1), "fine": (32, 128), "seeds": 5, "n_train": 30},
         check_times,
-        {"t1 in s": {16: (0.5, 0.1)}},
+        {"t1 by decade": {16: [(0.9, 0.01), (0.95, 0.01)]}},  # away from 1
     ),
     "frozen_final_kernel": (
         {"widths": (16, 32), "seeds": 3, "n_train": 30},
@@ -208,7 +208,7 @@ TINY: dict[str, dict[str, Any]] = {
         "scales": (0.05, 0.1, 1e2, 1e3), "cases": ("L = 2",), "width": 12, "widths": (12, 24), "seeds": 2,
         "n_train": 12,
     },
-    "time_to_learn": {"widths": (12, 24), "scales": (0.03, 0.1), "seeds": 2, "n_train": 12},
+    "time_to_learn": {"widths": (12, 24), "scales": (0.01, 0.1), "fine": (8, 16), "seeds": 2, "n_train": 12},
     "frozen_final_kernel": {"widths": (32,), "seeds": 2, "n_train": 12},
     "feature_learning_in_a_cnn": {"channels": (4,), "seeds": 2, "n_train": 4},
 }  # fmt: skip
