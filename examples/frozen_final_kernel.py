@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from common import Found, Source, command_line, finish, percent, placed, tested
-from geiger import HIGH, digits, network, trained
+from geiger import HIGH, digits, in_widths, network, trained
 
 import minintk as mn
 from minintk.arrays import array_namespace, to_host
@@ -116,7 +116,8 @@ def main(
                 label = which if which == "network" else f"frozen {which} kernel"
                 at = np.array(widths) * 1.04 ** (i - 1)
                 axes.errorbar(at, mean, half, fmt=f"C{i}{style}", capsize=2, ms=4, lw=1, label=label)
-            axes.set(xscale="log", xlabel="width h", ylabel="test error, %", title=name)
+            axes.set(ylabel="test error, %", title=name)
+            in_widths(axes, widths)
             axes.legend(fontsize=8)
 
     return finish(out, "frozen_final_kernel", {

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from common import Found, Source, command_line, finish, interval, placed
-from geiger import FEATURE, HIGH, LAZY, SOFTPLUS, digits, drawn, exponent, guide, network, plus, trained
+from geiger import FEATURE, HIGH, LAZY, SOFTPLUS, digits, drawn, exponent, guide, in_widths, network, plus, trained
 
 import minintk as mn
 from minintk.arrays import array_namespace, to_host
@@ -121,9 +121,8 @@ def main(
         guide(panels[2], widths, (widths[0], across[0].mean()), -0.5, "slope -1/2")
         panels[0].set(xlabel="s = sqrt(h) alpha", ylabel="|Theta - Theta_0| / |Theta_0|", title=f"kernel, h = {width}")
         panels[1].set(xlabel="s = sqrt(h) alpha", ylabel="|theta - theta_0| / |theta_0|", title=f"weights, h = {width}")
-        panels[2].set(
-            xlabel="width h", ylabel="|Theta - Theta_0| / |Theta_0|", title=f"lazy kernel, L = 2, s = {top:g}"
-        )
+        panels[2].set(ylabel="|Theta - Theta_0| / |Theta_0|", title=f"lazy kernel, L = 2, s = {top:g}")
+        in_widths(panels[2], widths)
         for axes in panels:
             axes.legend(fontsize=8)
 

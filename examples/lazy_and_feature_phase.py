@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from common import Found, Source, command_line, finish, interval, percent, placed, tested
-from geiger import HIGH, digits, drawn, exponent, guide, network, plus, trained
+from geiger import HIGH, digits, drawn, exponent, guide, in_widths, network, plus, trained
 
 import minintk as mn
 from minintk.arrays import array_namespace, to_host
@@ -134,10 +134,10 @@ def main(
             average.errorbar(at, single[:, 0], single[:, 1], fmt=f"C{i}o-", capsize=2, ms=3, lw=1, label=n)
             average.plot(at, [100 * cells[s, h]["average"].mean() for h in at], f"C{i}s:", ms=3)
         average.plot([], [], "ks:", ms=3, label=f"average of {seeds} (feature: {many})")
-        variance.set(xlabel="width h", ylabel="Var f over initialisations")
-        average.set(xscale="log", xlabel="width h", ylabel="test error, %")
-        average.set_xticks(every, map(str, every))
-        average.set_xticks([], minor=True)
+        variance.set(ylabel="Var f over initialisations")
+        average.set(ylabel="test error, %")
+        in_widths(variance, sorted({*every, *wide}))
+        in_widths(average, every)
         for axes in (error, variance, average):
             axes.legend(fontsize=8)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from common import Found, Source, command_line, finish, interval, placed
-from geiger import FEATURE, HIGH, digits, drawn, exponent, guide, network, plus, trained
+from geiger import FEATURE, HIGH, digits, drawn, exponent, guide, in_widths, network, plus, trained
 
 import minintk as mn
 from minintk.arrays import to_host
@@ -119,7 +119,8 @@ def main(
         guide(panels[2], fine, (fine[0], z[0][0].mean()), -0.5, "slope -1/2")
         panels[0].set(xlabel="s = sqrt(h) alpha", ylabel="time (lr x steps)")
         panels[1].set(xlabel="t / t1", ylabel="alpha |f_t - f_0|, training digits")
-        panels[2].set(xlabel="width h", ylabel="|dz/dt| at t = 0, alpha = 1")
+        panels[2].set(ylabel="|dz/dt| at t = 0, alpha = 1")
+        in_widths(panels[2], fine)
         for axes in panels:
             axes.legend(fontsize=8)
 
