@@ -663,7 +663,7 @@ def _(patch: Patch) -> None:
     right = Patches.roll
 
     def roll(self: Patches, V: Array) -> Array:
-        return np.asarray(right(self, V) if self.B == 1 else self._bands(V)[..., 0, :, :, :, :])
+        return np.asarray(right(self, V) if self.B == 1 else self._bands(V)[..., 0, 0, :, :, :, :])
 
     patch.setattr(Patches, "roll", roll)
 

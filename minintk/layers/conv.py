@@ -134,7 +134,7 @@ class BoundConv:
     @property
     def windows(self) -> Patches:
         """Window by window, B = 1."""
-        return replace(self.patches, B=1)
+        return replace(self.patches, B=1, phases=1)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

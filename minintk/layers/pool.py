@@ -121,12 +121,23 @@ class AxisMax:
         xp, apart = array_namespace(u), self.a.stride >= self.a.kernel
         shape = (*u.shape[: max(u.ndim - self.x.ndim, 0)], *self.x.shape)
         cover = self.a.stride == self.a.kernel and self.a.kernel * self.a.out == self.x.shape[self.at]
+        if cover and self.a.kernel == 2:
+            return self.back_to_pairs(u)
         dx = (xp.empty if cover else xp.zeros)(shape, dtype=u.dtype)
         for where in others:
-            here = u * (self.x[where] == self.y)
+            here = u * (self.x[where] == self.y).astype(u.dtype)
             dx[where] = here if apart else dx[where] + here
             u = u - here
         dx[last] = u if apart else dx[last] + u
+        return dx
+
+    def back_to_pairs(self, u: Array) -> Array:
+        """`back` for windows of two pixels that cut the axis into pieces: the same, without arrays in between."""
+        first, last = offsets(self.a, self.at)
+        xp = array_namespace(u)
+        dx = xp.empty((*u.shape[: max(u.ndim - self.x.ndim, 0)], *self.x.shape), dtype=u.dtype)
+        xp.multiply(u, (self.x[first] == self.y).astype(u.dtype), out=dx[first])
+        xp.subtract(u, dx[first], out=dx[last])
         return dx
 
 
@@ -142,15 +153,19 @@ class MaxPoolJacobian:
         """dy[p] = dx[where the maximum is]."""
         if dx is None:
             return None
-        dx = self.layer.canvas.pad(images(dx, self.layer.before))
-        dy = self.rows.forward(self.columns.forward(dx))
-        return dy.reshape((*dy.shape[:-3], *self.layer.after))
+        layer = self.layer
+        dy = self.rows.forward(layer.narrow(self.columns.forward(layer.wide(dx, 0.0))))
+        return dy.reshape((*dy.shape[:-3], *layer.after))
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
         """dx[where the maximum is] += u[p]."""
-        dx = self.columns.back(self.rows.back(images(u, self.layer.after)))
-        dx = self.layer.canvas.crop(dx)
-        return dx.reshape((*dx.shape[:-3], *self.layer.before))
+        layer = self.layer
+        u = self.rows.back(images(u, layer.after))
+        if layer.run:
+            dx = self.columns.back(u.reshape((*u.shape[:-2], -1, 1, layer.run)))
+            return dx.reshape((*dx.shape[:-4], *layer.before))
+        dx = layer.canvas.crop(self.columns.back(u))
+        return dx.reshape((*dx.shape[:-3], *layer.before))
 
     def gram(self, u: Array, other: MaxPoolJacobian, v: Array, kernel: Contraction) -> Gram:
         return gram_and_back(self, u, other, v)
@@ -158,11 +173,16 @@ class MaxPoolJacobian:
 
 @dataclass(frozen=True)
 class BoundMaxPool:
-    """MaxPool in its place."""
+    """MaxPool in its place.
+
+    run : where the pixels of a row come in the order of a convolution's phases (`minintk.layers.patches`), the numbers
+    that stand together, B C / phases; 0 where the pixels come one after the other.
+    """
 
     before: Shape
     after: Shape
     canvas: Canvas
+    run: int = 0
     tensors: tuple[Tensor, ...] = ()
 
     @property
@@ -171,9 +191,26 @@ class BoundMaxPool:
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, MaxPoolJacobian]:
         """y[p] = max_s x[stride p + s]."""
-        columns = axis_max(self.canvas.pad(images(x, self.before), outside=-inf), self.canvas.columns, COLUMNS)
-        rows = axis_max(columns.y, self.canvas.rows, ROWS)
+        columns = axis_max(self.wide(x, -inf), *self.across)
+        rows = axis_max(self.narrow(columns.y), self.canvas.rows, ROWS)
         return rows.y.reshape((*rows.y.shape[:-3], *self.after)), MaxPoolJacobian(self, columns, rows)
+
+    @property
+    def across(self) -> tuple[Axis, int]:
+        """The axis of the columns, and where it is in `wide`."""
+        a = self.canvas.columns
+        return (Axis(a.kernel, a.kernel, a.kernel), -2) if self.run else (a, COLUMNS)
+
+    def wide(self, x: Array, outside: float) -> Array:
+        """x : (..., *before) on its canvas, or as (..., H, W C / (phases run), phases, run)."""
+        x = images(x, self.before)
+        if not self.run:
+            return self.canvas.pad(x, outside)
+        return x.reshape((*x.shape[:-2], -1, self.canvas.columns.kernel, self.run))
+
+    def narrow(self, y: Array) -> Array:
+        """The maxima along the columns as images (..., H, W_out, C)."""
+        return y.reshape((*y.shape[:-3], self.canvas.columns.out, self.before[-1])) if self.run else y
 
 
 def axis_max(x: Array, a: Axis, at: int) -> AxisMax:

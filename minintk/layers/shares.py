@@ -13,6 +13,7 @@ from math import prod
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.finite import Bound, Contraction, Gram, LayerJacobian, Weights
+from minintk.layers.arrange import arranged
 from minintk.layers.combine import BoundChain
 from minintk.layout import Tensor
 from minintk.structure import Shape, has_weights, out_shape
@@ -90,9 +91,10 @@ def joined(parts: list[Array | None], axes: int) -> Array | None:
 
 @dataclass(frozen=True)
 class BoundShared:
-    """A chain in its place."""
+    """A chain in its place, and the same arranged for speed, which the shares go through."""
 
     chain: BoundChain
+    fast: BoundChain
     before: Shape
     after: Shape
 
@@ -116,7 +118,8 @@ class BoundShared:
         """The chain's, share by share where that pays."""
         N, count = x.shape[-1 - len(self.before)], self.count(x)
         shares = [slice(i * N // count, (i + 1) * N // count) for i in range(count)]
-        results = parallel(lambda at: self.chain(w, examples(x, len(self.before), at)), shares)
+        chain = self.chain if count == 1 else self.fast
+        results = parallel(lambda at: chain(w, examples(x, len(self.before), at)), shares)
         y = results[0][0] if len(results) == 1 else joined([y for y, _ in results], len(self.after))
         return y, SharedJacobian(self, shares, [J for _, J in results], w, x)
 
@@ -133,4 +136,6 @@ def shared(root: Bound, spec: s.Sequential, before: Shape) -> Bound:
         shape, count = after, count + 1
     if not any(map(has_weights, spec.layers[:count])):
         return root
-    return BoundChain((BoundShared(BoundChain(root.layers[:count]), before, shape), *root.layers[count:]))
+    fast = arranged(spec.layers[:count], root.layers[:count])
+    front = BoundShared(BoundChain(root.layers[:count]), BoundChain(fast), before, shape)
+    return BoundChain((front, *root.layers[count:]))
