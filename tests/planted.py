@@ -741,7 +741,7 @@ def _(patch: Patch) -> None:
 @planted("MaxPool: dx at the first pixel of each window", image_adjoint)
 def _(patch: Patch) -> None:
     def back(self: AxisMax, u: Array) -> Array:
-        dx = np.zeros((*u.shape[: max(u.ndim - self.x.ndim, 0)], *self.x.shape))
+        dx = np.zeros((*u.shape[: max(u.ndim - len(self.shape), 0)], *self.shape))
         dx[pool.offsets(self.a, self.at)[0]] += u
         return dx
 
@@ -753,7 +753,7 @@ def _(patch: Patch) -> None:
     right = pool.axis_max
     order = iter((pool.ROWS, pool.COLUMNS))
 
-    def wrong(x: Array, a: Any, at: int) -> AxisMax:
+    def wrong(x: Array, a: Any, at: int) -> tuple[Array, AxisMax]:
         return right(x, a, next(order))
 
     patch.setattr(pool, "axis_max", wrong)
