@@ -33,7 +33,7 @@ from minintk import kernels as empirical
 from minintk import testing, training, windows
 from minintk.batches import Batches
 from minintk.jacobian import NetworkJacobian, Scaled
-from minintk.layers import convgram, patches, pool, shares
+from minintk.layers import arrange, convgram, patches, pool, shares
 from minintk.layers.combine import ChainJacobian, SumJacobian
 from minintk.layers.conv import BoundConv, ConvJacobian
 from minintk.layers.dense import BoundDense, DenseJacobian, sum_rows
@@ -448,6 +448,21 @@ def shared_batches() -> None:
             assert_close("J' u", J.vjp(np.ones((4, 2))), g, 1e-12 * np.abs(g).max())
 
 
+def arranged_layers() -> None:
+    """layers arranged for speed = as they are written"""
+    for phi in (mn.ReLU(), mn.Abs()):
+        spec = mn.Sequential(mn.Conv2d(3, 3, b_std=0.2), phi, mn.MaxPool((2, 2)), mn.Flatten(), mn.Dense(2))
+        x = np.random.default_rng(6).standard_normal((4, 4, 6, 3))
+        net = mn.Network(spec, x.shape[1:])
+        theta = net.init(np.random.default_rng(3))
+        want = net.linearize(theta, x)[1].vjp(np.ones((4, 2)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shares, "WORTH", 0)
+            patch.setattr(shares, "cores", lambda: 2)
+            J = net.linearize(theta, x)[1]
+            assert_close("J' u", J.vjp(np.ones((4, 2))), want, 1e-12 * np.abs(want).max())
+
+
 # ---------------------------------------------------------------------------------------- the errors
 
 
@@ -718,6 +733,17 @@ def _(patch: Patch) -> None:
         return self.parts[0].vjp(shares.examples(u, len(self.layer.after), self.shares[0]), dw)
 
     patch.setattr(SharedJacobian, "vjp", vjp)
+
+
+@planted("arrange: the pooling takes the pixels as if they came one after the other", arranged_layers)
+def _(patch: Patch) -> None:
+    right = arrange.phased
+    patch.setattr(arrange, "phased", lambda conv, pool: (right(conv, pool)[0], pool))
+
+
+@planted("arrange: Abs waits for the pooling, as if it were increasing", arranged_layers)
+def _(patch: Patch) -> None:
+    patch.setattr(arrange, "WAITS", (mn.ReLU, mn.Abs))
 
 
 @planted("AvgPool: dx not divided by the window's size", image_adjoint)

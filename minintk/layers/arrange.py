@@ -1,12 +1,10 @@
 """A chain of layers arranged for speed: the same function, and the same derivatives, from cheaper pieces.
 
-    max(relu(x)) = relu(max(x))          so ReLU waits for the pooling, and has a quarter of the numbers left
+    max(relu(x)) = relu(max(x))       so ReLU waits for the pooling, which leaves a quarter of the numbers
+    P(x) V(W), V's columns permuted   so a convolution's pixels come in the order of the phases of the pooling after it
 
-The first of equal positive maxima is the same before ReLU and after it; and where no maximum is positive, relu' = 0.
-
-    Conv2d, MaxPool                      the convolution's columns come in the order of the pooling's phases
-
-so that the pooling compares long runs of numbers, not one pixel's channels with the next one's.
+The first of equal positive maxima is the same before ReLU and after it, and where no maximum is positive, relu' = 0.
+In the order of the phases a pooling compares long runs of numbers, not the few channels of a pixel with the next one's.
 """
 
 from __future__ import annotations
@@ -19,6 +17,9 @@ from minintk.layers.conv import BoundConv
 from minintk.layers.patches import Patches
 from minintk.layers.pool import BoundMaxPool
 
+WAITS = (s.ReLU,)
+"""The activations that may wait for a pooling."""
+
 
 def arranged(specs: tuple[s.Layer, ...], layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
     """The layers, `specs` bound, in an order and with columns that are faster."""
@@ -27,7 +28,7 @@ def arranged(specs: tuple[s.Layer, ...], layers: tuple[Bound, ...]) -> tuple[Bou
         if not isinstance(layer, BoundMaxPool) or i == 0:
             continue
         last = i - 1
-        if last and isinstance(specs[last], s.ReLU):
+        if last and isinstance(specs[last], WAITS):
             found[last : i + 1] = layer, replace(found[last], shape=layer.after)  # type: ignore[type-var]
             last -= 1
         before = found[last]
