@@ -82,7 +82,7 @@ def test_the_arranged_layers_are_the_layers(
         patch.setattr(shares, "WORTH", 2**60)
         want = maps(net, theta, x)
     two_cores()
-    assert front(net).count(x) == 4
+    assert front(net).count(x) > 1
     for a, b in zip(maps(net, theta, x), want, strict=True):
         assert (a == b).all()
 

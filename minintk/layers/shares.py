@@ -23,6 +23,9 @@ WORTH = 2**20
 """Numbers in the activations of a batch below which one core is done before a second has started; of a share, too, for
 what one layer writes the next should find in the cache."""
 
+PER_WEIGHT = 16
+"""Numbers in a share for each weight, at least: every share has the weights to prepare and a gradient of its own."""
+
 MOST = 4
 """Shares for each core: more of them, and handing them over costs more than the cache saves."""
 
@@ -112,7 +115,8 @@ class BoundShared:
         size = int(prod(x.shape)) + N * sum(map(prod, self.out_shapes))
         if size < WORTH or inside() or not on_host(array_namespace(x)):
             return 1
-        return min(N, cores() * min(MOST, -(-size // (cores() * max(1, WORTH)))))
+        each = max(1, WORTH, PER_WEIGHT * sum(t.size for t in self.tensors))
+        return min(N, cores() * min(MOST, -(-size // (cores() * each))))
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
         """The chain's, share by share where that pays."""
