@@ -57,7 +57,8 @@ if __name__ == "__main__":
     if when and when[0] == "train":
         happens, at = die, int(when[1])
     elif when:
-        right, writes = checkpoints.write_atomically, iter(range(1, 10_000))
+        right: Any = checkpoints.write_atomically
+        writes = iter(range(1, 10_000))
 
         def half_written(path: Any, write: Any, writer: str) -> None:
             if next(writes) == int(when[1]):
@@ -71,5 +72,5 @@ if __name__ == "__main__":
                 right(path, half, writer)
             right(path, write, writer)
 
-        sweeps.write_atomically = half_written  # type: ignore[attr-defined]
+        sweeps.write_atomically = half_written  # type: ignore[attr-defined,assignment]
     run(folder, size)

@@ -374,7 +374,8 @@ def test_float32_stays_float32(by: Any) -> None:
 def test_rules_from_numpy_are_numbers(rules: dict[str, Any]) -> None:
     """np.float64 times a float32 array is a float64 array."""
     theta, x, y = (a.astype(np.float32) for a in (THETA, X, Y))
-    end = last(mn.flow(NET, theta, x, y, **{"loss": mn.mse, "times": 1.0} | rules))
+    given: dict[str, Any] = {"loss": mn.mse, "times": 1.0} | rules
+    end = last(mn.flow(NET, theta, x, y, **given))
     assert {weights(end).dtype, end.f.dtype, end.loss.dtype} == {np.dtype(np.float32)}
 
 

@@ -164,3 +164,8 @@ def test_the_curvature_of_a_square(loss: Loss) -> None:
     assert loss.curvature is not None
     np.testing.assert_allclose(slope, loss.curvature / len(f) * v, rtol=1e-13)
     assert all(other.curvature is None for other in (mn.softmax_cross_entropy, mn.hinge, mn.logistic))
+
+
+def test_one_output_has_no_softmax() -> None:
+    with pytest.raises(ValueError, match=r"one output is 0 whatever it says: take mn\.logistic"):
+        mn.softmax_cross_entropy.check(np.ones((3, 1)), (3, 1))
