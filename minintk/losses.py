@@ -121,9 +121,9 @@ class SoftmaxCrossEntropy(Loss):
         return p
 
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
+        super().check(y, outputs)
         if outputs[1] == 1:
             raise ValueError("softmax_cross_entropy of one output is 0 whatever it says: take mn.logistic, y = -1 or 1")
-        super().check(y, outputs)
         xp = array_namespace(y)
         off = float(xp.max(xp.abs(xp.sum(y, axis=-1) - 1)))
         if off > 1e-3 or float(xp.min(y)) < 0:
