@@ -127,7 +127,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module in (threads, shares, conv, kernels):
         monkeypatch.setattr(module, "cores", lambda: 2)
     threads._pool.cache_clear()
-    monkeypatch.setattr(shares, "WORTH", 0)
+    monkeypatch.setattr(shares, "LEAST", 0)
     monkeypatch.setattr(kernels, "WORTH", 0)
     monkeypatch.setattr(conv, "WORTH_THREADS", 0)
     monkeypatch.setattr(patches, "CHUNK", 1)

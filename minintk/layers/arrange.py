@@ -38,9 +38,9 @@ def arranged(specs: tuple[s.Layer, ...], layers: tuple[Bound, ...]) -> tuple[Bou
 
 
 def in_phases(pool: BoundMaxPool) -> bool:
-    """Whether its windows cut the rows of pixels into pieces, of more than one pixel each."""
+    """Whether there is no padding and its windows cut the rows of pixels into pieces, of more than one pixel each."""
     a = pool.canvas.columns
-    return a.before == a.after == 0 and a.kernel == a.stride > 1 and a.kernel * a.out == a.size
+    return pool.canvas.plain and a.kernel == a.stride > 1 and a.kernel * a.out == a.size
 
 
 def phased(conv: BoundConv, pool: BoundMaxPool) -> tuple[BoundConv, BoundMaxPool]:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, matmul_into, on_host
+from minintk.arrays import Array, array_namespace, matmul_into
 from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
 from minintk.layout import Tensor
 from minintk.parametrization import Parametrization, Role, Row
 from minintk.structure import Shape, Site
-from minintk.threads import share
+from minintk.threads import free, share
 
 
 @dataclass(frozen=True)
@@ -67,34 +65,43 @@ def sum_rows(u: Array, c: float) -> Array:
 
 def rows_matmul(a: Array, b: Array, factor: float = 1.0, row: Array | None = None) -> Array:
     """factor a @ b + row; one product over all leading axes of a where b has none, instead of one for each."""
-    xp, rows = array_namespace(a, b), a.reshape((-1, a.shape[-1])) if b.ndim == 2 else a
-    if on_host(xp):
-        lead = np.broadcast_shapes(rows.shape[:-2], b.shape[:-2])
-        out = xp.empty((*lead, rows.shape[-2], b.shape[-1]), dtype=a.dtype)
+    rows = a.reshape((-1, a.shape[-1])) if b.ndim == 2 else a
+    if worth_sharing(rows, b):
+        out = array_namespace(rows).empty((rows.shape[0], b.shape[1]), dtype=rows.dtype)
         product(rows, b, out, factor, row)
     else:
         out = rows @ b
-        if factor != 1:
-            out *= factor
-        if row is not None:
-            out += row
+        finish(out, factor, row)
     return out.reshape((*a.shape[:-1], b.shape[-1])) if b.ndim == 2 else out
 
 
 def product(a: Array, b: Array, out: Array, factor: float = 1.0, row: Array | None = None) -> None:
     """out = factor a @ b + row, shared out over the cores by the longer side where that is worth it."""
-    m, n = out.shape[-2:]
+    if not worth_sharing(a, b):
+        matmul_into(a, b, out)
+        finish(out, factor, row)
+        return
+    m, n = out.shape
 
     def work(at: slice) -> None:
         p, q = (at, slice(None)) if m >= n else (slice(None), at)
-        part = out[..., p, q]
-        matmul_into(a[..., p, :], b[..., q], part)
-        if factor != 1:
-            part *= factor
-        if row is not None:
-            part += row[..., q]
+        matmul_into(a[p], b[:, q], out[p, q])
+        finish(out[p, q], factor, None if row is None else row[:, q])
 
-    share(work, max(m, n), worth=m * n * a.shape[-1] >= WORTH and a.ndim == b.ndim == 2)
+    share(work, max(m, n))
+
+
+def finish(out: Array, factor: float, row: Array | None) -> None:
+    """out = factor out + row, in place."""
+    if factor != 1:
+        out *= factor
+    if row is not None:
+        out += row
+
+
+def worth_sharing(a: Array, b: Array) -> bool:
+    """Whether the cores should share out a @ b: it is large, and they are free."""
+    return free() and a.ndim == b.ndim == 2 and a.shape[0] * a.shape[1] * b.shape[1] >= WORTH
 
 
 WORTH = 2**23

@@ -19,9 +19,11 @@ from minintk.layout import Tensor
 from minintk.structure import Shape, has_weights, out_shape
 from minintk.threads import cores, inside, parallel
 
+LEAST = 2**20
+"""Numbers in the activations of a batch below which one core is done before a second has started."""
+
 WORTH = 2**20
-"""Numbers in the activations of a batch below which one core is done before a second has started; of a share, too, for
-what one layer writes the next should find in the cache."""
+"""Numbers in the activations of a share: what one layer writes the next should find in the cache."""
 
 PER_WEIGHT = 16
 """Numbers in a share for each weight, at least: every share has the weights to prepare and a gradient of its own."""
@@ -32,9 +34,11 @@ MOST = 4
 
 @dataclass(frozen=True)
 class SharedJacobian:
-    """The Jacobians J_i of the shares of the batch; w and x are kept for `gram`, which needs it in one piece."""
+    """The Jacobians J_i of the shares of the batch, of the layers in `chain`; w and x are kept for `gram`, which needs
+    the batch in one piece and the layers as they are written."""
 
     layer: BoundShared
+    chain: BoundChain
     shares: list[slice]
     parts: list[LayerJacobian]
     w: Weights
@@ -76,8 +80,9 @@ class SharedJacobian:
         return J.gram(u, J if other is self else other.whole(), v, kernel)
 
     def whole(self) -> LayerJacobian:
-        """The Jacobian of the batch in one piece; the layers run once more where it was shared out."""
-        return self.parts[0] if len(self.parts) == 1 else self.layer.chain(self.w, self.x)[1]
+        """The Jacobian that `gram` needs; the layers run once more where this is another."""
+        plain = self.layer.chain
+        return self.parts[0] if len(self.parts) == 1 and self.chain is plain else plain(self.w, self.x)[1]
 
 
 def examples(a: Array, axes: int, at: slice) -> Array:
@@ -113,19 +118,19 @@ class BoundShared:
         """The number of shares: one where the work is little, or the caller works in the pool, or on a GPU."""
         N = int(x.shape[-1 - len(self.before)])
         size = int(prod(x.shape)) + N * sum(map(prod, self.out_shapes))
-        if size < WORTH or inside() or not on_host(array_namespace(x)):
+        if size < LEAST or inside() or not on_host(array_namespace(x)):
             return 1
         each = max(1, WORTH, PER_WEIGHT * sum(t.size for t in self.tensors))
         return min(N, cores() * min(MOST, -(-size // (cores() * each))))
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """The chain's, share by share where that pays."""
+        """The chain's, share by share where that pays; as it is written on a GPU, and in the pool (kernels)."""
         N, count = x.shape[-1 - len(self.before)], self.count(x)
         shares = [slice(i * N // count, (i + 1) * N // count) for i in range(count)]
-        chain = self.chain if count == 1 else self.fast
+        chain = self.fast if on_host(array_namespace(x)) and not inside() else self.chain
         results = parallel(lambda at: chain(w, examples(x, len(self.before), at)), shares)
         y = results[0][0] if len(results) == 1 else joined([y for y, _ in results], len(self.after))
-        return y, SharedJacobian(self, shares, [J for _, J in results], w, x)
+        return y, SharedJacobian(self, chain, shares, [J for _, J in results], w, x)
 
 
 def shared(root: Bound, spec: s.Sequential, before: Shape) -> Bound:
