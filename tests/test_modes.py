@@ -195,7 +195,7 @@ def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
 
 
 def test_modes_of_a_data_set() -> None:
-    """On the whole cube they are the cube's, and so is the power of a target by level; on digits they foretell errors."""
+    """On the whole cube they are the cube's, and so is a target's power by level; on digits they foretell errors."""
     K, y = an.kernel(SPEC).ntk(CUBE), CUBE[:, :2].prod(1, keepdims=True) + CUBE[:, :1] / 2
     modes, power = an.data_modes(K, y)
     levels = an.cube_modes(an.kernel(SPEC), 10)
