@@ -32,8 +32,10 @@ from analytic.images import trivial
 from minintk.arrays import Array, array_namespace, on_host, to_library
 from minintk.windows import Axis
 
-STRIP = 300_000
-"""Bytes of a field that are worked on at a time: they stay in a core's cache through all of an activation's formula."""
+STRIP = 600_000
+"""Bytes of a field that are worked on at a time: few enough that most stay in a core's cache through all of a formula,
+enough that threads seldom wait for each other: between two passes, a thread needs the interpreter to itself.
+"""
 
 
 @dataclass(frozen=True)
@@ -160,10 +162,16 @@ def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, sli
     return slice(low - start, high - start), slice(low + s, high + s), outside
 
 
+def flat_rows(a: Array) -> Array:
+    """a : (live, n, m, run) as (live, n m, run) or (live, n, m run), a view: ufuncs are set up faster for few axes."""
+    live, n, m, run = a.shape
+    return a.reshape((live, n * m, run)) if a.strides[1] == m * a.strides[2] else a.reshape((live, n, m * run))
+
+
 class Shifted(NamedTuple):
     """What a window adds at shift s, as views: `here` + `there` is added up in `out`, and so are edges at the holes.
 
-    source : lines of x that `there` comes from.   right, left : (here, out) of p' outside, and of p outside.
+    source : pixels of x that `there` comes from.   right, left : (here, out) of p' outside, and of p outside.
     """
 
     s: int
@@ -217,12 +225,12 @@ class Shelf:
         whole, first = self.places[id(a)]
         return whole[first + shift : first + shift + prod(shape)].reshape(shape)
 
-    def kept(self, make: Callable[..., Any], *arguments: Any) -> Any:
-        """make(*arguments), views of arrays that were taken, made once."""
-        key = (make.__name__, *[id(a) if id(a) in self.places else a for a in arguments])
-        if key not in self.views:
-            self.views[key] = make(*arguments)
-        return self.views[key]
+    def kept(self, key: Any, make: Callable[..., Any], *arguments: Any) -> Any:
+        """make(*arguments), views of arrays that were taken, made once for each key."""
+        found = self.views.get(key)
+        if found is None:
+            found = self.views[key] = make(*arguments)
+        return found
 
 
 def form_of(xp: Any, dtype: Any, diagonal: bool, most: int) -> Form:
@@ -460,75 +468,75 @@ class Square(Field):
     def across(self, out: Array, to: tuple[int, int], axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
         """Lines `to` of `out` = the sums across the lines, for the lines `piece` of x after it."""
         (H, W), live, i, j, xp = self.grid, self.live, self.i.start, self.j, self.xp
-        left, right = edges.half[:live, i, :, :, None, None], edges.across
         if plain(axis, H):
-            for one in self.shelf.kept(self.across_views, self.a, out, to, axis, piece, live, self.grid, self.sizes):
+            left, right = edges.half[:live, i].reshape((live, H * W, 1, 1)), edges.across
+            key = id(self.a), id(out), axis, piece, live
+            for one in self.shelf.kept(key, self.across_views, out, to, axis, piece):
                 xp.add(one.here, one.there, out=one.out)
                 xp.add(one.right[0], left[:, one.source], out=one.right[1])
                 if one.left is not None:
-                    xp.add(one.left[0], right[one.s][:live, None, None, j], out=one.left[1])
+                    xp.add(one.left[0], right[one.s][:live, None, j], out=one.left[1])
             return
+        outside = edges.half[:live, i, :, :, None, None, None], edges.half[:live, None, None, j]
         source, target = self.images(self.a[:live], H, W), self.images(out[:live], axis.out, W)
-        lines = self.form.inside(source, H, W), self.form.inside(target, axis.out, W)
-        joint_sum(*lines, axis, (1, 4), (left[..., None], edges.half[:live, None, None, j]))
+        joint_sum(self.form.inside(source, H, W), self.form.inside(target, axis.out, W), axis, (1, 4), outside)
 
-    def across_views(
-        self, a: Array, out: Array, to: tuple[int, int], axis: Axis, piece: tuple[int, int], *_: Any
-    ) -> list[Shifted]:
-        """The views of `across`."""
-        (H, W), live = self.grid, self.live
-        source, target = self.images(a[:live], H, W), self.images(out[:live], H, W)[:, slice(*to)]
-        run, step = source.shape[-1], W + self.form.guard(W)
-        found, here = [], source[:, slice(*piece)]
+    def across_views(self, out: Array, to: tuple[int, int], axis: Axis, piece: tuple[int, int]) -> list[Shifted]:
+        """The views of `across`, (live, pixels of x, B, run)."""
+        (H, W), live, (start, stop) = self.grid, self.live, piece
+        source = self.images(self.a[:live], H, W).reshape((live, H * W, self.sizes[1], -1))
+        target = self.images(out[:live], H, W)[:, slice(*to)].reshape((live, (stop - start) * W, *source.shape[2:]))
+        run, step = source.shape[3], W + self.form.guard(W)
+        found, here = [], source[:, start * W : stop * W]
         for s in shifts(axis):
-            p, origin, bad = overlap(s, *piece, H)
+            p, origin, bad = (slice(W * part.start, W * part.stop) for part in overlap(s, start, stop, H))
             k = min(abs(s), H) * step
             if s < 0:
                 inside, there, hole = slice(k, run), slice(0, run - k), slice(0, k)
             else:
                 inside, there, hole = slice(0, H * step - k), slice(k, H * step), slice(H * step - k, run)
-            main = here[:, p, :, :, inside], source[:, origin, :, :, there], target[:, p, :, :, inside]
-            right = here[:, p, :, :, hole], target[:, p, :, :, hole]
-            found.append(
-                Shifted(s, *main, origin, right, (here[:, bad], target[:, bad]) if bad.stop > bad.start else None)
-            )
+            one, two = flat_rows(here[:, p, :, inside]), flat_rows(source[:, origin, :, there])
+            total = flat_rows(target[:, p, :, inside])
+            right = here[:, p, :, hole], target[:, p, :, hole]
+            left = (here[:, bad], target[:, bad]) if bad.stop > bad.start else None
+            found.append(Shifted(s, one, two, total, origin, right, left))
             here = target
         return found
 
     def along(self, a: Array, out: Array, axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
         """The sums along the lines, for some lines of x; a, these lines, is overwritten."""
-        live, xp, i, j, W = self.live, self.xp, self.i.start, self.j, self.grid[1]
-        left, right = edges.half_sum[:live, i, slice(*piece), :, None, None], edges.along
+        live, xp, i, j, (h, W) = self.live, self.xp, self.i.start, self.j, edges.half_sum.shape[2:]
+        left, right = edges.half_sum[:live, i, slice(*piece), :, None, None, None], edges.along
         if plain(axis, self.form.guard(W)):
-            grid = edges.half_sum.shape[2], W
-            after, before, views = self.shelf.kept(self.along_views, a, out, axis, piece, live, grid, self.sizes)
-            after[...] = left[..., None]
-            before[...] = left
+            key = id(a), id(out), axis, piece, live
+            after, before, views = self.shelf.kept(key, self.along_views, a, out, axis, piece, (h, W))
+            after[...] = left
+            before[...] = left[..., 0]
             for one in views:
                 xp.add(one.here, one.there, out=one.out)
-                if one.left is not None:
-                    xp.add(one.left[0], right[one.s][:live, None, None, j], out=one.left[1])
+                xp.add(one.left[0], right[one.s][:live, j].reshape((live, 1, 1, -1)), out=one.left[1])
             return
-        h = edges.half_sum.shape[2]
         source, target = self.images(a[:live], h, W), self.images(out[:live], h, axis.out)[:, slice(*piece)]
-        lines = self.form.inside(source, h, W), self.form.inside(target, h, axis.out)
-        joint_sum(*lines, axis, (2, 5), (left[..., None], edges.half_sum[:live, None, None, j]))
+        outside = left, edges.half_sum[:live, None, None, j]
+        joint_sum(self.form.inside(source, h, W), self.form.inside(target, h, axis.out), axis, (2, 5), outside)
 
     def along_views(
-        self, a: Array, out: Array, axis: Axis, piece: tuple[int, int], live: int, grid: tuple[int, int], *_: Any
+        self, a: Array, out: Array, axis: Axis, piece: tuple[int, int], grid: tuple[int, int]
     ) -> tuple[Array, Array, list[Shifted]]:
-        """The views of `along`: guards after lines and before images, then the sums."""
-        (h, W), g = grid, self.form.guard(grid[1])
-        source, target = self.images(a, h, W), self.images(out[:live], h, W)[:, slice(*piece)]
-        before = self.shelf.shifted(a, -g, source.shape)[:live, ..., :g]  # the end of what precedes each image
-        found, here = [], source[:live]
+        """The views of `along`: guards after lines and before images, then the sums, (live, lines of x, W, B run)."""
+        (h, W), g, live, lines = grid, self.form.guard(grid[1]), self.live, piece[1] - piece[0]
+        images = self.images(a, h, W)
+        before = self.shelf.shifted(a, -g, images.shape)[:live, ..., :g]  # the end of what precedes each image
+        whole = (1 + self.asked, lines, W, a.shape[2])
+        source, target = a.reshape(whole)[:live], out[:live].reshape((live, -1, *whole[2:]))[:, slice(*piece)]
+        found, here = [], source
         for s in shifts(axis):
             p, origin, bad = overlap(s, 0, W, W)
-            there = self.shelf.shifted(a, s, source.shape)[:live]
-            main = here[:, :, p], there[:, :, origin], target[:, :, p]
-            found.append(Shifted(s, *main, origin, None, (here[:, :, bad], target[:, :, bad])))
+            there = self.shelf.shifted(a, s, whole)[:live, :, origin]
+            one, two, total = flat_rows(here[:, :, p]), flat_rows(there), flat_rows(target[:, :, p])
+            found.append(Shifted(s, one, two, total, origin, None, (here[:, :, bad], target[:, :, bad])))
             here = target
-        return self.form.lines(source[:live], h, W)[..., W:], before, found
+        return self.form.lines(images[:live], h, W)[..., W:], before, found
 
     def pool(self, T: tuple[Array, Array], grid: tuple[int, int]) -> None:
         (H, W), (h, w), xp, B, live = self.grid, grid, self.xp, self.sizes[1], self.live
@@ -571,7 +579,8 @@ class Diagonal(Field):
                 continue
             out = self.new(behind)
             if plain(axis, form.guard(W) if along else H) and (form.guard(W) or not along):
-                guards, sums = self.shelf.kept(self.views, self.a, out, axis, along, before, self.live)
+                key = id(self.a), id(out), axis, along, self.live
+                guards, sums = self.shelf.kept(key, self.views, self.a, out, axis, along, before)
                 for guard in guards:
                     guard[...] = 0
                 for here, there, to in sums:
@@ -585,10 +594,10 @@ class Diagonal(Field):
             self.become(out, behind)
 
     def views(
-        self, a: Array, out: Array, axis: Axis, along: int, grid: tuple[int, int], live: int
+        self, a: Array, out: Array, axis: Axis, along: int, grid: tuple[int, int]
     ) -> tuple[list[Array], list[tuple[Array, Array | None, Array]]]:
         """Guards to be set to 0, and what a plain axis adds: along lines all numbers, shifted as one."""
-        (H, W), g, run = grid, self.form.guard(grid[1]), a.shape[-1]
+        (H, W), g, run, live = grid, self.form.guard(grid[1]), a.shape[-1], self.live
         here, target, sums = a[:live], out[:live], []
         for s in shifts(axis):
             if along:

@@ -139,8 +139,8 @@ def pixels(program: Program, shape: Shape) -> int:
     return count * count if mixes(program) else count
 
 
-HOST, DEVICE = 2**19, 2**27
-"""Bytes of D, and as many of Theta, that pairs of images are taken together up to: a cache, or enough to fill a GPU."""
+DEVICE = 2**27
+"""Bytes of D, and as many of Theta, that pairs of images are taken together up to on a GPU, enough to fill it."""
 
 
 def together(plan: Plan) -> int:
@@ -150,7 +150,7 @@ def together(plan: Plan) -> int:
     if form.diagonal and host:
         return max(1, STRIP // (form.run(H, W) * number))
     pair = form.run(H, W) * (1 if form.diagonal else H * W)
-    return max(1, (HOST if host else DEVICE) // (pair * number))
+    return max(1, (STRIP if host else DEVICE) // (pair * number))
 
 
 def tile_size(plan: Plan, n: int) -> int:
@@ -316,51 +316,38 @@ class Engine:
                 pools.append((zero, zero))
         after, coefficients = prepare_all(plan.program, images.pixels, Tile(plan.form, iter(pools)))
         last = halves(after, plan.form)
+        d, theta = xp.zeros((n, m), dtype=xp.float64), xp.zeros((n, m), dtype=xp.float64)
         for a, b in self.items(n, m, same):
-            right = slice(first + b.start, first + b.stop)
-            field = images.field(plan, shelf, a, right, self.ntk is not None)
+            field = images.field(plan, shelf, a, slice(first + b.start, first + b.stop), self.ntk is not None)
             apply_all(plan.program, coefficients, field)
             settle(field, last)
-            scale = images.scale[a, None] * images.scale[right]
-            q, q2 = after.q[a, 0, 0][:, None], after.q[right, 0, 0]
-            shape = (a.stop - a.start, b.stop - b.start)
-            d = xp.astype(self.inner(field, field.d, shape), xp.float64)
-            bound = xp.sqrt(q * q2)
-            k = xp.clip((q + q2) / 2 - after.unit * d, -bound, bound) * scale
-            self.put(self.nngp, i, j, a, b, k)
-            if self.ntk is not None:
-                theta = field.theta
-                if theta is None:
-                    t = xp.zeros_like(k)
-                else:
-                    t = xp.astype(self.inner(field, theta, shape), xp.float64) * (after.unit / 2)
-                    if plan.recorded or not plan.pooled:  # what images have with themselves is known
-                        bound = xp.sqrt(after.theta[a, 0, 0][:, None] * after.theta[right, 0, 0])
-                        t = xp.clip(t, -bound, bound)
-                    t *= scale
-                self.put(self.ntk, i, j, a, b, t)
+            for found, values in ((d, field.d), (theta, field.theta)):
+                if values is not None:
+                    found[a, b] = values.reshape((*field.sizes, -1))[..., 0]
             field.close()
-        if same:  # of the two roundings of a pair, the one above the diagonal
-            for out in (self.nngp, self.ntk):
-                if out is not None:
-                    out[i, i] = xp.triu(out[i, i]) + xp.triu(out[i, i], k=1).T
+        rows, columns = slice(0, n), slice(first, first + m)
+        scale = images.scale[rows, None] * images.scale[columns]
+        q, q2 = after.q[rows, 0, 0][:, None], after.q[columns, 0, 0]
+        bound = xp.sqrt(q * q2)
+        self.put(self.nngp, i, j, xp.clip((q + q2) / 2 - after.unit * d, -bound, bound) * scale)
+        theta *= after.unit / 2
+        if plan.recorded or not plan.pooled:  # what images have with themselves is known
+            bound = xp.sqrt(after.theta[rows, 0, 0][:, None] * after.theta[columns, 0, 0])
+            theta = xp.clip(theta, -bound, bound)
+        self.put(self.ntk, i, j, theta * scale)
         return after.error
 
-    def inner(self, field: Field, a: Array, shape: tuple[int, int]) -> Array:
-        """The numbers of fields of one pixel as a matrix."""
-        return a.reshape((*shape, -1))[..., 0]
-
-    def put(self, out: Array | None, i: slice, j: slice, a: slice, b: slice, values: Array) -> None:
-        """Results to their places, and to their mirror images."""
+    def put(self, out: Array | None, i: slice, j: slice, values: Array) -> None:
+        """Results to their places, and to their mirror images; of the two roundings of a pair, the one above."""
         if out is None:
             return
         xp = self.plan.form.xp
-        rows = slice(i.start + a.start, i.start + a.stop)
-        columns = slice(j.start + b.start, j.start + b.stop)
+        if self.symmetric and i == j:
+            values = xp.triu(values) + xp.triu(values, k=1).T
         values = xp.astype(values, out.dtype)
-        out[rows, columns] = values
+        out[i, j] = values
         if self.symmetric:
-            out[columns, rows] = values.T
+            out[j, i] = values.T
 
     def items(self, n: int, m: int, same: bool) -> Iterator[tuple[slice, slice]]:
         """Pairs of the tile that are taken together."""

@@ -91,10 +91,18 @@ def plus(value: tuple[float, float], digits: int = 2) -> str:
 
 
 def drawn(axes: Any, x: Any, values: Any, label: str, colour: str, style: str = "o-") -> None:
-    """Means over seeds, values : (K, E), with the 95 % intervals of the means, on logarithmic axes."""
-    mean, half = np.array([interval(v) for v in values]).T
-    axes.errorbar(x, mean, half, fmt=style, color=colour, capsize=2, ms=3, lw=1, label=label)
+    """Geometric means over seeds, values : (K, E), with their 95 % intervals, on logarithmic axes."""
+    mean, half = np.array([interval(np.log(v)) for v in values]).T
+    reach = np.exp(mean) - np.exp(mean - half), np.exp(mean + half) - np.exp(mean)
+    axes.errorbar(x, np.exp(mean), reach, fmt=style, color=colour, capsize=2, ms=3, lw=1, label=label)
     axes.set(xscale="log", yscale="log")
+
+
+def in_widths(axes: Any, widths: Sequence[int]) -> None:
+    """A logarithmic x axis with the widths written at their places."""
+    axes.set(xscale="log", xlabel="width h")
+    axes.set_xticks(widths, map(str, widths))
+    axes.set_xticks([], minor=True)
 
 
 def guide(axes: Any, x: Any, through: tuple[float, float], power: float, label: str) -> None:

@@ -144,7 +144,7 @@ def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> N
     check_finite(name, x)
 
 
-def cache_slices(a: Array, size: int = 2**16) -> list[slice]:
+def cache_slices(a: Array, size: int = 2**17) -> list[slice]:
     """The last axis of `a` in pieces that stay in a core's cache through several passes; one piece on the GPU."""
     if not on_host(array_namespace(a)):
         return [slice(None)]

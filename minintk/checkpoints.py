@@ -93,10 +93,10 @@ def made_folder(path: str | os.PathLike[str], what: str) -> Path:
     return folder
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
-    """`write` to a file that appears at `path` when it is complete and on the disk."""
+def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object], writer: str = "") -> None:
+    """`write` to a file that appears at `path` when it is complete and on the disk; several at once by their names."""
     path = Path(path)
-    part = path.with_name(f"{path.name}.part")
+    part = path.with_name(f"{path.name}{writer}.part")
     with open(part, "wb") as file:
         write(file)
         file.flush()

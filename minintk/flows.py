@@ -41,7 +41,8 @@ def flow(
 
     theta : (P,) or (E, P), left as it is; the members of an ensemble take the same steps.  x : (N, *input_shape),
     y : (N, C).  times : increasing; the last may be inf with a loss that reaches zero, `Hinge`.  A flow ends when the
-    loss of every member is exactly zero; a member that is there stands still meanwhile.
+    loss of every member is exactly zero; a member that is there stands still meanwhile.  With inf it goes on for ever
+    where no theta classifies every example; where the gradient is zero short of that, it is at t = inf, not `ended`.
     tau or mu : momentum flow with tau, or with tau = t/mu; gradient flow where neither is given.  v = 0 at t = 0, and
     v = -grad L with mu.
     temperature : T of the stochastic flow, its batches of b = N / (T/dt (N - 1) + 1) examples, rounded, at least 1,
@@ -99,7 +100,7 @@ def kernel_flow(
 
     >>> import numpy as np, minintk as mn
     >>> K, y = np.diag([1.0, 3.0]), np.ones((2, 1))
-    >>> *_, end = kernel_flow(K, np.zeros((2, 1)), y, loss=mn.mse, times=2.0, by=Solver())
+    >>> *_, end = kernel_flow(K, np.zeros((2, 1)), y, loss=mn.mse, times=2.0, by=mn.Solver())
     >>> bool(np.allclose(end.f[:, 0], 1 - np.exp([-1.0, -3.0])))     # 1 - e^(-K t / N)
     True
     """

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, scipy_module
+from minintk.settings import number
 
 
 class Loss(ABC):
@@ -45,6 +45,16 @@ class Loss(ABC):
         check_finite("y", y)
 
 
+def _fitting(f: Array, y: Array) -> Any:
+    """The namespace of f : ([E], N, C) and y : (N, C); ValueError where they would be broadcast."""
+    if f.ndim < 2 or tuple(f.shape[-2:]) != tuple(y.shape[-2:]):
+        column = ": a single output needs a column, y[:, None]" if y.ndim == 1 and f.shape[-1:] == (1,) else ""
+        raise ValueError(
+            f"f ([E], N, C) and y (N, C) expect one (N, C), got {tuple(f.shape)}, {tuple(y.shape)}{column}"
+        )
+    return array_namespace(f, y)
+
+
 @dataclass(frozen=True)
 class MeanSquared(Loss):
     """L = 1/(2N) sum_n |f_n - y_n|^2,   dL/df = (f - y) / N.
@@ -57,10 +67,11 @@ class MeanSquared(Loss):
     curvature: ClassVar[float | None] = 1.0
 
     def __call__(self, f: Array, y: Array) -> Array:
-        r = f - y
-        return array_namespace(f).sum(r * r, axis=(-2, -1)) / (2 * f.shape[-2])
+        xp, r = _fitting(f, y), f - y
+        return xp.sum(r * r, axis=(-2, -1)) / (2 * f.shape[-2])
 
     def cotangent(self, f: Array, y: Array) -> Array:
+        _fitting(f, y)
         return (f - y) / f.shape[-2]
 
 
@@ -76,10 +87,11 @@ class SumOfSquares(Loss):
     curvature: ClassVar[float | None] = 2.0
 
     def __call__(self, f: Array, y: Array) -> Array:
-        r = f - y
-        return array_namespace(f).sum(r * r, axis=(-2, -1)) / f.shape[-2]
+        xp, r = _fitting(f, y), f - y
+        return xp.sum(r * r, axis=(-2, -1)) / f.shape[-2]
 
     def cotangent(self, f: Array, y: Array) -> Array:
+        _fitting(f, y)
         return (f - y) * (2 / f.shape[-2])
 
 
@@ -95,13 +107,13 @@ class SoftmaxCrossEntropy(Loss):
     """
 
     def __call__(self, f: Array, y: Array) -> Array:
-        xp = array_namespace(f, y)
+        xp = _fitting(f, y)
         top = xp.max(f, axis=-1, keepdims=True)
         log_sum = xp.log(xp.sum(xp.exp(f - top), axis=-1)) + top[..., 0]
         return xp.mean(log_sum - xp.sum(y * f, axis=-1), axis=-1)
 
     def cotangent(self, f: Array, y: Array) -> Array:
-        xp = array_namespace(f, y)
+        xp = _fitting(f, y)
         p = xp.exp(f - xp.max(f, axis=-1, keepdims=True))
         p /= xp.sum(p, axis=-1, keepdims=True)
         p -= y
@@ -129,8 +141,7 @@ class _Margin(Loss):
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < inf:
-            raise ValueError(f"{type(self).__name__}(alpha=...) expects a finite number > 0, got {self.alpha!r}")
+        number(f"{type(self).__name__}(alpha=...)", self.alpha)
 
     def _share(self, f: Array) -> float:
         """1 / (alpha^2 N)."""
@@ -163,11 +174,11 @@ class Hinge(_Margin):
     ends: ClassVar[bool] = True
 
     def __call__(self, f: Array, y: Array) -> Array:
-        xp = array_namespace(f, y)
+        xp = _fitting(f, y)
         return xp.sum(xp.maximum(1 - y * f, 0), axis=(-2, -1)) * self._share(f)
 
     def cotangent(self, f: Array, y: Array) -> Array:
-        xp = array_namespace(f, y)
+        xp = _fitting(f, y)
         return xp.where(y * f < 1, y * -self._share(f), xp.zeros_like(f))
 
 
@@ -183,12 +194,12 @@ class Logistic(_Margin):
     """
 
     def __call__(self, f: Array, y: Array) -> Array:
-        xp = array_namespace(f, y)
+        xp = _fitting(f, y)
         m = y * f
         return xp.sum(xp.log1p(xp.exp(-xp.abs(m))) + xp.maximum(-m, 0), axis=(-2, -1)) * self._share(f)
 
     def cotangent(self, f: Array, y: Array) -> Array:
-        xp = array_namespace(f, y)
+        xp = _fitting(f, y)
         return y * (scipy_module(xp, "special").expit(-y * f) * -self._share(f))
 
 

@@ -19,11 +19,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, to_host, to_library
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
 from minintk.jacobian import Jacobian, Scaled
 from minintk.layout import Layout
 from minintk.network import Model
 from minintk.series import Series, add, scaled
+from minintk.settings import number
 from minintk.structure import Shape
 
 
@@ -33,8 +34,10 @@ class _Anchored(Model):
     def __init__(self, model: Model, theta0: Array) -> None:
         if not isinstance(model, Model):
             raise TypeError(f"{type(self).__name__} expects a model such as mn.Network(...), got {model!r}")
+        check_floating("theta0", theta0)
         if theta0.ndim not in (1, 2) or theta0.shape[-1] != model.size:
             raise ValueError(f"theta0 expects shape ({model.size},) or (E, {model.size}), got {tuple(theta0.shape)}")
+        check_finite("theta0", theta0)
         self.model = model
         self.theta0 = array_namespace(theta0).asarray(theta0, copy=True)  # training may move the caller's array
 
@@ -128,9 +131,7 @@ class Centred(_Anchored):
 
     def __init__(self, model: Model, theta0: Array, alpha: float) -> None:
         super().__init__(model, theta0)
-        if not 0 < alpha < inf:
-            raise ValueError(f"Centred(alpha=...) expects a finite number > 0, got {alpha!r}")
-        self.alpha = float(alpha)
+        self.alpha = number("Centred(alpha=...)", alpha)
         self._start = model  # f(theta_0) stays the same function, also where the model re-anchors
         self._kept: tuple[Array, Array] | None = None  # x and f(theta_0) on it
 
@@ -228,8 +229,7 @@ class Moved:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.fraction, bool) or not 0 < self.fraction < inf:
-            raise ValueError(f"Moved(fraction=...) expects a finite number > 0, got {self.fraction!r}")
+        number("Moved(fraction=...)", self.fraction)
         if getattr(self.probe, "ndim", 0) < 2 or self.probe.shape[0] == 0:
             raise ValueError(f"Moved(probe=...) expects some inputs (n, *input_shape), got {self.probe!r}")
 
@@ -285,7 +285,10 @@ class IterativelyLinearized(_Anchored):
             self._u = self.every.draw(model.outputs)
 
     def advance(self, theta: Array) -> IterativelyLinearized:
-        moved = self._moved(self.model.advance(theta), self.theta0)
+        model = self.model.advance(theta)
+        if model is self.model and self.every == inf:
+            return self
+        moved = self._moved(model, self.theta0)
         moved.step = self.step + 1
         if isinstance(self.every, Moved):
             moved._where_features_moved(self.every, theta)

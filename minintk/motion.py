@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from math import exp, inf, isfinite
+from math import exp, inf
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.losses import Loss
 from minintk.network import Model
+from minintk.settings import number
 from minintk.threads import parallel
 from minintk.training import _parts
 
@@ -64,8 +65,7 @@ class Solver:
         if self.method not in ("RK45", "DOP853"):
             raise ValueError(f"Solver(method=...) expects 'RK45' or 'DOP853', got {self.method!r}")
         for name, value in (("rtol", self.rtol), ("atol", self.atol)):
-            if not 0 < value < inf:
-                raise ValueError(f"Solver({name}=...) expects a finite number > 0, got {value!r}")
+            number(f"Solver({name}=...)", value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,11 +216,8 @@ class Rules:
             raise ValueError(f"times up to inf need a loss that reaches zero in finite time, mn.hinge, got {loss!r}")
         if tau is not None and mu is not None:
             raise ValueError(f"momentum flow expects tau, or mu for tau = t/mu, not both, got tau={tau!r}, mu={mu!r}")
-        for name, value in (("tau", tau), ("mu", mu)):
-            if value is not None and not 0 < value < inf:
-                raise ValueError(f"{name} expects a finite number > 0, or None, got {value!r}")
-        if not (isfinite(temperature) and temperature >= 0):
-            raise ValueError(f"temperature expects a finite number >= 0, got {temperature!r}")
+        tau, mu = (None if a is None else number(name, a) for name, a in (("tau", tau), ("mu", mu)))
+        temperature = number("temperature", temperature, zero=True)
         if temperature and not isinstance(rng, np.random.Generator):
             raise TypeError(f"stochastic flow draws its batches with rng=numpy.random.default_rng(seed), got {rng!r}")
         if temperature and isinstance(by, Solver):
@@ -230,7 +227,7 @@ class Rules:
                 f"the gradient of {loss!r} jumps, and a flow can stay on the jump, where by=Solver(...) would stop "
                 "moving: use by=Steps(), or a smooth loss, mn.logistic"
             )
-        return cls(loss, goals, tau, mu, float(temperature), rng, by)
+        return cls(loss, goals, tau, mu, temperature, rng, by)
 
     @property
     def momentum(self) -> bool:
@@ -284,6 +281,7 @@ HALVINGS = 200
 def _by_steps(system: System, s: Array, y: Array, rules: Rules, by: Steps) -> Iterator[Moment]:
     xp, N, loss, rng = array_namespace(s), y.shape[0], rules.loss, rules.rng if rules.temperature else None
     t, dt, h, steps, b, seen = 0.0, 1.0, 0.0, 0, N, 0
+    low, high = float(by.low), float(by.high)
     v: Array | float = 0.0
     at, target = None, y
     g: Any = None
@@ -314,16 +312,16 @@ def _by_steps(system: System, s: Array, y: Array, rules: Rules, by: Steps) -> It
                 else:
                     f_new, g_new = system.outputs(s_new, at), None
                 change = float(xp.max(xp.abs(f_new - f)))
-                if change < by.high or halvings == HALVINGS:  # the first not for a NaN
+                if change < high or halvings == HALVINGS:  # the first not for a NaN
                     break
                 dt, halvings = h / 2, halvings + 1
-            if not change < by.high or (halvings and change == 0):  # all or nothing
+            if not change < high or (halvings and change == 0):  # all or nothing
                 raise FloatingPointError(
-                    f"at t = {t:g} no step changes the outputs by less than {by.high:g}, only by more or not at all: "
+                    f"at t = {t:g} no step changes the outputs by less than {high:g}, only by more or not at all: "
                     "this is rounding, take float64 or a larger Steps(high=...)"
                 )
             if h == dt:
-                dt *= 2 if change <= by.low else min(1.1, 0.8 * by.high / change)
+                dt *= 2 if change <= low else min(1.1, 0.8 * high / change)
             t, steps, seen = goal if h == goal - t else t + h, steps + 1, seen + b
             s, v, f, g = s_new, v_new, f_new, g_new
             moved = system.advance(s)

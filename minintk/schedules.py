@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import cos, fsum, isfinite, pi, sin
+from math import cos, expm1, fsum, isfinite, log, pi, sin
 
 
 class Schedule(ABC):
@@ -79,7 +79,7 @@ class StepDecay(Schedule):
     def t(self, steps: int) -> float:
         whole, rest = divmod(steps, self.every)
         last = self.factor**whole
-        full = whole if self.factor == 1 else (1 - last) / (1 - self.factor)  # sum_{k < whole} factor^k
+        full = whole if self.factor == 1 else -expm1(whole * log(self.factor)) / (1 - self.factor)  # sum_k factor^k
         return self.lr * (self.every * full + rest * last)
 
 

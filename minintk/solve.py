@@ -16,10 +16,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import hypot, inf, isfinite, sqrt
+from math import hypot, inf, sqrt
 from typing import Any
-
-import numpy as np
 
 from minintk.arrays import Array, array_namespace, available_memory, check_finite, check_floating, on_host
 from minintk.cholesky import BLOCK, NotPositive, factorise, smallest_eigenvalue, solve_factorised
@@ -28,6 +26,7 @@ from minintk.kernels import _block_size, _check
 from minintk.models import Linearized
 from minintk.network import Model
 from minintk.progress import progress_of
+from minintk.settings import number
 
 REFINEMENTS = 8
 
@@ -81,7 +80,7 @@ def solve_gram(
     `ridge`.  ValueError, with the smallest eigenvalue and what to do, where the matrix is singular or the refinement
     does not converge.  Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 
-    >>> import minintk as mn
+    >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
     >>> x, y = np.eye(3), np.array([[1.0], [-1.0], [1.0]])
     >>> solved = solve_gram(net, net.init(np.random.default_rng(0)), x, y)
@@ -89,8 +88,9 @@ def solve_gram(
     True
     """
     total = _budget(theta0, memory)
-    b, rows = _problem(model, theta0, x, y, ridge, total // 8)
-    if np.isnan(t) or t < 0:
+    ridge = number("ridge", ridge, zero=True)
+    b, rows = _problem(model, theta0, x, y, total // 8)
+    if t != inf and (isinstance(t, bool) or not hasattr(t, "__float__") or not t >= 0):
         raise ValueError(f"t expects a number >= 0 (lr x steps), inf for the end, got {t!r}")
     n = b.size
     if ridge == 0 and t == inf and n > model.size:
@@ -167,7 +167,7 @@ def gram_matrix(
 
     memory : bytes for it and the blocks.  report : told each block's share of the work.
 
-    >>> import minintk as mn
+    >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Dense(1), (2,))
     >>> gram_matrix(net, np.ones(2), np.eye(2), 2**20)
     array([[0.5, 0. ],
@@ -217,14 +217,15 @@ def solve_lsqr(
 
     Without `steps`, RuntimeWarning where 4 min(N C, P) + 100 steps do not reach `tol`.  Paige and Saunders 1982.
 
-    >>> import minintk as mn
+    >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
     >>> x, y = np.eye(3), np.array([[1.0], [-1.0], [1.0]])
     >>> solved = solve_lsqr(net, net.init(np.random.default_rng(0)), x, y)
     >>> bool(np.allclose(solved(x), y)), solved.steps <= 4
     (True, True)
     """
-    b, rows = _problem(model, theta0, x, y, ridge, _budget(theta0, memory))
+    ridge = number("ridge", ridge, zero=True)
+    b, rows = _problem(model, theta0, x, y, _budget(theta0, memory))
     if steps is not None and (isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1):
         raise ValueError(f"steps expects a whole number >= 1, got {steps!r}")
     tol = 10 * _eps(b) if tol is None else float(tol)
@@ -306,7 +307,7 @@ class Rows:
         each = theta.dtype.itemsize * (layers + 4 * widest)
         limit = min(memory // 2, 2**27 if on_host(xp) else 2**32)
         step = max(1, min(N, limit // each))
-        self.pieces = [slice(i, min(i + step, N)) for i in range(0, N, step)]
+        self.pieces = [slice(i, min(i + step, N)) for i in range(0, max(1, N), step)]
         keep = theta.dtype.itemsize * layers * N <= memory // 2
         self.kept: list[Jacobian | None] = []
         f0 = []
@@ -335,7 +336,7 @@ class Rows:
 # ------------------------------------------------------------------------------------------------ checks
 
 
-def _problem(model: Model, theta0: Array, x: Array, y: Array, ridge: float, memory: int) -> tuple[Array, Rows]:
+def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tuple[Array, Rows]:
     """(y - f_0, J), checked."""
     if not isinstance(model, Model):
         raise TypeError(f"expected a model such as mn.Network(...), got {model!r}")
@@ -352,8 +353,6 @@ def _problem(model: Model, theta0: Array, x: Array, y: Array, ridge: float, memo
     check_finite("y", y)
     if y.dtype != theta0.dtype:
         raise TypeError(f"y must have the dtype of theta0, {theta0.dtype}, got {y.dtype}: y.astype(theta0.dtype)")
-    if isinstance(ridge, bool) or not hasattr(ridge, "__float__") or not isfinite(ridge) or ridge < 0:
-        raise ValueError(f"ridge expects a finite number >= 0, got {ridge!r}")
     rows = Rows(model, theta0, x, memory)
     return y - rows.f0, rows
 
@@ -387,7 +386,7 @@ def _add_to_diagonal(k: Array, ridge: float) -> None:
 def _norm(a: Array) -> float:
     """|a|, in float64 whatever the dtype."""
     xp = array_namespace(a)
-    top = float(xp.max(xp.abs(a)))
+    top = float(xp.max(xp.abs(a))) if a.size else 0.0
     if not 0 < top < inf:
         return top
     return top * sqrt(float(xp.sum(xp.astype(a / top, xp.float64, copy=False) ** 2)))

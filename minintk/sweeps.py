@@ -22,18 +22,21 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import CellType, MethodType
 from typing import Any
 
 import numpy as np
 
 from minintk.arrays import to_host
-from minintk.checkpoints import _digest, made_folder, write_atomically
+from minintk.checkpoints import _arrays, _digest, made_folder, write_atomically
 from minintk.progress import progress_of
 
 Work = Callable[..., Any]
@@ -95,13 +98,15 @@ def sweep(
     grid : {name: values}, numbers, text, True, False or None (inf is a number); every combination is a run.
     together : the name of the axis that `work` takes several values of at once, as a tuple, to train them along the
         ensemble axis; it then returns a list with one result for each.  batch : how many at most, all unless given.
-    store : a folder, of one sweep at a time.  It may hold runs of a smaller or another grid of the same work.
+    store : a folder.  It may hold runs of a smaller or another grid of the same work; two sweeps there at once do
+        their work twice, and spoil nothing.
     executor : any `concurrent.futures.Executor`; this process, one call after the other, unless given.
     progress : a bar with the time left, on stderr.
 
-    Where work raises, the error is raised with the point it happened at, and what was finished is kept.  ValueError
-    where the store belongs to another work (its name, and the arguments bound by functools.partial; an edited function
-    is not noticed: take another folder), for a damaged record, NaN in a result, and a grid that does not fit.
+    Where work raises, the error is raised with the point it happened at; what was finished is kept, and what an
+    executor is at finishes first, and is kept too.  ValueError where the store belongs to another work (its name, and
+    what functools.partial, an object or an enclosing function has given it; an edited function is not noticed: take
+    another folder), for a damaged record, NaN in a result, and a grid that does not fit.
 
     >>> import tempfile
     >>> def power(base: int, exponent: tuple[int, ...]) -> list[dict[str, int]]:
@@ -119,10 +124,13 @@ def sweep(
     kept = {call: call.read(records) for call in calls}
     missing = [call for call in calls if kept[call] is None]
     with progress_of("sweep", sum(len(call.points) for call in missing), progress) as advance:
-        for call, returned in _run(work, missing, executor):
+
+        def keep(call: _Call, returned: Any) -> None:
             call.write(records, call.results(returned))
             kept[call] = call.read(records)
             advance(len(call.points))
+
+        _run(work, missing, executor, keep)
     found = {_key(point): result for call in calls for point, result in zip(call.points, kept[call] or [])}
     points = [dict(zip(axes, values)) for values in product(*axes.values())]
     table = Table(axes, [found[_key(point)] for point in points])
@@ -192,20 +200,32 @@ def _calls(axes: Mapping[str, tuple[Any, ...]], together: str | None, batch: int
             yield _Call({name: fixed.get(name, share) for name in axes}, points, several=True)
 
 
-def _run(work: Work, calls: list[_Call], executor: Executor | None) -> Iterator[tuple[_Call, Any]]:
-    """(call, what it returned), as they get done."""
+def _run(work: Work, calls: list[_Call], executor: Executor | None, keep: Callable[[_Call, Any], None]) -> None:
+    """Make the calls, and `keep` what each returned as it gets done."""
     if executor is None:
         for call in calls:
             with _told(call):
                 returned = work(**call.arguments)
-            yield call, returned
+            keep(call, returned)
         return
     futures = {executor.submit(work, **call.arguments): call for call in calls}
+    taken = set()
+
+    def take(future: Future[Any]) -> None:
+        taken.add(future)
+        with _told(futures[future]):
+            returned = future.result()
+        keep(futures[future], returned)
+
     try:
         for future in as_completed(futures):
-            with _told(futures[future]):
-                returned = future.result()
-            yield futures[future], returned
+            take(future)
+    except Exception:
+        running = [future for future in futures if future not in taken and not future.cancel()]
+        for future in as_completed(running):  # no executor stops these: what they find is kept
+            with suppress(Exception):
+                take(future)
+        raise
     finally:
         for future in futures:
             future.cancel()
@@ -232,16 +252,19 @@ def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | 
     """The grid in tuples of Python's own numbers; ValueError where it is none."""
     axes = {}
     for name, values in grid.items():
-        items = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
-        if not items or isinstance(values, str) or len({_key(item) for item in items}) < len(items):
-            raise ValueError(f"grid[{name!r}] expects different values, one at least, got {values!r}")
+        several = isinstance(values, Iterable) and not isinstance(values, str) and getattr(values, "ndim", 1) > 0
+        items = tuple(value.item() if isinstance(value, np.generic) else value for value in values) if several else ()
         for item in items:
             if not (item is None or isinstance(item, (bool, int, float, str))) or item != item:
                 raise ValueError(f"grid[{name!r}] expects numbers, text, True, False or None, got {item!r}")
+        if not items or len({_key(item) for item in items}) < len(items):
+            raise ValueError(f"grid[{name!r}] expects different values, one at least, got {values!r}")
         axes[name] = items
     if not axes or (together is not None and together not in axes):
         raise ValueError(f"together expects one of the grid's names, {list(axes)}, got {together!r}")
-    if batch is not None and (together is None or isinstance(batch, bool) or batch < 1):
+    if batch is not None and (
+        together is None or isinstance(batch, bool) or not hasattr(batch, "__index__") or batch < 1
+    ):
         raise ValueError(f"batch expects a whole number >= 1, and together= to say of what, got {batch!r}")
     return axes
 
@@ -276,24 +299,59 @@ def _claim(path: Path, mine: dict[str, Any]) -> None:
 
 
 def _name(work: Any) -> str:
-    """What a work calls itself: its module and name, and what functools.partial has bound, arrays by their digest."""
+    """What a work calls itself: its module and name, and what has been bound to it, arrays by their digest.
+
+    Bound by functools.partial, by an enclosing function, or as the attributes of an object that is called.
+    """
     if isinstance(work, partial):
         bound = [*map(_bound, work.args), *(f"{name}={_bound(value)}" for name, value in work.keywords.items())]
         return f"{_name(work.func)}({', '.join(bound)})"
+    if isinstance(work, MethodType):
+        return f"{_name(work.__func__)} of {_bound(work.__self__)}"
     module = getattr(work, "__module__", "")
     if module == "__main__":  # run as a script, or imported: the same work
         main = sys.modules["__main__"]
         module = getattr(main.__spec__, "name", None) or Path(getattr(main, "__file__", module)).stem
-    return f"{module}:{getattr(work, '__qualname__', type(work).__qualname__)}"
+    if hasattr(work, "__qualname__"):
+        closed = zip(work.__code__.co_freevars, work.__closure__) if getattr(work, "__closure__", None) else ()
+        return f"{module}:{work.__qualname__}{_given(dict(closed))}"
+    return f"{module}:{type(work).__qualname__}{_given(getattr(work, '__dict__', {}))}"
+
+
+def _given(values: Mapping[Any, Any]) -> str:
+    """What a function has from the one around it, or an object in its attributes: the plain values and arrays of it."""
+    told = []
+    for name, value in values.items():
+        try:
+            item = value.cell_contents if isinstance(value, CellType) else value
+        except ValueError:  # not set yet
+            continue
+        if item is None or isinstance(item, (bool, int, float, str, tuple)) or _is_array(item):
+            told.append(f"{name}={_bound(item)}")
+    return f"({', '.join(told)})" if told else ""
+
+
+def _silent(value: Any) -> bool:
+    """Whether its repr is an address, another one in every process."""
+    return getattr(type(value), "__repr__", None) is getattr(object, "__repr__", None)
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "dtype") and hasattr(value, "ndim")
 
 
 def _bound(value: Any) -> str:
-    """A bound argument in words."""
-    if hasattr(value, "dtype") and value.ndim:
-        return f"array {_digest(value)}"
+    """A bound argument in words, the same in every process."""
+    if _is_array(value):
+        return f"array {_digest(value)}" if value.ndim else repr(value)
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(_bound, value))})"
-    return _name(value) if hasattr(value, "__qualname__") else repr(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name!r}: {_bound(item)}' for name, item in value.items())}}}"
+    if hasattr(value, "__qualname__") or _silent(value):
+        return _name(value)
+    arrays = list(_arrays(value)) if hasattr(value, "__dict__") else []
+    return f"{value!r} with {_digest(*arrays)}" if arrays else repr(value)
 
 
 def _key(value: Any) -> str:
@@ -306,4 +364,4 @@ def _words(arguments: Point) -> str:
 
 def _write(path: Path, content: Any) -> None:
     text = json.dumps(content, indent=1)
-    write_atomically(path, lambda file: file.write(f"{text}\n".encode()))
+    write_atomically(path, lambda file: file.write(f"{text}\n".encode()), f".{os.getpid()}-{threading.get_ident()}")

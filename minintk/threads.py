@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import cache
-from threading import Lock, local
+from contextvars import copy_context
+from functools import cache, partial
+from threading import Lock, Thread, local
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _inside = local()
-_holder = Lock()
+_holder, _busy = Lock(), Lock()
 
 
 def cores() -> int:
@@ -32,9 +32,52 @@ def _controller() -> Any:
     return ThreadpoolController()
 
 
+class _Helper:
+    """A thread that waits for a task.  With two bare locks the hand-over takes half as long as with a queue."""
+
+    def __init__(self) -> None:
+        self._begun, self._ended = Lock(), Lock()
+        self._begun.acquire()
+        self._ended.acquire()
+        self._task: Callable[[], None] | None = None
+        self._error: BaseException | None = None
+        Thread(target=self._run, name="minintk", daemon=True).start()
+
+    def _run(self) -> None:
+        _inside.on = True
+        while True:
+            self._begun.acquire()
+            try:
+                if self._task is not None:
+                    self._task()
+            except BaseException as error:  # raised again where it is waited for
+                self._error = error
+            self._task = None
+            self._ended.release()
+
+    def begin(self, task: Callable[[], None]) -> None:
+        """Start a task."""
+        self._task, self._error = task, None
+        self._begun.release()
+
+    def end(self) -> BaseException | None:
+        """Wait for the task; what it raised, or what came while waiting (a keyboard interrupt)."""
+        came: BaseException | None = None
+        while True:
+            try:
+                self._ended.acquire()
+                return came or self._error
+            except BaseException as error:
+                came = error
+
+
 @cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(cores(), thread_name_prefix="minintk", initializer=lambda: setattr(_inside, "on", True))
+def _pool() -> list[_Helper]:
+    return [_Helper() for _ in range(cores() - 1)]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # the threads stay behind, in the parent
 
 
 @contextmanager
@@ -83,13 +126,14 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
 
     The caller's thread takes items like those of the pool, so that with an item for each core one thread fewer has to
-    wake up.  Called from inside the pool, or with a single core or item, it is the plain loop.
+    wake up.  Called from inside the pool, while the pool works for another thread, or with a single core or item, it is
+    the plain loop.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]
     """
     items = list(items)
-    if len(items) < 2 or cores() == 1 or inside():
+    if len(items) < 2 or cores() == 1 or inside() or not _busy.acquire(blocking=False):
         return [work(item) for item in items]
     results: list[Any] = [None] * len(items)
     left = iter(range(len(items)))  # each item goes to whoever asks for it first
@@ -102,16 +146,27 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
             for _ in left:  # where an error ended the loop: nothing is left for the others
                 pass
 
-    with single_threaded_blas():
-        helpers = [_pool().submit(take) for _ in range(min(len(items), cores()) - 1)]
-        try:
-            with alone():
-                take()
-        finally:
-            wait(helpers)
-        for helper in helpers:
-            helper.result()
+    try:
+        with single_threaded_blas():
+            helpers = _pool()[: len(items) - 1]
+            for helper in helpers:
+                helper.begin(partial(copy_context().run, take))  # numpy.errstate comes along
+            try:
+                with alone():
+                    take()
+            finally:
+                errors = [helper.end() for helper in helpers]
+    finally:
+        _busy.release()
+    for error in errors:
+        if error is not None:
+            raise error
     return results
+
+
+def free() -> bool:
+    """Whether the cores wait for what the caller may have for them: BLAS is held at one thread, by nobody's pool."""
+    return blas_is_held() and not inside()
 
 
 def share(work: Callable[[slice], None], length: int, *, worth: bool = True) -> None:
@@ -122,7 +177,7 @@ def share(work: Callable[[slice], None], length: int, *, worth: bool = True) -> 
     >>> with single_threaded_blas():
     ...     share(lambda at: None, 10)
     """
-    count = cores() if worth and blas_is_held() and not inside() else 1
+    count = cores() if worth and free() else 1
     if count == 1:
         work(slice(0, length))
     else:

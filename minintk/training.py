@@ -110,7 +110,7 @@ def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
     while True:
         step, model = run.step, run.model
         shown, last = step % every == 0 or step == steps, step == steps
-        state = run.state(copy=True) if shown else None
+        state = run.state(copy=not last) if shown else None  # after the last step nobody writes to them
         f, value = run.advance(learn=not last, check=shown)
         if state is not None:
             yield Snapshot(step, run.optimizer.t(step), state.theta, value, f, model, state)

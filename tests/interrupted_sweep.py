@@ -59,7 +59,7 @@ if __name__ == "__main__":
     elif when:
         right, writes = checkpoints.write_atomically, iter(range(1, 10_000))
 
-        def half_written(path: Any, write: Any) -> None:
+        def half_written(path: Any, write: Any, writer: str) -> None:
             if next(writes) == int(when[1]):
 
                 def half(file: Any) -> None:
@@ -68,8 +68,8 @@ if __name__ == "__main__":
                     file.flush()
                     die()
 
-                right(path, half)
-            right(path, write)
+                right(path, half, writer)
+            right(path, write, writer)
 
         sweeps.write_atomically = half_written  # type: ignore[attr-defined]
     run(folder, size)

@@ -36,7 +36,7 @@ from minintk.batches import Batches
 from minintk.diagnostics import curvature as curvature_module
 from minintk.diagnostics import kappa
 from minintk.jacobian import NetworkJacobian, Scaled
-from minintk.layers import convgram, patches, pool, shares
+from minintk.layers import arrange, convgram, patches, pool, shares
 from minintk.layers.combine import ChainJacobian, SumJacobian
 from minintk.layers.conv import BoundConv, ConvJacobian
 from minintk.layers.dense import BoundDense, DenseJacobian, sum_rows
@@ -451,6 +451,21 @@ def shared_batches() -> None:
             assert_close("J' u", J.vjp(np.ones((4, 2))), g, 1e-12 * np.abs(g).max())
 
 
+def arranged_layers() -> None:
+    """layers arranged for speed = as they are written"""
+    for phi in (mn.ReLU(), mn.Abs()):
+        spec = mn.Sequential(mn.Conv2d(3, 3, b_std=0.2), phi, mn.MaxPool((2, 2)), mn.Flatten(), mn.Dense(2))
+        x = np.random.default_rng(6).standard_normal((4, 4, 6, 3))
+        net = mn.Network(spec, x.shape[1:])
+        theta = net.init(np.random.default_rng(3))
+        want = net.linearize(theta, x)[1].vjp(np.ones((4, 2)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shares, "WORTH", 0)
+            patch.setattr(shares, "cores", lambda: 2)
+            J = net.linearize(theta, x)[1]
+            assert_close("J' u", J.vjp(np.ones((4, 2))), want, 1e-12 * np.abs(want).max())
+
+
 # ---------------------------------------------------------------------------------------- the errors
 
 
@@ -666,7 +681,7 @@ def _(patch: Patch) -> None:
     right = Patches.roll
 
     def roll(self: Patches, V: Array) -> Array:
-        return np.asarray(right(self, V) if self.B == 1 else self._bands(V)[..., 0, :, :, :, :])
+        return np.asarray(right(self, V) if self.B == 1 else self._bands(V)[..., 0, 0, :, :, :, :])
 
     patch.setattr(Patches, "roll", roll)
 
@@ -723,6 +738,17 @@ def _(patch: Patch) -> None:
     patch.setattr(SharedJacobian, "vjp", vjp)
 
 
+@planted("arrange: the pooling takes the pixels as if they came one after the other", arranged_layers)
+def _(patch: Patch) -> None:
+    right = arrange.phased
+    patch.setattr(arrange, "phased", lambda conv, pool: (right(conv, pool)[0], pool))
+
+
+@planted("arrange: Abs waits for the pooling, as if it were increasing", arranged_layers)
+def _(patch: Patch) -> None:
+    patch.setattr(arrange, "WAITS", (mn.ReLU, mn.Abs))
+
+
 @planted("AvgPool: dx not divided by the window's size", image_adjoint)
 def _(patch: Patch) -> None:
     right = AvgPoolJacobian.vjp
@@ -744,7 +770,7 @@ def _(patch: Patch) -> None:
 @planted("MaxPool: dx at the first pixel of each window", image_adjoint)
 def _(patch: Patch) -> None:
     def back(self: AxisMax, u: Array) -> Array:
-        dx = np.zeros((*u.shape[: max(u.ndim - self.x.ndim, 0)], *self.x.shape))
+        dx = np.zeros((*u.shape[: max(u.ndim - len(self.shape), 0)], *self.shape))
         dx[pool.offsets(self.a, self.at)[0]] += u
         return dx
 
@@ -756,7 +782,7 @@ def _(patch: Patch) -> None:
     right = pool.axis_max
     order = iter((pool.ROWS, pool.COLUMNS))
 
-    def wrong(x: Array, a: Any, at: int) -> AxisMax:
+    def wrong(x: Array, a: Any, at: int) -> tuple[Array, AxisMax]:
         return right(x, a, next(order))
 
     patch.setattr(pool, "axis_max", wrong)

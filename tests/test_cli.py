@@ -290,3 +290,54 @@ def test_reproduce_without_a_gpu_says_so_before_it_starts(
     status, _, err = run("reproduce", "--scale", "paper", capsys=capsys)
     assert status == cli.USAGE
     assert "CuPy" in err or "cupy" in err
+
+
+# -------------------------------------------------------------------------------------- coordinate-check
+
+SMALL = ["coordinate-check", "--widths", "64,128,256", "--depth", "2", "--batch-size", "32"]
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (["--seeds", "32"], cli.OK, "pass: every"),
+        (["--seeds", "16", "--optimizer", "adam"], cli.OK, "pass: every"),
+        (
+            ["--seeds", "8", "--parametrization", "ntk"],
+            cli.FAILED,
+            "to blame: 5.W, its size at the start, off by n^(+0.5",
+        ),
+        (["--seeds", "8", "--parametrization", "standard", "--lr", "0.01"], cli.FAILED, "to blame: 5.W"),
+    ],
+    ids=str,
+)
+def test_coordinate_check_says_which_parametrization_is_right(
+    options: list[str], status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(*SMALL, *options, "--out", str(tmp_path / "out"), capsys=capsys)
+    assert code == status, out + err
+    assert said in out
+    assert said in (tmp_path / "out" / "coordinate-check.txt").read_text(encoding="utf-8")
+    assert (tmp_path / "out" / "coordinate-check.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--parametrization", "mu"], "parametrization expects mup, mean-field, ntk, standard, pytorch, got 'mu'"),
+        (["--network", "transformer"], "network expects mlp, cnn, resnet or MODULE:FUNCTION, got 'transformer'"),
+        (["--network", "minintk.zoo:geiger_cnn"], "y expects shape (32, 1), got (32, 10)"),
+        (["--activation", "swish"], "activation expects one of tanh, relu, erf, gelu, got 'swish'"),
+        (["--widths", "64"], "widths expects two different whole numbers"),
+        (["--seeds", "1"], "seeds expects a whole number >= 2, got 1"),
+        (["--lr", "1e9"], "training diverged"),
+    ],
+    ids=str,
+)
+def test_coordinate_check_refuses_what_makes_no_sense(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(*SMALL, "--activation", "relu", *options, "--out", str(tmp_path / "out"), capsys=capsys)
+    assert code == cli.USAGE
+    assert message in err
+    assert not (tmp_path / "out").exists()

@@ -175,6 +175,10 @@ def test_cka() -> None:
     assert abs(float(cka(a, b)) - float(alignment((a + 5) @ (a + 5).T, b @ b.T))) > 0.01  # centring matters
     with pytest.raises(ValueError, match="differ between examples"):
         cka(np.full((5, 2), 0.1), a[:5])
+    for size in (1e-25, 1e25):  # its fourth power overflows, or vanishes
+        assert float(cka((size * a).astype(np.float32), b.astype(np.float32))) == pytest.approx(truth, rel=1e-4)
+    with pytest.raises(ValueError, match=r"images are flattened first, a\.reshape\(len\(a\), -1\)"):
+        cka(np.ones((5, 4, 4, 3)), np.ones((5, 4, 4, 3)))
 
 
 @pytest.mark.parametrize("ensemble", [None, 3])

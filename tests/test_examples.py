@@ -13,10 +13,13 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 REDUCED: dict[str, dict[str, Any]] = {
     "backprop_by_hand": {"steps": 150},
     "channels_approach_kernel": {"channels": (16, 32, 64), "networks": 24},
+    "coordinate_check": {"widths": (64, 128, 256), "seeds": 16},
     "cnn_kernel_regression": {"sizes": (40, 120), "test": 60, "depth": 2},
     "eigenlearning": {"sizes": (16, 64, 256)},
     "empirical_kernel_converges": {"widths": (64, 128, 256, 512), "networks": 8},
     "ensemble_dynamics": {"width": 64, "members": 40},
+    "learning_rate_transfer": {"widths": {"mlp": (64, 128, 256)}, "seeds": 2},
+    "spectral_norms": {"widths": (64, 128, 256, 512), "networks": 10},
     "feature_learning_limit": {"widths": (64, 128, 256), "seeds": 32},
     "finite_width_statistics": {"shapes": ((1, 4), (1, 16), (2, 16), (4, 16), (4, 32)), "members": 4000},
     "laziness": {"widths": (32, 64, 128), "seeds": 4, "deep": (1,)},
@@ -49,6 +52,34 @@ def check_channels(found: dict[str, float]) -> None:
         z = (found[f"{end}: exponent"] - found["theory"]) / (found[f"{end}: 95 % interval ±"] / 2.07)  # t, 23 degrees
         assert abs(z) < 5
         assert found[f"{end}: 95 % interval ±"] < 0.4
+
+
+def check_coordinates(found: dict[str, Any]) -> None:
+    layers = ("0", "2", "4", "6")
+    for name in ("spectral muP", "mean field"):
+        assert all(abs(found[name][layer]) < 0.12 for layer in layers)  # 16 seeds and a factor 4: half-intervals of .06
+        assert found[name]["verdict"] != "fail"
+    for layer, slope in zip(layers, (-0.5, -0.5, -0.5, 0.0)):
+        assert abs(found["NTK"][layer] - slope) < 0.15
+    assert found["NTK"]["verdict"] == found["standard"]["verdict"] == "fail"
+    assert found["muP, layer 2 planted"]["blame"] == {"2.W": "start"}
+
+
+def check_transfer(found: dict[str, float]) -> None:
+    for optimizer in ("SGD", "Adam"):
+        assert found[f"mlp, {optimizer}, muP: spread"] < 2
+        assert found[f"mlp, {optimizer}, muP: at edge"] == 0
+        assert found[f"mlp, {optimizer}, standard: shift"] < -0.4
+        assert abs(found[f"mlp, {optimizer}, muP: shift"]) < 0.3 + found[f"mlp, {optimizer}, muP: shift ±"]
+
+
+def check_norms(found: dict[str, float]) -> None:
+    theory = {"|W1|": 0.5, "|W2|": 0, "|W3|": -0.5, "|dW1|": 0.5, "|dW2|": 0, "|dW3|": -0.5, "|h1|": 0.5, "|h2|": 0.5}
+    theory |= {"|dh1|": 0.5, "|dh2|": 0.5, "|dh3|": 0}
+    assert all(abs(found[name] - power) < 0.07 + found[f"{name} ±"] for name, power in theory.items())
+    assert all(found[f"{name} ±"] < 0.1 for name in theory)
+    assert abs(found["|h3|"] + 0.5) < 2 * found["|h3| ±"] < 1  # a Gaussian's logarithm scatters
+    assert found["largest distance from the edge, D >= 512"] < 0.05
 
 
 def check_dynamics(found: dict[str, float]) -> None:
@@ -91,26 +122,32 @@ def check_lenet5(found: dict[str, float]) -> None:
     assert found["test accuracy"] > 0.85  # with a quarter of the epochs that take it beyond 0.99
 
 
-CHECKS: dict[str, Callable[[dict[str, float]], None]] = {
+CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "backprop_by_hand": check_backprop,
     "channels_approach_kernel": check_channels,
     "cnn_kernel_regression": check_regression,
-    "eigenlearning": check_eigenlearning,
+    "coordinate_check": check_coordinates,
     "empirical_kernel_converges": check_kernel,
     "ensemble_dynamics": check_dynamics,
+    "learning_rate_transfer": check_transfer,
+    "spectral_norms": check_norms,
+    "eigenlearning": check_eigenlearning,
     "feature_learning_limit": check_limit,
     "finite_width_statistics": check_finite_width,
     "laziness": check_laziness,
     "train_lenet5": check_lenet5,
 }
 
-WRONG: dict[str, dict[str, float]] = {
+WRONG: dict[str, dict[str, Any]] = {
+    "coordinate_check": {"NTK": {"0": 0.0, "2": 0.0, "4": 0.0, "6": 0.0, "verdict": "pass", "blame": {}}},
     "backprop_by_hand": {"gradient error": 1e-3},
     "channels_approach_kernel": {"Flatten: exponent": -1.5},
     "cnn_kernel_regression": {"pool 120 NTK": 0.3},
     "eigenlearning": {"sphere, d = 3: exponent of ntk": -5.0},
     "empirical_kernel_converges": {"exponent": -1.0},
     "ensemble_dynamics": {"spread / theory": 0.5},
+    "learning_rate_transfer": {"mlp, SGD, muP: spread": 2.5},
+    "spectral_norms": {"|dW2|": 0.5},
     "feature_learning_limit": {"2 hidden, NTK: exponent": -0.5},
     "finite_width_statistics": {"width 16: n Var / Theta^2": 2.0},
     "laziness": {"kappa, 2 layers, mean field: exponent": -0.5},

@@ -22,7 +22,8 @@ Found = dict[str, Any]
 def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a script is run: its own folder first."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.setitem(sys.modules, "common", importlib.import_module("common"))
+    for shared in ("common", "geiger"):
+        monkeypatch.setitem(sys.modules, shared, importlib.import_module(shared))
 
 
 def check_iterative(found: Found) -> None:
@@ -67,6 +68,47 @@ def check_alexnet(found: Found) -> None:
         assert found["AlexNet"][0][0] > found[name][0][0]
 
 
+def check_phase(found: Found) -> None:
+    assert abs(found["crossover"][0] + 0.5) < 0.3
+    for value, low, high in found["Var f"].values():
+        assert low < -1 < high or abs(value + 1) < 0.3
+    assert found["gain of averaging"]["lazy"][0][0] > 0
+    assert found["alpha*"][0][0] > found["alpha*"][1][0]
+
+
+def check_movement(found: Found) -> None:
+    for name, theory in (("L = 2", 4 / 3), ("L = 5", 5 / 3)):
+        (feature, _), (lazy, _) = found["kernel"][name]
+        assert abs(feature + theory) < 0.15
+        assert abs(lazy + 1) < 0.15
+        weights, _ = found["weights"][name]
+        assert 0 < -weights[0] + 0.02 - (theory / (2 * int(name[-1]))) < 0.2
+    assert found["in width"][0] < -0.2  # the change does not collapse
+
+
+def check_times(found: Found) -> None:
+    for (low, _), (high, _) in found["t1 by decade"].values():
+        assert 0.88 < high < low < 1.01  # nearer to 1 the smaller s is
+    for slope, _ in found["t1 in h"].values():
+        assert abs(slope) < 0.15
+    assert abs(found["linear"][0] - 1) < 0.05
+    for slope, half in found["speeds"]:
+        assert abs(slope + 0.5) < max(0.3, half)
+
+
+def check_frozen(found: Found) -> None:
+    away = found["distance"]
+    for i in range(len(found["widths"])):
+        assert away["lazy, first"][i] < 0.02
+        assert away["feature, first"][i] > 2 * away["feature, last"][i]
+        assert abs(found["behind"]["feature, last"][i][0]) < 0.03
+
+
+def check_cnn(found: Found) -> None:
+    assert found["averages, lazy - feature"][0][0] > found["averages, lazy - feature"][0][1]
+    assert found["gain of averaging"]["lazy"][0][0] > 0
+
+
 PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
     "iterative_linearisation": (
         {"periods": (1, 20, 400, inf), "width": 32, "n_train": 300, "steps": 1600, "every": 100, "lr": 0.1, "seeds": 2},
@@ -93,7 +135,34 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         check_alexnet,
         {"AlexNet": [(0.1, 0.0)]},
     ),
-}
+    "lazy_and_feature_phase": (
+        {"widths": (16, 64), "ends": (), "wide": (128, 512), "scales": (0.1, 3.0, 30.0, 1000.0),
+         "seeds": 5, "many": 6, "n_train": 30},
+        check_phase,
+        {"crossover": (0.0, 0.1)},  # a crossover that knows no width
+    ),
+    "kernel_movement_exponents": (
+        {"scales": (0.01, 0.1, 100.0, 1000.0), "cases": ("L = 2", "L = 5"), "width": 32, "widths": (16, 64), "seeds": 3,
+         "n_train": 20},
+        check_movement,
+        {"kernel": {"L = 2": [(-2.0, 0.1), (-1.0, 0.1)], "L = 5": [(-1.67, 0.1), (-1.0, 0.1)]}},
+    ),
+    "time_to_learn": (
+        {"widths": (16, 64), "scales": (1e-3, 1e-2, 1e-1), "fine": (32, 128), "seeds": 5, "n_train": 30},
+        check_times,
+        {"t1 by decade": {16: [(0.9, 0.01), (0.95, 0.01)]}},  # away from 1
+    ),
+    "frozen_final_kernel": (
+        {"widths": (16, 32), "seeds": 3, "n_train": 30},
+        check_frozen,
+        {"distance": {"lazy, first": [0.5, 0.5], "feature, first": [0.5, 0.5], "feature, last": [0.1, 0.1]}},
+    ),
+    "feature_learning_in_a_cnn": (
+        {"channels": (4,), "seeds": 3, "n_train": 20},
+        check_cnn,
+        {"averages, lazy - feature": [(0.01, 0.02)]},
+    ),
+}  # fmt: skip
 """Name: the arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""
 
 
@@ -137,7 +206,17 @@ TINY: dict[str, dict[str, Any]] = {
     "spectrum_of_lenet": {"widths": (1,), "n": 5, "seeds": 1},
     "exact_linearised_lenet": {"widths": (1,), "shifts": (0,), "n_train": 40, "seeds": 1, "epochs": 1, "dips": 2},
     "reduced_alexnet": {"widths": (1,), "n_train": 40, "epochs": 1, "seeds": 1},
-}
+    "lazy_and_feature_phase": {
+        "widths": (12, 24), "ends": (), "wide": (24, 48), "scales": (1.0, 1000.0), "seeds": 3, "many": 3, "n_train": 12,
+    },
+    "kernel_movement_exponents": {
+        "scales": (0.05, 0.1, 1e2, 1e3), "cases": ("L = 2",), "width": 12, "widths": (12, 24), "seeds": 2,
+        "n_train": 12,
+    },
+    "time_to_learn": {"widths": (12, 24), "scales": (0.01, 0.1), "fine": (8, 16), "seeds": 2, "n_train": 12},
+    "frozen_final_kernel": {"widths": (32,), "seeds": 2, "n_train": 12},
+    "feature_learning_in_a_cnn": {"channels": (4,), "seeds": 2, "n_train": 4},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(TINY))

@@ -294,6 +294,11 @@ def test_models_that_re_anchor() -> None:
     assert not np.array_equal(weights(runs[10]), weights(runs[1]))
     with pytest.raises(ValueError, match=r"knows no steps at which IterativelyLinearized\(.*use by=Steps\(\)"):
         mn.flow(mn.IterativelyLinearized(NET, THETA, 5), THETA, X, Y, loss=mn.mse, times=1.0, by=mn.Solver())
+    never, linear = (
+        last(mn.flow(model, THETA, X, Y, loss=mn.mse, times=1.0, by=mn.Solver()))
+        for model in (mn.IterativelyLinearized(NET, THETA, inf), mn.Linearized(NET, THETA))
+    )
+    assert np.array_equal(weights(never), weights(linear))
 
 
 def test_a_centred_model_stays_centred_while_it_re_anchors() -> None:
@@ -360,6 +365,19 @@ def test_float32_stays_float32(by: Any) -> None:
     assert k.f.dtype == np.float32
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [{"by": mn.Steps(np.float64(1e-4), np.float64(1e-2))}, {"tau": np.float64(0.5)}, {"mu": np.float64(2.0)},
+     {"temperature": np.float64(0.1), "rng": np.random.default_rng(0)}, {"times": np.float64(1.0)}],
+    ids=str,
+)  # fmt: skip
+def test_rules_from_numpy_are_numbers(rules: dict[str, Any]) -> None:
+    """np.float64 times a float32 array is a float64 array."""
+    theta, x, y = (a.astype(np.float32) for a in (THETA, X, Y))
+    end = last(mn.flow(NET, theta, x, y, **{"loss": mn.mse, "times": 1.0} | rules))
+    assert {weights(end).dtype, end.f.dtype, end.loss.dtype} == {np.dtype(np.float32)}
+
+
 def test_the_callers_arrays_stay_as_they_are() -> None:
     theta, f0 = THETA.copy(), NET(THETA, X)
     before = f0.copy()
@@ -383,8 +401,8 @@ def test_the_callers_arrays_stay_as_they_are() -> None:
         ({"times": np.nan}, ValueError, r"times expects numbers > 0, increasing, got nan"),
         ({"times": inf}, ValueError, r"times up to inf need a loss that reaches zero .* mn\.hinge, got Mean"),
         ({"tau": 1.0, "mu": 2.0}, ValueError, r"tau, or mu for tau = t/mu, not both, got tau=1\.0, mu=2\.0"),
-        ({"tau": 0.0}, ValueError, r"tau expects a finite number > 0, or None, got 0\.0"),
-        ({"mu": inf}, ValueError, r"mu expects a finite number > 0, or None, got inf"),
+        ({"tau": 0.0}, ValueError, r"tau expects a finite number > 0, got 0\.0"),
+        ({"mu": inf}, ValueError, r"mu expects a finite number > 0, got inf"),
         ({"temperature": -1.0}, ValueError, r"temperature expects a finite number >= 0, got -1\.0"),
         ({"temperature": 1.0}, TypeError, r"rng=numpy\.random\.default_rng\(seed\), got None"),
         (

@@ -117,6 +117,7 @@ def test_jacobians_that_do_not_fit_each_other() -> None:
 
 def test_products_shared_out_over_cores_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where BLAS is held at one thread, large products are split by their longer side."""
+    from minintk import threads
     from minintk.layers import dense
     from minintk.threads import single_threaded_blas
 
@@ -126,7 +127,8 @@ def test_products_shared_out_over_cores_are_the_same(monkeypatch: pytest.MonkeyP
     f, J = net.linearize(theta, x)
     want = J.vjp(u)
     monkeypatch.setattr(dense, "WORTH", 0)
-    monkeypatch.setattr(dense, "cores", lambda: 2)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
+    threads._pool.cache_clear()
     with single_threaded_blas():
         f_shared, J = net.linearize(theta, x)
         got = J.vjp(u)

@@ -117,6 +117,19 @@ def test_targets_that_do_not_fit(loss: Loss, y: Any, outputs: Any, error: type[E
         loss.check(y, outputs)
 
 
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_targets_are_never_broadcast(loss: Loss) -> None:
+    """(4, 1) - (4,) would be (4, 4): a wrong number and no error."""
+    f = np.zeros((3, 4, 1))
+    for measure in (loss, loss.cotangent):
+        with pytest.raises(ValueError, match=r"expect one \(N, C\), got \(3, 4, 1\), \(4,\): .* y\[:, None\]"):
+            measure(f, np.ones(4))
+        for y in (np.ones((1, 1)), np.ones((4, 2))):
+            with pytest.raises(ValueError, match=r"expect one \(N, C\)"):
+                measure(f, y)
+        measure(f, np.ones((4, 1)))
+
+
 @pytest.mark.parametrize("row", [[1.0, 1.0], [2.0, -1.0], [0.0, 0.0]])
 def test_cross_entropy_wants_probabilities(row: list[float]) -> None:
     with pytest.raises(
@@ -135,7 +148,7 @@ def test_margins_want_signs_and_one_output(loss: Loss) -> None:
     loss.check(np.array([[1.0], [-1.0]]), (2, 1))
 
 
-@pytest.mark.parametrize("alpha", [0.0, -1.0, np.inf, np.nan])
+@pytest.mark.parametrize("alpha", [0.0, -1.0, np.inf, np.nan, None, "1", True])
 def test_the_scale_of_a_margin_loss_is_positive(alpha: float) -> None:
     for kind in (mn.Hinge, mn.Logistic):
         with pytest.raises(ValueError, match=r"\(alpha=\.\.\.\) expects a finite number > 0, got"):

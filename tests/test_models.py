@@ -77,6 +77,8 @@ def test_anchors_move_when_they_should() -> None:
         np.testing.assert_array_equal(model.theta0, expected)
     assert mn.Linearized(NET, THETA).advance(THETA + 1).theta0[0] == THETA[0]
     assert NET.advance(THETA) is NET
+    never = mn.IterativelyLinearized(NET, THETA, np.inf)
+    assert never.advance(THETA + 1) is never
 
 
 def test_centring_an_iterated_model_keeps_its_zero() -> None:
@@ -109,8 +111,8 @@ def test_float32_stays_float32() -> None:
 # --------------------------------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize("alpha", [0, -1.0, np.inf, np.nan])
-def test_alpha_is_positive(alpha: float) -> None:
+@pytest.mark.parametrize("alpha", [0, -1.0, np.inf, np.nan, None, "2", True, 10**400, np.ones(2)])
+def test_alpha_is_positive(alpha: Any) -> None:
     with pytest.raises(ValueError, match=r"Centred\(alpha=\.\.\.\) expects a finite number > 0, got"):
         mn.Centred(NET, THETA, alpha)
 
@@ -128,6 +130,12 @@ def test_an_anchor_that_does_not_fit() -> None:
         mn.Linearized(NET.spec, THETA)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="theta and theta0 must be of one dtype, got float32 and float64"):
         mn.Linearized(NET, THETA)(THETA.astype(np.float32), X.astype(np.float32))
+    with pytest.raises(TypeError, match="expected arrays of one library"):
+        mn.Linearized(NET, THETA.tolist())
+    with pytest.raises(TypeError, match="theta0 expects float32 or float64, got int64"):
+        mn.Linearized(NET, np.ones(24, int))
+    with pytest.raises(ValueError, match=r"theta0 holds 1 values that are NaN or infinite, the first at index \(3,\)"):
+        mn.Centred(NET, np.where(np.arange(24) == 3, np.nan, THETA), 2.0)
 
 
 @pytest.mark.parametrize("nest", [lambda m, t: m, lambda m, t: mn.Linearized(m, t), lambda m, t: mn.Centred(m, t, 2.0)])

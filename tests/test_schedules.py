@@ -14,7 +14,12 @@ import minintk as mn
 from minintk.schedules import Schedule
 
 simple = st.one_of(
-    st.builds(mn.StepDecay, st.floats(1e-3, 1.0), st.integers(1, 9), st.sampled_from((0.1, 0.5, 0.9, 1.0))),
+    st.builds(
+        mn.StepDecay,
+        st.floats(1e-3, 1.0),
+        st.integers(1, 9),
+        st.sampled_from((0.1, 0.5, 0.9, 1.0, 1 - 1e-9, 1 - 1e-13)),
+    ),
     st.builds(mn.Cosine, st.floats(1e-2, 1.0), st.integers(1, 20), st.sampled_from((0.0, 1e-3, 1e-2))),
 )
 schedules = st.one_of(simple, st.builds(mn.WarmUp, st.integers(1, 9), simple | st.floats(1e-3, 1.0)))

@@ -330,6 +330,7 @@ def test_errors() -> None:
         ("N >= 1", theta, x[:0], y[:0], 0.0),
         ("ridge expects", theta, x, y, -1.0),
         ("ridge expects", theta, x, y, inf),
+        ("ridge expects", theta, x, y, np.ones(1)),  # type: ignore[list-item]
     ]
     for match, *arrays, ridge in bad:
         for method in (mn.solve_gram, mn.solve_lsqr):
@@ -352,6 +353,18 @@ def test_errors() -> None:
     coupled = mn.Network(mn.Sequential(mn.Dense(4), mn.BatchNorm(), mn.Dense(1)), (8,))
     with pytest.raises(ValueError, match="calibrate"):
         mn.solve_gram(coupled, coupled.init(RNG), x, y[:, :1])
+
+
+@pytest.mark.parametrize("ridge", [np.float64(0.1), np.float32(0.1), np.int64(1)], ids=repr)
+def test_a_ridge_from_numpy_is_a_number(ridge: Any) -> None:
+    """np.float64 times a float32 array is a float64 array."""
+    model, *arrays = problem("dense")
+    theta, x, y = (a.astype(np.float32) for a in arrays)
+    for method in (mn.solve_gram, mn.solve_lsqr):
+        solved = method(model, theta, x, y, ridge=ridge)
+        np.testing.assert_array_equal(solved.theta, method(model, theta, x, y, ridge=float(ridge)).theta)
+        assert {solved.theta.dtype, solved(x).dtype} == {np.dtype(np.float32)}
+    assert solved(x[:0]).shape == (0, model.outputs)
 
 
 def test_targets_that_are_met_already() -> None:

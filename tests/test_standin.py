@@ -185,5 +185,5 @@ def test_a_layer_that_leaks_numpy_fails(leak: mn.spec.Activation) -> None:
     net = mn.Network(mn.Sequential(mn.Dense(4), leak, mn.Dense(1)), (3,))
     theta, x = net.init(np.random.default_rng(0)), np.eye(3)
     assert net(theta, x).shape == (3, 1)  # NumPy notices nothing
-    with pytest.raises(TypeError, match="device|arrays of one library"):
+    with pytest.raises(TypeError, match=r"device|arrays of one library"):
         net(to_library(theta, xp), to_library(x, xp))

@@ -7,10 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Barrier, Event
+from time import sleep
 from typing import Any
 
 import interrupted_sweep
@@ -102,10 +105,9 @@ def test_company_by_what_is_left_would_be_noticed(tmp_path: Path, monkeypatch: p
 
     right = sweeps._run
 
-    def regrouped(f: Any, calls: list[Any], executor: Any) -> Any:
+    def regrouped(f: Any, calls: list[Any], executor: Any, keep: Any) -> None:
         for call in calls:
-            rows = [f(**(call.arguments | {"seed": (point["seed"],)}))[0] for point in call.points]
-            yield call, rows
+            keep(call, [f(**(call.arguments | {"seed": (point["seed"],)}))[0] for point in call.points])
 
     monkeypatch.setattr(sweeps, "_run", regrouped)
     mn.sweep(work, GRID, store=tmp_path / "half", together="seed", batch=2)
@@ -192,6 +194,28 @@ def test_an_error_tells_where_and_keeps_the_rest(pool: Any, tmp_path: Path) -> N
         executor.shutdown()
 
 
+@pytest.mark.parametrize("wrong", ["raises", "nan"])
+def test_an_error_does_not_lose_the_runs_in_progress(wrong: str, tmp_path: Path) -> None:
+    """One run fails while another is under way, and a third has not begun."""
+    begun, failed = Event(), Event()
+
+    def one_fails(a: int) -> dict[str, Any]:
+        if a == 0:
+            begun.set()
+            failed.wait(timeout=60)
+            sleep(0.1)  # the error is on its way to the caller
+            return {"v": 1.0}
+        begun.wait(timeout=60)
+        failed.set()
+        if wrong == "raises":
+            raise ZeroDivisionError("on purpose")
+        return {"v": float("nan")}
+
+    with ThreadPoolExecutor(2) as pool, pytest.raises((ZeroDivisionError, ValueError)):
+        mn.sweep(one_fails, {"a": [0, 1]}, store=tmp_path, executor=pool)
+    assert records(tmp_path) == 1
+
+
 def test_progress_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     mn.sweep(single, {"a": [1, 2]}, store=tmp_path, progress=True)
     assert "sweep: 100%" in capfd.readouterr().err
@@ -211,6 +235,9 @@ def test_grids_that_do_not_fit(tmp_path: Path) -> None:
         ({"a": [1]}, {"together": "b"}, "one of the grid's names"),
         ({"a": [1]}, {"batch": 2}, "batch expects"),
         ({"a": [1]}, {"together": "a", "batch": 0}, "batch expects"),
+        ({"a": [1]}, {"together": "a", "batch": 1.5}, "batch expects"),
+        ({"a": 3}, {}, "one at least, got 3"),
+        ({"a": np.eye(2)}, {}, "expects numbers"),
     ]
     for grid, options, match in bad:
         with pytest.raises(ValueError, match=match):
@@ -254,6 +281,65 @@ def test_bound_arguments_belong_to_the_work(tmp_path: Path) -> None:
     for other in (x + 1, x.astype(np.float32), 2):
         with pytest.raises(ValueError, match="take another folder"):
             mn.sweep(partial(scaled, other), {"a": [1]}, store=tmp_path)
+
+
+def times(factor: int) -> Any:
+    return lambda a: {"v": factor * a}
+
+
+class Times:
+    """A work with a setting."""
+
+    def __init__(self, factor: Any) -> None:
+        self.factor = factor
+
+    def __call__(self, a: int) -> dict[str, Any]:
+        return {"v": np.sum(self.factor) * a}
+
+    def method(self, a: int) -> dict[str, Any]:
+        return self(a)
+
+
+def middle(value: float) -> np.ndarray[Any, Any]:
+    """An array whose middle its repr leaves out."""
+    x = np.zeros(3000)
+    x[1500] = value
+    return x
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        times, Times, lambda v: Times(v).method, lambda v: Times(middle(v)), lambda v: Times(("a", v)[1:]),
+        lambda v: partial(scaled, {"x": middle(v)}["x"]), lambda v: partial(first_of, {"x": middle(v)}),
+        lambda v: partial(first_of, mn.datasets.digits()[v : v + 5]), lambda v: partial(first_of, mn.Hinge(v)),
+        lambda v: partial(first_of, Times(v)),
+    ],
+)  # fmt: skip
+def test_what_a_work_was_given_belongs_to_it(make: Callable[[int], Any], tmp_path: Path) -> None:
+    """Another setting is another work, in whatever way the work came by it; the same one is the same."""
+    kept = mn.sweep(make(1), {"a": [1]}, store=tmp_path).results
+    assert mn.sweep(make(1), {"a": [1]}, store=tmp_path).results == kept
+    with pytest.raises(ValueError, match="take another folder"):
+        mn.sweep(make(2), {"a": [1]}, store=tmp_path)
+
+
+def first_of(data: Any, a: int) -> dict[str, Any]:
+    return {"v": a}
+
+
+def test_two_sweeps_at_once_spoil_nothing(tmp_path: Path) -> None:
+    """Both write every record; each appears whole."""
+    both = Barrier(2, timeout=60)
+
+    def meet(a: int) -> dict[str, Any]:
+        both.wait()
+        return {"v": [a] * 3000}
+
+    with ThreadPoolExecutor(2) as pool:
+        sweeps = [pool.submit(mn.sweep, meet, {"a": list(range(40))}, store=tmp_path) for _ in range(2)]
+        assert [sweep.result()["v"].shape for sweep in sweeps] == [(40, 3000)] * 2
+    assert not list(tmp_path.rglob("*.part"))
 
 
 def test_a_damaged_record(tmp_path: Path) -> None:

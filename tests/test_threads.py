@@ -85,6 +85,18 @@ def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:
         assert len(set(names)) == 1
 
 
+def test_the_callers_error_state_holds_in_the_pool(two_cores: None) -> None:
+    """numpy.errstate belongs to its thread: without it an overflow in the pool would warn, and warnings are errors."""
+
+    def overflow(i: int) -> float:
+        return float(np.float32(1e38) * np.float32(10.0))
+
+    with np.errstate(over="ignore"):
+        assert parallel(overflow, range(4)) == [float("inf")] * 4
+    with pytest.raises(RuntimeWarning, match="overflow"):
+        parallel(overflow, range(4))
+
+
 def test_blas_has_one_thread_inside_and_its_own_again_afterwards(two_cores: None) -> None:
     before = blas_threads()
     assert parallel(lambda _: blas_threads(), range(4)) == [{1}] * 4

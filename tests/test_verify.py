@@ -15,7 +15,7 @@ import analytic as an
 import minintk as mn
 from minintk import verify
 from minintk.arrays import device_namespace, to_host
-from minintk.diagnostics import kernel_movement, power_law, weight_movement
+from minintk.diagnostics import kernel_movement, power_law, relative_distance, weight_movement
 from minintk.verify import experiment, networks, theory
 from minintk.verify.claims import CLAIMS, Score, critical_z, judge
 from minintk.verify.problem import ACTIVATIONS, N_LINE, N_TEST, N_TRAIN, network_spec, problem
@@ -59,6 +59,23 @@ def test_weight_movement_of_tensors_that_start_at_zero() -> None:
     assert (float(moved["0.W"]), float(moved["0.b"]), float(moved["1.b"])) == (0.0, np.inf, 0.0)
 
 
+def test_movement_of_kernels_at_the_edges() -> None:
+    """From zero, or so large that squares overflow; never NaN, never another network's parameters."""
+    one, zero = np.ones((2, 3, 3)), np.zeros((3, 3))
+    assert relative_distance(one, zero).tolist() == [np.inf] * 2
+    assert relative_distance(zero, zero) == 0
+    for size in (1e-30, 1e30):
+        a, b = (np.full((3, 3), c * size, np.float32) for c in (3.0, 2.0))
+        assert float(relative_distance(a, b)) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match=r"of one \(N, M\), got \(2, 3, 3\), \(1, 3\)"):
+        relative_distance(one, one[0, :1])
+    with pytest.raises(ValueError, match="a holds 9 values that are NaN"):
+        relative_distance(zero * np.nan, one)
+    net = mn.Network(mn.Dense(2), (3,))
+    with pytest.raises(ValueError, match=r"theta expects shape \(6,\) or \(E, 6\), got \(7,\)"):
+        weight_movement(net, np.ones(6), np.ones(7))
+
+
 def samples(exponent: float, rng: np.random.Generator, counts: tuple[int, ...] = (12, 8, 4, 2)) -> Any:
     widths = [64 * 2**i for i in range(len(counts))]
     return widths, [n**exponent * np.exp(0.3 * rng.standard_normal(S)) for n, S in zip(widths, counts)]
@@ -72,6 +89,15 @@ def test_the_power_laws_interval_covers_as_often_as_it_says() -> None:
     z = np.array([(fit.exponent + 0.5) / fit.error for fit in fits])
     assert abs(z.mean()) < 4 / 20
     assert 0.9 < z.std() < 1.15
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (2, 2, 2), (3, 3, 3), (1, 1, 1, 4)])
+def test_the_interval_covers_with_few_seeds_too(counts: tuple[int, ...]) -> None:
+    """|z| < 4.9 against 95 %; without Student's t two seeds a width cover 80 to 86 %."""
+    rng, trials = np.random.default_rng(1), 600
+    fits = [power_law(*samples(-0.5, rng, counts), resamples=400) for _ in range(trials)]
+    z = np.sqrt(trials / (0.95 * 0.05)) * (np.mean([f.interval[0] <= -0.5 <= f.interval[1] for f in fits]) - 0.95)
+    assert abs(z) < 4.9, z
 
 
 def test_the_power_laws_band_contains_its_line() -> None:
@@ -94,6 +120,8 @@ def test_the_power_laws_band_contains_its_line() -> None:
 def test_power_law_refuses(widths: Any, values: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         power_law(widths, values)
+    with pytest.raises(ValueError, match="resamples expects"):
+        power_law([64, 128], [np.arange(1.0, 4.0)] * 2, resamples=0)
 
 
 # ----------------------------------------------------------------------------------------------- scores

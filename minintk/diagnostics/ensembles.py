@@ -43,4 +43,5 @@ def ensemble_variance(f: Array, *, confidence: float = 0.95) -> Estimate:
     logs = np.log(np.maximum(without, np.finfo(float).tiny))
     error = sqrt((E - 1) / E * float(np.sum((logs - logs.mean()) ** 2)))
     reach = float(stdtrit(E - 1, (1 + confidence) / 2)) * error
-    return Estimate(value, (value * float(np.exp(-reach)), value * float(np.exp(reach))), confidence)
+    with np.errstate(over="ignore"):  # inf, where the members say nothing about Var f
+        return Estimate(value, (value * float(np.exp(-reach)), value * float(np.exp(reach))), confidence)

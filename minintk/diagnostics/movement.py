@@ -6,7 +6,7 @@ weight_movement    |W_T - W_0| / |W_0|, tensor by tensor
 
 from __future__ import annotations
 
-from minintk.arrays import Array, array_namespace
+from minintk.arrays import Array, array_namespace, check_finite, check_floating
 from minintk.kernels import ntk
 from minintk.network import Model
 
@@ -14,12 +14,28 @@ from minintk.network import Model
 def relative_distance(a: Array, b: Array) -> Array:
     """|a - b|_F / |b|_F over the last two axes: of kernels ([E], N, M) the result is () or (E,).
 
+    inf where b is zero and a is not, 0 where both are.  ValueError for kernels of other shapes, or not finite.
+
     >>> import numpy as np
     >>> round(float(relative_distance(np.diag([3.0, 4.0]), np.diag([4.0, 4.0]))), 6)
     0.176777
     """
-    xp = array_namespace(a, b)
-    return xp.sqrt(xp.sum((a - b) ** 2, axis=(-2, -1)) / xp.sum(b**2, axis=(-2, -1)))
+    for name, k in (("a", a), ("b", b)):
+        check_floating(name, k)
+        if k.ndim not in (2, 3) or tuple(k.shape[-2:]) != tuple(b.shape[-2:]):
+            raise ValueError(f"a, b expect kernels ([E], N, M) of one (N, M), got {tuple(a.shape)}, {tuple(b.shape)}")
+        check_finite(name, k)
+    return _relative(a - b, b, (-2, -1))
+
+
+def _relative(moved: Array, start: Array, axes: tuple[int, ...]) -> Array:
+    """|moved| / |start|, inf where start is zero and 0 where both are."""
+    xp = array_namespace(moved, start)
+    top = xp.maximum(*(xp.max(xp.abs(a), axis=axes, keepdims=True) for a in (moved, start)))
+    top = xp.where(top > 0, top, xp.ones_like(top))  # squares of the rest neither overflow nor vanish
+    far, size = (xp.sqrt(xp.sum((a / top) ** 2, axis=axes)) for a in (moved, start))
+    never = xp.where(far > 0, xp.full_like(far, float("inf")), xp.zeros_like(far))
+    return xp.where(size > 0, far / xp.where(size > 0, size, xp.ones_like(size)), never)
 
 
 def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Array:
@@ -47,12 +63,12 @@ def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Arra
     >>> {name: round(float(moved), 6) for name, moved in weight_movement(net, theta0, 1.25 * theta0).items()}
     {'0.W': 0.25, '2.W': 0.25}
     """
-    xp = array_namespace(theta0, theta)
-    movement = {}
-    for name, where in model.layout.slices.items():
-        w0, w = theta0[..., where], theta[..., where]
-        before, moved = xp.sqrt(xp.sum(w0**2, axis=-1)), xp.sqrt(xp.sum((w - w0) ** 2, axis=-1))
-        some = xp.where(before > 0, before, xp.ones_like(before))
-        never = xp.where(moved > 0, xp.full_like(moved, float("inf")), xp.zeros_like(moved))
-        movement[name] = xp.where(before > 0, moved / some, never)
-    return movement
+    for name, a in (("theta0", theta0), ("theta", theta)):
+        check_floating(name, a)
+        if a.ndim not in (1, 2) or a.shape[-1] != model.size:
+            raise ValueError(f"{name} expects shape ({model.size},) or (E, {model.size}), got {tuple(a.shape)}")
+        check_finite(name, a)
+    return {
+        name: _relative(theta[..., where] - theta0[..., where], theta0[..., where], (-1,))
+        for name, where in model.layout.slices.items()
+    }

@@ -53,13 +53,14 @@ def power_law(
 
     so a width counts by its number of seeds.  The interval is a bootstrap over seeds: the deviations e of every seed
     from the mean of its own width are pooled, scaled by sqrt(S/(S-1)) for the mean they were measured from, drawn anew
-    for each width and seed, and refitted.  Pooling rests on log v scattering alike at all widths (as it does where
-    sqrt(n) v or n v has a limiting law); it is what lets a width with two seeds take part.  Deviations of the widths'
-    means from the line are not scatter over seeds and stay out of the interval.
+    for each width and seed, and refitted.  Few seeds tell their own scatter badly: the refitted lines are spread by
+    Student's t over the normal quantile, sum_n (S_n - 1) degrees.  Pooling rests on log v scattering alike at all
+    widths (as it does where sqrt(n) v or n v has a limiting law); it is what lets a width with two seeds take part.
+    Deviations of the widths' means from the line are not scatter over seeds and stay out of the interval.
 
     widths : (K,), two different ones at least.  values : K arrays, values[i] : (S_i,) at widths[i], two seeds or more
         at one of them.  rng : of the bootstrap, numpy.random.default_rng(0) unless given.
-    ValueError for measurements that are not positive and finite, and where there are too few.
+    ValueError for measurements that are not positive and finite, where there are too few, and for resamples < 1.
 
     >>> rng = np.random.default_rng(1)
     >>> widths = [64, 128, 256, 512]
@@ -67,6 +68,8 @@ def power_law(
     >>> round(law.exponent, 2), law.interval[0] < -0.5 < law.interval[1]
     (-0.53, True)
     """
+    from scipy.special import ndtri, stdtrit
+
     n = np.asarray(widths, dtype=np.float64)
     v = [np.asarray(to_host(value), dtype=np.float64) for value in values]
     if n.ndim != 1 or len(n) != len(v) or len(set(n)) < 2 or not np.all((n > 0) & np.isfinite(n)):
@@ -76,6 +79,8 @@ def power_law(
             raise ValueError(f"power_law expects (S,) positive finite values, got {value!r} at width {width:g}")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence expects a number between 0 and 1, got {confidence!r}")
+    if isinstance(resamples, bool) or not hasattr(resamples, "__index__") or resamples < 1:
+        raise ValueError(f"resamples expects a whole number >= 1, got {resamples!r}")
     rng = np.random.default_rng(0) if rng is None else rng
     S = np.array([len(value) for value in v])
     logs = np.concatenate([np.log(value) for value in v])
@@ -89,7 +94,9 @@ def power_law(
     solve = np.linalg.pinv(design)
     log_A, b = solve @ logs
     drawn = rng.choice(scatter, size=(resamples, len(logs)))
-    draws = (solve @ logs) + drawn @ solve.T
+    upper = (1 + confidence) / 2
+    spread = float(stdtrit(np.sum(S - 1), upper) / ndtri(upper))
+    draws = (solve @ logs) + spread * (drawn @ solve.T)
     tail = 50 * (1 - confidence)
     low, high = np.percentile(draws[:, 1], [tail, 100 - tail])
     error = float(np.sqrt(np.sum(scatter**2) / len(scatter)) * np.linalg.norm(solve[1]))

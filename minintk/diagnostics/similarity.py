@@ -48,6 +48,7 @@ def target_alignment(k: Array, y: Array, *, centred: bool = False) -> Array:
     >>> round(float(target_alignment(y @ y.T, y)), 12), round(float(target_alignment(np.eye(3), y)), 6)
     (1.0, 0.57735)
     """
+    check_floating("y", y)
     if y.ndim != 2 or y.shape[0] != k.shape[-1]:
         raise ValueError(f"y expects shape (N, C) with N = {k.shape[-1]}, got {tuple(y.shape)}")
     return alignment(k, y @ y.T, centred=centred)
@@ -56,9 +57,9 @@ def target_alignment(k: Array, y: Array, *, centred: bool = False) -> Array:
 def cka(a: Array, b: Array) -> Array:
     """|A'B|_F^2 / (|A'A|_F |B'B|_F) of centred activations A : ([E], N, p), B : ([E], N, q); () or (E,), in [0, 1].
 
-    The same under rotations and scalings of either; activations with more axes are flattened.  It is the centred
-    `alignment` of A A' and B B', of which the smaller form is computed (Kornblith et al. 2019, linear CKA).
-    ValueError for activations that are the same for all examples.
+    The same under rotations and scalings of either.  It is the centred `alignment` of A A' and B B', of which the
+    smaller form is computed (Kornblith et al. 2019, linear CKA).  Images are flattened first, a.reshape(len(a), -1), as
+    `activations` does.  ValueError for other shapes, and for activations that are the same for all examples.
 
     >>> import numpy as np
     >>> a = np.random.default_rng(0).standard_normal((20, 3))
@@ -69,8 +70,11 @@ def cka(a: Array, b: Array) -> Array:
     xp = array_namespace(a, b)
     for name, m in (("a", a), ("b", b)):
         check_floating(name, m)
-        if m.ndim < 2 or m.shape[:-1] != a.shape[:-1]:
-            raise ValueError(f"{name} expects activations ([E], N, p), both of one ([E], N), got {tuple(m.shape)}")
+        if m.ndim not in (2, 3) or m.shape[:-1] != a.shape[:-1]:
+            images = ": images are flattened first, a.reshape(len(a), -1)" if m.ndim > 3 else ""
+            raise ValueError(
+                f"{name} expects activations ([E], N, p), both of one ([E], N), got {tuple(m.shape)}{images}"
+            )
         check_finite(name, m)
     a, b = _spread("a", a), _spread("b", b)
     if max(a.shape[-1], b.shape[-1]) > a.shape[-2]:
@@ -122,12 +126,15 @@ def _centred(k: Array) -> Array:
 
 
 def _spread(name: str, a: Array) -> Array:
-    """Activations around their mean; ValueError where nothing is left but rounding."""
+    """Activations around their mean, of Frobenius norm 1; ValueError where nothing is left but rounding."""
     xp = array_namespace(a)
+    top = xp.max(xp.abs(a), axis=(-2, -1), keepdims=True) if a.size else xp.zeros_like(a)
+    a = a / xp.where(top > 0, top, xp.ones_like(top))  # whose fourth powers neither overflow nor vanish
     centred = a - xp.mean(a, axis=-2, keepdims=True)
-    if not bool(xp.all(_frobenius(centred) > 10 * float(xp.finfo(a.dtype).eps) * _frobenius(a))):
+    size = _frobenius(centred)
+    if not bool(xp.all(size > 10 * float(xp.finfo(a.dtype).eps) * _frobenius(a))):
         raise ValueError(f"{name} expects activations that differ between examples")
-    return centred
+    return centred / size[..., None, None]
 
 
 def _frobenius(a: Array) -> Array:

@@ -49,7 +49,7 @@ class ConvJacobian:
         layer, patches = self.layer, self.layer.patches
         u = layer.rows_of(u)
         if dw is not None:
-            dw[layer.W][...] = (layer.m * patches.roll(self._weight_gradient(u))).reshape(dw[layer.W].shape)
+            dw[layer.W][...] = scaled(layer.m, patches.roll(self._weight_gradient(u))).reshape(dw[layer.W].shape)
             if layer.b is not None:
                 row = sum_rows(u, layer.c)
                 dw[layer.b][...] = row.reshape((*row.shape[:-1], patches.B, layer.shape[-1])).sum(axis=-2)
@@ -101,6 +101,11 @@ class ConvJacobian:
         return gram_and_back(self, u, other, v, conv_gram(self, u, other, v, kernel))
 
 
+def scaled(m: float, a: Array) -> Array:
+    """m a; a itself where m = 1."""
+    return a if m == 1 else m * a
+
+
 def rows(at: slice, R: int) -> slice:
     """The rows of P that belong to these images."""
     return slice(at.start * R, at.stop * R)
@@ -135,7 +140,7 @@ class BoundConv:
     @property
     def windows(self) -> Patches:
         """Window by window, B = 1."""
-        return replace(self.patches, B=1)
+        return replace(self.patches, B=1, phases=1)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -148,7 +153,7 @@ class BoundConv:
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, ConvJacobian]:
         """y = m P(x) V(W) + c b."""
-        x, V = images(x, self.before), self.m * self.patches.unroll(self.weights(w))
+        x, V = images(x, self.before), scaled(self.m, self.patches.unroll(self.weights(w)))
         return self.product(x, V, self.bias_row(w)), ConvJacobian(self, x, V)
 
     def weights(self, w: Weights) -> Array:

@@ -97,7 +97,7 @@ def product(a: Array, b: Array, out: Array, factor: float = 1.0, row: Array | No
     share(work, max(m, n), worth=m * n * a.shape[-1] >= WORTH and a.ndim == b.ndim == 2)
 
 
-WORTH = 2**22
+WORTH = 2**23
 """Multiplications below which one core is done before a second has started."""
 
 

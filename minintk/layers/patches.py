@@ -11,6 +11,9 @@ are longer than with B = 1 (the usual im2col), at the price of zeros in
     V[(i, stride b + j, c), (b, o)] = W[i, j, c, o]
 
 R = H_out W_out / B,  K = K_h ((B - 1) stride + K_w) C,  V : (K, B C_out).
+
+A pooling along the columns that comes next has long runs to work on where, of the B windows, first all those come that
+are the first of a pooling window, then all second ones, ...: window b = phases q + p in the place p B / phases + q.
 """
 
 from __future__ import annotations
@@ -89,18 +92,19 @@ def _copies(a: Axis) -> list[tuple[slice, slice]]:
 
 @dataclass(frozen=True)
 class Patches:
-    """The windows of a convolution of C channels into C_out, B side by side."""
+    """The windows of a convolution of C channels into C_out, B side by side, in the order of their phases."""
 
     rows: Axis
     columns: Axis
     channels: tuple[int, int]
     B: int
+    phases: int = 1
 
     @staticmethod
-    def of(rows: Axis, columns: Axis, channels: tuple[int, int]) -> Patches:
-        """With the B that is fastest, of the divisors of the output's width."""
-        every = (Patches(rows, columns, channels, B) for B in range(1, columns.out + 1) if columns.out % B == 0)
-        return min(every, key=lambda p: p.cost)
+    def of(rows: Axis, columns: Axis, channels: tuple[int, int], phases: int = 1) -> Patches:
+        """With the B that is fastest, of the divisors of the output's width that `phases` divides."""
+        divisors = (B for B in range(phases, columns.out + 1, phases) if columns.out % B == 0)
+        return min((Patches(rows, columns, channels, B, phases) for B in divisors), key=lambda p: p.cost)
 
     @cached_property
     def canvas(self) -> Canvas:
@@ -134,8 +138,9 @@ class Patches:
     def cost(self) -> float:
         """Nanoseconds for one pixel, forwards and back, on a core: copies, and products with P (AVX-512, float32)."""
         (height, width), n = self.kernel, self.B * self.channels[1]
-        copies = 0.0 if self.whole else 2 * height * (8 + 0.12 * width * self.channels[0])
-        return (copies + 3 * (self.K * n / 75 + 0.5 * self.K + 0.3 * n)) / self.B
+        run = width * self.channels[0]
+        copies = 0.0 if self.whole else height * (2 * (8 + 0.35 * run) + 40 + 0.6 * run)
+        return (copies + 3 * (self.K * n / 75 + 0.3 * self.K + 0.3 * n)) / self.B
 
     def read(self, x: Array, *, passing: bool = False) -> Array:
         """P : (..., N R, K) of images x : (..., N, H, W, C); where `passing` in memory that the next call may reuse."""
@@ -184,25 +189,29 @@ class Patches:
         if self.B == 1:
             return W.reshape(shape)
         V = array_namespace(W).zeros(shape, dtype=W.dtype)
-        self._bands(V)[...] = W[..., None, :, :, :, :]
+        self._bands(V)[...] = W[..., None, None, :, :, :, :]
         return V
 
     def roll(self, V: Array) -> Array:
         """W : (..., K_h, K_w, C, C_out), the sums over the B places of each weight in V."""
         if self.B == 1:
             return V.reshape((*V.shape[:-2], self.rows.kernel, self.columns.kernel, *self.channels))
-        return array_namespace(V).sum(self._bands(V), axis=-5)
+        return array_namespace(V).sum(self._bands(V), axis=(-6, -5))
 
     def _bands(self, V: Array) -> Array:
-        """V seen as (..., B, K_h, K_w, C, C_out): where each of the B windows has its weights."""
-        (C, n), width = self.channels, self.kernel[1]
+        """V seen as (..., B / phases, phases, K_h, K_w, C, C_out): where each of the B windows has its weights."""
+        (C, n), width, count = self.channels, self.kernel[1], self.B // self.phases
         o, item = V.strides[-1], V.itemsize
         row = self.B * n * item  # from one row of V to the next
+        down = self.columns.stride * C * row  # from one window to the next
         return strided(
             V,
-            (*V.shape[:-2], self.B, self.rows.kernel, self.columns.kernel, C, n),
-            (*V.strides[:-2], self.columns.stride * C * row + n * item, width * C * row, C * row, row, o),
-        )
+            (*V.shape[:-2], count, self.phases, self.rows.kernel, self.columns.kernel, C, n),
+            (
+                *V.strides[:-2], self.phases * down + n * item, down + count * n * item,
+                width * C * row, C * row, row, o,
+            ),
+        )  # fmt: skip
 
     def step(self, x: Array) -> int:
         """Images whose patches stay in a core's cache; on the GPU, a GiB of them."""

@@ -98,35 +98,41 @@ class BoundAvgPool:
 
 @dataclass(frozen=True)
 class AxisMax:
-    """y[p] = max_s x[stride p + s] along one axis; holds x and y."""
+    """y[p] = max_s x[stride p + s] along one axis.
+
+    Holds the shape of x, and for s = 0 ... k - 2 whether a window's first maximum is its pixel s; else it is the last.
+    """
 
     a: Axis
     at: int
-    x: Array
-    y: Array
+    shape: tuple[int, ...]
+    first: tuple[Array, ...]
 
     def forward(self, dx: Array) -> Array:
-        """dy[p] = dx[where the maximum is]: each window's weight 1 goes to its first maximum."""
+        """dy[p] = dx[where the first maximum is]."""
         *others, last = offsets(self.a, self.at)
-        free, dy = array_namespace(dx).ones_like(self.y), 0.0
-        for where in others:
-            here = free * (self.x[where] == self.y)
-            dy = dy + here * dx[where]
-            free -= here
-        return dy + free * dx[last]
+        dy = dx[last]
+        for where, here in zip(others, self.first, strict=True):
+            dy = array_namespace(dx).where(here, dx[where], dy)
+        return dy
 
     def back(self, u: Array) -> Array:
-        """dx[where the maximum is] += u[p]: each window's u goes to its first maximum."""
+        """dx[where the first maximum is] += u[p]."""
         *others, last = offsets(self.a, self.at)
         xp, apart = array_namespace(u), self.a.stride >= self.a.kernel
-        shape = (*u.shape[: max(u.ndim - self.x.ndim, 0)], *self.x.shape)
-        cover = self.a.stride == self.a.kernel and self.a.kernel * self.a.out == self.x.shape[self.at]
+        cover = self.a.stride == self.a.kernel and self.a.kernel * self.a.out == self.shape[self.at]
+        shape = (*u.shape[: max(u.ndim - len(self.shape), 0)], *self.shape)
         dx = (xp.empty if cover else xp.zeros)(shape, dtype=u.dtype)
-        for where in others:
-            here = u * (self.x[where] == self.y)
-            dx[where] = here if apart else dx[where] + here
-            u = u - here
-        dx[last] = u if apart else dx[last] + u
+        if apart and others:  # each pixel is in one window at most: nothing is added up, and nothing kept in between
+            for where, here in zip(others, self.first, strict=True):
+                part = xp.multiply(u, here.astype(u.dtype), out=dx[where])
+                u = xp.subtract(u, part, out=dx[last])
+            return dx
+        for where, here in zip(others, self.first, strict=True):
+            part = u * here.astype(u.dtype)
+            dx[where] += part
+            u = u - part
+        dx[last] = dx[last] + u if others else u
         return dx
 
 
@@ -142,15 +148,19 @@ class MaxPoolJacobian:
         """dy[p] = dx[where the maximum is]."""
         if dx is None:
             return None
-        dx = self.layer.canvas.pad(images(dx, self.layer.before))
-        dy = self.rows.forward(self.columns.forward(dx))
-        return dy.reshape((*dy.shape[:-3], *self.layer.after))
+        layer = self.layer
+        dy = self.rows.forward(layer.narrow(self.columns.forward(layer.wide(dx, 0.0))))
+        return dy.reshape((*dy.shape[:-3], *layer.after))
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
         """dx[where the maximum is] += u[p]."""
-        dx = self.columns.back(self.rows.back(images(u, self.layer.after)))
-        dx = self.layer.canvas.crop(dx)
-        return dx.reshape((*dx.shape[:-3], *self.layer.before))
+        layer = self.layer
+        u = self.rows.back(images(u, layer.after))
+        if layer.run:
+            dx = self.columns.back(u.reshape((*u.shape[:-2], -1, 1, layer.run)))
+            return dx.reshape((*dx.shape[:-4], *layer.before))
+        dx = layer.canvas.crop(self.columns.back(u))
+        return dx.reshape((*dx.shape[:-3], *layer.before))
 
     def gram(self, u: Array, other: MaxPoolJacobian, v: Array, kernel: Contraction) -> Gram:
         return gram_and_back(self, u, other, v)
@@ -158,11 +168,16 @@ class MaxPoolJacobian:
 
 @dataclass(frozen=True)
 class BoundMaxPool:
-    """MaxPool in its place."""
+    """MaxPool in its place.
+
+    run : where the pixels of a row come in the order of a convolution's phases (`minintk.layers.patches`), the numbers
+    that stand together, B C / phases; 0 where the pixels come one after the other.
+    """
 
     before: Shape
     after: Shape
     canvas: Canvas
+    run: int = 0
     tensors: tuple[Tensor, ...] = ()
 
     @property
@@ -171,19 +186,42 @@ class BoundMaxPool:
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, MaxPoolJacobian]:
         """y[p] = max_s x[stride p + s]."""
-        columns = axis_max(self.canvas.pad(images(x, self.before), outside=-inf), self.canvas.columns, COLUMNS)
-        rows = axis_max(columns.y, self.canvas.rows, ROWS)
-        return rows.y.reshape((*rows.y.shape[:-3], *self.after)), MaxPoolJacobian(self, columns, rows)
+        y, columns = axis_max(self.wide(x, -inf), *self.across)
+        y, rows = axis_max(self.narrow(y), self.canvas.rows, ROWS)
+        return y.reshape((*y.shape[:-3], *self.after)), MaxPoolJacobian(self, columns, rows)
+
+    @property
+    def across(self) -> tuple[Axis, int]:
+        """The axis of the columns, and where it is in `wide`."""
+        a = self.canvas.columns
+        return (Axis(a.kernel, a.kernel, a.kernel), -2) if self.run else (a, COLUMNS)
+
+    def wide(self, x: Array, outside: float) -> Array:
+        """x : (..., *before) on its canvas, or as (..., H, W C / (phases run), phases, run)."""
+        x = images(x, self.before)
+        if not self.run:
+            return self.canvas.pad(x, outside)
+        return x.reshape((*x.shape[:-2], -1, self.canvas.columns.kernel, self.run))
+
+    def narrow(self, y: Array) -> Array:
+        """The maxima along the columns as images (..., H, W_out, C)."""
+        return y.reshape((*y.shape[:-3], self.canvas.columns.out, self.before[-1])) if self.run else y
 
 
-def axis_max(x: Array, a: Axis, at: int) -> AxisMax:
-    """The maxima along one axis."""
+def axis_max(x: Array, a: Axis, at: int) -> tuple[Array, AxisMax]:
+    """(y, J): the maxima along one axis."""
     xp = array_namespace(x)
-    first, *others = offsets(a, at)
-    y = x[first]
-    for where in others:
-        y = xp.maximum(y, x[where])
-    return AxisMax(a, at, x, y)
+    pixels = [x[where] for where in offsets(a, at)]
+    y = pixels[0]
+    for pixel in pixels[1:]:
+        y = xp.maximum(y, pixel)
+    first: list[Array] = []
+    for pixel in pixels[:-1]:
+        here = pixel == y
+        for before in first:
+            here &= ~before
+        first.append(here)
+    return y, AxisMax(a, at, tuple(x.shape), tuple(first))
 
 
 # --------------------------------------------------------------------------------------- GlobalAvgPool

@@ -13,6 +13,7 @@ from math import prod
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.finite import Bound, Contraction, Gram, LayerJacobian, Weights
+from minintk.layers.arrange import arranged
 from minintk.layers.combine import BoundChain
 from minintk.layout import Tensor
 from minintk.structure import Shape, has_weights, out_shape
@@ -21,6 +22,9 @@ from minintk.threads import cores, inside, parallel
 WORTH = 2**20
 """Numbers in the activations of a batch below which one core is done before a second has started; of a share, too, for
 what one layer writes the next should find in the cache."""
+
+PER_WEIGHT = 16
+"""Numbers in a share for each weight, at least: every share has the weights to prepare and a gradient of its own."""
 
 MOST = 4
 """Shares for each core: more of them, and handing them over costs more than the cache saves."""
@@ -90,9 +94,10 @@ def joined(parts: list[Array | None], axes: int) -> Array | None:
 
 @dataclass(frozen=True)
 class BoundShared:
-    """A chain in its place."""
+    """A chain in its place, and the same arranged for speed, which the shares go through."""
 
     chain: BoundChain
+    fast: BoundChain
     before: Shape
     after: Shape
 
@@ -110,13 +115,15 @@ class BoundShared:
         size = int(prod(x.shape)) + N * sum(map(prod, self.out_shapes))
         if size < WORTH or inside() or not on_host(array_namespace(x)):
             return 1
-        return min(N, cores() * min(MOST, -(-size // (cores() * max(1, WORTH)))))
+        each = max(1, WORTH, PER_WEIGHT * sum(t.size for t in self.tensors))
+        return min(N, cores() * min(MOST, -(-size // (cores() * each))))
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
         """The chain's, share by share where that pays."""
         N, count = x.shape[-1 - len(self.before)], self.count(x)
         shares = [slice(i * N // count, (i + 1) * N // count) for i in range(count)]
-        results = parallel(lambda at: self.chain(w, examples(x, len(self.before), at)), shares)
+        chain = self.chain if count == 1 else self.fast
+        results = parallel(lambda at: chain(w, examples(x, len(self.before), at)), shares)
         y = results[0][0] if len(results) == 1 else joined([y for y, _ in results], len(self.after))
         return y, SharedJacobian(self, shares, [J for _, J in results], w, x)
 
@@ -133,4 +140,6 @@ def shared(root: Bound, spec: s.Sequential, before: Shape) -> Bound:
         shape, count = after, count + 1
     if not any(map(has_weights, spec.layers[:count])):
         return root
-    return BoundChain((BoundShared(BoundChain(root.layers[:count]), before, shape), *root.layers[count:]))
+    fast = arranged(spec.layers[:count], root.layers[:count])
+    front = BoundShared(BoundChain(root.layers[:count]), BoundChain(fast), before, shape)
+    return BoundChain((front, *root.layers[count:]))

@@ -1,0 +1,160 @@
+"""The coordinate check beside Microsoft's `mup` on PyTorch: the same network, data and steps, slopes in one table.
+
+    python benchmarks/coordinate.py [--widths 64,128,...] [--seeds 8]
+
+Three hidden tanh layers without biases, 64 digits, three steps of gradient descent on the squared error, in muP and in
+the standard parametrization.  The peer's side is its own `get_coord_data`, `MuSGD` and `MuReadout`, with 64 as the base
+width; its hooks give the root mean square of each layer's output before the first step and after the last, and of the
+change between.  The exponents of both sides come from the same fit, ± half of its 95 % interval over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+BASE, STEPS, OUTPUTS, LR = 64, 3, 10, {"muP": 0.1, "standard": 0.01}
+Sizes = dict[str, list[list[float]]]
+
+
+def peer(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> Sizes:
+    """{"h 1": sizes, "dh 1": ...}, widths x seeds, of layers 1 ... 4 as `mup` trains and records them."""
+    import mup
+    import torch
+    from mup.coord_check import _get_coord_data
+
+    phi = torch.nn.Tanh()
+
+    def bare(n: int) -> Any:
+        linear, end = torch.nn.Linear, mup.MuReadout if kind == "muP" else torch.nn.Linear
+        hidden = [layer for i in range(3) for layer in (linear(n if i else BASE, n, bias=False), phi)]
+        return torch.nn.Sequential(*hidden, end(n, OUTPUTS, bias=False))
+
+    def model(n: int) -> Any:
+        net = bare(n)
+        if kind == "muP":
+            mup.set_base_shapes(net, bare(BASE), delta=bare(2 * BASE))
+        for i, layer in enumerate(net[::2]):
+            scale = OUTPUTS**-0.5 if i == 3 else 1.0
+            if kind == "muP":  # what it takes at the base width, and scales from there
+                mup.init.normal_(layer.weight, std=scale * BASE**-0.5)
+            else:
+                torch.nn.init.normal_(layer.weight, std=scale * layer.in_features**-0.5)
+        return net
+
+    def optimizer(net: Any) -> Any:
+        lr = LR[kind] * OUTPUTS / 2  # its loss is the mean over examples and outputs, ours half the sum over outputs
+        return mup.MuSGD(net.parameters(), lr=lr) if kind == "muP" else torch.optim.SGD(net.parameters(), lr=lr)
+
+    seen: list[Any] = []
+
+    def remember(h: Any) -> Any:
+        seen.append(h.detach().clone())
+        return h.square().mean().sqrt()
+
+    batch = [(torch.tensor(x), torch.tensor(labels))]
+    _get_coord_data(
+        {n: (lambda n=n: model(n)) for n in widths}, batch, optimizer, nsteps=STEPS + 1, lossfn="mse", nseeds=seeds,
+        cuda=False, show_progress=False, output_fdict={"l2": remember},
+        filter_module_by_name=lambda name: name in ("0", "2", "4", "6"),
+    )  # fmt: skip
+    found: Sizes = {f"{q} {i}": [[] for _ in widths] for q in ("h", "dh") for i in range(1, 5)}
+    one = 4 * (STEPS + 1)  # hooks of one network: four layers, at every step and after the last
+    for run in range(seeds * len(widths)):
+        outputs = seen[run * one : (run + 1) * one]
+        for i in range(4):
+            start, end = outputs[i], outputs[one - 4 + i]
+            found[f"h {i + 1}"][run % len(widths)].append(float(end.square().mean().sqrt()))
+            found[f"dh {i + 1}"][run % len(widths)].append(float((end - start).square().mean().sqrt()))
+    return found
+
+
+def ours(x: Any, y: Any, widths: list[int], seeds: int, kind: str) -> Any:
+    """Our check of the same network."""
+    import minintk as mn
+
+    def spec(n: int) -> mn.Sequential:
+        hidden = [layer for _ in range(3) for layer in (mn.Dense(n), mn.Tanh())]
+        return mn.Sequential(*hidden, mn.Dense(OUTPUTS, w_std=OUTPUTS**-0.5))
+
+    parametrization = mn.SpectralMuP() if kind == "muP" else mn.Standard()
+    told: dict[str, Any] = {"loss": mn.mse, "widths": widths, "seeds": seeds, "steps": STEPS}
+    return mn.coordinate_check(spec, x, y, parametrization=parametrization, optimizer=mn.SGD(lr=LR[kind]), **told)
+
+
+def ask(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> tuple[Sizes, float]:
+    """The peer's sizes and seconds, from a process in its own environment."""
+    import environments
+
+    environments.ensure("torch")
+    python = environments.python("torch")
+    if subprocess.run([python, "-c", "import mup.coord_check"], capture_output=True, check=False).returncode:
+        install = ["-m", "pip", "install", "--quiet", "--no-deps", "-r", str(HERE / "requirements-mup.txt")]
+        subprocess.run([python, *install], check=True)
+    request = {"x": x.tolist(), "labels": labels.tolist(), "widths": widths, "seeds": seeds, "kind": kind}
+    done = subprocess.run(
+        [python, __file__, "--peer"], input=json.dumps(request), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"the peer's side failed: {done.stderr.strip().splitlines()[-1]}")
+    reply = json.loads(done.stdout.splitlines()[-1])
+    return reply["sizes"], reply["seconds"]
+
+
+def serve() -> None:
+    """The peer's side: a request on stdin, its reply on stdout."""
+    import numpy as np
+
+    request = json.load(sys.stdin)
+    x, labels = np.array(request.pop("x"), np.float32), np.array(request.pop("labels"))
+    started = time.perf_counter()
+    sizes = peer(x, labels, **request)
+    print(json.dumps({"sizes": sizes, "seconds": time.perf_counter() - started}))
+
+
+def main() -> None:
+    """Both sides, one table."""
+    parser = argparse.ArgumentParser(description="the coordinate check beside Microsoft's mup")
+    parser.add_argument("--widths", default="64,128,256,512,1024", metavar="N,N,...")
+    parser.add_argument("--seeds", type=int, default=8, metavar="S")
+    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peer:
+        serve()
+        return
+    sys.path[:0] = [str(HERE), str(HERE.parent)]
+    import numpy as np
+
+    import minintk as mn
+    from minintk.diagnostics import power_law
+
+    widths = [int(n) for n in options.widths.split(",")]
+    data = mn.datasets.digits(dtype=np.float32).subset(64, np.random.default_rng(0))
+    x, y = data.one_hot()
+    print("| parametrization | layer | minintk, rms of h | mup, rms of h | minintk, rms of dh | mup, rms of dh |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    notes = []
+    for kind in LR:
+        started = time.perf_counter()
+        check = ours(x, y, widths, options.seeds, kind)
+        seconds = time.perf_counter() - started
+        sizes, theirs = ask(x, y.argmax(axis=1), widths, options.seeds, kind)
+        for i in range(1, 5):
+            cells = []
+            for q in ("h", "dh"):
+                fit = power_law(widths, [np.array(v) for v in sizes[f"{q} {i}"]])
+                half = (fit.interval[1] - fit.interval[0]) / 2
+                cells += [str(check["h" if q == "h" else "dh", str(2 * i - 2)]), f"{fit.exponent:+.2f} ± {half:.2f}"]
+            print(f"| {kind} | {i} | {' | '.join(cells)} |")
+        notes.append(f"{kind}: minintk {check.verdict} in {seconds:.1f} s, with all norms; mup in {theirs:.1f} s")
+    print("", *notes, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The spectral conditions of muP in a linear network, after one step: Pleiss, lecture 11, section 2.
+
+    python3 make.py python examples/spectral_norms.py [--out FILE.png]
+
+f(x) = W3 W2 W1 x with W1 : D x P, W2 : D x D, W3 : 1 x D, one example, sigma = 1/sqrt(P), 1/sqrt(D), 1/D and learning
+rates D/P, 1, 1/D: `mn.SpectralMuP`.  Norms of weights, features and of their first updates grow with D as the lecture's
+table says.  One entry is a bound there, and not reached at the start: f itself, |h3| ~ D^-1/2, because W3 and h2 know
+nothing of each other yet; its update is of order one at once.  A Gaussian matrix's norm is at the edge of the
+Marchenko-Pastur law.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+import minintk as mn
+from minintk.diagnostics import edges, power_law, spectral_norms, trace
+
+P, WIDTHS = 16, (64, 128, 256, 512, 1024, 2048)
+THEORY = {
+    "|W1|": 0.5, "|W2|": 0.0, "|W3|": -0.5, "|dW1|": 0.5, "|dW2|": 0.0, "|dW3|": -0.5,
+    "|h1|": 0.5, "|h2|": 0.5, "|h3|": -0.5, "|dh1|": 0.5, "|dh2|": 0.5, "|dh3|": 0.0,
+}  # fmt: skip
+
+
+def norms(D: int, networks: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, float]]:
+    """{name: (networks,)} of every norm in the table, and {tensor: |W| / edge, averaged}."""
+    rng = np.random.default_rng([seed, D])
+    net = mn.Network(mn.Sequential(mn.Dense(D), mn.Dense(D), mn.Dense(1)), (P,), mn.SpectralMuP())
+    theta = net.init(rng, ensemble=networks, dtype=np.float32)
+    x, y = np.random.default_rng(seed).standard_normal((1, P)).astype(np.float32), np.ones((1, 1), np.float32)
+    *_, last = mn.train(net, theta, x, y, loss=mn.mse, optimizer=mn.SGD(lr=0.1), steps=1)
+    start, moved = spectral_norms(net, theta), spectral_norms(net, last.theta - theta)
+    before, after = trace(net, theta, x), trace(net, last.theta, x)
+    found = {}
+    for i in range(3):
+        found[f"|W{i + 1}|"], found[f"|dW{i + 1}|"] = start[f"{i}.W"], moved[f"{i}.W"]
+        h = before[str(i)].h
+        found[f"|h{i + 1}|"] = np.linalg.norm(h[:, 0], axis=-1)
+        found[f"|dh{i + 1}|"] = np.linalg.norm((after[str(i)].h - h)[:, 0], axis=-1)
+    return found, {name: float(start[name].mean()) / edge for name, edge in edges(net).items()}
+
+
+def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, networks: int = 20) -> dict[str, float]:
+    """{norm: fitted exponent in D}, half the 95 % intervals, and the largest distance from the edge at D >= 512."""
+    measured = [norms(D, networks) for D in widths]
+    fits, results = {}, dict[str, float]()
+    # W1 has the exponent of sqrt(D) + sqrt(P), which is sqrt(D) for D far above P only
+    correction = np.sqrt(widths) / (np.sqrt(widths) + np.sqrt(P))
+    for name in THEORY:
+        values = [found[name] for found, _ in measured]
+        if name == "|W1|":
+            values = [v * c for v, c in zip(values, correction, strict=True)]
+        fits[name] = power_law(widths, values)
+        low, high = fits[name].interval
+        results |= {name: fits[name].exponent, f"{name} ±": (high - low) / 2}
+    off = [
+        abs(ratio - 1) for D, (_, ratios) in zip(widths, measured, strict=True) for ratio in ratios.values() if D > 511
+    ]
+    results["largest distance from the edge, D >= 512"] = max(off)
+    if out:
+        import matplotlib.pyplot as plt
+
+        figure, panels = plt.subplots(1, 4, figsize=(15, 3.9), layout="constrained")
+        for panel, kind in zip(panels, ("|W", "|dW", "|h", "|dh"), strict=True):
+            for i, colour in enumerate(("C0", "C1", "C2")):
+                name = f"{kind}{i + 1}|"
+                means = np.array([np.exp(np.log(found[name]).mean()) for found, _ in measured])
+                panel.loglog(widths, means, "o", color=colour, label=f"{name}: D^{fits[name].exponent:+.2f}")
+                guide = np.array(widths, float) ** THEORY[name]
+                panel.loglog(widths, guide * np.exp(np.mean(np.log(means / guide))), "--", color=colour, lw=1)
+            panel.set(xlabel="width D", title=f"{kind}| (dashed: theory)")
+            panel.legend(fontsize=8)
+        figure.savefig(out, dpi=120)
+        plt.close(figure)
+    return results
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="spectral_norms.png", help="the figure")
+    numbers = main(parser.parse_args().out)
+    for name, power in THEORY.items():
+        print(f"{name:6} theory D^{power:+.1f}   measured {numbers[name]:+.3f} ± {numbers[name + ' ±']:.3f}")
+    print(f"|W| is within {100 * numbers['largest distance from the edge, D >= 512']:.1f} % of the edge for D >= 512")

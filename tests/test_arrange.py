@@ -1,0 +1,118 @@
+"""The layers arranged for speed are the layers as they are written, ties and all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import minintk as mn
+from minintk import threads
+from minintk.layers import shares
+from minintk.layers.conv import BoundConv
+from minintk.layers.pool import BoundMaxPool
+from minintk.layers.shares import BoundShared
+
+Array = np.ndarray[Any, Any]
+
+
+def front(net: mn.Network) -> BoundShared:
+    """The part of the network that is shared out."""
+    first = net._root.layers[0]
+    assert isinstance(first, BoundShared)
+    return first
+
+
+def network(*layers: mn.spec.Layer, shape: tuple[int, ...] = (6, 6, 2)) -> mn.Network:
+    return mn.Network(mn.Sequential(*layers, mn.Flatten(), mn.Dense(2)), shape)
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Called, it makes every batch one that is shared out over two cores."""
+
+    def on() -> None:
+        monkeypatch.setattr(threads, "cores", lambda: 2)
+        monkeypatch.setattr(shares, "cores", lambda: 2)
+        monkeypatch.setattr(shares, "WORTH", 0)
+
+    threads._pool.cache_clear()
+    yield on
+    threads._pool.cache_clear()
+
+
+def maps(net: mn.Network, theta: Array, x: Array) -> list[Array]:
+    """f, J v and J' u, of integers."""
+    rng = np.random.default_rng(5)
+    f, J = net.linearize(theta, x)
+    v, u = rng.integers(-3, 4, (2, *theta.shape)), rng.integers(-3, 4, (2, *f.shape))
+    return [f, J.jvp(v.astype(theta.dtype)), J.vjp(u.astype(theta.dtype)), J.gram()]
+
+
+CASES = (
+    network(mn.Conv2d(3, 3, b_std=1.0), mn.ReLU(), mn.MaxPool(2)),
+    network(mn.Conv2d(3, 3, b_std=1.0), mn.MaxPool(2), mn.ReLU(), mn.Conv2d(2, 2), mn.ReLU(), mn.MaxPool((1, 3))),
+    network(mn.Conv2d(2, (2, 3), stride=(2, 1), b_std=1.0), mn.ReLU(), mn.MaxPool(3)),
+    network(mn.Conv2d(2, 3, stride=2, padding="circular"), mn.ReLU(), mn.MaxPool((2, 3))),
+    network(mn.Conv1d(2, 3, b_std=1.0), mn.ReLU(), mn.MaxPool(2), shape=(8, 3)),
+    network(mn.Conv2d(2, 3), mn.Abs(), mn.MaxPool(2)),
+    network(mn.Conv2d(2, 3), mn.ReLU(), mn.MaxPool(2, stride=1)),
+    network(mn.Conv2d(2, 3), mn.ReLU(), mn.MaxPool(2, padding="same"), shape=(5, 5, 2)),
+)
+
+
+@pytest.mark.parametrize("net", CASES, ids=range(len(CASES)))
+@pytest.mark.parametrize("ensemble", [None, 2])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=5)
+@given(seed=st.integers(0, 10**6))
+def test_the_arranged_layers_are_the_layers(
+    two_cores: Callable[[], None], net: mn.Network, ensemble: int | None, seed: int
+) -> None:
+    """To the last bit, for all numbers are integers; and ties are everywhere."""
+    rng = np.random.default_rng(seed)
+    lead = () if ensemble is None else (ensemble,)
+    net = mn.Network(net.spec, net.input_shape, mn.Standard())
+    theta = rng.integers(-1, 2, (*lead, net.size)).astype(float)
+    x = rng.integers(-1, 2, (4, *net.input_shape)).astype(float)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shares, "WORTH", 2**60)
+        want = maps(net, theta, x)
+    two_cores()
+    assert front(net).count(x) > 1
+    for a, b in zip(maps(net, theta, x), want, strict=True):
+        assert (a == b).all()
+
+
+def test_what_is_arranged() -> None:
+    """ReLU waits for the pooling; phases where the windows cut the rows into pieces; other activations stay."""
+
+    def kinds(net: mn.Network) -> list[str]:
+        return [type(layer).__name__.removeprefix("Bound") for layer in front(net).fast.layers]
+
+    def phases(net: mn.Network) -> list[int]:
+        return [layer.patches.phases for layer in front(net).fast.layers if isinstance(layer, BoundConv)]
+
+    def runs(net: mn.Network) -> list[int]:
+        return [layer.run for layer in front(net).fast.layers if isinstance(layer, BoundMaxPool)]
+
+    moved, stays = ["Conv", "MaxPool", "Activation", "Reshape"], ["Conv", "Activation", "MaxPool", "Reshape"]
+    assert kinds(CASES[0]) == kinds(CASES[2]) == kinds(CASES[3]) == kinds(CASES[6]) == moved
+    assert kinds(CASES[5]) == stays
+    assert [phases(net) for net in CASES] == [[2], [2, 3], [3], [3], [2], [1], [1], [1]]
+    assert all((min(runs(net)) > 0) == (min(phases(net)) > 1) for net in CASES)
+    for net in CASES:  # what everything but training sees is as it was
+        assert [layer.run for layer in front(net).chain.layers if isinstance(layer, BoundMaxPool)].count(0) > 0
+        assert {layer.patches.phases for layer in front(net).chain.layers if isinstance(layer, BoundConv)} == {1}
+
+
+def test_layer_outputs_come_in_the_order_of_the_spec(two_cores: Callable[[], None]) -> None:
+    net, x = CASES[0], np.random.default_rng(0).standard_normal((4, 6, 6, 2))
+    theta = net.init(np.random.default_rng(1))
+    want = net.layer_outputs(theta, x)
+    two_cores()
+    for a, b in zip(net.layer_outputs(theta, x), want, strict=True):
+        np.testing.assert_array_equal(a, b)
