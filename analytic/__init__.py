@@ -8,7 +8,7 @@ from analytic.gp import ensemble, posterior
 from analytic.kernel import Both, Kernel, kernel
 from analytic.learnability import eigenlearning
 from analytic.limits import two_layer_limit
-from analytic.modes import Modes, cube_modes, sphere_modes
+from analytic.modes import Modes, cube_modes, data_modes, sphere_modes
 from analytic.rules import lower
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "angular",
     "critical_learning_rate",
     "cube_modes",
+    "data_modes",
     "deep_linear_flow",
     "deep_linear_limit",
     "depth_over_width",

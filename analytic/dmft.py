@@ -1,9 +1,9 @@
 """Any depth, linear, infinitely wide, features moving: gradient descent by dynamical mean-field theory.
 
 Write n for every hidden width, h^l for the hidden layers, l = 1 ... L, g^l = gamma0 n df/dh^l for what comes back, and
-W^l for the weights between l and l + 1, times sigma_l / sqrt(n).  Everything is in the basis of directions i of
-`analytic.linear`, so h^l : (r, n), g^l : (C, n); a step of descent at rate lr gamma0^2 n with drive e(s) : (r, C) adds
-lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l.  With all steps s < k added up,
+W^l ~ N(0, 1) for the weights between l and l + 1, which enter as sigma_l / sqrt(n) W^l.  Everything is in the basis of
+directions i of `analytic.linear`, so h^l : (r, n), g^l : (C, n), and a step of descent at rate lr gamma0^2 n adds
+lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l, e : (r, C) the drive.  Over all steps s < k,
 
     h^{l+1}(k) = chi(k) + lr gamma0 sigma_l^2 sum_s H^l(k, s) e(s) g^{l+1}(s)      chi = sigma_l/sqrt(n) W^l(0) h^l
     g^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_s G^{l+1}(k, s) e(s)' h^l(s)     xi  = sigma_l/sqrt(n) W^l(0)' g^{l+1}
@@ -25,8 +25,7 @@ unless the first time is the later one, two linear equations hold for one neuron
 
 They close at both ends: H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k of everything needs earlier rows alone, so
 there is nothing to iterate: one sweep up and one down a step, exact for descent at any rate.  At gamma0 = 0, M = N = I:
-H and G stay, and f = M U B' + A R N' is descent with the NTK.  (Bordelon and Pehlevan 2022,
-who iterate on the whole grid.)
+H and G stay, and f = M U B' + A R N' is descent with the NTK.  (Bordelon and Pehlevan 2022, who iterate on the grid.)
 """
 
 from __future__ import annotations

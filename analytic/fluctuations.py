@@ -106,7 +106,7 @@ def finite_width(spec: s.Layer) -> FiniteWidth:
 
 
 def depth_over_width(beta: float, gate: float = 2.0) -> float:
-    """E hatTheta^2 / (E hatTheta)^2 of a deep and wide network, beta = sum of 1/n_l over its hidden layers.
+    """E hatTheta^2 / (E hatTheta)^2 of a deep and wide network, beta = depth / width, all hidden layers of one width.
 
         e^(c beta) (1/3 + 4/3 (1/z - (1 - e^-z) / z^2)),    c = 3 gate - 1,    z = 3 gate beta
 

@@ -9,7 +9,8 @@ With t = x.x' / (|x| |x'|), k(x, x') = k(t), and averages over the uniform distr
         lambda_l = 2^-d sum_j binom(d, j) k(1 - 2j/d) p_l(j),    p_l Krawtchouk polynomials, p_l(0) = 1
         (d - l) p_{l+1} = (d - 2j) p_l - l p_{l-1}
 
-Functions of one level share one eigenvalue (Funk and Hecke), and sum_l h_l lambda_l = k(1).
+Functions of one level share one eigenvalue (Funk and Hecke), and sum_l h_l lambda_l = k(1).  For inputs of any other
+distribution, a large sample of them has the modes of its kernel matrix: `data_modes`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from analytic.dynamics import check_targets
 from analytic.kernel import Kernel
+from analytic.spectrum import check_kernel, spectrum
+from minintk.arrays import Array, to_host
 
 Host = np.ndarray[Any, Any]
 Angular = Kernel | Callable[[Host], Host]
@@ -95,6 +99,33 @@ def cube_modes(kernel: Angular, d: int, *, kind: Literal["ntk", "nngp"] = "ntk")
         p[level + 1] = ((d - 2 * j) * p[level] - level * p[level - 1]) / (d - level)
     eigenvalue = np.array([_visible(weights, row)[0] for row in p[:-1]])
     return Modes(eigenvalue, np.array([comb(d, level) for level in range(d + 1)], dtype=np.float64))
+
+
+def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
+    """The modes of a data set, and the power of its targets in each: those of inputs drawn from these examples.
+
+        k = M Q diag(lambda) Q',    v = Q' y / sqrt(M)
+
+    kernel : (M, M), of all examples.  y : (M, C).  Returns (modes, power), every mode once, and power : (M,), v_i^2
+    summed over outputs: `eigenlearning(modes, n).test_error(power)` is the squared error that n << M examples leave.
+    Eigenvalues that are zero within rounding are zero.  Errors as for `analytic.gradient_flow`.
+
+    >>> modes, power = data_modes(np.diag([2.0, 4.0]), np.array([[1.0], [3.0]]))
+    >>> modes.eigenvalue, power
+    (array([1., 2.]), array([0.5, 4.5]))
+    """
+    check_kernel("kernel", kernel)
+    check_targets(y)
+    M = kernel.shape[0]
+    if kernel.ndim != 2 or y.shape[0] != M:
+        raise ValueError(
+            f"data_modes expects a kernel (M, M) and targets (M, C), got {tuple(kernel.shape)} and {tuple(y.shape)}"
+        )
+    s = spectrum(kernel)
+    lam = to_host(s.lam).copy()
+    lam[: s.zeros] = 0.0
+    v = to_host(s.Q).T @ to_host(y)
+    return Modes(lam / M, np.ones(M)), np.asarray(np.sum(v * v, axis=1) / M)
 
 
 def harmonics(d: int, level: int) -> int:

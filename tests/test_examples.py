@@ -89,9 +89,8 @@ def check_dynamics(found: dict[str, float]) -> None:
 
 def check_eigenlearning(found: dict[str, float]) -> None:
     assert found["learnability: largest distance"] < 0.02
-    assert (
-        found["test error: largest relative distance"] < 0.03 + 3 * found["test error: largest relative standard error"]
-    )
+    for name, close in (("cube, 4 levels, noise", 0.02), ("digits, parity", 0.06)):
+        assert found[f"{name}: largest relative distance"] < close + 3 * found[f"{name}: largest standard error"] < 0.3
     assert abs(found["sphere, d = 3: exponent of ntk"] + 3) < 0.1
     assert abs(found["sphere, d = 3: exponent of nngp"] + 5) < 0.1
 

@@ -194,6 +194,30 @@ def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
     assert abs(test.mean() - found.test_error(power, noise) / found.overfitting) > 0.4 * test.std(ddof=1)
 
 
+def test_modes_of_a_data_set() -> None:
+    """On the whole cube they are the cube's, and so is a target's power by level; on digits they foretell errors."""
+    K, y = an.kernel(SPEC).ntk(CUBE), CUBE[:, :2].prod(1, keepdims=True) + CUBE[:, :1] / 2
+    modes, power = an.data_modes(K, y)
+    levels = an.cube_modes(an.kernel(SPEC), 10)
+    for level, want in ((1, 0.25), (2, 1.0), (3, 0.0)):
+        here = np.abs(modes.eigenvalue / levels.eigenvalue[level] - 1) < 1e-9
+        assert np.sum(here) == levels.multiplicity[level]
+        assert np.sum(power[here]) == pytest.approx(want, abs=1e-12)
+
+    x, parity = mn.datasets.digits().on_sphere().parity()
+    K, rng, n = an.kernel(SPEC).ntk(x), np.random.default_rng(0), 100
+    modes, power = an.data_modes(K, parity)
+    measured = []
+    for _ in range(25):
+        at = rng.choice(len(x), n, replace=False)
+        f = K[:, at] @ np.linalg.solve(K[np.ix_(at, at)], parity[at])
+        measured.append(((f - parity) ** 2).mean())
+    want = an.eigenlearning(modes, n).test_error(power)
+    assert abs(np.mean(measured) / want - 1) < 0.06 + 3 * np.std(measured, ddof=1) / 5 / want < 0.2
+    shuffled = an.eigenlearning(modes, n).test_error(rng.permutation(power))  # the control
+    assert shuffled > 2 * want
+
+
 def test_levels_left_out_act_as_ridge() -> None:
     """Cut at degree 30, a spectrum's rest holds the small ones: the same learnability as with 100 degrees."""
     cut, whole = (an.eigenlearning(an.sphere_modes(an.kernel(SPEC), 4, degree), 200) for degree in (30, 100))
@@ -213,6 +237,8 @@ def test_the_limit_of_few_examples_and_errors() -> None:
         theory(4).test_error(np.ones(3))
     with pytest.raises(ValueError, match="d expects a whole number >= 2"):
         an.sphere_modes(an.kernel(SPEC), 1, 3)
+    with pytest.raises(ValueError, match=r"targets \(M, C\)"):
+        an.data_modes(np.eye(3), np.ones((2, 1)))
     with pytest.raises(TypeError, match="a function k"):
         an.cube_modes(3, 4)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="finite values"):
