@@ -7,12 +7,10 @@ linearisation by least squares of minimum norm, here in function space, through 
 factors.  The exact solution fits every training digit, yet at width 1 the paper finds it worse than SGD, 97.8 %
 against 99.61 %, and much worse on shifted digits.
 
-What the paper leaves open: at width 1 its network has P = 60,941 weights for N = 60,000 equations, P / N = 1.016, close
-to the interpolation threshold N = rank J, where least squares is at its worst (double descent).  The laptop scale keeps
-these ratios, P / N = 1.016, 3.9, 24 at widths 1, 2, 5, with a small LeNet on 867 digits; and the same widths 1 and 2 on
-fewer digits tell the threshold from the width: dead and redundant units leave J a rank of about P / 2, and there it
-dips.  With --data LeNet-5 on 2,000 images (P / N = 30 and more); --scale paper: 60,000 images, and the widths 10, 25
-and 60 that the paper left empty.
+At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  The laptop scale keeps its ratios,
+P / N = 1.016, 3.9, 24 at widths 1, 2, 5, with a small LeNet on 867 digits; interpolation_threshold.py explains width 1.
+With --data LeNet-5 on 2,000 images (P / N = 30 and more); --scale paper: 60,000 images, and the widths 10, 25 and 60
+that the paper left empty.
 """
 
 from __future__ import annotations
@@ -82,34 +80,13 @@ def accuracies(arrays: tuple[Any, ...], width: int, seed: int, epochs: int, scal
     return found
 
 
-def threshold(
-    data: Source, n_train: int, scale: str, shift: int, seeds: int, widths: tuple[int, ...] = (1, 2)
-) -> dict[str, dict[int, tuple[float, float]]]:
-    """{"x1": {N: test accuracy of the solver}, ...} and "rank" of J at width 1, on N / 8 to N images."""
-    sizes = [n_train * k // 8 for k in (1, 2, 4, 6, 8)]
-    found: dict[str, dict[int, list[float]]] = {
-        "rank": {n_train: []},
-        **{f"x{w}": {N: [] for N in sizes} for w in widths},
-    }
-    for seed in range(seeds):
-        x, y, *test = examples(data, n_train, scale, shift, seed)
-        for width in widths:
-            for N in sizes:
-                score = accuracies((x[:N], y[:N], *test), width, seed, 0, scale)["solver, test"]
-                found[f"x{width}"][N].append(score)
-        net = mn.Network(reduced(1), x.shape[1:], mn.PyTorch())
-        J = rows(net, net.init(np.random.default_rng(seed)), x)
-        found["rank"][n_train].append(float(np.linalg.matrix_rank(J)))
-    return {name: {N: interval(values) for N, values in by.items()} for name, by in found.items()}
-
-
 def main(
     out: str | None = None, data: Source = None, scale: str = "laptop", widths: tuple[int, ...] = (1, 2, 5),
-    shifts: tuple[int, ...] | None = None, n_train: int = 867, seeds: int = 3, epochs: int = 30, dips: int = 16,
+    shifts: tuple[int, ...] | None = None, n_train: int = 867, seeds: int = 3, epochs: int = 30,
 ) -> Found:  # fmt: skip
-    """Accuracies by shift and width, and the solver's against the number of images (`dips` seeds); draws both."""
+    """Accuracies by shift and width; draws those on test images."""
     if data:
-        n_train, seeds, epochs, dips = (60_000, 1, 200, 0) if scale == "paper" else (2000, min(seeds, 2), 0, 0)
+        n_train, seeds, epochs = (60_000, 1, 200) if scale == "paper" else (2000, min(seeds, 2), 0)
     widths = (1, 2, 5, 10, 25, 60) if scale == "paper" else widths
     largest = 7 if data else 2
     found: Found = {"widths": widths, "table": []}
@@ -135,40 +112,19 @@ def main(
         found["table"].append(
             (f"the same, solver, train accuracy (%), shifts up to {shift}", "100", f"{100 * worst:g}")
         )
-        if dips:
-            dip = found[f"threshold, shifts up to {shift}"] = threshold(data, n_train, scale, shift, dips)
-            rank = dip["rank"][n_train]
-            for name in ("x1", "x2"):
-                ours = "; ".join(f"{percent(value)} ({N})" for N, value in dip[name].items())
-                claim = f"the same, solver, {name}, by number of images, {dips} seeds"
-                at = f"; rank J = {rank[0]:.0f} ± {rank[1]:.0f}" if name == "x1" else ""
-                found["table"].append((claim, "-", ours + at))
 
     def draw(plt: Any) -> None:
-        shifted = [shift for shift in (0, largest) if f"shifts up to {shift}" in found]
-        _, panels = plt.subplots(2, len(shifted), figsize=(5.5 * len(shifted), 7), squeeze=False, layout="constrained")
-        for (panel, below), shift in zip(panels.T, shifted):
+        keys = [key for key in found if key.startswith("shifts")]
+        _, panels = plt.subplots(1, len(keys), figsize=(5.5 * len(keys), 4), squeeze=False, layout="constrained")
+        for panel, key in zip(panels[0], keys):
             for name, style in (("solver", "s-"), ("linearised", "*-"), ("LeNet", "o-")):
-                cells = found[f"shifts up to {shift}"]
-                points = [(w, *cells[f"x{w}"].get(f"{name}, test", (np.nan, np.nan))) for w in widths]
+                points = [(w, *found[key][f"x{w}"].get(f"{name}, test", (np.nan, np.nan))) for w in widths]
                 w, mean, half = np.array(points).T
                 panel.errorbar(w, 100 * mean, 100 * half, fmt=style, capsize=3, label=name)
-            panel.set(xscale="log", xlabel="width factor", title=f"{n_train} images, shifts up to {shift} pixels")
+            panel.set(xscale="log", xlabel="width factor", title=f"{n_train} images, {key} pixels")
             panel.set_xticks(widths, map(str, widths))
             panel.minorticks_off()
-            dip = found.get(f"threshold, shifts up to {shift}")
-            if not dip:
-                continue
-            for name, style in (("x1", "s-"), ("x2", "D--")):
-                N, mean, half = np.array([(N, *value) for N, value in dip[name].items()]).T
-                below.errorbar(N, 100 * mean, 100 * half, fmt=style, capsize=3, label=f"solver, {name}")
-            below.axvline(dip["rank"][n_train][0], color="k", ls=":", label="N = rank J at x1")
-            below.set(xscale="log", xlabel="training images")
-            below.set_xticks(N, [f"{n:g}" for n in N])
-            below.minorticks_off()
-            below.legend()
-        for row in panels:
-            row[0].set_ylabel("test accuracy, %; 95 % intervals over seeds")
+        panels[0, 0].set_ylabel("test accuracy, %; 95 % intervals over seeds")
         panels[0, 0].legend()
 
     return finish(out, "exact_linearised_lenet", found, draw)
