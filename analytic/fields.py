@@ -311,8 +311,10 @@ class Edges(NamedTuple):
 def edges_of(form: Form, axes: tuple[Axis, Axis], half: Array, half_sum: Array) -> Edges:
     """The Edges of a convolution, from q / 2 and its sums across the lines, (n, H, W)."""
     (rows, columns), (_, H, W), xp = axes, half.shape, form.xp
-    across = moved(form, half, rows, 0) if plain(rows, H) and not form.diagonal else {}
-    along = moved(form, half_sum, columns, 1) if plain(columns, form.guard(W)) and not form.diagonal else {}
+    if form.diagonal:  # equal pixels are outside together
+        return Edges(half[None], half_sum[None], {}, {})
+    across = moved(form, half, rows, 0) if plain(rows, H) else {}
+    along = moved(form, half_sum, columns, 1) if plain(columns, form.guard(W)) else {}
     one, two = (xp.astype(xp.stack((v, xp.zeros_like(v)), axis=0), form.dtype) for v in (half, half_sum))
     return Edges(one, two, across, along)
 
@@ -449,12 +451,13 @@ class Square(Field):
         if trivial(rows) and trivial(columns):
             return
         h, w = rows.out, columns.out
-        out = self.new((h, w))
+        whole = [(0, h)] if not plain(rows, H) else [(p.start, p.stop) for p in self.pieces(h, W * B * run(h, W))]
+        alone = len(whole) == 1 and (h, w) == (H, W) and not trivial(rows) and not trivial(columns)
+        out = self.a if alone else self.new((h, w))  # nobody reads what a single piece overwrites
         if trivial(rows):
             self.along(self.a, out, columns, edges, (0, h))
             self.become(out, (h, w))
             return
-        whole = [(0, h)] if not plain(rows, H) else [(p.start, p.stop) for p in self.pieces(h, W * B * run(h, W))]
         for start, stop in whole:
             if trivial(columns):
                 self.across(out, (start, stop), rows, edges, (start, stop))
@@ -463,7 +466,8 @@ class Square(Field):
             self.across(between, (0, stop - start), rows, edges, (start, stop))
             self.along(between, out, columns, edges, (start, stop))
             self.shelf.give(between)
-        self.become(out, (h, w))
+        if not alone:
+            self.become(out, (h, w))
 
     def across(self, out: Array, to: tuple[int, int], axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
         """Lines `to` of `out` = the sums across the lines, for the lines `piece` of x after it."""

@@ -148,8 +148,8 @@ class Linear(NamedTuple):
 class Kinked(NamedTuple):
     """Coefficients of alpha x + beta |x|.
 
-    half : sqrt(q / 2 unit), and twice as much;  floor : the least that A and X may be, not to divide by 0: angles of
-    a quarter of a rounding error, in the largest U.
+    half : sqrt(q / 2 unit), and twice as much;  floor : the least that X may be, not to divide by 0: a quarter of a
+    rounding error of the angle pi, in the largest U.
     scale : D and Theta times this, once their unit has become too small or too large.
     dead : 1 for pixels with q = 0, and slope: alpha, and phi'(0) for those; None where Theta is 0 there.
     """
@@ -231,7 +231,8 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
         xp.subtract(D, A, out=A)
         xp.multiply(*field.pick(row.twice, strip), out=X)  # 2 U
         xp.subtract(X, A, out=X)
-        xp.maximum(both, row.floor, out=both)
+        xp.maximum(A, 0, out=A)
+        xp.maximum(X, row.floor, out=X)
         xp.divide(A, X, out=t)
         xp.sqrt(t, out=t)
         two_k = xp.subtract(X, A, out=A)

@@ -186,7 +186,7 @@ class Images:
             self.scale = xp.sqrt(xp.mean(x * x, axis=(1, 2, 3)))
             self.scale = xp.where(self.scale > 0, self.scale, 1.0)
             x = x / self.scale[:, None, None, None]
-        q = xp.mean(x * x, axis=3)
+        q = sum(x[..., c] ** 2 for c in range(x.shape[3])) / x.shape[3]
         self.channels = [form.lay(x[..., c]) for c in range(x.shape[3])]
         self.pixels = Pixels(q, xp.zeros_like(q), 1 / (2 * x.shape[3]))
 
@@ -194,14 +194,15 @@ class Images:
         """The distances of the inputs, D = mean over channels of (x - x')^2 / 2."""
         xp = plan.form.xp
         field = (Diagonal if plan.form.diagonal else Square)(plan.form, shelf, i, j, plan.grid, asked=ntk)
-        w = shelf.take(field.d.shape)
+        w = field.a[1] if ntk else shelf.take(field.d.shape)
         for c, lay in enumerate(self.channels):
             target = w if c else field.d
             xp.subtract(field.left(lay), field.right(lay), out=target)
             target *= target
             if c:
                 field.d += w
-        shelf.give(w)
+        if not ntk:
+            shelf.give(w)
         return field
 
 

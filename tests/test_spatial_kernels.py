@@ -455,6 +455,16 @@ def test_float32_of_images_of_any_size(end: mn.spec.Layer, scales: tuple[float, 
         assert np.max(np.abs(one - exact) / size) < 1e-6
 
 
+def test_black_pixels_stay_black_through_pooling() -> None:
+    """No rounding gives them a variance: of Theta, only phi'(0) counts there."""
+    x = images(2, (3, 4, 2))
+    x[:, 0] = x[:, :, 0] = 0
+    trained = mn.Conv2d(5, 1, w_std=0.7, b_std=0.3, b_init="zeros")
+    pool = mn.AvgPool(1, stride=2, padding="same")
+    spec = mn.Sequential(mn.Conv2d(5, 1, w_std=0.7), mn.ReLU(), pool, trained, mn.ReLU(), mn.Flatten(), D)
+    assert max(image_errors(an.kernel(spec).both(x), image_kernels(spec, x))) < 1e-13
+
+
 @pytest.mark.parametrize("end", [(mn.Flatten(),), (mn.GlobalAvgPool(), mn.Dense(4), mn.ReLU())], ids=["flat", "pooled"])
 def test_images_of_no_variance_have_kernels_of_exact_zeros(end: tuple[mn.spec.Layer, ...]) -> None:
     """A black image without biases, and windows that read nothing but padding."""
