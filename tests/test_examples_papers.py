@@ -214,7 +214,6 @@ TINY: dict[str, dict[str, Any]] = {
     "lenet_and_its_linearisation": {"widths": (1,), "shifts": (0,), "n_train": 40, "epochs": 1, "seeds": 2},
     "spectrum_of_lenet": {"widths": (1,), "n": 5, "seeds": 1},
     "exact_linearised_lenet": {"widths": (1,), "shifts": (0,), "n_train": 40, "seeds": 1, "epochs": 1},
-    "interpolation_threshold": {"shifts": (0,), "n_train": 80, "seeds": 2},
     "reduced_alexnet": {"widths": (1,), "n_train": 40, "epochs": 1, "seeds": 1},
     "lazy_and_feature_phase": {
         "widths": (12, 24), "ends": (), "wide": (24, 48), "scales": (1.0, 1000.0), "seeds": 3, "many": 3, "n_train": 12,
