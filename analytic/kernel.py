@@ -11,17 +11,19 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
 from analytic import spatial
+from analytic.farm import block_size, check
 from analytic.images import Flat, needs_images
 from analytic.rules import lower
 from analytic.state import Law, Program, Rows, cast, run_law, run_rows
-from analytic.store import stored
+from analytic.store import blocks, evaluated, stored
 from analytic.tiles import Engine, plan, square_norms, tile_size
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, available_memory, check_examples
@@ -37,7 +39,7 @@ STATED = 1e-8
 """A quadrature with a larger error bound than this says so."""
 
 STORED = 2**31
-"""Pairs of pixels in one block of a store."""
+"""Pairs of pixels in one block of a store, or of an executor, at most."""
 
 Progress = Callable[[int, int], None]
 
@@ -82,6 +84,8 @@ class Kernel:
     store : a folder that keeps the result while it grows, and what is done of it: after a kill the same call goes on
         where it stopped, and gives the same bytes.  The result is a numpy.memmap there, nngp.npy, ntk.npy.
     progress : called as progress(tiles done, tiles in all), from several threads, one at a time.
+    executor : a `concurrent.futures.Executor` that works on blocks of the result, a core each; the threads of this
+        process unless given.  For networks that pool, a ProcessPoolExecutor is faster, the more so on many cores.
 
     TypeError for integers or mixed libraries, ValueError for a wrong shape, NaN or infinity.
     """
@@ -98,6 +102,7 @@ class Kernel:
         out: Array | None = None,
         store: Store = None,
         progress: Progress | None = None,
+        executor: Executor | None = None,
     ) -> Array:
         """K(x1, x2), (N, M); K(x1, x1) without x2.
 
@@ -108,7 +113,7 @@ class Kernel:
                [0.1592, 0.5   , 0.    ],
                [0.    , 0.    , 0.    ]])
         """
-        return self._evaluate(x1, x2, (True, False), (out, None), memory, store, progress)[0]
+        return self._evaluate(x1, x2, (True, False), (out, None), memory, store, progress, executor)[0]
 
     def ntk(
         self,
@@ -119,9 +124,10 @@ class Kernel:
         out: Array | None = None,
         store: Store = None,
         progress: Progress | None = None,
+        executor: Executor | None = None,
     ) -> Array:
         """Theta(x1, x2), (N, M); Theta(x1, x1) without x2."""
-        return self._evaluate(x1, x2, (False, True), (None, out), memory, store, progress)[1]
+        return self._evaluate(x1, x2, (False, True), (None, out), memory, store, progress, executor)[1]
 
     def both(
         self,
@@ -132,10 +138,11 @@ class Kernel:
         out: tuple[Array, Array] | None = None,
         store: Store = None,
         progress: Progress | None = None,
+        executor: Executor | None = None,
     ) -> Both:
         """(nngp, ntk), each (N, M), in one pass: the two cost little more than one."""
         pair = (None, None) if out is None else (out[0], out[1])
-        return Both(*self._evaluate(x1, x2, (True, True), pair, memory, store, progress))
+        return Both(*self._evaluate(x1, x2, (True, True), pair, memory, store, progress, executor))
 
     def diag(self, x: Array) -> Both:
         """The diagonals of both kernels, (N,) each, in O(N).
@@ -197,6 +204,7 @@ class Kernel:
         memory: int | None,
         store: Store,
         progress: Progress | None,
+        executor: Executor | None,
     ) -> list[Array]:
         check_examples("x1", x1)
         symmetric = x2 is None or x2 is x1
@@ -209,21 +217,27 @@ class Kernel:
         steps = self._program(tuple(x1.shape[1:]))
         images = (x1,) if x2 is None or symmetric else (x1, x2)
         parts = tuple(flat(x) for x in images)
+        shape = (parts[0].shape[0], parts[-1].shape[0])
+        most = max(1, min(2048, int((STORED / spatial.pixels(steps, tuple(x1.shape[1:]))) ** 0.5)))
+        evaluate, other = partial(_block, self, asked), None if symmetric else x2
+        if executor is not None:
+            check(executor, *parts)
         if store is not None:
             if any(o is not None for o in out):
                 raise ValueError("store and out are two places for one result: give one of them")
-
-            def block(a: Array, b: Array | None) -> list[Array]:
-                return self._evaluate(a, b, asked, (None, None), memory, None, None)
-
-            what, pixels = f"{self!r}", spatial.pixels(steps, tuple(x1.shape[1:]))
-            size = max(1, min(2048, int((STORED / pixels) ** 0.5)))
-            return stored(store, what, x1, None if symmetric else x2, asked, size, block, progress)
-        shape = (parts[0].shape[0], parts[-1].shape[0])
+            if executor is None:
+                evaluate = partial(_block, self, asked, memory=memory)
+            return stored(store, f"{self!r}", x1, other, asked, most, evaluate, progress, executor)
         how = self._plan(x1, spatial.precision(steps, images)) if needs_images(steps) else None
         check_memory(parts, shape, sum(a and o is None for a, o in zip(asked, out, strict=True)), memory, how)
         results = [result(a, o, shape, parts[0]) for a, o in zip(asked, out, strict=True)]
         if 0 in shape:
+            return results
+        if executor is not None:
+            every = list(blocks(shape, block_size(shape, most, cores()), symmetric))
+            for done, _ in enumerate(evaluated(results, every, range(len(every)), x1, other, evaluate, executor), 1):
+                if progress is not None:
+                    progress(done, len(every))
             return results
         if how is not None:
             with single_threaded_blas():
@@ -259,6 +273,13 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Kernel:
         with suppress(ValueError):  # shapes are not known yet; what has no limit is refused here and now
             program(spec, parametrization, shape)
     return Kernel(spec, parametrization)
+
+
+def _block(
+    which: Kernel, asked: tuple[bool, bool], x1: Array, x2: Array | None, memory: int | None = None
+) -> list[Array | None]:
+    """One block of the kernels, by itself: what a store and an executor are made of."""
+    return which._evaluate(x1, x2, asked, (None, None), memory, None, None, None)
 
 
 def flat(x: Array) -> Array:

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from analytic.farm import Evaluate, each
 from minintk.arrays import Array, to_host
 from minintk.checkpoints import made_folder, write_atomically
 
 Progress = Callable[[int, int], None]
-
-Evaluate = Callable[[Array, "Array | None"], "list[Array | None]"]
-"""(x1, x2) -> NNGP and NTK of a block, None for one that was not asked for."""
 
 NAMES = ("nngp", "ntk")
 
@@ -56,6 +55,7 @@ def stored(
     size: int,
     evaluate: Evaluate,
     progress: Progress | None,
+    executor: Executor | None = None,
 ) -> list[Any]:
     """The kernels as numpy.memmap in the store `path`, evaluated block by block, but for blocks that are done.
 
@@ -83,24 +83,49 @@ def stored(
         for name in NAMES
     ]
     todo = list(blocks(shape, size, symmetric))
+    count = len(todo)
     with record.open("a") as lines:
-        for number, (i, j) in enumerate(todo):
-            if number not in done:
-                on_diagonal = symmetric and i == j
-                found = evaluate(x1[i], None if on_diagonal else (x1 if x2 is None else x2)[j])
-                for result, block in zip(results, found, strict=True):
-                    if result is None or block is None:
-                        continue
-                    result[i, j] = to_host(block)
-                    if symmetric and not on_diagonal:
-                        result[j, i] = to_host(block).T
+        missing = [n for n in range(count) if n not in done]
+        if progress is not None and len(missing) < count:
+            progress(count - len(missing), count)
+        for number in evaluated(results, todo, missing, x1, x2, evaluate, executor):
+            for result in results:
+                if result is not None:
                     result.flush()
-                lines.write(f"{number}\n")
-                lines.flush()
-                os.fsync(lines.fileno())
+            lines.write(f"{number}\n")
+            lines.flush()
+            os.fsync(lines.fileno())
+            missing.remove(number)
             if progress is not None:
-                progress(number + 1, len(todo))
+                progress(count - len(missing), count)
     return results
+
+
+def evaluated(
+    results: Sequence[Any],
+    all_blocks: Sequence[tuple[slice, slice]],
+    missing: Sequence[int],
+    x1: Array,
+    x2: Array | None,
+    evaluate: Evaluate,
+    executor: Executor | None,
+) -> Iterator[int]:
+    """Evaluate the missing blocks and write them into the results; their numbers, each once it is written."""
+    other = x1 if x2 is None else x2
+
+    def inputs() -> Iterator[tuple[int, Array, Array | None]]:
+        for number in list(missing):
+            i, j = all_blocks[number]
+            yield number, x1[i], None if x2 is None and i == j else other[j]
+
+    for number, found in each(evaluate, inputs(), executor):
+        i, j = all_blocks[number]
+        for result, block in zip(results, found, strict=True):
+            if result is not None and block is not None:
+                result[i, j] = to_host(block)
+                if x2 is None and i != j:
+                    result[j, i] = to_host(block).T
+        yield number
 
 
 def finished(record: Path, mark: str) -> set[int] | None:

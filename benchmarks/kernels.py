@@ -7,7 +7,10 @@ with the flag its float32 is silently float64), and the one matrix product that 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import cache, partial
+from multiprocessing import get_context
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -128,8 +131,16 @@ def random_images(n: int, size: int) -> Any:
     return np.random.default_rng(1).standard_normal((n, size, size, 3)).astype(np.float32)
 
 
-def ours_cnn(a: Arrays, device: str, *, depth: int, pool: bool) -> Work:
-    """analytic.kernel(spec).both(x)."""
+@cache
+def two_processes() -> Executor:
+    """Workers that have begun: each waits for the other's first task."""
+    workers = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
+    list(workers.map(sleep, [0.5, 0.5]))
+    return workers
+
+
+def ours_cnn(a: Arrays, device: str, *, depth: int, pool: bool, processes: bool = False) -> Work:
+    """analytic.kernel(spec).both(x), in threads or in two processes; their memory is not the caller's."""
     import analytic as an
     import minintk as mn
 
@@ -139,7 +150,7 @@ def ours_cnn(a: Arrays, device: str, *, depth: int, pool: bool) -> Work:
     kernel = an.kernel(mn.Sequential(*hidden, end, mn.Dense(1, w_std=2**0.5, b_std=0.1)))
 
     def run() -> Any:
-        both = kernel.both(a["x"])
+        both = kernel.both(a["x"], executor=two_processes() if processes and device == "cpu" else None)
         finished(both)
         return both
 
@@ -191,6 +202,7 @@ def _cnn_row(n: int, size: int, depth: int, pool: bool, dtype: str) -> Row:
         sides=(
             Side("minintk", "ours", partial(ours_cnn, **how)),
             Side("neural-tangents", "jax", partial(neural_tangents_cnn, **how), 10.0 if pool else 4.0, flag(dtype)),
+            *((Side("minintk, 2 processes", "ours", partial(ours_cnn, processes=True, **how)),) if pool else ()),
         ),
     )
 
