@@ -95,6 +95,7 @@ class CoordinateCheck:
 
     @property
     def passed(self) -> bool:
+        """Whether every |h| and |dh| passes."""
         return all(row.verdict == "pass" for row in self.rows if row.quantity in ("h", "dh"))
 
     @property
