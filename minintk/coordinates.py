@@ -18,7 +18,7 @@ Yang et al. 2022 (tensor programs V), appendix D.1; norms: Yang, Simon, Bernstei
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
 
@@ -240,12 +240,18 @@ def coordinate_check(
     shown = optimizer if isinstance(optimizer, Optimizer) else chosen
     title = f"{parametrization!r}, {shown!r}, {seeds} seeds, {steps} steps"
     title += _regime(parametrization, chosen)
-    return CoordinateCheck(title, chosen.rule, widths, rows, tolerance, tuple(_notes(nets, widths)))
+    check = CoordinateCheck(title, chosen.rule, widths, rows, tolerance)
+    return replace(check, notes=tuple(_notes(check, nets, float(np.finfo(str(x.dtype)).eps))))
 
 
-def _notes(nets: Sequence[Network], widths: Sequence[int]) -> Iterator[str]:
-    """Widths below the number of inputs, where the limit has not begun."""
-    first = min(zip(widths, nets))[1].layout.tensors[0]
+def _notes(check: CoordinateCheck, nets: Sequence[Network], eps: float) -> Iterator[str]:
+    """Changes lost in rounding; widths below the number of inputs, where the limit has not begun."""
+    for row in check.rows:
+        if row.quantity != "dh" or row.fit is None:
+            continue
+        if any(np.any(dh < 300 * eps * h) for dh, h in zip(row.values, check["h", row.name].values)):
+            yield f"note: |dh| of {row.name} is near the rounding of |h|: take float64, or a larger learning rate"
+    first = min(nets, key=lambda net: net.size).layout.tensors[0]
     fan_in = prod(first.shape[:-1])
     if first.shape[-1] < fan_in:
         yield (
