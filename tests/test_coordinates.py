@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays_under_test import LIBRARIES, namespace
 
 import minintk as mn
 from minintk import recipes
+from minintk.arrays import to_library
 from minintk.coordinates import CoordinateCheck, Row
 from minintk.diagnostics import power_law
 from minintk.parametrization import Parametrization, Role
@@ -219,3 +221,23 @@ def test_errors_say_what_was_expected() -> None:
         check(recipes.growing("mlp", 10, 2, "relu"), mn.SGD(lr=1e6), seeds=2, steps=30)
     with pytest.raises(ValueError, match="tolerance expects a finite number > 0"):
         check(spec, tolerance=0)
+
+
+# ------------------------------------------------------------------------------------------------ devices
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_array_library_measures_the_same(library: str) -> None:
+    xp = namespace(library)
+    x, y = to_library(X, xp), to_library(Y, xp)
+    told: dict[str, Any] = {"loss": mn.mse, "widths": (32, 64), "seeds": 3}
+    for kind, inputs in (("resnet", X), ("cnn", IMAGES)):
+        spec = recipes.growing(kind, 10, 1)
+        right = mn.coordinate_check(spec, inputs, Y, optimizer=ADAM, **told)
+        given = mn.coordinate_check(spec, to_library(inputs, xp), y, optimizer=ADAM, **told)
+        for a, b in zip(right.rows, given.rows, strict=True):
+            np.testing.assert_allclose(np.stack(b.values), np.stack(a.values), rtol=1e-2)
+    rates: dict[str, Any] = told | {"rates": (0.1, 0.5, 1e5), "optimizer": mn.SGD, "steps": 5}
+    spec = recipes.growing("mlp", 10, 1)
+    one, two = mn.learning_rate_transfer(spec, X, Y, **rates), mn.learning_rate_transfer(spec, x, y, **rates)
+    np.testing.assert_allclose(two.losses, one.losses, rtol=1e-3)
