@@ -155,8 +155,8 @@ class CoordinateCheck:
             for row in (row for row in self.rows if row.quantity == quantity and row.fit is not None):
                 means = [float(np.exp(np.log(v).mean())) for v in row.values]
                 (line,) = axis.plot(self.widths, means, "o", ms=4, label=f"{row.name}: {row}")
-                if row.fit is not None:
-                    axis.plot(self.widths, row.fit(self.widths), lw=1, color=line.get_color())
+                assert row.fit is not None
+                axis.plot(self.widths, row.fit(self.widths), lw=1, color=line.get_color())
             axis.set(xscale="log", yscale="log", xlabel="width n", title=label)
             axis.set_xticks(self.widths, [str(n) for n in self.widths], rotation=45)
             axis.minorticks_off()
@@ -229,17 +229,13 @@ def coordinate_check(
         groups = [_measure(net, theta, x, y, loss, chosen, steps, widths[i]) for theta in starts(net, x, rng, seeds)]
         for key in groups[0]:
             found.setdefault(key, []).append(np.concatenate([group[key] for group in groups]))
-    output = list(
-        trace(nets[0], to_library(nets[0].init(np.random.default_rng(0), dtype=x.dtype), array_namespace(x)), x)
-    )[-1]
+    output = next(name for q, name in reversed(found) if q == "h")
     rows = tuple(
         Row(q, name, tuple(values), _fit(widths, values), tolerance, at_most=q == "h" and name == output)
         for (q, name), values in found.items()
         if q in ("h", "dh") or any(np.all(v > 0) for v in values)
     )
-    shown = optimizer if isinstance(optimizer, Optimizer) else chosen
-    title = f"{parametrization!r}, {shown!r}, {seeds} seeds, {steps} steps"
-    title += _regime(parametrization, chosen)
+    title = f"{parametrization!r}, {chosen!r}, {seeds} seeds, {steps} steps{_regime(parametrization, chosen)}"
     check = CoordinateCheck(title, chosen.rule, widths, rows, tolerance)
     return replace(check, notes=tuple(_notes(check, nets, float(np.finfo(str(x.dtype)).eps))))
 
@@ -284,9 +280,13 @@ def _measure(
     _check(net, theta, x, y, loss, optimizer, steps, None, None, 1, None)
     run = Descent(net, theta, Batches(x, y, None, None, None), loss, optimizer)
     before, natural = trace(net, theta, x), natural_norms(net)
-    found: dict[tuple[Quantity, str], Array] = {}
+    xp, found = array_namespace(theta), dict[tuple[Quantity, str], Array]()
     try:
         run.advance()
+        if not bool(xp.all(xp.isfinite(run.theta))):
+            raise FloatingPointError(
+                f"training diverged in the first step: choose a learning rate below {optimizer.lr}"
+            )
         for name, norm in spectral_norms(net, run.theta - theta, rtol=1e-2).items():
             found["dW", name] = norm / natural[name]
         for _ in range(steps - 1):

@@ -219,6 +219,8 @@ def test_errors_say_what_was_expected() -> None:
         check(lambda n: recipes.growing("mlp", 10, n // 64)(n))
     with pytest.raises(FloatingPointError, match="at width 64: training diverged"):
         check(recipes.growing("mlp", 10, 2, "relu"), mn.SGD(lr=1e6), seeds=2, steps=30)
+    with pytest.raises(FloatingPointError, match="at width 64: training diverged in the first step"):
+        check(recipes.growing("mlp", 10, 2, "relu"), mn.SGD(lr=1e39), x=1e10 * X, seeds=2)
     with pytest.raises(ValueError, match="tolerance expects a finite number > 0"):
         check(spec, tolerance=0)
 
