@@ -260,7 +260,9 @@ class Kernel:
 def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Kernel:
     """The NNGP and NTK of `spec` at infinite width.
 
-    A width matters only where the parametrization lets it (standard: Theta grows with fan-in).
+    A width matters only where the parametrization lets it (standard: Theta grows with fan-in).  Where features move
+    (`SpectralMuP`, `MeanField`) these are the kernels of the start, of networks with the spec's own widths n: outputs
+    of variance O(1/n), and an NTK, without learning rates, that training moves by order one.
     UnsupportedLayer, in words, for a layer without a rule here and for a spec whose limit is not this recursion.
 
     >>> import minintk as mn

@@ -138,8 +138,8 @@ def _add_coordinate_check(commands: Any) -> None:
     add("--depth", type=int, default=3, metavar="L", help="hidden layers, or residual branches (3)")
     add("--activation", default="tanh", metavar="NAME", help="tanh, relu, erf, gelu (tanh)")
     add("--data", default="digits", metavar="NAME|DIR", help="digits, mnist, cifar10, or a folder (digits)")
-    add("--batch-size", type=int, default=64, metavar="B", help="images to train on (64)")
-    add("--seeds", type=int, default=16, metavar="S", help="networks at each width (16)")
+    add("--batch-size", type=int, default=32, metavar="B", help="images to train on (32)")
+    add("--seeds", type=int, default=None, metavar="S", help="networks at each width (16; cnn 32)")
     add("--steps", type=int, default=3, metavar="T", help="steps of training (3)")
     add("--tolerance", type=float, default=0.1, metavar="B", help="how far from 0 an exponent may be (0.1)")
     add("--device", choices=("cpu", "gpu"), default="cpu", help="where the networks are trained (cpu)")
@@ -163,13 +163,14 @@ def _coordinate_check(args: argparse.Namespace) -> int:
     xp, rng = device_namespace(args.device), np.random.default_rng(args.seed)
     train, _ = recipes.data(args.data, flat=True)
     x, y = (to_library(a, xp) for a in train.subset(min(args.batch_size, len(train)), rng).one_hot())
+    seeds = args.seeds if args.seeds is not None else 32 if args.network == "cnn" else 16
     widths = args.widths or ((32, 64, 128, 256) if args.network == "cnn" else (64, 128, 256, 512, 1024))
     with _progress() as progress:
         check = coordinate_check(
             recipes.growing(args.network, y.shape[1], args.depth, args.activation), x, y,
             parametrization=recipes.PARAMETRIZATIONS[args.parametrization](),
             optimizer=SGD(lr=args.lr or 0.1) if args.optimizer == "sgd" else Adam(lr=args.lr or 0.01),
-            loss=mse, widths=widths, seeds=args.seeds, steps=args.steps, tolerance=args.tolerance, rng=rng,
+            loss=mse, widths=widths, seeds=seeds, steps=args.steps, tolerance=args.tolerance, rng=rng,
             progress=progress,
         )  # fmt: skip
     print(check.report())

@@ -18,7 +18,7 @@ Yang et al. 2022 (tensor programs V), appendix D.1; norms: Yang, Simon, Bernstei
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
 
@@ -95,6 +95,7 @@ class CoordinateCheck:
 
     @property
     def passed(self) -> bool:
+        """Whether every |h| and |dh| passes."""
         return all(row.verdict == "pass" for row in self.rows if row.quantity in ("h", "dh"))
 
     @property
@@ -154,8 +155,8 @@ class CoordinateCheck:
             for row in (row for row in self.rows if row.quantity == quantity and row.fit is not None):
                 means = [float(np.exp(np.log(v).mean())) for v in row.values]
                 (line,) = axis.plot(self.widths, means, "o", ms=4, label=f"{row.name}: {row}")
-                if row.fit is not None:
-                    axis.plot(self.widths, row.fit(self.widths), lw=1, color=line.get_color())
+                assert row.fit is not None
+                axis.plot(self.widths, row.fit(self.widths), lw=1, color=line.get_color())
             axis.set(xscale="log", yscale="log", xlabel="width n", title=label)
             axis.set_xticks(self.widths, [str(n) for n in self.widths], rotation=45)
             axis.minorticks_off()
@@ -228,23 +229,25 @@ def coordinate_check(
         groups = [_measure(net, theta, x, y, loss, chosen, steps, widths[i]) for theta in starts(net, x, rng, seeds)]
         for key in groups[0]:
             found.setdefault(key, []).append(np.concatenate([group[key] for group in groups]))
-    output = list(
-        trace(nets[0], to_library(nets[0].init(np.random.default_rng(0), dtype=x.dtype), array_namespace(x)), x)
-    )[-1]
+    output = next(name for q, name in reversed(found) if q == "h")
     rows = tuple(
         Row(q, name, tuple(values), _fit(widths, values), tolerance, at_most=q == "h" and name == output)
         for (q, name), values in found.items()
         if q in ("h", "dh") or any(np.all(v > 0) for v in values)
     )
-    shown = optimizer if isinstance(optimizer, Optimizer) else chosen
-    title = f"{parametrization!r}, {shown!r}, {seeds} seeds, {steps} steps"
-    title += _regime(parametrization, chosen)
-    return CoordinateCheck(title, chosen.rule, widths, rows, tolerance, tuple(_notes(nets, widths)))
+    title = f"{parametrization!r}, {chosen!r}, {seeds} seeds, {steps} steps{_regime(parametrization, chosen)}"
+    check = CoordinateCheck(title, chosen.rule, widths, rows, tolerance)
+    return replace(check, notes=tuple(_notes(check, nets, float(np.finfo(str(x.dtype)).eps))))
 
 
-def _notes(nets: Sequence[Network], widths: Sequence[int]) -> Iterator[str]:
-    """Widths below the number of inputs, where the limit has not begun."""
-    first = min(zip(widths, nets))[1].layout.tensors[0]
+def _notes(check: CoordinateCheck, nets: Sequence[Network], eps: float) -> Iterator[str]:
+    """Changes lost in rounding; widths below the number of inputs, where the limit has not begun."""
+    for row in check.rows:
+        if row.quantity != "dh" or row.fit is None:
+            continue
+        if any(np.any(dh < 300 * eps * h) for dh, h in zip(row.values, check["h", row.name].values)):
+            yield f"note: |dh| of {row.name} is near the rounding of |h|: take float64, or a larger learning rate"
+    first = min(nets, key=lambda net: net.size).layout.tensors[0]
     fan_in = prod(first.shape[:-1])
     if first.shape[-1] < fan_in:
         yield (
@@ -277,9 +280,13 @@ def _measure(
     _check(net, theta, x, y, loss, optimizer, steps, None, None, 1, None)
     run = Descent(net, theta, Batches(x, y, None, None, None), loss, optimizer)
     before, natural = trace(net, theta, x), natural_norms(net)
-    found: dict[tuple[Quantity, str], Array] = {}
+    xp, found = array_namespace(theta), dict[tuple[Quantity, str], Array]()
     try:
         run.advance()
+        if not bool(xp.all(xp.isfinite(run.theta))):
+            raise FloatingPointError(
+                f"training diverged in the first step: choose a learning rate below {optimizer.lr}"
+            )
         for name, norm in spectral_norms(net, run.theta - theta, rtol=1e-2).items():
             found["dW", name] = norm / natural[name]
         for _ in range(steps - 1):

@@ -21,7 +21,7 @@ from minintk.parametrization import Rule
 from minintk.schedules import Schedule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SpectralDescent(Optimizer):
     """Normalised gradient descent, tensor by tensor, for networks with this layout, `net.layout`.
 
@@ -47,6 +47,9 @@ class SpectralDescent(Optimizer):
             raise ValueError(f"SpectralDescent(lr=...) expects a finite number > 0, got {self.lr!r}")
         if not isinstance(self.layout, Layout):
             raise TypeError(f"SpectralDescent(layout=...) expects net.layout, got {self.layout!r}")
+
+    def __repr__(self) -> str:
+        return f"SpectralDescent(lr={self.lr!r})"
 
     def init(self, theta: Array) -> None:
         return None

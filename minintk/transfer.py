@@ -48,6 +48,7 @@ class Transfer:
 
     @property
     def at_edge(self) -> tuple[int, ...]:
+        """The widths whose best rate is the first or the last."""
         best = np.log(self.losses).mean(axis=-1).argmin(axis=-1)
         return tuple(n for n, i in zip(self.widths, best) if i in (0, len(self.rates) - 1))
 

@@ -31,7 +31,7 @@ from analytic import modes as modes_module
 from analytic.duals import Homogeneous
 from analytic.images import Pool, Window
 from minintk import kernels as empirical
-from minintk import testing, training, windows
+from minintk import recipes, testing, training, windows
 from minintk.batches import Batches
 from minintk.diagnostics import curvature as curvature_module
 from minintk.diagnostics import kappa
@@ -47,7 +47,7 @@ from minintk.layers.shares import SharedJacobian
 from minintk.layout import Layout
 from minintk.losses import MeanSquared, SoftmaxCrossEntropy
 from minintk.models import Centred, IterativelyLinearized, Linearized
-from minintk.parametrization import NTK
+from minintk.parametrization import NTK, Row
 from minintk.pointwise import Pointwise, pointwise
 from minintk.testing import assert_close
 from minintk.threads import alone
@@ -301,6 +301,38 @@ def zero_start() -> None:
     net = mn.Network(mn.Dense(3, b_std=0.5, b_init="zeros"), (2,))
     start = net.layout.unpack(net.init(np.random.default_rng(0)))["0.b"]
     assert_close("b at the start", start, np.zeros(3), 0.0)
+
+
+def flat_coordinates(optimizer: mn.optimizers.Optimizer, parametrization: Any) -> Callable[[], None]:
+    """muP: every layer learns alike at every width"""
+
+    def law() -> None:
+        x, y = mn.datasets.digits().subset(32, np.random.default_rng(0)).one_hot()
+        told: dict[str, Any] = {"loss": mn.mse, "optimizer": optimizer, "widths": (64, 128, 256), "seeds": 16}
+        found = mn.coordinate_check(recipes.growing("mlp", 10, 2), x, y, parametrization=parametrization(), **told)
+        assert found.verdict != "fail", found.report().splitlines()[-1]
+
+    law.__doc__ = f"{flat_coordinates.__doc__} ({parametrization.__name__}, {type(optimizer).__name__})"
+    return law
+
+
+mup_by_descent = flat_coordinates(mn.SGD(lr=0.1), mn.SpectralMuP)
+mup_by_adam = flat_coordinates(mn.Adam(lr=0.01), mn.SpectralMuP)
+mean_field = flat_coordinates(mn.SGD(lr=0.1), mn.MeanField)
+
+
+def equivalent() -> None:
+    """a + s, b - s, c - 2 s (Adam: c - s) is the same network at every step"""
+    spec, x, y = mn.Sequential(mn.Dense(9, b_std=0.3), mn.Tanh(), mn.Dense(9), mn.Tanh(), mn.Dense(2)), X, Y
+    for rule, optimizer in (("sgd", mn.SGD(lr=0.02, momentum=0.5)), ("adam", mn.Adam(lr=0.01, eps=1e-60))):
+        one = mn.ABC((0, 0.5, 0.5), (0, 0, 0), (0, 0.25, 0), rule)  # type: ignore[arg-type]
+        ends = []
+        for abc in (one, one.shifted(0.5, -0.5, 0.25)):
+            net = mn.Network(spec, (3,), abc)
+            theta = net.init(np.random.default_rng(0))
+            *_, last = mn.train(net, theta, x, y, loss=mn.mse, optimizer=optimizer, steps=5)
+            ends.append(last.f)
+        assert_close(f"f after 5 steps, {rule}", ends[1], ends[0], 1e-11)
 
 
 def monte_carlo(*layers: mn.spec.Layer) -> Callable[[], None]:
@@ -864,6 +896,55 @@ def _(patch: Patch) -> None:
 @planted("init: zero-initialised bias drawn", zero_start)
 def _(patch: Patch) -> None:
     patch.setattr("minintk.layers.dense.replace", lambda row, std: replace(row, std=1.0))
+
+
+def table(kind: type[Any], place: str, **factors: Callable[[int, int], float]) -> Callable[[Patch], None]:
+    """Plants factors(fan_in, fan_out) in one place of a parametrization's rows of weights."""
+
+    def plant(patch: Patch) -> None:
+        right = kind.row
+
+        def row(self: Any, role: Any, fan_in: int, fan_out: int, sigma: float) -> Row:
+            row: Row = right(self, role, fan_in, fan_out, sigma)
+            if role.kind == "bias" or role.place != place:
+                return row
+            return replace(row, **{name: getattr(row, name) * by(fan_in, fan_out) for name, by in factors.items()})
+
+        patch.setattr(kind, "row", row)
+
+    return plant
+
+
+planted("SpectralMuP: output as hidden layers, 1/sqrt(n)", mup_by_descent)(
+    table(mn.SpectralMuP, "output", std=lambda i, o: (i / o) ** 0.5)
+)
+planted("SpectralMuP: the input's rate without the fan-out", mup_by_descent)(
+    table(mn.SpectralMuP, "input", lr=lambda i, o: 64 / o)
+)
+planted("SpectralMuP: hidden rate of gradient descent 1/fan_in, Adam's", mup_by_descent)(
+    table(mn.SpectralMuP, "hidden", lr=lambda i, o: 64 / i)
+)
+planted("SpectralMuP: Adam's hidden rate 1/sqrt(fan_in)", mup_by_adam)(
+    table(mn.SpectralMuP, "hidden", adam=lambda i, o: (i / 64) ** 0.5)
+)
+planted("MeanField: output divided by sqrt(n), with the rates of n", mean_field)(
+    table(mn.MeanField, "output", multiplier=lambda i, o: i**0.5 / 8)
+)
+
+
+@planted("Adam takes the rates of gradient descent", mup_by_adam)
+def _(patch: Patch) -> None:
+    patch.setattr(Row, "rate", lambda self, rule: self.lr)
+
+
+@planted("ABC: Adam's shift of c for gradient descent too", equivalent)
+def _(patch: Patch) -> None:
+    right = mn.ABC.shifted
+
+    def wrong(self: mn.ABC, *by: float) -> mn.ABC:
+        return replace(right(replace(self, rule="adam"), *by), rule=self.rule)
+
+    patch.setattr(mn.ABC, "shifted", wrong)
 
 
 @planted("Linearized: J at theta for J at theta_0", constant)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import analytic as an
 import minintk as mn
 from minintk.parametrization import Parametrization, Role, Row
 
@@ -152,6 +153,27 @@ def test_adam_takes_its_own_scales() -> None:
     moved = {k: np.abs(v) for k, v in net.layout.unpack(last.theta - theta).items()}
     for name, rate in (("0.W", 1 / 5), ("0.b", 1.0), ("2.W", 1 / 20)):
         np.testing.assert_allclose(moved[name], 0.01 * rate, rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------- kernels of the start
+
+
+@pytest.mark.parametrize("parametrization", [mn.SpectralMuP(), mn.MeanField(), MUP], ids=repr)
+def test_the_analytic_kernel_is_that_of_the_start(parametrization: Parametrization) -> None:
+    """One hidden ReLU layer: E f f' = K(x, x') and E sum df df' = Theta exactly at every n; z of 2000."""
+    spec = mn.Sequential(mn.Dense(40, w_std=1.3), mn.ReLU(), mn.Dense(1, w_std=1.7))
+    x = np.random.default_rng(0).standard_normal((3, 5))
+    net = mn.Network(spec, (5,), parametrization)
+    theta = net.init(np.random.default_rng(1), ensemble=2000)
+    f = net(theta, x)[..., 0]
+    kernel, ntk = an.kernel(spec, parametrization), an.kernel(spec, mn.NTK())
+    for draws, right, wrong in (
+        (f[:, :, None] * f[:, None, :], kernel.nngp(x), ntk.nngp(x)),
+        (mn.ntk(net, theta, x), kernel.ntk(x), ntk.ntk(x)),
+    ):
+        error = draws.std(axis=0, ddof=1) / sqrt(len(draws))
+        assert np.abs((draws.mean(axis=0) - right) / error).max() < 4.5
+        assert np.abs((draws.mean(axis=0) - wrong) / error).max() > 20
 
 
 # ------------------------------------------------------------------------------------------------ errors

@@ -326,7 +326,7 @@ def test_coordinate_check_says_which_parametrization_is_right(
     [
         (["--parametrization", "mu"], "parametrization expects mup, mean-field, ntk, standard, pytorch, got 'mu'"),
         (["--network", "transformer"], "network expects mlp, cnn, resnet or MODULE:FUNCTION, got 'transformer'"),
-        (["--network", "minintk.zoo:geiger_cnn"], "y expects shape (32, 1), got (32, 10)"),
+        (["--network", "minintk.zoo:geiger_cnn"], "a window of 5 pixels does not fit into an image of 1 pixels"),
         (["--activation", "swish"], "activation expects one of tanh, relu, erf, gelu, got 'swish'"),
         (["--widths", "64"], "widths expects two different whole numbers"),
         (["--seeds", "1"], "seeds expects a whole number >= 2, got 1"),

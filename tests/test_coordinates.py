@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays_under_test import LIBRARIES, namespace
 
 import minintk as mn
 from minintk import recipes
+from minintk.arrays import to_library
 from minintk.coordinates import CoordinateCheck, Row
 from minintk.diagnostics import power_law
 from minintk.parametrization import Parametrization, Role
@@ -46,7 +48,7 @@ def test_spectral_mup_passes_for_a_residual_network_and_a_convolutional_one() ->
     found = check(recipes.growing("resnet", 10, 2))
     assert found.passed, found.report()
     assert [r.name for r in found.rows if r.quantity == "dh"][:4] == ["1", "2.branch.1", "2.branch.3", "2"]
-    found = check(recipes.growing("cnn", 10, 2), x=IMAGES[:16], widths=(32, 64, 128), seeds=24, tolerance=0.2)
+    found = check(recipes.growing("cnn", 10, 2), x=IMAGES[:16], widths=(16, 32, 64), seeds=24, tolerance=0.2)
     assert found.passed, found.report()
 
 
@@ -195,6 +197,9 @@ def test_report_and_figure() -> None:
     found = check(recipes.growing("mlp", 10, 1), seeds=4, widths=(32, 64))
     assert "layer  |h|" in found.report()
     assert "note: 1.W has fan-in 64; below that width" in found.report()
+    assert "rounding" not in found.report()
+    tiny = check(recipes.growing("mlp", 10, 1), mn.SGD(lr=1e-6), seeds=4, widths=(64, 128))
+    assert "note: |dh| of 1 is near the rounding of |h|: take float64, or a larger learning rate" in tiny.report()
     figure = found.plot()
     assert len(figure.axes) == 4
     assert all(len(axis.lines) == 4 for axis in figure.axes)  # two layers, points and fit
@@ -214,5 +219,27 @@ def test_errors_say_what_was_expected() -> None:
         check(lambda n: recipes.growing("mlp", 10, n // 64)(n))
     with pytest.raises(FloatingPointError, match="at width 64: training diverged"):
         check(recipes.growing("mlp", 10, 2, "relu"), mn.SGD(lr=1e6), seeds=2, steps=30)
+    with pytest.raises(FloatingPointError, match="at width 64: training diverged in the first step"):
+        check(recipes.growing("mlp", 10, 2, "relu"), mn.SGD(lr=1e39), x=1e10 * X, seeds=2)
     with pytest.raises(ValueError, match="tolerance expects a finite number > 0"):
         check(spec, tolerance=0)
+
+
+# ------------------------------------------------------------------------------------------------ devices
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_array_library_measures_the_same(library: str) -> None:
+    xp = namespace(library)
+    x, y = to_library(X, xp), to_library(Y, xp)
+    told: dict[str, Any] = {"loss": mn.mse, "widths": (32, 64), "seeds": 3}
+    for kind, inputs in (("resnet", X), ("cnn", IMAGES)):
+        spec = recipes.growing(kind, 10, 1)
+        right = mn.coordinate_check(spec, inputs, Y, optimizer=ADAM, **told)
+        given = mn.coordinate_check(spec, to_library(inputs, xp), y, optimizer=ADAM, **told)
+        for a, b in zip(right.rows, given.rows, strict=True):
+            np.testing.assert_allclose(np.stack(b.values), np.stack(a.values), rtol=1e-2)
+    rates: dict[str, Any] = told | {"rates": (0.1, 0.5, 1e5), "optimizer": mn.SGD, "steps": 5}
+    spec = recipes.growing("mlp", 10, 1)
+    one, two = mn.learning_rate_transfer(spec, X, Y, **rates), mn.learning_rate_transfer(spec, x, y, **rates)
+    np.testing.assert_allclose(two.losses, one.losses, rtol=1e-3)
