@@ -47,7 +47,7 @@ def outputs(
 
 
 def main(
-    out: str | None = None, data: Source = None, scale: str = "laptop", channels: tuple[int, ...] = (4, 8, 16),
+    out: str | None = None, data: Source = None, scale: str = "laptop", channels: tuple[int, ...] = (8, 16),
     seeds: int = 5, n_train: int = 60,
 ) -> Found:  # fmt: skip
     """Test errors of single networks and of their average in both regimes; draws them against the channels."""
