@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from common import Found, Source, command_line, finish, images, interval, percent, placed, tested
-from geiger import HIGH, trained
+from geiger import HIGH, in_widths, trained
 
 import minintk as mn
 from minintk.arrays import to_host
@@ -83,9 +83,11 @@ def main(
         for i, n in enumerate(REGIMES):
             mean, half = 100 * np.array([interval(wrong[n, h].mean(1)) for h in channels]).T
             axes.errorbar(channels, mean, half, fmt=f"C{i}o-", capsize=3, label=f"{n}, one network")
-            axes.plot(channels, [100 * average[n, h].mean() for h in channels], f"C{i}s:", label=f"average of {seeds}")
-        axes.set(xscale="log", xlabel="channels h", ylabel="test error, %; 95 % intervals over seeds")
-        axes.set_xticks(channels, map(str, channels))
+            axes.plot(
+                channels, [100 * average[n, h].mean() for h in channels], f"C{i}s:", label=f"{n}, average of {seeds}"
+            )
+        in_widths(axes, channels)
+        axes.set(xlabel="channels h", ylabel="test error, %; 95 % intervals over seeds")
         axes.legend()
 
     return finish(out, "feature_learning_in_a_cnn", {
