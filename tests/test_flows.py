@@ -369,7 +369,7 @@ def test_float32_stays_float32(by: Any) -> None:
     "rules",
     [{"by": mn.Steps(np.float64(1e-4), np.float64(1e-2))}, {"tau": np.float64(0.5)}, {"mu": np.float64(2.0)},
      {"temperature": np.float64(0.1), "rng": np.random.default_rng(0)}, {"times": np.float64(1.0)}],
-    ids=str,
+    ids=lambda rules: next(iter(rules)),
 )  # fmt: skip
 def test_rules_from_numpy_are_numbers(rules: dict[str, Any]) -> None:
     """np.float64 times a float32 array is a float64 array."""
