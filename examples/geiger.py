@@ -85,6 +85,11 @@ def exponent(x: Sequence[float], values: Any, where: Any = None) -> tuple[float,
     return interval(slopes)
 
 
+def spread(f: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Each network's part of Var f, (E,): their mean is the unbiased variance, eq. (7)."""
+    return np.asarray(len(f) / (len(f) - 1) * ((f - f.mean(0)) ** 2).mean(1))
+
+
 def plus(value: tuple[float, float], digits: int = 2) -> str:
     """A number and its half-width."""
     return f"{value[0]:.{digits}f} ± {value[1]:.{digits}f}"

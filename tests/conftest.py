@@ -1,6 +1,11 @@
 """Settings for every test: one BLAS thread a worker, no window, reproducible hypothesis on a build machine."""
 
 import os
+import signal
+
+# A shell's background job ignores Ctrl-C, and so would the tests that send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before NumPy is imported: the worker processes already fill the cores.
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):

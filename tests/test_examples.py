@@ -27,7 +27,7 @@ REDUCED: dict[str, dict[str, Any]] = {
 }
 
 
-HELPERS = {"common", "table"}
+HELPERS = {"common", "geiger", "table"}
 """What the scripts of the papers share, and what runs them all."""
 
 
