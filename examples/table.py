@@ -55,12 +55,15 @@ def main() -> None:
     parser.add_argument("--data", metavar="DIR", help="MNIST there instead of the digits inside; other rows are filled")
     parser.add_argument("--ran", action="store_true", help="run nothing: fill in what --out already holds")
     args = parser.parse_args()
-    for name, path in chosen(args.names).items():
-        key = f"{name}, MNIST" if args.data else name
-        kept = Path(args.out) / f"{name}.json"
-        found = json.loads(kept.read_text(encoding="utf-8")) if args.ran else rerun(path, args.out, data=args.data)
+    paths = chosen(args.names)
+    kept = {name: json.loads((Path(args.out) / f"{name}.json").read_text("utf-8")) for name in paths if args.ran}
+    for name, found in kept.items() if args.ran else rerun(paths, args.out, data=args.data):
+        if found is None:
+            raise SystemExit(f"{name}.py failed")
         readme = HERE / "README.md"
+        key = f"{name}, MNIST" if args.data else name
         readme.write_text(fill(readme.read_text(encoding="utf-8"), key, rows(key, name, found)), encoding="utf-8")
+        print(f"{name}: {found['seconds']:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -211,20 +211,20 @@ def _reproduce(args: argparse.Namespace) -> int:
     paths = chosen(args.names)
     device = args.device or ("gpu" if args.scale == "paper" else "cpu")
     device_namespace(device)  # or say at once that there is none
-    console, failed = Console(highlight=False, width=_console_width()), []
-    for i, (name, path) in enumerate(paths.items()):
-        try:
-            found = rerun(path, args.out, data=args.data, scale=args.scale, device=device)
-        except RuntimeError as error:
-            print(f"{args.prog}: error: {error}", file=sys.stderr)
-            failed.append(name)
-            continue
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"{i} of {len(paths)} scripts are done, in {args.out}") from None
-        table = _table(f"{name}: {found['seconds']:.0f} s, {args.out}/{name}.png", "claim", "paper", "here")
-        for row in found["table"]:
-            table.add_row(*map(escape, row))
-        console.print(table, "")
+    console, failed, done = Console(highlight=False, width=_console_width()), [], 0
+    try:
+        for name, found in rerun(paths, args.out, data=args.data, scale=args.scale, device=device):
+            done += 1
+            if found is None:
+                print(f"{args.prog}: error: {paths[name].name} failed", file=sys.stderr)
+                failed.append(name)
+                continue
+            table = _table(f"{name}: {found['seconds']:.0f} s, {args.out}/{name}.png", "claim", "paper", "here")
+            for row in found["table"]:
+                table.add_row(*map(escape, row))
+            console.print(table, "")
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{done} of {len(paths)} scripts are done, in {args.out}") from None
     if failed:
         print(f"{args.prog}: {len(failed)} of {len(paths)} scripts failed: {', '.join(failed)}", file=sys.stderr)
     return FAILED if failed else OK

@@ -1,13 +1,17 @@
-"""The scripts of examples/ that rerun a paper: which there are, and running one."""
+"""The scripts of examples/ that rerun a paper: which there are, and running them."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from time import sleep
 from typing import Any
+
+from minintk.threads import cores
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 """Beside the package in a checkout; an installed package comes without."""
@@ -40,17 +44,32 @@ def chosen(names: Sequence[str]) -> dict[str, Path]:
 
 
 def rerun(
-    path: Path, out: str, *, data: str | None = None, scale: str = "laptop", device: str | None = None
-) -> dict[str, Any]:
-    """Run one script in a Python of its own; returns what it wrote to out/NAME.json, and leaves out/NAME.png.
+    paths: Mapping[str, Path], out: str, *, data: str | None = None, scale: str = "laptop", device: str | None = None
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Run the scripts, each in a Python of its own, and yield (name, what it wrote to out/NAME.json) as they end.
+
+    On the CPU as many at a time as there are cores, BLAS at one thread each; on a GPU one after the other.  None for a
+    script that failed; it has said why on stderr.  Where the caller leaves, those that still run are ended.
 
     data : a folder with MNIST in place of the digits inside.  scale : "laptop" or "paper".  device : "cpu" or "gpu",
-    unless given the GPU for the paper's scale.  RuntimeError where the script fails; it has said why on stderr.
+    unless given the GPU for the paper's scale.
     """
     options = {"out": out, "data": data, "scale": scale, "device": device}
     told = [part for name, value in options.items() if value is not None for part in (f"--{name}", value)]
-    status = subprocess.run([sys.executable, str(path), *told], stdout=subprocess.DEVNULL, check=False).returncode
-    if status:
-        raise RuntimeError(f"{path.name} ended with status {status}")
-    found: dict[str, Any] = json.loads((Path(out) / f"{path.stem}.json").read_text(encoding="utf-8"))
-    return found
+    at_once = 1 if "gpu" in (device, "gpu" if scale == "paper" else "") else cores()
+    one_thread = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    left, running = list(paths.items()), dict[str, subprocess.Popen[bytes]]()
+    try:
+        while left or running:
+            while left and len(running) < at_once:
+                name, path = left.pop(0)
+                command = [sys.executable, str(path), *told]
+                running[name] = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=one_thread)
+            sleep(0.1)
+            for name in [name for name, process in running.items() if process.poll() is not None]:
+                kept = Path(out) / f"{name}.json"
+                failed = running.pop(name).returncode
+                yield name, None if failed else json.loads(kept.read_text(encoding="utf-8"))
+    finally:
+        for process in running.values():
+            process.terminate()
