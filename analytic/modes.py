@@ -93,11 +93,13 @@ def cube_modes(kernel: Angular, d: int, *, kind: Literal["ntk", "nngp"] = "ntk")
     j = np.arange(d + 1)
     values = _values(kernel, 1 - 2 * j / d, 2 * np.sqrt(j * (d - j)) / d, d, kind)
     weights = np.array([comb(d, i) / 2**d for i in range(d + 1)]) * values
-    p = np.zeros((d + 2, d + 1))
+    p = np.zeros((d + 1, d + 1))
     p[0] = 1
-    for level in range(d):
+    for level in range(d // 2):
         p[level + 1] = ((d - 2 * j) * p[level] - level * p[level - 1]) / (d - level)
-    eigenvalue = np.array([_visible(weights, row)[0] for row in p[:-1]])
+    for level in range((d + 1) // 2):  # the recursion would magnify rounding from here on, and overflow
+        p[d - level] = (1 - 2 * (j % 2)) * p[level]  # the product of all other coordinates
+    eigenvalue = np.array([_visible(weights, row)[0] for row in p])
     return Modes(eigenvalue, np.array([comb(d, level) for level in range(d + 1)], dtype=np.float64))
 
 
@@ -139,10 +141,12 @@ def harmonics(d: int, level: int) -> int:
 
 def _values(kernel: Angular, t: Host, sine: Host, d: int, kind: Literal["ntk", "nngp"]) -> Host:
     """k at angles of cosine t and this sine, between inputs of |x|^2 = d."""
+    if kind not in ("ntk", "nngp"):
+        raise ValueError(f"kind expects 'ntk' or 'nngp', got {kind!r}")
     if isinstance(kernel, Kernel):
         x, pole = np.zeros((len(t), d)), np.zeros((1, d))
         x[:, 0], x[:, 1], pole[0, 0] = sqrt(d) * t, sqrt(d) * sine, sqrt(d)
-        values = {"ntk": kernel.ntk, "nngp": kernel.nngp}[kind](x, pole)[:, 0]
+        values = (kernel.ntk if kind == "ntk" else kernel.nngp)(x, pole)[:, 0]
     elif callable(kernel):
         values = np.asarray(kernel(t), dtype=np.float64)
     else:
