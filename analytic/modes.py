@@ -90,16 +90,16 @@ def cube_modes(kernel: Angular, d: int, *, kind: Literal["ntk", "nngp"] = "ntk")
     (array([10.,  0.,  2.,  0.]), array([  1.,  10.,  45., 120.]))
     """
     _whole("d", d, 2)
+    if d > 1029:
+        raise ValueError(f"d expects 1029 at most, got {d}: binom(d, d/2) is no floating-point number any more")
     j = np.arange(d + 1)
     values = _values(kernel, 1 - 2 * j / d, 2 * np.sqrt(j * (d - j)) / d, d, kind)
     weights = np.array([comb(d, i) / 2**d for i in range(d + 1)]) * values
-    p = np.zeros((d + 1, d + 1))
+    p = np.zeros((d + 2, d + 1))
     p[0] = 1
-    for level in range(d // 2):
+    for level in range(d):
         p[level + 1] = ((d - 2 * j) * p[level] - level * p[level - 1]) / (d - level)
-    for level in range((d + 1) // 2):  # the recursion would magnify rounding from here on, and overflow
-        p[d - level] = (1 - 2 * (j % 2)) * p[level]  # the product of all other coordinates
-    eigenvalue = np.array([_visible(weights, row)[0] for row in p])
+    eigenvalue = np.array([_visible(weights, row)[0] for row in p[:-1]])
     return Modes(eigenvalue, np.array([comb(d, level) for level in range(d + 1)], dtype=np.float64))
 
 

@@ -361,3 +361,8 @@ def test_the_end_of_the_flow_is_reached_at_once() -> None:
     fitted = X @ np.linalg.lstsq(X, Y)[0]
     np.testing.assert_allclose(limit.predict(1e9), fitted, atol=1e-8)
     assert np.abs(limit.predict(1.0) - fitted).max() > 1e-2
+
+
+def test_a_flow_in_too_few_steps_says_so() -> None:
+    with pytest.raises(FloatingPointError, match="descent in steps of 100 diverges: take more than 20 steps"):
+        an.deep_linear_flow(spec(1), X, Y, time=2000.0)
