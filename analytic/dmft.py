@@ -237,7 +237,12 @@ def deep_linear_flow(
         raise ValueError(f"time expects a finite number > 0, got {time!r}")
     if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1:
         raise ValueError(f"steps expects a whole number >= 1, got {steps!r}")
-    one, two, three = (_descent(found, time / (many * steps), many * steps).F[::many] for many in (1, 2, 3))
+    try:
+        one, two, three = (_descent(found, time / (many * steps), many * steps).F[::many] for many in (1, 2, 3))
+    except FloatingPointError:
+        raise FloatingPointError(
+            f"descent in steps of {time / steps:g} diverges: take more than {steps} steps"
+        ) from None
     F = one / 2 - 4 * two + 4.5 * three
     error = float(np.max(np.abs(found.Z @ (F - 3 * three + 2 * two)), initial=0.0))
     if not error <= tol * float(np.max(np.abs(found.Y), initial=0.0)):

@@ -222,6 +222,7 @@ class Kernel:
         evaluate, other = partial(_block, self, asked), None if symmetric else x2
         if executor is not None:
             check(executor, *parts)
+            self._state(max(self._rows(x).error for x in images))  # a warning in another process is not heard here
         if store is not None:
             if any(o is not None for o in out):
                 raise ValueError("store and out are two places for one result: give one of them")

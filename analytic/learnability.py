@@ -77,6 +77,8 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
         raise ValueError(f"n expects a number of examples >= 1, got {n!r}")
     check_ridge(ridge)
     lam, h = np.asarray(modes.eigenvalue, dtype=np.float64), np.asarray(modes.multiplicity, dtype=np.float64)
+    if lam.shape != h.shape or lam.ndim != 1:
+        raise ValueError(f"modes expect an eigenvalue and a multiplicity a level, (K,), got {lam.shape} and {h.shape}")
     trace = float(h @ np.abs(lam)) + abs(modes.rest)
     if not (isfinite(trace) and np.all(lam >= -1e-13 * trace) and modes.rest >= -1e-10 * trace):
         raise ValueError(

@@ -54,7 +54,7 @@ class TwoLayerLimit:
         order, at = np.unique(times, return_inverse=True)
         path = np.tile(state, (len(order), 1))
         if len(order) and order[-1] > 0:
-            done = solve_ivp(self._rate, (0, order[-1]), state, "DOP853", order, rtol=RTOL, atol=ATOL)
+            done = solve_ivp(self._rate, (0, order[-1]), state, "LSODA", order, rtol=RTOL, atol=ATOL)
             if not done.success:
                 raise RuntimeError(f"the solver stopped at t = {done.t[-1] if len(done.t) else 0:g}: {done.message}")
             path = done.y.T
@@ -99,8 +99,8 @@ class TwoLayerLimit:
     def _split(self, path: Host) -> tuple[Host, Host, Host]:
         """(F, S, Q), (T, ...) each, of states (T, r C + r^2 + C^2)."""
         r, C = self.problem.sizes
-        F, S, Q = np.split(path, [r * C, r * C + r * r], axis=1)
-        return F.reshape(-1, r, C), S.reshape(-1, r, r), Q.reshape(-1, C, C)
+        T, (F, S, Q) = len(path), np.split(path, [r * C, r * C + r * r], axis=1)
+        return F.reshape(T, r, C), S.reshape(T, r, r), Q.reshape(T, C, C)
 
 
 def two_layer_limit(spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0) -> TwoLayerLimit:

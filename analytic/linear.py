@@ -88,6 +88,8 @@ def problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearProblem:
     if x.ndim != 2:
         raise ValueError(f"x expects shape (N, d), got {tuple(x.shape)}: flatten it, x.reshape({x.shape[0]}, -1)")
     N, d = x.shape
+    if d == 0:
+        raise ValueError(f"x expects shape (N, d), d >= 1, got {tuple(x.shape)}: there is nothing to learn from")
     if N == 0 or tuple(y.shape) != (N, dense[-1].width):
         raise ValueError(f"y expects shape (N, C) = {(N, dense[-1].width)}, N >= 1, got {tuple(y.shape)}")
     tilde = np.asarray(to_host(x), dtype=np.float64) / sqrt(d)

@@ -90,6 +90,8 @@ def cube_modes(kernel: Angular, d: int, *, kind: Literal["ntk", "nngp"] = "ntk")
     (array([10.,  0.,  2.,  0.]), array([  1.,  10.,  45., 120.]))
     """
     _whole("d", d, 2)
+    if d > 1029:
+        raise ValueError(f"d expects 1029 at most, got {d}: binom(d, d/2) is no floating-point number any more")
     j = np.arange(d + 1)
     values = _values(kernel, 1 - 2 * j / d, 2 * np.sqrt(j * (d - j)) / d, d, kind)
     weights = np.array([comb(d, i) / 2**d for i in range(d + 1)]) * values
@@ -139,10 +141,12 @@ def harmonics(d: int, level: int) -> int:
 
 def _values(kernel: Angular, t: Host, sine: Host, d: int, kind: Literal["ntk", "nngp"]) -> Host:
     """k at angles of cosine t and this sine, between inputs of |x|^2 = d."""
+    if kind not in ("ntk", "nngp"):
+        raise ValueError(f"kind expects 'ntk' or 'nngp', got {kind!r}")
     if isinstance(kernel, Kernel):
         x, pole = np.zeros((len(t), d)), np.zeros((1, d))
         x[:, 0], x[:, 1], pole[0, 0] = sqrt(d) * t, sqrt(d) * sine, sqrt(d)
-        values = {"ntk": kernel.ntk, "nngp": kernel.nngp}[kind](x, pole)[:, 0]
+        values = (kernel.ntk if kind == "ntk" else kernel.nngp)(x, pole)[:, 0]
     elif callable(kernel):
         values = np.asarray(kernel(t), dtype=np.float64)
     else:

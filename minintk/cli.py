@@ -158,6 +158,10 @@ def _coordinate_check(args: argparse.Namespace) -> int:
     from minintk.verify.report import check_folder
 
     check_folder(args.out)
+    for name, value, least in (("seed", args.seed, 0), ("batch-size", args.batch_size, 1)):
+        if value < least:
+            raise ValueError(f"{name} expects a whole number >= {least}, got {value}")
+    lr = args.lr if args.lr is not None else 0.1 if args.optimizer == "sgd" else 0.01
     if args.parametrization not in recipes.PARAMETRIZATIONS:
         raise ValueError(f"parametrization expects {', '.join(recipes.PARAMETRIZATIONS)}, got {args.parametrization!r}")
     xp, rng = device_namespace(args.device), np.random.default_rng(args.seed)
@@ -169,7 +173,7 @@ def _coordinate_check(args: argparse.Namespace) -> int:
         check = coordinate_check(
             recipes.growing(args.network, y.shape[1], args.depth, args.activation), x, y,
             parametrization=recipes.PARAMETRIZATIONS[args.parametrization](),
-            optimizer=SGD(lr=args.lr or 0.1) if args.optimizer == "sgd" else Adam(lr=args.lr or 0.01),
+            optimizer=SGD(lr=lr) if args.optimizer == "sgd" else Adam(lr=lr),
             loss=mse, widths=widths, seeds=seeds, steps=args.steps, tolerance=args.tolerance, rng=rng,
             progress=progress,
         )  # fmt: skip

@@ -139,8 +139,8 @@ class CoordinateCheck:
             lines.append("")
         lines.append(f"{self.verdict}: every |h| and |dh| must be within {self.tolerance:g} of 0")
         for name, why in self.blame.items():
-            off = [f"its size at the start, off by n^({self['W', name]})"] * ("start" in why)
-            off += [f"its learning rate, off by n^({self['dW', name]})"] * ("rate" in why)
+            off = [f"its size at the start, off by n^({self['W', name]})"] if "start" in why else []
+            off += [f"its learning rate, off by n^({self['dW', name]})"] if "rate" in why else []
             lines.append(f"to blame: {name}, {' and '.join(off)}")
         return "\n".join([*lines, *self.notes])
 

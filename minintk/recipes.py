@@ -9,6 +9,7 @@ Dense(width=10, w_std=1.0, b_std=1.0, b_init='normal')
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -89,9 +90,7 @@ def growing(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -
     Sequential(Flatten(), Dense(width=64, ...), Tanh(), Dense(width=10, w_std=0.316..., b_std=0.0, b_init='normal'))
     """
     if ":" in name:
-        module, _, function = name.partition(":")
-        found: Callable[[int], Layer] = getattr(import_module(module), function)
-        return found
+        return _own(name)
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation expects one of {', '.join(ACTIVATIONS)}, got {activation!r}")
     if depth < 1:
@@ -113,6 +112,19 @@ def growing(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -
     if name not in kinds:
         raise ValueError(f"network expects mlp, cnn, resnet or MODULE:FUNCTION, got {name!r}")
     return kinds[name]
+
+
+def _own(name: str) -> Callable[[int], Layer]:
+    """The function "module:function", of a module that is installed or lies in the working folder."""
+    module, _, function = name.partition(":")
+    if not module or not function:
+        raise ValueError(f"network expects MODULE:FUNCTION, got {name!r}")
+    if not {"", here := str(Path.cwd())} & set(sys.path):  # `minintk`, other than `python -m minintk`, leaves it out
+        sys.path.append(here)
+    found: Callable[[int], Layer] | None = getattr(import_module(module), function, None)
+    if not callable(found):
+        raise ValueError(f"network expects MODULE:FUNCTION, a function width -> spec, but {name!r} is none")
+    return found
 
 
 def data(name: str, flat: bool = False, dtype: Any = np.float32) -> tuple[Dataset, Dataset]:

@@ -49,7 +49,7 @@ class Transfer:
     @property
     def at_edge(self) -> tuple[int, ...]:
         """The widths whose best rate is the first or the last."""
-        best = np.log(self.losses).mean(axis=-1).argmin(axis=-1)
+        best = _logs(self.losses).mean(axis=-1).argmin(axis=-1)
         return tuple(n for n, i in zip(self.widths, best) if i in (0, len(self.rates) - 1))
 
     @property
@@ -83,7 +83,7 @@ class Transfer:
 
             figure = Figure(figsize=(6, 4.4), layout="constrained")
             axes = figure.subplots()
-        means = np.exp(np.log(self.losses).mean(axis=-1))
+        means = np.exp(_logs(self.losses).mean(axis=-1))
         for i, (n, optimum) in enumerate(zip(self.widths, self.optima)):
             shade = 0.15 + 0.75 * i / max(1, len(self.widths) - 1)
             colour = (0.2 + 0.7 * (1 - shade), 0.3, shade)
@@ -136,7 +136,7 @@ def learning_rate_transfer(
         raise ValueError(f"widths expects two different whole numbers >= 1 at least, got {widths}")
     if len(rates) < 3 or not all(0 < a < b < np.inf for a, b in pairwise(rates)):
         raise ValueError(f"rates expects three or more learning rates > 0, increasing, got {rates}")
-    for name, value, low in (("seeds", seeds, 2), ("steps", steps, 1)):
+    for name, value, low in (("seeds", seeds, 2), ("steps", steps, 1), ("resamples", resamples, 1)):
         if isinstance(value, bool) or not hasattr(value, "__index__") or value < low:
             raise ValueError(f"{name} expects a whole number >= {low}, got {value!r}")
     rng = np.random.default_rng(0) if rng is None else rng
@@ -187,7 +187,7 @@ def _optima(
 ) -> tuple[tuple[Estimate, ...], Estimate]:
     """The best rate of each width and its shift, with 95 % intervals over seeds."""
     K, _, S = losses.shape
-    logs, log_n = np.log(losses), np.log2(np.asarray(widths, dtype=np.float64))
+    logs, log_n = _logs(losses), np.log2(np.asarray(widths, dtype=np.float64))
     log_n -= log_n.mean()
 
     def best(mean: Values) -> Values:
@@ -206,6 +206,11 @@ def _optima(
     optima = tuple(Estimate(float(2**b), (float(2**p), float(2**q)), 0.95) for b, p, q in zip(here, low, high))
     slopes = np.percentile([slope(draw) for draw in draws], [2.5, 97.5])
     return optima, Estimate(slope(here), (float(slopes[0]), float(slopes[1])), 0.95)
+
+
+def _logs(losses: Values) -> Values:
+    """log of the losses; a loss that is exactly 0, as a hinge's may be, counts as the smallest number there is."""
+    return np.log(np.maximum(losses, np.finfo(np.float64).tiny))
 
 
 def _minimum(rates: Sequence[float], values: Values) -> float:

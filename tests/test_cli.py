@@ -331,6 +331,11 @@ def test_coordinate_check_says_which_parametrization_is_right(
         (["--activation", "swish"], "activation expects one of tanh, relu, erf, gelu, got 'swish'"),
         (["--widths", "64"], "widths expects two different whole numbers"),
         (["--seeds", "1"], "seeds expects a whole number >= 2, got 1"),
+        (["--seed", "-1"], "seed expects a whole number >= 0, got -1"),
+        (["--batch-size", "-3"], "batch-size expects a whole number >= 1, got -3"),
+        (["--network", "minintk.zoo:nothing"], "network expects MODULE:FUNCTION, a function width -> spec"),
+        (["--network", "minintk.zoo:"], "network expects MODULE:FUNCTION, got 'minintk.zoo:'"),
+        (["--lr", "0"], "SGD(lr=...) expects a finite number > 0, got 0.0"),
         (["--lr", "1e9"], "training diverged"),
     ],
     ids=str,
@@ -342,3 +347,15 @@ def test_coordinate_check_refuses_what_makes_no_sense(
     assert code == cli.USAGE
     assert message in err
     assert not (tmp_path / "out").exists()
+
+
+def test_coordinate_check_finds_a_spec_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "import minintk as mn\ndef spec(n):\n    return mn.Sequential(mn.Flatten(), mn.Dense(n), mn.Dense(10))\n"
+    (tmp_path / "spec_of_ones_own.py").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    code, out, _ = run(*SMALL, "--network", "spec_of_ones_own:spec", "--seeds", "2", capsys=capsys)
+    assert code in (cli.OK, cli.FAILED)
+    assert "2.W" in out

@@ -243,3 +243,15 @@ def test_every_array_library_measures_the_same(library: str) -> None:
     spec = recipes.growing("mlp", 10, 1)
     one, two = mn.learning_rate_transfer(spec, X, Y, **rates), mn.learning_rate_transfer(spec, x, y, **rates)
     np.testing.assert_allclose(two.losses, one.losses, rtol=1e-3)
+
+
+def test_a_layer_that_starts_at_zero_is_reported() -> None:
+    """Nothing moves below an output that is zero: |dW| of the input has no row, and the report does without."""
+    x, y = mn.datasets.digits(dtype=np.float32).subset(16, np.random.default_rng(0)).one_hot()
+    silent = mn.ABC(a=(0, 0, 0), b=(0, 0.5, np.inf), c=(-1, 0, 1))
+    check = mn.coordinate_check(
+        lambda n: mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(10)), x, y, parametrization=silent,
+        optimizer=mn.SGD(lr=0.1), loss=mn.mse, widths=(16, 32, 64), seeds=3,
+    )  # fmt: skip
+    assert not check.passed
+    assert "to blame: 0.W, its size at the start" in check.report()

@@ -457,3 +457,16 @@ def test_every_library_and_dtype(library: str, dtype: str, ensemble: int | None)
     if ensemble is not None:
         f = to_library(NET(theta, x), xp)
         assert ensemble_variance(f).value == pytest.approx(ensemble_variance(NET(theta, x)).value)
+
+
+@pytest.mark.parametrize("told", [{"starts": 0}, {"steps": 0}, {"steps": 1.5}], ids=str)
+def test_kappa_refuses_a_search_of_no_steps(told: Any) -> None:
+    net = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))
+    with pytest.raises(ValueError, match=rf"{next(iter(told))} expects a whole number >= 1"):
+        kappa(net, np.ones(2), np.ones((1, 1)), **told)
+
+
+def test_kappa_says_that_the_parameters_are_not_finite() -> None:
+    net = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))
+    with pytest.raises(ValueError, match="theta holds 1 value"):
+        kappa(net, np.array([1.0, np.nan]), np.ones((1, 1)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from importlib import import_module
@@ -135,3 +136,12 @@ def test_what_is_no_executor() -> None:
         an.kernel(DENSE).ntk(x, executor=2)  # type: ignore[arg-type]
     with ThreadPoolExecutor(1) as pool, pytest.raises(TypeError, match="is for arrays of NumPy"):
         an.kernel(DENSE).ntk(to_library(x, namespace("standin")), executor=pool)
+
+
+def test_an_inexact_quadrature_is_told_here_not_in_a_worker() -> None:
+    kernel = an.kernel(mn.Sequential(mn.Dense(8, w_std=300.0), mn.Tanh(), mn.Dense(1)))
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    with ProcessPoolExecutor(1) as executor, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        kernel.ntk(x, executor=executor)
+    assert any("by quadrature and exact to" in str(w.message) for w in told)

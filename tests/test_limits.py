@@ -340,3 +340,29 @@ def test_errors() -> None:
         an.deep_linear_flow(spec(1, 1), X, Y, time=3.0, steps=2)
     with pytest.raises(MemoryError, match="GiB are free"):
         an.deep_linear_limit(spec(1, 1), X, Y, lr=0.1, steps=10**6)
+
+
+@pytest.mark.parametrize("gamma0", [0.0, 1.0])
+def test_inputs_that_are_all_zero_teach_nothing(gamma0: float) -> None:
+    limit = an.two_layer_limit(spec(1), 0 * X, Y, gamma0=gamma0)
+    assert limit.predict([0.0, 2.0]).tolist() == np.zeros((2, 5, 2)).tolist()
+    np.testing.assert_allclose(limit.ntk(2.0, X), limit.ntk(0.0, X))
+
+
+def test_inputs_without_features_are_refused() -> None:
+    for build in (an.two_layer_limit, lambda *told: an.deep_linear_limit(*told, lr=0.1, steps=2)):
+        with pytest.raises(ValueError, match=r"x expects shape \(N, d\), d >= 1"):
+            build(spec(1), X[:, :0], Y)
+
+
+def test_the_end_of_the_flow_is_reached_at_once() -> None:
+    """An explicit solver's steps stay short for ever; at the end the network interpolates what its inputs span."""
+    limit = an.two_layer_limit(spec(1), X, Y)
+    fitted = X @ np.linalg.lstsq(X, Y)[0]
+    np.testing.assert_allclose(limit.predict(1e9), fitted, atol=1e-8)
+    assert np.abs(limit.predict(1.0) - fitted).max() > 1e-2
+
+
+def test_a_flow_in_too_few_steps_says_so() -> None:
+    with pytest.raises(FloatingPointError, match="descent in steps of 100 diverges: take more than 20 steps"):
+        an.deep_linear_flow(spec(1), X, Y, time=2000.0)

@@ -243,3 +243,33 @@ def test_the_limit_of_few_examples_and_errors() -> None:
         an.cube_modes(3, 4)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="finite values"):
         an.cube_modes(lambda t: np.full_like(t, np.inf), 4)
+
+
+@pytest.mark.parametrize("d", [5, 10])
+def test_every_level_of_the_cube_is_that_of_its_matrix(d: int) -> None:
+    """The functions of the last levels too, against products of coordinates on all 2^d corners."""
+    corners = 1.0 - 2 * ((np.arange(2**d)[:, None] >> np.arange(d)) & 1)
+    row = np.exp(corners @ corners[0] / d)  # k(x, corner 0)
+    products = [np.prod(corners[:, :level], axis=1) for level in range(d + 1)]
+    exact = [float(row @ p) * p[0] / 2**d for p in products]
+    np.testing.assert_allclose(an.cube_modes(np.exp, d).eigenvalue, exact, atol=1e-15)
+
+
+def test_a_large_cube_is_nearly_a_sphere() -> None:
+    kernel = an.kernel(mn.Sequential(mn.Dense(8, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
+    cube, sphere = an.cube_modes(kernel, 1029), an.sphere_modes(kernel, 1029, 3)
+    assert np.all(np.isfinite(cube.eigenvalue))
+    np.testing.assert_allclose(cube.eigenvalue[:4], sphere.eigenvalue, rtol=5e-3)
+    with pytest.raises(ValueError, match="d expects 1029 at most"):
+        an.cube_modes(kernel, 1030)
+
+
+def test_a_kernel_of_another_kind_is_refused() -> None:
+    kernel = an.kernel(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dense(1)))
+    with pytest.raises(ValueError, match="kind expects 'ntk' or 'nngp', got 'cntk'"):
+        an.cube_modes(kernel, 4, kind="cntk")  # type: ignore[arg-type]
+
+
+def test_levels_without_a_multiplicity_are_refused() -> None:
+    with pytest.raises(ValueError, match="modes expect an eigenvalue and a multiplicity a level"):
+        an.eigenlearning(an.Modes(np.ones(3), np.ones(2)), 1)

@@ -282,3 +282,23 @@ def test_every_array_library_agrees(library: str, dtype: str) -> None:
         assert array_namespace(value) is array_namespace(to_library(y, xp))
         assert str(value.dtype) == dtype
         np.testing.assert_allclose(to_host(value), right[name], rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [("float32", 1e-25), ("float32", 1e25), ("float64", 1e200)])
+def test_norms_of_very_small_and_very_large_matrices(dtype: str, scale: float) -> None:
+    W = np.random.default_rng(0).standard_normal((2, 5, 3)).astype(dtype)
+    W[1] = 0
+    norms, exact = mn.diagnostics.spectral_norm(W * np.asarray(scale, dtype)), np.linalg.norm(W[0], 2)
+    np.testing.assert_allclose(norms, [scale * float(exact), 0], rtol=1e-5)
+    assert str(norms.dtype) == dtype
+    rank = mn.diagnostics.stable_rank(W[0] * np.asarray(scale, dtype))
+    np.testing.assert_allclose(rank, mn.diagnostics.stable_rank(W[0]), rtol=1e-5)
+
+
+def test_what_has_no_direction_is_refused() -> None:
+    with pytest.raises(ValueError, match="stable_rank expects matrices that are not zero"):
+        mn.diagnostics.stable_rank(np.zeros((3, 4)))
+    net = mn.Network(mn.Sequential(mn.Dense(4), mn.Dense(1)), (3,))
+    theta = net.init(np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"features that are not all zero, but those before 0\.W are"):
+        mn.diagnostics.update_alignment(net, theta, theta + 1, np.zeros((2, 3)))

@@ -98,3 +98,23 @@ def test_errors_say_what_was_expected() -> None:
         transfer(widths=(64,))
     with pytest.raises(ValueError, match="seeds expects a whole number >= 2, got 1"):
         transfer(seeds=1)
+
+
+def test_a_loss_of_zero_has_a_best_rate() -> None:
+    """The log of a loss that is exactly zero is no number."""
+    x, y = np.zeros((1, 3)), np.zeros((1, 1))
+    found = mn.learning_rate_transfer(
+        lambda n: mn.Sequential(mn.Dense(n), mn.Dense(1)), x, y, rates=[0.1, 0.2, 0.4], optimizer=mn.SGD, loss=mn.mse,
+        steps=1, widths=(4, 8), seeds=2, resamples=5,
+    )  # fmt: skip
+    assert found.losses.max() == 0
+    assert all(0.1 <= best.value <= 0.4 for best in found.optima)
+    assert found.shift.value == 0
+
+
+def test_intervals_without_resamples_are_refused() -> None:
+    with pytest.raises(ValueError, match="resamples expects a whole number >= 1, got 0"):
+        mn.learning_rate_transfer(
+            lambda n: mn.Sequential(mn.Dense(n), mn.Dense(1)), np.ones((1, 3)), np.ones((1, 1)), rates=[0.1, 0.2, 0.4],
+            optimizer=mn.SGD, loss=mn.mse, steps=1, resamples=0,
+        )  # fmt: skip

@@ -52,6 +52,10 @@ def kappa(
     model.check(theta, x)
     if theta.ndim != 1:
         raise ValueError(f"theta expects one network, ({model.size},), got {tuple(theta.shape)}")
+    check_finite("theta", theta)
+    for name, value in (("starts", starts), ("steps", steps)):
+        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+            raise ValueError(f"{name} expects a whole number >= 1, got {value!r}")
     xp, f = array_namespace(theta, x), model(theta, x)
     residual = 1.0
     if y is not None:

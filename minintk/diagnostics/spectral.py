@@ -45,10 +45,16 @@ def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
     check_finite("W", W)
     if W.ndim not in (2, 3):
         raise ValueError(f"W expects shape (m, n) or (E, m, n), got {tuple(W.shape)}")
+    xp = array_namespace(W)
+    if 0 in W.shape[-2:]:
+        return xp.zeros(W.shape[:-2], dtype=W.dtype)
     if W.shape[-1] > W.shape[-2]:
         W = W.swapaxes(-1, -2)
+    size = xp.max(xp.abs(W), axis=(-2, -1), keepdims=True)
+    W = W / xp.where(size > 0, size, xp.ones_like(size))  # or W'W leaves the range of the dtype
     Wt = W.swapaxes(-1, -2)
-    return largest_singular_value(lambda q: W @ q, lambda u: Wt @ u, _start(W, (W.shape[-1], 1)), 2, rtol)
+    norm = largest_singular_value(lambda q: W @ q, lambda u: Wt @ u, _start(W, (W.shape[-1], 1)), 2, rtol)
+    return norm * size[..., 0, 0]
 
 
 def largest_singular_value(apply: Map, adjoint: Map, start: Array, axes: int, rtol: float = RTOL) -> Array:
@@ -95,12 +101,15 @@ def stable_rank(W: Array) -> Array:
     """|W|_F^2 / |W|^2 of W : ([E], m, n); () or (E,), between 1 and min(m, n): how many directions count.
 
     About min(m, n) / (1 + sqrt(min/max))^2 for Gaussian matrices, a quarter of n for square ones; near 1 for gradients.
+    ValueError for W = 0.
 
     >>> round(float(stable_rank(np.diag([2.0, 2.0, 1.0]))), 6)
     2.25
     """
-    xp = array_namespace(W)
-    return xp.sum(W * W, axis=(-2, -1)) / spectral_norm(W, rtol=1e-5) ** 2
+    xp, norm = array_namespace(W), spectral_norm(W, rtol=1e-5)
+    if not bool(xp.all(norm > 0)):
+        raise ValueError("stable_rank expects matrices that are not zero")
+    return xp.sum((W / norm[..., None, None]) ** 2, axis=(-2, -1))
 
 
 # --------------------------------------------------------------------------------- the operators of a network
@@ -197,7 +206,7 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
     dW = W - W_0 of theta, theta0 : ([E], P); h : ([E], N, *before), what enters the layer at theta0; root mean squares
     over the examples.  Random h of a wide layer would give 1/sqrt(n); gradients line up with the features they were
     made of, which is what makes the spectral norm the right measure (Yang, Simon, Bernstein 2023, section 3).
-    ValueError for weights that did not move.
+    ValueError for weights that did not move, or features that are zero.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(500), mn.Tanh(), mn.Dense(500), mn.Tanh(), mn.Dense(1)), (3,))
@@ -213,9 +222,12 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
         norm = dW.norm()
         if not bool(xp.all(norm > 0)):
             raise ValueError(f"update_alignment expects weights that moved, but {weight} did not")
-        z, last = dW.apply(h), tuple(range(-len(site.shape) - 1, 0))
+        features = xp.sqrt(xp.sum(h * h, axis=tuple(range(-len(site.shape) - 1, 0))))
+        if not bool(xp.all(features > 0)):
+            raise ValueError(f"update_alignment expects features that are not all zero, but those before {weight} are")
+        z = dW.apply(h)
         size = xp.sqrt(xp.sum(z * z, axis=tuple(range(z.ndim - _trailing(z, theta), z.ndim))))
-        found[weight] = size / (norm * xp.sqrt(xp.sum(h * h, axis=last)))
+        found[weight] = size / (norm * features)
     return found
 
 
