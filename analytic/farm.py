@@ -1,7 +1,7 @@
 """Blocks of a kernel on other processes, or on other machines: any `concurrent.futures.Executor`.
 
-Threads of one process take turns at Python between two array operations, which small images feel; processes do not.
-A block's inputs and result travel, so it is worth it where a block takes longer than that, as kernels of images do.
+The threads of one process take turns at Python between two array operations; processes do not, but a block's inputs and
+result travel, and every block prepares its inputs anew: on two cores the two are equally fast.
 """
 
 from __future__ import annotations

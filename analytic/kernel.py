@@ -85,7 +85,7 @@ class Kernel:
         where it stopped, and gives the same bytes.  The result is a numpy.memmap there, nngp.npy, ntk.npy.
     progress : called as progress(tiles done, tiles in all), from several threads, one at a time.
     executor : a `concurrent.futures.Executor` that works on blocks of the result, a core each; the threads of this
-        process unless given.  For networks that pool, a ProcessPoolExecutor is faster, the more so on many cores.
+        process unless given.  For other machines, or for many cores; on two, threads are as fast.
 
     TypeError for integers or mixed libraries, ValueError for a wrong shape, NaN or infinity.
     """

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from math import sqrt
+from multiprocessing import get_context
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 import minintk as mn
 from minintk.arrays import device_namespace, to_library
+from minintk.threads import cores
 
 Found = dict[str, Any]
 
 
 def command_line(main: Callable[..., Found], doc: str | None, name: str) -> None:
     """--out, --data, --scale, --device; the table goes to the screen."""
-    global _device
+    global _device, _workers
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=".", metavar="DIR", help=f"folder for {name}.png and {name}.json")
     parser.add_argument("--data", metavar="DIR", help="folder with MNIST or CIFAR-10; without it, the digits inside")
@@ -33,12 +37,13 @@ def command_line(main: Callable[..., Found], doc: str | None, name: str) -> None
     parser.add_argument("--device", choices=("cpu", "gpu"), help="where it computes: cpu, or gpu at the paper's scale")
     args = parser.parse_args()
     _device = args.device
+    _workers = 1 if (args.device or ("gpu" if args.scale == "paper" else "cpu")) == "gpu" else cores()
     Path(args.out).mkdir(parents=True, exist_ok=True)  # or fail now rather than at the end
-    start, busy = perf_counter(), process_time()
+    start, busy = perf_counter(), sum(os.times()[:4])
     found = main(out=args.out, data=args.data and (args.set, args.data), scale=args.scale)
     for claim, paper, ours in found["table"]:
         print(f"- {claim}\n      paper {paper}\n      here  {ours}")
-    found |= {"seconds": perf_counter() - start, "core seconds": process_time() - busy}
+    found |= {"seconds": perf_counter() - start, "core seconds": sum(os.times()[:4]) - busy}
     (Path(args.out) / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
     print("{seconds:.0f} s, {core seconds:.0f} s of one core".format(**found))
 
@@ -72,6 +77,18 @@ def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequentia
 
 _device: str | None = None
 """What --device said to the script that runs."""
+
+_workers = 1
+"""Processes that the script may use: one for each core, when it runs from the command line on the CPU."""
+
+
+def on_all_cores(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
+    """[f(*arguments) for f, arguments in calls], each in a process with a core to itself."""
+    if _workers == 1:
+        return [f(*arguments) for f, arguments in calls]
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the processes to come
+    with ProcessPoolExecutor(_workers, mp_context=get_context("spawn")) as pool:
+        return [running.result() for running in [pool.submit(f, *arguments) for f, arguments in calls]]
 
 
 def placed(scale: str, *arrays: mn.Array) -> tuple[mn.Array, ...]:

@@ -20,7 +20,7 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from common import Found, Source, command_line, finish, interval, placed
+from common import Found, Source, command_line, finish, interval, on_all_cores, placed
 from geiger import FEATURE, HIGH, LAZY, SOFTPLUS, digits, drawn, exponent, guide, in_widths, network, plus, trained
 
 import minintk as mn
@@ -66,13 +66,15 @@ def main(
     arrays = placed(scale, x, y, x_test[:200])
     at = np.array(scales)
     feature, lazy = at <= FEATURE, at >= LAZY
-    kernel, weights = {}, {}
-    for name in cases:
-        E = max(2, round(FEWER * seeds)) if "ReLU" in name else seeds
-        runs = [moved(s, width, *CASES[name], E, arrays, scale) for s in scales]
-        kernel[name], weights[name] = np.array([k for k, _ in runs]), np.array([w for _, w in runs])
     top = float(at[lazy][at[lazy] >= 10 * LAZY].min(initial=scales[-1]))
-    across = [moved(top, h, *CASES["L = 2"], seeds, arrays, scale)[0] for h in widths]
+    count = {name: max(2, round(FEWER * seeds)) if "ReLU" in name else seeds for name in cases}
+    calls = [(moved, (s, width, *CASES[name], count[name], arrays, scale)) for name in cases for s in scales]
+    runs = on_all_cores(calls + [(moved, (top, h, *CASES["L = 2"], seeds, arrays, scale)) for h in widths])
+    kernel, weights = {}, {}
+    for i, name in enumerate(cases):
+        own = runs[i * len(scales) : (i + 1) * len(scales)]
+        kernel[name], weights[name] = np.array([k for k, _ in own]), np.array([w for _, w in own])
+    across = [k for k, _ in runs[len(calls) :]]
     found: Found = {
         "scales": scales,
         "kernel": {},

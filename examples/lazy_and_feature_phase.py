@@ -18,7 +18,7 @@ from math import inf, sqrt
 from typing import Any
 
 import numpy as np
-from common import Found, Source, command_line, finish, interval, percent, placed, tested
+from common import Found, Source, command_line, finish, interval, on_all_cores, percent, placed, tested
 from geiger import HIGH, digits, drawn, exponent, guide, in_widths, network, plus, spread, trained
 
 import minintk as mn
@@ -66,10 +66,9 @@ def main(
     ends: tuple[int, ...] = (256,), wide: tuple[int, ...] = (128, 256, 512, 1024, 2048),
     scales: tuple[float, ...] = SCALES, depth: int = 2, seeds: int = 8, many: int = 16, n_train: int = 200,
 ) -> Found:  # fmt: skip
-    """Errors, variances and crossovers; draws figures 1 (c) and 2.
+    """Errors, variances and crossovers; draws figures 1 (c) and 2.  `seeds` networks a cell.
 
-    `ends` : widths for the feature regime only.  `wide` : those of the frozen kernels.  `seeds` networks a cell, `many`
-    in the feature regime and as frozen kernels.
+    `ends` : widths for the feature regime only.  `wide` : of frozen kernels.  `many` : networks in both of these.
     """
     if scale == "paper":
         widths, ends, depth, seeds, many = (30, 100, 300, 1000), (), 5, 20, 26
@@ -77,9 +76,10 @@ def main(
     arrays = placed(scale, x, y, x_test, y_test)
     every = (*widths, *ends)
     feature, lazy = scales[0], scales[-1]
-    cells = {(s, h): measured(s, h, depth, seeds, arrays, scale) for h in widths for s in scales[1:]}
-    cells |= {(feature, h): measured(feature, h, depth, many, arrays, scale) for h in every}
-    kernels = {h: frozen(h, depth, many, arrays, scale) for h in wide}
+    sizes = {(feature, h): many for h in every[::-1]} | {(s, h): seeds for h in widths for s in scales[1:]}
+    calls = [(measured, (s, h, depth, E, arrays, scale)) for (s, h), E in sizes.items()]
+    found = on_all_cores(calls + [(frozen, (h, depth, many, arrays, scale)) for h in wide])
+    cells, kernels = dict(zip(sizes, found)), dict(zip(wide, found[len(sizes) :]))
     spreads = {
         "feature": (every, [spread(cells[feature, h]["f"]) for h in every]),
         "lazy": (widths, [spread(cells[lazy, h]["f"]) for h in widths]),
