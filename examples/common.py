@@ -9,10 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from math import sqrt
-from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -80,15 +78,6 @@ _device: str | None = None
 
 _workers = 1
 """Processes that the script may use: one for each core, when it runs from the command line on the CPU."""
-
-
-def on_all_cores(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
-    """[f(*arguments) for f, arguments in calls], each in a process with a core to itself."""
-    if _workers == 1:
-        return [f(*arguments) for f, arguments in calls]
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the processes to come
-    with ProcessPoolExecutor(_workers, mp_context=get_context("spawn")) as pool:
-        return [running.result() for running in [pool.submit(f, *arguments) for f, arguments in calls]]
 
 
 def placed(scale: str, *arrays: mn.Array) -> tuple[mn.Array, ...]:

@@ -6,11 +6,15 @@ s << 1, from lazy learning, s >> 1.  Momentum flow with tau = t/1000, until the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from math import sqrt
+from multiprocessing import get_context
 from typing import Any
 
+import common
 import numpy as np
 from common import Source, images, interval
 
@@ -70,6 +74,15 @@ def trained(
         if moment.ended or (half and np.all(losses[-1] < losses[0] / 2)):
             return Run(model, moment.theta, np.array(t), np.array(losses))
     raise RuntimeError(f"{net!r} is too narrow for {len(x)} digits: some are still not learned at t = 1e7")
+
+
+def on_all_cores(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
+    """[f(*arguments) for f, arguments in calls], each in a process with a core to itself."""
+    if common._workers == 1:
+        return [f(*arguments) for f, arguments in calls]
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the processes to come
+    with ProcessPoolExecutor(common._workers, mp_context=get_context("spawn")) as pool:
+        return [running.result() for running in [pool.submit(f, *arguments) for f, arguments in calls]]
 
 
 def exponent(x: Sequence[float], values: Any, where: Any = None) -> tuple[float, float]:

@@ -20,8 +20,22 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from common import Found, Source, command_line, finish, interval, on_all_cores, placed
-from geiger import FEATURE, HIGH, LAZY, SOFTPLUS, digits, drawn, exponent, guide, in_widths, network, plus, trained
+from common import Found, Source, command_line, finish, interval, placed
+from geiger import (
+    FEATURE,
+    HIGH,
+    LAZY,
+    SOFTPLUS,
+    digits,
+    drawn,
+    exponent,
+    guide,
+    in_widths,
+    network,
+    on_all_cores,
+    plus,
+    trained,
+)
 
 import minintk as mn
 from minintk.arrays import array_namespace, to_host

@@ -18,8 +18,8 @@ from math import inf, sqrt
 from typing import Any
 
 import numpy as np
-from common import Found, Source, command_line, finish, interval, on_all_cores, percent, placed, tested
-from geiger import HIGH, digits, drawn, exponent, guide, in_widths, network, plus, spread, trained
+from common import Found, Source, command_line, finish, interval, percent, placed, tested
+from geiger import HIGH, digits, drawn, exponent, guide, in_widths, network, on_all_cores, plus, spread, trained
 
 import minintk as mn
 from minintk.arrays import array_namespace, to_host
