@@ -165,8 +165,10 @@ class Kinked(NamedTuple):
 @prepare.register
 def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
     xp, form, gain = tile.form.xp, tile.form, step.alpha**2 + step.beta**2
-    zero = pixels.q == 0
-    q, theta = gain * pixels.q, xp.where(zero, step.at_zero**2, gain) * pixels.theta
+    q, theta, zero = gain * pixels.q, gain * pixels.theta, None
+    if not bool(xp.all(pixels.q)):
+        zero = pixels.q == 0
+        theta = xp.where(zero, step.at_zero**2 * pixels.theta, theta)
     if step.beta == 0:
         unit = pixels.unit * gain
         return Pixels(q, theta, unit, pixels.error), Linear(halves(pixels, form))
@@ -176,11 +178,11 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
     root = xp.maximum(xp.sqrt(pixels.q / (2 * pixels.unit)), TINY)
     floor = (float(xp.max(root)) * float(xp.finfo(form.dtype).eps) / 4) ** 2
     dead = slope = None
-    if bool(xp.any(zero & (pixels.theta > 0))):
+    if zero is not None and bool(xp.any(zero & (pixels.theta > 0))):
         dead = form.lay(xp.astype(zero, xp.float64))
         slope = form.lay(xp.where(zero, step.at_zero, step.alpha) * sqrt(pixels.unit / unit))
-    half, twice = form.lay(root, TINY), form.lay(2 * root, 2 * TINY)
-    return Pixels(q, theta, unit, pixels.error), Kinked(half, twice, floor, scale, dead, slope)
+    half = form.lay(root, TINY)
+    return Pixels(q, theta, unit, pixels.error), Kinked(half, form.twice(half), floor, scale, dead, slope)
 
 
 def sides(field: Field, lay: Lay) -> tuple[Array, Array]:

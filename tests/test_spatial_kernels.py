@@ -239,7 +239,7 @@ def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
     for phi in (mn.ReLU(), mn.Erf()):
         kernel = an.kernel(mn.Sequential(conv(), phi, conv(padding=1), end, D))
         whole, across = kernel.ntk(x), kernel.ntk(x[:9], x[9:])
-        np.testing.assert_allclose(whole[:9, 9:], across, rtol=1e-6)
+        np.testing.assert_allclose(whole[:9, 9:], across, rtol=0, atol=1e-6 * float(across.max()))
         for i, j in ((0, 20), (3, 3), (17, 18), (8, 15)):
             np.testing.assert_allclose(whole[i, j], kernel.ntk(x[i : i + 1], x[j : j + 1])[0, 0], rtol=2e-6)
 
