@@ -311,8 +311,8 @@ def bend(step: Dual, row: Bent, field: Field) -> None:
             xp.multiply(left, right, out=u)
             u *= 2
             xp.maximum(u, TINY * TINY, out=u)
+            xp.clip(p, 0, u, out=p)
             p /= u
-            xp.clip(p, 0, 1, out=p)
             if theta is not None:
                 xp.multiply(*field.pick(row.scale, strip), out=u)
                 theta *= row.unit / 4

@@ -232,6 +232,17 @@ def test_float32_of_images_in_general_position() -> None:
             np.testing.assert_allclose(k, exact, rtol=3e-6, atol=0)
 
 
+@pytest.mark.parametrize("phi", [mn.Erf(), mn.GELU()], ids=["erf", "gelu"])
+def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> None:
+    """A distance over the product of two norms, one of them 0, overflows in float32; warnings are errors here."""
+    x = 1e5 * images(3, (6, 6, 2)).astype(np.float32)
+    x[0] = 0
+    kernel = an.kernel(mn.Sequential(mn.Conv2d(4, 3), phi, mn.Conv2d(4, 3), phi, mn.Flatten(), mn.Dense(1)))
+    for k, exact in zip(kernel.both(x), kernel.both(x.astype(np.float64))):
+        assert not k[0].any()
+        np.testing.assert_allclose(k, exact, rtol=0, atol=1e-6 * float(exact.max()))
+
+
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
     """More images than a tile holds, more than go together: all pairs as one by one."""
