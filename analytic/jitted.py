@@ -83,7 +83,15 @@ def line_with_theta(
         theta[k] = (theta[k] + two_k * ratio + (rest + rest)) * ((c - (h + h)) * scale)
 
 
-@numba.njit(nogil=True, cache=True, **EXACT)
+def compiled(f: Any) -> Any:
+    """f for this machine; kept on disk, where there is a place for it."""
+    try:
+        return numba.njit(nogil=True, cache=True, **EXACT)(f)
+    except RuntimeError:  # neither this folder nor a folder of the user's can be written to
+        return numba.njit(nogil=True, **EXACT)(f)
+
+
+@compiled
 def field(D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any) -> None:
     """All runs."""
     left = np.empty_like(half2[0])
@@ -93,7 +101,7 @@ def field(D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any) -> None:
             line(D[a, b], left, half2[b], c, scale, p)
 
 
-@numba.njit(nogil=True, cache=True, **EXACT)
+@compiled
 def field_with_theta(
     D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any, theta: Any, ratio: Any, rest: Any
 ) -> None:

@@ -6,8 +6,11 @@ pixel pairs held by one thread.  Nothing is shared between threads but the resul
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from math import prod
 from threading import Lock, local
@@ -132,7 +135,20 @@ JIT = 2**25
 def worth_compiling(program: Program, shape: Shape, pairs: int) -> bool:
     """Whether to use Numba, for so many pairs of inputs; where it is not installed, never."""
     relus = sum(isinstance(step, Homogeneous) and step.beta != 0 for step in leaves(program))
-    return pairs * pixels(program, shape) * relus >= JIT and find_spec("numba") is not None
+    return pairs * pixels(program, shape) * relus >= JIT and numba_works()
+
+
+@cache
+def numba_works() -> bool:
+    """Whether Numba is there; a warning, once, where it is but does not load (it wants another NumPy)."""
+    if find_spec("numba") is None:
+        return False
+    try:
+        import_module("analytic.jitted")
+    except Exception as error:
+        warnings.warn(f"Numba is installed but does not load, NumPy alone works on: {error}", RuntimeWarning, 2)
+        return False
+    return True
 
 
 def plan(program: Program, shape: Shape, out: Shape, xp: Any, dtype: Any, pairs: int = 0) -> Plan:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import mpmath as mp
@@ -125,5 +128,31 @@ def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
     assert large(mn.ReLU(), 16)
     assert not large(mn.ReLU(), 8)
     assert not large(mn.Erf(), 16)
-    monkeypatch.setattr(analytic.spatial, "find_spec", lambda name: None)
+    monkeypatch.setattr(analytic.spatial, "numba_works", lambda: False)
     assert not large(mn.ReLU(), 16)
+
+
+def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Missing: nothing happens.  Broken, as with a NumPy that it does not know: a warning, and NumPy's passes."""
+    works = analytic.spatial.numba_works.__wrapped__
+    assert works()
+    monkeypatch.setitem(sys.modules, "analytic.jitted", None)
+    with pytest.warns(RuntimeWarning, match="does not load"):
+        assert not works()
+    monkeypatch.setattr(analytic.spatial, "find_spec", lambda name: None)
+    assert not works()
+
+
+def test_without_a_place_for_its_files_it_compiles_anew() -> None:
+    """NUMBA_CACHE_DIR names a file: nothing can be kept there."""
+    code = """
+import numpy as np
+from analytic.jitted import kinked
+D, one = np.ones((1, 1, 4)), np.ones((1, 4))
+kinked(D, one, one, 3.0, 1.0)
+print(D.tolist())
+"""
+    place = {**os.environ, "NUMBA_CACHE_DIR": os.devnull + "/nowhere"}
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code], env=place, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("[[[")
