@@ -176,7 +176,7 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
     if not 1e-4 < unit < 1e4:
         unit, scale = 1.0, unit
     root = xp.maximum(xp.sqrt(pixels.q / (2 * pixels.unit)), TINY)
-    floor = (float(xp.max(root)) * float(xp.finfo(form.dtype).eps) / 4) ** 2
+    floor = max((float(xp.max(root)) * float(xp.finfo(form.dtype).eps) / 4) ** 2, float(xp.finfo(form.dtype).tiny))
     dead = slope = None
     if zero is not None and bool(xp.any(zero & (pixels.theta > 0))):
         dead = form.lay(xp.astype(zero, xp.float64))

@@ -232,6 +232,28 @@ def test_float32_of_images_in_general_position() -> None:
             np.testing.assert_allclose(k, exact, rtol=3e-6, atol=0)
 
 
+@pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
+def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
+    """On square images the axes of a window differ in nothing but which of them it is."""
+    x = images(3, (5, 5, 2))
+    hidden = [mn.Conv2d(4, kernel, w_std=1.4, b_std=0.3) for kernel in ((3, 3), (1, 3), (3, 3), (3, 1), (1, 3))]
+    spec = mn.Sequential(*[layer for conv in hidden for layer in (conv, mn.ReLU())], end, D)
+    assert max(image_errors(an.kernel(spec).both(x), image_kernels(spec, x))) < 1e-13
+
+
+@pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
+@pytest.mark.parametrize("black", [2, 6], ids=["an image", "all images"])
+def test_black_images_in_float32(black: int, end: mn.spec.Layer) -> None:
+    """All that is left in a tile may be numbers too small to be squared."""
+    x = images(6, (6, 6, 2)).astype(np.float32)
+    x[:, :3] = 0
+    x[6 - black :] = 0
+    wrapped = mn.Conv2d(4, (2, 3), padding="circular")
+    spec = mn.Sequential(wrapped, mn.ReLU(), mn.Conv2d(4, 2), mn.ReLU(), wrapped, mn.LeakyReLU(0.1), end, mn.Dense(1))
+    for k, exact in zip(an.kernel(spec).both(x), an.kernel(spec).both(x.astype(np.float64))):
+        np.testing.assert_allclose(k, exact, rtol=0, atol=1e-6 * float(exact.max()))
+
+
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.GELU()], ids=["erf", "gelu"])
 def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> None:
     """A distance over the product of two norms, one of them 0, overflows in float32; warnings are errors here."""
