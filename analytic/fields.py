@@ -483,7 +483,7 @@ class Square(Field):
         (H, W), live, i, j, xp = self.grid, self.live, self.i.start, self.j, self.xp
         if plain(axis, H):
             left, right = edges.half[:live, i].reshape((live, H * W, 1, 1)), edges.across
-            key = id(self.a), id(out), axis, piece, live
+            key = "across", id(self.a), id(out), axis, piece, live
             for one in self.shelf.kept(key, self.across_views, out, to, axis, piece):
                 xp.add(one.here, one.there, out=one.out)
                 xp.add(one.right[0], left[:, one.source], out=one.right[1])
@@ -521,7 +521,7 @@ class Square(Field):
         live, xp, i, j, (h, W) = self.live, self.xp, self.i.start, self.j, edges.half_sum.shape[2:]
         left, right = edges.half_sum[:live, i, slice(*piece), :, None, None, None], edges.along
         if plain(axis, self.form.guard(W)):
-            key = id(a), id(out), axis, piece, live
+            key = "along", id(a), id(out), axis, piece, live
             after, before, views = self.shelf.kept(key, self.along_views, a, out, axis, piece, (h, W))
             after[...] = left
             before[...] = left[..., 0]

@@ -259,6 +259,16 @@ def test_grids_that_take_equal_room_do_not_share_views() -> None:
         assert max(image_errors(an.kernel(spec).both(x), exact)) < 1e-13
 
 
+def test_square_images_of_one_size_before_and_after_pooling() -> None:
+    """Sums across and along the lines, of the same axes, take each other's arrays from one image to the next."""
+    pool = mn.AvgPool(2, stride=1, padding="same")
+    skip = mn.Residual(mn.Sequential(pool, conv(), mn.ReLU(), conv()))
+    x = images(3, (4, 4, 2))
+    for body in ((conv(), pool), (conv(), skip, pool, conv())):
+        spec = mn.Sequential(*body, mn.Flatten(), D)
+        assert max(image_errors(an.kernel(spec).both(x), image_kernels(spec, x))) < 1e-13
+
+
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
     """More images than a tile holds, more than go together: all pairs as one by one."""
