@@ -264,13 +264,10 @@ class Sin(Dual):
                 pairs.tau *= pairs.dot(row.slope, row.slope, w)
             g *= pairs.dot(row.over, row.over, over)
             g *= -0.5
-            more += 2
-            xp.multiply(less, more, out=p)
+            xp.multiply(less, xp.add(more, 2, out=w), out=p)
             p *= g
             if r is not None:  # sin is odd: what holds for p holds for r
-                less += 2
-                more -= 2
-                xp.multiply(less, more, out=r)
+                xp.multiply(more, xp.add(less, 2, out=w), out=r)
                 r *= g
             for side in (p,) if r is None else (p, r):
                 if row.apart is not None:

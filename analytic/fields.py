@@ -593,7 +593,7 @@ class Diagonal(Field):
                 continue
             out = self.new(behind)
             if plain(axis, form.guard(W) if along else H) and (form.guard(W) or not along):
-                key = id(self.a), id(out), axis, along, self.live
+                key = id(self.a), id(out), axis, along, self.live, before  # grids of one size, rounded, share arrays
                 guards, sums = self.shelf.kept(key, self.views, self.a, out, axis, along, before)
                 for guard in guards:
                     guard[...] = 0

@@ -142,6 +142,13 @@ def gap(xp: Any, y: Array) -> Gap:
     return Gap(y, xp.concatenate((-y / 2, n, one), axis=1), xp.concatenate((y, one, n), axis=1))
 
 
+def widest(row: Any) -> float:
+    """The largest |y_i|^2/4 + |y_j|^2/4 of all Gaps in these coefficients: what `Block.quarter_gap` rounds, eps of."""
+    if isinstance(row, Gap):
+        return 2 * float(array_namespace(row.left).max(row.left[:, -2]))
+    return max(map(widest, row), default=0.0) if isinstance(row, tuple) else 0.0
+
+
 def cast(row: Any, dtype: Any) -> Any:
     """The coefficients with every array in `dtype`."""
     if isinstance(row, tuple):

@@ -19,7 +19,20 @@ from threading import Lock, local
 from typing import Any, NamedTuple
 
 from analytic.rules import Affine, AffineRow
-from analytic.state import Block, Law, Listing, Pairs, Program, Rows, Scratch, Step, columns, run_pairs, run_rows
+from analytic.state import (
+    Block,
+    Law,
+    Listing,
+    Pairs,
+    Program,
+    Rows,
+    Scratch,
+    Step,
+    columns,
+    run_pairs,
+    run_rows,
+    widest,
+)
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.threads import parallel
 
@@ -54,6 +67,7 @@ class Inputs:
     x : the rows as given, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.
     bias : (N, 1), B / sqrt(2).   y : (N, d or d + 1), the vectors (A x / |x|, B) / sqrt(2) less the centre.
     n : left . right is |y|^2/2 + |y'|^2/2, in float64, and `short` in the inputs' precision.
+    apart : the same of the distances that activations add to p where norms differ (`analytic.state.Gap`).
     """
 
     x: tuple[Array, ...]
@@ -63,6 +77,7 @@ class Inputs:
     y: Array
     n: tuple[Array, Array]
     short: tuple[Array, Array]
+    apart: float = 0.0
 
     def unit(self, rows: Any) -> Array:
         """(A x / |x|, B) / sqrt(2) of some rows, float64: of a slice that stays in one part, or of indices."""
@@ -92,9 +107,10 @@ class Inputs:
         return out
 
     def resolved(self, i: slice, j: slice, dtype: Any) -> float:
-        """The smallest p, and r, that a product in `dtype` resolves well enough for a result in `dtype`."""
+        """The smallest p, and r, that products in `dtype` resolve well enough for a result in `dtype`."""
         xp, n = array_namespace(self.y), self.n[0]
         size = float(xp.max(n[i, 0])) + float(xp.max(n[j, 0]))  # 1/2 where the rows point everywhere
+        size = max(size, self.apart)
         angle = (0.6 if dtype == xp.float32 else 0.1) * size
         return (angle / 2) ** 2
 
@@ -242,7 +258,7 @@ def plan(program: Program, parts: tuple[Array, ...]) -> tuple[Inputs, Rows, Plan
         first, program = program[0], (Absorbed(program[0]), *program[1:])
     last = program[-1] if program and isinstance(program[-1], Affine) else None
     rows, coefficients = run_rows(program, rows)
-    inputs = prepare(parts, norms2, None if first is None else coefficients[0])
+    inputs = replace(prepare(parts, norms2, None if first is None else coefficients[0]), apart=widest(coefficients))
     if last is None:
         gain, ghost = columns(xp, xp.sqrt(rows.q)), columns(xp, rows.scale) if rows.ghosts else None
     else:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache, partial
-from threading import Lock, Thread, local
+from threading import Lock, Thread, get_ident, local
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _inside = local()
-_holder, _busy = Lock(), Lock()
+_holder = Lock()
+_user: dict[str, int] = {}  # the thread that the pool works for
 
 
 def cores() -> int:
@@ -41,6 +42,7 @@ class _Helper:
         self._ended.acquire()
         self._task: Callable[[], None] | None = None
         self._error: BaseException | None = None
+        self._on = False
         Thread(target=self._run, name="minintk", daemon=True).start()
 
     def _run(self) -> None:
@@ -52,23 +54,32 @@ class _Helper:
                     self._task()
             except BaseException as error:  # raised again where it is waited for
                 self._error = error
-            self._task = None
-            self._ended.release()
+            self._task, self._on = None, False
+            if self._ended.locked():
+                self._ended.release()
 
     def begin(self, task: Callable[[], None]) -> None:
-        """Start a task."""
+        """Start a task.  One that nobody has waited for, since a keyboard interrupt came in between, ends first."""
+        if (came := self._wait()) is not None:
+            raise came
+        self._ended.acquire(blocking=False)
         self._task, self._error = task, None
+        self._on = True  # nothing can come between this and the next line
         self._begun.release()
 
     def end(self) -> BaseException | None:
         """Wait for the task; what it raised, or what came while waiting (a keyboard interrupt)."""
+        return self._wait() or self._error
+
+    def _wait(self) -> BaseException | None:
+        """Wait until the helper is at rest: `_on` says so, `_ended` only wakes."""
         came: BaseException | None = None
-        while True:
+        while self._on:
             try:
                 self._ended.acquire()
-                return came or self._error
             except BaseException as error:
                 came = error
+        return came
 
 
 @cache
@@ -133,7 +144,8 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     [0, 1, 4, 9]
     """
     items = list(items)
-    if len(items) < 2 or cores() == 1 or inside() or not _busy.acquire(blocking=False):
+    me = get_ident()  # still its user, where a keyboard interrupt kept it from leaving
+    if len(items) < 2 or cores() == 1 or inside() or _user.setdefault("pool", me) != me:
         return [work(item) for item in items]
     results: list[Any] = [None] * len(items)
     left = iter(range(len(items)))  # each item goes to whoever asks for it first
@@ -149,15 +161,16 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     try:
         with single_threaded_blas():
             helpers = _pool()[: len(items) - 1]
-            for helper in helpers:
-                helper.begin(partial(copy_context().run, take))  # numpy.errstate comes along
             try:
-                with alone():
-                    take()
+                for helper in helpers:
+                    helper.begin(partial(copy_context().run, take))  # numpy.errstate comes along
+                _inside.on = True
+                take()
             finally:
+                _inside.on = False
                 errors = [helper.end() for helper in helpers]
     finally:
-        _busy.release()
+        _user.pop("pool", None)
     for error in errors:
         if error is not None:
             raise error

@@ -81,6 +81,20 @@ def test_mixed_activations_of_tiny_rows() -> None:
     assert max(largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x))) < BOUND[np.float64]
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("activation", [mn.Erf, mn.Sin, mn.GELU])
+def test_one_image_at_many_brightnesses(activation: type[mn.spec.Activation], dtype: Any) -> None:
+    """Rows of one direction and many norms, some equal, some nearly: norms are bent apart, then a kink sees angles."""
+    rng = np.random.default_rng(1)
+    x = np.linspace(0.1, 3, 16)[:, None] * rng.standard_normal(5)
+    alike = np.concatenate([x, x[::4], x[::2] * (1 + 1e-7 * rng.standard_normal((8, 5)))]).astype(dtype)
+    opposite = np.concatenate([x[::5], -x[::5] * (1 + 1e-8 * rng.standard_normal((4, 5)))]).astype(dtype)
+    spec = mn.Sequential(mn.Dense(64), activation(), mn.Dense(64), mn.ReLU(), mn.Dense(1))
+    for given in (alike, opposite):
+        errors = largest_errors(an.kernel(spec).both(given), exact_kernels(spec, given))
+        assert max(errors) < {np.float64: 2e-14, np.float32: 3e-7}[dtype]
+
+
 @pytest.mark.parametrize("activation", WEIGHTS)
 def test_zero_initialised_biases(activation: type[mn.spec.Activation]) -> None:
     """A row of zeros stays one, K = 0, while its biases train, Theta > 0."""

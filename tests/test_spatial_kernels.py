@@ -265,6 +265,32 @@ def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> Non
         np.testing.assert_allclose(k, exact, rtol=0, atol=1e-6 * float(exact.max()))
 
 
+def test_grids_that_take_equal_room_do_not_share_views() -> None:
+    """(2, 3) and (3, 3), (2, 5) and (2, 4) pixels, rounded to cache lines: one array holds the one, then the other."""
+    across, along = mn.Conv2d(4, (3, 1), w_std=R2), mn.Conv2d(4, (1, 3), w_std=R2)
+    for grid, taller in (
+        ((2, 3), (along, mn.Conv2d(4, (2, 1), padding=((1, 1), (0, 0))), along)),
+        ((2, 5), (across, mn.Conv2d(4, (1, 2), padding="valid"), along, across)),
+        ((2, 4), (across, mn.Conv2d(4, (1, 2), padding=((0, 0), (1, 1))), across, along)),
+    ):
+        spec = mn.Sequential(*(part for layer in taller for part in (layer, mn.ReLU())), mn.Flatten(), D)
+        x = images(3, (*grid, 2))
+        exact = image_kernels(spec, x)
+        nngp = an.kernel(spec).nngp(x)
+        assert max(image_errors((nngp, an.kernel(spec).ntk(x)), exact)) < 1e-13
+        assert max(image_errors(an.kernel(spec).both(x), exact)) < 1e-13
+
+
+def test_square_images_of_one_size_before_and_after_pooling() -> None:
+    """Sums across and along the lines, of the same axes, take each other's arrays from one image to the next."""
+    pool = mn.AvgPool(2, stride=1, padding="same")
+    skip = mn.Residual(mn.Sequential(pool, conv(), mn.ReLU(), conv()))
+    x = images(3, (4, 4, 2))
+    for body in ((conv(), pool), (conv(), skip, pool, conv())):
+        spec = mn.Sequential(*body, mn.Flatten(), D)
+        assert max(image_errors(an.kernel(spec).both(x), image_kernels(spec, x))) < 1e-13
+
+
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
     """More images than a tile holds, more than go together: all pairs as one by one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -74,6 +75,33 @@ def test_the_first_error_is_raised(two_cores: None) -> None:
     with pytest.raises(ArithmeticError, match="number 3"):
         parallel(work, range(10))
     assert parallel(abs, [-1, -2]) == [1, 2]  # and the pool still works
+
+
+@pytest.mark.parametrize("place", ["begin", "end"])
+def test_a_keyboard_interrupt_between_two_lines_leaves_the_pool_whole(
+    two_cores: None, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Right after a helper began, or right before it is waited for: the next call neither hangs nor loses results."""
+    begin = threads._Helper.begin
+
+    def begun(helper: threads._Helper, task: Callable[[], None]) -> None:
+        begin(helper, task)
+        raise KeyboardInterrupt
+
+    def ended(helper: threads._Helper) -> None:
+        raise KeyboardInterrupt
+
+    def work(i: int) -> int:
+        time.sleep(0.002)
+        return i * i
+
+    for _ in range(5):
+        with monkeypatch.context() as patch:
+            patch.setattr(threads._Helper, place, begun if place == "begin" else ended)
+            with pytest.raises(KeyboardInterrupt):
+                parallel(work, range(8))
+        assert not threads.inside()
+        assert parallel(work, range(8)) == [i * i for i in range(8)]
 
 
 def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:
