@@ -14,7 +14,7 @@ COLUMNS = re.compile(r"^ {2,}\S|[^.:;,?!\s] {2,}\S")
 
 
 def kind(line: str, before: str) -> str:
-    """The kind "example", "columns", "prose" or "" for a line of a docstring that follows a line of the kind `before`."""
+    """The kind of a line of a docstring, "example", "columns", "prose" or "", after a line of the kind `before`."""
     if not line.strip():
         return ""
     if line.lstrip().startswith(">>>") or before == "example":

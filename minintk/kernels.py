@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from math import prod
 
-from minintk.arrays import Array, array_namespace, available_memory, on_host
+from minintk.arrays import Array, array_namespace, available_memory, check_finite, on_host
 from minintk.jacobian import Jacobian, full_contraction, trace_contraction
 from minintk.layers.norm import UNCALIBRATED
-from minintk.network import Model
+from minintk.network import Model, check_model
+from minintk.settings import number
 from minintk.threads import alone, cores
 
 
@@ -56,7 +57,7 @@ def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int
     lead, C = tuple(theta.shape[:-1]), model.outputs
     N, M = x1.shape[0], (x1 if x2 is None else x2).shape[0]
     shape = (*lead, N, M) if trace else (*lead, N, C, M, C)
-    budget = available_memory(xp) // 2 if memory is None else int(memory)
+    budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
     size = _block_size(model, theta, max(N, M), trace, theta.dtype.itemsize * prod(shape), budget)
     shares = cores() if on_host(xp) and size * model.footprint[0] * C >= WORTH else 1
 
@@ -88,9 +89,11 @@ def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int
 
 def _check(model: Model, theta: Array, x1: Array, x2: Array | None) -> None:
     """Raise unless model, theta and inputs have a kernel."""
+    check_model(model)
     if model.coupled:
         raise ValueError(UNCALIBRATED)
     model.check(theta, x1)
+    check_finite("theta", theta)
     if x2 is not None:
         model.check(theta, x2)
 

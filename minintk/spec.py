@@ -97,6 +97,7 @@ class Sequential(Layer):
         for position, layer in enumerate(layers):
             if not isinstance(layer, Layer):
                 hint = f"; write {layer.__name__}(...)" if isinstance(layer, type) and issubclass(layer, Layer) else ""
+                hint = "; write Sequential(*layers)" if isinstance(layer, (list, tuple)) else hint
                 raise TypeError(f"Sequential expects layers, got {layer!r} at position {position}{hint}")
         object.__setattr__(self, "layers", tuple(layers))
 
