@@ -29,7 +29,7 @@ LAW = dg.power_law([8, 16], [np.array([1.0, 1.1]), np.array([0.7, 0.8])])
 ABC = mn.ABC(a=(0, 0.5, 0.5), b=(0, 0, 0), c=(0, 0, 0))
 
 
-def growing(n: int) -> minintk.Sequential:
+def growing(n: int) -> Any:
     return mn.zoo.mlp(2, n, 1)
 
 
