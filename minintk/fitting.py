@@ -86,6 +86,14 @@ def fit(
 
     ValueError where the folder holds the checkpoint of another run (another model, data, loss, optimiser, generator)
     or a damaged one, before the first step; otherwise as `train`.
+
+    >>> import minintk as mn
+    >>> train, test = mn.datasets.digits().split(300, 100, np.random.default_rng(0))
+    >>> net, rng = mn.Network(mn.zoo.mlp(1, 64, 10), (64,)), np.random.default_rng(1)
+    >>> told = {"loss": mn.softmax_cross_entropy, "optimizer": mn.SGD(2.0, momentum=0.9), "batch_size": 50, "rng": rng}
+    >>> run = fit(net, net.init(rng), *train.one_hot(), **told, epochs=10, test=test.one_hot())
+    >>> len(run.history), run.history.last["test_accuracy"] > 0.8
+    (10, True)
     """
     if (steps is None) == (epochs is None):
         raise ValueError(f"fit expects steps or epochs, one of them, got steps={steps!r} and epochs={epochs!r}")

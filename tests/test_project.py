@@ -139,6 +139,21 @@ def test_everything_public_has_a_docstring() -> None:
     assert [module.__name__ for module in modules() if not module.__doc__] == []
 
 
+WITHOUT_EXAMPLE = {"minintk.datasets.mnist", "minintk.datasets.cifar10"}  # they read files
+
+
+def test_every_public_function_shows_an_example() -> None:
+    """What one calls, that is; what calls give back is shown there."""
+    silent = set()
+    for name in (*PACKAGES, "minintk.diagnostics", "minintk.datasets", "minintk.zoo"):
+        package = importlib.import_module(name)
+        for exported in getattr(package, "__all__", vars(package)):
+            thing = getattr(package, exported)
+            if callable(thing) and not inspect.isclass(thing) and getattr(thing, "__name__", "_")[0] != "_":
+                silent |= {f"{name}.{exported}"} if ">>>" not in (inspect.getdoc(thing) or "") else set()
+    assert silent == WITHOUT_EXAMPLE
+
+
 def test_a_missing_docstring_is_found() -> None:
     module = ModuleType("minintk.datasets", "A module.")
     exec(  # one class whose second method says nothing, one function that says nothing
@@ -168,7 +183,10 @@ def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         exec(compile(block, f"README.md, Python block {number + 1}", "exec"), namespace)
 
 
-@pytest.mark.parametrize("name", ["lazy", "limits"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("mup", "reference/training")]
+
+
+@pytest.mark.parametrize("name", ["lazy", "limits", *SLOW])
 def test_code_of_the_guides_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ```python blocks of a page of docs, one after the other in one namespace."""
     path = ROOT / "docs" / f"{name}.md"

@@ -184,7 +184,15 @@ def _sides(t: Tensor, places: dict[str, tuple[str, s.Layer, Site]]) -> tuple[int
 
 
 def natural_norms(net: Network) -> dict[str, float]:
-    """{tensor name: sqrt(fan_out / fan_in)}: sqrt(C_out / C_in) for a convolution, sqrt(n) for a bias."""
+    """{tensor name: sqrt(fan_out / fan_in)}: sqrt(C_out / C_in) for a convolution, sqrt(n) for a bias.
+
+    What |W| and |dW| should be (Yang, Simon, Bernstein 2023, condition 1); TypeError for anything but an `mn.Network`.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
+    >>> natural_norms(net)
+    {'0.W': 4.0, '2.W': 0.5}
+    """
     places = _places(net)
     sides = {t.name: _sides(t, places) for t in net.layout.tensors}
     return {name: sqrt(o / i) for name, (i, o, _) in sides.items()}
@@ -196,6 +204,13 @@ def edges(net: Network) -> dict[str, float]:
     The edge of the Marchenko-Pastur law, reached as n^-2/3 from both sides; window = K K of a convolution, whose norm
     is that of its Fourier transform, a Gaussian matrix at each frequency (circular padding, stride 1; others are near).
     For a bias multiplier std sqrt(n).
+
+    TypeError for anything but an `mn.Network`.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
+    >>> edges(net)
+    {'0.W': 5.0, '2.W': 0.75}
     """
     places, found = _places(net), {}
     for t in net.layout.tensors:
