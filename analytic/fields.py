@@ -237,9 +237,9 @@ class Shelf:
         return found
 
 
-def form_of(xp: Any, dtype: Any, diagonal: bool, most: int) -> Form:
+def form_of(xp: Any, dtype: Any, diagonal: bool, most: int, jit: bool) -> Form:
     """The Form for arrays of `dtype`."""
-    return Form(xp, dtype, diagonal, most, LINE // int(xp.dtype(dtype).itemsize))
+    return Form(xp, dtype, diagonal, most, LINE // int(xp.dtype(dtype).itemsize), jit)
 
 
 def rounded(n: int, step: int) -> int:
@@ -255,7 +255,7 @@ class Form:
     guards before it: the end of what precedes it.
 
     diagonal : equal pixels only.   most : guards after each line, where the lines are long enough for any.
-    line : numbers in a cache line.
+    line : numbers in a cache line.   jit : whether `analytic.jitted` takes ReLUs.
     """
 
     xp: Any
@@ -263,6 +263,7 @@ class Form:
     diagonal: bool
     most: int
     line: int
+    jit: bool
 
     @property
     def number(self) -> int:

@@ -168,10 +168,10 @@ class Kernel:
     def _program(self, shape: Shape) -> Program:
         return program(self.spec, self.parametrization, shape)
 
-    def _plan(self, x: Array, dtype: Any = None) -> spatial.Plan:
+    def _plan(self, x: Array, dtype: Any = None, pairs: int = 0) -> spatial.Plan:
         shape = tuple(x.shape[1:])
         after = out_shape(self.spec, shape)
-        return spatial.plan(self._program(shape), shape, after, array_namespace(x), dtype or x.dtype)
+        return spatial.plan(self._program(shape), shape, after, array_namespace(x), dtype or x.dtype, pairs)
 
     def _rows(self, x: Array) -> Rows:
         check_examples("x", x)
@@ -233,7 +233,8 @@ class Kernel:
             if executor is None:
                 evaluate = partial(_block, self, asked, memory=memory)
             return stored(store, f"{self!r}", x1, other, asked, most, evaluate, progress, executor)
-        how = self._plan(x1, spatial.precision(steps, images)) if needs_images(steps) else None
+        pairs = shape[0] * shape[1] // (1 + symmetric)
+        how = self._plan(x1, spatial.precision(steps, images), pairs) if needs_images(steps) else None
         check_memory(parts, shape, sum(a and o is None for a, o in zip(asked, out, strict=True)), memory, how)
         results = [result(a, o, shape, parts[0]) for a, o in zip(asked, out, strict=True)]
         if 0 in shape:

@@ -199,6 +199,17 @@ def launch(kernel: Callable[..., Any], field: Field, inputs: tuple[Any, ...], ta
     field.owed = None
 
 
+def in_one_pass(field: Field, row: Kinked, c: float, ratio: float, rest: float) -> None:
+    """The step of Homogeneous by `analytic.jitted`."""
+    from analytic.jitted import kinked
+
+    half, half2 = (v.reshape((-1, v.shape[-1])) for v in sides(field, row.half))
+    shape = (half.shape[0], half2.shape[0], -1)
+    theta = None if field.theta is None else field.theta.reshape(shape)
+    kinked(field.d.reshape(shape), half, half2, c, row.scale, theta, ratio, rest)
+    field.owed = None
+
+
 @apply.register
 def _(step: Homogeneous, row: Any, field: Field) -> None:
     """With U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a), X = 2U - A = U (1 + cos a), K = U - A:
@@ -222,6 +233,11 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
         slope = (0.0, 0.0) if row.slope is None else sides(field, row.slope)
         owed = (ratio, rest, *dead, *slope)
         launch(kernel, field, (*sides(field, row.half), c, row.scale), owed)
+        return
+    if field.form.jit and row.dead is None:
+        if fresh and field.theta is not None:
+            field.theta[...] = 0
+        in_one_pass(field, row, c, ratio, rest)
         return
     for strip in field.strips():
         D = field.d[strip]

@@ -6,8 +6,12 @@ pixel pairs held by one thread.  Nothing is shared between threads but the resul
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from math import prod
 from threading import Lock, local
 from typing import Any
@@ -124,12 +128,36 @@ def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
             yield step.axes[0].out, step.axes[1].out
 
 
-def plan(program: Program, shape: Shape, out: Shape, xp: Any, dtype: Any) -> Plan:
+JIT = 2**25
+"""Entries, ReLU by ReLU, from which on Numba pays: it takes half a second to load, and seconds the very first time."""
+
+
+def worth_compiling(program: Program, shape: Shape, pairs: int) -> bool:
+    """Whether to use Numba, for so many pairs of inputs; where it is not installed, never."""
+    relus = sum(isinstance(step, Homogeneous) and step.beta != 0 for step in leaves(program))
+    return pairs * pixels(program, shape) * relus >= JIT and numba_works()
+
+
+@cache
+def numba_works() -> bool:
+    """Whether Numba is there; a warning, once, where it is but does not load (it wants another NumPy)."""
+    if find_spec("numba") is None:
+        return False
+    try:
+        import_module("analytic.jitted")
+    except Exception as error:
+        warnings.warn(f"Numba is installed but does not load, NumPy alone works on: {error}", RuntimeWarning, 2)
+        return False
+    return True
+
+
+def plan(program: Program, shape: Shape, out: Shape, xp: Any, dtype: Any, pairs: int = 0) -> Plan:
     """How the kernels of a program are computed for examples of `shape`, whose outputs have shape `out`."""
     if grid(out) != (1, 1):
         program = (*program, Flat(prod(grid(out))))
     first = min((k for k, step in enumerate(program) if mixes((step,))), default=None)
-    form = form_of(xp, dtype, first is None, guards(program, on_host(xp)))
+    jit = on_host(xp) and worth_compiling(program, shape, pairs)
+    form = form_of(xp, dtype, first is None, guards(program, on_host(xp)), jit)
     return Plan(program, shape, form, scale_free(program), first is not None and bends(program[first:]))
 
 
@@ -220,7 +248,7 @@ def selves(plan: Plan, x: Array) -> Selves:
     """All images with themselves, in float64."""
     xp = plan.form.xp
     N = x.shape[0]
-    form = form_of(xp, xp.float64, plan.form.diagonal, plan.form.most)
+    form = form_of(xp, xp.float64, plan.form.diagonal, plan.form.most, plan.form.jit)
     double = Plan(plan.program, plan.shape, form, plan.scaled, plan.recorded)
     pools = [
         (xp.empty((N, *pooled), dtype=xp.float64), xp.empty((N, *pooled), dtype=xp.float64)) for pooled in plan.pooled

@@ -139,10 +139,14 @@ def two_processes() -> Executor:
     return workers
 
 
-def ours_cnn(a: Arrays, device: str, *, depth: int, pool: bool, processes: bool = False) -> Work:
+def ours_cnn(a: Arrays, device: str, *, depth: int, pool: bool, processes: bool = False, numba: bool = True) -> Work:
     """analytic.kernel(spec).both(x), in threads or in two processes; their memory is not the caller's."""
     import analytic as an
+    import analytic.spatial
     import minintk as mn
+
+    if not numba:
+        analytic.spatial.JIT = 2**62
 
     _, a = moved(a, device)
     hidden = [layer for _ in range(depth) for layer in (mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), mn.ReLU())]
@@ -202,6 +206,7 @@ def _cnn_row(n: int, size: int, depth: int, pool: bool, dtype: str) -> Row:
         sides=(
             Side("minintk", "ours", partial(ours_cnn, **how)),
             Side("neural-tangents", "jax", partial(neural_tangents_cnn, **how), 10.0 if pool else 4.0, flag(dtype)),
+            Side("minintk, without Numba", "ours", partial(ours_cnn, numba=False, **how)),
             *((Side("minintk, 2 processes", "ours", partial(ours_cnn, processes=True, **how)),) if pool else ()),
         ),
     )

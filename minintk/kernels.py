@@ -81,7 +81,9 @@ def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int
     shape = (*lead, N, M) if trace else (*lead, N, C, M, C)
     budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
     size = _block_size(model, theta, max(N, M), trace, theta.dtype.itemsize * prod(shape), budget)
-    shares = cores() if on_host(xp) and size * model.footprint[0] * C >= WORTH else 1
+    layers, widest = model.footprint
+    cotangents = theta.dtype.itemsize * prod(lead) * size * widest * C
+    shares = max(cores() if size * layers * C >= WORTH else 1, cotangents // PART) if on_host(xp) else 1
 
     def jacobian(x: Array) -> Jacobian:
         with alone():  # of the batch in one piece
@@ -124,8 +126,12 @@ WORTH = 2**20
 """Numbers in the cotangents of a block below which one core is done before a second has started."""
 
 
+PART = 6 * 10**6
+"""Bytes of the largest cotangent above which the outputs of a trace come in parts: less memory at a time."""
+
+
 def _block(J1: Jacobian, J2: Jacobian, trace: bool, shares: int) -> Array:
-    """The kernel of two blocks; its trace with the outputs shared out over the cores."""
+    """The kernel of two blocks; its trace with the outputs in so many shares, dealt out to the cores."""
     other = None if J1 is J2 else J2
     return J1._gram(other, trace_contraction if trace else full_contraction, shares)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, check_finite, on_host, to_host, to_library
+from minintk.arrays import Array, array_namespace, check_finite, keep_freed_memory, on_host, to_host, to_library
 from minintk.augment import Augmentation
 from minintk.batches import Batches
 from minintk.losses import Loss
@@ -134,6 +134,7 @@ class Descent:
         self.scales = None if scales is None else to_library(scales.astype(str(theta.dtype)), xp)
         self.model, self.batches, self.loss, self.optimizer = model, batches, loss, optimizer
         self.step, self.theta = 0, xp.asarray(theta, copy=True)
+        keep_freed_memory(self.theta)
         self.memory = optimizer.init(self.theta)
         if resume is not None:
             self._restore(resume)

@@ -37,6 +37,7 @@ from minintk.diagnostics import curvature as curvature_module
 from minintk.diagnostics import kappa
 from minintk.jacobian import NetworkJacobian, Scaled
 from minintk.layers import arrange, convgram, patches, pool, shares
+from minintk.layers.bias import BoundBias
 from minintk.layers.combine import ChainJacobian, SumJacobian
 from minintk.layers.conv import BoundConv, ConvJacobian
 from minintk.layers.dense import BoundDense, DenseJacobian, sum_rows
@@ -778,6 +779,11 @@ def _(patch: Patch) -> None:
 @planted("arrange: Abs waits for the pooling, as if it were increasing", arranged_layers)
 def _(patch: Patch) -> None:
     patch.setattr(arrange, "WAITS", (mn.ReLU, mn.Abs))
+
+
+@planted("arrange: the bias that waits for the pooling learns from the first pixel only", arranged_layers)
+def _(patch: Patch) -> None:
+    patch.setattr(BoundBias, "per_channel", lambda self, row: row[..., : self.shape[-1]])
 
 
 @planted("AvgPool: dx not divided by the window's size", image_adjoint)

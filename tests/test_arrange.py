@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,14 @@ from hypothesis import strategies as st
 
 import minintk as mn
 from minintk import threads
+from minintk.jacobian import full_contraction, trace_contraction
 from minintk.layers import shares
+from minintk.layers.bias import BoundBias
 from minintk.layers.conv import BoundConv
 from minintk.layers.pool import BoundMaxPool
 from minintk.layers.shares import BoundShared
+from minintk.layout import Tensor
+from minintk.parametrization import Row
 
 Array = np.ndarray[Any, Any]
 
@@ -88,7 +93,7 @@ def test_the_arranged_layers_are_the_layers(
 
 
 def test_what_is_arranged() -> None:
-    """ReLU waits for the pooling; phases where the windows cut the rows into pieces; other activations stay."""
+    """ReLU and the bias wait for the pooling; phases where the windows cut the rows into pieces; the others stay."""
 
     def kinds(net: mn.Network) -> list[str]:
         return [type(layer).__name__.removeprefix("Bound") for layer in front(net).fast.layers]
@@ -100,7 +105,10 @@ def test_what_is_arranged() -> None:
         return [layer.run for layer in front(net).fast.layers if isinstance(layer, BoundMaxPool)]
 
     moved, stays = ["Conv", "MaxPool", "Activation", "Reshape"], ["Conv", "Activation", "MaxPool", "Reshape"]
-    assert kinds(CASES[0]) == kinds(CASES[2]) == kinds(CASES[3]) == kinds(CASES[6]) == moved
+    with_bias = ["Conv", "MaxPool", "Bias", "Activation", "Reshape"]
+    assert kinds(CASES[0]) == kinds(CASES[2]) == kinds(CASES[4]) == with_bias
+    assert kinds(CASES[1]) == [*with_bias[:-1], *moved]
+    assert kinds(CASES[3]) == kinds(CASES[6]) == moved
     assert kinds(CASES[5]) == stays
     assert [phases(net) for net in CASES] == [[2], [2, 3], [3], [3], [2], [1], [1], [1], [1]]
     assert all((min(runs(net)) > 0) == (min(phases(net)) > 1) for net in CASES)
@@ -116,3 +124,22 @@ def test_layer_outputs_come_in_the_order_of_the_spec(two_cores: Callable[[], Non
     two_cores()
     for a, b in zip(net.layer_outputs(theta, x), want, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 4), (5, 4)])
+def test_the_bias_as_a_layer_has_the_tangent_kernel_of_its_jacobian(shape: tuple[int, ...]) -> None:
+    """gram = J J', with all pairs of outputs and with their trace; jvp and vjp are transposed to each other."""
+    rng, n = np.random.default_rng(0), prod(shape)
+    layer = BoundBias(Tensor("b", shape[-1:], Row(0.5, 1.0)), shape)
+    w, x, u = {"b": rng.standard_normal(4)}, rng.standard_normal((3, *shape)), rng.standard_normal((2, 3, *shape))
+    y, J = layer(w, x)
+    np.testing.assert_allclose(y, x + 0.5 * w["b"])
+    dense = J.jvp({"b": np.eye(4)}, np.zeros((4, *x.shape))).reshape((4, 3, n))
+    rows = np.einsum("cnk,bnk->ncb", u.reshape((2, 3, n)), dense)
+    full, du, dv = J.gram(u, J, u, full_contraction)
+    np.testing.assert_allclose(full, np.einsum("ncb,meb->ncme", rows, rows))
+    np.testing.assert_allclose(J.gram(u, J, u.copy(), trace_contraction)[0], np.einsum("ncb,mcb->nm", rows, rows))
+    assert du is dv is u
+    dw = {"b": np.empty((2, 4))}
+    J.vjp(u, dw)
+    np.testing.assert_allclose(dw["b"], rows.sum(axis=0))

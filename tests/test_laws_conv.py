@@ -129,6 +129,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads._pool.cache_clear()
     monkeypatch.setattr(shares, "LEAST", 0)
     monkeypatch.setattr(kernels, "WORTH", 0)
+    monkeypatch.setattr(kernels, "PART", 1)
     monkeypatch.setattr(conv, "WORTH_THREADS", 0)
     monkeypatch.setattr(patches, "CHUNK", 1)
     yield

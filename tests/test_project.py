@@ -60,7 +60,7 @@ def fresh(code: str, compiled: Path | None = None) -> str:
 
 def test_importing_pulls_in_nothing_heavy() -> None:
     """Plots, the GPU, the terminal, downloads and learning frameworks are for those who ask for them."""
-    heavy = ["matplotlib", "cupy", "rich", "pooch", "sklearn", "pandas", "requests"]
+    heavy = ["matplotlib", "cupy", "numba", "rich", "pooch", "sklearn", "pandas", "requests"]
     heavy += ["scipy.stats", "scipy.optimize", "scipy.integrate", "scipy.interpolate", "scipy.sparse", "scipy.spatial"]
     code = f"import sys, minintk, analytic; print(*[name for name in {heavy} if name in sys.modules])"
     assert fresh(code).split() == []

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from minintk import threads
+from minintk.layers import dense
 from minintk.threads import cores, parallel, single_threaded_blas
 
 
@@ -139,3 +140,20 @@ def test_arrays_come_back(two_cores: None) -> None:
 
 def test_cores_counts_what_this_process_may_use() -> None:
     assert cores() >= 1
+
+
+@pytest.mark.parametrize("rows", [32, 200], ids=["few rows", "many rows"])
+@pytest.mark.parametrize("turned", [False, True], ids=["W", "W'"])
+def test_a_shared_product_is_the_product(
+    rows: int, turned: bool, two_cores: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """x W + b and u W', in pieces on all cores, with a factor; each piece to its place."""
+    rng = np.random.default_rng(0)
+    a, b, row = rng.standard_normal((rows, 700)), rng.standard_normal((700, 900)), rng.standard_normal((1, 900))
+    b = np.ascontiguousarray(b.T).T if turned else b
+    monkeypatch.setattr(dense, "WORTH", 0)
+    with single_threaded_blas():
+        assert dense.worth_sharing(a, b)
+        found = dense.rows_matmul(a, b, 0.5, row)
+    np.testing.assert_allclose(found, 0.5 * (a @ b) + row, rtol=0, atol=1e-12)
+    assert found.flags.c_contiguous

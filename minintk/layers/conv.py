@@ -176,8 +176,9 @@ class BoundConv:
 
     def shares(self, x: Array) -> list[list[slice]]:
         """The examples in chunks, the chunks dealt out to the cores."""
-        N, step = x.shape[-4], self.patches.step(x)
-        chunks = [slice(i, min(i + step, N)) for i in range(0, N, step)] or [slice(0, 0)]
+        N = int(x.shape[-4])
+        few = max(1, -(-N // self.patches.step(x)))
+        chunks = [slice(i * N // few, (i + 1) * N // few) for i in range(few)]
         worth = N * self.patches.R * self.patches.K * self.patches.B * self.shape[-1] >= WORTH_THREADS
         count = min(cores(), len(chunks)) if worth and on_host(array_namespace(x)) else 1
         return [chunks[i * len(chunks) // count : (i + 1) * len(chunks) // count] for i in range(count)]

@@ -65,10 +65,10 @@ def gradient_rows(J: ConvJacobian, u: Array) -> Array:
     patches, x, xp = J.layer.windows, J.x, array_namespace(u)
     u = xp.moveaxis(u, 0, -3).swapaxes(-1, -2)  # ([E], N, C, n, positions)
     dW = xp.empty((*u.shape[:-1], patches.K), dtype=u.dtype)
-    N, step = x.shape[-4], patches.step(x)
+    N, step = x.shape[-4], max(1, patches.step(x) // 4)  # the products are image by image
     for i in range(0, N, step):
         at = slice(i, min(i + step, N))
-        P = patches.read(x[..., at, :, :, :])
+        P = patches.read(x[..., at, :, :, :], passing=True)
         P = P.reshape((*P.shape[:-2], -1, 1, patches.R, patches.K))
         matmul_into(u[..., at, :, :, :], P, dW[..., at, :, :, :])
     return xp.moveaxis(dW.reshape((*dW.shape[:-2], -1)), -2, 0)

@@ -26,7 +26,7 @@ from minintk.arrays import Array, array_namespace, on_host, scratch, strided
 from minintk.structure import Shape
 from minintk.windows import Axis
 
-CHUNK = 2**21
+CHUNK = 3 * 2**20
 """Bytes of patches that one core works on at a time: they stay in its cache from the copy to the product."""
 
 

@@ -22,7 +22,7 @@ from minintk.threads import cores, inside, parallel
 LEAST = 2**20
 """Numbers in the activations of a batch below which one core is done before a second has started."""
 
-WORTH = 2**20
+WORTH = 2**21
 """Numbers in the activations of a share: what one layer writes the next should find in the cache."""
 
 PER_WEIGHT = 16
