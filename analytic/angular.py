@@ -189,5 +189,8 @@ def angular(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Angula
     True
     """
     spec = s.as_sequential(spec)
-    series(spec, parametrization, 1)
+    try:
+        series(spec, parametrization, 1)
+    except ValueError as error:
+        raise UnsupportedLayer(f"analytic.angular expects a fully connected network: {error}") from error
     return Angular(spec, parametrization)

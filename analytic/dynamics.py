@@ -27,6 +27,7 @@ import numpy as np
 
 from analytic.spectrum import Spectrum, as_matrix, check_definite, check_kernel, check_ridge, resolution, spectrum
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
+from minintk.settings import number
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,7 +111,10 @@ class Dynamics(ABC):
 
     def _times(self, t: Any) -> Array:
         """t on the host, () or (T,)."""
-        times = np.asarray(to_host(t), dtype=np.float64)
+        times = np.asarray(to_host(t))
+        if times.dtype.kind not in "iuf":
+            raise ValueError(f"t expects numbers >= 0 (inf for the limit), got {t!r}")
+        times = times.astype(np.float64)
         if times.ndim > 1:
             raise ValueError(f"t expects a number or a one-dimensional array, got shape {times.shape}")
         if bool(np.any(~(times >= 0))):
@@ -271,7 +275,7 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
     >>> max_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))
     1.3333333333333333
     """
-    if not 0 <= momentum < 1:
+    if isinstance(momentum, str) or not 0 <= momentum < 1:
         raise ValueError(f"momentum expects a number in [0, 1), got {momentum!r}")
     _, largest = _extremes(k_train)
     return 2 * (1 + float(momentum)) * k_train.shape[0] / largest if largest > 0 else inf
@@ -302,8 +306,7 @@ def check_targets(y: Array) -> None:
 
 def check_rate(lr: float) -> None:
     """Raise unless `lr` is a finite number > 0."""
-    if not hasattr(lr, "__float__") or not isfinite(lr) or lr <= 0:
-        raise ValueError(f"lr expects a finite number > 0, got {lr!r}")
+    number("lr", lr)
 
 
 def _factorised(k_train: Array, y: Array, lr: float, ridge: float) -> tuple[Spectrum, Array, float, bool, Any]:

@@ -23,7 +23,7 @@ exponential in depth / width; the recursion for p and q, and with it every const
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, expm1, isfinite
+from math import exp, expm1, inf
 
 from minintk import spec as s
 from minintk.structure import UnsupportedLayer
@@ -111,16 +111,21 @@ def depth_over_width(beta: float, gate: float = 2.0) -> float:
         e^(c beta) (1/3 + 4/3 (1/z - (1 - e^-z) / z^2)),    c = 3 gate - 1,    z = 3 gate beta
 
     the limit of `finite_width` where depth and width go to infinity together.  gate = m4 / m2^2 : 2 for ReLU, so that
-    it grows as e^(5 beta); 1 for linear networks, e^(2 beta).  ValueError unless beta >= 0, gate >= 1.
+    it grows as e^(5 beta); 1 for linear networks, e^(2 beta).  ValueError unless beta >= 0, gate >= 1, and
+    where the result is no floating-point number any more.
 
     >>> [round(depth_over_width(beta), 3) for beta in (0.0, 0.1, 1.0)]
     [1.0, 1.458, 76.969]
     """
-    if not (isfinite(beta) and beta >= 0 and isfinite(gate) and gate >= 1):
+    if isinstance(beta, str) or isinstance(gate, str) or not (0 <= beta < inf and 1 <= gate < inf):
         raise ValueError(f"depth_over_width expects beta >= 0 and gate = m4/m2^2 >= 1, got {beta!r}, {gate!r}")
+    if (exponent := (3 * gate - 1) * beta) > 709:
+        raise ValueError(
+            f"depth_over_width expects beta up to {709 / (3 * gate - 1):.0f}, got {beta!r}: e^{exponent:.0f} overflows"
+        )
     z = 3 * gate * beta
     average = (1 / z + expm1(-z) / z**2) if z > 1e-4 else 0.5 - z / 6  # of e^(-z w), w the distance of two layers
-    return exp((3 * gate - 1) * beta) * (1 + 4 * average) / 3
+    return exp(exponent) * (1 + 4 * average) / 3
 
 
 def _read(spec: s.Layer) -> tuple[list[float], list[_Hidden]]:

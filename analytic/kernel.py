@@ -28,6 +28,7 @@ from analytic.tiles import Engine, plan, square_norms, tile_size
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, available_memory, check_examples
 from minintk.parametrization import NTK, Parametrization
+from minintk.settings import number
 from minintk.structure import Shape, Site, out_shape
 from minintk.threads import cores, single_threaded_blas
 from minintk.windows import check_channels_last
@@ -207,6 +208,9 @@ class Kernel:
         executor: Executor | None,
     ) -> list[Array]:
         check_examples("x1", x1)
+        if 0 in x1.shape[1:]:
+            raise ValueError(f"x1 expects examples that hold numbers, got shape {tuple(x1.shape)}")
+        memory = None if memory is None else int(number("memory", memory))
         symmetric = x2 is None or x2 is x1
         if x2 is not None and not symmetric:
             array_namespace(x1, x2)
@@ -273,6 +277,8 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Kernel:
     minintk.structure.UnsupportedLayer: ReLU acts on values that are not Gaussian at infinite width ...
     """
     spec = s.as_sequential(spec)
+    if not isinstance(parametrization, Parametrization):
+        raise TypeError(f"parametrization expects an object such as mn.NTK(), got {parametrization!r}")
     for shape in ((1,), (512, 512, 1), (512, 1)):
         with suppress(ValueError):  # shapes are not known yet; what has no limit is refused here and now
             program(spec, parametrization, shape)

@@ -48,8 +48,13 @@ class Eigenlearning:
 
         power : (K,), sum of v_i^2 over each level's functions.  noise : the labels' variance, >= 0.
         """
-        power = np.asarray(power, dtype=np.float64)
-        if power.shape != self.learnability.shape or not np.all(power >= 0) or not noise >= 0:
+        power = np.asarray(power)
+        if (
+            power.dtype.kind not in "iuf"
+            or power.shape != self.learnability.shape
+            or not np.all(power >= 0)
+            or not noise >= 0
+        ):
             raise ValueError(
                 f"test_error expects a power >= 0 for each of {len(self.learnability)} levels and noise >= 0, "
                 f"got {power!r}, {noise!r}"
@@ -73,6 +78,10 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
     >>> learned.learnability.round(3), round(float(modes.multiplicity @ learned.learnability), 6)
     (array([0.705, 0.193]), 20.0)
     """
+    if not isinstance(modes, Modes):
+        raise TypeError(
+            f"modes expects analytic.sphere_modes(...), cube_modes(...) or data_modes(...)[0], got {modes!r}"
+        )
     if isinstance(n, bool) or not hasattr(n, "__index__") or n < 1:
         raise ValueError(f"n expects a number of examples >= 1, got {n!r}")
     check_ridge(ridge)

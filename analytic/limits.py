@@ -28,6 +28,7 @@ import numpy as np
 from analytic.linear import Host, LinearProblem, problem
 from minintk import spec as s
 from minintk.arrays import Array, to_host
+from minintk.settings import numbers
 
 RTOL, ATOL = 1e-10, 1e-12
 """Tolerated error of a step of the solver, ATOL + RTOL |value| for each entry of F, S, Q."""
@@ -46,8 +47,8 @@ class TwoLayerLimit:
         """
         from scipy.integrate import solve_ivp
 
-        times = np.asarray(to_host(t), dtype=np.float64)
-        if times.ndim != 1 or not np.all(np.isfinite(times) & (times >= 0)):
+        times = np.array(numbers(t), dtype=np.float64)
+        if np.ndim(t) != 1 or len(times) != len(t) or not np.all(np.isfinite(times) & (times >= 0)):
             raise ValueError(f"t expects finite numbers >= 0, t = lr * steps, got {t!r}")
         (r, C), (s1, s2) = self.problem.sizes, self.problem.w_std
         state = np.concatenate([np.zeros(r * C), s1**2 * np.eye(r).ravel(), s2**2 * np.eye(C).ravel()])

@@ -29,7 +29,15 @@ from minintk.structure import Site, UnsupportedLayer, sites
 
 @singledispatch
 def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Program:
-    """The steps of `layer` at `site`; UnsupportedLayer, in words, where its infinite-width limit is not known here."""
+    """The steps of `layer` at `site`; UnsupportedLayer, in words, where its infinite-width limit is not known here.
+
+    A `functools.singledispatch`: a layer of one's own gets its rule by ``lower.register``, which gives steps of
+    `analytic.state`.
+
+    >>> from minintk import NTK
+    >>> [type(step).__name__ for step in lower(s.Sequential(s.Dense(8), s.ReLU()), Site((3,)), NTK())]
+    ['Affine', 'Homogeneous']
+    """
     raise UnsupportedLayer(
         f"{type(layer).__name__} has no infinite-width kernel: register analytic.lower for it, "
         "or measure the finite network's, minintk.ntk(...)"

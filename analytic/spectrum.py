@@ -18,10 +18,10 @@ against 6.1 s; it grows as N^3), and it would put errors of eps lam_max where no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 from minintk.arrays import Array, array_namespace, available_memory, check_finite, check_floating
+from minintk.settings import number
 
 GAP = 100.0
 """Jump from the bound of what counts as zero to the first other eigenvalue, from which on the zeros are certain."""
@@ -47,8 +47,7 @@ def check_kernel(name: str, k: Array) -> None:
 
 def check_ridge(ridge: float) -> None:
     """Raise unless `ridge` is a finite number >= 0."""
-    if not hasattr(ridge, "__float__") or not isfinite(ridge) or ridge < 0:
-        raise ValueError(f"ridge expects a finite number >= 0, got {ridge!r}")
+    number("ridge", ridge, zero=True)
 
 
 def as_matrix(k: Array) -> Array:

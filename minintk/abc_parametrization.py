@@ -26,8 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, log, sqrt
-from typing import Literal
+from math import inf, isnan, log, sqrt
+from typing import Any, Literal
 
 from minintk.parametrization import Parametrization, Role, Row, Rule
 from minintk.structure import Place
@@ -68,8 +68,10 @@ class ABC(Parametrization):
     def __post_init__(self) -> None:
         for name in "abc":
             value = getattr(self, name)
-            if not isinstance(value, tuple) or len(value) != 3 or not all(hasattr(v, "__float__") for v in value):
-                raise ValueError(f"ABC({name}=...) expects exponents for (input, hidden, output), got {value!r}")
+            if not isinstance(value, tuple) or len(value) != 3 or not all(map(_is_number, value)):
+                raise ValueError(
+                    f"ABC({name}=...) expects a tuple of exponents for (input, hidden, output), got {value!r}"
+                )
         if self.rule not in ("sgd", "adam"):
             raise ValueError(f"ABC(rule=...) expects 'sgd' or 'adam', got {self.rule!r}")
 
@@ -94,6 +96,8 @@ class ABC(Parametrization):
         """
         if len(by) not in (1, 3):
             raise ValueError(f"shifted expects one shift, or three for (input, hidden, output), got {len(by)}")
+        if not all(map(_is_number, by)):
+            raise ValueError(f"shifted expects numbers, got {by!r}")
         s = by if len(by) == 3 else by * 3
         twice = 2 if self.rule == "sgd" else 1
         a, b = _triple(x + y for x, y in zip(self.a, s)), _triple(x - y for x, y in zip(self.b, s))
@@ -105,6 +109,8 @@ class ABC(Parametrization):
         >>> ABC((0, 0.5, 1), (0, 0, 0), (-1, -1, -1)).equivalent(ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0, 0, 0)))
         True
         """
+        if not isinstance(other, ABC):
+            raise TypeError(f"equivalent expects an mn.ABC, such as mn.exponents(mn.NTK()), got {other!r}")
         moved = self.shifted(*(y - x for x, y in zip(self.a, other.a)))
         return self.rule == other.rule and all(map(_same, (*moved.b, *moved.c), (*other.b, *other.c)))
 
@@ -173,6 +179,8 @@ def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:
     >>> exponents(SpectralMuP(), "adam")
     ABC(a=(0.0, 0.0, 0.0), b=(0.0, 0.5, 1.0), c=(0.0, 1.0, 1.0), rule='adam')
     """
+    if not isinstance(parametrization, Parametrization):
+        raise TypeError(f"parametrization expects an object such as mn.NTK(), got {parametrization!r}")
     n, N = 2**20, 2**24
     shapes = {"input": ((1, n), (1, N)), "hidden": ((n, n), (N, N)), "output": ((n, 1), (N, 1))}
     a, b, c = [], [], []
@@ -189,6 +197,10 @@ def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:
 def _exponent(one: float, two: float, ratio: float) -> float:
     """p where two = one ratio^-p; inf for zeros."""
     return round(-log(two / one) / log(ratio), 9) + 0.0 if one > 0 and two > 0 else inf
+
+
+def _is_number(value: Any) -> bool:
+    return hasattr(value, "__float__") and not isinstance(value, bool) and not isnan(value)
 
 
 def _power(n: int, exponent: float) -> float:

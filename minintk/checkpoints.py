@@ -85,6 +85,8 @@ def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State
 
 def made_folder(path: str | os.PathLike[str], what: str) -> Path:
     """The folder, made where it is not there yet; NotADirectoryError where a file has its name."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"{what} expects a folder, its name or path, got {path!r}")
     folder = Path(path)
     for at in (folder, *folder.parents):
         if at.exists() and not at.is_dir():

@@ -155,6 +155,7 @@ def _coordinate_check(args: argparse.Namespace) -> int:
 
     from minintk import SGD, Adam, coordinate_check, mse, recipes
     from minintk.arrays import device_namespace, to_library
+    from minintk.checkpoints import made_folder, write_atomically
     from minintk.verify.report import check_folder
 
     check_folder(args.out)
@@ -178,10 +179,10 @@ def _coordinate_check(args: argparse.Namespace) -> int:
             progress=progress,
         )  # fmt: skip
     print(check.report())
-    folder = Path(args.out).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    check.plot().savefig(folder / "coordinate-check.png", dpi=110)
-    (folder / "coordinate-check.txt").write_text(check.report() + "\n", encoding="utf-8")
+    folder = made_folder(Path(args.out).expanduser(), "out")
+    picture, text = check.plot(), f"{check.report()}\n".encode()
+    write_atomically(folder / "coordinate-check.png", lambda file: picture.savefig(file, dpi=110, format="png"))
+    write_atomically(folder / "coordinate-check.txt", lambda file: file.write(text))
     print(f"{folder / 'coordinate-check.png'}, coordinate-check.txt")
     return OK if check.passed else FAILED
 
@@ -206,12 +207,18 @@ def _add_reproduce(commands: Any) -> None:
 
 
 def _reproduce(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
     from rich.console import Console
     from rich.markup import escape
 
     from minintk.arrays import device_namespace
     from minintk.reproduce import chosen, rerun
+    from minintk.verify.report import check_folder
 
+    check_folder(args.out)
+    if args.data is not None and not Path(args.data).is_dir():
+        raise ValueError(f"data expects a folder with MNIST's files, got {args.data!r}, which is none")
     paths = chosen(args.names)
     device = args.device or ("gpu" if args.scale == "paper" else "cpu")
     device_namespace(device)  # or say at once that there is none

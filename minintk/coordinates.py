@@ -17,7 +17,7 @@ Yang et al. 2022 (tensor programs V), appendix D.1; norms: Yang, Simon, Bernstei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from minintk.abc_parametrization import exponents
-from minintk.arrays import Array, array_namespace, available_memory, to_host, to_library
+from minintk.arrays import Array, array_namespace, available_memory, check_floating, to_host, to_library
 from minintk.batches import Batches
 from minintk.diagnostics.powerlaws import PowerLaw, power_law
 from minintk.diagnostics.spectral import natural_norms, spectral_norms
@@ -34,6 +34,7 @@ from minintk.losses import Loss
 from minintk.network import Network
 from minintk.optimizers import Optimizer
 from minintk.parametrization import Parametrization, Rule, SpectralMuP
+from minintk.settings import generator, number
 from minintk.spec import Layer
 from minintk.training import Descent, _check
 
@@ -205,15 +206,12 @@ def coordinate_check(
     >>> coordinate_check(spec, x, y, parametrization=mn.NTK(), **told).blame
     {'4.W': 'start'}
     """
-    widths, parametrization = tuple(int(n) for n in widths), parametrization or SpectralMuP()
-    if len(set(widths)) < 2 or min(widths) < 1:
-        raise ValueError(f"widths expects two different whole numbers >= 1 at least, got {widths}")
+    parametrization = parametrization or SpectralMuP()
+    widths = check_growing(spec_of_width, x, widths)
     for name, value, low in (("seeds", seeds, 2), ("steps", steps, 1)):
         if isinstance(value, bool) or not hasattr(value, "__index__") or value < low:
             raise ValueError(f"{name} expects a whole number >= {low}, got {value!r}")
-    if not 0 < tolerance < np.inf:
-        raise ValueError(f"tolerance expects a finite number > 0, got {tolerance!r}")
-    rng = np.random.default_rng(0) if rng is None else rng
+    tolerance, rng = number("tolerance", tolerance), generator(rng)
     nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
     names = [t.name for t in nets[0].layout.tensors]
     if odd := [n for n, net in zip(widths, nets) if [t.name for t in net.layout.tensors] != names]:
@@ -225,7 +223,7 @@ def coordinate_check(
     for i, net in enumerate(nets):
         if progress is not None:
             progress(float(work[i - 1] / work[-1]) if i else 0.0, f"width {widths[i]}")
-        chosen = optimizer if isinstance(optimizer, Optimizer) else optimizer(net)
+        chosen = optimizer if isinstance(optimizer, Optimizer) else _chosen(optimizer, net)
         groups = [_measure(net, theta, x, y, loss, chosen, steps, widths[i]) for theta in starts(net, x, rng, seeds)]
         for key in groups[0]:
             found.setdefault(key, []).append(np.concatenate([group[key] for group in groups]))
@@ -262,6 +260,25 @@ def _regime(parametrization: Parametrization, optimizer: Optimizer) -> str:
         return f" (by its exponents: {exponents(parametrization, optimizer.rule).regime})"
     except ValueError:
         return ""
+
+
+def check_growing(spec_of_width: Any, x: Array, widths: Any) -> tuple[int, ...]:
+    """The widths; TypeError or ValueError unless there are two, and spec_of_width is a function of them."""
+    if not callable(spec_of_width):
+        raise TypeError(f"spec_of_width expects a function, width -> spec, got {spec_of_width!r}")
+    check_floating("x", x)
+    found = tuple(widths) if isinstance(widths, Iterable) else ()
+    if len(set(found)) < 2 or not all(hasattr(n, "__index__") and n >= 1 for n in found):
+        raise ValueError(f"widths expects two different whole numbers >= 1 at least, got {widths!r}")
+    return tuple(map(int, found))
+
+
+def _chosen(optimizer: Any, net: Network) -> Optimizer:
+    """The optimiser that a function gives for a network."""
+    chosen = optimizer(net) if callable(optimizer) and not isinstance(optimizer, type) else optimizer
+    if not isinstance(chosen, Optimizer):
+        raise TypeError(f"optimizer expects one such as mn.SGD(lr=0.1), or a function network -> one, got {chosen!r}")
+    return chosen
 
 
 def starts(net: Network, x: Array, rng: np.random.Generator, seeds: int) -> Iterator[Array]:

@@ -30,9 +30,10 @@ from minintk.batches import Batches
 from minintk.checkpoints import check_fingerprint, fingerprint, load, made_folder, save
 from minintk.history import History
 from minintk.losses import Loss
-from minintk.network import Model, Network
+from minintk.network import Model, Network, check_model
 from minintk.optimizers import Optimizer
 from minintk.schedules import rate
+from minintk.settings import whole
 from minintk.training import Descent, _check, _warn_if_unstable
 
 FILE, HISTORY = "checkpoint.npz", "history.json"
@@ -85,6 +86,14 @@ def fit(
 
     ValueError where the folder holds the checkpoint of another run (another model, data, loss, optimiser, generator)
     or a damaged one, before the first step; otherwise as `train`.
+
+    >>> import minintk as mn
+    >>> train, test = mn.datasets.digits().split(300, 100, np.random.default_rng(0))
+    >>> net, rng = mn.Network(mn.zoo.mlp(1, 64, 10), (64,)), np.random.default_rng(1)
+    >>> told = {"loss": mn.softmax_cross_entropy, "optimizer": mn.SGD(2.0, momentum=0.9), "batch_size": 50, "rng": rng}
+    >>> run = fit(net, net.init(rng), *train.one_hot(), **told, epochs=10, test=test.one_hot())
+    >>> len(run.history), run.history.last["test_accuracy"] > 0.8
+    (10, True)
     """
     if (steps is None) == (epochs is None):
         raise ValueError(f"fit expects steps or epochs, one of them, got steps={steps!r} and epochs={epochs!r}")
@@ -93,6 +102,8 @@ def fit(
             raise ValueError(f"{name} expects a whole number >= 1, got {value!r}")
     _check(model, theta, x, y, loss, optimizer, 0 if steps is None else steps, batch_size, rng, 1, augment)
     if test is not None:
+        if not isinstance(test, tuple) or len(test) != 2:
+            raise TypeError(f"test expects a pair (x, y), got {type(test).__name__}")
         if model.coupled and not isinstance(model, Network):
             raise ValueError(f"the statistics of BatchNorm must be frozen before {model!r} has test outputs: {REMEDY}")
         model.check(theta, test[0])
@@ -155,11 +166,16 @@ def evaluate(
     >>> evaluate(net, np.ones(1), np.array([[1.0], [2.0]]), np.array([[1.0], [-1.0]]), loss=mn.mse)
     {'loss': 2.25, 'accuracy': 0.5}
     """
+    check_model(model)
+    if not isinstance(loss, Loss):
+        raise TypeError(f"loss expects a loss such as mn.mse or mn.softmax_cross_entropy, got {loss!r}")
     if model.coupled:
         raise ValueError(f"with BatchNorm an example's output depends on its batch: {REMEDY}")
     model.check(theta, x)
+    if not x.shape[0]:
+        raise ValueError("x expects at least one example, got none")
     loss.check(y, (x.shape[0], model.outputs))
-    return _numbers(_evaluate(model, theta, x, y, loss, batch_size))
+    return _numbers(_evaluate(model, theta, x, y, loss, whole("batch_size", batch_size)))
 
 
 def _evaluate(model: Model, theta: Array, x: Array, y: Array, loss: Loss, batch_size: int = 1000) -> dict[str, Array]:

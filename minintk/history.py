@@ -69,8 +69,10 @@ class History:
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
         """Loss, and error where targets are classes, against epochs (steps where training is full batch), as a figure.
 
-        An ensemble is drawn as its mean.
+        An ensemble is drawn as its mean.  ValueError for a history without rows.
         """
+        if "loss" not in self.names:
+            raise ValueError(f"draw expects rows with a loss, got {len(self)} rows with {list(self.names)}")
         import matplotlib.pyplot as plt
 
         unit = "epoch" if "epoch" in self.names else "step"

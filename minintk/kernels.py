@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from math import prod
 
-from minintk.arrays import Array, array_namespace, available_memory, on_host
+from minintk.arrays import Array, array_namespace, available_memory, check_finite, on_host
 from minintk.jacobian import Jacobian, full_contraction, trace_contraction
 from minintk.layers.norm import UNCALIBRATED
-from minintk.network import Model
+from minintk.network import Model, check_model
+from minintk.settings import number
 from minintk.threads import alone, cores
 
 
@@ -23,7 +24,8 @@ def ntk(model: Model, theta: Array, x1: Array, x2: Array | None = None, *, memor
     """The tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) J_c(x2)'   (Lee et al. 2019, eq. 4).
 
     x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.  memory : bytes the computation may take,
-    half of what is free unless given; MemoryError says what is needed where the result alone is larger.
+    half of what is free unless given; MemoryError says what is needed where the result alone is larger.  ValueError or
+    TypeError for theta and inputs that do not fit the model, or hold NaN.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
@@ -37,12 +39,33 @@ def ntk(model: Model, theta: Array, x1: Array, x2: Array | None = None, *, memor
 
 
 def ntk_full(model: Model, theta: Array, x1: Array, x2: Array | None = None, *, memory: int | None = None) -> Array:
-    """The tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) J(x2)'; arguments as for `ntk`."""
+    """The tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) J(x2)'; arguments as for `ntk`.
+
+    As a Gram matrix, ``k.reshape(N * C, M * C)``; `ntk` is its trace over c = c', over C, and C^2 times smaller.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
+    >>> theta = net.init(np.random.default_rng(0))
+    >>> k = ntk_full(net, theta, np.eye(3))
+    >>> k.shape, bool(np.allclose(np.einsum("icjc->ij", k) / 2, ntk(net, theta, np.eye(3))))
+    ((3, 2, 3, 2), True)
+    """
     return _blocks(model, theta, x1, x2, memory, trace=False)
 
 
 def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Array:
-    """The empirical covariance of outputs, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2)."""
+    """The empirical covariance of outputs, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2).
+
+    theta : ([E], P), x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.  Over many outputs, or as
+    a mean over networks, it is `analytic.kernel(spec).nngp`, the covariance at infinite width.  Errors as for `ntk`.
+
+    >>> import numpy as np, minintk as mn
+    >>> spec, x = mn.Sequential(mn.Dense(2000, w_std=2**0.5), mn.ReLU(), mn.Dense(2000)), np.eye(2)
+    >>> net = mn.Network(spec, (2,))
+    >>> limit = [[1 / 2, 1 / (2 * np.pi)], [1 / (2 * np.pi), 1 / 2]]
+    >>> bool(np.allclose(nngp(net, net.init(np.random.default_rng(0)), x), limit, atol=0.1))
+    True
+    """
     _check(model, theta, x1, x2)
     f1 = model(theta, x1)
     f2 = f1 if x2 is None else model(theta, x2)
@@ -56,7 +79,7 @@ def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int
     lead, C = tuple(theta.shape[:-1]), model.outputs
     N, M = x1.shape[0], (x1 if x2 is None else x2).shape[0]
     shape = (*lead, N, M) if trace else (*lead, N, C, M, C)
-    budget = available_memory(xp) // 2 if memory is None else int(memory)
+    budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
     size = _block_size(model, theta, max(N, M), trace, theta.dtype.itemsize * prod(shape), budget)
     layers, widest = model.footprint
     cotangents = theta.dtype.itemsize * prod(lead) * size * widest * C
@@ -90,9 +113,11 @@ def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int
 
 def _check(model: Model, theta: Array, x1: Array, x2: Array | None) -> None:
     """Raise unless model, theta and inputs have a kernel."""
+    check_model(model)
     if model.coupled:
         raise ValueError(UNCALIBRATED)
     model.check(theta, x1)
+    check_finite("theta", theta)
     if x2 is not None:
         model.check(theta, x2)
 

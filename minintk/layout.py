@@ -15,6 +15,7 @@ import numpy as np
 
 from minintk.arrays import Array, array_namespace
 from minintk.parametrization import Row, Rule
+from minintk.settings import number
 from minintk.structure import Shape
 
 
@@ -105,12 +106,13 @@ class Layout:
 
         override : {tensor name: scale}; 0 freezes a tensor.  rule : the optimiser's, `Optimizer.rule`.
         """
+        if override is not None and not isinstance(override, Mapping):
+            raise TypeError(f"lr_scales expects {{tensor name: scale}}, got {override!r}")
         override = dict(override or {})
         if unknown := sorted(set(override) - set(self.slices)):
             raise ValueError(f"lr_scales names unknown tensors {unknown}; this layout has {list(self.slices)}")
-        scales = {t.name: float(override.get(t.name, t.row.rate(rule))) for t in self.tensors}
-        if bad := {name: s for name, s in scales.items() if not 0 <= s < float("inf")}:
-            raise ValueError(f"lr_scales expects finite numbers >= 0, got {bad}")
+        own = {t.name: t.row.rate(rule) for t in self.tensors}
+        scales = {name: number(f"lr_scales[{name!r}]", s, zero=True) for name, s in (own | override).items()}
         if all(scale == 1 for scale in scales.values()):
             return None
         return np.concatenate([np.full(t.size, scales[t.name]) for t in self.tensors])

@@ -47,12 +47,13 @@ class Loss(ABC):
 
 def _fitting(f: Array, y: Array) -> Any:
     """The namespace of f : ([E], N, C) and y : (N, C); ValueError where they would be broadcast."""
+    xp = array_namespace(f, y)
     if f.ndim < 2 or tuple(f.shape[-2:]) != tuple(y.shape[-2:]):
         column = ": a single output needs a column, y[:, None]" if y.ndim == 1 and f.shape[-1:] == (1,) else ""
         raise ValueError(
             f"f ([E], N, C) and y (N, C) expect one (N, C), got {tuple(f.shape)}, {tuple(y.shape)}{column}"
         )
-    return array_namespace(f, y)
+    return xp
 
 
 @dataclass(frozen=True)

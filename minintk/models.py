@@ -127,6 +127,15 @@ class Centred(_Anchored):
     """alpha (f(theta) - f(theta_0)): zero at the start, lazier the larger alpha is (Geiger et al. 2020).
 
     Its tangent kernel is alpha^2 times the model's.  Raises ValueError unless alpha is a finite number > 0.
+
+    theta0 : ([E], P).
+
+    >>> import numpy as np, minintk as mn
+    >>> net, x = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,)), np.eye(3)
+    >>> theta0 = net.init(np.random.default_rng(0))
+    >>> model = Centred(net, theta0, alpha=10.0)
+    >>> model(theta0, x).tolist(), bool(np.allclose(mn.ntk(model, theta0, x), 100 * mn.ntk(net, theta0, x)))
+    ([[0.0], [0.0], [0.0]], True)
     """
 
     def __init__(self, model: Model, theta0: Array, alpha: float) -> None:
@@ -222,6 +231,17 @@ class Moved:
     where they move, it happens as often as they do.
 
     probe : (n, *input_shape), some training inputs, a tenth of a batch say.  fraction : a finite number > 0.
+
+    ValueError for other fractions and probes.
+
+    >>> import minintk as mn
+    >>> x, y = mn.datasets.digits().subset(40, np.random.default_rng(0)).parity()
+    >>> net = mn.Network(mn.zoo.mlp(1, 64, 1), (64,))
+    >>> theta0 = net.init(np.random.default_rng(0))
+    >>> model = mn.IterativelyLinearized(net, theta0, Moved(0.1, x[:10]))
+    >>> *_, last = mn.train(model, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(0.2), steps=50)
+    >>> bool(np.any(last.model.theta0 != theta0))                                  # it has been linearised again
+    True
     """
 
     fraction: float

@@ -19,7 +19,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.losses import Loss
 from minintk.network import Model
-from minintk.settings import number
+from minintk.settings import number, numbers
 from minintk.threads import parallel
 from minintk.training import _parts
 
@@ -209,7 +209,7 @@ class Rules:
             raise TypeError(f"loss expects a loss such as mn.mse or mn.hinge, got {loss!r}")
         if not isinstance(by, (Steps, Solver)):
             raise TypeError(f"by expects mn.Steps(...) or mn.Solver(...), got {by!r}")
-        goals = tuple(float(t) for t in np.atleast_1d(to_host(times)).ravel())
+        goals = numbers(times)
         if not goals or not all(t > 0 for t in goals) or any(b <= a for a, b in pairwise(goals)):
             raise ValueError(f"times expects numbers > 0, increasing, got {times!r}")
         if goals[-1] == inf and not loss.ends:

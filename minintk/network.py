@@ -26,6 +26,7 @@ from minintk.layers.shares import BoundShared, shared
 from minintk.layout import Layout
 from minintk.parametrization import NTK, Parametrization
 from minintk.series import Series
+from minintk.settings import precision
 from minintk.structure import Shape, Site, UnsupportedLayer, couples, out_shape
 from minintk.threads import single_threaded_blas
 from minintk.windows import check_channels_last
@@ -130,7 +131,8 @@ class Network(Model):
         self.parametrization = NTK() if parametrization is None else parametrization
         if not isinstance(self.parametrization, Parametrization):
             raise TypeError(f"parametrization expects an object such as mn.NTK(), got {parametrization!r}")
-        if isinstance(input_shape, int) or not all(isinstance(n, (int, np.integer)) and n >= 1 for n in input_shape):
+        several = isinstance(input_shape, (tuple, list))
+        if not several or not all(isinstance(n, (int, np.integer)) and n >= 1 for n in input_shape):
             raise ValueError(f"input_shape expects the shape of one example, x.shape[1:], got {input_shape!r}")
         self.input_shape = tuple(int(n) for n in input_shape)
         check_channels_last(self.spec, self.input_shape)
@@ -168,9 +170,7 @@ class Network(Model):
             raise TypeError(f"init expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")
         if ensemble is not None and (isinstance(ensemble, bool) or not hasattr(ensemble, "__index__") or ensemble < 1):
             raise ValueError(f"ensemble expects a whole number >= 1, or None for a single network, got {ensemble!r}")
-        if np.dtype(dtype) not in (np.float32, np.float64):
-            raise TypeError(f"dtype expects float32 or float64, got {np.dtype(dtype)}")
-        return self.layout.init(rng, ensemble, dtype)
+        return self.layout.init(rng, ensemble, precision(dtype))
 
     @property
     def coupled(self) -> bool:
@@ -246,3 +246,13 @@ class Network(Model):
         if ensemble is not None and f.ndim == 2:  # no weights at all: the members agree
             f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))
         return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta, on_cores)
+
+
+def check_model(model: Any, kind: type[Model] = Model) -> None:
+    """TypeError unless it is a model; with Network for kind, unless it is a network itself and none around one."""
+    if not isinstance(model, kind):
+        inside = ": give the network inside it" if isinstance(model, Model) else ""
+        raise TypeError(f"expected {MODELS[kind is Network]}, got {model!r}{inside}")
+
+
+MODELS = ("a model such as mn.Network(spec, x.shape[1:])", "a network, mn.Network(spec, x.shape[1:])")

@@ -5,6 +5,10 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
+import numpy as np
+
+from minintk.arrays import to_host
+
 
 def number(name: str, value: Any, *, zero: bool = False) -> float:
     """The value as Python's float: a NumPy scalar would turn float32 arrays into float64.
@@ -22,3 +26,52 @@ def number(name: str, value: Any, *, zero: bool = False) -> float:
     if wrong or not isfinite(found) or found < 0 or (found == 0 and not zero):
         raise ValueError(f"{name} expects a finite number {'>= 0' if zero else '> 0'}, got {value!r}")
     return found
+
+
+def numbers(values: Any) -> tuple[float, ...]:
+    """A number, a sequence or an array of numbers as Python's floats; none where there is something else among them.
+
+    >>> numbers([1, np.inf]), numbers("1"), numbers(None)
+    ((1.0, inf), (), ())
+    """
+    host = np.asarray(to_host(values))
+    return tuple(map(float, host.ravel())) if host.dtype.kind in "iuf" else ()
+
+
+def whole(name: str, value: Any, low: int = 1) -> int:
+    """The value as Python's int; ValueError unless it is a whole number >= low: True, 2.0 and "2" are none.
+
+    >>> whole("steps", np.int64(3))
+    3
+    """
+    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__") or value.__index__() < low:
+        raise ValueError(f"{name} expects a whole number >= {low}, got {value!r}")
+    return int(value.__index__())
+
+
+def precision(dtype: Any) -> np.dtype[Any]:
+    """The dtype; TypeError unless it is float32 or float64.
+
+    >>> precision("float32")
+    dtype('float32')
+    """
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        found = np.dtype(object)
+    if found not in (np.float32, np.float64):
+        raise TypeError(f"dtype expects float32 or float64, got {dtype!r}")
+    return found
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """rng, or numpy.random.default_rng(0) for None; TypeError for a seed, or the module numpy.random.
+
+    >>> isinstance(generator(None), np.random.Generator)
+    True
+    """
+    if rng is None:
+        return np.random.default_rng(0)
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")
+    return rng

@@ -338,8 +338,6 @@ class Rows:
 
 def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tuple[Array, Rows]:
     """(y - f_0, J), checked."""
-    if not isinstance(model, Model):
-        raise TypeError(f"expected a model such as mn.Network(...), got {model!r}")
     _check(model, theta0, x, None)
     if theta0.ndim != 1:
         raise ValueError(
@@ -369,7 +367,7 @@ def _singular(smallest: str, k: Array, scale: float) -> str:
 
 
 def _budget(theta: Array, memory: int | None) -> int:
-    return 9 * available_memory(array_namespace(theta)) // 10 if memory is None else int(memory)
+    return 9 * available_memory(array_namespace(theta)) // 10 if memory is None else int(number("memory", memory))
 
 
 def _limit(rank: int) -> int:

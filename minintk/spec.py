@@ -89,6 +89,12 @@ class Sequential(Layer):
 
     A parameter tensor is named by the position of its layer, ``"0.W"``, ``"2.b"``; inside a nested container
     the positions are joined by dots, ``"1.branch.0.W"``.
+
+    TypeError for what is no layer, a class or a list of layers.
+
+    >>> spec = Sequential(Dense(512), ReLU(), Dense(10))
+    >>> len(spec), [type(layer).__name__ for layer in spec]
+    (3, ['Dense', 'ReLU', 'Dense'])
     """
 
     layers: tuple[Layer, ...]
@@ -97,6 +103,7 @@ class Sequential(Layer):
         for position, layer in enumerate(layers):
             if not isinstance(layer, Layer):
                 hint = f"; write {layer.__name__}(...)" if isinstance(layer, type) and issubclass(layer, Layer) else ""
+                hint = "; write Sequential(*layers)" if isinstance(layer, (list, tuple)) else hint
                 raise TypeError(f"Sequential expects layers, got {layer!r} at position {position}{hint}")
         object.__setattr__(self, "layers", tuple(layers))
 
@@ -117,7 +124,14 @@ class Identity(Activation):
 
 @dataclass(frozen=True)
 class Residual(Layer):
-    """y = branch(x) + shortcut(x), both of the same shape."""
+    """y = branch(x) + shortcut(x), both of the same shape.
+
+    ValueError, once the shape of the inputs is known, where the two shapes differ.
+
+    >>> block = Residual(Sequential(ReLU(), Dense(64)), shortcut=Dense(64))       # a projection, where widths change
+    >>> block.shortcut
+    Dense(width=64, w_std=1.0, b_std=0.0, b_init='normal')
+    """
 
     branch: Layer
     shortcut: Layer = Identity()
@@ -140,6 +154,14 @@ class Dense(Layer):
     b_std : sigma_b, the scale of the bias; 0 means that there is no bias at all.
     b_init : "normal" draws b at initialisation; "zeros" starts it at 0 and trains it with the scale b_std
         (Geiger et al. 2020): no trace in the NNGP kernel, the usual + b_std^2 in the NTK.
+
+    x : (N, fan_in) -> (N, width).  ValueError for a width < 1, w_std <= 0 or b_std < 0.
+
+    >>> Dense(512, w_std=2**0.5, b_std=0.1).width
+    512
+    >>> Dense(0)
+    Traceback (most recent call last):
+    ValueError: Dense(width=...) expects a whole number >= 1, got 0
     """
 
     width: int
@@ -165,6 +187,12 @@ class Conv2d(Layer):
         "circular" (as "same", the image repeating), or the zeros to add: a number, one for each axis, or a pair
         (before, after) for each axis.
     w_std, b_std, b_init : as for `Dense`.  Pixels near the edge are not scaled up for what is missing.
+
+    (N, H, W, C_in) -> (N, H', W', channels).  ValueError for sizes below 1 and other paddings.
+
+    >>> from minintk.structure import out_shape
+    >>> out_shape(Conv2d(16, 3), (32, 32, 3)), out_shape(Conv2d(16, 5, stride=2, padding="valid"), (32, 32, 3))
+    ((32, 32, 16), (14, 14, 16))
     """
 
     channels: int
@@ -186,7 +214,12 @@ class Conv2d(Layer):
 
 @dataclass(frozen=True)
 class Conv1d(Layer):
-    """The convolution of sequences x : (N, L, C_in);  W : (K, C_in, channels).  Arguments as for `Conv2d`."""
+    """The convolution of sequences x : (N, L, C_in);  W : (K, C_in, channels).  Arguments as for `Conv2d`.
+
+    >>> from minintk.structure import out_shape
+    >>> out_shape(Conv1d(16, 3, stride=2), (100, 4))
+    (50, 16)
+    """
 
     channels: int
     kernel_size: int = 3

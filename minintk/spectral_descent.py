@@ -19,6 +19,7 @@ from minintk.layout import Layout
 from minintk.optimizers import Optimizer, _rate
 from minintk.parametrization import Rule
 from minintk.schedules import Schedule
+from minintk.settings import number
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,8 +44,8 @@ class SpectralDescent(Optimizer):
     rule: ClassVar[Rule] = "none"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.lr, Schedule) and not 0 < self.lr < float("inf"):
-            raise ValueError(f"SpectralDescent(lr=...) expects a finite number > 0, got {self.lr!r}")
+        if not isinstance(self.lr, Schedule):
+            number("SpectralDescent(lr=...)", self.lr)
         if not isinstance(self.layout, Layout):
             raise TypeError(f"SpectralDescent(layout=...) expects net.layout, got {self.layout!r}")
 

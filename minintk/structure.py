@@ -103,7 +103,8 @@ def _(layer: s.Residual) -> bool:
 def _(layer: s.Dense, shape: Shape) -> Shape:
     if len(shape) != 1:
         raise ValueError(
-            f"{layer!r} expects examples of shape (d,), got {shape}: put mn.Flatten() before it, or flatten the data"
+            f"{layer!r} expects examples of shape (d,), got {shape}: put mn.Flatten() before it, or flatten the data "
+            "(the shape of one example is x.shape[1:])"
         )
     return (int(layer.width),)
 

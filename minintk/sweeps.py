@@ -116,6 +116,10 @@ def sweep(
     >>> table["value"].tolist()
     [[1, 2, 4, 8], [1, 3, 9, 27]]
     """
+    if not callable(work):
+        raise TypeError(f"work expects a function, called as work(name=value, ...), got {work!r}")
+    if executor is not None and not isinstance(executor, Executor):
+        raise TypeError(f"executor expects a concurrent.futures.Executor, got {executor!r}")
     axes = _axes(grid, together, batch)
     records = made_folder(store, "store=") / "records"
     records.mkdir(exist_ok=True)
@@ -250,6 +254,8 @@ class _told:
 
 def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | None) -> dict[str, tuple[Any, ...]]:
     """The grid in tuples of Python's own numbers; ValueError where it is none."""
+    if not isinstance(grid, Mapping):
+        raise TypeError(f"grid expects {{name: values}}, got {grid!r}")
     axes = {}
     for name, values in grid.items():
         several = isinstance(values, Iterable) and not isinstance(values, str) and getattr(values, "ndim", 1) > 0
@@ -260,6 +266,8 @@ def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | 
         if not items or len({_key(item) for item in items}) < len(items):
             raise ValueError(f"grid[{name!r}] expects different values, one at least, got {values!r}")
         axes[name] = items
+    if not axes:
+        raise ValueError("grid expects one name at least, got {}")
     if not axes or (together is not None and together not in axes):
         raise ValueError(f"together expects one of the grid's names, {list(axes)}, got {together!r}")
     if batch is not None and (

@@ -18,7 +18,7 @@ from minintk.arrays import Array, array_namespace, check_finite, keep_freed_memo
 from minintk.augment import Augmentation
 from minintk.batches import Batches
 from minintk.losses import Loss
-from minintk.network import Model
+from minintk.network import Model, check_model
 from minintk.optimizers import Optimizer
 from minintk.schedules import rate
 from minintk.threads import cores, parallel, single_threaded_blas
@@ -149,6 +149,8 @@ class Descent:
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
 
     def _restore(self, state: State) -> None:
+        if not isinstance(state, State):
+            raise TypeError(f"resume expects the state of a snapshot, snap.state, got {state!r}")
         xp = array_namespace(self.theta, state.theta)
         want, got = ((tuple(a.shape), str(a.dtype), None if m is None else tuple(m.shape)) for a, m in (
             (self.theta, self.memory), (state.theta, state.memory)
@@ -227,10 +229,9 @@ def _check(
     batch_size: int | None, rng: np.random.Generator | None, every: int, augment: Augmentation | None,
 ) -> None:  # fmt: skip
     """Raise for anything that does not fit, before the first step."""
-    if not isinstance(model, Model):
-        raise TypeError(f"train expects a model such as mn.Network(...), got {model!r}")
+    check_model(model)
     if not isinstance(loss, Loss):
-        raise TypeError(f"loss expects mn.mse or mn.softmax_cross_entropy, got {loss!r}")
+        raise TypeError(f"loss expects a loss such as mn.mse or mn.softmax_cross_entropy, got {loss!r}")
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer expects an optimiser such as mn.SGD(lr=0.1), got {optimizer!r}")
     model.check(theta, x)

@@ -17,12 +17,13 @@ import numpy as np
 
 from minintk.arrays import Array, to_host
 from minintk.batches import Batches
-from minintk.coordinates import starts
+from minintk.coordinates import check_growing, starts
 from minintk.diagnostics.powerlaws import Estimate
 from minintk.losses import Loss
 from minintk.network import Network
 from minintk.optimizers import Optimizer
 from minintk.parametrization import Parametrization, SpectralMuP
+from minintk.settings import generator, numbers
 from minintk.spec import Layer
 from minintk.training import Descent, _check
 
@@ -131,15 +132,15 @@ def learning_rate_transfer(
     >>> found.losses.shape, found.passed
     ((2, 6, 4), True)
     """
-    widths, rates = tuple(int(n) for n in widths), tuple(float(lr) for lr in rates)
-    if len(set(widths)) < 2 or min(widths) < 1:
-        raise ValueError(f"widths expects two different whole numbers >= 1 at least, got {widths}")
+    widths, asked, rates = check_growing(spec_of_width, x, widths), rates, numbers(rates)
     if len(rates) < 3 or not all(0 < a < b < np.inf for a, b in pairwise(rates)):
-        raise ValueError(f"rates expects three or more learning rates > 0, increasing, got {rates}")
+        raise ValueError(f"rates expects three or more learning rates > 0, increasing, got {asked!r}")
+    if not callable(optimizer) or not isinstance(optimizer(rates[0]), Optimizer):
+        raise TypeError(f"optimizer expects a function rate -> optimiser, such as mn.SGD itself, got {optimizer!r}")
     for name, value, low in (("seeds", seeds, 2), ("steps", steps, 1), ("resamples", resamples, 1)):
         if isinstance(value, bool) or not hasattr(value, "__index__") or value < low:
             raise ValueError(f"{name} expects a whole number >= {low}, got {value!r}")
-    rng = np.random.default_rng(0) if rng is None else rng
+    rng = generator(rng)
     parametrization = parametrization or SpectralMuP()
     nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
     order = int(rng.integers(2**63))

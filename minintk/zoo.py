@@ -44,6 +44,10 @@ def mlp(
     """`depth` hidden layers of `width` features, on vectors (d,)   (Lee et al. 2019: sigma_w^2 = 2, sigma_b = 0.1).
 
     P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C.  ValueError where a width or depth is no whole number >= 1.
+
+    >>> import minintk as mn
+    >>> mn.Network(mlp(2, 50, 10), (64,)).size
+    6310
     """
     _count("mlp", "depth", depth)
     hidden = [layer for _ in range(depth) for layer in (Dense(width, w_std=w_std, b_std=b_std), activation)]
@@ -56,6 +60,10 @@ def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential
     For 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 ones (padding 0, CIFAR-10); initialise it as PyTorch does,
     `mn.PyTorch()`.  P = 61,706 at w = 1 on MNIST: LeNet-5 with every map connected, "about 60k" in Samarin et al. 2020,
     who scale all channels and features by w; 62,006 on CIFAR-10, the network of PyTorch's tutorial.
+
+    >>> import minintk as mn
+    >>> mn.Network(lenet5(), (28, 28, 1)).size
+    61706
     """
     _count("lenet5", "width", width)
     return _lenet((6 * width, 16 * width), (120 * width, 84 * width, outputs), padding)
@@ -66,6 +74,10 @@ def lenet(channels: int = 50, outputs: int = 10, *, padding: int = 2) -> Sequent
 
     The "slightly larger variant of LeNet" of the paper on iterative linearisation (2022), which gives the 50 channels
     and no more; the rest is `lenet5`'s.  For 28 x 28 x 1 or 32 x 32 x 3 images (padding 2).
+
+    >>> import minintk as mn
+    >>> mn.Network(lenet(50), (28, 28, 1)).size
+    224984
     """
     return _lenet((channels, channels), (120, 84, outputs), padding)
 
@@ -85,6 +97,10 @@ def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
 
     All channels and features times `width`; Samarin et al. 2020 take C = 10 and widths 1 to 4; initialise it as
     PyTorch does, `mn.PyTorch()`.  P = 61,100,840 at width 1 with 1000 outputs, as torchvision's documentation has it.
+
+    >>> import minintk as mn
+    >>> mn.Network(alexnet(), (224, 224, 3)).size
+    61100840
     """
     _count("alexnet", "width", width)
     pool = MaxPool(3, stride=2)
@@ -106,6 +122,10 @@ def geiger_cnn(channels: int, outputs: int = 1) -> Sequential:
     Geiger et al. 2020, appendix B, for 28 x 28 images, in the NTK parametrization; kernel size, padding and the missing
     bias are those of the authors' public code, whose ReLU is scaled to unit variance: here w_std = sqrt(2) after it.
     P = 25 C_in h + 3 * 25 h^2 + h C.
+
+    >>> import minintk as mn
+    >>> mn.Network(geiger_cnn(16), (28, 28, 1)).size
+    19616
     """
     strides = (2, 1, 2, 1)
     body = [
@@ -136,6 +156,10 @@ def wide_resnet(
         channels, w_std = 1).
     P of WRN-28-10 is 36.5 million in the paper's table: 36,479,194 with the 17,952 scales and offsets of its batch
     normalisation, which are none here.  ValueError unless depth = 6 N + 4.
+
+    >>> import minintk as mn
+    >>> mn.Network(wide_resnet(10, 1), (32, 32, 3)).size
+    77370
     """
     _count("wide_resnet", "widen", widen)
     if isinstance(depth, bool) or not hasattr(depth, "__index__") or depth < 10 or depth % 6 != 4:
@@ -166,6 +190,10 @@ def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:
     3 x 3 convolutions with ReLU, average pools by 2 between them, [2, 1, 1], [2, 2, 2] or [3, 3, 3] before each pool;
     two more pools leave one pixel, then a perceptron.  w_std = sqrt(2), no bias.
     P = 9 n (3 + (depth - 2) n) + n C.  ValueError for other depths.
+
+    >>> import minintk as mn
+    >>> mn.Network(myrtle(5, 64), (32, 32, 3)).size
+    112960
     """
     if depth not in (5, 7, 10):
         raise ValueError(f"myrtle(depth=...) expects 5, 7 or 10, got {depth!r}")

@@ -180,7 +180,9 @@ def test_the_analytic_kernel_is_that_of_the_start(parametrization: Parametrizati
 
 
 def test_errors_say_what_was_expected() -> None:
-    with pytest.raises(ValueError, match=r"ABC\(a=\.\.\.\) expects exponents for \(input, hidden, output\), got 0"):
+    with pytest.raises(
+        ValueError, match=r"ABC\(a=\.\.\.\) expects a tuple of exponents for \(input, hidden, output\), got 0"
+    ):
         mn.ABC(0, (0, 0, 0), (0, 0, 0))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"ABC\(rule=\.\.\.\) expects 'sgd' or 'adam', got 'lamb'"):
         mn.ABC((0, 0, 0), (0, 0, 0), (0, 0, 0), "lamb")  # type: ignore[arg-type]

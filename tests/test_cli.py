@@ -248,14 +248,34 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_reproduce_runs_the_scripts_and_prints_their_tables(
     examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = str(tmp_path / "out")
-    status, out, err = run("reproduce", "last", "first", "--out", folder, "--data", "mnist", capsys=capsys)
+    folder, mnist = str(tmp_path / "out"), tmp_path / "mnist"
+    mnist.mkdir()
+    status, out, err = run("reproduce", "last", "first", "--out", folder, "--data", str(mnist), capsys=capsys)
     assert (status, err) == (cli.OK, "")
     assert "last: 1 s" in out
     assert "first: 1 s" in out
     assert "[1]" in out  # not taken for markup
-    assert f"--out {folder} --data mnist --scale laptop --device cpu" in out
+    assert f"--out {folder} --data {mnist} --scale laptop --device cpu" in out
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"first.json", "last.json"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--out", "file"], "out expects a folder, but file is a file"),
+        (["--data", "nowhere"], "data expects a folder with MNIST's files, got 'nowhere'"),
+    ],
+)
+def test_reproduce_refuses_folders_that_are_none_before_any_script_runs(
+    options: list[str], says: str, examples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(examples.parent)
+    Path("file").touch()
+    monkeypatch.setattr(reproduce, "rerun", lambda *_, **__: pytest.fail("a script began"))
+    status, _, err = run("reproduce", *options, capsys=capsys)
+    assert status == cli.USAGE
+    assert says in err
+    assert not Path("minintk-reproduce").exists()
 
 
 def test_reproduce_goes_on_after_a_script_that_fails(

@@ -278,7 +278,7 @@ def test_a_theta_that_overflows_in_its_last_step_is_not_kept(tmp_path: Path) -> 
         ({"batch_size": 54}, ValueError, r"batch_size expects at most the 53 examples there are, got 54"),
         ({"test": (X_TEST[:, 1:], Y_TEST)}, ValueError, r"x expects shape \(N, 64\), got \(40, 63\)"),
         ({"test": (X_TEST, Y_TEST[1:])}, ValueError, r"y expects shape \(N, C\) = \(40, 10\), got \(39, 10\)"),
-        ({"loss": "mse"}, TypeError, r"loss expects mn\.mse"),
+        ({"loss": "mse"}, TypeError, r"loss expects a loss such as mn\.mse"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(

@@ -83,5 +83,5 @@ def test_wrong_theta_and_scales() -> None:
         ValueError, match=r"lr_scales names unknown tensors \['3\.W'\]; this layout has \['0\.W', '0\.b', '2\.W'\]"
     ):
         layout().learning_rate_scales({"3.W": 0.0})
-    with pytest.raises(ValueError, match=r"lr_scales expects finite numbers >= 0, got \{'0\.W': -1\.0\}"):
+    with pytest.raises(ValueError, match=r"lr_scales\['0\.W'\] expects a finite number >= 0, got -1\.0"):
         layout().learning_rate_scales({"0.W": -1.0})

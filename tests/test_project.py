@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.util
 import inspect
 import os
 import pkgutil
@@ -138,6 +139,21 @@ def test_everything_public_has_a_docstring() -> None:
     assert [module.__name__ for module in modules() if not module.__doc__] == []
 
 
+WITHOUT_EXAMPLE = {"minintk.datasets.mnist", "minintk.datasets.cifar10"}  # they read files
+
+
+def test_every_public_function_shows_an_example() -> None:
+    """What one calls, that is; what calls give back is shown there."""
+    silent = set()
+    for name in (*PACKAGES, "minintk.diagnostics", "minintk.datasets", "minintk.zoo"):
+        package = importlib.import_module(name)
+        for exported in getattr(package, "__all__", vars(package)):
+            thing = getattr(package, exported)
+            if callable(thing) and not inspect.isclass(thing) and getattr(thing, "__name__", "_")[0] != "_":
+                silent |= {f"{name}.{exported}"} if ">>>" not in (inspect.getdoc(thing) or "") else set()
+    assert silent == WITHOUT_EXAMPLE
+
+
 def test_a_missing_docstring_is_found() -> None:
     module = ModuleType("minintk.datasets", "A module.")
     exec(  # one class whose second method says nothing, one function that says nothing
@@ -167,7 +183,10 @@ def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         exec(compile(block, f"README.md, Python block {number + 1}", "exec"), namespace)
 
 
-@pytest.mark.parametrize("name", ["lazy", "limits"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("mup", "reference/training")]
+
+
+@pytest.mark.parametrize("name", ["lazy", "limits", *SLOW])
 def test_code_of_the_guides_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ```python blocks of a page of docs, one after the other in one namespace."""
     path = ROOT / "docs" / f"{name}.md"
@@ -192,6 +211,101 @@ def test_readme_names_commands_that_exist() -> None:
     targets = re.search(r"^COMMANDS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert targets
     assert set(targets[1].split()) == commands - {"python"}
+
+
+# ------------------------------------------------------------------------------------- what the words name
+
+ABBREVIATED = {"mn": "minintk", "an": "analytic", "minintk": "minintk", "analytic": "analytic"}
+DOTTED = re.compile(r"(?<![\w./])(mn|an|minintk|analytic)((?:\.[A-Za-z_]\w*)+)")
+FILE = re.compile(r"(?<![\w./-])((?:minintk|analytic|tests|examples|benchmarks|docs)/[\w/.-]*\w)")
+SUFFIXES = {".py", ".md", ".npz", ".png", ".html", ".json"}  # minintk.py in a sentence is a file, not a name
+
+
+def prose() -> Iterator[tuple[str, str]]:
+    """(where, text) of every page, and of every docstring of both packages."""
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+    pages += [path for folder in ("docs", "examples", "benchmarks") for path in sorted((ROOT / folder).rglob("*.md"))]
+    for page in pages:
+        if page.exists():
+            yield page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")
+    for path in sources(*PACKAGES):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                yield path.relative_to(ROOT).as_posix(), ast.get_docstring(node) or ""
+
+
+def mro(thing: object) -> tuple[object, ...]:
+    return thing.__mro__ if inspect.isclass(thing) else ()
+
+
+def exists(package: str, path: str) -> bool:
+    """Whether package.path is a module, or an attribute, also a field of a dataclass, of one."""
+    thing: object = importlib.import_module(package)
+    for name in path.split("."):
+        if inspect.ismodule(thing) and not hasattr(thing, name):
+            try:
+                importlib.import_module(f"{thing.__name__}.{name}")
+            except ImportError:
+                return False
+        elif not any(hasattr(c, name) or name in getattr(c, "__annotations__", {}) for c in (thing, *mro(thing))):
+            return False
+        thing = getattr(thing, name, None)
+    return True
+
+
+def test_every_name_in_the_documentation_exists() -> None:
+    missing = set()
+    for where, text in prose():
+        for package, path in DOTTED.findall(text):
+            if f".{path.rpartition('.')[2]}" not in SUFFIXES and not exists(ABBREVIATED[package], path[1:]):
+                missing.add((where, package + path))
+        for name in FILE.findall(text):
+            if (ROOT / "README.md").exists() and not (ROOT / name).exists() and not list(ROOT.glob(f"{name}*")):
+                missing.add((where, name))
+    assert missing == set()
+
+
+def test_a_name_that_is_none_is_found() -> None:
+    assert DOTTED.findall("`mn.Network.init`, man.ual, an.kernel(x).") == [("mn", ".Network.init"), ("an", ".kernel")]
+    assert exists("minintk", "training.Snapshot.loss")
+    assert exists("minintk", "Network.layout")
+    assert exists("minintk", "verify.claims")
+    assert not exists("minintk", "Network.initialise")
+    assert not exists("analytic", "nothing.at_all")
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
+    if not pages:
+        pytest.skip("there are no docs in this tree (an installed package, say)")
+    shown = {name for page in pages for name in re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.M)}
+    for package in map(importlib.import_module, (*PACKAGES, "minintk.diagnostics")):
+        for name in package.__all__:
+            thing = getattr(package, name)
+            home = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", type(thing).__module__)
+            assert home in shown or name == "Array", f"{home} ({name}) stands on no page of docs/reference"
+
+
+def test_docstrings_reach_the_documentation_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No link from an interval, no emphasis from a product, no quotation from an example."""
+    path = ROOT / "docs" / "docstrings.py"
+    if not path.exists():
+        pytest.skip("there are no docs in this tree (an installed package, say)")
+    griffe = ModuleType("griffe")
+    vars(griffe).update(Extension=object, Object=object)
+    monkeypatch.setitem(sys.modules, "griffe", griffe)
+    spec = importlib.util.spec_from_file_location("docstrings", path)
+    assert spec is not None
+    assert spec.loader is not None
+    docstrings = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(docstrings)
+    text = "a * b * c in [0, 1], `x[i]`.  p < 1\n\n    K = w^2 [T]\n\nfirst  column\n>>> f[0]\n[1]\n\nEnd."
+    assert docstrings.markdown(text).split("\n") == [
+        "a \\* b \\* c in \\[0, 1\\], `x[i]`.  p &lt; 1",
+        *["", "", "```text", "    K = w^2 [T]", "```", ""],
+        *["", "", "```text", "first  column", "```", ""],
+        *["", "```pycon", ">>> f[0]", "[1]", "```", "", "", "End."],
+    ]
 
 
 def test_version_has_a_place_in_the_changelog() -> None:

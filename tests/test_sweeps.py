@@ -226,7 +226,7 @@ def test_progress_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
 
 def test_grids_that_do_not_fit(tmp_path: Path) -> None:
     bad: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-        ({}, {}, "together expects"),
+        ({}, {}, "grid expects one name at least"),
         ({"a": []}, {}, "one at least"),
         ({"a": "abc"}, {}, "different values"),
         ({"a": [1, 1]}, {}, "different values"),

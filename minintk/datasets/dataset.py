@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import check_examples
+from minintk.settings import precision
 
 Array = np.ndarray[Any, Any]
 
@@ -55,8 +56,7 @@ class Dataset:
         if self.raw.dtype == np.uint8:
             if self.raw.ndim < 2:
                 raise ValueError(f"Dataset expects examples of shape (N, d) or (N, H, W, C), got {self.raw.shape}")
-            if np.dtype(self.dtype).kind != "f":
-                raise TypeError(f"Dataset(dtype=...) expects float32 or float64, got {self.dtype!r}")
+            precision(self.dtype)
         else:
             check_examples("raw", self.raw)
             object.__setattr__(self, "dtype", self.raw.dtype)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from minintk.datasets.dataset import Dataset
+from minintk.settings import precision
 
 ATTRIBUTION = (
     "E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998, "
@@ -28,5 +29,5 @@ def digits(*, dtype: Any = np.float64) -> Dataset:
 
     with (files("minintk.datasets") / "digits.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         images, labels = arrays["images"], arrays["labels"]
-    x = images.reshape(-1, 64) / np.asarray(16, dtype)  # grey levels 0 to 16
+    x = images.reshape(-1, 64) / np.asarray(16, precision(dtype))  # grey levels 0 to 16
     return Dataset(x, labels, image_shape=(8, 8, 1), name="digits", attribution=ATTRIBUTION)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import check_finite
+from minintk.settings import whole
 
 Array = np.ndarray[Any, Any]
 
@@ -20,7 +21,7 @@ def sphere(n: int, d: int, rng: np.random.Generator) -> Array:
     >>> bool(np.allclose((x**2).sum(axis=1), 3))
     True
     """
-    _check_counts(n, d)
+    _check(n, d, rng)
     x: Array = rng.standard_normal((n, d))
     x *= sqrt(d) / np.linalg.norm(x, axis=1, keepdims=True)
     return x
@@ -32,7 +33,7 @@ def cube(n: int, d: int, rng: np.random.Generator) -> Array:
     >>> np.unique(cube(20, 3, np.random.default_rng(0))).tolist()
     [-1.0, 1.0]
     """
-    _check_counts(n, d)
+    _check(n, d, rng)
     return 2.0 * rng.integers(0, 2, (n, d)) - 1.0
 
 
@@ -60,7 +61,8 @@ def teacher_student(
     return x, y + noise * rng.standard_normal(y.shape) if noise else y
 
 
-def _check_counts(n: int, d: int) -> None:
-    for name, value in (("n", n), ("d", d)):
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-            raise ValueError(f"{name} expects a whole number >= 1, got {value!r}")
+def _check(n: int, d: int, rng: np.random.Generator) -> None:
+    whole("n", n)
+    whole("d", d)
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")

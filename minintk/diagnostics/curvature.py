@@ -18,7 +18,7 @@ import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_library
 from minintk.jacobian import Jacobian
-from minintk.network import Model
+from minintk.network import Model, check_model
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ def kappa(
     >>> round(found.slope, 6), round(found.curvature, 6)                              # |(v, w)|, and |[[0, 1], [1, 0]]|
     (5.0, 1.0)
     """
+    check_model(model)
     model.check(theta, x)
     if theta.ndim != 1:
         raise ValueError(f"theta expects one network, ({model.size},), got {tuple(theta.shape)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating
 from minintk.kernels import ntk
-from minintk.network import Model
+from minintk.network import Model, check_model
 
 
 def relative_distance(a: Array, b: Array) -> Array:
@@ -63,6 +63,7 @@ def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Arra
     >>> {name: round(float(moved), 6) for name, moved in weight_movement(net, theta0, 1.25 * theta0).items()}
     {'0.W': 0.25, '2.W': 0.25}
     """
+    check_model(model)
     for name, a in (("theta0", theta0), ("theta", theta)):
         check_floating(name, a)
         if a.ndim not in (1, 2) or a.shape[-1] != model.size:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, to_host
+from minintk.settings import generator, numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,7 @@ def power_law(
     """
     from scipy.special import ndtri, stdtrit
 
-    n = np.asarray(widths, dtype=np.float64)
+    n = np.asarray(numbers(widths))
     v = [np.asarray(to_host(value), dtype=np.float64) for value in values]
     if n.ndim != 1 or len(n) != len(v) or len(set(n)) < 2 or not np.all((n > 0) & np.isfinite(n)):
         raise ValueError(f"power_law expects two or more widths > 0, values for each, got {widths!r}, {len(v)} arrays")
@@ -81,7 +82,7 @@ def power_law(
         raise ValueError(f"confidence expects a number between 0 and 1, got {confidence!r}")
     if isinstance(resamples, bool) or not hasattr(resamples, "__index__") or resamples < 1:
         raise ValueError(f"resamples expects a whole number >= 1, got {resamples!r}")
-    rng = np.random.default_rng(0) if rng is None else rng
+    rng = generator(rng)
     S = np.array([len(value) for value in v])
     logs = np.concatenate([np.log(value) for value in v])
     pooled = [(np.log(a) - np.log(a).mean()) * (len(a) / (len(a) - 1)) ** 0.5 for a in v if len(a) > 1]
@@ -130,6 +131,9 @@ def crossover(first: PowerLaw, second: PowerLaw) -> Estimate:
     >>> round(meet.value, 1), meet.interval[0] < 2 < meet.interval[1]
     (2.0, True)
     """
+    for law in (first, second):
+        if not isinstance(law, PowerLaw):
+            raise TypeError(f"crossover expects two laws, power_law(widths, values), got {law!r}")
     if first.confidence != second.confidence:
         raise ValueError(f"crossover expects laws of one confidence, got {first.confidence} and {second.confidence}")
     if first.exponent == second.exponent:

@@ -8,7 +8,7 @@ cka                 linear centred kernel alignment of two sets of activations, 
 from __future__ import annotations
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating
-from minintk.network import Network
+from minintk.network import Network, check_model
 
 
 def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
@@ -96,8 +96,7 @@ def activations(net: Network, theta: Array, x: Array) -> dict[str, Array]:
     >>> {name: y.shape for name, y in ys.items()}
     {'0': (3, 8), '1': (3, 8), '2': (3, 1)}
     """
-    if not isinstance(net, Network):
-        raise TypeError(f"activations expects an mn.Network, got {type(net).__name__}: give the network inside it")
+    check_model(net, Network)
     lead = (*theta.shape[:-1], x.shape[0])
     return {str(i): y.reshape((*lead, -1)) for i, y in enumerate(net.layer_outputs(theta, x))}
 

@@ -23,7 +23,8 @@ from minintk.diagnostics.trace import leaves, trace
 from minintk.finite import bind
 from minintk.layers.conv import BoundConv
 from minintk.layout import Tensor
-from minintk.network import Network
+from minintk.network import Network, check_model
+from minintk.settings import number
 from minintk.structure import Site
 
 RTOL = 1e-3
@@ -43,6 +44,7 @@ def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
     """
     check_floating("W", W)
     check_finite("W", W)
+    rtol = number("rtol", rtol, zero=True)
     if W.ndim not in (2, 3):
         raise ValueError(f"W expects shape (m, n) or (E, m, n), got {tuple(W.shape)}")
     xp = array_namespace(W)
@@ -150,6 +152,8 @@ def spectral_norms(net: Network, theta: Array, *, rtol: float = RTOL) -> dict[st
     >>> {name: round(float(norm / natural_norms(net)[name]), 1) for name, norm in norms.items()}
     {'0.W': 1.1, '2.W': 2.0, '4.W': 20.2}
     """
+    check_model(net, Network)
+    check_floating("theta", theta)
     if theta.ndim not in (1, 2) or theta.shape[-1] != net.size:
         raise ValueError(f"theta expects shape ({net.size},) or (E, {net.size}), got {tuple(theta.shape)}")
     check_finite("theta", theta)
@@ -167,6 +171,7 @@ def _norm(net: Network, t: Tensor, W: Array, place: tuple[str, s.Layer, Site] | 
 
 def _places(net: Network) -> dict[str, tuple[str, s.Layer, Site]]:
     """{name of a weight tensor: (name, layer, site) of the layer it belongs to}, Dense and convolutions."""
+    check_model(net, Network)
     known = (s.Dense, s.Conv2d, s.Conv1d)
     found = leaves(net.spec, Site(net.input_shape))
     return {f"{name}.W": (name, layer, site) for name, layer, site in found if isinstance(layer, known)}
@@ -179,7 +184,15 @@ def _sides(t: Tensor, places: dict[str, tuple[str, s.Layer, Site]]) -> tuple[int
 
 
 def natural_norms(net: Network) -> dict[str, float]:
-    """{tensor name: sqrt(fan_out / fan_in)}: sqrt(C_out / C_in) for a convolution, sqrt(n) for a bias."""
+    """{tensor name: sqrt(fan_out / fan_in)}: sqrt(C_out / C_in) for a convolution, sqrt(n) for a bias.
+
+    What |W| and |dW| should be (Yang, Simon, Bernstein 2023, condition 1); TypeError for anything but an `mn.Network`.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
+    >>> natural_norms(net)
+    {'0.W': 4.0, '2.W': 0.5}
+    """
     places = _places(net)
     sides = {t.name: _sides(t, places) for t in net.layout.tensors}
     return {name: sqrt(o / i) for name, (i, o, _) in sides.items()}
@@ -191,6 +204,13 @@ def edges(net: Network) -> dict[str, float]:
     The edge of the Marchenko-Pastur law, reached as n^-2/3 from both sides; window = K K of a convolution, whose norm
     is that of its Fourier transform, a Gaussian matrix at each frequency (circular padding, stride 1; others are near).
     For a bias multiplier std sqrt(n).
+
+    TypeError for anything but an `mn.Network`.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
+    >>> edges(net)
+    {'0.W': 5.0, '2.W': 0.75}
     """
     places, found = _places(net), {}
     for t in net.layout.tensors:
@@ -216,6 +236,7 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
     {'0.W': 1.0, '2.W': 1.0, '4.W': 1.0}
     """
     xp, seen, found = array_namespace(theta0, theta, x), trace(net, theta0, x), {}
+    net.check(theta, x)
     moved = net.layout.unpack(theta - theta0)
     for weight, (name, layer, site) in _places(net).items():
         dW, h = Operator(net, layer, site, name, moved[weight]), seen[name].x

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from minintk import spec as s
 from minintk.arrays import Array
 from minintk.finite import Weights, bind
-from minintk.network import Network
+from minintk.network import Network, check_model
 from minintk.structure import Site, has_weights, sites
 
 
@@ -32,6 +32,7 @@ def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
     >>> {name: (p.x.shape, p.h.shape) for name, p in seen.items()}
     {'0': ((3, 3), (3, 8)), '1.branch.1': ((3, 8), (3, 8)), '1': ((3, 8), (3, 8)), '2': ((3, 8), (3, 1))}
     """
+    check_model(net, Network)
     net.check(theta, x)
     found: dict[str, Passage] = {}
     _follow(net, net.spec, Site(net.input_shape), "", net.layout.unpack(theta) | net.statistics, x, found)
