@@ -13,12 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from math import inf, isfinite, sqrt
+from math import inf, sqrt
 from typing import Any, ClassVar, Self
 
 from minintk.arrays import Array, array_namespace, cache_slices
 from minintk.parametrization import Rule
 from minintk.schedules import Schedule, rate, time
+from minintk.settings import number, numbers
 from minintk.threads import share
 
 
@@ -237,10 +238,10 @@ def _rate(optimizer: Optimizer) -> float:
 def _check(optimizer: Any, *memories: str) -> None:
     """ValueError for settings that cannot be meant."""
     name = type(optimizer).__name__
-    if not isinstance(optimizer.lr, Schedule) and not (isfinite(optimizer.lr) and optimizer.lr > 0):
-        raise ValueError(f"{name}(lr=...) expects a finite number > 0, got {optimizer.lr!r}")
+    if not isinstance(optimizer.lr, Schedule):
+        number(f"{name}(lr=...)", optimizer.lr)
     for memory in memories:
-        if not 0 <= getattr(optimizer, memory) < 1:
+        found = numbers(getattr(optimizer, memory))
+        if len(found) != 1 or not 0 <= found[0] < 1:
             raise ValueError(f"{name}({memory}=...) expects a number in [0, 1), got {getattr(optimizer, memory)!r}")
-    if not (isfinite(optimizer.weight_decay) and optimizer.weight_decay >= 0):
-        raise ValueError(f"{name}(weight_decay=...) expects a finite number >= 0, got {optimizer.weight_decay!r}")
+    number(f"{name}(weight_decay=...)", optimizer.weight_decay, zero=True)
