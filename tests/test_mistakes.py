@@ -130,13 +130,17 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "a seed to transfer": (lambda: transfer(rng=3), TypeError, r"rng expects a numpy\.random\.Generator"),
     # optimisers
     "true for SGD": (lambda: mn.SGD(lr=True), ValueError, r"SGD\(lr=\.\.\.\) expects a finite number > 0, got True"),
-    "a rate in words": (
+    "a rate in words for Adam": (
         lambda: mn.Adam(lr="0.1"),
         ValueError,
         r"Adam\(lr=\.\.\.\) expects a finite number > 0, got '0.1'",
     ),
     "a schedule's class": (lambda: mn.SGD(mn.StepDecay), ValueError, r"SGD\(lr=\.\.\.\) expects a finite number"),
-    "momentum in words": (lambda: mn.SGD(0.1, momentum="0.9"), ValueError, r"expects a number in \[0, 1\), got '0.9'"),
+    "momentum in words for SGD": (
+        lambda: mn.SGD(0.1, momentum="0.9"),
+        ValueError,
+        r"expects a number in \[0, 1\), got '0.9'",
+    ),
     "decay in words": (lambda: mn.SGD(0.1, weight_decay="1"), ValueError, "expects a finite number >= 0, got '1'"),
     # closed forms
     "true as a rate": (lambda: an.gradient_flow(K, Y, lr=True), ValueError, "lr expects a finite number > 0, got True"),
