@@ -50,7 +50,7 @@ class Eigenlearning:
         """
         power = np.asarray(power)
         if (
-            power.dtype.kind not in "iuf"
+            power.dtype.kind not in "biuf"
             or power.shape != self.learnability.shape
             or not np.all(power >= 0)
             or not noise >= 0

@@ -470,7 +470,7 @@ def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_s
 
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 def test_kernels_wait_for_their_inputs_only() -> None:
-    """Checking theta and x waits; computing does not, however many blocks there are."""
+    """Checking theta and x waits, once each; computing does not, however many blocks there are."""
     xp = namespace("standin")
     net, theta, x, _, _ = data()
     t, a = to_library(theta, xp), to_library(x, xp)
@@ -478,7 +478,7 @@ def test_kernels_wait_for_their_inputs_only() -> None:
         mn.ntk(net, t, a)
     with counting() as blocks:
         mn.ntk(net, t, a, memory=10_000)
-    assert whole.synchronisations == blocks.synchronisations <= 1
+    assert whole.synchronisations == blocks.synchronisations <= 2
     assert blocks.launches > whole.launches
     assert prod((whole.uploads, blocks.uploads)) == 0
 
