@@ -147,6 +147,8 @@ def ours_cnn(a: Arrays, device: str, *, depth: int, pool: bool, processes: bool 
 
     if not numba:
         analytic.spatial.JIT = 2**62
+    elif device == "cpu":
+        analytic.spatial.numba_works()  # loads it, as the peers' sides have loaded theirs
 
     _, a = moved(a, device)
     hidden = [layer for _ in range(depth) for layer in (mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), mn.ReLU())]
