@@ -229,13 +229,6 @@ class Shelf:
         whole, first = self.places[id(a)]
         return whole[first + shift : first + shift + prod(shape)].reshape(shape)
 
-    def kept(self, key: Any, make: Callable[..., Any], *arguments: Any) -> Any:
-        """make(*arguments), views of arrays that were taken, made once for each key."""
-        found = self.views.get(key)
-        if found is None:
-            found = self.views[key] = make(*arguments)
-        return found
-
 
 def form_of(xp: Any, dtype: Any, diagonal: bool, most: int, jit: bool) -> Form:
     """The Form for arrays of `dtype`."""
@@ -379,6 +372,17 @@ class Field(ABC):
         self.hold(self.a)
         return self.a[1]
 
+    def kept(self, make: Callable[..., Any], arrays: tuple[Array, ...], *others: Any) -> Any:
+        """make(*arrays, *others), a method's views of arrays that were taken, made once.
+
+        Anew for other arrays, and for whatever else they are made of: grids of one rounded size share arrays.
+        """
+        key = make.__name__, *map(id, arrays), self.grid, self.sizes, self.live, *others
+        views = self.shelf.views
+        if key not in views:
+            views[key] = make(*arrays, *others)
+        return views[key]
+
     @abstractmethod
     def shape(self, H: int, W: int) -> tuple[int, ...]:
         """Shape of the arrays on a grid."""
@@ -484,8 +488,7 @@ class Square(Field):
         (H, W), live, i, j, xp = self.grid, self.live, self.i.start, self.j, self.xp
         if plain(axis, H):
             left, right = edges.half[:live, i].reshape((live, H * W, 1, 1)), edges.across
-            key = "across", id(self.a), id(out), axis, piece, live
-            for one in self.shelf.kept(key, self.across_views, out, to, axis, piece):
+            for one in self.kept(self.across_views, (self.a, out), to, axis, piece):
                 xp.add(one.here, one.there, out=one.out)
                 xp.add(one.right[0], left[:, one.source], out=one.right[1])
                 if one.left is not None:
@@ -495,10 +498,12 @@ class Square(Field):
         source, target = self.images(self.a[:live], H, W), self.images(out[:live], axis.out, W)
         joint_sum(self.form.inside(source, H, W), self.form.inside(target, axis.out, W), axis, (1, 4), outside)
 
-    def across_views(self, out: Array, to: tuple[int, int], axis: Axis, piece: tuple[int, int]) -> list[Shifted]:
+    def across_views(
+        self, a: Array, out: Array, to: tuple[int, int], axis: Axis, piece: tuple[int, int]
+    ) -> list[Shifted]:
         """The views of `across`, (live, pixels of x, B, run)."""
         (H, W), live, (start, stop) = self.grid, self.live, piece
-        source = self.images(self.a[:live], H, W).reshape((live, H * W, self.sizes[1], -1))
+        source = self.images(a[:live], H, W).reshape((live, H * W, self.sizes[1], -1))
         target = self.images(out[:live], H, W)[:, slice(*to)].reshape((live, (stop - start) * W, *source.shape[2:]))
         run, step = source.shape[3], W + self.form.guard(W)
         found, here = [], source[:, start * W : stop * W]
@@ -522,8 +527,7 @@ class Square(Field):
         live, xp, i, j, (h, W) = self.live, self.xp, self.i.start, self.j, edges.half_sum.shape[2:]
         left, right = edges.half_sum[:live, i, slice(*piece), :, None, None, None], edges.along
         if plain(axis, self.form.guard(W)):
-            key = "along", id(a), id(out), axis, piece, live
-            after, before, views = self.shelf.kept(key, self.along_views, a, out, axis, piece, (h, W))
+            after, before, views = self.kept(self.along_views, (a, out), axis, piece, (h, W))
             after[...] = left
             before[...] = left[..., 0]
             for one in views:
@@ -593,8 +597,7 @@ class Diagonal(Field):
                 continue
             out = self.new(behind)
             if plain(axis, form.guard(W) if along else H) and (form.guard(W) or not along):
-                key = id(self.a), id(out), axis, along, self.live, before  # grids of one size, rounded, share arrays
-                guards, sums = self.shelf.kept(key, self.views, self.a, out, axis, along, before)
+                guards, sums = self.kept(self.views, (self.a, out), axis, along, before)
                 for guard in guards:
                     guard[...] = 0
                 for here, there, to in sums:
