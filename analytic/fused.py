@@ -1,7 +1,7 @@
 """A layer's step for one pair of pixels, in C: on a GPU one kernel, where NumPy makes some twenty passes.
 
-`analytic.passes` holds the formulas; these are the same, entry by entry, with `T` the precision.  Nothing is stored
-before all is read: results may overwrite what they are made from.
+`analytic.image_activations` holds the formulas; these are the same, entry by entry, with `T` the precision.  Nothing is
+stored before all is read: results may overwrite what they are made from.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ KINKED = Text(
     tangent="T bend = dead + dead2 > 0 ? slope * slope2 : h * (-2 * scale) + c * scale;",
     theta="(Theta + K * ratio + 2 * rest) * bend",
 )
-"""alpha x + beta |x|: `passes.apply` of Homogeneous, with half = sqrt(q / 2 unit)."""
+"""alpha x + beta |x|: `image_activations.apply` of Homogeneous, with half = sqrt(q / 2 unit)."""
 
 ARCSINE = Text(
     name="arcsine",

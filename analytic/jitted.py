@@ -1,7 +1,7 @@
 """The step of ReLU on a processor in one pass, by Numba (`pip install minintk[fast]`).
 
-`analytic.passes` holds the formula; this is the same, entry by entry.  NumPy makes twenty passes of it, and between two
-of them a thread needs the interpreter; here a thread is by itself for the whole field.
+`analytic.image_activations` holds the formula; this is the same, entry by entry.  NumPy makes twenty passes of it, and
+between two of them a thread needs the interpreter; here a thread is by itself for the whole field.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def kinked(
     D: Array, half: Array, half2: Array, c: float, scale: float,
     theta: Array | None = None, ratio: float = 0.0, rest: float = 0.0,
 ) -> None:  # fmt: skip
-    """D and theta : (A, B, n) through alpha x + beta |x|, in place; names as in `passes.apply` of Homogeneous.
+    """D and theta : (A, B, n) through alpha x + beta |x|, in place; names as in `image_activations.apply` of Homogeneous.
 
     half : (A, n), or (A, 1), and half2 : (B, n), sqrt(q / 2 unit) of the pixels of x and of x'.
     """

@@ -16,6 +16,7 @@ from math import prod
 from threading import Lock, local
 from typing import Any
 
+from analytic import image_activations  # noqa: F401  (its rules)
 from analytic.duals import Homogeneous
 from analytic.fields import STRIP, Diagonal, Field, Form, Pixels, Shelf, Square, form_of
 from analytic.images import Flat, Pool, Window, bends, grid, mixes, needs_images

@@ -14,7 +14,7 @@ import analytic as an
 import minintk as mn
 from analytic.duals import asin_u
 from analytic.fused import ARCSINE, KINKED, Text
-from analytic.passes import TINY
+from analytic.image_activations import TINY
 from minintk.arrays import elementwise
 
 Array = np.ndarray[Any, Any]

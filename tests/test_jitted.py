@@ -16,7 +16,7 @@ from test_fused import DTYPES, EPS, SPECS, entries, images
 import analytic as an
 import analytic.spatial
 import minintk as mn
-from analytic.passes import TINY
+from analytic.image_activations import TINY
 
 pytest.importorskip("numba")
 from analytic import jitted
