@@ -117,7 +117,7 @@ def kinked(
     D: Array, half: Array, half2: Array, c: float, scale: float,
     theta: Array | None = None, ratio: float = 0.0, rest: float = 0.0,
 ) -> None:  # fmt: skip
-    """D and theta : (A, B, n) through alpha x + beta |x|, in place; names as in `image_activations.apply` of Homogeneous.
+    """D and theta : (A, B, n) through alpha x + beta |x|, in place; names as in `image_activations` for Homogeneous.
 
     half : (A, n), or (A, 1), and half2 : (B, n), sqrt(q / 2 unit) of the pixels of x and of x'.
     """

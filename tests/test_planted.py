@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from planted import PLANTED, Planted, caught
+from planted import caught
+from planting import PLANTED, Planted
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "planted-errors.md"
 LAWS = {case.law for case in PLANTED}
