@@ -40,6 +40,7 @@ import numpy as np
 from analytic.linear import Host, LinearProblem, problem
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, available_memory
+from minintk.settings import whole
 
 
 class Layer:
@@ -162,8 +163,7 @@ def _descent(found: LinearProblem, lr: float, steps: int) -> DeepLinearLimit:
     """All steps, one after the other."""
     if isinstance(lr, bool) or not hasattr(lr, "__float__") or not isfinite(lr) or lr <= 0:
         raise ValueError(f"lr expects a finite number > 0, got {lr!r}")
-    if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 0:
-        raise ValueError(f"steps expects a whole number >= 0, got {steps!r}")
+    whole("steps", steps, 0)
     (r, C), sigma2, T = found.sizes, [w**2 for w in found.w_std], int(steps) + 1
     need = (len(sigma2) - 1) * 8 * 3 * T**2 * (r * r + r * C + C * C)
     if need > (free := available_memory(array_namespace(found.Z))):
@@ -235,8 +235,7 @@ def deep_linear_flow(
     found = problem(spec, x, y, gamma0)
     if isinstance(time, bool) or not hasattr(time, "__float__") or not isfinite(time) or time <= 0:
         raise ValueError(f"time expects a finite number > 0, got {time!r}")
-    if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1:
-        raise ValueError(f"steps expects a whole number >= 1, got {steps!r}")
+    whole("steps", steps)
     try:
         one, two, three = (_descent(found, time / (many * steps), many * steps).F[::many] for many in (1, 2, 3))
     except FloatingPointError:

@@ -20,6 +20,7 @@ import numpy as np
 from analytic.dynamics import GradientFlow, check_rate, check_targets, gradient_flow
 from analytic.spectrum import check_kernel, check_ridge, eps, resolution
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, scipy_module, to_host, to_library
+from minintk.settings import whole
 
 Kind = Literal["ntk", "nngp"]
 
@@ -193,8 +194,7 @@ class Posterior:
 
         ValueError where the covariance is indefinite beyond rounding.
         """
-        if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
-            raise ValueError(f"sample(size=...) expects a whole number >= 1, got {size!r}")
+        whole("sample(size=...)", size)
         if not isinstance(rng, np.random.Generator):
             raise TypeError(f"sample(rng=...) expects numpy.random.default_rng(seed), got {rng!r}")
         mean, cov = self.predict(x_test, cov=True)

@@ -26,6 +26,7 @@ from analytic.dynamics import check_targets
 from analytic.kernel import Kernel
 from analytic.spectrum import check_kernel, spectrum
 from minintk.arrays import Array, to_host
+from minintk.settings import whole
 
 Host = np.ndarray[Any, Any]
 Angular = Kernel | Callable[[Host], Host]
@@ -164,5 +165,4 @@ def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
 
 
 def _whole(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
-        raise ValueError(f"{name} expects a whole number >= {least}, got {value!r}")
+    whole(name, value, least)

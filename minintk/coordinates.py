@@ -34,7 +34,7 @@ from minintk.losses import Loss
 from minintk.network import Network
 from minintk.optimizers import Optimizer
 from minintk.parametrization import Parametrization, Rule, SpectralMuP
-from minintk.settings import generator, number
+from minintk.settings import generator, number, whole
 from minintk.spec import Layer
 from minintk.training import Descent, _check
 
@@ -209,8 +209,7 @@ def coordinate_check(
     parametrization = parametrization or SpectralMuP()
     widths = check_growing(spec_of_width, x, widths)
     for name, value, low in (("seeds", seeds, 2), ("steps", steps, 1)):
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < low:
-            raise ValueError(f"{name} expects a whole number >= {low}, got {value!r}")
+        whole(name, value, low)
     tolerance, rng = number("tolerance", tolerance), generator(rng)
     nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
     names = [t.name for t in nets[0].layout.tensors]

@@ -98,8 +98,8 @@ def fit(
     if (steps is None) == (epochs is None):
         raise ValueError(f"fit expects steps or epochs, one of them, got steps={steps!r} and epochs={epochs!r}")
     for name, value in (("epochs", epochs), ("every", every)):
-        if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__") or value < 1):
-            raise ValueError(f"{name} expects a whole number >= 1, got {value!r}")
+        if value is not None:
+            whole(name, value)
     _check(model, theta, x, y, loss, optimizer, 0 if steps is None else steps, batch_size, rng, 1, augment)
     if test is not None:
         if not isinstance(test, tuple) or len(test) != 2:

@@ -24,7 +24,7 @@ from minintk.jacobian import Jacobian, Scaled
 from minintk.layout import Layout
 from minintk.network import Model
 from minintk.series import Series, add, scaled
-from minintk.settings import number
+from minintk.settings import number, whole
 from minintk.structure import Shape
 
 
@@ -199,8 +199,7 @@ class Taylor(_Anchored):
 
     def __init__(self, model: Model, theta0: Array, order: int) -> None:
         super().__init__(model, theta0)
-        if isinstance(order, bool) or not hasattr(order, "__index__") or order < 1:
-            raise ValueError(f"Taylor(order=...) expects a whole number >= 1, got {order!r}")
+        whole("Taylor(order=...)", order)
         self.order = int(order)
 
     @property

@@ -26,7 +26,7 @@ from minintk.kernels import _block_size, _check
 from minintk.models import Linearized
 from minintk.network import Model
 from minintk.progress import progress_of
-from minintk.settings import number
+from minintk.settings import number, whole
 
 REFINEMENTS = 8
 
@@ -226,8 +226,8 @@ def solve_lsqr(
     """
     ridge = number("ridge", ridge, zero=True)
     b, rows = _problem(model, theta0, x, y, _budget(theta0, memory))
-    if steps is not None and (isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1):
-        raise ValueError(f"steps expects a whole number >= 1, got {steps!r}")
+    if steps is not None:
+        whole("steps", steps)
     tol = 10 * _eps(b) if tol is None else float(tol)
     if not 0 < tol < 1:
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")

@@ -18,6 +18,8 @@ from dataclasses import KW_ONLY, dataclass
 from math import inf, isfinite
 from typing import Any, Literal
 
+from minintk.settings import whole
+
 Size = int | tuple[int, int]
 Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
 
@@ -46,8 +48,7 @@ def _number(layer: str, name: str, value: float, low: float = -inf, *, strict: b
 
 def _count(layer: str, name: str, value: int) -> None:
     """Raise unless `value` is a whole number >= 1."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 1:
-        raise ValueError(f"{layer}({name}=...) expects a whole number >= 1, got {value!r}")
+    whole(f"{layer}({name}=...)", value)
 
 
 def _sizes(layer: str, name: str, value: Size) -> None:

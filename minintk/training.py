@@ -21,6 +21,7 @@ from minintk.losses import Loss
 from minintk.network import Model, check_model
 from minintk.optimizers import Optimizer
 from minintk.schedules import rate
+from minintk.settings import whole
 from minintk.threads import cores, parallel, single_threaded_blas
 
 
@@ -243,8 +244,8 @@ def _check(
     if y.dtype != theta.dtype:
         raise TypeError(f"y must have the dtype of theta, {theta.dtype}, got {y.dtype}: y.astype(theta.dtype)")
     for name, value, low in (("steps", steps, 0), ("every", every, 1), ("batch_size", batch_size, 1)):
-        if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__") or value < low):
-            raise ValueError(f"{name} expects a whole number >= {low}, got {value!r}")
+        if value is not None:
+            whole(name, value, low)
     if batch_size is not None and batch_size > x.shape[0]:
         raise ValueError(f"batch_size expects at most the {x.shape[0]} examples there are, got {batch_size}")
     if augment is not None:

@@ -23,7 +23,7 @@ from minintk.losses import Loss
 from minintk.network import Network
 from minintk.optimizers import Optimizer
 from minintk.parametrization import Parametrization, SpectralMuP
-from minintk.settings import generator, numbers
+from minintk.settings import generator, numbers, whole
 from minintk.spec import Layer
 from minintk.training import Descent, _check
 
@@ -138,8 +138,7 @@ def learning_rate_transfer(
     if not callable(optimizer) or not isinstance(optimizer(rates[0]), Optimizer):
         raise TypeError(f"optimizer expects a function rate -> optimiser, such as mn.SGD itself, got {optimizer!r}")
     for name, value, low in (("seeds", seeds, 2), ("steps", steps, 1), ("resamples", resamples, 1)):
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < low:
-            raise ValueError(f"{name} expects a whole number >= {low}, got {value!r}")
+        whole(name, value, low)
     rng = generator(rng)
     parametrization = parametrization or SpectralMuP()
     nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]

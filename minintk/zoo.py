@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from minintk.settings import whole
 from minintk.spec import (
     Activation,
     AvgPool,
@@ -203,5 +204,4 @@ def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:
 
 
 def _count(what: str, name: str, value: int) -> None:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-        raise ValueError(f"{what}({name}=...) expects a whole number >= 1, got {value!r}")
+    whole(f"{what}({name}=...)", value)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import check_examples
-from minintk.settings import precision
+from minintk.settings import precision, whole
 
 Array = np.ndarray[Any, Any]
 
@@ -157,8 +157,7 @@ class Dataset:
         (5, 28, 28, 1)
         """
         for name, value, low in (("factor", factor, 1), ("frame", frame, 0)):
-            if isinstance(value, bool) or not hasattr(value, "__index__") or value < low:
-                raise ValueError(f"enlarged({name}=...) expects a whole number >= {low}, got {value!r}")
+            whole(f"enlarged({name}=...)", value, low)
         raw = self.raw.reshape(len(self), *self._image_shape()).repeat(factor, axis=1).repeat(factor, axis=2)
         raw = np.pad(raw, ((0, 0), (frame, frame), (frame, frame), (0, 0)))
         return replace(self, raw=raw, image_shape=raw.shape[1:])

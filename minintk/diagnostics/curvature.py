@@ -19,6 +19,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_library
 from minintk.jacobian import Jacobian
 from minintk.network import Model, check_model
+from minintk.settings import whole
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,7 @@ def kappa(
         raise ValueError(f"theta expects one network, ({model.size},), got {tuple(theta.shape)}")
     check_finite("theta", theta)
     for name, value in (("starts", starts), ("steps", steps)):
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-            raise ValueError(f"{name} expects a whole number >= 1, got {value!r}")
+        whole(name, value)
     xp, f = array_namespace(theta, x), model(theta, x)
     residual = 1.0
     if y is not None:

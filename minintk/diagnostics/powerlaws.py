@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, to_host
-from minintk.settings import generator, numbers
+from minintk.settings import generator, numbers, whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +80,7 @@ def power_law(
             raise ValueError(f"power_law expects (S,) positive finite values, got {value!r} at width {width:g}")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence expects a number between 0 and 1, got {confidence!r}")
-    if isinstance(resamples, bool) or not hasattr(resamples, "__index__") or resamples < 1:
-        raise ValueError(f"resamples expects a whole number >= 1, got {resamples!r}")
+    whole("resamples", resamples)
     rng = generator(rng)
     S = np.array([len(value) for value in v])
     logs = np.concatenate([np.log(value) for value in v])
