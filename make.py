@@ -40,7 +40,7 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "test-all": (["test"], [["-m", "pytest", "-n", "auto", "--maxprocesses=4", "-m", ""]]),
     "lint": (["lint", "test"], [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"], ["-m", "mypy"]]),
     "format": (["lint", "test"], [["-m", "ruff", "check", "--fix"], ["-m", "ruff", "format"]]),
-    "bench": (["test"], [["benchmarks/run.py"]]),
+    "bench": (["test", "bench"], [["benchmarks/run.py"]]),
     "docs": (["docs"], [["-m", "mkdocs", "build", "--strict"]]),
     "python": ([], [[]]),
 }

@@ -29,3 +29,11 @@ def on_host(arrays: dict[str, Any]) -> Arrays:
     from minintk.arrays import to_host
 
     return {name: to_host(array) for name, array in arrays.items()}
+
+
+def use_mkl(yes: bool) -> None:
+    """Whether this process takes MKL for products, where it is installed."""
+    import minintk.mkl
+
+    if not yes:
+        minintk.mkl.mkl = lambda: None  # type: ignore[assignment]

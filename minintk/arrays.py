@@ -147,9 +147,9 @@ def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> N
 def cache_slices(a: Array, size: int = 2**17) -> list[slice]:
     """The last axis of `a` in pieces that stay in a core's cache through several passes; one piece on the GPU."""
     if not on_host(array_namespace(a)):
-        return [slice(None)]
+        return [slice(0, a.shape[-1])]
     step = max(1, size // max(1, math.prod(a.shape[:-1])))
-    return [slice(i, i + step) for i in range(0, a.shape[-1], step)]
+    return [slice(i, min(i + step, a.shape[-1])) for i in range(0, a.shape[-1], step)]
 
 
 def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
@@ -200,7 +200,7 @@ def _elementwise(library: str, name: str, inputs: str, outputs: str, body: str) 
 _kept: Any = local()
 
 
-def scratch(like: Array, shape: Sequence[int], slot: int = 0) -> Array:
+def scratch(like: Array, shape: Sequence[int], slot: str) -> Array:
     """An array of this shape to write into and be done with: the thread's next call may return the same slot's memory.
 
     Fresh memory costs more than a pass over it, page by page; on the GPU, and where it is large, it is fresh.
@@ -223,12 +223,3 @@ def keep_freed_memory(like: Array) -> None:
     """
     if on_host(array_namespace(like)):
         np.empty(2**25 - 2**16, np.uint8)
-
-
-def matmul_into(a: Array, b: Array, out: Array) -> None:
-    """out[...] = a @ b, without a temporary where the library can write into a view."""
-    xp = array_namespace(a, b, out)
-    if on_host(xp):
-        np.matmul(a, b, out=out)
-    else:
-        out[...] = a @ b

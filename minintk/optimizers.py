@@ -17,6 +17,7 @@ from math import inf, sqrt
 from typing import Any, ClassVar, Self
 
 from minintk.arrays import Array, array_namespace, cache_slices
+from minintk.blas import add_scaled, decay_and_add, piece
 from minintk.parametrization import Rule
 from minintk.schedules import Schedule, rate, time
 from minintk.settings import number, numbers
@@ -89,19 +90,20 @@ class SGD(Optimizer):
     def step(self, theta: Array, gradient: Array, memory: Array | None, scales: Array | None) -> None:
         lr, weight_decay = _rate(self), float(self.weight_decay)  # a NumPy scalar would compute in float64
 
-        def work(piece: slice) -> None:
-            p, g = theta[..., piece], gradient[..., piece]
+        def work(at: slice) -> None:
+            p, g = theta[..., at], gradient[..., at]
             if weight_decay:
-                g += weight_decay * p
+                add_scaled(g, weight_decay, p)
             v = g
             if memory is not None:
-                v = memory[..., piece]
-                v *= float(self.momentum)
-                v += g
-            array_namespace(p).multiply(v, lr if scales is None else lr * scales[piece], out=g)
-            p -= g
+                v = memory[..., at]
+                decay_and_add(v, float(self.momentum), g)
+            if scales is None:
+                add_scaled(p, -lr, v)
+            else:
+                p -= lr * scales[at] * v
 
-        _in_pieces(work, theta)
+        _in_pieces(work, theta, piece(theta))
 
 
 @dataclass(frozen=True)
@@ -134,17 +136,18 @@ class Nesterov(Optimizer):
     def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
         lr, m, weight_decay = _rate(self), float(self.momentum), float(self.weight_decay)
 
-        def work(piece: slice) -> None:
-            p, g, v = theta[..., piece], gradient[..., piece], memory[..., piece]
+        def work(at: slice) -> None:
+            p, g, v = theta[..., at], gradient[..., at], memory[..., at]
             if weight_decay:
-                g += weight_decay * p
-            v *= m
-            v += g
-            g += m * v
-            g *= lr if scales is None else lr * scales[piece]
-            p -= g
+                add_scaled(g, weight_decay, p)
+            decay_and_add(v, m, g)
+            add_scaled(g, m, v)
+            if scales is None:
+                add_scaled(p, -lr, g)
+            else:
+                p -= lr * scales[at] * g
 
-        _in_pieces(work, theta)
+        _in_pieces(work, theta, piece(theta))
 
 
 @dataclass(frozen=True)
@@ -196,8 +199,8 @@ class Adam(Optimizer):
         rate, eps = lr * root / (1 - b1**self._k), float(self.eps) * root  # m^ / (sqrt(r^) + eps), over sqrt(r)
         xp = array_namespace(theta)
 
-        def work(piece: slice) -> None:
-            p, g, m, r = theta[..., piece], gradient[..., piece], memory[..., 0, piece], memory[..., 1, piece]
+        def work(at: slice) -> None:
+            p, g, m, r = theta[..., at], gradient[..., at], memory[..., 0, at], memory[..., 1, at]
             m *= b1
             m += (1 - b1) * g
             g *= g
@@ -211,21 +214,20 @@ class Adam(Optimizer):
             if weight_decay:
                 g += lr * weight_decay * p
             if scales is not None:
-                g *= scales[piece]
+                g *= scales[at]
             p -= g
 
         _in_pieces(work, theta)
 
 
-def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
-    """work(piece) for pieces of the last axis that stay in a core's cache; large ones shared out over the cores."""
-    pieces = cache_slices(theta)
+def _in_pieces(work: Callable[[slice], None], theta: Array, size: int = 2**17) -> None:
+    """work(at) for pieces of the last axis that a core's cache holds; those of a long one shared out over the cores."""
 
-    def some(at: slice) -> None:
-        for piece in pieces[at]:
-            work(piece)
+    def some(part: slice) -> None:
+        for at in cache_slices(theta[..., part], size):
+            work(slice(part.start + at.start, part.start + at.stop))
 
-    share(some, len(pieces), worth=len(pieces) > 4)
+    share(some, theta.shape[-1], worth=theta.shape[-1] > 2**19)
 
 
 def _rate(optimizer: Optimizer) -> float:

@@ -24,6 +24,7 @@ from minintk.structure import UnsupportedLayer
 class Pointwise:
     """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y), whichever array `keeps` names.
 
+    phi' may be a truth value, which multiplies as 0 or 1.
     kinks : the points where phi' jumps; quadrature splits its panels there.
     series : (xp, x) -> (y, p), the power series of phi(x(t)) and of phi'(x(t)), see `minintk.series`; for
         `minintk.Taylor` alone.
@@ -36,8 +37,8 @@ class Pointwise:
     series: Callable[[Any, Series], tuple[Series, Series]] | None = None
 
     def derivative(self, xp: Any, x: Array) -> Array:
-        """phi'(x), from x alone."""
-        return self.dphi(xp, x if self.keeps == "x" else self.phi(xp, x))
+        """phi'(x), from x alone, in its dtype."""
+        return xp.astype(self.dphi(xp, x if self.keeps == "x" else self.phi(xp, x)), x.dtype, copy=False)
 
 
 @singledispatch
@@ -76,7 +77,7 @@ def _(layer: s.Identity) -> Pointwise:
 
 @pointwise.register
 def _(layer: s.ReLU) -> Pointwise:
-    return _linear(lambda xp, x: xp.maximum(x, 0), lambda xp, y: (y > 0).astype(y.dtype), "y", (0.0,))
+    return _linear(lambda xp, x: xp.maximum(x, 0), lambda xp, y: y > 0, "y", (0.0,))
 
 
 @pointwise.register

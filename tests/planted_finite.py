@@ -60,10 +60,11 @@ from minintk.layers import arrange, convgram, patches, pool, shares
 from minintk.layers.bias import BoundBias
 from minintk.layers.combine import ChainJacobian, SumJacobian
 from minintk.layers.conv import BoundConv, ConvJacobian
-from minintk.layers.dense import BoundDense, DenseJacobian, sum_rows
+from minintk.layers.dense import BoundDense, DenseJacobian
 from minintk.layers.norm import BoundBatchNorm, BoundLayerNorm
 from minintk.layers.patches import Canvas, Patches
 from minintk.layers.pool import AvgPoolJacobian, AxisMax, BoundAvgPool, GlobalJacobian
+from minintk.layers.products import sum_rows
 from minintk.layers.shares import SharedJacobian
 from minintk.layout import Layout
 from minintk.losses import MeanSquared, SoftmaxCrossEntropy

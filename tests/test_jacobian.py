@@ -118,7 +118,7 @@ def test_jacobians_that_do_not_fit_each_other() -> None:
 def test_products_shared_out_over_cores_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where BLAS is held at one thread, large products are split by their longer side."""
     from minintk import threads
-    from minintk.layers import dense
+    from minintk.layers import products
     from minintk.threads import single_threaded_blas
 
     rng = np.random.default_rng(0)
@@ -126,8 +126,9 @@ def test_products_shared_out_over_cores_are_the_same(monkeypatch: pytest.MonkeyP
     theta, x, u = net.init(rng), rng.standard_normal((6, 5)), rng.standard_normal((2, 6, 3))
     f, J = net.linearize(theta, x)
     want = J.vjp(u)
-    monkeypatch.setattr(dense, "WORTH", 0)
-    monkeypatch.setattr(threads, "cores", lambda: 2)
+    monkeypatch.setattr(products, "LARGE", 0)
+    for module in (threads, products):
+        monkeypatch.setattr(module, "cores", lambda: 2)
     threads._pool.cache_clear()
     with single_threaded_blas():
         f_shared, J = net.linearize(theta, x)

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from strategies import PARAMETRIZATIONS, SMOOTH, Case, cases, convolutional
 
 import minintk as mn
-from minintk import kernels, testing
+from minintk import blas, kernels, testing
 from minintk.layers import conv, convgram, patches, shares
 from minintk.parametrization import Parametrization
+from minintk.threads import single_threaded_blas
 
 Array = np.ndarray[Any, Any]
 nets = convolutional()
@@ -27,6 +28,14 @@ def test_adjoint(case: Case) -> None:
 @given(cases(nets))
 def test_derivative(case: Case) -> None:
     testing.check_derivative(case.net, case.theta, case.x, case.rng)
+
+
+@given(cases(nets))
+def test_adjoint_of_products_that_are_turned_round(case: Case) -> None:
+    """As large layers do it, on small ones: results that come through memory of the thread's own."""
+    with single_threaded_blas(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blas, "WORTH", 0)
+        testing.check_adjoint(case.net, case.theta, case.x, case.rng)
 
 
 @given(cases(nets))

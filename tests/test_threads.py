@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from minintk import threads
-from minintk.layers import dense
+from minintk.layers import products
 from minintk.threads import cores, parallel, single_threaded_blas
 
 
@@ -23,7 +23,8 @@ def blas_threads() -> set[int]:
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a machine with one core runs the pool too."""
     if cores() == 1:
-        monkeypatch.setattr(threads, "cores", lambda: 2)
+        for module in (threads, products):
+            monkeypatch.setattr(module, "cores", lambda: 2)
         threads._pool.cache_clear()
 
 
@@ -179,9 +180,8 @@ def test_a_shared_product_is_the_product(
     rng = np.random.default_rng(0)
     a, b, row = rng.standard_normal((rows, 700)), rng.standard_normal((700, 900)), rng.standard_normal((1, 900))
     b = np.ascontiguousarray(b.T).T if turned else b
-    monkeypatch.setattr(dense, "WORTH", 0)
+    monkeypatch.setattr(products, "LARGE", 0)
     with single_threaded_blas():
-        assert dense.worth_sharing(a, b)
-        found = dense.rows_matmul(a, b, 0.5, row)
+        found = products.rows_times(a, b, 0.5, row)
     np.testing.assert_allclose(found, 0.5 * (a @ b) + row, rtol=0, atol=1e-12)
     assert found.flags.c_contiguous

@@ -12,7 +12,7 @@ from math import prod
 
 from minintk.arrays import Array, array_namespace
 from minintk.finite import Contraction, Gram, Weights, gram_and_back
-from minintk.layers.dense import sum_rows
+from minintk.layers.products import sum_rows
 from minintk.layout import Tensor
 from minintk.structure import Shape
 

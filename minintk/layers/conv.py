@@ -16,11 +16,12 @@ from math import prod
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, matmul_into, on_host, scratch
+from minintk.arrays import Array, array_namespace, on_host, scratch
+from minintk.blas import matmul_into
 from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
 from minintk.layers.convgram import conv_gram
-from minintk.layers.dense import sum_rows
 from minintk.layers.patches import Patches, images
+from minintk.layers.products import sum_rows
 from minintk.layout import Tensor
 from minintk.parametrization import Parametrization, Role, Row
 from minintk.structure import Shape, Site, out_shape
@@ -58,14 +59,15 @@ class ConvJacobian:
     def _weight_gradient(self, u: Array) -> Array:
         """P(x)' u : (..., K, B C_out), summed over chunks of examples."""
         patches, R = self.layer.patches, self.layer.patches.R
+        shape = (*np.broadcast_shapes(self.x.shape[:-4], u.shape[:-2]), patches.K, u.shape[-1])
 
         def work(share: list[slice]) -> Array:
-            total = None
-            for at in share:
-                part = patches.read(self.x[..., at, :, :, :], passing=True).swapaxes(-1, -2) @ u[..., rows(at, R), :]
-                if total is None:
-                    total = part
-                else:
+            total = array_namespace(u).empty(shape, dtype=u.dtype)
+            for i, at in enumerate(share):
+                P = patches.read(self.x[..., at, :, :, :], passing=True)
+                part = scratch(u, shape, "gradient") if i else total
+                matmul_into(P.swapaxes(-1, -2), u[..., rows(at, R), :], part)
+                if i:
                     total += part
             return total
 
@@ -89,7 +91,7 @@ class ConvJacobian:
         def work(share: list[slice]) -> None:
             for at in share:
                 part = u[..., rows(at, R), :]
-                P = scratch(u, (*dx.shape[:-4], part.shape[-2], patches.K))
+                P = scratch(u, (*dx.shape[:-4], part.shape[-2], patches.K), "patches")
                 matmul_into(part, V, P)
                 patches.add(P, dx[..., at, :, :, :])
 

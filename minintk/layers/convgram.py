@@ -13,7 +13,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from minintk.arrays import Array, array_namespace, matmul_into
+from minintk.arrays import Array, array_namespace
+from minintk.blas import matmul_into
 from minintk.finite import Contraction
 
 if TYPE_CHECKING:

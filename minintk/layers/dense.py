@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, matmul_into, scratch
+from minintk.arrays import Array
 from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
+from minintk.layers.products import Product, joined, products, rows_product, rows_times, sum_rows
 from minintk.layout import Tensor
 from minintk.parametrization import Parametrization, Role, Row
 from minintk.structure import Shape, Site
-from minintk.threads import free, share
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,10 @@ class DenseJacobian:
         if dw is not None and layer.b is not None:
             dw[layer.b][...] = sum_rows(u, layer.c)
         ru = u if self.r == 1 else self.r * u
-        if dw is not None:
-            product(self.x.swapaxes(-1, -2), ru, dw[layer.W], layer.m / self.r)
-        return None if layer.first else rows_matmul(ru, self.V.swapaxes(-1, -2))
+        dW = None if dw is None else Product(self.x.swapaxes(-1, -2), ru, dw[layer.W], layer.m / self.r)
+        dx = None if layer.first else rows_product(ru, self.V.swapaxes(-1, -2))
+        products(dW, dx)
+        return None if dx is None else joined(dx.out, u)
 
     def gram(self, u: Array, other: DenseJacobian, v: Array, kernel: Contraction) -> Gram:
         """(u . v) * (m^2 x x' + c^2)."""
@@ -55,65 +56,6 @@ class DenseJacobian:
         if layer.b is not None:
             g += layer.c**2
         return gram_and_back(self, u, other, v, kernel(u, v, g))
-
-
-def sum_rows(u: Array, c: float) -> Array:
-    """c sum_N u : (..., n), as a product with a row of c's: several times faster than a reduction over axis -2."""
-    row = array_namespace(u).full((1, u.shape[-2]), c, dtype=u.dtype)
-    return (row @ u)[..., 0, :]
-
-
-def rows_matmul(a: Array, b: Array, factor: float = 1.0, row: Array | None = None) -> Array:
-    """factor a @ b + row; one product over all leading axes of a where b has none, instead of one for each."""
-    rows = a.reshape((-1, a.shape[-1])) if b.ndim == 2 else a
-    if worth_sharing(rows, b):
-        out = array_namespace(rows).empty((rows.shape[0], b.shape[1]), dtype=rows.dtype)
-        product(rows, b, out, factor, row)
-    else:
-        out = rows @ b
-        finish(out, factor, row)
-    return out.reshape((*a.shape[:-1], b.shape[-1])) if b.ndim == 2 else out
-
-
-def product(a: Array, b: Array, out: Array, factor: float = 1.0, row: Array | None = None) -> None:
-    """out = factor a @ b + row, shared out over the cores by the longer side where that is worth it."""
-    if not worth_sharing(a, b):
-        matmul_into(a, b, out)
-        finish(out, factor, row)
-        return
-    m, n = out.shape
-
-    def work(at: slice) -> None:
-        p, q = (at, slice(None)) if m >= n else (slice(None), at)
-        if m <= FEW and b.strides[0] < b.strides[1]:  # b = W', for few rows (W u')' is a third faster than u W'
-            turned = scratch(out, out[p, q].shape[::-1])
-            matmul_into(b[:, q].T, a[p].T, turned)
-            out[p, q] = turned.T
-        else:
-            matmul_into(a[p], b[:, q], out[p, q])
-        finish(out[p, q], factor, None if row is None else row[:, q])
-
-    share(work, max(m, n))
-
-
-def finish(out: Array, factor: float, row: Array | None) -> None:
-    """out = factor out + row, in place."""
-    if factor != 1:
-        out *= factor
-    if row is not None:
-        out += row
-
-
-def worth_sharing(a: Array, b: Array) -> bool:
-    """Whether the cores should share out a @ b: it is large, and they are free."""
-    return free() and a.ndim == b.ndim == 2 and a.shape[0] * a.shape[1] * b.shape[1] >= WORTH
-
-
-WORTH = 2**23
-"""Multiplications below which one core is done before a second has started."""
-
-FEW = 64
-"""Rows of a product that cost less to turn than OpenBLAS loses on them."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +91,7 @@ class BoundDense:
         W, m = w[self.W], self.m
         V, r = (m * W, 1.0) if m != 1 and x.shape[-2] > self.shape[0] else (W, m)
         row = None if self.b is None else self.c * w[self.b][..., None, :]
-        return rows_matmul(x, V, r, row), DenseJacobian(self, x, V, r)
+        return rows_times(x, V, r, row), DenseJacobian(self, x, V, r)
 
 
 @bind.register

@@ -155,7 +155,7 @@ class Patches:
             (*x.shape[:-3], self.rows.out, self.blocks, *self.kernel, x.shape[-1]),
             (*x.strides[:-3], h * down, w * right, h, w, c),
         )
-        P = scratch(x, view.shape) if passing else array_namespace(x).empty(view.shape, dtype=x.dtype)
+        P = scratch(x, view.shape, "patches") if passing else array_namespace(x).empty(view.shape, dtype=x.dtype)
         P[...] = view
         return P.reshape(shape)
 
@@ -169,7 +169,7 @@ class Patches:
         canvas = x if self.canvas.plain else array_namespace(P).empty(size, dtype=P.dtype)
         canvas[...] = 0
         (height, width), right = self.kernel, self.B * self.columns.stride
-        bands = scratch(P, (*x.shape[:-3], self.rows.out, height, *canvas.shape[-2:]), slot=1)  # columns added up
+        bands = scratch(P, (*x.shape[:-3], self.rows.out, height, *canvas.shape[-2:]), "bands")  # columns added up
         bands[...] = 0
         if self.blocks <= width:  # block by block: long runs
             for b in range(self.blocks):
