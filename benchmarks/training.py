@@ -284,7 +284,7 @@ def _lenet(width: int, n: int, steps: int) -> Row:
         name=f"SGD step, LeNet-5 of width {width}, batch {n}, cross-entropy, float32",
         inputs=partial(lenet_inputs, width, n),
         reference=partial(_lenet_answer, **how),
-        tolerance=1e-3,
+        tolerance=3e-3,  # rounding decides ties of MaxPool: of equal runs some differ by 1e-3, others by 1e-6
         per=steps,
         unit="step",
         sides=(

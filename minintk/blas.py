@@ -60,10 +60,10 @@ def decay_and_add(y: Array, m: float, x: Array) -> None:
         y += x
 
 
-def add_scaled(y: Array, c: float, x: Array) -> None:
-    """y <- y + c x, in place."""
+def add_scaled(y: Array, c: float, x: Array, spare: Array | None = None) -> None:
+    """y <- y + c x, in place; spare : memory of the shape of x that may be written to, such as x itself."""
     if not (long(y) and mkl.axpby(c, x, 1.0, y)):
-        y += array_namespace(x).multiply(x, c, out=scratch(x, x.shape, "scaled"))
+        y += array_namespace(x).multiply(x, c, out=spare)
 
 
 def long(y: Array) -> bool:

@@ -99,7 +99,7 @@ class SGD(Optimizer):
                 v = memory[..., at]
                 decay_and_add(v, float(self.momentum), g)
             if scales is None:
-                add_scaled(p, -lr, v)
+                add_scaled(p, -lr, v, spare=g)
             else:
                 p -= lr * scales[at] * v
 
@@ -143,7 +143,7 @@ class Nesterov(Optimizer):
             decay_and_add(v, m, g)
             add_scaled(g, m, v)
             if scales is None:
-                add_scaled(p, -lr, g)
+                add_scaled(p, -lr, g, spare=g)
             else:
                 p -= lr * scales[at] * g
 

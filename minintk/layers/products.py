@@ -30,29 +30,38 @@ class Product:
         a, b = self.a, self.b
         return bool(a.ndim == b.ndim == 2 and a.shape[0] * a.shape[1] * b.shape[1] >= LARGE)
 
-    def piece(self, i: int, count: int) -> None:
+    def do(self) -> None:
+        """In one piece."""
+        out = self.out
+        matmul_into(self.a, self.b, out)
+        if self.factor != 1:
+            out *= self.factor
+        if self.row is not None:
+            out += self.row
+
+    def piece(self, i: int, count: int) -> Product:
         """Piece i of so many, cut along the longer side of `out`."""
         m, n = self.out.shape[-2:]
         at = slice(i * max(m, n) // count, (i + 1) * max(m, n) // count)
         p, q = (at, slice(None)) if m > n else (slice(None), at)
-        out = self.out[..., p, q]
-        matmul_into(self.a[..., p, :], self.b[..., q], out)
-        if self.factor != 1:
-            out *= self.factor
-        if self.row is not None:
-            out += self.row[..., q]
+        row = None if self.row is None else self.row[..., q]
+        return Product(self.a[..., p, :], self.b[..., q], self.out[..., p, q], self.factor, row)
 
 
 def products(*jobs: Product | None) -> None:
     """Do them all, with one hand-over to the other cores where those are free and it pays; None is nothing to do."""
     todo = [job for job in jobs if job is not None]
+    if free() and any(job.large for job in todo):
+        count = cores()
 
-    def work(i: int) -> None:
+        def work(i: int) -> None:
+            for job in todo:
+                job.piece(i, count).do()
+
+        parallel(work, range(count))
+    else:
         for job in todo:
-            job.piece(i, count)
-
-    count = cores() if free() and any(job.large for job in todo) else 1
-    parallel(work, range(count))
+            job.do()
 
 
 def rows_times(a: Array, b: Array, factor: float = 1.0, row: Array | None = None) -> Array:
