@@ -7,10 +7,12 @@ from math import pi, prod, sqrt
 from typing import Any, NamedTuple
 
 from analytic.duals import Erf, Homogeneous, asin_u
-from analytic.fields import Field, Lay, Pixels, Square
+from analytic.fields import Field, Pixels
 from analytic.fused import ARCSINE, KINKED
 from analytic.passes import Halves, Linear, Tile, apply, halves, prepare, settle
+from analytic.pixel_pairs import Square
 from analytic.rules import Normalise
+from analytic.shelf import Lay
 from analytic.state import Block, Dual, Gap, Pairs, Rows, Scratch, cast
 from minintk.arrays import Array
 

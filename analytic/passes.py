@@ -8,10 +8,12 @@ from functools import singledispatch
 from math import prod
 from typing import Any, NamedTuple
 
-from analytic.fields import Edges, Field, Form, Lay, Pixels, across_sum, edges_of, line_sum, picks
+from analytic.fields import Edges, Field, Pixels, edges_of
 from analytic.images import Flat, Pool, Window
 from analytic.rules import Affine, Sum
+from analytic.shelf import Form, Lay
 from analytic.state import Program, Step
+from analytic.window_sums import across_sum, line_sum, picks
 from minintk.arrays import Array, to_library
 from minintk.windows import Axis
 

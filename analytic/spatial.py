@@ -18,10 +18,12 @@ from typing import Any
 
 from analytic import image_activations  # noqa: F401  (its rules)
 from analytic.duals import Homogeneous
-from analytic.fields import STRIP, Diagonal, Field, Form, Pixels, Shelf, Square, form_of
+from analytic.fields import Field, Pixels
 from analytic.images import Flat, Pool, Window, bends, grid, mixes, needs_images
 from analytic.passes import Tile, apply_all, follow, halves, prepare_all, settle
+from analytic.pixel_pairs import STRIP, Diagonal, Square
 from analytic.rules import Affine, Sum
+from analytic.shelf import Form, Shelf, form_of
 from analytic.state import Dual, Program
 from analytic.tiles import Progress, for_each
 from minintk.arrays import Array, array_namespace, on_host, short_rows

@@ -33,6 +33,8 @@ from analytic import dmft, fields, fluctuations, learnability, limits, passes
 from analytic import modes as modes_module
 from analytic.duals import Homogeneous
 from analytic.images import Pool, Window
+from analytic.pixel_pairs import Diagonal
+from analytic.shelf import Lay
 from minintk import windows
 from minintk.diagnostics import curvature as curvature_module
 from minintk.diagnostics import kappa
@@ -251,7 +253,7 @@ planted("convolution: its own share K of Theta divided by the window's size", br
     planted_in_prepare(Window, lambda row: row._replace(owed=(row.owed[0] / 9, row.owed[1])))
 )
 planted("pooling: D of a pooled pixel's window with itself not taken off", brute_force)(
-    planted_in_prepare(Pool, lambda row: row._replace(own=fields.Lay(0 * row.own.left, 0 * row.own.right)))
+    planted_in_prepare(Pool, lambda row: row._replace(own=Lay(0 * row.own.left, 0 * row.own.right)))
 )
 planted("pooling: pixels outside not counted in the window's mean", brute_force)(
     planted_in_prepare(Pool, lambda row: row._replace(share=None, mean=None))
@@ -259,7 +261,7 @@ planted("pooling: pixels outside not counted in the window's mean", brute_force)
 planted("layer normalisation of images: Theta and K by 1 / sqrt(q), eps forgotten", brute_force)(
     planted_in_prepare(
         analytic.rules.Normalise,
-        lambda row: row._replace(gain=fields.Lay(1 / row.bend.left.clip(1e-3), 1 / row.bend.right.clip(1e-3))),
+        lambda row: row._replace(gain=Lay(1 / row.bend.left.clip(1e-3), 1 / row.bend.right.clip(1e-3))),
     )
 )
 
@@ -271,7 +273,7 @@ def _(patch: Patch) -> None:
         out[..., :1] = self.a[..., :1]
         self.become(out, (1, 1))
 
-    patch.setattr(fields.Diagonal, "flatten", first)
+    patch.setattr(Diagonal, "flatten", first)
 
 
 @planted("circular padding: zeros outside", brute_force)
