@@ -284,7 +284,7 @@ def _lenet(width: int, n: int, steps: int) -> Row:
         name=f"SGD step, LeNet-5 of width {width}, batch {n}, cross-entropy, float32",
         inputs=partial(lenet_inputs, width, n),
         reference=partial(_lenet_answer, **how),
-        tolerance=3e-3,  # rounding decides ties of MaxPool: of equal runs some differ by 1e-3, others by 1e-6
+        tolerance=1e-2,  # rounding decides ties of MaxPool, each of which moves the answer by some 1e-3
         per=steps,
         unit="step",
         sides=(
@@ -346,9 +346,9 @@ def _ensemble(
 ROWS = (
     _single((784, 2048, 2048, 10), 256, "cross-entropy", 0.01, 40),
     _ensemble((64, 100, 100, 100, 100, 100, 1), 200, 0.001, 100, 1.0, None),
-    _lenet(1, 32, 20),
-    _lenet(1, 256, 8),
-    _lenet(8, 32, 10),
-    _lenet(8, 256, 4),
+    _lenet(1, 32, 100),
+    _lenet(1, 256, 40),
+    _lenet(8, 32, 40),
+    _lenet(8, 256, 10),
     _ensemble((64, 50, 50, 50, 50, 50, 1), 20, 0.001, 100, None, 3.0),
 )

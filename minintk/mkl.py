@@ -90,7 +90,14 @@ def address(a: Array) -> int:
 
 @cache
 def mkl() -> Library | None:
-    """MKL, or None where it is not installed or does not load."""
+    """MKL, or None where it is not installed, does not load, or is loaded already: whoever did chose its threads.
+
+    (NumPy from conda comes with MKL, and its products are MKL's anyway.)
+    """
+    from threadpoolctl import ThreadpoolController
+
+    if ThreadpoolController().select(internal_api="mkl").info():
+        return None
     for prefix in (sys.prefix, site.getuserbase()):
         for path in (path for place in PLACES for path in sorted(Path(prefix).glob(place))):
             try:

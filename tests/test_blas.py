@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import threadpoolctl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -213,6 +214,7 @@ def test_a_trained_network_is_the_same_network(asked: dict[str, int], monkeypatc
 
 def test_no_library_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No folder, an empty one, and a file that is no library."""
+    monkeypatch.setattr(threadpoolctl.ThreadpoolController, "info", lambda self: [])
     for prefix in (tmp_path / "nowhere", tmp_path):
         monkeypatch.setattr(sys, "prefix", str(prefix))
         monkeypatch.setattr(site, "getuserbase", lambda prefix=prefix: str(prefix))
@@ -220,3 +222,32 @@ def test_no_library_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/libmkl_rt.so.2").write_text("no library")
     assert mkl.mkl.__wrapped__() is None
+
+
+class Recorded:
+    """In a library's place: every name is a function, and calls are written down."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def function(*arguments: Any) -> None:
+            self.calls.append((name, *arguments))
+
+        return function
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_library_that_is_loaded_already_is_left_alone(
+    loaded: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """NumPy's own may be MKL, with as many threads as its user wants; one that we load is told what it must know."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libmkl_rt.so.2").touch()
+    library, info = Recorded(), [{"internal_api": "mkl"}] if loaded else []
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(ctypes, "CDLL", lambda path: library)
+    monkeypatch.setattr(threadpoolctl.ThreadpoolController, "info", lambda self: info)
+    assert (mkl.mkl.__wrapped__() is None) == loaded
+    told = [("MKL_Set_Interface_Layer", 0), ("MKL_Set_Threading_Layer", 1), ("MKL_CBWR_Set", 2)]
+    assert library.calls == ([] if loaded else told)
