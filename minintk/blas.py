@@ -5,10 +5,14 @@
     add_scaled       y <- y + c x
 
 NumPy's, as its wheels come, with OpenBLAS.  Where Intel's MKL is installed (the extra ``fast``, `minintk.mkl`) it takes
-what is large: its products are a tenth to a half faster, and it needs one pass over the vectors where NumPy needs two.
+what is large in training: its products are a tenth to a half faster, and it needs one pass over the vectors where NumPy
+needs two.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -24,6 +28,19 @@ LONG = 2**18
 
 FEW = 64
 """Rows of a product that cost less to turn than BLAS loses on them."""
+
+
+_by_mkl: list[None] = []  # as long as anybody wants it
+
+
+@contextmanager
+def products_by_mkl() -> Iterator[None]:
+    """Large products of single matrices are MKL's, inside.  Not always: its 15 MB are much, next to a small kernel."""
+    _by_mkl.append(None)
+    try:
+        yield
+    finally:
+        _by_mkl.pop()
 
 
 def matmul_into(a: Array, b: Array, out: Array) -> None:
@@ -49,7 +66,7 @@ def matmul_into(a: Array, b: Array, out: Array) -> None:
 
 def large_into(a: Array, b: Array, out: Array) -> None:
     """`matmul_into` of matrices that are worth a call."""
-    if not mkl.matmul_into(a, b, out):
+    if not (_by_mkl and mkl.matmul_into(a, b, out)):
         np.matmul(a, b, out=out)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, check_finite, keep_freed_memory, on_host, to_host, to_library
 from minintk.augment import Augmentation
 from minintk.batches import Batches
+from minintk.blas import products_by_mkl
 from minintk.losses import Loss
 from minintk.network import Model, check_model
 from minintk.optimizers import Optimizer
@@ -199,13 +200,18 @@ class Descent:
             self.step += 1
         return f, value
 
-    def _cores(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _cores(self) -> Iterator[None]:
         """For one large network, BLAS at one thread a call: what the step computes shares itself out over the cores.
 
         BLAS's own threads keep a core busy for milliseconds after each product, waiting for the next one.
         """
         large = self.theta.ndim == 1 and self.theta.size * self.batches.size >= WORTH
-        return single_threaded_blas() if large and on_host(array_namespace(self.theta)) else nullcontext()
+        if large and on_host(array_namespace(self.theta)):
+            with single_threaded_blas(), products_by_mkl():
+                yield
+        else:
+            yield
 
 
 WORTH = 2**26

@@ -89,7 +89,7 @@ def test_products_of_every_layout(asked: dict[str, int], how_out: str, dtype: st
             for how_b in GOOD:
                 out = laid_out(np.full((m, n), np.nan, dtype), how_out)
                 rest = None if out.base is None or out.base.size == out.size else out.base
-                with single_threaded_blas():
+                with single_threaded_blas(), blas.products_by_mkl():
                     blas.matmul_into(laid_out(a, how_a), laid_out(b, how_b), out)
                 expected = a.astype("f8") @ b.astype("f8")
                 assert np.abs(out - expected).max() <= EPS[dtype] * k * np.abs(expected).max(), (m, k, n, how_a, how_b)
@@ -129,7 +129,7 @@ def test_arrays_it_is_not_made_for(asked: dict[str, int]) -> None:
         (np.broadcast_to(a[:1], (6, 6)), b), (a.astype(">f8"), b), (a.astype("f4"), b), (np.stack([a, a]), b),
         (a[:, ::-1], b), (np.broadcast_to(a[:, :1], (6, 6)), b),
     )  # fmt: skip
-    with single_threaded_blas():
+    with single_threaded_blas(), blas.products_by_mkl():
         for x, y in strange:
             out = np.empty_like(x @ y, dtype="f8")
             blas.matmul_into(x, y, out)
@@ -137,9 +137,12 @@ def test_arrays_it_is_not_made_for(asked: dict[str, int]) -> None:
     assert asked["matmul_into"] == 0
 
 
-def test_blas_with_threads_of_its_own_is_numpys(asked: dict[str, int]) -> None:
+def test_blas_with_threads_of_its_own_is_numpys_and_so_are_kernels(asked: dict[str, int]) -> None:
     a, out = np.eye(300), np.empty((300, 300))
-    blas.matmul_into(a, a, out)
+    with blas.products_by_mkl():
+        blas.matmul_into(a, a, out)
+    with single_threaded_blas():
+        blas.matmul_into(a, a, out)
     assert asked["matmul_into"] == 0
     assert np.array_equal(out, a)
 
