@@ -36,4 +36,4 @@ def use_mkl(yes: bool) -> None:
     import minintk.mkl
 
     if not yes:
-        minintk.mkl.mkl = lambda: None  # type: ignore[assignment]
+        minintk.mkl.mkl = lambda: None

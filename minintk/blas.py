@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 
 from minintk import mkl
 from minintk.arrays import Array, array_namespace, on_host, scratch
-from minintk.threads import blas_is_held
 
 WORTH = 2**15
 """Multiplications below which calling another library costs more than it saves."""
@@ -30,17 +30,22 @@ FEW = 64
 """Rows of a product that cost less to turn than BLAS loses on them."""
 
 
-_by_mkl: list[None] = []  # as long as anybody wants it
+_fast: ContextVar[bool] = ContextVar("minintk_fast_products", default=False)
 
 
 @contextmanager
-def products_by_mkl() -> Iterator[None]:
-    """Large products of single matrices are MKL's, inside.  Not always: its 15 MB are much, next to a small kernel."""
-    _by_mkl.append(None)
+def fast_products() -> Iterator[None]:
+    """Large products of single matrices by MKL, where there is one, and few rows turned round: in training.
+
+    Of this thread, and of the tasks that it hands to the pool; what others compute meanwhile keeps its bits.  Small
+    kernels go without: MKL's 15 MB are much, next to them.
+    """
+    mkl.mkl()  # before several threads ask for it
+    token = _fast.set(True)
     try:
         yield
     finally:
-        _by_mkl.pop()
+        _fast.reset(token)
 
 
 def matmul_into(a: Array, b: Array, out: Array) -> None:
@@ -54,8 +59,8 @@ def matmul_into(a: Array, b: Array, out: Array) -> None:
     """
     if not on_host(array_namespace(a, b, out)):
         out[...] = a @ b
-    elif not (a.ndim == b.ndim == 2 and a.shape[0] * a.shape[1] * b.shape[1] >= WORTH and blas_is_held()):
-        np.matmul(a, b, out=out)  # small, many, or for BLAS's own threads
+    elif not (a.ndim == b.ndim == 2 and a.shape[0] * a.shape[1] * b.shape[1] >= WORTH and _fast.get()):
+        np.matmul(a, b, out=out)
     elif a.shape[0] <= FEW and b.strides[0] < b.strides[1]:  # b = W': (W a')' is a third faster than a W'
         turned = scratch(out, out.shape[::-1], "turned")
         large_into(b.T, a.T, turned)
@@ -66,7 +71,7 @@ def matmul_into(a: Array, b: Array, out: Array) -> None:
 
 def large_into(a: Array, b: Array, out: Array) -> None:
     """`matmul_into` of matrices that are worth a call."""
-    if not (_by_mkl and mkl.matmul_into(a, b, out)):
+    if not mkl.matmul_into(a, b, out):
         np.matmul(a, b, out=out)
 
 

@@ -5,7 +5,8 @@
 
 Each returns whether it did the work; where MKL is missing, or the arrays are not for it, it does nothing.  The library
 is loaded by the first call, for one thread a call (`minintk.threads` has the others), and asked for the same bits
-wherever the arrays lie in memory.  The interpreter's lock is released meanwhile.
+wherever the arrays lie in memory.  The interpreter's lock is released meanwhile.  One thread a call is then MKL's
+setting for this whole process: a library that is loaded later and uses MKL too has to do with it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,9 @@ ROW_MAJOR, PLAIN, TURNED = 101, 111, 112
 
 LP64, SEQUENTIAL, SAME_BITS = 0, 1, 2
 """MKL's names: 32-bit sizes, one thread, conditional numerical reproducibility."""
+
+MOST = 2**31 - 1
+"""The largest of its sizes."""
 
 PLACES = ("lib/libmkl_rt.so*", "Library/bin/mkl_rt*.dll")
 """Where pip and conda put it, below their prefix."""
@@ -51,6 +56,8 @@ def matmul_into(a: Array, b: Array, out: Array) -> bool:
     if how_a is None or how_b is None or how_out != PLAIN:
         return False
     (m, k), n = a.shape, b.shape[1]
+    if max(m, k, n, step(a), step(b), step(out)) > MOST:
+        return False
     library.gemm[out.dtype](
         ROW_MAJOR, how_a, how_b, m, n, k, 1.0, address(a), step(a), address(b), step(b), 0.0, address(out), step(out)
     )
@@ -62,7 +69,7 @@ def axpby(c: float, x: Array, m: float, y: Array) -> bool:
     library = mkl()
     if library is None or y.dtype not in library.axpby or x.dtype != y.dtype:
         return False
-    if x.shape != y.shape or not x.strides == y.strides == (y.itemsize,):
+    if x.shape != y.shape or not x.strides == y.strides == (y.itemsize,) or y.size > MOST:
         return False
     library.axpby[y.dtype](y.size, c, address(x), 1, m, address(y), 1)
     return True
@@ -88,16 +95,29 @@ def address(a: Array) -> int:
     return int(a.__array_interface__["data"][0])
 
 
-@cache
 def mkl() -> Library | None:
-    """MKL, or None where it is not installed, does not load, or is loaded already: whoever did chose its threads.
+    """MKL, or None where it is not installed, does not load, or was loaded by others, who chose its threads.
 
     (NumPy from conda comes with MKL, and its products are MKL's anyway.)
     """
+    with _loading:  # two threads that come first would each take the other one's for the others'
+        return None if loaded_by_others() else load()
+
+
+_loading = RLock()
+
+
+@cache
+def loaded_by_others() -> bool:
+    """Whether MKL was there before we loaded it: to be asked first."""
     from threadpoolctl import ThreadpoolController
 
-    if ThreadpoolController().select(internal_api="mkl").info():
-        return None
+    return bool(ThreadpoolController().select(internal_api="mkl").info())
+
+
+@cache
+def load() -> Library | None:
+    """MKL from where pip or conda put it."""
     for prefix in (sys.prefix, site.getuserbase()):
         for path in (path for place in PLACES for path in sorted(Path(prefix).glob(place))):
             try:

@@ -17,7 +17,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, check_finite, keep_freed_memory, on_host, to_host, to_library
 from minintk.augment import Augmentation
 from minintk.batches import Batches
-from minintk.blas import products_by_mkl
+from minintk.blas import fast_products
 from minintk.losses import Loss
 from minintk.network import Model, check_model
 from minintk.optimizers import Optimizer
@@ -208,7 +208,7 @@ class Descent:
         """
         large = self.theta.ndim == 1 and self.theta.size * self.batches.size >= WORTH
         if large and on_host(array_namespace(self.theta)):
-            with single_threaded_blas(), products_by_mkl():
+            with single_threaded_blas(), fast_products():
                 yield
         else:
             yield

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import site
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +91,7 @@ def test_products_of_every_layout(asked: dict[str, int], how_out: str, dtype: st
             for how_b in GOOD:
                 out = laid_out(np.full((m, n), np.nan, dtype), how_out)
                 rest = None if out.base is None or out.base.size == out.size else out.base
-                with single_threaded_blas(), blas.products_by_mkl():
+                with blas.fast_products():
                     blas.matmul_into(laid_out(a, how_a), laid_out(b, how_b), out)
                 expected = a.astype("f8") @ b.astype("f8")
                 assert np.abs(out - expected).max() <= EPS[dtype] * k * np.abs(expected).max(), (m, k, n, how_a, how_b)
@@ -129,7 +131,7 @@ def test_arrays_it_is_not_made_for(asked: dict[str, int]) -> None:
         (np.broadcast_to(a[:1], (6, 6)), b), (a.astype(">f8"), b), (a.astype("f4"), b), (np.stack([a, a]), b),
         (a[:, ::-1], b), (np.broadcast_to(a[:, :1], (6, 6)), b),
     )  # fmt: skip
-    with single_threaded_blas(), blas.products_by_mkl():
+    with blas.fast_products():
         for x, y in strange:
             out = np.empty_like(x @ y, dtype="f8")
             blas.matmul_into(x, y, out)
@@ -137,10 +139,8 @@ def test_arrays_it_is_not_made_for(asked: dict[str, int]) -> None:
     assert asked["matmul_into"] == 0
 
 
-def test_blas_with_threads_of_its_own_is_numpys_and_so_are_kernels(asked: dict[str, int]) -> None:
+def test_outside_of_training_products_are_numpys(asked: dict[str, int]) -> None:
     a, out = np.eye(300), np.empty((300, 300))
-    with blas.products_by_mkl():
-        blas.matmul_into(a, a, out)
     with single_threaded_blas():
         blas.matmul_into(a, a, out)
     assert asked["matmul_into"] == 0
@@ -215,16 +215,24 @@ def test_a_trained_network_is_the_same_network(asked: dict[str, int], monkeypatc
     np.testing.assert_allclose(found, run(), rtol=0, atol=1e-12)
 
 
+def fresh_mkl() -> mkl.Library | None:
+    """As in a new process: nothing remembered."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("load", "loaded_by_others"):
+            patch.setattr(mkl, name, getattr(mkl, name).__wrapped__)
+        return mkl.mkl()
+
+
 def test_no_library_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No folder, an empty one, and a file that is no library."""
     monkeypatch.setattr(threadpoolctl.ThreadpoolController, "info", lambda self: [])
     for prefix in (tmp_path / "nowhere", tmp_path):
         monkeypatch.setattr(sys, "prefix", str(prefix))
         monkeypatch.setattr(site, "getuserbase", lambda prefix=prefix: str(prefix))
-        assert mkl.mkl.__wrapped__() is None
+        assert fresh_mkl() is None
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/libmkl_rt.so.2").write_text("no library")
-    assert mkl.mkl.__wrapped__() is None
+    assert fresh_mkl() is None
 
 
 class Recorded:
@@ -251,6 +259,47 @@ def test_a_library_that_is_loaded_already_is_left_alone(
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(ctypes, "CDLL", lambda path: library)
     monkeypatch.setattr(threadpoolctl.ThreadpoolController, "info", lambda self: info)
-    assert (mkl.mkl.__wrapped__() is None) == loaded
+    assert (fresh_mkl() is None) == loaded
     told = [("MKL_Set_Interface_Layer", 0), ("MKL_Set_Threading_Layer", 1), ("MKL_CBWR_Set", 2)]
     assert library.calls == ([] if loaded else told)
+
+
+def test_a_computation_keeps_its_bits_whatever_other_threads_do(asked: dict[str, int]) -> None:
+    """Which library multiplies is the caller's affair, and goes along with what it hands to the pool."""
+    a, out = np.eye(30), np.empty((30, 30))
+    with blas.fast_products():
+        other = threading.Thread(target=blas.matmul_into, args=(a, a, out))
+        other.start()
+        other.join()
+        assert asked["matmul_into"] == 0
+        threads.parallel(lambda i: blas.matmul_into(a, a, np.empty((30, 30))), range(4))
+        assert asked["matmul_into"] == 4
+
+
+def test_threads_that_come_first_all_get_the_library() -> None:
+    """In a new process, all at once: nobody takes another thread's MKL for one that was there before."""
+    code = """
+import threading
+from minintk import mkl
+found, start = [], threading.Barrier(8)
+def ask():
+    start.wait()
+    found.append(mkl.mkl() is None)
+threads = [threading.Thread(target=ask) for _ in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+print(len(set(found)))
+"""
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["1"]
+
+
+def test_sizes_beyond_its_whole_numbers(asked: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left alone: they would wrap around."""
+    monkeypatch.setattr(mkl, "MOST", 29)
+    a, out = np.eye(30), np.empty((30, 30))
+    assert not mkl.matmul_into(a, a, out)
+    assert not mkl.matmul_into(a[:5, :5], a[:5, :5], np.empty((5, 5)))  # the step from row to row
+    assert mkl.matmul_into(a[:5, :5].copy(), a[:5, :5].copy(), np.empty((5, 5)))
+    assert not mkl.axpby(1.0, np.ones(30), 1.0, np.ones(30))

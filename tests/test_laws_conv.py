@@ -14,7 +14,6 @@ import minintk as mn
 from minintk import blas, kernels, testing
 from minintk.layers import conv, convgram, patches, shares
 from minintk.parametrization import Parametrization
-from minintk.threads import single_threaded_blas
 
 Array = np.ndarray[Any, Any]
 nets = convolutional()
@@ -33,7 +32,7 @@ def test_derivative(case: Case) -> None:
 @given(cases(nets))
 def test_adjoint_of_products_that_are_turned_round(case: Case) -> None:
     """As large layers do it, on small ones: results that come through memory of the thread's own."""
-    with single_threaded_blas(), pytest.MonkeyPatch.context() as patch:
+    with blas.fast_products(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(blas, "WORTH", 0)
         testing.check_adjoint(case.net, case.theta, case.x, case.rng)
 
