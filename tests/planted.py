@@ -10,6 +10,8 @@ tests/test_cross.py; here they run on a few fixed networks, so that the sheet is
 from __future__ import annotations
 
 import planted_finite  # noqa: F401  (puts its errors on the list)
+import planted_finite_images  # noqa: F401
+import planted_finite_training  # noqa: F401
 import planted_infinite  # noqa: F401
 import pytest
 from planting import PLANTED, Planted
@@ -21,7 +23,7 @@ HEAD = """# Planted errors
 A test that cannot fail shows nothing. Each line is a wrong formula, planted in place of the right one, the law that
 refused it, and what the law said. Without the error, the same law passes.
 
-`tests/planted_finite.py` and `tests/planted_infinite.py` hold the errors, `tests/planted_laws.py` the laws, and
+`tests/planted_finite*.py` and `tests/planted_infinite.py` hold the errors, `tests/planted_laws.py` the laws, and
 `tests/planted.py` prints this page. `tests/test_planted.py` plants them again on every run, and the laws run over
 random networks in `tests/test_laws.py` and `tests/test_cross.py`.
 

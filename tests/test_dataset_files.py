@@ -1,0 +1,330 @@
+"""Data sets from files: the readers on files written here, downloads, and the real files where they are."""
+
+import builtins
+import gzip
+import os
+import pickle
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minintk.datasets import Dataset, cifar10, digits, mnist
+from minintk.datasets.idx import read_idx
+from minintk.datasets.read_cifar import CLASSES
+
+Array = np.ndarray[Any, Any]
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+# -------------------------------------------------------------------------------------------------- MNIST
+
+
+def idx(array: Array, kind: int = 8) -> bytes:
+    return bytes([0, 0, kind, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+IMAGES = rng(7).integers(0, 256, (6, 3, 4), dtype=np.uint8)
+LABELS = np.array([3, 1, 4, 1, 5, 9], np.uint8)
+
+
+def write_mnist(folder: Path, *, suffix: str = "", dotted: bool = False, prefix: str = "train") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    pack = gzip.compress if suffix else bytes
+    mark = ".idx" if dotted else "-idx"
+    (folder / f"{prefix}-images{mark}3-ubyte{suffix}").write_bytes(pack(idx(IMAGES)))
+    (folder / f"{prefix}-labels{mark}1-ubyte{suffix}").write_bytes(pack(idx(LABELS)))
+
+
+@pytest.mark.parametrize("inside", ["", "mnist", "MNIST/raw"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("dotted", [False, True])
+def test_mnist_from_a_folder(tmp_path: Path, inside: str, suffix: str, dotted: bool) -> None:
+    write_mnist(tmp_path / inside, suffix=suffix, dotted=dotted)
+    data = mnist(tmp_path)
+    assert data.raw.dtype == np.uint8
+    assert np.array_equal(data.x, IMAGES.reshape(6, 12) / 255)
+    assert data.images().x.shape == (6, 3, 4, 1)
+    assert np.array_equal(data.labels, LABELS)
+    assert data.classes == tuple("0123456789")
+    assert mnist(tmp_path, dtype=np.float32).x.dtype == np.float32
+    with pytest.raises(FileNotFoundError, match="t10k-images-idx3-ubyte"):
+        mnist(tmp_path, "test")
+
+
+def test_mnist_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_mnist(tmp_path, prefix="t10k")
+    monkeypatch.setenv("MININTK_DATA", str(tmp_path))
+    assert len(mnist(split="test")) == 6
+    monkeypatch.setenv("MININTK_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(FileNotFoundError, match="MININTK_DATA expects a folder"):
+        mnist()
+
+
+@pytest.mark.parametrize("split", ["Train", "validation"])
+def test_unknown_split(split: Any) -> None:
+    for reader in (mnist, cifar10):
+        with pytest.raises(ValueError, match="split expects 'train' or 'test'"):
+            reader(split=split)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "begins nowhere"),
+        (b"<html>not found", "begins 3c 68 74 6d"),
+        (idx(IMAGES)[:9], "expects an IDX file"),
+        (idx(IMAGES)[:-1], "promises 72 values .* holds 71"),
+        (idx(IMAGES) + b"!", "holds 73"),
+        (idx(IMAGES, kind=13), "bytes, beginning 00 00 08"),
+        (gzip.compress(idx(IMAGES), mtime=0)[:-9], "damaged gzip"),
+        (gzip.compress(idx(IMAGES), mtime=0)[:-8] + b"\0" * 8, "damaged gzip"),
+        (b"\x1f\x8bnonsense", "damaged gzip"),
+    ],
+    ids=["empty", "web page", "header cut", "byte missing", "byte too many", "type", "gzip cut", "gzip sum", "no gzip"],
+)
+def test_damaged_idx_files(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=says):
+        read_idx(path)
+
+
+def test_mnist_files_that_do_not_belong_together(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(LABELS[:5]))
+    with pytest.raises(ValueError, match="do not belong together"):
+        mnist(tmp_path)
+
+
+# ----------------------------------------------------------------------------------------------- CIFAR-10
+
+
+def batch(seed: int, N: int = 5) -> dict[bytes, Any]:
+    data = rng(seed).integers(0, 256, (N, 3072), dtype=np.uint8)
+    labels = [int(c) for c in rng(seed).integers(0, 10, N)]
+    return {b"batch_label": b"a batch", b"labels": labels, b"data": data, b"filenames": [b"a.png"] * N}
+
+
+def write_cifar(folder: Path, names: list[str], protocol: int = 3) -> list[dict[bytes, Any]]:
+    folder.mkdir(parents=True, exist_ok=True)
+    batches = [batch(seed) for seed in range(len(names))]
+    for name, content in zip(names, batches):
+        (folder / name).write_bytes(pickle.dumps(content, protocol=protocol))
+    return batches
+
+
+TRAIN = [f"data_batch_{i}" for i in range(1, 6)]
+
+
+@pytest.mark.parametrize("protocol", [3, 4])
+@pytest.mark.parametrize("inside", ["", "cifar-10-batches-py"])
+def test_cifar_from_a_folder(tmp_path: Path, inside: str, protocol: int) -> None:
+    batches = write_cifar(tmp_path / inside, TRAIN, protocol)
+    data = cifar10(tmp_path)
+    assert data.name == "cifar10 train"
+    assert data.classes == CLASSES
+    assert data.x.shape == (25, 3072)
+    assert data.labels.tolist() == [c for each in batches for c in each[b"labels"]]
+    planes = np.concatenate([each[b"data"] for each in batches]).reshape(25, 3, 32, 32)
+    for channel in range(3):  # channels last
+        assert np.array_equal(data.images().raw[..., channel], planes[:, channel])
+
+
+def test_cifar_as_python_2_wrote_it(tmp_path: Path) -> None:
+    """The published files: protocol 2, byte strings as Python 2's str, arrays by numpy.core.multiarray."""
+    data = rng(1).integers(0, 256, (1, 3072), dtype=np.uint8)
+
+    def text(s: bytes) -> bytes:
+        return b"U" + bytes([len(s)]) + s  # the opcode of a short str
+
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\n"
+        + b"cnumpy\nndarray\nK\x00\x85" + text(b"b") + b"\x87R"  # _reconstruct(ndarray, (0,), 'b')
+        + b"(K\x01K\x01M\x00\x0c\x86"  # (1, (1, 3072),
+        + b"cnumpy\ndtype\n" + text(b"u1") + b"K\x00K\x01\x87R"  # dtype('u1', 0, 1)
+        + b"(K\x03" + text(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"  # its state
+        + b"\x89" + b"T" + struct.pack("<i", 3072) + data.tobytes() + b"tb"  # not Fortran, the bytes)
+    )  # fmt: skip
+    (tmp_path / "test_batch").write_bytes(
+        b"\x80\x02}(" + text(b"data") + array + text(b"labels") + b"]K\x07a" + text(b"batch_label") + text(b"x") + b"u."
+    )
+    read = cifar10(tmp_path, "test")
+    assert read.labels.tolist() == [7]
+    assert np.array_equal(read.images().raw[0].transpose(2, 0, 1).ravel(), data[0])
+
+
+def test_a_part_of_cifar_says_so(tmp_path: Path) -> None:
+    write_cifar(tmp_path, TRAIN[:1])
+    assert cifar10(tmp_path).name == "cifar10 train (1 of 5 batches)"
+    with pytest.raises(FileNotFoundError, match="no test_batch in"):
+        cifar10(tmp_path, "test")
+
+
+class Malicious:
+    """A pickle of this calls os.system."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, ("echo this must never run",)
+
+
+@pytest.mark.parametrize("where", ["alone", "inside an object array", "as a label"])
+def test_malicious_pickles_are_refused(tmp_path: Path, where: str, capfd: pytest.CaptureFixture[str]) -> None:
+    evil: Any = {
+        "alone": Malicious(),
+        "inside an object array": {b"data": np.array([Malicious()], dtype=object), b"labels": [0]},
+        "as a label": {**batch(0), b"labels": [Malicious()]},
+    }[where]
+    (tmp_path / "test_batch").write_bytes(pickle.dumps(evil, protocol=3))
+    with pytest.raises(ValueError, match=r"asks for (posix|nt)\.system, which no CIFAR-10 batch does"):
+        cifar10(tmp_path, "test")
+    assert "must never run" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "no CIFAR-10 batch, or a damaged one"),
+        (pickle.dumps(batch(0))[:-2000], "no CIFAR-10 batch, or a damaged one"),
+        (b"<html>", "no CIFAR-10 batch"),
+        (pickle.dumps([1, 2]), "b'data' .* got NoneType"),
+        (pickle.dumps({**batch(0), b"data": np.zeros((5, 3), np.uint8)}), r"got uint8 of shape \(5, 3\)"),
+        (pickle.dumps({**batch(0), b"data": np.zeros((5, 3072))}), "got float64"),
+        (pickle.dumps({**batch(0), b"labels": [0] * 4}), "5 numbers from 0 to 9, got a list of 4"),
+        (pickle.dumps({**batch(0), b"labels": [0, 1, 2, 3, 10]}), "0 to 9"),
+        (pickle.dumps({**batch(0), b"labels": [0, 1, 2, 3, "4"]}), "0 to 9"),
+    ],
+)
+def test_damaged_cifar_batches(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "test_batch").write_bytes(content)
+    with pytest.raises(ValueError, match=says):
+        cifar10(tmp_path, "test")
+
+
+# ----------------------------------------------------------------------------------------------- downloads
+
+
+def test_downloads_are_checked_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network is replaced by files here; pooch's own cache and checksum are at work."""
+    import pooch
+
+    write_mnist(tmp_path / "server", suffix=".gz")
+    fetched = []
+
+    def fetch(url: str, output: Any, _: Any) -> None:
+        fetched.append(url)
+        Path(output).write_bytes((tmp_path / "server" / url.rpartition("/")[2]).read_bytes())
+
+    monkeypatch.delenv("MININTK_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache" / name)
+    monkeypatch.setattr(pooch.core, "choose_downloader", lambda url, progressbar=False: fetch)
+    with pytest.raises(ValueError, match="hash of downloaded file"):  # not the published files
+        mnist()
+    names = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"]
+    hashes = {name: pooch.file_hash(str(tmp_path / "server" / f"{name}.gz")) for name in names}
+    monkeypatch.setattr("minintk.datasets.read_mnist.SHA256", hashes)
+    assert np.array_equal(mnist().labels, LABELS)
+    count = len(fetched)
+    assert fetched[-1] == "https://ossci-datasets.s3.amazonaws.com/mnist/train-labels-idx1-ubyte.gz"
+    assert np.array_equal(mnist().labels, LABELS)
+    assert len(fetched) == count  # the second time from the cache
+
+
+def test_cifar_download_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tarfile
+
+    import pooch
+
+    batches = write_cifar(tmp_path / "cifar-10-batches-py", [*TRAIN, "test_batch"])
+    archive = tmp_path / "cifar-10-python.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tmp_path / "cifar-10-batches-py", "cifar-10-batches-py")
+    monkeypatch.delenv("MININTK_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache" / name)
+    monkeypatch.setattr(
+        pooch.core,
+        "choose_downloader",
+        lambda url, progressbar=False: lambda url, output, _: Path(output).write_bytes(archive.read_bytes()),
+    )
+    monkeypatch.setattr("minintk.datasets.read_cifar.SHA256", pooch.file_hash(str(archive)))
+    assert cifar10(split="test").labels.tolist() == batches[-1][b"labels"]
+    assert len(cifar10()) == 25
+
+
+def test_no_network_and_no_pooch_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pooch
+
+    def refuse(url: str, output: Any, _: Any) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.delenv("MININTK_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / name)
+    monkeypatch.setattr(pooch.core, "choose_downloader", lambda url, progressbar=False: refuse)
+    with pytest.raises(ConnectionError, match=r"no route to host.*MININTK_DATA"):
+        mnist()
+    real = builtins.__import__
+    monkeypatch.setattr(
+        builtins, "__import__", lambda name, *rest: real("no_such_module" if name == "pooch" else name, *rest)
+    )
+    with pytest.raises(ModuleNotFoundError, match=r"minintk\[data\]"):
+        cifar10()
+
+
+# ----------------------------------------------------------------------------------------- the real files
+
+
+def real(reader: Callable[..., Dataset], split: str) -> Dataset:
+    if not os.environ.get("MININTK_DATA"):
+        pytest.skip(
+            "MININTK_DATA names no folder with MNIST and CIFAR-10, so only files written by the tests were read"
+        )
+    try:
+        return reader(split=split)
+    except FileNotFoundError as error:
+        pytest.skip(f"this data set is not there: {error}")
+
+
+def test_real_mnist() -> None:
+    import hashlib
+
+    data = real(mnist, "train")
+    assert data.raw.shape == (60000, 784)
+    # the published file's values, header included
+    assert hashlib.md5(idx(data.raw.reshape(-1, 28, 28))).hexdigest() == "6bbc9ace898e44ae57da46a324031adb"
+    assert data.labels[:5].tolist() == [5, 0, 4, 1, 9]
+    assert real(mnist, "test").raw.shape == (10000, 784)
+
+
+def test_real_cifar() -> None:
+    for split in ("train", "test"):
+        data = real(cifar10, split)
+        assert data.raw.shape == (len(data), 3072)
+        assert np.bincount(data.labels).tolist() == [len(data) // 10] * 10
+        neighbours = data.images().raw[:, :, 1:].astype(float), data.images().raw[:, :, :-1].astype(float)
+        assert np.corrcoef(neighbours[0].ravel(), neighbours[1].ravel())[0, 1] > 0.9  # pixels lie where they should
+
+
+def test_enlarged() -> None:
+    """Every pixel becomes a square of its value; the frame is zero."""
+    data = digits()[:3]
+    large = data.enlarged(3, frame=2)
+    assert large.image_shape == (28, 28, 1)
+    small = data.images().x
+    for i in range(24):
+        for j in range(24):
+            np.testing.assert_array_equal(large.x[:, 2 + i, 2 + j], small[:, i // 3, j // 3])
+    assert large.x.sum() == pytest.approx(9 * small.sum(), rel=1e-14)
+    np.testing.assert_array_equal(data.enlarged(1).x, small)
+    for bad, words in (
+        ((0,), "factor=...) expects a whole number >= 1"),
+        ((2, -1), "frame=...) expects a whole number"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(words)):
+            data.enlarged(*bad)
