@@ -19,16 +19,17 @@ from planted_laws import (
     pixel_loops,
     shared_batches,
     ties,
+    tiled_convolution,
 )
 from planting import planted
 
 import minintk as mn
-from minintk.layers import arrange, convgram, patches, pool, shares
+from minintk.layers import arrange, convgram, patches, pool, shares, tiles
 from minintk.layers.bias import BoundBias
 from minintk.layers.conv import BoundConv, ConvJacobian
 from minintk.layers.norm import BoundBatchNorm, BoundLayerNorm
 from minintk.layers.patches import Canvas, Patches
-from minintk.layers.pool import AvgPoolJacobian, AxisMax, BoundAvgPool, GlobalJacobian
+from minintk.layers.pool import AvgPoolJacobian, AxisMax, BoundAvgPool, GlobalJacobian, Order
 from minintk.layers.products import sum_rows
 from minintk.layers.shares import SharedJacobian
 
@@ -114,6 +115,35 @@ def _(patch: Patch) -> None:
     patch.setattr(convgram, "by_pairs", wrong)
 
 
+@planted("tiles: a power of the points left out", tiled_convolution)
+def _(patch: Patch) -> None:
+    right = tiles.transforms
+
+    def wrong(*shapes: Any) -> Any:
+        A, G, B = right(*shapes)
+        return A, np.where(np.abs(G) < 0.1, 0, G), B
+
+    patch.setattr(tiles, "transforms", wrong)
+
+
+@planted("tiles: where they overlap, the last one's gradient counts", tiled_convolution)
+def _(patch: Patch) -> None:
+    right = tiles.runs
+
+    def runs(a: Array, axis: int, shape: Any, step: int) -> Array:
+        view: Array = right(a, axis, shape, step)
+        view[...] = 0
+        return view
+
+    patch.setattr(tiles, "runs", runs)
+
+
+@planted("tiles: the pixels not in the order of the phases that the pooling takes them in", tiled_convolution)
+def _(patch: Patch) -> None:
+    right = arrange.by_tiles
+    patch.setattr(arrange, "by_tiles", lambda conv, phases=(1, 1): right(conv))
+
+
 @planted("shares: only the first share's gradient counts", shared_batches)
 def _(patch: Patch) -> None:
     def vjp(self: SharedJacobian, u: Array, dw: Any) -> Any:
@@ -168,13 +198,11 @@ def _(patch: Patch) -> None:
 
 @planted("MaxPool: the first maximum in column-major order", ties)
 def _(patch: Patch) -> None:
-    right = pool.axis_max
-    order = iter((pool.ROWS, pool.COLUMNS))
+    def columns_last(canvas: Canvas, C: int) -> Order:
+        wide, across = (*canvas.size, C), (canvas.rows, pool.ROWS)
+        return Order(wide, across, pool.pooled(wide, *across), (canvas.columns, pool.COLUMNS))
 
-    def wrong(x: Array, a: Any, at: int) -> tuple[Array, AxisMax]:
-        return right(x, a, next(order))
-
-    patch.setattr(pool, "axis_max", wrong)
+    patch.setattr(Order, "rows", columns_last)
 
 
 @planted("GlobalAvgPool: dx not divided by the number of pixels", image_adjoint)

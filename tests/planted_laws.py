@@ -453,6 +453,25 @@ def shared_batches() -> None:
             assert_close("J' u", J.vjp(np.ones((4, 2))), g, 1e-12 * np.abs(g).max())
 
 
+def tiled_convolution() -> None:
+    """a convolution by tiles = by patches, and a pooling after it"""
+    spec = mn.Sequential(
+        mn.Conv2d(40, 1),
+        mn.Conv2d(48, (3, 5), padding=(1, 2), b_std=0.2),
+        mn.MaxPool((2, 2)),
+        mn.Flatten(),
+        mn.Dense(2),
+    )
+    x = np.random.default_rng(6).standard_normal((4, 4, 6, 3))
+    net = mn.Network(spec, x.shape[1:])
+    theta = net.init(np.random.default_rng(3))
+    with alone():
+        f, J = net.linearize(theta, x)
+    g, K = net.linearize(theta, x)
+    assert_close("f", g, f, 1e-12 * np.abs(f).max())
+    assert_close("J' u", K.vjp(np.ones((4, 2))), want := J.vjp(np.ones((4, 2))), 1e-12 * np.abs(want).max())
+
+
 def arranged_layers() -> None:
     """layers arranged for speed = as they are written"""
     for phi in (mn.ReLU(), mn.Abs()):

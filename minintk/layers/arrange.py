@@ -2,7 +2,8 @@
 
     max(relu(x)) = relu(max(x))       so ReLU waits for the pooling, which leaves a quarter of the numbers
     max(x + c b) = max(x) + c b       and so does the bias of a convolution
-    P(x) V(W), V's columns permuted   so a convolution's pixels come in the order of the phases of the pooling after it
+    P(x) V(W) = A' [(G W) . (B x)]    so a wide convolution goes by tiles, with fewer multiplications
+    y's pixels permuted               so a convolution's pixels come in the order of the phases of the pooling after it
 
 The first of equal positive maxima is the same before ReLU and after it, and where no maximum is positive, relu' = 0.
 In the order of the phases a pooling compares long runs of numbers, not the few channels of a pixel with the next one's.
@@ -15,16 +16,20 @@ from dataclasses import replace
 from minintk import spec as s
 from minintk.finite import Bound
 from minintk.layers.bias import BoundBias
+from minintk.layers.combine import BoundChain, BoundSum
 from minintk.layers.conv import BoundConv
 from minintk.layers.patches import Patches
-from minintk.layers.pool import BoundMaxPool
+from minintk.layers.pool import BoundMaxPool, Order
+from minintk.layers.tiles import Tiles
+from minintk.layers.toom_cook import BoundToomCook
+from minintk.windows import Axis
 
 WAITS = (s.ReLU,)
 """The activations that may wait for a pooling."""
 
 
 def arranged(specs: tuple[s.Layer, ...], layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
-    """The layers, `specs` bound, in an order and with columns that are faster."""
+    """The layers, `specs` bound, in an order and by ways that are faster."""
     found: list[Bound] = list(layers)
     for i in reversed(range(1, len(found))):
         layer = found[i]
@@ -36,19 +41,44 @@ def arranged(specs: tuple[s.Layer, ...], layers: tuple[Bound, ...]) -> tuple[Bou
             last -= 1
         before = found[last]
         if isinstance(before, BoundConv):
-            conv, pool = phased(before, layer) if in_phases(layer) else (before, layer)
-            found[last : last + 2] = replace(conv, b=None), pool, *(BoundBias(t, pool.after) for t in conv.tensors[1:])
-    return tuple(found)
+            biases = (BoundBias(t, layer.after) for t in before.tensors[1:])
+            found[last : last + 2] = *phased(replace(before, b=None), layer), *biases
+    return tuple(map(all_by_tiles, found))
 
 
-def in_phases(pool: BoundMaxPool) -> bool:
-    """Whether there is no padding and its windows cut the rows of pixels into pieces, of more than one pixel each."""
-    a = pool.canvas.columns
-    return pool.canvas.plain and a.kernel == a.stride > 1 and a.kernel * a.out == a.size
+def all_by_tiles(layer: Bound) -> Bound:
+    """The convolutions of a layer by tiles, where that is possible and faster."""
+    if isinstance(layer, BoundChain):
+        return BoundChain(tuple(map(all_by_tiles, layer.layers)))
+    if isinstance(layer, BoundSum):
+        return BoundSum(all_by_tiles(layer.branch), all_by_tiles(layer.shortcut))
+    return by_tiles(layer) if isinstance(layer, BoundConv) and layer.patches.phases == 1 else layer
 
 
-def phased(conv: BoundConv, pool: BoundMaxPool) -> tuple[BoundConv, BoundMaxPool]:
-    """Both with the columns between them in the order of the phases."""
-    old, phases = conv.patches, pool.canvas.columns.kernel
-    new = Patches.of(old.rows, old.columns, old.channels, phases)
-    return replace(conv, patches=new), replace(pool, run=new.B * new.channels[1] // phases)
+def by_tiles(conv: BoundConv, phases: tuple[int, int] = (1, 1)) -> BoundConv | BoundToomCook:
+    """The convolution by tiles, its pixels in the order of these phases, where that is possible and faster."""
+    old = conv.patches
+    tiles = Tiles(old.rows, old.columns, old.channels, phases)
+    return BoundToomCook(conv, tiles) if tiles.worth else conv
+
+
+def in_phases(a: Axis) -> bool:
+    """Whether the windows of a pooling cut this axis into pieces of more than one pixel each, without padding."""
+    return a.before == a.after == 0 and a.kernel == a.stride > 1 and a.kernel * a.out == a.size
+
+
+def phased(conv: BoundConv, pool: BoundMaxPool) -> tuple[Bound, Bound]:
+    """Both with the pixels between them in the order of the phases, where they have one."""
+    down, right, old = pool.canvas.rows, pool.canvas.columns, conv.patches
+    phases = down.kernel, right.kernel
+    if in_phases(down) and in_phases(right):
+        layer = by_tiles(conv, phases)
+        if isinstance(layer, BoundToomCook):
+            return layer, replace(pool, order=Order.phases(pool.canvas, old.channels[1]))
+    elif isinstance(layer := by_tiles(conv), BoundToomCook):
+        return layer, pool
+    if in_phases(right) and pool.canvas.plain:
+        new = Patches.of(old.rows, old.columns, old.channels, right.kernel)
+        run = new.B * new.channels[1] // right.kernel
+        return replace(conv, patches=new), replace(pool, order=Order.runs(pool.canvas, new.channels[1], run))
+    return conv, pool

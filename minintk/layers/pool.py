@@ -137,6 +137,49 @@ class AxisMax:
 
 
 @dataclass(frozen=True)
+class Order:
+    """How the pixels of an example lie where the columns are pooled, then where the rows are.
+
+    wide, narrow : shapes of an example, with the columns on one axis, and with the rows on one.
+    across, down : (the windows, their axis), of the columns and of the rows.
+    """
+
+    wide: Shape
+    across: tuple[Axis, int]
+    narrow: Shape
+    down: tuple[Axis, int]
+
+    @staticmethod
+    def rows(canvas: Canvas, C: int) -> Order:
+        """One pixel after the other, with the padding."""
+        wide = (*canvas.size, C)
+        across = canvas.columns, COLUMNS
+        return Order(wide, across, pooled(wide, *across), (canvas.rows, ROWS))
+
+    @staticmethod
+    def runs(canvas: Canvas, C: int, run: int) -> Order:
+        """Along the rows in the order of a convolution's phases (`minintk.layers.patches`), `run` numbers together."""
+        H, W, k = canvas.rows.size, canvas.columns.size, canvas.columns.kernel
+        return Order((H, W * C // (k * run), k, run), (pieces(k), -2), (H, W // k, C), (canvas.rows, ROWS))
+
+    @staticmethod
+    def phases(canvas: Canvas, C: int) -> Order:
+        """Image after image of the phases of both axes (`minintk.layers.tiles`)."""
+        p, q, L = canvas.rows.kernel, canvas.columns.kernel, canvas.rows.out * canvas.columns.out * C
+        return Order((p, q, L), (pieces(q), -2), (p, L), (pieces(p), -2))
+
+
+def pieces(k: int) -> Axis:
+    """An axis of k pixels, all in one window."""
+    return Axis(k, k, k)
+
+
+def pooled(shape: Shape, a: Axis, at: int) -> Shape:
+    """The shape after pooling along one axis."""
+    return tuple(a.out if i == at else n for i, n in zip(range(-len(shape), 0), shape, strict=True))
+
+
+@dataclass(frozen=True)
 class MaxPoolJacobian:
     """The maxima along the columns, then along the rows."""
 
@@ -148,19 +191,18 @@ class MaxPoolJacobian:
         """dy[p] = dx[where the maximum is]."""
         if dx is None:
             return None
-        layer = self.layer
-        dy = self.rows.forward(layer.narrow(self.columns.forward(layer.wide(dx, 0.0))))
-        return dy.reshape((*dy.shape[:-3], *layer.after))
+        layer, order = self.layer, self.layer.order
+        dy = self.columns.forward(layer.wide(dx, 0.0))
+        dy = self.rows.forward(shaped(dy, order.wide, order.narrow))
+        return shaped(dy, order.narrow, layer.after)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
         """dx[where the maximum is] += u[p]."""
-        layer = self.layer
-        u = self.rows.back(images(u, layer.after))
-        if layer.run:
-            dx = self.columns.back(u.reshape((*u.shape[:-2], -1, 1, layer.run)))
-            return dx.reshape((*dx.shape[:-4], *layer.before))
-        dx = layer.canvas.crop(self.columns.back(u))
-        return dx.reshape((*dx.shape[:-3], *layer.before))
+        layer, order = self.layer, self.layer.order
+        u = self.rows.back(shaped(u, layer.after, pooled(order.narrow, *order.down)))
+        dx = self.columns.back(shaped(u, order.narrow, pooled(order.wide, *order.across)))
+        dx = layer.canvas.crop(dx)
+        return dx.reshape((*dx.shape[: -len(order.wide)], *layer.before))
 
     def gram(self, u: Array, other: MaxPoolJacobian, v: Array, kernel: Contraction) -> Gram:
         return gram_and_back(self, u, other, v)
@@ -168,16 +210,12 @@ class MaxPoolJacobian:
 
 @dataclass(frozen=True)
 class BoundMaxPool:
-    """MaxPool in its place.
-
-    run : where the pixels of a row come in the order of a convolution's phases (`minintk.layers.patches`), the numbers
-    that stand together, B C / phases; 0 where the pixels come one after the other.
-    """
+    """MaxPool in its place; order : how the pixels of x lie."""
 
     before: Shape
     after: Shape
     canvas: Canvas
-    run: int = 0
+    order: Order
     tensors: tuple[Tensor, ...] = ()
 
     @property
@@ -186,26 +224,20 @@ class BoundMaxPool:
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, MaxPoolJacobian]:
         """y[p] = max_s x[stride p + s]."""
-        y, columns = axis_max(self.wide(x, -inf), *self.across)
-        y, rows = axis_max(self.narrow(y), self.canvas.rows, ROWS)
-        return y.reshape((*y.shape[:-3], *self.after)), MaxPoolJacobian(self, columns, rows)
-
-    @property
-    def across(self) -> tuple[Axis, int]:
-        """The axis of the columns, and where it is in `wide`."""
-        a = self.canvas.columns
-        return (Axis(a.kernel, a.kernel, a.kernel), -2) if self.run else (a, COLUMNS)
+        order = self.order
+        y, columns = axis_max(self.wide(x, -inf), *order.across)
+        y, rows = axis_max(shaped(y, order.wide, order.narrow), *order.down)
+        return shaped(y, order.narrow, self.after), MaxPoolJacobian(self, columns, rows)
 
     def wide(self, x: Array, outside: float) -> Array:
-        """x : (..., *before) on its canvas, or as (..., H, W C / (phases run), phases, run)."""
-        x = images(x, self.before)
-        if not self.run:
-            return self.canvas.pad(x, outside)
-        return x.reshape((*x.shape[:-2], -1, self.canvas.columns.kernel, self.run))
+        """x : (..., *before) on its canvas, as the columns are pooled."""
+        x = self.canvas.pad(images(x, self.before), outside)
+        return shaped(x, self.canvas.size + self.before[-1:], self.order.wide)
 
-    def narrow(self, y: Array) -> Array:
-        """The maxima along the columns as images (..., H, W_out, C)."""
-        return y.reshape((*y.shape[:-3], self.canvas.columns.out, self.before[-1])) if self.run else y
+
+def shaped(a: Array, before: Shape, after: Shape) -> Array:
+    """a : (..., *before), or with so many axes, as (..., *after)."""
+    return a.reshape((*a.shape[: a.ndim - len(before)], *after))
 
 
 def axis_max(x: Array, a: Axis, at: int) -> tuple[Array, AxisMax]:
@@ -289,7 +321,7 @@ def _(layer: s.MaxPool, site: Site, parametrization: Parametrization, name: str)
             raise ValueError(
                 f"{layer!r}: a window lies in the padding altogether and has no maximum: pad less than the window"
             )
-    return BoundMaxPool(site.shape, out_shape(layer, site.shape), canvas)
+    return BoundMaxPool(site.shape, out_shape(layer, site.shape), canvas, Order.rows(canvas, site.shape[-1]))
 
 
 @bind.register
