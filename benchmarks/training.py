@@ -1,12 +1,13 @@
 """Rows: full-batch SGD with momentum .9, from the same weights, on the same batch; time for one step.
 
-Each call is a run of `steps` steps through the public interface, checks and snapshots included.  Drawing mini-batches
-is left out on every side.  The answer compared is what the steps changed, f_T - f_0.
+Each call is `steps` steps through the public interface, checks and the snapshot at their end included; on every side
+it goes on from where the last call ended.  Drawing mini-batches is left out.  The answer compared is what the first
+call's steps changed, f_T - f_0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import pairwise
 from math import prod, sqrt
@@ -18,6 +19,9 @@ from harness import Arrays, Row, Side, Work
 from ours import finished, moved, on_host, use_mkl
 
 MOMENTUM = 0.9
+
+MOST = 10**9
+"""Steps that no row comes to the end of."""
 
 
 @cache
@@ -35,6 +39,21 @@ def inputs(sizes: tuple[int, ...], n: int, ensemble: int | None, loss: str) -> A
 
 
 # ------------------------------------------------------------------------------------------- minintk
+
+
+def going_on(snapshots: Callable[[], Iterator[Any]]) -> Callable[[], Any]:
+    """A call for each snapshot after the first; the run begins with the first call."""
+    begun: list[Iterator[Any]] = []
+
+    def run() -> Any:
+        if not begun:
+            begun.append(snapshots())
+            next(begun[0])  # before the first step
+        snap = next(begun[0])
+        finished([snap.theta])
+        return snap
+
+    return run
 
 
 def ours(a: Arrays, device: str, *, loss: str, lr: float, steps: int, mkl: bool = True) -> Work:
@@ -59,16 +78,11 @@ def ours(a: Arrays, device: str, *, loss: str, lr: float, steps: int, mkl: bool 
     objective = mn.mse if loss == "mse" else mn.softmax_cross_entropy
     start = net(theta, a["x"])
 
-    def run() -> Any:
-        run_of_steps = mn.train(
-            net, theta, a["x"], a["y"],
-            loss=objective, optimizer=mn.SGD(lr=lr, momentum=MOMENTUM), steps=steps, every=steps,
-        )  # fmt: skip
-        *_, last = run_of_steps
-        finished([last.theta])
-        return last
+    def run() -> Iterator[Any]:
+        optimizer = mn.SGD(lr=lr, momentum=MOMENTUM)
+        return mn.train(net, theta, a["x"], a["y"], loss=objective, optimizer=optimizer, steps=MOST, every=steps)
 
-    return Work(run, lambda last: on_host({"change": net(last.theta, a["x"]) - start}))
+    return Work(going_on(run), lambda last: on_host({"change": net(last.theta, a["x"]) - start}))
 
 
 # ------------------------------------------------------------------------------------------- PyTorch
@@ -104,10 +118,7 @@ def _objective(loss: str) -> Callable[[Any, Any], Any]:
 def torch_loop(
     a: Arrays, device: str, *, loss: str, lr: float, steps: int, fused: bool = False, compiled: bool = False
 ) -> Work:
-    """The usual loop, of one network, or of each network of an ensemble on its own.
-
-    It goes on from where the last call ended; the first call's answer is the one compared.
-    """
+    """The usual loop, of one network, or of each network of an ensemble on its own."""
     import torch
 
     x, y = torch.from_numpy(a["x"]), torch.from_numpy(a["y"])
@@ -220,15 +231,11 @@ def ours_lenet(a: Arrays, device: str, *, lr: float, steps: int, mkl: bool = Tru
     net, theta = lenet(a)
     start = net(theta, a["x"])
 
-    def run() -> Any:
-        *_, last = mn.train(
-            net, theta, a["x"], a["y"],
-            loss=mn.softmax_cross_entropy, optimizer=mn.SGD(lr=lr, momentum=MOMENTUM), steps=steps, every=steps,
-        )  # fmt: skip
-        finished([last.theta])
-        return last
+    def run() -> Iterator[Any]:
+        loss, optimizer = mn.softmax_cross_entropy, mn.SGD(lr=lr, momentum=MOMENTUM)
+        return mn.train(net, theta, a["x"], a["y"], loss=loss, optimizer=optimizer, steps=MOST, every=steps)
 
-    return Work(run, lambda last: on_host({"change": net(last.theta, a["x"]) - start}))
+    return Work(going_on(run), lambda last: on_host({"change": net(last.theta, a["x"]) - start}))
 
 
 def torch_lenet(a: Arrays, device: str, *, lr: float, steps: int, fused: bool = False, compiled: bool = False) -> Work:
