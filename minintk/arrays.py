@@ -35,8 +35,12 @@ def array_namespace(*arrays: Array) -> Any:
     >>> array_namespace(np.ones(3)).__name__
     'numpy'
     """
-    if arrays and all(isinstance(a, (np.ndarray, np.generic)) for a in arrays):
-        return np
+    for a in arrays:
+        if not isinstance(a, (np.ndarray, np.generic)):
+            break
+    else:
+        if arrays:
+            return np
     import array_api_compat
 
     try:
@@ -60,7 +64,7 @@ def library(xp: Any) -> str:
 
 def on_host(xp: Any) -> bool:
     """Whether arrays of this namespace live in the host's memory, where threads can share them."""
-    return library(xp) == "numpy"
+    return xp is np or library(xp) == "numpy"
 
 
 def scipy_module(xp: Any, name: str) -> ModuleType:
@@ -161,7 +165,10 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
            [1., 2.],
            [2., 3.]])
     """
-    return import_module(STRIDES[library(array_namespace(a))]).as_strided(a, tuple(shape), tuple(strides))
+    xp = array_namespace(a)
+    if xp is np and a.flags.c_contiguous:  # a tenth of as_strided's time, and NumPy checks the bounds
+        return np.ndarray(tuple(shape), a.dtype, a, 0, tuple(strides))
+    return import_module(STRIDES[library(xp)]).as_strided(a, tuple(shape), tuple(strides))
 
 
 ROW = 256

@@ -206,16 +206,18 @@ class Descent:
 
         BLAS's own threads keep a core busy for milliseconds after each product, waiting for the next one.
         """
-        large = self.theta.ndim == 1 and self.theta.size * self.batches.size >= WORTH
-        if large and on_host(array_namespace(self.theta)):
+        N = self.batches.size
+        large = N * self.theta.shape[-1] >= WORTH or N * self.model.footprint[0] >= MANY
+        if large and self.theta.ndim == 1 and on_host(array_namespace(self.theta)):
             with single_threaded_blas(), fast_products():
                 yield
         else:
             yield
 
 
-WORTH = 2**26
-"""Multiplications of a batch with all weights below which the cores are left to BLAS's own threads."""
+WORTH, MANY = 2**26, 2**20
+"""Multiplications of a batch with all weights, and numbers in its activations, below which the cores are left to BLAS's
+own threads."""
 
 CACHE = 24 * 2**20
 """Bytes of activations and parameters that one core works on at a time; less than this is not worth two threads."""

@@ -125,11 +125,11 @@ class AxisMax:
         dx = (xp.empty if cover else xp.zeros)(shape, dtype=u.dtype)
         if apart and others:  # each pixel is in one window at most: nothing is added up, and nothing kept in between
             for where, here in zip(others, self.first, strict=True):
-                part = xp.multiply(u, here.astype(u.dtype), out=dx[where])
+                part = xp.multiply(u, here, out=dx[where])
                 u = xp.subtract(u, part, out=dx[last])
             return dx
         for where, here in zip(others, self.first, strict=True):
-            part = u * here.astype(u.dtype)
+            part = u * here
             dx[where] += part
             u = u - part
         dx[last] = dx[last] + u if others else u
