@@ -169,14 +169,17 @@ class Patches:
         canvas = x if self.canvas.plain else array_namespace(P).empty(size, dtype=P.dtype)
         canvas[...] = 0
         (height, width), right = self.kernel, self.B * self.columns.stride
-        bands = scratch(P, (*x.shape[:-3], self.rows.out, height, *canvas.shape[-2:]), "bands")  # columns added up
-        bands[...] = 0
-        if self.blocks <= width:  # block by block: long runs
-            for b in range(self.blocks):
-                bands[..., b * right : b * right + width, :] += P[..., b, :, :, :]
+        if self.blocks == 1 and width == size[-2]:
+            bands = P[..., 0, :, :, :]
         else:
-            for j in range(width):
-                bands[..., j : j + right * (self.blocks - 1) + 1 : right, :] += P[..., j, :].swapaxes(-2, -3)
+            bands = scratch(P, (*x.shape[:-3], self.rows.out, height, *canvas.shape[-2:]), "bands")  # columns added up
+            bands[...] = 0
+            if self.blocks <= width:  # block by block: long runs
+                for b in range(self.blocks):
+                    bands[..., b * right : b * right + width, :] += P[..., b, :, :, :]
+            else:
+                for j in range(width):
+                    bands[..., j : j + right * (self.blocks - 1) + 1 : right, :] += P[..., j, :].swapaxes(-2, -3)
         for i in range(height):
             r = slice(i, i + self.rows.stride * (self.rows.out - 1) + 1, self.rows.stride)
             canvas[..., r, :, :] += bands[..., i, :, :]
