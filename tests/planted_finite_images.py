@@ -20,6 +20,7 @@ from planted_laws import (
     shared_batches,
     ties,
     tiled_convolution,
+    zeros_by_tiles,
 )
 from planting import planted
 
@@ -32,6 +33,7 @@ from minintk.layers.patches import Canvas, Patches
 from minintk.layers.pool import AvgPoolJacobian, AxisMax, BoundAvgPool, GlobalJacobian, Order
 from minintk.layers.products import sum_rows
 from minintk.layers.shares import SharedJacobian
+from minintk.layers.tiles import Tiles
 
 
 def weights_gradient(patch: Patch, wrong: Callable[[ConvJacobian, Array], Array]) -> None:
@@ -142,6 +144,11 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = arrange.by_tiles
     patch.setattr(arrange, "by_tiles", lambda conv, phases=(1, 1): right(conv))
+
+
+@planted("tiles: what rounding leaves of zeros left in", zeros_by_tiles)
+def _(patch: Patch) -> None:
+    patch.setattr(Tiles, "zeros", lambda *_: None)
 
 
 @planted("shares: only the first share's gradient counts", shared_batches)

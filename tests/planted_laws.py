@@ -472,6 +472,18 @@ def tiled_convolution() -> None:
     assert_close("J' u", K.vjp(np.ones((4, 2))), want := J.vjp(np.ones((4, 2))), 1e-12 * np.abs(want).max())
 
 
+def zeros_by_tiles() -> None:
+    """where a window reads zeros alone, a convolution by tiles is 0, and relu' is relu'(0)"""
+    spec = mn.Sequential(mn.Conv2d(48, 3, b_std=0.2, b_init="zeros"), mn.ReLU(), mn.Flatten(), mn.Dense(2))
+    x = np.random.default_rng(6).standard_normal((4, 8, 8, 48))
+    x[:, :, 2:] = 0
+    net = mn.Network(spec, x.shape[1:])
+    theta = net.init(np.random.default_rng(3))
+    with alone():
+        want = net.linearize(theta, x)[1].vjp(np.ones((4, 2)))
+    assert_close("J' u", net.linearize(theta, x)[1].vjp(np.ones((4, 2))), want, 1e-12 * np.abs(want).max())
+
+
 def arranged_layers() -> None:
     """layers arranged for speed = as they are written"""
     for phi in (mn.ReLU(), mn.Abs()):

@@ -51,11 +51,10 @@ def test_two_axes_are_kronecker_products() -> None:
 @settings(max_examples=80)
 @given(st.data())
 def test_a_convolution_by_tiles_is_the_convolution(data: st.DataObject) -> None:
-    """f, J v and J' u, any kernel and padding, one axis or two, members, tangents and cotangents in front."""
-    shape: tuple[int, ...] = data.draw(st.sampled_from(((8, 6, 3), (5, 8, 2), (4, 4, 1), (1, 9, 2), (12, 2), (6, 3))))
-    kernel: Any = tuple(data.draw(st.integers(1, 5)) for _ in shape[:-1])
-    kind: Any = mn.Conv2d if len(shape) == 3 else mn.Conv1d
-    layer = kind(4, kernel if len(shape) == 3 else kernel[0], padding=data.draw(st.sampled_from(PADDINGS)), b_std=0.3)
+    """f, J v and J' u, any kernel and padding, members, tangents and cotangents in front."""
+    shape: tuple[int, ...] = data.draw(st.sampled_from(((8, 6, 3), (5, 8, 2), (4, 4, 1), (6, 9, 2))))
+    kernel: Any = tuple(data.draw(st.integers(2, 5)) for _ in shape[:-1])
+    layer = mn.Conv2d(4, kernel, padding=data.draw(st.sampled_from((*PADDINGS, ((0, 4), (5, 1))))), b_std=0.3)
     try:
         net, conv = bound(layer, shape)
     except ValueError:  # the window does not fit
@@ -142,6 +141,59 @@ def test_tiles_are_taken_where_channels_are_many() -> None:
     resnet = taken(zoo.wide_resnet(10, 4, norm=None), (32, 32, 3))
     assert resnet[0] == "patches"
     assert resnet.count("tiles") == 4  # not what strides, has kernels of one pixel, or reads three channels
+
+
+@pytest.mark.parametrize("kernel", [(1, 3), (3, 1), (1, 1), (6, 6), 3])
+def test_tiles_save_something_along_both_axes(kernel: Any) -> None:
+    _, conv = bound(mn.Conv2d(256, kernel), (12, 12, 256))
+    assert isinstance(by_tiles(conv), BoundToomCook) == (kernel == 3)
+    _, conv = bound(mn.Conv1d(256, 3), (12, 256))
+    assert isinstance(by_tiles(conv), BoundConv)
+
+
+def dark(mu: float) -> tuple[mn.Network, Array, Array]:
+    """A network without biases yet, and images that are all `mu` but for two columns of pixels."""
+    layers = (mn.Conv2d(48, 3, b_std=1.0, b_init="zeros"), mn.Tanh(), mn.Conv2d(48, 3, padding=3, b_std=1.0))
+    spec = mn.Sequential(*layers, mn.ReLU(), mn.MaxPool(2), mn.Flatten(), mn.Dense(1))
+    net, x = mn.Network(spec, (8, 8, 1)), np.full((4, 8, 8, 1), mu)
+    x[:, :, 3:5] = np.random.default_rng(1).standard_normal((4, 8, 2, 1))
+    theta = net.init(np.random.default_rng(0))
+    net.layout.unpack(theta)["2.b"][...] = 0
+    return net, theta, x
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5])
+def test_zeros_stay_zeros(mu: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a window reads zeros or padding alone, relu' is that of 0, not of what rounding left (the last line)."""
+    net, theta, x = dark(mu)
+    assert taken(net.spec, (8, 8, 1)) == ["patches", "tiles"]
+    with threads.alone():
+        want = net.linearize(theta, x)[1].vjp(np.ones((4, 1)))
+    got = net.linearize(theta, x)[1].vjp(np.ones((4, 1)))
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-12 * np.abs(want).max())
+    monkeypatch.setattr(Tiles, "zeros", lambda *_: None)
+    noisy = net.linearize(theta, x)[1].vjp(np.ones((4, 1)))
+    assert np.abs(noisy - want).max() > 1e-3 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("pool", [(2, 2), (2, 4), (3, 3)])
+def test_zeros_in_the_order_of_phases(pool: tuple[int, int]) -> None:
+    """Of each pixel its own: the ones that read something keep it."""
+    spec = mn.Sequential(mn.Conv2d(48, 3, b_std=0.0), mn.MaxPool(pool), mn.Flatten(), mn.Dense(2))
+    net = mn.Network(spec, (12, 12, 48))
+    assert taken(spec, (12, 12, 48)) == ["tiles"]
+    rng = np.random.default_rng(0)
+    theta, x = net.init(rng), rng.standard_normal((3, 12, 12, 48))
+    x[0, :4, 2:9], x[1], x[2, 5:, :6] = 0, 0, 0
+    with threads.alone():
+        f, J = net.linearize(theta, x)
+    g, K = net.linearize(theta, x)
+    close(g, f)
+    close(K.vjp(np.ones((3, 2))), J.vjp(np.ones((3, 2))))
+    layer = net._root.layers[0].fast.layers[0]
+    y, _ = layer(net.layout.unpack(theta), x)
+    assert (y[1] == 0).all()
+    assert (y == 0).sum() == (net._root.layers[0].chain.layers[0](net.layout.unpack(theta), x)[0] == 0).sum()
 
 
 def test_a_convolution_in_the_order_of_phases_stays_in_it() -> None:

@@ -70,12 +70,12 @@ def in_phases(a: Axis) -> bool:
 def phased(conv: BoundConv, pool: BoundMaxPool) -> tuple[Bound, Bound]:
     """Both with the pixels between them in the order of the phases, where they have one."""
     down, right, old = pool.canvas.rows, pool.canvas.columns, conv.patches
-    phases = down.kernel, right.kernel
     if in_phases(down) and in_phases(right):
-        layer = by_tiles(conv, phases)
+        layer = by_tiles(conv, (down.kernel, right.kernel))
         if isinstance(layer, BoundToomCook):
             return layer, replace(pool, order=Order.phases(pool.canvas, old.channels[1]))
-    elif isinstance(layer := by_tiles(conv), BoundToomCook):
+    layer = by_tiles(conv)
+    if isinstance(layer, BoundToomCook):
         return layer, pool
     if in_phases(right) and pool.canvas.plain:
         new = Patches.of(old.rows, old.columns, old.channels, right.kernel)

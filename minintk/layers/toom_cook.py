@@ -5,7 +5,7 @@ The function of `minintk.layers.conv` with a half to a quarter of its multiplica
 jvp     dy = m A' [(G W) . (B dx)] + m A' [(G dW) . (B x)] + c db
 vjp     dW = m G' [(B x)' (A u)],   db = c sum u,   dx = m B' [(A u) (G W)']
 
-In training and evaluation only (`minintk.layers.arrange`); kernels take convolutions as they are written.
+In training and evaluation (`minintk.layers.arrange`); tangent kernels take convolutions as they are written.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ToomCookJacobian:
                     tiles.add(X, dx[..., at, :, :, :])
             return dV
 
-        parts: list[Any] = parallel(work, layer.shares(self.x))
+        parts: list[Any] = parallel(work, layer.shares(self.x, lead))
         if dw is not None:
             dV = parts[0]
             for part in parts[1:]:
@@ -109,10 +109,10 @@ class BoundToomCook:
         """c b : ([E], 1, 1, 1, C_out)."""
         return None if self.conv.b is None else (self.conv.c * w[self.conv.b])[..., None, None, None, :]
 
-    def shares(self, x: Array) -> list[list[slice]]:
-        """The examples in chunks, the chunks dealt out to the cores."""
+    def shares(self, x: Array, lead: Shape) -> list[list[slice]]:
+        """The examples in chunks, with these axes in front, the chunks dealt out to the cores."""
         N = int(x.shape[-4])
-        few = max(1, -(-N // self.tiles.step(x)))
+        few = max(1, -(-N // self.tiles.step(x, lead)))
         chunks = [slice(i * N // few, (i + 1) * N // few) for i in range(few)]
         count = min(cores(), few)
         return [chunks[i * few // count : (i + 1) * few // count] for i in range(count)]
@@ -129,8 +129,9 @@ class BoundToomCook:
                 Y = scratch(x, (*lead, *X.shape[-3:-1], V.shape[-1]), "outputs")
                 matmul_into(X, V, Y)
                 tiles.write(Y, y[..., at, :, :, :])
+                tiles.zeros(x[..., at, :, :, :], y[..., at, :, :, :])
 
-        parallel(work, self.shares(x))
+        parallel(work, self.shares(x, lead))
         if b is not None:
             y += b
         return y.reshape((*lead, N, *self.conv.after))
