@@ -131,14 +131,15 @@ def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
             yield step.axes[0].out, step.axes[1].out
 
 
-JIT = 2**25
-"""Entries, ReLU by ReLU, from which on Numba pays: it takes half a second to load, and seconds the very first time."""
+JIT = 2**28
+"""Bytes, ReLU by ReLU, from which on Numba pays: it takes half a second and 60 MB to load, and seconds the very first
+time."""
 
 
-def worth_compiling(program: Program, shape: Shape, pairs: int) -> bool:
-    """Whether to use Numba, for so many pairs of inputs; where it is not installed, never."""
+def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:
+    """Whether to use Numba, for so many pairs of inputs and bytes a number; where it is not installed, never."""
     relus = sum(isinstance(step, Homogeneous) and step.beta != 0 for step in leaves(program))
-    return pairs * pixels(program, shape) * relus >= JIT and numba_works()
+    return pairs * pixels(program, shape) * relus * item >= JIT and numba_works()
 
 
 @cache
@@ -159,7 +160,7 @@ def plan(program: Program, shape: Shape, out: Shape, xp: Any, dtype: Any, pairs:
     if grid(out) != (1, 1):
         program = (*program, Flat(prod(grid(out))))
     first = min((k for k, step in enumerate(program) if mixes((step,))), default=None)
-    jit = on_host(xp) and worth_compiling(program, shape, pairs)
+    jit = on_host(xp) and worth_compiling(program, shape, pairs, int(xp.dtype(dtype).itemsize))
     form = form_of(xp, dtype, first is None, guards(program, on_host(xp)), jit)
     return Plan(program, shape, form, scale_free(program), first is not None and bends(program[first:]))
 

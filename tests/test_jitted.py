@@ -118,15 +118,18 @@ def test_kernels_with_compiled_steps_are_the_kernels(name: str, dtype: str, requ
 
 
 def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sixteen images of 16 x 16 through four ReLUs are large, eight are not; nothing is without Numba, or for erf."""
+    """Sixteen images of 16 x 16 through four ReLUs are large, eight are not, nor sixteen in float32; nothing is without
+    Numba, or for erf."""
 
-    def large(phi: mn.spec.Layer, images: int) -> bool:
+    def large(phi: mn.spec.Layer, images: int, item: int = 8) -> bool:
         net = mn.Sequential(*[mn.Conv2d(8, 3), phi] * 4, mn.GlobalAvgPool(), mn.Dense(1))
         steps = an.kernel(net)._program((16, 16, 3))
-        return analytic.spatial.worth_compiling(steps, (16, 16, 3), images**2 // 2)
+        return analytic.spatial.worth_compiling(steps, (16, 16, 3), images**2 // 2, item)
 
     assert large(mn.ReLU(), 16)
     assert not large(mn.ReLU(), 8)
+    assert not large(mn.ReLU(), 16, 4)
+    assert large(mn.ReLU(), 24, 4)
     assert not large(mn.Erf(), 16)
     monkeypatch.setattr(analytic.spatial, "numba_works", lambda: False)
     assert not large(mn.ReLU(), 16)
