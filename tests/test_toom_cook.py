@@ -13,7 +13,8 @@ from strategies import PADDINGS
 
 import minintk as mn
 from minintk import threads, zoo
-from minintk.layers import tiles, toom_cook
+from minintk.jacobian import trace_contraction
+from minintk.layers import tiles
 from minintk.layers.arrange import by_tiles
 from minintk.layers.combine import BoundChain, BoundSum
 from minintk.layers.conv import BoundConv
@@ -248,10 +249,31 @@ def test_without_the_weights_gradient_nothing_of_it_is_formed(monkeypatch: pytes
     assert J.vjp(y, None) is not None
 
 
-def test_kernels_do_not_ask_tiles() -> None:
-    net, conv = bound(mn.Conv2d(48, 3), (4, 4, 48))
-    layer = by_tiles(conv)
-    assert isinstance(layer, toom_cook.BoundToomCook)
-    y, J = layer(net.layout.unpack(np.ones(net.size)), np.ones((2, 4, 4, 48)))
-    with pytest.raises(NotImplementedError, match="patches"):
-        J.gram(y, J, y, None)  # type: ignore[arg-type]
+@pytest.mark.parametrize("phases", [(1, 1), (2, 4)])
+@pytest.mark.parametrize("ensemble", [None, 2])
+def test_gram_is_that_of_the_convolution(phases: tuple[int, int], ensemble: int | None) -> None:
+    """And of its own Jacobian: J J', the pixels in the order of the phases."""
+    net, conv = bound(mn.Conv2d(48, 3, b_std=0.3), (4, 4, 48))
+    layer, rng = by_tiles(conv, phases), np.random.default_rng(0)
+    assert isinstance(layer, BoundToomCook)
+    lead = () if ensemble is None else (ensemble,)
+    w = net.layout.unpack(net.init(rng, ensemble=ensemble))
+    y, J = layer(w, rng.standard_normal((*lead, 3, 4, 4, 48)))
+    u, v = rng.standard_normal((2, 2, *y.shape))
+    for other in (u, v):
+        rows = []
+        for cotangent in (u, other):
+            dw = {name: np.zeros((2, *w[name].shape)) for name in (conv.W, conv.b or "")}
+            for e in np.ndindex(2, *lead):
+                for n in range(3):
+                    one = np.zeros_like(cotangent)
+                    one[(*e, n)] = cotangent[(*e, n)]
+                    J.vjp(one, dw)
+                    flat = np.concatenate([dw[name][e].ravel() for name in dw])
+                    rows.append((*e, n, flat))
+        half = len(rows) // 2
+        a, b = (np.array([r[-1] for r in part]).reshape((2, *lead, 3, -1)) for part in (rows[:half], rows[half:]))
+        G, du, dv = J.gram(u, J, other, trace_contraction)
+        close(G, np.einsum("c...nk,c...mk->...nm", a, b))
+        close(du, J.vjp(u, None))
+        close(dv, J.vjp(other, None))

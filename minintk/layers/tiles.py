@@ -222,11 +222,15 @@ class Tiles:
         lit = self.canvas.pad(lit)[..., 0]
         lit = reduce(or_, (lit[..., i : i + a.out, :] for i in range(height)))
         lit = reduce(or_, (lit[..., j : j + b.out] for j in range(width)))
-        xp, (p, q), (H, W), lead = array_namespace(y), self.phases, (a.out, b.out), y.ndim - 4
-        pixels = y.reshape((*y.shape[:-3], p, q, H // p, W // q, y.shape[-1]))
-        pixels = xp.permute_dims(pixels, (*range(lead + 1), *(lead + i for i in (3, 1, 4, 2, 5))))
-        dark = xp.broadcast_to(~lit, y.shape[:-1]).reshape(pixels.shape[:-1])
+        pixels = self.in_rows(y)
+        dark = array_namespace(y).broadcast_to(~lit, y.shape[:-1]).reshape(pixels.shape[:-1])
         pixels[dark] = 0
+
+    def in_rows(self, y: Array) -> Array:
+        """A view of y : (..., N, H_out / p, p, W_out / q, q, C_out), out of the order of the phases, row by row."""
+        (p, q), lead = self.phases, y.ndim - 4
+        y = y.reshape((*y.shape[:-3], p, q, self.rows.out // p, self.columns.out // q, y.shape[-1]))
+        return array_namespace(y).permute_dims(y, (*range(lead + 1), *(lead + i for i in (3, 1, 4, 2, 5))))
 
     def places(self, y: Array) -> Shape:
         """(m / p, p, m / q, q, N, T's two axes, C_out): the pixels of y, place in the tile by place in the tile."""

@@ -18,7 +18,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, scratch
 from minintk.blas import matmul_into
 from minintk.finite import Contraction, Gram, Weights
-from minintk.layers.conv import BoundConv, scaled
+from minintk.layers.conv import BoundConv, ConvJacobian, scaled
 from minintk.layers.patches import images
 from minintk.layers.products import sum_rows
 from minintk.layers.tiles import Tiles
@@ -29,11 +29,12 @@ from minintk.threads import cores, parallel
 
 @dataclass(frozen=True)
 class ToomCookJacobian:
-    """Holds x : ([E], N, H, W, C) and V = m G W : ([E], n^2, C, C_out); B x is formed again when needed."""
+    """Holds x : ([E], N, H, W, C) and V = m G W : ([E], n^2, C, C_out), and w for `gram`; B x is formed anew."""
 
     layer: BoundToomCook
     x: Array
     V: Array
+    w: Weights
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array:
         """dy = m A' [(G W) . (B dx)] + m A' [(G dW) . (B x)] + c db."""
@@ -77,8 +78,13 @@ class ToomCookJacobian:
         return None if dx is None else dx.reshape((*lead, N, *conv.before))
 
     def gram(self, u: Array, other: ToomCookJacobian, v: Array, kernel: Contraction) -> Gram:
-        """Not by tiles: `minintk.layers.shares` asks the convolution as it is written."""
-        raise NotImplementedError("the tangent kernel of a convolution is formed from its patches, not from its tiles")
+        """That of the convolution as it is written, `u` and `v` row by row."""
+        J, a = self.by_patches(), self.layer.in_rows(u)
+        return J.gram(a, J if other is self else other.by_patches(), a if v is u else self.layer.in_rows(v), kernel)
+
+    def by_patches(self) -> ConvJacobian:
+        """The Jacobian of the convolution as it is written."""
+        return self.layer.conv(self.w, self.x)[1]
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,11 @@ class BoundToomCook:
     def __call__(self, w: Weights, x: Array) -> tuple[Array, ToomCookJacobian]:
         """y = m A' [(G W) . (B x)] + c b."""
         x, V = images(x, self.conv.before), self.unrolled(w)
-        return self.product(x, V, self.bias(w)), ToomCookJacobian(self, x, V)
+        return self.product(x, V, self.bias(w)), ToomCookJacobian(self, x, V, w)
+
+    def in_rows(self, u: Array) -> Array:
+        """u : (..., N, *after) out of the order of the phases, row by row."""
+        return self.tiles.in_rows(u).reshape(u.shape)
 
     def unrolled(self, w: Weights) -> Array:
         """m G W : ([E], n^2, C, C_out)."""
