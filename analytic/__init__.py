@@ -1,15 +1,15 @@
 """analytic: the infinitely wide network of a spec; its kernels, their dynamics and their Gaussian processes."""
 
-from analytic.angular import Angular, angular
-from analytic.dmft import deep_linear_flow, deep_linear_limit
-from analytic.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
-from analytic.fluctuations import depth_over_width, finite_width
-from analytic.gp import ensemble, posterior
 from analytic.kernel import Both, Kernel, kernel
-from analytic.learnability import eigenlearning
-from analytic.limits import two_layer_limit
-from analytic.modes import Modes, cube_modes, data_modes, sphere_modes
-from analytic.rules import lower
+from analytic.limits.deep_linear import deep_linear_flow, deep_linear_limit
+from analytic.limits.finite_width import depth_over_width, finite_width
+from analytic.limits.two_layer import two_layer_limit
+from analytic.spectra.angular import Angular, angular
+from analytic.spectra.eigenlearning import eigenlearning
+from analytic.spectra.modes import Modes, cube_modes, data_modes, sphere_modes
+from analytic.training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
+from analytic.training.gp import ensemble, posterior
+from analytic.vectors.rules import lower
 
 __all__ = [
     "Angular",

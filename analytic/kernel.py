@@ -18,20 +18,20 @@ from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
-from analytic import spatial
-from analytic.farm import block_size, check
-from analytic.images import Flat, needs_images
-from analytic.rules import lower
-from analytic.state import Law, Program, Rows, cast, run_law, run_rows
-from analytic.store import blocks, evaluated, stored
-from analytic.tiles import Engine, plan, square_norms, tile_size
+from analytic.images import engine as spatial
+from analytic.images.rules import Flat, needs_images
+from analytic.streaming.executors import block_size, check
+from analytic.streaming.store import blocks, evaluated, stored
+from analytic.vectors.engine import Engine, plan, square_norms, tile_size
+from analytic.vectors.rules import lower
+from analytic.vectors.state import Law, Program, Rows, cast, run_law, run_rows
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, available_memory, check_examples
-from minintk.parametrization import NTK, Parametrization
-from minintk.settings import number
-from minintk.structure import Shape, Site, out_shape
-from minintk.threads import cores, single_threaded_blas
-from minintk.windows import check_channels_last
+from minintk.fast.threads import cores, single_threaded_blas
+from minintk.spec.parametrization import NTK, Parametrization
+from minintk.spec.shapes import Shape, Site, out_shape
+from minintk.spec.windows import check_channels_last
+from minintk.validate import number
 
 DEFAULT = NTK()
 """The parametrization where none is given."""
@@ -274,7 +274,7 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Kernel:
     >>> import minintk as mn
     >>> kernel(mn.Sequential(mn.ReLU(), mn.Dense(1)))
     Traceback (most recent call last):
-    minintk.structure.UnsupportedLayer: ReLU acts on values that are not Gaussian at infinite width ...
+    minintk.spec.shapes.UnsupportedLayer: ReLU acts on values that are not Gaussian at infinite width ...
     """
     spec = s.as_sequential(spec)
     if not isinstance(parametrization, Parametrization):

@@ -39,10 +39,10 @@ try:
 
     import analytic as an
     import minintk as mn
-    from analytic import fused
-    from analytic.dynamics import gradient_flow
+    from analytic.images import gpu_kernels as fused
+    from analytic.training.dynamics import gradient_flow
     from minintk.arrays import device_namespace, elementwise, to_host, to_library
-    from minintk.network import Network
+    from minintk.models.network import Network
 except ImportError as error:
     raise SystemExit(f"{error}: run this in minintk's own environment, with the extra gpu") from error
 

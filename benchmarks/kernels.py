@@ -142,13 +142,13 @@ def two_processes() -> Executor:
 def ours_cnn(a: Arrays, device: str, *, depth: int, pool: bool, processes: bool = False, numba: bool = True) -> Work:
     """analytic.kernel(spec).both(x), in threads or in two processes; their memory is not the caller's."""
     import analytic as an
-    import analytic.spatial
+    import analytic.images.engine
     import minintk as mn
 
     if not numba:
-        analytic.spatial.JIT = 2**62
+        analytic.images.engine.JIT = 2**62
     elif device == "cpu":
-        analytic.spatial.numba_works()  # loads it, as the peers' sides have loaded theirs
+        analytic.images.engine.numba_works()  # loads it, as the peers' sides have loaded theirs
 
     _, a = moved(a, device)
     hidden = [layer for _ in range(depth) for layer in (mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), mn.ReLU())]

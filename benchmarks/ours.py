@@ -33,7 +33,7 @@ def on_host(arrays: dict[str, Any]) -> Arrays:
 
 def use_mkl(yes: bool) -> None:
     """Whether this process takes MKL for products, where it is installed."""
-    import minintk.mkl
+    import minintk.fast.mkl
 
     if not yes:
-        minintk.mkl.mkl = lambda: None
+        minintk.fast.mkl.mkl = lambda: None

@@ -19,7 +19,7 @@ import numpy as np
 
 import minintk as mn
 from minintk.arrays import device_namespace, to_library
-from minintk.threads import cores
+from minintk.fast.threads import cores
 
 Found = dict[str, Any]
 

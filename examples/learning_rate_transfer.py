@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import minintk as mn
-from minintk import recipes
+from minintk.experiments import named as recipes
 
 WIDTHS = {"mlp": (64, 128, 256, 512), "cnn": (8, 16, 32)}
 RATES = {"SGD": (mn.SGD, 2.0 ** np.arange(-3, 4.1, 0.5)), "Adam": (mn.Adam, 2.0 ** np.arange(-6, 1.1, 0.5))}

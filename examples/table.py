@@ -13,7 +13,7 @@ import argparse
 import json
 from pathlib import Path
 
-from minintk.reproduce import chosen, rerun
+from minintk.experiments.papers import chosen, rerun
 
 HERE = Path(__file__).resolve().parent
 HEADER = "| claim | script | paper | here | time on one core |\n| --- | --- | --- | --- | --- |\n"

@@ -1,34 +1,16 @@
 """minintk: a neural network in every form the theory of wide networks talks about, by hand, in NumPy or CuPy."""
 
-from minintk import checkpoints, datasets, diagnostics, zoo
-from minintk.abc_parametrization import ABC, exponents
+from minintk import datasets, diagnostics
 from minintk.arrays import Array
-from minintk.augment import Shift
-from minintk.coordinates import CoordinateCheck, coordinate_check
-from minintk.fitting import Run, evaluate, fit
-from minintk.flows import flow, kernel_flow
-from minintk.history import History
-from minintk.kernels import nngp, ntk, ntk_full
-from minintk.losses import (
-    Hinge,
-    Logistic,
-    MeanSquared,
-    SoftmaxCrossEntropy,
-    SumOfSquares,
-    hinge,
-    logistic,
-    mse,
-    softmax_cross_entropy,
-    sum_of_squares,
-)
-from minintk.models import Centred, IterativelyLinearized, Linearized, Moved, Taylor
-from minintk.motion import Moment, Solver, Steps
-from minintk.network import Model, Network
-from minintk.optimizers import SGD, Adam, Nesterov
-from minintk.parametrization import NTK, MeanField, PyTorch, SpectralMuP, Standard
-from minintk.schedules import Cosine, StepDecay, WarmUp
-from minintk.solve import Solution, solve_gram, solve_lsqr
-from minintk.spec import (
+from minintk.experiments.coordinate_check import CoordinateCheck, coordinate_check
+from minintk.experiments.lr_transfer import Transfer, learning_rate_transfer
+from minintk.experiments.sweeps import Table, sweep
+from minintk.models.empirical import nngp, ntk, ntk_full
+from minintk.models.network import Model, Network
+from minintk.models.wrappers import Centred, IterativelyLinearized, Linearized, Moved, Taylor
+from minintk.spec import zoo
+from minintk.spec.abc_parametrization import ABC, exponents
+from minintk.spec.layers import (
     GELU,
     Abs,
     AvgPool,
@@ -51,11 +33,31 @@ from minintk.spec import (
     Softplus,
     Tanh,
 )
-from minintk.spectral_descent import SpectralDescent
-from minintk.structure import UnsupportedLayer
-from minintk.sweeps import Table, sweep
-from minintk.training import Snapshot, State, train
-from minintk.transfer import Transfer, learning_rate_transfer
+from minintk.spec.parametrization import NTK, MeanField, PyTorch, SpectralMuP, Standard
+from minintk.spec.shapes import UnsupportedLayer
+from minintk.training import checkpoints
+from minintk.training.augment import Shift
+from minintk.training.fit import Run, evaluate, fit
+from minintk.training.flows import flow, kernel_flow
+from minintk.training.history import History
+from minintk.training.integrators import Moment, Solver, Steps
+from minintk.training.least_squares import Solution, solve_gram, solve_lsqr
+from minintk.training.losses import (
+    Hinge,
+    Logistic,
+    MeanSquared,
+    SoftmaxCrossEntropy,
+    SumOfSquares,
+    hinge,
+    logistic,
+    mse,
+    softmax_cross_entropy,
+    sum_of_squares,
+)
+from minintk.training.optimizers import SGD, Adam, Nesterov
+from minintk.training.schedules import Cosine, StepDecay, WarmUp
+from minintk.training.spectral_descent import SpectralDescent
+from minintk.training.train import Snapshot, State, train
 
 __all__ = [
     "ABC",

@@ -90,8 +90,9 @@ def _add_train(commands: Any) -> None:
 def _train(args: argparse.Namespace) -> int:
     import numpy as np
 
-    from minintk import SGD, Cosine, Shift, WarmUp, fit, recipes, softmax_cross_entropy
+    from minintk import SGD, Cosine, Shift, WarmUp, fit, softmax_cross_entropy
     from minintk.arrays import device_namespace, to_library
+    from minintk.experiments import named as recipes
 
     xp = device_namespace(args.device)
     sets = recipes.data(args.data, flat=args.network == "mlp")
@@ -153,9 +154,10 @@ def _coordinate_check(args: argparse.Namespace) -> int:
 
     import numpy as np
 
-    from minintk import SGD, Adam, coordinate_check, mse, recipes
+    from minintk import SGD, Adam, coordinate_check, mse
     from minintk.arrays import device_namespace, to_library
-    from minintk.checkpoints import made_folder, write_atomically
+    from minintk.experiments import named as recipes
+    from minintk.training.checkpoints import made_folder, write_atomically
     from minintk.verify.report import check_folder
 
     check_folder(args.out)
@@ -213,7 +215,7 @@ def _reproduce(args: argparse.Namespace) -> int:
     from rich.markup import escape
 
     from minintk.arrays import device_namespace
-    from minintk.reproduce import chosen, rerun
+    from minintk.experiments.papers import chosen, rerun
     from minintk.verify.report import check_folder
 
     check_folder(args.out)

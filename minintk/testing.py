@@ -23,11 +23,11 @@ A layer from outside is a frozen dataclass with three registered meanings (its f
 
 >>> from dataclasses import dataclass
 >>> import numpy as np, minintk as mn
->>> from minintk.finite import bind, gram_and_back
->>> from minintk.layout import Tensor
->>> from minintk.parametrization import Row
->>> from minintk.spec import Layer
->>> from minintk.structure import has_weights, out_shape
+>>> from minintk.layers.contract import bind, gram_and_back
+>>> from minintk.layers.layout import Tensor
+>>> from minintk.spec.parametrization import Row
+>>> from minintk.spec.layers import Layer
+>>> from minintk.spec.shapes import has_weights, out_shape
 >>> @dataclass(frozen=True)
 ... class Scale(Layer):                                             # what it is
 ...     '''y = g x.'''
@@ -78,13 +78,13 @@ import numpy as np
 
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, to_host, to_library
-from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
-from minintk.jacobian import Jacobian
-from minintk.kernels import ntk, ntk_full
-from minintk.layout import Tensor
-from minintk.network import Model, Network
-from minintk.parametrization import Parametrization, Row
-from minintk.structure import Shape, Site, has_weights, out_shape
+from minintk.layers.contract import Contraction, Gram, Weights, bind, gram_and_back
+from minintk.layers.layout import Tensor
+from minintk.models.empirical import ntk, ntk_full
+from minintk.models.jacobian import Jacobian
+from minintk.models.network import Model, Network
+from minintk.spec.parametrization import Parametrization, Row
+from minintk.spec.shapes import Shape, Site, has_weights, out_shape
 
 Host = np.ndarray[Any, Any]
 

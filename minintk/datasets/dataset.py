@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import check_examples
-from minintk.settings import precision, whole
+from minintk.validate import precision, whole
 
 Array = np.ndarray[Any, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from minintk.datasets.dataset import Dataset
-from minintk.settings import precision
+from minintk.validate import precision
 
 ATTRIBUTION = (
     "E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998, "

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import check_finite
-from minintk.settings import whole
+from minintk.validate import whole
 
 Array = np.ndarray[Any, Any]
 

@@ -17,11 +17,19 @@ power_law, crossover                               exponents with intervals, and
 
 from minintk.diagnostics.curvature import Kappa, kappa
 from minintk.diagnostics.ensembles import ensemble_variance
+from minintk.diagnostics.kernel_spectra import (
+    condition_number,
+    draw_gram,
+    effective_rank,
+    gram_picture,
+    singular_values,
+)
+from minintk.diagnostics.layer_io import Passage, trace
 from minintk.diagnostics.movement import kernel_movement, relative_distance, weight_movement
-from minintk.diagnostics.powerlaws import Estimate, PowerLaw, crossover, power_law
+from minintk.diagnostics.power_laws import Estimate, PowerLaw, crossover, power_law
 from minintk.diagnostics.similarity import activations, alignment, cka, layer_similarity, target_alignment
-from minintk.diagnostics.spectra import condition_number, draw_gram, effective_rank, gram_picture, singular_values
-from minintk.diagnostics.spectral import (
+from minintk.diagnostics.times import t1, t2
+from minintk.diagnostics.weight_norms import (
     edges,
     natural_norms,
     spectral_norm,
@@ -30,8 +38,6 @@ from minintk.diagnostics.spectral import (
     stable_rank,
     update_alignment,
 )
-from minintk.diagnostics.times import t1, t2
-from minintk.diagnostics.trace import Passage, trace
 
 __all__ = [
     "Estimate",

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_library
-from minintk.jacobian import Jacobian
-from minintk.network import Model, check_model
-from minintk.settings import whole
+from minintk.models.jacobian import Jacobian
+from minintk.models.network import Model, check_model
+from minintk.validate import whole
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ def kappa(
     |D f| by power iteration on J' J.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
     times, from `starts` fixed starts: no turn lowers it, so the value is a lower bound, the best local maximum found.
 
-    D^2 f[v, .] is the derivative, at d = v, of the second order of f(theta + d), by Taylor mode (`minintk.taylor`):
-    exact to rounding, eps |D f|.  With ReLU and max-pooling it is the curvature between kinks.  UnsupportedLayer for a
-    model without an expansion.
+    D^2 f[v, .] is the derivative, at d = v, of the second order of f(theta + d), by Taylor mode
+    (`minintk.models.taylor`): exact to rounding, eps |D f|.  With ReLU and max-pooling it is the curvature between
+    kinks.  UnsupportedLayer for a model without an expansion.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x

@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 
 from minintk.arrays import Array, check_finite, check_floating, to_host
-from minintk.diagnostics.powerlaws import Estimate
+from minintk.diagnostics.power_laws import Estimate
 
 
 def ensemble_variance(f: Array, *, confidence: float = 0.95) -> Estimate:

@@ -7,8 +7,8 @@ weight_movement    |W_T - W_0| / |W_0|, tensor by tensor
 from __future__ import annotations
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating
-from minintk.kernels import ntk
-from minintk.network import Model, check_model
+from minintk.models.empirical import ntk
+from minintk.models.network import Model, check_model
 
 
 def relative_distance(a: Array, b: Array) -> Array:

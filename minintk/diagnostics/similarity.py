@@ -8,7 +8,7 @@ cka                 linear centred kernel alignment of two sets of activations, 
 from __future__ import annotations
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating
-from minintk.network import Network, check_model
+from minintk.models.network import Network, check_model
 
 
 def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:

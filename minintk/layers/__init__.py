@@ -1,4 +1,4 @@
-"""The finite layers, one family a file.  Importing the package registers them all with `minintk.finite.bind`."""
+"""The finite layers, one family a file."""
 
 from minintk.layers import activation, combine, conv, dense, norm, pool
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
-from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
-from minintk.layout import Tensor
-from minintk.parametrization import Parametrization
-from minintk.pointwise import Pointwise, pointwise
-from minintk.structure import Shape, Site
+from minintk.layers.contract import Contraction, Gram, Weights, bind, gram_and_back
+from minintk.layers.layout import Tensor
+from minintk.spec.parametrization import Parametrization
+from minintk.spec.pointwise import Pointwise, pointwise
+from minintk.spec.shapes import Shape, Site
 
 
 @dataclass(frozen=True)

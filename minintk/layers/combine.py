@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from minintk import spec as s
 from minintk.arrays import Array
-from minintk.finite import Bound, Contraction, Gram, LayerJacobian, Weights, bind, gram_and_back
-from minintk.layout import Tensor
-from minintk.parametrization import Parametrization
-from minintk.structure import Shape, Site, out_shape, sites
+from minintk.layers.contract import Bound, Contraction, Gram, LayerJacobian, Weights, bind, gram_and_back
+from minintk.layers.layout import Tensor
+from minintk.spec.parametrization import Parametrization
+from minintk.spec.shapes import Shape, Site, out_shape, sites
 
 # ---------------------------------------------------------------------------------------- Sequential
 

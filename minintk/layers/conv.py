@@ -1,6 +1,6 @@
 """Conv2d, Conv1d:  y = m P(x) V(W) + c b         m, c: the multipliers of the parametrization
 
-P(x) are the patches that the windows read, V(W) the weights laid out to match (`minintk.layers.patches`), both linear.
+P(x) are the patches that the windows read, V(W) the weights laid out to match (`minintk.fast.patches`), both linear.
 A sequence is an image of height 1.
 
 jvp     dy = m P(dx) V(W) + m P(x) V(dW) + c db
@@ -17,16 +17,16 @@ import numpy as np
 
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, on_host, scratch
-from minintk.blas import matmul_into
-from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
-from minintk.layers.convgram import conv_gram
-from minintk.layers.patches import Patches, images
-from minintk.layers.products import sum_rows
-from minintk.layout import Tensor
-from minintk.parametrization import Parametrization, Role, Row
-from minintk.structure import Shape, Site, out_shape
-from minintk.threads import cores, parallel
-from minintk.windows import Axis, axes
+from minintk.fast.blas import matmul_into
+from minintk.fast.conv_gram import conv_gram
+from minintk.fast.patches import Patches, images
+from minintk.fast.threaded_matmul import sum_rows
+from minintk.fast.threads import cores, parallel
+from minintk.layers.contract import Contraction, Gram, Weights, bind, gram_and_back
+from minintk.layers.layout import Tensor
+from minintk.spec.parametrization import Parametrization, Role, Row
+from minintk.spec.shapes import Shape, Site, out_shape
+from minintk.spec.windows import Axis, axes
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from minintk import spec as s
 from minintk.arrays import Array
-from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
-from minintk.layers.products import Product, joined, products, rows_product, rows_times, sum_rows
-from minintk.layout import Tensor
-from minintk.parametrization import Parametrization, Role, Row
-from minintk.structure import Shape, Site
+from minintk.fast.threaded_matmul import Product, joined, products, rows_product, rows_times, sum_rows
+from minintk.layers.contract import Contraction, Gram, Weights, bind, gram_and_back
+from minintk.layers.layout import Tensor
+from minintk.spec.parametrization import Parametrization, Role, Row
+from minintk.spec.shapes import Shape, Site
 
 
 @dataclass(frozen=True)

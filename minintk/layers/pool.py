@@ -16,12 +16,12 @@ from types import EllipsisType
 
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
-from minintk.finite import Contraction, Gram, Weights, bind, gram_and_back
-from minintk.layers.patches import Canvas, images
-from minintk.layout import Tensor
-from minintk.parametrization import Parametrization
-from minintk.structure import Shape, Site, out_shape
-from minintk.windows import Axis, axes
+from minintk.fast.patches import Canvas, images
+from minintk.layers.contract import Contraction, Gram, Weights, bind, gram_and_back
+from minintk.layers.layout import Tensor
+from minintk.spec.parametrization import Parametrization
+from minintk.spec.shapes import Shape, Site, out_shape
+from minintk.spec.windows import Axis, axes
 
 COLUMNS, ROWS = -2, -3
 
@@ -158,13 +158,13 @@ class Order:
 
     @staticmethod
     def runs(canvas: Canvas, C: int, run: int) -> Order:
-        """Along the rows in the order of a convolution's phases (`minintk.layers.patches`), `run` numbers together."""
+        """Along the rows in the order of a convolution's phases (`minintk.fast.patches`), `run` numbers together."""
         H, W, k = canvas.rows.size, canvas.columns.size, canvas.columns.kernel
         return Order((H, W * C // (k * run), k, run), (pieces(k), -2), (H, W // k, C), (canvas.rows, ROWS))
 
     @staticmethod
     def phases(canvas: Canvas, C: int) -> Order:
-        """Image after image of the phases of both axes (`minintk.layers.tiles`)."""
+        """Image after image of the phases of both axes (`minintk.fast.toom_cook_transforms`)."""
         p, q, L = canvas.rows.kernel, canvas.columns.kernel, canvas.rows.out * canvas.columns.out * C
         return Order((p, q, L), (pieces(q), -2), (p, L), (pieces(p), -2))
 

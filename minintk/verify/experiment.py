@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import device_namespace
-from minintk.kernels import ntk as empirical_ntk
-from minintk.network import Network
+from minintk.models.empirical import ntk as empirical_ntk
+from minintk.models.network import Network
 from minintk.verify import theory
 from minintk.verify.claims import CLAIMS, Row, Score, Verdict, critical_z, judge
 from minintk.verify.networks import Trajectory, errors, hidden_part, linearised_training_error, networks

@@ -16,13 +16,13 @@ import numpy as np
 from minintk import spec as s
 from minintk.arrays import on_host, to_host, to_library
 from minintk.diagnostics import relative_distance
-from minintk.kernels import nngp, ntk
-from minintk.losses import mse
-from minintk.models import Linearized
-from minintk.network import Model, Network
-from minintk.optimizers import SGD
-from minintk.threads import cores, parallel, single_threaded_blas
-from minintk.training import train
+from minintk.fast.threads import cores, parallel, single_threaded_blas
+from minintk.models.empirical import nngp, ntk
+from minintk.models.network import Model, Network
+from minintk.models.wrappers import Linearized
+from minintk.training.losses import mse
+from minintk.training.optimizers import SGD
+from minintk.training.train import train
 from minintk.verify.problem import Problem
 from minintk.verify.theory import Theory, descend
 

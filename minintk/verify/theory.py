@@ -54,7 +54,7 @@ class Theory:
 
     def _weights(self, k: Array, steps: Array) -> Array:
         """A_t, (T, A, N): what a network starting at 0 has learnt when the targets are the N unit vectors."""
-        from analytic.dynamics import gradient_descent
+        from analytic.training.dynamics import gradient_descent
 
         N = len(self.y)
         A: Array = gradient_descent(k[:N, :N], np.eye(N), lr=self.lr).predict(steps, k[:, :N])
@@ -71,7 +71,7 @@ def kernels(spec: s.Sequential, x: Array) -> tuple[Array, Array]:
 
 def max_learning_rate(ntk: Array) -> float:
     """2 N / lambda_max, above which descent with this kernel, (N, N), diverges."""
-    from analytic.dynamics import max_learning_rate
+    from analytic.training.dynamics import max_learning_rate
 
     return max_learning_rate(ntk)
 
@@ -81,7 +81,7 @@ def descend(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
 
     ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), its own start.
     """
-    from analytic.dynamics import gradient_descent
+    from analytic.training.dynamics import gradient_descent
 
     N = len(y)
     f: Array = gradient_descent(ntk[:N], y, lr=lr).predict(steps, ntk, f0=f0[:N, None], f0_test=f0[:, None])[..., 0]

@@ -1,0 +1,128 @@
+"""The step of ReLU on a processor in one pass, by Numba (`pip install minintk[fast]`).
+
+`analytic.images.activations` holds the formula; this is the same, entry by entry.  NumPy makes twenty passes of it, and
+between two of them a thread needs the interpreter; here a thread is by itself for the whole field.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import pi, sqrt
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.polynomial import Polynomial
+
+from minintk.arrays import Array
+
+TERMS = 19
+"""2 (sqrt 2 - 1)^(2k+1) / (2k+1) is less than a rounding error of 1 from this k on."""
+
+EXACT: Any = {"error_model": "numpy", "fastmath": {"contract"}}
+"""No exceptions for divisions by 0; of the liberties of compilers only this one: a b + c with one rounding."""
+
+
+def arctan_series(terms: int) -> list[float]:
+    """p with arctan t = t sum_k p_k z^k, z = 2 t^2 - 1, for 0 <= t <= 1.
+
+    From arctan t = 2 sum_k (-1)^k (sqrt 2 - 1)^(2k+1) / (2k+1) T_{2k+1}(t), where T_{2k+1}(t) = t V_k(z) and
+    V_{k+1} = 2 z V_k - V_{k-1}, V_0 = V_{-1} = 1 (Chebyshev polynomials of the first and the third kind).
+
+    >>> t = np.linspace(0, 1, 1001)
+    >>> p = arctan_series(TERMS)
+    >>> bool(np.abs(t * np.polynomial.polynomial.polyval(2 * t**2 - 1, p) - np.arctan(t)).max() < 4e-16)
+    True
+    """
+    z, total = Polynomial([0.0, 1.0]), Polynomial([0.0])
+    before, V = Polynomial([1.0]), Polynomial([1.0])
+    for k in range(terms):
+        total += 2 * (-1) ** k * (sqrt(2) - 1) ** (2 * k + 1) / (2 * k + 1) * V
+        before, V = V, 2 * z * V - before
+    return [float(p) for p in total.coef]
+
+
+@cache
+def constants(dtype: Any) -> Array:
+    """The series, highest power first, 1 and pi / 2: numbers in the precision of what they meet."""
+    return np.array([*reversed(arctan_series(TERMS)), 1.0, pi / 2], dtype)
+
+
+@numba.njit(inline="always", **EXACT)
+def half_angle(D: Any, half: Any, half2: Any, p: Any) -> Any:
+    """2 K, U sin a and a / 2, from t = tan(a / 2), or from its inverse where that is less than 1."""
+    gap, product = half - half2, half * half2
+    A, U2 = abs(D - gap * gap), (product + product) + (product + product)
+    A = A if A < U2 else U2
+    X = U2 - A
+    low, high = (X, A) if A > X else (A, X)
+    square = low / high
+    t, z, series = np.sqrt(square), square + square - p[TERMS], p[0]
+    for k in range(1, TERMS):
+        series = series * z + p[k]
+    h = t * series
+    return X - A, high * t, p[TERMS + 1] - h if A > X else h
+
+
+@numba.njit(nogil=True, **EXACT)
+def line(D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any) -> None:
+    """D' along one run of pixels."""
+    for k in range(D.size):
+        two_k, W, h = half_angle(D[k], half[k], half2[k], p)
+        D[k] = (D[k] * c + (two_k * h - W)) * scale
+
+
+@numba.njit(nogil=True, **EXACT)
+def line_with_theta(
+    D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any, theta: Any, ratio: Any, rest: Any
+) -> None:
+    """D' and Theta' along one run of pixels."""
+    for k in range(D.size):
+        two_k, W, h = half_angle(D[k], half[k], half2[k], p)
+        D[k] = (D[k] * c + (two_k * h - W)) * scale
+        theta[k] = (theta[k] + two_k * ratio + (rest + rest)) * ((c - (h + h)) * scale)
+
+
+def compiled(f: Any) -> Any:
+    """f for this machine; kept on disk, where there is a place for it."""
+    try:
+        return numba.njit(nogil=True, cache=True, **EXACT)(f)
+    except RuntimeError:  # neither this folder nor a folder of the user's can be written to
+        return numba.njit(nogil=True, **EXACT)(f)
+
+
+@compiled
+def field(D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any) -> None:
+    """All runs."""
+    left = np.empty_like(half2[0])
+    for a in range(D.shape[0]):
+        left[:] = half[a]
+        for b in range(D.shape[1]):
+            line(D[a, b], left, half2[b], c, scale, p)
+
+
+@compiled
+def field_with_theta(
+    D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any, theta: Any, ratio: Any, rest: Any
+) -> None:
+    """All runs, with Theta."""
+    left = np.empty_like(half2[0])
+    for a in range(D.shape[0]):
+        left[:] = half[a]
+        for b in range(D.shape[1]):
+            line_with_theta(D[a, b], left, half2[b], c, scale, p, theta[a, b], ratio, rest)
+
+
+def kinked(
+    D: Array, half: Array, half2: Array, c: float, scale: float,
+    theta: Array | None = None, ratio: float = 0.0, rest: float = 0.0,
+) -> None:  # fmt: skip
+    """D and theta : (A, B, n) through alpha x + beta |x|, in place; names as in `image_activations` for Homogeneous.
+
+    half : (A, n), or (A, 1), and half2 : (B, n), sqrt(q / 2 unit) of the pixels of x and of x'.
+    """
+    T, p = D.dtype.type, constants(D.dtype)
+    if theta is None:
+        field(D, half, half2, T(c), T(scale), p)
+    else:
+        field_with_theta(D, half, half2, T(c), T(scale), p, theta, T(ratio), T(rest))

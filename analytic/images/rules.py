@@ -1,0 +1,153 @@
+"""The recursion on images: of every pair of images, the covariances of all pairs of pixels, or of equal pixels only.
+
+    convolution   K'(p, p') = w^2 / |s| sum_s K(S p + s, S p' + s) + beta^2     Theta' the same of Theta, + ratio K'
+    pooling       K'(p, p') = 1 / |s|^2 sum_{s, s'} K(S p + s, S p' + s')       Theta' the same of Theta
+    flattening    K'        = 1 / |p| sum_p K(p, p)                             Theta' the same of Theta
+    activation    pixel pair by pixel pair, as for vectors
+
+with zeros outside the image (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).  A convolution moves
+both pixels together, so where the network ends in Flatten, equal pixels see equal pixels only; pooling mixes all pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from analytic.vectors.rules import Affine, Normalise, Sum, affine, lower
+from analytic.vectors.state import Dual, Law, Pairs, Program, Rows, Step
+from minintk import spec as s
+from minintk.spec.parametrization import Parametrization
+from minintk.spec.shapes import Shape, Site, UnsupportedLayer
+from minintk.spec.windows import Axis, axes
+
+
+class ImageStep(Step):
+    """A step that needs the pixels; `analytic.images.engine` takes images through it."""
+
+    def rows(self, rows: Rows) -> tuple[Rows, Any]:
+        raise TypeError(f"{type(self).__name__} acts on images, not on vectors")
+
+    def pairs(self, pairs: Pairs, row: Any) -> None:
+        raise TypeError(f"{type(self).__name__} acts on images, not on vectors")
+
+
+@dataclass(frozen=True)
+class Window(ImageStep):
+    """A convolution: the mean over both windows, shifted together, then the affine step of a Dense layer."""
+
+    axes: tuple[Axis, Axis]
+    affine: Affine
+
+    def law(self, law: Law) -> Law:
+        return self.affine.law(law)
+
+
+@dataclass(frozen=True)
+class Pool(ImageStep):
+    """Average pooling: the mean over each window by itself.  Global pooling has one window, the image."""
+
+    axes: tuple[Axis, Axis]
+
+    def law(self, law: Law) -> Law:
+        """Sums of Gaussians are Gaussian, channel by channel."""
+        return law
+
+
+@dataclass(frozen=True)
+class Flat(ImageStep):
+    """Flatten: pixels become features, and kernels their mean over equal pixels.
+
+    count : number of pixels.
+    """
+
+    count: int
+
+    def law(self, law: Law) -> Law:
+        """The features of different pixels have different variances: no single dual holds for all of them."""
+        return law if self.count == 1 else Law(False, law.fresh)
+
+
+def trivial(axis: Axis) -> bool:
+    """Whether the windows are the pixels themselves."""
+    return axis.kernel == 1 and axis.stride == 1 and axis.out == axis.size
+
+
+def grid(shape: Shape) -> tuple[int, int]:
+    """The pixels of examples (H, W, C), of sequences (L, C) as one row, of vectors (d,) as one pixel."""
+    return {1: (1, 1), 2: (1, shape[0]), 3: shape[:2]}[len(shape)]  # type: ignore[return-value]
+
+
+def both_axes(found: tuple[Axis, ...]) -> tuple[Axis, Axis]:
+    """The two axes of a window; a sequence is an image of one row."""
+    return (found[0], found[1]) if len(found) == 2 else (Axis(1, 1), found[0])
+
+
+def needs_images(program: Program) -> bool:
+    """Whether any step needs the pixels."""
+    return any(
+        isinstance(step, ImageStep) or (isinstance(step, Sum) and needs_images(step.branch + step.shortcut))
+        for step in program
+    )
+
+
+def mixes(program: Program) -> bool:
+    """Whether any step averages over pairs of different pixels."""
+    return any(
+        isinstance(step, Pool) or (isinstance(step, Sum) and mixes(step.branch + step.shortcut)) for step in program
+    )
+
+
+def bends(program: Program) -> bool:
+    """Whether any step is not linear."""
+    return any(
+        isinstance(step, Dual | Normalise) or (isinstance(step, Sum) and bends(step.branch + step.shortcut))
+        for step in program
+    )
+
+
+@lower.register(s.Conv2d)
+@lower.register(s.Conv1d)
+def _(layer: s.Conv2d | s.Conv1d, site: Site, parametrization: Parametrization) -> Program:
+    found = axes(layer, site.shape)
+    fan_in = prod(a.kernel for a in found) * site.shape[-1]
+    return (Window(both_axes(found), affine(layer, fan_in, int(layer.channels), site, parametrization)),)
+
+
+def pool(found: tuple[Axis, Axis]) -> Program:
+    """The step of a pooling; none where the windows are the pixels."""
+    return () if all(map(trivial, found)) else (Pool(found),)
+
+
+@lower.register
+def _(layer: s.AvgPool, site: Site, parametrization: Parametrization) -> Program:
+    return pool(both_axes(axes(layer, site.shape)))
+
+
+@lower.register
+def _(layer: s.GlobalAvgPool, site: Site, parametrization: Parametrization) -> Program:
+    H, W = grid(site.shape)
+    return pool((Axis(H, H), Axis(W, W)))
+
+
+@lower.register
+def _(layer: s.Flatten, site: Site, parametrization: Parametrization) -> Program:
+    return (Flat(prod(grid(site.shape))),) if len(site.shape) > 1 else ()
+
+
+@lower.register
+def _(layer: s.MaxPool, site: Site, parametrization: Parametrization) -> Program:
+    raise UnsupportedLayer(
+        "MaxPool has no infinite-width kernel in closed form: the maximum of correlated Gaussians has no formula for "
+        "its covariance; use mn.AvgPool, or measure the finite network's kernel, minintk.ntk(...)"
+    )
+
+
+@lower.register
+def _(layer: s.BatchNorm, site: Site, parametrization: Parametrization) -> Program:
+    raise UnsupportedLayer(
+        "BatchNorm has no infinite-width kernel here: its statistics tie every example to the whole batch, so k(x, x') "
+        "is no function of x and x' alone; use mn.LayerNorm, or measure the finite network's kernel with frozen "
+        "statistics, minintk.ntk(...)"
+    )

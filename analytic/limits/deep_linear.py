@@ -1,0 +1,253 @@
+"""Any depth, linear, infinitely wide, features moving: gradient descent by dynamical mean-field theory.
+
+Write n for every hidden width, h^l for the hidden layers, l = 1 ... L, g^l = gamma0 n df/dh^l for what comes back, and
+W^l ~ N(0, 1) for the weights between l and l + 1, which enter as sigma_l / sqrt(n) W^l.  Everything is in the basis of
+directions i of `analytic.limits.linear`, so h^l : (r, n), g^l : (C, n), and a step of descent at rate lr gamma0^2 n
+adds lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l, e : (r, C) the drive.
+Over all steps s < k,
+
+    h^{l+1}(k) = chi(k) + lr gamma0 sigma_l^2 sum_s H^l(k, s) e(s) g^{l+1}(s)      chi = sigma_l/sqrt(n) W^l(0) h^l
+    g^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_s G^{l+1}(k, s) e(s)' h^l(s)     xi  = sigma_l/sqrt(n) W^l(0)' g^{l+1}
+
+with the kernels over time H^l(k, s) = h^l(k) h^l(s)' / n : (r, r), G^l likewise : (C, C), which self-average.  As
+n -> infinity the same W^l(0), read in both directions, leaves one trace: chi is a Gaussian u of covariance sigma_l^2
+H^l, independent for every neuron, plus the echo of g^{l+1} through h^l, and xi likewise,
+
+    chi = u + gamma0 sigma_l^2 A^l g^{l+1},    A^l(k, s) = (1/gamma0) dh^l(k)/dr(s),     cov u = sigma_l^2 H^l
+    xi  = r + gamma0 sigma_l^2 B^{l+1} h^l,    B^l(k, s) = (1/gamma0) dg^l(k)/du(s),     cov r = sigma_l^2 G^{l+1}
+
+So in one layer, with C = sigma_{l-1}^2 (A^{l-1} + lr H^{l-1} e) and D = sigma_l^2 (B^{l+1} + lr G^{l+1} e'), zero
+unless the first time is the later one, two linear equations hold for one neuron:
+
+    h = u + gamma0 C g      =>    h = M u + gamma0 A r,    M = I + gamma0^2 C B,    A = C N
+    g = r + gamma0 D h            g = N r + gamma0 B u,    N = I + gamma0^2 D A,    B = D M
+
+    H = M U M' + gamma0^2 A R A'    G = N R N' + gamma0^2 B U B'    f = E[h g'] / gamma0 = M U B' + A R N'   (U = cov u)
+
+They close at both ends: H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k of everything needs earlier rows alone, so
+there is nothing to iterate: one sweep up and one down a step, exact for descent at any rate.  At gamma0 = 0, M = N = I:
+H and G stay, and f = M U B' + A R N' is descent with the NTK.  (Bordelon and Pehlevan 2022, who iterate on the grid.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from analytic.limits.linear import Host, LinearProblem, problem
+from minintk import spec as s
+from minintk.arrays import Array, array_namespace, available_memory
+from minintk.validate import whole
+
+
+class Layer:
+    """One hidden layer's equations over T steps, row by row in time: matrices (T r | T C, T r | T C).
+
+    above, below : sigma_l^2 and sigma_{l-1}^2, of the weights above and below.
+    """
+
+    def __init__(self, T: int, r: int, C: int, below: float, above: float) -> None:
+        self.r, self.C, self.below, self.above = r, C, below, above
+        self.M, self.A, self.H = np.zeros((T * r, T * r)), np.zeros((T * r, T * C)), np.zeros((T * r, T * r))
+        self.N, self.B, self.G = np.zeros((T * C, T * C)), np.zeros((T * C, T * r)), np.zeros((T * C, T * C))
+
+    def up(self, k: int, C: Host, gamma2: float, H: Host, G: Host) -> None:
+        """Row k of M, A and H, from C(k, s < k) : (r, k C), H of the layer below and G of the layer above."""
+        i, j, now = self.r * k, self.C * k, slice(self.r * k, self.r * (k + 1))
+        self.M[now, :i] = gamma2 * C @ self.B[:j, :i]
+        self.M[now, now] = np.eye(self.r)
+        self.A[now, :j] = C @ self.N[:j, :j]
+        end = now.stop
+        row = (self.below * self.M[now, :end] @ H[:end, :end]) @ self.M[:end, :end].T
+        row += (gamma2 * self.above * self.A[now, :j] @ G[:j, :j]) @ self.A[:end, :j].T
+        self.H[now, :end], self.H[:end, now] = row, row.T
+
+    def down(self, k: int, D: Host, gamma2: float, H: Host, G: Host) -> None:
+        """Row k of N, B and G, from D(k, s < k) : (C, k r)."""
+        i, j, now = self.r * k, self.C * k, slice(self.C * k, self.C * (k + 1))
+        self.N[now, :j] = gamma2 * D @ self.A[:i, :j]
+        self.N[now, now] = np.eye(self.C)
+        self.B[now, :i] = D @ self.M[:i, :i]
+        end = now.stop
+        row = (self.above * self.N[now, :end] @ G[:end, :end]) @ self.N[:end, :end].T
+        row += (gamma2 * self.below * self.B[now, :i] @ H[:i, :i]) @ self.B[:end, :i].T
+        self.G[now, :end], self.G[:end, now] = row, row.T
+
+    def outputs(self, k: int, H: Host, G: Host) -> Host:
+        """F(k) = (M U B' + A R N')(k, k) : (r, C), the same in every layer."""
+        h, g = slice(self.r * k, self.r * (k + 1)), slice(self.C * k, self.C * (k + 1))
+        i, j = h.start, g.start
+        F = self.below * (self.M[h, : h.stop] @ H[: h.stop, :i]) @ self.B[g, :i].T
+        return np.asarray(F + self.above * self.A[h, :j] @ (G[:j, : g.stop] @ self.N[g, : g.stop].T))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DeepLinearLimit:
+    """Gradient descent of the infinitely wide deep linear network; built by `deep_linear_limit`.
+
+    F : (T, r, C), T = steps + 1.  layers : H and G over time of each hidden layer.
+    """
+
+    problem: LinearProblem
+    lr: float
+    F: Host
+    layers: tuple[Layer, ...]
+
+    def predict(self, k: Any = None, x_test: Array | None = None) -> Array:
+        """f after k steps, (M, C), k an integer or None for all, (T, M, C); on the training set or x_test : (M, d)."""
+        F = self.F if k is None else self.F[self._step(k)]
+        return self.problem.given(self.problem.seen(x_test)[1] @ F)
+
+    def features(self, layer: int, k: int, x: Array | None = None) -> Array:
+        """H^l(k, k) = E[h h'], (M, M): the kernel of hidden layer 1 ... L after k steps, of the training set or x."""
+        if not 1 <= layer <= len(self.layers):
+            raise ValueError(f"layer expects 1 to {len(self.layers)}, a hidden one, got {layer!r}")
+        return self.problem.given(self._features(layer, self._step(k), x))
+
+    def _features(self, layer: int, k: int, x: Array | None) -> Host:
+        tilde, z = self.problem.seen(x)
+        start = float(np.prod(np.square(self.problem.w_std[:layer])))
+        H = self._block(self.layers[layer - 1].H, k, z.shape[1])
+        return np.asarray(start * tilde @ tilde.T + z @ (H - start * np.eye(len(H))) @ z.T)
+
+    def ntk(self, k: int, x: Array | None = None) -> Array:
+        """Theta_k = sum_l sigma_l^2 H^l(k, k) tr G^{l+1}(k, k) / C, l = 0 ... L, (M, M), like `minintk.ntk`."""
+        C, k = self.problem.sizes[1], self._step(k)
+        tilde, _ = self.problem.seen(x)
+        H = [tilde @ tilde.T, *(self._features(i + 1, k, x) for i in range(len(self.layers)))]
+        G = [*(np.trace(self._block(layer.G, k, C)) / C for layer in self.layers), 1.0]
+        return self.problem.given(
+            np.sum([w**2 * g * h for w, h, g in zip(self.problem.w_std, H, G, strict=True)], axis=0)
+        )
+
+    def _step(self, k: int) -> int:
+        if not hasattr(k, "__index__") or not 0 <= k < len(self.F):
+            raise ValueError(f"k expects a step, 0 to {len(self.F) - 1}, got {k!r}")
+        return int(k)
+
+    @staticmethod
+    def _block(a: Host, k: int, size: int) -> Host:
+        return a[k * size : (k + 1) * size, k * size : (k + 1) * size]
+
+
+def deep_linear_limit(
+    spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0, lr: float, steps: int
+) -> DeepLinearLimit:
+    """Full-batch gradient descent on L = 1/(2N) sum |f - y|^2 of an infinitely wide linear network of any depth.
+
+    spec : mn.Sequential(mn.Dense(n, w_std=...), ..., mn.Dense(C, w_std=...)); hidden widths do not matter.
+    x : (N, d), y : (N, C).  gamma0 : how much features move, >= 0; 0 is descent with the NTK.  lr : t = lr * steps; at
+    width n the weights' rate is lr gamma0^2 n (`analytic.limits.linear`).
+
+    With r = rank of x, O(L (r + C) ((r + C) steps)^2) numbers a step: 100 steps of 5 inputs, two hidden layers, .07 s.
+    UnsupportedLayer for an activation or a bias; ValueError for shapes, lr, gamma0; MemoryError before any work;
+    FloatingPointError where the descent diverges.
+
+    >>> import numpy as np, minintk as mn
+    >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1))
+    >>> x, y = np.array([[1.0]]), np.array([[1.0]])
+    >>> for gamma0 in (0.0, 1.0):
+    ...     limit = deep_linear_limit(spec, x, y, gamma0=gamma0, lr=0.1, steps=4)
+    ...     print(limit.predict()[1:, 0, 0].round(4), limit.features(2, 4)[0, 0].round(4))
+    [0.3    0.51   0.657  0.7599] 1.0
+    [0.3    0.5244 0.6971 0.8205] 1.5205
+    """
+    found = problem(spec, x, y, gamma0)
+    return _descent(found, lr, steps)
+
+
+def _descent(found: LinearProblem, lr: float, steps: int) -> DeepLinearLimit:
+    """All steps, one after the other."""
+    if isinstance(lr, bool) or not hasattr(lr, "__float__") or not isfinite(lr) or lr <= 0:
+        raise ValueError(f"lr expects a finite number > 0, got {lr!r}")
+    whole("steps", steps, 0)
+    (r, C), sigma2, T = found.sizes, [w**2 for w in found.w_std], int(steps) + 1
+    need = (len(sigma2) - 1) * 8 * 3 * T**2 * (r * r + r * C + C * C)
+    if need > (free := available_memory(array_namespace(found.Z))):
+        raise MemoryError(
+            f"kernels over {T} times in {r} directions need {need / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: "
+            "take fewer and longer steps, or inputs of lower rank"
+        )
+    layers = tuple(Layer(T, r, C, *pair) for pair in pairwise(sigma2))
+    ends = np.tile(np.eye(r), (T, T)), np.tile(np.eye(C), (T, T))
+    below = [ends[0], *(layer.H for layer in layers[:-1])]  # H^{l-1}, from H^0 = I on
+    above = [*(layer.G for layer in layers[1:]), ends[1]]  # G^{l+1}, up to G^{L+1} = I
+    F, gamma2 = np.zeros((T, r, C)), found.gamma0**2
+    driven = np.zeros((T * r, T * C))  # lr e(s), a block for every time
+    with np.errstate(over="ignore", invalid="ignore"):  # reported
+        for k in range(T):
+            i, j = r * k, C * k
+            h, g = slice(i, i + r), slice(j, j + C)
+            for at, layer in enumerate(layers):
+                response = below[at][h, :i] @ driven[:i, :j]
+                if at > 0:
+                    response += layers[at - 1].A[h, :j]
+                layer.up(k, layer.below * response, gamma2, below[at], above[at])
+            for at, layer in reversed(list(enumerate(layers))):
+                response = above[at][g, :j] @ driven[:i, :j].T
+                if at + 1 < len(layers):
+                    response += layers[at + 1].B[g, :i]
+                layer.down(k, layer.above * response, gamma2, below[at], above[at])
+            F[k] = layers[0].outputs(k, below[0], above[0])
+            if not np.all(np.isfinite(F[k])):
+                raise FloatingPointError(f"the descent has diverged at step {k}: take a smaller lr than {lr:g}")
+            driven[h, g] = lr * found.drive(F[k])
+    return DeepLinearLimit(found, float(lr), F, layers)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DeepLinearFlow:
+    """Gradient flow of the infinitely wide deep linear network at some times; built by `deep_linear_flow`.
+
+    times : (T,), on the host.  F : (T, r, C).  error : what the extrapolation leaves in the training outputs at most.
+    """
+
+    problem: LinearProblem
+    times: Host
+    F: Host
+    error: float
+
+    def predict(self, x_test: Array | None = None) -> Array:
+        """f at all times, (T, M, C), on the training set or x_test : (M, d)."""
+        return self.problem.given(self.problem.seen(x_test)[1] @ self.F)
+
+
+def deep_linear_flow(
+    spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0, time: float, steps: int = 20, tol: float = 1e-3
+) -> DeepLinearFlow:
+    """Gradient flow up to a time t = lr * steps, for any depth: descent in ever shorter steps, extrapolated to none.
+
+    Descent of step h is the flow + c_1 h + c_2 h^2 + ...; `steps` steps, twice and three times as many give
+    f_1 / 2 - 4 f_2 + 9 f_3 / 2 = the flow + O(h^3), and its distance from 3 f_3 - 2 f_2, O(h^2), bounds the error.
+
+    Returns f at steps + 1 equal times, 0 to `time`.  tol : RuntimeError where the bound is above tol max |y|.  Other
+    arguments and errors as in `deep_linear_limit`.
+
+    >>> import numpy as np, minintk as mn
+    >>> x, y = np.array([[1.0]]), np.array([[1.0]])
+    >>> flow = deep_linear_flow(mn.Sequential(mn.Dense(512), mn.Dense(1)), x, y, time=0.4)
+    >>> flow.predict()[[10, 20], 0, 0].round(4)             # as `two_layer_limit` has it
+    array([0.335 , 0.5722])
+    """
+    found = problem(spec, x, y, gamma0)
+    if isinstance(time, bool) or not hasattr(time, "__float__") or not isfinite(time) or time <= 0:
+        raise ValueError(f"time expects a finite number > 0, got {time!r}")
+    whole("steps", steps)
+    try:
+        one, two, three = (_descent(found, time / (many * steps), many * steps).F[::many] for many in (1, 2, 3))
+    except FloatingPointError:
+        raise FloatingPointError(
+            f"descent in steps of {time / steps:g} diverges: take more than {steps} steps"
+        ) from None
+    F = one / 2 - 4 * two + 4.5 * three
+    error = float(np.max(np.abs(found.Z @ (F - 3 * three + 2 * two)), initial=0.0))
+    if not error <= tol * float(np.max(np.abs(found.Y), initial=0.0)):
+        raise RuntimeError(
+            f"steps of {time / steps:g} leave an error of {error:.1g} in the flow, tol = {tol:g} allows "
+            f"{tol * float(np.max(np.abs(found.Y), initial=0.0)):.1g}: take more than {steps} steps"
+        )
+    return DeepLinearFlow(found, np.linspace(0, time, steps + 1), F, error)

@@ -1,0 +1,153 @@
+"""Finite width at initialisation: exact first and second moments of one input's output and tangent kernel.
+
+A bias-free network with gates d, phi(z) = d(z) z, where d depends on the sign of z alone: none, ReLU, LeakyReLU, Abs.
+z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, and delta^l = df/dz^l, one output f:
+
+    hatTheta(x, x) = sum_{l = 0 ... L} s_l^2 |h^l|^2 |delta^{l+1}|^2
+
+The gates may be taken as fair coins, independent of the weights: reversing the row of W^l and the column of W^{l+1} of
+one neuron flips its gate and leaves every term of the sum as a function of weights and gates unchanged.  What remains
+is a product of Gaussian matrices, averaged one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
+
+    E |h^{l+1}|^4 = s_l^4 (3 n m4 + n (n-1) m2^2) E |h^l|^4,      n = n_{l+1},      E |delta^l|^4 likewise, downwards
+    p = E (tr P P')^2,  q = E tr (P P')^2   of P = d^m s W ... s W d^{l+1}, from p = n m4 + n (n-1) m2^2, q = n m4:
+        p <- s^4 (n m4 (p + 2 q) + n (n-1) m2^2 p),      q <- s^4 (n m4 (p + 2 q) + n (n-1) m2^2 q)
+
+    E hatTheta   = |x|^2/d (L + 1) prod sigma_l^2 prod m2     = Theta(x, x), at every width
+    E hatTheta^2 = sum_l s_l^4 E|h^l|^4 E|delta^{l+1}|^4 + 2 sum_{l < m} s_l^4 s_m^4 E|h^l|^4 p_lm E|delta^{m+1}|^4
+
+One hidden ReLU layer: n Var / Theta^2 = 3.  Deep networks: `depth_over_width`.  (Hanin and Nica 2020 prove the growth,
+exponential in depth / width; the recursion for p and q, and with it every constant, is worked out here.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, expm1, inf
+
+from minintk import spec as s
+from minintk.spec.shapes import UnsupportedLayer
+
+
+@dataclass(frozen=True)
+class FiniteWidth:
+    """Moments over initialisations, for an input of |x|^2 = d; kernels and variances of f scale as |x|^2 / d.
+
+    nngp : E f^2, the NNGP kernel at every width.  kurtosis : E f^4 / (3 (E f^2)^2), 1 for a Gaussian.
+    ntk : E hatTheta, the NTK at every width.  variance : Var hatTheta.
+    """
+
+    nngp: float
+    kurtosis: float
+    ntk: float
+    variance: float
+
+    @property
+    def relative(self) -> float:
+        """Var hatTheta / (E hatTheta)^2."""
+        return self.variance / self.ntk**2
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """A hidden layer: its width, and the moments m2, m4 of its gates."""
+
+    n: int
+    m2: float
+    m4: float
+
+    @property
+    def square(self) -> float:
+        """E (sum_i d_i^2)^2 = n m4 + n (n-1) m2^2."""
+        return self.n * self.m4 + self.n * (self.n - 1) * self.m2**2
+
+    @property
+    def fourth(self) -> float:
+        """E (sum_i d_i^2 g_i^2)^2 = 3 n m4 + n (n-1) m2^2, g ~ N(0, 1)."""
+        return self.square + 2 * self.n * self.m4
+
+
+def finite_width(spec: s.Layer) -> FiniteWidth:
+    """The exact moments of a bias-free network of ReLU, LeakyReLU, Abs or nothing, at the widths in its spec.
+
+    Of one output, hatTheta_cc, one input, the NTK parametrization (its learning-rate scales all 1).
+    UnsupportedLayer for biases and other layers.
+
+    >>> import minintk as mn
+    >>> for n in (10, 1000):
+    ...     found = finite_width(mn.Sequential(mn.Dense(n, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
+    ...     print(round(found.ntk, 12), round(n * found.relative, 12))
+    2.0 3.0
+    2.0 3.0
+    """
+    sigma2, hidden = _read(spec)
+    L = len(hidden)
+    s2 = [sigma2[0], *(a / layer.n for a, layer in zip(sigma2[1:], hidden, strict=True))]  # |x|^2 / d = 1
+    up, down = [1.0], [1.0]
+    for at, layer in enumerate(hidden):
+        up.append(s2[at] ** 2 * layer.fourth * up[-1])
+    for at, layer in reversed(list(enumerate(hidden, start=1))):
+        down.insert(0, s2[at] ** 2 * layer.fourth * down[0])  # down[l] = E |delta^{l+1}|^4
+    mean = sigma2[0]
+    for a, layer in zip(sigma2[1:], hidden, strict=True):
+        mean *= a * layer.m2
+    second = sum(s2[at] ** 2 * up[at] * down[at] for at in range(L + 1))
+    for low in range(L):
+        first = hidden[low]
+        p, q = first.square, first.n * first.m4
+        for high in range(low + 1, L + 1):
+            second += 2 * (s2[low] * s2[high]) ** 2 * up[low] * p * down[high]
+            if high < L:
+                layer, scale = hidden[high], s2[high] ** 2
+                own, others = layer.n * layer.m4 * (p + 2 * q), layer.n * (layer.n - 1) * layer.m2**2
+                p, q = scale * (own + others * p), scale * (own + others * q)
+    ntk = (L + 1) * mean
+    return FiniteWidth(mean, s2[L] ** 2 * up[L] / mean**2, ntk, second - ntk**2)
+
+
+def depth_over_width(beta: float, gate: float = 2.0) -> float:
+    """E hatTheta^2 / (E hatTheta)^2 of a deep and wide network, beta = depth / width, all hidden layers of one width.
+
+        e^(c beta) (1/3 + 4/3 (1/z - (1 - e^-z) / z^2)),    c = 3 gate - 1,    z = 3 gate beta
+
+    the limit of `finite_width` where depth and width go to infinity together.  gate = m4 / m2^2 : 2 for ReLU, so that
+    it grows as e^(5 beta); 1 for linear networks, e^(2 beta).  ValueError unless beta >= 0, gate >= 1, and
+    where the result is no floating-point number any more.
+
+    >>> [round(depth_over_width(beta), 3) for beta in (0.0, 0.1, 1.0)]
+    [1.0, 1.458, 76.969]
+    """
+    if isinstance(beta, str) or isinstance(gate, str) or not (0 <= beta < inf and 1 <= gate < inf):
+        raise ValueError(f"depth_over_width expects beta >= 0 and gate = m4/m2^2 >= 1, got {beta!r}, {gate!r}")
+    if (exponent := (3 * gate - 1) * beta) > 709:
+        raise ValueError(
+            f"depth_over_width expects beta up to {709 / (3 * gate - 1):.0f}, got {beta!r}: e^{exponent:.0f} overflows"
+        )
+    z = 3 * gate * beta
+    average = (1 / z + expm1(-z) / z**2) if z > 1e-4 else 0.5 - z / 6  # of e^(-z w), w the distance of two layers
+    return exp(exponent) * (1 + 4 * average) / 3
+
+
+def _read(spec: s.Layer) -> tuple[list[float], list[_Hidden]]:
+    """sigma_l^2 of every weight matrix, and the hidden layers between them."""
+    sigma2: list[float] = []
+    hidden: list[_Hidden] = []
+    width, gates = 0, (1.0, 1.0)
+    gated = False
+    for layer in s.as_sequential(spec).layers:
+        if isinstance(layer, s.Dense) and layer.b_std == 0:
+            if sigma2:
+                hidden.append(_Hidden(width, *gates))
+            sigma2.append(layer.w_std**2)
+            width, gates, gated = layer.width, (1.0, 1.0), False
+        elif isinstance(layer, s.ReLU | s.LeakyReLU | s.Abs) and sigma2 and not gated:
+            slope = layer.slope if isinstance(layer, s.LeakyReLU) else -1.0 if isinstance(layer, s.Abs) else 0.0
+            gates, gated = ((1 + slope**2) / 2, (1 + slope**4) / 2), True
+        elif not isinstance(layer, s.Identity):
+            raise UnsupportedLayer(
+                "finite_width is exact for Dense layers with b_std = 0 and ReLU, LeakyReLU, Abs or nothing between "
+                f"them, got {layer!r}"
+            )
+    if not sigma2 or gated:
+        raise UnsupportedLayer("finite_width expects a spec that ends in mn.Dense(...), its outputs Gaussian sums")
+    return sigma2, hidden

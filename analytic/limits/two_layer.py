@@ -1,0 +1,130 @@
+"""Two layers, linear, infinitely wide, features moving: a closed ordinary differential equation.
+
+    f(x) = 1/(gamma0 n) sum_i a_i w_i . x~,    a_i = sigma_2 A_i : (C,),    w_i = sigma_1 W_i : (r,)
+
+with A, W ~ N(0, 1).  By the chain rule and the rate gamma0^2 n (see `analytic.limits.linear`, also for e, x~ and r),
+
+    da_i/dt = gamma0 sigma_2^2 e' w_i,    dw_i/dt = gamma0 sigma_1^2 e a_i
+
+Every neuron moves by the same linear map, so second moments over neurons drive each other and nothing else is needed:
+
+    F = E[w a'] / gamma0     dF/dt = sigma_2^2 S e + sigma_1^2 e Q               F_0 = 0               f(x) = x~ F
+    S = E[w w']              dS/dt = gamma0^2 sigma_1^2 (e F' + F e')            S_0 = sigma_1^2 I
+    Q = E[a a']              dQ/dt = gamma0^2 sigma_2^2 (e' F + F' e)            Q_0 = sigma_2^2 I
+
+gamma0 enters as its square: at gamma0 = 0 features stay, S and Q are
+constant, and dF/dt = 2 sigma_1^2 sigma_2^2 e is the NTK's gradient flow.  For gamma0 > 0,
+tr S / sigma_1^2 - tr Q / sigma_2^2 keeps its value: what the features gain, the output weights gain too.
+(Bordelon and Pehlevan 2022 for the dial gamma0; Saxe et al. 2014 for the linear network.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analytic.limits.linear import Host, LinearProblem, problem
+from minintk import spec as s
+from minintk.arrays import Array, to_host
+from minintk.validate import numbers
+
+RTOL, ATOL = 1e-10, 1e-12
+"""Tolerated error of a step of the solver, ATOL + RTOL |value| for each entry of F, S, Q."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TwoLayerLimit:
+    """Gradient flow of the infinitely wide two-layer linear network; built by `two_layer_limit`.  t = lr * steps."""
+
+    problem: LinearProblem
+
+    def moments(self, t: Any) -> tuple[Host, Host, Host]:
+        """(F, S, Q) at times t : (T,) >= 0, of shapes (T, r, C), (T, r, r), (T, C, C), on the host.
+
+        ValueError for a time that is not finite and >= 0; RuntimeError where the solver cannot keep its accuracy.
+        """
+        from scipy.integrate import solve_ivp
+
+        times = np.array(numbers(t), dtype=np.float64)
+        if np.ndim(t) != 1 or len(times) != len(t) or not np.all(np.isfinite(times) & (times >= 0)):
+            raise ValueError(f"t expects finite numbers >= 0, t = lr * steps, got {t!r}")
+        (r, C), (s1, s2) = self.problem.sizes, self.problem.w_std
+        state = np.concatenate([np.zeros(r * C), s1**2 * np.eye(r).ravel(), s2**2 * np.eye(C).ravel()])
+        order, at = np.unique(times, return_inverse=True)
+        path = np.tile(state, (len(order), 1))
+        if len(order) and order[-1] > 0:
+            done = solve_ivp(self._rate, (0, order[-1]), state, "LSODA", order, rtol=RTOL, atol=ATOL)
+            if not done.success:
+                raise RuntimeError(f"the solver stopped at t = {done.t[-1] if len(done.t) else 0:g}: {done.message}")
+            path = done.y.T
+        return self._split(path[at])
+
+    def predict(self, t: Any, x_test: Array | None = None) -> Array:
+        """f_t : (M, C), or (T, M, C) for a one-dimensional t, on x_test : (M, d) or, without it, the training set."""
+        F, _, _ = self.moments(np.atleast_1d(to_host(t)))
+        f = self.problem.seen(x_test)[1] @ F
+        return self.problem.given(f if np.ndim(t) else f[0])
+
+    def features(self, t: float, x: Array | None = None) -> Array:
+        """H_t = E[h h'] = x~ S x~', (M, M): the kernel of the hidden layer at time t; sigma_1^2 x~ x~' at t = 0."""
+        return self.problem.given(self._features(t, x)[0])
+
+    def ntk(self, t: float, x: Array | None = None) -> Array:
+        """Theta_t = sigma_2^2 x~ S x~' + sigma_1^2 x~ x~' tr Q / C, (M, M), a mean over outputs like `minintk.ntk`."""
+        H, plain, Q = self._features(t, x)
+        (s1, s2), C = self.problem.w_std, self.problem.sizes[1]
+        return self.problem.given(s2**2 * H + s1**2 * plain * (np.trace(Q) / C))
+
+    def _features(self, t: float, x: Array | None) -> tuple[Host, Host, Host]:
+        """(x~ S x~', x~ x~', Q); directions outside the training set's span stay as they were."""
+        _, S, Q = (a[0] for a in self.moments(np.atleast_1d(to_host(t))))
+        tilde, z = self.problem.seen(x)
+        plain = tilde @ tilde.T
+        start = self.problem.w_std[0] ** 2
+        return start * plain + z @ (S - start * np.eye(len(S))) @ z.T, plain, Q
+
+    def _rate(self, t: float, state: Host) -> Host:
+        """d/dt (F, S, Q)."""
+        F, S, Q = (a[0] for a in self._split(state[None]))
+        (s1, s2), gamma0 = self.problem.w_std, self.problem.gamma0
+        e = self.problem.drive(F)
+        eF, Fe = e @ F.T, e.T @ F
+        return np.concatenate([
+            (s2**2 * S @ e + s1**2 * e @ Q).ravel(),
+            gamma0**2 * s1**2 * (eF + eF.T).ravel(),
+            gamma0**2 * s2**2 * (Fe + Fe.T).ravel(),
+        ])  # fmt: skip
+
+    def _split(self, path: Host) -> tuple[Host, Host, Host]:
+        """(F, S, Q), (T, ...) each, of states (T, r C + r^2 + C^2)."""
+        r, C = self.problem.sizes
+        T, (F, S, Q) = len(path), np.split(path, [r * C, r * C + r * r], axis=1)
+        return F.reshape(T, r, C), S.reshape(T, r, r), Q.reshape(T, C, C)
+
+
+def two_layer_limit(spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0) -> TwoLayerLimit:
+    """Gradient flow on L = 1/(2N) sum |f - y|^2 of an infinitely wide two-layer linear network whose features move.
+
+    spec : mn.Sequential(mn.Dense(n, w_std=sigma_1), mn.Dense(C, w_std=sigma_2)); n does not matter.
+    x : (N, d), y : (N, C).  gamma0 : how much features move, >= 0; 0 is the NTK's gradient flow, 1 mean field.
+
+    UnsupportedLayer for an activation or a bias, ValueError for another number of layers, shapes, a negative gamma0.
+
+    >>> import numpy as np, minintk as mn
+    >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(1))
+    >>> x, y = np.array([[1.0]]), np.array([[1.0]])
+    >>> for gamma0 in (0.0, 1.0, 3.0):                               # one input: learning speeds up as features grow
+    ...     limit = two_layer_limit(spec, x, y, gamma0=gamma0)
+    ...     print(limit.predict([0.2, 0.4])[:, 0, 0].round(4), limit.features(0.4)[0, 0].round(4))
+    [0.3297 0.5507] 1.0
+    [0.335  0.5722] 1.1521
+    [0.3776 0.7146] 2.3655
+    """
+    found = problem(spec, x, y, gamma0)
+    if len(found.w_std) != 2:
+        raise ValueError(
+            f"two_layer_limit expects two Dense layers, got {len(found.w_std)}: use analytic.deep_linear_limit"
+        )
+    return TwoLayerLimit(found)

@@ -1,0 +1,168 @@
+"""The eigenfunctions of a kernel that depends on the angle alone: harmonics on the sphere, parities on the cube.
+
+With t = x.x' / (|x| |x'|), k(x, x') = k(t), and averages over the uniform distribution of inputs,
+
+    sphere S^{d-1}, |x|^2 = d     level l: spherical harmonics of degree l, h_l = (2l+d-2)/l binom(l+d-3, l-1) of them
+        lambda_l = E[k(t) P_l(t)],    t with density ~ (1 - t^2)^((d-3)/2),    P_l Gegenbauer polynomials, P_l(1) = 1
+        (l + d - 2) P_{l+1} = (2l + d - 2) t P_l - l P_{l-1}
+    cube {-1, 1}^d                level l: products of l coordinates, h_l = binom(d, l) of them
+        lambda_l = 2^-d sum_j binom(d, j) k(1 - 2j/d) p_l(j),    p_l Krawtchouk polynomials, p_l(0) = 1
+        (d - l) p_{l+1} = (d - 2j) p_l - l p_{l-1}
+
+Functions of one level share one eigenvalue (Funk and Hecke), and sum_l h_l lambda_l = k(1).  For inputs of any other
+distribution, a large sample of them has the modes of its kernel matrix: `data_modes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import comb, sqrt
+from typing import Any, Literal
+
+import numpy as np
+
+from analytic.kernel import Kernel
+from analytic.training.dynamics import check_targets
+from analytic.training.eigen import check_kernel, spectrum
+from minintk.arrays import Array, to_host
+from minintk.validate import whole
+
+Host = np.ndarray[Any, Any]
+Angular = Kernel | Callable[[Host], Host]
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """Eigenvalues by level l = 0, 1, ...
+
+    eigenvalue : (K,).  multiplicity : (K,), how many eigenfunctions have it; as floating-point numbers, they get large.
+    rest : k(1) - sum of all of them, the trace of the levels that were left out; 0 where there are none.
+    """
+
+    eigenvalue: Host
+    multiplicity: Host
+    rest: float = 0.0
+
+
+def sphere_modes(kernel: Angular, d: int, degree: int, *, kind: Literal["ntk", "nngp"] = "ntk") -> Modes:
+    """Eigenvalues of degree 0 ... `degree` on the sphere |x|^2 = d in d >= 2 dimensions, uniform.
+
+    kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1]; it may have square roots at +-1,
+        for quadrature is in the angle.
+    kind : which of a Kernel's two.
+
+    Rounding leaves 1000 eps E|k(t) P_l(t)| visible; an eigenvalue below that is set to zero.  In high dimensions that
+    is soon: the cosine of random inputs is small, and says little of high degrees.  ValueError for d < 2, a negative
+    degree, a kernel that is not finite.
+
+    >>> modes = sphere_modes(lambda t: 1 + 3 * t, d=3, degree=2)     # 3 t = 3 x.x'/|x||x'|, three functions
+    >>> modes.eigenvalue.round(12), modes.multiplicity
+    (array([1., 1., 0.]), array([1., 3., 5.]))
+    """
+    _whole("d", d, 2)
+    _whole("degree", degree, 0)
+    nodes, weights = np.polynomial.legendre.leggauss(max(200, 8 * degree, 8 * int(sqrt(d))))
+    t, sine = np.sin(nodes * (np.pi / 2)), np.cos(nodes * (np.pi / 2))
+    weights = weights * (sine / sine.max()) ** (d - 2)
+    weights /= weights.sum()
+    values = weights * _values(kernel, t, sine, d, kind)
+    before, now = np.zeros_like(t), np.ones_like(t)
+    found = []
+    for level in range(degree + 1):
+        found.append(_visible(values, now))
+        if level == 0:
+            before, now = now, t
+        else:
+            before, now = now, ((2 * level + d - 2) * t * now - level * before) / (level + d - 2)
+    eigenvalue, resolution = np.array(found).T
+    multiplicity = np.array([harmonics(d, level) for level in range(degree + 1)], dtype=np.float64)
+    trace = float(_values(kernel, np.ones(1), np.zeros(1), d, kind)[0])
+    rest = trace - float(multiplicity @ eigenvalue)
+    unknown = float((multiplicity * resolution) @ (eigenvalue != 0)) + 1e-12 * abs(trace)
+    return Modes(eigenvalue, multiplicity, 0.0 if abs(rest) < unknown else rest)
+
+
+def cube_modes(kernel: Angular, d: int, *, kind: Literal["ntk", "nngp"] = "ntk") -> Modes:
+    """Eigenvalues of the levels 0 ... d on the cube {-1, 1}^d, uniform; arguments and errors as `sphere_modes`.
+
+    >>> modes = cube_modes(lambda t: (10 * t) ** 2, d=10)            # (x.x')^2 = 10 + 2 sum of pairs of coordinates
+    >>> modes.eigenvalue[:4].round(12), modes.multiplicity[:4]
+    (array([10.,  0.,  2.,  0.]), array([  1.,  10.,  45., 120.]))
+    """
+    _whole("d", d, 2)
+    if d > 1029:
+        raise ValueError(f"d expects 1029 at most, got {d}: binom(d, d/2) is no floating-point number any more")
+    j = np.arange(d + 1)
+    values = _values(kernel, 1 - 2 * j / d, 2 * np.sqrt(j * (d - j)) / d, d, kind)
+    weights = np.array([comb(d, i) / 2**d for i in range(d + 1)]) * values
+    p = np.zeros((d + 2, d + 1))
+    p[0] = 1
+    for level in range(d):
+        p[level + 1] = ((d - 2 * j) * p[level] - level * p[level - 1]) / (d - level)
+    eigenvalue = np.array([_visible(weights, row)[0] for row in p[:-1]])
+    return Modes(eigenvalue, np.array([comb(d, level) for level in range(d + 1)], dtype=np.float64))
+
+
+def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
+    """The modes of a data set, and the power of its targets in each: those of inputs drawn from these examples.
+
+        k = M Q diag(lambda) Q',    v = Q' y / sqrt(M)
+
+    kernel : (M, M), of all examples.  y : (M, C).  Returns (modes, power), every mode once, and power : (M,), v_i^2
+    summed over outputs: `eigenlearning(modes, n).test_error(power)` is the squared error that n << M examples leave.
+    Eigenvalues that are zero within rounding are zero.  Errors as for `analytic.gradient_flow`.
+
+    >>> modes, power = data_modes(np.diag([2.0, 4.0]), np.array([[1.0], [3.0]]))
+    >>> modes.eigenvalue, power
+    (array([1., 2.]), array([0.5, 4.5]))
+    """
+    check_kernel("kernel", kernel)
+    check_targets(y)
+    M = kernel.shape[0]
+    if kernel.ndim != 2 or y.shape[0] != M:
+        raise ValueError(
+            f"data_modes expects a kernel (M, M) and targets (M, C), got {tuple(kernel.shape)} and {tuple(y.shape)}"
+        )
+    s = spectrum(kernel)
+    lam = to_host(s.lam).copy()
+    lam[: s.zeros] = 0.0
+    v = to_host(s.Q).T @ to_host(y)
+    return Modes(lam / M, np.ones(M)), np.asarray(np.sum(v * v, axis=1) / M)
+
+
+def harmonics(d: int, level: int) -> int:
+    """How many spherical harmonics of this degree there are on S^{d-1}.
+
+    >>> [harmonics(3, level) for level in range(4)]
+    [1, 3, 5, 7]
+    """
+    return comb(level + d - 1, level) - (comb(level + d - 3, level - 2) if level > 1 else 0)
+
+
+def _values(kernel: Angular, t: Host, sine: Host, d: int, kind: Literal["ntk", "nngp"]) -> Host:
+    """k at angles of cosine t and this sine, between inputs of |x|^2 = d."""
+    if kind not in ("ntk", "nngp"):
+        raise ValueError(f"kind expects 'ntk' or 'nngp', got {kind!r}")
+    if isinstance(kernel, Kernel):
+        x, pole = np.zeros((len(t), d)), np.zeros((1, d))
+        x[:, 0], x[:, 1], pole[0, 0] = sqrt(d) * t, sqrt(d) * sine, sqrt(d)
+        values = (kernel.ntk if kind == "ntk" else kernel.nngp)(x, pole)[:, 0]
+    elif callable(kernel):
+        values = np.asarray(kernel(t), dtype=np.float64)
+    else:
+        raise TypeError(f"expected analytic.kernel(spec) or a function k(t) of the cosine, got {kernel!r}")
+    if values.shape != t.shape or not np.all(np.isfinite(values)):
+        raise ValueError(f"k(t) expects finite values of t's shape {t.shape}, got {values!r}")
+    return np.asarray(values)
+
+
+def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
+    """(sum values polynomial, zero where that is rounding; what rounding leaves visible)."""
+    terms = values * polynomial
+    total, resolution = float(np.sum(terms)), 1000 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms)))
+    return total if abs(total) > resolution else 0.0, resolution
+
+
+def _whole(name: str, value: int, least: int) -> None:
+    whole(name, value, least)

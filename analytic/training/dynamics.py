@@ -1,0 +1,333 @@
+"""Training on the squared loss in closed form: gradient flow and gradient descent with a constant tangent kernel.
+
+    L = 1/(2N) sum ||f - y||^2  +  ridge/(2N) |theta - theta_0|^2            N examples, whatever the number of outputs
+
+A linearised network f = f_0 + J (theta - theta_0) stays on theta_t = theta_0 + J' a_t.  So
+f_t(x) = f_0(x) + Theta(x, X) a_t with Theta = J J', and gradient flow, d theta/dt = -lr grad L, is a
+linear equation for a_t : (N, C) alone:
+
+    da/dt = -(lr/N) ((Theta + ridge I) a - (y - f_0)),    a_0 = 0
+    a_t   = g_t(Theta + ridge I) (y - f_0),               g_t(mu) = (1 - e^(-lr t mu / N)) / mu
+
+Gradient descent, theta <- theta - lr grad L, replaces e^(-lr t mu / N) by (1 - lr mu / N)^t.  Without ridge this is
+Lee et al. 2019, eqs. (8) to (11): the paper's loss has no 1/N, so its eta is lr/N here.
+
+Unit of time: t = lr * steps with lr = 1, t = steps with the network's own lr.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+
+from analytic.training.eigen import Spectrum, as_matrix, check_definite, check_kernel, check_ridge, resolution, spectrum
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
+from minintk.validate import number
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dynamics(ABC):
+    """f_t(x) = f_0(x) + Theta(x, X) a_t at any t, from one factorisation of Theta(X, X).
+
+    Built by `gradient_flow` and `gradient_descent`.  y : (N, C).  full : whether the kernel is (N, C, N, C).
+    """
+
+    spectrum: Spectrum
+    y: Array
+    lr: float
+    full: bool
+    dtype: Any
+
+    @abstractmethod
+    def gain(self, t: Array) -> Array:
+        """g_t(mu), (T, n), for times t : (T,) that may be inf; lr t / N where mu = 0 and t is finite, else 0."""
+
+    def predict(self, t: Any, k_test_train: Array | None = None, f0: Any = 0.0, f0_test: Any = 0.0) -> Array:
+        """f_t = f_0 + Theta(X, X) a_t of the training set, (N, C), or f_0(x) + Theta(x, X) a_t of a test set, (M, C).
+
+        t : a number >= 0, inf included, or a one-dimensional array of them: the result then has a leading axis T.
+            gradient_flow: t = lr * steps where lr = 1, t = steps where lr is the network's.  gradient_descent: steps.
+        k_test_train : (M, N), or (M, C, N, C) for a full kernel; left out, the result is on the training set.
+        f0, f0_test : (N, C) and (M, C), the outputs at t = 0; 0 is a centred network, or the mean of an ensemble.
+
+        ValueError for a negative t or NaN, and where t asks for directions whose eigenvalue is lost in rounding.
+        Lee et al. 2019, eqs. (9) to (11).
+        """
+        t = self._times(t)
+        if k_test_train is None:
+            if np.ndim(f0_test) or f0_test != 0:
+                raise ValueError("predict(f0_test=...) is for test examples: give k_test_train too, the kernel (M, N)")
+            gain = self._gain(t, dropped=self._drops(t))
+            r = self._residual(f0)
+            f0 = self._outputs("f0", f0, len(self.y))
+            return self._result(t, self.spectrum.Q, self.spectrum.lam * gain, r, f0)
+        k = self._test_kernel(k_test_train)
+        f0_test = self._outputs("f0_test", f0_test, k_test_train.shape[0])
+        gain = self._gain(t, dropped=self._drops(t, k))
+        r = self._residual(f0)
+        return self._result(t, self.spectrum.Q, gain, r, f0_test, k)
+
+    def coefficients(self, t: Any, f0: Any = 0.0) -> Array:
+        """a_t = g_t(Theta + ridge I) (y - f_0), (N, C), the coefficients of function and weights:
+
+            f_t(x) = f_0(x) + Theta(x, X) a_t,    theta_t = theta_0 + J' a_t = theta_0 + J.vjp(a_t)
+
+        t, f0, units and errors as in `predict`.  Directions in which Theta is exactly zero are left out: they move
+        neither outputs nor weights.  Lee et al. 2019, eq. (8).
+        """
+        t = self._times(t)
+        return self._result(t, self.spectrum.Q, self._gain(t, dropped=self._drops(t)), self._residual(f0), None)
+
+    def gains(self, t: Any, k_test_train: Array) -> Array:
+        """g_t(mu) as the test outputs need it, (T, n), T = 1 for a single t: A_t = k_test_train Q diag(g_t) Q'."""
+        t = self._times(t)
+        return self._gain(t, dropped=self._drops(t, self._test_kernel(k_test_train)))
+
+    def _gain(self, t: Array, *, dropped: bool) -> Array:
+        """g_t(mu) for times on the host, (T, n), with the zero directions left out where they contribute nothing."""
+        xp = array_namespace(self.y)
+        gain = self.gain(to_library(np.atleast_1d(t), xp))
+        if dropped:
+            gain[:, : self.spectrum.zeros] = 0.0
+        return gain
+
+    def _drops(self, t: Array, k_test: Array | None = None) -> bool:
+        """Whether the zero directions contribute exactly nothing; ValueError where they do and t is beyond reach."""
+        s = self.spectrum
+        if s.certain and (k_test is None or not s.reaches(k_test)):
+            return True
+        rate = self.lr / len(self.y)
+        if s.zeros and (latest := float(np.max(t, initial=0.0))) * rate * s.resolution > 1:
+            raise ValueError(
+                f"the outputs at t = {latest:g} depend on directions that cannot be resolved: {s.remedy()}, "
+                f"or stop before t = {1 / (rate * s.resolution):.2g}"
+            )
+        return False
+
+    def _times(self, t: Any) -> Array:
+        """t on the host, () or (T,)."""
+        times = np.asarray(to_host(t))
+        if times.dtype.kind not in "iuf":
+            raise ValueError(f"t expects numbers >= 0 (inf for the limit), got {t!r}")
+        times = times.astype(np.float64)
+        if times.ndim > 1:
+            raise ValueError(f"t expects a number or a one-dimensional array, got shape {times.shape}")
+        if bool(np.any(~(times >= 0))):
+            raise ValueError(f"t expects numbers >= 0 (inf for the limit), got {times[~(times >= 0)].ravel()[0]}")
+        return times
+
+    def _outputs(self, name: str, f: Any, count: int) -> Array:
+        """f : (count, C) in float64, from an array of that shape or a number."""
+        xp, C = array_namespace(self.y), self.y.shape[1]
+        if not hasattr(f, "shape") or f.shape == ():
+            if not isfinite(f):
+                raise ValueError(f"{name} expects finite outputs, got {f!r}")
+            return xp.full((count, C), float(f), dtype=xp.float64)
+        array_namespace(self.y, f)
+        check_floating(name, f)
+        if tuple(f.shape) != (count, C):
+            raise ValueError(f"{name} expects shape {(count, C)}, got {tuple(f.shape)}")
+        check_finite(name, f)
+        return xp.astype(f, xp.float64, copy=False)
+
+    def _residual(self, f0: Any) -> Array:
+        """Q' (y - f_0), (n, c): (N, C), or (N C, 1) for a full kernel."""
+        r = self.y - self._outputs("f0", f0, len(self.y))
+        return self.spectrum.Q.T @ r.reshape((len(self.spectrum.lam), -1))
+
+    def _test_kernel(self, k: Array) -> Array:
+        """k_test_train as a matrix (m, n)."""
+        array_namespace(self.y, k)
+        check_floating("k_test_train", k)
+        N, C = self.y.shape
+        want = (C, N, C) if self.full else (N,)
+        if k.ndim != len(want) + 1 or tuple(k.shape[1:]) != want:
+            hint = ": transpose it" if k.ndim == 2 and k.shape[0] == N else ""
+            raise ValueError(
+                f"k_test_train expects shape (M, {', '.join(map(str, want))}), test examples first, "
+                f"got {tuple(k.shape)}{hint}"
+            )
+        check_finite("k_test_train", k)
+        return as_matrix(k)
+
+    def _result(self, t: Array, Q: Array, h: Array, r: Array, f0: Array | None, k: Array | None = None) -> Array:
+        """f_0 + [k] Q h_t r : ([T], m, C) in the caller's dtype, all times in one matrix product."""
+        xp = array_namespace(Q)
+        (n, c), T = r.shape, h.shape[0]
+        a = Q @ (h.T[:, :, None] * r[:, None, :]).reshape((n, T * c))
+        a = a if k is None else xp.astype(k, a.dtype, copy=False) @ a
+        f = xp.moveaxis(a.reshape((a.shape[0], T, c)), 1, 0).reshape((T, -1, self.y.shape[1]))
+        f = f if f0 is None else f + f0
+        return xp.astype(f if t.ndim else f[0], self.dtype, copy=False)
+
+
+class GradientFlow(Dynamics):
+    """g_t(mu) = (1 - e^(-lr t mu / N)) / mu."""
+
+    def gain(self, t: Array) -> Array:
+        xp, mu = array_namespace(t), self.spectrum.mu
+        s = self.lr / len(self.y) * t[:, None]
+        ends = xp.isinf(s)
+        s = xp.where(ends, xp.zeros_like(s), s)
+        some = xp.where(mu > 0, mu, xp.ones_like(mu))
+        with np.errstate(over="ignore"):  # s mu = inf is as good as t = inf
+            g = xp.where(ends, xp.ones_like(s), -xp.expm1(-s * some)) / some
+        return xp.where(mu > 0, g, s)
+
+
+class GradientDescent(Dynamics):
+    """g_t(mu) = (1 - (1 - z)^t) / mu with z = lr mu / N."""
+
+    def gain(self, t: Array) -> Array:
+        xp, mu = array_namespace(t), self.spectrum.mu
+        rate = self.lr / len(self.y)
+        z, t = rate * mu, t[:, None]
+        largest = float(xp.max(z))
+        if largest >= 2 - 1e-12 and bool(xp.any(xp.isinf(t))):
+            raise ValueError(f"gradient descent has no limit t = inf: {self._bound()}")
+        ends = xp.isinf(t)
+        t = xp.where(ends, xp.zeros_like(t), t)
+        slow = z < 1  # log1p keeps the digits of a small z; beyond 1, z is not small
+        with np.errstate(over="ignore"):  # reported below
+            done = xp.where(
+                slow,
+                -xp.expm1(t * xp.log1p(-xp.where(slow, z, xp.zeros_like(z)))),
+                1 - xp.where(slow, xp.zeros_like(z), 1 - z) ** t,
+            )
+        if not bool(xp.all(xp.isfinite(done))):
+            raise ValueError(f"gradient descent has overflowed at t = {float(xp.max(t)):g}: {self._bound()}")
+        some = xp.where(mu > 0, mu, xp.ones_like(mu))
+        g = xp.where(ends, xp.ones_like(done), done) / some
+        return xp.where(mu > 0, g, rate * t)
+
+    def _times(self, t: Any) -> Array:
+        times = super()._times(t)
+        whole = np.isinf(times) | (times == np.floor(times))
+        if not bool(np.all(whole)):
+            raise ValueError(
+                f"gradient_descent counts whole steps, got t = {times[~whole].ravel()[0]:g}: "
+                "round it, or use gradient_flow"
+            )
+        return times
+
+    def _bound(self) -> str:
+        """The learning rate, and where it would have to stay."""
+        bound = 2 * len(self.y) / float(self.spectrum.mu[-1])
+        return f"lr = {self.lr:g} must stay below {bound:.6g} = 2 N / (lambda_max + ridge)"
+
+
+def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0) -> GradientFlow:
+    """Gradient flow on L = 1/(2N) sum ||f - y||^2 in closed form: df/dt = -(lr/N) Theta (f - y).
+
+        f_t = f_0 + Theta (Theta + ridge I)^-1 (I - e^(-lr t (Theta + ridge I) / N)) (y - f_0)
+
+    k_train : (N, N), one kernel for every output, or (N, C, N, C): `minintk.ntk`, `minintk.ntk_full`,
+        `analytic.kernel(spec).ntk(x)`, or any other.
+    y : (N, C).
+    lr : with lr = 1 the unit of t is lr * steps, with the network's own lr it is steps.
+    ridge : absolute; the flow of L + ridge/(2N) |theta - theta_0|^2.
+
+    One factorisation, O(N^3), for all t: about 6 s at N = 4000 on two cores.  Results are in the dtype of the arrays.
+    TypeError, ValueError for arrays of two libraries, wrong shapes, NaN, an asymmetric or indefinite kernel.
+    Lee et al. 2019, eqs. (8) to (11).
+
+    >>> import numpy as np
+    >>> flow = gradient_flow(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [-1.0]]))
+    >>> flow.predict([0.0, 2.0, np.inf])[:, :, 0].round(6)      # the difference decays with eigenvalue 1 over N = 2
+    array([[ 0.      ,  0.      ],
+           [ 0.632121, -0.632121],
+           [ 1.      , -1.      ]])
+    """
+    return GradientFlow(*_factorised(k_train, y, lr, ridge))
+
+
+def gradient_descent(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0) -> GradientDescent:
+    """Full-batch gradient descent on L = 1/(2N) sum ||f - y||^2 in closed form: f <- f - (lr/N) Theta (f - y), t times.
+
+        f_t = f_0 + Theta (Theta + ridge I)^-1 (I - (I - lr (Theta + ridge I) / N)^t) (y - f_0)
+
+    Arguments and errors as `gradient_flow`; t is the number of steps, a whole number or inf.  Warns where lr is above
+    the bound of stability, 2 N / (lambda_max + ridge): the outputs then grow without limit, as they do in training.
+
+    >>> import numpy as np
+    >>> descent = gradient_descent(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [-1.0]]), lr=0.5)
+    >>> descent.predict(1)[:, 0]                                # -(lr/N) Theta (0 - y)
+    array([ 0.25, -0.25])
+    """
+    descent = GradientDescent(*_factorised(k_train, y, lr, ridge))
+    if lr * float(descent.spectrum.mu[-1]) / len(y) > 2 + 1e-12:
+        warnings.warn(f"gradient descent diverges: {descent._bound()}", RuntimeWarning, stacklevel=2)
+    return descent
+
+
+def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
+    """Largest stable learning rate of full-batch descent on L = 1/(2N) sum ||f - y||^2: 2 (1 + m) N / lambda_max.
+
+    k_train : (N, N) or (N, C, N, C).  momentum : m in [0, 1), heavy ball, v <- m v + grad L, theta <- theta - lr v.
+    inf for a kernel that is zero.  Lee et al. 2019, supplement.
+
+    >>> import numpy as np
+    >>> max_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))
+    1.3333333333333333
+    """
+    if isinstance(momentum, str) or not 0 <= momentum < 1:
+        raise ValueError(f"momentum expects a number in [0, 1), got {momentum!r}")
+    _, largest = _extremes(k_train)
+    return 2 * (1 + float(momentum)) * k_train.shape[0] / largest if largest > 0 else inf
+
+
+def critical_learning_rate(k_train: Array) -> float:
+    """The learning rate 2 N / (lambda_min + lambda_max) below which Theorem 2.1 holds, for L = 1/(2N) sum ||f - y||^2.
+
+    k_train : (N, N) or (N, C, N, C), the infinite-width NTK.  The theorem asks for lambda_min > 0 as well.
+    inf for a kernel that is zero.  Lee et al. 2019, Theorem 2.1.
+
+    >>> import numpy as np
+    >>> critical_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))
+    1.0
+    """
+    smallest, largest = _extremes(k_train)
+    return 2 * k_train.shape[0] / (smallest + largest) if largest > 0 else inf
+
+
+def check_targets(y: Array) -> None:
+    """Check targets `y : (N, C)`: floating, finite, two axes."""
+    check_floating("y", y)
+    if y.ndim != 2 or 0 in y.shape:
+        hint = ": a single output needs its axis, y[:, None]" if y.ndim == 1 else ""
+        raise ValueError(f"y expects shape (N, C), got {tuple(y.shape)}{hint}")
+    check_finite("y", y)
+
+
+def check_rate(lr: float) -> None:
+    """Raise unless `lr` is a finite number > 0."""
+    number("lr", lr)
+
+
+def _factorised(k_train: Array, y: Array, lr: float, ridge: float) -> tuple[Spectrum, Array, float, bool, Any]:
+    """The checked fields of a `Dynamics`."""
+    xp = array_namespace(k_train, y)
+    check_rate(lr)
+    check_ridge(ridge)
+    check_targets(y)
+    check_kernel("k_train", k_train)
+    if k_train.shape[0] != y.shape[0] or (k_train.ndim == 4 and k_train.shape[1] != y.shape[1]):
+        want = 2 * tuple(y.shape[: k_train.ndim // 2])
+        raise ValueError(f"k_train expects shape {want} for y of shape {tuple(y.shape)}, got {tuple(k_train.shape)}")
+    factors = spectrum(as_matrix(k_train), float(ridge))
+    return factors, xp.astype(y, xp.float64), float(lr), k_train.ndim == 4, xp.result_type(k_train, y)
+
+
+def _extremes(k_train: Array) -> tuple[float, float]:
+    """lambda_min, 0 where rounding makes it negative, and lambda_max."""
+    check_kernel("k_train", k_train)
+    xp, k = array_namespace(k_train), as_matrix(k_train)
+    lam = xp.linalg.eigvalsh(xp.astype(k, xp.float64, copy=False))
+    smallest, largest = float(lam[0]), float(lam[-1])
+    check_definite(smallest, largest, resolution(k))
+    return max(smallest, 0.0), largest

@@ -1,0 +1,391 @@
+"""The tile engine: blocks of the Gram matrix go through all layers while they sit in cache.
+
+The input rows are made unit vectors (with the first layer's bias as one more coordinate), over sqrt(2), less a centre
+near their mean:
+
+    p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
+
+A matrix product gives that to eps * |y|^2, which is not enough for nearly parallel pairs: an error dp moves the angle
+a by 2 dp / a.  Pairs too near to 0 or pi for the product (`Inputs.resolved`) start again from their rows, difference by
+difference, in float64, and go through the layers as a `Listing`.  A float32 tile with many of them is done in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import sqrt
+from threading import Lock, local
+from typing import Any, NamedTuple
+
+from analytic.vectors.rules import Affine, AffineRow
+from analytic.vectors.state import (
+    Block,
+    Law,
+    Listing,
+    Pairs,
+    Program,
+    Rows,
+    Scratch,
+    Step,
+    columns,
+    run_pairs,
+    run_rows,
+    widest,
+)
+from minintk.arrays import Array, array_namespace, on_host
+from minintk.fast.threads import parallel
+
+Progress = Callable[[int, int], None]
+
+Desk = dict[Any, Scratch]
+"""One thread's working memory, in either precision."""
+
+
+def tile_size(xp: Any, n: int) -> int:
+    """Columns of a tile of an n x n matrix; on the host it has twice as many rows.
+
+    A tile is what a core's cache holds with the layers' working arrays; yet every ufunc on it works for some tens of
+    microseconds, for a thread that finds the interpreter taken sleeps longer than that.  Not a power of two, or the
+    columns of a transposed tile would fall upon each other in the cache.
+    """
+    return 4096 if not on_host(xp) else min(248, max(32, -(-n // 16)))
+
+
+def chunk(xp: Any, width: int) -> int:
+    """Rows of `width` numbers at a time, where rows are prepared and differences taken: as many as a cache holds."""
+    return max(1, (2**16 if on_host(xp) else 2**26) // max(1, width))
+
+
+# ------------------------------------------------------------------------------------------------ rows
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Rows ready for the product, N of x1 and, behind them, those of x2.
+
+    x : the rows as given, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.
+    bias : (N, 1), B / sqrt(2).   y : (N, d or d + 1), the vectors (A x / |x|, B) / sqrt(2) less the centre.
+    n : left . right is |y|^2/2 + |y'|^2/2, in float64, and `short` in the inputs' precision.
+    apart : the same of the distances that activations add to p where norms differ (`analytic.vectors.state.Gap`).
+    """
+
+    x: tuple[Array, ...]
+    scale: Array
+    bias: Array | None
+    centre: Array
+    y: Array
+    n: tuple[Array, Array]
+    short: tuple[Array, Array]
+    apart: float = 0.0
+
+    def unit(self, rows: Any) -> Array:
+        """(A x / |x|, B) / sqrt(2) of some rows, float64: of a slice that stays in one part, or of indices."""
+        xp, x = array_namespace(self.scale), self.take(rows)
+        out = xp.empty((x.shape[0], self.centre.shape[0]), dtype=xp.float64)
+        xp.multiply(x, self.scale[rows], out=out[:, : x.shape[1]])
+        if self.bias is not None:
+            out[:, -1:] = self.bias[rows]
+        return out
+
+    def centred(self, rows: slice) -> Array:
+        """The same, less the centre."""
+        unit = self.unit(rows)
+        unit -= self.centre
+        return unit
+
+    def take(self, rows: Any) -> Array:
+        """Some of the rows as given."""
+        if len(self.x) == 1:
+            return self.x[0][rows]
+        xp, first = array_namespace(self.scale), self.x[0].shape[0]
+        if isinstance(rows, slice):
+            return self.x[0][rows] if rows.start < first else self.x[1][rows.start - first : rows.stop - first]
+        out = xp.empty((rows.shape[0], self.x[0].shape[1]), dtype=self.x[0].dtype)
+        near = rows < first
+        out[near], out[~near] = self.x[0][rows[near]], self.x[1][rows[~near] - first]
+        return out
+
+    def resolved(self, i: slice, j: slice, dtype: Any) -> float:
+        """The smallest p, and r, that products in `dtype` resolve well enough for a result in `dtype`."""
+        xp, n = array_namespace(self.y), self.n[0]
+        size = float(xp.max(n[i, 0])) + float(xp.max(n[j, 0]))  # 1/2 where the rows point everywhere
+        size = max(size, self.apart)
+        angle = (0.6 if dtype == xp.float32 else 0.1) * size
+        return (angle / 2) ** 2
+
+
+def spans(parts: tuple[Array, ...], step: int) -> Iterator[tuple[slice, Array]]:
+    """Slices of at most `step` rows over all parts, none across two, with the rows."""
+    start = 0
+    for x in parts:
+        for i in range(0, x.shape[0], step):
+            piece = x[i : i + step]
+            yield slice(start + i, start + i + piece.shape[0]), piece
+        start += x.shape[0]
+
+
+def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> None:
+    """work(item) for all items, on all cores; on the GPU one after another."""
+    if on_host(xp):
+        parallel(work, items)
+    else:
+        for item in items:
+            work(item)
+
+
+def square_norms(parts: tuple[Array, ...]) -> Array:
+    """|x|^2 of all rows, (N,), float64."""
+    xp = array_namespace(*parts)
+    out = xp.empty(sum(x.shape[0] for x in parts), dtype=xp.float64)
+
+    def work(piece: tuple[slice, Array]) -> None:
+        x = xp.astype(piece[1], xp.float64)
+        out[piece[0]] = xp.einsum("ij,ij->i", x, x)
+
+    for_each(xp, work, spans(parts, chunk(xp, parts[0].shape[1])))
+    return out
+
+
+def prepare(parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> Inputs:
+    """The Inputs of x1 (and x2), with the first layer's mix of weights and bias if it is a Dense."""
+    xp, dtype = array_namespace(*parts), parts[0].dtype
+    norm = xp.sqrt(norms2)[:, None]
+    scale = xp.where(norm > 0, sqrt(0.5) / xp.where(norm > 0, norm, 1.0), 0.0)
+    bias = None
+    if first is not None:
+        scale = scale * first.mix.a[:, :1]
+        bias = sqrt(0.5) * first.mix.b[:, :1] if bool(xp.any(first.mix.b > 0)) else None
+    count, d = norms2.shape[0], parts[0].shape[1]
+    centre = xp.zeros(d + (bias is not None), dtype=xp.float64)  # near the mean is near enough
+    for rows, x in spans(parts, count):
+        centre[:d] += (xp.astype(scale[rows], dtype).T @ x)[0]
+    if bias is not None:
+        centre[d] = xp.sum(bias)
+    centre /= count
+    y, n = xp.empty((count, centre.shape[0]), dtype=dtype), xp.empty(count, dtype=xp.float64)
+    one = xp.ones_like(n)
+    inputs = Inputs(parts, scale, bias, centre, y, (n, one), (n, one))
+
+    def work(piece: tuple[slice, Array]) -> None:
+        rows = piece[0]
+        y[rows] = inputs.centred(rows)
+        exact = xp.astype(y[rows], xp.float64)
+        n[rows] = xp.einsum("ij,ij->i", exact, exact) / 2
+
+    for_each(xp, work, spans(parts, chunk(xp, centre.shape[0])))
+    sides = columns(xp, n, one), columns(xp, one, n)
+    short = xp.astype(sides[0], dtype), xp.astype(sides[1], dtype)
+    return replace(inputs, n=sides, short=short)
+
+
+# ----------------------------------------------------------------------------------------------- tiles
+
+
+@dataclass(frozen=True)
+class Absorbed(Step):
+    """The first Dense, where the product of the inputs has done its part of p already."""
+
+    affine: Affine
+
+    def law(self, law: Law) -> Law:
+        return self.affine.law(law)
+
+    def rows(self, rows: Rows) -> tuple[Rows, AffineRow]:
+        return self.affine.rows(rows)
+
+    def pairs(self, pairs: Pairs, row: AffineRow) -> None:
+        self.affine.tangents(pairs, row, first=True)
+
+
+class Finish(NamedTuple):
+    """From p and tau to the kernels, through a last Dense:  K = G G' c + beta2,  Theta = 2 G G' tau + ratio K + rest.
+
+    ghost : G for Theta, where it is another one (`Rows.ghosts`).
+    """
+
+    gain: Array
+    minus_two_gain: Array
+    ghost: Array | None
+    minus_two_ghost: Array | None
+    beta2: float = 0.0
+    ratio: float = 0.0
+    rest: float = 0.0
+
+    def __call__(self, pairs: Pairs) -> None:
+        """p <- K, tau <- Theta."""
+        xp, k, theta = pairs.xp, pairs.p, pairs.tau
+        with pairs.borrow(1) as (w,):
+            pairs.dot(self.gain, self.minus_two_gain, w)
+            k -= 0.5
+            k *= w
+            if self.beta2 != 0:
+                k += self.beta2
+            if theta is None:
+                return
+            if self.ghost is not None and self.minus_two_ghost is not None:
+                pairs.dot(self.ghost, self.minus_two_ghost, w)
+            theta *= w
+            if self.ratio != 1:
+                xp.multiply(k, self.ratio, out=w)
+            xp.subtract(k if self.ratio == 1 else w, theta, out=theta)
+            if self.rest != 0:
+                theta += self.rest
+
+
+class Plan(NamedTuple):
+    """All that the pairs need, in one precision."""
+
+    program: Program
+    coefficients: tuple[Any, ...]
+    finish: Finish
+
+    def __call__(self, pairs: Pairs) -> None:
+        """p <- K, tau <- Theta."""
+        if pairs.tau is not None and not (self.program and isinstance(self.program[0], Absorbed)):
+            pairs.tau[...] = 0
+        run_pairs(self.program, pairs, self.coefficients)
+        self.finish(pairs)
+
+
+def plan(program: Program, parts: tuple[Array, ...]) -> tuple[Inputs, Rows, Plan]:
+    """The rows through all layers: inputs ready for the product, the kernels' diagonals, and the plan for the pairs."""
+    xp = array_namespace(*parts)
+    norms2 = square_norms(parts)
+    rows = Rows(norms2 / max(1, parts[0].shape[1]), xp.zeros_like(norms2))
+    first = None
+    if program and isinstance(program[0], Affine):
+        first, program = program[0], (Absorbed(program[0]), *program[1:])
+    last = program[-1] if program and isinstance(program[-1], Affine) else None
+    rows, coefficients = run_rows(program, rows)
+    inputs = replace(prepare(parts, norms2, None if first is None else coefficients[0]), apart=widest(coefficients))
+    if last is None:
+        gain, ghost = columns(xp, xp.sqrt(rows.q)), columns(xp, rows.scale) if rows.ghosts else None
+    else:
+        gain, ghost = coefficients[-1].gain, coefficients[-1].ghost_gain
+    finish = Finish(gain, -2 * gain, ghost, None if ghost is None else -2 * ghost)
+    if last is None:
+        return inputs, rows, Plan(program, coefficients, finish)
+    finish = finish._replace(beta2=last.beta2, ratio=last.ratio, rest=last.rest)
+    return inputs, rows, Plan(program[:-1], coefficients[:-1], finish)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One evaluation of the kernels: rows done, pairs to come, tile by tile.
+
+    shape : (N, M).   symmetric : x2 = x1; only the upper triangle is computed.   nngp, ntk : results, None: not asked.
+    fine, coarse : the plan in float64, for pairs one by one, and in the inputs' precision, for blocks.
+    """
+
+    inputs: Inputs
+    rows: Rows
+    fine: Plan
+    coarse: Plan
+    shape: tuple[int, int]
+    symmetric: bool
+    nngp: Array | None
+    ntk: Array | None
+
+    def run(self, progress: Progress | None) -> None:
+        """All tiles, on all cores."""
+        xp, dtype = array_namespace(self.inputs.y), self.inputs.y.dtype
+        size = tile_size(xp, max(self.shape))
+        tiles = list(self.tiles(2 * size if on_host(xp) else size, size))
+        own, lock, done = local(), Lock(), [0]
+
+        def work(tile: tuple[slice, slice]) -> None:
+            if not hasattr(own, "desk"):
+                own.desk = {kind: Scratch(xp, kind, 2 * size * size) for kind in (dtype, xp.dtype(xp.float64))}
+            self.tile(*tile, own.desk)
+            if progress is not None:
+                with lock:
+                    done[0] += 1
+                    progress(done[0], len(tiles))
+
+        for_each(xp, work, tiles)
+
+    def tiles(self, height: int, width: int) -> Iterator[tuple[slice, slice]]:
+        """Rows and columns that cover the matrix, or its upper triangle and the squares on the diagonal.
+
+        height : a multiple of width, so that such a square is the lower end of its tile.
+        """
+        n, m = self.shape
+        for j in range(0, m, width):
+            last = min(j + width, m)
+            for i in range(0, last if self.symmetric else n, height):
+                yield slice(i, min(i + height, last if self.symmetric else n)), slice(j, last)
+
+    def tile(self, rows: slice, columns: slice, desk: Desk, kind: Any = None) -> None:
+        """One tile: its product, the layers, the pairs that start again, results.   kind : precision, the inputs'."""
+        xp, inputs = array_namespace(self.inputs.y), self.inputs
+        coarse = kind is None
+        scratch = desk[inputs.y.dtype if coarse else kind]
+        behind = self.behind(columns)
+        square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None
+        with scratch.borrow(2, (rows.stop - rows.start, columns.stop - columns.start)) as (p, tau):
+            left, right = (
+                (inputs.y[rows], inputs.y[behind]) if coarse else (inputs.centred(rows), inputs.centred(behind))
+            )
+            xp.matmul(left, right.T, out=p)
+            block = Block(scratch, rows, behind, p, None if self.ntk is None else tau)
+            again = self.angles(block, inputs.short if coarse else inputs.n, square)
+            if p.dtype != xp.float64 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
+                self.tile(rows, columns, desk, xp.dtype(xp.float64))  # too many to start again one by one
+                return
+            (self.coarse if coarse else self.fine)(block)
+            if again[0].shape[0]:
+                self.restart(again, block)
+            for out, kernel, values in ((self.nngp, p, self.rows.q), (self.ntk, tau, self.rows.theta)):
+                if out is not None:
+                    if square is not None:
+                        corner = kernel[square:]
+                        corner[...] = xp.triu(corner) + xp.triu(corner, k=1).T
+                        xp.fill_diagonal(corner, xp.astype(values[columns], kernel.dtype))
+                    if self.symmetric:
+                        out[columns, rows] = kernel.T
+                    out[rows, columns] = kernel
+
+    def behind(self, columns: slice) -> slice:
+        """Where the rows of some columns are among the inputs: those of x2 stand behind those of x1."""
+        first = 0 if self.symmetric else self.shape[0]
+        return slice(first + columns.start, first + columns.stop)
+
+    def angles(self, block: Block, n: tuple[Array, Array], square: int | None) -> tuple[Array, Array]:
+        """p from y . y', and the places of those pairs, at p = 1/2 meanwhile, that have to start again.
+
+        square : the row where the square on the diagonal begins, if the tile has one.
+        """
+        xp, p = block.xp, block.p
+        with block.borrow(1) as (w,):
+            xp.subtract(block.dot(*n, w), p, out=p)
+        if square is not None:  # known otherwise
+            xp.fill_diagonal(p[square:], 0.5)
+        limit = self.inputs.resolved(block.i, block.j, p.dtype)
+        if float(xp.min(p)) >= limit and float(xp.max(p)) <= 1 - limit:
+            none = xp.empty(0, dtype=xp.int64)
+            return none, none
+        again: tuple[Array, Array] = xp.nonzero((p < limit) | (p > 1 - limit))
+        p[again] = 0.5
+        return again
+
+    def restart(self, again: tuple[Array, Array], block: Block) -> None:
+        """The kernels of the pairs at the places `again`, from differences and sums of their rows, in float64."""
+        xp, inputs = block.xp, self.inputs
+        step = min(chunk(xp, 8), chunk(xp, inputs.y.shape[1]))
+        scratch = Scratch(xp, xp.float64, step)
+        for start in range(0, again[0].shape[0], step):
+            places = again[0][start : start + step], again[1][start : start + step]
+            i, j = places[0] + block.i.start, places[1] + block.j.start
+            left, right = inputs.unit(i), inputs.unit(j)
+            with scratch.borrow(3, i.shape) as (low, high, tau):
+                for total, out in ((left - right, low), (left + right, high)):
+                    total *= total
+                    xp.sum(total, axis=1, out=out)
+                    out /= 2
+                pairs = Listing(scratch, i, j, low, high, None if block.tau is None else tau)
+                pairs.clip()
+                self.fine(pairs)
+                block.p[places] = low
+                if block.tau is not None:
+                    block.tau[places] = tau

@@ -1,0 +1,302 @@
+"""Dual activations by quadrature, for any phi: a Hermite (Mehler) series whose error is known.
+
+With z ~ N(0, 1), s = sqrt(q) and the orthonormal Hermite polynomials h_n,
+
+    a_n(s) = E phi(s z) h_n(z),    b_n(s) = E phi'(s z) h_n(z)
+    E phi(u) phi(u')   = sum_n a_n(s) a_n(s') c^n,         E phi'(u) phi'(u') = sum_n b_n(s) b_n(s') c^n
+
+The sums are cut at n_max.  What is lost at c = 1 is known exactly, E phi^2 - sum a_n^2 (Parseval), and bounds the loss
+at every c; it is put back as one more term, of degree n_max + 1.  In p = (1 - c)/2, with a normalised to
+sum a_n^2 = 1, and every term >= 0 for c >= 0:
+
+    p' = (1 - c')/2 = p sum_k W_k c^k + |a(s) - a(s')|^2 / 4,       W_k = sum over n > k of a_n(s) a_n(s')
+
+The a_n and b_n are integrals over panels of the z axis, graded towards 0 where s is large and split at phi's kinks.
+(Daniely et al. 2016 for the series; Mehler 1866.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from math import ceil, log, log2, pi, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from analytic.vectors.state import Dual, Gap, Pairs, Rows, gap
+from minintk.arrays import Array, array_namespace, to_host, to_library
+from minintk.spec.pointwise import Pointwise
+
+NODES = 20
+"""Gauss-Legendre nodes a panel."""
+
+FAR = 9.5
+"""End of the z axis: the density there is 1e-20."""
+
+DEGREE = 1024
+"""Largest n_max, and largest degree of an interpolation."""
+
+ENOUGH = 4e-15
+"""Relative loss at which a series is long enough."""
+
+NOTHING = 1e-17
+"""phi(s z) = phi(0) to the last digit for a smaller s."""
+
+CHUNK = 2**21
+"""Numbers at a time in the integrals."""
+
+Function = Callable[[Array], Array]
+
+
+@cache
+def legendre(nodes: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Gauss-Legendre nodes and weights on (-1, 1)."""
+    x, w = np.polynomial.legendre.leggauss(nodes)
+    return x, w
+
+
+def edges(s: float) -> np.ndarray[Any, Any]:
+    """Ends of panels for phi(s z): half a unit of z wide, and near 0, half a unit of s z and doubling."""
+    near = 0.5 * 2.0 ** -np.arange(max(0, ceil(log2(max(s, 1.0)))) + 1)
+    right = np.concatenate((near[::-1], np.arange(1.0, FAR + 0.5, 0.5)))
+    return np.concatenate((-right[::-1], [0.0], right))
+
+
+def axis(xp: Any, s: Array, kinks: tuple[float, ...], nodes: int = NODES) -> tuple[Array, Array]:
+    """Nodes z and weights of E f(z), (1, K) for all rows, or (N, K) where kinks other than 0 fall at kink / s."""
+    ends = to_library(edges(float(xp.max(s))), xp)[None, :]
+    moving = [kink for kink in kinks if kink != 0]
+    if moving:
+        reach = xp.maximum(s, 1e-300)
+        at = xp.stack([xp.clip(kink / reach, -FAR, FAR) for kink in moving], axis=1)
+        ends = xp.sort(xp.concatenate((xp.broadcast_to(ends, (s.shape[0], ends.shape[1])), at), axis=1), axis=1)
+    x, w = (to_library(a, xp) for a in legendre(nodes))
+    middle, half = (ends[:, 1:] + ends[:, :-1]) / 2, (ends[:, 1:] - ends[:, :-1]) / 2
+    z = (middle[..., None] + half[..., None] * x).reshape((ends.shape[0], -1))
+    w = (half[..., None] * w).reshape((ends.shape[0], -1))
+    return z, w * xp.exp(-z * z / 2) / sqrt(2 * pi)
+
+
+def by_rows(work: Callable[[Array], Array], s: Array, width: int) -> Array:
+    """work(s), some rows at a time."""
+    xp, step = array_namespace(s), max(1, CHUNK // width)
+    return xp.concatenate([work(s[i : i + step]) for i in range(0, s.shape[0], step)], axis=0)
+
+
+def mean_square(f: Function, s: Array, kinks: tuple[float, ...] = (), nodes: int = NODES) -> Array:
+    """E f(s z)^2, (N,)."""
+    xp = array_namespace(s)
+    top = s[xp.argmax(s)][None]
+
+    def work(s: Array) -> Array:
+        z, w = axis(xp, xp.concatenate((s, top)), kinks, nodes)
+        z, w = (z[:-1], w[:-1]) if z.shape[0] > 1 else (z, w)
+        return xp.sum(f(s[:, None] * z) ** 2 * w, axis=1)
+
+    return by_rows(work, s, 1000)
+
+
+def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Array:
+    """a_n(s) = E f(s z) h_n(z), n = 0 ... degree, (N, degree + 1)."""
+    xp = array_namespace(s)
+    top = s[xp.argmax(s)][None]
+
+    def work(s: Array) -> Array:
+        z, w = axis(xp, xp.concatenate((s, top)), kinks)
+        z, w = (z[:-1], w[:-1]) if z.shape[0] > 1 else (z, w)
+        values = f(s[:, None] * z) * w
+        if z.shape[0] == 1:
+            return values @ xp.stack([h[0] for h in polynomials(xp, z, degree)], axis=1)
+        return xp.stack([xp.sum(values * h, axis=1) for h in polynomials(xp, z, degree)], axis=1)
+
+    return by_rows(work, s, 1000)
+
+
+def polynomials(xp: Any, z: Array, degree: int) -> Any:
+    """h_0(z), ..., h_degree(z):  sqrt(n + 1) h_{n+1} = z h_n - sqrt(n) h_{n-1}."""
+    last, h = xp.zeros_like(z), xp.ones_like(z)
+    for n in range(degree + 1):
+        yield h
+        last, h = h, (z * h - sqrt(n) * last) / sqrt(n + 1)
+
+
+def mismatch(f: Function, s: Array, mean_square_of: Function) -> Gap | None:
+    """phi(s_i z) / sqrt(v_i) as vectors y_i, so that |y_i - y_j|^2 = E (phi(s_i z)/sqrt v_i - phi(s_j z)/sqrt v_j)^2.
+
+    None where all rows are one.  f is smooth, or has its kink at 0.  mean_square_of : s -> v.
+
+    The vectors, one number a node of the quadrature, lie on a smooth curve over log s: it is interpolated (Chebyshev),
+    and turned into its principal axes, where a few numbers are enough.
+    """
+    xp = array_namespace(s)
+    low, high = float(xp.min(s)), float(xp.max(s))
+    if low == high:
+        return None
+    middle, half = (log(low) + log(high)) / 2, (log(high) - log(low)) / 2
+    z, w = axis(xp, s, ())
+    root = xp.sqrt(w)
+    degree, lost = 8, 1.0
+    while lost > 1e-15 and degree < DEGREE:
+        degree *= 2
+        k = xp.arange(degree + 1, dtype=xp.float64)
+        angles = (k + 0.5) * (pi / (degree + 1))
+        nodes = xp.exp(middle + half * xp.cos(angles))
+        curve = f(nodes[:, None] * z) * root / xp.sqrt(mean_square_of(nodes))[:, None]
+        curve = (2 / (degree + 1)) * xp.cos(k[1:, None] * angles) @ curve  # its coefficients but the constant one
+        lost = float(xp.max(xp.sum(curve[-2:] ** 2, axis=1))) ** 0.5
+    _, size, axes = xp.linalg.svd(curve, full_matrices=False)
+    curve = curve @ axes[: max(1, int(xp.sum(size > 1e-15)))].T
+
+    def place(s: Array) -> Array:
+        angle = xp.arccos(xp.clip((xp.log(s) - middle) / half, -1, 1))
+        return xp.cos(angle[:, None] * k[1:]) @ curve
+
+    return gap(xp, by_rows(place, s, degree))
+
+
+class Series(NamedTuple):
+    """Coefficients of rows: a_n and b_n sqrt(q / v), (n_max + 2, N), the last, of degree n_max + 1, for the rest.
+
+    level : all rows have one q; a, b then hold one column.   apart : |a(s) - a(s')| as a Gap, None where level.
+    used_a, used_b : the degrees present (those of an odd phi are odd).   odd : whether phi is odd.
+    """
+
+    level: bool
+    a: Array
+    b: Array
+    used_a: tuple[bool, ...]
+    used_b: tuple[bool, ...]
+    odd: bool
+    apart: Gap | None
+
+
+@dataclass(frozen=True)
+class Quadrature(Dual):
+    """Any activation, from phi and phi' alone.  The error bound, relative to sqrt(k(x, x) k(x', x')), is Rows.error."""
+
+    pointwise: Pointwise
+
+    def rows(self, rows: Rows) -> tuple[Rows, Series]:
+        xp, q = array_namespace(rows.q), rows.q
+        kinks = self.pointwise.kinks
+
+        def phi(x: Array) -> Array:
+            return self.pointwise.phi(xp, x)
+
+        def dphi(x: Array) -> Array:
+            return self.pointwise.derivative(xp, x)
+
+        level = bool(xp.all(q == q[:1]))
+        s = xp.sqrt(q[:1] if level else q)
+        v, dv = mean_square(phi, s, kinks), mean_square(dphi, s, kinks)
+        self.check(xp, s, v, dv)
+        dead = v == 0  # a row of zeros under phi(0) = 0: its kernel is 0 whatever stands here
+        safe_s, safe_v, safe_dv = xp.where(dead, 1.0, s), xp.where(dead, 1.0, v), xp.where(dv == 0, 1.0, dv)
+        ordered = xp.sort(s)
+        degree, error = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
+        a = hermite(phi, safe_s, degree, kinks) / xp.sqrt(safe_v)[:, None]
+        b = hermite(dphi, safe_s, degree, kinks) / xp.sqrt(safe_dv)[:, None]
+        a, b = (xp.concatenate((h, rest(xp, h)), axis=1) for h in (a, b))
+        after = Rows(v * xp.ones_like(q), rows.theta * dv, max(rows.error, error))
+        b = b * xp.sqrt(dv)[:, None] * (rows.scale / after.scale)[: s.shape[0], None]
+        used_a, used_b = (tuple(bool(u) for u in xp.any(xp.abs(h) > 1e-16, axis=0)) for h in (a, b))
+        if level:
+            apart = None
+        elif any(kink != 0 for kink in kinks):
+            apart = gap(xp, a)
+        else:
+            apart = mismatch(phi, xp.maximum(safe_s, NOTHING), lambda s: mean_square(phi, s))
+        a, b = (xp.asarray(h.T, copy=True) for h in (a, b))
+        row = Series(level, a, b, used_a, used_b, not any(used_a[0:-1:2]), apart)
+        return after, row
+
+    def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, float]:
+        """n_max for the rows, decided on a few of them with the widest, and the bound on the relative error."""
+        xp = array_namespace(few)
+        few = xp.concatenate((few[few > 0], top[top > 0]))
+        if few.shape[0] == 0:
+            return 1, 0.0
+        lost = 0.0
+        for f in (phi, dphi):
+            v = mean_square(f, few, self.pointwise.kinks)
+            coarse = mean_square(f, few, self.pointwise.kinks, NODES - 4)
+            lost = max(lost, float(xp.max(xp.abs(v - coarse) / xp.where(v > 0, v, 1.0))))
+        degree = 32
+        while True:
+            left = xp.zeros(degree + 1, dtype=xp.float64)
+            for f in (phi, dphi):
+                v = mean_square(f, few, self.pointwise.kinks)
+                a = hermite(f, few, degree, self.pointwise.kinks) / xp.sqrt(xp.where(v > 0, v, 1.0))[:, None]
+                left = xp.maximum(left, xp.max(xp.abs(1 - cumulative(xp, a * a)), axis=0))
+            enough = to_host(left) < ENOUGH
+            if enough.any():
+                degree = max(1, int(enough.argmax()))
+                return degree, max(float(left[degree]), lost)
+            if degree >= DEGREE:
+                return degree, max(float(left[-1]), lost)
+            degree *= 2
+
+    def check(self, xp: Any, s: Array, *squares: Array) -> None:
+        for square in squares:
+            bad = ~xp.isfinite(square)
+            if bool(xp.any(bad)):
+                scale = float(s[int(xp.argmax(bad))])
+                raise FloatingPointError(
+                    f"{self.name}: E phi(s z)^2 is not finite at s = {scale:g} (s^2 the variance of a pre-activation): "
+                    "phi or phi' overflows there; scale the inputs, or w_std, down"
+                )
+
+    def pairs(self, pairs: Pairs, row: Series) -> None:
+        xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
+        with pairs.borrow(5) as (c, total, weight, d, slope):
+            xp.subtract(1 if r is None else r, p, out=c)
+            if r is None:
+                c -= p
+            if tau is not None:
+                slope[...] = 0
+                for n in reversed(range(len(row.used_b))):
+                    slope *= c
+                    if row.used_b[n]:
+                        slope += term(pairs, row, row.b, n, d)
+                tau *= slope
+            if r is None:
+                self.bend(pairs, row, p, c, total, weight, d)
+            else:
+                self.bend(pairs, row, p, c, total, weight, d)
+                if row.odd:
+                    c *= -1
+                    self.bend(pairs, row, r, c, total, weight, d)
+                else:
+                    xp.subtract(1, p, out=r)
+        pairs.clip()
+
+    def bend(self, pairs: Pairs, row: Series, p: Array, c: Array, total: Array, weight: Array, d: Array) -> None:
+        """p <- p sum_k W_k c^k + |a - a'|^2 / 4, with W_k summed as k falls."""
+        total[...] = 0
+        weight[...] = 0
+        for k in reversed(range(len(row.used_a) - 1)):
+            if row.used_a[k + 1]:
+                weight += term(pairs, row, row.a, k + 1, d)
+            total *= c
+            total += weight
+        p *= total
+        if row.apart is not None:
+            p += pairs.quarter_gap(row.apart, d)
+        pairs.xp.maximum(p, 0, out=p)
+
+
+def term(pairs: Pairs, row: Series, a: Array, n: int, out: Array) -> Any:
+    """a_n(s_i) a_n(s_j): one number where all rows are one."""
+    return float(a[n, 0]) ** 2 if row.level else pairs.outer(a[n], a[n], out)
+
+
+def cumulative(xp: Any, a: Array) -> Array:
+    """Sums of a : (N, k) up to each column."""
+    return a @ xp.triu(xp.ones((a.shape[1], a.shape[1]), dtype=a.dtype))
+
+
+def rest(xp: Any, a: Array) -> Array:
+    """sqrt(1 - sum a_n^2), the term that stands for all further ones."""
+    return xp.sqrt(xp.maximum(1 - xp.sum(a * a, axis=1, keepdims=True), 0))

@@ -1,0 +1,365 @@
+"""The infinite-width meaning of a spec: `lower` turns each layer into the steps of the kernel recursion.
+
+    Dense          K' = w^2 K + beta^2          Theta' = w^2 Theta + ratio K' + rest
+    activation     K' = E phi(u) phi(u')        Theta' = Theta E phi'(u) phi'(u')           (u, u') ~ N(0, K)
+    Residual       K' = K_1 + K_2               Theta' = Theta_1 + Theta_2
+
+(Lee et al. 2019, supplement, section E; Jacot et al. 2018.)  An activation needs Gaussian pre-activations and a sum
+needs uncorrelated parts; where a spec breaks this, its limit is another one, and `lower` and `Step.law` say so.
+
+To add a layer: subclass `minintk.spec.layers.Layer`, register `minintk.spec.shapes.out_shape` and `lower`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import singledispatch
+from math import sqrt
+from typing import Any, NamedTuple
+
+from analytic.vectors.duals import Erf, Gelu, Homogeneous, Sin
+from analytic.vectors.quadrature import Quadrature
+from analytic.vectors.state import Law, Pairs, Program, Rows, Step, columns, run_law, run_pairs, run_rows
+from minintk import spec as s
+from minintk.arrays import Array, array_namespace
+from minintk.spec.parametrization import Parametrization, Role
+from minintk.spec.pointwise import pointwise
+from minintk.spec.shapes import Site, UnsupportedLayer, sites
+
+
+@singledispatch
+def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Program:
+    """The steps of `layer` at `site`; UnsupportedLayer, in words, where its infinite-width limit is not known here.
+
+    A `functools.singledispatch`: a layer of one's own gets its rule by ``lower.register``, which gives steps of
+    `analytic.vectors.state`.
+
+    >>> from minintk import NTK
+    >>> [type(step).__name__ for step in lower(s.Sequential(s.Dense(8), s.ReLU()), Site((3,)), NTK())]
+    ['Affine', 'Homogeneous']
+    """
+    raise UnsupportedLayer(
+        f"{type(layer).__name__} has no infinite-width kernel: register analytic.lower for it, "
+        "or measure the finite network's, minintk.ntk(...)"
+    )
+
+
+# --------------------------------------------------------------------------------------------- mixing
+
+
+class Mix(NamedTuple):
+    """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as points (cos, sin) of a circle.
+
+    turn . back = sin((phi_i - phi_j)/2): by how much two rows mix their parts differently.
+    ghost_a, ghost_b : what tau is multiplied by instead of A and B, where there are ghosts (`Rows.ghosts`), else None.
+    """
+
+    a: Array
+    b: Array
+    turn: Array
+    back: Array
+    ghost_a: Array | None
+    ghost_b: Array | None
+
+
+def mix(one: Rows, two: Rows, after: Rows, scale: Array | None = None) -> Mix:
+    """A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; a row of zeros has A = 1.
+
+    scale : what the first part's tau is measured in, if not its own.
+    """
+    xp, q = array_namespace(after.q), after.q
+    a = xp.where(q > 0, xp.sqrt(one.q / xp.where(q > 0, q, 1.0)), 1.0)
+    b = xp.where(q > 0, xp.sqrt(two.q / xp.where(q > 0, q, 1.0)), 0.0)
+    cos = xp.sqrt((1 + a) / 2)
+    sin = b / (2 * cos)
+    ghosts = one.ghosts or two.ghosts or after.ghosts
+    ghost_a = columns(xp, (one.scale if scale is None else scale) / after.scale) if ghosts else None
+    ghost_b = columns(xp, two.scale / after.scale) if ghosts else None
+    return Mix(columns(xp, a), columns(xp, b), columns(xp, sin, cos), columns(xp, cos, -sin), ghost_a, ghost_b)
+
+
+def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
+    """c' = A A' c + B B' c2, hence, with every term >= 0,
+
+        p' = A A' p + B B' p2 + D,   r' = A A' r + B B' r2 + D,   D = (1 - A A' - B B') / 2 = sin((phi - phi')/2)^2
+
+    other : the pairs of the second part; None where it is one number for all rows, a bias: p2 = 0, r2 = 1.
+    """
+    xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
+    with pairs.borrow(2) as (w, d):
+        pairs.dot(row.a, row.a, w)
+        pairs.dot(row.turn, row.back, d)
+        d *= d
+        p *= w
+        p += d
+        if r is not None:
+            r *= w
+            r += d
+        if tau is not None:
+            tau *= w if row.ghost_a is None else pairs.dot(row.ghost_a, row.ghost_a, w)
+        if other is None:
+            if r is not None:
+                r += pairs.dot(row.b, row.b, w)
+        else:
+            pairs.dot(row.b, row.b, w)
+            for mine, second in ((p, other.p), (r, other.r)):
+                if mine is not None:
+                    mine += xp.multiply(w, second, out=d)
+            if tau is not None:
+                if row.ghost_b is not None:
+                    pairs.dot(row.ghost_b, row.ghost_b, w)
+                tau += xp.multiply(w, other.tau, out=d)
+    pairs.clip()
+
+
+# ---------------------------------------------------------------------------------------------- Dense
+
+
+class AffineRow(NamedTuple):
+    """The mix of weights and bias; gain, ghost_gain: w sqrt(q) and w scale; inverse: 1 / scale'.
+
+    alive : 1 where q' > 0, 0 where not; None, as ghost_gain, where there are no ghosts (`Rows.ghosts`).
+    """
+
+    mix: Mix
+    gain: Array
+    ghost_gain: Array | None
+    inverse: Array
+    alive: Array | None
+
+
+@dataclass(frozen=True)
+class Affine(Step):
+    """K' = w2 K + beta2,   Theta' = w2 Theta + ratio K' + rest.
+
+    With weights of multiplier m and std s, a bias of multiplier m_b and std s_b: w2 = (m s)^2 fan_in,
+    beta2 = (m_b s_b)^2, ratio = 1 / s^2, rest = m_b^2 - ratio beta2, for Theta' = w2 Theta + m^2 fan_in K + m_b^2.
+    """
+
+    w2: float
+    beta2: float
+    ratio: float
+    rest: float
+
+    def law(self, law: Law) -> Law:
+        """Sums over many independent weights: Gaussian and fresh, whatever came before."""
+        return Law(gaussian=True, fresh=True)
+
+    def rows(self, rows: Rows) -> tuple[Rows, AffineRow]:
+        xp = array_namespace(rows.q)
+        weights = Rows(self.w2 * rows.q, self.w2 * rows.theta)
+        bias = Rows(xp.full_like(rows.q, self.beta2), xp.zeros_like(rows.q))
+        q = weights.q + self.beta2
+        after = Rows(q, weights.theta + self.ratio * q + self.rest, rows.error)
+        ghosts = rows.ghosts or after.ghosts
+        gain = sqrt(self.w2) * rows.scale
+        return after, AffineRow(
+            mix=mix(weights, bias, after, gain),
+            gain=columns(xp, xp.sqrt(weights.q)),
+            ghost_gain=columns(xp, gain) if ghosts else None,
+            inverse=columns(xp, 1 / after.scale),
+            alive=columns(xp, xp.where(q > 0, 1.0, 0.0)) if ghosts else None,
+        )
+
+    def pairs(self, pairs: Pairs, row: AffineRow) -> None:
+        if self.beta2 > 0:
+            mix_pairs(pairs, row.mix)
+        elif pairs.tau is not None and row.mix.ghost_a is not None:
+            with pairs.borrow(1) as (w,):
+                pairs.tau *= pairs.dot(row.mix.ghost_a, row.mix.ghost_a, w)
+        self.tangents(pairs, row)
+
+    def tangents(self, pairs: Pairs, row: AffineRow, *, first: bool = False) -> None:
+        """tau += ratio c' / 2 + rest / (2 scale scale'), with c'/2 = 1/2 - p'.   first : tau was 0, and is not read."""
+        tau = pairs.tau
+        if tau is None:
+            return
+        if first and self.ratio == 1 and row.alive is None:
+            pairs.xp.subtract(0.5, pairs.p, out=tau)
+        elif self.ratio == 1 and row.alive is None:
+            tau -= pairs.p
+            tau += 0.5
+        else:
+            with pairs.borrow(2) as (w, alive):
+                pairs.xp.subtract(0.5, pairs.p, out=w)
+                w *= self.ratio
+                if row.alive is not None:
+                    w *= pairs.dot(row.alive, row.alive, alive)
+                if first:
+                    tau[...] = w
+                else:
+                    tau += w
+        if self.rest != 0:
+            with pairs.borrow(1) as (w,):
+                pairs.dot(row.inverse, row.inverse, w)
+                w *= 0.5 * self.rest
+                tau += w
+
+
+def affine(
+    layer: s.Dense | s.Conv2d | s.Conv1d, fan_in: int, fan_out: int, site: Site, parametrization: Parametrization
+) -> Affine:
+    """The step of a layer's weights and bias."""
+    window = fan_in // site.shape[-1]
+    weight = parametrization.row(Role("weight", site.place, window), fan_in, fan_out, float(layer.w_std))
+    bias = parametrization.row(Role("bias", site.place, window), fan_in, fan_out, float(layer.b_std))
+    if not weight.std > 0:
+        raise UnsupportedLayer(f"{layer!r} under {parametrization!r} starts with weights that are all zero: no kernel")
+    w2 = (weight.multiplier * weight.std) ** 2 * fan_in
+    beta2 = (bias.multiplier * bias.std) ** 2 if layer.b_std > 0 and layer.b_init == "normal" else 0.0
+    ratio = 1 / weight.std**2
+    trained = bias.multiplier**2 if layer.b_std > 0 else 0.0
+    return Affine(w2, beta2, ratio, trained - ratio * beta2)
+
+
+@lower.register
+def _(layer: s.Dense, site: Site, parametrization: Parametrization) -> Program:
+    return (affine(layer, site.shape[-1], int(layer.width), site, parametrization),)
+
+
+# ----------------------------------------------------------------------------------------- containers
+
+
+@lower.register
+def _(layer: s.Sequential, site: Site, parametrization: Parametrization) -> Program:
+    return tuple(step for inner, place in sites(layer.layers, site) for step in lower(inner, place, parametrization))
+
+
+class SumRow(NamedTuple):
+    """The coefficients of branch and shortcut, and the mix of the two."""
+
+    branch: tuple[Any, ...]
+    shortcut: tuple[Any, ...]
+    mix: Mix
+
+
+@dataclass(frozen=True)
+class Sum(Step):
+    """K' = K_branch + K_shortcut,   Theta' = Theta_branch + Theta_shortcut."""
+
+    branch: Program
+    shortcut: Program
+
+    def law(self, law: Law) -> Law:
+        """No cross terms: one part ends in weights of its own, with mean 0."""
+        inside = Law(law.gaussian, fresh=False)
+        if not (run_law(self.branch, inside).fresh or run_law(self.shortcut, inside).fresh):
+            raise UnsupportedLayer(
+                "Residual adds two parts that are correlated, and neither ends in weights: its kernel is not the sum "
+                "of theirs; end the branch, or the shortcut, in mn.Dense(...)"
+            )
+        one, two = run_law(self.branch, law), run_law(self.shortcut, law)
+        return Law(one.gaussian and two.gaussian, one.fresh and two.fresh)
+
+    def rows(self, rows: Rows) -> tuple[Rows, SumRow]:
+        one, branch = run_rows(self.branch, rows)
+        two, shortcut = run_rows(self.shortcut, rows)
+        after = Rows(one.q + two.q, one.theta + two.theta, max(one.error, two.error))
+        return after, SumRow(branch, shortcut, mix(one, two, after))
+
+    def pairs(self, pairs: Pairs, row: SumRow) -> None:
+        with pairs.copy() as other:
+            run_pairs(self.shortcut, other, row.shortcut)
+            run_pairs(self.branch, pairs, row.branch)
+            mix_pairs(pairs, row.mix, other)
+
+
+@lower.register
+def _(layer: s.Residual, site: Site, parametrization: Parametrization) -> Program:
+    return (Sum(lower(layer.branch, site, parametrization), lower(layer.shortcut, site, parametrization)),)
+
+
+# ---------------------------------------------------------------------------- layers without parameters
+
+
+class NormaliseRow(NamedTuple):
+    """Where there are ghosts (`Rows.ghosts`), what tau is multiplied by, row by row; else None."""
+
+    factor: Array | None
+
+
+@dataclass(frozen=True)
+class Normalise(Step):
+    """Layer normalisation at infinite width, where mean and variance of a layer's features are 0 and q:
+
+        K' = K / sqrt((q + eps) (q' + eps)),   Theta' the same of Theta
+
+    The statistics are numbers by then, so no derivative goes through them.  Angles, and tau, stay as they are.
+    """
+
+    eps: float
+
+    def law(self, law: Law) -> Law:
+        """The features' mean must be 0."""
+        if not law.gaussian:
+            raise UnsupportedLayer(
+                "LayerNorm acts on features that are not Gaussian with mean 0 at infinite width (the inputs "
+                "themselves, an activation's outputs, or flattened pixels): put it right after a Dense or "
+                "convolutional layer"
+            )
+        return law
+
+    def gain(self, q: Array) -> Array:
+        """1 / (q + eps)."""
+        xp = array_namespace(q)
+        if self.eps == 0 and bool(xp.any(q == 0)):
+            raise ValueError("LayerNorm(eps=0) divides by the variance of features that are all 0: take eps > 0")
+        return 1 / (q + self.eps)
+
+    def rows(self, rows: Rows) -> tuple[Rows, NormaliseRow]:
+        gain = self.gain(rows.q)
+        after = Rows(rows.q * gain, rows.theta * gain, rows.error)
+        if not rows.ghosts:
+            return after, NormaliseRow(None)
+        xp = array_namespace(rows.q)
+        return after, NormaliseRow(columns(xp, rows.scale * xp.sqrt(gain) / after.scale))
+
+    def pairs(self, pairs: Pairs, row: NormaliseRow) -> None:
+        if pairs.tau is not None and row.factor is not None:
+            with pairs.borrow(1) as (w,):
+                pairs.tau *= pairs.dot(row.factor, row.factor, w)
+
+
+@lower.register
+def _(layer: s.LayerNorm, site: Site, parametrization: Parametrization) -> Program:
+    return (Normalise(float(layer.eps)),)
+
+
+@lower.register
+def _(layer: s.Identity, site: Site, parametrization: Parametrization) -> Program:
+    return ()
+
+
+@lower.register
+def _(layer: s.ReLU, site: Site, parametrization: Parametrization) -> Program:
+    return (Homogeneous("ReLU", 0.5, 0.5, 0.0),)
+
+
+@lower.register
+def _(layer: s.LeakyReLU, site: Site, parametrization: Parametrization) -> Program:
+    return (Homogeneous("LeakyReLU", (1 + layer.slope) / 2, (1 - layer.slope) / 2, layer.slope),)
+
+
+@lower.register
+def _(layer: s.Abs, site: Site, parametrization: Parametrization) -> Program:
+    return (Homogeneous("Abs", 0.0, 1.0, 0.0),)
+
+
+@lower.register
+def _(layer: s.Erf, site: Site, parametrization: Parametrization) -> Program:
+    return (Erf("Erf"),)
+
+
+@lower.register
+def _(layer: s.Sin, site: Site, parametrization: Parametrization) -> Program:
+    return (Sin("Sin"),)
+
+
+@lower.register
+def _(layer: s.GELU, site: Site, parametrization: Parametrization) -> Program:
+    return (Gelu("GELU"),)
+
+
+@lower.register
+def _(layer: s.Activation, site: Site, parametrization: Parametrization) -> Program:
+    return (Quadrature(type(layer).__name__, pointwise(layer)),)

@@ -1,0 +1,274 @@
+"""What is carried through the layers: of every row its variance, of every pair its angle and its tangent kernel.
+
+For inputs x, x' and one layer's pre-activations u, u' with E u^2 = q, E u'^2 = q', E u u' = sqrt(q q') c, c = cos a:
+
+    p   = (1 - c) / 2 = sin(a/2)^2        the correlation, told so that nearly equal inputs keep all their digits
+    r   = (1 + c) / 2 = cos(a/2)^2        the same for nearly opposite ones; None where 1 - p serves
+    tau = Theta / (2 sqrt(q q'))          the tangent kernel, halved as p is half of 1 - c; None where nobody asks
+
+A rounding error of size eps in c moves a small angle by eps / a; one in p, relative, moves it by eps * a.  Only p is
+carried, so no layer ever computes sqrt(1 - c^2) of a rounded c.  The variances need N numbers and not N^2: they run
+ahead, through all layers, in float64, and leave each layer's coefficients per row (`Step.rows`); the pairs follow tile
+by tile (`Step.pairs`).  What a layer needs of a pair of rows is a short inner product of such coefficients, `dot`.
+
+The pairs come as a `Block`, rows against columns, or as a `Listing`, one by one; the layers do not care which.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+from minintk.arrays import Array, array_namespace
+from minintk.spec.shapes import UnsupportedLayer
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Of every row (N,): q = E u^2 and theta = Theta(x, x), in float64; error: the quadratures' bound so far."""
+
+    q: Array
+    theta: Array
+    error: float = 0.0
+
+    @property
+    def scale(self) -> Array:
+        """What tau is measured in, theta = 2 scale scale' tau: sqrt(q), and 1 for a row with q = 0."""
+        xp = array_namespace(self.q)
+        return xp.where(self.q > 0, xp.sqrt(self.q), 1.0)
+
+    @property
+    def ghosts(self) -> bool:
+        """Whether a row has q = 0: zeros, and no bias drawn so far.  Its Theta may come from biases trained from 0."""
+        return bool(array_namespace(self.q).any(self.q == 0))
+
+
+@dataclass(frozen=True)
+class Law:
+    """What the limit knows of a layer's outputs.
+
+    gaussian : they are Gaussian, independent, with mean 0: an activation may follow.
+    fresh : they are sums over weights of their own, so uncorrelated with whatever came before those weights.
+    """
+
+    gaussian: bool = False
+    fresh: bool = False
+
+
+class Step(ABC):
+    """One layer of the recursion."""
+
+    @abstractmethod
+    def law(self, law: Law) -> Law:
+        """The law of the outputs, given the inputs'; UnsupportedLayer where the limit would not be this recursion."""
+
+    @abstractmethod
+    def rows(self, rows: Rows) -> tuple[Rows, Any]:
+        """The rows after the layer, and its coefficients: a NamedTuple of arrays (N, k), floats and NamedTuples."""
+
+    @abstractmethod
+    def pairs(self, pairs: Pairs, row: Any) -> None:
+        """Take the pairs through the layer, in place; leaves 0 <= p <= 1.  row: the layer's coefficients."""
+
+
+@dataclass(frozen=True)
+class Dual(Step):
+    """Base of the activations' steps; name: the activation's, for the refusal."""
+
+    name: str
+
+    def law(self, law: Law) -> Law:
+        """Gaussian inputs needed; the outputs are not."""
+        if not law.gaussian:
+            raise UnsupportedLayer(
+                f"{self.name} acts on values that are not Gaussian at infinite width (the inputs themselves, another "
+                "activation's outputs, or a sum with such a part): put a Dense layer before it"
+            )
+        return Law()
+
+
+Program = tuple[Step, ...]
+
+
+def run_rows(program: Program, rows: Rows) -> tuple[Rows, tuple[Any, ...]]:
+    """The rows through all steps, and the coefficients of each."""
+    coefficients = []
+    for step in program:
+        rows, row = step.rows(rows)
+        coefficients.append(row)
+    return rows, tuple(coefficients)
+
+
+def run_pairs(program: Program, pairs: Pairs, coefficients: tuple[Any, ...]) -> None:
+    """The pairs through all steps, in place."""
+    for step, row in zip(program, coefficients, strict=True):
+        step.pairs(pairs, row)
+
+
+def run_law(program: Program, law: Law) -> Law:
+    """The law after all steps."""
+    for step in program:
+        law = step.law(law)
+    return law
+
+
+def columns(xp: Any, *numbers: Array) -> Array:
+    """Numbers of the rows (N,) side by side, (N, k), k >= 2, by zeros if need be: single columns make slow products."""
+    return xp.stack(numbers if len(numbers) > 1 else (*numbers, xp.zeros_like(numbers[0])), axis=1)
+
+
+class Gap(NamedTuple):
+    """Distances between unit vectors y : (N, k), of which `quarter_gap` gives |y_i - y_j|^2 / 4.
+
+    left . right is the same as one inner product, |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2, which loses eps * |y|^2: the
+    y are centred, so that this is small where the distances are.
+    """
+
+    y: Array
+    left: Array
+    right: Array
+
+
+def gap(xp: Any, y: Array) -> Gap:
+    """The Gap of the vectors y : (N, k), float64."""
+    y = y - xp.mean(y, axis=0)
+    n = xp.sum(y * y, axis=1, keepdims=True) / 4
+    one = xp.ones_like(n)
+    return Gap(y, xp.concatenate((-y / 2, n, one), axis=1), xp.concatenate((y, one, n), axis=1))
+
+
+def widest(row: Any) -> float:
+    """The largest |y_i|^2/4 + |y_j|^2/4 of all Gaps in these coefficients: what `Block.quarter_gap` rounds, eps of."""
+    if isinstance(row, Gap):
+        return 2 * float(array_namespace(row.left).max(row.left[:, -2]))
+    return max(map(widest, row), default=0.0) if isinstance(row, tuple) else 0.0
+
+
+def cast(row: Any, dtype: Any) -> Any:
+    """The coefficients with every array in `dtype`."""
+    if isinstance(row, tuple):
+        inner = [cast(item, dtype) for item in row]
+        return type(row)(*inner) if hasattr(row, "_fields") else tuple(inner)
+    return row.astype(dtype) if hasattr(row, "astype") else row
+
+
+class Scratch:
+    """A stack of buffers of `size` numbers that layers borrow: their working set stays in cache and is touched once."""
+
+    def __init__(self, xp: Any, dtype: Any, size: int) -> None:
+        self.xp, self.dtype, self.size = xp, dtype, size
+        self.buffers: list[Array] = []
+        self.views: dict[tuple[int, ...], list[Array]] = {}
+        self.used = 0
+
+    def borrow(self, count: int, shape: tuple[int, ...]) -> Borrowed:
+        """`count` arrays of `shape`, to write on, inside a with statement."""
+        return Borrowed(self, count, shape)
+
+
+class Borrowed:
+    """The buffers that one with statement has taken; lighter than a generator, for it stands in the innermost loop."""
+
+    __slots__ = ("count", "scratch", "shape")
+
+    def __init__(self, scratch: Scratch, count: int, shape: tuple[int, ...]) -> None:
+        self.scratch, self.count, self.shape = scratch, count, shape
+
+    def __enter__(self) -> list[Array]:
+        scratch, shape = self.scratch, self.shape
+        low, high = scratch.used, scratch.used + self.count
+        scratch.used = high
+        while len(scratch.buffers) < high:
+            scratch.buffers.append(scratch.xp.empty(scratch.size, dtype=scratch.dtype))
+        views = scratch.views.setdefault(shape, [])
+        while len(views) < high:
+            views.append(scratch.buffers[len(views)][: prod(shape)].reshape(shape))
+        return views[low:high]
+
+    def __exit__(self, *error: object) -> None:
+        self.scratch.used -= self.count
+
+
+class Pairs(ABC):
+    """Pairs (i, j) of rows, with p, r and tau as arrays of one shape."""
+
+    def __init__(self, scratch: Scratch, p: Array, r: Array | None, tau: Array | None) -> None:
+        self.scratch, self.p, self.r, self.tau = scratch, p, r, tau
+        self.xp: Any = scratch.xp
+
+    def borrow(self, count: int) -> Borrowed:
+        """`count` arrays of the pairs' shape, to write on; given back afterwards."""
+        return self.scratch.borrow(count, self.p.shape)
+
+    @abstractmethod
+    def dot(self, left: Array, right: Array, out: Array) -> Array:
+        """out = sum_k left[i, k] right[j, k]."""
+
+    @abstractmethod
+    def outer(self, left: Array, right: Array, out: Array) -> Array:
+        """out = left[i] right[j], of single columns (N,)."""
+
+    @abstractmethod
+    def quarter_gap(self, gap: Gap, out: Array) -> Array:
+        """out = |y_i - y_j|^2 / 4."""
+
+    def clip(self) -> None:
+        """p and r at most 1, where rounding has them above."""
+        self.xp.minimum(self.p, 1, out=self.p)
+        if self.r is not None:
+            self.xp.minimum(self.r, 1, out=self.r)
+
+    @contextmanager
+    def copy(self) -> Iterator[Pairs]:
+        """A copy of the pairs, in borrowed arrays."""
+        with self.borrow(3) as buffers:
+            other = copy(self)
+            for name, buffer in zip(("p", "r", "tau"), buffers, strict=True):
+                if (values := getattr(self, name)) is not None:
+                    buffer[...] = values
+                    setattr(other, name, buffer)
+            yield other
+
+
+class Block(Pairs):
+    """Rows i0:i1 against columns j0:j1; p, tau : (n, m)."""
+
+    def __init__(self, scratch: Scratch, i: slice, j: slice, p: Array, tau: Array | None) -> None:
+        super().__init__(scratch, p, None, tau)
+        self.i, self.j = i, j
+
+    def dot(self, left: Array, right: Array, out: Array) -> Array:
+        return self.xp.matmul(left[self.i], right[self.j].T, out=out)
+
+    def outer(self, left: Array, right: Array, out: Array) -> Array:
+        return self.xp.multiply(left[self.i, None], right[self.j], out=out)
+
+    def quarter_gap(self, gap: Gap, out: Array) -> Array:
+        self.dot(gap.left, gap.right, out)
+        return self.xp.maximum(out, 0, out=out)
+
+
+class Listing(Pairs):
+    """Pairs (i[k], j[k]) one by one; p, r, tau : (K,).  Distances are taken difference by difference."""
+
+    def __init__(self, scratch: Scratch, i: Array, j: Array, p: Array, r: Array, tau: Array | None) -> None:
+        super().__init__(scratch, p, r, tau)
+        self.i, self.j = i, j
+
+    def dot(self, left: Array, right: Array, out: Array) -> Array:
+        return self.xp.sum(left[self.i] * right[self.j], axis=1, out=out)
+
+    def outer(self, left: Array, right: Array, out: Array) -> Array:
+        return self.xp.multiply(left[self.i], right[self.j], out=out)
+
+    def quarter_gap(self, gap: Gap, out: Array) -> Array:
+        difference = gap.y[self.i] - gap.y[self.j]
+        difference *= difference
+        self.xp.sum(difference, axis=1, out=out)
+        out /= 4
+        return out

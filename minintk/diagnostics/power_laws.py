@@ -1,0 +1,147 @@
+"""Power laws in the width, or in anything else: the exponent with its interval, and where two of them cross."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minintk.arrays import Array, to_host
+from minintk.validate import generator, numbers, whole
+
+
+@dataclass(frozen=True, eq=False)
+class PowerLaw:
+    """v = A n^b, fitted; see `power_law`.
+
+    exponent : b.  prefactor : A.  error : the standard error of b.  interval : (low, high) for b, at `confidence`.
+    widths : (K,).  draws : (R, 2), log A and b of the R bootstrap fits.
+    """
+
+    exponent: float
+    prefactor: float
+    error: float
+    interval: tuple[float, float]
+    confidence: float
+    widths: np.ndarray[Any, Any]
+    draws: np.ndarray[Any, Any]
+
+    def __call__(self, n: Any) -> Any:
+        """A n^b at widths n."""
+        return self.prefactor * np.asarray(n, dtype=np.float64) ** self.exponent
+
+    def band(self, n: Any) -> tuple[Any, Any]:
+        """(low, high) at each width n: the interval of the fitted line there, from the bootstrap's lines."""
+        logs = self.draws[:, :1] + self.draws[:, 1:] * np.log(np.asarray(n, dtype=np.float64))
+        tail = 50 * (1 - self.confidence)
+        low, high = np.exp(np.percentile(logs, [tail, 100 - tail], axis=0))
+        return low, high
+
+
+def power_law(
+    widths: Sequence[float],
+    values: Sequence[Array],
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    rng: np.random.Generator | None = None,
+) -> PowerLaw:
+    """The exponent b of v = A n^b, from positive measurements of several seeds at each width.
+
+        log v_ns = log A + b log n + e_ns,    least squares over all widths n and seeds s
+
+    so a width counts by its number of seeds.  The interval is a bootstrap over seeds: the deviations e of every seed
+    from the mean of its own width are pooled, scaled by sqrt(S/(S-1)) for the mean they were measured from, drawn anew
+    for each width and seed, and refitted.  Few seeds tell their own scatter badly: the refitted lines are spread by
+    Student's t over the normal quantile, sum_n (S_n - 1) degrees.  Pooling rests on log v scattering alike at all
+    widths (as it does where sqrt(n) v or n v has a limiting law); it is what lets a width with two seeds take part.
+    Deviations of the widths' means from the line are not scatter over seeds and stay out of the interval.
+
+    widths : (K,), two different ones at least.  values : K arrays, values[i] : (S_i,) at widths[i], two seeds or more
+        at one of them.  rng : of the bootstrap, numpy.random.default_rng(0) unless given.
+    ValueError for measurements that are not positive and finite, where there are too few, and for resamples < 1.
+
+    >>> rng = np.random.default_rng(1)
+    >>> widths = [64, 128, 256, 512]
+    >>> law = power_law(widths, [3 / n**0.5 * np.exp(0.1 * rng.standard_normal(8)) for n in widths])
+    >>> round(law.exponent, 2), law.interval[0] < -0.5 < law.interval[1]
+    (-0.53, True)
+    """
+    from scipy.special import ndtri, stdtrit
+
+    n = np.asarray(numbers(widths))
+    v = [np.asarray(to_host(value), dtype=np.float64) for value in values]
+    if n.ndim != 1 or len(n) != len(v) or len(set(n)) < 2 or not np.all((n > 0) & np.isfinite(n)):
+        raise ValueError(f"power_law expects two or more widths > 0, values for each, got {widths!r}, {len(v)} arrays")
+    for width, value in zip(n, v, strict=True):
+        if value.ndim != 1 or not len(value) or not np.all((value > 0) & np.isfinite(value)):
+            raise ValueError(f"power_law expects (S,) positive finite values, got {value!r} at width {width:g}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence expects a number between 0 and 1, got {confidence!r}")
+    whole("resamples", resamples)
+    rng = generator(rng)
+    S = np.array([len(value) for value in v])
+    logs = np.concatenate([np.log(value) for value in v])
+    pooled = [(np.log(a) - np.log(a).mean()) * (len(a) / (len(a) - 1)) ** 0.5 for a in v if len(a) > 1]
+    if not pooled:
+        raise ValueError("power_law expects two or more seeds at one width at least: there is no interval without them")
+    scatter = np.concatenate(pooled)
+
+    log_n = np.repeat(np.log(n), S)
+    design = np.stack([np.ones_like(log_n), log_n], axis=1)
+    solve = np.linalg.pinv(design)
+    log_A, b = solve @ logs
+    drawn = rng.choice(scatter, size=(resamples, len(logs)))
+    upper = (1 + confidence) / 2
+    spread = float(stdtrit(np.sum(S - 1), upper) / ndtri(upper))
+    draws = (solve @ logs) + spread * (drawn @ solve.T)
+    tail = 50 * (1 - confidence)
+    low, high = np.percentile(draws[:, 1], [tail, 100 - tail])
+    error = float(np.sqrt(np.sum(scatter**2) / len(scatter)) * np.linalg.norm(solve[1]))
+    return PowerLaw(float(b), float(np.exp(log_A)), error, (float(low), float(high)), confidence, n, draws)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval (low, high) at `confidence`."""
+
+    value: float
+    interval: tuple[float, float]
+    confidence: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} ({self.interval[0]:.3g} to {self.interval[1]:.3g})"
+
+
+def crossover(first: PowerLaw, second: PowerLaw) -> Estimate:
+    """Where two fitted laws meet, n* = (A_1 / A_2)^(1 / (b_2 - b_1)), with an interval from their bootstraps.
+
+    The interval holds the crossings of independent bootstrap fits of the two; it is (0, inf) where so many of these are
+    nearly parallel that nothing can be said.  ValueError for exponents that are equal, and for laws fitted at different
+    confidence.  Geiger et al. 2020: alpha*, where the lazy and the feature regime meet.
+
+    >>> noise = np.exp(0.01 * np.random.default_rng(0).standard_normal((2, 3, 10)))
+    >>> n = np.array([1.0, 10.0, 100.0])
+    >>> falling = power_law(n, list((8 / n)[:, None] * noise[0]))
+    >>> rising = power_law(n, list((2 * n)[:, None] * noise[1]))
+    >>> meet = crossover(falling, rising)
+    >>> round(meet.value, 1), meet.interval[0] < 2 < meet.interval[1]
+    (2.0, True)
+    """
+    for law in (first, second):
+        if not isinstance(law, PowerLaw):
+            raise TypeError(f"crossover expects two laws, power_law(widths, values), got {law!r}")
+    if first.confidence != second.confidence:
+        raise ValueError(f"crossover expects laws of one confidence, got {first.confidence} and {second.confidence}")
+    if first.exponent == second.exponent:
+        raise ValueError(f"both laws have the exponent {first.exponent:g}: they do not cross")
+    log_n = np.log(first.prefactor / second.prefactor) / (second.exponent - first.exponent)
+    R = min(len(first.draws), len(second.draws))
+    gap, slope = (first.draws[:R] - second.draws[:R]).T
+    tail = (1 - first.confidence) / 2
+    if min(np.mean(slope <= 0), np.mean(slope >= 0)) > tail / 2:  # the order of the two exponents is open
+        return Estimate(float(np.exp(log_n)), (0.0, float("inf")), first.confidence)
+    low, high = np.exp(np.quantile(-gap / slope, [tail, 1 - tail]))
+    return Estimate(float(np.exp(log_n)), (float(low), float(high)), first.confidence)

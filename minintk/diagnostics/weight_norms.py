@@ -1,0 +1,279 @@
+"""Spectral norms of weights and of their updates: what the spectral condition of muP speaks about.
+
+    |W| = max |W h| / |h|        of the operator that acts in the network, z = multiplier * h W
+    natural                      sqrt(fan_out / fan_in): keeps entries of order one at order one
+    edge                         multiplier std (sqrt(fan_in) + sqrt(fan_out)), |W| of a large Gaussian matrix
+
+A convolution is an operator on whole images, of the size it meets; a bias is the matrix (1, n), its norm the Euclidean
+one.  (Yang, Simon, Bernstein 2023, condition 1.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod, sqrt
+from typing import Any, cast
+
+import numpy as np
+
+from minintk import spec as s
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
+from minintk.diagnostics.layer_io import leaves, trace
+from minintk.layers.contract import bind
+from minintk.layers.conv import BoundConv
+from minintk.layers.layout import Tensor
+from minintk.models.network import Network, check_model
+from minintk.spec.shapes import Site
+from minintk.validate import number
+
+RTOL = 1e-3
+"""Relative accuracy of a norm unless another is asked for."""
+
+Map = Callable[[Array], Array]
+
+
+def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
+    """|W|, the largest singular value of W : ([E], m, n); () or (E,).
+
+    By Lanczos steps of W'W: the largest Ritz value of the space that power iteration walks through, so never further
+    off than the latter, and never too large; steps until it grows by less than rtol / 4 in eight of them.
+
+    >>> round(float(spectral_norm(np.diag([3.0, 1.0, 2.0]))), 6)
+    3.0
+    """
+    check_floating("W", W)
+    check_finite("W", W)
+    rtol = number("rtol", rtol, zero=True)
+    if W.ndim not in (2, 3):
+        raise ValueError(f"W expects shape (m, n) or (E, m, n), got {tuple(W.shape)}")
+    xp = array_namespace(W)
+    if 0 in W.shape[-2:]:
+        return xp.zeros(W.shape[:-2], dtype=W.dtype)
+    if W.shape[-1] > W.shape[-2]:
+        W = W.swapaxes(-1, -2)
+    size = xp.max(xp.abs(W), axis=(-2, -1), keepdims=True)
+    W = W / xp.where(size > 0, size, xp.ones_like(size))  # or W'W leaves the range of the dtype
+    Wt = W.swapaxes(-1, -2)
+    norm = largest_singular_value(lambda q: W @ q, lambda u: Wt @ u, _start(W, (W.shape[-1], 1)), 2, rtol)
+    return norm * size[..., 0, 0]
+
+
+def largest_singular_value(apply: Map, adjoint: Map, start: Array, axes: int, rtol: float = RTOL) -> Array:
+    """The norm of a linear map, () or (E,), by Lanczos; `start` : ([E], *shape) with `axes` axes in shape."""
+    xp, last = array_namespace(start), tuple(range(-axes, 0))
+    size = prod(start.shape[start.ndim - axes :])
+    q, before = start, xp.zeros_like(start)
+    alphas: list[Any] = []
+    betas: list[Any] = []
+    value = np.zeros(())
+    for step in range(max(2 * size, 8)):
+        beta = xp.sqrt(xp.sum(q * q, axis=last, keepdims=True))
+        q = q / xp.where(beta > 0, beta, xp.ones_like(beta))
+        v = adjoint(apply(q))
+        alpha = xp.sum(q * v, axis=last, keepdims=True)
+        before, q = q, v - alpha * q - beta * before
+        alphas.append(alpha)
+        betas.append(beta)
+        if step % 8 == 7 or step + 1 in (size, 2 * size):
+            grown, value = value, _ritz(alphas, betas)
+            if step >= size - 1 or np.all(value - grown <= rtol / 4 * value):
+                break
+    lead = start.shape[: start.ndim - axes]
+    return to_library(value.reshape(lead).astype(str(start.dtype)), xp)
+
+
+def _ritz(alphas: list[Any], betas: list[Any]) -> np.ndarray[Any, Any]:
+    """The root of the largest eigenvalue of each member's tridiagonal matrix, (E,) or (1,)."""
+    a, b = (np.stack([to_host(x).reshape(-1) for x in k], axis=-1).astype(np.float64) for k in (alphas, betas))
+    T = np.zeros((*a.shape, a.shape[-1]))
+    i = np.arange(a.shape[-1])
+    T[:, i, i], T[:, i[1:], i[:-1]] = a, b[:, 1:]
+    return cast("np.ndarray[Any, Any]", np.sqrt(np.maximum(np.linalg.eigvalsh(T)[:, -1], 0)))
+
+
+def _start(like: Array, shape: tuple[int, ...], lead: int = -2) -> Array:
+    """Random numbers ([E], *shape), the same at every call."""
+    draw = np.random.default_rng(0).standard_normal(shape).astype(str(like.dtype))
+    xp = array_namespace(like)
+    return xp.asarray(xp.broadcast_to(to_library(draw, xp), (*like.shape[:lead], *shape)), copy=True)
+
+
+def stable_rank(W: Array) -> Array:
+    """|W|_F^2 / |W|^2 of W : ([E], m, n); () or (E,), between 1 and min(m, n): how many directions count.
+
+    About min(m, n) / (1 + sqrt(min/max))^2 for Gaussian matrices, a quarter of n for square ones; near 1 for gradients.
+    ValueError for W = 0.
+
+    >>> round(float(stable_rank(np.diag([2.0, 2.0, 1.0]))), 6)
+    2.25
+    """
+    xp, norm = array_namespace(W), spectral_norm(W, rtol=1e-5)
+    if not bool(xp.all(norm > 0)):
+        raise ValueError("stable_rank expects matrices that are not zero")
+    return xp.sum((W / norm[..., None, None]) ** 2, axis=(-2, -1))
+
+
+# --------------------------------------------------------------------------------- the operators of a network
+
+
+class Operator:
+    """A weight tensor as it acts in its layer: maps of ([E], N, *before) and ([E], N, *after), multiplier included."""
+
+    def __init__(self, net: Network, layer: s.Layer, site: Site, name: str, W: Array) -> None:
+        if isinstance(layer, s.Conv2d | s.Conv1d | s.Dense):
+            layer = replace(layer, b_std=0.0)
+        bound = cast(Any, bind(layer, site, net.parametrization, name))
+        if isinstance(bound, BoundConv) or isinstance(layer, s.Dense):
+            bound = replace(bound, first=False)
+        self.shape, self._bound, self._w = site.shape, bound, {f"{name}.W": W}
+        self._like, self._lead = W, W.ndim - len(bound.shape)
+
+    def apply(self, x: Array) -> Array:
+        """z = multiplier * x W."""
+        return self._bound(self._w, x)[0]
+
+    def norm(self, rtol: float = RTOL) -> Array:
+        """|W|, () or (E,)."""
+        like, shape = self._like, (1, *self.shape)
+        start = _start(like, shape, self._lead)
+        J = self._bound(self._w, start)[1]
+        return largest_singular_value(self.apply, lambda u: J.vjp(u, None), start, len(shape), rtol)
+
+
+def spectral_norms(net: Network, theta: Array, *, rtol: float = RTOL) -> dict[str, Array]:
+    """{tensor name: |W|}, each () or (E,), as the tensors act: multiplier included, convolutions on their images.
+
+    theta : ([E], P), parameters, or a difference of parameters for the norms of updates.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(400), mn.Tanh(), mn.Dense(1)), (16,))
+    >>> norms = spectral_norms(net, net.init(np.random.default_rng(0)))
+    >>> {name: round(float(norm / natural_norms(net)[name]), 1) for name, norm in norms.items()}
+    {'0.W': 1.1, '2.W': 2.0, '4.W': 20.2}
+    """
+    check_model(net, Network)
+    check_floating("theta", theta)
+    if theta.ndim not in (1, 2) or theta.shape[-1] != net.size:
+        raise ValueError(f"theta expects shape ({net.size},) or (E, {net.size}), got {tuple(theta.shape)}")
+    check_finite("theta", theta)
+    pieces, places = net.layout.unpack(theta), _places(net)
+    return {t.name: _norm(net, t, pieces[t.name], places.get(t.name), rtol) for t in net.layout.tensors}
+
+
+def _norm(net: Network, t: Tensor, W: Array, place: tuple[str, s.Layer, Site] | None, rtol: float) -> Array:
+    m = float(t.row.multiplier)
+    if place is not None and len(t.shape) > 2:
+        name, layer, site = place
+        return Operator(net, layer, site, name, W).norm(rtol)
+    return m * spectral_norm(W.reshape((*W.shape[: W.ndim - len(t.shape)], -1, t.shape[-1])), rtol=rtol)
+
+
+def _places(net: Network) -> dict[str, tuple[str, s.Layer, Site]]:
+    """{name of a weight tensor: (name, layer, site) of the layer it belongs to}, Dense and convolutions."""
+    check_model(net, Network)
+    known = (s.Dense, s.Conv2d, s.Conv1d)
+    found = leaves(net.spec, Site(net.input_shape))
+    return {f"{name}.W": (name, layer, site) for name, layer, site in found if isinstance(layer, known)}
+
+
+def _sides(t: Tensor, places: dict[str, tuple[str, s.Layer, Site]]) -> tuple[int, int, int]:
+    """(fan-in, fan-out, window) of a tensor; 1 and n for a bias, channels and K K for a convolution."""
+    window = prod(t.shape[:-2]) if t.name in places else 1
+    return prod(t.shape[:-1]) // window, t.shape[-1], window
+
+
+def natural_norms(net: Network) -> dict[str, float]:
+    """{tensor name: sqrt(fan_out / fan_in)}: sqrt(C_out / C_in) for a convolution, sqrt(n) for a bias.
+
+    What |W| and |dW| should be (Yang, Simon, Bernstein 2023, condition 1); TypeError for anything but an `mn.Network`.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
+    >>> natural_norms(net)
+    {'0.W': 4.0, '2.W': 0.5}
+    """
+    places = _places(net)
+    sides = {t.name: _sides(t, places) for t in net.layout.tensors}
+    return {name: sqrt(o / i) for name, (i, o, _) in sides.items()}
+
+
+def edges(net: Network) -> dict[str, float]:
+    """{tensor name: multiplier std sqrt(window) (sqrt(fan_in) + sqrt(fan_out))}: where Gaussian norms concentrate.
+
+    The edge of the Marchenko-Pastur law, reached as n^-2/3 from both sides; window = K K of a convolution, whose norm
+    is that of its Fourier transform, a Gaussian matrix at each frequency (circular padding, stride 1; others are near).
+    For a bias multiplier std sqrt(n).
+
+    TypeError for anything but an `mn.Network`.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
+    >>> edges(net)
+    {'0.W': 5.0, '2.W': 0.75}
+    """
+    places, found = _places(net), {}
+    for t in net.layout.tensors:
+        i, o, window = _sides(t, places)
+        both = sqrt(o) if t.name not in places else sqrt(i) + sqrt(o)
+        found[t.name] = t.row.multiplier * t.row.std * sqrt(window) * both
+    return found
+
+
+def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dict[str, Array]:
+    """{weight name: |dW h| / (|dW| |h|)}, each () or (E,): 1 where the update acts on the features with all its norm.
+
+    dW = W - W_0 of theta, theta0 : ([E], P); h : ([E], N, *before), what enters the layer at theta0; root mean squares
+    over the examples.  Random h of a wide layer would give 1/sqrt(n); gradients line up with the features they were
+    made of, which is what makes the spectral norm the right measure (Yang, Simon, Bernstein 2023, section 3).
+    ValueError for weights that did not move, or features that are zero.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(500), mn.Tanh(), mn.Dense(500), mn.Tanh(), mn.Dense(1)), (3,))
+    >>> theta, x = net.init(np.random.default_rng(0)), np.ones((1, 3))
+    >>> f, J = net.linearize(theta, x)
+    >>> {k: round(float(v), 3) for k, v in update_alignment(net, theta, theta + 0.1 * J.vjp(f), x).items()}
+    {'0.W': 1.0, '2.W': 1.0, '4.W': 1.0}
+    """
+    xp, seen, found = array_namespace(theta0, theta, x), trace(net, theta0, x), {}
+    net.check(theta, x)
+    moved = net.layout.unpack(theta - theta0)
+    for weight, (name, layer, site) in _places(net).items():
+        dW, h = Operator(net, layer, site, name, moved[weight]), seen[name].x
+        norm = dW.norm()
+        if not bool(xp.all(norm > 0)):
+            raise ValueError(f"update_alignment expects weights that moved, but {weight} did not")
+        features = xp.sqrt(xp.sum(h * h, axis=tuple(range(-len(site.shape) - 1, 0))))
+        if not bool(xp.all(features > 0)):
+            raise ValueError(f"update_alignment expects features that are not all zero, but those before {weight} are")
+        z = dW.apply(h)
+        size = xp.sqrt(xp.sum(z * z, axis=tuple(range(z.ndim - _trailing(z, theta), z.ndim))))
+        found[weight] = size / (norm * features)
+    return found
+
+
+def _trailing(z: Array, theta: Array) -> int:
+    """Number of axes of z behind the ensemble's."""
+    return int(z.ndim - (theta.ndim - 1))
+
+
+def spectrally_normalised(net: Network, theta: Array, *, rtol: float = 1e-5) -> Array:
+    """theta with every weight tensor scaled to |W| = sqrt(fan_out / fan_in) exactly, as it acts; biases are left.
+
+    theta : ([E], P).  A start that meets the spectral condition at every width, to `rtol`, rather than in the limit.
+    ValueError for weights that are zero.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(40), mn.Tanh(), mn.Dense(10)), (16,))
+    >>> theta = spectrally_normalised(net, net.init(np.random.default_rng(0)))
+    >>> {name: round(float(norm), 3) for name, norm in spectral_norms(net, theta).items()}
+    {'0.W': 1.581, '2.W': 0.5}
+    """
+    xp, places, natural = array_namespace(theta), _places(net), natural_norms(net)
+    norms, theta = spectral_norms(net, theta, rtol=rtol), xp.asarray(theta, copy=True)
+    for name in places:
+        if not bool(xp.all(norms[name] > 0)):
+            raise ValueError(f"spectrally_normalised expects weights that are not zero, but {name} is")
+        piece = theta[..., net.layout.slices[name]]
+        piece *= natural[name] / norms[name][..., None]
+    return theta

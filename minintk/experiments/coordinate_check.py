@@ -1,0 +1,330 @@
+"""The coordinate check: does every layer learn alike at every width?  A measurement, with a verdict.
+
+Networks of growing width take a few steps from their start, and four sizes are followed, layer by layer:
+
+    |h|     root mean square of a layer's outputs after the last step
+    |dh|    that of their change since the start                          feature learning: of order one
+    |W|     spectral norm at the start, over that of spectral muP with w_std = 1    (`minintk.diagnostics.weight_norms`)
+    |dW|    spectral norm of the first step, over sqrt(fan_out / fan_in)
+
+Each is fitted as A n^b.  The check passes where b of |h| and |dh| is 0 for every layer, up to `tolerance`; the outputs,
+which a start of order n^-1/2 may precede, need b <= 0 for |h|.  Where it fails, |W| and |dW| say who is to blame: |W|
+depends on a layer's own scale alone, and once all |W| are right, so does the first |dW| on its own learning rate (under
+Adam, whose steps do not follow the gradient's size, at once).
+
+Yang et al. 2022 (tensor programs V), appendix D.1; norms: Yang, Simon, Bernstein 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, available_memory, check_floating, to_host, to_library
+from minintk.diagnostics.layer_io import trace
+from minintk.diagnostics.power_laws import PowerLaw, power_law
+from minintk.diagnostics.weight_norms import natural_norms, spectral_norms
+from minintk.models.network import Network
+from minintk.spec.abc_parametrization import exponents
+from minintk.spec.layers import Layer
+from minintk.spec.parametrization import Parametrization, Rule, SpectralMuP
+from minintk.training.batches import Batches
+from minintk.training.losses import Loss
+from minintk.training.optimizers import Optimizer
+from minintk.training.train import Descent, _check
+from minintk.validate import generator, number, whole
+
+Quantity = Literal["h", "dh", "W", "dW"]
+Verdict = Literal["pass", "fail", "undecided"]
+Values = np.ndarray[Any, Any]
+
+QUANTITIES: tuple[Quantity, ...] = ("h", "dh", "W", "dW")
+BUDGET = 2**31
+"""Bytes that the members trained together may take."""
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One size of one layer (h, dh) or tensor (W, dW): values[i] : (S,) at width i, its fitted power, and the verdict.
+
+    fit : None where a value is zero.  at_most : whether only growth is an error.
+    verdict : "pass" where the whole interval of the exponent is within `tolerance` of 0, "fail" where none of it is.
+    """
+
+    quantity: Quantity
+    name: str
+    values: tuple[Values, ...]
+    fit: PowerLaw | None
+    tolerance: float
+    at_most: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.fit is None:
+            return "fail"
+        low, high = self.fit.interval
+        least = -np.inf if self.at_most else -self.tolerance
+        if low >= least and high <= self.tolerance:
+            return "pass"
+        return "fail" if high < least or low > self.tolerance else "undecided"
+
+    def __str__(self) -> str:
+        if self.fit is None:
+            return "zero"
+        return f"{self.fit.exponent:+.2f} ± {(self.fit.interval[1] - self.fit.interval[0]) / 2:.2f}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CoordinateCheck:
+    """What `coordinate_check` measured.
+
+    rows : in the order of the layers, h and dh of each, then W and dW of each tensor.  notes : what to bear in mind.
+    passed : whether every h and dh passes.  blame : {tensor name: "start", "rate" or "start and rate"}, whose scale of
+    the start, or of the learning rate, is wrong; empty where the check passes, or where nothing stands out.
+    """
+
+    title: str
+    rule: Rule
+    widths: tuple[int, ...]
+    rows: tuple[Row, ...]
+    tolerance: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether every |h| and |dh| passes."""
+        return all(row.verdict == "pass" for row in self.rows if row.quantity in ("h", "dh"))
+
+    @property
+    def verdict(self) -> Verdict:
+        """Pass, fail, or undecided: too few seeds to tell."""
+        verdicts = {row.verdict for row in self.rows if row.quantity in ("h", "dh")}
+        return "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
+
+    @property
+    def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
+        """{tensor name: what is wrong with it}, as found; see `coordinate_check`."""
+        if self.passed:
+            return {}
+        start, rate = ([r.name for r in self.rows if r.quantity == q and r.verdict == "fail"] for q in ("W", "dW"))
+        if start and self.rule == "sgd":
+            rate = []
+        both = {name: "start and rate" for name in start if name in rate}
+        return dict.fromkeys(rate, "rate") | dict.fromkeys(start, "start") | both  # type: ignore[return-value]
+
+    def __getitem__(self, key: tuple[Quantity, str]) -> Row:
+        """check["dh", "2"], check["W", "2.W"]."""
+        for row in self.rows:
+            if (row.quantity, row.name) == key:
+                return row
+        raise KeyError(f"{key!r}; there are {[(row.quantity, row.name) for row in self.rows]}")
+
+    def __repr__(self) -> str:
+        return f"CoordinateCheck({self.title}: {self.verdict})"
+
+    def report(self) -> str:
+        """The slopes as a table, the verdict, and who is to blame."""
+        lines = [self.title, f"exponents b of n^b, {' '.join(map(str, self.widths))}; ± half of the 95 % interval", ""]
+        for pair, kind in ((("h", "dh"), "layer"), (("W", "dW"), "tensor")):
+            names = dict.fromkeys(row.name for row in self.rows if row.quantity in pair)
+            wide = max(len(kind), *map(len, names))
+            lines.append(f"{kind:<{wide}}  " + "".join(f"|{q}|".ljust(26) for q in pair).rstrip())
+            for name in names:
+                cells = [next((r for r in self.rows if (r.quantity, r.name) == (q, name)), None) for q in pair]
+                told = ["" if row is None else f"{row} {row.verdict}" for row in cells]
+                lines.append(f"{name:<{wide}}  " + "".join(text.ljust(26) for text in told).rstrip())
+            lines.append("")
+        lines.append(f"{self.verdict}: every |h| and |dh| must be within {self.tolerance:g} of 0")
+        for name, why in self.blame.items():
+            off = [f"its size at the start, off by n^({self['W', name]})"] if "start" in why else []
+            off += [f"its learning rate, off by n^({self['dW', name]})"] if "rate" in why else []
+            lines.append(f"to blame: {name}, {' and '.join(off)}")
+        return "\n".join([*lines, *self.notes])
+
+    def plot(self) -> Any:
+        """A matplotlib Figure, size against width, a panel for each of |h|, |dh|, |W|, |dW|."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(15, 4.2), layout="constrained")
+        axes = figure.subplots(1, 4)
+        labels = ("rms of h", "rms of dh", "|W| / spectral muP's", "first |dW| / sqrt(fan_out / fan_in)")
+        for axis, quantity, label in zip(axes, QUANTITIES, labels, strict=True):
+            for row in (row for row in self.rows if row.quantity == quantity and row.fit is not None):
+                means = [float(np.exp(np.log(v).mean())) for v in row.values]
+                (line,) = axis.plot(self.widths, means, "o", ms=4, label=f"{row.name}: {row}")
+                assert row.fit is not None
+                axis.plot(self.widths, row.fit(self.widths), lw=1, color=line.get_color())
+            axis.set(xscale="log", yscale="log", xlabel="width n", title=label)
+            axis.set_xticks(self.widths, [str(n) for n in self.widths], rotation=45)
+            axis.minorticks_off()
+            low, high = axis.get_ylim()
+            axis.set_ylim(min(low, high / 30), max(high, low * 30))  # a flat line should look flat
+            axis.legend(fontsize=7)
+        figure.suptitle(f"{self.title}: {self.verdict}", fontsize=10)
+        return figure
+
+
+def coordinate_check(
+    spec_of_width: Callable[[int], Layer],
+    x: Array,
+    y: Array,
+    *,
+    parametrization: Parametrization | None = None,
+    optimizer: Optimizer | Callable[[Network], Optimizer],
+    loss: Loss,
+    widths: Sequence[int] = (64, 128, 256, 512, 1024),
+    seeds: int = 16,
+    steps: int = 3,
+    tolerance: float = 0.1,
+    rng: np.random.Generator | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> CoordinateCheck:
+    """Train networks of these widths for a few steps and fit how sizes of features and weights grow with the width.
+
+    spec_of_width : n -> the spec of width n, `lambda n: mn.zoo.mlp(3, n, 10)`.  Its outputs should start small against
+    the targets, w_std = C^-1/2 in the last layer: what is left of them falls as n^-1/2, which tilts every slope.
+    x : (N, *input_shape), y : (N, C); a batch of some dozens is enough.
+    parametrization : `SpectralMuP()` unless given.  optimizer : one, or network -> one.
+    seeds : networks of each width, two at least.  steps : of training, on all of x.
+    tolerance : how far from 0 an exponent may be.
+    rng : of the starts, numpy.random.default_rng(0) unless given.  progress : called as progress(fraction, text).
+
+    ValueError for widths or specs that do not fit each other, FloatingPointError where training diverges.
+
+    >>> import minintk as mn
+    >>> digits = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))
+    >>> x, y = digits.one_hot()
+    >>> def spec(n: int) -> mn.Sequential:
+    ...     return mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(10, w_std=0.3))
+    >>> told = {"optimizer": mn.SGD(lr=0.1), "loss": mn.mse, "widths": (64, 128, 256, 512)}
+    >>> coordinate_check(spec, x, y, **told).passed
+    True
+    >>> coordinate_check(spec, x, y, parametrization=mn.NTK(), **told).blame
+    {'4.W': 'start'}
+    """
+    parametrization = parametrization or SpectralMuP()
+    widths = check_growing(spec_of_width, x, widths)
+    for name, value, low in (("seeds", seeds, 2), ("steps", steps, 1)):
+        whole(name, value, low)
+    tolerance, rng = number("tolerance", tolerance), generator(rng)
+    nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
+    names = [t.name for t in nets[0].layout.tensors]
+    if odd := [n for n, net in zip(widths, nets) if [t.name for t in net.layout.tensors] != names]:
+        raise ValueError(f"spec_of_width expects the same layers at every width, but {odd[0]} and {widths[0]} differ")
+    if nets[0].size == nets[-1].size:
+        raise ValueError(f"spec_of_width gives {nets[0].size} parameters at widths {widths[0]} and {widths[-1]} alike")
+    found: dict[tuple[Quantity, str], list[Values]] = {}
+    work = np.cumsum([float(net.size) for net in nets])
+    for i, net in enumerate(nets):
+        if progress is not None:
+            progress(float(work[i - 1] / work[-1]) if i else 0.0, f"width {widths[i]}")
+        chosen = optimizer if isinstance(optimizer, Optimizer) else _chosen(optimizer, net)
+        groups = [_measure(net, theta, x, y, loss, chosen, steps, widths[i]) for theta in starts(net, x, rng, seeds)]
+        for key in groups[0]:
+            found.setdefault(key, []).append(np.concatenate([group[key] for group in groups]))
+    output = next(name for q, name in reversed(found) if q == "h")
+    rows = tuple(
+        Row(q, name, tuple(values), _fit(widths, values), tolerance, at_most=q == "h" and name == output)
+        for (q, name), values in found.items()
+        if q in ("h", "dh") or any(np.all(v > 0) for v in values)
+    )
+    title = f"{parametrization!r}, {chosen!r}, {seeds} seeds, {steps} steps{_regime(parametrization, chosen)}"
+    check = CoordinateCheck(title, chosen.rule, widths, rows, tolerance)
+    return replace(check, notes=tuple(_notes(check, nets, float(np.finfo(str(x.dtype)).eps))))
+
+
+def _notes(check: CoordinateCheck, nets: Sequence[Network], eps: float) -> Iterator[str]:
+    """Changes lost in rounding; widths below the number of inputs, where the limit has not begun."""
+    for row in check.rows:
+        if row.quantity != "dh" or row.fit is None:
+            continue
+        if any(np.any(dh < 300 * eps * h) for dh, h in zip(row.values, check["h", row.name].values)):
+            yield f"note: |dh| of {row.name} is near the rounding of |h|: take float64, or a larger learning rate"
+    first = min(nets, key=lambda net: net.size).layout.tensors[0]
+    fan_in = prod(first.shape[:-1])
+    if first.shape[-1] < fan_in:
+        yield (
+            f"note: {first.name} has fan-in {fan_in}; below that width features start smaller, as sqrt(n / {fan_in}), "
+            f"in spectral muP: take widths from {fan_in} on"
+        )
+
+
+def _regime(parametrization: Parametrization, optimizer: Optimizer) -> str:
+    """What the parametrization's exponents say."""
+    try:
+        return f" (by its exponents: {exponents(parametrization, optimizer.rule).regime})"
+    except ValueError:
+        return ""
+
+
+def check_growing(spec_of_width: Any, x: Array, widths: Any) -> tuple[int, ...]:
+    """The widths; TypeError or ValueError unless there are two, and spec_of_width is a function of them."""
+    if not callable(spec_of_width):
+        raise TypeError(f"spec_of_width expects a function, width -> spec, got {spec_of_width!r}")
+    check_floating("x", x)
+    found = tuple(widths) if isinstance(widths, Iterable) else ()
+    if len(set(found)) < 2 or not all(hasattr(n, "__index__") and n >= 1 for n in found):
+        raise ValueError(f"widths expects two different whole numbers >= 1 at least, got {widths!r}")
+    return tuple(map(int, found))
+
+
+def _chosen(optimizer: Any, net: Network) -> Optimizer:
+    """The optimiser that a function gives for a network."""
+    chosen = optimizer(net) if callable(optimizer) and not isinstance(optimizer, type) else optimizer
+    if not isinstance(chosen, Optimizer):
+        raise TypeError(f"optimizer expects one such as mn.SGD(lr=0.1), or a function network -> one, got {chosen!r}")
+    return chosen
+
+
+def starts(net: Network, x: Array, rng: np.random.Generator, seeds: int) -> Iterator[Array]:
+    """theta : (E, P), drawn with `rng`, of as many of the members at a time as memory allows."""
+    xp = array_namespace(x)
+    room = min(BUDGET, available_memory(xp) // 4)
+    E = max(1, min(seeds, room // (8 * net.size * x.dtype.itemsize)))
+    for i in range(0, seeds, E):
+        yield to_library(net.init(rng, ensemble=min(E, seeds - i), dtype=x.dtype), xp)
+
+
+def _measure(
+    net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int, width: int
+) -> dict[tuple[Quantity, str], Values]:
+    """{(quantity, name): (E,)}."""
+    _check(net, theta, x, y, loss, optimizer, steps, None, None, 1, None)
+    run = Descent(net, theta, Batches(x, y, None, None, None), loss, optimizer)
+    before, natural = trace(net, theta, x), natural_norms(net)
+    xp, found = array_namespace(theta), dict[tuple[Quantity, str], Array]()
+    try:
+        run.advance()
+        if not bool(xp.all(xp.isfinite(run.theta))):
+            raise FloatingPointError(
+                f"training diverged in the first step: choose a learning rate below {optimizer.lr}"
+            )
+        for name, norm in spectral_norms(net, run.theta - theta, rtol=1e-2).items():
+            found["dW", name] = norm / natural[name]
+        for _ in range(steps - 1):
+            run.advance()
+        run.advance(learn=False)
+    except FloatingPointError as error:
+        raise FloatingPointError(f"at width {width}: {error}") from error
+    for name, passage in trace(net, run.theta, x).items():
+        start = before[name].h
+        found["h", name], found["dh", name] = _rms(passage.h), _rms(passage.h - start)
+    for name, norm in spectral_norms(net, theta, rtol=1e-2).items():
+        r = natural[name]  # std = min(1, r) / sqrt(fan_in) has the edge min(1, r) (1 + r); a bias just r
+        found["W", name] = norm / (min(1.0, r) * (1 + r) if name.endswith(".W") else r)
+    order = {q: i for i, q in enumerate(QUANTITIES)}
+    return {key: to_host(found[key]).astype(np.float64) for key in sorted(found, key=lambda key: order[key[0]])}
+
+
+def _rms(h: Array) -> Array:
+    """Root mean square over examples and features, (E,)."""
+    xp = array_namespace(h)
+    return xp.sqrt(xp.mean(h * h, axis=tuple(range(1, h.ndim))))
+
+
+def _fit(widths: Sequence[int], values: Sequence[Values]) -> PowerLaw | None:
+    return power_law(widths, values) if all(np.all(v > 0) for v in values) else None

@@ -1,0 +1,228 @@
+"""Learning-rate transfer: does the best learning rate stay where it is as the network grows?
+
+Networks of every width are trained at every rate from the same starts.  At each width the best rate is the minimum of
+the parabola, in log lr, through the lowest mean log loss and its two neighbours.  Yang et al. 2022 (tensor programs V),
+figure 1: it stays in muP, and moves in the standard parametrization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log2
+from typing import Any
+
+import numpy as np
+
+from minintk.arrays import Array, to_host
+from minintk.diagnostics.power_laws import Estimate
+from minintk.experiments.coordinate_check import check_growing, starts
+from minintk.models.network import Network
+from minintk.spec.layers import Layer
+from minintk.spec.parametrization import Parametrization, SpectralMuP
+from minintk.training.batches import Batches
+from minintk.training.losses import Loss
+from minintk.training.optimizers import Optimizer
+from minintk.training.train import Descent, _check
+from minintk.validate import generator, numbers, whole
+
+Values = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Transfer:
+    """Losses over widths and rates; see `learning_rate_transfer`.
+
+    losses : (widths, rates, seeds), after training; a network that diverged counts with its loss at the start.
+    optima : the best rate at each width, with its interval, a bootstrap over seeds.
+    shift : log2 of the factor by which the best rate moves when the width doubles: 0 stays, -1 is lr ~ 1/n.
+    at_edge : the widths whose best rate is the smallest or the largest of all: take more rates there.
+    """
+
+    title: str
+    widths: tuple[int, ...]
+    rates: tuple[float, ...]
+    losses: Values
+    optima: tuple[Estimate, ...]
+    shift: Estimate
+
+    @property
+    def at_edge(self) -> tuple[int, ...]:
+        """The widths whose best rate is the first or the last."""
+        best = _logs(self.losses).mean(axis=-1).argmin(axis=-1)
+        return tuple(n for n, i in zip(self.widths, best) if i in (0, len(self.rates) - 1))
+
+    @property
+    def spread(self) -> float:
+        """The largest best rate over the smallest."""
+        best = [optimum.value for optimum in self.optima]
+        return max(best) / min(best)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the best rate is known at every width, and constant within a factor 2."""
+        return not self.at_edge and self.spread <= 2
+
+    def __repr__(self) -> str:
+        return f"Transfer({self.title}: best rates within a factor {self.spread:.2f})"
+
+    def report(self) -> str:
+        """The best rates as a table, their shift, and the verdict."""
+        lines = [self.title, "", f"{'width':>6}  best learning rate (95 % interval)"]
+        for n, optimum in zip(self.widths, self.optima):
+            lines.append(f"{n:>6}  {optimum}" + (", at the edge of the rates" if n in self.at_edge else ""))
+        lines += ["", f"per doubling of the width: 2^b with b = {self.shift}"]
+        lines += [f"{'pass' if self.passed else 'fail'}: constant within a factor {self.spread:.2f} (2 allowed)"]
+        return "\n".join(lines)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Loss against learning rate, a line a width, on matplotlib's `axes`, or on a new Figure, which is returned."""
+        figure = None
+        if axes is None:
+            from matplotlib.figure import Figure
+
+            figure = Figure(figsize=(6, 4.4), layout="constrained")
+            axes = figure.subplots()
+        means = np.exp(_logs(self.losses).mean(axis=-1))
+        for i, (n, optimum) in enumerate(zip(self.widths, self.optima)):
+            shade = 0.15 + 0.75 * i / max(1, len(self.widths) - 1)
+            colour = (0.2 + 0.7 * (1 - shade), 0.3, shade)
+            axes.plot(self.rates, means[i], "o-", ms=3, lw=1.2, color=colour, label=f"n = {n}: {optimum.value:.3g}")
+            axes.axvline(optimum.value, color=colour, lw=0.7, ls=":")
+        axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="loss after training", title=self.title)
+        axes.title.set_fontsize(8)
+        axes.legend(fontsize=7, title=f"best rate; 2^({self.shift.value:+.2f}) per doubling", title_fontsize=7)
+        return axes if figure is None else figure
+
+
+def learning_rate_transfer(
+    spec_of_width: Callable[[int], Layer],
+    x: Array,
+    y: Array,
+    *,
+    rates: Sequence[float],
+    optimizer: Callable[[float], Optimizer],
+    loss: Loss,
+    steps: int,
+    parametrization: Parametrization | None = None,
+    widths: Sequence[int] = (64, 128, 256, 512),
+    seeds: int = 4,
+    batch_size: int | None = None,
+    resamples: int = 1000,
+    rng: np.random.Generator | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> Transfer:
+    """Train networks of these widths at these rates, and find the best rate of each width.
+
+    spec_of_width : n -> the spec of width n.  x : (N, *input_shape), y : (N, C).  rates : three or more, increasing,
+    the best one inside.  optimizer : rate -> optimiser, `mn.SGD`, `mn.Adam`.  steps, batch_size : of training; all of x
+    in every step unless given.  parametrization : `SpectralMuP()` unless given.  seeds : networks of each width, two at
+    least, the same starts at every rate.  rng : of starts and batches, numpy.random.default_rng(0) unless given.
+    progress : called as progress(fraction, text).
+
+    The loss is that on all of x after the last step.  ValueError, before any work, for what does not fit.
+
+    >>> import minintk as mn
+    >>> x, y = mn.datasets.digits(dtype=np.float32).subset(48, np.random.default_rng(0)).one_hot()
+    >>> def spec(n: int) -> mn.Sequential:
+    ...     return mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(10, w_std=0.3))
+    >>> found = learning_rate_transfer(spec, x, y, rates=[0.5, 1, 2, 4, 8, 16], optimizer=mn.SGD, loss=mn.mse, steps=20,
+    ...                                widths=(64, 256))
+    >>> found.losses.shape, found.passed
+    ((2, 6, 4), True)
+    """
+    widths, asked, rates = check_growing(spec_of_width, x, widths), rates, numbers(rates)
+    if len(rates) < 3 or not all(0 < a < b < np.inf for a, b in pairwise(rates)):
+        raise ValueError(f"rates expects three or more learning rates > 0, increasing, got {asked!r}")
+    if not callable(optimizer) or not isinstance(optimizer(rates[0]), Optimizer):
+        raise TypeError(f"optimizer expects a function rate -> optimiser, such as mn.SGD itself, got {optimizer!r}")
+    for name, value, low in (("seeds", seeds, 2), ("steps", steps, 1), ("resamples", resamples, 1)):
+        whole(name, value, low)
+    rng = generator(rng)
+    parametrization = parametrization or SpectralMuP()
+    nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
+    order = int(rng.integers(2**63))
+    losses = np.empty((len(nets), len(rates), seeds))
+    done, total = 0, sum(net.size for net in nets) * len(rates)
+    for i, net in enumerate(nets):
+        at = 0
+        for theta in starts(net, x, rng, seeds):
+            for r, lr in enumerate(rates):
+                if progress is not None:
+                    progress(done / total, f"width {widths[i]}, rate {lr:.3g}")
+                members = slice(at, at + theta.shape[0])
+                losses[i, r, members] = _train(net, theta, x, y, loss, optimizer(lr), steps, batch_size, order)
+                done += net.size * theta.shape[0] // seeds
+            at += theta.shape[0]
+    title = f"{parametrization!r}, {optimizer(rates[0])!r} and other rates, {steps} steps, {seeds} seeds"
+    return Transfer(title, widths, rates, losses, *_optima(widths, rates, losses, rng, resamples))
+
+
+def _train(
+    net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
+    batch_size: int | None, order: int,
+) -> Values:  # fmt: skip
+    """(E,): the loss of each member after training, that of its start where it diverged or ended higher."""
+    rng = None if batch_size is None else np.random.default_rng(order)
+    _check(net, theta, x, y, loss, optimizer, steps, batch_size, rng, 1, None)
+    start = to_host(loss(net(theta, x), y)).astype(np.float64)
+    run = Descent(net, theta, Batches(x, y, batch_size, rng, None), loss, optimizer)
+    try:
+        for _ in range(steps):
+            run.advance()
+    except FloatingPointError:
+        if theta.shape[0] == 1:
+            return start
+        parts = [theta[e : e + 1] for e in range(theta.shape[0])]  # the others may be well
+        alone = [_train(net, part, x, y, loss, optimizer, steps, batch_size, order) for part in parts]
+        return np.concatenate(alone)
+    with np.errstate(over="ignore", invalid="ignore"):
+        end = to_host(loss(net._linearize(run.theta, x)[0], y)).astype(np.float64)
+    return np.where(end < start, end, start)
+
+
+def _optima(
+    widths: Sequence[int], rates: Sequence[float], losses: Values, rng: np.random.Generator, resamples: int
+) -> tuple[tuple[Estimate, ...], Estimate]:
+    """The best rate of each width and its shift, with 95 % intervals over seeds."""
+    K, _, S = losses.shape
+    logs, log_n = _logs(losses), np.log2(np.asarray(widths, dtype=np.float64))
+    log_n -= log_n.mean()
+
+    def best(mean: Values) -> Values:
+        """log2 of the best rate of each width, mean : (K, R)."""
+        return np.array([_minimum(rates, row) for row in mean])
+
+    def slope(b: Values) -> float:
+        return float(b @ log_n / (log_n @ log_n))
+
+    here = best(logs.mean(axis=-1))
+    draws = np.empty((resamples, K))
+    for d in range(resamples):
+        chosen = rng.integers(S, size=(K, 1, S))
+        draws[d] = best(np.take_along_axis(logs, np.broadcast_to(chosen, logs.shape), axis=-1).mean(axis=-1))
+    low, high = np.percentile(draws, [2.5, 97.5], axis=0)
+    optima = tuple(Estimate(float(2**b), (float(2**p), float(2**q)), 0.95) for b, p, q in zip(here, low, high))
+    slopes = np.percentile([slope(draw) for draw in draws], [2.5, 97.5])
+    return optima, Estimate(slope(here), (float(slopes[0]), float(slopes[1])), 0.95)
+
+
+def _logs(losses: Values) -> Values:
+    """log of the losses; a loss that is exactly 0, as a hinge's may be, counts as the smallest number there is."""
+    return np.log(np.maximum(losses, np.finfo(np.float64).tiny))
+
+
+def _minimum(rates: Sequence[float], values: Values) -> float:
+    """log2 of the rate where the parabola through the lowest value and its neighbours is lowest.
+
+    >>> round(_minimum([1.0, 2.0, 8.0], np.array([(np.log2(lr) - 1.25) ** 2 for lr in (1, 2, 8)])), 12)
+    1.25
+    """
+    i = int(np.argmin(values))
+    if i in (0, len(rates) - 1):
+        return log2(rates[i])
+    a, b, c = (log2(rates[j]) for j in (i - 1, i, i + 1))
+    p, q, r = values[i - 1 : i + 2]
+    left, right = (q - p) / (b - a), (r - q) / (c - b)  # slopes of the two chords; the parabola's vertex:
+    return float((a + b) / 2 - left * (c - a) / (2 * (right - left))) if right > left else b

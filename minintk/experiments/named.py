@@ -1,0 +1,150 @@
+"""Recipes: the networks, parametrizations and data that the command line knows by name.
+
+>>> network("lenet5", (28, 28, 1), 10).size
+61706
+>>> network("wrn-10-1", (32, 32, 3), 10).spec.layers[-1]
+Dense(width=10, w_std=1.0, b_std=1.0, b_init='normal')
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minintk import datasets
+from minintk.datasets import Dataset
+from minintk.models.network import Network
+from minintk.spec import zoo
+from minintk.spec.layers import (
+    GELU,
+    Activation,
+    Conv2d,
+    Dense,
+    Erf,
+    Flatten,
+    GlobalAvgPool,
+    Layer,
+    ReLU,
+    Residual,
+    Sequential,
+    Tanh,
+)
+from minintk.spec.parametrization import NTK, MeanField, Parametrization, PyTorch, SpectralMuP, Standard
+
+NAMES = "mlp, lenet5, lenet, geiger_cnn, myrtle5, myrtle7, myrtle10, wrn-DEPTH-WIDEN"
+
+
+def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None = None) -> Network:
+    """A network of the zoo, for images of this shape, with weights that start, and learn, as people train them.
+
+    width : the width factor of lenet5, the channels of the others, the hidden features of mlp.  ValueError for a name
+    that is none, or images that do not fit.
+    """
+    if width is not None and width < 1:
+        raise ValueError(f"width expects a whole number >= 1, got {width!r}")
+    wide = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
+    if name == "mlp":
+        return Network(Sequential(Flatten(), *zoo.mlp(2, width or 512, outputs, b_std=1.0)), shape, PyTorch())
+    if name == "lenet5":
+        return Network(zoo.lenet5(width or 1, outputs), shape, PyTorch())
+    if name == "lenet":
+        return Network(zoo.lenet(width or 50, outputs), shape, PyTorch())
+    if name == "geiger_cnn":
+        return Network(zoo.geiger_cnn(width or 64, outputs), shape, Standard())
+    if name in ("myrtle5", "myrtle7", "myrtle10"):
+        return Network(zoo.myrtle(int(name[6:]), width or 64, outputs), shape, Standard())
+    if wide:
+        depth, widen = map(int, wide.groups())
+        return Network(zoo.wide_resnet(depth, widen, outputs, channels=width), shape, Standard())
+    raise ValueError(f"network expects one of {NAMES}, got {name!r}")
+
+
+PARAMETRIZATIONS: dict[str, Callable[[], Parametrization]] = {
+    "mup": SpectralMuP,
+    "mean-field": MeanField,
+    "ntk": NTK,
+    "standard": Standard,
+    "pytorch": PyTorch,
+}
+ACTIVATIONS: dict[str, tuple[Activation, float]] = {
+    "tanh": (Tanh(), 1.0),
+    "relu": (ReLU(), zoo.SQRT2),
+    "erf": (Erf(), 1.0),
+    "gelu": (GELU(), zoo.SQRT2),
+}
+"""Activations, with the w_std that keeps their features' size."""
+
+
+def growing(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], Layer]:
+    """n -> the spec of width n, for a coordinate check: `depth` hidden layers, small outputs (w_std = C^-1/2).
+
+    name : "mlp"; "cnn", 3 x 3 convolutions of n channels and the mean over pixels; "resnet", residual branches of two
+    layers, scaled by 1/sqrt(depth); or "module:function", what a function of one's own returns.  ValueError for others.
+
+    >>> growing("mlp", outputs=10, depth=1)(64)
+    Sequential(Flatten(), Dense(width=64, ...), Tanh(), Dense(width=10, w_std=0.316..., b_std=0.0, b_init='normal'))
+    """
+    if ":" in name:
+        return _own(name)
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation expects one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    if depth < 1:
+        raise ValueError(f"depth expects a whole number >= 1, got {depth!r}")
+    phi, w = ACTIVATIONS[activation]
+    end = Dense(outputs, w_std=outputs**-0.5)
+
+    def mlp(n: int) -> Layer:
+        return Sequential(Flatten(), Dense(n), phi, *[Dense(n, w_std=w), phi] * (depth - 1), end)
+
+    def cnn(n: int) -> Layer:
+        return Sequential(Conv2d(n), phi, *[Conv2d(n, w_std=w), phi] * (depth - 1), GlobalAvgPool(), end)
+
+    def resnet(n: int) -> Layer:
+        branch = Sequential(phi, Dense(n, w_std=w), phi, Dense(n, w_std=w * depth**-0.5))
+        return Sequential(Flatten(), Dense(n), *[Residual(branch)] * depth, phi, end)
+
+    kinds: dict[str, Callable[[int], Layer]] = {"mlp": mlp, "cnn": cnn, "resnet": resnet}
+    if name not in kinds:
+        raise ValueError(f"network expects mlp, cnn, resnet or MODULE:FUNCTION, got {name!r}")
+    return kinds[name]
+
+
+def _own(name: str) -> Callable[[int], Layer]:
+    """The function "module:function", of a module that is installed or lies in the working folder."""
+    module, _, function = name.partition(":")
+    if not module or not function:
+        raise ValueError(f"network expects MODULE:FUNCTION, got {name!r}")
+    if not {"", here := str(Path.cwd())} & set(sys.path):  # `minintk`, other than `python -m minintk`, leaves it out
+        sys.path.append(here)
+    found: Callable[[int], Layer] | None = getattr(import_module(module), function, None)
+    if not callable(found):
+        raise ValueError(f"network expects MODULE:FUNCTION, a function width -> spec, but {name!r} is none")
+    return found
+
+
+def data(name: str, flat: bool = False, dtype: Any = np.float32) -> tuple[Dataset, Dataset]:
+    """(train, test) images in [0, 1]: "digits", "mnist", "cifar10", or a folder with the files of one of the last two.
+
+    digits : 1,500 and 297 of those in the package, drawn as 28 x 28 pixels unless `flat`.
+    """
+    if name == "digits":
+        digits = datasets.digits(dtype=dtype)
+        train, test = (digits if flat else digits.enlarged(3, frame=2)).split(1500, 297, np.random.default_rng(0))
+        return train.images(), test.images()
+    folder = None if name in ("mnist", "cifar10") else Path(name).expanduser()
+    if folder is not None and not folder.is_dir():
+        raise FileNotFoundError(f"data expects 'digits', 'mnist', 'cifar10' or a folder, got {name!r}, none of them")
+    readers = {"mnist": (datasets.mnist,), "cifar10": (datasets.cifar10,)}.get(name, (datasets.mnist, datasets.cifar10))
+    for reader in readers:
+        try:
+            return reader(folder, "train", dtype=dtype).images(), reader(folder, "test", dtype=dtype).images()
+        except FileNotFoundError:
+            if reader is readers[-1] and len(readers) == 1:
+                raise
+    raise FileNotFoundError(f"{folder} holds neither MNIST's nor CIFAR-10's files")

@@ -1,0 +1,75 @@
+"""The scripts of examples/ that rerun a paper: which there are, and running them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+from minintk.fast.threads import cores
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+"""Beside the package in a checkout; an installed package comes without."""
+
+
+def scripts() -> dict[str, Path]:
+    """{name: file} of the scripts that have a table of claims, in alphabetical order.
+
+    FileNotFoundError where the package was installed without them.
+    """
+    found = [p for p in sorted(EXAMPLES.glob("*.py")) if "command_line(main, __doc__" in p.read_text(encoding="utf-8")]
+    if not found:
+        raise FileNotFoundError(
+            f"the scripts that rerun the papers come with the source, not with the installed package: no {EXAMPLES}; "
+            "run minintk reproduce from a checkout of the project (pip install -e .)"
+        )
+    return {path.stem: path for path in found}
+
+
+def chosen(names: Sequence[str]) -> dict[str, Path]:
+    """The scripts of these names, all for none; ValueError for a name that is none.
+
+    >>> list(chosen(["time_to_learn"]))                          # in a checkout
+    ['time_to_learn']
+    """
+    every = scripts()
+    if unknown := [name for name in names if name not in every]:
+        raise ValueError(f"reproduce expects names among {', '.join(every)}, got {', '.join(unknown)}")
+    return {name: every[name] for name in names} if names else every
+
+
+def rerun(
+    paths: Mapping[str, Path], out: str, *, data: str | None = None, scale: str = "laptop", device: str | None = None
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Run the scripts, each in a Python of its own, and yield (name, what it wrote to out/NAME.json) as they end.
+
+    On the CPU as many at a time as there are cores, BLAS at one thread each; on a GPU one after the other.  None for a
+    script that failed; it has said why on stderr.  Where the caller leaves, those that still run are ended.
+
+    data : a folder with MNIST in place of the digits inside.  scale : "laptop" or "paper".  device : "cpu" or "gpu",
+    unless given the GPU for the paper's scale.
+    """
+    options = {"out": out, "data": data, "scale": scale, "device": device}
+    told = [part for name, value in options.items() if value is not None for part in (f"--{name}", value)]
+    at_once = 1 if "gpu" in (device, "gpu" if scale == "paper" else "") else cores()
+    one_thread = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    left, running = list(paths.items()), dict[str, subprocess.Popen[bytes]]()
+    try:
+        while left or running:
+            while left and len(running) < at_once:
+                name, path = left.pop(0)
+                command = [sys.executable, str(path), *told]
+                running[name] = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=one_thread)
+            sleep(0.1)
+            for name in [name for name, process in running.items() if process.poll() is not None]:
+                kept = Path(out) / f"{name}.json"
+                failed = running.pop(name).returncode
+                yield name, None if failed else json.loads(kept.read_text(encoding="utf-8"))
+    finally:
+        for process in running.values():
+            process.terminate()

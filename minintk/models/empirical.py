@@ -1,0 +1,155 @@
+"""Empirical kernels of a model at theta, by blocks of examples under a memory bound.
+
+    ntk_full   Theta[n, c, m, e] = sum_p df_c(x_n)/dtheta_p df_e(x_m)/dtheta_p          (N, C, M, C)
+    ntk        1/C sum_c Theta[n, c, m, c]                                              (N, M)
+    nngp       1/C sum_c f_c(x_n) f_c(x_m)                                              (N, M)
+
+With an ensemble each has a leading axis E.  The Jacobian is never formed: the memory is that of the activations
+and of C cotangents for two blocks of examples.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from minintk.arrays import Array, array_namespace, available_memory, check_finite, on_host
+from minintk.fast.threads import alone, cores
+from minintk.layers.norm import UNCALIBRATED
+from minintk.models.jacobian import Jacobian, full_contraction, trace_contraction
+from minintk.models.network import Model, check_model
+from minintk.validate import number
+
+
+def ntk(model: Model, theta: Array, x1: Array, x2: Array | None = None, *, memory: int | None = None) -> Array:
+    """The tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) J_c(x2)'   (Lee et al. 2019, eq. 4).
+
+    x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.  memory : bytes the computation may take,
+    half of what is free unless given; MemoryError says what is needed where the result alone is larger.  ValueError or
+    TypeError for theta and inputs that do not fit the model, or hold NaN.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
+    >>> k = ntk(net, net.init(np.random.default_rng(0)), np.eye(3))
+    >>> k.shape, bool(np.linalg.eigvalsh(k)[0] > 0)
+    ((3, 3), True)
+    """
+    k = _blocks(model, theta, x1, x2, memory, trace=True)
+    k /= model.outputs
+    return k
+
+
+def ntk_full(model: Model, theta: Array, x1: Array, x2: Array | None = None, *, memory: int | None = None) -> Array:
+    """The tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) J(x2)'; arguments as for `ntk`.
+
+    As a Gram matrix, ``k.reshape(N * C, M * C)``; `ntk` is its trace over c = c', over C, and C^2 times smaller.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
+    >>> theta = net.init(np.random.default_rng(0))
+    >>> k = ntk_full(net, theta, np.eye(3))
+    >>> k.shape, bool(np.allclose(np.einsum("icjc->ij", k) / 2, ntk(net, theta, np.eye(3))))
+    ((3, 2, 3, 2), True)
+    """
+    return _blocks(model, theta, x1, x2, memory, trace=False)
+
+
+def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Array:
+    """The empirical covariance of outputs, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2).
+
+    theta : ([E], P), x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.  Over many outputs, or as
+    a mean over networks, it is `analytic.kernel(spec).nngp`, the covariance at infinite width.  Errors as for `ntk`.
+
+    >>> import numpy as np, minintk as mn
+    >>> spec, x = mn.Sequential(mn.Dense(2000, w_std=2**0.5), mn.ReLU(), mn.Dense(2000)), np.eye(2)
+    >>> net = mn.Network(spec, (2,))
+    >>> limit = [[1 / 2, 1 / (2 * np.pi)], [1 / (2 * np.pi), 1 / 2]]
+    >>> bool(np.allclose(nngp(net, net.init(np.random.default_rng(0)), x), limit, atol=0.1))
+    True
+    """
+    _check(model, theta, x1, x2)
+    f1 = model(theta, x1)
+    f2 = f1 if x2 is None else model(theta, x2)
+    return f1 @ f2.swapaxes(-1, -2) / model.outputs
+
+
+def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int | None, *, trace: bool) -> Array:
+    """The kernel, block of rows by block of columns; only the upper blocks where x2 is x1."""
+    _check(model, theta, x1, x2)
+    xp = array_namespace(theta, x1)
+    lead, C = tuple(theta.shape[:-1]), model.outputs
+    N, M = x1.shape[0], (x1 if x2 is None else x2).shape[0]
+    shape = (*lead, N, M) if trace else (*lead, N, C, M, C)
+    budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
+    size = _block_size(model, theta, max(N, M), trace, theta.dtype.itemsize * prod(shape), budget)
+    layers, widest = model.footprint
+    cotangents = theta.dtype.itemsize * prod(lead) * size * widest * C
+    shares = max(cores() if size * layers * C >= WORTH else 1, cotangents // PART) if on_host(xp) else 1
+
+    def jacobian(x: Array) -> Jacobian:
+        with alone():  # of the batch in one piece
+            return model._linearize(theta, x)[1]
+
+    if size >= max(N, M):
+        J1 = jacobian(x1)
+        return _block(J1, J1 if x2 is None else jacobian(x2), trace, shares)
+
+    k = xp.empty(shape, dtype=theta.dtype)
+    for i in range(0, N, size):
+        J1 = jacobian(x1[i : i + size])
+        for j in range(i if x2 is None else 0, M, size):
+            J2 = J1 if x2 is None and i == j else jacobian((x1 if x2 is None else x2)[j : j + size])
+            block = _block(J1, J2, trace, shares)
+            rows, columns = slice(i, i + size), slice(j, j + size)
+            if trace:
+                k[..., rows, columns] = block
+                if x2 is None:
+                    k[..., columns, rows] = block.swapaxes(-1, -2)
+            else:
+                k[..., rows, :, columns, :] = block
+                if x2 is None:
+                    k[..., columns, :, rows, :] = xp.moveaxis(block, (-4, -3), (-2, -1))
+    return k
+
+
+def _check(model: Model, theta: Array, x1: Array, x2: Array | None) -> None:
+    """Raise unless model, theta and inputs have a kernel."""
+    check_model(model)
+    if model.coupled:
+        raise ValueError(UNCALIBRATED)
+    model.check(theta, x1)
+    check_finite("theta", theta)
+    if x2 is not None:
+        model.check(theta, x2)
+
+
+WORTH = 2**20
+"""Numbers in the cotangents of a block below which one core is done before a second has started."""
+
+
+PART = 6 * 10**6
+"""Bytes of the largest cotangent above which the outputs of a trace come in parts: less memory at a time."""
+
+
+def _block(J1: Jacobian, J2: Jacobian, trace: bool, shares: int) -> Array:
+    """The kernel of two blocks; its trace with the outputs in so many shares, dealt out to the cores."""
+    other = None if J1 is J2 else J2
+    return J1._gram(other, trace_contraction if trace else full_contraction, shares)
+
+
+def _block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
+    """Examples in a block: two blocks' activations, their cotangents, three copies of the block's kernel must fit."""
+    item = theta.dtype.itemsize * prod(theta.shape[:-1])  # one number of every member
+    layers, widest = model.footprint
+    per_example = 2 * item * (layers + 4 * model.outputs * widest)
+    per_pair = 3 * item * (1 if trace else model.outputs**2)
+    size = N
+    while size > 1 and size * per_example + size**2 * per_pair > budget - result:
+        size = (size + 1) // 2
+    need = result + size * per_example + size**2 * per_pair
+    if need > budget:
+        raise MemoryError(
+            f"this kernel needs at least {need / 2**30:.3g} GiB ({result / 2**30:.3g} GiB for the result), "
+            f"but the bound is {budget / 2**30:.3g} GiB: pass fewer examples or a larger memory=, "
+            "or use mn.ntk, C^2 times smaller than mn.ntk_full"
+        )
+    return size

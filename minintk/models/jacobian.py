@@ -1,0 +1,238 @@
+"""The Jacobian of a model's outputs, J : (N, C, P), as a linear map that is never written down.
+
+    jvp    v -> J v          a change of the parameters to a change of the outputs
+    vjp    u -> J' u         a cotangent of the outputs to a gradient
+    gram   J J'              the tangent kernel (N, C, M, C), contracted layer by layer
+
+With an ensemble every result has a leading axis E.  v and u may carry one more leading axis K, for K maps at once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from minintk.arrays import Array, array_namespace, on_host
+from minintk.fast.threads import parallel, single_threaded_blas
+from minintk.layers.contract import Contraction, LayerJacobian
+from minintk.layers.layout import Layout
+
+
+class Jacobian(ABC):
+    """A linear map (P,) -> (N, C), for each of E members where there is an ensemble.
+
+    size : P.  outputs : (N, C).  ensemble : E, or None.
+    """
+
+    size: int
+    outputs: tuple[int, int]
+    ensemble: int | None
+    like: Array
+
+    @abstractmethod
+    def _jvp(self, v: Array) -> Array: ...
+
+    @abstractmethod
+    def _vjp(self, u: Array, out: Array) -> None: ...
+
+    @abstractmethod
+    def _factor(self) -> tuple[float, NetworkJacobian]:
+        """(alpha, J) where this map is alpha times a network's Jacobian J."""
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """() or (E,)."""
+        return () if self.ensemble is None else (self.ensemble,)
+
+    def _check(self, name: str, a: Array, shape: tuple[int, ...]) -> None:
+        array_namespace(self.like, a)
+        shape = (*self.lead, *shape)
+        if tuple(a.shape[-len(shape) :]) != shape or a.ndim > len(shape) + 1:
+            raise ValueError(f"{name} expects shape {shape}, or (K, ...) in front of it, got {tuple(a.shape)}")
+        if a.dtype != self.like.dtype:
+            raise TypeError(f"{name} expects {self.like.dtype}, the dtype of theta, got {a.dtype}")
+
+    def jvp(self, v: Array) -> Array:
+        """J v : ([K], [E], N, C) for a tangent v : ([K], [E], P)."""
+        self._check("jvp(v)", v, (self.size,))
+        return self._jvp(v)
+
+    def vjp(self, u: Array, out: Array | None = None) -> Array:
+        """J' u : ([K], [E], P) for a cotangent u : ([K], [E], N, C); written into `out` where that is given."""
+        self._check("vjp(u)", u, self.outputs)
+        shape = (*u.shape[:-2], self.size)
+        if out is None:
+            out = array_namespace(u).empty(shape, dtype=u.dtype)
+        elif tuple(out.shape) != shape:
+            raise ValueError(f"vjp(out=...) expects shape {shape}, got {tuple(out.shape)}")
+        self._vjp(u, out)
+        return out
+
+    def gram(self, other: Jacobian | None = None) -> Array:
+        """J J' : ([E], N, C, N, C), or J J_other' : ([E], N, C, M, C); `.reshape(N*C, M*C)` is the Gram matrix."""
+        return self._gram(other, full_contraction)
+
+    def trace_gram(self, other: Jacobian | None = None) -> Array:
+        """sum_c (J J')[n, c, m, c] : ([E], N, M), C times cheaper than the full gram."""
+        return self._gram(other, trace_contraction)
+
+    def _gram(self, other: Jacobian | None, kernel: Contraction, shares: int = 1) -> Array:
+        alpha, J = self._factor()
+        beta, K = (alpha, J) if other is None else other._factor()
+        xp = array_namespace(J.like, K.like)
+        mine, theirs = ((A.size, A.outputs[1], A.ensemble, A.like.dtype) for A in (J, K))
+        if mine != theirs:
+            raise ValueError(
+                f"gram(other) expects the Jacobian of a model with the same (P, C, E, dtype) = {mine}, got {theirs}"
+            )
+        (N, C), M = J.outputs, K.outputs[0]
+        shape = (N, M) if kernel is trace_contraction else (N, C, M, C)
+        if not N * M:
+            return xp.zeros((*self.lead, *shape), dtype=J.like.dtype)
+        u = xp.eye(C, dtype=J.like.dtype).reshape((C, *(1 for _ in self.lead), 1, C))
+        count = min(shares, C)
+        if count > 1 and not kernel.full:  # the trace is a sum over outputs
+            parts = [u[i * C // count : (i + 1) * C // count] for i in range(count)]
+            total = sum(parallel(lambda part: J.root.gram(part, K.root, part, kernel)[0], parts))
+        else:
+            total, _, _ = J.root.gram(u, K.root, u, kernel)
+        if getattr(total, "shape", ()) != (*self.lead, *shape):
+            total = xp.zeros((*self.lead, *shape), dtype=J.like.dtype) + total
+        if alpha * beta != 1:
+            total *= alpha * beta
+        return total
+
+    def dense(self) -> Array:
+        """J written down, ([E], N, C, P): N C backward sweeps, for tests and small networks."""
+        N, C = self.outputs
+        xp = array_namespace(self.like)
+        u = xp.eye(N * C, dtype=self.like.dtype).reshape((N * C, *(1 for _ in self.lead), N, C))
+        rows = self.vjp(xp.broadcast_to(u, (N * C, *self.lead, N, C)))
+        return xp.moveaxis(rows, 0, -2).reshape((*self.lead, N, C, self.size))
+
+    def as_linear_operator(self) -> Any:
+        """J as a `scipy.sparse.linalg.LinearOperator` of shape (N C, P), for SciPy's solvers; one network, NumPy.
+
+        >>> import numpy as np, minintk as mn, scipy.sparse.linalg
+        >>> net = mn.Network(mn.Dense(2), (3,))
+        >>> _, J = net.linearize(net.init(np.random.default_rng(0)), np.eye(3))
+        >>> J.as_linear_operator().shape
+        (6, 6)
+        >>> w, *_ = scipy.sparse.linalg.lsqr(J.as_linear_operator(), np.ones(6))
+        >>> bool(np.allclose(J.jvp(w), 1))
+        True
+        """
+        from scipy.sparse.linalg import LinearOperator
+
+        if self.ensemble is not None or not on_host(array_namespace(self.like)):
+            raise ValueError("as_linear_operator expects the Jacobian of one network, in NumPy: a member theta[i]")
+        (N, C), dtype = self.outputs, self.like.dtype
+        return LinearOperator(
+            (N * C, self.size),
+            matvec=lambda v: self._jvp(v.astype(dtype, copy=False).ravel()).ravel(),
+            rmatvec=lambda u: self.vjp(u.astype(dtype, copy=False).reshape((N, C))),
+            dtype=dtype,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkJacobian(Jacobian):
+    """The Jacobian of a network: its layers' Jacobians, and the layout that cuts theta into their weights.
+
+    on_cores : the layers share out the batch over the cores, where BLAS's own threads would stand in the way.
+    """
+
+    root: LayerJacobian
+    layout: Layout
+    outputs: tuple[int, int]
+    ensemble: int | None
+    like: Array
+    on_cores: bool = False
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return self.layout.size
+
+    def _jvp(self, v: Array) -> Array:
+        with single_threaded_blas() if self.on_cores else nullcontext():
+            dy = self.root.jvp(self.layout.unpack(v), None)
+        return array_namespace(v).zeros((*v.shape[:-1], *self.outputs), dtype=v.dtype) if dy is None else dy
+
+    def _vjp(self, u: Array, out: Array) -> None:
+        with single_threaded_blas() if self.on_cores else nullcontext():
+            self.root.vjp(u, self.layout.unpack(out))
+
+    def _factor(self) -> tuple[float, NetworkJacobian]:
+        return 1.0, self
+
+
+class TraceContraction:
+    """[n, m] = g[n, m] sum_c u[c, n] . v[c, m], as one product over the merged axes (c, features)."""
+
+    full = False
+
+    def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
+        a = _rows(u)
+        b = a if u is v else _rows(v)
+        k = a @ b.swapaxes(-1, -2)
+        return k * g
+
+
+class FullContraction:
+    """[n, c, m, e] = g[n, m] u[c, n] . v[e, m], as one product over the merged axes (n, c) and (m, e)."""
+
+    full = True
+
+    def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
+        C, N, M = u.shape[0], u.shape[-2], v.shape[-2]
+        a = _rows(u, merge=0)
+        b = a if u is v else _rows(v, merge=0)
+        k = a @ b.swapaxes(-1, -2)
+        k = k.reshape((*k.shape[:-2], N, C, M, C))
+        return k * (g if isinstance(g, float) else g[..., :, None, :, None])
+
+
+trace_contraction, full_contraction = TraceContraction(), FullContraction()
+
+
+def _rows(u: Array, merge: int = 1) -> Array:
+    """u : (C, [E], N, n) as ([E], N, C n), or as ([E], N C, n) where merge = 0."""
+    C, N, n = u.shape[0], u.shape[-2], u.shape[-1]
+    u = array_namespace(u).moveaxis(u, 0, -2)
+    return u.reshape((*u.shape[:-3], N, C * n) if merge else (*u.shape[:-3], N * C, n))
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(Jacobian):
+    """alpha J."""
+
+    J: Jacobian
+    alpha: float
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return self.J.size
+
+    @property
+    def outputs(self) -> tuple[int, int]:  # type: ignore[override]
+        return self.J.outputs
+
+    @property
+    def ensemble(self) -> int | None:  # type: ignore[override]
+        return self.J.ensemble
+
+    @property
+    def like(self) -> Array:
+        return self.J.like
+
+    def _jvp(self, v: Array) -> Array:
+        return self.alpha * self.J._jvp(v)
+
+    def _vjp(self, u: Array, out: Array) -> None:
+        self.J._vjp(self.alpha * u, out)
+
+    def _factor(self) -> tuple[float, NetworkJacobian]:
+        beta, J = self.J._factor()
+        return self.alpha * beta, J

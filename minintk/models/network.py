@@ -1,0 +1,258 @@
+"""Models, and the first of them: the network of a spec.
+
+A Model maps parameters and inputs to outputs, f = model(theta, x), and knows its Jacobian in theta.  Training,
+tangent kernels and diagnostics are written once, for any Model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from copy import copy
+from itertools import chain
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from minintk import layers  # noqa: F401  (registers the finite meaning of every layer)
+from minintk import spec as s
+from minintk.arrays import Array, array_namespace, check_examples, check_floating
+from minintk.fast.split_batch import BoundShared, shared
+from minintk.fast.threads import single_threaded_blas
+from minintk.layers.combine import BoundChain
+from minintk.layers.contract import bind
+from minintk.layers.layout import Layout
+from minintk.models.jacobian import Jacobian, NetworkJacobian
+from minintk.models.power_series import Series
+from minintk.spec.parametrization import NTK, Parametrization
+from minintk.spec.shapes import Shape, Site, UnsupportedLayer, couples, out_shape
+from minintk.spec.windows import check_channels_last
+from minintk.validate import precision
+
+
+class Model(ABC):
+    """f = model(theta, x) with theta : ([E], P), x : (N, *input_shape), f : ([E], N, C).
+
+    layout : the names and places of the parameters.  size : P.  outputs : C.
+    """
+
+    input_shape: Shape
+    layout: Layout
+    outputs: int
+
+    @property
+    def size(self) -> int:
+        """P, the number of parameters."""
+        return self.layout.size
+
+    def __call__(self, theta: Array, x: Array) -> Array:
+        """f : ([E], N, C)."""
+        self.check(theta, x)
+        return self._linearize(theta, x)[0]
+
+    def linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        """(f, J): the outputs ([E], N, C) and their Jacobian in theta, a `minintk.models.jacobian.Jacobian`."""
+        self.check(theta, x)
+        return self._linearize(theta, x)
+
+    def advance(self, theta: Array) -> Model:
+        """The model after one training step that arrived at theta: itself, unless it re-anchors."""
+        return self
+
+    def members(self, which: slice) -> Model:
+        """The same model for those members of the ensemble only."""
+        return self
+
+    def _fixed(self, x: Array) -> Model:
+        """The same model for a loop over one x, which nobody writes to: it may keep what depends on x alone."""
+        return self
+
+    @property
+    def coupled(self) -> bool:
+        """Whether an example's output depends on the rest of its batch; then there is no kernel."""
+        return False
+
+    def anchors(self) -> dict[str, Array]:
+        """What `advance` has moved, by name: what a checkpoint must hold.  Empty for a model that never moves."""
+        return {}
+
+    def anchored(self, anchors: Mapping[str, Array]) -> Model:
+        """The model as it was when these anchors were taken, given the model that the run began with."""
+        return self
+
+    @abstractmethod
+    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]: ...
+
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        """(y, J): f(theta_0 + t d) = sum_j y_j t^j + ..., j = 0 ... order, and the derivative of sum_j y_j in d."""
+        raise UnsupportedLayer(f"{self!r} has no Taylor expansion: take mn.Taylor of the network inside")
+
+    @property
+    @abstractmethod
+    def footprint(self) -> tuple[int, int]:
+        """Numbers kept for one example when linearising, (all layers together, the largest layer)."""
+
+    def check(self, theta: Array, x: Array) -> None:
+        """Raise unless theta and x fit this model and each other."""
+        array_namespace(theta, x)
+        check_floating("theta", theta)
+        if theta.ndim not in (1, 2) or theta.shape[-1] != self.size:
+            raise ValueError(f"theta expects shape ({self.size},) or (E, {self.size}), got {tuple(theta.shape)}")
+        check_examples("x", x, self.input_shape)
+        if theta.dtype != x.dtype:
+            raise TypeError(
+                f"theta and x must be of one dtype, got {theta.dtype} and {x.dtype}: "
+                f"x.astype(theta.dtype), or init(..., dtype=x.dtype)"
+            )
+
+
+class Network(Model):
+    """The finite network of a spec.
+
+    spec : the layers.  input_shape : shape of one example, ``x.shape[1:]``.  parametrization : a row of the table in
+    `minintk.spec.parametrization`, NTK unless given.  Raises ValueError where the layers do not fit each other.
+
+    >>> from minintk import Dense, ReLU, Sequential
+    >>> net = Network(Sequential(Dense(512, b_std=0.1), ReLU(), Dense(1)), input_shape=(64,))
+    >>> net.size
+    33792
+    >>> theta = net.init(np.random.default_rng(0))
+    >>> f, J = net.linearize(theta, np.ones((3, 64)))
+    >>> f.shape, J.vjp(f).shape, J.gram().shape
+    ((3, 1), (33792,), (3, 1, 3, 1))
+    """
+
+    def __init__(
+        self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None
+    ) -> None:
+        self.spec = s.as_sequential(spec)
+        self.parametrization = NTK() if parametrization is None else parametrization
+        if not isinstance(self.parametrization, Parametrization):
+            raise TypeError(f"parametrization expects an object such as mn.NTK(), got {parametrization!r}")
+        several = isinstance(input_shape, (tuple, list))
+        if not several or not all(isinstance(n, (int, np.integer)) and n >= 1 for n in input_shape):
+            raise ValueError(f"input_shape expects the shape of one example, x.shape[1:], got {input_shape!r}")
+        self.input_shape = tuple(int(n) for n in input_shape)
+        check_channels_last(self.spec, self.input_shape)
+        shape = out_shape(self.spec, self.input_shape)
+        if len(shape) != 1:
+            raise ValueError(
+                f"the network's outputs must be a vector, got shape {shape}: end with mn.Flatten() and mn.Dense(...)"
+            )
+        self.outputs = shape[0]
+        self._root: Any = bind(self.spec, Site(self.input_shape), self.parametrization, "")
+        self.layout = Layout(self._root.tensors)
+        if not couples(self.spec):
+            self._root = shared(self._root, self.spec, self.input_shape)
+        self.statistics: dict[str, Array] = {}
+
+    def __repr__(self) -> str:
+        return f"Network({self.spec!r}, input_shape={self.input_shape}, parametrization={self.parametrization!r})"
+
+    @property
+    def footprint(self) -> tuple[int, int]:
+        sizes = [prod(shape) for shape in (self.input_shape, *self._root.out_shapes)]
+        return sum(sizes), max(sizes)
+
+    def init(
+        self, rng: np.random.Generator, *, ensemble: int | None = None, dtype: Any = np.float64
+    ) -> np.ndarray[Any, Any]:
+        """theta : (P,), or (E, P) for an ensemble of E, drawn on the host; ``cupy.asarray(theta)`` moves it to the GPU.
+
+        >>> from minintk import Dense
+        >>> net = Network(Dense(2), (3,))
+        >>> net.init(np.random.default_rng(0), ensemble=20).shape
+        (20, 6)
+        """
+        if not isinstance(rng, np.random.Generator):
+            raise TypeError(f"init expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")
+        if ensemble is not None and (isinstance(ensemble, bool) or not hasattr(ensemble, "__index__") or ensemble < 1):
+            raise ValueError(f"ensemble expects a whole number >= 1, or None for a single network, got {ensemble!r}")
+        return self.layout.init(rng, ensemble, precision(dtype))
+
+    @property
+    def coupled(self) -> bool:
+        return couples(self.spec) and not self.statistics
+
+    def calibrate(self, theta: Array, x: Array) -> Network:
+        """This network with the statistics of every BatchNorm frozen at those of the batch x, a Network again.
+
+        For evaluation and for kernels: each example's output is its own again.  With an ensemble theta : (E, P) every
+        member has its statistics.
+
+        >>> import minintk as mn
+        >>> net = Network(mn.Sequential(mn.Dense(4), mn.BatchNorm(), mn.ReLU(), mn.Dense(1)), (3,))
+        >>> theta, x = net.init(np.random.default_rng(0)), np.eye(3)
+        >>> frozen = net.calibrate(theta, x)
+        >>> bool(np.allclose(frozen(theta, x), net(theta, x))), mn.ntk(frozen, theta, x).shape
+        (True, (3, 3))
+        """
+        self.check(theta, x)
+        if x.shape[0] == 0:
+            raise ValueError("calibrate expects at least one example, got none")
+        w = self.layout.unpack(theta)
+        self._root(w, x)
+        return self._with({name: a for name, a in w.items() if name not in self.layout.slices})
+
+    def layer_outputs(self, theta: Array, x: Array) -> list[Array]:
+        """What each layer of the spec gives, ([E], N, *shape), the last one being the network's outputs."""
+        self.check(theta, x)
+        xp, w, outputs = array_namespace(theta, x), self.layout.unpack(theta) | self.statistics, []
+        lead, shape = (*theta.shape[:-1], x.shape[0]), self.input_shape
+        parts = (part.chain.layers if isinstance(part, BoundShared) else (part,) for part in self._root.layers)
+        for layer, bound in zip(self.spec.layers, chain.from_iterable(parts), strict=True):
+            x, _ = bound(w, x)
+            shape = out_shape(layer, shape)
+            outputs.append(xp.broadcast_to(x, (*lead, *shape)))
+        return outputs
+
+    def _with(self, statistics: dict[str, Array]) -> Network:
+        other = copy(self)
+        other.statistics = statistics
+        if not self.statistics:
+            other._root = shared(self._root, self.spec, self.input_shape)
+        return other
+
+    def members(self, which: slice) -> Network:
+        if all(a.ndim == 1 for a in self.statistics.values()):
+            return self
+        return self._with({name: a[which] if a.ndim == 2 else a for name, a in self.statistics.items()})
+
+    def check(self, theta: Array, x: Array) -> None:
+        super().check(theta, x)
+        for a in self.statistics.values():
+            array_namespace(a, theta)
+            if a.dtype != theta.dtype:
+                raise TypeError(f"theta expects {a.dtype}, as the network was calibrated, got {theta.dtype}")
+            if a.ndim == 2 and theta.shape[:-1] != a.shape[:1]:
+                raise ValueError(
+                    f"theta expects shape ({a.shape[0]}, {self.size}), the ensemble that the network was calibrated "
+                    f"for, got {tuple(theta.shape)}"
+                )
+
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, NetworkJacobian]:
+        from minintk.models.taylor import along
+
+        return along(self, theta0, d, x, order)
+
+    def _linearize(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
+        first = self._root.layers[0] if isinstance(self._root, BoundChain) and self._root.layers else None
+        on_cores = isinstance(first, BoundShared) and first.count(x) > 1
+        with single_threaded_blas() if on_cores else nullcontext():
+            f, root = self._root(self.layout.unpack(theta) | self.statistics, x)
+        ensemble = theta.shape[0] if theta.ndim == 2 else None
+        if ensemble is not None and f.ndim == 2:  # no weights at all: the members agree
+            f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))
+        return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta, on_cores)
+
+
+def check_model(model: Any, kind: type[Model] = Model) -> None:
+    """TypeError unless it is a model; with Network for kind, unless it is a network itself and none around one."""
+    if not isinstance(model, kind):
+        inside = ": give the network inside it" if isinstance(model, Model) else ""
+        raise TypeError(f"expected {MODELS[kind is Network]}, got {model!r}{inside}")
+
+
+MODELS = ("a model such as mn.Network(spec, x.shape[1:])", "a network, mn.Network(spec, x.shape[1:])")

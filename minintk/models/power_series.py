@@ -1,0 +1,133 @@
+"""Truncated power series, x(t) = x_0 + x_1 t + ... + x_k t^k, as lists of arrays; None stands for a zero coefficient.
+
+    product    (a b)_j = sum_i a_i b_{j-i}
+    integral   y_j = 1/j sum_{i >= 1} i u_i p_{j-i}       the coefficients of y with y' = p u'
+
+Every phi solves such an equation: y = phi(x) has y' = phi'(x) x', and p = phi'(x) is a formula
+in y, or in series that solve an equation of their own (exp, sigmoid).  So phi's rule returns (y, p), y up to t^k and p
+up to t^(k-1); p is also all that derivatives need: a change dx(t) of x changes y by dy(t) = p(t) dx(t).
+"""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+from typing import Any
+
+from minintk.arrays import Array, scipy_module
+
+Series = list[Array | None]
+
+
+def add(a: Array | None, b: Array | None) -> Array | None:
+    """a + b of two coefficients."""
+    return b if a is None else a if b is None else a + b
+
+
+def scaled(c: float, a: Array | None) -> Array | None:
+    """c a of a coefficient."""
+    return None if a is None else c * a
+
+
+def product(a: Series, b: Series, j: int) -> Array | None:
+    """(a b)_j."""
+    total = None
+    for i in range(j + 1):
+        x, y = a[i] if i < len(a) else None, b[j - i] if j - i < len(b) else None
+        if x is not None and y is not None:
+            total = add(total, x * y)
+    return total
+
+
+def times(a: Series, b: Series) -> Series:
+    """a b, as far as both are known.
+
+    >>> times([1.0, 2.0, None], [3.0, 4.0, 5.0])
+    [3.0, 10.0, 13.0]
+    """
+    return [product(a, b, j) for j in range(min(len(a), len(b)))]
+
+
+def integral(u: Series, p: Series, j: int) -> Array | None:
+    """y_j of the y with y' = p u'."""
+    total = None
+    for i in range(1, j + 1):
+        x, y = u[i], p[j - i]
+        if x is not None and y is not None:
+            total = add(total, (i / j) * x * y)
+    return total
+
+
+def inverse_root(v: Series) -> Series:
+    """r = 1/sqrt(v):  v r' = -v' r / 2, so v_0 r_j = sum_{i >= 1} (i/(2j) - 1) v_i r_{j-i}.
+
+    >>> inverse_root([4.0, 1.0])
+    [0.5, -0.0625]
+    """
+    assert v[0] is not None
+    r: Series = [v[0] ** -0.5]
+    for j in range(1, len(v)):
+        total = None
+        for i in range(1, j + 1):
+            x, y = v[i], r[j - i]
+            if x is not None and y is not None:
+                total = add(total, (i / (2 * j) - 1) * x * y)
+        r.append(None if total is None else total / v[0])
+    return r
+
+
+# ----------------------------------------------------------------------------------- phi(x), phi'(x): (y, p)
+
+
+def tanh(xp: Any, x: Series) -> tuple[Series, Series]:
+    """y' = p x',  p = 1 - y^2."""
+    y0 = xp.tanh(x[0])
+    y: Series = [y0]
+    p: Series = [1 - y0 * y0]
+    for j in range(1, len(x)):
+        y.append(integral(x, p, j))
+        p.append(scaled(-1, product(y, y, j)))
+    return y, p[: len(x) - 1]
+
+
+def sigmoid(xp: Any, x: Series) -> tuple[Series, Series]:
+    """y' = p x',  p = y - y^2."""
+    y0 = scipy_module(xp, "special").expit(x[0])
+    y: Series = [y0]
+    p: Series = [y0 * (1 - y0)]
+    for j in range(1, len(x)):
+        y.append(integral(x, p, j))
+        p.append(add(y[j], scaled(-1, product(y, y, j))))
+    return y, p[: len(x) - 1]
+
+
+def gaussian(xp: Any, x: Series, a: float, c: float) -> Series:
+    """e = c exp(-a x^2):  e' = -q' e with q = a x^2."""
+    q = [scaled(a, z) for z in times(x, x)]
+    q0: Any = q[0]
+    e: Series = [c * xp.exp(-q0)]
+    for j in range(1, len(x)):
+        e.append(scaled(-1, integral(q, e, j)))
+    return e
+
+
+def erf(xp: Any, x: Series) -> tuple[Series, Series]:
+    """y' = p x',  p = 2/sqrt(pi) exp(-x^2)."""
+    p = gaussian(xp, x[:-1], 1.0, 2 / sqrt(pi))
+    return [scipy_module(xp, "special").erf(x[0]), *(integral(x, p, j) for j in range(1, len(x)))], p
+
+
+def gelu(xp: Any, x: Series) -> tuple[Series, Series]:
+    """y = x F,  F' = g x',  g = exp(-x^2 / 2) / sqrt(2 pi),  p = F + x g."""
+    g = gaussian(xp, x[:-1], 0.5, 1 / sqrt(2 * pi))
+    F: Series = [scipy_module(xp, "special").ndtr(x[0]), *(integral(x, g, j) for j in range(1, len(x)))]
+    return times(x, F), [add(F[j], product(x, g, j)) for j in range(len(g))]
+
+
+def sin(xp: Any, x: Series) -> tuple[Series, Series]:
+    """y' = p x',  p' = -y x'."""
+    y: Series = [xp.sin(x[0])]
+    p: Series = [xp.cos(x[0])]
+    for j in range(1, len(x)):
+        y.append(integral(x, p, j))
+        p.append(scaled(-1, integral(x, y, j)))
+    return y, p[: len(x) - 1]

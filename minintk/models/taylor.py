@@ -1,0 +1,372 @@
+"""Taylor mode: a network along theta_0 + t d, as a power series in t, layer by layer; and its derivative in d.
+
+    x(t) = x_0 + x_1 t + ... + x_k t^k  goes into a layer whose weights are w_0 + t d,  y(t) comes out
+
+linear in weights and input (Dense, convolutions)   y_j = L(w_0) x_j + L(d) x_{j-1}
+activations                                         y = phi(x) as a series (`minintk.models.power_series`)
+no weights, linear or linear by pieces (pools, ...) y_j = A x_j, the piece that x_0 lies on
+LayerNorm                                           y = r c,  c = x - mean(x),  r = (mean(c^2) + eps)^(-1/2)
+
+The expansion of a network with kinks is that of its piece at theta_0: exact until a kink is crossed.  The derivative of
+a truncated series is the layer's derivative with series in place of numbers; only coefficients 1 ... k depend on d, so
+a change of a series is a list of these k, and so is a cotangent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from typing import Any, Protocol
+
+from minintk.arrays import Array, array_namespace
+from minintk.fast.split_batch import BoundShared
+from minintk.layers.activation import BoundActivation
+from minintk.layers.combine import BoundChain, BoundReshape, BoundSum
+from minintk.layers.contract import Bound, Contraction, Gram, LayerJacobian, Weights
+from minintk.layers.conv import BoundConv
+from minintk.layers.dense import BoundDense
+from minintk.layers.norm import UNCALIBRATED, BoundBatchNorm, BoundLayerNorm
+from minintk.layers.pool import BoundAvgPool, BoundGlobalAvgPool, BoundMaxPool
+from minintk.models.jacobian import NetworkJacobian
+from minintk.models.network import Network
+from minintk.models.power_series import Series, add, inverse_root, product, scaled, times
+from minintk.spec.shapes import UnsupportedLayer
+
+SeriesGram = tuple[Any, Series | None, Series | None]
+
+
+class SeriesJacobian(Protocol):
+    """The derivatives of one layer's series: a `LayerJacobian` for lists of coefficients 1 ... k."""
+
+    def jvp(self, dw: Weights, dx: Series) -> Series:
+        """dy for a change dw of d and dx of the input."""
+
+    def vjp(self, u: Series, dw: Weights | None) -> Series | None:
+        """The transposed map; writes into dw where given.  None where no weights come before the layer."""
+
+    def gram(self, u: Series, other: Any, v: Series, kernel: Contraction) -> SeriesGram:
+        """(G, u dy/dx, v dy'/dx), as for a layer."""
+
+
+@singledispatch
+def expand(layer: Bound, w: Weights, d: Weights, x: Series) -> tuple[Series, SeriesJacobian]:
+    """(y, J): the series of a bound layer with weights w + t d at the series x, both with coefficients 0 ... k."""
+    name = type(layer).__name__.removeprefix("Bound")
+    raise UnsupportedLayer(f"{name} has no Taylor expansion: register minintk.models.taylor.expand for it")
+
+
+def along(network: Network, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, NetworkJacobian]:
+    """(y, J): f(theta_0 + t d) = sum_j y_j t^j, j = 0 ... order, and the Jacobian of their sum at t = 1 in d."""
+    ensemble = d.shape[0] if d.ndim == 2 else None
+    w = network.layout.unpack(theta0) | network.statistics
+    y, J = expand(network._root, w, network.layout.unpack(d), [x, *(None for _ in range(order))])
+    if ensemble is not None:
+        xp = array_namespace(x)
+        y = [c if c is None or c.ndim == 3 else xp.broadcast_to(c, (ensemble, *c.shape)) for c in y]
+    return y, NetworkJacobian(Sum(J, order), network.layout, (x.shape[0], network.outputs), ensemble, d)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The end of a network's series: f = sum_j y_j, so that every coefficient has the cotangent u."""
+
+    J: SeriesJacobian
+    order: int
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+        total = None
+        for dy in self.J.jvp(dw, [None] * self.order):
+            total = add(total, dy)
+        return total
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
+        self.J.vjp([u] * self.order, dw)
+        return None
+
+    def gram(self, u: Array, other: Sum, v: Array, kernel: Contraction) -> Gram:
+        if not isinstance(other, Sum):
+            raise TypeError("the kernel between a Taylor expansion and another model is not defined layer by layer")
+        us = [u] * self.order
+        G, _, _ = self.J.gram(us, other.J, us if u is v else [v] * other.order, kernel)
+        return G, None, None
+
+
+# ------------------------------------------------------------------- linear in the weights and in the input
+
+
+@dataclass(frozen=True)
+class BilinearSeries:
+    """y_j = L(w) x_j + L(d) x_{j-1}, the bias c b in y_0 and its change in y_1.
+
+    jvp   dy_j = L(w) dx_j + L(d) dx_{j-1} + L(dw) x_{j-1}
+    vjp   dw = sum_j (L(.) x_{j-1})' u_j,   dx_j = L(w)' u_j + L(d)' u_{j+1}
+    gram  sum over i, j of the layer's own, for the inputs x_{j-1} and x'_{i-1}
+
+    plain : the layer without its bias.  at_w, at_d : its Jacobians with the weights w and d.  inputs : for j = 1 ... k
+    that with input x_{j-1}, the first with the bias.
+    """
+
+    plain: Any
+    w: Weights
+    d: Weights
+    at_w: LayerJacobian
+    at_d: LayerJacobian
+    inputs: tuple[Any, ...]
+    names: tuple[str, ...]
+
+    def jvp(self, dw: Weights, dx: Series) -> Series:
+        dy: Series = []
+        for j, J in enumerate(self.inputs):
+            now, before = dx[j], dx[j - 1] if j else None
+            y = None if J is None else J.jvp(dw, None)
+            if before is not None:
+                y = add(y, self.plain(self.d, before)[0])
+            if now is not None:
+                y = add(y, self.plain(self.w, now)[0])
+            dy.append(y)
+        return dy
+
+    def vjp(self, u: Series, dw: Weights | None) -> Series | None:
+        if dw is not None:
+            self.inputs[0].vjp(u[0], dw)
+            for J, uj in zip(self.inputs[1:], u[1:], strict=True):
+                if J is not None and uj is not None:
+                    W = self.names[0]
+                    more = {W: array_namespace(uj).empty_like(dw[W])}
+                    J.vjp(uj, more)
+                    dw[W] += more[W]
+        if self.plain.first:
+            return None
+        back: Series = []
+        for j in range(len(u)):
+            after = u[j + 1] if j + 1 < len(u) else None
+            dx = None if u[j] is None else self.at_w.vjp(u[j], None)
+            back.append(dx if after is None else add(dx, self.at_d.vjp(after, None)))
+        return back
+
+    def gram(self, u: Series, other: BilinearSeries, v: Series, kernel: Contraction) -> SeriesGram:
+        same = self is other and u is v
+        total: Array | float = 0.0
+        for j, J in enumerate(self.inputs):
+            for i, K in enumerate(other.inputs):
+                if J is None or K is None or u[j] is None or v[i] is None:
+                    continue
+                if same and i == j:
+                    total = total + J.gram(u[j], J, u[j], kernel)[0]
+                else:
+                    bias = i == j == 0
+                    J_, K_ = (J, K) if bias else (_without_bias(J), _without_bias(K))
+                    total = total + J_.gram(u[j], K_, v[i], kernel)[0]
+        back = self.vjp(u, None)
+        return total, back, back if same else other.vjp(v, None)
+
+
+def _without_bias(J: Any) -> Any:
+    return replace(J, layer=replace(J.layer, b=None))
+
+
+@expand.register(BoundDense)
+@expand.register(BoundConv)
+def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, BilinearSeries]:
+    plain = replace(layer, b=None)
+    alone = replace(layer, first=True)  # nobody asks these for a cotangent of their input
+    x0: Any = x[0]
+    y0, at_w = layer(w, x0)
+    y1, first = alone(d, x0)
+    at_d = replace(first, layer=plain)
+    y: Series = [y0, y1 if x[1] is None else y1 + plain(w, x[1])[0]]
+    inputs: list[Any] = [first]
+    for now, before in zip(x[2:], x[1:-1], strict=True):
+        c, J = (None, None) if before is None else replace(alone, b=None)(d, before)
+        y.append(c if now is None else add(c, plain(w, now)[0]))
+        inputs.append(J)
+    return y, BilinearSeries(plain, w, d, at_w, at_d, tuple(inputs), tuple(t.name for t in layer.tensors))
+
+
+# ------------------------------------------------------------------------------- no weights: activations
+
+
+@dataclass(frozen=True)
+class MultiplicationSeries:
+    """dy = p dx, a product of series; transposed, dx_i = sum_{j >= i} p_{j-i} u_j: the same with the lists reversed."""
+
+    p: Series
+
+    def jvp(self, dw: Weights, dx: Series) -> Series:
+        return times(self.p, dx)
+
+    def vjp(self, u: Series, dw: Weights | None) -> Series:
+        return times(self.p, u[::-1])[::-1]
+
+    def gram(self, u: Series, other: Any, v: Series, kernel: Contraction) -> SeriesGram:
+        return _no_gram(self, u, other, v)
+
+
+def _no_gram(J: Any, u: Series, other: Any, v: Series) -> SeriesGram:
+    """(0, u dy/dx, v dy'/dx) of a layer without weights."""
+    back = J.vjp(u, None)
+    return 0.0, back, back if J is other and u is v else other.vjp(v, None)
+
+
+@expand.register
+def _(layer: BoundActivation, w: Weights, d: Weights, x: Series) -> tuple[Series, MultiplicationSeries]:
+    if layer.point.series is None:
+        raise UnsupportedLayer(
+            "an activation without a Taylor series: give its minintk.spec.pointwise.Pointwise(...) a series= as well"
+        )
+    y, p = layer.point.series(array_namespace(x[0]), x)
+    return y, MultiplicationSeries(p)
+
+
+# --------------------------------------------------------------------- no weights: linear, or linear by pieces
+
+
+@dataclass(frozen=True)
+class EachSeries:
+    """y_j = A x_j, A the layer's Jacobian at x_0."""
+
+    A: LayerJacobian
+
+    def jvp(self, dw: Weights, dx: Series) -> Series:
+        return [None if c is None else self.A.jvp(dw, c) for c in dx]
+
+    def vjp(self, u: Series, dw: Weights | None) -> Series:
+        return [None if c is None else self.A.vjp(c, None) for c in u]
+
+    def gram(self, u: Series, other: Any, v: Series, kernel: Contraction) -> SeriesGram:
+        return _no_gram(self, u, other, v)
+
+
+@expand.register(BoundReshape)
+@expand.register(BoundAvgPool)
+@expand.register(BoundGlobalAvgPool)
+@expand.register(BoundMaxPool)
+@expand.register(BoundBatchNorm)
+def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, EachSeries]:
+    if isinstance(layer, BoundBatchNorm) and f"{layer.name}.mean" not in w:
+        raise UnsupportedLayer(UNCALIBRATED)
+    y0, A = layer(w, x[0])
+    J = EachSeries(A)
+    return [y0, *J.jvp({}, x[1:])], J
+
+
+# --------------------------------------------------------------------------------------------- LayerNorm
+
+
+@dataclass(frozen=True)
+class NormSeries:
+    """dy = r (dx - mean(dx) - y mean(y dx)), products of series; its own transpose but for the order of the lists."""
+
+    y: Series
+    r: Series
+
+    def jvp(self, dw: Weights, dx: Series) -> Series:
+        mean = [scaled(-1, _mean(c)) for c in times(self.y, dx)]
+        pulled = times(self.y, mean)
+        return times(self.r, [add(c, p) for c, p in zip(map(_centred, dx), pulled, strict=True)])
+
+    def vjp(self, u: Series, dw: Weights | None) -> Series:
+        """r is one number for an example, so it commutes with means over features."""
+        return self.jvp({}, u[::-1])[::-1]
+
+    def gram(self, u: Series, other: Any, v: Series, kernel: Contraction) -> SeriesGram:
+        return _no_gram(self, u, other, v)
+
+
+def _mean(a: Array | None) -> Array | None:
+    return None if a is None else array_namespace(a).mean(a, axis=-1, keepdims=True)
+
+
+def _centred(a: Array | None) -> Array | None:
+    return None if a is None else a - _mean(a)
+
+
+@expand.register
+def _(layer: BoundLayerNorm, w: Weights, d: Weights, x: Series) -> tuple[Series, NormSeries]:
+    y0, _ = layer(w, x[0])  # refuses what has no variance
+    c = [_centred(a) for a in x]
+    variance = [_mean(a) for a in times(c, c)]
+    r = inverse_root([add(variance[0], layer.eps), *variance[1:]])
+    y = [y0, *(product(r, c, j) for j in range(1, len(x)))]
+    return y, NormSeries(y[:-1], r[:-1])
+
+
+# -------------------------------------------------------------------------------------- combinations
+
+
+@dataclass(frozen=True)
+class ChainSeries:
+    """The layers' derivatives, in order."""
+
+    links: tuple[SeriesJacobian, ...]
+
+    def jvp(self, dw: Weights, dx: Series) -> Series:
+        for J in self.links:
+            dx = J.jvp(dw, dx)
+        return dx
+
+    def vjp(self, u: Series, dw: Weights | None) -> Series | None:
+        back: Series | None = u
+        for J in reversed(self.links):
+            if back is None:
+                return None
+            back = J.vjp(back, dw)
+        return back
+
+    def gram(self, u: Series, other: ChainSeries, v: Series, kernel: Contraction) -> SeriesGram:
+        total: Any = 0.0
+        du: Series | None = u
+        dv: Series | None = v
+        for J, K in zip(reversed(self.links), reversed(other.links), strict=True):
+            if du is None or dv is None:
+                break
+            G, du, dv = J.gram(du, K, dv, kernel)
+            total = total + G
+        return total, du, dv
+
+
+@expand.register
+def _(layer: BoundChain, w: Weights, d: Weights, x: Series) -> tuple[Series, ChainSeries]:
+    links = []
+    for inner in layer.layers:
+        x, J = expand(inner, w, d, x)
+        links.append(J)
+    return x, ChainSeries(tuple(links))
+
+
+@expand.register
+def _(layer: BoundShared, w: Weights, d: Weights, x: Series) -> tuple[Series, SeriesJacobian]:
+    return expand(layer.chain, w, d, x)
+
+
+@dataclass(frozen=True)
+class SumSeries:
+    """The derivatives of the branch and of the shortcut, which add up."""
+
+    branch: SeriesJacobian
+    shortcut: SeriesJacobian
+
+    def jvp(self, dw: Weights, dx: Series) -> Series:
+        return _both(self.branch.jvp(dw, dx), self.shortcut.jvp(dw, dx))
+
+    def vjp(self, u: Series, dw: Weights | None) -> Series | None:
+        b, t = self.branch.vjp(u, dw), self.shortcut.vjp(u, dw)
+        return None if b is None or t is None else _both(b, t)
+
+    def gram(self, u: Series, other: SumSeries, v: Series, kernel: Contraction) -> SeriesGram:
+        B, bu, bv = self.branch.gram(u, other.branch, v, kernel)
+        S, su, sv = self.shortcut.gram(u, other.shortcut, v, kernel)
+        du = None if bu is None or su is None else _both(bu, su)
+        dv = du if bu is bv and su is sv else None if bv is None or sv is None else _both(bv, sv)
+        return B + S, du, dv
+
+
+def _both(a: Series, b: Series) -> Series:
+    return [add(p, q) for p, q in zip(a, b, strict=True)]
+
+
+@expand.register
+def _(layer: BoundSum, w: Weights, d: Weights, x: Series) -> tuple[Series, SumSeries]:
+    b, B = expand(layer.branch, w, d, x)
+    t, S = expand(layer.shortcut, w, d, x)
+    return _both(b, t), SumSeries(B, S)

@@ -1,0 +1,384 @@
+"""A network under a magnifying glass: the same interface, other functions of theta.
+
+    Linearized               f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)          Lee et al. 2019, eq. (5)
+    IterativelyLinearized    the same, with theta_0 moved to the current theta now and then
+    Taylor                   sum_{j <= k} D^j f(theta_0)[d, ..., d] / j!,   d = theta - theta_0
+    Centred                  alpha (f(theta) - f(theta_0))                                      Geiger et al. 2020
+
+They nest, in any order, and `train`, `ntk` and every diagnostic take any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+from typing import Any, Self
+
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
+from minintk.layers.layout import Layout
+from minintk.models.jacobian import Jacobian, Scaled
+from minintk.models.network import Model
+from minintk.models.power_series import Series, add, scaled
+from minintk.spec.shapes import Shape
+from minintk.validate import number, whole
+
+
+class _Anchored(Model):
+    """A model built on another one and on a point theta_0 : (P,), shared by an ensemble, or (E, P)."""
+
+    def __init__(self, model: Model, theta0: Array) -> None:
+        if not isinstance(model, Model):
+            raise TypeError(f"{type(self).__name__} expects a model such as mn.Network(...), got {model!r}")
+        check_floating("theta0", theta0)
+        if theta0.ndim not in (1, 2) or theta0.shape[-1] != model.size:
+            raise ValueError(f"theta0 expects shape ({model.size},) or (E, {model.size}), got {tuple(theta0.shape)}")
+        check_finite("theta0", theta0)
+        self.model = model
+        self.theta0 = array_namespace(theta0).asarray(theta0, copy=True)  # training may move the caller's array
+
+    @property
+    def input_shape(self) -> Shape:  # type: ignore[override]
+        return self.model.input_shape
+
+    @property
+    def layout(self) -> Layout:  # type: ignore[override]
+        return self.model.layout
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        return self.model.outputs
+
+    @property
+    def footprint(self) -> tuple[int, int]:
+        return self.model.footprint
+
+    @property
+    def coupled(self) -> bool:
+        return self.model.coupled
+
+    def check(self, theta: Array, x: Array) -> None:
+        self.model.check(theta, x)
+        array_namespace(theta, self.theta0)
+        if theta.dtype != self.theta0.dtype:
+            raise TypeError(f"theta and theta0 must be of one dtype, got {theta.dtype} and {self.theta0.dtype}")
+        if self.theta0.ndim == 2 and theta.shape != self.theta0.shape:
+            raise ValueError(f"theta expects the shape of theta0, {tuple(self.theta0.shape)}, got {tuple(theta.shape)}")
+
+    def _anchor(self, theta: Array) -> Array:
+        """theta_0, with an ensemble axis where theta has one."""
+        return (
+            self.theta0
+            if self.theta0.shape == theta.shape
+            else array_namespace(theta).broadcast_to(self.theta0, theta.shape)
+        )
+
+    def _moved(self, model: Model, theta0: Array) -> Self:
+        """The same on another model, at another theta_0: a view will do, nobody writes to it."""
+        other = copy(self)
+        other.model, other.theta0 = model, theta0
+        return other
+
+    def members(self, which: slice) -> Self:
+        return self._moved(self.model.members(which), self.theta0[which] if self.theta0.ndim == 2 else self.theta0)
+
+    def anchors(self) -> dict[str, Array]:
+        return {f"model.{name}": a for name, a in self.model.anchors().items()}
+
+    def anchored(self, anchors: Mapping[str, Array]) -> Self:
+        inner = {name.removeprefix("model."): a for name, a in anchors.items() if name.startswith("model.")}
+        return self._moved(self.model.anchored(inner), self.theta0)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r}, theta0)"
+
+
+class Linearized(_Anchored):
+    """f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)   (Lee et al. 2019, eq. 5).
+
+    Its Jacobian is J(theta_0) at every theta: training it is the closed-form theory of wide networks.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
+    >>> theta0 = net.init(np.random.default_rng(0))
+    >>> x = np.eye(3)
+    >>> bool(np.all(Linearized(net, theta0)(theta0, x) == net(theta0, x)))
+    True
+    """
+
+    def advance(self, theta: Array) -> Linearized:
+        return self
+
+    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        theta0 = self._anchor(theta)
+        f0, J = self.model._linearize(theta0, x)
+        return f0 + J._jvp(theta - theta0), J
+
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        f, J = self._linearize(theta0, x)
+        return [f, J._jvp(d), *(None for _ in range(order - 1))], J
+
+
+class Centred(_Anchored):
+    """alpha (f(theta) - f(theta_0)): zero at the start, lazier the larger alpha is (Geiger et al. 2020).
+
+    Its tangent kernel is alpha^2 times the model's.  Raises ValueError unless alpha is a finite number > 0.
+
+    theta0 : ([E], P).
+
+    >>> import numpy as np, minintk as mn
+    >>> net, x = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,)), np.eye(3)
+    >>> theta0 = net.init(np.random.default_rng(0))
+    >>> model = Centred(net, theta0, alpha=10.0)
+    >>> model(theta0, x).tolist(), bool(np.allclose(mn.ntk(model, theta0, x), 100 * mn.ntk(net, theta0, x)))
+    ([[0.0], [0.0], [0.0]], True)
+    """
+
+    def __init__(self, model: Model, theta0: Array, alpha: float) -> None:
+        super().__init__(model, theta0)
+        self.alpha = number("Centred(alpha=...)", alpha)
+        self._start = model  # f(theta_0) stays the same function, also where the model re-anchors
+        self._kept: tuple[Array, Array] | None = None  # x and f(theta_0) on it
+
+    def _fixed(self, x: Array) -> Self:
+        other = copy(self)
+        other._kept = x, self._start._linearize(self.theta0, x)[0]
+        return other
+
+    def _f0(self, theta: Array, x: Array) -> Array:
+        """f(theta_0)."""
+        if self._kept is not None and self._kept[0] is x:
+            return self._kept[1]
+        return self._start._linearize(self._anchor(theta), x)[0]
+
+    def advance(self, theta: Array) -> Centred:
+        moved = self.model.advance(theta)
+        if moved is self.model:
+            return self
+        return self._moved(moved, self.theta0)
+
+    def __repr__(self) -> str:
+        return f"Centred({self.model!r}, theta0, alpha={self.alpha:g})"
+
+    def members(self, which: slice) -> Self:
+        part = super().members(which)
+        part._start, part._kept = self._start.members(which), None
+        return part
+
+    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        f, J = self.model._linearize(theta, x)
+        return self.alpha * (f - self._f0(theta, x)), Scaled(J, self.alpha)
+
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        (y0, *others), J = self.model._expand(theta0, d, x, order)
+        return [self.alpha * (y0 - self._f0(theta0, x)), *(scaled(self.alpha, y) for y in others)], Scaled(
+            J, self.alpha
+        )
+
+
+class Taylor(_Anchored):
+    """The expansion of the outputs around theta_0 to the given order k:
+
+        f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
+
+    Order 1 is `Linearized`.  It is summed from the power series of t -> f(theta_0 + t d), which goes through the layers
+    like the outputs do; a training step costs about 5k/3 times the network's own.  Where the network
+    has kinks (ReLU, MaxPool) it is the expansion of its piece at theta_0.  Raises ValueError unless `order` is a whole
+    number >= 1, UnsupportedLayer for a model or a layer without an expansion.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
+    >>> theta0, x = net.init(np.random.default_rng(0)), np.eye(3)
+    >>> [f"{np.abs(Taylor(net, theta0, k)(1.1 * theta0, x) - net(1.1 * theta0, x)).max():.0e}" for k in (1, 2, 3)]
+    ['1e-03', '8e-05', '4e-06']
+    """
+
+    def __init__(self, model: Model, theta0: Array, order: int) -> None:
+        super().__init__(model, theta0)
+        whole("Taylor(order=...)", order)
+        self.order = int(order)
+
+    @property
+    def footprint(self) -> tuple[int, int]:
+        layers, widest = self.model.footprint
+        return (2 * self.order + 1) * layers, (self.order + 1) * widest
+
+    def __repr__(self) -> str:
+        return f"Taylor({self.model!r}, theta0, order={self.order})"
+
+    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        theta0 = self._anchor(theta)
+        (f, *others), J = self.model._expand(theta0, theta - theta0, x, self.order)
+        for y in others:
+            f = add(f, y)
+        return f, J
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Moved:
+    """A rule for `IterativelyLinearized`: re-linearise when the tangent features have moved by this fraction,
+
+        |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) of the shape (n, C), drawn once
+
+    J being the Jacobian on a probe of n inputs.  The mean over u of |A' u|^2 is |A|_F^2: one draw estimates how far J
+    moved as a whole, in the directions that training has not taken yet too, for the price of one forward and one
+    backward sweep over the probe, whatever C.  Where the features stay (a wide network) nothing is linearised again;
+    where they move, it happens as often as they do.
+
+    probe : (n, *input_shape), some training inputs, a tenth of a batch say.  fraction : a finite number > 0.
+
+    ValueError for other fractions and probes.
+
+    >>> import minintk as mn
+    >>> x, y = mn.datasets.digits().subset(40, np.random.default_rng(0)).parity()
+    >>> net = mn.Network(mn.zoo.mlp(1, 64, 1), (64,))
+    >>> theta0 = net.init(np.random.default_rng(0))
+    >>> model = mn.IterativelyLinearized(net, theta0, Moved(0.1, x[:10]))
+    >>> *_, last = mn.train(model, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(0.2), steps=50)
+    >>> bool(np.any(last.model.theta0 != theta0))                                  # it has been linearised again
+    True
+    """
+
+    fraction: float
+    probe: Array
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        number("Moved(fraction=...)", self.fraction)
+        if getattr(self.probe, "ndim", 0) < 2 or self.probe.shape[0] == 0:
+            raise ValueError(f"Moved(probe=...) expects some inputs (n, *input_shape), got {self.probe!r}")
+
+    def __repr__(self) -> str:
+        return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"
+
+    def draw(self, outputs: int) -> Array:
+        """u : (n, C)."""
+        u = np.random.default_rng(self.seed).standard_normal((self.probe.shape[0], outputs))
+        return to_library(u.astype(str(self.probe.dtype)), array_namespace(self.probe))
+
+    def features(self, model: Model, theta: Array, u: Array) -> Array:
+        """J(theta)' u : ([E], P)."""
+        f, J = model._linearize(theta, self.probe)
+        return J.vjp(array_namespace(f, u).broadcast_to(u, f.shape))
+
+    def exceeded(self, now: Array, then: Array) -> Array:
+        """() or (E,), whether the features have moved by more than the fraction."""
+        xp = array_namespace(now, then)
+        moved, size = (xp.sqrt(xp.sum(a * a, axis=-1)) for a in (now - then, then))
+        return moved > float(self.fraction) * size
+
+
+class IterativelyLinearized(_Anchored):
+    """The linearised model whose theta_0 moves to the current theta now and then (iterative linearised training).
+
+    every : a whole number K >= 1, after every K steps; inf, never; an increasing sequence of steps, after those; or
+    `Moved(fraction, probe)`, when the tangent features have moved by that fraction (each member of an ensemble for
+    itself).  every = 1 is gradient descent on the model itself, every = inf is `Linearized`.
+    linearizations : () or (E,), how many points it has been linearised at so far.  ValueError for another `every`.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
+    >>> theta0, x, y = net.init(np.random.default_rng(0)), np.eye(3), np.ones((3, 1))
+    >>> how = {"loss": mn.mse, "optimizer": mn.SGD(lr=0.3), "steps": 60}
+    >>> for every in (20, (1, 3, 10, 30), Moved(0.2, x)):
+    ...     *_, end = mn.train(IterativelyLinearized(net, theta0, every), theta0, x, y, **how)
+    ...     print(int(end.model.linearizations))
+    4
+    5
+    5
+    """
+
+    def __init__(self, model: Model, theta0: Array, every: float | Sequence[int] | Moved) -> None:
+        super().__init__(model, theta0)
+        self.every = _checked(every)
+        self.step = 0
+        self.linearizations = _ones(self.theta0)
+        self._u: Array | None = None
+        self._features: Array | None = None  # u and J(theta_0)' u, for Moved
+        if isinstance(self.every, Moved):
+            self.check(self.theta0, self.every.probe)
+            self._u = self.every.draw(model.outputs)
+
+    def advance(self, theta: Array) -> IterativelyLinearized:
+        model = self.model.advance(theta)
+        if model is self.model and self.every == inf:
+            return self
+        moved = self._moved(model, self.theta0)
+        moved.step = self.step + 1
+        if isinstance(self.every, Moved):
+            moved._where_features_moved(self.every, theta)
+        elif moved.step in self.every if isinstance(self.every, tuple) else moved.step % self.every == 0:
+            moved.theta0 = array_namespace(theta).asarray(theta, copy=True)
+            moved.linearizations = self.linearizations + _ones(theta)
+        return moved
+
+    def _where_features_moved(self, rule: Moved, theta: Array) -> None:
+        """Move theta_0 and its features, of those members where the rule says so."""
+        xp = array_namespace(theta)
+        theta0 = self._anchor(theta)
+        then = rule.features(self.model, theta0, self._u) if self._features is None else self._features
+        now = rule.features(self.model, theta, self._u)
+        again = rule.exceeded(now, then)
+        self.linearizations = self.linearizations + again
+        self._features, self.theta0 = (xp.where(again[..., None], a, b) for a, b in ((now, then), (theta, theta0)))
+
+    def members(self, which: slice) -> Self:
+        part = super().members(which)
+        if part.linearizations.ndim:
+            part.linearizations = part.linearizations[which]
+        if part._features is not None and part._features.ndim == 2:
+            part._features = part._features[which]
+        return part
+
+    def anchors(self) -> dict[str, Array]:
+        mine = {"theta0": self.theta0, "step": np.asarray(self.step), "linearizations": self.linearizations}
+        return mine | super().anchors()
+
+    def anchored(self, anchors: Mapping[str, Array]) -> Self:
+        moved = super().anchored(anchors)
+        moved.theta0, moved.step = anchors["theta0"], int(anchors["step"])
+        moved.linearizations = to_library(to_host(anchors["linearizations"]), array_namespace(moved.theta0))
+        moved._features = None
+        return moved
+
+    def __repr__(self) -> str:
+        every = f"{self.every:g}" if isinstance(self.every, (int, float)) else repr(self.every)
+        return f"IterativelyLinearized({self.model!r}, theta0, every={every})"
+
+    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        theta0 = self._anchor(theta)
+        f0, J = self.model._linearize(theta0, x)
+        return f0 + J._jvp(theta - theta0), J
+
+    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        f, J = self._linearize(theta0, x)
+        return [f, J._jvp(d), *(None for _ in range(order - 1))], J
+
+
+def _ones(theta: Array) -> Array:
+    """1 for each member : () or (E,)."""
+    xp = array_namespace(theta)
+    return xp.ones(tuple(theta.shape[:-1]), dtype=xp.int64)
+
+
+def _checked(every: Any) -> float | tuple[int, ...] | Moved:
+    """When to linearise again; ValueError for what is no such thing."""
+    if isinstance(every, Moved):
+        return every
+    if np.ndim(every) == 1:
+        steps = [k for k in every if not isinstance(k, bool) and hasattr(k, "__index__") and k >= 1]
+        if len(steps) == len(every) and all(a < b for a, b in pairwise(steps)):
+            return tuple(int(k) for k in steps)
+    elif isinstance(every, (int, float, np.number)) and not isinstance(every, bool) and every >= 1:
+        if every == inf:
+            return inf
+        if every == int(every):
+            return int(every)
+    raise ValueError(
+        "IterativelyLinearized(every=...) expects a whole number >= 1, or inf, or increasing steps >= 1, or "
+        f"mn.Moved(...), got {every!r}"
+    )

@@ -1,0 +1,217 @@
+"""abc-parametrizations: how a network of width n scales with n, and what training does to it as n grows.
+
+    z = n^-a x w,    w ~ N(0, n^-2b),    rate of w: lr n^-c                          (Yang, Hu 2021, one a, b, c a role)
+
+Constants that do not depend on n stay out of it.  What follows for a network with two hidden layers or more, h_l its
+pre-activations, trained for a fixed number of steps:
+
+    g = min(a_out + b_out, 2 a_out + c_out)         dL/dh ~ n^-g         Adam: min(a_out + b_out, a_out + c_out)
+    r = min over l of  g + 2 a_l + c_l - 1 + [l is the input]            Adam: a_l + c_l - 1 + [l is the input]
+
+so that |dh_l| ~ n^-r for the layer that moves most.  The update of the output's weights moves f by n^-u,
+u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1), and that of the features by n^-v, v = a_out + b_out + r - 1.
+
+    stable              a + b = 0 at the input, 1/2 at hidden layers, >= 1/2 at the output; r >= 0, u >= 0, v >= 0
+    trivial             stable, and f does not move: u > 0 and v > 0
+    feature learning    neither, and r = 0: features move by order one
+    kernel              neither, and r > 0: f moves, features stand still, the tangent kernel is constant
+
+Their theorem is for one c and gradient descent; the same counting with a c for each layer gives the above, and for
+Adam, whose step is n^-c whatever the gradient (Yang, Littwin 2023).
+
+The same function, trained the same way: a + s, b - s, c - 2 s for any s in any layer (Adam: c - s).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isnan, log, sqrt
+from typing import Any, Literal
+
+from minintk.spec.parametrization import Parametrization, Role, Row, Rule
+from minintk.spec.shapes import Place
+
+Triple = tuple[float, float, float]
+Regime = Literal["unstable", "trivial", "kernel", "feature learning"]
+
+PLACES: tuple[Place, Place, Place] = ("input", "hidden", "output")
+ROUNDING = 1e-9
+"""Exponents that differ by less are equal."""
+
+
+@dataclass(frozen=True)
+class ABC(Parametrization):
+    """The parametrization with the exponents a, b, c for (input, hidden, output).
+
+    rule : the optimiser that c is meant for, "sgd" or "adam".
+    The width n of a layer is its fan-out at the input, its fan-in (channels, for a convolution) elsewhere.  What else
+    is in the fan-in is a constant and sits in the deviation: std = sigma n^-b / sqrt(fan_in / n), at the input
+    sigma n^-b / sqrt(fan_in).  The bias of an input or hidden layer scales as input weights do, that of the output not
+    at all.
+
+    >>> ABC(a=(-0.5, 0, 0.5), b=(0.5, 0.5, 0.5), c=(0, 0, 0)).regime             # muP, as Yang and Hu print it
+    'feature learning'
+    >>> ABC(a=(0, 0.5, 0.5), b=(0, 0, 0), c=(0, 0, 0)).regime                    # NTK
+    'kernel'
+    >>> ABC(a=(0, 0, 0), b=(0, 0.5, 0.5), c=(0, 0, 0)).regime                    # standard; at rates lr / n:
+    'unstable'
+    >>> ABC(a=(0, 0, 0), b=(0, 0.5, 0.5), c=(1, 1, 1)).regime
+    'kernel'
+    """
+
+    a: Triple
+    b: Triple
+    c: Triple
+    rule: Rule = "sgd"
+
+    def __post_init__(self) -> None:
+        for name in "abc":
+            value = getattr(self, name)
+            if not isinstance(value, tuple) or len(value) != 3 or not all(map(_is_number, value)):
+                raise ValueError(
+                    f"ABC({name}=...) expects a tuple of exponents for (input, hidden, output), got {value!r}"
+                )
+        if self.rule not in ("sgd", "adam"):
+            raise ValueError(f"ABC(rule=...) expects 'sgd' or 'adam', got {self.rule!r}")
+
+    def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
+        if role.kind == "bias" and role.place == "output":
+            return Row(1.0, sigma)
+        bias = role.kind == "bias"
+        at = 0 if bias else PLACES.index(role.place)
+        n = fan_out if bias or role.place == "input" else fan_in // role.window
+        constant = 1 if bias else fan_in if role.place == "input" else fan_in / n
+        return Row(_power(n, self.a[at]), sigma / sqrt(constant) * _power(n, self.b[at]), lr=_power(n, self.c[at]))
+
+    def shifted(self, *by: float) -> ABC:
+        """The equivalent one with a + s, b - s, c - 2 s (Adam: c - s); `by`: one s, or one for each role.
+
+        Started from the same numbers and trained alike, the two networks are the same function at every step, to
+        rounding (Adam: where eps is negligible).  Weight decay is not preserved.
+
+        >>> ntk = ABC(a=(0, 0.5, 0.5), b=(0, 0, 0), c=(0, 0, 0))
+        >>> ntk.shifted(0, -0.5, -0.5)
+        ABC(a=(0, 0.0, 0.0), b=(0, 0.5, 0.5), c=(0, 1.0, 1.0), rule='sgd')
+        """
+        if len(by) not in (1, 3):
+            raise ValueError(f"shifted expects one shift, or three for (input, hidden, output), got {len(by)}")
+        if not all(map(_is_number, by)):
+            raise ValueError(f"shifted expects numbers, got {by!r}")
+        s = by if len(by) == 3 else by * 3
+        twice = 2 if self.rule == "sgd" else 1
+        a, b = _triple(x + y for x, y in zip(self.a, s)), _triple(x - y for x, y in zip(self.b, s))
+        return ABC(a, b, _triple(x - twice * y for x, y in zip(self.c, s)), self.rule)
+
+    def equivalent(self, other: ABC) -> bool:
+        """Whether `other` is this one, shifted.
+
+        >>> ABC((0, 0.5, 1), (0, 0, 0), (-1, -1, -1)).equivalent(ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0, 0, 0)))
+        True
+        """
+        if not isinstance(other, ABC):
+            raise TypeError(f"equivalent expects an mn.ABC, such as mn.exponents(mn.NTK()), got {other!r}")
+        moved = self.shifted(*(y - x for x, y in zip(self.a, other.a)))
+        return self.rule == other.rule and all(map(_same, (*moved.b, *moved.c), (*other.b, *other.c)))
+
+    @property
+    def first_step(self) -> Triple:
+        """Exponents of n in |dh| of (the first layer, a hidden one, f) after one small step, per entry.
+
+        With the gradients of the start, n^-(a_out + b_out); later ones may be larger.
+
+        >>> ABC(a=(0, 0, 0), b=(0, 0.5, 0.5), c=(0, 0, 0)).first_step
+        (-0.5, 0.5, 1)
+        """
+        first, hidden = self._moves(self.a[2] + self.b[2])
+        widest = min(first, hidden)
+        return -first, -widest, -min(self._u, self.a[2] + self.b[2] + widest - 1)
+
+    def _moves(self, g: float) -> tuple[float, float]:
+        """r of the input's and of a hidden layer's update, where dL/dh ~ n^-g."""
+        (a1, a2, _), (c1, c2, _) = self.a, self.c
+        if self.rule == "adam":
+            return a1 + c1, a2 + c2 - 1
+        return g + 2 * a1 + c1, g + 2 * a2 + c2 - 1
+
+    @property
+    def _u(self) -> float:
+        """f moves by n^-u through the output's own weights."""
+        return (2 if self.rule == "sgd" else 1) * self.a[2] + self.c[2] - 1
+
+    @property
+    def r(self) -> float:
+        """Features move by n^-r."""
+        return min(self._moves(min(self.a[2] + self.b[2], self._u + 1)))
+
+    @property
+    def stable(self) -> bool:
+        """Whether neither features nor outputs blow up, at the start or in training, and features do not vanish."""
+        first, hidden, output = (a + b for a, b in zip(self.a, self.b))
+        begins = _same(first, 0) and _same(hidden, 0.5) and output > 0.5 - ROUNDING
+        return begins and min(self.r, self._u, output + self.r - 1) > -ROUNDING
+
+    @property
+    def nontrivial(self) -> bool:
+        """Whether training moves the outputs of a wide network."""
+        return self._u < ROUNDING or self.a[2] + self.b[2] + self.r - 1 < ROUNDING
+
+    @property
+    def regime(self) -> Regime:
+        """'unstable', 'trivial', 'kernel' or 'feature learning'."""
+        if not self.stable:
+            return "unstable"
+        if not self.nontrivial:
+            return "trivial"
+        return "feature learning" if _same(self.r, 0) else "kernel"
+
+
+def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:
+    """a, b and c of any parametrization, read off its rows at two large widths.
+
+    rule : the optimiser whose rates are meant.  ValueError where a multiplier or a rate is zero.
+
+    >>> from minintk.spec.parametrization import NTK, MeanField, PyTorch, SpectralMuP, Standard
+    >>> [exponents(p).regime for p in (NTK(), SpectralMuP(), MeanField())]
+    ['kernel', 'feature learning', 'feature learning']
+    >>> [exponents(p).regime for p in (Standard(), PyTorch())]
+    ['unstable', 'unstable']
+    >>> exponents(SpectralMuP(), "adam")
+    ABC(a=(0.0, 0.0, 0.0), b=(0.0, 0.5, 1.0), c=(0.0, 1.0, 1.0), rule='adam')
+    """
+    if not isinstance(parametrization, Parametrization):
+        raise TypeError(f"parametrization expects an object such as mn.NTK(), got {parametrization!r}")
+    n, N = 2**20, 2**24
+    shapes = {"input": ((1, n), (1, N)), "hidden": ((n, n), (N, N)), "output": ((n, 1), (N, 1))}
+    a, b, c = [], [], []
+    for place in PLACES:
+        one, two = (parametrization.row(Role("weight", place), i, o, 1.0) for i, o in shapes[place])
+        if not min(one.multiplier, two.multiplier, one.rate(rule), two.rate(rule)) > 0:
+            raise ValueError(f"{parametrization!r} has a multiplier or a rate that is no power of the width: {two}")
+        a.append(_exponent(one.multiplier, two.multiplier, N / n))
+        b.append(_exponent(one.std, two.std, N / n))
+        c.append(_exponent(one.rate(rule), two.rate(rule), N / n))
+    return ABC(_triple(a), _triple(b), _triple(c), rule)
+
+
+def _exponent(one: float, two: float, ratio: float) -> float:
+    """p where two = one ratio^-p; inf for zeros."""
+    return round(-log(two / one) / log(ratio), 9) + 0.0 if one > 0 and two > 0 else inf
+
+
+def _is_number(value: Any) -> bool:
+    return hasattr(value, "__float__") and not isinstance(value, bool) and not isnan(value)
+
+
+def _power(n: int, exponent: float) -> float:
+    """n^-exponent; 0 for exponent = inf, and 1 at n = 1 otherwise."""
+    return 0.0 if exponent == inf else float(n) ** -exponent
+
+
+def _same(x: float, y: float) -> bool:
+    return x == y or abs(x - y) < ROUNDING
+
+
+def _triple(values: Sequence[float] | object) -> Triple:
+    first, hidden, output = values  # type: ignore[misc]
+    return first, hidden, output

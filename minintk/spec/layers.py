@@ -1,0 +1,391 @@
+"""The spec: what a network is, as data.
+
+A spec is a tree of frozen dataclasses.  It holds no arrays, draws no numbers and imports no array
+library; it can be hashed, compared, printed, pickled and read aloud.  Everything else in the project is a
+*meaning* of it: `minintk.Network` is the finite one, `analytic.kernel` the infinite one.
+
+>>> spec = Sequential(Dense(512, w_std=2**0.5, b_std=0.1), ReLU(), Dense(1))
+>>> spec.layers[0].width
+512
+>>> spec == Sequential(Dense(512, w_std=2**0.5, b_std=0.1), ReLU(), Dense(1))
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
+from math import inf, isfinite
+from typing import Any, Literal
+
+from minintk.validate import whole
+
+Size = int | tuple[int, int]
+Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
+
+
+class Layer:
+    """Base class of everything that may stand in a spec.  To add a layer, subclass it as a frozen dataclass
+    and register its meanings: `minintk.spec.shapes.out_shape`, `minintk.layers.contract.bind` and `analytic.lower`."""
+
+    __slots__ = ()
+
+
+class Activation(Layer):
+    """Base class of the pointwise activations phi.  To add one, subclass it as a frozen dataclass and
+    register `minintk.spec.pointwise` (phi and phi'); its infinite-width kernels then come from quadrature."""
+
+    __slots__ = ()
+
+
+def _number(layer: str, name: str, value: float, low: float = -inf, *, strict: bool = False) -> None:
+    """Raise unless `value` is a finite real number >= low (> low where strict)."""
+    if isinstance(value, bool) or not hasattr(value, "__float__") or not isfinite(value):
+        raise ValueError(f"{layer}({name}=...) expects a finite number, got {value!r}")
+    if value < low or (strict and value == low):
+        raise ValueError(f"{layer}({name}=...) expects a number {'>' if strict else '>='} {low:g}, got {value!r}")
+
+
+def _count(layer: str, name: str, value: int) -> None:
+    """Raise unless `value` is a whole number >= 1."""
+    whole(f"{layer}({name}=...)", value)
+
+
+def _sizes(layer: str, name: str, value: Size) -> None:
+    """Raise unless `value` is a whole number >= 1 or a pair of them."""
+    if isinstance(value, tuple) and len(value) != 2:
+        raise ValueError(f"{layer}({name}=...) expects a whole number >= 1 or a pair of them, got {value!r}")
+    for item in value if isinstance(value, tuple) else (value,):
+        _count(layer, name, item)
+
+
+def _padding(layer: str, value: Padding) -> None:
+    """Raise unless `value` is a padding: its name, or pixels >= 0 added on each side."""
+    numbers: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    flat = [n for item in numbers for n in (item if isinstance(item, tuple) else (item,))]
+    if value in ("same", "valid", "circular") or (
+        flat and all(hasattr(n, "__index__") and not isinstance(n, bool) and n.__index__() >= 0 for n in flat)
+    ):
+        return
+    raise ValueError(
+        f"{layer}(padding=...) expects 'same', 'valid', 'circular', or the pixels to add: one number, one for each "
+        f"axis, or a pair (before, after) for each axis; got {value!r}"
+    )
+
+
+def _trainable(layer: str, w_std: float, b_std: float, b_init: str) -> None:
+    """Raise unless the scales of weights and bias make sense."""
+    _number(layer, "w_std", w_std, 0.0, strict=True)
+    _number(layer, "b_std", b_std, 0.0)
+    if b_init not in ("normal", "zeros"):
+        raise ValueError(f"{layer}(b_init=...) expects 'normal' or 'zeros', got {b_init!r}")
+
+
+# ---------------------------------------------------------------------------------------- containers
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Sequential(Layer):
+    """Layers applied one after another: y = l_k(... l_2(l_1(x))).
+
+    A parameter tensor is named by the position of its layer, ``"0.W"``, ``"2.b"``; inside a nested container
+    the positions are joined by dots, ``"1.branch.0.W"``.
+
+    TypeError for what is no layer, a class or a list of layers.
+
+    >>> spec = Sequential(Dense(512), ReLU(), Dense(10))
+    >>> len(spec), [type(layer).__name__ for layer in spec]
+    (3, ['Dense', 'ReLU', 'Dense'])
+    """
+
+    layers: tuple[Layer, ...]
+
+    def __init__(self, *layers: Layer) -> None:
+        for position, layer in enumerate(layers):
+            if not isinstance(layer, Layer):
+                hint = f"; write {layer.__name__}(...)" if isinstance(layer, type) and issubclass(layer, Layer) else ""
+                hint = "; write Sequential(*layers)" if isinstance(layer, (list, tuple)) else hint
+                raise TypeError(f"Sequential expects layers, got {layer!r} at position {position}{hint}")
+        object.__setattr__(self, "layers", tuple(layers))
+
+    def __repr__(self) -> str:
+        return f"Sequential({', '.join(map(repr, self.layers))})"
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+
+@dataclass(frozen=True)
+class Identity(Activation):
+    """phi(x) = x."""
+
+
+@dataclass(frozen=True)
+class Residual(Layer):
+    """y = branch(x) + shortcut(x), both of the same shape.
+
+    ValueError, once the shape of the inputs is known, where the two shapes differ.
+
+    >>> block = Residual(Sequential(ReLU(), Dense(64)), shortcut=Dense(64))       # a projection, where widths change
+    >>> block.shortcut
+    Dense(width=64, w_std=1.0, b_std=0.0, b_init='normal')
+    """
+
+    branch: Layer
+    shortcut: Layer = Identity()
+
+    def __post_init__(self) -> None:
+        for name in ("branch", "shortcut"):
+            if not isinstance(getattr(self, name), Layer):
+                raise TypeError(f"Residual({name}=...) expects a layer, got {getattr(self, name)!r}")
+
+
+# ------------------------------------------------------------------------------- layers with parameters
+
+
+@dataclass(frozen=True)
+class Dense(Layer):
+    """z = w_std / sqrt(fan_in) * x W + b_std * b   (NTK parametrization; the others: `minintk.spec.parametrization`).
+
+    width : number of outputs.
+    w_std : sigma_w, the scale of the weights.
+    b_std : sigma_b, the scale of the bias; 0 means that there is no bias at all.
+    b_init : "normal" draws b at initialisation; "zeros" starts it at 0 and trains it with the scale b_std
+        (Geiger et al. 2020): no trace in the NNGP kernel, the usual + b_std^2 in the NTK.
+
+    x : (N, fan_in) -> (N, width).  ValueError for a width < 1, w_std <= 0 or b_std < 0.
+
+    >>> Dense(512, w_std=2**0.5, b_std=0.1).width
+    512
+    >>> Dense(0)
+    Traceback (most recent call last):
+    ValueError: Dense(width=...) expects a whole number >= 1, got 0
+    """
+
+    width: int
+    _: KW_ONLY
+    w_std: float = 1.0
+    b_std: float = 0.0
+    b_init: Literal["normal", "zeros"] = "normal"
+
+    def __post_init__(self) -> None:
+        _count("Dense", "width", self.width)
+        _trainable("Dense", self.w_std, self.b_std, self.b_init)
+
+
+@dataclass(frozen=True)
+class Conv2d(Layer):
+    """z[p] = w_std / sqrt(fan_in) * sum_s x[stride p + s] W[s] + b_std * b,  fan_in = K K C_in at every pixel p.
+
+    Images are channels-last, x : (N, H, W, C_in);  W : (K, K, C_in, channels).
+
+    channels : number of output channels.
+    kernel_size, stride : a number, or a pair (along H, along W).
+    padding : "same" (H / stride pixels out, rounded up; zeros outside, the smaller half first), "valid" (none),
+        "circular" (as "same", the image repeating), or the zeros to add: a number, one for each axis, or a pair
+        (before, after) for each axis.
+    w_std, b_std, b_init : as for `Dense`.  Pixels near the edge are not scaled up for what is missing.
+
+    (N, H, W, C_in) -> (N, H', W', channels).  ValueError for sizes below 1 and other paddings.
+
+    >>> from minintk.spec.shapes import out_shape
+    >>> out_shape(Conv2d(16, 3), (32, 32, 3)), out_shape(Conv2d(16, 5, stride=2, padding="valid"), (32, 32, 3))
+    ((32, 32, 16), (14, 14, 16))
+    """
+
+    channels: int
+    kernel_size: Size = 3
+    _: KW_ONLY
+    stride: Size = 1
+    padding: Padding = "same"
+    w_std: float = 1.0
+    b_std: float = 0.0
+    b_init: Literal["normal", "zeros"] = "normal"
+
+    def __post_init__(self) -> None:
+        _count("Conv2d", "channels", self.channels)
+        _sizes("Conv2d", "kernel_size", self.kernel_size)
+        _sizes("Conv2d", "stride", self.stride)
+        _padding("Conv2d", self.padding)
+        _trainable("Conv2d", self.w_std, self.b_std, self.b_init)
+
+
+@dataclass(frozen=True)
+class Conv1d(Layer):
+    """The convolution of sequences x : (N, L, C_in);  W : (K, C_in, channels).  Arguments as for `Conv2d`.
+
+    >>> from minintk.spec.shapes import out_shape
+    >>> out_shape(Conv1d(16, 3, stride=2), (100, 4))
+    (50, 16)
+    """
+
+    channels: int
+    kernel_size: int = 3
+    _: KW_ONLY
+    stride: int = 1
+    padding: Padding = "same"
+    w_std: float = 1.0
+    b_std: float = 0.0
+    b_init: Literal["normal", "zeros"] = "normal"
+
+    def __post_init__(self) -> None:
+        _count("Conv1d", "channels", self.channels)
+        _count("Conv1d", "kernel_size", self.kernel_size)
+        _count("Conv1d", "stride", self.stride)
+        _padding("Conv1d", self.padding)
+        _trainable("Conv1d", self.w_std, self.b_std, self.b_init)
+
+
+# --------------------------------------------------------------------------- layers without parameters
+
+
+@dataclass(frozen=True)
+class Flatten(Layer):
+    """y = x, each example's axes merged into one, in row-major order."""
+
+
+@dataclass(frozen=True)
+class AvgPool(Layer):
+    """y[p] = 1/|window| * sum_s x[stride p + s]: divided by the window's size, also where it reaches over the edge.
+
+    window, stride : a number or a pair; stride = window unless given.  padding : as for `Conv2d`.
+    """
+
+    window: Size = 2
+    _: KW_ONLY
+    stride: Size | None = None
+    padding: Padding = "valid"
+
+    def __post_init__(self) -> None:
+        _pool("AvgPool", self.window, self.stride, self.padding)
+
+
+@dataclass(frozen=True)
+class MaxPool(Layer):
+    """y[p] = max_s x[stride p + s]; pixels outside the image do not count.  Finite networks only.
+
+    Where several are largest, the first in row-major order takes the derivative.  Arguments as for `AvgPool`.
+    """
+
+    window: Size = 2
+    _: KW_ONLY
+    stride: Size | None = None
+    padding: Padding = "valid"
+
+    def __post_init__(self) -> None:
+        _pool("MaxPool", self.window, self.stride, self.padding)
+
+
+def _pool(layer: str, window: Size, stride: Size | None, padding: Padding) -> None:
+    """Raise unless these describe a pooling window."""
+    _sizes(layer, "window", window)
+    if stride is not None:
+        _sizes(layer, "stride", stride)
+    _padding(layer, padding)
+
+
+@dataclass(frozen=True)
+class GlobalAvgPool(Layer):
+    """y = the mean over all pixels, (N, H, W, C) -> (N, C)."""
+
+
+@dataclass(frozen=True)
+class LayerNorm(Layer):
+    """y = (x - mean) / sqrt(variance + eps), over each example's last axis (features, or channels at each pixel)."""
+
+    _: KW_ONLY
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        _number("LayerNorm", "eps", self.eps, 0.0)
+
+
+@dataclass(frozen=True)
+class BatchNorm(Layer):
+    """y = (x - mean) / sqrt(variance + eps), for each channel over the batch and all pixels.  Finite networks only.
+
+    In training the statistics are the batch's; `Network.calibrate` gives the network with frozen ones, for
+    evaluation and for kernels.
+    """
+
+    _: KW_ONLY
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        _number("BatchNorm", "eps", self.eps, 0.0, strict=True)
+
+
+@dataclass(frozen=True)
+class ReLU(Activation):
+    """phi(x) = max(x, 0); phi'(0) = 0.  Not scaled by sqrt(2): write that into w_std."""
+
+
+@dataclass(frozen=True)
+class LeakyReLU(Activation):
+    """phi(x) = x for x > 0, slope * x otherwise; phi'(0) = slope."""
+
+    slope: float = 0.01
+
+    def __post_init__(self) -> None:
+        _number("LeakyReLU", "slope", self.slope)
+
+
+@dataclass(frozen=True)
+class Abs(Activation):
+    """phi(x) = |x|; phi'(0) = 0."""
+
+
+@dataclass(frozen=True)
+class Erf(Activation):
+    """phi(x) = erf(x) = 2/sqrt(pi) * integral_0^x exp(-s^2) ds."""
+
+
+@dataclass(frozen=True)
+class GELU(Activation):
+    """phi(x) = x Phi(x), Phi the distribution function of N(0, 1) (the exact GELU, no tanh in it)."""
+
+
+@dataclass(frozen=True)
+class Sin(Activation):
+    """phi(x) = sin(x)."""
+
+
+@dataclass(frozen=True)
+class Tanh(Activation):
+    """phi(x) = tanh(x)."""
+
+
+@dataclass(frozen=True)
+class Sigmoid(Activation):
+    """phi(x) = 1 / (1 + exp(-x))."""
+
+
+@dataclass(frozen=True)
+class Softplus(Activation):
+    """phi(x) = scale / beta * log(1 + exp(beta x)).
+
+    Geiger et al. 2020 use beta = 5 and scale = 1.404383, which makes E phi(z)^2 = 1 for z ~ N(0, 1).
+    """
+
+    beta: float = 1.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _number("Softplus", "beta", self.beta, 0.0, strict=True)
+        _number("Softplus", "scale", self.scale)
+
+
+def as_sequential(spec: Any) -> Sequential:
+    """The spec as a Sequential: itself, or a bare layer wrapped into one.
+
+    >>> as_sequential(Dense(3))
+    Sequential(Dense(width=3, w_std=1.0, b_std=0.0, b_init='normal'))
+    """
+    if isinstance(spec, Sequential):
+        return spec
+    if isinstance(spec, Layer):
+        return Sequential(spec)
+    raise TypeError(f"expected a spec such as mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(1)), got {spec!r}")

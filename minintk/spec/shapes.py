@@ -1,0 +1,139 @@
+"""Where a layer sits: shapes, and which weights are the first and the last of a network.
+
+Both meanings of a spec need this, the finite network to size its tensors and the infinite one to know
+fan-in and place (a parametrization may treat the first and the last weights differently).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from math import prod
+from typing import Literal
+
+from minintk import spec as s
+
+Place = Literal["input", "hidden", "output"]
+Shape = tuple[int, ...]
+
+
+class UnsupportedLayer(TypeError):
+    """A layer that has no meaning here; the message says why, and what to use instead."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The place of a layer in a network.
+
+    shape : shape of one example as it enters the layer, ``(d,)`` or ``(H, W, C)``.
+    first : no weights come before it.  last : no weights come after it.
+    """
+
+    shape: Shape
+    first: bool = True
+    last: bool = True
+
+    @property
+    def place(self) -> Place:
+        """'input' for the first weights (also where they are the only ones), 'output' for the last, else 'hidden'."""
+        return "input" if self.first else "output" if self.last else "hidden"
+
+
+@singledispatch
+def out_shape(layer: s.Layer, shape: Shape) -> Shape:
+    """Shape of one example after `layer`, given its shape before; ValueError where the two do not fit."""
+    raise UnsupportedLayer(f"{type(layer).__name__} has no output shape: register minintk.spec.shapes.out_shape for it")
+
+
+@singledispatch
+def has_weights(layer: s.Layer) -> bool:
+    """Whether the layer, or any layer inside it, owns parameters."""
+    return False
+
+
+@singledispatch
+def couples(layer: s.Layer) -> bool:
+    """Whether an example's output depends on the other examples of the batch, here or in any layer inside."""
+    return False
+
+
+def sites(layers: Sequence[s.Layer], site: Site) -> Iterator[tuple[s.Layer, Site]]:
+    """Each layer of a chain with its own Site, given the chain's."""
+    weighted = [has_weights(layer) for layer in layers]
+    shape = site.shape
+    for i, layer in enumerate(layers):
+        yield layer, Site(shape, site.first and not any(weighted[:i]), site.last and not any(weighted[i + 1 :]))
+        shape = out_shape(layer, shape)
+
+
+@has_weights.register(s.Dense)
+@has_weights.register(s.Conv2d)
+@has_weights.register(s.Conv1d)
+def _(layer: s.Layer) -> bool:
+    return True
+
+
+@has_weights.register
+def _(layer: s.Sequential) -> bool:
+    return any(map(has_weights, layer.layers))
+
+
+@has_weights.register
+def _(layer: s.Residual) -> bool:
+    return has_weights(layer.branch) or has_weights(layer.shortcut)
+
+
+@couples.register
+def _(layer: s.BatchNorm) -> bool:
+    return True
+
+
+@couples.register
+def _(layer: s.Sequential) -> bool:
+    return any(map(couples, layer.layers))
+
+
+@couples.register
+def _(layer: s.Residual) -> bool:
+    return couples(layer.branch) or couples(layer.shortcut)
+
+
+@out_shape.register
+def _(layer: s.Dense, shape: Shape) -> Shape:
+    if len(shape) != 1:
+        raise ValueError(
+            f"{layer!r} expects examples of shape (d,), got {shape}: put mn.Flatten() before it, or flatten the data "
+            "(the shape of one example is x.shape[1:])"
+        )
+    return (int(layer.width),)
+
+
+@out_shape.register(s.Activation)
+@out_shape.register(s.LayerNorm)
+@out_shape.register(s.BatchNorm)
+def _(layer: s.Layer, shape: Shape) -> Shape:
+    return shape
+
+
+@out_shape.register
+def _(layer: s.Flatten, shape: Shape) -> Shape:
+    return (prod(shape),)
+
+
+@out_shape.register
+def _(layer: s.Sequential, shape: Shape) -> Shape:
+    for inner in layer.layers:
+        shape = out_shape(inner, shape)
+    return shape
+
+
+@out_shape.register
+def _(layer: s.Residual, shape: Shape) -> Shape:
+    branch, shortcut = out_shape(layer.branch, shape), out_shape(layer.shortcut, shape)
+    if branch != shortcut:
+        raise ValueError(
+            f"Residual adds branch and shortcut, but for inputs of shape {shape} they give {branch} and {shortcut}: "
+            f"make the widths equal, or project the shortcut, Residual(branch, shortcut=mn.Dense({branch[-1]}))"
+        )
+    return branch

@@ -1,0 +1,128 @@
+"""Windows: which pixels a convolution or a pooling reads, one axis of the image at a time.
+
+    output pixel p reads  x[stride p - before + s],  s = 0 ... kernel - 1
+
+with zeros outside the image, or the image repeating (circular).  Both meanings of a layer need this: the finite one
+for pixels, the infinite one for pairs of pixels.
+
+>>> rows = axis("Conv2d", 28, kernel=5, stride=2, padding="same")
+>>> rows, rows.out
+(Axis(size=28, kernel=5, stride=2, before=1, after=2, circular=False), 14)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minintk import spec as s
+from minintk.spec.shapes import Shape, out_shape
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of an image, `size` pixels, under windows of `kernel` pixels; `before` and `after` added at its ends."""
+
+    size: int
+    kernel: int
+    stride: int = 1
+    before: int = 0
+    after: int = 0
+    circular: bool = False
+
+    @property
+    def out(self) -> int:
+        """Number of windows."""
+        return (self.before + self.size + self.after - self.kernel) // self.stride + 1
+
+
+def axis(layer: str, size: int, kernel: int, stride: int, padding: str | tuple[int, int]) -> Axis:
+    """The Axis of a named padding, or of (before, after); ValueError where no window fits."""
+    if isinstance(padding, str):
+        missing = 0 if padding == "valid" else max((-(-size // stride) - 1) * stride + kernel - size, 0)
+        before, after = missing // 2, missing - missing // 2
+    else:
+        before, after = padding
+    found = Axis(size, kernel, stride, before, after, padding == "circular")
+    if found.out < 1:
+        raise ValueError(
+            f"{layer}: a window of {kernel} pixels does not fit into an image of {size} pixels"
+            f"{f' and {before + after} of padding' if before + after else ''}: "
+            "take a smaller window, padding='same', or larger images"
+        )
+    return found
+
+
+def axes(layer: s.Conv2d | s.Conv1d | s.AvgPool | s.MaxPool, shape: Shape) -> tuple[Axis, ...]:
+    """The spatial axes of `layer` on images of `shape`, (H, W, C) or (L, C)."""
+    name, ndim = type(layer).__name__, len(shape) - 1
+    needs = {"Conv2d": (2,), "Conv1d": (1,)}.get(name, (1, 2))
+    if ndim not in needs:
+        images, sequences = "images (H, W, C)", "sequences (L, C)"
+        want = " or ".join([images] * (2 in needs) + [sequences] * (1 in needs))
+        raise ValueError(f"{layer!r} expects {want}, channels last, got examples of shape {shape}")
+    window = layer.window if isinstance(layer, (s.AvgPool, s.MaxPool)) else layer.kernel_size
+    kernel = _each(layer, window, ndim)
+    stride = kernel if layer.stride is None else _each(layer, layer.stride, ndim)
+    padding = _paddings(layer, layer.padding, ndim)
+    return tuple(axis(name, *four) for four in zip(shape[:-1], kernel, stride, padding, strict=True))
+
+
+def _each(layer: s.Layer, value: s.Size, ndim: int) -> tuple[int, ...]:
+    """A number for each axis."""
+    if not isinstance(value, tuple):
+        return (int(value),) * ndim
+    if len(value) != ndim:
+        raise ValueError(f"{layer!r} on {ndim} spatial axis expects single numbers, got the pair {value}")
+    return tuple(map(int, value))
+
+
+def _paddings(layer: s.Layer, padding: s.Padding, ndim: int) -> tuple[str | tuple[int, int], ...]:
+    """A padding's name, or (before, after), for each axis."""
+    if isinstance(padding, str):
+        return (padding,) * ndim
+    each = padding if isinstance(padding, tuple) else (padding,) * ndim
+    pairs = tuple(tuple(map(int, p)) if isinstance(p, tuple) else (int(p), int(p)) for p in each)
+    if len(pairs) != ndim or any(len(p) != 2 for p in pairs):
+        raise ValueError(
+            f"{layer!r} expects padding as one number, one for each of the {ndim} spatial axes, or a pair "
+            f"(before, after) for each; got {padding!r}"
+        )
+    return pairs  # type: ignore[return-value]
+
+
+@out_shape.register(s.Conv2d)
+@out_shape.register(s.Conv1d)
+def _(layer: s.Conv2d | s.Conv1d, shape: Shape) -> Shape:
+    return (*(a.out for a in axes(layer, shape)), int(layer.channels))
+
+
+@out_shape.register(s.AvgPool)
+@out_shape.register(s.MaxPool)
+def _(layer: s.AvgPool | s.MaxPool, shape: Shape) -> Shape:
+    return (*(a.out for a in axes(layer, shape)), shape[-1])
+
+
+@out_shape.register
+def _(layer: s.GlobalAvgPool, shape: Shape) -> Shape:
+    if len(shape) < 2:
+        raise ValueError(f"GlobalAvgPool expects images (H, W, C) or sequences (L, C), got examples of shape {shape}")
+    return (shape[-1],)
+
+
+def check_channels_last(spec: s.Layer, shape: Shape) -> None:
+    """ValueError for images that look channels-first, (3, 32, 32), where the first layer with windows reads them."""
+    if len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2] > 4 and _windowed(spec):
+        C, H, W = shape
+        raise ValueError(
+            f"images are channels-last here, (N, {H}, {W}, {C}), and these, (N, {C}, {H}, {W}), look channels-first: "
+            "move the axis, x.transpose(0, 2, 3, 1)"
+        )
+
+
+def _windowed(layer: s.Layer) -> bool:
+    """Whether a convolution or pooling stands anywhere in the layer."""
+    if isinstance(layer, s.Sequential):
+        return any(map(_windowed, layer.layers))
+    if isinstance(layer, s.Residual):
+        return _windowed(layer.branch) or _windowed(layer.shortcut)
+    return isinstance(layer, (s.Conv2d, s.AvgPool, s.MaxPool))

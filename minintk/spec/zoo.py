@@ -1,0 +1,207 @@
+"""The zoo: networks of the papers, as specs.
+
+Each function returns a spec; what it is trained as is the caller's choice, ``mn.Network(zoo.lenet5(), (28, 28, 1),
+mn.PyTorch())``.  Images are channels-last.  P is the number of parameters at the width the papers use; where it comes
+from stands in each docstring.
+
+>>> import minintk as mn
+>>> mn.Network(mlp(2, 512, 10), (784,)).size
+669706
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minintk.spec.layers import (
+    Activation,
+    AvgPool,
+    BatchNorm,
+    Conv2d,
+    Dense,
+    Flatten,
+    GlobalAvgPool,
+    Layer,
+    MaxPool,
+    ReLU,
+    Residual,
+    Sequential,
+)
+from minintk.validate import whole
+
+SQRT2 = 2**0.5
+"""w_std of He et al. 2015: keeps the variance through ReLU layers."""
+
+
+def mlp(
+    depth: int,
+    width: int,
+    outputs: int,
+    *,
+    activation: Activation = ReLU(),  # noqa: B008 (frozen)
+    w_std: float = SQRT2,
+    b_std: float = 0.1,
+) -> Sequential:
+    """`depth` hidden layers of `width` features, on vectors (d,)   (Lee et al. 2019: sigma_w^2 = 2, sigma_b = 0.1).
+
+    P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C.  ValueError where a width or depth is no whole number >= 1.
+
+    >>> import minintk as mn
+    >>> mn.Network(mlp(2, 50, 10), (64,)).size
+    6310
+    """
+    _count("mlp", "depth", depth)
+    hidden = [layer for _ in range(depth) for layer in (Dense(width, w_std=w_std, b_std=b_std), activation)]
+    return Sequential(*hidden, Dense(outputs, w_std=w_std, b_std=b_std))
+
+
+def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential:
+    """LeNet-5 with ReLU and max-pooling: 6w and 16w channels (5 x 5), then 120w, 84w and C features.
+
+    For 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 ones (padding 0, CIFAR-10); initialise it as PyTorch does,
+    `mn.PyTorch()`.  P = 61,706 at w = 1 on MNIST: LeNet-5 with every map connected, "about 60k" in Samarin et al. 2020,
+    who scale all channels and features by w; 62,006 on CIFAR-10, the network of PyTorch's tutorial.
+
+    >>> import minintk as mn
+    >>> mn.Network(lenet5(), (28, 28, 1)).size
+    61706
+    """
+    _count("lenet5", "width", width)
+    return _lenet((6 * width, 16 * width), (120 * width, 84 * width, outputs), padding)
+
+
+def lenet(channels: int = 50, outputs: int = 10, *, padding: int = 2) -> Sequential:
+    """LeNet-5 with `channels` channels in each convolution, 120, 84 and C features after them.
+
+    The "slightly larger variant of LeNet" of the paper on iterative linearisation (2022), which gives the 50 channels
+    and no more; the rest is `lenet5`'s.  For 28 x 28 x 1 or 32 x 32 x 3 images (padding 2).
+
+    >>> import minintk as mn
+    >>> mn.Network(lenet(50), (28, 28, 1)).size
+    224984
+    """
+    return _lenet((channels, channels), (120, 84, outputs), padding)
+
+
+def _lenet(channels: Sequence[int], features: Sequence[int], padding: int) -> Sequential:
+    """Two convolutions, each pooled, then fully connected layers."""
+    first = Conv2d(channels[0], 5, padding=padding, b_std=1.0)
+    layers: list[Layer] = [first, ReLU(), MaxPool(2), Conv2d(channels[1], 5, padding="valid", b_std=1.0), ReLU()]
+    layers += [MaxPool(2), Flatten()]
+    for i, width in enumerate(features):
+        layers += [ReLU()] * (i > 0) + [Dense(width, b_std=1.0)]
+    return Sequential(*layers)
+
+
+def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
+    """AlexNet in one column (Krizhevsky 2014, PyTorch's form), without dropout, for 224 x 224 x 3 images.
+
+    All channels and features times `width`; Samarin et al. 2020 take C = 10 and widths 1 to 4; initialise it as
+    PyTorch does, `mn.PyTorch()`.  P = 61,100,840 at width 1 with 1000 outputs, as torchvision's documentation has it.
+
+    >>> import minintk as mn
+    >>> mn.Network(alexnet(), (224, 224, 3)).size
+    61100840
+    """
+    _count("alexnet", "width", width)
+    pool = MaxPool(3, stride=2)
+
+    def conv(channels: int, size: int, padding: int, stride: int = 1) -> tuple[Layer, Layer]:
+        return Conv2d(channels * width, size, stride=stride, padding=padding, b_std=1.0), ReLU()
+
+    features = (
+        *(*conv(64, 11, 2, stride=4), pool, *conv(192, 5, 2), pool),
+        *(*conv(384, 3, 1), *conv(256, 3, 1), *conv(256, 3, 1), pool),
+    )
+    dense = [layer for _ in range(2) for layer in (Dense(4096 * width, b_std=1.0), ReLU())]
+    return Sequential(*features, Flatten(), *dense, Dense(outputs, b_std=1.0))
+
+
+def geiger_cnn(channels: int, outputs: int = 1) -> Sequential:
+    """Four convolutions (5 x 5, padding 1, ReLU), strides 2, 1, 2, 1, the mean over pixels, and a perceptron; no bias.
+
+    Geiger et al. 2020, appendix B, for 28 x 28 images, in the NTK parametrization; kernel size, padding and the missing
+    bias are those of the authors' public code, whose ReLU is scaled to unit variance: here w_std = sqrt(2) after it.
+    P = 25 C_in h + 3 * 25 h^2 + h C.
+
+    >>> import minintk as mn
+    >>> mn.Network(geiger_cnn(16), (28, 28, 1)).size
+    19616
+    """
+    strides = (2, 1, 2, 1)
+    body = [
+        layer
+        for i, stride in enumerate(strides)
+        for layer in (Conv2d(channels, 5, stride=stride, padding=1, w_std=SQRT2 if i else 1.0), ReLU())
+    ]
+    return Sequential(*body, GlobalAvgPool(), Dense(outputs, w_std=SQRT2))
+
+
+def wide_resnet(
+    depth: int = 28,
+    widen: int = 10,
+    outputs: int = 10,
+    *,
+    norm: Layer | None = BatchNorm(),  # noqa: B008 (frozen)
+    channels: int | None = None,
+    w_std: float = SQRT2,
+) -> Sequential:
+    """WRN-depth-widen (Zagoruyko and Komodakis 2016), for 32 x 32 x 3 images; depth = 6 N + 4.
+
+    A convolution to 16 channels, then three groups of N residual blocks with 16k, 32k, 64k channels, the second and the
+    third with stride 2, the mean over pixels, and a perceptron.  A block is norm-ReLU-conv-norm-ReLU-conv, without
+    bias; where the shape changes, the shortcut is a 1 x 1 convolution after the block's first norm and ReLU.
+
+    norm : what stands before each ReLU, `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
+    channels : the same number in every layer instead of 16, 16k, 32k, 64k (Lee et al. 2019, figure 4: depth 10, 1024
+        channels, w_std = 1).
+    P of WRN-28-10 is 36.5 million in the paper's table: 36,479,194 with the 17,952 scales and offsets of its batch
+    normalisation, which are none here.  ValueError unless depth = 6 N + 4.
+
+    >>> import minintk as mn
+    >>> mn.Network(wide_resnet(10, 1), (32, 32, 3)).size
+    77370
+    """
+    _count("wide_resnet", "widen", widen)
+    if isinstance(depth, bool) or not hasattr(depth, "__index__") or depth < 10 or depth % 6 != 4:
+        raise ValueError(f"wide_resnet(depth=...) expects 6 N + 4, N >= 1 (10, 16, 22, 28, ...), got {depth!r}")
+    stem, groups = channels or 16, [channels or 16 * 2**i * widen for i in range(3)]
+    active = [*([] if norm is None else [norm]), ReLU()]
+
+    def conv(channels: int, size: int = 3, stride: int = 1) -> Layer:
+        return Conv2d(channels, size, stride=stride, w_std=w_std)
+
+    layers: list[Layer] = [conv(stem)]
+    before = stem
+    for group, n in enumerate(groups):
+        for block in range((depth - 4) // 6):
+            stride = 2 if group and not block else 1
+            branch = (conv(n, stride=stride), *active, conv(n))
+            if stride == 1 and n == before:
+                layers.append(Residual(Sequential(*active, *branch)))
+            else:
+                layers += [*active, Residual(Sequential(*branch), shortcut=conv(n, 1, stride))]
+            before = n
+    return Sequential(*layers, *active, GlobalAvgPool(), Dense(outputs, b_std=1.0))
+
+
+def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:
+    """Myrtle5, Myrtle7 or Myrtle10 (Shankar et al. 2020), for 32 x 32 x 3 images: their kernels are the infinite width.
+
+    3 x 3 convolutions with ReLU, average pools by 2 between them, [2, 1, 1], [2, 2, 2] or [3, 3, 3] before each pool;
+    two more pools leave one pixel, then a perceptron.  w_std = sqrt(2), no bias.
+    P = 9 n (3 + (depth - 2) n) + n C.  ValueError for other depths.
+
+    >>> import minintk as mn
+    >>> mn.Network(myrtle(5, 64), (32, 32, 3)).size
+    112960
+    """
+    if depth not in (5, 7, 10):
+        raise ValueError(f"myrtle(depth=...) expects 5, 7 or 10, got {depth!r}")
+    counts = {5: (2, 1, 1), 7: (2, 2, 2), 10: (3, 3, 3)}[depth]
+    layers = [layer for count in counts for layer in (*[Conv2d(channels, 3, w_std=SQRT2), ReLU()] * count, AvgPool(2))]
+    return Sequential(*layers, AvgPool(2), AvgPool(2), Flatten(), Dense(outputs, w_std=SQRT2))
+
+
+def _count(what: str, name: str, value: int) -> None:
+    whole(f"{what}({name}=...)", value)

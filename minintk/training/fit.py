@@ -1,0 +1,333 @@
+"""fit: training that a person can live with, `train` with evaluation, history, checkpoints and progress.
+
+>>> import numpy as np, minintk as mn
+>>> rng = np.random.default_rng(0)
+>>> train, test = mn.datasets.digits().split(1000, 500, rng)
+>>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(10)), (64,), mn.PyTorch())
+>>> run = fit(net, net.init(rng), *train.one_hot(), loss=mn.softmax_cross_entropy, epochs=10, batch_size=20, rng=rng,
+...           optimizer=mn.SGD(lr=0.1, momentum=0.9), test=test.one_hot())
+>>> len(run.history), run.history.last["test_accuracy"] > 0.9
+(10, True)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, to_host, to_library
+from minintk.models.network import Model, Network, check_model
+from minintk.training.augment import Augmentation
+from minintk.training.batches import Batches
+from minintk.training.checkpoints import check_fingerprint, fingerprint, load, made_folder, save
+from minintk.training.history import History
+from minintk.training.losses import Loss
+from minintk.training.optimizers import Optimizer
+from minintk.training.schedules import rate
+from minintk.training.train import Descent, _check, _warn_if_unstable
+from minintk.validate import whole
+
+FILE, HISTORY = "checkpoint.npz", "history.json"
+CALIBRATION = 1000
+REMEDY = "take net.calibrate(theta, x), the network with frozen statistics"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """What `fit` returns: theta : ([E], P) at the end, the model (re-anchored where it does that), the history."""
+
+    theta: Array
+    model: Model
+    history: History
+
+    def __repr__(self) -> str:
+        return f"Run(theta {tuple(self.theta.shape)}, last row {self.history.last})"
+
+
+def fit(
+    model: Model,
+    theta: Array,
+    x: Array,
+    y: Array,
+    *,
+    loss: Loss,
+    optimizer: Optimizer,
+    steps: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    rng: np.random.Generator | None = None,
+    every: int | None = None,
+    lr_scales: Mapping[str, float] | None = None,
+    augment: Augmentation | None = None,
+    test: tuple[Array, Array] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> Run:
+    """Train to the end, and return it with its history; arguments as for `train`, and
+
+    steps, epochs : how long, one of the two; an epoch is floor(N / batch_size) steps.
+    every : steps from one row of the history to the next; an epoch unless given, a hundredth of all where training is
+        full batch.
+    test : (x, y) held out, evaluated for every row; a network with BatchNorm is calibrated for that, on a thousand
+        training examples.
+    checkpoint : a folder.  Every row, and Ctrl-C, leaves ``checkpoint.npz`` and ``history.json`` there; where the
+        folder holds a checkpoint of this run, it goes on from there, and ends with the same bits as a run that was
+        never stopped (on the same machine, libraries and number of threads).  More steps may be asked for than before.
+    progress : a bar on a terminal, else a line a row, on stderr.
+
+    ValueError where the folder holds the checkpoint of another run (another model, data, loss, optimiser, generator)
+    or a damaged one, before the first step; otherwise as `train`.
+
+    >>> import minintk as mn
+    >>> train, test = mn.datasets.digits().split(300, 100, np.random.default_rng(0))
+    >>> net, rng = mn.Network(mn.zoo.mlp(1, 64, 10), (64,)), np.random.default_rng(1)
+    >>> told = {"loss": mn.softmax_cross_entropy, "optimizer": mn.SGD(2.0, momentum=0.9), "batch_size": 50, "rng": rng}
+    >>> run = fit(net, net.init(rng), *train.one_hot(), **told, epochs=10, test=test.one_hot())
+    >>> len(run.history), run.history.last["test_accuracy"] > 0.8
+    (10, True)
+    """
+    if (steps is None) == (epochs is None):
+        raise ValueError(f"fit expects steps or epochs, one of them, got steps={steps!r} and epochs={epochs!r}")
+    for name, value in (("epochs", epochs), ("every", every)):
+        if value is not None:
+            whole(name, value)
+    _check(model, theta, x, y, loss, optimizer, 0 if steps is None else steps, batch_size, rng, 1, augment)
+    if test is not None:
+        if not isinstance(test, tuple) or len(test) != 2:
+            raise TypeError(f"test expects a pair (x, y), got {type(test).__name__}")
+        if model.coupled and not isinstance(model, Network):
+            raise ValueError(f"the statistics of BatchNorm must be frozen before {model!r} has test outputs: {REMEDY}")
+        model.check(theta, test[0])
+        loss.check(test[1], (test[0].shape[0], model.outputs))
+    batches = Batches(x, y, batch_size, rng, augment)
+    total = steps if steps is not None else (epochs or 0) * batches.per_epoch
+    every = every or (batches.per_epoch if batch_size is not None else max(1, total // 100))
+    folder = None if checkpoint is None else Path(checkpoint)
+    mine, resume, about = {}, None, dict[str, Any]()
+    if folder is not None:
+        mine = fingerprint(
+            model, theta, x, y, loss=loss, optimizer=optimizer, batch_size=batch_size, generator=rng,
+            augment=augment, lr_scales=dict(lr_scales or {}),
+        )  # fmt: skip
+        made_folder(folder, "checkpoint=")
+        if (folder / FILE).exists():
+            resume, about = load(folder / FILE, like=theta)
+            check_fingerprint(folder / FILE, mine, about.get("run", {}))
+    run = Descent(model, theta, batches, loss, optimizer, lr_scales, resume)
+    if run.step > total:
+        raise ValueError(f"{folder} holds this run at step {run.step}, beyond {total}: ask for more steps")
+    if run.step == 0:
+        _warn_if_unstable(run)
+    xp = array_namespace(theta)
+    record = _Record(History(about.get("history", [])), _are_classes(y), about, xp)
+
+    def keep() -> None:
+        if folder is not None:
+            if not bool(xp.isfinite(xp.sum(run.theta))):  # a loss that follows would say so, but after this was kept
+                raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
+            save(folder / FILE, run.state(), {"run": mine, **record.about()})
+            record.history.save(folder / HISTORY)
+
+    with _interrupt_between_steps(folder is not None) as interrupted, _shown(progress, run.step, total) as show:
+        while True:
+            if run.step > record.since and (run.step % every == 0 or run.step == total):
+                record.row(run, test)
+                keep()
+                show(record, run.step, True)
+            if run.step >= total:
+                break
+            if interrupted():
+                keep()
+                raise KeyboardInterrupt(f"step {run.step} is kept in {folder}, the same call goes on from there")
+            record.add(run, *run.advance())
+            show(record, run.step, False)
+    return Run(run.theta, run.model, record.history)
+
+
+def evaluate(
+    model: Model, theta: Array, x: Array, y: Array, *, loss: Loss, batch_size: int = 1000
+) -> dict[str, float | list[float]]:
+    """{"loss": L, "accuracy": share of right answers}, lists of E numbers for an ensemble.
+
+    Worked through `batch_size` examples at a time.  The answer is the largest output, or the sign of the only one;
+    "accuracy" is left out where the rows of y are no classes (one-hot, or -1 and 1).  Errors as for `model(theta, x)`.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Dense(1), (1,))
+    >>> evaluate(net, np.ones(1), np.array([[1.0], [2.0]]), np.array([[1.0], [-1.0]]), loss=mn.mse)
+    {'loss': 2.25, 'accuracy': 0.5}
+    """
+    check_model(model)
+    if not isinstance(loss, Loss):
+        raise TypeError(f"loss expects a loss such as mn.mse or mn.softmax_cross_entropy, got {loss!r}")
+    if model.coupled:
+        raise ValueError(f"with BatchNorm an example's output depends on its batch: {REMEDY}")
+    model.check(theta, x)
+    if not x.shape[0]:
+        raise ValueError("x expects at least one example, got none")
+    loss.check(y, (x.shape[0], model.outputs))
+    return _numbers(_evaluate(model, theta, x, y, loss, whole("batch_size", batch_size)))
+
+
+def _evaluate(model: Model, theta: Array, x: Array, y: Array, loss: Loss, batch_size: int = 1000) -> dict[str, Array]:
+    N, classes = x.shape[0], _are_classes(y)
+    total: dict[str, Array] = {}
+    for start in range(0, N, batch_size):
+        part = slice(start, start + batch_size)
+        f, _ = model._linearize(theta, x[part])
+        for name, value in _scores(f, y[part], loss(f, y[part]), classes).items():
+            share = value * (f.shape[-2] / N)
+            total[name] = total[name] + share if name in total else share
+    return total
+
+
+def _scores(f: Array, y: Array, value: Array, classes: bool) -> dict[str, Array]:
+    """Loss, and accuracy where targets are classes, () or (E,), in float64."""
+    xp = array_namespace(f)
+    scores = {"loss": value}
+    if classes:
+        right = xp.sign(f[..., 0]) == y[:, 0] if y.shape[-1] == 1 else xp.argmax(f, axis=-1) == xp.argmax(y, axis=-1)
+        scores["accuracy"] = xp.mean(right.astype(f.dtype), axis=-1)
+    return {name: score.astype(np.float64) for name, score in scores.items()}
+
+
+def _numbers(scores: Mapping[str, Array]) -> dict[str, Any]:
+    """Scores on the host, as Python's numbers and lists."""
+    return {name: to_host(score).tolist() for name, score in scores.items()}
+
+
+def _are_classes(y: Array) -> bool:
+    """Whether every row of y names a class: one entry high, the others low; or -1 and 1 in a single column."""
+    xp = array_namespace(y)
+    if y.shape[-1] == 1:
+        return bool(xp.all(xp.abs(y) == 1))
+    high, low = xp.max(y), xp.min(y)
+    ups, downs = xp.sum(y == high, axis=-1), xp.sum(y == low, axis=-1)
+    return bool(xp.all((ups == 1) & (downs == y.shape[-1] - 1)))
+
+
+class _Record:
+    """The history so far, and sums over the batches since its last row."""
+
+    def __init__(self, history: History, classes: bool, about: Mapping[str, Any], xp: Any) -> None:
+        self.history, self.classes = history, classes
+        self.since = int(history.last.get("step", 0))
+        running = about.get("running", {"batches": 0, "sums": {}})
+        self.batches: int = running["batches"]
+        self.sums = {name: to_library(np.asarray(value), xp) for name, value in running["sums"].items()}
+        self._start = perf_counter() - about.get("seconds", 0.0)
+
+    @property
+    def seconds(self) -> float:
+        """Of training, those before a resume included."""
+        return float(perf_counter() - self._start)
+
+    def about(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        running = {"batches": self.batches, "sums": _numbers(self.sums)}
+        return {"history": self.history.rows, "running": running, "seconds": self.seconds}
+
+    def add(self, run: Descent, f: Array, value: Array) -> None:
+        """Count a step's batch."""
+        scores = _scores(f, run.y, value, self.classes)
+        self.sums = {name: self.sums[name] + score if self.sums else score for name, score in scores.items()}
+        self.batches += 1
+
+    def means(self) -> dict[str, Any]:
+        """Loss and accuracy over the batches since the last row."""
+        return {name: (to_host(total) / self.batches).tolist() for name, total in self.sums.items()}
+
+    def row(self, run: Descent, test: tuple[Array, Array] | None) -> None:
+        """Add a row for the step reached."""
+        step, per_epoch = run.step, run.batches.per_epoch
+        row: dict[str, Any] = {"step": step}
+        if run.batches.batch_size is not None:
+            row["epoch"] = step / per_epoch
+        row |= {"t": run.optimizer.t(step), "lr": rate(run.optimizer.lr, step - 1)} | self.means()
+        if test is not None:
+            model, x = run.model, run.batches.x
+            if model.coupled and isinstance(model, Network):
+                model = model.calibrate(run.theta, x[:: max(1, x.shape[0] // CALIBRATION)][:CALIBRATION])
+            held_out = _evaluate(model, run.theta, *test, run.loss)
+            row |= {f"test_{name}": value for name, value in _numbers(held_out).items()}
+        self.history.rows.append(row | {"seconds": round(self.seconds, 3)})
+        self.since, self.batches, self.sums = step, 0, {}
+
+
+@contextmanager
+def _interrupt_between_steps(wanted: bool) -> Iterator[Callable[[], bool]]:
+    """Ctrl-C is noted, to be obeyed between two steps, where theta is whole; a second one is obeyed at once."""
+    before = signal.getsignal(signal.SIGINT)
+    if not wanted or threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN):
+        yield lambda: False
+        return
+    noted: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        if noted:
+            raise KeyboardInterrupt
+        noted.append(number)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _shown(progress: bool, start: int, total: int) -> Iterator[Callable[[_Record, int, bool], None]]:
+    """What shows the progress from step `start` on: nothing, a bar on a terminal, elsewhere a line a row."""
+    if not progress:
+        yield lambda record, step, row: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if start:
+        console.print(f"going on from step {start} of {total}")
+    if not console.is_terminal:
+        yield lambda record, step, row: console.print(_line(record.history.last)) if row else None
+        return
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
+    with Progress(*columns, TextColumn("{task.description}"), console=console, transient=True) as bar:
+        task, last = bar.add_task("", total=total, completed=start), perf_counter()
+
+        def show(record: _Record, step: int, row: bool) -> None:
+            nonlocal last
+            if row:
+                console.print(_line(record.history.last))
+            if row or perf_counter() - last > 0.2:  # reading the numbers makes a GPU wait
+                last = perf_counter()
+                bar.update(task, completed=step, description=_line(record.means()))
+
+        yield show
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    """A row in words; an ensemble as its mean."""
+    words = []
+    for name, text in (
+        ("step", "step {:.0f}"), ("epoch", "epoch {:.4g}"), ("seconds", "{:.1f} s"), ("loss", "loss {:.4g}"),
+        ("accuracy", "accuracy {:.2%}"), ("test_loss", "test loss {:.4g}"), ("test_accuracy", "test accuracy {:.2%}"),
+    ):  # fmt: skip
+        if name in row:
+            words.append(text.format(float(np.mean(row[name]))))
+    return ", ".join(words)

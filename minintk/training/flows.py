@@ -1,0 +1,132 @@
+"""Flows: training in continuous time, for any model and any loss, and the same for a kernel that stays as it is.
+
+    gradient flow      theta' = -grad L
+    momentum flow      theta' = v,   v' = -(v + grad L) / tau        tau a constant, or tau = t / mu
+    stochastic flow    either, with the gradient of b examples and steps dt so that the temperature
+                       T = dt/b (1 - (b - 1)/(N - 1)) stays constant
+    frozen kernel      f' = -K dL/df in place of theta' = -grad L, for train and test points together
+
+t is the time of the theory: gradient flow is what steps of descent with t = lr x steps approximate.  tau -> 0 is
+gradient flow, T = 0 is b = N.  (Geiger et al. 2020, eq. (6) and appendices A and C.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_library
+from minintk.models.network import Model
+from minintk.training.integrators import FrozenKernel, Moment, Rules, Solver, Steps, Weights, run
+from minintk.training.losses import Loss
+
+
+def flow(
+    model: Model,
+    theta: Array,
+    x: Array,
+    y: Array,
+    *,
+    loss: Loss,
+    times: float | Sequence[float] | Array,
+    tau: float | None = None,
+    mu: float | None = None,
+    temperature: float = 0.0,
+    rng: np.random.Generator | None = None,
+    by: Steps | Solver = Steps(),  # noqa: B008 (frozen)
+    lr_scales: Mapping[str, float] | None = None,
+) -> Iterator[Moment]:
+    """The flow of a model's parameters; yields a `Moment` at t = 0, at each of `times`, and where it ends.
+
+    theta : (P,) or (E, P), left as it is; the members of an ensemble take the same steps.  x : (N, *input_shape),
+    y : (N, C).  times : increasing; the last may be inf with a loss that reaches zero, `Hinge`.  A flow ends when the
+    loss of every member is exactly zero; a member that is there stands still meanwhile.  With inf it goes on for ever
+    where no theta classifies every example; where the gradient is zero short of that, it is at t = inf, not `ended`.
+    tau or mu : momentum flow with tau, or with tau = t/mu; gradient flow where neither is given.  v = 0 at t = 0, and
+    v = -grad L with mu.
+    temperature : T of the stochastic flow, its batches of b = N / (T/dt (N - 1) + 1) examples, rounded, at least 1,
+    drawn with `rng` without replacement, one draw for all members; where dt < T the temperature of b = 1, dt, is lower.
+    by : `Steps(low, high)` or `Solver(rtol, atol)`.  lr_scales : as for `train`: theta' = -S grad L with the scales S.
+
+    ValueError or TypeError for what does not fit; FloatingPointError where no step is small enough, or f not finite.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
+    >>> theta0 = net.init(np.random.default_rng(0))
+    >>> x, y = np.eye(2), np.array([[1.0], [-1.0]])
+    >>> alpha = 0.1
+    >>> model = mn.Centred(net, theta0, alpha)
+    >>> *_, end = flow(model, theta0, x, y, loss=mn.Hinge(alpha), times=np.inf)
+    >>> end.ended, bool(np.all(y * end.f >= 1))
+    (True, True)
+    """
+    if not isinstance(model, Model):
+        raise TypeError(f"flow expects a model such as mn.Network(...), got {model!r}")
+    model.check(theta, x)
+    if x.shape[0] == 0:
+        raise ValueError("x expects at least one example, got none")
+    check_finite("theta", theta)
+    xp = array_namespace(theta, x, y)
+    rules = Rules.checked(loss, times, tau, mu, temperature, rng, by)
+    _check_targets(loss, y, (x.shape[0], model.outputs), theta)
+    if isinstance(by, Solver) and model.advance(theta) is not model:
+        raise ValueError(f"by=Solver(...) knows no steps at which {model!r} could re-anchor: use by=Steps()")
+    scales = model.layout.learning_rate_scales(lr_scales)
+    scales = None if scales is None else to_library(scales.astype(str(theta.dtype)), xp)
+    return run(Weights(model, x, scales, theta, whole=temperature == 0), xp.asarray(theta, copy=True), y, rules)
+
+
+def kernel_flow(
+    kernel: Array,
+    f0: Array,
+    y: Array,
+    *,
+    loss: Loss,
+    times: float | Sequence[float] | Array,
+    tau: float | None = None,
+    mu: float | None = None,
+    temperature: float = 0.0,
+    rng: np.random.Generator | None = None,
+    by: Steps | Solver = Steps(),  # noqa: B008 (frozen)
+) -> Iterator[Moment]:
+    """The same flows for a frozen kernel, in function space: f' = -K dL/df, or f' = v, v' = -(v + K dL/df) / tau.
+
+    kernel : ([E], M, N), the same for every output, or ([E], M, C, N, C): rows for all M points, the N training points
+    first, columns for these.  f0 : ([E], M, C), the outputs at t = 0.  y : (N, C).  Everything else as in `flow`.
+
+    From initialisation, or from any trained theta_1, `minintk.ntk_full(net, theta_1, all_points, x)` is the kernel; an
+    analytic one serves as well.  (Geiger et al. 2020, eq. (26).)
+
+    >>> import numpy as np, minintk as mn
+    >>> K, y = np.diag([1.0, 3.0]), np.ones((2, 1))
+    >>> *_, end = kernel_flow(K, np.zeros((2, 1)), y, loss=mn.mse, times=2.0, by=mn.Solver())
+    >>> bool(np.allclose(end.f[:, 0], 1 - np.exp([-1.0, -3.0])))     # 1 - e^(-K t / N)
+    True
+    """
+    xp = array_namespace(kernel, f0, y)
+    for name, a in (("kernel", kernel), ("f0", f0)):
+        check_floating(name, a)
+        check_finite(name, a)
+        if a.dtype != kernel.dtype:
+            raise TypeError(f"{name} must have the dtype of the kernel, {kernel.dtype}, got {a.dtype}")
+    if f0.ndim not in (2, 3) or y.ndim != 2:
+        raise ValueError(f"f0 expects shape ([E], M, C) and y (N, C), got {tuple(f0.shape)} and {tuple(y.shape)}")
+    (M, C), N, lead = f0.shape[-2:], y.shape[0], tuple(f0.shape[:-2])
+    if tuple(kernel.shape) not in {(*e, *k) for e in ((), lead) for k in ((M, N), (M, C, N, C))}:
+        raise ValueError(
+            f"kernel expects shape ([E], {M}, {N}), or ([E], {M}, {C}, {N}, {C}), rows for every point of f0, "
+            f"columns for those of y, got {tuple(kernel.shape)}"
+        )
+    if not 1 <= N <= M:
+        raise ValueError(f"y expects at least 1 and at most the {M} points of f0, training points first, got {N}")
+    rules = Rules.checked(loss, times, tau, mu, temperature, rng, by)
+    _check_targets(loss, y, (N, C), kernel)
+    full = tuple(kernel.shape[-4:]) == (M, C, N, C) and kernel.ndim >= 4
+    return run(FrozenKernel(kernel, full, N), xp.asarray(f0, copy=True), y, rules)
+
+
+def _check_targets(loss: Loss, y: Array, outputs: tuple[int, int], like: Array) -> None:
+    loss.check(y, outputs)
+    if y.dtype != like.dtype:
+        raise TypeError(f"y must have the dtype of the outputs, {like.dtype}, got {y.dtype}: y.astype({like.dtype})")

@@ -1,0 +1,93 @@
+"""The history of a run: one row of numbers every so often, kept as JSON, drawn as a curve."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from minintk.training.checkpoints import write_atomically
+
+
+@dataclass
+class History:
+    """Rows of a run: {"step", "epoch", "t", "lr", "seconds", "loss", "accuracy", "test_loss", "test_accuracy"}.
+
+    loss, accuracy : means over the batches since the row before, each at the parameters it met.  test_... : on the
+    held-out set, at the parameters of `step`.  Numbers, or lists of E numbers for an ensemble; what does not apply
+    (accuracy where the targets are no classes) is left out.  t : the time of the theory.  seconds : of training.
+
+    >>> history = History([{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25, "test_loss": 0.5}])
+    >>> history["loss"], history["test_loss"]
+    (array([0.5 , 0.25]), array([nan, 0.5]))
+    >>> history.last
+    {'step': 2, 'loss': 0.25, 'test_loss': 0.5}
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
+        """A column, (rows,) or (rows, E); NaN where a row has no such number.  KeyError where none has."""
+        known = [np.shape(row[name]) for row in self.rows if name in row]
+        if not known:
+            raise KeyError(f"the history has no {name!r}: it has {', '.join(self.names) or 'no rows'}")
+        return np.array([row.get(name, np.full(known[0], np.nan)) for row in self.rows])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the rows hold."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row))
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The latest row, {} where there is none."""
+        return self.rows[-1] if self.rows else {}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the rows as JSON, atomically."""
+        text = "[\n" + ",\n".join(json.dumps(row) for row in self.rows) + "\n]\n"
+        write_atomically(path, lambda file: file.write(text.encode()))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> History:
+        """The rows that `save` wrote; ValueError where the file holds something else."""
+        with open(path, encoding="utf-8") as file:
+            try:
+                rows = json.load(file)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{os.fspath(path)} is no history: {error}") from error
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError(f"{os.fspath(path)} is no history: expected a list of rows")
+        return cls(rows)
+
+    def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
+        """Loss, and error where targets are classes, against epochs (steps where training is full batch), as a figure.
+
+        An ensemble is drawn as its mean.  ValueError for a history without rows.
+        """
+        if "loss" not in self.names:
+            raise ValueError(f"draw expects rows with a loss, got {len(self)} rows with {list(self.names)}")
+        import matplotlib.pyplot as plt
+
+        unit = "epoch" if "epoch" in self.names else "step"
+        panels = [("loss", "loss L", 1.0, 0.0)]
+        if "accuracy" in self.names:
+            panels.append(("accuracy", "error, %", -100.0, 100.0))
+        figure, axes = plt.subplots(1, len(panels), figsize=(5 * len(panels), 3.6), squeeze=False, layout="constrained")
+        for axis, (name, label, scale, shift) in zip(axes[0], panels):
+            curves = ((name, "training batches", "o-"), (f"test_{name}", "test", "s-"))
+            for column, what, style in curves:
+                if column in self.names:
+                    y = self[column].reshape(len(self), -1).mean(axis=1)
+                    axis.plot(self[unit], shift + scale * y, style, ms=3, lw=1, label=what)
+            axis.set(xlabel=unit, ylabel=label, yscale="log", title=title)
+            axis.legend()
+            axis.grid(alpha=0.3)
+        figure.savefig(path, dpi=120)
+        plt.close(figure)

@@ -1,0 +1,213 @@
+"""Losses: their value, and their derivative in the outputs, the cotangent that backward sweeps start from.
+
+f : ([E], N, C) outputs, y : (N, C) targets; one value for each member of an ensemble.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, scipy_module
+from minintk.validate import number
+
+
+class Loss(ABC):
+    """A loss L(f, y); `cotangent` is dL/df.
+
+    curvature : c where d2L/df2 = c/N for every output, None for a loss that is no square.
+    ends : whether gradient flow can bring the loss to exactly zero in finite time.
+    """
+
+    __slots__ = ()
+    curvature: ClassVar[float | None] = None
+    ends: ClassVar[bool] = False
+
+    @abstractmethod
+    def __call__(self, f: Array, y: Array) -> Array:
+        """L : () or (E,)."""
+
+    @abstractmethod
+    def cotangent(self, f: Array, y: Array) -> Array:
+        """dL/df, of the shape of f."""
+
+    def check(self, y: Array, outputs: tuple[int, int]) -> None:
+        """Raise unless y : (N, C) are targets for this loss."""
+        check_floating("y", y)
+        if tuple(y.shape) != tuple(outputs):
+            hint = (
+                ": a single output needs a column, y[:, None]"
+                if tuple(y.shape) == outputs[:1] and outputs[1] == 1
+                else ""
+            )
+            raise ValueError(f"y expects shape (N, C) = {tuple(outputs)}, got {tuple(y.shape)}{hint}")
+        check_finite("y", y)
+
+
+def _fitting(f: Array, y: Array) -> Any:
+    """The namespace of f : ([E], N, C) and y : (N, C); ValueError where they would be broadcast."""
+    xp = array_namespace(f, y)
+    if f.ndim < 2 or tuple(f.shape[-2:]) != tuple(y.shape[-2:]):
+        column = ": a single output needs a column, y[:, None]" if y.ndim == 1 and f.shape[-1:] == (1,) else ""
+        raise ValueError(
+            f"f ([E], N, C) and y (N, C) expect one (N, C), got {tuple(f.shape)}, {tuple(y.shape)}{column}"
+        )
+    return xp
+
+
+@dataclass(frozen=True)
+class MeanSquared(Loss):
+    """L = 1/(2N) sum_n |f_n - y_n|^2,   dL/df = (f - y) / N.
+
+    >>> import numpy as np
+    >>> float(mse(np.array([[1.0], [3.0]]), np.array([[0.0], [0.0]])))
+    2.5
+    """
+
+    curvature: ClassVar[float | None] = 1.0
+
+    def __call__(self, f: Array, y: Array) -> Array:
+        xp, r = _fitting(f, y), f - y
+        return xp.sum(r * r, axis=(-2, -1)) / (2 * f.shape[-2])
+
+    def cotangent(self, f: Array, y: Array) -> Array:
+        _fitting(f, y)
+        return (f - y) / f.shape[-2]
+
+
+@dataclass(frozen=True)
+class SumOfSquares(Loss):
+    """L = 1/N sum_n |f_n - y_n|^2,   dL/df = 2 (f - y) / N   (Samarin et al. 2020: no 1/2, a mean over the batch).
+
+    >>> import numpy as np
+    >>> float(sum_of_squares(np.array([[1.0], [3.0]]), np.array([[0.0], [0.0]])))
+    5.0
+    """
+
+    curvature: ClassVar[float | None] = 2.0
+
+    def __call__(self, f: Array, y: Array) -> Array:
+        xp, r = _fitting(f, y), f - y
+        return xp.sum(r * r, axis=(-2, -1)) / f.shape[-2]
+
+    def cotangent(self, f: Array, y: Array) -> Array:
+        _fitting(f, y)
+        return (f - y) * (2 / f.shape[-2])
+
+
+@dataclass(frozen=True)
+class SoftmaxCrossEntropy(Loss):
+    """L = 1/N sum_n (log sum_c exp f_nc - sum_c y_nc f_nc),   dL/df = (softmax(f) - y) / N.
+
+    The rows of y are one-hot, or probabilities.
+
+    >>> import numpy as np
+    >>> round(float(softmax_cross_entropy(np.zeros((2, 4)), np.eye(4)[:2])), 12) == round(float(np.log(4)), 12)
+    True
+    """
+
+    def __call__(self, f: Array, y: Array) -> Array:
+        xp = _fitting(f, y)
+        top = xp.max(f, axis=-1, keepdims=True)
+        log_sum = xp.log(xp.sum(xp.exp(f - top), axis=-1)) + top[..., 0]
+        return xp.mean(log_sum - xp.sum(y * f, axis=-1), axis=-1)
+
+    def cotangent(self, f: Array, y: Array) -> Array:
+        xp = _fitting(f, y)
+        p = xp.exp(f - xp.max(f, axis=-1, keepdims=True))
+        p /= xp.sum(p, axis=-1, keepdims=True)
+        p -= y
+        p /= f.shape[-2]
+        return p
+
+    def check(self, y: Array, outputs: tuple[int, int]) -> None:
+        super().check(y, outputs)
+        if outputs[1] == 1:
+            raise ValueError("softmax_cross_entropy of one output is 0 whatever it says: take mn.logistic, y = -1 or 1")
+        xp = array_namespace(y)
+        off = float(xp.max(xp.abs(xp.sum(y, axis=-1) - 1)))
+        if off > 1e-3 or float(xp.min(y)) < 0:
+            raise ValueError(
+                "softmax_cross_entropy expects each row of y to be a probability distribution (one-hot labels), "
+                f"got a row whose sum is off by {off:.3g} or an entry {float(xp.min(y)):.3g}"
+            )
+
+
+@dataclass(frozen=True)
+class _Margin(Loss):
+    """A loss of the margin y f: one output, labels y = -1 or 1, and the scale alpha of `Centred` (1: none).
+
+    Raises ValueError unless alpha is a finite number > 0.
+    """
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        number(f"{type(self).__name__}(alpha=...)", self.alpha)
+
+    def _share(self, f: Array) -> float:
+        """1 / (alpha^2 N)."""
+        return 1 / (float(self.alpha) ** 2 * int(f.shape[-2]))
+
+    def check(self, y: Array, outputs: tuple[int, int]) -> None:
+        if outputs[1] != 1:
+            raise ValueError(f"{self!r} is for networks with one output, got {outputs[1]}: end with mn.Dense(1)")
+        super().check(y, outputs)
+        xp = array_namespace(y)
+        if not bool(xp.all(xp.abs(y) == 1)):
+            bad = float(y[xp.abs(y) != 1][0])
+            raise ValueError(f"{self!r} expects labels y = -1 or 1, got {bad:g}: y = 2.0 * (class == 1) - 1")
+
+
+@dataclass(frozen=True)
+class Hinge(_Margin):
+    """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) where y f < 1, else 0.
+
+    One output, y = -1 or 1.  With ``Centred(net, theta0, alpha)`` and the same alpha here it is the loss of Geiger et
+    al. 2020, eq. (5): the first moments of training are then the same for every alpha, and training ends when all
+    margins are at least 1.
+
+    >>> import numpy as np
+    >>> f, y = np.array([[0.5], [2.0]]), np.array([[1.0], [-1.0]])
+    >>> float(hinge(f, y)), hinge.cotangent(f, y).tolist(), float(Hinge(alpha=10.0)(f, y))
+    (1.75, [[-0.5], [0.5]], 0.0175)
+    """
+
+    ends: ClassVar[bool] = True
+
+    def __call__(self, f: Array, y: Array) -> Array:
+        xp = _fitting(f, y)
+        return xp.sum(xp.maximum(1 - y * f, 0), axis=(-2, -1)) * self._share(f)
+
+    def cotangent(self, f: Array, y: Array) -> Array:
+        xp = _fitting(f, y)
+        return xp.where(y * f < 1, y * -self._share(f), xp.zeros_like(f))
+
+
+@dataclass(frozen=True)
+class Logistic(_Margin):
+    """L = 1/(alpha^2 N) sum_n log(1 + e^(-y_n f_n)),   dL/df = -y / (alpha^2 N (1 + e^(y f))).
+
+    One output, y = -1 or 1; alpha as in `Hinge`.
+
+    >>> import numpy as np
+    >>> float(logistic(np.zeros((2, 1)), np.array([[1.0], [-1.0]]))) == float(np.log(2))
+    True
+    """
+
+    def __call__(self, f: Array, y: Array) -> Array:
+        xp = _fitting(f, y)
+        m = y * f
+        return xp.sum(xp.log1p(xp.exp(-xp.abs(m))) + xp.maximum(-m, 0), axis=(-2, -1)) * self._share(f)
+
+    def cotangent(self, f: Array, y: Array) -> Array:
+        xp = _fitting(f, y)
+        return y * (scipy_module(xp, "special").expit(-y * f) * -self._share(f))
+
+
+mse = MeanSquared()
+sum_of_squares = SumOfSquares()
+softmax_cross_entropy = SoftmaxCrossEntropy()
+hinge = Hinge()
+logistic = Logistic()

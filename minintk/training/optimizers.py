@@ -1,0 +1,249 @@
+"""Optimisers: one step, in place, on the vector theta.
+
+    SGD         v <- m v + g'                  theta <- theta - lr s v                  g' = g + weight_decay theta
+    Nesterov    v <- m v + g'                  theta <- theta - lr s (g' + m v)
+    Adam        first and second moments       theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay theta)
+
+g is the gradient, s the scales of the learning rate, one for each parameter.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import Any, ClassVar, Self
+
+from minintk.arrays import Array, array_namespace, cache_slices
+from minintk.fast.blas import add_scaled, decay_and_add, piece
+from minintk.fast.threads import share
+from minintk.spec.parametrization import Rule
+from minintk.training.schedules import Schedule, rate, time
+from minintk.validate import number, numbers
+
+
+class Optimizer(ABC):
+    """theta <- theta + step(gradient).  `lr` is the learning rate, a number or a schedule.
+
+    rule : which of a parametrization's scales of the rate are meant, those of gradient descent or those of Adam.
+    """
+
+    lr: float | Schedule
+    rule: ClassVar[Rule] = "sgd"
+
+    @property
+    def reach(self) -> float:
+        """lr lambda below which descent settles on a parabola of curvature lambda; inf where that is not known."""
+        return inf
+
+    def at(self, step: int) -> Self:
+        """The optimiser of step 0, 1, ...: its learning rate is a number."""
+        if not isinstance(self.lr, Schedule):
+            return self
+        now = copy(self)
+        object.__setattr__(now, "lr", rate(self.lr, step))
+        return now
+
+    def t(self, steps: int) -> float:
+        """The time of the theory after so many steps: lr x steps, or the sum of a schedule's rates."""
+        return time(self.lr, steps)
+
+    @abstractmethod
+    def init(self, theta: Array) -> Any:
+        """The optimiser's memory before the first step: an array ([E], ..., P), or None where it has none."""
+
+    @abstractmethod
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
+        """One step, in place on theta and memory; `gradient` is used up.  scales : (P,), or None for all ones."""
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """Gradient descent with heavy-ball momentum and weight decay, per-parameter scales s:
+
+        v <- momentum v + g + weight_decay theta,     theta <- theta - lr s v
+
+    lr : a number, or a schedule (`minintk.training.schedules`).  Full batch or mini-batch is `train`'s choice.  Raises
+    ValueError for a learning rate <= 0, momentum outside [0, 1) or weight_decay < 0.
+
+    >>> SGD(lr=0.1, momentum=0.9)
+    SGD(lr=0.1, momentum=0.9, weight_decay=0.0)
+    """
+
+    lr: float | Schedule
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self, "momentum")
+
+    @property
+    def reach(self) -> float:
+        """2 (1 + momentum)."""
+        return 2 * (1 + float(self.momentum))
+
+    def init(self, theta: Array) -> Array | None:
+        return array_namespace(theta).zeros_like(theta) if self.momentum else None
+
+    def step(self, theta: Array, gradient: Array, memory: Array | None, scales: Array | None) -> None:
+        lr, weight_decay = _rate(self), float(self.weight_decay)  # a NumPy scalar would compute in float64
+
+        def work(at: slice) -> None:
+            p, g = theta[..., at], gradient[..., at]
+            if weight_decay:
+                add_scaled(g, weight_decay, p)
+            v = g
+            if memory is not None:
+                v = memory[..., at]
+                decay_and_add(v, float(self.momentum), g)
+            if scales is None:
+                add_scaled(p, -lr, v, spare=g)
+            else:
+                p -= lr * scales[at] * v
+
+        _in_pieces(work, theta, piece(theta))
+
+
+@dataclass(frozen=True)
+class Nesterov(Optimizer):
+    """Gradient descent with Nesterov's momentum, the step looking one velocity ahead; names and errors as in `SGD`:
+
+        g' = g + weight_decay theta,     v <- momentum v + g',     theta <- theta - lr s (g' + momentum v)
+
+    (Sutskever et al. 2013, in the variables of the point where the gradient is taken.)
+
+    >>> Nesterov(lr=0.1)
+    Nesterov(lr=0.1, momentum=0.9, weight_decay=0.0)
+    """
+
+    lr: float | Schedule
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self, "momentum")
+
+    @property
+    def reach(self) -> float:
+        """2 (1 + momentum) / (1 + 2 momentum)."""
+        return 2 * (1 + float(self.momentum)) / (1 + 2 * float(self.momentum))
+
+    def init(self, theta: Array) -> Array:
+        return array_namespace(theta).zeros_like(theta)
+
+    def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
+        lr, m, weight_decay = _rate(self), float(self.momentum), float(self.weight_decay)
+
+        def work(at: slice) -> None:
+            p, g, v = theta[..., at], gradient[..., at], memory[..., at]
+            if weight_decay:
+                add_scaled(g, weight_decay, p)
+            decay_and_add(v, m, g)
+            add_scaled(g, m, v)
+            if scales is None:
+                add_scaled(p, -lr, g, spare=g)
+            else:
+                p -= lr * scales[at] * g
+
+        _in_pieces(work, theta, piece(theta))
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """Adam with bias correction; the weight decay is decoupled from the moments:
+
+        m <- b1 m + (1 - b1) g,     r <- b2 r + (1 - b2) g^2,     m^ = m / (1 - b1^k),     r^ = r / (1 - b2^k)
+        theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay theta)                     in step k = 1, 2, ...
+
+    (Kingma, Ba 2015; Loshchilov, Hutter 2019.)  The decay is decoupled because an L2 term inside g would be divided by
+    sqrt(r^) too, and no longer pull on all weights alike.  s are scales of the learning rate, the parametrization's for
+    Adam.  Gradients fall with the width: eps must stay far below them.  The step k comes with ``optimizer.at(step)``;
+    memory : ([E], 2, P), m and r.  Raises ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0.
+
+    >>> import numpy as np
+    >>> adam, theta = Adam(lr=0.1), np.array([1.0, -2.0])
+    >>> adam.at(0).step(theta, np.array([5.0, -0.01]), adam.init(theta), None)
+    >>> theta.round(6).tolist()                      # the first step is lr in every direction, whatever the gradient
+    [0.9, -1.9]
+    """
+
+    lr: float | Schedule
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    _k: ClassVar[int | None] = None
+    rule: ClassVar[Rule] = "adam"
+
+    def __post_init__(self) -> None:
+        _check(self, "b1", "b2")
+        if not 0 < self.eps < inf:
+            raise ValueError(f"Adam(eps=...) expects a finite number > 0, got {self.eps!r}")
+
+    def at(self, step: int) -> Self:
+        now = copy(super().at(step))
+        object.__setattr__(now, "_k", step + 1)
+        return now
+
+    def init(self, theta: Array) -> Array:
+        xp = array_namespace(theta)
+        return xp.zeros((*theta.shape[:-1], 2, theta.shape[-1]), dtype=theta.dtype)
+
+    def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
+        if self._k is None:
+            raise TypeError(f"the bias correction of {self!r} depends on the step: optimizer.at(step).step(...)")
+        lr, b1, b2, weight_decay = _rate(self), float(self.b1), float(self.b2), float(self.weight_decay)
+        root = sqrt(1 - b2**self._k)
+        rate, eps = lr * root / (1 - b1**self._k), float(self.eps) * root  # m^ / (sqrt(r^) + eps), over sqrt(r)
+        xp = array_namespace(theta)
+
+        def work(at: slice) -> None:
+            p, g, m, r = theta[..., at], gradient[..., at], memory[..., 0, at], memory[..., 1, at]
+            m *= b1
+            m += (1 - b1) * g
+            g *= g
+            g *= 1 - b2
+            r *= b2
+            r += g
+            xp.sqrt(r, out=g)
+            g += eps
+            xp.divide(m, g, out=g)
+            g *= rate
+            if weight_decay:
+                g += lr * weight_decay * p
+            if scales is not None:
+                g *= scales[at]
+            p -= g
+
+        _in_pieces(work, theta)
+
+
+def _in_pieces(work: Callable[[slice], None], theta: Array, size: int = 2**17) -> None:
+    """work(at) for pieces of the last axis that a core's cache holds; those of a long one shared out over the cores."""
+
+    def some(part: slice) -> None:
+        for at in cache_slices(theta[..., part], size):
+            work(slice(part.start + at.start, part.start + at.stop))
+
+    share(some, theta.shape[-1], worth=theta.shape[-1] > 2**19)
+
+
+def _rate(optimizer: Optimizer) -> float:
+    """The learning rate, which must be a number by now."""
+    if isinstance(optimizer.lr, Schedule):
+        raise TypeError(f"the rate of {optimizer.lr!r} depends on the step: optimizer.at(step).step(...)")
+    return float(optimizer.lr)
+
+
+def _check(optimizer: Any, *memories: str) -> None:
+    """ValueError for settings that cannot be meant."""
+    name = type(optimizer).__name__
+    if not isinstance(optimizer.lr, Schedule):
+        number(f"{name}(lr=...)", optimizer.lr)
+    for memory in memories:
+        found = numbers(getattr(optimizer, memory))
+        if len(found) != 1 or not 0 <= found[0] < 1:
+            raise ValueError(f"{name}({memory}=...) expects a number in [0, 1), got {getattr(optimizer, memory)!r}")
+    number(f"{name}(weight_decay=...)", optimizer.weight_decay, zero=True)

@@ -1,0 +1,333 @@
+"""Training: a generator of snapshots, for any model, one network or an ensemble.
+
+One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).  The members of an ensemble are
+independent; on the CPU they are shared out over the cores.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, check_finite, keep_freed_memory, on_host, to_host, to_library
+from minintk.fast.blas import fast_products
+from minintk.fast.threads import cores, parallel, single_threaded_blas
+from minintk.models.network import Model, check_model
+from minintk.training.augment import Augmentation
+from minintk.training.batches import Batches
+from minintk.training.losses import Loss
+from minintk.training.optimizers import Optimizer
+from minintk.training.schedules import rate
+from minintk.validate import whole
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class State:
+    """All that training has changed before step `step`: what it takes to go on, bit for bit.
+
+    theta, memory : ([E], P), the parameters and the optimiser's memory.  rng : the generator when the current epoch was
+    drawn.  anchors : what the model has moved (`Model.anchors`).
+    """
+
+    step: int
+    theta: Array
+    memory: Array | None = None
+    rng: dict[str, Any] | None = None
+    anchors: dict[str, Array] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"State(step={self.step}, theta {tuple(self.theta.shape)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The state after `step` steps.
+
+    t : lr x steps, the time of the theory; with a schedule the sum of the rates so far.  theta : ([E], P), a copy.
+    loss : () or (E,), and f : ([E], B, C), on the batch about to be used (all examples where training is full batch).
+    model : the model, re-anchored where it does that.  state : what `train(..., resume=state)` goes on from.
+    """
+
+    step: int
+    t: float
+    theta: Array
+    loss: Array
+    f: Array
+    model: Model
+    state: State = field(repr=False)
+
+
+def train(
+    model: Model,
+    theta: Array,
+    x: Array,
+    y: Array,
+    *,
+    loss: Loss,
+    optimizer: Optimizer,
+    steps: int,
+    batch_size: int | None = None,
+    rng: np.random.Generator | None = None,
+    every: int = 1,
+    lr_scales: Mapping[str, float] | None = None,
+    augment: Augmentation | None = None,
+    resume: State | None = None,
+) -> Iterator[Snapshot]:
+    """Train a model; yields a snapshot at step 0, then every `every` steps, and at the last.
+
+    theta : (P,) or (E, P), left as it is.  x : (N, *input_shape), y : (N, C).  batch_size : examples a step, drawn
+    without replacement epoch by epoch with `rng`; all N unless given.  An epoch is floor(N / batch_size) steps: what is
+    left of the examples then sits that epoch out.  lr_scales : {tensor name: scale} in place of the parametrization's
+    own, 0 freezes a tensor.  augment : what is done to the examples of a step, such as `Shift(7)`.
+    resume : the state of a snapshot of the same run, to go on from there as if nothing had happened; `rng` is set to
+    where it was.  (`minintk.training.checkpoints` writes it to disk; `fit` does all of this.)
+
+    Warns where a full-batch squared loss cannot converge at this learning rate; raises FloatingPointError where the
+    loss stops being finite, and ValueError or TypeError for data that do not fit, before the first step.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
+    >>> theta0 = net.init(np.random.default_rng(0))
+    >>> x, y = np.eye(2), np.array([[1.0], [-1.0]])
+    >>> run = train(net, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=1.0), steps=50)
+    >>> losses = [float(snap.loss) for snap in run]
+    >>> len(losses), losses[-1] < 1e-3 * losses[0]
+    (51, True)
+    """
+    _check(model, theta, x, y, loss, optimizer, steps, batch_size, rng, every, augment)
+    run = Descent(model, theta, Batches(x, y, batch_size, rng, augment), loss, optimizer, lr_scales, resume)
+    if run.step > steps:
+        raise ValueError(f"resume is the state at step {run.step}, beyond steps={steps}: ask for more steps")
+    return _train(run, steps, every)
+
+
+def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
+    if run.step == 0:
+        _warn_if_unstable(run)
+    while True:
+        step, model = run.step, run.model
+        shown, last = step % every == 0 or step == steps, step == steps
+        state = run.state(copy=not last) if shown else None  # after the last step nobody writes to them
+        f, value = run.advance(learn=not last, check=shown)
+        if state is not None:
+            yield Snapshot(step, run.optimizer.t(step), state.theta, value, f, model, state)
+        if last:
+            return
+
+
+class Descent:
+    """A run in progress: theta and the optimiser's memory, which `advance` changes in place.
+
+    `train` and `fit` are loops around it.  resume : the state it goes on from, None for the beginning.  y : the targets
+    of the latest batch.
+    """
+
+    def __init__(
+        self, model: Model, theta: Array, batches: Batches, loss: Loss, optimizer: Optimizer,
+        lr_scales: Mapping[str, float] | None = None, resume: State | None = None,
+    ) -> None:  # fmt: skip
+        xp = array_namespace(theta, batches.x, batches.y)
+        scales = model.layout.learning_rate_scales(lr_scales, optimizer.rule)
+        self.scales = None if scales is None else to_library(scales.astype(str(theta.dtype)), xp)
+        self.model, self.batches, self.loss, self.optimizer = model, batches, loss, optimizer
+        self.step, self.theta = 0, xp.asarray(theta, copy=True)
+        keep_freed_memory(self.theta)
+        self.memory = optimizer.init(self.theta)
+        if resume is not None:
+            self._restore(resume)
+        self.gradient, self.y = xp.empty_like(self.theta), batches.y
+        self.parts = _parts(model, self.theta, batches.size)
+        self._patience = 1 if on_host(xp) else 50  # a GPU would stand still for each answer
+
+    def state(self, copy: bool = False) -> State:
+        """Where the run stands; without `copy`, arrays that `advance` will write to."""
+        xp = array_namespace(self.theta)
+        theta, memory = (a if a is None or not copy else xp.asarray(a, copy=True) for a in (self.theta, self.memory))
+        return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
+
+    def _restore(self, state: State) -> None:
+        if not isinstance(state, State):
+            raise TypeError(f"resume expects the state of a snapshot, snap.state, got {state!r}")
+        xp = array_namespace(self.theta, state.theta)
+        want, got = ((tuple(a.shape), str(a.dtype), None if m is None else tuple(m.shape)) for a, m in (
+            (self.theta, self.memory), (state.theta, state.memory)
+        ))  # fmt: skip
+        if want != got or set(state.anchors) != set(self.model.anchors()):
+            told = [
+                f"theta {theta} {dtype} and {'no momentum' if memory is None else f'momentum {memory}'}"
+                for theta, dtype, memory in (want, got)
+            ]
+            raise ValueError(f"resume expects a state of this run, {told[0]}, got {told[1]}")
+        self.step, self.theta = state.step, xp.asarray(state.theta, copy=True)
+        self.memory = None if state.memory is None else xp.asarray(state.memory, copy=True)
+        self.model = self.model.anchored(state.anchors)
+        self.batches.restore(state.rng)
+
+    def advance(self, *, learn: bool = True, check: bool = False) -> tuple[Array, Array]:
+        """(f, loss) : ([E], B, C) and () or (E,) of the coming batch at theta; where `learn`, a step follows.
+
+        FloatingPointError where the loss is not finite; on a GPU this is looked at now and then, or where `check`.
+        """
+        xp = array_namespace(self.theta)
+        xb, yb = self.batches(self.step)
+        self.y = yb
+        optimizer = self.optimizer.at(self.step)
+        models = [self.model] if len(self.parts) == 1 else [self.model.members(part) for part in self.parts]
+
+        def work(i: int) -> tuple[Array, Array]:
+            part = self.parts[i]
+            with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported once, as an error
+                f, J = models[i]._linearize(self.theta[part], xb)
+                value = self.loss(f, yb)
+                if learn:
+                    J._vjp(self.loss.cotangent(f, yb), self.gradient[part])
+                    memory = None if self.memory is None else self.memory[part]
+                    optimizer.step(self.theta[part], self.gradient[part], memory, self.scales)
+            return f, value
+
+        with self._cores():
+            results = parallel(work, range(len(self.parts)))
+        f, value = results[0] if len(results) == 1 else (xp.concat(list(column)) for column in zip(*results))
+        if (check or self.step % self._patience == 0) and not bool(xp.all(xp.isfinite(value))):
+            raise FloatingPointError(_diverged(self.step, value, optimizer))
+        if learn:
+            self.model = self.model.advance(self.theta)
+            self.step += 1
+        return f, value
+
+    @contextmanager
+    def _cores(self) -> Iterator[None]:
+        """For one large network, BLAS at one thread a call: what the step computes shares itself out over the cores.
+
+        BLAS's own threads keep a core busy for milliseconds after each product, waiting for the next one.
+        """
+        N = self.batches.size
+        large = N * self.theta.shape[-1] >= WORTH or N * self.model.footprint[0] >= MANY
+        if large and self.theta.ndim == 1 and on_host(array_namespace(self.theta)):
+            with single_threaded_blas(), fast_products():
+                yield
+        else:
+            yield
+
+
+WORTH, MANY = 2**26, 2**20
+"""Multiplications of a batch with all weights, and numbers in its activations, below which the cores are left to BLAS's
+own threads."""
+
+CACHE = 24 * 2**20
+"""Bytes of activations and parameters that one core works on at a time; less than this is not worth two threads."""
+
+
+def _parts(model: Model, theta: Array, N: int) -> list[slice]:
+    """The ensemble cut into slices, for the cores and for their caches; else all of theta."""
+    if theta.ndim == 1 or not on_host(array_namespace(theta)):
+        return [slice(None)]
+    E, P = theta.shape
+    member = theta.dtype.itemsize * (2 * N * model.footprint[0] + 3 * P)
+    size = E if E * member <= CACHE else max(1, min(-(-E // cores()), CACHE // member))
+    return [slice(i, min(i + size, E)) for i in range(0, E, size)]
+
+
+def _check(
+    model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
+    batch_size: int | None, rng: np.random.Generator | None, every: int, augment: Augmentation | None,
+) -> None:  # fmt: skip
+    """Raise for anything that does not fit, before the first step."""
+    check_model(model)
+    if not isinstance(loss, Loss):
+        raise TypeError(f"loss expects a loss such as mn.mse or mn.softmax_cross_entropy, got {loss!r}")
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"optimizer expects an optimiser such as mn.SGD(lr=0.1), got {optimizer!r}")
+    model.check(theta, x)
+    if x.shape[0] == 0:
+        raise ValueError("x expects at least one example, got none")
+    check_finite("theta", theta)
+    array_namespace(theta, x, y)
+    loss.check(y, (x.shape[0], model.outputs))
+    if y.dtype != theta.dtype:
+        raise TypeError(f"y must have the dtype of theta, {theta.dtype}, got {y.dtype}: y.astype(theta.dtype)")
+    for name, value, low in (("steps", steps, 0), ("every", every, 1), ("batch_size", batch_size, 1)):
+        if value is not None:
+            whole(name, value, low)
+    if batch_size is not None and batch_size > x.shape[0]:
+        raise ValueError(f"batch_size expects at most the {x.shape[0]} examples there are, got {batch_size}")
+    if augment is not None:
+        if not isinstance(augment, Augmentation):
+            raise TypeError(f"augment expects an augmentation such as mn.Shift(7), got {augment!r}")
+        augment.check(tuple(x.shape[1:]))
+    if (batch_size is not None or augment is not None) and not isinstance(rng, np.random.Generator):
+        what = "mini-batches are" if batch_size is not None else "augmentation is"
+        raise TypeError(f"{what} drawn with rng=numpy.random.default_rng(seed), got {rng!r}")
+
+
+def _warn_if_unstable(run: Descent) -> None:
+    """Warn where lr > reach N / (c lambda_max) at the start, of the tangent kernel: descent cannot settle.
+
+    reach is the optimiser's, 2 (1 + momentum) for the heavy ball, and c the curvature of the loss, 1 for mn.mse; for
+    squared losses on full batches only, and with a schedule for the rate of its first step.
+    """
+    batches, reach, curvature = run.batches, run.optimizer.reach, run.loss.curvature
+    if batches.rng is not None or curvature is None or reach == float("inf"):
+        return
+    lr = rate(run.optimizer.lr, 0)
+    worst = max(
+        parallel(
+            lambda part: _largest_eigenvalue(run.model.members(part), run.theta[part], batches.x, run.scales), run.parts
+        )
+    )
+    bound = reach * batches.size / (curvature * worst) if worst > 0 else float("inf")
+    if lr > bound:
+        warnings.warn(
+            f"learning rate {lr:g} is above the stability bound {bound:.4g}: {reach / curvature:.3g} N / lambda_max"
+            " of the tangent kernel at the start: the linearised network diverges, choose a smaller lr",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None) -> float:
+    """lambda_max of J S J', S the learning-rate scales, of the worst member; 0 where it is not finite.
+
+    That of the tridiagonal matrix of eight Lanczos steps: within a few per cent, from below, so that a warning is never
+    a false alarm for the linearised network.
+    """
+    xp = array_namespace(theta)
+    N, C = x.shape[0], model.outputs
+    start = np.cos(np.arange(N * C) ** 2).reshape((N, C))  # without the symmetries a network may have
+    alphas, betas = [], []
+    with np.errstate(over="ignore", invalid="ignore"):
+        f, J = model._linearize(theta, x)
+        q, last = xp.zeros_like(f) + to_library(start.astype(str(f.dtype)), xp), xp.zeros_like(f)
+        for _ in range(8):
+            beta = xp.sqrt(xp.sum(q * q, axis=(-2, -1), keepdims=True))
+            q = q / xp.where(beta > 0, beta, xp.ones_like(beta))  # q = 0: nothing of the kernel is left
+            g = J.vjp(q)
+            if scales is not None:
+                g *= scales
+            v = J._jvp(g)
+            alpha = xp.sum(q * v, axis=(-2, -1), keepdims=True)
+            last, q = q, v - alpha * q - beta * last
+            alphas.append(alpha)
+            betas.append(beta)
+    diagonals, beside = (to_host(xp.stack(k)).reshape((len(k), -1)).T.astype(np.float64) for k in (alphas, betas))
+    if not np.isfinite(diagonals).all():
+        return 0.0  # the first step of training reports it
+    return max(float(np.linalg.eigvalsh(np.diag(a) + np.diag(b[1:], -1))[-1]) for a, b in zip(diagonals, beside))
+
+
+def _diverged(step: int, value: Array, optimizer: Optimizer) -> str:
+    """The message for a loss that stopped being finite."""
+    xp = array_namespace(value)
+    who = ""
+    if value.ndim:
+        bad = [i for i in range(value.shape[0]) if not bool(xp.isfinite(value[i]))]
+        who = f" of member{'s' if len(bad) > 1 else ''} {', '.join(map(str, bad[:8]))}{' ...' if len(bad) > 8 else ''}"
+    return (
+        f"training diverged: the loss{who} is no longer finite at step {step}; "
+        f"choose a learning rate below {optimizer.lr:g}"
+    )

@@ -1,0 +1,190 @@
+"""The C of the fused steps, compiled by this machine's compiler: against mpmath, and against NumPy's passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from compiled import COMPILER, Kernel, kernel, use
+from oracles_kernels import image_errors, image_kernels
+
+import analytic as an
+import minintk as mn
+from analytic.images.activations import TINY
+from analytic.images.gpu_kernels import ARCSINE, KINKED, Text
+from analytic.vectors.duals import asin_u
+from minintk.arrays import elementwise
+
+Array = np.ndarray[Any, Any]
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler on this machine")
+
+EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
+DTYPES = ["float32", "float64"]
+
+
+def test_numpy_compiles_nothing() -> None:
+    assert elementwise(np, "nothing", "T a", "T b", "b = a;") is None
+
+
+# ----------------------------------------------------------------------------------- entry by entry, against mpmath
+
+
+def entries(dtype: str, least: float) -> tuple[Array, Array, Array]:
+    """D, root and root2 of pairs: random, equal, opposite, nearly so, of very different size, black."""
+    rng = np.random.default_rng(0)
+    sizes = [least, 1e-4, 1.0, 1.0 + 1e-5, 30.0]
+    root, root2 = (v.reshape(-1) for v in np.meshgrid(sizes, sizes))
+    root, root2 = (np.concatenate([v, np.exp(rng.normal(size=25))]) for v in (root, root2))
+    angles = np.array([0.0, 1e-9, 1e-4, 0.3, 1.5, 3.0, np.pi - 1e-5, np.pi])[:, None]
+    D = (root - root2) ** 2 / 2 + 2 * root * root2 * np.sin(angles / 2) ** 2
+    flat = [np.broadcast_to(v, D.shape).reshape(-1).astype(dtype) for v in (D, root, root2)]
+    return flat[0], flat[1], flat[2]
+
+
+def run(text: Text, *inputs: Any, tangent: tuple[Any, ...]) -> tuple[Array, Array]:
+    """d and theta; and d is the same where nobody asks for theta."""
+    D = inputs[0]
+    d, theta, alone = D.copy(), tangent[0].copy(), D.copy()
+    Kernel(*spell(text, True))(d, *inputs[1:], theta, *tangent[1:], d, theta)
+    Kernel(*spell(text, False))(alone, *inputs[1:], alone)
+    assert np.array_equal(d, alone)
+    return d, theta
+
+
+def spell(text: Text, tangent: bool) -> tuple[str, str, str, str]:
+    """Name, inputs, outputs and body, as `elementwise` gets them."""
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch)
+        found = text.compiled(np, tangent=tangent)
+    assert isinstance(found, Kernel)
+    return found.text
+
+
+def parted(D: Array, root: Array, root2: Array) -> Array:
+    """A = U (1 - c), in the precision at hand: what D says of the angle, its digits lost where sizes differ."""
+    g = root - root2
+    A: Array = np.clip(D - g * g / 2, 0, 2 * (root * root2))
+    return A
+
+
+def worst(got: Array, want: list[Any], scale: list[Any], dtype: str) -> float:
+    """The largest error of all entries, in units of eps times the scale."""
+    pairs = zip(got.tolist(), want, scale, strict=True)
+    return max(float(abs(mp.mpf(g) - w) / s) / EPS[dtype] if s else float(g != 0) for g, w, s in pairs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_erf_is_right_to_rounding(dtype: str) -> None:
+    """D relative to (v + v') / 2, Theta to its largest, sqrt(Theta Theta'); from A as it is."""
+    D, root, root2 = entries(dtype, 0.0)
+    lays = []
+    for r in (root, root2):
+        q = r.astype(np.float64) ** 2
+        lays.append((np.asarray(asin_u(np, q), dtype), (2 * np.arcsin(np.sqrt(0.5 / (1 + 2 * q)))).astype(dtype)))
+    (x, y), (x2, y2) = lays
+    Theta = np.asarray(np.random.default_rng(1).exponential(size=D.shape), dtype)
+    d, theta = run(ARCSINE, D, root, root2, x, x2, y, y2, 1.0, tangent=(Theta, 1.0, 0.0))
+    want, scale, slope, slope_scale = [], [], [], []
+    with mp.workdps(40):
+        for a, r, r2, t in zip(*(v.tolist() for v in (parted(D, root, root2), root, root2, Theta)), strict=True):
+            q, q2, k = mp.mpf(r) ** 2, mp.mpf(r2) ** 2, mp.mpf(r) * r2 - a
+            v, v2, k1 = (
+                2 / mp.pi * mp.asin(2 * top / mp.sqrt((1 + 2 * one) * (1 + 2 * two)))
+                for top, one, two in ((q, q, q), (q2, q2, q2), (k, q, q2))
+            )
+            want.append((v + v2) / 2 - k1)
+            scale.append((v + v2) / 2)
+            rest = (1 + 2 * q) * (1 + 2 * q2)
+            slope.append((t + 2 * k) * 4 / mp.pi / mp.sqrt(rest - 4 * k * k))
+            slope_scale.append((t + 2 * mp.mpf(r) * r2) * 4 / mp.pi / mp.sqrt(rest - 4 * q * q2))
+        assert worst(d, want, scale, dtype) < 8
+        assert worst(theta, slope, slope_scale, dtype) < 16
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_relu_is_right_to_rounding(dtype: str) -> None:
+    """D relative to (q + q') / 2, Theta to its largest; from A as it is."""
+    D, root, root2 = entries(dtype, TINY)
+    D = np.where((root == TINY) & (root2 == TINY), 0, D).astype(dtype)
+    half, half2 = (r / dtype_of(dtype)(2**0.5) for r in (root, root2))
+    Theta = np.random.default_rng(1).exponential(size=D.shape).astype(dtype)
+    c, zero = np.pi, 0.0
+    inputs = (D, half, half2, c, 1.0)
+    d, theta = run(KINKED, *inputs, tangent=(Theta, 1.0, 0.5, zero, zero, zero, zero))
+    g = half - half2
+    two = 4 * half * half2
+    A = np.minimum(np.abs(D - g * g), two)
+    want, scale, slope, slope_scale = [], [], [], []
+    with mp.workdps(40):
+        for a, h, h2, t, D0, U in zip(*(v.tolist() for v in (A, half, half2, Theta, D, two / 2)), strict=True):
+            angle = 2 * mp.asin(mp.sqrt(mp.mpf(a) / (2 * U)))
+            k = mp.mpf(U) - a
+            want.append(mp.pi * mp.mpf(D0) + angle * k - mp.sqrt(mp.mpf(a) * (2 * U - a)))
+            scale.append(mp.pi * (mp.mpf(h) ** 2 + mp.mpf(h2) ** 2))
+            slope.append((t + 2 * k + 1) * (mp.pi - angle))
+            slope_scale.append((t + 2 * U + 1) * mp.pi)
+        assert worst(d, want, scale, dtype) < 4
+        assert worst(theta, slope, slope_scale, dtype) < 4
+
+
+def dtype_of(dtype: str) -> Any:
+    return np.dtype(dtype).type
+
+
+def test_black_pixels_have_the_slope_they_are_given() -> None:
+    """Where a pixel has no variance, Theta times phi'(0) and its neighbour's slope."""
+    one = np.ones(3)
+    dead = np.array([1.0, 0.0, 0.0])
+    _, theta = run(KINKED, 0 * one, one, one, 3.0, 1.0, tangent=(one, 0.0, 0.0, dead, 0.0, 0.5 * one, 0.25))
+    np.testing.assert_allclose(theta, [0.125, 3.0, 3.0], rtol=1e-15)
+
+
+# ---------------------------------------------------------------------------- whole kernels, against NumPy's passes
+
+CONV = mn.Conv2d(4, 3, w_std=1.4, b_std=0.3)
+SPECS = {
+    "relu": (mn.Sequential(CONV, mn.ReLU(), CONV, mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)), 2),
+    "no bias": (mn.Sequential(mn.Conv2d(4), mn.LeakyReLU(0.3), mn.Conv2d(4), mn.Flatten(), mn.Dense(1)), 1),
+    "zeros trained": (
+        mn.Sequential(mn.Conv2d(4, b_std=0.5, b_init="zeros"), mn.LeakyReLU(0.3), CONV, mn.GlobalAvgPool()),
+        1,
+    ),
+    "abs, residual": (
+        mn.Sequential(CONV, mn.Residual(mn.Sequential(mn.Abs(), CONV)), mn.ReLU(), mn.AvgPool(2), mn.Flatten()),
+        2,
+    ),
+    "erf": (mn.Sequential(CONV, mn.Erf(), CONV, mn.AvgPool(2), mn.Erf(), mn.Flatten(), mn.Dense(1)), 2),
+    "erf, diagonal": (mn.Sequential(CONV, mn.Erf(), CONV, mn.Erf(), mn.Flatten(), mn.Dense(1)), 2),
+    "erf first": (mn.Sequential(mn.Conv2d(4, b_init="zeros"), mn.Erf(), mn.Conv2d(4), mn.GlobalAvgPool()), 1),
+}
+
+
+def images(dtype: str) -> Array:
+    """In general position, equal, opposite, scaled, nearly equal, with black pixels, and black."""
+    x = np.random.default_rng(0).standard_normal((2, 4, 5, 2))
+    black = x[0].copy()
+    black[:, :3] = 0
+    return np.stack([*x, x[0], -x[1], 1e-2 * x[0], 1e2 * x[0], x[0] + 1e-6 * x[1], black, 0 * x[0]]).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", SPECS)
+def test_kernels_with_fused_steps_are_the_kernels(monkeypatch: pytest.MonkeyPatch, name: str, dtype: str) -> None:
+    """As near to the truth as the passes come; and the fused text was what ran, for the NNGP alone too."""
+    (spec, steps), x = SPECS[name], images(dtype)
+    infinite = an.kernel(spec)
+    plain = infinite.both(x)
+    use(monkeypatch)
+    kernel.cache_clear()
+    fused = infinite.both(x)
+    assert kernel.cache_info().misses > 0
+    used = kernel.cache_info().hits + kernel.cache_info().misses
+    alone = infinite.nngp(x)
+    assert kernel.cache_info().hits + kernel.cache_info().misses >= used + steps
+    assert np.array_equal(alone, fused.nngp)
+    truth = image_kernels(spec, x)
+    for found, passes in zip(image_errors(fused, truth), image_errors(plain, truth), strict=True):
+        assert found <= 4 * passes + 40 * EPS[dtype]

@@ -1,0 +1,148 @@
+"""Kernels by blocks on an executor: the same numbers as without, errors and kills that lose nothing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from arrays_under_test import namespace
+
+import analytic as an
+import minintk as mn
+from analytic.streaming import executors as farm
+from analytic.streaming import store
+from minintk.arrays import to_library
+
+infinite: Any = import_module("analytic.kernel")  # the module; analytic.kernel is its function
+RNG = np.random.default_rng(0)
+IMAGES = RNG.standard_normal((9, 4, 5, 2))
+OTHERS = RNG.standard_normal((4, 4, 5, 2))
+DENSE = mn.Sequential(mn.Dense(8, w_std=1.4, b_std=0.3), mn.ReLU(), mn.Dense(1))
+POOLED = mn.Sequential(mn.Conv2d(8, 3, w_std=1.4, b_std=0.3), mn.ReLU(), mn.Conv2d(8), mn.GlobalAvgPool(), mn.Dense(1))
+SPECS = {"dense": DENSE, "pooled": POOLED}
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Executor]:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+def inputs(name: str) -> tuple[Any, Any]:
+    return (IMAGES, OTHERS) if name == "pooled" else (IMAGES.reshape(9, 40), OTHERS.reshape(4, 40))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_processes_find_what_one_process_finds(name: str, processes: Executor) -> None:
+    kernel, (x, x2) = an.kernel(SPECS[name]), inputs(name)
+    for given in ((x,), (x, x2)):
+        there, here = kernel.both(*given, executor=processes), kernel.both(*given)
+        for a, b in zip(there, here, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13)
+    np.testing.assert_array_equal(there.ntk, kernel.ntk(x, x2, executor=processes))
+    assert np.array_equal(kernel.ntk(x, executor=processes), kernel.ntk(x, executor=processes).T)
+
+
+def test_a_wrong_block_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks written to each other's places: what the comparison above must refuse."""
+    right = farm.each
+
+    def swapped(evaluate: Any, blocks: Any, executor: Any) -> Iterator[Any]:
+        found = list(right(evaluate, blocks, executor))
+        yield from zip([key for key, _ in found], [f for _, f in reversed(found)], strict=True)
+
+    monkeypatch.setattr(store, "each", swapped)
+    kernel = an.kernel(DENSE)
+    x = inputs("dense")[0][:8]
+    with ThreadPoolExecutor(2) as pool:
+        wrong = kernel.ntk(x, executor=pool)
+    assert np.abs(wrong - kernel.ntk(x)).max() > 0.1
+
+
+def test_out_and_progress_and_empty() -> None:
+    kernel, (x, x2) = an.kernel(POOLED), inputs("pooled")
+    out, told = np.empty((9, 4)), []
+    with ThreadPoolExecutor(2) as pool:
+        found = kernel.nngp(x, x2, executor=pool, out=out, progress=lambda done, total: told.append((done, total)))
+        assert kernel.ntk(x[:0], x2, executor=pool).shape == (0, 4)
+    assert found is out
+    np.testing.assert_allclose(out, kernel.nngp(x, x2), rtol=1e-13)
+    assert [done for done, _ in told] == list(range(1, told[0][1] + 1))
+
+
+def test_a_store_filled_by_an_executor_is_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bytes, and what an executor left behind the loop goes on with."""
+    monkeypatch.setattr(infinite, "STORED", 3600)  # 3 x 3 images of 400 pairs of pixels
+    kernel, (x, _) = an.kernel(POOLED), inputs("pooled")
+    kernel.both(x, store=tmp_path / "loop")
+    with ThreadPoolExecutor(3) as pool:
+        kernel.both(x, store=tmp_path / "farm", executor=pool)
+        with pytest.raises(Stop):
+            kernel.both(x, store=tmp_path / "cut", executor=pool, progress=stop_at(2))
+    lines = [(tmp_path / name / "record.txt").read_text().splitlines() for name in ("loop", "farm", "cut")]
+    assert len(lines[0]) == len(lines[1]) == 7
+    assert len(lines[2]) == 3
+    kernel.both(x, store=tmp_path / "cut")
+    for name in ("nngp.npy", "ntk.npy"):
+        whole = (tmp_path / "loop" / name).read_bytes()
+        assert (tmp_path / "farm" / name).read_bytes() == whole
+        assert (tmp_path / "cut" / name).read_bytes() == whole
+
+
+class Stop(Exception):
+    """What the caller raises."""
+
+
+def stop_at(count: int) -> Any:
+    def progress(done: int, total: int) -> None:
+        if done == count:
+            raise Stop
+
+    return progress
+
+
+class Counting(Executor):
+    """Does nothing until its result is asked for; knows how many calls it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[Future[Any]] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.given.append(future)
+        if len(self.given) == 1:
+            future.set_exception(RuntimeError("the machine is gone"))
+        return future
+
+
+def test_an_error_ends_the_call_and_cancels_what_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(farm, "EACH", 100)
+    pool = Counting()
+    with pytest.raises(RuntimeError, match="the machine is gone"):
+        an.kernel(DENSE).ntk(RNG.standard_normal((60, 40)), executor=pool)
+    assert len(pool.given) == farm.AHEAD  # no more than these were waiting
+    assert all(future.cancelled() for future in pool.given[1:])
+
+
+def test_what_is_no_executor() -> None:
+    x: Any = inputs("dense")[0]
+    with pytest.raises(TypeError, match=r"executor expects a concurrent\.futures\.Executor, got 2"):
+        an.kernel(DENSE).ntk(x, executor=2)  # type: ignore[arg-type]
+    with ThreadPoolExecutor(1) as pool, pytest.raises(TypeError, match="is for arrays of NumPy"):
+        an.kernel(DENSE).ntk(to_library(x, namespace("standin")), executor=pool)
+
+
+def test_an_inexact_quadrature_is_told_here_not_in_a_worker() -> None:
+    kernel = an.kernel(mn.Sequential(mn.Dense(8, w_std=300.0), mn.Tanh(), mn.Dense(1)))
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    with ProcessPoolExecutor(1) as executor, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        kernel.ntk(x, executor=executor)
+    assert any("by quadrature and exact to" in str(w.message) for w in told)

@@ -1,0 +1,576 @@
+"""Closed-form dynamics against the training they describe: small steps, literal loops, limits, reference values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.integrate import solve_ivp
+from scipy.linalg import expm
+
+import minintk.spec.layers as s
+from analytic.training.dynamics import (
+    GradientDescent,
+    GradientFlow,
+    critical_learning_rate,
+    gradient_descent,
+    gradient_flow,
+    max_learning_rate,
+)
+from minintk.models.network import Network
+
+A = NDArray[Any]
+
+
+def erf_ntk(x1: A, x2: A, w: float = 1.5, b: float = 0.05) -> A:
+    """The NTK of Dense-erf-Dense, from Lee et al. 2019, supplement."""
+    d = x1.shape[1]
+    k, q1, q2 = (w**2 * v / d + b**2 for v in (x1 @ x2.T, (x1**2).sum(1), (x2**2).sum(1)))
+    product = np.outer(1 + 2 * q1, 1 + 2 * q2)
+    nngp = w**2 * 2 / math.pi * np.arcsin(2 * k / np.sqrt(product)) + b**2
+    return np.asarray(nngp + w**2 * k * 4 / math.pi / np.sqrt(product - 4 * k**2))
+
+
+# ------------------------------------------------------------------------------------- reference values
+
+XF1, XF2 = np.cos(np.arange(12.0)).reshape(3, 4), np.sin(1 + np.arange(8.0)).reshape(2, 4)
+Y = np.sin(np.arange(6.0)).reshape(3, 2)
+C = 2  # the reference's loss is 1/(2 N C) sum (f - y)^2: its learning rate is C times ours
+
+
+def test_one_function_matches_the_reference() -> None:
+    flow = gradient_flow(erf_ntk(XF1, XF1), Y, lr=0.5 / C)
+    f0, f0_test = np.cos(np.arange(6.0)).reshape(3, 2), np.sin(np.arange(4.0)).reshape(2, 2)
+    assert abs(flow.predict(10, f0=f0).sum() - -0.6057559416) < 1e-8
+    assert abs(flow.predict(10, erf_ntk(XF2, XF1), f0=f0, f0_test=f0_test).sum() - 3.3025667395) < 1e-8
+
+
+def test_stable_learning_rates_match_the_reference() -> None:
+    k = erf_ntk(XF1, XF1)
+    assert abs(C * max_learning_rate(k) - 2.7075346606) < 1e-8
+    assert abs(C * max_learning_rate(k, momentum=0.9) - 5.1443158552) < 1e-8
+
+
+# ------------------------------------------------------------- law: closed form = many small steps, or a loop
+
+
+@dataclass
+class Problem:
+    """A linear model f = f_0 + J w of N training and M test examples: J (N, C, P), J_test (M, C, P)."""
+
+    J: A
+    J_test: A
+    y: A
+    f0: A
+    f0_test: A
+    lr: float
+    ridge: float
+
+    def gradient(self, w: A) -> A:
+        """grad of L = 1/(2N) sum ||f - y||^2 + ridge/(2N) |w|^2."""
+        error = self.f0 + self.J @ w - self.y
+        return np.asarray((np.einsum("ncp,nc->p", self.J, error) + self.ridge * w) / len(self.y))
+
+    def flowed(self, t: float) -> A:
+        """w at time t, by an adaptive integrator of order 8."""
+        start = np.zeros(self.J.shape[2])
+        solution = solve_ivp(
+            lambda _, w: -self.lr * self.gradient(w), (0, t), start, method="DOP853", rtol=1e-12, atol=1e-13
+        )
+        return np.asarray(solution.y[:, -1])
+
+    def descended(self, t: int) -> A:
+        """w after t steps."""
+        w = np.zeros(self.J.shape[2])
+        for _ in range(t):
+            w = w - self.lr * self.gradient(w)
+        return w
+
+    def kernel(self, test: bool = False) -> A:
+        return np.asarray(np.einsum("ncp,mep->ncme", self.J_test if test else self.J, self.J))
+
+    def error(self, t: float, w: A, dynamics: Any) -> float:
+        """Largest deviation of the closed form from training that reached the weights w: outputs and weights."""
+        train = dynamics.predict(t, f0=self.f0) - (self.f0 + self.J @ w)
+        test = dynamics.predict(t, self.kernel(test=True), f0=self.f0, f0_test=self.f0_test)
+        a = dynamics.coefficients(t, f0=self.f0)
+        parts = (train, test - (self.f0_test + self.J_test @ w), np.einsum("ncp,nc->p", self.J, a) - w)
+        return max(float(np.abs(part).max()) for part in parts)
+
+
+def problem(seed: int, N: int = 4, C: int = 2, P: int = 11, M: int = 3, lr: float = 0.7, ridge: float = 0.0) -> Problem:
+    draw = np.random.default_rng(seed).standard_normal
+    J, J_test = draw((N, C, P)) / math.sqrt(P), draw((M, C, P)) / math.sqrt(P)
+    return Problem(J, J_test, draw((N, C)), draw((N, C)), draw((M, C)), lr, ridge)
+
+
+problems = st.builds(
+    problem,
+    seed=st.integers(0, 2**32 - 1),
+    N=st.integers(1, 6),
+    C=st.integers(1, 3),
+    P=st.integers(1, 20),  # fewer than N C: a singular kernel
+    ridge=st.sampled_from([0.0, 0.0, 0.3]),
+)
+
+
+@settings(max_examples=40)
+@given(p=problems, t=st.sampled_from([0.0, 0.01, 1.0, 30.0]))
+def test_flow_is_many_small_steps(p: Problem, t: float) -> None:
+    assert p.error(t, p.flowed(t), gradient_flow(p.kernel(), p.y, lr=p.lr, ridge=p.ridge)) < 1e-9
+
+
+@settings(max_examples=40)
+@given(p=problems, t=st.sampled_from([0, 1, 2, 7, 400]))
+def test_descent_is_the_loop(p: Problem, t: int) -> None:
+    p.lr = min(p.lr, 0.9 * max_learning_rate(p.kernel() + p.ridge * np.eye(p.y.size).reshape(p.kernel().shape)))
+    assert p.error(t, p.descended(t), gradient_descent(p.kernel(), p.y, lr=p.lr, ridge=p.ridge)) < 1e-10
+
+
+class Planted(GradientFlow):
+    """A `Dynamics` with another g_t(mu)."""
+
+    wrong: Callable[[A, A, float], A]  # (t, mu, lr / N) -> e^(-lr t mu / N), or what somebody takes for it
+
+    def gain(self, t: Any) -> Any:
+        mu = self.spectrum.mu
+        return (1 - type(self).wrong(t[:, None], mu, self.lr / len(self.y))) / mu
+
+
+def planted(decay: Callable[[A, A, float], A], p: Problem, ridge: float) -> Planted:
+    flow = gradient_flow(p.kernel(), p.y, lr=p.lr, ridge=ridge)
+    kind = type("Wrong", (Planted,), {"wrong": staticmethod(decay)})
+    return kind(flow.spectrum, flow.y, flow.lr, flow.full, flow.dtype)  # type: ignore[no-any-return]
+
+
+FLOW_MISTAKES = {
+    "time over N C": lambda t, mu, rate: np.exp(-rate / 2 * t * mu),
+    "sum loss, no 1/N": lambda t, mu, rate: np.exp(-4 * rate * t * mu),
+    "factor 2": lambda t, mu, rate: np.exp(-2 * rate * t * mu),
+    "ridge not in the exponent": lambda t, mu, rate: np.exp(-rate * t * (mu - 0.3)),
+    "descent instead of flow": lambda t, mu, rate: (1 - rate * mu) ** t,
+}
+DESCENT_MISTAKES = {
+    "the misprint 1 - (1 - eta Theta)^i": lambda t, mu, rate: 1 - (1 - rate * mu) ** t,
+    "one step too many": lambda t, mu, rate: (1 - rate * mu) ** (t + 1),
+    "flow instead of descent": lambda t, mu, rate: np.exp(-rate * t * mu),
+    "step over N C": lambda t, mu, rate: (1 - rate / 2 * mu) ** t,
+}
+
+
+def test_planted_right_formulas_pass_and_mistakes_do_not() -> None:
+    """The same check that the laws use refuses every planted mistake by a wide margin."""
+    p = problem(seed=0, P=20, ridge=0.3)
+    flowed, descended = p.flowed(7), p.descended(7)
+    assert p.error(7, flowed, planted(lambda t, mu, rate: np.exp(-rate * t * mu), p, 0.3)) < 1e-9
+    assert p.error(7, descended, planted(lambda t, mu, rate: (1 - rate * mu) ** t, p, 0.3)) < 1e-10
+    for decay in FLOW_MISTAKES.values():
+        assert p.error(7, flowed, planted(decay, p, 0.3)) > 1e-3
+    for decay in DESCENT_MISTAKES.values():
+        assert p.error(7, descended, planted(decay, p, 0.3)) > 1e-3
+    assert p.error(7, flowed, gradient_flow(p.kernel(), p.y, lr=p.lr)) > 1e-3  # the ridge forgotten
+
+
+# ------------------------------------------------------------------------------------------ a real network
+
+
+def test_a_linearised_network_trains_as_predicted_in_weight_space() -> None:
+    """theta_t = theta_0 + J' a_t, Lee et al. eq. (8), for a network's own hand-written derivatives."""
+    rng = np.random.default_rng(3)
+    x, y = rng.standard_normal((6, 4)), rng.standard_normal((6, 2))
+    net = Network(s.Sequential(s.Dense(16, w_std=1.5, b_std=0.1), s.Erf(), s.Dense(2)), (4,))
+    theta0 = net.init(rng)
+    f0, J = net.linearize(theta0, x)
+    descent = gradient_descent(J.gram(), y, lr=0.3)
+    theta = theta0.copy()
+    for _ in range(60):
+        theta -= 0.3 / len(y) * J.vjp(f0 + J.jvp(theta - theta0) - y)
+    assert np.abs(theta0 + J.vjp(descent.coefficients(60, f0=f0)) - theta).max() < 1e-12
+    assert np.abs(descent.predict(60, f0=f0) - (f0 + J.jvp(theta - theta0))).max() < 1e-12
+    assert np.abs(theta - theta0).max() > 0.1  # it has moved
+
+
+# -------------------------------------------------------------------------------------------------- limits
+
+
+def spread(N: int = 7, M: int = 3, C: int = 2, d: int = 6, seed: int = 1) -> tuple[A, A, A, A]:
+    """A well-conditioned kernel: (k, k_test, y, x)."""
+    draw = np.random.default_rng(seed).standard_normal
+    x, x_test = draw((N, d)), draw((M, d))
+    return erf_ntk(x, x), erf_ntk(x_test, x), draw((N, C)), x
+
+
+def test_the_start_is_f0_exactly_and_the_end_the_interpolation() -> None:
+    k, k_test, y, _ = spread()
+    f0, f0_test = np.cos(y), np.sin(np.ones((3, 2)))
+    for dynamics in (gradient_flow(k, y), gradient_descent(k, y)):
+        assert np.array_equal(dynamics.predict(0, f0=f0), f0)
+        assert np.array_equal(dynamics.predict(0, k_test, f0=f0, f0_test=f0_test), f0_test)
+        assert np.abs(dynamics.predict(np.inf, f0=f0) - y).max() < 1e-13
+        end = f0_test + k_test @ np.linalg.solve(k, y - f0)
+        for t in (1e6, 1e15, np.inf):
+            assert np.abs(dynamics.predict(t, k_test, f0=f0, f0_test=f0_test) - end).max() < 1e-12
+
+
+def test_ridge_gives_kernel_ridge_regression() -> None:
+    k, k_test, y, _ = spread()
+    regression = k_test @ np.linalg.solve(k + 0.1 * np.eye(len(k)), y)
+    assert np.abs(gradient_flow(k, y, ridge=0.1).predict(np.inf, k_test) - regression).max() < 1e-13
+    assert np.abs(gradient_descent(k, y, ridge=0.1).predict(np.inf, k_test) - regression).max() < 1e-13
+
+
+def test_descent_tends_to_flow_to_first_order_in_the_learning_rate() -> None:
+    """At one lr * steps, the difference is c lr + O(lr^2): each halving of lr halves it."""
+    k, k_test, y, _ = spread()
+    flow = gradient_flow(k, y).predict(4.0, k_test)
+    rates = 2.0 ** -np.arange(5, 12)
+    gaps = [np.abs(gradient_descent(k, y, lr=lr).predict(round(4 / lr), k_test) - flow).max() for lr in rates]
+    orders = np.diff(np.log2(gaps)) / -1.0
+    assert np.abs(orders[-1] - 1) < 0.01
+    assert np.all(np.diff(np.abs(orders - 1)) < 0)  # and the approach to order 1 is monotone
+
+
+def test_lr_only_scales_time() -> None:
+    k, k_test, y, _ = spread()
+    slow, fast = gradient_flow(k, y, lr=0.01), gradient_flow(k, y)
+    assert np.abs(slow.predict(500, k_test) - fast.predict(5, k_test)).max() < 1e-13
+
+
+def test_a_shared_kernel_is_the_full_one_with_the_identity_over_outputs() -> None:
+    k, k_test, y, _ = spread()
+    eye = np.eye(2)
+    full, full_test = (np.einsum("nm,ce->ncme", a, eye) for a in (k, k_test))
+    for make in (gradient_flow, gradient_descent):
+        shared, whole = make(k, y, ridge=0.01), make(full, y, ridge=0.01)
+        for t in (0, 5, [1, np.inf]):
+            assert np.abs(shared.predict(t, f0=np.cos(y)) - whole.predict(t, f0=np.cos(y))).max() < 1e-13
+            assert np.abs(shared.predict(t, k_test) - whole.predict(t, full_test)).max() < 1e-13
+            assert np.abs(shared.coefficients(t) - whole.coefficients(t)).max() < 1e-12
+    assert max_learning_rate(full) == pytest.approx(max_learning_rate(k), rel=1e-13)
+
+
+def test_many_times_need_one_factorisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    xp: Any = np
+
+    k, k_test, y, _ = spread()
+    calls = 0
+    eigh = xp.linalg.eigh
+
+    def counted(a: A) -> Any:
+        nonlocal calls
+        calls += 1
+        return eigh(a)
+
+    monkeypatch.setattr(xp.linalg, "eigh", counted)
+    flow = gradient_flow(k, y)
+    times = np.array([0.0, 0.5, 3.0, np.inf])
+    together, train, a = flow.predict(times, k_test), flow.predict(times), flow.coefficients(times)
+    assert calls == 1
+    assert (together.shape, train.shape, a.shape) == ((4, 3, 2), (4, 7, 2), (4, 7, 2))
+    for i, t in enumerate(times):
+        assert np.abs(together[i] - flow.predict(float(t), k_test)).max() < 1e-14
+        assert np.abs(train[i] - flow.predict(float(t))).max() < 1e-14
+    assert flow.predict([0.5]).shape == (1, 7, 2)
+
+
+# -------------------------------------------------------------------------------------- singular kernels
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_duplicated_rows_train_to_the_exact_limit(dtype: type) -> None:
+    """Two labels on one input: the flow ends at their mean, and where one example with that label would take it."""
+    k, k_test, y, _ = spread()
+    twice = [0, 1, 2, 3, 4, 5, 6, 0]  # the last example is the first one again, with a label of its own
+    y2 = np.concatenate([y, [[3.0, -1.0]]])
+    mean = y.copy()
+    mean[0] = (y2[0] + y2[7]) / 2
+    dynamics = gradient_flow(k[np.ix_(twice, twice)].astype(dtype), y2.astype(dtype))
+    tolerance = 1e-12 if dtype is np.float64 else 1e-5
+    assert dynamics.spectrum.zeros == 1
+    for t in (1e13, 1e300, np.inf):
+        assert np.abs(dynamics.predict(t) - mean[twice]).max() < tolerance
+        test = dynamics.predict(t, k_test[:, twice].astype(dtype))
+        assert np.abs(test - k_test @ np.linalg.solve(k, mean)).max() < tolerance
+        assert np.isfinite(dynamics.coefficients(t)).all()
+        assert test.dtype == dtype
+
+
+def test_duplicated_rows_of_an_ill_conditioned_kernel_keep_their_limit() -> None:
+    """The zero directions are known only up to the weights' size times rounding: that alone must not be an error."""
+    for seed in range(4):
+        draw = np.random.default_rng(seed).standard_normal
+        x, x_test, y = draw((50, 2)), draw((5, 2)), draw((50, 1))
+        twice = [*range(50), 0, 1, 2]
+        k, k_test = erf_ntk(x, x), erf_ntk(x_test, x)
+        dynamics = gradient_flow(k[np.ix_(twice, twice)], y[twice])
+        assert dynamics.spectrum.zeros == 3
+        assert np.array_equal(dynamics.spectrum.lam[:3], [0.0, 0.0, 0.0])
+        once = gradient_flow(k, y).predict(np.inf, k_test)
+        assert np.abs(dynamics.predict(np.inf, k_test[:, twice]) - once).max() < 1e-7 * np.abs(once).max()
+
+
+def test_a_zero_row_stays_where_it_was() -> None:
+    """An all-zero input to a network without biases: f is 0 there for all weights, and nothing else notices."""
+    k, k_test, y, x = spread()
+    x0 = np.concatenate([x, np.zeros((1, 6))])
+    y0 = np.concatenate([y, np.ones((1, 2))])
+    k0 = erf_ntk(x0, x0, b=0.0)
+    k, k_test = erf_ntk(x, x, b=0.0), erf_ntk(np.sin(x[:3]), x, b=0.0)
+    for t in (0.3, 50.0, np.inf):
+        with_row = gradient_flow(k0, y0, lr=8 / 7)  # N counts in the loss: 8 examples against 7
+        f = with_row.predict(t, np.concatenate([k_test, np.zeros((3, 1))], axis=1))
+        assert np.abs(f - gradient_flow(k, y).predict(t, k_test)).max() < 1e-12
+        assert np.array_equal(with_row.predict(t)[-1], [0.0, 0.0])
+
+
+def test_a_kernel_of_low_rank_ends_at_least_squares() -> None:
+    """A linear model with more examples than features: the limit is its least-squares solution."""
+    draw = np.random.default_rng(5).standard_normal
+    x, x_test, y = draw((40, 3)), draw((5, 3)), draw((40, 2))
+    w = np.linalg.lstsq(x, y)[0]
+    for make in (gradient_flow, gradient_descent):
+        dynamics = make(x @ x.T, y, lr=0.5)
+        assert np.abs(dynamics.predict(np.inf) - x @ w).max() < 1e-12
+        assert np.abs(dynamics.predict(np.inf, x_test @ x.T) - x_test @ w).max() < 1e-12
+        assert np.abs(x.T @ dynamics.coefficients(np.inf) - w).max() < 1e-12
+
+
+def test_a_limit_that_does_not_exist_is_refused() -> None:
+    """k is singular along (1, -1), and a test kernel with a part along it grows for ever: fine at finite t only."""
+    k, k_test, y = np.ones((2, 2)), np.array([[1.0, 0.5]]), np.array([[1.0], [0.0]])
+    flow = gradient_flow(k, y)
+    # da/dt = -(k a - y)/2: the sum of a tends to 1/2 as 1 - e^-t, the difference is t/2
+    for t in (0.1, 3.0, 1000.0):
+        assert flow.predict(t, k_test)[0, 0] == pytest.approx(0.75 * 0.5 * (1 - math.exp(-t)) + 0.25 * t / 2, rel=1e-13)
+    for beyond in (np.inf, 1e18, [1.0, np.inf]):
+        with pytest.raises(ValueError, match=r"smallest eigenvalue of the kernel is .* pass ridge="):
+            flow.predict(beyond, k_test)
+    assert flow.predict(np.inf) == pytest.approx(np.full((2, 1), 0.5), abs=1e-15)
+
+
+def smooth(N: int = 24) -> tuple[A, A, A]:
+    """Inputs on a short line: the eigenvalues of a smooth kernel run through 1e-16 without a gap."""
+    x, x_test = np.linspace(-0.5, 0.5, N)[:, None], np.array([[0.3], [0.7]])
+    return erf_ntk(x, x), erf_ntk(x_test, x), np.random.default_rng(2).standard_normal((N, 1))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_eigenvalues_lost_in_rounding_are_reported_not_guessed(dtype: type) -> None:
+    k, k_test, y = smooth()
+    k, k_test, y = k.astype(dtype), k_test.astype(dtype), y.astype(dtype)
+    flow = gradient_flow(k, y)
+    assert flow.spectrum.zeros > 1
+    message = r"smallest eigenvalue of the kernel is .* pass ridge=.* or stop before t = "
+    with pytest.raises(ValueError, match=message):
+        flow.predict(np.inf, k_test)
+    with pytest.raises(ValueError, match=message):
+        flow.predict(np.inf)
+    with pytest.raises(ValueError, match=message):
+        flow.coefficients(np.inf)
+    ridge = 1e-6 if dtype is np.float64 else 0.01
+    regression = k_test @ np.linalg.solve(k.astype(np.float64) + ridge * np.eye(24), y)
+    assert gradient_flow(k, y, ridge=ridge).predict(np.inf, k_test) == pytest.approx(regression, rel=1e-6)
+
+
+def test_a_smooth_kernel_in_float32_is_right_or_refused() -> None:
+    """More and more examples on a short line: from some number on, rounding the kernel to float32 loses eigenvalues."""
+    refused = []
+    for N in range(4, 24):
+        k, k_test, y = smooth(N)
+        try:
+            f = gradient_flow(k.astype(np.float32), y.astype(np.float32)).predict(np.inf, k_test.astype(np.float32))
+        except ValueError:
+            refused.append(N)
+        else:
+            truth = k_test @ np.linalg.solve(k, y)
+            assert np.abs(f - truth).max() < 1e-3 * np.abs(truth).max()
+    assert refused == list(range(7, 24))
+
+
+def test_finite_times_are_exact_however_singular_the_kernel() -> None:
+    """Against the exponential of the augmented matrix in 60 digits: there is no inverse in it at all."""
+    k, k_test, y = smooth()
+    n, t = len(k), 1e3
+    with mpmath.workdps(60):
+        generator = mpmath.zeros(n + 1)  # d/dt (a, 1) = [[-k/n, y/n], [0, 0]] (a, 1)
+        for i in range(n):
+            generator[i, n] = mpmath.mpf(y[i, 0]) / n
+            for j in range(n):
+                generator[i, j] = -(mpmath.mpf(k[i, j]) + mpmath.mpf(k[j, i])) / 2 / n
+        end = mpmath.expm(generator * t, method="taylor")
+        truth = [float(sum(mpmath.mpf(k_test[m, i]) * end[i, n] for i in range(n))) for m in range(2)]
+    error = np.abs(gradient_flow(k, y).predict(t, k_test)[:, 0] - truth)
+    assert error.max() < 1e-11
+    assert gradient_flow(k, y).spectrum.zeros > 1
+
+
+def test_an_indefinite_kernel_is_refused_unless_the_ridge_covers_it() -> None:
+    k, _, y, _ = spread()
+    bad = k - 0.5 * np.eye(7) * np.linalg.eigvalsh(k)[1] - 1e-3 * np.ones((7, 7))
+    smallest = np.linalg.eigvalsh(bad)[0]
+    assert smallest < 0
+    with pytest.raises(ValueError, match=rf"semi-definite kernel, got one whose smallest eigenvalue is {smallest:.3g}"):
+        gradient_flow(bad, y)
+    with pytest.raises(ValueError, match="smallest eigenvalue"):
+        max_learning_rate(bad)
+    assert np.isfinite(gradient_flow(bad, y, ridge=-3 * smallest).predict(np.inf)).all()
+
+
+# -------------------------------------------------------------------------------------- learning rates
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_heavy_ball_converges_below_the_bound_and_diverges_above(momentum: float) -> None:
+    k, _, y, _ = spread()
+
+    def loss_after(lr: float, steps: int = 4000) -> float:
+        f, v = np.zeros_like(y), np.zeros_like(y)
+        for _ in range(steps):
+            v = momentum * v + k @ (f - y) / len(y)
+            f = f - lr * v
+            if np.abs(f).max() > 1e6:
+                return math.inf
+        return float(np.abs(f - y).max())
+
+    bound = max_learning_rate(k, momentum)
+    assert loss_after(0.98 * bound) < 1e-3
+    assert loss_after(1.02 * bound) == math.inf
+
+
+def test_the_critical_learning_rate_is_the_theorems() -> None:
+    k, _, _, _ = spread()
+    lam = np.linalg.eigvalsh(k)
+    assert critical_learning_rate(k) == pytest.approx(2 * 7 / (lam[0] + lam[-1]), rel=1e-12)
+    assert critical_learning_rate(k) < max_learning_rate(k)
+    # it is where the slowest and the fastest direction contract alike, the best rate there is
+    contraction = np.abs(1 - critical_learning_rate(k) * lam / 7)
+    assert contraction[0] == pytest.approx(contraction[-1], rel=1e-10)
+    assert max_learning_rate(np.zeros((3, 3))) == critical_learning_rate(np.zeros((3, 3))) == math.inf
+
+
+def test_above_stability_it_warns_with_the_bound_and_predicts_the_divergence() -> None:
+    p = problem(seed=4)
+    bound = max_learning_rate(p.kernel())
+    p.lr = 1.1 * bound
+    with pytest.warns(RuntimeWarning, match=f"lr = {p.lr:g} must stay below {bound:.6g}"):
+        descent = gradient_descent(p.kernel(), p.y, lr=p.lr)
+    w = p.descended(40)
+    assert np.abs(w).max() > 100
+    assert p.error(40, w, descent) < 1e-9 * np.abs(w).max()
+    with pytest.raises(ValueError, match="no limit t = inf: lr = "):
+        descent.predict(np.inf)
+    with pytest.raises(ValueError, match="overflowed at t = "):
+        descent.predict([1, 10**9])
+
+
+def test_at_the_bound_itself_descent_swings_for_ever() -> None:
+    k, _, y, _ = spread()
+    descent = gradient_descent(k, y, lr=max_learning_rate(k))  # no warning: it does not diverge
+    top = np.linalg.eigh(k)[1][:, -1]
+    even, odd = (top @ (descent.predict(t) - y) for t in (1000, 1001))
+    assert even == pytest.approx(-odd, rel=1e-9)
+    with pytest.raises(ValueError, match="no limit"):
+        descent.predict(np.inf)
+
+
+# ------------------------------------------------------------------------------------------ precision, errors
+
+
+@pytest.mark.parametrize("make", [gradient_flow, gradient_descent])
+def test_float32_in_is_float32_out_with_float64_inside(make: Callable[..., GradientFlow | GradientDescent]) -> None:
+    k, k_test, y, _ = spread()
+    k32, k_test32, y32 = (a.astype(np.float32) for a in (k, k_test, y))
+    low, high = make(k32, y32), make(k32.astype(np.float64), y32.astype(np.float64))
+    for t in (0, 3, np.inf):
+        for a, b in (
+            (low.predict(t), high.predict(t)),
+            (low.predict(t, k_test32, f0=y32), high.predict(t, k_test32.astype(np.float64), f0=y32.astype(np.float64))),
+            (low.coefficients(t), high.coefficients(t)),
+        ):
+            assert a.dtype == np.float32
+            assert b.dtype == np.float64
+            assert np.abs(a - b).max() <= 6e-8 * max(1.0, np.abs(b).max())  # the final rounding, nothing else
+
+
+def test_the_time_constants_are_those_of_expm() -> None:
+    k, _, y, _ = spread()
+    decay = expm(-0.2 * 3 / 7 * (k + 0.1 * np.eye(7)))
+    a = np.linalg.solve(k + 0.1 * np.eye(7), (np.eye(7) - decay) @ y)
+    assert np.abs(gradient_flow(k, y, lr=0.2, ridge=0.1).coefficients(3) - a).max() < 1e-13
+
+
+K, K_TEST, TARGETS, _X = spread()
+BAD_CONSTRUCTION: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
+    (K, TARGETS[:, 0], {}, ValueError, r"y expects shape \(N, C\), got \(7,\).*y\[:, None\]"),
+    (K, TARGETS[:6], {}, ValueError, r"k_train expects shape \(6, 6\) for y of shape \(6, 2\), got \(7, 7\)"),
+    (K[:6], TARGETS, {}, ValueError, r"k_train expects shape \(N, N\)"),
+    (np.zeros((7, 3, 7, 3)), TARGETS, {}, ValueError, r"k_train expects shape \(7, 2, 7, 2\) .* got \(7, 3, 7, 3\)"),
+    (np.zeros((7, 2, 7)), TARGETS, {}, ValueError, r"k_train expects shape"),
+    (K + np.triu(np.ones((7, 7)), 1), TARGETS, {}, ValueError, "symmetric"),
+    (np.where(np.eye(7) > 0, np.nan, K), TARGETS, {}, ValueError, "k_train holds 7 values that are NaN"),
+    (K, TARGETS * np.inf, {}, ValueError, "y holds 14 values that are NaN or infinite"),
+    (K, (TARGETS > 0).astype(int), {}, TypeError, "y expects float32 or float64"),
+    (K.astype(int), TARGETS, {}, TypeError, "k_train expects float32 or float64"),
+    (K, TARGETS.tolist(), {}, TypeError, "expected arrays of one library"),
+    (K, TARGETS, {"lr": 0.0}, ValueError, "lr expects a finite number > 0"),
+    (K, TARGETS, {"lr": math.nan}, ValueError, "lr expects a finite number > 0"),
+    (K, TARGETS, {"ridge": -1e-9}, ValueError, "ridge expects a finite number >= 0"),
+    (K, TARGETS, {"ridge": math.inf}, ValueError, "ridge expects a finite number >= 0"),
+]
+
+
+@pytest.mark.parametrize("make", [gradient_flow, gradient_descent])
+@pytest.mark.parametrize(("k", "y", "options", "error", "message"), BAD_CONSTRUCTION)
+def test_bad_input_is_refused_at_once(
+    make: Callable[..., Any], k: Any, y: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make(k, y, **options)
+
+
+BAD_PREDICTION: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+    (-1.0, {}, ValueError, "t expects numbers >= 0"),
+    (math.nan, {}, ValueError, "t expects numbers >= 0"),
+    ([1.0, -2.0], {}, ValueError, r"t expects numbers >= 0 \(inf for the limit\), got -2"),
+    ([[1.0]], {}, ValueError, r"one-dimensional array, got shape \(1, 1\)"),
+    (1.0, {"k_test_train": K_TEST.T}, ValueError, r"k_test_train expects shape \(M, 7\).*got \(7, 3\): transpose it"),
+    (1.0, {"k_test_train": np.zeros((3, 2, 7, 2))}, ValueError, r"k_test_train expects shape \(M, 7\)"),
+    (1.0, {"k_test_train": K_TEST * np.nan}, ValueError, "k_test_train holds 21 values"),
+    (1.0, {"k_test_train": K_TEST.astype(int)}, TypeError, "k_test_train expects float32 or float64"),
+    (1.0, {"k_test_train": K_TEST.tolist()}, TypeError, "one library"),
+    (1.0, {"f0": np.zeros((3, 2))}, ValueError, r"f0 expects shape \(7, 2\), got \(3, 2\)"),
+    (1.0, {"f0": math.nan}, ValueError, "f0 expects finite outputs"),
+    (1.0, {"f0": TARGETS * np.nan}, ValueError, "f0 holds 14 values"),
+    (1.0, {"k_test_train": K_TEST, "f0_test": np.zeros((7, 2))}, ValueError, r"f0_test expects shape \(3, 2\)"),
+    (1.0, {"f0_test": np.zeros((3, 2))}, ValueError, "give k_test_train too"),
+]
+
+
+@pytest.mark.parametrize("make", [gradient_flow, gradient_descent])
+@pytest.mark.parametrize(("t", "options", "error", "message"), BAD_PREDICTION)
+def test_bad_questions_are_refused(
+    make: Callable[..., Any], t: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make(K, TARGETS).predict(t, **options)
+
+
+def test_descent_counts_whole_steps() -> None:
+    descent = gradient_descent(K, TARGETS)
+    assert np.array_equal(descent.predict(3.0), descent.predict(3))
+    with pytest.raises(ValueError, match=r"whole steps, got t = 2.5: round it, or use gradient_flow"):
+        descent.predict([1.0, 2.5])
+
+
+def test_momentum_must_be_one() -> None:
+    for momentum in (-0.1, 1.0, math.nan):
+        with pytest.raises(ValueError, match=r"momentum expects a number in \[0, 1\)"):
+            max_learning_rate(K, momentum)

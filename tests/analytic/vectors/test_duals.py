@@ -1,0 +1,211 @@
+"""Dual activations against the plane integral E phi(u) phi(v), and their derivatives' likewise."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from oracles_kernels import gaussian_nodes, quadrature_dual
+
+import analytic as an
+import minintk as mn
+from minintk.arrays import array_namespace
+from minintk.spec.layers import Activation
+from minintk.spec.pointwise import Pointwise, pointwise
+
+XP = array_namespace(np.ones(1))
+
+SMOOTH = [mn.Erf(), mn.GELU(), mn.Sin(), mn.Tanh(), mn.Sigmoid(), mn.Softplus(), mn.Softplus(2.0, 1.3), mn.Identity()]
+
+
+def plane(activation: Activation, q1: float, q2: float, c: float) -> tuple[float, float]:
+    """E phi phi and E phi' phi'."""
+    f = pointwise(activation)
+    return tuple(quadrature_dual(g, q1, q2, c) for g in (lambda x: f.phi(XP, x), lambda x: f.derivative(XP, x)))  # type: ignore[return-value]
+
+
+def pair(q1: float, q2: float, c: float) -> Any:
+    """Two inputs, d = 2, of variances q1 and q2 and correlation c behind a Dense with w_std = 1."""
+    return np.sqrt(2) * np.array([[np.sqrt(q1), 0.0], [np.sqrt(q2) * c, np.sqrt(q2) * np.sqrt((1 - c) * (1 + c))]])
+
+
+def check_dual(kernel: Callable[[Any], Any], activation: Activation, q1: float, q2: float, c: float) -> None:
+    """K = E phi phi and Theta = K + k_0 E phi' phi' of Dense-phi-Dense, to 1e-11 of sqrt(k k')."""
+    k, t = kernel(pair(q1, q2, c))
+    want, slope = plane(activation, q1, q2, c)
+    for got, exact, scale in ((k, want, k), (t, want + np.sqrt(q1 * q2) * c * slope, t)):
+        error = abs(got[0, 1] - exact) / np.sqrt(scale[0, 0] * scale[1, 1])
+        assert error < 1e-11, f"{activation}: off by {error:.1e}"
+
+
+@pytest.mark.parametrize("activation", SMOOTH, ids=str)
+@pytest.mark.parametrize("c", [-1.0, -0.97, -0.3, 0.0, 0.6, 0.999, 1.0])
+def test_smooth(activation: Activation, c: float) -> None:
+    kernel = an.kernel(mn.Sequential(mn.Dense(1), activation, mn.Dense(1))).both
+    for q1, q2 in ((1.0, 1.0), (0.3, 2.0), (1e-3, 0.5)):
+        check_dual(kernel, activation, q1, q2, c)
+
+
+def test_the_check_refuses_another_activation() -> None:
+    kernel = an.kernel(mn.Sequential(mn.Dense(1), mn.Tanh(), mn.Dense(1))).both
+    with pytest.raises(AssertionError, match="off by"):
+        check_dual(kernel, mn.Erf(), 1.0, 1.0, 0.3)
+
+
+@pytest.mark.parametrize("activation", [mn.ReLU(), mn.LeakyReLU(0.2), mn.LeakyReLU(-0.7), mn.Abs()], ids=str)
+def test_homogeneous(activation: Activation) -> None:
+    """By quadrature over the angle: phi(r cos s) = r phi(cos s), split at the kinks, which is exact to rounding."""
+    f = pointwise(activation)
+    kernel = an.kernel(mn.Sequential(mn.Dense(1), activation, mn.Dense(1))).both
+    for angle in (0.0, 0.1, 1.0, 2.0, 3.1, np.pi):
+        ends = np.sort(
+            np.concatenate(
+                ([0, 2 * np.pi], *[(kink + np.array([0, angle])) % (2 * np.pi) for kink in (np.pi / 2, 3 * np.pi / 2)])
+            )
+        )
+        x, w = np.polynomial.legendre.leggauss(30)
+        s = ((ends[1:] + ends[:-1])[:, None] / 2 + (ends[1:] - ends[:-1])[:, None] / 2 * x).ravel()
+        w = ((ends[1:] - ends[:-1])[:, None] / 2 * w).ravel() / (2 * np.pi)
+        u, v = np.cos(s), np.cos(s - angle)
+        want = 2 * np.sum(w * f.phi(XP, u) * f.phi(XP, v))
+        slope = np.sum(w * f.derivative(XP, u) * f.derivative(XP, v))
+        k, t = kernel(np.sqrt(2) * np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)]]))
+        assert k[0, 1] == pytest.approx(want, abs=1e-14)
+        assert t[0, 1] == pytest.approx(want + np.cos(angle) * slope, abs=1e-14)
+
+
+@dataclass(frozen=True)
+class Wavelet(Activation):
+    """phi(x) = x exp(-x^2 / 2): an activation from outside, by two lines of registration."""
+
+
+@pointwise.register
+def _(layer: Wavelet) -> Pointwise:
+    return Pointwise(lambda xp, x: x * xp.exp(-x * x / 2), lambda xp, x: (1 - x * x) * xp.exp(-x * x / 2))
+
+
+@dataclass(frozen=True)
+class Clipped(Activation):
+    """phi(x) = min(max(x, -1), 1): kinks at +-1."""
+
+
+@pointwise.register
+def _(layer: Clipped) -> Pointwise:
+    return Pointwise(
+        lambda xp, x: xp.clip(x, -1, 1), lambda xp, x: xp.astype((x > -1) & (x < 1), x.dtype), "x", (-1.0, 1.0)
+    )
+
+
+@dataclass(frozen=True)
+class Elu(Activation):
+    """phi(x) = x for x > 0, exp(x) - 1 otherwise: phi'' jumps at 0."""
+
+
+@pointwise.register
+def _(layer: Elu) -> Pointwise:
+    return Pointwise(
+        lambda xp, x: xp.where(x > 0, x, xp.expm1(xp.minimum(x, 0))),
+        lambda xp, x: xp.where(x > 0, xp.ones_like(x), xp.exp(xp.minimum(x, 0))),
+        "x",
+        (0.0,),
+    )
+
+
+def test_an_activation_from_outside() -> None:
+    kernel = an.kernel(mn.Sequential(mn.Dense(1), Wavelet(), mn.Dense(1)))
+    for c in (-0.9, 0.2, 0.99):
+        for q1, q2 in ((1.0, 1.0), (0.5, 1.5)):
+            check_dual(kernel.both, Wavelet(), q1, q2, c)
+    assert kernel.error(np.eye(2)) < 1e-13
+
+
+def test_closed_form_against_series() -> None:
+    """erf by its own formula and as any other activation."""
+    from analytic.vectors.quadrature import Quadrature
+    from analytic.vectors.rules import lower
+
+    @dataclass(frozen=True)
+    class Plain(Activation):
+        pass
+
+    pointwise.register(Plain, lambda layer: pointwise(mn.Erf()))
+    assert isinstance(lower(Plain(), None, None)[0], Quadrature)  # type: ignore[arg-type]
+    x = np.random.default_rng(0).normal(size=(8, 3))
+    x[1] = x[0] * (1 + 1e-9)
+    x[2] = -x[3]
+    specs = [
+        mn.Sequential(mn.Dense(9, w_std=1.2, b_std=0.1), phi, mn.Dense(9), phi, mn.Dense(1))
+        for phi in (mn.Erf(), Plain())
+    ]
+    for one, two in zip(*(an.kernel(spec).both(x) for spec in specs)):
+        np.testing.assert_allclose(one, two, rtol=0, atol=1e-13)
+
+
+def test_tanh_at_sigma_one_and_a_half() -> None:
+    """Three layers of the paper's tanh network: the stated error is below 1e-10, and true."""
+    w = 1.5**0.5
+    spec = mn.Sequential(*[mn.Dense(9, w_std=w), mn.Tanh()] * 3, mn.Dense(1, w_std=w))
+    x = np.sqrt(2) * np.array([[1.0, 0.0], [np.cos(1.0), np.sin(1.0)]])
+    k, t = an.kernel(spec).both(x)
+    assert an.kernel(spec).error(x) < 1e-10
+    q, cross, theta = 1.5, 1.5 * np.cos(1.0), 1.5 * np.cos(1.0)
+    for _ in range(3):
+        (same, _), (value, slope) = plane(mn.Tanh(), q, q, 1.0), plane(mn.Tanh(), q, q, cross / q)
+        q, cross = 1.5 * same, 1.5 * value
+        theta = cross + 1.5 * theta * slope
+    assert k[0, 1] == pytest.approx(cross, abs=1e-13)
+    assert t[0, 1] == pytest.approx(theta, abs=1e-13)
+
+
+def test_a_kinked_activation_states_its_error() -> None:
+    kernel = an.kernel(mn.Sequential(mn.Dense(1), Clipped(), mn.Dense(1)))
+    x = pair(1.0, 2.0, 0.6)
+    with pytest.warns(UserWarning, match="is by quadrature and exact to .* only"):
+        k, _ = kernel.both(x)
+    stated = kernel.error(x)
+    assert 1e-8 < stated < 0.05
+    z, w = gaussian_nodes(4800, 4)  # phi has kinks: fine panels
+    inner = [np.sum(w * np.clip(np.sqrt(2.0) * (0.6 * a + 0.8 * z), -1, 1)) for a in z[::1]]
+    want = np.sum(w * np.clip(z, -1, 1) * np.array(inner))
+    assert abs(k[0, 1] - want) < stated * np.sqrt(k[0, 0] * k[1, 1])
+
+
+def test_large_preactivations_state_their_error() -> None:
+    kernel = an.kernel(mn.Sequential(mn.Dense(1, w_std=30.0), mn.Tanh(), mn.Dense(1)))
+    with pytest.warns(UserWarning, match="scale the inputs, or w_std, down"):
+        kernel.ntk(np.eye(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        an.kernel(mn.Sequential(mn.Dense(1, w_std=30.0), mn.Erf(), mn.Dense(1))).ntk(np.eye(3))
+
+
+def test_a_softer_kink() -> None:
+    kernel = an.kernel(mn.Sequential(mn.Dense(1), Elu(), mn.Dense(1)))
+    x = pair(1.0, 1.0, 0.3)
+    with pytest.warns(UserWarning, match="kinks"):
+        k, _ = kernel.both(x)
+    want, _ = plane(Elu(), 1.0, 1.0, 0.3)
+    assert abs(k[0, 1] - want) < 1e-6
+
+
+def test_rows_of_zeros_by_quadrature() -> None:
+    x = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 0.5]])
+    for phi, at_zero in ((mn.Tanh(), 0.0), (mn.Sigmoid(), 0.25)):
+        k, t = an.kernel(mn.Sequential(mn.Dense(5), phi, mn.Dense(1))).both(x)
+        assert np.isfinite(k).all()
+        assert k[0, 0] == pytest.approx(at_zero, abs=1e-15)
+        assert t[0, 0] == pytest.approx(at_zero, abs=1e-15)
+
+
+def test_an_activation_that_overflows_says_so() -> None:
+    @dataclass(frozen=True)
+    class Exp(Activation):
+        pass
+
+    pointwise.register(Exp, lambda layer: Pointwise(lambda xp, x: xp.exp(x), lambda xp, x: xp.exp(x)))
+    with np.errstate(over="ignore"), pytest.raises(FloatingPointError, match=r"Exp: .*not finite"):
+        an.kernel(mn.Sequential(mn.Dense(1, w_std=1e3), Exp(), mn.Dense(1))).nngp(np.eye(2))

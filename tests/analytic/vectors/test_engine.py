@@ -1,0 +1,140 @@
+"""The tile engine: any size, any tile, any place for the result, and what it refuses to start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import analytic as an
+import analytic.vectors.engine
+import minintk as mn
+
+SPEC = mn.Sequential(
+    mn.Dense(9, w_std=2**0.5, b_std=0.1), mn.ReLU(), mn.Dense(9, b_std=0.3), mn.Erf(), mn.Dense(1, w_std=1.5, b_std=0.1)
+)
+
+
+def data(n: int, d: int = 5, seed: int = 0) -> Any:
+    """Rows with duplicates, opposites and a zero among them."""
+    x = np.random.default_rng(seed).normal(size=(n, d)) * np.linspace(0.5, 2, n)[:, None]
+    if n > 6:
+        x[n // 2], x[n - 1], x[3] = x[0], -x[1], 0
+        x[n // 3] = x[0] * (1 + 1e-7)
+    return x
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("size", [1, 7, 16, 64])
+def test_tile_sizes(size: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles that divide the matrix or not, of one entry or of all."""
+    x1, x2 = data(40).astype(dtype), data(23, seed=1).astype(dtype)
+    kernel = an.kernel(SPEC)
+    want = [*kernel.both(x1), *kernel.both(x1, x2)]
+    monkeypatch.setattr(analytic.vectors.engine, "tile_size", lambda xp, n: size)
+    got = [*kernel.both(x1), *kernel.both(x1, x2)]
+    for a, b in zip(got, want):
+        np.testing.assert_allclose(a, b, rtol=0, atol=(1e-13 if dtype == np.float64 else 1e-6) * np.abs(b).max())
+
+
+def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = data(90)
+    monkeypatch.setattr(analytic.vectors.engine, "tile_size", lambda xp, n: 16)
+    many = an.kernel(SPEC).both(x)
+    monkeypatch.setattr(
+        analytic.vectors.engine, "parallel", lambda work, items: [work(item) for item in list(items)[::-1]]
+    )
+    for a, b in zip(many, an.kernel(SPEC).both(x)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_same_rows_twice_are_symmetric() -> None:
+    x = data(30)
+    kernel = an.kernel(SPEC)
+    for a, b, c in zip(kernel.both(x), kernel.both(x, x), kernel.both(x, x.copy())):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, c, rtol=0, atol=1e-14 * a.max())
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_data_that_are_almost_parallel(dtype: Any) -> None:
+    """One number an input, and images that are mostly their mean: against the same rows, pair by pair, in float64."""
+    rng = np.random.default_rng(0)
+    line, cone = rng.normal(size=(40, 1)).astype(dtype), (100 + rng.normal(size=(40, 30))).astype(dtype)
+    for x in (line, cone):
+        exact = x.astype(np.float64)
+        kernel = an.kernel(SPEC)
+        pairwise = np.array([[kernel.ntk(a[None], b[None])[0, 0] for b in exact[:3]] for a in exact])
+        d = kernel.diag(exact).ntk
+        error = np.abs(kernel.ntk(x)[:, :3] - pairwise) / np.sqrt(np.outer(d, d[:3]))
+        assert error.max() < (1e-13 if dtype == np.float64 else 2e-6)
+
+
+def test_results_go_where_they_should(tmp_path: Path) -> None:
+    x = data(50)
+    kernel = an.kernel(SPEC)
+    want = kernel.both(x)
+    disk = (
+        np.memmap(tmp_path / "nngp", np.float64, "w+", shape=(50, 50)),
+        np.memmap(tmp_path / "ntk", np.float64, "w+", shape=(50, 50)),
+    )
+    got = kernel.both(x, out=disk)
+    assert got.nngp is disk[0]
+    for a, b in zip(got, want):
+        np.testing.assert_array_equal(a, b)
+    strided = np.zeros((50, 100))[:, ::2]
+    np.testing.assert_array_equal(kernel.ntk(x, out=strided), want.ntk)
+    np.testing.assert_array_equal(kernel.nngp(x, x[:20], out=np.empty((50, 20))), kernel.nngp(x, x[:20]))
+
+
+def test_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analytic.vectors.engine, "tile_size", lambda xp, n: 16)
+    seen: list[tuple[int, int]] = []
+    an.kernel(SPEC).ntk(data(50), progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(i + 1, 6) for i in range(6)]
+
+
+def test_what_does_not_fit_is_refused_before_work() -> None:
+    x = data(50)
+    kernel = an.kernel(SPEC)
+    with pytest.raises(
+        MemoryError,
+        match=r"2 kernel\(s\) of 50 x 50 in float64 need .* GB .* are allowed: stream the result .*, or use float32$",
+    ):
+        kernel.both(x, memory=1000)
+    with pytest.raises(MemoryError, match=r"in float32 need .*memmap\(\.\.\.\), or evaluate it in blocks of rows$"):
+        kernel.both(x.astype(np.float32), memory=1000)
+    wide = np.broadcast_to(np.ones((1, 1), np.float32), (10_000_000, 1))
+    with pytest.raises(
+        MemoryError, match=r"need 4e[+]05 GB .* are free: stream the result to disk, store=PATH or out="
+    ):
+        kernel.ntk(wide)
+    assert kernel.both(x, memory=10**9).ntk.shape == (50, 50)
+
+
+def test_memory_stays_within_tiles() -> None:
+    """Beyond the result and a copy of the rows, nothing grows with N^2."""
+    import tracemalloc
+
+    x = np.random.default_rng(0).normal(size=(1500, 8))
+    out = np.empty((1500, 1500)), np.empty((1500, 1500))
+    kernel = an.kernel(SPEC)
+    kernel.both(x[:10])
+    tracemalloc.start()
+    kernel.both(x, out=out)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * 12 * 256**2 * 8 + 1500 * 3000  # the tiles of two threads, and rows
+    with pytest.raises(AssertionError):  # the result alone would be more
+        assert out[0].nbytes + out[1].nbytes < 2 * 12 * 256**2 * 8 + 1500 * 3000
+
+
+def test_errors_in_a_tile_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any) -> None:
+        raise RuntimeError("a broken tile")
+
+    monkeypatch.setattr(analytic.vectors.engine.Engine, "tile", broken)
+    with pytest.raises(RuntimeError, match="a broken tile"):
+        an.kernel(SPEC).ntk(data(10))

@@ -1,0 +1,487 @@
+"""Every public computation on every array library, against NumPy's result: its values, its dtype, and its library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from arrays_under_test import LIBRARIES, namespace
+from hypothesis import given, settings
+from standin import counting
+from strategies import Case, cases, convolutional
+
+import minintk as mn
+from analytic.kernel import kernel
+from analytic.training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
+from analytic.training.gp import Kind, ensemble, posterior
+from minintk import testing
+from minintk.arrays import Array, array_namespace, library, on_host, to_host, to_library
+from minintk.diagnostics import kernel_movement, weight_movement
+from minintk.models.network import Model
+
+DTYPES = ("float64", "float32")
+SPEC = mn.Sequential(
+    mn.Flatten(),
+    mn.Dense(9, w_std=1.3, b_std=0.2),
+    mn.ReLU(),
+    mn.Residual(mn.Sequential(mn.Dense(9, b_std=0.3, b_init="zeros"), mn.GELU(), mn.Dense(9))),
+    mn.Tanh(),
+    mn.Dense(3, b_std=0.1),
+)
+SHAPE, N, M, E = (2, 3, 1), 6, 4, 3
+ACTIVATIONS = [
+    mn.Identity(), mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs(), mn.Erf(), mn.GELU(), mn.Sin(), mn.Tanh(), mn.Sigmoid(),
+    mn.Softplus(5.0, 1.4),
+]  # fmt: skip
+
+To = Callable[[np.ndarray[Any, Any]], Array]
+"""Moves an array to the library under test, in the dtype under test."""
+
+
+@pytest.fixture(params=LIBRARIES)
+def xp(request: pytest.FixtureRequest) -> Any:
+    return namespace(request.param)
+
+
+@pytest.fixture(params=DTYPES)
+def dtype(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def agree(xp: Any, dtype: str, compute: Callable[[To], Any], digits_lost: float = 2.0) -> None:
+    """compute(to) on the library and on NumPy: of the right library and dtype, equal up to 10^digits_lost roundings."""
+
+    def on(namespace: Any) -> Any:
+        return compute(lambda a: to_library(a.astype(dtype), namespace))
+
+    _same(on(xp), on(array_namespace(np.ones(1))), xp, dtype, 10**digits_lost * float(np.finfo(dtype).eps))
+
+
+def _same(a: Any, b: Any, xp: Any, dtype: str, tolerance: float) -> None:
+    if isinstance(b, (tuple, list)):
+        assert len(a) == len(b)
+        for one, other in zip(a, b, strict=True):
+            _same(one, other, xp, dtype, tolerance)
+        return
+    if type(b) is float:
+        assert type(a) is float
+    else:
+        assert array_namespace(a) is xp, f"expected an array of {xp.__name__}, got {type(a)}"
+        assert a.dtype == b.dtype == np.dtype(dtype)
+        assert tuple(a.shape) == tuple(b.shape)
+        a = to_host(a)
+    assert np.all(np.isfinite(b))
+    np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * float(np.max(np.abs(b), initial=1e-300)))
+
+
+WRONG: dict[str, Callable[[Array], Any]] = {
+    "an array that ended on the host": to_host,
+    "float64 from float32": lambda a: array_namespace(a).astype(a, "float64"),
+    "off by 1e-4": lambda a: a if on_host(array_namespace(a)) else a * (1 + 1e-4),
+    "another shape": lambda a: a if on_host(array_namespace(a)) else a[None],
+    "NaN": lambda a: a * float("nan"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("library", [name for name in LIBRARIES if name != "numpy"])
+def test_agree_tells_wrong_from_right(library: str, wrong: str) -> None:
+    """The negative controls of everything below."""
+    x = np.arange(1.0, 5.0)
+    agree(namespace(library), "float32", lambda to: to(x) * 2)
+    with pytest.raises(AssertionError):
+        agree(namespace(library), "float32", lambda to: WRONG[wrong](to(x) * 2))
+
+
+def data(spec: mn.spec.Layer = SPEC, shape: tuple[int, ...] = SHAPE, ensemble: int | None = None) -> Any:
+    """A network, its theta, inputs x, x2 and one-hot targets y, all on the host."""
+    rng = np.random.default_rng(0)
+    net = mn.Network(spec, shape)
+    theta = net.init(rng, ensemble=ensemble)
+    x, x2 = rng.standard_normal((N, *shape)), rng.standard_normal((M, *shape))
+    y = np.eye(net.outputs)[rng.integers(0, net.outputs, N)]
+    return net, theta, x, x2, y
+
+
+# ---------------------------------------------------------------------------------------- finite side
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda a: type(a).__name__)
+def test_activations(xp: Any, dtype: str, activation: mn.spec.Activation) -> None:
+    net, theta, x, _, _ = data(mn.Sequential(mn.Dense(8, b_std=0.5), activation, mn.Dense(2)), (5,))
+
+    def compute(to: To) -> Any:
+        f, J = net.linearize(to(theta), to(x))
+        return f, J.vjp(f), J.jvp(to(theta) + 1), J.trace_gram()
+
+    agree(xp, dtype, compute)
+
+
+@pytest.mark.parametrize("parametrization", [mn.NTK(), mn.Standard(), mn.PyTorch()], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("ensemble", [None, E])
+def test_jacobian(xp: Any, dtype: str, ensemble: int | None, parametrization: Any) -> None:
+    _, _, x, x2, _ = data()
+    net = mn.Network(SPEC, SHAPE, parametrization)
+    theta = net.init(np.random.default_rng(1), ensemble=ensemble)
+    rng = np.random.default_rng(2)
+    lead = () if ensemble is None else (ensemble,)
+    v, V = (rng.standard_normal((*k, *lead, net.size)) for k in ((), (2,)))
+    u, U = (rng.standard_normal((*k, *lead, N, net.outputs)) for k in ((), (2,)))
+
+    def compute(to: To) -> Any:
+        t = to(theta)
+        f, J = net.linearize(t, to(x))
+        _, J2 = net.linearize(t, to(x2))
+        maps = J.jvp(to(v)), J.jvp(to(V)), J.vjp(to(u)), J.vjp(to(U))
+        return f, net(t, to(x)), maps, J.dense(), J.gram(), J.gram(J2), J.trace_gram(), J.trace_gram(J2)
+
+    agree(xp, dtype, compute)
+
+
+MODELS: dict[str, Callable[[Model, Array], Model]] = {
+    "Network": lambda net, theta0: net,
+    "Linearized": mn.Linearized,
+    "Centred": lambda net, theta0: mn.Centred(net, theta0, 3.0),
+    "IterativelyLinearized": lambda net, theta0: mn.IterativelyLinearized(net, theta0, 2),
+    "IterativelyLinearized by a schedule": lambda net, theta0: mn.IterativelyLinearized(net, theta0, (1, 3)),
+    "Taylor": lambda net, theta0: mn.Taylor(net, theta0, 2),
+    "Taylor of Centred": lambda net, theta0: mn.Taylor(mn.Centred(net, theta0, 3.0), theta0, 3),
+    "Centred of Linearized": lambda net, theta0: mn.Centred(mn.Linearized(net, theta0), theta0, 3.0),
+}
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+@pytest.mark.parametrize("loss", [mn.mse, mn.softmax_cross_entropy], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("ensemble", [None, E])
+@pytest.mark.parametrize("model", MODELS)
+def test_training(
+    xp: Any, dtype: str, model: str, ensemble: int | None, loss: mn.training.losses.Loss, batch_size: int | None
+) -> None:
+    net, theta, x, _, y = data(ensemble=ensemble)
+    optimizer = mn.SGD(lr=0.02, momentum=0.5, weight_decay=0.01)
+
+    def compute(to: To) -> Any:
+        theta0 = to(theta)
+        snaps = mn.train(
+            MODELS[model](net, theta0), theta0 * 1.01, to(x), to(y), loss=loss, optimizer=optimizer, steps=5,
+            batch_size=batch_size, rng=np.random.default_rng(3), every=2, lr_scales={"1.b": 0.3, "5.W": 0.0},
+        )  # fmt: skip
+        return [(snap.theta, snap.loss, snap.f) for snap in snaps]
+
+    agree(xp, dtype, compute, digits_lost=3.0)
+
+
+@pytest.mark.parametrize("ensemble", [None, E])
+@pytest.mark.parametrize("model", MODELS)
+def test_empirical_kernels(xp: Any, dtype: str, model: str, ensemble: int | None) -> None:
+    net, theta, x, x2, _ = data(ensemble=ensemble)
+
+    def compute(to: To) -> Any:
+        t, a, b = to(theta), to(x), to(x2)
+        f = MODELS[model](net, t * 0.9)
+        return mn.ntk(f, t, a), mn.ntk(f, t, a, b), mn.ntk_full(f, t, a), mn.ntk_full(f, t, a, b), mn.nngp(f, t, a, b)
+
+    agree(xp, dtype, compute)
+
+
+@pytest.mark.parametrize("ensemble", [None, E])
+def test_empirical_kernels_by_blocks(xp: Any, dtype: str, ensemble: int | None) -> None:
+    """A memory bound that cuts the examples into blocks changes nothing."""
+    net, theta, x, x2, _ = data(ensemble=ensemble)
+    item, members = np.dtype(dtype).itemsize, ensemble or 1
+    layers, widest = net.footprint
+    two = 2 * 2 * item * members * (layers + 4 * net.outputs * widest) + 3 * item * members * (2 * net.outputs) ** 2
+    memory = two + item * members * (N * net.outputs) ** 2
+
+    def compute(to: To) -> Any:
+        t, a, b = to(theta), to(x), to(x2)
+        whole = mn.ntk_full(net, t, a)
+        blocks = [mn.ntk_full(net, t, a, memory=memory), mn.ntk_full(net, t, a, b, memory=memory)]
+        return whole, blocks, mn.ntk(net, t, a, memory=memory), mn.ntk(net, t, a, b, memory=memory)
+
+    agree(xp, dtype, compute)
+
+
+@pytest.mark.parametrize("ensemble", [None, E])
+def test_diagnostics(xp: Any, dtype: str, ensemble: int | None) -> None:
+    net, theta, x, _, _ = data(ensemble=ensemble)
+    moved = theta + 0.1 * np.random.default_rng(5).standard_normal(theta.shape)
+
+    def compute(to: To) -> Any:
+        a, b = to(theta), to(moved)
+        movement = weight_movement(net, a, b)
+        assert bool(np.all(np.isinf(to_host(movement.pop("3.branch.0.b")))))  # started at zero
+        return kernel_movement(net, a, b, to(x)), list(movement.values())
+
+    agree(xp, dtype, compute, digits_lost=3.0)
+
+
+def test_layout(xp: Any) -> None:
+    """unpack gives views, also of an ensemble: writing to one writes to theta; pack is its inverse."""
+    net, theta, *_ = data(ensemble=E)
+    t = to_library(theta, xp)
+    views = net.layout.unpack(t)
+    assert bool(xp.all(net.layout.pack(views) == t))
+    for view in views.values():
+        view[...] = 7.0
+    assert bool(xp.all(t == 7.0))
+
+
+def test_train_leaves_the_callers_arrays_alone(xp: Any) -> None:
+    net, theta, x, _, y = data(ensemble=E)
+    t, a, b = (to_library(array, xp) for array in (theta, x, y))
+    snaps = list(mn.train(net, t, a, b, loss=mn.mse, optimizer=mn.SGD(lr=0.02), steps=3))
+    for array, before in ((t, theta), (a, x), (b, y), (snaps[0].theta, theta)):
+        assert np.array_equal(to_host(array), before)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@settings(max_examples=20)
+@given(case=cases())
+def test_laws(library: str, case: Case) -> None:
+    """Adjoint, derivative, gram, blocks, ensembles: the laws of `minintk.testing`, on random networks."""
+    theta, x = (to_library(a, namespace(library)) for a in (case.theta, case.x))
+    testing.check_model(case.net, theta, x, case.rng)
+
+
+IMAGES = {
+    "LeNet": mn.Sequential(
+        mn.Conv2d(3, 3, b_std=0.3), mn.ReLU(), mn.MaxPool(2), mn.Conv2d(4, 2, padding="valid", b_std=0.1), mn.Tanh(),
+        mn.AvgPool(2, stride=1, padding="same"), mn.Flatten(), mn.Dense(3, b_std=0.1),
+    ),
+    "residual": mn.Sequential(
+        mn.Conv2d(3, 3, padding="circular"), mn.LayerNorm(),
+        mn.Residual(mn.Sequential(mn.ReLU(), mn.Conv2d(4, 3, stride=2)), shortcut=mn.Conv2d(4, 1, stride=2)),
+        mn.GlobalAvgPool(), mn.Dense(3),
+    ),
+    "BatchNorm": mn.Sequential(
+        mn.Conv2d(3, 3), mn.BatchNorm(), mn.ReLU(), mn.MaxPool(3, stride=2, padding="same"), mn.Flatten(), mn.Dense(3),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ensemble", [None, E])
+@pytest.mark.parametrize("name", IMAGES)
+def test_networks_on_images(xp: Any, dtype: str, name: str, ensemble: int | None) -> None:
+    net, theta, x, x2, y = data(IMAGES[name], (6, 5, 2), ensemble)
+    rng = np.random.default_rng(2)
+    v, u = rng.standard_normal((2, *theta.shape)), rng.standard_normal((2, *theta.shape[:-1], N, 3))
+
+    def compute(to: To) -> Any:
+        t, a, b = to(theta), to(x), to(x2)
+        f, J = net.linearize(t, a)
+        frozen = net.calibrate(t, a)
+        _, K = frozen.linearize(t, a)
+        grams = K.gram(), K.trace_gram(), mn.ntk(frozen, t, a, b)
+        snaps = mn.train(net, t, a, to(y), loss=mn.mse, optimizer=mn.SGD(lr=0.02), steps=3)
+        *_, last = snaps
+        return f, J.jvp(to(v)), J.vjp(to(u)), frozen(t, b), grams, last.theta
+
+    agree(xp, dtype, compute, digits_lost=3.0)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@settings(max_examples=15)
+@given(case=cases(convolutional()))
+def test_laws_on_images(library: str, case: Case) -> None:
+    theta, x = (to_library(a, namespace(library)) for a in (case.theta, case.x))
+    testing.check_model(case.net, theta, x, case.rng)
+
+
+# -------------------------------------------------------------------------------------- infinite side
+
+
+class Linear:
+    """K = x x' / d and Theta = K + K^3, plain arithmetic: the dynamics are tested on their own."""
+
+    def nngp(self, x1: Array, x2: Array | None = None) -> Array:
+        return x1 @ (x1 if x2 is None else x2).T / x1.shape[1]
+
+    def ntk(self, x1: Array, x2: Array | None = None) -> Array:
+        k = self.nngp(x1, x2)
+        return k + k**3
+
+    def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
+        return self.nngp(x1, x2), self.ntk(x1, x2)
+
+
+def regression() -> Any:
+    """x : (N, 9), x_test : (M, 9), y : (N, 2) on the host."""
+    rng = np.random.default_rng(4)
+    return rng.standard_normal((N, 9)), rng.standard_normal((M, 9)), rng.standard_normal((N, 2))
+
+
+@pytest.mark.parametrize("dynamics", [gradient_flow, gradient_descent], ids=lambda f: f.__name__)
+def test_dynamics(xp: Any, dtype: str, dynamics: Callable[..., Any]) -> None:
+    x, x_test, y = regression()
+
+    def compute(to: To) -> Any:
+        k, a, b, targets = Linear(), to(x), to(x_test), to(y)
+        train, test = k.ntk(a), k.ntk(b, a)
+        one = dynamics(train, targets, lr=0.3, ridge=0.01)
+        alone = one.predict(3), one.predict([0, 5, np.inf], test, f0=targets / 2, f0_test=test[:, :2])
+        each = array_namespace(a).eye(2, dtype=train.dtype)[None, :, None, :]
+        full = dynamics(train[:, None, :, None] * each, targets, lr=0.3)
+        rates = max_learning_rate(train, momentum=0.9), critical_learning_rate(train)
+        return alone, one.coefficients(4), one.predict(to(np.array([0.0, 2.0]))), full.predict(2), rates
+
+    agree(xp, dtype, compute, digits_lost=4.0)
+
+
+@pytest.mark.parametrize("kind", ["ntk", "nngp"])
+def test_gaussian_processes(xp: Any, dtype: str, kind: Kind) -> None:
+    x, x_test, y = regression()
+
+    def compute(to: To) -> Any:
+        a, b, targets = to(x), to(x_test), to(y)
+        trained = ensemble(Linear(), a, targets, lr=0.2)
+        times = trained.predict(b, t=[1.0, 5.0], kind=kind, cov=True), trained.predict(b, t=to(np.ones(2)), kind=kind)
+        gp = posterior(Linear(), a, targets, ridge=0.1, kind=kind)
+        evidence = gp.log_marginal_likelihood() if kind == "nngp" else 0.0
+        return times, trained.predict(b, kind=kind, cov=True), gp.predict(b, cov=True), evidence
+
+    agree(xp, dtype, compute, digits_lost=4.0)
+
+
+def test_samples(xp: Any) -> None:
+    """The numbers are the host's, an eigenvector's sign is the solver's own: so the mean is compared, by z-scores."""
+    x, x_test, y = (to_library(a, xp) for a in regression())
+    gp = posterior(Linear(), x, y, ridge=0.1)
+    draws = gp.sample(x_test, 4000, np.random.default_rng(0))
+    assert array_namespace(draws) is xp
+    mean, cov = (to_host(a) for a in gp.predict(x_test, cov=True))
+    z = (to_host(draws).mean(axis=0) - mean) / np.sqrt(np.diag(cov)[:, None] / 4000)
+    assert np.abs(z).max() < 5
+
+
+def test_a_singular_kernel_is_noticed(xp: Any) -> None:
+    """An example given twice: the limit, or an error where there is none, though a GPU's solver says nothing."""
+    x, x_test, y = regression()
+    x[1], y[1] = x[0], y[0]
+    a, b, targets = (to_library(array, xp) for array in (x, x_test, y))
+    gp = posterior(Linear(), a, targets, kind="ntk")
+    expected = posterior(Linear(), a[1:], targets[1:], kind="ntk").predict(b)
+    np.testing.assert_allclose(to_host(gp.predict(b)), to_host(expected), atol=1e-9)
+    with pytest.raises(ValueError, match="smallest eigenvalue"):
+        posterior(Linear(), a, targets).log_marginal_likelihood()
+
+
+BRANCH = mn.Sequential(mn.Dense(8, b_std=0.3, b_init="zeros"), mn.Erf(), mn.Dense(8))
+DEEP = mn.Sequential(mn.Flatten(), mn.Dense(8, w_std=1.3, b_std=0.2), mn.ReLU(), mn.Dense(8), mn.Residual(BRANCH))
+DUALS = [a for a in ACTIVATIONS if not isinstance(a, (mn.Sigmoid, mn.Softplus))]  # quadrature, as for Tanh
+SHALLOW = [mn.Sequential(mn.Flatten(), mn.Dense(8, b_std=0.1), activation, mn.Dense(1)) for activation in DUALS]
+
+
+@pytest.mark.parametrize("spec", [DEEP, *SHALLOW], ids=lambda spec: type(spec.layers[-2]).__name__)
+def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -> None:
+    """Rows that coincide, oppose each other, nearly coincide, or are zero are among the examples."""
+    _, _, x, x2, _ = data()
+    x[1], x[2], x[3], x[4] = x[0], -2 * x[0], (1 + 1e-3) * x[0], 0
+    x[3, 0, 0, 0] += 1e-4
+    infinite = kernel(spec)
+
+    def compute(to: To) -> Any:
+        a, b = to(x), to(x2)
+        alone = (infinite.nngp(a, b), infinite.ntk(a, b), tuple(infinite.diag(a))) if spec is DEEP else ()
+        return tuple(infinite.both(a)), tuple(infinite.both(a, b)), alone
+
+    agree(xp, dtype, compute, digits_lost=2.5)
+
+
+# ------------------------------------------------------------------------------------------- bad input
+
+
+def test_errors_name_the_place(xp: Any) -> None:
+    net, theta, x, _, y = data()
+    x[3, 1, 0, 0] = np.nan
+    t, a, b = (to_library(array, xp) for array in (theta, x, y))
+    with pytest.raises(ValueError, match=r"1 values that are NaN or infinite, the first at index \(3, 1, 0, 0\)"):
+        net(t, a)
+    with pytest.raises(ValueError, match="a row whose sum is off by 1"):
+        mn.softmax_cross_entropy.check(2 * b, (N, net.outputs))
+
+
+def test_mixed_libraries_are_refused(xp: Any) -> None:
+    if on_host(xp):
+        pytest.skip("NumPy with NumPy is no mixture")
+    net, theta, x, _, y = data()
+    t, a = to_library(theta, xp), to_library(x, xp)
+    f, J = net.linearize(t, a)
+    mixtures: list[Callable[[], Any]] = [
+        lambda: net(theta, a),
+        lambda: net(t, x),
+        lambda: J.vjp(to_host(f)),
+        lambda: J.jvp(theta),
+        lambda: J.gram(net.linearize(theta, x)[1]),
+        lambda: mn.Linearized(net, theta)(t, a),
+        lambda: mn.train(net, t, a, y, loss=mn.mse, optimizer=mn.SGD(lr=0.1), steps=1),
+    ]
+    for mixture in mixtures:
+        with pytest.raises(TypeError, match="expected arrays of one library"):
+            mixture()
+
+
+def test_divergence_is_noticed(xp: Any) -> None:
+    """Also where nobody looks: on a GPU the loss is looked at once in 50 steps."""
+    net, theta, x, _, y = data(ensemble=E)
+    t, a, b = (to_library(array, xp) for array in (theta, x, y))
+    with (
+        pytest.warns(RuntimeWarning, match="above the stability bound"),
+        np.errstate(all="ignore"),
+        pytest.raises(FloatingPointError, match=r"of members? [0-9, ]+ is no longer finite"),
+    ):
+        list(mn.train(net, t, a, b, loss=mn.mse, optimizer=mn.SGD(lr=1e6), steps=400, every=400))
+
+
+# -------------------------------------------------------------------------- what would stall a GPU
+
+
+def steps_taken(model: str, ensemble: int | None, batch_size: int | None, steps: int) -> Any:
+    """The counts of training for so many steps on the stand-in."""
+    xp = namespace("standin")
+    net, theta, x, _, y = data(ensemble=ensemble)
+    t, a, b = (to_library(array, xp) for array in (theta, x, y))
+    f = MODELS[model](net, t)
+    with counting() as counts:
+        for _ in mn.train(
+            f, t, a, b, loss=mn.softmax_cross_entropy, optimizer=mn.SGD(lr=0.02, momentum=0.9), steps=steps,
+            batch_size=batch_size, rng=np.random.default_rng(0), every=10**6,
+        ):  # fmt: skip
+            pass
+    return counts
+
+
+@pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
+@pytest.mark.parametrize("batch_size", [None, 3])
+@pytest.mark.parametrize("ensemble", [None, E])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_size: int | None) -> None:
+    """20 steps more, and not one synchronisation more; an ensemble launches as many kernels as one network."""
+    few, many = (steps_taken(model, ensemble, batch_size, steps) for steps in (20, 40))
+    assert many.synchronisations == few.synchronisations
+    assert many.uploads - few.uploads == (0 if batch_size is None else 20 * batch_size // N)  # one order an epoch
+    if ensemble is not None:
+        alone = steps_taken(model, None, batch_size, 40)
+        assert many.launches <= alone.launches + 2 * 41  # at most broadcasting theta0 comes on top
+
+
+@pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
+def test_kernels_wait_for_their_inputs_only() -> None:
+    """Checking theta and x waits, once each; computing does not, however many blocks there are."""
+    xp = namespace("standin")
+    net, theta, x, _, _ = data()
+    t, a = to_library(theta, xp), to_library(x, xp)
+    with counting() as whole:
+        mn.ntk(net, t, a)
+    with counting() as blocks:
+        mn.ntk(net, t, a, memory=10_000)
+    assert whole.synchronisations == blocks.synchronisations <= 2
+    assert blocks.launches > whole.launches
+    assert prod((whole.uploads, blocks.uploads)) == 0
+
+
+def test_the_library_under_test_is_the_one_named(xp: Any) -> None:
+    assert library(xp) in LIBRARIES

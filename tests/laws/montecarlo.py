@@ -1,0 +1,62 @@
+"""Monte Carlo over networks, judged by z-scores: is the mean of these samples the truth?
+
+z = (mean - truth) / (standard deviation / sqrt(E)) for each entry.  With k entries the largest |z| of a true statement
+exceeds `limit(k)` once in a million times (Bonferroni), whatever the correlations between entries.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+import minintk as mn
+from minintk.spec.parametrization import NTK, Parametrization
+
+Array = np.ndarray[Any, Any]
+
+
+def limit(k: int, chance: float = 1e-6) -> float:
+    """The |z| that the largest of k standard normal numbers exceeds with at most this probability.
+
+    >>> round(limit(1), 2), round(limit(10), 2)
+    (4.89, 5.33)
+    """
+    return -NormalDist().inv_cdf(chance / 2 / k)
+
+
+def z_scores(samples: Array, truth: Array) -> Array:
+    """z of each entry, samples : (E, ...), truth : (...); where all samples agree, 0 or infinity."""
+    E = len(samples)
+    difference, error = samples.mean(axis=0) - truth, samples.std(axis=0, ddof=1) / sqrt(E)
+    rounding = 1e-12 * np.abs(truth).max()
+    return np.asarray(np.where(np.abs(difference) <= rounding, 0.0, difference / np.maximum(error, 1e-300)))
+
+
+def assert_mean(law: str, samples: Array, truth: Array) -> None:
+    """AssertionError unless the samples' mean is the truth, at one chance in a million of a false alarm."""
+    z = z_scores(samples, truth)
+    worst, most = float(np.abs(z).max()), limit(z.size)
+    if not worst <= most:
+        raise AssertionError(f"{law}: z = {worst:.1f} from {len(samples)} draws, {most:.1f} explained by chance")
+
+
+def kernels(
+    spec: mn.spec.Layer, x: Array, members: int, seed: int = 0, parametrization: Parametrization | None = None
+) -> tuple[Array, Array]:
+    """(NNGP, NTK) of each of E networks at initialisation, (E, N (N + 1) / 2): the upper triangles."""
+    net = mn.Network(spec, x.shape[1:], parametrization or NTK())
+    rng, upper = np.random.default_rng(seed), np.triu_indices(len(x))
+    both = []
+    for _ in range(0, members, 250):
+        theta = net.init(rng, ensemble=250)
+        both.append(np.stack([mn.nngp(net, theta, x), mn.ntk(net, theta, x)])[:, :, *upper])
+    nngp, ntk = np.concatenate(both, axis=1)
+    return nngp, ntk
+
+
+def inputs(N: int = 4, d: int = 3, seed: int = 0) -> Array:
+    """Examples in general position, of different lengths."""
+    return np.random.default_rng(seed).standard_normal((N, d))

@@ -1,0 +1,199 @@
+"""The laws of the finite side, over random convolutional specs; and of networks with BatchNorm, before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from strategies import PARAMETRIZATIONS, SMOOTH, Case, cases, convolutional
+
+import minintk as mn
+from minintk import testing
+from minintk.fast import blas, patches
+from minintk.fast import conv_gram as convgram
+from minintk.fast import split_batch as shares
+from minintk.layers import conv
+from minintk.models import empirical as kernels
+from minintk.spec.parametrization import Parametrization
+
+Array = np.ndarray[Any, Any]
+nets = convolutional()
+
+
+@given(cases(nets))
+def test_adjoint(case: Case) -> None:
+    testing.check_adjoint(case.net, case.theta, case.x, case.rng)
+
+
+@given(cases(nets))
+def test_derivative(case: Case) -> None:
+    testing.check_derivative(case.net, case.theta, case.x, case.rng)
+
+
+@given(cases(nets))
+def test_adjoint_of_products_that_are_turned_round(case: Case) -> None:
+    """As large layers do it, on small ones: results that come through memory of the thread's own."""
+    with blas.fast_products(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blas, "WORTH", 0)
+        testing.check_adjoint(case.net, case.theta, case.x, case.rng)
+
+
+@given(cases(nets))
+def test_gram(case: Case) -> None:
+    testing.check_gram(case.net, case.theta, case.x, case.rng)
+
+
+@given(cases(nets))
+def test_kernel(case: Case) -> None:
+    testing.check_kernel(case.net, case.theta, case.x, case.rng)
+
+
+@given(cases(nets))
+def test_stacked(case: Case) -> None:
+    testing.check_stacked(case.net, case.theta, case.x, case.rng)
+
+
+@given(cases(nets, ensembles=(1, 2, 4)))
+def test_ensemble(case: Case) -> None:
+    testing.check_ensemble(case.net, case.theta, case.x, case.rng)
+
+
+@settings(max_examples=30)
+@given(cases(nets))
+def test_blocks(case: Case) -> None:
+    testing.check_blocks(case.net, case.theta, case.x, case.rng)
+
+
+@given(cases(convolutional(SMOOTH)))
+def test_float32(case: Case) -> None:
+    testing.check_float32(case.net, case.theta, case.x, case.rng)
+
+
+@settings(max_examples=30)
+@given(cases(nets, dtype=np.float32))
+def test_laws_hold_in_float32(case: Case) -> None:
+    testing.check_model(case.net, case.theta, case.x, case.rng)
+
+
+@given(cases(nets, ensembles=(3,)))
+def test_members_of_an_ensemble_are_bit_for_bit_the_networks_alone(case: Case) -> None:
+    f, J = case.net.linearize(case.theta, case.x)
+    v, u = case.rng.standard_normal(case.theta.shape), case.rng.standard_normal((3, len(case.x), case.net.outputs))
+    for e in range(3):
+        f_e, J_e = case.net.linearize(case.theta[e], case.x)
+        assert np.array_equal(f[e], f_e)
+        assert np.array_equal(J.jvp(v)[e], J_e.jvp(np.asarray(v)[e]))
+        assert np.array_equal(J.vjp(u)[e], J_e.vjp(u[e]))
+
+
+@given(cases(nets))
+def test_the_kernel_of_a_batch_with_itself_is_symmetric_to_the_last_bit(case: Case) -> None:
+    k = mn.ntk(case.net, case.theta, case.x)
+    assert np.array_equal(k, k.swapaxes(-1, -2))
+    full = mn.ntk_full(case.net, case.theta, case.x)
+    assert np.array_equal(full, np.moveaxis(full, (-4, -3), (-2, -1)))
+
+
+# ------------------------------------------------------------------------------------------ BatchNorm
+
+coupled = convolutional(normalised=True)
+
+
+@given(cases(coupled))
+def test_batchnorm_in_training(case: Case) -> None:
+    """With the batch's statistics and their derivatives; a kernel there is none.
+
+    Where the batch agrees on every channel, a single pixel with one channel say, f is 0 whatever theta is, and J is the
+    rounding errors of 0: tolerances relative to |J| say nothing there.
+    """
+    x = case.rng.standard_normal((6, *case.net.input_shape))
+    J = case.net.linearize(case.theta, x)[1].dense()
+    assume(bool((np.abs(J).max(axis=(-3, -2, -1)) > 1e-6).all()))
+    testing.check_adjoint(case.net, case.theta, x, case.rng)
+    testing.check_derivative(case.net, case.theta, x, case.rng)
+    testing.check_stacked(case.net, case.theta, x, case.rng)
+    if case.theta.ndim == 2:
+        testing.check_ensemble(case.net, case.theta, x, case.rng)
+
+
+@given(cases(coupled))
+def test_batchnorm_calibrated(case: Case) -> None:
+    """A network like any other, and on the batch it was calibrated with the same function."""
+    batch = case.rng.standard_normal((7, *case.net.input_shape))
+    frozen, f = case.net.calibrate(case.theta, batch), case.net(case.theta, batch)
+    testing.assert_close("calibrated = the batch's statistics", frozen(case.theta, batch), f, 0.0)
+    testing.check_model(frozen, case.theta, case.x, case.rng)
+
+
+# ---------------------------------------------------------------- the other ways through the same formulas
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every batch is shared out, in chunks of one example, over two cores or what there is."""
+    from minintk.fast import threads
+
+    for module in (threads, shares, conv, kernels):
+        monkeypatch.setattr(module, "cores", lambda: 2)
+    threads._pool.cache_clear()
+    monkeypatch.setattr(shares, "LEAST", 0)
+    monkeypatch.setattr(kernels, "WORTH", 0)
+    monkeypatch.setattr(kernels, "PART", 1)
+    monkeypatch.setattr(conv, "WORTH_THREADS", 0)
+    monkeypatch.setattr(patches, "CHUNK", 1)
+    yield
+    threads._pool.cache_clear()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(cases(nets))
+def test_batches_shared_out_over_cores(two_cores: None, case: Case) -> None:
+    testing.check_model(case.net, case.theta, case.x, case.rng)
+
+
+@pytest.mark.parametrize("B", [1, 2, 3, 6])
+@pytest.mark.parametrize("layer", [mn.Conv2d(2, 3, b_std=0.3), mn.Conv2d(3, (1, 2), stride=(2, 1), padding="circular")])
+def test_any_number_of_windows_in_a_row_of_patches(
+    monkeypatch: pytest.MonkeyPatch, layer: mn.spec.Layer, B: int
+) -> None:
+    monkeypatch.setattr(patches.Patches, "cost", property(lambda self: abs(self.B - B)))
+    testing.check_layer(layer, (3, 6, 2))
+
+
+@pytest.mark.parametrize("cheap", ["gradients", "pairs"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(case=cases(nets))
+def test_both_ways_to_the_kernel(monkeypatch: pytest.MonkeyPatch, cheap: str, case: Case) -> None:
+    way = {"gradients": lambda *a: False, "pairs": lambda *a: True}[cheap]
+    monkeypatch.setattr(convgram, "pairs_are_cheaper", way)
+    testing.check_gram(case.net, case.theta, case.x, case.rng)
+    testing.check_blocks(case.net, case.theta, case.x, case.rng)
+
+
+LAYERS = [
+    (mn.Conv2d(3, 3, b_std=0.2), (4, 5, 2)),
+    (mn.Conv2d(2, 5, padding="circular"), (2, 3, 1)),
+    (mn.Conv2d(2, 2, stride=3, padding=((0, 2), (1, 0))), (3, 4, 2)),
+    (mn.Conv2d(2, 1, stride=2), (3, 3, 2)),
+    (mn.Conv1d(3, 4, stride=2, b_std=0.2), (5, 2)),
+    (mn.AvgPool(2), (5, 4, 2)),
+    (mn.AvgPool((1, 3), stride=2, padding="same"), (3, 4, 1)),
+    (mn.MaxPool(2), (4, 5, 2)),
+    (mn.MaxPool(3, stride=2, padding="same"), (5, 4, 2)),
+    (mn.MaxPool(3, stride=1, padding="circular"), (2, 3, 2)),
+    (mn.MaxPool(2), (5, 3)),
+    (mn.GlobalAvgPool(), (3, 2, 2)),
+    (mn.LayerNorm(), (2, 2, 4)),
+    (mn.BatchNorm(), (2, 3, 2)),
+]
+
+
+@pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=lambda a: repr(a))
+@pytest.mark.parametrize("parametrization", PARAMETRIZATIONS[:2], ids=repr)
+def test_every_layer_in_every_place(
+    layer: mn.spec.Layer, shape: tuple[int, ...], parametrization: Parametrization
+) -> None:
+    testing.check_layer(layer, shape, parametrization)

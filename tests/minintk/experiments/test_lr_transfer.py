@@ -1,0 +1,120 @@
+"""Learning-rate transfer: the parabola, the bootstrap, and real networks that do and do not keep their best rate."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minintk as mn
+from minintk.experiments import named as recipes
+from minintk.experiments.lr_transfer import Transfer, _optima
+
+DIGITS = mn.datasets.digits(dtype=np.float32).subset(48, np.random.default_rng(0))
+X, Y = DIGITS.one_hot()
+WIDTHS = (64, 128, 256, 512)
+
+
+def transfer(**told: Any) -> Transfer:
+    settings: dict[str, Any] = {
+        "rates": 2.0 ** np.arange(-2, 3.1, 0.5), "optimizer": mn.SGD, "loss": mn.mse, "steps": 20, "widths": WIDTHS
+    } | told  # fmt: skip
+    return mn.learning_rate_transfer(settings.pop("spec", recipes.growing("mlp", 10, 2)), X, Y, **settings)
+
+
+def test_planted_optima_are_found() -> None:
+    """Losses exp((log2 lr - b log2 n - .3)^2) with noise: best rates, shift and intervals."""
+    rng, rates = np.random.default_rng(0), 2.0 ** np.arange(-10, 4)
+    for b in (0.0, -1.0):
+        centre = 0.3 + b * np.log2(np.array(WIDTHS) / 64)
+        logs = 0.2 * (np.log2(rates)[None, :, None] - centre[:, None, None]) ** 2
+        losses = np.exp(logs + 0.02 * rng.standard_normal((len(WIDTHS), len(rates), 8)))
+        optima, shift = _optima(WIDTHS, tuple(rates), losses, rng, 1000)
+        assert shift.interval[0] <= b <= shift.interval[1]
+        assert shift.value == pytest.approx(b, abs=0.05)
+        for optimum, c in zip(optima, centre):
+            assert optimum.value == pytest.approx(2**c, rel=0.06)
+            assert optimum.interval[0] / 1.05 < 2**c < optimum.interval[1] * 1.05
+        found = Transfer("", WIDTHS, tuple(rates), losses, optima, shift)
+        assert found.passed == (b == 0)
+        assert found.at_edge == ()
+        assert found.spread == pytest.approx(2 ** (-3 * b), rel=0.15)
+
+
+def test_a_best_rate_at_the_edge_is_no_pass() -> None:
+    rates = (1.0, 2.0, 4.0)
+    losses = np.stack([np.full((3, 4), 1.0) * np.array([[3.0], [2.0], [1.0]])] * 2)
+    found = Transfer("", (64, 128), rates, losses, *_optima((64, 128), rates, losses, np.random.default_rng(0), 10))
+    assert found.at_edge == (64, 128)
+    assert found.spread == 1
+    assert not found.passed
+    assert "at the edge of the rates" in found.report()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rates"),
+    [(mn.SGD, 2.0 ** np.arange(-2, 3.1, 0.5)), (mn.Adam, 2.0 ** np.arange(-5, 2.1, 0.5))],
+    ids=["SGD", "Adam"],
+)
+def test_the_best_rate_stays_in_mup_and_moves_in_standard(optimizer: Any, rates: Any) -> None:
+    found = transfer(optimizer=optimizer, rates=rates)
+    assert found.passed, found.report()
+    assert abs(found.shift.value) < 0.2
+    small = rates / 16 if optimizer is mn.SGD else rates / 128
+    wider = np.concatenate([small[0] * 2.0 ** np.arange(-2, 0, 0.5), small])
+    other = transfer(optimizer=optimizer, rates=wider, parametrization=mn.Standard())
+    assert other.shift.interval[1] < -0.4, other.report()  # rates fall with the width: by n^-1 in the limit
+    assert not other.passed
+
+
+def test_a_network_that_diverges_counts_with_its_start() -> None:
+    net = mn.Network(recipes.growing("mlp", 10, 2)(64), (64,), mn.SpectralMuP())
+    found = transfer(widths=(64, 128), rates=(0.5, 1.0, 1e4), seeds=3)
+    theta = net.init(np.random.default_rng(0), dtype=np.float32)
+    assert np.all(found.losses[:, 2] > found.losses[:, 0])
+    assert np.all(np.isfinite(found.losses))
+    assert found.losses[0, 2].mean() == pytest.approx(float(mn.mse(net(theta, X), Y)), rel=0.2)
+
+
+def test_batches_are_the_same_at_every_rate() -> None:
+    one, two = (transfer(widths=(64, 128), rates=r, seeds=2, batch_size=16) for r in ((0.1, 0.5, 1.0), (0.5, 1.0, 2.0)))
+    np.testing.assert_array_equal(one.losses[:, 1:], two.losses[:, :2])
+
+
+def test_report_and_figure() -> None:
+    found = transfer(widths=(64, 128), seeds=2, optimizer=partial(mn.SGD, momentum=0.5), steps=5)
+    assert "per doubling of the width: 2^b with b = " in found.report()
+    axes = found.plot().axes[0]
+    assert len([line for line in axes.lines if len(line.get_xdata()) > 2]) == 2
+    assert found.plot(axes) is axes
+
+
+def test_errors_say_what_was_expected() -> None:
+    with pytest.raises(ValueError, match="rates expects three or more learning rates > 0, increasing"):
+        transfer(rates=(1.0, 0.5, 2.0))
+    with pytest.raises(ValueError, match="widths expects two different"):
+        transfer(widths=(64,))
+    with pytest.raises(ValueError, match="seeds expects a whole number >= 2, got 1"):
+        transfer(seeds=1)
+
+
+def test_a_loss_of_zero_has_a_best_rate() -> None:
+    """The log of a loss that is exactly zero is no number."""
+    x, y = np.zeros((1, 3)), np.zeros((1, 1))
+    found = mn.learning_rate_transfer(
+        lambda n: mn.Sequential(mn.Dense(n), mn.Dense(1)), x, y, rates=[0.1, 0.2, 0.4], optimizer=mn.SGD, loss=mn.mse,
+        steps=1, widths=(4, 8), seeds=2, resamples=5,
+    )  # fmt: skip
+    assert found.losses.max() == 0
+    assert all(0.1 <= best.value <= 0.4 for best in found.optima)
+    assert found.shift.value == 0
+
+
+def test_intervals_without_resamples_are_refused() -> None:
+    with pytest.raises(ValueError, match="resamples expects a whole number >= 1, got 0"):
+        mn.learning_rate_transfer(
+            lambda n: mn.Sequential(mn.Dense(n), mn.Dense(1)), np.ones((1, 3)), np.ones((1, 1)), rates=[0.1, 0.2, 0.4],
+            optimizer=mn.SGD, loss=mn.mse, steps=1, resamples=0,
+        )  # fmt: skip

@@ -1,0 +1,187 @@
+"""The pool: order, errors, nesting, and BLAS at one thread meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from minintk.fast import threaded_matmul as products
+from minintk.fast import threads
+from minintk.fast.threads import cores, parallel, single_threaded_blas
+
+
+def blas_threads() -> set[int]:
+    """Of the BLAS libraries that the pool knows; one that is loaded later, SciPy's own, is none of its business."""
+    return {int(info["num_threads"]) for info in threads._controller().info() if info["user_api"] == "blas"}
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a machine with one core runs the pool too."""
+    if cores() == 1:
+        for module in (threads, products):
+            monkeypatch.setattr(module, "cores", lambda: 2)
+        threads._pool.cache_clear()
+
+
+def test_results_come_in_order(two_cores: None) -> None:
+    def work(i: int) -> int:
+        time.sleep(0.001 * (5 - i % 5))
+        return i * i
+
+    assert parallel(work, range(20)) == [i * i for i in range(20)]
+    assert parallel(work, []) == []
+    assert parallel(work, [3]) == [9]
+
+
+def test_the_pool_and_the_calling_thread_share_the_work(two_cores: None) -> None:
+    meet = threading.Barrier(2, timeout=10)  # two items at once, so two threads
+
+    def work(_: int) -> str:
+        meet.wait()
+        return threading.current_thread().name
+
+    here, pool = threading.current_thread().name, "minintk"
+    names = parallel(work, range(2))
+    assert sorted(name.partition("_")[0] for name in names) == sorted((here, pool))
+    assert not threads.inside()
+    assert parallel(lambda _: threading.current_thread(), [0]) == [threading.current_thread()]  # one item: no pool
+
+
+def test_an_error_stops_the_others(two_cores: None) -> None:
+    done = []
+
+    def work(i: int) -> None:
+        if i == 1:
+            raise ArithmeticError("number 1")
+        time.sleep(0.001)
+        done.append(i)
+
+    with pytest.raises(ArithmeticError, match="number 1"):
+        parallel(work, range(1000))
+    assert len(done) < 100
+    assert not threads.inside()
+
+
+def test_the_first_error_is_raised(two_cores: None) -> None:
+    def work(i: int) -> int:
+        if i == 3:
+            raise ArithmeticError("number 3")
+        return i
+
+    with pytest.raises(ArithmeticError, match="number 3"):
+        parallel(work, range(10))
+    assert parallel(abs, [-1, -2]) == [1, 2]  # and the pool still works
+
+
+@pytest.mark.parametrize("place", ["begin", "end"])
+def test_a_keyboard_interrupt_between_two_lines_leaves_the_pool_whole(
+    two_cores: None, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Right after a helper began, or right before it is waited for: the next call neither hangs nor loses results."""
+    begin = threads._Helper.begin
+
+    def begun(helper: threads._Helper, task: Callable[[], None]) -> None:
+        begin(helper, task)
+        raise KeyboardInterrupt
+
+    def ended(helper: threads._Helper) -> None:
+        raise KeyboardInterrupt
+
+    def work(i: int) -> int:
+        time.sleep(0.002)
+        return i * i
+
+    for _ in range(5):
+        with monkeypatch.context() as patch:
+            patch.setattr(threads._Helper, place, begun if place == "begin" else ended)
+            with pytest.raises(KeyboardInterrupt):
+                parallel(work, range(8))
+        assert not threads.inside()
+        assert parallel(work, range(8)) == [i * i for i in range(8)]
+
+
+def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:
+    """It would wait for itself otherwise."""
+
+    def outer(i: int) -> list[str]:
+        return parallel(lambda _: threading.current_thread().name, range(3))
+
+    for names in parallel(outer, range(8)):
+        assert len(set(names)) == 1
+
+
+def test_the_callers_error_state_holds_in_the_pool(two_cores: None) -> None:
+    """numpy.errstate belongs to its thread: without it an overflow in the pool would warn, and warnings are errors."""
+
+    def overflow(i: int) -> float:
+        return float(np.float32(1e38) * np.float32(10.0))
+
+    with np.errstate(over="ignore"):
+        assert parallel(overflow, range(4)) == [float("inf")] * 4
+    with pytest.raises(RuntimeWarning, match="overflow"):
+        parallel(overflow, range(4))
+
+
+def test_blas_has_one_thread_inside_and_its_own_again_afterwards(two_cores: None) -> None:
+    before = blas_threads()
+    assert parallel(lambda _: blas_threads(), range(4)) == [{1}] * 4
+    assert blas_threads() == before
+    with single_threaded_blas(), single_threaded_blas():
+        assert blas_threads() == {1}
+    assert blas_threads() == before
+    with pytest.raises(ZeroDivisionError), single_threaded_blas():
+        1 / 0  # noqa: B018
+    assert blas_threads() == before
+
+
+def test_callers_that_overlap_leave_blas_as_it_was(two_cores: None) -> None:
+    """From several threads, in whatever order they leave: the limit ends with the caller that set it."""
+    before, entered, leave = blas_threads(), threading.Event(), threading.Event()
+
+    def other() -> None:
+        with single_threaded_blas():
+            entered.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    with single_threaded_blas():
+        thread.start()
+        assert entered.wait(10)
+        assert blas_threads() == {1}
+    leave.set()
+    thread.join()
+    assert blas_threads() == before
+    with single_threaded_blas():
+        assert blas_threads() == {1}
+    assert blas_threads() == before
+
+
+def test_arrays_come_back(two_cores: None) -> None:
+    a = np.random.default_rng(0).standard_normal((6, 50, 50))
+    for product, expected in zip(parallel(lambda i: a[i] @ a[i], range(6)), a @ a, strict=True):
+        np.testing.assert_allclose(product, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_cores_counts_what_this_process_may_use() -> None:
+    assert cores() >= 1
+
+
+@pytest.mark.parametrize("rows", [32, 200], ids=["few rows", "many rows"])
+@pytest.mark.parametrize("turned", [False, True], ids=["W", "W'"])
+def test_a_shared_product_is_the_product(
+    rows: int, turned: bool, two_cores: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """x W + b and u W', in pieces on all cores, with a factor; each piece to its place."""
+    rng = np.random.default_rng(0)
+    a, b, row = rng.standard_normal((rows, 700)), rng.standard_normal((700, 900)), rng.standard_normal((1, 900))
+    b = np.ascontiguousarray(b.T).T if turned else b
+    monkeypatch.setattr(products, "LARGE", 0)
+    with single_threaded_blas():
+        found = products.rows_times(a, b, 0.5, row)
+    np.testing.assert_allclose(found, 0.5 * (a @ b) + row, rtol=0, atol=1e-12)
+    assert found.flags.c_contiguous

@@ -1,0 +1,137 @@
+"""The Jacobian as a linear map: linear, consistent, and clear about arguments that do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import Case, cases
+
+import minintk as mn
+from minintk.models.jacobian import Scaled
+
+NET = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,))
+RNG = np.random.default_rng(0)
+THETA = NET.init(RNG)
+X = RNG.standard_normal((5, 3))
+
+
+@given(cases())
+def test_written_down_it_is_the_same_map(case: Case) -> None:
+    f, J = case.net.linearize(case.theta, case.x)
+    v, u = case.rng.standard_normal(case.theta.shape), case.rng.standard_normal(f.shape)
+    dense = J.dense()
+    size = np.abs(dense).sum() * (1 + np.abs(v).max() + np.abs(u).max())
+    np.testing.assert_allclose(J.jvp(v), np.einsum("...ncp,...p->...nc", dense, v), rtol=0, atol=1e-13 * size)
+    np.testing.assert_allclose(J.vjp(u), np.einsum("...ncp,...nc->...p", dense, u), rtol=0, atol=1e-13 * size)
+
+
+@given(cases())
+def test_it_is_linear(case: Case) -> None:
+    """Scaling by 4 changes no bits of the result, and J (-v) = -J v."""
+    f, J = case.net.linearize(case.theta, case.x)
+    v, u = case.rng.standard_normal(case.theta.shape), case.rng.standard_normal(f.shape)
+    assert np.array_equal(J.jvp(4 * v), 4 * J.jvp(v))
+    assert np.array_equal(J.vjp(-u), -J.vjp(u))
+
+
+@given(cases())
+def test_vjp_writes_where_it_is_told(case: Case) -> None:
+    f, J = case.net.linearize(case.theta, case.x)
+    out = np.full_like(case.theta, np.nan)
+    assert J.vjp(f, out=out) is out
+    assert np.array_equal(out, J.vjp(f))
+
+
+@given(cases())
+def test_grams_between_batches_are_blocks_of_the_gram_of_both(case: Case) -> None:
+    x = np.concatenate([case.x, 0.5 * case.x])
+    N = len(case.x)
+    _, J = case.net.linearize(case.theta, x)
+    _, J1 = case.net.linearize(case.theta, x[:N])
+    _, J2 = case.net.linearize(case.theta, x[N:])
+    k = J.gram()
+    size = 1e-12 * np.abs(k).max()
+    np.testing.assert_allclose(J1.gram(J2), k[..., :N, :, N:, :], rtol=0, atol=size)
+    np.testing.assert_allclose(J1.trace_gram(J2), J.trace_gram()[..., :N, N:], rtol=0, atol=J.outputs[1] * size)
+
+
+def test_scaled() -> None:
+    _, J = NET.linearize(THETA, X)
+    half = Scaled(Scaled(J, 2.0), 0.25)
+    v, u = RNG.standard_normal(24), RNG.standard_normal((5, 2))
+    np.testing.assert_allclose(half.jvp(v), J.jvp(v) / 2, rtol=1e-15)
+    np.testing.assert_allclose(half.vjp(u), J.vjp(u) / 2, rtol=1e-14)
+    np.testing.assert_allclose(half.dense(), J.dense() / 2, rtol=1e-14)
+    np.testing.assert_allclose(half.gram(), J.gram() / 4, rtol=1e-14)
+    np.testing.assert_allclose(half.trace_gram(J), J.trace_gram() / 2, rtol=1e-14)
+    np.testing.assert_allclose(J.gram(half), J.gram() / 2, rtol=1e-14)
+    assert (half.size, half.outputs, half.ensemble, half.lead) == (24, (5, 2), None, ())
+
+
+def test_the_kernel_of_one_point_with_another() -> None:
+    """J(theta) J(theta')' for two parameters of one network."""
+    other = THETA + 1
+    (_, J), (_, K) = NET.linearize(THETA, X), NET.linearize(other, X[:2])
+    np.testing.assert_allclose(J.gram(K), np.einsum("ncp,mep->ncme", J.dense(), K.dense()), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda J: J.jvp(np.ones(23)), ValueError, r"jvp\(v\) expects shape \(24,\), or \(K, \.\.\.\) .*got \(23,\)"),
+        (lambda J: J.jvp(np.ones((2, 2, 24))), ValueError, r"jvp\(v\) expects shape \(24,\).*got \(2, 2, 24\)"),
+        (lambda J: J.vjp(np.ones((5, 1))), ValueError, r"vjp\(u\) expects shape \(5, 2\), or .*got \(5, 1\)"),
+        (
+            lambda J: J.vjp(np.ones((5, 2)), out=np.ones(23)),
+            ValueError,
+            r"vjp\(out=\.\.\.\) expects shape \(24,\), got \(23,\)",
+        ),
+        (
+            lambda J: J.jvp(np.ones(24, np.float32)),
+            TypeError,
+            r"jvp\(v\) expects float64, the dtype of theta, got float32",
+        ),
+        (lambda J: J.vjp(np.ones((5, 2), int)), TypeError, r"vjp\(u\) expects float64, the dtype of theta, got int64"),
+        (lambda J: J.jvp([1.0] * 24), TypeError, r"expected arrays of one library"),
+    ],
+)
+def test_arguments_that_do_not_fit(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call(NET.linearize(THETA, X)[1])
+
+
+def test_jacobians_that_do_not_fit_each_other() -> None:
+    _, J = NET.linearize(THETA, X)
+    _, ensemble = NET.linearize(np.stack([THETA, THETA]), X)
+    _, single = NET.linearize(THETA.astype(np.float32), X.astype(np.float32))
+    wide = mn.Network(mn.Dense(2), (3,))
+    _, other = wide.linearize(wide.init(RNG), X)
+    for wrong in (ensemble, single, other):
+        for gram in (J.gram, J.trace_gram):
+            with pytest.raises(ValueError, match=r"gram\(other\) expects .* \(P, C, E, dtype\) = \(24, 2, None, .*got"):
+                gram(wrong)
+
+
+def test_products_shared_out_over_cores_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where BLAS is held at one thread, large products are split by their longer side."""
+    from minintk.fast import threaded_matmul as products
+    from minintk.fast import threads
+    from minintk.fast.threads import single_threaded_blas
+
+    rng = np.random.default_rng(0)
+    net = mn.Network(mn.Sequential(mn.Dense(7, b_std=0.1), mn.Tanh(), mn.Dense(3)), (5,))
+    theta, x, u = net.init(rng), rng.standard_normal((6, 5)), rng.standard_normal((2, 6, 3))
+    f, J = net.linearize(theta, x)
+    want = J.vjp(u)
+    monkeypatch.setattr(products, "LARGE", 0)
+    for module in (threads, products):
+        monkeypatch.setattr(module, "cores", lambda: 2)
+    threads._pool.cache_clear()
+    with single_threaded_blas():
+        f_shared, J = net.linearize(theta, x)
+        got = J.vjp(u)
+    np.testing.assert_allclose(f_shared, f, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-14)

@@ -1,0 +1,132 @@
+"""The table: how tensors enter, how they are drawn, how fast they learn; and rows from outside."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import PARAMETRIZATIONS, Case, cases
+
+import minintk as mn
+from minintk.spec.parametrization import Parametrization, Role
+
+sizes = st.integers(1, 4096)
+sigmas = st.floats(0.1, 10.0)
+
+
+@given(sizes, sizes, sigmas)
+def test_all_rows_of_the_package_give_pre_activations_of_the_same_size(fan_in: int, fan_out: int, sigma: float) -> None:
+    """multiplier * std = sigma / sqrt(fan_in) for NTK and Standard; PyTorch's uniform has a third of the variance."""
+    for kind, want in (("weight", sigma / sqrt(fan_in)), ("bias", sigma)):
+        for parametrization in (mn.NTK(), mn.Standard()):
+            row = parametrization.row(Role(kind), fan_in, fan_out, sigma)  # type: ignore[arg-type]
+            assert row.multiplier * row.std == pytest.approx(want, rel=1e-15)
+    row = mn.PyTorch().row(Role("weight"), fan_in, fan_out, sigma)
+    assert row.std**2 == pytest.approx(sigma**2 / fan_in / 3, rel=1e-14)
+
+
+@pytest.mark.parametrize("parametrization", PARAMETRIZATIONS, ids=repr)
+def test_tensors_are_drawn_with_the_rows_mean_and_deviation(parametrization: Parametrization) -> None:
+    """z-scores of mean and variance of 40,000 draws, each within 4.9 standard errors (1e-6 of a normal)."""
+    spec = mn.Sequential(mn.Dense(400, w_std=1.5, b_std=0.5), mn.ReLU(), mn.Dense(100, w_std=0.5, b_std=0.2))
+    net = mn.Network(spec, (100,), parametrization)
+    theta = net.layout.unpack(net.init(np.random.default_rng(0), ensemble=100))
+    for t in net.layout.tensors:
+        a = theta[t.name].ravel()[:40000] / t.row.std
+        fourth, eighth = (3.0, 105.0) if t.row.draw == "normal" else (1.8, 9.0)  # E a^4, E a^8 of unit variance
+        assert len(a) >= 10000
+        assert abs(a.mean()) * sqrt(len(a)) < 4.9, t.name
+        assert abs((a**2).mean() - 1) * sqrt(len(a) / (fourth - 1)) < 4.9, t.name
+        assert abs((a**4).mean() - fourth) * sqrt(len(a) / (eighth - fourth**2)) < 4.9, t.name  # the right shape
+
+
+def test_uniform_draws_stay_in_their_interval() -> None:
+    net = mn.Network(mn.Dense(300, w_std=2.0, b_std=1.0), (64,), mn.PyTorch())
+    theta = net.layout.unpack(net.init(np.random.default_rng(0)))
+    assert 0.99 < np.abs(theta["0.W"]).max() / (2 / 8) <= 1
+    assert 0.95 < np.abs(theta["0.b"]).max() / (1 / 8) <= 1
+
+
+@given(cases(ensembles=(None,)))
+def test_zero_initialised_biases_start_at_zero_and_keep_their_multiplier(case: Case) -> None:
+    start = case.net.layout.unpack(case.net.init(case.rng))
+    for t in case.net.layout.tensors:
+        assert (t.row.std == 0) == bool(np.all(start[t.name] == 0))
+    zero = mn.Network(mn.Dense(2, b_std=0.5, b_init="zeros"), (3,))
+    assert [(t.name, t.row.multiplier, t.row.std) for t in zero.layout.tensors][1] == ("0.b", 0.5, 0.0)
+
+
+def test_ntk_and_standard_are_the_same_functions() -> None:
+    """theta_standard = multiplier * theta_ntk gives the same outputs."""
+    spec = mn.Sequential(mn.Dense(5, w_std=1.5, b_std=0.1), mn.Tanh(), mn.Dense(2, w_std=0.5, b_std=0.3))
+    ntk, standard = mn.Network(spec, (3,)), mn.Network(spec, (3,), mn.Standard())
+    theta, x = ntk.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((4, 3))
+    tensors = ntk.layout.unpack(theta)
+    scaled = {t.name: t.row.multiplier * tensors[t.name] for t in ntk.layout.tensors}
+    np.testing.assert_allclose(standard(standard.layout.pack(scaled), x), ntk(theta, x), rtol=1e-14)
+    np.testing.assert_allclose(standard.init(np.random.default_rng(0)), standard.layout.pack(scaled), rtol=1e-14)
+
+
+# ------------------------------------------------------------------------------- mean field, spectral muP
+
+
+def test_mean_field_with_its_rates_has_the_kernel_of_ntk() -> None:
+    """One hidden layer of width n, the same theta: f_MF = f_NTK / sqrt(n), and sum_p lr_p (df/dtheta_p)^2 is NTK's."""
+    n = 50
+    spec = mn.Sequential(mn.Dense(n, w_std=1.5), mn.Erf(), mn.Dense(2, w_std=0.7))
+    ntk, field = mn.Network(spec, (3,)), mn.Network(spec, (3,), mn.MeanField())
+    theta, x = ntk.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((4, 3))
+    scales = field.layout.learning_rate_scales()
+    assert scales is not None
+    np.testing.assert_allclose(field(theta, x), ntk(theta, x) / sqrt(n), rtol=1e-14)
+    J = field.linearize(theta, x)[1].dense()
+    kernel = np.einsum("ncp,p,mep->ncme", J, scales, J)
+    np.testing.assert_allclose(kernel, mn.ntk_full(ntk, theta, x), rtol=1e-12, atol=1e-14)
+
+
+def test_spectral_mup_keeps_spectral_norms() -> None:
+    """|W| / sqrt(fan_out / fan_in) is within (0.9, 2.2) for every shape: |W| is std (sqrt(fan_in) + sqrt(fan_out))."""
+    spec = mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(400), mn.Tanh(), mn.Dense(3))
+    net = mn.Network(spec, (20,), mn.SpectralMuP())
+    theta = net.layout.unpack(net.init(np.random.default_rng(0)))
+    for name, (fan_in, fan_out) in (("0.W", (20, 400)), ("2.W", (400, 400)), ("4.W", (400, 3))):
+        assert 0.9 < np.linalg.norm(theta[name], 2) / sqrt(fan_out / fan_in) < 2.2, name
+
+
+def test_one_step_uses_the_rows_learning_rates() -> None:
+    """theta_1 = theta_0 - lr s g, tensor by tensor."""
+    rng = np.random.default_rng(0)
+    spec = mn.Sequential(mn.Dense(6, b_std=0.5), mn.Tanh(), mn.Dense(2))
+    x, y = rng.standard_normal((4, 3)), rng.standard_normal((4, 2))
+    for parametrization in (mn.SpectralMuP(), mn.MeanField()):
+        net = mn.Network(spec, (3,), parametrization)
+        theta = net.init(rng)
+        f, J = net.linearize(theta, x)
+        g = net.layout.unpack(J.vjp((f - y) / 4))
+        *_, last = mn.train(net, theta, x, y, loss=mn.mse, optimizer=mn.SGD(lr=1e-3), steps=1)
+        before, after = net.layout.unpack(theta), net.layout.unpack(last.theta)
+        rates = {t.name: t.row.lr for t in net.layout.tensors}
+        assert all(rate != 1 for rate in rates.values())
+        for name, rate in rates.items():
+            np.testing.assert_allclose(after[name], before[name] - 1e-3 * rate * g[name], rtol=1e-14, atol=1e-16)
+
+
+def test_a_row_may_hold_numpy_numbers() -> None:
+    """np.sqrt in a row from outside must not turn float32 networks into float64 ones."""
+
+    class NumPys(Parametrization):
+        def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> mn.spec.parametrization.Row:
+            return mn.spec.parametrization.Row(np.float64(sigma / sqrt(fan_in)), np.float64(1.0))
+
+    net = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.ReLU(), mn.Dense(1)), (3,), NumPys())
+    theta, x = net.init(np.random.default_rng(0), dtype=np.float32), np.ones((5, 3), np.float32)
+    f, J = net.linearize(theta, x)
+    assert {a.dtype for a in (f, J.vjp(f), J.jvp(theta), J.gram(), J.trace_gram())} == {np.dtype(np.float32)}
+
+
+def test_a_parametrization_is_an_object() -> None:
+    with pytest.raises(TypeError, match=r"parametrization expects an object such as mn\.NTK\(\), got <class"):
+        mn.Network(mn.Dense(1), (3,), mn.NTK)  # type: ignore[arg-type]

@@ -1,0 +1,95 @@
+"""Activations against mpmath, their derivatives against differences in 120 digits, and their extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import ACTIVATIONS
+
+import minintk as mn
+from minintk.arrays import array_namespace
+from minintk.spec.pointwise import pointwise
+
+xp = array_namespace(np.empty(0))
+
+TRUTH: dict[mn.spec.Activation, Callable[[Any], Any]] = {
+    mn.ReLU(): lambda x: x if x > 0 else mp.mpf(0),
+    mn.LeakyReLU(0.3): lambda x: x if x > 0 else mp.mpf(0.3) * x,
+    mn.Abs(): abs,
+    mn.Erf(): mp.erf,
+    mn.GELU(): lambda x: x * mp.ncdf(x),
+    mn.Sin(): mp.sin,
+    mn.Tanh(): mp.tanh,
+    mn.Sigmoid(): lambda x: 1 / (1 + mp.exp(-x)),
+    mn.Softplus(): lambda x: mp.log(1 + mp.exp(x)),
+    mn.Softplus(beta=5.0, scale=1.404383): lambda x: mp.mpf(1.404383) / 5 * mp.log(1 + mp.exp(5 * x)),
+    mn.Identity(): lambda x: x,
+}
+EPS = float(np.finfo(float).eps)
+
+
+def test_every_activation_has_a_truth() -> None:
+    assert set(TRUTH) == set(ACTIVATIONS)
+
+
+@pytest.mark.parametrize("layer", ACTIVATIONS, ids=repr)
+@given(x=st.floats(-8, 8, allow_subnormal=False))
+def test_phi_and_its_derivative(layer: mn.spec.Activation, x: float) -> None:
+    """To 20 roundings of the value, and of its change over a rounding of x (a condition number)."""
+    point = pointwise(layer)
+    array = np.array([x])
+    if min((abs(x - kink) for kink in point.kinks), default=1.0) < 1e-12:
+        return  # one-sided there; see below
+    with mp.workdps(120):
+        phi = TRUTH[layer]
+        value = phi(mp.mpf(x))
+        h = mp.mpf(10) ** -25
+        slope, curve = mp.diff(phi, x, h=h), mp.diff(phi, x, 2, h=h)
+        floor = np.finfo(float).tiny
+        assert abs(point.phi(xp, array)[0] - value) <= 20 * EPS * (abs(value) + abs(x * slope)) + floor
+        # phi' written in y inherits the rounding of y: eps |y| times |dphi'/dy| = |phi'' / phi'|, at most 2 here
+        through_y = 2 * EPS if point.keeps == "y" else 0.0
+        got = point.derivative(xp, array)[0]
+        assert abs(got - slope) <= 20 * EPS * (abs(slope) + abs(x * curve)) + 20 * through_y + floor
+
+
+@pytest.mark.parametrize(
+    ("layer", "slope"), [(mn.ReLU(), 0.0), (mn.LeakyReLU(0.3), 0.3), (mn.Abs(), 0.0)], ids=lambda a: repr(a)
+)
+def test_the_derivative_at_a_kink_is_the_documented_one(layer: mn.spec.Activation, slope: float) -> None:
+    point = pointwise(layer)
+    assert point.kinks == (0.0,)
+    assert point.derivative(xp, np.array([0.0, -0.0])).tolist() == [slope, slope]
+
+
+@pytest.mark.parametrize("layer", ACTIVATIONS, ids=repr)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_extremes_stay_finite_and_keep_their_dtype(layer: mn.spec.Activation, dtype: Any) -> None:
+    """No overflow on the way to a finite result: softplus and sigmoid of +-1e4 as well; a warning would be an error."""
+    x = np.array([-1e4, -1e2, -0.0, 0.0, 1e2, 1e4], dtype)
+    point = pointwise(layer)
+    for a in (point.phi(xp, x), point.derivative(xp, x)):
+        assert a.dtype == dtype
+        assert np.all(np.isfinite(a))
+
+
+@pytest.mark.parametrize(
+    "layer", [mn.LeakyReLU(np.float64(0.3)), mn.Softplus(np.float64(5.0), np.float64(1.4))], ids=repr
+)
+def test_numpy_numbers_in_a_spec_do_not_change_the_dtype(layer: mn.spec.Activation) -> None:
+    x = np.ones(3, np.float32)
+    assert pointwise(layer).phi(xp, x).dtype == np.float32
+    assert pointwise(layer).derivative(xp, x).dtype == np.float32
+
+
+def test_geigers_softplus_has_unit_second_moment() -> None:
+    """E phi(z)^2 = 1 for z ~ N(0, 1), to the six digits of the constant (Geiger et al. 2020)."""
+    z, weight = np.polynomial.hermite_e.hermegauss(200)
+    phi = pointwise(mn.Softplus(beta=5.0, scale=1.404383)).phi(xp, z)
+    assert weight @ phi**2 / weight.sum() == pytest.approx(1, abs=2e-6)

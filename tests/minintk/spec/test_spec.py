@@ -1,0 +1,99 @@
+"""The spec: plain data, and clear words where it makes no sense."""
+
+from __future__ import annotations
+
+import pickle
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import chains
+
+import minintk as mn
+from minintk.spec.layers import as_sequential
+
+
+@given(chains((3,)))
+def test_a_spec_is_a_value(spec: mn.Sequential) -> None:
+    """Hashable, equal to its copy, and its repr is the code that writes it."""
+    names = {name: getattr(mn, name) for name in dir(mn)}
+    again = eval(repr(spec), {"__builtins__": {}}, names)  # noqa: S307
+    assert again == spec
+    assert hash(again) == hash(spec)
+    assert pickle.loads(pickle.dumps(spec)) == spec  # noqa: S301
+
+
+def test_it_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        mn.Dense(3).width = 4  # type: ignore[misc]
+
+
+def test_specs_that_differ_differ() -> None:
+    assert mn.Dense(3) != mn.Dense(3, b_std=0.1)
+    assert mn.Sequential(mn.Dense(3)) != mn.Sequential(mn.Dense(3), mn.ReLU())
+    relu: mn.spec.Layer = mn.ReLU()
+    assert relu != mn.Abs()
+
+
+def test_a_sequential_is_a_sequence() -> None:
+    spec = mn.Sequential(mn.Dense(3), mn.ReLU())
+    assert len(spec) == 2
+    assert list(spec) == [mn.Dense(3), mn.ReLU()]
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
+    assert mn.Network(mn.Dense(np.int64(3)), (2,)).outputs == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [0, -1, 2.0, "3", True, None])
+def test_width_is_a_whole_number(width: Any) -> None:
+    with pytest.raises(ValueError, match=r"Dense\(width=\.\.\.\) expects a whole number >= 1, got"):
+        mn.Dense(width)
+
+
+@pytest.mark.parametrize("w_std", [0, -1.0, nan, inf, "1", True, None])
+def test_w_std_is_positive(w_std: Any) -> None:
+    with pytest.raises(ValueError, match=r"Dense\(w_std=\.\.\.\) expects a (finite )?number.*, got"):
+        mn.Dense(3, w_std=w_std)
+
+
+@pytest.mark.parametrize("b_std", [-0.1, nan, inf, "1", None])
+def test_b_std_is_not_negative(b_std: Any) -> None:
+    with pytest.raises(ValueError, match=r"Dense\(b_std=\.\.\.\) expects a (finite )?number.*, got"):
+        mn.Dense(3, b_std=b_std)
+
+
+def test_b_init_is_one_of_two() -> None:
+    with pytest.raises(ValueError, match="expects 'normal' or 'zeros', got 'ones'"):
+        mn.Dense(3, b_init="ones")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: mn.Softplus(beta=0.0), lambda: mn.Softplus(scale=nan), lambda: mn.LeakyReLU(inf)]
+)
+def test_activations_check_their_numbers(make: Any) -> None:
+    with pytest.raises(ValueError, match=r"expects a (finite )?number"):
+        make()
+
+
+def test_sizes_are_one_number_or_a_pair() -> None:
+    with pytest.raises(
+        ValueError, match=r"kernel_size=.*expects a whole number >= 1 or a pair of them, got \(3, 3, 3\)"
+    ):
+        mn.Conv2d(3, (3, 3, 3))  # type: ignore[arg-type]
+
+
+def test_a_layer_class_in_place_of_a_layer() -> None:
+    with pytest.raises(TypeError, match=r"at position 1; write ReLU\(\.\.\.\)"):
+        mn.Sequential(mn.Dense(3), mn.ReLU)  # type: ignore[arg-type]
+
+
+def test_what_is_no_layer() -> None:
+    with pytest.raises(TypeError, match="Sequential expects layers, got 3 at position 0"):
+        mn.Sequential(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"Residual\(branch=\.\.\.\) expects a layer, got 'x'"):
+        mn.Residual("x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"expected a spec such as mn\.Sequential"):
+        as_sequential([mn.Dense(3)])

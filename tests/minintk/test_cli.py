@@ -1,0 +1,384 @@
+"""The command line: exit statuses, messages, and what is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minintk import cli, verify
+from minintk.experiments import named as recipes
+from minintk.experiments import papers as reproduce
+from minintk.training import checkpoints
+from minintk.training.train import Descent
+from minintk.verify import networks, theory
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = ["verify", "--widths", "32,64,128,256", "--depth", "1", "--activation", "erf", "--seeds", "24"]
+
+
+def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    status = cli.main(list(arguments))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_verify_writes_a_report_and_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(*QUICK, "--out", str(tmp_path / "out"), capsys=capsys)
+    assert status in (cli.OK, cli.FAILED)  # a few of the intervals may be too wide to decide
+    assert "tangent kernel at the start" in out
+    assert "covariance of f_t, eq. (15)" in out
+    assert str(tmp_path / "out" / "report.html") in out
+    assert " fail" not in out
+    assert err == ""  # no progress bar where there is no terminal
+    assert "minintk verify --widths 32,64,128,256 --depth 1" in (tmp_path / "out" / "report.html").read_text()
+
+
+def found(verdict: str) -> Any:
+    class Found:
+        pass
+
+    thing: Any = Found()
+    thing.verdict = verdict
+    return thing
+
+
+@pytest.mark.parametrize(("verdict", "status"), [("pass", 0), ("fail", 1), ("undecided", 1)])
+def test_the_exit_status_is_the_verdict(
+    verdict: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "run", lambda **_: found(verdict))
+    monkeypatch.setattr(verify, "write", lambda *_, **__: tmp_path)
+    monkeypatch.setattr(cli, "_show", lambda _: None)
+    assert cli.main(["verify", "--out", str(tmp_path)]) == status
+
+
+def test_a_wrong_kernel_exits_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = theory.kernels
+    monkeypatch.setattr(theory, "kernels", lambda spec, x: tuple(1.3 * k for k in right(spec, x)))
+    status, out, _ = run(*QUICK, "--out", str(tmp_path / "out"), capsys=capsys)
+    assert status == cli.FAILED
+    assert "The networks and the theory disagree." in out
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "required: COMMAND"),
+        (["verify", "--widths", "32;64"], "expects whole numbers with commas between"),
+        (["verify", "--widths", "64"], "two or more different widths"),
+        (["verify", "--activation", "swish"], "activation expects names among relu"),
+        (["verify", "--data", "no-such-folder"], "'digits', 'mnist', 'cifar10' or a folder"),
+        (["verify", "--seeds", "1"], "seeds expects 2 or more"),
+        (["train", "mlp", "--seed", "-1"], "seed expects a whole number >= 0, got -1"),
+        (["verify", "--device", "tpu"], "invalid choice: 'tpu'"),
+        (["verify", "--depth", "0"], "depth expects"),
+    ],
+)
+def test_a_command_that_makes_no_sense(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(*arguments, capsys=capsys)
+    assert (status, out) == (cli.USAGE, "")
+    assert says in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_that_could_not_be_written_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(**_: Any) -> None:
+        raise AssertionError("the experiment began")
+
+    monkeypatch.setattr(verify, "run", never)
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        status, _, err = run("verify", "--out", str(out), capsys=capsys)
+        assert status == cli.USAGE
+        assert "file" in err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_interrupt_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(networks, "train", interrupt)
+    status, _, err = run(*QUICK, "--out", str(tmp_path / "out"), capsys=capsys)
+    assert status == cli.INTERRUPTED
+    assert "interrupted; nothing was written" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_gets_a_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with cli._progress() as progress:
+        progress(0.5, "erf, width 64")
+    assert "erf, width 64" in capsys.readouterr().err
+
+
+def test_python_m_minintk() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "minintk", "--version"],
+        cwd=ROOT,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("minintk ")
+
+
+# ------------------------------------------------------------------------------------------------- train
+
+
+def test_train_writes_what_it_says_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Stopped after one of two epochs or not at all: the same last row, but for the seconds."""
+    command = ["train", "mlp", "--width", "32", "--epochs", "2", "--shift", "1", "--out"]
+    status, out, err = run(*command, str(tmp_path / "whole"), capsys=capsys)
+    assert status == cli.OK
+    assert "mlp on digits, 3,466 parameters; 1,500 images to train on, 297 to test" in out
+    assert "epoch 2, " in err
+    assert (tmp_path / "whole" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "whole" / "history.json").read_text().count("test_accuracy") == 2
+    again = run(*command, str(tmp_path / "whole"), capsys=capsys)
+    assert again[0] == cli.OK
+    assert again[2] == "going on from step 46 of 46\n"  # nothing left to do
+    assert again[1] == out
+
+
+def test_an_interrupted_train_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right, calls = Descent.advance, iter(range(1, 1000))
+
+    def advance(self: Any, **options: Any) -> Any:
+        if next(calls) == 30:
+            signal.raise_signal(signal.SIGINT)
+        return right(self, **options)
+
+    command = ["train", "mlp", "--width", "32", "--epochs", "2", "--out"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Descent, "advance", advance)
+        status, _, err = run(*command, str(tmp_path / "stopped"), capsys=capsys)
+    assert status == cli.INTERRUPTED
+    assert f"interrupted; step 30 is kept in {tmp_path / 'stopped'}, the same call goes on from there" in err
+    for folder, says in (("stopped", "going on from step 30 of 46"), ("whole", "step 23, epoch 1")):
+        status, _, err = run(*command, str(tmp_path / folder), capsys=capsys)
+        assert status == cli.OK
+        assert err.startswith(says)
+    stopped, whole = (checkpoints.load(tmp_path / f / "checkpoint.npz")[0].theta for f in ("stopped", "whole"))
+    assert np.array_equal(stopped, whole)
+    status, _, err = run(*command, str(tmp_path / "whole"), "--lr", "0.1", capsys=capsys)
+    assert status == cli.USAGE
+    assert "belongs to another run: optimizer" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train"], "required: network"),
+        (["train", "resnet"], "network expects one of mlp, lenet5, lenet"),
+        (["train", "wrn-11-1"], "expects 6 N + 4"),
+        (["train", "myrtle5"], "does not fit"),
+        (["train", "mlp", "--data", "no-such-folder"], "'digits', 'mnist', 'cifar10' or a folder"),
+        (["train", "mlp", "--data", "."], "holds neither MNIST's nor CIFAR-10's files"),
+        (["train", "mlp", "--epochs", "0"], "epochs expects a whole number >= 1, got 0"),
+        (["train", "mlp", "--batch-size", "2000"], "batch_size expects at most the 1500 examples there are, got 2000"),
+        (["train", "mlp", "--lr", "-1"], "expects a finite number > 0, got -1"),
+        (["train", "mlp", "--width", "0"], "width expects a whole number >= 1, got 0"),
+    ],
+)
+def test_a_train_command_that_makes_no_sense(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, _, err = run(*arguments, capsys=capsys)
+    assert status == cli.USAGE
+    assert says in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["lenet5", "lenet", "geiger_cnn", "wrn-10-1"])
+def test_every_recipe_is_a_network(name: str) -> None:
+    train, test = recipes.data("digits")
+    assert (train.x.shape, test.x.shape) == ((1500, 28, 28, 1), (297, 28, 28, 1))
+    net = recipes.network(name, (28, 28, 1), 10, width=2)
+    theta = net.init(np.random.default_rng(0), dtype=np.float32)
+    assert net(theta, train.x[:3]).shape == (3, 10)
+    assert recipes.network("myrtle7", (32, 32, 3), 10, 4).outputs == 10
+
+
+# --------------------------------------------------------------------------------------------- reproduce
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+out = Path(sys.argv[sys.argv.index("--out") + 1])
+if "{name}" == "broken":
+    sys.exit("no data there")
+out.mkdir(parents=True, exist_ok=True)
+found = {{"table": [["a claim", "[1]", " ".join(sys.argv[1:])]], "seconds": 1.0}}
+(out / "{name}.json").write_text(json.dumps(found))
+# command_line(main, __doc__
+"""
+
+
+@pytest.fixture
+def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "examples"
+    folder.mkdir()
+    for name in ("first", "broken", "last"):
+        (folder / f"{name}.py").write_text(SCRIPT.format(name=name))
+    (folder / "common.py").write_text("def command_line(main: object, doc: str) -> None: ...")
+    monkeypatch.setattr(reproduce, "EXAMPLES", folder)
+    monkeypatch.setattr(cli, "_console_width", lambda: 1000)
+    return folder
+
+
+def test_reproduce_runs_the_scripts_and_prints_their_tables(
+    examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, mnist = str(tmp_path / "out"), tmp_path / "mnist"
+    mnist.mkdir()
+    status, out, err = run("reproduce", "last", "first", "--out", folder, "--data", str(mnist), capsys=capsys)
+    assert (status, err) == (cli.OK, "")
+    assert "last: 1 s" in out
+    assert "first: 1 s" in out
+    assert "[1]" in out  # not taken for markup
+    assert f"--out {folder} --data {mnist} --scale laptop --device cpu" in out
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"first.json", "last.json"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--out", "file"], "out expects a folder, but file is a file"),
+        (["--data", "nowhere"], "data expects a folder with MNIST's files, got 'nowhere'"),
+    ],
+)
+def test_reproduce_refuses_folders_that_are_none_before_any_script_runs(
+    options: list[str], says: str, examples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(examples.parent)
+    Path("file").touch()
+    monkeypatch.setattr(reproduce, "rerun", lambda *_, **__: pytest.fail("a script began"))
+    status, _, err = run("reproduce", *options, capsys=capsys)
+    assert status == cli.USAGE
+    assert says in err
+    assert not Path("minintk-reproduce").exists()
+
+
+def test_reproduce_goes_on_after_a_script_that_fails(
+    examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = run("reproduce", "--out", str(tmp_path / "out"), capsys=capsys)
+    assert status == cli.FAILED
+    assert "broken.py failed" in err
+    assert "1 of 3 scripts failed: broken" in err
+    assert "first: 1 s" in out
+    assert "last: 1 s" in out
+
+
+def test_reproduce_knows_the_scripts_of_a_checkout_and_says_where_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert {"time_to_learn", "iterative_linearisation", "reduced_alexnet"} <= set(reproduce.scripts())
+    assert not {"common", "geiger", "table"} & set(reproduce.scripts())
+    status, _, err = run("reproduce", "no_such_claim", capsys=capsys)
+    assert status == cli.USAGE
+    assert "expects names among" in err
+    monkeypatch.setattr(reproduce, "EXAMPLES", tmp_path)
+    status, _, err = run("reproduce", capsys=capsys)
+    assert status == cli.USAGE
+    assert "come with the source, not with the installed package" in err
+
+
+def test_reproduce_without_a_gpu_says_so_before_it_starts(
+    examples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)  # import cupy raises ImportError
+    monkeypatch.setattr(reproduce, "rerun", lambda *_, **__: pytest.fail("a script began"))
+    status, _, err = run("reproduce", "--scale", "paper", capsys=capsys)
+    assert status == cli.USAGE
+    assert "CuPy" in err or "cupy" in err
+
+
+# -------------------------------------------------------------------------------------- coordinate-check
+
+SMALL = ["coordinate-check", "--widths", "64,128,256", "--depth", "2", "--batch-size", "32"]
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (["--seeds", "32"], cli.OK, "pass: every"),
+        (["--seeds", "16", "--optimizer", "adam"], cli.OK, "pass: every"),
+        (
+            ["--seeds", "8", "--parametrization", "ntk"],
+            cli.FAILED,
+            "to blame: 5.W, its size at the start, off by n^(+0.5",
+        ),
+        (["--seeds", "8", "--parametrization", "standard", "--lr", "0.01"], cli.FAILED, "to blame: 5.W"),
+    ],
+    ids=str,
+)
+def test_coordinate_check_says_which_parametrization_is_right(
+    options: list[str], status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(*SMALL, *options, "--out", str(tmp_path / "out"), capsys=capsys)
+    assert code == status, out + err
+    assert said in out
+    assert said in (tmp_path / "out" / "coordinate-check.txt").read_text(encoding="utf-8")
+    assert (tmp_path / "out" / "coordinate-check.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--parametrization", "mu"], "parametrization expects mup, mean-field, ntk, standard, pytorch, got 'mu'"),
+        (["--network", "transformer"], "network expects mlp, cnn, resnet or MODULE:FUNCTION, got 'transformer'"),
+        (["--network", "minintk.spec.zoo:geiger_cnn"], "a window of 5 pixels does not fit into an image of 1 pixels"),
+        (["--activation", "swish"], "activation expects one of tanh, relu, erf, gelu, got 'swish'"),
+        (["--widths", "64"], "widths expects two different whole numbers"),
+        (["--seeds", "1"], "seeds expects a whole number >= 2, got 1"),
+        (["--seed", "-1"], "seed expects a whole number >= 0, got -1"),
+        (["--batch-size", "-3"], "batch-size expects a whole number >= 1, got -3"),
+        (["--network", "minintk.spec.zoo:nothing"], "network expects MODULE:FUNCTION, a function width -> spec"),
+        (["--network", "minintk.spec.zoo:"], "network expects MODULE:FUNCTION, got 'minintk.spec.zoo:'"),
+        (["--lr", "0"], "SGD(lr=...) expects a finite number > 0, got 0.0"),
+        (["--lr", "1e9"], "training diverged"),
+    ],
+    ids=str,
+)
+def test_coordinate_check_refuses_what_makes_no_sense(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(*SMALL, "--activation", "relu", *options, "--out", str(tmp_path / "out"), capsys=capsys)
+    assert code == cli.USAGE
+    assert message in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_coordinate_check_finds_a_spec_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "import minintk as mn\ndef spec(n):\n    return mn.Sequential(mn.Flatten(), mn.Dense(n), mn.Dense(10))\n"
+    (tmp_path / "spec_of_ones_own.py").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    code, out, _ = run(*SMALL, "--network", "spec_of_ones_own:spec", "--seeds", "2", capsys=capsys)
+    assert code in (cli.OK, cli.FAILED)
+    assert "2.W" in out

@@ -1,0 +1,480 @@
+"""Flows against closed forms, against each other, and against the rules that they are to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import exp, expm1, inf
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.linalg import expm
+from scipy.special import hyp0f1
+
+import analytic as an
+import minintk as mn
+from minintk.training.integrators import Rules
+
+Array = np.ndarray[Any, Any]
+
+RNG = np.random.default_rng(0)
+NET = mn.Network(mn.Sequential(mn.Dense(30, b_std=0.1), mn.Tanh(), mn.Dense(1)), (3,))
+THETA = NET.init(RNG)
+X, X_TEST = RNG.standard_normal((6, 3)), RNG.standard_normal((4, 3))
+Y, SIGNS = RNG.standard_normal((6, 1)), RNG.choice((-1.0, 1.0), (6, 1))
+ALL = np.concatenate([X, X_TEST])
+TIMES = (0.5, 2.0, 10.0)
+
+
+def last(run: Iterable[mn.Moment]) -> mn.Moment:
+    *_, end = run
+    return end
+
+
+def weights(moment: mn.Moment) -> mn.Array:
+    """theta, of a moment that has one."""
+    assert moment.theta is not None
+    return moment.theta
+
+
+# -------------------------------------------------------------------------------------- closed forms
+
+
+@pytest.mark.parametrize("method", ["RK45", "DOP853"])
+def test_gradient_flow_of_the_linearised_network_is_the_closed_form(method: Any) -> None:
+    """Lee et al. 2019, eqs. (8) and (9): outputs and parameters; the network's own flow is another one."""
+    by = mn.Solver(rtol=1e-9, atol=1e-11, method=method)
+    closed = an.gradient_flow(mn.ntk(NET, THETA, X), Y)
+    f0, J = NET.linearize(THETA, X)
+    moments = list(mn.flow(mn.Linearized(NET, THETA), THETA, X, Y, loss=mn.mse, times=TIMES, by=by))
+    assert [m.t for m in moments] == [0.0, *TIMES]
+    for m in moments:
+        want = closed.predict(m.t, f0=f0)
+        np.testing.assert_allclose(m.f, want, atol=1e-7)
+        np.testing.assert_allclose(m.loss, mn.mse(want, Y), atol=1e-7)
+        np.testing.assert_allclose(weights(m), THETA + J.vjp(closed.coefficients(m.t, f0=f0)), atol=1e-7)
+    own = last(mn.flow(NET, THETA, X, Y, loss=mn.mse, times=TIMES, by=by))
+    assert np.abs(own.f - moments[-1].f).max() > 1e-3
+
+
+def test_steps_are_of_first_order() -> None:
+    """Their error falls as the change allowed in a step: exponent 1, within 0.15."""
+    closed = an.gradient_flow(mn.ntk(NET, THETA, X), Y).predict(2.0, f0=NET(THETA, X))
+    highs = 10.0 ** -np.arange(1.0, 4.0)
+    errors = []
+    for high in highs:
+        by = mn.Steps(high / 100, high)
+        end = last(mn.flow(mn.Linearized(NET, THETA), THETA, X, Y, loss=mn.mse, times=2.0, by=by))
+        errors.append(np.abs(end.f - closed).max())
+    slope = np.polyfit(np.log(highs), np.log(errors), 1)[0]
+    assert abs(slope - 1) < 0.15
+    assert errors[-1] < 1e-3
+
+
+CURVATURES = np.array([0.3, 1.0, 2.5])
+
+
+def oscillators(**how: Any) -> mn.Moment:
+    """f_n' = v_n and so on with rates lambda_n, from f = 1 towards 0: the kernel N diag(lambda)."""
+    return last(mn.kernel_flow(3 * np.diag(CURVATURES), np.ones((3, 1)), np.zeros((3, 1)), loss=mn.mse, **how))
+
+
+@pytest.mark.parametrize(("by", "tolerance"), [(mn.Solver(), 1e-7), (mn.Steps(1e-5, 1e-3), 5e-3)])
+@pytest.mark.parametrize("tau", [0.1, 3.0])
+def test_momentum_with_constant_tau_is_a_damped_oscillator(tau: float, by: Any, tolerance: float) -> None:
+    """(f, v) = expm(t A)(f, v)(0), A = [[0, 1], [-lambda/tau, -1/tau]]; with another tau it is not."""
+    got = oscillators(times=4.0, tau=tau, by=by).f[:, 0]
+
+    def closed(tau: float) -> Array:
+        return np.array([(expm(4 * np.array([[0, 1], [-c / tau, -1 / tau]])) @ [1, 0])[0] for c in CURVATURES])
+
+    assert np.abs(got - closed(tau)).max() < tolerance < np.abs(got - closed(2 * tau)).max()
+
+
+@pytest.mark.parametrize(("by", "tolerance"), [(mn.Solver(), 1e-6), (mn.Steps(1e-5, 1e-3), 5e-3)])
+@pytest.mark.parametrize("mu", [1.0, 20.0])
+def test_momentum_with_tau_growing_in_time(mu: float, by: Any, tolerance: float) -> None:
+    """t/mu f'' + f' + lambda f = 0, f(0) = 1, regular at 0: f = 0F1(; mu; -mu lambda t)."""
+    end = oscillators(times=3.0, mu=mu, by=by)
+    np.testing.assert_allclose(end.f[:, 0], hyp0f1(mu, -mu * CURVATURES * 3.0), atol=tolerance)
+    assert np.abs(end.f[:, 0] - hyp0f1(3 * mu, -3 * mu * CURVATURES * 3.0)).max() > tolerance
+
+
+def test_a_short_relaxation_time_is_gradient_flow() -> None:
+    """The difference falls as tau."""
+    flows = [oscillators(times=2.0, tau=tau, by=mn.Solver()).f[:, 0] for tau in (1e-2, 1e-3)]
+    far, near = (np.abs(f - np.exp(-CURVATURES * 2.0)).max() for f in flows)
+    assert 8 < far / near < 12
+
+
+# --------------------------------------------------------------------- frozen kernel = linearised network
+
+
+@pytest.mark.parametrize("loss", [mn.mse, mn.hinge, mn.Logistic(alpha=0.5)], ids=repr)
+@pytest.mark.parametrize("momentum", [{}, {"tau": 0.5}, {"mu": 10.0}], ids=repr)
+def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, momentum: Any) -> None:
+    """The same steps in weights and in functions, train and test together; the kernel elsewhere is another flow."""
+    moments = list(mn.flow(mn.Linearized(NET, THETA), THETA, X, SIGNS, loss=loss, times=TIMES, **momentum))
+    lin, f0 = mn.Linearized(NET, THETA), NET(THETA, ALL)
+    here, there = (mn.ntk_full(NET, theta, ALL, X) for theta in (THETA, THETA + 0.5))
+    kernel = list(mn.kernel_flow(here, f0, SIGNS, loss=loss, times=TIMES, **momentum))
+    assert len(moments) == len(kernel)
+    for w, k in zip(moments, kernel, strict=True):
+        assert (w.t, w.steps, w.batch_size, w.ended) == (k.t, k.steps, k.batch_size, k.ended)
+        np.testing.assert_allclose(k.f[:6], w.f, atol=1e-10)
+        np.testing.assert_allclose(k.f[6:], lin(w.theta, X_TEST), atol=1e-10)
+        np.testing.assert_allclose(k.loss, w.loss, atol=1e-10)
+        assert k.theta is None
+    other = list(mn.kernel_flow(there, f0, SIGNS, loss=loss, times=TIMES, **momentum))
+    assert np.abs(other[1].f - kernel[1].f).max() > 1e-3
+
+
+def test_several_outputs_and_an_averaged_kernel() -> None:
+    """(N, C, N, C) with the same kernel for each output is (N, N); a real full kernel is the linearised network's."""
+    net = mn.Network(mn.Sequential(mn.Dense(10), mn.Erf(), mn.Dense(3)), (3,))
+    theta, y = net.init(np.random.default_rng(1)), np.eye(3)[[0, 1, 2, 0, 1, 2]]
+    how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "times": TIMES}
+    full = mn.ntk_full(net, theta, ALL, X)
+    lin = last(mn.flow(mn.Linearized(net, theta), theta, X, y, **how))
+    np.testing.assert_allclose(last(mn.kernel_flow(full, net(theta, ALL), y, **how)).f[:6], lin.f, atol=1e-10)
+    plain = mn.ntk(net, theta, ALL, X)
+    spread = np.einsum("mn,ce->mcne", plain, np.eye(3))
+    one, other = (last(mn.kernel_flow(k, net(theta, ALL), y, **how)).f for k in (plain, spread))
+    np.testing.assert_allclose(one, other, atol=1e-10)
+    assert np.abs(one[:6] - lin.f).max() > 1e-3
+
+
+def test_large_alpha_is_the_frozen_kernel() -> None:
+    """Logistic(alpha) of Centred(alpha): f tends to the flow of the kernel at theta_0, the error falls as 1/alpha."""
+    how: dict[str, Any] = {"times": 1.0, "by": mn.Solver(rtol=1e-10, atol=1e-13)}
+    frozen = last(mn.kernel_flow(mn.ntk(NET, THETA, X), np.zeros((6, 1)), SIGNS, loss=mn.logistic, **how)).f
+    errors = []
+    for alpha in (1e2, 1e3):
+        end = last(mn.flow(mn.Centred(NET, THETA, alpha), THETA, X, SIGNS, loss=mn.Logistic(alpha), **how))
+        errors.append(np.abs(end.f - frozen).max())
+    assert 8 < errors[0] / errors[1] < 12
+    assert errors[1] < 1e-3
+
+
+# ------------------------------------------------------------------------------------------ the rules
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e-1))
+@settings(max_examples=30, deadline=None)
+def test_steps_change_the_outputs_as_much_as_they_may(rate: float, high: float) -> None:
+    """f from 0 to 0.9, never more than `high` a step, whatever the unit of time; and not many more steps than that."""
+    end = last(
+        mn.kernel_flow(
+            np.array([[rate]]), np.zeros((1, 1)), np.ones((1, 1)), loss=mn.mse, times=2.3 / rate,
+            by=mn.Steps(high / 100, high),
+        )
+    )  # fmt: skip
+    f = float(end.f[0, 0])
+    assert abs(f + expm1(-2.3)) < high
+    assert f / high <= end.steps <= 3 * f / high + 40
+
+
+@pytest.mark.parametrize("momentum", [{}, {"tau": 0.2}, {"mu": 5.0}], ids=repr)
+def test_a_flow_ends_when_the_hinge_is_zero(momentum: Any) -> None:
+    model = mn.Centred(NET, THETA, 0.5)
+    moments = list(mn.flow(model, THETA, X, SIGNS, loss=mn.Hinge(0.5), times=(0.01, inf), **momentum))
+    assert [m.ended for m in moments] == [False, False, True]
+    assert moments[-1].loss == 0
+    assert np.all(SIGNS * moments[-1].f >= 1)
+    assert 0.01 < moments[-1].t < inf
+    np.testing.assert_array_equal(model(moments[-1].theta, X), moments[-1].f)
+
+
+def test_the_time_at_which_it_ends() -> None:
+    """f' = k while f < 1: t = 1/k, within a step."""
+    end = last(mn.kernel_flow(np.array([[4.0]]), np.zeros((1, 1)), np.ones((1, 1)), loss=mn.hinge, times=inf))
+    assert 0.25 <= end.t <= 0.25 + end.dt
+    assert end.dt <= 1e-2 / 4
+
+
+@pytest.mark.parametrize("momentum", [{}, {"tau": 1.0}], ids=repr)
+def test_members_at_zero_loss_stand_still(momentum: Any) -> None:
+    """A member that is done keeps its bits while others go on, with momentum too."""
+    theta = np.stack([THETA, NET.init(np.random.default_rng(3))])
+    model = mn.Centred(NET, theta, 1.0)
+    seen = list(mn.flow(model, theta, X, SIGNS, loss=mn.hinge, times=np.geomspace(1.0, 1e4, 100), **momentum))
+    done = [m for m in seen if (m.loss == 0).any()]
+    e = int(np.argmin(done[0].loss))
+    assert not done[0].ended
+    assert len(done) > 1
+    for m in done:
+        assert np.array_equal(weights(m)[e], weights(done[0])[e])
+    assert not np.array_equal(weights(done[-1])[1 - e], weights(done[0])[1 - e])
+
+
+@given(st.integers(2, 10**5), st.floats(1e-4, 10.0), st.floats(1e-6, 10.0))
+def test_the_batch_holds_the_temperature(N: int, h: float, temperature: float) -> None:
+    """T(b - 1/2) >= T >= T(b + 1/2) for the rounded b, except where b = 1 is already too cold."""
+    rules = Rules.checked(mn.mse, 1.0, None, None, temperature, np.random.default_rng(0), mn.Steps())
+
+    def hot(b: float) -> float:
+        return h / b * (1 - (b - 1) / (N - 1))
+
+    b = rules.batch(h, N)
+    assert 1 <= b <= N
+    assert hot(b + 0.5) <= temperature * (1 + 1e-9) + 1e-12
+    assert b == 1 or hot(b - 0.5) >= temperature * (1 - 1e-9)
+
+
+def test_the_noise_of_a_step_has_the_temperature() -> None:
+    """One step dt of f' = -mean(f - y_n): variance dt T Var(y), over 4000 seeds, by its z-score; twice T is refused."""
+    N, h, temperature = 40, 0.05, 0.02
+    y = np.random.default_rng(1).standard_normal((N, 1))
+    kernel, f0, ends = np.ones((N, N)), np.zeros((N, 1)), []
+    for seed in range(4000):
+        end = last(
+            mn.kernel_flow(
+                kernel, f0, y, loss=mn.mse, times=h, temperature=temperature, rng=np.random.default_rng(seed),
+                by=mn.Steps(0.0, 1e3),
+            )
+        )  # fmt: skip
+        ends.append(end.f[0, 0])
+    b = end.batch_size
+    exact = h / b * (1 - (b - 1) / (N - 1))
+    assert abs(exact / temperature - 1) < 0.25  # b is whole
+    squares = (np.array(ends) - h * y.mean()) ** 2
+    z = [(squares.mean() - h * T * y.var()) / (squares.std() / np.sqrt(len(squares))) for T in (exact, 2 * exact)]
+    assert abs(z[0]) < 4 < abs(z[1])
+
+
+def test_a_cold_stochastic_flow_is_the_flow() -> None:
+    """T = 1e-9: b = N nearly always; at zero temperature no generator is touched."""
+    rng = np.random.default_rng(0)
+    how: dict[str, Any] = {"loss": mn.mse, "times": 1.0}
+    cold = last(mn.flow(NET, THETA, X, Y, **how, temperature=1e-9, rng=rng))
+    plain = last(mn.flow(NET, THETA, X, Y, **how))
+    assert cold.batch_size == 6
+    np.testing.assert_allclose(cold.f, plain.f, atol=1e-10)
+    before = rng.bit_generator.state
+    last(mn.flow(NET, THETA, X, Y, **how, rng=rng))
+    assert rng.bit_generator.state == before
+
+
+def test_a_stochastic_flow_ends_and_repeats() -> None:
+    """Momentum and temperature together, as for the convolutional networks of Geiger et al.; same seed, same bits."""
+    model = mn.Centred(NET, THETA, 1.0)
+    ends = [
+        last(
+            mn.flow(
+                model, THETA, X, SIGNS, loss=mn.hinge, times=inf, tau=0.1, temperature=0.01, by=mn.Steps(1e-3, 0.1),
+                rng=np.random.default_rng(seed),
+            )
+        )
+        for seed in (0, 0, 1)
+    ]  # fmt: skip
+    assert all(end.ended and end.loss == 0 and np.all(SIGNS * end.f >= 1) for end in ends)
+    assert np.array_equal(weights(ends[0]), weights(ends[1]))
+    assert not np.array_equal(weights(ends[0]), weights(ends[2]))
+
+
+# ----------------------------------------------------------------------------------- models, ensembles
+
+
+def test_models_that_re_anchor() -> None:
+    """every = 1 is the network's flow to the last bit, every = inf the linearised one's; a solver has no steps."""
+    runs = {
+        every: last(
+            mn.flow(
+                mn.IterativelyLinearized(NET, THETA, every), THETA, X, Y, loss=mn.mse, times=3.0, by=mn.Steps(1e-3, 0.1)
+            )
+        )
+        for every in (1, 10, inf)
+    }
+    for every, model in ((1, NET), (inf, mn.Linearized(NET, THETA))):
+        same = last(mn.flow(model, THETA, X, Y, loss=mn.mse, times=3.0, by=mn.Steps(1e-3, 0.1)))
+        assert np.array_equal(weights(runs[every]), weights(same))
+    assert not np.array_equal(weights(runs[10]), weights(runs[1]))
+    with pytest.raises(ValueError, match=r"knows no steps at which IterativelyLinearized\(.*use by=Steps\(\)"):
+        mn.flow(mn.IterativelyLinearized(NET, THETA, 5), THETA, X, Y, loss=mn.mse, times=1.0, by=mn.Solver())
+    never, linear = (
+        last(mn.flow(model, THETA, X, Y, loss=mn.mse, times=1.0, by=mn.Solver()))
+        for model in (mn.IterativelyLinearized(NET, THETA, inf), mn.Linearized(NET, THETA))
+    )
+    assert np.array_equal(weights(never), weights(linear))
+
+
+def test_a_centred_model_stays_centred_while_it_re_anchors() -> None:
+    """f(theta_0) is kept for the flow: every = 1 inside Centred is the flow of Centred, bit for bit; 5 is not."""
+    how: dict[str, Any] = {"loss": mn.mse, "times": 3.0, "by": mn.Steps(1e-3, 0.1)}
+    centred = mn.Centred(NET, THETA, 3.0)
+    inner = mn.IterativelyLinearized(NET, THETA, 1), mn.IterativelyLinearized(NET, THETA, 5)
+    plain = last(mn.flow(centred, THETA, X, Y, **how))
+    same, other = (last(mn.flow(mn.Centred(model, THETA, 3.0), THETA, X, Y, **how)) for model in inner)
+    np.testing.assert_array_equal(plain.f, centred(plain.theta, X))
+    np.testing.assert_array_equal(plain.theta, same.theta)
+    assert np.abs(weights(plain) - weights(other)).max() > 1e-6
+
+
+@pytest.mark.parametrize("by", [mn.Steps(), mn.Solver()], ids=repr)
+def test_an_ensemble_flows_like_its_members(by: Any) -> None:
+    """Bit for bit where all members are the same; else to the accuracy of the steps they share."""
+    same = last(mn.flow(NET, np.stack([THETA] * 3), X, Y, loss=mn.mse, times=1.0, by=by, tau=0.3))
+    alone = last(mn.flow(NET, THETA, X, Y, loss=mn.mse, times=1.0, by=by, tau=0.3))
+    np.testing.assert_allclose(weights(same), np.stack([weights(alone)] * 3), atol=1e-7)
+    theta = NET.init(np.random.default_rng(2), ensemble=3)
+    together = last(mn.flow(NET, theta, X, Y, loss=mn.mse, times=1.0, by=by, tau=0.3))
+    assert together.loss.shape == (3,)
+    for e in range(3):
+        member = last(mn.flow(NET, theta[e], X, Y, loss=mn.mse, times=1.0, by=by, tau=0.3))
+        np.testing.assert_allclose(together.f[e], member.f, atol=1e-7 if by == mn.Solver() else 3e-2)
+
+
+def test_kernels_of_an_ensemble() -> None:
+    theta = NET.init(np.random.default_rng(2), ensemble=2)
+    kernels, f0 = mn.ntk(NET, theta, ALL, X), NET(theta, ALL)
+    for k in (kernels, mn.ntk_full(NET, theta, ALL, X)):
+        together = last(mn.kernel_flow(k, f0, Y, loss=mn.mse, times=2.0, by=mn.Solver()))
+        for e in range(2):
+            member = last(mn.kernel_flow(k[e], f0[e], Y, loss=mn.mse, times=2.0, by=mn.Solver()))
+            np.testing.assert_allclose(together.f[e], member.f, atol=1e-7)
+    shared = last(mn.kernel_flow(kernels[0], f0, Y, loss=mn.mse, times=2.0, by=mn.Solver()))
+    np.testing.assert_allclose(
+        shared.f[0], last(mn.kernel_flow(kernels[0], f0[0], Y, loss=mn.mse, times=2.0, by=mn.Solver())).f, atol=1e-7
+    )
+
+
+def test_learning_rate_scales_are_part_of_the_flow() -> None:
+    """theta' = -S grad L: a scale of 0 freezes a tensor; a common scale c is another unit of time."""
+    first, last_ = (t.name for t in (NET.layout.tensors[0], NET.layout.tensors[-1]))
+    end = last(mn.flow(NET, THETA, X, Y, loss=mn.mse, times=1.0, lr_scales={first: 0.0}, by=mn.Solver()))
+    moved = NET.layout.unpack(end.theta - THETA)
+    assert not moved[first].any()
+    assert moved[last_].any()
+    doubled = dict.fromkeys((t.name for t in NET.layout.tensors), 2.0)
+    ends = [
+        last(mn.flow(NET, THETA, X, Y, loss=mn.mse, times=t, lr_scales=s, by=mn.Solver()))
+        for t, s in ((1.0, doubled), (2.0, None))
+    ]
+    np.testing.assert_allclose(weights(ends[0]), weights(ends[1]), atol=1e-7)
+
+
+@pytest.mark.parametrize("by", [mn.Steps(), mn.Solver(rtol=1e-4, atol=1e-5)], ids=repr)
+def test_float32_stays_float32(by: Any) -> None:
+    theta, x, y = (a.astype(np.float32) for a in (THETA, X, Y))
+    end = last(mn.flow(NET, theta, x, y, loss=mn.mse, times=1.0, tau=0.5, by=by))
+    assert {weights(end).dtype, end.f.dtype, end.loss.dtype} == {np.dtype(np.float32)}
+    k = last(mn.kernel_flow(mn.ntk(NET, theta, x), NET(theta, x), y, loss=mn.mse, times=1.0, tau=0.5, by=by))
+    assert k.f.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [{"by": mn.Steps(np.float64(1e-4), np.float64(1e-2))}, {"tau": np.float64(0.5)}, {"mu": np.float64(2.0)},
+     {"temperature": np.float64(0.1), "rng": np.random.default_rng(0)}, {"times": np.float64(1.0)}],
+    ids=lambda rules: next(iter(rules)),
+)  # fmt: skip
+def test_rules_from_numpy_are_numbers(rules: dict[str, Any]) -> None:
+    """np.float64 times a float32 array is a float64 array."""
+    theta, x, y = (a.astype(np.float32) for a in (THETA, X, Y))
+    given: dict[str, Any] = {"loss": mn.mse, "times": 1.0} | rules
+    end = last(mn.flow(NET, theta, x, y, **given))
+    assert {weights(end).dtype, end.f.dtype, end.loss.dtype} == {np.dtype(np.float32)}
+
+
+def test_the_callers_arrays_stay_as_they_are() -> None:
+    theta, f0 = THETA.copy(), NET(THETA, X)
+    before = f0.copy()
+    last(mn.flow(NET, theta, X, Y, loss=mn.mse, times=1.0))
+    moments = list(mn.kernel_flow(mn.ntk(NET, THETA, X), f0, Y, loss=mn.mse, times=(0.5, 1.0)))
+    assert np.array_equal(theta, THETA)
+    assert np.array_equal(f0, before)
+    assert len({id(m.f) for m in moments}) == 3
+    assert np.abs(moments[1].f - moments[2].f).max() > 1e-6
+
+
+# ------------------------------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"times": ()}, ValueError, r"times expects numbers > 0, increasing, got \(\)"),
+        ({"times": (1.0, 1.0)}, ValueError, r"times expects numbers > 0, increasing"),
+        ({"times": (0.0, 1.0)}, ValueError, r"times expects numbers > 0, increasing"),
+        ({"times": np.nan}, ValueError, r"times expects numbers > 0, increasing, got nan"),
+        ({"times": inf}, ValueError, r"times up to inf need a loss that reaches zero .* mn\.hinge, got Mean"),
+        ({"tau": 1.0, "mu": 2.0}, ValueError, r"tau, or mu for tau = t/mu, not both, got tau=1\.0, mu=2\.0"),
+        ({"tau": 0.0}, ValueError, r"tau expects a finite number > 0, got 0\.0"),
+        ({"mu": inf}, ValueError, r"mu expects a finite number > 0, got inf"),
+        ({"temperature": -1.0}, ValueError, r"temperature expects a finite number >= 0, got -1\.0"),
+        ({"temperature": 1.0}, TypeError, r"rng=numpy\.random\.default_rng\(seed\), got None"),
+        (
+            {"temperature": 1.0, "rng": np.random.default_rng(0), "by": mn.Solver()},
+            ValueError, r"no smooth path for by=Solver",
+        ),
+        (
+            {"loss": mn.hinge, "by": mn.Solver()}, ValueError,
+            r"gradient of Hinge\(alpha=1\.0\) jumps, .* use by=Steps\(\), or a smooth loss, mn\.logistic",
+        ),
+        ({"by": "RK45"}, TypeError, r"by expects mn\.Steps\(\.\.\.\) or mn\.Solver\(\.\.\.\), got 'RK45'"),
+        ({"loss": "mse"}, TypeError, r"loss expects a loss such as mn\.mse or mn\.hinge, got 'mse'"),
+        ({"loss": mn.hinge}, ValueError, r"expects labels y = -1 or 1"),
+    ],
+)  # fmt: skip
+def test_rules_that_make_no_flow(arguments: Any, error: type[Exception], words: str) -> None:
+    """At the call, not at the first moment."""
+    how: dict[str, Any] = {"loss": mn.mse, "times": 1.0, **arguments}
+    with pytest.raises(error, match=words):
+        mn.flow(NET, THETA, X, Y, **how)
+    with pytest.raises(error, match=words):
+        mn.kernel_flow(np.eye(6), np.zeros((6, 1)), Y, **how)
+
+
+def test_arrays_that_do_not_fit() -> None:
+    with pytest.raises(TypeError, match=r"flow expects a model such as mn\.Network\(\.\.\.\), got Sequential"):
+        mn.flow(NET.spec, THETA, X, Y, loss=mn.mse, times=1.0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"y must have the dtype of the outputs, float64, got float32"):
+        mn.flow(NET, THETA, X, Y.astype(np.float32), loss=mn.mse, times=1.0)
+    with pytest.raises(ValueError, match=r"x expects at least one example, got none"):
+        mn.flow(NET, THETA, X[:0], Y[:0], loss=mn.mse, times=1.0)
+    with pytest.raises(ValueError, match=r"kernel expects shape \(\[E\], 6, 6\), .* got \(6, 5\)"):
+        mn.kernel_flow(np.ones((6, 5)), np.zeros((6, 1)), Y, loss=mn.mse, times=1.0)
+    with pytest.raises(ValueError, match=r"y expects at least 1 and at most the 5 points of f0"):
+        mn.kernel_flow(np.ones((5, 6)), np.zeros((5, 1)), Y, loss=mn.mse, times=1.0)
+    with pytest.raises(TypeError, match=r"f0 must have the dtype of the kernel, float64, got float32"):
+        mn.kernel_flow(np.eye(6), np.zeros((6, 1), np.float32), Y, loss=mn.mse, times=1.0)
+
+
+@pytest.mark.parametrize("arguments", [{"low": 1.0, "high": 0.1}, {"low": -1.0}, {"high": inf}, {"high": np.nan}])
+def test_steps_that_cannot_be(arguments: Any) -> None:
+    with pytest.raises(ValueError, match=r"Steps expects 0 <= low < high, finite, got"):
+        replace(mn.Steps(), **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"rtol": 0.0}, {"atol": -1.0}, {"method": "LSODA"}])
+def test_solvers_that_cannot_be(arguments: Any) -> None:
+    with pytest.raises(ValueError, match=rf"Solver\({next(iter(arguments))}=\.\.\.\) expects"):
+        replace(mn.Solver(), **arguments)
+
+
+def test_rounding_is_told_from_steps_too_long() -> None:
+    """alpha = 1e7 in float32: outputs are multiples of about 1, and cannot change by less than 1e-2."""
+    theta, x, y = (a.astype(np.float32) for a in (THETA, X, SIGNS))
+    model = mn.Centred(NET, theta, 1e7)
+    with pytest.raises(
+        FloatingPointError,
+        match=r"no step changes the outputs by less than 0\.01.*take float64",
+    ):
+        last(mn.flow(model, theta, x, y, loss=mn.Hinge(1e7), times=100.0))
+
+
+def test_outputs_that_are_not_finite() -> None:
+    net = mn.Network(mn.Dense(1), (1,))
+    with pytest.raises(FloatingPointError, match=r"the loss is not finite at t = 0"), np.errstate(over="ignore"):
+        next(mn.flow(net, np.array([1e200]), np.array([[1e200]]), np.ones((1, 1)), loss=mn.mse, times=1.0))
+
+
+def test_exponential_decay_in_the_docstring() -> None:
+    """Steps: a of constant tau and of tau = t/mu is exp(-int dt/tau)."""
+    for tau, mu in ((0.7, None), (None, 3.0), (None, None)):
+        rules = Rules.checked(mn.mse, 1.0, tau, mu, 0.0, None, mn.Steps())
+        want = exp(-0.2 / 0.7) if tau else (2.0 / 2.2) ** 3 if mu else 0.0
+        assert rules.decay(2.0, 0.2) == pytest.approx(want, rel=1e-12)

@@ -1,0 +1,423 @@
+"""The exact linearised solutions: dense least squares on small cases, for any model, memory bound and library."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse.linalg
+from arrays_under_test import LIBRARIES, namespace
+
+import analytic as an
+import minintk as mn
+from minintk.arrays import array_namespace, to_host, to_library
+from minintk.fast.cholesky import NotPositive, factorise, smallest_eigenvalue, solve_factorised
+from minintk.models.jacobian import Jacobian, Scaled
+from minintk.models.network import Model
+from minintk.training import least_squares as solve
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(0)
+DENSE = mn.Network(mn.Sequential(mn.Dense(25, b_std=0.3), mn.Tanh(), mn.Dense(15), mn.ReLU(), mn.Dense(3)), (8,))
+IMAGE = mn.Network(
+    mn.Sequential(
+        mn.Conv2d(6, 3, b_std=0.2), mn.ReLU(), mn.MaxPool(2), mn.Residual(mn.Conv2d(6, 3)), mn.Flatten(), mn.Dense(2)
+    ),
+    (6, 6, 2),
+    mn.PyTorch(),
+)
+
+
+def problem(name: str, N: int = 20) -> tuple[Model, Array, Array, Array]:
+    """(model, theta0, x, y)."""
+    rng = np.random.default_rng(1)
+    net = IMAGE if name == "image" else DENSE
+    theta = net.init(rng)
+    x, y = rng.standard_normal((N, *net.input_shape)), rng.standard_normal((N, net.outputs))
+    elsewhere = theta + 0.1 * rng.standard_normal(theta.shape)
+    models: dict[str, Model] = {
+        "dense": net,
+        "image": net,
+        "linearised": mn.Linearized(net, elsewhere),
+        "centred": mn.Centred(net, elsewhere, 7.0),
+    }
+    return models[name], theta, x, y
+
+
+def dense(model: Model, theta: Array, x: Array, y: Array) -> tuple[Array, Array]:
+    """(J, b) written down: J : (N C, P), b : (N C,)."""
+    f, J = model.linearize(theta, x)
+    return J.dense().reshape(f.size, -1), (y - f).ravel()
+
+
+def assert_near(w: Array, truth: Array, tolerance: float = 1e-10) -> None:
+    error = float(np.abs(w - truth).max() / np.abs(truth).max())
+    assert error <= tolerance, f"off by {error:.2g} of the largest weight change"
+
+
+# ------------------------------------------------------------------------------- equal to dense least squares
+
+
+def minimum_norm(name: str) -> None:
+    model, theta, x, y = problem(name)
+    J, b = dense(model, theta, x, y)
+    truth = np.linalg.lstsq(J, b, rcond=None)[0]
+    for method in (mn.solve_gram, mn.solve_lsqr):
+        solved = method(model, theta, x, y)
+        assert_near(solved.theta - theta, truth)
+        np.testing.assert_allclose(solved(x), y, atol=1e-11)
+        assert solved.residual < 1e-11
+
+
+def with_ridge(name: str, ridge: float = 0.7) -> None:
+    model, theta, x, y = problem(name)
+    J, b = dense(model, theta, x, y)
+    truth = np.linalg.solve(J.T @ J + ridge * np.eye(J.shape[1]), J.T @ b)
+    for method in (mn.solve_gram, mn.solve_lsqr):
+        solved = method(model, theta, x, y, ridge=ridge)
+        assert_near(solved.theta - theta, truth)
+        assert solved.residual < 1e-11
+    a = mn.solve_gram(model, theta, x, y, ridge=ridge).a
+    assert a is not None
+    assert_near(a.ravel(), np.linalg.solve(J @ J.T + ridge * np.eye(len(J)), b))
+
+
+def at_time(name: str, t: float = 30.0, ridge: float = 0.2) -> None:
+    model, theta, x, y = problem(name)
+    J, b = dense(model, theta, x, y)
+    lam, V = np.linalg.eigh(J.T @ J)
+    mu = np.maximum(lam, 0) + ridge
+    truth = V @ (-np.expm1(-t * mu / len(x)) / mu * (V.T @ (J.T @ b)))
+    assert_near(mn.solve_gram(model, theta, x, y, ridge=ridge, t=t).theta - theta, truth)
+
+
+NAMES = ("dense", "image", "linearised", "centred")
+LAWS = (minimum_norm, with_ridge, at_time)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_equal_to_dense_least_squares(law: Any, name: str) -> None:
+    law(name)
+
+
+def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shift in the null space, a hidden jitter, a ridge left out, a kernel or a rotation that is wrong."""
+    right_vjp, right_jvp, right_factor = solve.Rows.vjp, solve.Rows.jvp, Scaled._factor
+
+    def not_minimal(self: solve.Rows, u: Array) -> Array:
+        w = right_vjp(self, u)
+        shift = np.random.default_rng(5).standard_normal(w.shape)
+        J, _ = dense(self.model, self.theta, self.x, np.zeros((len(self.x), self.model.outputs)))
+        return np.asarray(w + 1e-3 * (shift - np.linalg.pinv(J) @ (J @ shift)))
+
+    def jitter(k: Array, ridge: float) -> None:
+        k[np.diag_indices(len(k))] += ridge + 1e-6 * k.trace() / len(k)
+
+    planted: list[tuple[Any, str, Any, Any]] = [
+        (solve.Rows, "vjp", not_minimal, minimum_norm),
+        (solve.Rows, "vjp", lambda self, u: 1.01 * right_vjp(self, u), with_ridge),
+        (solve.Rows, "jvp", lambda self, v: 1.01 * right_jvp(self, v), with_ridge),
+        (solve, "_add_to_diagonal", lambda k, ridge: None, with_ridge),
+        (solve, "hypot", lambda a, b, *more: (a * a + b * b) ** 0.5 * (1 + 1e-6), with_ridge),
+        (Scaled, "_factor", lambda self: (1.0, right_factor(self)[1]), at_time),
+    ]
+    for owner, attribute, wrong, law in planted:
+        with monkeypatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            patch.setattr(owner, attribute, wrong)
+            with pytest.raises((AssertionError, ValueError)):
+                law("centred")
+    with monkeypatch.context() as patch:  # one step without refinement does not get away with jitter, either
+        patch.setattr(solve, "_add_to_diagonal", jitter)
+        patch.setattr(solve, "REFINEMENTS", 1)
+        with pytest.raises((AssertionError, ValueError)):
+            minimum_norm("dense")
+
+
+def test_the_end_of_training() -> None:
+    """Gradient descent on the linearised network arrives there, and at time t gradient flow is there."""
+    model, theta, x, y = problem("dense", N=6)
+    lin = mn.Linearized(model, theta)
+    k = mn.ntk_full(model, theta, x).reshape(18, 18)
+    lr = 1.9 * 6 / np.linalg.eigvalsh(k)[-1]
+    *_, last = mn.train(lin, theta, x, y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=4000, every=4000)
+    solved = mn.solve_gram(model, theta, x, y)
+    assert_near(solved.theta - theta, last.theta - theta, 1e-9)
+    flow = an.gradient_flow(mn.ntk_full(model, theta, x), y)
+    stopped = mn.solve_gram(model, theta, x, y, t=20.0)
+    assert stopped.a is not None
+    assert_near(stopped.a, flow.coefficients(20.0, f0=model(theta, x)))
+    test = RNG.standard_normal((5, 8))
+    np.testing.assert_allclose(
+        stopped(test),
+        flow.predict(20.0, mn.ntk_full(model, theta, test, x), f0=model(theta, x), f0_test=model(theta, test)),
+        atol=1e-11,
+    )
+    assert_near(mn.solve_gram(model, theta, x, y, t=1e9).theta - theta, solved.theta - theta, 1e-9)
+
+
+def test_more_equations_than_parameters() -> None:
+    """LSQR gives the least-squares solution; the Gram matrix is singular, and says so."""
+    net = mn.Network(mn.Sequential(mn.Dense(3), mn.Tanh(), mn.Dense(1)), (2,))
+    theta, x, y = net.init(RNG), RNG.standard_normal((40, 2)), RNG.standard_normal((40, 1))
+    J, b = dense(net, theta, x, y)
+    assert_near(mn.solve_lsqr(net, theta, x, y).theta - theta, np.linalg.lstsq(J, b, rcond=None)[0])
+    with pytest.raises(ValueError, match=r"40 equations for 9 parameters.*ridge > 0.*solve_lsqr"):
+        mn.solve_gram(net, theta, x, y)
+    mn.solve_gram(net, theta, x, y, ridge=0.1)
+
+
+def test_repeated_examples() -> None:
+    """Twice the same example: the minimum-norm solution where the targets agree, the compromise where they do not."""
+    model, theta, x, y = problem("dense")
+    x[7] = x[3]
+    for consistent in (True, False):
+        y[7] = y[3] if consistent else y[3] + 1
+        J, b = dense(model, theta, x, y)
+        truth = np.linalg.lstsq(J, b, rcond=1e-12)[0]
+        assert_near(mn.solve_lsqr(model, theta, x, y).theta - theta, truth)
+    with pytest.raises(ValueError, match=r"smallest eigenvalue of J J' \+ ridge is .*e-1.*ridge.*coincide.*solve_lsqr"):
+        mn.solve_gram(model, theta, x, y)
+    with pytest.raises(ValueError, match="in float64"):
+        mn.solve_gram(model, *(a.astype(np.float32) for a in (theta, x, y)))
+
+
+def test_stopping_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """s steps of LSQR: the best in the Krylov space, the residual of conjugate gradients on the normal equations."""
+    model, theta, x, y = problem("dense")
+    J, b = dense(model, theta, x, y)
+    basis, residuals = [], []
+    g = J.T @ b
+    for s in range(1, 6):
+        basis.append(g / np.linalg.norm(g))
+        g = J.T @ (J @ basis[-1])
+        K = np.stack(basis, axis=1)
+        truth = K @ np.linalg.lstsq(J @ K, b, rcond=None)[0]
+        solved = mn.solve_lsqr(model, theta, x, y, steps=s)
+        assert_near(solved.theta - theta, truth, 1e-8)
+        assert solved.steps == s
+        residuals.append(solved.residual)
+    assert residuals == sorted(residuals, reverse=True)
+    monkeypatch.setattr(solve, "_limit", lambda rank: 4)
+    with pytest.warns(RuntimeWarning, match=r"did not reach tol.* in 4 steps: pass steps="):
+        mn.solve_lsqr(model, theta, x, y)
+
+
+def test_scipy_solvers_take_the_jacobian() -> None:
+    model, theta, x, y = problem("image")
+    J, b = dense(model, theta, x, y)
+    operator = model.linearize(theta, x)[1].as_linear_operator()
+    truth = np.linalg.lstsq(J, b, rcond=None)[0]
+    assert_near(scipy.sparse.linalg.lsqr(operator, b, atol=1e-14, btol=1e-14)[0], truth)
+    normal = operator @ operator.T
+    a, info = scipy.sparse.linalg.cg(normal, b, rtol=1e-14)
+    assert info == 0
+    assert_near(operator.rmatvec(a), truth)
+    with pytest.raises(ValueError, match="one network"):
+        model.linearize(np.stack([theta, theta]), x)[1].as_linear_operator()
+
+
+# ------------------------------------------------------------------------------------- memory, dtype, library
+
+
+def test_a_smaller_bound_means_smaller_blocks_and_the_same_solution(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, theta, x, y = problem("dense", N=40)
+    whole = mn.solve_gram(model, theta, x, y)
+    sizes: list[int] = []
+    linearize = mn.Network._linearize
+
+    def spy(self: mn.Network, t: Array, a: Array) -> Any:
+        sizes.append(len(a))
+        return linearize(self, t, a)
+
+    monkeypatch.setattr(mn.Network, "_linearize", spy)
+    seen = set()
+    for memory in (2**k for k in range(22, 12, -1)):
+        del sizes[:]
+        try:
+            solved = mn.solve_gram(model, theta, x, y, memory=memory)
+        except MemoryError as error:
+            assert "GiB" in str(error)  # noqa: PT017
+            break
+        seen.add(max(sizes))
+        assert_near(solved.theta - theta, whole.theta - theta)
+        assert_near(mn.solve_lsqr(model, theta, x, y, memory=memory).theta - theta, whole.theta - theta)
+    assert len(seen) >= 3, seen
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_bound_is_kept(dtype: Any) -> None:
+    """Peak of all allocations, as NumPy reports them, against the bound asked for; theta and x are the caller's."""
+    net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(2)), (64,))
+    theta, x, y = (a.astype(dtype) for a in (net.init(RNG), RNG.standard_normal((600, 64)), np.ones((600, 2))))
+    matrix = x.dtype.itemsize * 1200**2
+    for memory in (10 * matrix, 3 * matrix, 3 * matrix // 2):
+        tracemalloc.start()
+        mn.solve_gram(net, theta, x, y, ridge=1.0, memory=memory)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak <= memory, (peak / matrix, memory / matrix)
+
+
+@pytest.mark.parametrize("method", [mn.solve_gram, mn.solve_lsqr])
+def test_the_jacobian_is_never_formed(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Jacobian) -> Array:
+        raise AssertionError("the Jacobian was written down")
+
+    monkeypatch.setattr(Jacobian, "dense", refuse)
+    net = mn.Network(mn.Sequential(mn.Dense(600), mn.ReLU(), mn.Dense(600), mn.ReLU(), mn.Dense(2)), (20,))
+    theta, x, y = net.init(RNG), RNG.standard_normal((50, 20)), RNG.standard_normal((50, 2))
+    tracemalloc.start()
+    method(net, theta, x, y, **({"steps": 20} if method is mn.solve_lsqr else {}))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 100 * net.size / 5  # J : (N C, P) in float64
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_library_and_dtype(library: str, dtype: str) -> None:
+    xp = namespace(library)
+    model, theta, x, y = problem("dense")
+    J, b = dense(model, theta, x, y)
+    arrays = [to_library(a.astype(dtype), xp) for a in (theta, x, y)]
+    tolerance = 1e-10 if dtype == "float64" else 1e-4
+    cases: list[tuple[Any, dict[str, Any], float]] = [
+        (mn.solve_gram, {}, 0.0), (mn.solve_gram, {"ridge": 0.5}, 0.5), (mn.solve_lsqr, {"ridge": 0.5}, 0.5)
+    ]  # fmt: skip
+    for method, options, ridge in cases:
+        solved = method(model, *arrays, **options)
+        truth = J.T @ np.linalg.solve(J @ J.T + ridge * np.eye(len(J)), b)
+        assert_near(to_host(solved.theta) - theta.astype(dtype), truth, tolerance)
+        f = solved(arrays[1])
+        for a in (f, solved.theta):
+            assert array_namespace(a) is array_namespace(arrays[0])
+            assert str(a.dtype) == dtype
+    stopped = mn.solve_gram(model, *arrays, t=5.0)
+    host = mn.solve_gram(model, theta, x, y, t=5.0)
+    assert_near(to_host(stopped.theta) - theta.astype(dtype), host.theta - theta, tolerance)
+
+
+def test_refinement_removes_rounding() -> None:
+    """In float32 the first answer is off by the condition number times eps; the refined one fits y to rounding."""
+    model, theta, x, y = problem("dense")
+    arrays = [a.astype(np.float32) for a in (theta, x, y)]
+    refined = mn.solve_gram(model, *arrays)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solve, "REFINEMENTS", 1)
+        first = mn.solve_gram(model, *arrays)
+    assert refined.steps > 1
+    assert refined.residual < first.residual / 3 < 1e-4
+
+
+# ----------------------------------------------------------------------------------------------------- errors
+
+
+def test_errors() -> None:
+    model, theta, x, y = problem("dense")
+    nan = y.copy()
+    nan[0, 0] = np.nan
+    bad: list[tuple[str, Array, Array, Array, float]] = [
+        ("y expects shape", theta, x, y[:-1], 0.0),
+        ("y expects shape", theta, x, y[:, 0], 0.0),
+        ("y holds 1 values", theta, x, nan, 0.0),
+        ("one network", np.stack([theta, theta]), x, y, 0.0),
+        ("N >= 1", theta, x[:0], y[:0], 0.0),
+        ("ridge expects", theta, x, y, -1.0),
+        ("ridge expects", theta, x, y, inf),
+        ("ridge expects", theta, x, y, np.ones(1)),  # type: ignore[list-item]
+    ]
+    for match, *arrays, ridge in bad:
+        for method in (mn.solve_gram, mn.solve_lsqr):
+            with pytest.raises(ValueError, match=match):
+                method(model, *arrays, ridge=ridge)
+    with pytest.raises(TypeError, match="dtype of theta0"):
+        mn.solve_gram(model, theta, x, y.astype(np.float32))
+    with pytest.raises(TypeError, match="expected a model"):
+        mn.solve_gram(None, theta, x, y)  # type: ignore[arg-type]
+    for t in (-1.0, np.nan):
+        with pytest.raises(ValueError, match="t expects"):
+            mn.solve_gram(model, theta, x, y, t=t)
+    with pytest.raises(ValueError, match="steps expects"):
+        mn.solve_lsqr(model, theta, x, y, steps=0)
+    for tol in (0.0, 2.0):
+        with pytest.raises(ValueError, match="tol expects"):
+            mn.solve_lsqr(model, theta, x, y, tol=tol)
+    with pytest.raises(MemoryError, match=r"solve_lsqr"):
+        mn.solve_gram(model, theta, x, y, memory=1000)
+    coupled = mn.Network(mn.Sequential(mn.Dense(4), mn.BatchNorm(), mn.Dense(1)), (8,))
+    with pytest.raises(ValueError, match="calibrate"):
+        mn.solve_gram(coupled, coupled.init(RNG), x, y[:, :1])
+
+
+@pytest.mark.parametrize("ridge", [np.float64(0.1), np.float32(0.1), np.int64(1)], ids=repr)
+def test_a_ridge_from_numpy_is_a_number(ridge: Any) -> None:
+    """np.float64 times a float32 array is a float64 array."""
+    model, *arrays = problem("dense")
+    theta, x, y = (a.astype(np.float32) for a in arrays)
+    for method in (mn.solve_gram, mn.solve_lsqr):
+        solved = method(model, theta, x, y, ridge=ridge)
+        np.testing.assert_array_equal(solved.theta, method(model, theta, x, y, ridge=float(ridge)).theta)
+        assert {solved.theta.dtype, solved(x).dtype} == {np.dtype(np.float32)}
+    assert solved(x[:0]).shape == (0, model.outputs)
+
+
+def test_targets_that_are_met_already() -> None:
+    model, theta, x, _ = problem("dense")
+    for method in (mn.solve_gram, mn.solve_lsqr):
+        solved = method(model, theta, x, model(theta, x))
+        assert np.array_equal(solved.theta, theta)
+        assert solved.residual == 0
+
+
+def test_progress_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    model, theta, x, y = problem("dense")
+    mn.solve_gram(model, theta, x, y, progress=True)
+    said = capfd.readouterr().err
+    assert "Gram matrix: 100%" in said
+    assert "Cholesky: 100%" in said
+
+
+# --------------------------------------------------------------------------------------------------- Cholesky
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("block", [1, 3, 7, 20, 64])
+def test_cholesky(library: str, block: int) -> None:
+    xp = namespace(library)
+    a = np.random.default_rng(2).standard_normal((20, 30))
+    k, b = a @ a.T, np.random.default_rng(3).standard_normal((20, 2))
+    mine = to_library(k.copy(), xp)
+    shares: list[float] = []
+    factorise(mine, block=block, report=shares.append)
+    np.testing.assert_allclose(np.tril(to_host(mine)), np.linalg.cholesky(k), rtol=1e-10, atol=1e-12)
+    assert sum(shares) == pytest.approx(1)
+    x = solve_factorised(mine, to_library(b, xp), block=block)
+    np.testing.assert_allclose(to_host(x), np.linalg.solve(k, b), rtol=1e-9)
+    assert smallest_eigenvalue(mine) == pytest.approx(np.linalg.eigvalsh(k)[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("block", [4, 64])
+def test_an_indefinite_matrix_and_its_bound(block: int) -> None:
+    """lambda_min <= bound < 0."""
+    rng = np.random.default_rng(4)
+    Q = np.linalg.qr(rng.standard_normal((30, 30)))[0]
+    k = Q @ np.diag([-0.5, *np.linspace(1, 5, 29)]) @ Q.T
+    with pytest.raises(NotPositive) as caught:
+        factorise(k.copy(), block=block)
+    assert -0.5 - 1e-12 <= caught.value.bound < 0
+
+
+def test_uses_no_more_than_it_says() -> None:
+    """The memory of the matrix, and a panel."""
+    k = np.eye(1500) + 1e-3
+    tracemalloc.start()
+    factorise(k, block=64)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < k.nbytes / 5

@@ -1,0 +1,223 @@
+"""Optimisers against their formulas written as a loop, number by number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import minintk as mn
+
+settings = {
+    "lr": st.floats(1e-3, 1.0),
+    "momentum": st.sampled_from((0.0, 0.5, 0.9)),
+    "weight_decay": st.sampled_from((0.0, 0.1)),
+    "scaled": st.booleans(),
+    "seed": st.integers(0, 2**32 - 1),
+}
+
+
+@given(**settings)
+def test_steps_follow_the_formula(lr: float, momentum: float, weight_decay: float, scaled: bool, seed: int) -> None:
+    """v <- m v + g + wd theta, theta <- theta - lr s v: torch.optim.SGD's, with its v = g in the first step."""
+    rng = np.random.default_rng(seed)
+    theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
+    s = rng.uniform(0, 2, 7) if scaled else None
+    optimizer = mn.SGD(lr=lr, momentum=momentum, weight_decay=weight_decay)
+    ours, memory = theta.copy(), optimizer.init(theta)
+    velocity = np.zeros_like(theta)
+    for g in gradients:
+        optimizer.step(ours, g.copy(), memory, s)
+        velocity = momentum * velocity + g + weight_decay * theta
+        theta = theta - lr * (1.0 if s is None else s) * velocity
+        np.testing.assert_allclose(ours, theta, rtol=1e-13, atol=1e-13)
+
+
+@given(**settings)
+def test_nesterov_follows_the_formula(lr: float, momentum: float, weight_decay: float, scaled: bool, seed: int) -> None:
+    """v <- m v + g', theta <- theta - lr s (g' + m v): torch.optim.SGD(nesterov=True)."""
+    rng = np.random.default_rng(seed)
+    theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
+    s = rng.uniform(0, 2, 7) if scaled else None
+    optimizer = mn.Nesterov(lr=lr, momentum=momentum, weight_decay=weight_decay)
+    ours, memory = theta.copy(), optimizer.init(theta)
+    velocity = np.zeros_like(theta)
+    for g in gradients:
+        optimizer.step(ours, g.copy(), memory, s)
+        decayed = g + weight_decay * theta
+        velocity = momentum * velocity + decayed
+        theta = theta - lr * (1.0 if s is None else s) * (decayed + momentum * velocity)
+        np.testing.assert_allclose(ours, theta, rtol=1e-13, atol=1e-13)
+
+
+@given(
+    lr=st.floats(1e-3, 1.0), b1=st.sampled_from((0.0, 0.9)), b2=st.sampled_from((0.0, 0.99, 0.999)),
+    eps=st.sampled_from((1e-8, 1e-2)), weight_decay=st.sampled_from((0.0, 0.1)), scaled=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_adam_follows_the_formula(
+    lr: float, b1: float, b2: float, eps: float, weight_decay: float, scaled: bool, seed: int
+) -> None:
+    """torch.optim.AdamW's, its decay being lr s weight_decay theta."""
+    rng = np.random.default_rng(seed)
+    theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
+    s = rng.uniform(0, 2, 7) if scaled else None
+    optimizer = mn.Adam(lr=lr, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay)
+    ours, memory = theta.copy(), optimizer.init(theta)
+    m, r = np.zeros_like(theta), np.zeros_like(theta)
+    for i, g in enumerate(gradients):
+        optimizer.at(i).step(ours, g.copy(), memory, s)
+        m, r = b1 * m + (1 - b1) * g, b2 * r + (1 - b2) * g * g
+        corrected, square = m / (1 - b1 ** (i + 1)), r / (1 - b2 ** (i + 1))
+        decay = weight_decay * theta
+        theta = theta - lr * (1.0 if s is None else s) * (corrected / (np.sqrt(square) + eps) + decay)
+        np.testing.assert_allclose(ours, theta, rtol=1e-11, atol=1e-11)
+
+
+def test_adam_needs_its_step() -> None:
+    adam = mn.Adam(lr=0.1)
+    with pytest.raises(TypeError, match=r"depends on the step: optimizer\.at\(step\)\.step\(\.\.\.\)"):
+        adam.step(np.ones(2), np.ones(2), adam.init(np.ones(2)), None)
+    assert repr(adam.at(3)) == repr(adam) == "Adam(lr=0.1, b1=0.9, b2=0.999, eps=1e-08, weight_decay=0.0)"
+
+
+@pytest.mark.parametrize("optimizer", [mn.Nesterov(lr=0.1, weight_decay=0.01), mn.Adam(lr=0.1, weight_decay=0.01)])
+def test_the_pieces_of_a_long_theta_do_not_show(optimizer: mn.training.optimizers.Optimizer) -> None:
+    n = 200_001
+    rng = np.random.default_rng(0)
+    theta, g, s = (rng.standard_normal(n) for _ in range(3))
+    for order in (np.arange(n), np.arange(n)[::-1]):
+        ours = theta[order].copy()
+        optimizer.at(0).step(ours, g[order].copy(), optimizer.init(ours), s[order])
+        if order[0] == 0:
+            first = ours
+    assert np.array_equal(first[::-1], ours)
+
+
+@pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.1, momentum=0.9), mn.Nesterov(lr=0.1), mn.Adam(lr=0.1)])
+def test_float32_stays_float32_and_close(optimizer: mn.training.optimizers.Optimizer) -> None:
+    rng = np.random.default_rng(0)
+    theta, gradients = rng.standard_normal(50), rng.standard_normal((5, 50))
+    ends: list[Any] = []
+    for dtype in (np.float32, np.float64):
+        mine = theta.astype(dtype)
+        memory = optimizer.init(mine)
+        for i, g in enumerate(gradients):
+            optimizer.at(i).step(mine, g.astype(dtype), memory, None)
+        assert memory.dtype == mine.dtype == dtype
+        ends.append(mine)
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "optimizer", [mn.SGD(lr=1.0, momentum=0.5), mn.Nesterov(lr=1.0, momentum=0.5), mn.SGD(lr=1.0), mn.Nesterov(lr=1.0)]
+)
+def test_reach_is_where_descent_on_a_parabola_turns_unstable(optimizer: mn.training.optimizers.Optimizer) -> None:
+    """L = lambda theta^2 / 2 with lr lambda just below and just above it; Adam's step is not linear and has none."""
+    sizes = []
+    for curvature in (0.99 * optimizer.reach, 1.01 * optimizer.reach):
+        theta = np.ones(1)
+        memory = optimizer.init(theta)
+        for _ in range(5000):
+            optimizer.step(theta, curvature * theta, memory, None)
+            if abs(theta[0]) > 1e10:
+                break
+        sizes.append(abs(theta[0]))
+    assert sizes[0] < 1e-10 < 1e10 < sizes[1]
+    assert mn.Adam(lr=1.0).reach == np.inf
+
+
+@pytest.mark.parametrize("optimizer", [mn.Nesterov(lr=0.02), mn.Adam(lr=0.02, weight_decay=1e-3)])
+@pytest.mark.parametrize("ensemble", [None, 3])
+def test_a_resumed_run_ends_with_the_same_bits(
+    optimizer: mn.training.optimizers.Optimizer, ensemble: int | None
+) -> None:
+    """The memory, and Adam's step, are part of the state."""
+    net = mn.Network(mn.Sequential(mn.Dense(5), mn.Tanh(), mn.Dense(1)), (2,))
+    rng = np.random.default_rng(0)
+    theta, x, y = net.init(rng, ensemble=ensemble), rng.standard_normal((6, 2)), rng.standard_normal((6, 1))
+    how: dict[str, Any] = {"loss": mn.mse, "optimizer": optimizer}
+    *_, whole = mn.train(net, theta, x, y, **how, steps=10)
+    *_, half = mn.train(net, theta, x, y, **how, steps=4)
+    *_, rest = mn.train(net, theta, x, y, **how, steps=10, resume=half.state)
+    assert np.array_equal(rest.theta, whole.theta)
+    assert not np.array_equal(half.theta, whole.theta)
+    if ensemble:
+        for e in range(ensemble):
+            *_, alone = mn.train(net, theta[e], x, y, **how, steps=10)
+            assert np.array_equal(whole.theta[e], alone.theta)
+
+
+def test_a_state_of_another_optimiser() -> None:
+    net = mn.Network(mn.Dense(1), (2,))
+    data = np.ones(2), np.eye(2), np.ones((2, 1))
+    *_, snap = mn.train(net, *data, loss=mn.mse, optimizer=mn.Nesterov(lr=0.1), steps=2)
+    with pytest.raises(ValueError, match=r"expects a state of this run, .* momentum \(2, 2\), got .* momentum \(2,\)"):
+        next(mn.train(net, *data, loss=mn.mse, optimizer=mn.Adam(lr=0.1), steps=3, resume=snap.state))
+
+
+def test_a_long_theta_is_one_theta() -> None:
+    """The step works through theta in pieces; their borders do not show."""
+    n = 200_001
+    rng = np.random.default_rng(0)
+    theta, g, s = (rng.standard_normal(n) for _ in range(3))
+    optimizer = mn.SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
+    ours, memory = theta.copy(), np.asarray(optimizer.init(theta))
+    optimizer.step(ours, g.copy(), memory, s)
+    np.testing.assert_allclose(ours, theta - 0.1 * s * (g + 0.01 * theta), rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(memory, g + 0.01 * theta, rtol=1e-14, atol=1e-14)
+
+
+def test_no_memory_without_momentum() -> None:
+    assert mn.SGD(lr=0.1).init(np.ones(3)) is None
+    assert np.array_equal(np.asarray(mn.SGD(lr=0.1, momentum=0.9).init(np.ones(3))), np.zeros(3))
+
+
+def test_a_learning_rate_from_numpy_is_a_number() -> None:
+    """A NumPy scalar would make float32 steps compute in float64: the same bits either way."""
+    theta, g = (np.random.default_rng(0).standard_normal(99).astype(np.float32) for _ in range(2))
+    results = []
+    for number in (float, np.float64):
+        optimizer = mn.SGD(lr=number(0.1), momentum=number(0.9), weight_decay=number(0.01))
+        mine, memory = theta.copy(), optimizer.init(theta)
+        optimizer.step(mine, g.copy(), memory, None)
+        optimizer.step(mine, g.copy(), memory, None)
+        results.append(mine)
+    assert np.array_equal(results[0], results[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"lr": 0.0}, r"SGD\(lr=\.\.\.\) expects a finite number > 0, got 0\.0"),
+        ({"lr": -1.0}, r"SGD\(lr=\.\.\.\) expects a finite number > 0"),
+        ({"lr": np.inf}, r"SGD\(lr=\.\.\.\) expects a finite number > 0, got inf"),
+        ({"lr": np.nan}, r"SGD\(lr=\.\.\.\) expects a finite number > 0, got nan"),
+        ({"lr": 0.1, "momentum": 1.0}, r"SGD\(momentum=\.\.\.\) expects a number in \[0, 1\), got 1\.0"),
+        ({"lr": 0.1, "momentum": -0.1}, r"SGD\(momentum=\.\.\.\)"),
+        ({"lr": 0.1, "weight_decay": -0.1}, r"SGD\(weight_decay=\.\.\.\) expects a finite number >= 0, got -0\.1"),
+    ],
+)
+def test_bad_settings(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        mn.SGD(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "words"),
+    [
+        (mn.Nesterov, {"lr": 0.0}, r"Nesterov\(lr=\.\.\.\) expects a finite number > 0, got 0\.0"),
+        (mn.Nesterov, {"lr": 0.1, "momentum": 1.0}, r"Nesterov\(momentum=\.\.\.\) expects a number in \[0, 1\)"),
+        (mn.Adam, {"lr": np.nan}, r"Adam\(lr=\.\.\.\) expects a finite number > 0, got nan"),
+        (mn.Adam, {"lr": 0.1, "b1": 1.0}, r"Adam\(b1=\.\.\.\) expects a number in \[0, 1\), got 1\.0"),
+        (mn.Adam, {"lr": 0.1, "b2": -0.1}, r"Adam\(b2=\.\.\.\)"),
+        (mn.Adam, {"lr": 0.1, "eps": 0.0}, r"Adam\(eps=\.\.\.\) expects a finite number > 0, got 0\.0"),
+        (mn.Adam, {"lr": 0.1, "weight_decay": -1.0}, r"Adam\(weight_decay=\.\.\.\) expects a finite number >= 0"),
+    ],
+)
+def test_bad_settings_of_the_others(kind: Any, arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        kind(**arguments)

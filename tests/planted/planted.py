@@ -1,0 +1,61 @@
+"""Planted errors: wrong formulas, each put in place of the right one, and the law that must refuse it.
+
+    python tests/planted/planted.py          prints the sheet, docs/planted-errors.md
+
+A law is a function that raises AssertionError with numbers; `test_planted.py` checks that each law passes on the
+library as it is, and fails with the error planted.  `tests/laws/` runs the laws over random specs; here they run on a
+few fixed networks, so that the sheet is the same every time.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path += [str(Path(__file__).resolve().parents[1] / room) for room in ("laws", "oracles")]  # run as a script
+
+import planted_finite  # noqa: F401  (puts its errors on the list)
+import planted_finite_images  # noqa: F401
+import planted_finite_training  # noqa: F401
+import planted_infinite  # noqa: F401
+import pytest
+from planting import PLANTED, Planted
+
+# -------------------------------------------------------------------------------------------- the sheet
+
+HEAD = """# Planted errors
+
+A test that cannot fail shows nothing. Each line is a wrong formula, planted in place of the right one, the law that
+refused it, and what the law said. Without the error, the same law passes.
+
+In `tests/planted/`, `planted_finite*.py` and `planted_infinite.py` hold the errors, `planted_laws.py` the laws, and
+`planted.py` prints this page. `test_planted.py` plants them again on every run, and `tests/laws/` runs the laws over
+random networks.
+
+| planted error | law that caught it | how it failed |
+| --- | --- | --- |
+"""
+
+
+def caught(case: Planted) -> str | None:
+    """What the law said with the error planted; None where it let it pass."""
+    with pytest.MonkeyPatch.context() as patch:
+        case.plant(patch)
+        try:
+            case.law()
+        except AssertionError as error:
+            return str(error).splitlines()[0]
+    return None
+
+
+def sheet() -> str:
+    """The page as it is committed."""
+    lines = []
+    for case in PLANTED:
+        said = (caught(case) or "NOT CAUGHT").replace("|", "\\|")
+        lines.append(f"| {case.error.replace('|', chr(92) + '|')} | {case.law.__doc__} | {said} |\n")
+    return HEAD + "".join(lines)
+
+
+if __name__ == "__main__":
+    print(sheet(), end="")

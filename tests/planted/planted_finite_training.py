@@ -1,0 +1,354 @@
+"""Errors planted in initialisation, rates, models, losses and training of finite networks; see `planted`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from planted_laws import (
+    Array,
+    Patch,
+    blocks,
+    bound,
+    centred,
+    constant,
+    draws,
+    epochs,
+    equivalent,
+    every_one,
+    independent,
+    linearized,
+    loop,
+    loss_cotangents,
+    mean_field,
+    moved,
+    mup_by_adam,
+    mup_by_descent,
+    resumed,
+    starts_at_zero,
+    times,
+    together,
+    untouched,
+    zero_start,
+)
+from planting import planted
+
+import minintk as mn
+from minintk.layers.layout import Layout
+from minintk.models import empirical
+from minintk.models.jacobian import NetworkJacobian, Scaled
+from minintk.models.wrappers import Centred, IterativelyLinearized, Linearized
+from minintk.spec.parametrization import Row
+from minintk.training import train as training
+from minintk.training.batches import Batches
+from minintk.training.losses import MeanSquared, SoftmaxCrossEntropy
+
+
+@planted("init: standard deviation squared", draws)
+def _(patch: Patch) -> None:
+    right = Layout.init
+
+    def init(self: Layout, *arguments: Any) -> Array:
+        tensors = tuple(replace(t, row=replace(t.row, std=t.row.std**2)) for t in self.tensors)
+        return right(Layout(tensors), *arguments)
+
+    patch.setattr(Layout, "init", init)
+
+
+@planted("init: every member of an ensemble is the first one", independent)
+def _(patch: Patch) -> None:
+    right = Layout.init
+
+    def init(self: Layout, rng: Any, ensemble: Any, dtype: Any) -> Array:
+        return np.repeat(right(self, rng, 1, dtype), ensemble, axis=0) if ensemble else right(self, rng, None, dtype)
+
+    patch.setattr(Layout, "init", init)
+
+
+@planted("init: zero-initialised bias drawn", zero_start)
+def _(patch: Patch) -> None:
+    patch.setattr("minintk.layers.dense.replace", lambda row, std: replace(row, std=1.0))
+
+
+def table(kind: type[Any], place: str, **factors: Callable[[int, int], float]) -> Callable[[Patch], None]:
+    """Plants factors(fan_in, fan_out) in one place of a parametrization's rows of weights."""
+
+    def plant(patch: Patch) -> None:
+        right = kind.row
+
+        def row(self: Any, role: Any, fan_in: int, fan_out: int, sigma: float) -> Row:
+            row: Row = right(self, role, fan_in, fan_out, sigma)
+            if role.kind == "bias" or role.place != place:
+                return row
+            return replace(row, **{name: getattr(row, name) * by(fan_in, fan_out) for name, by in factors.items()})
+
+        patch.setattr(kind, "row", row)
+
+    return plant
+
+
+planted("SpectralMuP: output as hidden layers, 1/sqrt(n)", mup_by_descent)(
+    table(mn.SpectralMuP, "output", std=lambda i, o: (i / o) ** 0.5)
+)
+planted("SpectralMuP: the input's rate without the fan-out", mup_by_descent)(
+    table(mn.SpectralMuP, "input", lr=lambda i, o: 64 / o)
+)
+planted("SpectralMuP: hidden rate of gradient descent 1/fan_in, Adam's", mup_by_descent)(
+    table(mn.SpectralMuP, "hidden", lr=lambda i, o: 64 / i)
+)
+planted("SpectralMuP: Adam's hidden rate 1/sqrt(fan_in)", mup_by_adam)(
+    table(mn.SpectralMuP, "hidden", adam=lambda i, o: (i / 64) ** 0.5)
+)
+planted("MeanField: output divided by sqrt(n), with the rates of n", mean_field)(
+    table(mn.MeanField, "output", multiplier=lambda i, o: i**0.5 / 8)
+)
+
+
+@planted("Adam takes the rates of gradient descent", mup_by_adam)
+def _(patch: Patch) -> None:
+    patch.setattr(Row, "rate", lambda self, rule: self.lr)
+
+
+@planted("ABC: Adam's shift of c for gradient descent too", equivalent)
+def _(patch: Patch) -> None:
+    right = mn.ABC.shifted
+
+    def wrong(self: mn.ABC, *by: float) -> mn.ABC:
+        return replace(right(replace(self, rule="adam"), *by), rule=self.rule)
+
+    patch.setattr(mn.ABC, "shifted", wrong)
+
+
+@planted("Linearized: J at theta for J at theta_0", constant)
+def _(patch: Patch) -> None:
+    def wrong(self: Linearized, theta: Array, x: Array) -> Any:
+        theta0 = self._anchor(theta)
+        _, J = self.model._linearize(theta, x)
+        return self.model._linearize(theta0, x)[0] + J._jvp(theta - theta0), J
+
+    patch.setattr(Linearized, "_linearize", wrong)
+
+
+@planted("Linearized: theta_0 - theta", linearized)
+def _(patch: Patch) -> None:
+    def wrong(self: Linearized, theta: Array, x: Array) -> Any:
+        theta0 = self._anchor(theta)
+        f0, J = self.model._linearize(theta0, x)
+        return f0 - J._jvp(theta - theta0), J
+
+    patch.setattr(Linearized, "_linearize", wrong)
+
+
+@planted("Linearized: half the change", linearized)
+def _(patch: Patch) -> None:
+    def wrong(self: Linearized, theta: Array, x: Array) -> Any:
+        theta0 = self._anchor(theta)
+        f0, J = self.model._linearize(theta0, x)
+        return f0 + J._jvp(theta - theta0) / 2, J
+
+    patch.setattr(Linearized, "_linearize", wrong)
+
+
+@planted("Centred: kernel scaled by alpha, not alpha^2", centred)
+def _(patch: Patch) -> None:
+    right = Scaled._factor
+
+    def factor(self: Scaled) -> Any:
+        alpha, J = right(self)
+        return alpha**0.5, J
+
+    patch.setattr(Scaled, "_factor", factor)
+
+
+@planted("Centred: f(theta_0) not scaled by alpha", starts_at_zero)
+def _(patch: Patch) -> None:
+    def wrong(self: Centred, theta: Array, x: Array) -> Any:
+        f, J = self.model._linearize(theta, x)
+        return self.alpha * f - self._start._linearize(self._anchor(theta), x)[0], Scaled(J, self.alpha)
+
+    patch.setattr(Centred, "_linearize", wrong)
+
+
+@planted("IterativelyLinearized: never re-anchors", every_one)
+def _(patch: Patch) -> None:
+    patch.setattr(IterativelyLinearized, "advance", lambda self, theta: self)
+
+
+@planted("mean squared loss without 1/2", loss_cotangents)
+def _(patch: Patch) -> None:
+    patch.setattr(MeanSquared, "__call__", lambda self, f, y: ((f - y) ** 2).sum((-2, -1)) / f.shape[-2])
+
+
+@planted("mean squared loss: cotangent without 1/N", loss_cotangents)
+def _(patch: Patch) -> None:
+    patch.setattr(MeanSquared, "cotangent", lambda self, f, y: f - y)
+
+
+@planted("cross-entropy: cotangent without 1/N", loss_cotangents)
+def _(patch: Patch) -> None:
+    right = SoftmaxCrossEntropy.cotangent
+    patch.setattr(SoftmaxCrossEntropy, "cotangent", lambda self, f, y: f.shape[-2] * right(self, f, y))
+
+
+@planted("cross-entropy: softmax not normalised", loss_cotangents)
+def _(patch: Patch) -> None:
+    patch.setattr(
+        SoftmaxCrossEntropy, "cotangent", lambda self, f, y: (np.exp(f - f.max(-1, keepdims=True)) - y) / len(f)
+    )
+
+
+def optimizer(patch: Patch, velocity: Callable[..., Array]) -> None:
+    """Plants a rule for v, given (v, g, theta) and the settings."""
+
+    def step(self: mn.SGD, theta: Array, g: Array, v: Array, scales: Any) -> None:
+        v[...] = velocity(v, g, theta, self.momentum, self.weight_decay)
+        theta -= float(self.at(0).lr) * (1.0 if scales is None else scales) * v  # type: ignore[arg-type]
+
+    patch.setattr(mn.SGD, "step", step)
+
+
+@planted("SGD: momentum with the wrong sign", loop)
+def _(patch: Patch) -> None:
+    optimizer(patch, lambda v, g, theta, m, wd: -m * v + g + wd * theta)
+
+
+@planted("SGD: momentum as an average, v = m v + (1 - m) g", loop)
+def _(patch: Patch) -> None:
+    optimizer(patch, lambda v, g, theta, m, wd: m * v + (1 - m) * (g + wd * theta))
+
+
+@planted("SGD: weight decay twice", loop)
+def _(patch: Patch) -> None:
+    optimizer(patch, lambda v, g, theta, m, wd: m * v + g + 2 * wd * theta)
+
+
+@planted("SGD: weight decay forgotten", loop)
+def _(patch: Patch) -> None:
+    optimizer(patch, lambda v, g, theta, m, wd: m * v + g)
+
+
+@planted("train: learning-rate scales ignored", loop)
+def _(patch: Patch) -> None:
+    patch.setattr(Layout, "learning_rate_scales", lambda self, override=None, rule="sgd": None)
+
+
+@planted("train: moves the caller's theta", untouched)
+def _(patch: Patch) -> None:
+    class Careless(training.Descent):
+        def __init__(self, model: mn.Model, theta: Array, *rest: Any) -> None:
+            super().__init__(model, theta, *rest)
+            self.theta = theta
+
+    patch.setattr(training, "Descent", Careless)
+
+
+@planted("train: mini-batches drawn with replacement", epochs)
+def _(patch: Patch) -> None:
+    def shuffle(self: Batches, rng: np.random.Generator) -> None:
+        self._order = rng.integers(0, len(self.x), len(self.x))
+
+    patch.setattr(Batches, "_shuffle", shuffle)
+
+
+@planted("train: gradient of all members added up", together)
+def _(patch: Patch) -> None:
+    right = NetworkJacobian._vjp
+
+    def vjp(self: Any, u: Array, out: Array) -> None:
+        right(self, u, out)
+        if out.ndim == 2:
+            out[...] = out.sum(axis=0)
+
+    patch.setattr(NetworkJacobian, "_vjp", vjp)
+
+
+@planted("resume: momentum starts anew", resumed)
+def _(patch: Patch) -> None:
+    right = training.Descent._restore
+
+    def restore(self: training.Descent, state: mn.State) -> None:
+        right(self, replace(state, memory=np.zeros_like(state.theta)))
+
+    patch.setattr(training.Descent, "_restore", restore)
+
+
+@planted("resume: the epoch is drawn anew", resumed)
+def _(patch: Patch) -> None:
+    patch.setattr(Batches, "restore", lambda self, state: None)
+
+
+@planted("resume: the generator of now, not of the epoch's start", resumed)
+def _(patch: Patch) -> None:
+    patch.setattr(Batches, "state", lambda self, step: dict(self.rng.bit_generator.state))
+
+
+@planted("resume: the anchor is theta_0 again", resumed)
+def _(patch: Patch) -> None:
+    patch.setattr(IterativelyLinearized, "anchored", lambda self, anchors: self)
+
+
+@planted("schedule: t counts the coming step", times)
+def _(patch: Patch) -> None:
+    right = mn.SGD.t
+    patch.setattr(mn.SGD, "t", lambda self, steps: right(self, steps + 1))
+
+
+@planted("schedule: t = first rate x steps", times)
+def _(patch: Patch) -> None:
+    patch.setattr(mn.SGD, "t", lambda self, steps: self.at(0).lr * steps)
+
+
+@planted("train: the first rate at every step", times)
+def _(patch: Patch) -> None:
+    right = mn.SGD.at
+    patch.setattr(mn.SGD, "at", lambda self, step: right(self, 0))
+
+
+@planted("Shift: to the other side", moved)
+def _(patch: Patch) -> None:
+    right = mn.Shift.__call__
+    patch.setattr(mn.Shift, "__call__", lambda self, x, draws: right(self, x, -draws))
+
+
+@planted("Shift: what leaves on one side returns on the other", moved)
+def _(patch: Patch) -> None:
+    def roll(self: mn.Shift, x: Array, draws: Array) -> Array:
+        return np.stack([np.roll(image, by, axis=(0, 1)) for image, by in zip(x, draws)])
+
+    patch.setattr(mn.Shift, "__call__", roll)
+
+
+@planted("train: stability bound without N", bound)
+def _(patch: Patch) -> None:
+    right = training._warn_if_unstable
+
+    def wrong(run: training.Descent) -> None:
+        optimizer: Any = run.optimizer
+        run.optimizer = replace(optimizer, lr=optimizer.lr * len(run.batches.x))
+        right(run)
+
+    patch.setattr(training, "_warn_if_unstable", wrong)
+
+
+@planted("train: stability bound without 1 + momentum", bound)
+def _(patch: Patch) -> None:
+    right = training._warn_if_unstable
+
+    def wrong(run: training.Descent) -> None:
+        optimizer: Any = run.optimizer
+        run.optimizer = replace(optimizer, momentum=0.0)
+        right(run)
+
+    patch.setattr(training, "_warn_if_unstable", wrong)
+
+
+@planted("ntk: examples of a block in the wrong order", blocks)
+def _(patch: Patch) -> None:
+    right = empirical._block
+
+    def wrong(J1: Any, J2: Any, trace: bool, shares: int) -> Array:
+        return np.asarray(right(J1, J2, trace, shares)[:: 1 if J1 is J2 else -1])
+
+    patch.setattr(empirical, "_block", wrong)

@@ -1,0 +1,499 @@
+"""The laws that refuse planted errors: each raises AssertionError with numbers; see `planted`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from montecarlo import assert_mean, inputs, kernels
+from oracles_images import convolution, loop_norm, max_pool, pooled
+
+import analytic as an
+import analytic.training.dynamics
+import analytic.training.gp
+import analytic.vectors.rules
+import minintk as mn
+from minintk import testing
+from minintk.experiments import named as recipes
+from minintk.fast import conv_gram as convgram
+from minintk.fast import split_batch as shares
+from minintk.fast.threads import alone
+from minintk.testing import assert_close
+
+infinite: Any = import_module("analytic.kernel")  # the module; analytic.kernel is its function
+
+Array = np.ndarray[Any, Any]
+Patch = pytest.MonkeyPatch
+EPS = float(np.finfo(float).eps)
+
+# ------------------------------------------------------------------------------------ what the laws run on
+
+ACTIVATIONS = (mn.Tanh(), mn.ReLU(), mn.GELU(), mn.Sigmoid(), mn.Softplus(2.0, 1.5), mn.Erf(), mn.Sin())
+
+
+def chain(*activations: mn.spec.Activation) -> mn.Network:
+    """Four features throughout, so that a transposed weight fits; every kind of bias and of shortcut."""
+    layers: list[mn.spec.Layer] = [mn.Dense(4, w_std=1.4, b_std=0.3)]
+    for phi in activations:
+        layers += [phi, mn.Dense(4, w_std=1.4, b_std=0.5, b_init="zeros")]
+    layers += [mn.Residual(mn.Sequential(mn.Tanh(), mn.Dense(4))), mn.Residual(mn.Dense(3), shortcut=mn.Dense(3))]
+    return mn.Network(mn.Sequential(*layers, mn.Dense(2, b_std=0.2)), (3,))
+
+
+X, Y = inputs(5), inputs(5, 2, seed=1)
+NETWORKS = [chain(phi) for phi in ACTIVATIONS] + [chain(mn.Tanh(), mn.Sin())]
+
+
+def points(ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
+    """Each network at a point off its start."""
+    rng = np.random.default_rng(3)
+    found = []
+    for net in NETWORKS:
+        theta = net.init(rng, ensemble=ensemble)
+        found.append((net, theta + 0.3 * rng.standard_normal(theta.shape)))
+    return found
+
+
+# ------------------------------------------------------------------------------------------- the laws
+
+
+def adjoint() -> None:
+    """<u, J v> = <J' u, v>"""
+    for net, theta in points():
+        testing.check_adjoint(net, theta, X, np.random.default_rng(0))
+
+
+def derivative() -> None:
+    """J v = df/ds"""
+    for net, theta in points():
+        testing.check_derivative(net, theta, X, np.random.default_rng(0))
+
+
+def gram() -> None:
+    """gram = J J'"""
+    for net, theta in points():
+        testing.check_gram(net, theta, X, np.random.default_rng(0))
+
+
+def ensemble() -> None:
+    """members together = apart"""
+    for net, theta in points(3):
+        testing.check_ensemble(net, theta, X, np.random.default_rng(0))
+
+
+def blocks() -> None:
+    """ntk by blocks = in one piece"""
+    for net, theta in points():
+        testing.check_blocks(net, theta, X, np.random.default_rng(0))
+
+
+def float32() -> None:
+    """float32 = float64 to rounding"""
+    for net, theta in points():
+        testing.check_float32(net, theta, X, np.random.default_rng(0))
+
+
+def centred() -> None:
+    """gram of the centred model = J J'"""
+    for net, theta in points():
+        testing.check_gram(mn.Centred(net, theta, 3.0), theta, X, np.random.default_rng(0))
+
+
+def linearized() -> None:
+    """J of the linearised model = df_lin/ds"""
+    for net, theta in points():
+        model = mn.Linearized(net, theta)
+        testing.check_derivative(model, theta + 0.5, X, np.random.default_rng(0))
+        assert_close("f_lin(theta_0) = f(theta_0)", model(theta, X), net(theta, X), 0.0)
+
+
+def constant() -> None:
+    """J of the linearised model is constant"""
+    for net, theta in points():
+        J0, J = (mn.Linearized(net, theta).linearize(at, X)[1].dense() for at in (theta, theta + 0.5))
+        assert_close("J(theta) = J(theta_0)", J, J0, 0.0)
+
+
+def commute() -> None:
+    """Centred o Linearized = Linearized o Centred"""
+    for net, theta in points():
+        one = mn.Centred(mn.Linearized(net, theta), theta, 2.0)(theta + 0.5, X)
+        other = mn.Linearized(mn.Centred(net, theta, 2.0), theta)(theta + 0.5, X)
+        assert_close("Centred o Linearized = Linearized o Centred", one, other, 1000 * EPS * np.abs(one).max())
+
+
+def starts_at_zero() -> None:
+    """the centred model is 0 at theta_0"""
+    for net, theta in points():
+        f = mn.Centred(net, theta, 3.0)(theta, X)
+        assert_close("alpha (f(theta_0) - f(theta_0))", f, np.zeros_like(f), 0.0)
+
+
+def loss_cotangents() -> None:
+    """cotangent = dL/df"""
+    f, v = inputs(5, 2, seed=4), inputs(5, 2, seed=5)
+    y, h = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True), 1e-3
+    for loss in (mn.mse, mn.softmax_cross_entropy):
+        values = [loss(f + k * h * v, y) for k in (1, -1, 2, -2)]
+        want = (8 * (values[0] - values[1]) - (values[2] - values[3])) / (12 * h)
+        assert_close(f"dL/df of {loss}", (loss.cotangent(f, y) * v).sum(), want, 1e-10)
+
+
+def steps(model: mn.Model, theta: Array, count: int = 12, **options: Any) -> Array:
+    """theta after each step on the squared loss."""
+    options = {"optimizer": mn.SGD(lr=0.005), "loss": mn.mse} | options
+    return np.stack([snap.theta for snap in mn.train(model, theta, X, Y, steps=count, **options)])
+
+
+def loop() -> None:
+    """train = the formulas of SGD in a loop"""
+    net, theta = points()[0]
+    scales = {"0.W": 0.0, "0.b": 0.5}
+    path = steps(net, theta, optimizer=mn.SGD(lr=0.05, momentum=0.9, weight_decay=0.1), lr_scales=scales)
+    s = np.concatenate([np.full(t.size, scales.get(t.name, 1.0)) for t in net.layout.tensors])
+    v = np.zeros_like(theta)
+    for after in path[1:]:
+        f, J = net.linearize(theta, X)
+        v = 0.9 * v + np.einsum("ncp,nc->p", J.dense(), (f - Y) / 5) + 0.1 * theta
+        theta = theta - 0.05 * s * v
+        assert_close("theta", after, theta, 1e-12)
+
+
+def untouched() -> None:
+    """train leaves the caller's theta"""
+    net, theta = points()[0]
+    before = theta.copy()
+    steps(net, theta)
+    assert_close("theta after training", theta, before, 0.0)
+
+
+def epochs() -> None:
+    """mini-batches cover each epoch once"""
+    net, theta = points()[0]
+    run = mn.train(
+        net, theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=1e-300), steps=20, batch_size=1, rng=np.random.default_rng(0)
+    )
+    sums = np.array([snap.f.sum() for snap in run][:20]).reshape(4, 5).sum(axis=1)
+    assert_close("sum of f over an epoch", sums, np.full(4, net(theta, X).sum()), 1e-12)
+
+
+def every_one() -> None:
+    """relinearising at every step = gradient descent"""
+    for net, theta in points():
+        iterated = mn.IterativelyLinearized(net, theta, every=1)
+        assert_close("theta, K = 1", steps(iterated, theta), steps(net, theta), 0.0)
+
+
+def together() -> None:
+    """an ensemble trains like its members"""
+    for net, theta in points(3):
+        path = steps(net, theta)
+        for e in range(3):
+            assert_close(f"theta of member {e}", path[:, e], steps(net, theta[e]), 0.0)
+
+
+def bound() -> None:
+    """the warning comes at 2 (1 + m) N / lambda_max"""
+    net, theta = points()[0]
+    critical = an.max_learning_rate(mn.ntk_full(net, theta, X), momentum=0.5)
+    warned = []
+    for factor in (0.98, 1.05):
+        with pytest.MonkeyPatch.context() as patch:
+            said: list[str] = []
+            patch.setattr("minintk.training.train.warnings.warn", lambda text, *_, said=said, **__: said.append(text))
+            next(mn.train(net, theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=factor * critical, momentum=0.5), steps=1))
+            warned.append(float(bool(said)))
+    assert_close("warned below and above the bound", np.array(warned), np.array([0.0, 1.0]), 0.0)
+
+
+def resumed() -> None:
+    """a run resumed at any step = the run unbroken"""
+    rng = np.random.default_rng(5)
+    net, theta = points()[0]
+    x, y = rng.standard_normal((7, 3)), rng.standard_normal((7, 2))
+
+    def run(resume: mn.State | None = None) -> list[mn.Snapshot]:
+        model = mn.IterativelyLinearized(net, theta, every=4)
+        how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=mn.Cosine(0.02, 9), momentum=0.9), "steps": 9}
+        rng = np.random.default_rng(1)
+        return list(mn.train(model, theta, x, y, **how, batch_size=2, rng=rng, resume=resume))
+
+    whole = run()
+    for step in (1, 5):
+        assert_close(f"theta, resumed at step {step}", run(whole[step].state)[-1].theta, whole[-1].theta, 0.0)
+
+
+def times() -> None:
+    """t of a schedule = the sum of its rates, in training too"""
+    net, theta = points()[0]
+    for lr in (mn.StepDecay(0.02, 3, 0.5), mn.Cosine(0.02, 5), mn.WarmUp(4, mn.Cosine(0.02, 5))):
+        rates = np.array([lr(s) for s in range(9)])
+        assert_close(f"t of {lr}", np.array(lr.t(9)), rates.sum(), 1e-15)
+        snaps = list(mn.train(net, theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=9))
+        assert_close("t of the snapshot", np.array(snaps[-1].t), rates.sum(), 1e-15)
+        for rate, a, b in zip(rates, snaps, snaps[1:]):
+            gradient = net.linearize(a.theta, X)[1].vjp(mn.mse.cotangent(a.f, Y))
+            assert_close(f"step of {lr}", b.theta, a.theta - rate * gradient, 1e-12)
+
+
+def moved() -> None:
+    """a shift by (dy, dx) moves pixel (i, j) to (i + dy, j + dx)"""
+    x = np.arange(1.0, 61.0).reshape((3, 4, 5, 1))
+    by = np.array([[1, 0], [0, 2], [-2, -1]])
+    found = mn.Shift(2)(x, by)
+    for n, (dy, dx) in enumerate(by):
+        for i, j in np.ndindex(4, 5):
+            inside = 0 <= i - dy < 4 and 0 <= j - dx < 5
+            want = x[n, i - dy, j - dx, 0] if inside else 0.0
+            assert_close(f"pixel {i}, {j} of image {n}", found[n, i, j], np.array([want]), 0.0)
+
+
+def draws() -> None:
+    """tensors are drawn with their row's deviation"""
+    net = mn.Network(mn.Sequential(mn.Dense(20, w_std=3.0, b_std=0.5), mn.Dense(1)), (4,), mn.Standard())
+    theta = net.layout.unpack(net.init(np.random.default_rng(0), ensemble=500))
+    for name, std in (("0.W", 3.0 / 2), ("0.b", 0.5), ("1.W", 1 / 20**0.5)):
+        assert_mean(f"variance of {name}", theta[name].reshape(-1, 1) ** 2, np.array([std**2]))
+
+
+def independent() -> None:
+    """members are drawn independently"""
+    net = mn.Network(mn.Dense(400), (10,))
+    theta = net.init(np.random.default_rng(0), ensemble=4)
+    products = np.stack([theta[i] * theta[j] for i in range(4) for j in range(i)], axis=1)
+    assert_mean("correlation of members", products, np.zeros(6))
+
+
+def zero_start() -> None:
+    """a zero-initialised bias starts at 0"""
+    net = mn.Network(mn.Dense(3, b_std=0.5, b_init="zeros"), (2,))
+    start = net.layout.unpack(net.init(np.random.default_rng(0)))["0.b"]
+    assert_close("b at the start", start, np.zeros(3), 0.0)
+
+
+def flat_coordinates(optimizer: mn.training.optimizers.Optimizer, parametrization: Any) -> Callable[[], None]:
+    """muP: every layer learns alike at every width"""
+
+    def law() -> None:
+        x, y = mn.datasets.digits().subset(32, np.random.default_rng(0)).one_hot()
+        told: dict[str, Any] = {"loss": mn.mse, "optimizer": optimizer, "widths": (64, 128, 256), "seeds": 16}
+        found = mn.coordinate_check(recipes.growing("mlp", 10, 2), x, y, parametrization=parametrization(), **told)
+        assert found.verdict != "fail", found.report().splitlines()[-1]
+
+    law.__doc__ = f"{flat_coordinates.__doc__} ({parametrization.__name__}, {type(optimizer).__name__})"
+    return law
+
+
+mup_by_descent = flat_coordinates(mn.SGD(lr=0.1), mn.SpectralMuP)
+mup_by_adam = flat_coordinates(mn.Adam(lr=0.01), mn.SpectralMuP)
+mean_field = flat_coordinates(mn.SGD(lr=0.1), mn.MeanField)
+
+
+def equivalent() -> None:
+    """a + s, b - s, c - 2 s (Adam: c - s) is the same network at every step"""
+    spec, x, y = mn.Sequential(mn.Dense(9, b_std=0.3), mn.Tanh(), mn.Dense(9), mn.Tanh(), mn.Dense(2)), X, Y
+    for rule, optimizer in (("sgd", mn.SGD(lr=0.02, momentum=0.5)), ("adam", mn.Adam(lr=0.01, eps=1e-60))):
+        one = mn.ABC((0, 0.5, 0.5), (0, 0, 0), (0, 0.25, 0), rule)  # type: ignore[arg-type]
+        ends = []
+        for abc in (one, one.shifted(0.5, -0.5, 0.25)):
+            net = mn.Network(spec, (3,), abc)
+            theta = net.init(np.random.default_rng(0))
+            *_, last = mn.train(net, theta, x, y, loss=mn.mse, optimizer=optimizer, steps=5)
+            ends.append(last.f)
+        assert_close(f"f after 5 steps, {rule}", ends[1], ends[0], 1e-11)
+
+
+def monte_carlo(*layers: mn.spec.Layer) -> Callable[[], None]:
+    """E hatK = K, E hatTh = Th"""
+    spec = mn.Sequential(*layers)
+
+    def law() -> None:
+        truth = an.kernel(spec).both(X[:3])
+        for name, samples, k in zip(("NNGP", "NTK"), kernels(spec, X[:3], 4000), truth, strict=True):
+            assert_mean(f"mean {name}", samples, k[np.triu_indices(3)])
+
+    law.__doc__ = monte_carlo.__doc__
+    return law
+
+
+relu_kernel = monte_carlo(mn.Dense(32, w_std=1.4, b_std=0.6), mn.ReLU(), mn.Dense(16, w_std=1.4))
+erf_kernel = monte_carlo(mn.Dense(32, w_std=1.4), mn.Erf(), mn.Dense(16))
+zero_bias_kernel = monte_carlo(mn.Dense(32), mn.ReLU(), mn.Dense(16, b_std=1.0, b_init="zeros"))
+residual_kernel = monte_carlo(
+    mn.Dense(16, b_std=0.3), mn.Residual(mn.Sequential(mn.ReLU(), mn.Dense(16, w_std=1.4))), mn.Dense(16)
+)
+
+
+def closed_form() -> None:
+    """train on Linearized = gradient_descent"""
+    net, theta = points()[0]
+    f0, J = net.linearize(theta, X)
+    descent = analytic.training.dynamics.gradient_descent(J.gram(), Y, lr=0.05)
+    run = mn.train(mn.Linearized(net, theta), theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=0.05), steps=40)
+    for snap in run:
+        assert_close(f"f after {snap.step} steps", snap.f, descent.predict(snap.step, f0=f0), 1e-11)
+
+
+def flow_limit() -> None:
+    """many small steps = gradient_flow"""
+    k, y, t, f = X @ X.T + np.eye(5), Y, 2.0, np.zeros_like(Y)
+    count = 2**14
+    half = [f]
+    for steps in (count, 2 * count):
+        f = np.zeros_like(Y)
+        for _ in range(steps):
+            f = f - t / steps / 5 * k @ (f - y)
+        half.append(f)
+    want = 2 * half[2] - half[1]  # without the error of first order
+    assert_close("f at t = 2", analytic.training.dynamics.gradient_flow(k, y).predict(t), want, 1e-7)
+
+
+def covariance() -> None:
+    """ensemble's covariance = the prior's, pushed through gradient_flow"""
+    kernel = an.kernel(mn.Sequential(mn.Dense(9, w_std=1.4, b_std=0.3), mn.Erf(), mn.Dense(1)))
+    x, x_test = X[:3], X[3:]
+    flow, k = analytic.training.dynamics.gradient_flow(kernel.ntk(x), Y[:3, :1]), kernel.ntk(x_test, x)
+    start = flow.predict(5.0, k)
+    columns = [flow.predict(5.0, k, f0=e[:3], f0_test=e[3:]) - start for e in np.eye(5)[:, :, None]]
+    B = np.concatenate(columns, axis=1)
+    _, cov = analytic.training.gp.ensemble(kernel, x, Y[:3, :1]).predict(x_test, t=5.0, cov=True)
+    assert_close("covariance at t = 5", cov, B @ kernel.nngp(np.concatenate([x, x_test])) @ B.T, 1e-12)
+
+
+# on images
+
+IMAGE_LAYERS: tuple[mn.spec.Layer, ...] = (
+    mn.Conv2d(3, 3, w_std=1.4, b_std=0.3),
+    mn.Conv2d(3, (2, 4), stride=(1, 2), padding="circular"),
+    mn.Conv2d(2, 2, padding=((0, 2), (1, 0)), b_std=0.5, b_init="zeros"),
+    mn.AvgPool(2),
+    mn.AvgPool(3, stride=2, padding="same"),
+    mn.MaxPool(2),
+    mn.MaxPool(3, stride=2, padding="same"),
+    mn.LayerNorm(eps=0.01),
+    mn.Residual(mn.Conv2d(3, 3), shortcut=mn.Conv2d(3, 1)),
+)
+PIXELS = np.random.default_rng(6).standard_normal((4, 4, 5, 3)) - 2.0
+
+
+def on_images(*layers: mn.spec.Layer, ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
+    """A network around each of the layers, at a point off its start; weights before and after, both kinds of end."""
+    rng, found = np.random.default_rng(3), []
+    for i, layer in enumerate(layers or IMAGE_LAYERS):
+        end = mn.Flatten() if i % 2 else mn.GlobalAvgPool()
+        spec = mn.Sequential(mn.Conv2d(3, 2, b_std=0.2), layer, mn.Sin(), mn.Conv2d(2, 2, b_std=0.3), end, mn.Dense(2))
+        net = mn.Network(spec, PIXELS.shape[1:])
+        theta = net.init(rng, ensemble=ensemble)
+        found.append((net, theta + 0.3 * rng.standard_normal(theta.shape)))
+    return found
+
+
+def image_adjoint() -> None:
+    """<u, J v> = <J' u, v> on images"""
+    for net, theta in on_images():
+        testing.check_adjoint(net, theta, PIXELS, np.random.default_rng(0))
+
+
+def image_derivative() -> None:
+    """J v = df/ds on images"""
+    for net, theta in on_images(*IMAGE_LAYERS, mn.BatchNorm(eps=0.01)):
+        testing.check_derivative(net, theta, PIXELS, np.random.default_rng(0))
+
+
+def image_gram() -> None:
+    """gram = J J' on images, by gradients and by pairs of positions"""
+    for pairs in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(convgram, "pairs_are_cheaper", lambda *_, pairs=pairs: pairs)
+            for net, theta in on_images():
+                testing.check_gram(net, theta, PIXELS, np.random.default_rng(0))
+
+
+def image_ensemble() -> None:
+    """members together = apart on images"""
+    for net, theta in on_images(*IMAGE_LAYERS, mn.BatchNorm(), ensemble=3):
+        testing.check_ensemble(net, theta, PIXELS, np.random.default_rng(0))
+
+
+def pixel_loops() -> None:
+    """a layer = the loop over its pixels"""
+    for layer in IMAGE_LAYERS[:7]:
+        net = mn.Network(mn.Sequential(layer, mn.Flatten()), PIXELS.shape[1:])
+        theta = net.init(np.random.default_rng(0))
+        w = net.layout.unpack(theta)
+        want = convolution(layer, PIXELS, w["0.W"], w.get("0.b")) if w else pooled(layer, PIXELS)
+        assert_close(f"{type(layer).__name__}", net(theta, PIXELS), want.reshape(4, -1), 1e-12)
+    net = mn.Network(mn.Sequential(mn.LayerNorm(eps=0.01), mn.Flatten()), PIXELS.shape[1:])
+    at = [(n, h, w) for n in range(4) for h in range(4) for w in range(5)]
+    assert_close("LayerNorm", net(np.empty(0), PIXELS), loop_norm(at, PIXELS, 0.01).reshape(4, -1), 1e-12)
+
+
+def ties() -> None:
+    """the first maximum in row-major order takes the derivative"""
+    _, dx = max_pool(np.array([[0.0, 7.0], [7.0, 7.0]]))
+    assert_close("d max / d x", dx, np.array([[0.0, 1.0], [0.0, 0.0]]), 0.0)
+
+
+def calibrated() -> None:
+    """a calibrated network's examples do not see each other"""
+    ((net, theta),) = on_images(mn.BatchNorm())
+    frozen = net.calibrate(theta, PIXELS)
+    assert_close("f of half a batch", frozen(theta, PIXELS[:2]), net(theta, PIXELS)[:2], 1e-12)
+
+
+def shared_batches() -> None:
+    """a batch shared out over the cores = in one piece"""
+    for net, theta in on_images():
+        g = net.linearize(theta, PIXELS)[1].vjp(np.ones((4, 2)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shares, "LEAST", 0)
+            patch.setattr(shares, "cores", lambda: 2)
+            J = net.linearize(theta, PIXELS)[1]
+            assert_close("J' u", J.vjp(np.ones((4, 2))), g, 1e-12 * np.abs(g).max())
+
+
+def tiled_convolution() -> None:
+    """a convolution by tiles = by patches, and a pooling after it"""
+    spec = mn.Sequential(
+        mn.Conv2d(40, 1),
+        mn.Conv2d(48, (3, 5), padding=(1, 2), b_std=0.2),
+        mn.MaxPool((2, 2)),
+        mn.Flatten(),
+        mn.Dense(2),
+    )
+    x = np.random.default_rng(6).standard_normal((4, 4, 6, 3))
+    net = mn.Network(spec, x.shape[1:])
+    theta = net.init(np.random.default_rng(3))
+    with alone():
+        f, J = net.linearize(theta, x)
+    g, K = net.linearize(theta, x)
+    assert_close("f", g, f, 1e-12 * np.abs(f).max())
+    assert_close("J' u", K.vjp(np.ones((4, 2))), want := J.vjp(np.ones((4, 2))), 1e-12 * np.abs(want).max())
+
+
+def zeros_by_tiles() -> None:
+    """where a window reads zeros alone, a convolution by tiles is 0, and relu' is relu'(0)"""
+    spec = mn.Sequential(mn.Conv2d(48, 3, b_std=0.2, b_init="zeros"), mn.ReLU(), mn.Flatten(), mn.Dense(2))
+    x = np.random.default_rng(6).standard_normal((4, 8, 8, 48))
+    x[:, :, 2:] = 0
+    net = mn.Network(spec, x.shape[1:])
+    theta = net.init(np.random.default_rng(3))
+    with alone():
+        want = net.linearize(theta, x)[1].vjp(np.ones((4, 2)))
+    assert_close("J' u", net.linearize(theta, x)[1].vjp(np.ones((4, 2))), want, 1e-12 * np.abs(want).max())
+
+
+def arranged_layers() -> None:
+    """layers arranged for speed = as they are written"""
+    for phi in (mn.ReLU(), mn.Abs()):
+        spec = mn.Sequential(mn.Conv2d(3, 3, b_std=0.2), phi, mn.MaxPool((2, 2)), mn.Flatten(), mn.Dense(2))
+        x = np.random.default_rng(6).standard_normal((4, 4, 6, 3))
+        net = mn.Network(spec, x.shape[1:])
+        theta = net.init(np.random.default_rng(3))
+        with alone():
+            want = net.linearize(theta, x)[1].vjp(np.ones((4, 2)))
+        got = net.linearize(theta, x)[1].vjp(np.ones((4, 2)))
+        assert_close("J' u", got, want, 1e-12 * np.abs(want).max())

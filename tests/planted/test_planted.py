@@ -1,0 +1,39 @@
+"""Negative controls: every planted error is refused by its law, which passes without it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from planted import caught
+from planting import PLANTED, Planted
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "planted-errors.md"
+LAWS = {case.law for case in PLANTED}
+
+
+@pytest.mark.parametrize("law", sorted(LAWS, key=str), ids=lambda law: law.__name__)
+def test_the_law_holds_without_an_error(law: object) -> None:
+    assert callable(law)
+    law()
+
+
+@pytest.mark.parametrize("case", PLANTED, ids=lambda case: case.error)
+def test_the_error_is_caught(case: Planted) -> None:
+    said = caught(case)
+    assert said is not None, f"{case.error}: the law let it pass"
+    assert re.search(r"\d", said), f"no number in: {said}"
+
+
+def test_the_page_lists_the_same_errors() -> None:
+    """`python tests/planted/planted.py > docs/planted-errors.md` brings it up to date."""
+    rows = [line.split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")][2:]
+    assert [row[0].removeprefix("| ") for row in rows] == [case.error for case in PLANTED]
+    assert [row[1] for row in rows] == [case.law.__doc__ for case in PLANTED]
+    assert not any("NOT CAUGHT" in row[2] for row in rows)
+
+
+def test_there_are_many_and_no_two_are_the_same() -> None:
+    assert len({case.error for case in PLANTED}) == len(PLANTED) >= 20
+    assert len(LAWS) >= 15

@@ -1,0 +1,173 @@
+"""make.py: which Python it takes, when it installs, and what it says where it cannot; nothing is installed here."""
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Checkout:
+    """make.py in an empty folder of its own, with its child processes replaced by a record and set answers."""
+
+    def __init__(self, make: ModuleType, root: Path) -> None:
+        self.make, self.root, self.calls, self.failing = make, root, [], set()  # type: ignore[var-annotated]
+
+    def call(self, command: list[str], quiet: bool = False) -> int:
+        line = " ".join(command[1:])
+        self.calls.append(line)
+        if any(part in line for part in self.failing):
+            return 1
+        if "venv --clear" in line or "virtualenv import" in line:
+            python = Path(self.make.venv_python())
+            python.parent.mkdir(parents=True, exist_ok=True)
+            python.touch()
+        elif command[0] == self.make.venv_python() and not Path(command[0]).exists():
+            return 127
+        return 0
+
+    def run(self, *arguments: str) -> tuple[int, list[str]]:
+        self.calls.clear()
+        return self.make.main(list(arguments)), list(self.calls)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    monkeypatch.syspath_prepend(str(ROOT))
+    make = importlib.import_module("make")
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    for name, value in {"ROOT": tmp_path, "VENV": tmp_path / ".venv", "BOOTSTRAP": tmp_path / ".bootstrap"}.items():
+        monkeypatch.setattr(make, name, value)
+    made = Checkout(make, tmp_path)
+    monkeypatch.setattr(make, "call", made.call)
+    return made
+
+
+def test_first_run_makes_the_environment_and_later_runs_find_it(checkout: Checkout) -> None:
+    status, calls = checkout.run("verify", "--seeds", "3")
+    assert status == 0
+    assert calls[-1] == "-m minintk verify --seeds 3"
+    assert [c for c in calls if "venv --clear" in c]
+    assert "-m pip install --quiet --editable ." in calls
+    assert checkout.run("verify") == (0, ["-m minintk verify"])
+    status, calls = checkout.run("test", "-x")  # needs an extra: one more install, into the same environment
+    assert calls == [
+        "-c import pip",
+        "-m pip install --quiet --editable .[test]",
+        "-m pytest -n auto --maxprocesses=4 -x",
+    ]
+
+
+def test_a_change_of_what_is_asked_for_installs_again_and_no_other_does(checkout: Checkout) -> None:
+    checkout.run("verify")
+    pyproject = checkout.root / "pyproject.toml"
+    pyproject.write_text(pyproject.read_text() + "\n[tool.other]\nlines = 3\n")
+    assert checkout.run("verify")[1] == ["-m minintk verify"]
+    pyproject.write_text(pyproject.read_text().replace('"scipy>=', '"networkx", "scipy>='))
+    assert "-m pip install --quiet --editable ." in checkout.run("verify")[1]
+
+
+def test_an_interrupted_install_starts_afresh(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(command: list[str], quiet: bool = False) -> int:
+        if "--editable" in command:
+            raise KeyboardInterrupt
+        return checkout.call(command, quiet)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkout.make, "call", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            checkout.run("verify")
+    status, calls = checkout.run("verify")
+    assert status == 0
+    assert any("venv --clear" in c for c in calls)
+    assert checkout.run("verify") == (0, ["-m minintk verify"])
+
+
+def test_no_network_is_explained_and_tried_again_next_time(
+    checkout: Checkout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkout.failing = {"--editable"}
+    assert checkout.run("verify")[0] == 1
+    assert "No network?" in capsys.readouterr().err
+    checkout.failing = set()
+    status, calls = checkout.run("verify")
+    assert status == 0
+    assert not any("venv --clear" in c for c in calls)  # the environment itself was whole
+
+
+def test_no_ensurepip_falls_back_to_virtualenv(checkout: Checkout) -> None:
+    checkout.failing = {"venv --clear"}
+    status, calls = checkout.run("verify")
+    assert status == 0
+    assert f"-m pip install -q --upgrade --target {checkout.root / '.bootstrap'} virtualenv" in calls
+    assert calls[-1] == "-m minintk verify"
+
+
+def test_neither_ensurepip_nor_pip_names_the_package(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    checkout.failing = {"venv --clear", "pip --version"}
+    assert checkout.run("test")[0] == 1
+    assert "apt install python3-venv" in capsys.readouterr().err
+
+
+def test_an_old_python_hands_over_to_a_newer_one(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 8, 10))
+    monkeypatch.setattr(checkout.make.shutil, "which", lambda name: sys.executable if name == "python3.12" else None)
+    status, calls = checkout.run("test", "-x")
+    assert status == 0
+    assert calls[-1] == f"{ROOT / 'make.py'} test -x"
+    monkeypatch.setattr(checkout.make.shutil, "which", lambda name: None)
+    assert checkout.run("test")[0] == 1
+    assert "needs Python 3.11 or newer; this is 3.8" in capsys.readouterr().err
+
+
+def test_a_python_on_the_path_that_does_not_run_is_passed_over(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, good = checkout.root / "broken", checkout.root / "good"
+    for path in (broken, good):
+        path.touch()
+    places = {"python3.13": str(broken), "python3": str(good)}
+    monkeypatch.setattr(checkout.make.shutil, "which", places.get)
+    monkeypatch.setattr(checkout.make, "call", lambda command, quiet=False: 127 if command[0] == str(broken) else 0)
+    assert checkout.make.find_python() == str(good)
+
+
+def test_the_exit_status_is_the_first_failure_and_all_parts_run(checkout: Checkout) -> None:
+    checkout.failing = {"ruff check"}
+    status, calls = checkout.run("lint")
+    assert status == 1
+    assert calls[-3:] == ["-m ruff check", "-m ruff format --check", "-m mypy"]
+
+
+def test_unknown_commands_show_the_list(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    assert checkout.run("tset") == (2, [])
+    assert "make.py verify" in capsys.readouterr().err
+    assert checkout.run("--help") == (0, [])
+
+
+def test_clean_stays_inside_and_leaves_the_environment(checkout: Checkout) -> None:
+    for name in (".venv/bin", ".mypy_cache/x", "minintk/__pycache__", "out"):
+        (checkout.root / name).mkdir(parents=True)
+    assert checkout.run("clean")[0] == 0
+    assert sorted(p.name for p in checkout.root.iterdir()) == [".venv", "minintk", "out", "pyproject.toml"]
+    assert list((checkout.root / "minintk").iterdir()) == []
+
+
+def test_child_processes_do_not_inherit_another_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    make: Any = importlib.import_module("make")
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    monkeypatch.setenv("PIP_USER", "1")
+    child = make.environment()
+    assert "PYTHONPATH" not in child
+    assert child["PIP_USER"] == "0"
+    # old Pythons have to parse the script to be told that they are too old
+    import ast
+
+    ast.parse((ROOT / "make.py").read_text(encoding="utf-8"), feature_version=(3, 7))
