@@ -1,1 +1,17 @@
-"""images."""
+"""The recursion on images, over pairs of pixels.  Importing the room registers its rules with `lower`, `prepare`, `apply`.
+
+Reading order:
+
+    rules          what convolutions, pooling and flattening do to the covariances of pixels
+    fields         what is carried: a variance for every pixel, a distance for every pair of pixels
+    pixel_pairs    which pairs a field holds, and how windows act on them
+    window_sums    sums over windows as a few shifted sums
+    steps          how linear steps act on a field
+    activations    how activations and normalisations act on a field
+    engine         pairs of images, one or a few at a time, through all layers
+    memory         the arrays that a thread takes for a field and gives back
+    gpu_kernels    a step in one pass, in C for a GPU
+    numba_kernels  a step in one pass, by Numba
+"""
+
+from analytic.images import activations, rules, steps
