@@ -92,12 +92,12 @@ def _train(args: argparse.Namespace) -> int:
 
     from minintk import SGD, Cosine, Shift, WarmUp, fit, softmax_cross_entropy
     from minintk.arrays import device_namespace, to_library
-    from minintk.experiments import named as recipes
+    from minintk.experiments import named
 
     xp = device_namespace(args.device)
-    sets = recipes.data(args.data, flat=args.network == "mlp")
+    sets = named.data(args.data, flat=args.network == "mlp")
     (x, y), test = ([to_library(a, xp) for a in data.one_hot()] for data in sets)
-    net = recipes.network(args.network, x.shape[1:], y.shape[1], args.width)
+    net = named.network(args.network, x.shape[1:], y.shape[1], args.width)
     if args.seed < 0:
         raise ValueError(f"seed expects a whole number >= 0, got {args.seed}")
     rng = np.random.default_rng(args.seed)
@@ -156,8 +156,8 @@ def _coordinate_check(args: argparse.Namespace) -> int:
 
     from minintk import SGD, Adam, coordinate_check, mse
     from minintk.arrays import device_namespace, to_library
-    from minintk.experiments import named as recipes
-    from minintk.training.checkpoints import made_folder, write_atomically
+    from minintk.experiments import named
+    from minintk.files import made_folder, write_atomically
     from minintk.verify.report import check_folder
 
     check_folder(args.out)
@@ -165,17 +165,17 @@ def _coordinate_check(args: argparse.Namespace) -> int:
         if value < least:
             raise ValueError(f"{name} expects a whole number >= {least}, got {value}")
     lr = args.lr if args.lr is not None else 0.1 if args.optimizer == "sgd" else 0.01
-    if args.parametrization not in recipes.PARAMETRIZATIONS:
-        raise ValueError(f"parametrization expects {', '.join(recipes.PARAMETRIZATIONS)}, got {args.parametrization!r}")
+    if args.parametrization not in named.PARAMETRIZATIONS:
+        raise ValueError(f"parametrization expects {', '.join(named.PARAMETRIZATIONS)}, got {args.parametrization!r}")
     xp, rng = device_namespace(args.device), np.random.default_rng(args.seed)
-    train, _ = recipes.data(args.data, flat=True)
+    train, _ = named.data(args.data, flat=True)
     x, y = (to_library(a, xp) for a in train.subset(min(args.batch_size, len(train)), rng).one_hot())
     seeds = args.seeds if args.seeds is not None else 32 if args.network == "cnn" else 16
     widths = args.widths or ((32, 64, 128, 256) if args.network == "cnn" else (64, 128, 256, 512, 1024))
     with _progress() as progress:
         check = coordinate_check(
-            recipes.growing(args.network, y.shape[1], args.depth, args.activation), x, y,
-            parametrization=recipes.PARAMETRIZATIONS[args.parametrization](),
+            named.growing(args.network, y.shape[1], args.depth, args.activation), x, y,
+            parametrization=named.PARAMETRIZATIONS[args.parametrization](),
             optimizer=SGD(lr=lr) if args.optimizer == "sgd" else Adam(lr=lr),
             loss=mse, widths=widths, seeds=seeds, steps=args.steps, tolerance=args.tolerance, rng=rng,
             progress=progress,

@@ -22,7 +22,7 @@ import numpy as np
 
 from analytic.streaming.executors import Evaluate, each
 from minintk.arrays import Array, to_host
-from minintk.training.checkpoints import made_folder, write_atomically
+from minintk.files import made_folder, write_atomically
 
 Progress = Callable[[int, int], None]
 

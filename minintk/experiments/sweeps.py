@@ -1,19 +1,19 @@
-"""Sweeps: a grid of runs, each kept as soon as it is done: a kill at any moment costs the runs in progress only.
+"""Sweeps: a grid of runs, each saved as soon as it is done, so that a kill loses only the runs in progress.
 
     def work(alpha: float, width: int, seed: tuple[int, ...]) -> list[dict[str, float]]:
         net = mn.Network(...)
         theta0 = np.stack([net.init(np.random.default_rng(s)) for s in seed])       # (E, P): the seeds train together
         ...
-        return [{"error": error, "t1": t1} for error, t1 in zip(errors, times)]     # one result a seed
+        return [{"error": error, "t1": t1} for error, t1 in zip(errors, times)]     # one result per seed
 
     table = mn.sweep(work, {"alpha": [.1, 1., 10.], "width": [64, 128], "seed": range(20)}, together="seed", batch=10,
                      store="runs/alpha-width")
     table["error"].mean(axis=-1)                                                    # (3, 2): alpha x width
 
-Every run is one file in ``store/records``, written beside its place and renamed; runs that have one are not repeated.
-Which runs share a call of `work` follows from the grid and `batch` alone, never from what is left to do, so a resumed
-sweep computes each run in the company it would have had, and ends with the same ``results.json``, byte for byte (on the
-same machine, libraries and number of threads).
+Every run is one file in ``store/records``, written atomically; runs that have one are not repeated.  Which runs share a
+call of `work` depends only on the grid and `batch`, not on what remains to be done, so a resumed sweep groups its runs
+as an uninterrupted one does and ends with the same ``results.json``, byte for byte (on the same machine, with the same
+libraries and number of threads).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -36,8 +36,9 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import to_host
+from minintk.files import digest, made_folder, write_atomically
 from minintk.progress import progress_of
-from minintk.training.checkpoints import _arrays, _digest, made_folder, write_atomically
+from minintk.training.checkpoints import arrays_inside, has_default_repr
 
 Work = Callable[..., Any]
 Point = dict[str, Any]
@@ -48,8 +49,8 @@ Result = dict[str, Any]
 class Table:
     """The results of a sweep.
 
-    grid : {name: values}.  results : one for each point, in the grid's order, the last axis fastest.
-    table["error"] is an array of the shape of the grid, with whatever axes each result has behind them.
+    grid : {name: values}.  results : one per grid point, the last axis varying fastest.
+    table["error"] has the shape of the grid, followed by the axes of a single result.
 
     >>> table = Table({"width": (4, 8), "seed": (0, 1, 2)}, [{"loss": float(i)} for i in range(6)])
     >>> table["loss"].shape, float(table["loss"][1, 0])
@@ -60,7 +61,7 @@ class Table:
     results: list[Result]
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        """What the runs returned under this name; KeyError, with the names there are, where one did not."""
+        """What the runs returned under this name; KeyError, listing the names, if one of them did not."""
         if missing := [i for i, result in enumerate(self.results) if name not in result]:
             raise KeyError(f"{name!r}: the result at {self.points[missing[0]]} has {list(self.results[missing[0]])}")
         values = np.array([result[name] for result in self.results])
@@ -91,22 +92,22 @@ def sweep(
     executor: Executor | None = None,
     progress: bool = False,
 ) -> Table:
-    """Run `work` at every point of a grid, or read what an earlier, interrupted sweep has kept; returns the table.
+    """Run `work` at every point of a grid, reading the runs that an interrupted sweep has saved; returns the table.
 
-    work : called as work(alpha=..., width=..., seed=...), returns {name: number, text, list or array}.  What it
-        computes must follow from its arguments alone.  An executor of processes must be able to import it.
+    work : called as work(alpha=..., width=..., seed=...), returns {name: number, text, list or array}.  The result
+        must depend on the arguments alone.  A process executor must be able to import it.
     grid : {name: values}, numbers, text, True, False or None (inf is a number); every combination is a run.
-    together : the name of the axis that `work` takes several values of at once, as a tuple, to train them along the
-        ensemble axis; it then returns a list with one result for each.  batch : how many at most, all unless given.
-    store : a folder.  It may hold runs of a smaller or another grid of the same work; two sweeps there at once do
-        their work twice, and spoil nothing.
-    executor : any `concurrent.futures.Executor`; this process, one call after the other, unless given.
+    together : the name of one axis.  `work` receives several of its values at once, as a tuple, to train them along
+        the ensemble axis, and returns a list with one result each.  batch : how many at most, all by default.
+    store : a folder.  It may hold runs of another grid of the same work.  Two sweeps that use it at the same time
+        repeat each other's work but do no harm.
+    executor : any `concurrent.futures.Executor`; by default, one call after the other in this process.
     progress : a bar with the time left, on stderr.
 
-    Where work raises, the error is raised with the point it happened at; what was finished is kept, and what an
-    executor is at finishes first, and is kept too.  ValueError where the store belongs to another work (its name, and
-    what functools.partial, an object or an enclosing function has given it; an edited function is not noticed: take
-    another folder), for a damaged record, NaN in a result, and a grid that does not fit.
+    An error in `work` is raised again with the grid point added; finished runs are kept, as are those that an executor
+    has started and then finishes.  ValueError if the store belongs to another work (compared by name, and by the
+    arguments bound through functools.partial, an object or a closure; an edited function is not noticed: take another
+    folder), for a damaged record, NaN in a result, or an invalid grid.
 
     >>> import tempfile
     >>> def power(base: int, exponent: tuple[int, ...]) -> list[dict[str, int]]:
@@ -145,18 +146,18 @@ def sweep(
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """One call of `work`: its arguments, and the points it answers for."""
+    """One call of `work`: its arguments, and the grid points it computes."""
 
     arguments: Point
     points: tuple[Point, ...]
     several: bool
 
     def path(self, records: Path, point: Point) -> Path:
-        """The file of one run: named by the point and by the company it was computed in."""
+        """The file of one run, named after its point and all arguments of the call it was computed in."""
         return records / f"{hashlib.sha256(_key([point, self.arguments]).encode()).hexdigest()[:24]}.json"
 
     def read(self, records: Path) -> list[Result] | None:
-        """The results of all its points, None where one is missing."""
+        """The results of all points, or None if one is missing."""
         results = []
         for point in self.points:
             path = self.path(records, point)
@@ -174,12 +175,12 @@ class _Call:
         return results
 
     def write(self, records: Path, results: list[Result]) -> None:
-        """One atomic record each."""
+        """Save one record per point, atomically."""
         for point, result in zip(self.points, results):
             _write(self.path(records, point), {"point": point, "result": result})
 
     def results(self, returned: Any) -> list[Result]:
-        """What `work` returned, as results for JSON; TypeError or ValueError where it is none."""
+        """What `work` returned, as one JSON-ready result per point; TypeError or ValueError if it is not that."""
         many = list(returned) if self.several and isinstance(returned, Sequence) else [returned]
         if len(many) != len(self.points) or not all(isinstance(result, Mapping) for result in many):
             want = f"a list of {len(self.points)} results" if self.several else "a result"
@@ -189,7 +190,7 @@ class _Call:
 
 
 def _calls(axes: Mapping[str, tuple[Any, ...]], together: str | None, batch: int | None) -> Iterator[_Call]:
-    """The calls of `work` that the grid takes."""
+    """The calls of `work` that cover the grid."""
     outer = {name: values for name, values in axes.items() if name != together}
     for values in product(*outer.values()):
         fixed = dict(zip(outer, values))
@@ -205,10 +206,10 @@ def _calls(axes: Mapping[str, tuple[Any, ...]], together: str | None, batch: int
 
 
 def _run(work: Work, calls: list[_Call], executor: Executor | None, keep: Callable[[_Call, Any], None]) -> None:
-    """Make the calls, and `keep` what each returned as it gets done."""
+    """Make the calls, and `keep` each result as it arrives."""
     if executor is None:
         for call in calls:
-            with _told(call):
+            with _errors_naming(call):
                 returned = work(**call.arguments)
             keep(call, returned)
         return
@@ -217,7 +218,7 @@ def _run(work: Work, calls: list[_Call], executor: Executor | None, keep: Callab
 
     def take(future: Future[Any]) -> None:
         taken.add(future)
-        with _told(futures[future]):
+        with _errors_naming(futures[future]):
             returned = future.result()
         keep(futures[future], returned)
 
@@ -226,7 +227,7 @@ def _run(work: Work, calls: list[_Call], executor: Executor | None, keep: Callab
             take(future)
     except Exception:
         running = [future for future in futures if future not in taken and not future.cancel()]
-        for future in as_completed(running):  # no executor stops these: what they find is kept
+        for future in as_completed(running):  # started calls cannot be stopped, so keep their results
             with suppress(Exception):
                 take(future)
         raise
@@ -235,25 +236,21 @@ def _run(work: Work, calls: list[_Call], executor: Executor | None, keep: Callab
             future.cancel()
 
 
-class _told:
-    """Adds to an error where in the grid it happened."""
-
-    def __init__(self, call: _Call) -> None:
-        self.call = call
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            error.add_note(f"in the sweep's call work({_words(self.call.arguments)})")
+@contextmanager
+def _errors_naming(call: _Call) -> Iterator[None]:
+    """Adds to an error the arguments of the call it came from."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in the sweep's call work({_words(call.arguments)})")
+        raise
 
 
 # ------------------------------------------------------------------------------------------- files, checks
 
 
 def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | None) -> dict[str, tuple[Any, ...]]:
-    """The grid in tuples of Python's own numbers; ValueError where it is none."""
+    """The grid as tuples of Python's own numbers; ValueError for an invalid one."""
     if not isinstance(grid, Mapping):
         raise TypeError(f"grid expects {{name: values}}, got {grid!r}")
     axes = {}
@@ -268,7 +265,7 @@ def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | 
         axes[name] = items
     if not axes:
         raise ValueError("grid expects one name at least, got {}")
-    if not axes or (together is not None and together not in axes):
+    if together is not None and together not in axes:
         raise ValueError(f"together expects one of the grid's names, {list(axes)}, got {together!r}")
     if batch is not None and (
         together is None or isinstance(batch, bool) or not hasattr(batch, "__index__") or batch < 1
@@ -278,7 +275,7 @@ def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | 
 
 
 def _value(point: Point, name: Any, value: Any) -> Any:
-    """A result's value as JSON holds it, floats with all their digits; ValueError for NaN, TypeError for the rest."""
+    """A result's value as JSON stores it, floats with all digits; ValueError for NaN, TypeError for other types."""
 
     def constant(text: str) -> float:
         if text == "NaN":
@@ -294,7 +291,7 @@ def _value(point: Point, name: Any, value: Any) -> Any:
 
 
 def _claim(path: Path, mine: dict[str, Any]) -> None:
-    """Mark the store as that of this work; ValueError where it is another's."""
+    """Record in the store which work it belongs to; ValueError if it belongs to another."""
     if not path.exists():
         _write(path, mine)
         return
@@ -307,9 +304,9 @@ def _claim(path: Path, mine: dict[str, Any]) -> None:
 
 
 def _name(work: Any) -> str:
-    """What a work calls itself: its module and name, and what has been bound to it, arrays by their digest.
+    """The identity of a work: its module and name, and the values bound to it, arrays by their digest.
 
-    Bound by functools.partial, by an enclosing function, or as the attributes of an object that is called.
+    Values are bound by functools.partial, by a closure, or as the attributes of a callable object.
     """
     if isinstance(work, partial):
         bound = [*map(_bound, work.args), *(f"{name}={_bound(value)}" for name, value in work.keywords.items())]
@@ -317,31 +314,26 @@ def _name(work: Any) -> str:
     if isinstance(work, MethodType):
         return f"{_name(work.__func__)} of {_bound(work.__self__)}"
     module = getattr(work, "__module__", "")
-    if module == "__main__":  # run as a script, or imported: the same work
+    if module == "__main__":  # the same work, whether its file is run or imported
         main = sys.modules["__main__"]
         module = getattr(main.__spec__, "name", None) or Path(getattr(main, "__file__", module)).stem
     if hasattr(work, "__qualname__"):
         closed = zip(work.__code__.co_freevars, work.__closure__) if getattr(work, "__closure__", None) else ()
-        return f"{module}:{work.__qualname__}{_given(dict(closed))}"
-    return f"{module}:{type(work).__qualname__}{_given(getattr(work, '__dict__', {}))}"
+        return f"{module}:{work.__qualname__}{_bound_values(dict(closed))}"
+    return f"{module}:{type(work).__qualname__}{_bound_values(getattr(work, '__dict__', {}))}"
 
 
-def _given(values: Mapping[Any, Any]) -> str:
-    """What a function has from the one around it, or an object in its attributes: the plain values and arrays of it."""
+def _bound_values(values: Mapping[Any, Any]) -> str:
+    """The plain values and arrays in a function's closure or an object's attributes, as text."""
     told = []
     for name, value in values.items():
         try:
             item = value.cell_contents if isinstance(value, CellType) else value
-        except ValueError:  # not set yet
+        except ValueError:  # an empty cell
             continue
         if item is None or isinstance(item, (bool, int, float, str, tuple)) or _is_array(item):
             told.append(f"{name}={_bound(item)}")
     return f"({', '.join(told)})" if told else ""
-
-
-def _silent(value: Any) -> bool:
-    """Whether its repr is an address, another one in every process."""
-    return getattr(type(value), "__repr__", None) is getattr(object, "__repr__", None)
 
 
 def _is_array(value: Any) -> bool:
@@ -349,17 +341,17 @@ def _is_array(value: Any) -> bool:
 
 
 def _bound(value: Any) -> str:
-    """A bound argument in words, the same in every process."""
+    """A bound value as text, the same in every process."""
     if _is_array(value):
-        return f"array {_digest(value)}" if value.ndim else repr(value)
+        return f"array {digest(value)}" if value.ndim else repr(value)
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(_bound, value))})"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name!r}: {_bound(item)}' for name, item in value.items())}}}"
-    if hasattr(value, "__qualname__") or _silent(value):
+    if hasattr(value, "__qualname__") or has_default_repr(value):
         return _name(value)
-    arrays = list(_arrays(value)) if hasattr(value, "__dict__") else []
-    return f"{value!r} with {_digest(*arrays)}" if arrays else repr(value)
+    arrays = list(arrays_inside(value)) if hasattr(value, "__dict__") else []
+    return f"{value!r} with {digest(*arrays)}" if arrays else repr(value)
 
 
 def _key(value: Any) -> str:

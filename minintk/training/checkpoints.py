@@ -1,7 +1,6 @@
-"""Checkpoints: the state of a run in one file, written so that it is there as a whole or not at all.
+"""Checkpoints: the state of a run in one file, written atomically, so a kill at any moment leaves the previous one.
 
-The file is a .npz without pickled objects: the arrays of the state, and `about`, a JSON text with the rest.  It is
-written next to its place, flushed to the disk, and renamed, so that a kill at any moment leaves the last whole one.
+The file is a .npz without pickled objects: the arrays of the state, and `about`, a JSON text with everything else.
 
 >>> import tempfile, minintk as mn
 >>> net = mn.Network(mn.Dense(1), (2,))
@@ -23,29 +22,29 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
-from pathlib import Path
 from tokenize import TokenError
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
+from minintk.files import digest, write_atomically
 from minintk.models.network import Model
 from minintk.training.train import State
 
 FORMAT = 1
 
-DAMAGED = (
+DAMAGE_ERRORS = (
     *(ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile),
     *(TokenError, SyntaxError, NotImplementedError, RuntimeError),
 )
-"""What zipfile, json and NumPy's reader of headers raise over bytes that are not what was written."""
+"""What zipfile, json and NumPy's header reader raise on corrupted bytes."""
 
 
 def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | None = None) -> None:
-    """Write a state to `path`, and with it `about`, anything that JSON can hold.  Atomic: see the module."""
+    """Write a state to `path`, atomically, together with `about`: anything that JSON can hold."""
     arrays = {"theta": to_host(state.theta)}
     if state.memory is not None:
         arrays["memory"] = to_host(state.memory)
@@ -58,9 +57,9 @@ def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | 
 
 
 def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State, dict[str, Any]]:
-    """(state, about) as saved; arrays of the library of `like`, NumPy's unless given.
+    """(state, about) as saved; arrays of the same library as `like`, NumPy by default.
 
-    FileNotFoundError where there is no file; ValueError, with what to do, for one that is damaged or no checkpoint.
+    FileNotFoundError if there is no file; ValueError if the file is damaged or not a checkpoint.
     """
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -70,10 +69,10 @@ def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State
         known = text["format"]
     except FileNotFoundError:
         raise
-    except (*DAMAGED, OSError) as error:
+    except (*DAMAGE_ERRORS, OSError) as error:
         raise ValueError(
             f"{os.fspath(path)} is damaged, or no checkpoint of minintk ({type(error).__name__}: {error}): "
-            "move it away to begin anew, or put back a whole one"
+            "move it away to start over, or restore an intact copy"
         ) from error
     if known != FORMAT:
         raise ValueError(f"{os.fspath(path)} is a checkpoint of format {known}, this version reads {FORMAT}")
@@ -83,37 +82,8 @@ def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State
     return State(int(step), to_library(theta, xp), moved.get("memory"), _restored(rng), anchors), about
 
 
-def made_folder(path: str | os.PathLike[str], what: str) -> Path:
-    """The folder, made where it is not there yet; NotADirectoryError where a file has its name."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"{what} expects a folder, its name or path, got {path!r}")
-    folder = Path(path)
-    for at in (folder, *folder.parents):
-        if at.exists() and not at.is_dir():
-            raise NotADirectoryError(f"{what} expects a folder, got {folder}: {at} is a file; give another name")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object], writer: str = "") -> None:
-    """`write` to a file that appears at `path` when it is complete and on the disk; several at once by their names."""
-    path = Path(path)
-    part = path.with_name(f"{path.name}{writer}.part")
-    with open(part, "wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
-    if hasattr(os, "O_DIRECTORY"):  # the rename too is on the disk; not on Windows
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
 def _plain(value: Any) -> Any:
-    """Arrays and NumPy numbers for JSON: the state of some generators has them."""
+    """Arrays and NumPy numbers in JSON; the state of some generators contains them."""
     if isinstance(value, np.ndarray):
         return {"array": value.tolist(), "dtype": str(value.dtype)}
     if isinstance(value, np.generic):
@@ -122,7 +92,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: Any) -> Any:
-    """What `_plain` made of arrays, back."""
+    """The inverse of `_plain`."""
     if isinstance(value, dict):
         if value.keys() == {"array", "dtype"}:
             return np.array(value["array"], value["dtype"])
@@ -130,66 +100,57 @@ def _restored(value: Any) -> Any:
     return value
 
 
-# ---------------------------------------------------------------------------------- whose state is it?
+# ------------------------------------------------------------------------ which run a checkpoint belongs to
 
 
 def fingerprint(model: Model, theta: Array, x: Array, y: Array, **settings: Any) -> dict[str, str]:
-    """What makes a run this run, in words and as digests of its arrays."""
+    """What identifies a run: its settings in words, its arrays as digests."""
     return {
         "model": _model_text(model),
-        "theta0": _digest(theta),
-        "data": _digest(x, y),
+        "theta0": digest(theta),
+        "data": digest(x, y),
         **{name: _text(value) for name, value in settings.items()},
     }
 
 
 def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], theirs: Mapping[str, str]) -> None:
-    """ValueError, with what differs, unless the checkpoint at `path` belongs to this run."""
+    """ValueError, naming what differs, unless the checkpoint at `path` belongs to this run."""
     differ = [name for name in mine if mine[name] != theirs.get(name)]
     if differ:
         told = "; ".join(f"{name} {theirs.get(name)} there, {mine[name]} here" for name in differ)
         raise ValueError(
-            f"{os.fspath(path)} belongs to another run: {told}. Give the same arguments to go on with it, or another "
-            "folder to begin anew"
+            f"{os.fspath(path)} belongs to another run: {told}. Give the same arguments to resume it, or another "
+            "folder to start over"
         )
 
 
 def _text(value: Any) -> str:
-    """The value in words; objects that do not say what they are, by their class; generators by their state."""
+    """The value as text: its repr, or its class if the repr is only an address; a generator by its state."""
     if isinstance(value, np.random.Generator):
         state = json.dumps(value.bit_generator.state, default=_plain, sort_keys=True)
-        return f"{type(value.bit_generator).__name__} {_short(hashlib.sha256(state.encode()))}"
+        return f"{type(value.bit_generator).__name__} {hashlib.sha256(state.encode()).hexdigest()[:16]}"
     if isinstance(value, np.generic):
         value = value.item()
-    silent = getattr(type(value), "__repr__", None) is getattr(object, "__repr__", None)
-    return type(value).__qualname__ if silent else repr(value)
+    return type(value).__qualname__ if has_default_repr(value) else repr(value)
+
+
+def has_default_repr(value: Any) -> bool:
+    """Whether the repr is an address, which differs in every process."""
+    return getattr(type(value), "__repr__", None) is getattr(object, "__repr__", None)
 
 
 def _model_text(model: Model) -> str:
-    """The model in words, and a digest of what it is anchored at, calibrated with, probed on."""
-    points = list(_arrays(model))
-    return _text(model) + (f" at {_digest(*points)}" if points else "")
+    """The model as text, and a digest of the arrays it holds: expansion points, frozen statistics, probes."""
+    points = list(arrays_inside(model))
+    return _text(model) + (f" at {digest(*points)}" if points else "")
 
 
-def _arrays(thing: Any) -> Iterator[Array]:
-    """The arrays of a model, of the models and rules inside it, in the order of their names."""
+def arrays_inside(thing: Any) -> Iterator[Array]:
+    """The array attributes of an object, and of the models and dataclasses inside it, in the order of their names."""
     for name, value in sorted(vars(thing).items()):
         inside = value.values() if isinstance(value, dict) else (value,)
         for item in () if name.startswith("_") else inside:
             if hasattr(item, "shape") and hasattr(item, "dtype"):
                 yield item
             elif isinstance(item, Model) or (is_dataclass(item) and hasattr(item, "__dict__")):
-                yield from _arrays(item)
-
-
-def _digest(*arrays: Array) -> str:
-    """A digest of shapes, dtypes and bytes."""
-    total = hashlib.sha256()
-    for a in map(to_host, arrays):
-        total.update(f"{a.shape} {a.dtype.str}".encode())
-        total.update(np.ascontiguousarray(a).data)
-    return _short(total)
-
-
-def _short(digest: Any) -> str:
-    return str(digest.hexdigest()[:16])
+                yield from arrays_inside(item)

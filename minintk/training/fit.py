@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
+from minintk.files import made_folder
 from minintk.models.network import Model, Network, check_model
 from minintk.training.augment import Augmentation
 from minintk.training.batches import Batches
-from minintk.training.checkpoints import check_fingerprint, fingerprint, load, made_folder, save
+from minintk.training.checkpoints import check_fingerprint, fingerprint, load, save
 from minintk.training.history import History
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer

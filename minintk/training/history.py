@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minintk.training.checkpoints import write_atomically
+from minintk.files import write_atomically
 
 
 @dataclass

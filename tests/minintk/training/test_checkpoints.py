@@ -262,7 +262,7 @@ def test_a_foreign_file(folder: Path, kind: str) -> None:
 )
 def test_another_runs_checkpoint(folder: Path, name: str, changes: dict[str, Any], differs: str) -> None:
     before = (folder / "checkpoint.npz").read_bytes()
-    with pytest.raises(ValueError, match=rf"belongs to another run: .*{differs}.*another folder to begin anew"):
+    with pytest.raises(ValueError, match=rf"belongs to another run: .*{differs}.*another folder to start over"):
         interrupted.run(str(folder), name, **changes)
     assert (folder / "checkpoint.npz").read_bytes() == before
 
