@@ -35,7 +35,7 @@ from minintk.spec.parametrization import Parametrization, Rule, SpectralMuP
 from minintk.training.batches import Batches
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
-from minintk.training.train import Descent, _check
+from minintk.training.train import Descent, check_run
 from minintk.validate import generator, number, whole
 
 Quantity = Literal["h", "dh", "W", "dW"]
@@ -293,7 +293,7 @@ def _measure(
     net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int, width: int
 ) -> dict[tuple[Quantity, str], Values]:
     """{(quantity, name): (E,)}."""
-    _check(net, theta, x, y, loss, optimizer, steps, None, None, 1, None)
+    check_run(net, theta, x, y, loss, optimizer, steps, None, None, 1, None)
     run = Descent(net, theta, Batches(x, y, None, None, None), loss, optimizer)
     before, natural = trace(net, theta, x), natural_norms(net)
     xp, found = array_namespace(theta), dict[tuple[Quantity, str], Array]()

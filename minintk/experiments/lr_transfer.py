@@ -24,7 +24,7 @@ from minintk.spec.parametrization import Parametrization, SpectralMuP
 from minintk.training.batches import Batches
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
-from minintk.training.train import Descent, _check
+from minintk.training.train import Descent, check_run
 from minintk.validate import generator, numbers, whole
 
 Values = np.ndarray[Any, Any]
@@ -165,7 +165,7 @@ def _train(
 ) -> Values:  # fmt: skip
     """(E,): the loss of each member after training, that of its start where it diverged or ended higher."""
     rng = None if batch_size is None else np.random.default_rng(order)
-    _check(net, theta, x, y, loss, optimizer, steps, batch_size, rng, 1, None)
+    check_run(net, theta, x, y, loss, optimizer, steps, batch_size, rng, 1, None)
     start = to_host(loss(net(theta, x), y)).astype(np.float64)
     run = Descent(net, theta, Batches(x, y, batch_size, rng, None), loss, optimizer)
     try:

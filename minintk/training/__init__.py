@@ -1,1 +1,18 @@
-"""Training."""
+"""Training, in discrete steps and in continuous time; any model, one network or an ensemble.
+
+Reading order:
+
+    losses              L(f, y) and dL/df
+    schedules           the learning rate of each step, and the time t
+    optimizers          one step on theta: SGD, Nesterov, Adam
+    spectral_descent    steps of a given spectral norm
+    augment             random shifts of images
+    batches             the examples of each step
+    train               the loop: a generator of snapshots
+    history             rows of losses and accuracies
+    checkpoints         the state of a run in one file
+    fit                 `train` with evaluation, history, checkpoints and progress
+    integrators         time steps for flows, and the systems that flow
+    flows               gradient, momentum and stochastic flow
+    least_squares       where the linearised network ends, solved directly
+"""

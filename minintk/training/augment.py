@@ -1,7 +1,7 @@
-"""Augmentation: images moved by whole pixels, anew in every epoch.
+"""Augmentation: images shifted by whole pixels, with new shifts in every epoch.
 
-What is random is drawn apart from what is done with it: `draw` asks the generator once an epoch, the call moves a
-batch.  So a run can go on from any step, and the same draws serve NumPy and CuPy.
+Drawing and applying are separate: `draw` uses the generator once per epoch, the call changes a batch.  So a run can be
+resumed at any step, and NumPy and CuPy use the same draws.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from minintk.arrays import Array, array_namespace
 
 
 class Augmentation(ABC):
-    """Base class.  To add one, subclass it as a frozen dataclass with these two."""
+    """Base class.  To add an augmentation, subclass it as a frozen dataclass with `draw` and `__call__`."""
 
     __slots__ = ()
 
     @abstractmethod
     def draw(self, N: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-        """What happens to each of N examples, (N, ...)."""
+        """The random parameters of N examples, (N, ...)."""
 
     @abstractmethod
     def __call__(self, x: Array, draws: Array) -> Array:
-        """The examples x changed as drawn, a new array of the same shape and dtype."""
+        """The augmented examples, a new array with the shape and dtype of x."""
 
     def check(self, shape: tuple[int, ...]) -> None:
         """ValueError unless examples of this shape can be augmented."""
@@ -36,9 +36,9 @@ class Augmentation(ABC):
 
 @dataclass(frozen=True)
 class Shift(Augmentation):
-    """Every image moved by its own (dy, dx), uniform on {-pixels, ..., pixels}^2; `fill` moves in.
+    """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, filling in `fill`.
 
-    x : (N, H, W, C).  fill : what stands for the background, 0 unless the images were standardised.
+    x : (N, H, W, C).  fill : the value of the background; 0, unless the images were standardised.
     Samarin et al. 2020 shift MNIST by up to 7 pixels, a quarter of the image.
 
     >>> x = np.arange(1.0, 10.0).reshape(1, 3, 3, 1)
@@ -47,7 +47,7 @@ class Shift(Augmentation):
            [2., 3., 0.],
            [5., 6., 0.]])
 
-    A test set in every position, one shift at a time:
+    To evaluate a test set at every position, take the shifts one at a time:
 
     >>> len(list(Shift(7).every()))
     225
@@ -79,11 +79,11 @@ class Shift(Augmentation):
                 yield dy, dx
 
     def draw(self, N: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-        """(N, 2) whole numbers, (dy, dx) of each image; as `Dataset.shifted` draws them."""
+        """(N, 2) whole numbers, the (dy, dx) of each image, drawn as in `Dataset.shifted`."""
         return rng.integers(-self.pixels, self.pixels, size=(2, N), endpoint=True).T
 
     def __call__(self, x: Array, draws: Array | tuple[int, int]) -> Array:
-        """x[n, i - dy_n, j - dx_n], `fill` outside.  draws : (N, 2), or one (dy, dx) for all."""
+        """x[n, i - dy_n, j - dx_n], `fill` outside.  draws : (N, 2), or one (dy, dx) for all images."""
         self.check(tuple(x.shape[1:]))
         xp, s = array_namespace(x), int(self.pixels)
         N, H, W, C = x.shape

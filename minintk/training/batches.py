@@ -1,4 +1,4 @@
-"""Batches: which examples each step sees, drawn so that a run can go on from any step."""
+"""Batches: the examples of each step, drawn so that a run can be resumed at any step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from minintk.training.augment import Augmentation
 
 
 class Batches:
-    """(x, y) of step 0, 1, ...: everything, or mini-batches without replacement, epoch by epoch.
+    """(x, y) of step 0, 1, ...: all examples, or mini-batches without replacement, epoch by epoch.
 
-    An epoch is `per_epoch` = floor(N / batch_size) steps; its smaller rest is left out, another one in each epoch.
-    Everything random about an epoch is drawn when it starts, so the generator's state then is all that has to be
-    remembered of it.
+    An epoch is `per_epoch` = floor(N / batch_size) steps; it skips the last N mod batch_size examples of its shuffle.
+    Everything random about an epoch is drawn when it starts, so the generator's state at that moment and the step
+    suffice to resume.
     """
 
     def __init__(
@@ -30,19 +30,19 @@ class Batches:
         self._draws: Array | None = None
 
     def state(self, step: int) -> dict[str, Any] | None:
-        """The generator as it was when the epoch of `step`, the coming one, was drawn; None where nothing is random."""
+        """The generator's state just before the epoch of `step`, the next one, was drawn; None if nothing is random."""
         if self.rng is None:
             return None
         return dict(self.rng.bit_generator.state) if step % self.per_epoch == 0 else self._epoch
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Go on from there: the next call draws its epoch again."""
+        """Reset the generator to `state`; the next call draws its epoch again."""
         if self.rng is not None and state is not None:
             self.rng.bit_generator.state = state
             self._epoch = state
 
     def __call__(self, step: int) -> tuple[Array, Array]:
-        """x : (B, *shape) and y : (B, C) of a step; steps come in order."""
+        """x : (B, *shape) and y : (B, C) of a step; steps must be asked for in order."""
         if self.rng is None:
             return self.x, self.y
         place = step % self.per_epoch
@@ -57,7 +57,7 @@ class Batches:
         return (x if self.augment is None else self.augment(x, draws)), y
 
     def _shuffle(self, rng: np.random.Generator) -> None:
-        """Draw an epoch: the order of the examples, and what happens to each."""
+        """Draw an epoch: the order of the examples, and their augmentation."""
         xp, N = array_namespace(self.x), self.x.shape[0]
         self._epoch = dict(rng.bit_generator.state)
         if self.batch_size is not None:

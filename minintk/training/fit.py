@@ -1,4 +1,4 @@
-"""fit: training that a person can live with, `train` with evaluation, history, checkpoints and progress.
+"""`fit`: `train` plus held-out evaluation, history, checkpoints and a progress bar.
 
 >>> import numpy as np, minintk as mn
 >>> rng = np.random.default_rng(0)
@@ -18,7 +18,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -34,17 +33,17 @@ from minintk.training.history import History
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
 from minintk.training.schedules import rate
-from minintk.training.train import Descent, _check, _warn_if_unstable
+from minintk.training.train import Descent, State, check_run, warn_if_unstable
 from minintk.validate import whole
 
-FILE, HISTORY = "checkpoint.npz", "history.json"
-CALIBRATION = 1000
-REMEDY = "take net.calibrate(theta, x), the network with frozen statistics"
+CHECKPOINT_FILE, HISTORY_FILE = "checkpoint.npz", "history.json"
+CALIBRATION_EXAMPLES = 1000
+REMEDY = "use net.calibrate(theta, x), the network with frozen statistics"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """What `fit` returns: theta : ([E], P) at the end, the model (re-anchored where it does that), the history."""
+    """What `fit` returns: theta : ([E], P) at the end, the model (re-anchored if it is of that kind), the history."""
 
     theta: Array
     model: Model
@@ -73,20 +72,19 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Run:
-    """Train to the end, and return it with its history; arguments as for `train`, and
+    """Train a model to the end; returns the `Run` with its history.  Arguments as for `train`, and
 
-    steps, epochs : how long, one of the two; an epoch is floor(N / batch_size) steps.
-    every : steps from one row of the history to the next; an epoch unless given, a hundredth of all where training is
-        full batch.
-    test : (x, y) held out, evaluated for every row; a network with BatchNorm is calibrated for that, on a thousand
+    steps, epochs : the length, one of the two; an epoch is floor(N / batch_size) steps.
+    every : steps between two rows of the history; by default an epoch, or a hundredth of the run if full batch.
+    test : held-out (x, y), evaluated for every row; a network with BatchNorm is calibrated first, on a thousand
         training examples.
-    checkpoint : a folder.  Every row, and Ctrl-C, leaves ``checkpoint.npz`` and ``history.json`` there; where the
-        folder holds a checkpoint of this run, it goes on from there, and ends with the same bits as a run that was
-        never stopped (on the same machine, libraries and number of threads).  More steps may be asked for than before.
-    progress : a bar on a terminal, else a line a row, on stderr.
+    checkpoint : a folder.  ``checkpoint.npz`` and ``history.json`` are written there with every row and on Ctrl-C.  If
+        the folder holds a checkpoint of this run, training resumes there and ends with the same bits as an
+        uninterrupted run (on the same machine, libraries and number of threads).  More steps extend the run.
+    progress : on stderr, a bar on a terminal, elsewhere one line per row.
 
-    ValueError where the folder holds the checkpoint of another run (another model, data, loss, optimiser, generator)
-    or a damaged one, before the first step; otherwise as `train`.
+    ValueError, before the first step, if the folder holds a damaged checkpoint or that of another run (model, data,
+    loss, optimiser or generator); otherwise as `train`.
 
     >>> import minintk as mn
     >>> train, test = mn.datasets.digits().split(300, 100, np.random.default_rng(0))
@@ -96,12 +94,40 @@ def fit(
     >>> len(run.history), run.history.last["test_accuracy"] > 0.8
     (10, True)
     """
+    _check_fit(model, theta, x, y, loss, optimizer, steps, epochs, batch_size, rng, every, augment, test)
+    batches = Batches(x, y, batch_size, rng, augment)
+    total = steps if steps is not None else (epochs or 0) * batches.per_epoch
+    every = every or (batches.per_epoch if batch_size is not None else max(1, total // 100))
+    folder, resume, about = None, None, dict[str, Any]()
+    if checkpoint is not None:
+        identity = fingerprint(
+            model, theta, x, y, loss=loss, optimizer=optimizer, batch_size=batch_size, generator=rng,
+            augment=augment, lr_scales=dict(lr_scales or {}),
+        )  # fmt: skip
+        folder = _Folder(checkpoint, identity)
+        resume, about = folder.load(like=theta)
+    run = Descent(model, theta, batches, loss, optimizer, lr_scales, resume)
+    if run.step > total:
+        raise ValueError(f"{checkpoint} holds this run at step {run.step}, beyond {total}: ask for more steps")
+    if run.step == 0:
+        warn_if_unstable(run)
+    record = _Record(History(about.get("history", [])), _are_classes(y), about, array_namespace(theta))
+    _train_to(total, run, record, every, folder, test, progress)
+    return Run(run.theta, run.model, record.history)
+
+
+def _check_fit(
+    model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int | None,
+    epochs: int | None, batch_size: int | None, rng: np.random.Generator | None, every: int | None,
+    augment: Augmentation | None, test: tuple[Array, Array] | None,
+) -> None:  # fmt: skip
+    """ValueError or TypeError for invalid arguments of `fit`."""
     if (steps is None) == (epochs is None):
         raise ValueError(f"fit expects steps or epochs, one of them, got steps={steps!r} and epochs={epochs!r}")
     for name, value in (("epochs", epochs), ("every", every)):
         if value is not None:
             whole(name, value)
-    _check(model, theta, x, y, loss, optimizer, 0 if steps is None else steps, batch_size, rng, 1, augment)
+    check_run(model, theta, x, y, loss, optimizer, 0 if steps is None else steps, batch_size, rng, 1, augment)
     if test is not None:
         if not isinstance(test, tuple) or len(test) != 2:
             raise TypeError(f"test expects a pair (x, y), got {type(test).__name__}")
@@ -109,58 +135,60 @@ def fit(
             raise ValueError(f"the statistics of BatchNorm must be frozen before {model!r} has test outputs: {REMEDY}")
         model.check(theta, test[0])
         loss.check(test[1], (test[0].shape[0], model.outputs))
-    batches = Batches(x, y, batch_size, rng, augment)
-    total = steps if steps is not None else (epochs or 0) * batches.per_epoch
-    every = every or (batches.per_epoch if batch_size is not None else max(1, total // 100))
-    folder = None if checkpoint is None else Path(checkpoint)
-    mine, resume, about = {}, None, dict[str, Any]()
-    if folder is not None:
-        mine = fingerprint(
-            model, theta, x, y, loss=loss, optimizer=optimizer, batch_size=batch_size, generator=rng,
-            augment=augment, lr_scales=dict(lr_scales or {}),
-        )  # fmt: skip
-        made_folder(folder, "checkpoint=")
-        if (folder / FILE).exists():
-            resume, about = load(folder / FILE, like=theta)
-            check_fingerprint(folder / FILE, mine, about.get("run", {}))
-    run = Descent(model, theta, batches, loss, optimizer, lr_scales, resume)
-    if run.step > total:
-        raise ValueError(f"{folder} holds this run at step {run.step}, beyond {total}: ask for more steps")
-    if run.step == 0:
-        _warn_if_unstable(run)
-    xp = array_namespace(theta)
-    record = _Record(History(about.get("history", [])), _are_classes(y), about, xp)
 
-    def keep() -> None:
-        if folder is not None:
-            if not bool(xp.isfinite(xp.sum(run.theta))):  # a loss that follows would say so, but after this was kept
-                raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
-            save(folder / FILE, run.state(), {"run": mine, **record.about()})
-            record.history.save(folder / HISTORY)
 
+def _train_to(
+    total: int, run: Descent, record: _Record, every: int, folder: _Folder | None,
+    test: tuple[Array, Array] | None, progress: bool,
+) -> None:  # fmt: skip
+    """Train up to step `total`, with a history row and a checkpoint every `every` steps."""
     with _interrupt_between_steps(folder is not None) as interrupted, _shown(progress, run.step, total) as show:
         while True:
             if run.step > record.since and (run.step % every == 0 or run.step == total):
                 record.row(run, test)
-                keep()
+                if folder is not None:
+                    folder.save(run, record)
                 show(record, run.step, True)
             if run.step >= total:
-                break
-            if interrupted():
-                keep()
-                raise KeyboardInterrupt(f"step {run.step} is kept in {folder}, the same call goes on from there")
+                return
+            if folder is not None and interrupted():
+                folder.save(run, record)
+                raise KeyboardInterrupt(f"step {run.step} is saved in {folder.path}; the same call resumes from there")
             record.add(run, *run.advance())
             show(record, run.step, False)
-    return Run(run.theta, run.model, record.history)
+
+
+class _Folder:
+    """The folder with a run's checkpoint and history.  identity : the run's fingerprint."""
+
+    def __init__(self, path: str | os.PathLike[str], identity: dict[str, str]) -> None:
+        self.path, self.identity = made_folder(path, "checkpoint="), identity
+
+    def load(self, like: Array) -> tuple[State | None, dict[str, Any]]:
+        """(state, what `_Record.about` gave), (None, {}) for an empty folder; ValueError for another run's."""
+        path = self.path / CHECKPOINT_FILE
+        if not path.exists():
+            return None, {}
+        state, about = load(path, like=like)
+        check_fingerprint(path, self.identity, about.get("run", {}))
+        return state, about
+
+    def save(self, run: Descent, record: _Record) -> None:
+        """Write both files; FloatingPointError instead of overwriting a good checkpoint with a diverged one."""
+        xp = array_namespace(run.theta)
+        if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would show it, but too late
+            raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
+        save(self.path / CHECKPOINT_FILE, run.state(), {"run": self.identity, **record.about()})
+        record.history.save(self.path / HISTORY_FILE)
 
 
 def evaluate(
     model: Model, theta: Array, x: Array, y: Array, *, loss: Loss, batch_size: int = 1000
 ) -> dict[str, float | list[float]]:
-    """{"loss": L, "accuracy": share of right answers}, lists of E numbers for an ensemble.
+    """{"loss": L, "accuracy": fraction of correct answers}, lists of E numbers for an ensemble.
 
-    Worked through `batch_size` examples at a time.  The answer is the largest output, or the sign of the only one;
-    "accuracy" is left out where the rows of y are no classes (one-hot, or -1 and 1).  Errors as for `model(theta, x)`.
+    Computed for `batch_size` examples at a time.  The answer is the largest output, or the sign of a single one;
+    "accuracy" is left out if the rows of y are not classes (one-hot, or -1 and 1).  Errors as for `model(theta, x)`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Dense(1), (1,))
@@ -192,7 +220,7 @@ def _evaluate(model: Model, theta: Array, x: Array, y: Array, loss: Loss, batch_
 
 
 def _scores(f: Array, y: Array, value: Array, classes: bool) -> dict[str, Array]:
-    """Loss, and accuracy where targets are classes, () or (E,), in float64."""
+    """Loss, and accuracy if the targets are classes, () or (E,), in float64."""
     xp = array_namespace(f)
     scores = {"loss": value}
     if classes:
@@ -202,12 +230,12 @@ def _scores(f: Array, y: Array, value: Array, classes: bool) -> dict[str, Array]
 
 
 def _numbers(scores: Mapping[str, Array]) -> dict[str, Any]:
-    """Scores on the host, as Python's numbers and lists."""
+    """Scores on the host, as Python numbers and lists."""
     return {name: to_host(score).tolist() for name, score in scores.items()}
 
 
 def _are_classes(y: Array) -> bool:
-    """Whether every row of y names a class: one entry high, the others low; or -1 and 1 in a single column."""
+    """Whether every row of y encodes a class: one high entry, the others low; or -1 and 1 in a single column."""
     xp = array_namespace(y)
     if y.shape[-1] == 1:
         return bool(xp.all(xp.abs(y) == 1))
@@ -229,16 +257,16 @@ class _Record:
 
     @property
     def seconds(self) -> float:
-        """Of training, those before a resume included."""
+        """Time spent in training, including before a resume."""
         return float(perf_counter() - self._start)
 
     def about(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """The part of a checkpoint that restores this record."""
         running = {"batches": self.batches, "sums": _numbers(self.sums)}
         return {"history": self.history.rows, "running": running, "seconds": self.seconds}
 
     def add(self, run: Descent, f: Array, value: Array) -> None:
-        """Count a step's batch."""
+        """Add the batch of one step."""
         scores = _scores(f, run.y, value, self.classes)
         self.sums = {name: self.sums[name] + score if self.sums else score for name, score in scores.items()}
         self.batches += 1
@@ -248,7 +276,7 @@ class _Record:
         return {name: (to_host(total) / self.batches).tolist() for name, total in self.sums.items()}
 
     def row(self, run: Descent, test: tuple[Array, Array] | None) -> None:
-        """Add a row for the step reached."""
+        """Append a row for the current step."""
         step, per_epoch = run.step, run.batches.per_epoch
         row: dict[str, Any] = {"step": step}
         if run.batches.batch_size is not None:
@@ -257,7 +285,8 @@ class _Record:
         if test is not None:
             model, x = run.model, run.batches.x
             if model.coupled and isinstance(model, Network):
-                model = model.calibrate(run.theta, x[:: max(1, x.shape[0] // CALIBRATION)][:CALIBRATION])
+                n = CALIBRATION_EXAMPLES
+                model = model.calibrate(run.theta, x[:: max(1, x.shape[0] // n)][:n])
             held_out = _evaluate(model, run.theta, *test, run.loss)
             row |= {f"test_{name}": value for name, value in _numbers(held_out).items()}
         self.history.rows.append(row | {"seconds": round(self.seconds, 3)})
@@ -266,7 +295,7 @@ class _Record:
 
 @contextmanager
 def _interrupt_between_steps(wanted: bool) -> Iterator[Callable[[], bool]]:
-    """Ctrl-C is noted, to be obeyed between two steps, where theta is whole; a second one is obeyed at once."""
+    """Defers Ctrl-C until between two steps, when theta is consistent; a second Ctrl-C interrupts at once."""
     before = signal.getsignal(signal.SIGINT)
     if not wanted or threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN):
         yield lambda: False
@@ -287,7 +316,7 @@ def _interrupt_between_steps(wanted: bool) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def _shown(progress: bool, start: int, total: int) -> Iterator[Callable[[_Record, int, bool], None]]:
-    """What shows the progress from step `start` on: nothing, a bar on a terminal, elsewhere a line a row."""
+    """Shows the progress from step `start` on: not at all, as a bar on a terminal, elsewhere as one line per row."""
     if not progress:
         yield lambda record, step, row: None
         return
@@ -303,7 +332,7 @@ def _shown(progress: bool, start: int, total: int) -> Iterator[Callable[[_Record
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if start:
-        console.print(f"going on from step {start} of {total}")
+        console.print(f"resuming at step {start} of {total}")
     if not console.is_terminal:
         yield lambda record, step, row: console.print(_line(record.history.last)) if row else None
         return
@@ -323,7 +352,7 @@ def _shown(progress: bool, start: int, total: int) -> Iterator[Callable[[_Record
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    """A row in words; an ensemble as its mean."""
+    """A row as text, averaged over an ensemble."""
     words = []
     for name, text in (
         ("step", "step {:.0f}"), ("epoch", "epoch {:.4g}"), ("seconds", "{:.1f} s"), ("loss", "loss {:.4g}"),

@@ -1,13 +1,13 @@
-"""Flows: training in continuous time, for any model and any loss, and the same for a kernel that stays as it is.
+"""Flows: training in continuous time, for any model and any loss, and for a frozen kernel.
 
     gradient flow      theta' = -grad L
     momentum flow      theta' = v,   v' = -(v + grad L) / tau        tau a constant, or tau = t / mu
     stochastic flow    either, with the gradient of b examples and steps dt so that the temperature
                        T = dt/b (1 - (b - 1)/(N - 1)) stays constant
-    frozen kernel      f' = -K dL/df in place of theta' = -grad L, for train and test points together
+    frozen kernel      f' = -K dL/df instead of theta' = -grad L, on training and test points together
 
-t is the time of the theory: gradient flow is what steps of descent with t = lr x steps approximate.  tau -> 0 is
-gradient flow, T = 0 is b = N.  (Geiger et al. 2020, eq. (6) and appendices A and C.)
+t is the time of the theory: gradient descent with t = lr x steps approximates gradient flow.  tau -> 0 is gradient
+flow, T = 0 is b = N.  (Geiger et al. 2020, eq. (6) and appendices A and C.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_library
 from minintk.models.network import Model
-from minintk.training.integrators import FrozenKernel, Moment, Rules, Solver, Steps, Weights, run
+from minintk.training.integrators import FlowSettings, FrozenKernel, Moment, Solver, Steps, WeightSpace, run_flow
 from minintk.training.losses import Loss
 
 
@@ -37,19 +37,19 @@ def flow(
     by: Steps | Solver = Steps(),  # noqa: B008 (frozen)
     lr_scales: Mapping[str, float] | None = None,
 ) -> Iterator[Moment]:
-    """The flow of a model's parameters; yields a `Moment` at t = 0, at each of `times`, and where it ends.
+    """The flow of a model's parameters; yields a `Moment` at t = 0, at each of `times`, and at the end of the flow.
 
-    theta : (P,) or (E, P), left as it is; the members of an ensemble take the same steps.  x : (N, *input_shape),
-    y : (N, C).  times : increasing; the last may be inf with a loss that reaches zero, `Hinge`.  A flow ends when the
-    loss of every member is exactly zero; a member that is there stands still meanwhile.  With inf it goes on for ever
-    where no theta classifies every example; where the gradient is zero short of that, it is at t = inf, not `ended`.
-    tau or mu : momentum flow with tau, or with tau = t/mu; gradient flow where neither is given.  v = 0 at t = 0, and
+    theta : (P,) or (E, P), not modified; the members of an ensemble take the same steps.  x : (N, *input_shape),
+    y : (N, C).  times : increasing; the last may be inf for a loss that reaches zero, `Hinge`.  A flow ends when the
+    loss of every member is exactly zero; members that get there first wait.  With times = inf it never ends if no theta
+    classifies every example; if the gradient vanishes before that, the moment has t = inf and is not `ended`.
+    tau or mu : momentum flow with this tau, or with tau = t/mu; gradient flow by default.  At t = 0, v = 0 with tau and
     v = -grad L with mu.
-    temperature : T of the stochastic flow, its batches of b = N / (T/dt (N - 1) + 1) examples, rounded, at least 1,
-    drawn with `rng` without replacement, one draw for all members; where dt < T the temperature of b = 1, dt, is lower.
+    temperature : T of the stochastic flow.  Batches of b = N / (T/dt (N - 1) + 1) examples, rounded, at least 1, are
+    drawn with `rng` without replacement, one draw for all members; if dt < T, b is 1 and the temperature only dt.
     by : `Steps(low, high)` or `Solver(rtol, atol)`.  lr_scales : as for `train`: theta' = -S grad L with the scales S.
 
-    ValueError or TypeError for what does not fit; FloatingPointError where no step is small enough, or f not finite.
+    ValueError or TypeError for invalid arguments; FloatingPointError if no step is small enough, or f is not finite.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
@@ -68,13 +68,14 @@ def flow(
         raise ValueError("x expects at least one example, got none")
     check_finite("theta", theta)
     xp = array_namespace(theta, x, y)
-    rules = Rules.checked(loss, times, tau, mu, temperature, rng, by)
+    settings = FlowSettings.checked(loss, times, tau, mu, temperature, rng, by)
     _check_targets(loss, y, (x.shape[0], model.outputs), theta)
     if isinstance(by, Solver) and model.advance(theta) is not model:
         raise ValueError(f"by=Solver(...) knows no steps at which {model!r} could re-anchor: use by=Steps()")
     scales = model.layout.learning_rate_scales(lr_scales)
     scales = None if scales is None else to_library(scales.astype(str(theta.dtype)), xp)
-    return run(Weights(model, x, scales, theta, whole=temperature == 0), xp.asarray(theta, copy=True), y, rules)
+    system = WeightSpace(model, x, scales, theta, whole=temperature == 0)
+    return run_flow(system, xp.asarray(theta, copy=True), y, settings)
 
 
 def kernel_flow(
@@ -90,13 +91,14 @@ def kernel_flow(
     rng: np.random.Generator | None = None,
     by: Steps | Solver = Steps(),  # noqa: B008 (frozen)
 ) -> Iterator[Moment]:
-    """The same flows for a frozen kernel, in function space: f' = -K dL/df, or f' = v, v' = -(v + K dL/df) / tau.
+    """The same flows with a frozen kernel, in function space: f' = -K dL/df, or f' = v, v' = -(v + K dL/df) / tau.
 
-    kernel : ([E], M, N), the same for every output, or ([E], M, C, N, C): rows for all M points, the N training points
-    first, columns for these.  f0 : ([E], M, C), the outputs at t = 0.  y : (N, C).  Everything else as in `flow`.
+    kernel : ([E], M, N), the same for every output, or ([E], M, C, N, C).  The rows are all M points, the N training
+    points first; the columns are the training points.  f0 : ([E], M, C), the outputs at t = 0.  y : (N, C).
+    Everything else as in `flow`.
 
-    From initialisation, or from any trained theta_1, `minintk.ntk_full(net, theta_1, all_points, x)` is the kernel; an
-    analytic one serves as well.  (Geiger et al. 2020, eq. (26).)
+    The kernel of a network at any theta_1, trained or not, is `minintk.ntk_full(net, theta_1, all_points, x)`; an
+    analytic kernel works as well.  (Geiger et al. 2020, eq. (26).)
 
     >>> import numpy as np, minintk as mn
     >>> K, y = np.diag([1.0, 3.0]), np.ones((2, 1))
@@ -120,10 +122,10 @@ def kernel_flow(
         )
     if not 1 <= N <= M:
         raise ValueError(f"y expects at least 1 and at most the {M} points of f0, training points first, got {N}")
-    rules = Rules.checked(loss, times, tau, mu, temperature, rng, by)
+    settings = FlowSettings.checked(loss, times, tau, mu, temperature, rng, by)
     _check_targets(loss, y, (N, C), kernel)
     full = tuple(kernel.shape[-4:]) == (M, C, N, C) and kernel.ndim >= 4
-    return run(FrozenKernel(kernel, full, N), xp.asarray(f0, copy=True), y, rules)
+    return run_flow(FrozenKernel(kernel, full, N), xp.asarray(f0, copy=True), y, settings)
 
 
 def _check_targets(loss: Loss, y: Array, outputs: tuple[int, int], like: Array) -> None:

@@ -1,4 +1,4 @@
-"""The history of a run: one row of numbers every so often, kept as JSON, drawn as a curve."""
+"""The history of a run: rows of numbers at regular steps, saved as JSON and drawn as curves."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from minintk.files import write_atomically
 class History:
     """Rows of a run: {"step", "epoch", "t", "lr", "seconds", "loss", "accuracy", "test_loss", "test_accuracy"}.
 
-    loss, accuracy : means over the batches since the row before, each at the parameters it met.  test_... : on the
-    held-out set, at the parameters of `step`.  Numbers, or lists of E numbers for an ensemble; what does not apply
-    (accuracy where the targets are no classes) is left out.  t : the time of the theory.  seconds : of training.
+    loss, accuracy : means over the batches since the previous row, each at the parameters of its own step.
+    test_... : on the held-out set, at the parameters of `step`.  Numbers, or lists of E numbers for an ensemble; an
+    entry that does not apply is left out (accuracy if the targets are not classes).  t : the time of the theory.
+    seconds : of training.
 
     >>> history = History([{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25, "test_loss": 0.5}])
     >>> history["loss"], history["test_loss"]
@@ -30,7 +31,7 @@ class History:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        """A column, (rows,) or (rows, E); NaN where a row has no such number.  KeyError where none has."""
+        """A column, (rows,) or (rows, E), NaN where a row lacks the entry.  KeyError if every row does."""
         known = [np.shape(row[name]) for row in self.rows if name in row]
         if not known:
             raise KeyError(f"the history has no {name!r}: it has {', '.join(self.names) or 'no rows'}")
@@ -41,12 +42,12 @@ class History:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the rows hold."""
+        """The names of all entries."""
         return tuple(dict.fromkeys(name for row in self.rows for name in row))
 
     @property
     def last(self) -> dict[str, Any]:
-        """The latest row, {} where there is none."""
+        """The latest row, {} if there is none."""
         return self.rows[-1] if self.rows else {}
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -56,7 +57,7 @@ class History:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> History:
-        """The rows that `save` wrote; ValueError where the file holds something else."""
+        """The rows that `save` wrote; ValueError if the file holds something else."""
         with open(path, encoding="utf-8") as file:
             try:
                 rows = json.load(file)
@@ -67,7 +68,7 @@ class History:
         return cls(rows)
 
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Loss, and error where targets are classes, against epochs (steps where training is full batch), as a figure.
+        """Save a figure of the loss, and of the error if targets are classes, against epochs (steps if full batch).
 
         An ensemble is drawn as its mean.  ValueError for a history without rows.
         """

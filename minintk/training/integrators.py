@@ -1,4 +1,4 @@
-"""Integrators of flows: the states that flow, the rules they keep, and the two ways through time.
+"""Integrators of flows: the systems that flow, the settings of a flow, and two ways to integrate it.
 
     explicit steps     s <- s + dt v,   v <- a v - (1 - a) g          dt as `Steps` says
     an ODE solver      s' = v,  v' = -(v + g) / tau,   or s' = -g     SciPy's
@@ -20,10 +20,10 @@ from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.fast.threads import parallel
 from minintk.models.network import Model
 from minintk.training.losses import Loss
-from minintk.training.train import _parts
+from minintk.training.train import member_slices
 from minintk.validate import number, numbers
 
-# ------------------------------------------------------------------------------------ ways through time
+# ------------------------------------------------------------------------------------------- integrators
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Steps:
 
         low < max_n |f_n(t + dt) - f_n(t)| < high
 
-    A step that changes one by more is taken back, and dt halved; dt doubles where all change by less than `low`, and is
-    steered towards changes of 0.8 high otherwise, growing by a tenth a step at most.  With `Centred` f holds the factor
-    alpha already.  (Geiger et al. 2020, eq. (18).)
+    A step that changes an output by more is rejected and dt halved.  If all change by less than `low`, dt doubles;
+    otherwise it is steered towards changes of 0.8 high, growing by at most a tenth per step.  With `Centred`, f already
+    includes alpha.  (Geiger et al. 2020, eq. (18).)
 
-    One step of length dt, with the gradient g held at its start and v solved exactly:
-    v <- a v - (1 - a) g,  theta <- theta + dt v,  a = e^(-dt/tau), or (t/(t + dt))^mu where tau = t/mu; 0 without v.
+    One step of length dt holds the gradient g at its initial value and solves for v exactly:
+    v <- a v - (1 - a) g,  theta <- theta + dt v;  a = e^(-dt/tau), (t/(t + dt))^mu if tau = t/mu, 0 for gradient flow.
     """
 
     low: float = 1e-4
@@ -50,11 +50,11 @@ class Steps:
 
 @dataclass(frozen=True)
 class Solver:
-    """SciPy's adaptive Runge-Kutta solvers, to the accuracy asked for; for smooth losses on full batches.
+    """SciPy's adaptive Runge-Kutta solvers, to a given accuracy; for smooth losses on full batches.
 
-    rtol, atol : the tolerated error of a step, in every parameter and velocity, |error| < atol + rtol |value|.
-    The state passes through the host's memory in float64.  With tau = t/mu the steps can be no longer than about
-    3 t/mu, and `Steps` is many times faster.
+    rtol, atol : the error tolerance of a step, in every parameter and velocity, |error| < atol + rtol |value|.
+    The state passes through host memory in float64.  With tau = t/mu, stability limits the steps to about 3 t/mu, and
+    `Steps` is many times faster.
     """
 
     rtol: float = 1e-8
@@ -72,9 +72,9 @@ class Solver:
 class Moment:
     """The flow at time t.
 
-    theta : ([E], P), None in a kernel's flow.  f : ([E], N, C) on the training set; ([E], M, C), all points, in a
-    kernel's flow.  loss : () or (E,), of the training set.  steps : taken so far.  dt : the latest step; batch_size :
-    its examples.  ended : whether every member's loss is exactly zero, and the flow over.
+    theta : ([E], P), None in a kernel flow.  f : ([E], N, C) on the training set; in a kernel flow ([E], M, C) on all
+    points.  loss : () or (E,), on the training set.  steps : taken so far.  dt : the latest step; batch_size : its
+    number of examples.  ended : whether every member's loss is exactly zero, so that the flow is over.
     """
 
     t: float
@@ -87,38 +87,38 @@ class Moment:
     ended: bool
 
 
-# ------------------------------------------------------------------------------------- what flows: the state
+# --------------------------------------------------------------------------------------------- systems
 
 
 class System(Protocol):
-    """What has outputs f at a state s, and a gradient in s."""
+    """A dynamical system: outputs f at a state s, and the gradient with respect to s."""
 
     def learn(self, s: Array, at: Array | None, y: Array, loss: Loss) -> tuple[Array, Array]:
-        """(f, g) for the training examples `at`, all for None, whose targets are y."""
+        """(f, g) for the training examples `at` (None: all), whose targets are y."""
 
     def outputs(self, s: Array, at: Array | None) -> Array:
         """f alone."""
 
     def advance(self, s: Array) -> bool:
-        """Tell the system of a step to s; whether that changed it."""
+        """Notify the system of a step to s; returns whether that changed the system."""
 
     def moment(self, s: Array, f: Array) -> tuple[Array | None, Array]:
-        """(theta, f) to be shown."""
+        """(theta, f) for a `Moment`."""
 
 
-class Weights:
-    """s = theta, g = S J' dL/df with the scales S; members of an ensemble shared out over the cores.
+class WeightSpace:
+    """s = theta, g = S J' dL/df with the scales S; the members of an ensemble are divided among the cores.
 
-    whole : whether every step is to see all of x.
+    whole : whether every step uses all of x.
     """
 
     def __init__(self, model: Model, x: Array, scales: Array | None, theta: Array, whole: bool) -> None:
         self.model, self.x, self.scales, self.whole = model, x, scales, whole
-        self.parts = _parts(model, theta, x.shape[0])
+        self.parts = member_slices(model, theta, x.shape[0])
         self.models = self._share()
 
     def _share(self) -> list[Model]:
-        """The model for each part of the ensemble."""
+        """The model of each part of the ensemble."""
 
         def part(at: slice) -> Model:
             members = self.model.members(at)
@@ -131,7 +131,7 @@ class Weights:
         g = xp.empty_like(s)
 
         def work(i: int) -> Array:
-            with np.errstate(over="ignore", invalid="ignore"):  # a step too long is taken back
+            with np.errstate(over="ignore", invalid="ignore"):  # a step that is too long gets rejected
                 f, J = self.models[i]._linearize(s[self.parts[i]], x)
                 J._vjp(loss.cotangent(f, y), g[self.parts[i]])
             return f
@@ -160,7 +160,7 @@ class Weights:
 
 
 class FrozenKernel:
-    """s = f on all points : ([E], M, C), g = K dL/df; the first N of them are for training."""
+    """s = f on all points : ([E], M, C), g = K dL/df; the first N points are the training set."""
 
     def __init__(self, kernel: Array, full: bool, N: int) -> None:
         self.kernel, self.full, self.N = kernel, full, N
@@ -187,12 +187,12 @@ class FrozenKernel:
         return None, array_namespace(s).asarray(s, copy=True)
 
 
-# --------------------------------------------------------------------------------------- how it flows: the rules
+# ---------------------------------------------------------------------------------------------- settings
 
 
 @dataclass(frozen=True)
-class Rules:
-    """The loss, the times to report, and the law of motion."""
+class FlowSettings:
+    """The loss, the times to report, the equation of motion and the integrator."""
 
     loss: Loss
     times: tuple[float, ...]
@@ -203,8 +203,8 @@ class Rules:
     by: Steps | Solver
 
     @classmethod
-    def checked(cls, loss: Any, times: Any, tau: Any, mu: Any, temperature: Any, rng: Any, by: Any) -> Rules:
-        """Raise for rules that make no flow."""
+    def checked(cls, loss: Any, times: Any, tau: Any, mu: Any, temperature: Any, rng: Any, by: Any) -> FlowSettings:
+        """The settings; ValueError or TypeError for invalid ones."""
         if not isinstance(loss, Loss):
             raise TypeError(f"loss expects a loss such as mn.mse or mn.hinge, got {loss!r}")
         if not isinstance(by, (Steps, Solver)):
@@ -221,11 +221,11 @@ class Rules:
         if temperature and not isinstance(rng, np.random.Generator):
             raise TypeError(f"stochastic flow draws its batches with rng=numpy.random.default_rng(seed), got {rng!r}")
         if temperature and isinstance(by, Solver):
-            raise ValueError("a stochastic flow has no smooth path for by=Solver(...): by=Steps(), or temperature=0")
+            raise ValueError("a stochastic flow is not smooth, as by=Solver(...) needs: by=Steps(), or temperature=0")
         if loss.ends and isinstance(by, Solver):
             raise ValueError(
-                f"the gradient of {loss!r} jumps, and a flow can stay on the jump, where by=Solver(...) would stop "
-                "moving: use by=Steps(), or a smooth loss, mn.logistic"
+                f"the gradient of {loss!r} jumps, and a flow can slide along the jump, where by=Solver(...) stalls: "
+                "use by=Steps(), or a smooth loss, mn.logistic"
             )
         return cls(loss, goals, tau, mu, temperature, rng, by)
 
@@ -234,13 +234,13 @@ class Rules:
         return self.tau is not None or self.mu is not None
 
     def decay(self, t: float, h: float) -> float:
-        """a with v(t + h) = a v - (1 - a) g for a constant g: exp of -int dt/tau; 0 for gradient flow."""
+        """a with v(t + h) = a v - (1 - a) g for a constant g, a = exp(-int dt/tau); 0 for gradient flow."""
         if self.tau is not None:
             return exp(-h / self.tau)
         return (t / (t + h)) ** self.mu if self.mu is not None else 0.0
 
     def friction(self, t: float) -> float:
-        """1/tau; 0 at t = 0 where tau = t/mu: v = -grad L there, and rests on it."""
+        """1/tau; with tau = t/mu it is 0 at t = 0, where v = -grad L already."""
         if self.tau is not None:
             return 1 / self.tau
         return self.mu / t if self.mu is not None and t > 0 else 0.0
@@ -250,36 +250,36 @@ class Rules:
         return N if self.temperature == 0 else max(1, round(N / (self.temperature / h * (N - 1) + 1)))
 
 
-# ---------------------------------------------------------------------------------------------- the motion
+# ------------------------------------------------------------------------------------------- integration
 
 
-def run(system: System, s: Array, y: Array, rules: Rules) -> Iterator[Moment]:
-    """The moments of a flow from s, which is written to."""
-    by = rules.by
-    return _by_steps(system, s, y, rules, by) if isinstance(by, Steps) else _by_solver(system, s, y, rules, by)
+def run_flow(system: System, s: Array, y: Array, settings: FlowSettings) -> Iterator[Moment]:
+    """The moments of a flow that starts at s; s may be overwritten."""
+    by = settings.by
+    return _by_steps(system, s, y, settings, by) if isinstance(by, Steps) else _by_solver(system, s, y, settings, by)
 
 
-def _value(rules: Rules, f: Array, y: Array, t: float) -> tuple[Array, bool]:
-    """(loss, whether all of it is exactly zero); FloatingPointError where it is not finite."""
+def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
+    """(loss, whether it is exactly zero for every member); FloatingPointError if it is not finite."""
     xp = array_namespace(f)
-    value = rules.loss(f, y)
+    value = loss(f, y)
     if not bool(xp.all(xp.isfinite(value))):
         raise FloatingPointError(f"the loss is not finite at t = {t:g}: check the outputs of the model there")
-    return value, rules.loss.ends and not bool(xp.any(value))
+    return value, loss.ends and not bool(xp.any(value))
 
 
 def _moving(value: Array, like: Array) -> Array:
-    """1 for the members whose loss is not yet exactly zero, 0 for the others, with the axes of `like`."""
+    """1 for the members whose loss is not yet exactly zero, else 0, broadcastable to `like`."""
     xp = array_namespace(value)
     return xp.reshape((value > 0).astype(like.dtype), (*value.shape, *(1 for _ in like.shape[value.ndim :])))
 
 
-HALVINGS = 200
-"""Halvings of dt in a row after which rounding, not the step, must be what changes the outputs."""
+MAX_HALVINGS = 200
+"""After this many halvings of dt in a row, the change of the outputs must be rounding."""
 
 
-def _by_steps(system: System, s: Array, y: Array, rules: Rules, by: Steps) -> Iterator[Moment]:
-    xp, N, loss, rng = array_namespace(s), y.shape[0], rules.loss, rules.rng if rules.temperature else None
+def _by_steps(system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> Iterator[Moment]:
+    xp, N, loss, rng = array_namespace(s), y.shape[0], settings.loss, settings.rng if settings.temperature else None
     t, dt, h, steps, b, seen = 0.0, 1.0, 0.0, 0, N, 0
     low, high = float(by.low), float(by.high)
     v: Array | float = 0.0
@@ -289,20 +289,20 @@ def _by_steps(system: System, s: Array, y: Array, rules: Rules, by: Steps) -> It
         f, g = system.learn(s, None, y, loss)
     else:
         f = system.outputs(s, None)
-    value, ended = _value(rules, f, y, t)
+    value, ended = _value(loss, f, y, t)
     yield Moment(t, *system.moment(s, f), value, steps, h, b, ended)
-    for goal in rules.times:
+    for goal in settings.times:
         while t < goal and not ended:
             order = None if rng is None else rng.permutation(N)
             halvings = 0
             while True:
                 h = min(dt, goal - t)
                 if order is not None:
-                    b = rules.batch(h, N)
+                    b = settings.batch(h, N)
                     at = to_library(order[:b], xp)
                     target = y[at]
                     f, g = system.learn(s, at, target, loss)
-                a = rules.decay(t, h)
+                a = settings.decay(t, h)
                 v_new = a * v - (1 - a) * g
                 if rng is None and loss.ends and value.ndim:
                     v_new *= _moving(value, v_new)
@@ -312,10 +312,10 @@ def _by_steps(system: System, s: Array, y: Array, rules: Rules, by: Steps) -> It
                 else:
                     f_new, g_new = system.outputs(s_new, at), None
                 change = float(xp.max(xp.abs(f_new - f)))
-                if change < high or halvings == HALVINGS:  # the first not for a NaN
+                if change < high or halvings == MAX_HALVINGS:  # NaN < high is False
                     break
                 dt, halvings = h / 2, halvings + 1
-            if not change < high or (halvings and change == 0):  # all or nothing
+            if not change < high or (halvings and change == 0):
                 raise FloatingPointError(
                     f"at t = {t:g} no step changes the outputs by less than {high:g}, only by more or not at all: "
                     "this is rounding, take float64 or a larger Steps(high=...)"
@@ -328,39 +328,39 @@ def _by_steps(system: System, s: Array, y: Array, rules: Rules, by: Steps) -> It
             if rng is None:
                 if moved:
                     f, g = system.learn(s, None, y, loss)
-                value, ended = _value(rules, f, y, t)
+                value, ended = _value(loss, f, y, t)
             elif t == goal or (loss.ends and seen >= N and not bool(xp.any(loss(f, target)))):
                 f, seen = system.outputs(s, None), 0
-                value, ended = _value(rules, f, y, t)
+                value, ended = _value(loss, f, y, t)
         yield Moment(t, *system.moment(s, f), value, steps, h, b, ended)
         if ended:
             return
 
 
-def _by_solver(system: System, s: Array, y: Array, rules: Rules, by: Solver) -> Iterator[Moment]:
+def _by_solver(system: System, s: Array, y: Array, settings: FlowSettings, by: Solver) -> Iterator[Moment]:
     from scipy import integrate
 
-    xp, shape, size, dtype = array_namespace(s), s.shape, int(np.prod(s.shape)), s.dtype
+    xp, shape, size, dtype, loss = array_namespace(s), s.shape, int(np.prod(s.shape)), s.dtype, settings.loss
 
     def state(z: Any) -> Array:
         return to_library(z[:size].astype(str(dtype)), xp).reshape(shape)
 
     def motion(t: float, z: Any) -> Any:
-        """(s', v'), or s' alone."""
-        g = to_host(system.learn(state(z), None, y, rules.loss)[1]).astype(np.float64)
-        if not rules.momentum:
+        """(s', v') concatenated, or s' alone."""
+        g = to_host(system.learn(state(z), None, y, loss)[1]).astype(np.float64)
+        if not settings.momentum:
             return -g.ravel()
-        return np.concatenate([z[size:], -rules.friction(t) * (z[size:] + g.ravel())])
+        return np.concatenate([z[size:], -settings.friction(t) * (z[size:] + g.ravel())])
 
-    f, g0 = system.learn(s, None, y, rules.loss)
-    yield Moment(0.0, *system.moment(s, f), _value(rules, f, y, 0.0)[0], 0, 0.0, len(y), False)
+    f, g0 = system.learn(s, None, y, loss)
+    yield Moment(0.0, *system.moment(s, f), _value(loss, f, y, 0.0)[0], 0, 0.0, len(y), False)
     start = to_host(s).astype(np.float64).ravel()
-    if rules.momentum:
+    if settings.momentum:
         g = to_host(g0).astype(np.float64).ravel()
-        start = np.concatenate([start, -g if rules.mu is not None else np.zeros(size)])
-    solver = getattr(integrate, by.method)(motion, 0.0, start, rules.times[-1], rtol=by.rtol, atol=by.atol)
+        start = np.concatenate([start, -g if settings.mu is not None else np.zeros(size)])
+    solver = getattr(integrate, by.method)(motion, 0.0, start, settings.times[-1], rtol=by.rtol, atol=by.atol)
     steps = 0
-    for goal in rules.times:
+    for goal in settings.times:
         while solver.t < goal:
             with np.errstate(over="ignore", invalid="ignore"):
                 message = solver.step()
@@ -369,4 +369,4 @@ def _by_solver(system: System, s: Array, y: Array, rules: Rules, by: Solver) -> 
                 raise FloatingPointError(f"the solver gave up at t = {solver.t:g}: {message}")
         s = state(solver.y if goal == solver.t else solver.dense_output()(goal))
         f = system.outputs(s, None)
-        yield Moment(goal, *system.moment(s, f), _value(rules, f, y, goal)[0], steps, solver.step_size, len(y), False)
+        yield Moment(goal, *system.moment(s, f), _value(loss, f, y, goal)[0], steps, solver.step_size, len(y), False)

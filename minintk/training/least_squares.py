@@ -1,14 +1,14 @@
-"""Training the linearised network to its end at once, without ever forming its Jacobian.
+"""The end of training of the linearised network, solved directly and without forming its Jacobian.
 
     min_w |J w + f_0 - y|^2 + ridge |w|^2            J = J(theta_0) : (N C, P),   theta = theta_0 + w
 
-solve_gram    function space: w = J' (J J' + ridge)^-1 (y - f_0), the Gram matrix J J' built layer by layer in blocks
-              and factorised in place.  Memory N C x N C, whatever P.
-solve_lsqr    parameter space: the iteration of Paige and Saunders 1982 through jvp and vjp.  Memory P, whatever N C.
+solve_gram    function space: w = J' (J J' + ridge)^-1 (y - f_0).  The Gram matrix J J' is built layer by layer in
+              blocks and factorised in place.  Memory N C x N C for any P.
+solve_lsqr    parameter space: the iteration of Paige and Saunders 1982 through jvp and vjp.  Memory P for any N C.
 
-Without ridge both give the solution of smallest |w|, the one that gradient descent from theta_0 arrives at: w lies in
-the row space of J and J w = y - f_0, and there is only one such w.  So the residual alone certifies the answer, and
-both report it.  At finite width the outputs share their layers, so J J' couples them: it is (N C) x (N C), all of it.
+Without ridge both give the solution of smallest |w|, which gradient descent from theta_0 converges to: the only w in
+the row space of J with J w = y - f_0.  So the residual alone certifies the answer, and both report it.  At finite
+width the outputs share their layers, so J J' couples them and is a full (N C) x (N C) matrix.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from minintk.models.wrappers import Linearized
 from minintk.progress import progress_of
 from minintk.validate import number, whole
 
-REFINEMENTS = 8
+MAX_REFINEMENTS = 8
+"""Steps of iterative refinement after the Cholesky solution."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,8 +37,8 @@ class Solution:
     """The solved linearised model.
 
     theta : (P,), theta_0 + w.  a : (N, C) with w = J' a, None from `solve_lsqr`.  steps : refinements, or iterations.
-    residual : |y - f_0 - J w - ridge a| / |y - f_0|, what rounding or stopping early left; from `solve_lsqr` without
-    ridge likewise, with ridge |J' r - ridge w| / |J' (y - f_0)|.  Calling it gives f_lin(theta, x).
+    residual : |y - f_0 - J w - ridge a| / |y - f_0|, due to rounding or early stopping; from `solve_lsqr` with ridge,
+    |J' r - ridge w| / |J' (y - f_0)|.  Calling the solution gives f_lin(theta, x).
     """
 
     model: Linearized
@@ -47,10 +48,10 @@ class Solution:
     steps: int
 
     def __call__(self, x: Array) -> Array:
-        """f_0(x) + J(x) w : (M, C), some examples at a time."""
+        """f_0(x) + J(x) w : (M, C), computed in chunks of examples."""
         self.model.check(self.theta, x)
-        rows = Rows(self.model.model, self.model.theta0, x, available_memory(array_namespace(x)) // 4)
-        return rows.f0 + rows.jvp(self.theta - self.model.theta0)
+        J = ChunkedJacobian(self.model.model, self.model.theta0, x, available_memory(array_namespace(x)) // 4)
+        return J.f0 + J.jvp(self.theta - self.model.theta0)
 
     def __repr__(self) -> str:
         return f"Solution(theta {tuple(self.theta.shape)}, residual={self.residual:.2g}, steps={self.steps})"
@@ -70,15 +71,15 @@ def solve_gram(
     """Least squares in function space, w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky in place.
 
     model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  float32 or float64 throughout.
-    t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), inf for the end; a finite t takes the
-        spectral filter (1 - exp(-t mu / N)) / mu in place of 1 / mu, and a factorisation about ten times dearer.
-    memory : bytes it may take, nine tenths of what is free unless given; MemoryError says what is needed.
+    t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), inf for the end.  A finite t puts the
+        spectral filter (1 - exp(-t mu / N)) / mu in place of 1 / mu and takes an eigendecomposition, ten times slower.
+    memory : a limit in bytes, by default nine tenths of the free memory; MemoryError says what is needed.
     progress : a bar with the time left, on stderr.
 
-    The first answer is refined with the residual of the model itself, r = y - f_0 - J w - ridge a through jvp, as long
-    as that shrinks: rounding in the Gram matrix is gone from the result.  Nothing is ever added to its diagonal but
-    `ridge`.  ValueError, with the smallest eigenvalue and what to do, where the matrix is singular or the refinement
-    does not converge.  Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
+    The solution is refined with the residual of the model itself, r = y - f_0 - J w - ridge a through jvp, as long as
+    that shrinks; this removes the effect of rounding in the Gram matrix.  Only `ridge` is ever added to the diagonal.
+    ValueError, with the smallest eigenvalue and a remedy, if the matrix is singular or the refinement does not
+    converge.  Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
@@ -89,7 +90,7 @@ def solve_gram(
     """
     total = _budget(theta0, memory)
     ridge = number("ridge", ridge, zero=True)
-    b, rows = _problem(model, theta0, x, y, total // 8)
+    b, J = _problem(model, theta0, x, y, total // 8)
     if t != inf and (isinstance(t, bool) or not hasattr(t, "__float__") or not t >= 0):
         raise ValueError(f"t expects a number >= 0 (lr x steps), inf for the end, got {t!r}")
     n = b.size
@@ -103,35 +104,35 @@ def solve_gram(
     copies = 1 if t == inf else 5
     if copies * itemsize * n * n > budget:
         raise MemoryError(
-            f"the Gram matrix of {n} rows takes {copies * itemsize * n * n / 2**30:.3g} GiB, the bound is "
+            f"the Gram matrix of {n} rows takes {copies * itemsize * n * n / 2**30:.3g} GiB, the limit is "
             f"{budget / 2**30:.3g} GiB: use mn.solve_lsqr, float32, fewer examples, or a larger memory="
         )
     with progress_of("Gram matrix", 1.0, progress) as advance:
         k = gram_matrix(model, theta0, x, budget, advance, both=t < inf)
     if t < inf:
-        return _stopped(model, theta0, k, b, rows, ridge, t)
+        return _stopped(model, theta0, k, b, J, ridge, t)
     _add_to_diagonal(k, ridge)
     scale = float(xp.max(xp.abs(xp.diagonal(k))))
     with progress_of("Cholesky", 1.0, progress) as advance:
         try:
-            spare = (budget - k.nbytes) // (6 * n * itemsize)  # a panel, and what it takes to solve for it
+            spare = (budget - k.nbytes) // (6 * n * itemsize)  # a panel and its workspace
             factorise(k, block=max(16, min(BLOCK, spare)), report=advance)
         except NotPositive as error:
             raise ValueError(_singular(f"at most {error.bound:.3g}", k, scale)) from None
-    return _refined(model, theta0, k, b, rows, ridge, scale)
+    return _refined(model, theta0, k, b, J, ridge, scale)
 
 
 def _refined(
-    model: Model, theta0: Array, k: Array, b: Array, rows: Rows, ridge: float, scale: float
+    model: Model, theta0: Array, k: Array, b: Array, J: ChunkedJacobian, ridge: float, scale: float
 ) -> Solution:  # fmt: skip
     """a += (J J' + ridge)^-1 r,  r = b - J J' a - ridge a, as long as r shrinks."""
     xp, total = array_namespace(b), _norm(b)
     a, w, r, left, new = xp.zeros_like(b), xp.zeros_like(theta0), b, 1.0 if total else 0.0, 0.0
     steps = 0
-    while steps < REFINEMENTS and left > 0:
+    while steps < MAX_REFINEMENTS and left > 0:
         da = solve_factorised(k, r.reshape((-1, 1))).reshape(b.shape)
-        nearer = w + rows.vjp(da)
-        r = b - rows.jvp(nearer) - ridge * (a + da)
+        nearer = w + J.vjp(da)
+        r = b - J.jvp(nearer) - ridge * (a + da)
         new = _norm(r) / total
         if not new < left / 2:
             break
@@ -143,7 +144,7 @@ def _refined(
 
 
 def _stopped(
-    model: Model, theta0: Array, k: Array, b: Array, rows: Rows, ridge: float, t: float
+    model: Model, theta0: Array, k: Array, b: Array, J: ChunkedJacobian, ridge: float, t: float
 ) -> Solution:  # fmt: skip
     """a = g_t(J J' + ridge) b,  g_t(mu) = (1 - exp(-t mu / N)) / mu,  in float64."""
     xp, N = array_namespace(b), b.shape[0]
@@ -153,9 +154,9 @@ def _stopped(
     g = xp.where(mu > 0, -xp.expm1(-t / N * some) / some, xp.full_like(mu, t / N))
     a = (Q @ (g[:, None] * (Q.T @ xp.astype(b, xp.float64).reshape((-1, 1))))).reshape(b.shape)
     a = xp.astype(a, b.dtype)
-    w = rows.vjp(a)
+    w = J.vjp(a)
     total = _norm(b)
-    left = _norm(b - rows.jvp(w) - ridge * a) / total if total else 0.0
+    left = _norm(b - J.jvp(w) - ridge * a) / total if total else 0.0
     return Solution(Linearized(model, theta0), theta0 + w, a, left, 0)
 
 
@@ -163,9 +164,9 @@ def gram_matrix(
     model: Model, theta: Array, x: Array, memory: int, report: Callable[[float], None] = lambda share: None, *,
     both: bool = False,
 ) -> Array:  # fmt: skip
-    """J J' : (N C, N C), block by block; the lower triangle, and where `both` also the upper one, in float64 then.
+    """J J' : (N C, N C), block by block: the lower triangle, or, if `both`, the full matrix in float64.
 
-    memory : bytes for it and the blocks.  report : told each block's share of the work.
+    memory : bytes for the matrix and a block.  report : called with each block's share of the work.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Dense(1), (2,))
@@ -206,16 +207,16 @@ def solve_lsqr(
     memory: int | None = None,
     progress: bool = False,
 ) -> Solution:
-    """Least squares in parameter space, by LSQR: each step one jvp and one vjp over all examples.
+    """Least squares in parameter space, by LSQR: one jvp and one vjp over all examples per step.
 
-    Minimum norm without ridge; where no w fits y, the smallest of those that come closest.  Arguments as for
-    `solve_gram`, and
-    steps : stop there, whatever is left: after s steps w is the best in the span of (J'J)^i J'(y - f_0), i < s, which
-        regularises as stopping descent does, and spends far fewer steps.
-    tol : relative size of what may be left, ten roundings unless given: |r| <= tol (|y - f_0| + |J| |w|), or
+    Without ridge, the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.
+    Arguments as for `solve_gram`, and
+    steps : stop after this many steps.  After s steps w is optimal in the span of (J'J)^i J'(y - f_0), i < s, which
+        regularises like early stopping of gradient descent but needs far fewer steps.
+    tol : relative tolerance, ten times the machine epsilon by default: |r| <= tol (|y - f_0| + |J| |w|), or
         |J' r - ridge w| <= tol |J| |r|.
 
-    Without `steps`, RuntimeWarning where 4 min(N C, P) + 100 steps do not reach `tol`.  Paige and Saunders 1982.
+    Without `steps`, RuntimeWarning if 4 min(N C, P) + 100 steps do not reach `tol`.  Paige and Saunders 1982.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
@@ -225,7 +226,7 @@ def solve_lsqr(
     (True, True)
     """
     ridge = number("ridge", ridge, zero=True)
-    b, rows = _problem(model, theta0, x, y, _budget(theta0, memory))
+    b, J = _problem(model, theta0, x, y, _budget(theta0, memory))
     if steps is not None:
         whole("steps", steps)
     tol = 10 * _eps(b) if tol is None else float(tol)
@@ -233,7 +234,7 @@ def solve_lsqr(
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
     limit = steps if steps is not None else _limit(min(b.size, model.size))
     with progress_of("LSQR", limit, progress) as advance:
-        w, done, fits = _lsqr(rows, b, sqrt(ridge), limit, tol, advance)
+        w, done, fits = _lsqr(J, b, sqrt(ridge), limit, tol, advance)
     if not fits and steps is None:
         warnings.warn(
             f"LSQR did not reach tol={tol:.1g} in {limit} steps: pass steps= to stop early on purpose, ridge > 0, a "
@@ -241,17 +242,17 @@ def solve_lsqr(
             RuntimeWarning,
             stacklevel=2,
         )
-    r = b - rows.jvp(w)
-    against = b if ridge == 0 else rows.vjp(b)
+    r = b - J.jvp(w)
+    against = b if ridge == 0 else J.vjp(b)
     total = _norm(against)
-    left = _norm(r if ridge == 0 else rows.vjp(r) - ridge * w) / total if total else 0.0
+    left = _norm(r if ridge == 0 else J.vjp(r) - ridge * w) / total if total else 0.0
     return Solution(Linearized(model, theta0), theta0 + w, None, left, done)
 
 
 def _lsqr(
-    J: Rows, b: Array, damp: float, limit: int, tol: float, report: Callable[[float], None]
+    J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float, report: Callable[[float], None]
 ) -> tuple[Array, int, bool]:
-    """(w, steps, whether tol was reached): Golub-Kahan bidiagonalisation, and QR of the bidiagonal as it grows.
+    """(w, steps, whether tol was reached): Golub-Kahan bidiagonalisation, with a running QR of the bidiagonal matrix.
 
     beta u = J v - alpha u,   alpha v = J' u - beta v        the next column
     (rho, theta, phi)                                        one rotation of it
@@ -294,8 +295,8 @@ def _lsqr(
     return w, limit, False
 
 
-class Rows:
-    """J and f_0 over all examples, a piece at a time; the pieces' Jacobians are kept where they fit `memory` bytes.
+class ChunkedJacobian:
+    """J and f_0 over all examples, in chunks; the chunks' Jacobians are kept if they fit into `memory` bytes.
 
     jvp : (P,) -> (N, C).  vjp : (N, C) -> (P,).  f0 : (N, C).
     """
@@ -307,36 +308,36 @@ class Rows:
         each = theta.dtype.itemsize * (layers + 4 * widest)
         limit = min(memory // 2, 2**27 if on_host(xp) else 2**32)
         step = max(1, min(N, limit // each))
-        self.pieces = [slice(i, min(i + step, N)) for i in range(0, max(1, N), step)]
+        self.chunks = [slice(i, min(i + step, N)) for i in range(0, max(1, N), step)]
         keep = theta.dtype.itemsize * layers * N <= memory // 2
         self.kept: list[Jacobian | None] = []
         f0 = []
-        for at in self.pieces:
+        for at in self.chunks:
             f, J = model._linearize(theta, x[at])
             f0.append(f)
             self.kept.append(J if keep else None)
         self.f0 = f0[0] if len(f0) == 1 else xp.concat(f0, axis=-2)
 
     def _jacobian(self, i: int) -> Jacobian:
-        return self.kept[i] or self.model._linearize(self.theta, self.x[self.pieces[i]])[1]
+        return self.kept[i] or self.model._linearize(self.theta, self.x[self.chunks[i]])[1]
 
     def jvp(self, v: Array) -> Array:
         """J v : (N, C)."""
-        parts = [self._jacobian(i)._jvp(v) for i in range(len(self.pieces))]
+        parts = [self._jacobian(i)._jvp(v) for i in range(len(self.chunks))]
         return parts[0] if len(parts) == 1 else array_namespace(v).concat(parts, axis=-2)
 
     def vjp(self, u: Array) -> Array:
         """J' u : (P,)."""
-        total = self._jacobian(0).vjp(u[self.pieces[0]])
-        for i in range(1, len(self.pieces)):
-            total += self._jacobian(i).vjp(u[self.pieces[i]])
+        total = self._jacobian(0).vjp(u[self.chunks[0]])
+        for i in range(1, len(self.chunks)):
+            total += self._jacobian(i).vjp(u[self.chunks[i]])
         return total
 
 
 # ------------------------------------------------------------------------------------------------ checks
 
 
-def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tuple[Array, Rows]:
+def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tuple[Array, ChunkedJacobian]:
     """(y - f_0, J), checked."""
     _check(model, theta0, x, None)
     if theta0.ndim != 1:
@@ -351,12 +352,12 @@ def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tu
     check_finite("y", y)
     if y.dtype != theta0.dtype:
         raise TypeError(f"y must have the dtype of theta0, {theta0.dtype}, got {y.dtype}: y.astype(theta0.dtype)")
-    rows = Rows(model, theta0, x, memory)
-    return y - rows.f0, rows
+    J = ChunkedJacobian(model, theta0, x, memory)
+    return y - J.f0, J
 
 
 def _singular(smallest: str, k: Array, scale: float) -> str:
-    """What is wrong with a Gram matrix, and what to do."""
+    """The message for a singular Gram matrix, with remedies."""
     rounding = _eps(k) * k.shape[0] * scale
     double = "" if k.dtype.itemsize == 8 else "theta0, x and y in float64, "
     return (
@@ -371,7 +372,7 @@ def _budget(theta: Array, memory: int | None) -> int:
 
 
 def _limit(rank: int) -> int:
-    """Steps of LSQR: `rank` would do without rounding."""
+    """Maximal steps of LSQR; in exact arithmetic `rank` would suffice."""
     return 4 * rank + 100
 
 
@@ -382,7 +383,7 @@ def _add_to_diagonal(k: Array, ridge: float) -> None:
 
 
 def _norm(a: Array) -> float:
-    """|a|, in float64 whatever the dtype."""
+    """|a|, accumulated in float64 for any dtype."""
     xp = array_namespace(a)
     top = float(xp.max(xp.abs(a))) if a.size else 0.0
     if not 0 < top < inf:

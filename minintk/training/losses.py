@@ -1,4 +1,4 @@
-"""Losses: their value, and their derivative in the outputs, the cotangent that backward sweeps start from.
+"""Losses: the value, and the derivative with respect to the outputs, the cotangent where backpropagation starts.
 
 f : ([E], N, C) outputs, y : (N, C) targets; one value for each member of an ensemble.
 """
@@ -16,8 +16,8 @@ from minintk.validate import number
 class Loss(ABC):
     """A loss L(f, y); `cotangent` is dL/df.
 
-    curvature : c where d2L/df2 = c/N for every output, None for a loss that is no square.
-    ends : whether gradient flow can bring the loss to exactly zero in finite time.
+    curvature : c if d2L/df2 = c/N for every output (a squared loss), else None.
+    ends : whether gradient flow can reach a loss of exactly zero in finite time.
     """
 
     __slots__ = ()
@@ -30,10 +30,10 @@ class Loss(ABC):
 
     @abstractmethod
     def cotangent(self, f: Array, y: Array) -> Array:
-        """dL/df, of the shape of f."""
+        """dL/df, with the shape of f."""
 
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
-        """Raise unless y : (N, C) are targets for this loss."""
+        """Raise unless y : (N, C) are valid targets for this loss."""
         check_floating("y", y)
         if tuple(y.shape) != tuple(outputs):
             hint = (
@@ -46,7 +46,7 @@ class Loss(ABC):
 
 
 def _fitting(f: Array, y: Array) -> Any:
-    """The namespace of f : ([E], N, C) and y : (N, C); ValueError where they would be broadcast."""
+    """The namespace of f : ([E], N, C) and y : (N, C); ValueError if their shapes differ, instead of broadcasting."""
     xp = array_namespace(f, y)
     if f.ndim < 2 or tuple(f.shape[-2:]) != tuple(y.shape[-2:]):
         column = ": a single output needs a column, y[:, None]" if y.ndim == 1 and f.shape[-1:] == (1,) else ""
@@ -124,7 +124,7 @@ class SoftmaxCrossEntropy(Loss):
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
         super().check(y, outputs)
         if outputs[1] == 1:
-            raise ValueError("softmax_cross_entropy of one output is 0 whatever it says: take mn.logistic, y = -1 or 1")
+            raise ValueError("softmax_cross_entropy of one output is 0 whatever it says: use mn.logistic, y = -1 or 1")
         xp = array_namespace(y)
         off = float(xp.max(xp.abs(xp.sum(y, axis=-1) - 1)))
         if off > 1e-3 or float(xp.min(y)) < 0:
@@ -136,7 +136,7 @@ class SoftmaxCrossEntropy(Loss):
 
 @dataclass(frozen=True)
 class _Margin(Loss):
-    """A loss of the margin y f: one output, labels y = -1 or 1, and the scale alpha of `Centred` (1: none).
+    """A loss of the margin y f: one output, labels y = -1 or 1, and the scale alpha of `Centred` (1: no scale).
 
     Raises ValueError unless alpha is a finite number > 0.
     """
@@ -164,9 +164,9 @@ class _Margin(Loss):
 class Hinge(_Margin):
     """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) where y f < 1, else 0.
 
-    One output, y = -1 or 1.  With ``Centred(net, theta0, alpha)`` and the same alpha here it is the loss of Geiger et
-    al. 2020, eq. (5): the first moments of training are then the same for every alpha, and training ends when all
-    margins are at least 1.
+    One output, y = -1 or 1.  With ``Centred(net, theta0, alpha)`` and the same alpha here, it is the loss of Geiger et
+    al. 2020, eq. (5): the start of training is then the same for every alpha, and training ends when all margins are
+    at least 1.
 
     >>> import numpy as np
     >>> f, y = np.array([[0.5], [2.0]]), np.array([[1.0], [-1.0]])

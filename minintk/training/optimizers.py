@@ -1,10 +1,10 @@
-"""Optimisers: one step, in place, on the vector theta.
+"""Optimisers: one step on the vector theta, in place.
 
     SGD         v <- m v + g'                  theta <- theta - lr s v                  g' = g + weight_decay theta
     Nesterov    v <- m v + g'                  theta <- theta - lr s (g' + m v)
     Adam        first and second moments       theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay theta)
 
-g is the gradient, s the scales of the learning rate, one for each parameter.
+g is the gradient; s are the learning-rate scales, one per parameter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minintk.validate import number, numbers
 class Optimizer(ABC):
     """theta <- theta + step(gradient).  `lr` is the learning rate, a number or a schedule.
 
-    rule : which of a parametrization's scales of the rate are meant, those of gradient descent or those of Adam.
+    rule : which of a parametrization's learning-rate scales apply, those of gradient descent or those of Adam.
     """
 
     lr: float | Schedule
@@ -35,11 +35,18 @@ class Optimizer(ABC):
 
     @property
     def reach(self) -> float:
-        """lr lambda below which descent settles on a parabola of curvature lambda; inf where that is not known."""
+        """Descent on a parabola of curvature lambda converges if lr lambda < reach; inf if the bound is unknown."""
         return inf
 
+    @property
+    def rate(self) -> float:
+        """The learning rate as a number; TypeError if it is still a schedule."""
+        if isinstance(self.lr, Schedule):
+            raise TypeError(f"the rate of {self.lr!r} depends on the step: optimizer.at(step).step(...)")
+        return float(self.lr)
+
     def at(self, step: int) -> Self:
-        """The optimiser of step 0, 1, ...: its learning rate is a number."""
+        """The optimiser for step 0, 1, ...: its learning rate is a number."""
         if not isinstance(self.lr, Schedule):
             return self
         now = copy(self)
@@ -47,16 +54,16 @@ class Optimizer(ABC):
         return now
 
     def t(self, steps: int) -> float:
-        """The time of the theory after so many steps: lr x steps, or the sum of a schedule's rates."""
+        """The time of the theory after this many steps: lr x steps, or the sum of a schedule's rates."""
         return time(self.lr, steps)
 
     @abstractmethod
     def init(self, theta: Array) -> Any:
-        """The optimiser's memory before the first step: an array ([E], ..., P), or None where it has none."""
+        """The optimiser's memory before the first step: an array ([E], ..., P), or None if it needs none."""
 
     @abstractmethod
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
-        """One step, in place on theta and memory; `gradient` is used up.  scales : (P,), or None for all ones."""
+        """One step, in place on theta and memory, overwriting `gradient`.  scales : (P,), or None for all ones."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ class SGD(Optimizer):
         return array_namespace(theta).zeros_like(theta) if self.momentum else None
 
     def step(self, theta: Array, gradient: Array, memory: Array | None, scales: Array | None) -> None:
-        lr, weight_decay = _rate(self), float(self.weight_decay)  # a NumPy scalar would compute in float64
+        lr, weight_decay = self.rate, float(self.weight_decay)  # a NumPy scalar would compute in float64
 
         def work(at: slice) -> None:
             p, g = theta[..., at], gradient[..., at]
@@ -108,11 +115,11 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True)
 class Nesterov(Optimizer):
-    """Gradient descent with Nesterov's momentum, the step looking one velocity ahead; names and errors as in `SGD`:
+    """Gradient descent with Nesterov's momentum, which looks one velocity ahead; arguments and errors as in `SGD`:
 
         g' = g + weight_decay theta,     v <- momentum v + g',     theta <- theta - lr s (g' + momentum v)
 
-    (Sutskever et al. 2013, in the variables of the point where the gradient is taken.)
+    (Sutskever et al. 2013; theta is the point where the gradient is taken.)
 
     >>> Nesterov(lr=0.1)
     Nesterov(lr=0.1, momentum=0.9, weight_decay=0.0)
@@ -134,7 +141,7 @@ class Nesterov(Optimizer):
         return array_namespace(theta).zeros_like(theta)
 
     def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
-        lr, m, weight_decay = _rate(self), float(self.momentum), float(self.weight_decay)
+        lr, m, weight_decay = self.rate, float(self.momentum), float(self.weight_decay)
 
         def work(at: slice) -> None:
             p, g, v = theta[..., at], gradient[..., at], memory[..., at]
@@ -152,20 +159,20 @@ class Nesterov(Optimizer):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Adam with bias correction; the weight decay is decoupled from the moments:
+    """Adam with bias correction and decoupled weight decay:
 
         m <- b1 m + (1 - b1) g,     r <- b2 r + (1 - b2) g^2,     m^ = m / (1 - b1^k),     r^ = r / (1 - b2^k)
         theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay theta)                     in step k = 1, 2, ...
 
     (Kingma, Ba 2015; Loshchilov, Hutter 2019.)  The decay is decoupled because an L2 term inside g would be divided by
-    sqrt(r^) too, and no longer pull on all weights alike.  s are scales of the learning rate, the parametrization's for
-    Adam.  Gradients fall with the width: eps must stay far below them.  The step k comes with ``optimizer.at(step)``;
+    sqrt(r^) too and would no longer act equally on all weights.  s are the parametrization's learning-rate scales for
+    Adam.  Gradients shrink with the width: eps must stay far below them.  ``optimizer.at(step)`` sets the step k.
     memory : ([E], 2, P), m and r.  Raises ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0.
 
     >>> import numpy as np
     >>> adam, theta = Adam(lr=0.1), np.array([1.0, -2.0])
     >>> adam.at(0).step(theta, np.array([5.0, -0.01]), adam.init(theta), None)
-    >>> theta.round(6).tolist()                      # the first step is lr in every direction, whatever the gradient
+    >>> theta.round(6).tolist()                      # the first step is lr in every direction, for any gradient
     [0.9, -1.9]
     """
 
@@ -194,9 +201,9 @@ class Adam(Optimizer):
     def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
         if self._k is None:
             raise TypeError(f"the bias correction of {self!r} depends on the step: optimizer.at(step).step(...)")
-        lr, b1, b2, weight_decay = _rate(self), float(self.b1), float(self.b2), float(self.weight_decay)
+        lr, b1, b2, weight_decay = self.rate, float(self.b1), float(self.b2), float(self.weight_decay)
         root = sqrt(1 - b2**self._k)
-        rate, eps = lr * root / (1 - b1**self._k), float(self.eps) * root  # m^ / (sqrt(r^) + eps), over sqrt(r)
+        rate, eps = lr * root / (1 - b1**self._k), float(self.eps) * root  # of rate m / (sqrt(r) + eps)
         xp = array_namespace(theta)
 
         def work(at: slice) -> None:
@@ -230,15 +237,8 @@ def _in_pieces(work: Callable[[slice], None], theta: Array, size: int = 2**17) -
     share(some, theta.shape[-1], worth=theta.shape[-1] > 2**19)
 
 
-def _rate(optimizer: Optimizer) -> float:
-    """The learning rate, which must be a number by now."""
-    if isinstance(optimizer.lr, Schedule):
-        raise TypeError(f"the rate of {optimizer.lr!r} depends on the step: optimizer.at(step).step(...)")
-    return float(optimizer.lr)
-
-
 def _check(optimizer: Any, *memories: str) -> None:
-    """ValueError for settings that cannot be meant."""
+    """ValueError for hyperparameters out of range."""
     name = type(optimizer).__name__
     if not isinstance(optimizer.lr, Schedule):
         number(f"{name}(lr=...)", optimizer.lr)

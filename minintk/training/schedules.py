@@ -1,9 +1,9 @@
-"""Learning-rate schedules, as data: the rate of each step, and the time t that the steps add up to.
+"""Learning-rate schedules, as data: the rate of each step, and the time t, the sum of the rates.
 
     lr(s)  for step s = 0, 1, ...          t(n) = sum_{s < n} lr(s)
 
-t is the time of the theory: gradient flow of length t is what n small steps approximate.  A constant rate is a number,
-and a schedule stands wherever a number does, ``mn.SGD(lr=mn.Cosine(0.1, steps=1000))``.
+t is the time of the theory: n small steps approximate gradient flow for a time t.  A schedule can replace a number
+wherever a rate is expected, ``mn.SGD(lr=mn.Cosine(0.1, steps=1000))``.
 
 >>> lr = WarmUp(2, then=StepDecay(0.4, every=3, factor=0.5))
 >>> [round(lr(step), 6) for step in range(7)]
@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import cos, expm1, fsum, isfinite, log, pi, sin
+from math import cos, expm1, fsum, log, pi, sin
+
+from minintk.validate import number, whole
 
 
 class Schedule(ABC):
-    """Base class.  To add a schedule, subclass it as a frozen dataclass, with the rate of a step."""
+    """Base class.  To add a schedule, subclass it as a frozen dataclass and define `__call__`, the rate of a step."""
 
     __slots__ = ()
 
@@ -29,34 +31,23 @@ class Schedule(ABC):
         """The learning rate of step 0, 1, ...; a number >= 0."""
 
     def t(self, steps: int) -> float:
-        """sum_{s < steps} lr(s), the time after so many steps."""
+        """sum_{s < steps} lr(s), the time after this many steps."""
         return fsum(self(s) for s in range(steps))
 
 
 def rate(lr: float | Schedule, step: int) -> float:
-    """The learning rate at a step, of a number or a schedule."""
+    """The learning rate at a step; lr : a number or a schedule."""
     return float(lr(step)) if isinstance(lr, Schedule) else float(lr)
 
 
 def time(lr: float | Schedule, steps: int) -> float:
-    """t after so many steps, of a number or a schedule."""
+    """The time t after this many steps; lr : a number or a schedule."""
     return float(lr.t(steps)) if isinstance(lr, Schedule) else float(lr) * steps
-
-
-def _positive(name: str, value: float, low: float = 0.0, high: float = float("inf")) -> None:
-    if isinstance(value, bool) or not hasattr(value, "__float__") or not isfinite(value) or not low < value <= high:
-        upper = f" and <= {high:g}" if high < float("inf") else ""
-        raise ValueError(f"{name} expects a finite number > {low:g}{upper}, got {value!r}")
-
-
-def _whole(name: str, value: int) -> None:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-        raise ValueError(f"{name} expects a whole number of steps >= 1, got {value!r}")
 
 
 @dataclass(frozen=True)
 class StepDecay(Schedule):
-    """lr(s) = lr factor^floor(s / every): a tenth, unless `factor` says else, after every `every` steps.
+    """lr(s) = lr factor^floor(s / every): multiplied by `factor` every `every` steps.
 
     (Samarin et al. 2020, CIFAR-10: a tenth every 30 epochs.)
 
@@ -69,17 +60,18 @@ class StepDecay(Schedule):
     factor: float = 0.1
 
     def __post_init__(self) -> None:
-        _positive("StepDecay(lr=...)", self.lr)
-        _whole("StepDecay(every=...)", self.every)
-        _positive("StepDecay(factor=...)", self.factor, high=1.0)
+        number("StepDecay(lr=...)", self.lr)
+        whole("StepDecay(every=...)", self.every)
+        if number("StepDecay(factor=...)", self.factor) > 1:
+            raise ValueError(f"StepDecay(factor=...) expects a number <= 1, got {self.factor!r}")
 
     def __call__(self, step: int) -> float:
         return self.lr * self.factor ** (step // self.every)
 
     def t(self, steps: int) -> float:
-        whole, rest = divmod(steps, self.every)
-        last = self.factor**whole
-        full = whole if self.factor == 1 else -expm1(whole * log(self.factor)) / (1 - self.factor)  # sum_k factor^k
+        decays, rest = divmod(steps, self.every)
+        last = self.factor**decays
+        full = decays if self.factor == 1 else -expm1(decays * log(self.factor)) / (1 - self.factor)  # sum_k factor^k
         return self.lr * (self.every * full + rest * last)
 
 
@@ -96,8 +88,8 @@ class Cosine(Schedule):
     final: float = 0.0
 
     def __post_init__(self) -> None:
-        _positive("Cosine(lr=...)", self.lr)
-        _whole("Cosine(steps=...)", self.steps)
+        number("Cosine(lr=...)", self.lr)
+        whole("Cosine(steps=...)", self.steps)
         if not 0 <= self.final <= self.lr:
             raise ValueError(f"Cosine(final=...) expects a number from 0 to lr = {self.lr:g}, got {self.final!r}")
 
@@ -114,7 +106,7 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class WarmUp(Schedule):
-    """lr(s) = (s + 1) / steps * lr_0 for s < steps, then the rates of `then`, a number or a schedule; lr_0 its first.
+    """lr(s) = (s + 1) / steps * lr_0 for s < steps, then `then`, a number or a schedule whose first rate is lr_0.
 
     (Goyal et al. 2017.)
 
@@ -126,9 +118,9 @@ class WarmUp(Schedule):
     then: float | Schedule
 
     def __post_init__(self) -> None:
-        _whole("WarmUp(steps=...)", self.steps)
+        whole("WarmUp(steps=...)", self.steps)
         if not isinstance(self.then, Schedule):
-            _positive("WarmUp(then=...)", self.then)
+            number("WarmUp(then=...)", self.then)
 
     def __call__(self, step: int) -> float:
         if step >= self.steps:

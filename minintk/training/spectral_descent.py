@@ -1,10 +1,10 @@
-"""Spectral descent: every update has the spectral norm that the network can use, by construction.
+"""Spectral descent: every update has the spectral norm that muP asks for, by construction.
 
     dW = - lr s sqrt(fan_out / fan_in) / multiplier * G / |G|         G the gradient of W, |G| its spectral norm
 
-so that the weights as they act move by lr sqrt(fan_out / fan_in) at every width, whatever the parametrization: the
-second half of the spectral condition holds exactly (Yang, Simon, Bernstein 2023, section 5).  A kernel of K x K pixels
-is the matrix (K K C_in, C_out), whose norm times K bounds that of the convolution; a bias is the matrix (1, n).
+so the effective weights, multiplier included, move by lr sqrt(fan_out / fan_in) at every width in any parametrization:
+the second half of the spectral condition holds exactly (Yang, Simon, Bernstein 2023, section 5).  A kernel of K x K
+pixels is treated as the matrix (K K C_in, C_out), whose norm times K bounds that of the convolution; a bias as (1, n).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minintk.arrays import Array, array_namespace
 from minintk.diagnostics.weight_norms import RTOL, spectral_norm
 from minintk.layers.layout import Layout
 from minintk.spec.parametrization import Rule
-from minintk.training.optimizers import Optimizer, _rate
+from minintk.training.optimizers import Optimizer
 from minintk.training.schedules import Schedule
 from minintk.validate import number
 
@@ -26,9 +26,9 @@ from minintk.validate import number
 class SpectralDescent(Optimizer):
     """Normalised gradient descent, tensor by tensor, for networks with this layout, `net.layout`.
 
-    lr : the relative size of a step, a number or a schedule.  s above are `lr_scales` of `train`, 1 unless given; the
-    parametrization's own rates play no part.  A tensor with gradient 0 stays.  Steps do not shrink on their own near a
-    minimum: take a schedule that falls to 0.  Raises ValueError for lr <= 0.
+    lr : the relative size of a step, a number or a schedule.  s above are the `lr_scales` of `train`, 1 by default; the
+    parametrization's own rates are not used.  A tensor with zero gradient does not move.  Steps do not shrink by
+    themselves near a minimum: use a schedule that falls to 0.  Raises ValueError for lr <= 0.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))
@@ -57,8 +57,8 @@ class SpectralDescent(Optimizer):
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         if theta.shape[-1] != self.layout.size:
-            raise ValueError(f"theta expects {self.layout.size} parameters, those of the layout, got {theta.shape[-1]}")
-        xp, lr = array_namespace(theta), _rate(self)
+            raise ValueError(f"theta expects the {self.layout.size} parameters of the layout, got {theta.shape[-1]}")
+        xp, lr = array_namespace(theta), self.rate
         for t in self.layout.tensors:
             at, fan_in, fan_out = self.layout.slices[t.name], prod(t.shape[:-1]), t.shape[-1]
             g = gradient[..., at]

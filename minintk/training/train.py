@@ -1,7 +1,7 @@
-"""Training: a generator of snapshots, for any model, one network or an ensemble.
+"""`train`: a generator of snapshots, for any model, one network or an ensemble.
 
 One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).  The members of an ensemble are
-independent; on the CPU they are shared out over the cores.
+independent; on the CPU they are divided among the cores.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from minintk.validate import whole
 
 @dataclass(frozen=True, eq=False, repr=False)
 class State:
-    """All that training has changed before step `step`: what it takes to go on, bit for bit.
+    """Everything that training has changed before step `step`: enough to resume with the same bits.
 
-    theta, memory : ([E], P), the parameters and the optimiser's memory.  rng : the generator when the current epoch was
-    drawn.  anchors : what the model has moved (`Model.anchors`).
+    theta, memory : ([E], P), the parameters and the optimiser's memory.  rng : the generator's state when the current
+    epoch was drawn.  anchors : the model's own mutable arrays (`Model.anchors`).
     """
 
     step: int
@@ -46,11 +46,11 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The state after `step` steps.
+    """The run after `step` steps.
 
-    t : lr x steps, the time of the theory; with a schedule the sum of the rates so far.  theta : ([E], P), a copy.
-    loss : () or (E,), and f : ([E], B, C), on the batch about to be used (all examples where training is full batch).
-    model : the model, re-anchored where it does that.  state : what `train(..., resume=state)` goes on from.
+    t : lr x steps, the time of the theory; with a schedule, the sum of the rates so far.  theta : ([E], P), a copy.
+    loss : () or (E,), and f : ([E], B, C), on the next batch (on all examples if training is full batch).
+    model : the model, re-anchored if it is of that kind.  state : where `train(..., resume=state)` continues.
     """
 
     step: int
@@ -78,17 +78,17 @@ def train(
     augment: Augmentation | None = None,
     resume: State | None = None,
 ) -> Iterator[Snapshot]:
-    """Train a model; yields a snapshot at step 0, then every `every` steps, and at the last.
+    """Train a model; yields a snapshot at step 0, then every `every` steps, and at the last step.
 
-    theta : (P,) or (E, P), left as it is.  x : (N, *input_shape), y : (N, C).  batch_size : examples a step, drawn
-    without replacement epoch by epoch with `rng`; all N unless given.  An epoch is floor(N / batch_size) steps: what is
-    left of the examples then sits that epoch out.  lr_scales : {tensor name: scale} in place of the parametrization's
-    own, 0 freezes a tensor.  augment : what is done to the examples of a step, such as `Shift(7)`.
-    resume : the state of a snapshot of the same run, to go on from there as if nothing had happened; `rng` is set to
-    where it was.  (`minintk.training.checkpoints` writes it to disk; `fit` does all of this.)
+    theta : (P,) or (E, P), not modified.  x : (N, *input_shape), y : (N, C).  batch_size : examples per step, all N by
+    default; drawn without replacement, epoch by epoch, with `rng`.  An epoch is floor(N / batch_size) steps: the last
+    N mod batch_size examples of the shuffle are skipped in that epoch.  lr_scales : {tensor name: scale}, replacing
+    the parametrization's own; 0 freezes a tensor.  augment : a random change of the examples, such as `Shift(7)`.
+    resume : the state of a snapshot of the same run; training continues there with the same bits, and `rng` is set
+    back to its state then.  (`minintk.training.checkpoints` writes states to disk; `fit` does all of this.)
 
-    Warns where a full-batch squared loss cannot converge at this learning rate; raises FloatingPointError where the
-    loss stops being finite, and ValueError or TypeError for data that do not fit, before the first step.
+    Warns if a full-batch squared loss cannot converge at this learning rate.  FloatingPointError once the loss is not
+    finite; ValueError or TypeError for invalid arguments, before the first step.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
@@ -99,7 +99,7 @@ def train(
     >>> len(losses), losses[-1] < 1e-3 * losses[0]
     (51, True)
     """
-    _check(model, theta, x, y, loss, optimizer, steps, batch_size, rng, every, augment)
+    check_run(model, theta, x, y, loss, optimizer, steps, batch_size, rng, every, augment)
     run = Descent(model, theta, Batches(x, y, batch_size, rng, augment), loss, optimizer, lr_scales, resume)
     if run.step > steps:
         raise ValueError(f"resume is the state at step {run.step}, beyond steps={steps}: ask for more steps")
@@ -108,11 +108,11 @@ def train(
 
 def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
     if run.step == 0:
-        _warn_if_unstable(run)
+        warn_if_unstable(run)
     while True:
         step, model = run.step, run.model
         shown, last = step % every == 0 or step == steps, step == steps
-        state = run.state(copy=not last) if shown else None  # after the last step nobody writes to them
+        state = run.state(copy=not last) if shown else None  # nothing overwrites the last one
         f, value = run.advance(learn=not last, check=shown)
         if state is not None:
             yield Snapshot(step, run.optimizer.t(step), state.theta, value, f, model, state)
@@ -123,8 +123,8 @@ def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
 class Descent:
     """A run in progress: theta and the optimiser's memory, which `advance` changes in place.
 
-    `train` and `fit` are loops around it.  resume : the state it goes on from, None for the beginning.  y : the targets
-    of the latest batch.
+    `train` and `fit` are loops around it.  resume : the state to continue from, None to start at step 0.  y : the
+    targets of the latest batch.
     """
 
     def __init__(
@@ -141,11 +141,11 @@ class Descent:
         if resume is not None:
             self._restore(resume)
         self.gradient, self.y = xp.empty_like(self.theta), batches.y
-        self.parts = _parts(model, self.theta, batches.size)
-        self._patience = 1 if on_host(xp) else 50  # a GPU would stand still for each answer
+        self.parts = member_slices(model, self.theta, batches.size)
+        self._check_every = 1 if on_host(xp) else 50  # reading the loss makes a GPU wait
 
     def state(self, copy: bool = False) -> State:
-        """Where the run stands; without `copy`, arrays that `advance` will write to."""
+        """The current state; without `copy`, its arrays are those that `advance` overwrites."""
         xp = array_namespace(self.theta)
         theta, memory = (a if a is None or not copy else xp.asarray(a, copy=True) for a in (self.theta, self.memory))
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
@@ -158,20 +158,20 @@ class Descent:
             (self.theta, self.memory), (state.theta, state.memory)
         ))  # fmt: skip
         if want != got or set(state.anchors) != set(self.model.anchors()):
-            told = [
+            expected, given = (
                 f"theta {theta} {dtype} and {'no momentum' if memory is None else f'momentum {memory}'}"
                 for theta, dtype, memory in (want, got)
-            ]
-            raise ValueError(f"resume expects a state of this run, {told[0]}, got {told[1]}")
+            )
+            raise ValueError(f"resume expects a state of this run, {expected}, got {given}")
         self.step, self.theta = state.step, xp.asarray(state.theta, copy=True)
         self.memory = None if state.memory is None else xp.asarray(state.memory, copy=True)
         self.model = self.model.anchored(state.anchors)
         self.batches.restore(state.rng)
 
     def advance(self, *, learn: bool = True, check: bool = False) -> tuple[Array, Array]:
-        """(f, loss) : ([E], B, C) and () or (E,) of the coming batch at theta; where `learn`, a step follows.
+        """(f, loss) of the next batch at theta, ([E], B, C) and () or (E,); then, if `learn`, one step.
 
-        FloatingPointError where the loss is not finite; on a GPU this is looked at now and then, or where `check`.
+        FloatingPointError if the loss is not finite; on a GPU this is checked every 50 steps, and with `check`.
         """
         xp = array_namespace(self.theta)
         xb, yb = self.batches(self.step)
@@ -193,7 +193,7 @@ class Descent:
         with self._cores():
             results = parallel(work, range(len(self.parts)))
         f, value = results[0] if len(results) == 1 else (xp.concat(list(column)) for column in zip(*results))
-        if (check or self.step % self._patience == 0) and not bool(xp.all(xp.isfinite(value))):
+        if (check or self.step % self._check_every == 0) and not bool(xp.all(xp.isfinite(value))):
             raise FloatingPointError(_diverged(self.step, value, optimizer))
         if learn:
             self.model = self.model.advance(self.theta)
@@ -223,8 +223,8 @@ CACHE = 24 * 2**20
 """Bytes of activations and parameters that one core works on at a time; less than this is not worth two threads."""
 
 
-def _parts(model: Model, theta: Array, N: int) -> list[slice]:
-    """The ensemble cut into slices, for the cores and for their caches; else all of theta."""
+def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
+    """Slices of the ensemble, one per core and small enough for its cache; a single slice for one network or a GPU."""
     if theta.ndim == 1 or not on_host(array_namespace(theta)):
         return [slice(None)]
     E, P = theta.shape
@@ -233,11 +233,11 @@ def _parts(model: Model, theta: Array, N: int) -> list[slice]:
     return [slice(i, min(i + size, E)) for i in range(0, E, size)]
 
 
-def _check(
+def check_run(
     model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
     batch_size: int | None, rng: np.random.Generator | None, every: int, augment: Augmentation | None,
 ) -> None:  # fmt: skip
-    """Raise for anything that does not fit, before the first step."""
+    """ValueError or TypeError for invalid arguments of a training run."""
     check_model(model)
     if not isinstance(loss, Loss):
         raise TypeError(f"loss expects a loss such as mn.mse or mn.softmax_cross_entropy, got {loss!r}")
@@ -265,11 +265,11 @@ def _check(
         raise TypeError(f"{what} drawn with rng=numpy.random.default_rng(seed), got {rng!r}")
 
 
-def _warn_if_unstable(run: Descent) -> None:
-    """Warn where lr > reach N / (c lambda_max) at the start, of the tangent kernel: descent cannot settle.
+def warn_if_unstable(run: Descent) -> None:
+    """Warn if lr > reach N / (c lambda_max) with the tangent kernel at the start: descent cannot converge.
 
-    reach is the optimiser's, 2 (1 + momentum) for the heavy ball, and c the curvature of the loss, 1 for mn.mse; for
-    squared losses on full batches only, and with a schedule for the rate of its first step.
+    reach is the optimiser's, 2 (1 + momentum) for the heavy ball; c is the curvature of the loss, 1 for mn.mse.
+    Applies to squared losses on full batches; of a schedule, the first rate counts.
     """
     batches, reach, curvature = run.batches, run.optimizer.reach, run.loss.curvature
     if batches.rng is not None or curvature is None or reach == float("inf"):
@@ -284,28 +284,28 @@ def _warn_if_unstable(run: Descent) -> None:
     if lr > bound:
         warnings.warn(
             f"learning rate {lr:g} is above the stability bound {bound:.4g}: {reach / curvature:.3g} N / lambda_max"
-            " of the tangent kernel at the start: the linearised network diverges, choose a smaller lr",
+            " of the tangent kernel at the start: the linearised network diverges; choose a smaller lr",
             RuntimeWarning,
             stacklevel=3,
         )
 
 
 def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None) -> float:
-    """lambda_max of J S J', S the learning-rate scales, of the worst member; 0 where it is not finite.
+    """lambda_max of J S J', S the learning-rate scales, of the worst member; 0 if it is not finite.
 
-    That of the tridiagonal matrix of eight Lanczos steps: within a few per cent, from below, so that a warning is never
-    a false alarm for the linearised network.
+    From eight Lanczos steps: a lower bound, within a few per cent, so the warning is never a false alarm for the
+    linearised network.
     """
     xp = array_namespace(theta)
     N, C = x.shape[0], model.outputs
-    start = np.cos(np.arange(N * C) ** 2).reshape((N, C))  # without the symmetries a network may have
+    start = np.cos(np.arange(N * C) ** 2).reshape((N, C))  # breaks the symmetries a network may have
     alphas, betas = [], []
     with np.errstate(over="ignore", invalid="ignore"):
         f, J = model._linearize(theta, x)
         q, last = xp.zeros_like(f) + to_library(start.astype(str(f.dtype)), xp), xp.zeros_like(f)
         for _ in range(8):
             beta = xp.sqrt(xp.sum(q * q, axis=(-2, -1), keepdims=True))
-            q = q / xp.where(beta > 0, beta, xp.ones_like(beta))  # q = 0: nothing of the kernel is left
+            q = q / xp.where(beta > 0, beta, xp.ones_like(beta))  # q = 0: the Krylov space is exhausted
             g = J.vjp(q)
             if scales is not None:
                 g *= scales
@@ -316,12 +316,12 @@ def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | No
             betas.append(beta)
     diagonals, beside = (to_host(xp.stack(k)).reshape((len(k), -1)).T.astype(np.float64) for k in (alphas, betas))
     if not np.isfinite(diagonals).all():
-        return 0.0  # the first step of training reports it
+        return 0.0  # the first step of training raises
     return max(float(np.linalg.eigvalsh(np.diag(a) + np.diag(b[1:], -1))[-1]) for a, b in zip(diagonals, beside))
 
 
 def _diverged(step: int, value: Array, optimizer: Optimizer) -> str:
-    """The message for a loss that stopped being finite."""
+    """The message for a loss that is no longer finite."""
     xp = array_namespace(value)
     who = ""
     if value.ndim:

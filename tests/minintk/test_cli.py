@@ -155,7 +155,7 @@ def test_train_writes_what_it_says_and_goes_on(tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "whole" / "history.json").read_text().count("test_accuracy") == 2
     again = run(*command, str(tmp_path / "whole"), capsys=capsys)
     assert again[0] == cli.OK
-    assert again[2] == "going on from step 46 of 46\n"  # nothing left to do
+    assert again[2] == "resuming at step 46 of 46\n"  # nothing left to do
     assert again[1] == out
 
 
@@ -174,8 +174,8 @@ def test_an_interrupted_train_says_how_to_go_on(
         patch.setattr(Descent, "advance", advance)
         status, _, err = run(*command, str(tmp_path / "stopped"), capsys=capsys)
     assert status == cli.INTERRUPTED
-    assert f"interrupted; step 30 is kept in {tmp_path / 'stopped'}, the same call goes on from there" in err
-    for folder, says in (("stopped", "going on from step 30 of 46"), ("whole", "step 23, epoch 1")):
+    assert f"interrupted; step 30 is saved in {tmp_path / 'stopped'}; the same call resumes from there" in err
+    for folder, says in (("stopped", "resuming at step 30 of 46"), ("whole", "step 23, epoch 1")):
         status, _, err = run(*command, str(tmp_path / folder), capsys=capsys)
         assert status == cli.OK
         assert err.startswith(says)

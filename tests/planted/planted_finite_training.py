@@ -322,26 +322,26 @@ def _(patch: Patch) -> None:
 
 @planted("train: stability bound without N", bound)
 def _(patch: Patch) -> None:
-    right = training._warn_if_unstable
+    right = training.warn_if_unstable
 
     def wrong(run: training.Descent) -> None:
         optimizer: Any = run.optimizer
         run.optimizer = replace(optimizer, lr=optimizer.lr * len(run.batches.x))
         right(run)
 
-    patch.setattr(training, "_warn_if_unstable", wrong)
+    patch.setattr(training, "warn_if_unstable", wrong)
 
 
 @planted("train: stability bound without 1 + momentum", bound)
 def _(patch: Patch) -> None:
-    right = training._warn_if_unstable
+    right = training.warn_if_unstable
 
     def wrong(run: training.Descent) -> None:
         optimizer: Any = run.optimizer
         run.optimizer = replace(optimizer, momentum=0.0)
         right(run)
 
-    patch.setattr(training, "_warn_if_unstable", wrong)
+    patch.setattr(training, "warn_if_unstable", wrong)
 
 
 @planted("ntk: examples of a block in the wrong order", blocks)

@@ -147,7 +147,7 @@ def test_ctrl_c_finishes_the_step_and_keeps_it(step: int, tmp_path: Path) -> Non
     before = signal.getsignal(signal.SIGINT)
     evaluations = 1 if step > 16 else 0  # of the test set, before this step
     interrupted.prepare(step + evaluations * (step // 16), lambda: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt, match=rf"step {step} is kept in .*, the same call goes on from there"):
+    with pytest.raises(KeyboardInterrupt, match=rf"step {step} is saved in .*; the same call resumes from there"):
         interrupted.run(str(tmp_path))
     assert signal.getsignal(signal.SIGINT) is before
     assert checkpoints.load(tmp_path / "checkpoint.npz")[0].step == step

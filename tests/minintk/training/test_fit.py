@@ -313,9 +313,9 @@ def test_a_network_with_batchnorm_is_tested_with_statistics_of_the_training_set(
 
 def test_uncalibrated_evaluation_is_refused() -> None:
     theta = NORMED.init(np.random.default_rng(0))
-    with pytest.raises(ValueError, match=r"depends on its batch: take net\.calibrate\(theta, x\)"):
+    with pytest.raises(ValueError, match=r"depends on its batch: use net\.calibrate\(theta, x\)"):
         mn.evaluate(NORMED, theta, X, Y, loss=mn.mse)
-    with pytest.raises(ValueError, match=r"must be frozen before Linearized\(.* has test outputs: take net\.calibrate"):
+    with pytest.raises(ValueError, match=r"must be frozen before Linearized\(.* has test outputs: use net\.calibrate"):
         go(theta, model=mn.Linearized(NORMED, theta), test=(X_TEST, Y_TEST))
 
 

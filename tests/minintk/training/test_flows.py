@@ -16,7 +16,7 @@ from scipy.special import hyp0f1
 
 import analytic as an
 import minintk as mn
-from minintk.training.integrators import Rules
+from minintk.training.integrators import FlowSettings
 
 Array = np.ndarray[Any, Any]
 
@@ -213,12 +213,12 @@ def test_members_at_zero_loss_stand_still(momentum: Any) -> None:
 @given(st.integers(2, 10**5), st.floats(1e-4, 10.0), st.floats(1e-6, 10.0))
 def test_the_batch_holds_the_temperature(N: int, h: float, temperature: float) -> None:
     """T(b - 1/2) >= T >= T(b + 1/2) for the rounded b, except where b = 1 is already too cold."""
-    rules = Rules.checked(mn.mse, 1.0, None, None, temperature, np.random.default_rng(0), mn.Steps())
+    settings = FlowSettings.checked(mn.mse, 1.0, None, None, temperature, np.random.default_rng(0), mn.Steps())
 
     def hot(b: float) -> float:
         return h / b * (1 - (b - 1) / (N - 1))
 
-    b = rules.batch(h, N)
+    b = settings.batch(h, N)
     assert 1 <= b <= N
     assert hot(b + 0.5) <= temperature * (1 + 1e-9) + 1e-12
     assert b == 1 or hot(b - 0.5) >= temperature * (1 - 1e-9)
@@ -408,7 +408,7 @@ def test_the_callers_arrays_stay_as_they_are() -> None:
         ({"temperature": 1.0}, TypeError, r"rng=numpy\.random\.default_rng\(seed\), got None"),
         (
             {"temperature": 1.0, "rng": np.random.default_rng(0), "by": mn.Solver()},
-            ValueError, r"no smooth path for by=Solver",
+            ValueError, r"not smooth, as by=Solver",
         ),
         (
             {"loss": mn.hinge, "by": mn.Solver()}, ValueError,
@@ -419,7 +419,7 @@ def test_the_callers_arrays_stay_as_they_are() -> None:
         ({"loss": mn.hinge}, ValueError, r"expects labels y = -1 or 1"),
     ],
 )  # fmt: skip
-def test_rules_that_make_no_flow(arguments: Any, error: type[Exception], words: str) -> None:
+def test_invalid_settings(arguments: Any, error: type[Exception], words: str) -> None:
     """At the call, not at the first moment."""
     how: dict[str, Any] = {"loss": mn.mse, "times": 1.0, **arguments}
     with pytest.raises(error, match=words):
@@ -475,6 +475,6 @@ def test_outputs_that_are_not_finite() -> None:
 def test_exponential_decay_in_the_docstring() -> None:
     """Steps: a of constant tau and of tau = t/mu is exp(-int dt/tau)."""
     for tau, mu in ((0.7, None), (None, 3.0), (None, None)):
-        rules = Rules.checked(mn.mse, 1.0, tau, mu, 0.0, None, mn.Steps())
+        settings = FlowSettings.checked(mn.mse, 1.0, tau, mu, 0.0, None, mn.Steps())
         want = exp(-0.2 / 0.7) if tau else (2.0 / 2.2) ** 3 if mu else 0.0
-        assert rules.decay(2.0, 0.2) == pytest.approx(want, rel=1e-12)
+        assert settings.decay(2.0, 0.2) == pytest.approx(want, rel=1e-12)

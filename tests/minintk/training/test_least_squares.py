@@ -107,9 +107,9 @@ def test_equal_to_dense_least_squares(law: Any, name: str) -> None:
 
 def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shift in the null space, a hidden jitter, a ridge left out, a kernel or a rotation that is wrong."""
-    right_vjp, right_jvp, right_factor = solve.Rows.vjp, solve.Rows.jvp, Scaled._factor
+    right_vjp, right_jvp, right_factor = solve.ChunkedJacobian.vjp, solve.ChunkedJacobian.jvp, Scaled._factor
 
-    def not_minimal(self: solve.Rows, u: Array) -> Array:
+    def not_minimal(self: solve.ChunkedJacobian, u: Array) -> Array:
         w = right_vjp(self, u)
         shift = np.random.default_rng(5).standard_normal(w.shape)
         J, _ = dense(self.model, self.theta, self.x, np.zeros((len(self.x), self.model.outputs)))
@@ -119,9 +119,9 @@ def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         k[np.diag_indices(len(k))] += ridge + 1e-6 * k.trace() / len(k)
 
     planted: list[tuple[Any, str, Any, Any]] = [
-        (solve.Rows, "vjp", not_minimal, minimum_norm),
-        (solve.Rows, "vjp", lambda self, u: 1.01 * right_vjp(self, u), with_ridge),
-        (solve.Rows, "jvp", lambda self, v: 1.01 * right_jvp(self, v), with_ridge),
+        (solve.ChunkedJacobian, "vjp", not_minimal, minimum_norm),
+        (solve.ChunkedJacobian, "vjp", lambda self, u: 1.01 * right_vjp(self, u), with_ridge),
+        (solve.ChunkedJacobian, "jvp", lambda self, v: 1.01 * right_jvp(self, v), with_ridge),
         (solve, "_add_to_diagonal", lambda k, ridge: None, with_ridge),
         (solve, "hypot", lambda a, b, *more: (a * a + b * b) ** 0.5 * (1 + 1e-6), with_ridge),
         (Scaled, "_factor", lambda self: (1.0, right_factor(self)[1]), at_time),
@@ -134,7 +134,7 @@ def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
                 law("centred")
     with monkeypatch.context() as patch:  # one step without refinement does not get away with jitter, either
         patch.setattr(solve, "_add_to_diagonal", jitter)
-        patch.setattr(solve, "REFINEMENTS", 1)
+        patch.setattr(solve, "MAX_REFINEMENTS", 1)
         with pytest.raises((AssertionError, ValueError)):
             minimum_norm("dense")
 
@@ -309,7 +309,7 @@ def test_refinement_removes_rounding() -> None:
     arrays = [a.astype(np.float32) for a in (theta, x, y)]
     refined = mn.solve_gram(model, *arrays)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(solve, "REFINEMENTS", 1)
+        patch.setattr(solve, "MAX_REFINEMENTS", 1)
         first = mn.solve_gram(model, *arrays)
     assert refined.steps > 1
     assert refined.residual < first.residual / 3 < 1e-4

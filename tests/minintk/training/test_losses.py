@@ -167,5 +167,5 @@ def test_the_curvature_of_a_square(loss: Loss) -> None:
 
 
 def test_one_output_has_no_softmax() -> None:
-    with pytest.raises(ValueError, match=r"one output is 0 whatever it says: take mn\.logistic"):
+    with pytest.raises(ValueError, match=r"one output is 0 whatever it says: use mn\.logistic"):
         mn.softmax_cross_entropy.check(np.ones((3, 1)), (3, 1))

@@ -150,7 +150,7 @@ def test_an_ensemble_cut_into_parts_is_the_same_ensemble(monkeypatch: pytest.Mon
     for count in (2, 5):
         cut = [slice(i, i + 5 // count + (count == 2)) for i in range(0, 5, 5 // count + (count == 2))]
         assert len(cut) == count
-        monkeypatch.setattr(training, "_parts", lambda *_, cut=cut: cut)
+        monkeypatch.setattr(training, "member_slices", lambda *_, cut=cut: cut)
         for model, snaps in zip(models, whole, strict=True):
             for a, b in zip(go(theta, model=model, optimizer=optimizer), snaps, strict=True):
                 np.testing.assert_array_equal(a.theta, b.theta)
@@ -161,12 +161,12 @@ def test_an_ensemble_cut_into_parts_is_the_same_ensemble(monkeypatch: pytest.Mon
 def test_large_ensembles_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every member is in one part, in order, and a part is no larger than the cache allows."""
     theta = NET.init(np.random.default_rng(1), ensemble=20)
-    assert training._parts(NET, theta, 7) == [slice(0, 20)]
+    assert training.member_slices(NET, theta, 7) == [slice(0, 20)]
     monkeypatch.setattr(training, "CACHE", 8 * (2 * 7 * NET.footprint[0] + 3 * NET.size) * 3)
-    parts = training._parts(NET, theta, 7)
+    parts = training.member_slices(NET, theta, 7)
     assert [i for part in parts for i in range(20)[part]] == list(range(20))
     assert all(part.stop - part.start <= 3 for part in parts)
-    assert training._parts(NET, THETA, 7) == [slice(None)]
+    assert training.member_slices(NET, THETA, 7) == [slice(None)]
 
 
 def test_float32_trains_in_float32() -> None:
