@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import minintk as mn
-from minintk.experiments import named as recipes
+from minintk.experiments import named
 
 WIDTHS = {"mlp": (64, 128, 256, 512), "cnn": (8, 16, 32)}
 RATES = {"SGD": (mn.SGD, 2.0 ** np.arange(-3, 4.1, 0.5)), "Adam": (mn.Adam, 2.0 ** np.arange(-6, 1.1, 0.5))}
@@ -38,7 +38,7 @@ def main(
                 at = at * (STANDARD[name, kind] if isinstance(parametrization, mn.Standard) else 1)
                 label = f"{kind}, {name}, {'muP' if isinstance(parametrization, mn.SpectralMuP) else 'standard'}"
                 found[label] = mn.learning_rate_transfer(
-                    recipes.growing(kind, 10, 2), x, y, rates=list(at), optimizer=optimizer, loss=mn.mse,
+                    named.spec_of_width(kind, 10, 2), x, y, rates=list(at), optimizer=optimizer, loss=mn.mse,
                     parametrization=parametrization, widths=widths[kind], seeds=seeds, steps=steps,
                 )  # fmt: skip
     if out:

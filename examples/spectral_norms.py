@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import minintk as mn
-from minintk.diagnostics import edges, power_law, spectral_norms, trace
+from minintk.diagnostics import gaussian_norms, power_law, spectral_norms, trace
 
 P, WIDTHS = 16, (64, 128, 256, 512, 1024, 2048)
 THEORY = {
@@ -41,7 +41,7 @@ def norms(D: int, networks: int, seed: int = 0) -> tuple[dict[str, Any], dict[st
         h = before[str(i)].h
         found[f"|h{i + 1}|"] = np.linalg.norm(h[:, 0], axis=-1)
         found[f"|dh{i + 1}|"] = np.linalg.norm((after[str(i)].h - h)[:, 0], axis=-1)
-    return found, {name: float(start[name].mean()) / edge for name, edge in edges(net).items()}
+    return found, {name: float(start[name].mean()) / edge for name, edge in gaussian_norms(net).items()}
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, networks: int = 20) -> dict[str, float]:

@@ -174,7 +174,7 @@ def _coordinate_check(args: argparse.Namespace) -> int:
     widths = args.widths or ((32, 64, 128, 256) if args.network == "cnn" else (64, 128, 256, 512, 1024))
     with _progress() as progress:
         check = coordinate_check(
-            named.growing(args.network, y.shape[1], args.depth, args.activation), x, y,
+            named.spec_of_width(args.network, y.shape[1], args.depth, args.activation), x, y,
             parametrization=named.PARAMETRIZATIONS[args.parametrization](),
             optimizer=SGD(lr=lr) if args.optimizer == "sgd" else Adam(lr=lr),
             loss=mse, widths=widths, seeds=seeds, steps=args.steps, tolerance=args.tolerance, rng=rng,

@@ -1,18 +1,20 @@
-"""Diagnostics: what a network did, in numbers.  They take any model, one network or an ensemble, either array library.
+"""Diagnostics: measurements of networks and their kernels, for one network or an ensemble, on NumPy or CuPy.
 
-kernel_movement, weight_movement                   how far kernel and weights moved
-singular_values, effective_rank, condition_number  the spectrum of a kernel
-gram_picture, draw_gram                            a kernel with its examples ordered by class
-alignment, target_alignment                        kernels with each other, and with the labels
-activations, cka, layer_similarity                 layers with each other
-ensemble_variance                                  how much the function depends on its initialisation
-t1, t2                                             when the loss halves, when it is zero
-kappa                                              how much the tangent changes on the way to a solution
-trace                                              what enters and leaves each layer
-spectral_norm(s), natural_norms, edges             spectral norms of layers, what they should be, Marchenko-Pastur
-stable_rank, update_alignment                      how many directions a matrix has; updates against features
-spectrally_normalised                              weights of exactly the norms that muP asks for
-power_law, crossover                               exponents with intervals, and where two laws meet
+The files are independent, except that several use power_laws and layer_io:
+
+    movement           kernel_movement, weight_movement                   how far kernel and weights moved
+    kernel_spectra     singular_values, effective_rank, condition_number  the spectrum of a kernel
+                       gram_picture, draw_gram                            a kernel with its examples sorted by class
+    similarity         alignment, target_alignment                        kernels with each other and with the labels
+                       activations, cka, layer_similarity                 layers with each other
+    ensembles          ensemble_variance                                  how much f depends on the initialisation
+    times              t1, t2                                             when the loss halves, when it is zero
+    curvature          kappa                                              how nonlinear f is on the way to a solution
+    layer_io           trace                                              the input and output of each layer
+    weight_norms       spectral_norm(s), natural_norms, gaussian_norms    norms measured, required, at initialisation
+                       stable_rank, update_alignment                      rank of a matrix; updates against features
+                       spectrally_normalised                              weights with exactly the norms of muP
+    power_laws         power_law, crossover                               exponents with intervals; where two laws meet
 """
 
 from minintk.diagnostics.curvature import Kappa, kappa
@@ -30,7 +32,7 @@ from minintk.diagnostics.power_laws import Estimate, PowerLaw, crossover, power_
 from minintk.diagnostics.similarity import activations, alignment, cka, layer_similarity, target_alignment
 from minintk.diagnostics.times import t1, t2
 from minintk.diagnostics.weight_norms import (
-    edges,
+    gaussian_norms,
     natural_norms,
     spectral_norm,
     spectral_norms,
@@ -50,9 +52,9 @@ __all__ = [
     "condition_number",
     "crossover",
     "draw_gram",
-    "edges",
     "effective_rank",
     "ensemble_variance",
+    "gaussian_norms",
     "gram_picture",
     "kappa",
     "kernel_movement",

@@ -1,11 +1,11 @@
-"""kappa: how much the tangent changes on the way to a solution.
+"""kappa: how much the Jacobian changes on the way to a solution.
 
     kappa = |f - y| |D^2 f| / |D f|^2            Chizat, Oyallon and Bach 2019: lazy where kappa << 1
 
-D f = J maps a step of the parameters to a change of all outputs, D^2 f two steps; |D f| and |D^2 f| are their operator
-norms, sup |J v| and sup |D^2 f[v, v]| over |v| = 1.  A step of size |f - y| / |D f| solves the problem to first order
-and changes J by |D^2 f| times that; kappa is this change relative to |D f|.  It falls as n^-1/2 in the NTK scaling and
-stays of order 1 in the mean-field one.
+|D f| and |D^2 f| are the operator norms of the first and second derivatives with respect to the parameters,
+sup |J v| and sup |D^2 f[v, v]| over |v| = 1.  A step of size |f - y| / |D f| solves the problem to first order and
+changes J by |D^2 f| times that; kappa is this change relative to |D f|.  It falls as n^-1/2 in the NTK scaling and
+stays of order 1 in the mean-field scaling.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def kappa(
     """|f - y| |D^2 f| / |D f|^2 at theta : (P,), on x : (N, *input_shape); without y, |D^2 f| / |D f|^2.
 
     |D f| by power iteration on J' J.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
-    times, from `starts` fixed starts: no turn lowers it, so the value is a lower bound, the best local maximum found.
+    times, from `starts` fixed starting points; the result is a lower bound, the best local maximum found.
 
-    D^2 f[v, .] is the derivative, at d = v, of the second order of f(theta + d), by Taylor mode
-    (`minintk.models.taylor`): exact to rounding, eps |D f|.  With ReLU and max-pooling it is the curvature between
-    kinks.  UnsupportedLayer for a model without an expansion.
+    D^2 f[v, .] is the derivative at d = v of the second-order term of f(theta + d), by Taylor mode
+    (`minintk.models.taylor`), exact up to rounding, eps |D f|.  With ReLU and max-pooling it is the curvature between
+    the kinks.  UnsupportedLayer for a model without an expansion.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x
@@ -112,7 +112,7 @@ class _Second:
 
 
 def _start(P: int, k: int) -> np.ndarray[Any, Any]:
-    """The k-th fixed start: no symmetry of a network maps it to itself."""
+    """The k-th starting point, fixed and without any symmetry of a network."""
     return np.random.default_rng(k).standard_normal(P)
 
 

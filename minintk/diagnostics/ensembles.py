@@ -1,4 +1,4 @@
-"""How much the function depends on its initialisation."""
+"""How much the trained function depends on the initialisation."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def ensemble_variance(f: Array, *, confidence: float = 0.95) -> Estimate:
     f : (E, N, C), outputs of E >= 3 networks from different initialisations.  It falls as 1/h in the width h, in the
     lazy and in the feature regime (Geiger et al. 2020, section 4).
 
-    The members are the sample, so the interval is theirs: the jackknife over members of log Var f, with Student's t of
-    E - 1 degrees.  ValueError for fewer members, and where all agree to the last bit.
+    The members are the sample, so the interval comes from the jackknife over members of log Var f, with Student's t and
+    E - 1 degrees of freedom.  ValueError for fewer members, and if all members are equal.
 
     >>> f = np.random.default_rng(0).standard_normal((50, 40, 1))
     >>> v = ensemble_variance(f)
@@ -34,7 +34,7 @@ def ensemble_variance(f: Array, *, confidence: float = 0.95) -> Estimate:
         raise ValueError(f"confidence expects a number between 0 and 1, got {confidence!r}")
     a = to_host(f).astype(np.float64)
     E = len(a)
-    spread = np.mean((a - a.mean(axis=0)) ** 2, axis=(1, 2))  # (E,): each member's part
+    spread = np.mean((a - a.mean(axis=0)) ** 2, axis=(1, 2))  # (E,): each member's contribution
     value = float(spread.sum() / (E - 1))
     if not value > 0:
         raise ValueError("ensemble_variance expects members that differ: were they drawn from one seed?")
@@ -43,5 +43,5 @@ def ensemble_variance(f: Array, *, confidence: float = 0.95) -> Estimate:
     logs = np.log(np.maximum(without, np.finfo(float).tiny))
     error = sqrt((E - 1) / E * float(np.sum((logs - logs.mean()) ** 2)))
     reach = float(stdtrit(E - 1, (1 + confidence) / 2)) * error
-    with np.errstate(over="ignore"):  # inf, where the members say nothing about Var f
+    with np.errstate(over="ignore"):  # inf if the members do not determine Var f
         return Estimate(value, (value * float(np.exp(-reach)), value * float(np.exp(reach))), confidence)

@@ -1,8 +1,8 @@
-"""A kernel's spectrum, and what is read off it.
+"""The spectrum of a kernel, and pictures of its Gram matrix.
 
     effective_rank      exp(- sum p log p),  p = sigma / sum sigma            Roy and Vetterli 2007
     condition_number    sigma_max / sigma_min
-    gram_picture        the Gram matrix with its examples ordered by class
+    gram_picture        the Gram matrix with its examples sorted by class
 
 k : ([E], N, M), or a full kernel ([E], N, C, M, C), whose Gram matrix is (N C, M C).
 """
@@ -17,7 +17,7 @@ from minintk.arrays import Array, array_namespace, check_finite, check_floating,
 
 
 def as_matrix(k: Array) -> Array:
-    """([E], N, M) as it is, ([E], N, C, M, C) as ([E], N C, M C)."""
+    """The Gram matrix: ([E], N, M) unchanged, ([E], N, C, M, C) as ([E], N C, M C)."""
     check_floating("k", k)
     check_finite("k", k)
     if k.ndim in (2, 3) and 0 not in k.shape:
@@ -29,7 +29,7 @@ def as_matrix(k: Array) -> Array:
 
 
 def singular_values(k: Array) -> Array:
-    """sigma : ([E], min(N, M)), the largest first; those of a symmetric kernel are its eigenvalues.
+    """sigma : ([E], min(N, M)), descending; for a positive semidefinite kernel these are its eigenvalues.
 
     >>> singular_values(np.diag([1.0, 3.0])).tolist()
     [3.0, 1.0]
@@ -40,8 +40,8 @@ def singular_values(k: Array) -> Array:
 def effective_rank(k: Array) -> Array:
     """exp(H(p)), p = sigma / sum sigma, H the entropy: () or (E,), between 1 and min(N, M)   (Roy and Vetterli 2007).
 
-    n equal singular values count as n, one alone as 1.  That of J J' is the one of Samarin et al. 2020, figure 6, where
-    sigma are the squares of the Jacobian's.  ValueError for a zero matrix.
+    n equal singular values give n.  For J J', sigma are the squared singular values of the Jacobian; compare Samarin et
+    al. 2020, figure 6.  ValueError for a zero matrix.
 
     >>> round(float(effective_rank(np.diag([5.0, 5.0, 5.0, 0.0]))), 12)
     3.0
@@ -56,7 +56,7 @@ def effective_rank(k: Array) -> Array:
 
 
 def condition_number(k: Array) -> Array:
-    """sigma_max / sigma_min, () or (E,); inf where the smallest is zero or lost in rounding, max(N, M) eps sigma_max.
+    """sigma_max / sigma_min, () or (E,); inf if sigma_min is at most the rounding error max(N, M) eps sigma_max.
 
     >>> float(condition_number(np.diag([8.0, 2.0])))
     4.0
@@ -68,13 +68,13 @@ def condition_number(k: Array) -> Array:
 
 
 def gram_picture(k: Array, labels: Array) -> tuple[Array, np.ndarray[Any, Any]]:
-    """(the kernel k : (N, N) with rows and columns ordered by class, where classes begin and end : (classes + 1,)).
+    """(k : (N, N) with rows and columns sorted by class, the positions where classes begin and end : (classes + 1,)).
 
-    labels : (N,), whole numbers.  Within a class the order is kept.  A network that has learned its classes shows them
-    as bright blocks on the diagonal.
+    labels : (N,), whole numbers.  Order is kept within a class.  A network that has learned its classes shows bright
+    blocks on the diagonal.
 
-    >>> picture, edges = gram_picture(np.arange(9.0).reshape(3, 3), np.array([1, 0, 1]))
-    >>> picture.tolist(), edges.tolist()
+    >>> picture, boundaries = gram_picture(np.arange(9.0).reshape(3, 3), np.array([1, 0, 1]))
+    >>> picture.tolist(), boundaries.tolist()
     ([[4.0, 3.0, 5.0], [1.0, 0.0, 2.0], [7.0, 6.0, 8.0]], [0, 1, 3])
     """
     check_floating("k", k)
@@ -84,13 +84,13 @@ def gram_picture(k: Array, labels: Array) -> tuple[Array, np.ndarray[Any, Any]]:
             f"gram_picture expects k (N, N) and whole labels (N,), got {tuple(k.shape)}, {here.dtype} {here.shape}"
         )
     order = np.argsort(here, kind="stable")
-    edges = np.concatenate([[0], np.cumsum(np.unique(here, return_counts=True)[1])])
+    boundaries = np.concatenate([[0], np.cumsum(np.unique(here, return_counts=True)[1])])
     at = to_library(order, array_namespace(k))
-    return k[at][:, at], edges
+    return k[at][:, at], boundaries
 
 
 def draw_gram(k: Array, labels: Array, axes: Any) -> None:
-    """Draw `gram_picture` on matplotlib's `axes`, with lines between the classes; 0 is the darkest colour, or below.
+    """Draw `gram_picture` on matplotlib's `axes`, with lines between classes; the darkest colour is 0 or the minimum.
 
     >>> import matplotlib.figure
     >>> axes = matplotlib.figure.Figure().add_subplot()
@@ -98,9 +98,9 @@ def draw_gram(k: Array, labels: Array, axes: Any) -> None:
     >>> len(axes.images), len(axes.lines)
     (1, 2)
     """
-    picture, edges = gram_picture(k, labels)
+    picture, boundaries = gram_picture(k, labels)
     host = to_host(picture)
     axes.imshow(host, vmin=min(0.0, float(host.min())), interpolation="nearest")
-    for edge in edges[1:-1]:
-        axes.axhline(edge - 0.5, color="white", linewidth=0.5)
-        axes.axvline(edge - 0.5, color="white", linewidth=0.5)
+    for boundary in boundaries[1:-1]:
+        axes.axhline(boundary - 0.5, color="white", linewidth=0.5)
+        axes.axvline(boundary - 0.5, color="white", linewidth=0.5)

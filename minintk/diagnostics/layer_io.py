@@ -1,6 +1,6 @@
-"""What enters and leaves each layer that has weights, residual sums included, by name.
+"""The input and output of every layer with weights, and of residual sums, by name.
 
-The names are the layout's: "0" owns "0.W" and "0.b", "2.branch.1" owns "2.branch.1.W"; "2" alone is the residual sum.
+Names follow the layout: "0" owns "0.W" and "0.b", "2.branch.1" owns "2.branch.1.W"; "2" alone is the residual sum.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Passage(NamedTuple):
 
 
 def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
-    """{name: what enters and leaves the layer}, in the order of the layers; arguments as for `net(theta, x)`.
+    """{name: input and output of the layer}, in the order of the layers; arguments as for `net(theta, x)`.
 
     >>> import numpy as np, minintk as mn
     >>> branch = mn.Sequential(mn.Tanh(), mn.Dense(8))
@@ -42,7 +42,7 @@ def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
 def _follow(
     net: Network, layer: s.Layer, site: Site, name: str, w: Weights, x: Array, found: dict[str, Passage]
 ) -> Array:
-    """The layer's output; notes passages on the way."""
+    """The layer's output; adds the passages inside it to `found`."""
     before = x
     if isinstance(layer, s.Sequential):
         for inner, (child, at) in _children(layer, site, name):
@@ -61,7 +61,7 @@ def _follow(
 
 
 def leaves(layer: s.Layer, site: Site, name: str = "") -> Iterator[tuple[str, s.Layer, Site]]:
-    """(name, layer, site) of every layer that owns weights itself."""
+    """(name, layer, site) of every layer that directly owns weights."""
     if isinstance(layer, s.Sequential | s.Residual):
         for inner, (child, at) in _children(layer, site, name):
             yield from leaves(child, at, inner)

@@ -1,6 +1,6 @@
-"""How far a kernel and the weights moved.
+"""How far the kernel and the weights moved in training.
 
-kernel_movement    |Theta_T - Theta_0|_F / |Theta_0|_F            0 where the network stays its linearisation
+kernel_movement    |Theta_T - Theta_0|_F / |Theta_0|_F            0 for a linearised network
 weight_movement    |W_T - W_0| / |W_0|, tensor by tensor
 """
 
@@ -12,9 +12,9 @@ from minintk.models.network import Model, check_model
 
 
 def relative_distance(a: Array, b: Array) -> Array:
-    """|a - b|_F / |b|_F over the last two axes: of kernels ([E], N, M) the result is () or (E,).
+    """|a - b|_F / |b|_F over the last two axes; for kernels ([E], N, M) the result is () or (E,).
 
-    inf where b is zero and a is not, 0 where both are.  ValueError for kernels of other shapes, or not finite.
+    inf if only b is zero, 0 if both are.  ValueError for other shapes and for values that are not finite.
 
     >>> import numpy as np
     >>> round(float(relative_distance(np.diag([3.0, 4.0]), np.diag([4.0, 4.0]))), 6)
@@ -29,10 +29,10 @@ def relative_distance(a: Array, b: Array) -> Array:
 
 
 def _relative(moved: Array, start: Array, axes: tuple[int, ...]) -> Array:
-    """|moved| / |start|, inf where start is zero and 0 where both are."""
+    """|moved| / |start|; inf if only start is zero, 0 if both are."""
     xp = array_namespace(moved, start)
     top = xp.maximum(*(xp.max(xp.abs(a), axis=axes, keepdims=True) for a in (moved, start)))
-    top = xp.where(top > 0, top, xp.ones_like(top))  # squares of the rest neither overflow nor vanish
+    top = xp.where(top > 0, top, xp.ones_like(top))  # scaled by this, squares neither overflow nor underflow
     far, size = (xp.sqrt(xp.sum((a / top) ** 2, axis=axes)) for a in (moved, start))
     never = xp.where(far > 0, xp.full_like(far, float("inf")), xp.zeros_like(far))
     return xp.where(size > 0, far / xp.where(size > 0, size, xp.ones_like(size)), never)
@@ -55,7 +55,7 @@ def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Arra
 def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Array]:
     """{tensor name: |w - w_0| / |w_0|}, each () or (E,); theta0, theta : (P,) or (E, P).
 
-    The name is the layout's, "0.W", "2.b".  inf for a tensor that started at zero and moved, 0 where it stayed there.
+    Names as in the layout, "0.W", "2.b".  inf for a tensor that started at zero and moved, 0 if it stayed there.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))

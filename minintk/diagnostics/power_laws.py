@@ -1,4 +1,4 @@
-"""Power laws in the width, or in anything else: the exponent with its interval, and where two of them cross."""
+"""Power laws in the width or any other variable: fits with a confidence interval, and crossings of two laws."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PowerLaw:
         return self.prefactor * np.asarray(n, dtype=np.float64) ** self.exponent
 
     def band(self, n: Any) -> tuple[Any, Any]:
-        """(low, high) at each width n: the interval of the fitted line there, from the bootstrap's lines."""
+        """(low, high) at each width n: the confidence band of the fitted line, from the bootstrap fits."""
         logs = self.draws[:, :1] + self.draws[:, 1:] * np.log(np.asarray(n, dtype=np.float64))
         tail = 50 * (1 - self.confidence)
         low, high = np.exp(np.percentile(logs, [tail, 100 - tail], axis=0))
@@ -52,16 +52,16 @@ def power_law(
 
         log v_ns = log A + b log n + e_ns,    least squares over all widths n and seeds s
 
-    so a width counts by its number of seeds.  The interval is a bootstrap over seeds: the deviations e of every seed
-    from the mean of its own width are pooled, scaled by sqrt(S/(S-1)) for the mean they were measured from, drawn anew
-    for each width and seed, and refitted.  Few seeds tell their own scatter badly: the refitted lines are spread by
-    Student's t over the normal quantile, sum_n (S_n - 1) degrees.  Pooling rests on log v scattering alike at all
-    widths (as it does where sqrt(n) v or n v has a limiting law); it is what lets a width with two seeds take part.
-    Deviations of the widths' means from the line are not scatter over seeds and stay out of the interval.
+    so a width is weighted by its number of seeds.  The interval is a bootstrap over seeds: the deviations e of each
+    seed from the mean of its width are scaled by sqrt(S/(S-1)) (the mean is estimated), pooled, resampled for every
+    width and seed, and refitted.  The scatter of a few seeds is itself uncertain, so the spread of the refitted lines
+    is multiplied by the ratio of Student's t, sum_n (S_n - 1) degrees of freedom, to the normal quantile.  Pooling
+    assumes that log v scatters alike at all widths (true if sqrt(n) v or n v has a limiting distribution); it allows
+    widths with only two seeds.  Deviations of the means at each width from the line do not enter the interval.
 
-    widths : (K,), two different ones at least.  values : K arrays, values[i] : (S_i,) at widths[i], two seeds or more
-        at one of them.  rng : of the bootstrap, numpy.random.default_rng(0) unless given.
-    ValueError for measurements that are not positive and finite, where there are too few, and for resamples < 1.
+    widths : (K,), at least two different ones.  values : K arrays, values[i] : (S_i,) at widths[i], with two seeds or
+        more at one of them.  rng : for the bootstrap, numpy.random.default_rng(0) by default.
+    ValueError for values that are not positive and finite, for too few of them, and for resamples < 1.
 
     >>> rng = np.random.default_rng(1)
     >>> widths = [64, 128, 256, 512]
@@ -116,11 +116,11 @@ class Estimate:
 
 
 def crossover(first: PowerLaw, second: PowerLaw) -> Estimate:
-    """Where two fitted laws meet, n* = (A_1 / A_2)^(1 / (b_2 - b_1)), with an interval from their bootstraps.
+    """Where two fitted laws cross, n* = (A_1 / A_2)^(1 / (b_2 - b_1)), with an interval from their bootstraps.
 
-    The interval holds the crossings of independent bootstrap fits of the two; it is (0, inf) where so many of these are
-    nearly parallel that nothing can be said.  ValueError for exponents that are equal, and for laws fitted at different
-    confidence.  Geiger et al. 2020: alpha*, where the lazy and the feature regime meet.
+    The interval covers the crossings of independent bootstrap fits of the two; it is (0, inf) if too many of the pairs
+    are nearly parallel.  ValueError for equal exponents, and for laws fitted at different confidence.  Geiger et al.
+    2020: alpha*, where the lazy and the feature regime meet.
 
     >>> noise = np.exp(0.01 * np.random.default_rng(0).standard_normal((2, 3, 10)))
     >>> n = np.array([1.0, 10.0, 100.0])
@@ -141,7 +141,7 @@ def crossover(first: PowerLaw, second: PowerLaw) -> Estimate:
     R = min(len(first.draws), len(second.draws))
     gap, slope = (first.draws[:R] - second.draws[:R]).T
     tail = (1 - first.confidence) / 2
-    if min(np.mean(slope <= 0), np.mean(slope >= 0)) > tail / 2:  # the order of the two exponents is open
+    if min(np.mean(slope <= 0), np.mean(slope >= 0)) > tail / 2:  # which exponent is larger is not determined
         return Estimate(float(np.exp(log_n)), (0.0, float("inf")), first.confidence)
     low, high = np.exp(np.quantile(-gap / slope, [tail, 1 - tail]))
     return Estimate(float(np.exp(log_n)), (float(low), float(high)), first.confidence)

@@ -1,7 +1,7 @@
-"""Are two kernels, or two layers, alike?
+"""Similarity of two kernels or two layers.
 
 alignment           <K, L> / (|K| |L|)                             Cristianini et al. 2001; centred: Cortes et al. 2012
-target_alignment    that of a kernel with y y'
+target_alignment    the alignment of a kernel with y y'
 cka                 linear centred kernel alignment of two sets of activations, Kornblith et al. 2019
 """
 
@@ -12,10 +12,10 @@ from minintk.models.network import Network, check_model
 
 
 def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
-    """<K, L>_F / (|K|_F |L|_F), () or (E,), of kernels ([E], N, N); 1 where one is a multiple of the other.
+    """<K, L>_F / (|K|_F |L|_F), () or (E,), of kernels ([E], N, N); 1 if one is a positive multiple of the other.
 
-    centred : first K <- H K H, H = I - 1 1'/N, which takes out what is common to all examples (Cortes et al. 2012).
-    ValueError where a kernel is zero, after centring too.
+    centred : first K <- H K H, H = I - 1 1'/N, which removes the mean feature (Cortes et al. 2012).  ValueError if a
+    kernel is zero, also after centring.
 
     >>> import numpy as np
     >>> k = np.array([[2.0, 1.0], [1.0, 2.0]])
@@ -39,9 +39,9 @@ def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
 
 
 def target_alignment(k: Array, y: Array, *, centred: bool = False) -> Array:
-    """Kernel-target alignment, `alignment` of k : ([E], N, N) with y y', y : (N, C); () or (E,), 1 at the best.
+    """Kernel-target alignment: `alignment` of k : ([E], N, N) with y y', y : (N, C); () or (E,), at most 1.
 
-    The higher, the more of the kernel serves the labels (Cristianini et al. 2001).
+    It measures how much of the kernel agrees with the labels (Cristianini et al. 2001).
 
     >>> import numpy as np
     >>> y = np.array([[1.0], [1.0], [-1.0]])
@@ -57,8 +57,8 @@ def target_alignment(k: Array, y: Array, *, centred: bool = False) -> Array:
 def cka(a: Array, b: Array) -> Array:
     """|A'B|_F^2 / (|A'A|_F |B'B|_F) of centred activations A : ([E], N, p), B : ([E], N, q); () or (E,), in [0, 1].
 
-    The same under rotations and scalings of either.  It is the centred `alignment` of A A' and B B', of which the
-    smaller form is computed (Kornblith et al. 2019, linear CKA).  Images are flattened first, a.reshape(len(a), -1), as
+    Invariant under rotation and scaling of either.  It equals the centred `alignment` of A A' and B B'; the smaller of
+    the two forms is computed (Kornblith et al. 2019, linear CKA).  Flatten images first, a.reshape(len(a), -1), as
     `activations` does.  ValueError for other shapes, and for activations that are the same for all examples.
 
     >>> import numpy as np
@@ -76,7 +76,7 @@ def cka(a: Array, b: Array) -> Array:
                 f"{name} expects activations ([E], N, p), both of one ([E], N), got {tuple(m.shape)}{images}"
             )
         check_finite(name, m)
-    a, b = _spread("a", a), _spread("b", b)
+    a, b = _normalised("a", a), _normalised("b", b)
     if max(a.shape[-1], b.shape[-1]) > a.shape[-2]:
         a, b = (m @ m.swapaxes(-1, -2) for m in (a, b))
         return xp.sum(a * b, axis=(-2, -1)) / (_frobenius(a) * _frobenius(b))
@@ -85,10 +85,10 @@ def cka(a: Array, b: Array) -> Array:
 
 
 def activations(net: Network, theta: Array, x: Array) -> dict[str, Array]:
-    """{"0": y_0, "1": y_1, ...}: what each layer of the spec gives, ([E], N, features), images flattened.
+    """{"0": y_0, "1": y_1, ...}: the output of each layer of the spec, ([E], N, features), images flattened.
 
-    The names are the layers' positions, as in the layout; a container counts as one layer.  TypeError for a model that
-    is no Network: give the network inside it, `Linearized.model`.
+    Names are the layers' positions, as in the layout; a container counts as one layer.  TypeError for any model but a
+    Network: pass the network inside it, `Linearized.model`.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -104,7 +104,7 @@ def activations(net: Network, theta: Array, x: Array) -> dict[str, Array]:
 def layer_similarity(net: Network, theta: Array, other: Array, x: Array) -> Array:
     """CKA of every layer at theta with every layer at `other`, ([E], layers, layers); theta, other : ([E], P).
 
-    With theta = other, how alike the layers of one network are; with theta_0 and theta_T, how far each moved.
+    With theta = other, the similarity of the layers of one network; with theta_0 and theta_T, how far each has moved.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(2)), (3,))
@@ -124,11 +124,11 @@ def _centred(k: Array) -> Array:
     return rows - xp.mean(rows, axis=-1, keepdims=True)
 
 
-def _spread(name: str, a: Array) -> Array:
-    """Activations around their mean, of Frobenius norm 1; ValueError where nothing is left but rounding."""
+def _normalised(name: str, a: Array) -> Array:
+    """Centred activations of Frobenius norm 1; ValueError if they are zero up to rounding."""
     xp = array_namespace(a)
     top = xp.max(xp.abs(a), axis=(-2, -1), keepdims=True) if a.size else xp.zeros_like(a)
-    a = a / xp.where(top > 0, top, xp.ones_like(top))  # whose fourth powers neither overflow nor vanish
+    a = a / xp.where(top > 0, top, xp.ones_like(top))  # so that fourth powers neither overflow nor underflow
     centred = a - xp.mean(a, axis=-2, keepdims=True)
     size = _frobenius(centred)
     if not bool(xp.all(size > 10 * float(xp.finfo(a.dtype).eps) * _frobenius(a))):

@@ -1,7 +1,7 @@
-"""When training gets there: Geiger et al. 2020, section 5.
+"""Times to learn: Geiger et al. 2020, section 5.
 
-t1    the loss is half of what it was at the start
-t2    the loss is zero: no example is left inside the margin of the hinge loss
+t1    the loss is half of its initial value
+t2    the loss is zero: no example remains inside the margin of the hinge loss
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from minintk.arrays import Array, check_finite, check_floating, to_host
 
 
 def t1(t: Array, loss: Array) -> Any:
-    """The first time at which the loss is half the loss at t[0], () or (E,), on the host; inf where it never is.
+    """The first time at which the loss is half the loss at t[0], () or (E,), on the host; inf if it never is.
 
-    t : (T,), increasing.  loss : (T,) or (T, E).  Between two times the loss is taken to be linear in t.
-    With the alpha-scaled hinge loss this is alpha^2 L(t1) = 1/2, as Geiger et al. 2020 (figure 3) write it.
+    t : (T,), increasing.  loss : (T,) or (T, E), interpolated linearly between two times.
+    For the alpha-scaled hinge loss this means alpha^2 L(t1) = 1/2, as in Geiger et al. 2020 (figure 3).
 
     >>> float(t1(np.array([0.0, 1.0, 2.0]), np.array([4.0, 3.0, 1.0])))
     1.5
@@ -29,10 +29,10 @@ def t1(t: Array, loss: Array) -> Any:
 
 
 def t2(t: Array, loss: Array) -> Any:
-    """The first time at which the loss is zero, () or (E,), on the host; inf where it never is.
+    """The first time at which the loss is zero, () or (E,), on the host; inf if it never is.
 
-    t : (T,), increasing.  loss : (T,) or (T, E).  Only losses with an end (the hinge) reach zero: a squared loss or
-    cross-entropy never does.  The time returned is one of t: a loss that stops at zero is not linear before it.
+    t : (T,), increasing.  loss : (T,) or (T, E).  The hinge loss reaches zero in finite time, a squared loss or
+    cross-entropy never does.  The result is one of t, not interpolated: the loss is not linear just before it is zero.
 
     >>> float(t2(np.array([0.0, 1.0, 2.0]), np.array([4.0, 0.0, 0.0])))
     1.0

@@ -1,11 +1,11 @@
-"""Spectral norms of weights and of their updates: what the spectral condition of muP speaks about.
+"""Spectral norms of weights and of their updates, the quantities of the spectral condition of muP.
 
     |W| = max |W h| / |h|        of the operator that acts in the network, z = multiplier * h W
     natural                      sqrt(fan_out / fan_in): keeps entries of order one at order one
-    edge                         multiplier std (sqrt(fan_in) + sqrt(fan_out)), |W| of a large Gaussian matrix
+    Gaussian                     multiplier std (sqrt(fan_in) + sqrt(fan_out)), |W| of a large Gaussian matrix
 
-A convolution is an operator on whole images, of the size it meets; a bias is the matrix (1, n), its norm the Euclidean
-one.  (Yang, Simon, Bernstein 2023, condition 1.)
+A convolution acts on whole images of the size it has in the network; a bias is the matrix (1, n), with the Euclidean
+norm.  (Yang, Simon, Bernstein 2023, condition 1.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from minintk.spec.shapes import Site
 from minintk.validate import number
 
 RTOL = 1e-3
-"""Relative accuracy of a norm unless another is asked for."""
+"""Default relative accuracy of a norm."""
 
 Map = Callable[[Array], Array]
 
@@ -36,8 +36,8 @@ Map = Callable[[Array], Array]
 def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
     """|W|, the largest singular value of W : ([E], m, n); () or (E,).
 
-    By Lanczos steps of W'W: the largest Ritz value of the space that power iteration walks through, so never further
-    off than the latter, and never too large; steps until it grows by less than rtol / 4 in eight of them.
+    By Lanczos steps of W'W: the largest Ritz value, a lower bound at least as accurate as power iteration.  Stops when
+    eight steps increase it by less than rtol / 4.
 
     >>> round(float(spectral_norm(np.diag([3.0, 1.0, 2.0]))), 6)
     3.0
@@ -53,14 +53,14 @@ def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
     if W.shape[-1] > W.shape[-2]:
         W = W.swapaxes(-1, -2)
     size = xp.max(xp.abs(W), axis=(-2, -1), keepdims=True)
-    W = W / xp.where(size > 0, size, xp.ones_like(size))  # or W'W leaves the range of the dtype
+    W = W / xp.where(size > 0, size, xp.ones_like(size))  # so that W'W does not overflow
     Wt = W.swapaxes(-1, -2)
     norm = largest_singular_value(lambda q: W @ q, lambda u: Wt @ u, _start(W, (W.shape[-1], 1)), 2, rtol)
     return norm * size[..., 0, 0]
 
 
 def largest_singular_value(apply: Map, adjoint: Map, start: Array, axes: int, rtol: float = RTOL) -> Array:
-    """The norm of a linear map, () or (E,), by Lanczos; `start` : ([E], *shape) with `axes` axes in shape."""
+    """The norm of a linear map, () or (E,), by Lanczos from `start` : ([E], *shape), where shape has `axes` axes."""
     xp, last = array_namespace(start), tuple(range(-axes, 0))
     size = prod(start.shape[start.ndim - axes :])
     q, before = start, xp.zeros_like(start)
@@ -100,9 +100,9 @@ def _start(like: Array, shape: tuple[int, ...], lead: int = -2) -> Array:
 
 
 def stable_rank(W: Array) -> Array:
-    """|W|_F^2 / |W|^2 of W : ([E], m, n); () or (E,), between 1 and min(m, n): how many directions count.
+    """|W|_F^2 / |W|^2 of W : ([E], m, n); () or (E,), between 1 and min(m, n): the effective number of directions.
 
-    About min(m, n) / (1 + sqrt(min/max))^2 for Gaussian matrices, a quarter of n for square ones; near 1 for gradients.
+    About min(m, n) / (1 + sqrt(min/max))^2 for Gaussian matrices, n / 4 for square ones; close to 1 for gradients.
     ValueError for W = 0.
 
     >>> round(float(stable_rank(np.diag([2.0, 2.0, 1.0]))), 6)
@@ -142,7 +142,7 @@ class Operator:
 
 
 def spectral_norms(net: Network, theta: Array, *, rtol: float = RTOL) -> dict[str, Array]:
-    """{tensor name: |W|}, each () or (E,), as the tensors act: multiplier included, convolutions on their images.
+    """{tensor name: |W|}, each () or (E,), of the operators: multiplier included, convolutions on their images.
 
     theta : ([E], P), parameters, or a difference of parameters for the norms of updates.
 
@@ -170,7 +170,7 @@ def _norm(net: Network, t: Tensor, W: Array, place: tuple[str, s.Layer, Site] | 
 
 
 def _places(net: Network) -> dict[str, tuple[str, s.Layer, Site]]:
-    """{name of a weight tensor: (name, layer, site) of the layer it belongs to}, Dense and convolutions."""
+    """{name of a weight tensor: (name, layer, site) of its layer}, for Dense and convolutions."""
     check_model(net, Network)
     known = (s.Dense, s.Conv2d, s.Conv1d)
     found = leaves(net.spec, Site(net.input_shape))
@@ -186,7 +186,7 @@ def _sides(t: Tensor, places: dict[str, tuple[str, s.Layer, Site]]) -> tuple[int
 def natural_norms(net: Network) -> dict[str, float]:
     """{tensor name: sqrt(fan_out / fan_in)}: sqrt(C_out / C_in) for a convolution, sqrt(n) for a bias.
 
-    What |W| and |dW| should be (Yang, Simon, Bernstein 2023, condition 1); TypeError for anything but an `mn.Network`.
+    What |W| and |dW| should be (Yang, Simon, Bernstein 2023, condition 1).  TypeError for anything but an `mn.Network`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
@@ -198,18 +198,18 @@ def natural_norms(net: Network) -> dict[str, float]:
     return {name: sqrt(o / i) for name, (i, o, _) in sides.items()}
 
 
-def edges(net: Network) -> dict[str, float]:
-    """{tensor name: multiplier std sqrt(window) (sqrt(fan_in) + sqrt(fan_out))}: where Gaussian norms concentrate.
+def gaussian_norms(net: Network) -> dict[str, float]:
+    """{tensor name: multiplier std sqrt(window) (sqrt(fan_in) + sqrt(fan_out))}: |W| of large Gaussian weights.
 
-    The edge of the Marchenko-Pastur law, reached as n^-2/3 from both sides; window = K K of a convolution, whose norm
-    is that of its Fourier transform, a Gaussian matrix at each frequency (circular padding, stride 1; others are near).
-    For a bias multiplier std sqrt(n).
+    This is the edge of the Marchenko-Pastur law; a random |W| differs from it by O(n^-2/3).  window = K K for a
+    convolution, whose Fourier transform is a Gaussian matrix at each frequency (for circular padding and stride 1;
+    otherwise approximately).  For a bias, multiplier std sqrt(n).
 
     TypeError for anything but an `mn.Network`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
-    >>> edges(net)
+    >>> gaussian_norms(net)
     {'0.W': 5.0, '2.W': 0.75}
     """
     places, found = _places(net), {}
@@ -221,11 +221,11 @@ def edges(net: Network) -> dict[str, float]:
 
 
 def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dict[str, Array]:
-    """{weight name: |dW h| / (|dW| |h|)}, each () or (E,): 1 where the update acts on the features with all its norm.
+    """{weight name: |dW h| / (|dW| |h|)}, each () or (E,): 1 if the update acts on the features with its full norm.
 
-    dW = W - W_0 of theta, theta0 : ([E], P); h : ([E], N, *before), what enters the layer at theta0; root mean squares
-    over the examples.  Random h of a wide layer would give 1/sqrt(n); gradients line up with the features they were
-    made of, which is what makes the spectral norm the right measure (Yang, Simon, Bernstein 2023, section 3).
+    dW = W - W_0 of theta, theta0 : ([E], P); h : ([E], N, *before), the layer's input at theta0; root mean squares over
+    the examples.  Independent h of a wide layer would give 1/sqrt(n).  Gradients align with the features they were
+    computed from, which makes the spectral norm the right measure (Yang, Simon, Bernstein 2023, section 3).
     ValueError for weights that did not move, or features that are zero.
 
     >>> import minintk as mn
@@ -253,14 +253,14 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
 
 
 def _trailing(z: Array, theta: Array) -> int:
-    """Number of axes of z behind the ensemble's."""
+    """Number of axes of z after the ensemble axis."""
     return int(z.ndim - (theta.ndim - 1))
 
 
 def spectrally_normalised(net: Network, theta: Array, *, rtol: float = 1e-5) -> Array:
-    """theta with every weight tensor scaled to |W| = sqrt(fan_out / fan_in) exactly, as it acts; biases are left.
+    """theta with every weight tensor scaled to |W| = sqrt(fan_out / fan_in), multiplier included; biases unchanged.
 
-    theta : ([E], P).  A start that meets the spectral condition at every width, to `rtol`, rather than in the limit.
+    theta : ([E], P).  The result meets the spectral condition at every width, to `rtol`, not only in the limit.
     ValueError for weights that are zero.
 
     >>> import minintk as mn

@@ -1,16 +1,16 @@
-"""The coordinate check: does every layer learn alike at every width?  A measurement, with a verdict.
+"""The coordinate check: do features and their changes keep their size as the width grows?
 
-Networks of growing width take a few steps from their start, and four sizes are followed, layer by layer:
+Networks of growing width are trained for a few steps, and four sizes are measured, layer by layer:
 
     |h|     root mean square of a layer's outputs after the last step
-    |dh|    that of their change since the start                          feature learning: of order one
+    |dh|    root mean square of their change since the start              feature learning: of order one
     |W|     spectral norm at the start, over that of spectral muP with w_std = 1    (`minintk.diagnostics.weight_norms`)
     |dW|    spectral norm of the first step, over sqrt(fan_out / fan_in)
 
-Each is fitted as A n^b.  The check passes where b of |h| and |dh| is 0 for every layer, up to `tolerance`; the outputs,
-which a start of order n^-1/2 may precede, need b <= 0 for |h|.  Where it fails, |W| and |dW| say who is to blame: |W|
-depends on a layer's own scale alone, and once all |W| are right, so does the first |dW| on its own learning rate (under
-Adam, whose steps do not follow the gradient's size, at once).
+Each is fitted as A n^b.  The check passes if b of |h| and |dh| is 0 for every layer, up to `tolerance`; for |h| of the
+network's outputs, which may start at n^-1/2, b <= 0 suffices.  If it fails, |W| and |dW| locate the cause: |W| depends
+on a layer's own initial scale only; once all |W| are right, the first |dW| depends on the layer's own learning rate
+only (with Adam, whose steps do not depend on the size of the gradient, even before that).
 
 Yang et al. 2022 (tensor programs V), appendix D.1; norms: Yang, Simon, Bernstein 2023.
 """
@@ -43,16 +43,16 @@ Verdict = Literal["pass", "fail", "undecided"]
 Values = np.ndarray[Any, Any]
 
 QUANTITIES: tuple[Quantity, ...] = ("h", "dh", "W", "dW")
-BUDGET = 2**31
-"""Bytes that the members trained together may take."""
+ENSEMBLE_BYTES = 2**31
+"""Memory limit for the members that are trained together."""
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
-    """One size of one layer (h, dh) or tensor (W, dW): values[i] : (S,) at width i, its fitted power, and the verdict.
+class Scaling:
+    """How one size of one layer (h, dh) or tensor (W, dW) scales with the width: the values, the fit, the verdict.
 
-    fit : None where a value is zero.  at_most : whether only growth is an error.
-    verdict : "pass" where the whole interval of the exponent is within `tolerance` of 0, "fail" where none of it is.
+    values[i] : (S,) at width i.  fit : None if a value is zero.  at_most : whether only growth is an error.
+    verdict : "pass" if the whole interval of the exponent is within `tolerance` of 0, "fail" if none of it is.
     """
 
     quantity: Quantity
@@ -82,15 +82,15 @@ class Row:
 class CoordinateCheck:
     """What `coordinate_check` measured.
 
-    rows : in the order of the layers, h and dh of each, then W and dW of each tensor.  notes : what to bear in mind.
-    passed : whether every h and dh passes.  blame : {tensor name: "start", "rate" or "start and rate"}, whose scale of
-    the start, or of the learning rate, is wrong; empty where the check passes, or where nothing stands out.
+    rows : in the order of the layers, h and dh of each, then W and dW of each tensor.  notes : caveats.
+    passed : whether every h and dh passes.  blame : {tensor name: "start", "rate" or "start and rate"}, the tensors
+    whose initial scale or learning rate is wrong; empty if the check passes, or if no tensor stands out.
     """
 
     title: str
     rule: Rule
     widths: tuple[int, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[Scaling, ...]
     tolerance: float
     notes: tuple[str, ...] = ()
 
@@ -101,13 +101,13 @@ class CoordinateCheck:
 
     @property
     def verdict(self) -> Verdict:
-        """Pass, fail, or undecided: too few seeds to tell."""
+        """Pass, fail, or undecided: too few seeds to decide."""
         verdicts = {row.verdict for row in self.rows if row.quantity in ("h", "dh")}
         return "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
 
     @property
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
-        """{tensor name: what is wrong with it}, as found; see `coordinate_check`."""
+        """{tensor name: what is wrong with it}; see `CoordinateCheck`."""
         if self.passed:
             return {}
         start, rate = ([r.name for r in self.rows if r.quantity == q and r.verdict == "fail"] for q in ("W", "dW"))
@@ -116,7 +116,7 @@ class CoordinateCheck:
         both = {name: "start and rate" for name in start if name in rate}
         return dict.fromkeys(rate, "rate") | dict.fromkeys(start, "start") | both  # type: ignore[return-value]
 
-    def __getitem__(self, key: tuple[Quantity, str]) -> Row:
+    def __getitem__(self, key: tuple[Quantity, str]) -> Scaling:
         """check["dh", "2"], check["W", "2.W"]."""
         for row in self.rows:
             if (row.quantity, row.name) == key:
@@ -127,7 +127,7 @@ class CoordinateCheck:
         return f"CoordinateCheck({self.title}: {self.verdict})"
 
     def report(self) -> str:
-        """The slopes as a table, the verdict, and who is to blame."""
+        """The exponents as a table, the verdict, and the tensors to blame."""
         lines = [self.title, f"exponents b of n^b, {' '.join(map(str, self.widths))}; ± half of the 95 % interval", ""]
         for pair, kind in ((("h", "dh"), "layer"), (("W", "dW"), "tensor")):
             names = dict.fromkeys(row.name for row in self.rows if row.quantity in pair)
@@ -146,7 +146,7 @@ class CoordinateCheck:
         return "\n".join([*lines, *self.notes])
 
     def plot(self) -> Any:
-        """A matplotlib Figure, size against width, a panel for each of |h|, |dh|, |W|, |dW|."""
+        """A matplotlib Figure: size against width, with a panel for each of |h|, |dh|, |W|, |dW|."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(15, 4.2), layout="constrained")
@@ -162,7 +162,7 @@ class CoordinateCheck:
             axis.set_xticks(self.widths, [str(n) for n in self.widths], rotation=45)
             axis.minorticks_off()
             low, high = axis.get_ylim()
-            axis.set_ylim(min(low, high / 30), max(high, low * 30))  # a flat line should look flat
+            axis.set_ylim(min(low, high / 30), max(high, low * 30))  # so that a flat line looks flat
             axis.legend(fontsize=7)
         figure.suptitle(f"{self.title}: {self.verdict}", fontsize=10)
         return figure
@@ -183,17 +183,18 @@ def coordinate_check(
     rng: np.random.Generator | None = None,
     progress: Callable[[float, str], None] | None = None,
 ) -> CoordinateCheck:
-    """Train networks of these widths for a few steps and fit how sizes of features and weights grow with the width.
+    """Train networks of these widths for a few steps and fit how the sizes of features and weights scale with width.
 
-    spec_of_width : n -> the spec of width n, `lambda n: mn.zoo.mlp(3, n, 10)`.  Its outputs should start small against
-    the targets, w_std = C^-1/2 in the last layer: what is left of them falls as n^-1/2, which tilts every slope.
-    x : (N, *input_shape), y : (N, C); a batch of some dozens is enough.
-    parametrization : `SpectralMuP()` unless given.  optimizer : one, or network -> one.
-    seeds : networks of each width, two at least.  steps : of training, on all of x.
+    spec_of_width : n -> the spec of width n, `lambda n: mn.zoo.mlp(3, n, 10)`.  The initial outputs should be small
+    compared with the targets, w_std = C^-1/2 in the last layer: they fall as n^-1/2, which biases every exponent.
+    x : (N, *input_shape), y : (N, C); a few dozen examples are enough.
+    parametrization : `SpectralMuP()` by default.  optimizer : an optimiser, or a function network -> optimiser.
+    seeds : networks of each width, at least two.  steps : of training, on all of x.
     tolerance : how far from 0 an exponent may be.
-    rng : of the starts, numpy.random.default_rng(0) unless given.  progress : called as progress(fraction, text).
+    rng : draws the initial weights, numpy.random.default_rng(0) by default.  progress : called as
+    progress(fraction, text).
 
-    ValueError for widths or specs that do not fit each other, FloatingPointError where training diverges.
+    ValueError for widths or specs that do not match each other, FloatingPointError if training diverges.
 
     >>> import minintk as mn
     >>> digits = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))
@@ -207,7 +208,7 @@ def coordinate_check(
     {'4.W': 'start'}
     """
     parametrization = parametrization or SpectralMuP()
-    widths = check_growing(spec_of_width, x, widths)
+    widths = check_widths(spec_of_width, x, widths)
     for name, value, low in (("seeds", seeds, 2), ("steps", steps, 1)):
         whole(name, value, low)
     tolerance, rng = number("tolerance", tolerance), generator(rng)
@@ -223,12 +224,13 @@ def coordinate_check(
         if progress is not None:
             progress(float(work[i - 1] / work[-1]) if i else 0.0, f"width {widths[i]}")
         chosen = optimizer if isinstance(optimizer, Optimizer) else _chosen(optimizer, net)
-        groups = [_measure(net, theta, x, y, loss, chosen, steps, widths[i]) for theta in starts(net, x, rng, seeds)]
+        thetas = initial_thetas(net, x, rng, seeds)
+        groups = [_measure(net, theta, x, y, loss, chosen, steps, widths[i]) for theta in thetas]
         for key in groups[0]:
             found.setdefault(key, []).append(np.concatenate([group[key] for group in groups]))
     output = next(name for q, name in reversed(found) if q == "h")
     rows = tuple(
-        Row(q, name, tuple(values), _fit(widths, values), tolerance, at_most=q == "h" and name == output)
+        Scaling(q, name, tuple(values), _fit(widths, values), tolerance, at_most=q == "h" and name == output)
         for (q, name), values in found.items()
         if q in ("h", "dh") or any(np.all(v > 0) for v in values)
     )
@@ -238,31 +240,31 @@ def coordinate_check(
 
 
 def _notes(check: CoordinateCheck, nets: Sequence[Network], eps: float) -> Iterator[str]:
-    """Changes lost in rounding; widths below the number of inputs, where the limit has not begun."""
+    """Warnings about changes of the size of rounding errors, and about widths below the number of inputs."""
     for row in check.rows:
         if row.quantity != "dh" or row.fit is None:
             continue
         if any(np.any(dh < 300 * eps * h) for dh, h in zip(row.values, check["h", row.name].values)):
-            yield f"note: |dh| of {row.name} is near the rounding of |h|: take float64, or a larger learning rate"
+            yield f"note: |dh| of {row.name} is close to the rounding error of |h|: use float64 or a larger rate"
     first = min(nets, key=lambda net: net.size).layout.tensors[0]
     fan_in = prod(first.shape[:-1])
     if first.shape[-1] < fan_in:
         yield (
             f"note: {first.name} has fan-in {fan_in}; below that width features start smaller, as sqrt(n / {fan_in}), "
-            f"in spectral muP: take widths from {fan_in} on"
+            f"in spectral muP: use widths of at least {fan_in}"
         )
 
 
 def _regime(parametrization: Parametrization, optimizer: Optimizer) -> str:
-    """What the parametrization's exponents say."""
+    """The regime that the parametrization's exponents predict."""
     try:
         return f" (by its exponents: {exponents(parametrization, optimizer.rule).regime})"
     except ValueError:
         return ""
 
 
-def check_growing(spec_of_width: Any, x: Array, widths: Any) -> tuple[int, ...]:
-    """The widths; TypeError or ValueError unless there are two, and spec_of_width is a function of them."""
+def check_widths(spec_of_width: Any, x: Array, widths: Any) -> tuple[int, ...]:
+    """The widths; TypeError or ValueError unless there are at least two and spec_of_width is callable."""
     if not callable(spec_of_width):
         raise TypeError(f"spec_of_width expects a function, width -> spec, got {spec_of_width!r}")
     check_floating("x", x)
@@ -273,17 +275,17 @@ def check_growing(spec_of_width: Any, x: Array, widths: Any) -> tuple[int, ...]:
 
 
 def _chosen(optimizer: Any, net: Network) -> Optimizer:
-    """The optimiser that a function gives for a network."""
+    """The optimiser that a function returns for a network."""
     chosen = optimizer(net) if callable(optimizer) and not isinstance(optimizer, type) else optimizer
     if not isinstance(chosen, Optimizer):
         raise TypeError(f"optimizer expects one such as mn.SGD(lr=0.1), or a function network -> one, got {chosen!r}")
     return chosen
 
 
-def starts(net: Network, x: Array, rng: np.random.Generator, seeds: int) -> Iterator[Array]:
-    """theta : (E, P), drawn with `rng`, of as many of the members at a time as memory allows."""
+def initial_thetas(net: Network, x: Array, rng: np.random.Generator, seeds: int) -> Iterator[Array]:
+    """Initial parameters theta : (E, P) drawn with `rng`, for as many members at a time as memory allows."""
     xp = array_namespace(x)
-    room = min(BUDGET, available_memory(xp) // 4)
+    room = min(ENSEMBLE_BYTES, available_memory(xp) // 4)
     E = max(1, min(seeds, room // (8 * net.size * x.dtype.itemsize)))
     for i in range(0, seeds, E):
         yield to_library(net.init(rng, ensemble=min(E, seeds - i), dtype=x.dtype), xp)
@@ -314,7 +316,7 @@ def _measure(
         start = before[name].h
         found["h", name], found["dh", name] = _rms(passage.h), _rms(passage.h - start)
     for name, norm in spectral_norms(net, theta, rtol=1e-2).items():
-        r = natural[name]  # std = min(1, r) / sqrt(fan_in) has the edge min(1, r) (1 + r); a bias just r
+        r = natural[name]  # std = min(1, r) / sqrt(fan_in) gives |W| = min(1, r) (1 + r); a bias gives r
         found["W", name] = norm / (min(1.0, r) * (1 + r) if name.endswith(".W") else r)
     order = {q: i for i, q in enumerate(QUANTITIES)}
     return {key: to_host(found[key]).astype(np.float64) for key in sorted(found, key=lambda key: order[key[0]])}

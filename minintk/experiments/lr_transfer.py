@@ -1,8 +1,8 @@
-"""Learning-rate transfer: does the best learning rate stay where it is as the network grows?
+"""Learning-rate transfer: does the best learning rate stay the same as the network grows?
 
-Networks of every width are trained at every rate from the same starts.  At each width the best rate is the minimum of
-the parabola, in log lr, through the lowest mean log loss and its two neighbours.  Yang et al. 2022 (tensor programs V),
-figure 1: it stays in muP, and moves in the standard parametrization.
+Networks of every width are trained at every rate from the same initial weights.  At each width, the best rate is the
+minimum of the parabola in log lr through the lowest mean log loss and its two neighbours.  Yang et al. 2022 (tensor
+programs V), figure 1: the best rate is constant in muP and moves in the standard parametrization.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from minintk.arrays import Array, to_host
 from minintk.diagnostics.power_laws import Estimate
-from minintk.experiments.coordinate_check import check_growing, starts
+from minintk.experiments.coordinate_check import check_widths, initial_thetas
 from minintk.models.network import Network
 from minintk.spec.layers import Layer
 from minintk.spec.parametrization import Parametrization, SpectralMuP
@@ -34,10 +34,10 @@ Values = np.ndarray[Any, Any]
 class Transfer:
     """Losses over widths and rates; see `learning_rate_transfer`.
 
-    losses : (widths, rates, seeds), after training; a network that diverged counts with its loss at the start.
-    optima : the best rate at each width, with its interval, a bootstrap over seeds.
-    shift : log2 of the factor by which the best rate moves when the width doubles: 0 stays, -1 is lr ~ 1/n.
-    at_edge : the widths whose best rate is the smallest or the largest of all: take more rates there.
+    losses : (widths, rates, seeds), after training; a network that diverged counts with its initial loss.
+    optima : the best rate at each width, with an interval from a bootstrap over seeds.
+    shift : log2 of the factor by which the best rate changes when the width doubles: 0 if constant, -1 if lr ~ 1/n.
+    at_edge : the widths whose best rate is the smallest or the largest one tried: add rates there.
     """
 
     title: str
@@ -49,7 +49,7 @@ class Transfer:
 
     @property
     def at_edge(self) -> tuple[int, ...]:
-        """The widths whose best rate is the first or the last."""
+        """The widths whose best rate is the first or the last one."""
         best = _logs(self.losses).mean(axis=-1).argmin(axis=-1)
         return tuple(n for n, i in zip(self.widths, best) if i in (0, len(self.rates) - 1))
 
@@ -77,7 +77,7 @@ class Transfer:
         return "\n".join(lines)
 
     def plot(self, axes: Any = None) -> Any:
-        """Loss against learning rate, a line a width, on matplotlib's `axes`, or on a new Figure, which is returned."""
+        """Plot loss against learning rate, one line per width, on matplotlib's `axes`, or a new Figure; returns it."""
         figure = None
         if axes is None:
             from matplotlib.figure import Figure
@@ -116,12 +116,12 @@ def learning_rate_transfer(
     """Train networks of these widths at these rates, and find the best rate of each width.
 
     spec_of_width : n -> the spec of width n.  x : (N, *input_shape), y : (N, C).  rates : three or more, increasing,
-    the best one inside.  optimizer : rate -> optimiser, `mn.SGD`, `mn.Adam`.  steps, batch_size : of training; all of x
-    in every step unless given.  parametrization : `SpectralMuP()` unless given.  seeds : networks of each width, two at
-    least, the same starts at every rate.  rng : of starts and batches, numpy.random.default_rng(0) unless given.
-    progress : called as progress(fraction, text).
+    with the best ones inside.  optimizer : rate -> optimiser, `mn.SGD`, `mn.Adam`.  steps, batch_size : of training, by
+    default full batch.  parametrization : `SpectralMuP()` by default.  seeds : networks of each width, at least two,
+    with the same initial weights at every rate.  rng : draws weights and batches, numpy.random.default_rng(0) by
+    default.  resamples : of the bootstrap.  progress : called as progress(fraction, text).
 
-    The loss is that on all of x after the last step.  ValueError, before any work, for what does not fit.
+    The loss is taken on all of x after the last step.  ValueError or TypeError for invalid arguments, before training.
 
     >>> import minintk as mn
     >>> x, y = mn.datasets.digits(dtype=np.float32).subset(48, np.random.default_rng(0)).one_hot()
@@ -132,7 +132,7 @@ def learning_rate_transfer(
     >>> found.losses.shape, found.passed
     ((2, 6, 4), True)
     """
-    widths, asked, rates = check_growing(spec_of_width, x, widths), rates, numbers(rates)
+    widths, asked, rates = check_widths(spec_of_width, x, widths), rates, numbers(rates)
     if len(rates) < 3 or not all(0 < a < b < np.inf for a, b in pairwise(rates)):
         raise ValueError(f"rates expects three or more learning rates > 0, increasing, got {asked!r}")
     if not callable(optimizer) or not isinstance(optimizer(rates[0]), Optimizer):
@@ -142,12 +142,12 @@ def learning_rate_transfer(
     rng = generator(rng)
     parametrization = parametrization or SpectralMuP()
     nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
-    order = int(rng.integers(2**63))
+    order = int(rng.integers(2**63))  # one seed for the batches of all runs
     losses = np.empty((len(nets), len(rates), seeds))
     done, total = 0, sum(net.size for net in nets) * len(rates)
     for i, net in enumerate(nets):
         at = 0
-        for theta in starts(net, x, rng, seeds):
+        for theta in initial_thetas(net, x, rng, seeds):
             for r, lr in enumerate(rates):
                 if progress is not None:
                     progress(done / total, f"width {widths[i]}, rate {lr:.3g}")
@@ -163,7 +163,7 @@ def _train(
     net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
     batch_size: int | None, order: int,
 ) -> Values:  # fmt: skip
-    """(E,): the loss of each member after training, that of its start where it diverged or ended higher."""
+    """(E,): the loss of each member after training, or its initial loss if that is lower or the member diverged."""
     rng = None if batch_size is None else np.random.default_rng(order)
     check_run(net, theta, x, y, loss, optimizer, steps, batch_size, rng, 1, None)
     start = to_host(loss(net(theta, x), y)).astype(np.float64)
@@ -174,7 +174,7 @@ def _train(
     except FloatingPointError:
         if theta.shape[0] == 1:
             return start
-        parts = [theta[e : e + 1] for e in range(theta.shape[0])]  # the others may be well
+        parts = [theta[e : e + 1] for e in range(theta.shape[0])]  # to find out which one diverged
         alone = [_train(net, part, x, y, loss, optimizer, steps, batch_size, order) for part in parts]
         return np.concatenate(alone)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -209,12 +209,12 @@ def _optima(
 
 
 def _logs(losses: Values) -> Values:
-    """log of the losses; a loss that is exactly 0, as a hinge's may be, counts as the smallest number there is."""
+    """log of the losses; a loss of exactly 0 (hinge) counts as the smallest positive number."""
     return np.log(np.maximum(losses, np.finfo(np.float64).tiny))
 
 
 def _minimum(rates: Sequence[float], values: Values) -> float:
-    """log2 of the rate where the parabola through the lowest value and its neighbours is lowest.
+    """log2 of the rate at the minimum of the parabola through the lowest value and its neighbours.
 
     >>> round(_minimum([1.0, 2.0, 8.0], np.array([(np.log2(lr) - 1.25) ** 2 for lr in (1, 2, 8)])), 12)
     1.25

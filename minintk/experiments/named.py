@@ -1,4 +1,4 @@
-"""Recipes: the networks, parametrizations and data that the command line knows by name.
+"""The networks, parametrizations, activations and data that the command line knows by name.
 
 >>> network("lenet5", (28, 28, 1), 10).size
 61706
@@ -41,10 +41,10 @@ NAMES = "mlp, lenet5, lenet, geiger_cnn, myrtle5, myrtle7, myrtle10, wrn-DEPTH-W
 
 
 def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None = None) -> Network:
-    """A network of the zoo, for images of this shape, with weights that start, and learn, as people train them.
+    """A network of the zoo for images of this shape, in the parametrization in which it is commonly trained.
 
-    width : the width factor of lenet5, the channels of the others, the hidden features of mlp.  ValueError for a name
-    that is none, or images that do not fit.
+    width : the width factor of lenet5, the hidden features of mlp, the channels of the others.  ValueError for an
+    unknown name, or images of an unsuitable shape.
     """
     if width is not None and width < 1:
         raise ValueError(f"width expects a whole number >= 1, got {width!r}")
@@ -78,20 +78,20 @@ ACTIVATIONS: dict[str, tuple[Activation, float]] = {
     "erf": (Erf(), 1.0),
     "gelu": (GELU(), zoo.SQRT2),
 }
-"""Activations, with the w_std that keeps their features' size."""
+"""Activations, with the w_std that keeps the size of features from layer to layer."""
 
 
-def growing(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], Layer]:
-    """n -> the spec of width n, for a coordinate check: `depth` hidden layers, small outputs (w_std = C^-1/2).
+def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], Layer]:
+    """A function n -> spec of width n for a coordinate check: `depth` hidden layers, small outputs (w_std = C^-1/2).
 
-    name : "mlp"; "cnn", 3 x 3 convolutions of n channels and the mean over pixels; "resnet", residual branches of two
-    layers, scaled by 1/sqrt(depth); or "module:function", what a function of one's own returns.  ValueError for others.
+    name : "mlp"; "cnn", 3 x 3 convolutions with n channels and the mean over pixels; "resnet", residual branches of two
+    layers, scaled by 1/sqrt(depth); or "module:function", your own function.  ValueError for other names.
 
-    >>> growing("mlp", outputs=10, depth=1)(64)
+    >>> spec_of_width("mlp", outputs=10, depth=1)(64)
     Sequential(Flatten(), Dense(width=64, ...), Tanh(), Dense(width=10, w_std=0.316..., b_std=0.0, b_init='normal'))
     """
     if ":" in name:
-        return _own(name)
+        return _imported_function(name)
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation expects one of {', '.join(ACTIVATIONS)}, got {activation!r}")
     if depth < 1:
@@ -115,12 +115,12 @@ def growing(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -
     return kinds[name]
 
 
-def _own(name: str) -> Callable[[int], Layer]:
-    """The function "module:function", of a module that is installed or lies in the working folder."""
+def _imported_function(name: str) -> Callable[[int], Layer]:
+    """The function "module:function" from an installed module or one in the working directory."""
     module, _, function = name.partition(":")
     if not module or not function:
         raise ValueError(f"network expects MODULE:FUNCTION, got {name!r}")
-    if not {"", here := str(Path.cwd())} & set(sys.path):  # `minintk`, other than `python -m minintk`, leaves it out
+    if not {"", here := str(Path.cwd())} & set(sys.path):  # `minintk` leaves it out, unlike `python -m minintk`
         sys.path.append(here)
     found: Callable[[int], Layer] | None = getattr(import_module(module), function, None)
     if not callable(found):
@@ -131,7 +131,7 @@ def _own(name: str) -> Callable[[int], Layer]:
 def data(name: str, flat: bool = False, dtype: Any = np.float32) -> tuple[Dataset, Dataset]:
     """(train, test) images in [0, 1]: "digits", "mnist", "cifar10", or a folder with the files of one of the last two.
 
-    digits : 1,500 and 297 of those in the package, drawn as 28 x 28 pixels unless `flat`.
+    digits : 1,500 and 297 of the packaged digits, enlarged to 28 x 28 pixels unless `flat`.
     """
     if name == "digits":
         digits = datasets.digits(dtype=dtype)

@@ -1,4 +1,4 @@
-"""The scripts of examples/ that rerun a paper: which there are, and running them."""
+"""The scripts of examples/ that rerun papers: listing and running them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from minintk.fast.threads import cores
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-"""Beside the package in a checkout; an installed package comes without."""
+"""Present in a checkout only, not in an installed package."""
 
 
 def scripts() -> dict[str, Path]:
-    """{name: file} of the scripts that have a table of claims, in alphabetical order.
+    """{name: file} of the scripts that produce a table of claims, in alphabetical order.
 
-    FileNotFoundError where the package was installed without them.
+    FileNotFoundError if the package was installed without them.
     """
     found = [p for p in sorted(EXAMPLES.glob("*.py")) if "command_line(main, __doc__" in p.read_text(encoding="utf-8")]
     if not found:
@@ -32,7 +32,7 @@ def scripts() -> dict[str, Path]:
 
 
 def chosen(names: Sequence[str]) -> dict[str, Path]:
-    """The scripts of these names, all for none; ValueError for a name that is none.
+    """The scripts with these names, or all if there are no names; ValueError for an unknown name.
 
     >>> list(chosen(["time_to_learn"]))                          # in a checkout
     ['time_to_learn']
@@ -46,16 +46,16 @@ def chosen(names: Sequence[str]) -> dict[str, Path]:
 def rerun(
     paths: Mapping[str, Path], out: str, *, data: str | None = None, scale: str = "laptop", device: str | None = None
 ) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Run the scripts, each in a Python of its own, and yield (name, what it wrote to out/NAME.json) as they end.
+    """Run each script in its own process, and yield (name, content of out/NAME.json) as they finish.
 
-    On the CPU as many at a time as there are cores, BLAS at one thread each; on a GPU one after the other.  None for a
-    script that failed; it has said why on stderr.  Where the caller leaves, those that still run are ended.
+    On the CPU, one script per core at a time with one BLAS thread each; on a GPU, one after the other.  The content is
+    None for a script that failed (the reason is on stderr).  Closing the generator terminates the running scripts.
 
-    data : a folder with MNIST in place of the digits inside.  scale : "laptop" or "paper".  device : "cpu" or "gpu",
-    unless given the GPU for the paper's scale.
+    data : a folder with MNIST, replacing the packaged digits.  scale : "laptop" or "paper".  device : "cpu" or "gpu";
+    by default the GPU at the paper's scale.
     """
     options = {"out": out, "data": data, "scale": scale, "device": device}
-    told = [part for name, value in options.items() if value is not None for part in (f"--{name}", value)]
+    arguments = [part for name, value in options.items() if value is not None for part in (f"--{name}", value)]
     at_once = 1 if "gpu" in (device, "gpu" if scale == "paper" else "") else cores()
     one_thread = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     left, running = list(paths.items()), dict[str, subprocess.Popen[bytes]]()
@@ -63,7 +63,7 @@ def rerun(
         while left or running:
             while left and len(running) < at_once:
                 name, path = left.pop(0)
-                command = [sys.executable, str(path), *told]
+                command = [sys.executable, str(path), *arguments]
                 running[name] = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=one_thread)
             sleep(0.1)
             for name in [name for name, process in running.items() if process.poll() is not None]:

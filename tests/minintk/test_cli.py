@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from minintk import cli, verify
-from minintk.experiments import named as recipes
+from minintk.experiments import named
 from minintk.experiments import papers as reproduce
 from minintk.training import checkpoints
 from minintk.training.train import Descent
@@ -213,12 +213,12 @@ def test_a_train_command_that_makes_no_sense(
 
 @pytest.mark.parametrize("name", ["lenet5", "lenet", "geiger_cnn", "wrn-10-1"])
 def test_every_recipe_is_a_network(name: str) -> None:
-    train, test = recipes.data("digits")
+    train, test = named.data("digits")
     assert (train.x.shape, test.x.shape) == ((1500, 28, 28, 1), (297, 28, 28, 1))
-    net = recipes.network(name, (28, 28, 1), 10, width=2)
+    net = named.network(name, (28, 28, 1), 10, width=2)
     theta = net.init(np.random.default_rng(0), dtype=np.float32)
     assert net(theta, train.x[:3]).shape == (3, 10)
-    assert recipes.network("myrtle7", (32, 32, 3), 10, 4).outputs == 10
+    assert named.network("myrtle7", (32, 32, 3), 10, 4).outputs == 10
 
 
 # --------------------------------------------------------------------------------------------- reproduce

@@ -17,7 +17,7 @@ import analytic.training.gp
 import analytic.vectors.rules
 import minintk as mn
 from minintk import testing
-from minintk.experiments import named as recipes
+from minintk.experiments import named
 from minintk.fast import conv_gram as convgram
 from minintk.fast import split_batch as shares
 from minintk.fast.threads import alone
@@ -280,7 +280,7 @@ def flat_coordinates(optimizer: mn.training.optimizers.Optimizer, parametrizatio
     def law() -> None:
         x, y = mn.datasets.digits().subset(32, np.random.default_rng(0)).one_hot()
         told: dict[str, Any] = {"loss": mn.mse, "optimizer": optimizer, "widths": (64, 128, 256), "seeds": 16}
-        found = mn.coordinate_check(recipes.growing("mlp", 10, 2), x, y, parametrization=parametrization(), **told)
+        found = mn.coordinate_check(named.spec_of_width("mlp", 10, 2), x, y, parametrization=parametrization(), **told)
         assert found.verdict != "fail", found.report().splitlines()[-1]
 
     law.__doc__ = f"{flat_coordinates.__doc__} ({parametrization.__name__}, {type(optimizer).__name__})"

@@ -126,7 +126,7 @@ def test_gaussian_norms_are_at_the_edge() -> None:
     for parametrization in (mn.NTK(), mn.Standard(), mn.SpectralMuP()):
         net = mn.Network(spec, (256,), parametrization)
         norms = sp.spectral_norms(net, net.init(np.random.default_rng(0), ensemble=8, dtype=np.float32))
-        for name, edge in sp.edges(net).items():
+        for name, edge in sp.gaussian_norms(net).items():
             assert np.all(np.abs(norms[name] / edge - 1) < 0.05), name
             assert not np.any(np.abs(norms[name] / (0.9 * edge) - 1) < 0.05)  # the negative control
 
@@ -134,7 +134,7 @@ def test_gaussian_norms_are_at_the_edge() -> None:
 def test_convolutions_have_the_edge_of_their_fourier_transform() -> None:
     spec = mn.Sequential(mn.Conv2d(128, padding="circular"), mn.Tanh(), mn.Conv2d(128, padding="circular"))
     net = mn.Network(mn.Sequential(*spec, mn.GlobalAvgPool(), mn.Dense(1)), (4, 4, 16), mn.SpectralMuP())
-    norms, edges = sp.spectral_norms(net, net.init(np.random.default_rng(0))), sp.edges(net)
+    norms, edges = sp.spectral_norms(net, net.init(np.random.default_rng(0))), sp.gaussian_norms(net)
     for name in ("0.W", "2.W"):
         assert norms[name] == pytest.approx(edges[name], rel=0.06)
 

@@ -13,8 +13,8 @@ from arrays_under_test import LIBRARIES, namespace
 import minintk as mn
 from minintk.arrays import to_library
 from minintk.diagnostics import power_law
-from minintk.experiments import named as recipes
-from minintk.experiments.coordinate_check import CoordinateCheck, Row
+from minintk.experiments import named
+from minintk.experiments.coordinate_check import CoordinateCheck, Scaling
 from minintk.spec.parametrization import Parametrization, Role
 from minintk.spec.parametrization import Row as TableRow
 
@@ -38,17 +38,17 @@ def check(spec: Callable[[int], mn.spec.Layer], optimizer: Any = SGD, **told: An
 @pytest.mark.parametrize("optimizer", [SGD, ADAM, mn.SGD(lr=0.05, momentum=0.5)], ids=["SGD", "Adam", "momentum"])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_spectral_mup_passes(activation: str, optimizer: mn.training.optimizers.Optimizer) -> None:
-    found = check(recipes.growing("mlp", 10, 3, activation), optimizer)
+    found = check(named.spec_of_width("mlp", 10, 3, activation), optimizer)
     assert found.passed, found.report()
     assert found.verdict == "pass"
     assert found.blame == {}
 
 
 def test_spectral_mup_passes_for_a_residual_network_and_a_convolutional_one() -> None:
-    found = check(recipes.growing("resnet", 10, 2))
+    found = check(named.spec_of_width("resnet", 10, 2))
     assert found.passed, found.report()
     assert [r.name for r in found.rows if r.quantity == "dh"][:4] == ["1", "2.branch.1", "2.branch.3", "2"]
-    found = check(recipes.growing("cnn", 10, 2), x=IMAGES[:16], widths=(16, 32, 64), seeds=24, tolerance=0.2)
+    found = check(named.spec_of_width("cnn", 10, 2), x=IMAGES[:16], widths=(16, 32, 64), seeds=24, tolerance=0.2)
     assert found.passed, found.report()
 
 
@@ -64,7 +64,7 @@ def test_mean_field_and_biases_pass_too() -> None:
 
 
 def test_spectral_descent_passes_from_a_start_of_spectral_mup() -> None:
-    found = check(recipes.growing("mlp", 10, 2), lambda net: mn.SpectralDescent(0.02, net.layout))
+    found = check(named.spec_of_width("mlp", 10, 2), lambda net: mn.SpectralDescent(0.02, net.layout))
     assert found.passed, found.report()
     for name in ("1.W", "3.W", "5.W"):
         for values in found["dW", name].values:
@@ -74,7 +74,7 @@ def test_spectral_descent_passes_from_a_start_of_spectral_mup() -> None:
 def test_equivalent_parametrizations_have_one_check() -> None:
     """The same numbers, to float32's rounding: what the network is written in does not matter."""
     mup = mn.ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0, 0, 0))
-    spec = recipes.growing("mlp", 10, 2)
+    spec = named.spec_of_width("mlp", 10, 2)
     one, two = (check(spec, parametrization=p, seeds=2, widths=(64, 128)) for p in (mup, mup.shifted(0.3, -0.5, 0.2)))
     for a, b in zip(one.rows, two.rows, strict=True):
         np.testing.assert_allclose(np.stack(b.values), np.stack(a.values), rtol=2e-2 if "W" in a.quantity else 2e-4)
@@ -90,7 +90,7 @@ def test_ntk_and_standard_have_the_slopes_of_their_exponents(
 ) -> None:
     """|dW| of the first step has theory's slopes within .1; |dh| is on its way there, from what earlier layers add."""
     told: dict[str, Any] = {"parametrization": parametrization, "steps": 1, "widths": (128, 256, 512), "seeds": 12}
-    found = check(recipes.growing("mlp", 10, 3), optimizer, x=X.astype(np.float64), **told)
+    found = check(named.spec_of_width("mlp", 10, 3), optimizer, x=X.astype(np.float64), **told)
     abc = mn.exponents(parametrization, optimizer.rule)
     output = (2 if optimizer.rule == "sgd" else 1) * abc.a[2] + abc.c[2] - 1
     hidden = abc.a[1] + abc.c[1] - 1 + (abc.a[1] + abc.a[2] + abc.b[2] if optimizer.rule == "sgd" else 0)
@@ -104,7 +104,7 @@ def test_ntk_and_standard_have_the_slopes_of_their_exponents(
     assert found.blame["7.W"].startswith("start")
 
 
-def exponent(row: Row) -> float:
+def exponent(row: Scaling) -> float:
     assert row.fit is not None
     return row.fit.exponent
 
@@ -163,10 +163,10 @@ def test_a_layer_that_learns_at_the_wrong_rate_is_named(optimizer: mn.training.o
 # ------------------------------------------------------------------------------------ verdicts and errors
 
 
-def row(slope: float, noise: float, at_most: bool = False) -> Row:
+def row(slope: float, noise: float, at_most: bool = False) -> Scaling:
     rng = np.random.default_rng(0)
     values = tuple(n**slope * np.exp(noise * rng.standard_normal(10)) for n in WIDTHS)
-    return Row("dh", "0", values, power_law(WIDTHS, values), 0.1, at_most)
+    return Scaling("dh", "0", values, power_law(WIDTHS, values), 0.1, at_most)
 
 
 def test_verdicts_follow_the_interval() -> None:
@@ -175,7 +175,7 @@ def test_verdicts_follow_the_interval() -> None:
     assert row(0.1, 0.1).verdict == row(0.0, 2.0).verdict == "undecided"
     assert row(-0.5, 0.05, at_most=True).verdict == "pass"
     assert row(0.5, 0.05, at_most=True).verdict == "fail"
-    assert Row("dh", "0", (np.zeros(3),), None, 0.1).verdict == "fail"  # it does not move
+    assert Scaling("dh", "0", (np.zeros(3),), None, 0.1).verdict == "fail"  # it does not move
     for verdicts, want in (((0.0, 0.2), "fail"), ((0.0, 0.0), "pass")):
         rows = tuple(row(slope, 0.05) for slope in verdicts)
         assert CoordinateCheck("", "sgd", WIDTHS, rows, 0.1).verdict == want
@@ -185,21 +185,21 @@ def test_verdicts_follow_the_interval() -> None:
 
 
 def test_members_trained_apart_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = recipes.growing("mlp", 10, 1)
+    spec = named.spec_of_width("mlp", 10, 1)
     together = check(spec, seeds=4, widths=(64, 128))
-    monkeypatch.setattr("minintk.experiments.coordinate_check.BUDGET", 1)
+    monkeypatch.setattr("minintk.experiments.coordinate_check.ENSEMBLE_BYTES", 1)
     apart = check(spec, seeds=4, widths=(64, 128))
     for a, b in zip(together.rows, apart.rows, strict=True):
         np.testing.assert_allclose(np.stack(b.values), np.stack(a.values), rtol=1e-4)
 
 
 def test_report_and_figure() -> None:
-    found = check(recipes.growing("mlp", 10, 1), seeds=4, widths=(32, 64))
+    found = check(named.spec_of_width("mlp", 10, 1), seeds=4, widths=(32, 64))
     assert "layer  |h|" in found.report()
     assert "note: 1.W has fan-in 64; below that width" in found.report()
     assert "rounding" not in found.report()
-    tiny = check(recipes.growing("mlp", 10, 1), mn.SGD(lr=1e-6), seeds=4, widths=(64, 128))
-    assert "note: |dh| of 1 is near the rounding of |h|: take float64, or a larger learning rate" in tiny.report()
+    tiny = check(named.spec_of_width("mlp", 10, 1), mn.SGD(lr=1e-6), seeds=4, widths=(64, 128))
+    assert "note: |dh| of 1 is close to the rounding error of |h|: use float64 or a larger rate" in tiny.report()
     figure = found.plot()
     assert len(figure.axes) == 4
     assert all(len(axis.lines) == 4 for axis in figure.axes)  # two layers, points and fit
@@ -208,7 +208,7 @@ def test_report_and_figure() -> None:
 
 
 def test_errors_say_what_was_expected() -> None:
-    spec = recipes.growing("mlp", 10, 1)
+    spec = named.spec_of_width("mlp", 10, 1)
     with pytest.raises(ValueError, match=r"widths expects two different whole numbers >= 1 at least, got \(64, 64\)"):
         check(spec, widths=(64, 64))
     with pytest.raises(ValueError, match="seeds expects a whole number >= 2, got 1"):
@@ -216,11 +216,11 @@ def test_errors_say_what_was_expected() -> None:
     with pytest.raises(ValueError, match=r"gives \d+ parameters at widths 64 and 512 alike"):
         check(lambda n: spec(7))
     with pytest.raises(ValueError, match="the same layers at every width, but 128 and 64 differ"):
-        check(lambda n: recipes.growing("mlp", 10, n // 64)(n))
+        check(lambda n: named.spec_of_width("mlp", 10, n // 64)(n))
     with pytest.raises(FloatingPointError, match="at width 64: training diverged"):
-        check(recipes.growing("mlp", 10, 2, "relu"), mn.SGD(lr=1e6), seeds=2, steps=30)
+        check(named.spec_of_width("mlp", 10, 2, "relu"), mn.SGD(lr=1e6), seeds=2, steps=30)
     with pytest.raises(FloatingPointError, match="at width 64: training diverged in the first step"):
-        check(recipes.growing("mlp", 10, 2, "relu"), mn.SGD(lr=1e39), x=1e10 * X, seeds=2)
+        check(named.spec_of_width("mlp", 10, 2, "relu"), mn.SGD(lr=1e39), x=1e10 * X, seeds=2)
     with pytest.raises(ValueError, match="tolerance expects a finite number > 0"):
         check(spec, tolerance=0)
 
@@ -234,13 +234,13 @@ def test_every_array_library_measures_the_same(library: str) -> None:
     x, y = to_library(X, xp), to_library(Y, xp)
     told: dict[str, Any] = {"loss": mn.mse, "widths": (32, 64), "seeds": 3}
     for kind, inputs in (("resnet", X), ("cnn", IMAGES)):
-        spec = recipes.growing(kind, 10, 1)
+        spec = named.spec_of_width(kind, 10, 1)
         right = mn.coordinate_check(spec, inputs, Y, optimizer=ADAM, **told)
         given = mn.coordinate_check(spec, to_library(inputs, xp), y, optimizer=ADAM, **told)
         for a, b in zip(right.rows, given.rows, strict=True):
             np.testing.assert_allclose(np.stack(b.values), np.stack(a.values), rtol=1e-2)
     rates: dict[str, Any] = told | {"rates": (0.1, 0.5, 1e5), "optimizer": mn.SGD, "steps": 5}
-    spec = recipes.growing("mlp", 10, 1)
+    spec = named.spec_of_width("mlp", 10, 1)
     one, two = mn.learning_rate_transfer(spec, X, Y, **rates), mn.learning_rate_transfer(spec, x, y, **rates)
     np.testing.assert_allclose(two.losses, one.losses, rtol=1e-3)
 

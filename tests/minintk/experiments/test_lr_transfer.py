@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minintk as mn
-from minintk.experiments import named as recipes
+from minintk.experiments import named
 from minintk.experiments.lr_transfer import Transfer, _optima
 
 DIGITS = mn.datasets.digits(dtype=np.float32).subset(48, np.random.default_rng(0))
@@ -21,7 +21,7 @@ def transfer(**told: Any) -> Transfer:
     settings: dict[str, Any] = {
         "rates": 2.0 ** np.arange(-2, 3.1, 0.5), "optimizer": mn.SGD, "loss": mn.mse, "steps": 20, "widths": WIDTHS
     } | told  # fmt: skip
-    return mn.learning_rate_transfer(settings.pop("spec", recipes.growing("mlp", 10, 2)), X, Y, **settings)
+    return mn.learning_rate_transfer(settings.pop("spec", named.spec_of_width("mlp", 10, 2)), X, Y, **settings)
 
 
 def test_planted_optima_are_found() -> None:
@@ -70,7 +70,7 @@ def test_the_best_rate_stays_in_mup_and_moves_in_standard(optimizer: Any, rates:
 
 
 def test_a_network_that_diverges_counts_with_its_start() -> None:
-    net = mn.Network(recipes.growing("mlp", 10, 2)(64), (64,), mn.SpectralMuP())
+    net = mn.Network(named.spec_of_width("mlp", 10, 2)(64), (64,), mn.SpectralMuP())
     found = transfer(widths=(64, 128), rates=(0.5, 1.0, 1e4), seeds=3)
     theta = net.init(np.random.default_rng(0), dtype=np.float32)
     assert np.all(found.losses[:, 2] > found.losses[:, 0])
