@@ -1,5 +1,6 @@
 """analytic: the infinitely wide network of a spec; its kernels, their dynamics and their Gaussian processes."""
 
+from analytic import textbook
 from analytic.kernel import Both, Kernel, kernel
 from analytic.limits.deep_linear import deep_linear_flow, deep_linear_limit
 from analytic.limits.finite_width import depth_over_width, finite_width
@@ -33,5 +34,6 @@ __all__ = [
     "max_learning_rate",
     "posterior",
     "sphere_modes",
+    "textbook",
     "two_layer_limit",
 ]
