@@ -1,4 +1,4 @@
-"""Progress of long work: a bar with the time left on a terminal, a line now and then elsewhere, both on stderr."""
+"""Progress of long work on stderr: a bar with the time left on a terminal, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import perf_counter
 
 @contextmanager
 def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[float], None]]:
-    """Gives `advance(amount)`, to be called as work gets done; does nothing unless `shown`.
+    """Yields `advance(amount)`, to be called as work gets done; it does nothing unless `shown`.
 
     >>> with progress_of("counting", 3, shown=False) as advance:
     ...     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Numbers that a user sets: what is no number, or out of range, is refused before anything is computed."""
+"""Checks of arguments: numbers, whole numbers, dtypes and generators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minintk.arrays import to_host
 
 
 def number(name: str, value: Any, *, zero: bool = False) -> float:
-    """The value as Python's float: a NumPy scalar would turn float32 arrays into float64.
+    """The value as a Python float; a NumPy scalar would promote float32 arrays to float64.
 
     ValueError unless it is a finite number > 0, or >= 0 with `zero`.
 
@@ -29,7 +29,7 @@ def number(name: str, value: Any, *, zero: bool = False) -> float:
 
 
 def numbers(values: Any) -> tuple[float, ...]:
-    """A number, a sequence or an array of numbers as Python's floats; none where there is something else among them.
+    """A number, a sequence or an array of numbers as Python floats; () if it contains anything else.
 
     >>> numbers([1, np.inf]), numbers("1"), numbers(None)
     ((1.0, inf), (), ())
@@ -39,7 +39,7 @@ def numbers(values: Any) -> tuple[float, ...]:
 
 
 def whole(name: str, value: Any, low: int = 1) -> int:
-    """The value as Python's int; ValueError unless it is a whole number >= low: True, 2.0 and "2" are none.
+    """The value as a Python int; ValueError unless it is an integer >= low (True, 2.0 and "2" are refused).
 
     >>> whole("steps", np.int64(3))
     3
@@ -65,7 +65,7 @@ def precision(dtype: Any) -> np.dtype[Any]:
 
 
 def generator(rng: Any) -> np.random.Generator:
-    """rng, or numpy.random.default_rng(0) for None; TypeError for a seed, or the module numpy.random.
+    """rng, or numpy.random.default_rng(0) for None; TypeError for anything else, such as a seed.
 
     >>> isinstance(generator(None), np.random.Generator)
     True

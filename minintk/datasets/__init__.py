@@ -1,5 +1,15 @@
 """Data sets: real digits inside the package, readers for MNIST and CIFAR-10, generators.
 
+Reading order:
+
+    dataset        examples with labels, and the transformations of the experiments
+    embedded       the 8 x 8 digits of the package
+    generators     points on a sphere or cube, and targets from a teacher
+    folders        where data files are: a named folder, $MININTK_DATA, or a download
+    idx            the file format of MNIST
+    read_mnist     MNIST
+    read_cifar     CIFAR-10
+
 >>> import minintk as mn
 >>> x, y = mn.datasets.digits().parity()
 >>> x.shape, y.shape

@@ -1,7 +1,7 @@
-"""A labelled data set, and the few things the experiments on wide networks do to one.
+"""A labelled data set, and the transformations that experiments on wide networks need.
 
-Every method returns a new Dataset, so they chain; `parity`, `binary` and `one_hot` end the chain with (x, y).
-Arrays are NumPy's; ``cupy.asarray`` moves the results to the GPU.
+Every method returns a new Dataset, so methods chain; `parity`, `binary` and `one_hot` end a chain with (x, y).
+Arrays are NumPy arrays; ``cupy.asarray`` moves the results to the GPU.
 
 >>> import minintk as mn
 >>> x, y = mn.datasets.digits().pca(10).on_sphere().parity()
@@ -27,13 +27,13 @@ Array = np.ndarray[Any, Any]
 class Dataset:
     """N examples and their classes.
 
-    raw : (N, d) or (N, H, W, C), as stored: floats, or bytes, which stand for raw / 255 and take 1/8 of the memory.
+    raw : (N, d) or (N, H, W, C), as stored: floats, or bytes, which mean raw / 255 and take an eighth of the memory.
     labels : (N,), whole numbers; example i belongs to classes[labels[i]].
-    classes : names; "0", "1", ... unless given.
-    image_shape : (H, W, C) where the examples are images, flat ones too.
-    dtype : of `x` where raw holds bytes; otherwise raw's own.
+    classes : names, by default "0", "1", ...
+    image_shape : (H, W, C) if the examples are images, also if they are stored flat.
+    dtype : of `x` if raw holds bytes; otherwise raw's own.
 
-    TypeError or ValueError for arrays that do not fit together, NaN and infinity.
+    TypeError or ValueError for arrays that do not match each other, and for NaN or infinity.
 
     >>> data = Dataset(np.eye(3), np.array([0, 1, 1]), classes=("cat", "dog"))
     >>> data
@@ -63,7 +63,7 @@ class Dataset:
         N, labels = len(self.raw), self.labels
         if labels.shape != (N,) or labels.dtype.kind not in "iu":
             raise ValueError(
-                f"Dataset expects one whole number a label, shape ({N},), got {labels.dtype} of shape {labels.shape}"
+                f"Dataset expects whole numbers as labels, shape ({N},), got {labels.dtype} of shape {labels.shape}"
             )
         count = len(self.classes) or int(labels.max(initial=0)) + 1
         if N and (int(labels.min()) < 0 or int(labels.max()) >= count):
@@ -77,7 +77,7 @@ class Dataset:
 
     @property
     def x(self) -> Array:
-        """The examples as floats, (N, d) or (N, H, W, C); bytes are scaled to [0, 1], anew at each call."""
+        """The examples as floats, (N, d) or (N, H, W, C); bytes are scaled to [0, 1] at every access."""
         return np.divide(self.raw, 255, dtype=self.dtype) if self.raw.dtype == np.uint8 else self.raw
 
     def __len__(self) -> int:
@@ -91,13 +91,13 @@ class Dataset:
     # ------------------------------------------------------------------------------ which examples
 
     def __getitem__(self, index: slice | Array) -> Dataset:
-        """The examples at a slice, or at an array of positions or truth values."""
+        """The examples selected by a slice, an array of positions, or a boolean mask."""
         if not isinstance(index, (slice, np.ndarray)):
             raise TypeError(f"Dataset[...] expects a slice or an array, got {index!r}: data[3:4] is one example")
         return replace(self, raw=self.raw[index], labels=self.labels[index])
 
     def split(self, n_train: int, n_test: int, rng: np.random.Generator) -> tuple[Dataset, Dataset]:
-        """Two disjoint random samples, (train, test), drawn without replacement and without regard to the classes.
+        """Two disjoint random samples, (train, test), drawn without replacement and not stratified by class.
 
         >>> data = Dataset(np.eye(10), np.arange(10))
         >>> train, test = data.split(6, 3, np.random.default_rng(0))
@@ -118,7 +118,7 @@ class Dataset:
         return self.split(n, 0, rng)[0]
 
     def pair(self, a: str | int, b: str | int) -> Dataset:
-        """The examples of two classes, named or numbered, in their order; label 0 is `a`, label 1 is `b`.
+        """The examples of two classes, given by name or number, in their order; label 0 is `a`, label 1 is `b`.
 
         >>> Dataset(np.eye(3), np.arange(3), classes=("cat", "dog", "cow")).pair("cow", "cat")
         Dataset('data', N=2, x=(3,), classes: cow 1, cat 1)
@@ -130,7 +130,7 @@ class Dataset:
         return replace(two, labels=(two.labels == j).astype(np.int64), classes=(self.classes[i], self.classes[j]))
 
     def _class(self, which: str | int) -> int:
-        """Number of a class, given by name or number."""
+        """The number of a class given by name or number."""
         if isinstance(which, str) and which in self.classes:
             return self.classes.index(which)
         if not isinstance(which, (str, bool)) and hasattr(which, "__index__") and 0 <= which < len(self.classes):
@@ -148,9 +148,9 @@ class Dataset:
         return replace(self, raw=self.raw.reshape(len(self), prod(self.raw.shape[1:])))
 
     def enlarged(self, factor: int, frame: int = 0) -> Dataset:
-        """Images with every pixel drawn as factor x factor pixels, and `frame` pixels of zeros around.
+        """Images with every pixel repeated factor x factor times, and a frame of `frame` zero pixels.
 
-        Zero is black only before `standardise`: enlarge first.
+        Enlarge before `standardise`: afterwards zero is no longer black.
 
         >>> from minintk.datasets import digits
         >>> digits().enlarged(3, frame=2)[:5].x.shape
@@ -164,15 +164,16 @@ class Dataset:
 
     def _image_shape(self) -> tuple[int, int, int]:
         if self.image_shape is None:
-            raise ValueError(f"{self.name} holds no images (after pca, pixels are gone): do this before")
+            raise ValueError(f"{self.name} holds no images (pca removes the pixels): do this first")
         return self.image_shape
 
     # ------------------------------------------------------------------------------------- values
 
     def shifted(self, max_shift: int, rng: np.random.Generator) -> Dataset:
-        """Every image moved by its own (dy, dx), uniform on {-max_shift, ..., max_shift}^2; zeros move in.
+        """Images shifted by their own (dy, dx), uniform on {-max_shift, ..., max_shift}^2, filled up with zeros.
 
-        Zero is black only before `standardise`: shift first.  (Samarin et al. 2020 shift MNIST by up to 7 pixels.)
+        Shift before `standardise`: afterwards zero is no longer black.  (Samarin et al. 2020 shift MNIST by up to 7
+        pixels.)
         """
         _check_rng(rng)
         H, W, C = self._image_shape()
@@ -187,10 +188,9 @@ class Dataset:
         return replace(self, raw=moved.reshape(self.raw.shape))
 
     def standardise(self, *, fit: Dataset | None = None) -> Dataset:
-        """x <- (x - mean) / std, one mean and one std a channel: an image's pixels share their channel's.
+        """x <- (x - mean) / std, with one mean and std per channel of an image, or per feature.
 
-        Features that are no pixels are a channel each.  `fit` : take mean and std from there (the training set).
-        ValueError, with the channels, where one is constant.
+        `fit` : the data set that mean and std are taken from (the training set).  ValueError if a channel is constant.
 
         >>> from minintk.datasets import digits
         >>> x = digits().standardise().x
@@ -205,17 +205,17 @@ class Dataset:
         if flat.size:
             raise ValueError(
                 f"{flat.size} of {channels} features of {source.name} do not vary, the first is {int(flat[0])}: "
-                "drop them, or use pca(k), which does"
+                "drop them, or use pca(k), which drops them"
             )
         x = (self.x.reshape(-1, channels) - mean.astype(self.dtype)) / std.astype(self.dtype)
         return replace(self, raw=x.reshape(self.raw.shape))
 
     def pca(self, k: int, *, whiten: bool = True, fit: Dataset | None = None) -> Dataset:
-        """x <- (x - mean) V : (N, k), the first k principal components, each of unit variance where `whiten`.
+        """x <- (x - mean) V : (N, k), the first k principal components, scaled to unit variance if `whiten`.
 
-        `fit` : take mean, V and the variances (1/N sum) from there, the training set before its own pca.  The sign of
-        a component is the one that makes its largest loading positive.  Geiger et al. 2020 use k = 10.
-        ValueError where the data vary in fewer than k directions.
+        `fit` : the data set that mean, V and the variances (1/N sum) are taken from: the training set before its own
+        pca.  The largest loading of each component is positive.  Geiger et al. 2020 use k = 10.
+        ValueError if the data vary in fewer than k directions.
 
         >>> from minintk.datasets import digits
         >>> train, test = digits().split(1000, 500, np.random.default_rng(0))
@@ -242,9 +242,9 @@ class Dataset:
         return replace(self, raw=x.astype(self.dtype, copy=False), image_shape=None)
 
     def on_sphere(self, radius: float | None = None) -> Dataset:
-        """x <- radius x / |x|, with radius sqrt(d) unless given, so that the input kernel x x' / d has a unit diagonal.
+        """x <- radius x / |x|, by default with radius sqrt(d), so that the input kernel x x' / d has a unit diagonal.
 
-        ValueError, with their number, where examples are zero.
+        ValueError if there are zero examples.
 
         >>> from minintk.datasets import digits
         >>> x = digits().on_sphere().x
@@ -262,7 +262,7 @@ class Dataset:
         return replace(self, raw=(x * (radius / norms)).astype(self.dtype, copy=False).reshape(self.raw.shape))
 
     def _same_features(self, fit: Dataset | None, what: str) -> Dataset:
-        """The data set whose statistics count: itself, or `fit` where that has the same features and an example."""
+        """The data set to take statistics from: this one, or `fit` if it has the same features and is not empty."""
         source = self if fit is None else fit
         if not isinstance(source, Dataset):
             raise TypeError(f"{what}(fit=...) expects a Dataset, got {type(source).__name__}")
@@ -290,7 +290,7 @@ class Dataset:
         return self.x, sign[self.labels][:, None]
 
     def binary(self, a: str | int, b: str | int | None = None) -> tuple[Array, Array]:
-        """(x, y) with y : (N, 1), +1 for class `a` and -1 for class `b`; without `b`, -1 for all the rest.
+        """(x, y) with y : (N, 1), +1 for class `a` and -1 for class `b`; without `b`, -1 for all other classes.
 
         >>> from minintk.datasets import digits
         >>> x, y = digits().binary(3, 8)
@@ -302,7 +302,7 @@ class Dataset:
         return two.x, np.where(two.labels == positive, 1.0, -1.0).astype(self.dtype)[:, None]
 
     def one_hot(self, *, zero_mean: bool = False) -> tuple[Array, Array]:
-        """(x, y) with y : (N, C), 1 for an example's class and 0 elsewhere; 1/C less everywhere where `zero_mean`.
+        """(x, y) with y : (N, C), 1 for an example's class and 0 elsewhere, minus 1/C if `zero_mean`.
 
         (Lee et al. 2019 use zero mean: .9 and -.1 for ten classes.)
         """

@@ -25,7 +25,7 @@ def digits(*, dtype: Any = np.float64) -> Dataset:
     >>> data.x.shape, float(data.x.max()), data.labels[:5].tolist()
     ((1797, 64), 1.0, [0, 1, 2, 3, 4])
     """
-    from importlib.resources import files  # only here: it takes a tenth of the time of importing the package
+    from importlib.resources import files  # imported here because it takes a tenth of the package's import time
 
     with (files("minintk.datasets") / "digits.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         images, labels = arrays["images"], arrays["labels"]

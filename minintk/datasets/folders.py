@@ -1,7 +1,7 @@
-"""Where data files lie: in a folder the caller names, in $MININTK_DATA, or downloaded once and checked.
+"""Where data files are: in a folder given by the caller or by $MININTK_DATA, or downloaded once.
 
-A folder that is named has to hold the files; only where none is named are they downloaded (by pooch, into the user's
-cache, compared with a checksum written here).
+A given folder must hold the files.  They are downloaded only if no folder is given (by pooch, into the user's cache,
+verified by the checksums in this package).
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ VARIABLE = "MININTK_DATA"
 
 
 def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
-    """`folder`, or the one that MININTK_DATA names, or None; FileNotFoundError where that does not exist."""
+    """`folder`, or the one given by MININTK_DATA, or None; FileNotFoundError if it does not exist."""
     named = folder if folder is not None else os.environ.get(VARIABLE) or None
     if named is None:
         return None
     path = Path(named).expanduser()
     if not path.is_dir():
         source = "folder" if folder is not None else VARIABLE
-        raise FileNotFoundError(f"{source} expects a folder with data files, but {path} is none")
+        raise FileNotFoundError(f"{source} expects a folder with data files, but {path} is not a folder")
     return path
 
 
 def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
-    """The first file of these names in `folder` or the folders `inside` it; FileNotFoundError with all the places."""
+    """The first file with one of these names in `folder` or the folders `inside` it, or FileNotFoundError."""
     for place in (folder, *(folder / name for name in inside)):
         for name in names:
             if (place / name).is_file():
                 return place / name
     raise FileNotFoundError(
         f"no {' or '.join(names)} in {folder}, nor in its {' or '.join(inside)}: put the file there, "
-        f"name another folder (folder=... or {VARIABLE}), or name none and it is downloaded"
+        f"name another folder (folder=... or {VARIABLE}), or name none to download it"
     )
 
 
 def download(url: str, checksum: str, *, unpack: bool = False) -> list[Path]:
-    """The file at `url`, or what its archive holds: from the user's cache, or fetched and compared with `checksum`."""
+    """The file at `url`, or the files in its archive: from the user's cache, or downloaded and checked."""
     try:
         import pooch
     except ImportError as error:
@@ -54,7 +54,7 @@ def download(url: str, checksum: str, *, unpack: bool = False) -> list[Path]:
             fname=url.rpartition("/")[2],
             processor=pooch.Untar() if unpack else None,
         )
-    except OSError as error:  # no network, a server that refuses
+    except OSError as error:  # no network, or the server refused
         raise ConnectionError(
             f"could not download {url} ({error}): try again, or put the files in a folder and name it, "
             f"folder=... or {VARIABLE}"

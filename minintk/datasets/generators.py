@@ -1,4 +1,4 @@
-"""Data drawn on the spot: points on a sphere or a cube, and targets from a teacher."""
+"""Synthetic data: points on a sphere or a cube, and targets from a teacher."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sphere(n: int, d: int, rng: np.random.Generator) -> Array:
 
 
 def cube(n: int, d: int, rng: np.random.Generator) -> Array:
-    """x : (n, d), corners of the cube {-1, +1}^d, uniform and independent (so |x|^2 = d, and corners may repeat).
+    """x : (n, d), independent uniform corners of the cube {-1, +1}^d; |x|^2 = d, and corners may repeat.
 
     >>> np.unique(cube(20, 3, np.random.default_rng(0))).tolist()
     [-1.0, 1.0]
@@ -54,7 +54,7 @@ def teacher_student(
     y = teacher(x)
     if not isinstance(y, np.ndarray) or y.ndim != 2 or len(y) != n:
         raise ValueError(
-            f"teacher expects to give an array of shape ({n}, C) for x of shape {x.shape}, "
+            f"teacher must return an array of shape ({n}, C) for x of shape {x.shape}, "
             f"got {getattr(y, 'shape', type(y).__name__)}: one output is a column, y[:, None]"
         )
     check_finite("teacher(x)", y)

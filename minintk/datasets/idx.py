@@ -24,7 +24,7 @@ BYTES = 0x08
 
 
 def read_idx(path: Path) -> np.ndarray[Any, Any]:
-    """The array of bytes in an IDX file, compressed by gzip or not; ValueError where the file is damaged.
+    """The array of bytes in an IDX file, with or without gzip compression; ValueError for a damaged file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """CIFAR-10: 50,000 and 10,000 photographs of 32 x 32 pixels in ten classes, from the published Python batches.
 
-The batches are pickles.  A pickle can name any function and have it called, so these are read by an unpickler that
-knows three names, those an array of bytes needs, and refuses every other.
+The batches are pickles.  A pickle can call any function, so they are read by an unpickler that knows only the three
+names that an array of bytes needs and refuses all others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHA256 = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FOLDER = "cifar-10-batches-py"
 
-_reconstruct = np.empty(0).__reduce__()[0]  # what NumPy's pickles call to begin an array
+_reconstruct = np.empty(0).__reduce__()[0]  # the function by which NumPy's pickles create an array
 _ADMITTED = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
@@ -32,7 +32,7 @@ _ADMITTED = {
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """An unpickler for numbers, strings, containers and arrays, and for nothing that could run code."""
+    """An unpickler for numbers, strings, containers and arrays only, which cannot run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ADMITTED:
@@ -48,12 +48,12 @@ def cifar10(
 ) -> Dataset:
     """CIFAR-10's training or test images, x : (N, 3072) in [0, 1], channels last: ``.images()`` is (N, 32, 32, 3).
 
-    folder : where the batches lie, in it or in its folder ``cifar-10-batches-py``; unless given, the one named by
-        MININTK_DATA; without either they are downloaded (170 MB, needs the extra ``data``).  Of the five training
-        batches, those present are read, and `name` says how many.
-    dtype : of `x`; the images stay bytes until `x` is asked for.
+    folder : the folder with the batches, or with a folder ``cifar-10-batches-py``; by default that of MININTK_DATA;
+        without either, they are downloaded (170 MB, needs the extra ``data``).  If some of the five training batches
+        are missing, the others are read, and `name` says how many.
+    dtype : of `x`; the images are stored as bytes until `x` is accessed.
 
-    FileNotFoundError where the folder lacks them, ValueError for damaged or unsafe files.
+    FileNotFoundError if the folder has no batches, ValueError for damaged or unsafe files.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split expects 'train' or 'test', got {split!r}")

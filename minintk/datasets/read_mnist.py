@@ -19,7 +19,7 @@ SHA256 = {
     "t10k-images-idx3-ubyte": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
     "t10k-labels-idx1-ubyte": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
 }
-"""Of the files as published, compressed."""
+"""Checksums of the compressed files as published."""
 
 
 def mnist(
@@ -30,11 +30,11 @@ def mnist(
 ) -> Dataset:
     """MNIST's training or test images, x : (60000, 784) or (10000, 784) in [0, 1].
 
-    folder : where the IDX files lie, compressed or not, in it or in its folder ``mnist``; unless given, the one that
-        MININTK_DATA names; without either they are downloaded (11 MB, needs the extra ``data``).
-    dtype : of `x`; the images stay bytes until `x` is asked for, 47 MB for all of them.
+    folder : the folder with the IDX files, compressed or not, or with a folder ``mnist``; by default that of
+        MININTK_DATA; without either, they are downloaded (11 MB, needs the extra ``data``).
+    dtype : of `x`; the images are stored as bytes, 47 MB for all of them, until `x` is accessed.
 
-    FileNotFoundError where the folder lacks them, ValueError for damaged files.
+    FileNotFoundError if the folder lacks the files, ValueError for damaged ones.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split expects 'train' or 'test', got {split!r}")
@@ -61,5 +61,5 @@ def _read(folder: str | os.PathLike[str] | None, name: str) -> np.ndarray[Any, A
     place = named_folder(folder)
     if place is None:
         return read_idx(download(f"{URL}{name}.gz", f"sha256:{SHA256[name]}")[0])
-    other = name.replace("-idx", ".idx")  # as some unpackers write it
+    other = name.replace("-idx", ".idx")  # as some programs unpack it
     return read_idx(find(place, ("mnist", "MNIST/raw"), (name, f"{name}.gz", other, f"{other}.gz")))

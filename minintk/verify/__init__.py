@@ -5,8 +5,17 @@
     result.verdict                                  # "pass", "fail" or "undecided"
     verify.write(result, "minintk-verify")          # figures, report.html, results.json
 
-`problem` is what the networks train on, `networks` trains and measures them, `theory` predicts, `claims` and `scores`
-judge, `figures` and `report` show.
+Reading order:
+
+    problem       the data and the networks' specs
+    networks      training and measuring networks of one width
+    theory        the predictions, the only file that imports `analytic`
+    claims        what is claimed about exponents in the width, and the verdicts
+    scores        z-scores of an ensemble against the Gaussian process
+    experiment    all of it: `run`
+    text          numbers as text
+    figures       the figures
+    report        results.json and report.html: `write`
 """
 
 from minintk.verify.experiment import Result, run

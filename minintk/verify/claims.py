@@ -1,14 +1,14 @@
-"""The claims: what is measured at every width, the power of the width that theory gives it, and the verdict.
+"""The claims: what is measured at every width, the power of the width that theory predicts, and the verdict.
 
-A claim's exponent is fitted on the wider half of the widths: a width-n network misses the leading power by a relative
-correction c/n, which shifts the local exponent by about c/n.  There it is below MARGIN, which a verdict forgives.
+A claim's exponent is fitted on the wider half of the widths: at width n a relative correction c/n to the leading power
+shifts the local exponent by about c/n.  On the wider half this is below MARGIN, which every verdict allows for.
 
-    equal     passes where the theory's exponent is within `critical` standard errors + MARGIN of the fitted one
-    at most   passes where the fitted exponent is below the bound by the same measure
-    undecided instead of passed: `critical` standard errors exceed RESOLUTION, so that n^-1/2 could not be told from n^0
+    equal       passes if the theory's exponent is within `critical` standard errors + MARGIN of the fitted one
+    at most     passes if the fitted exponent exceeds the bound by no more than that
+    undecided   instead of passed, if `critical` standard errors exceed RESOLUTION: n^-1/2 could not be told from n^0
 
-`critical` is Bonferroni's: with all the tests of a run together, networks that obey the theory fail with a
-probability of at most FAMILY.
+`critical` is a Bonferroni correction: over all tests of a run, networks that obey the theory fail with probability at
+most FAMILY_WISE_ERROR.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any, Literal
 import numpy as np
 
 from minintk.diagnostics import PowerLaw, power_law
-from minintk.verify.problem import smooth
+from minintk.verify.problem import is_smooth
 
 Array = np.ndarray[Any, Any]
 Verdict = Literal["pass", "fail", "undecided"]
 
-FAMILY, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
+FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What `minintk.verify.networks.errors` measures under `key`, and the theory's exponent of it.
+    """What `minintk.verify.networks.errors` measures under `key`, and the exponent that theory predicts for it.
 
-    smooth, kinked : the exponent for activations of either kind.  bound_if_kinked : for kinked ones it is a bound.
+    smooth, kinked : the exponent for either kind of activation.  bound_if_kinked : for kinked ones it is only a bound.
     """
 
     key: str
@@ -44,8 +44,8 @@ class Claim:
     bound_if_kinked: bool = False
 
     def theory(self, activation: str) -> tuple[Literal["equal", "at most"], float]:
-        """Relation and exponent for this activation."""
-        if smooth(activation):
+        """The relation and the exponent for this activation."""
+        if is_smooth(activation):
             return "equal", self.smooth
         return "at most" if self.bound_if_kinked else "equal", self.kinked
 
@@ -55,13 +55,13 @@ CLAIMS = (
         "ntk",
         "tangent kernel at the start",
         "‖Θ̂₀ − Θ‖ / ‖Θ‖",
-        "The tangent kernel of a random network is a mean over units; it approaches the analytic one like any mean.",
+        "The tangent kernel of a random network is a mean over units; it converges to the analytic one like any mean.",
     ),
     Claim(
         "nngp",
         "NNGP kernel at the start",
         "‖K̂ − K‖ / ‖K‖",
-        "The covariance of the last hidden layer's pre-activations, a mean over its units, approaches the analytic "
+        "The covariance of the last hidden layer's pre-activations, a mean over its units, converges to the analytic "
         "NNGP kernel.",
     ),
     Claim(
@@ -77,13 +77,13 @@ CLAIMS = (
         "input weights",
         "movement of the input weights",
         "‖W_T − W₀‖ / ‖W₀‖",
-        "Each input weight moves by n^-1/2 of itself; together they change the function by order 1.",
+        "Each input weight changes by a fraction n^-1/2; together they change the function by order 1.",
     ),
     Claim(
         "hidden weights",
         "movement of the hidden weights",
         "‖W_T − W₀‖ / ‖W₀‖",
-        "There are n times as many hidden weights, and each moves by n^-1 of itself.",
+        "There are n times as many hidden weights, and each changes by a fraction n^-1.",
         smooth=-1.0,
         kinked=-1.0,
     ),
@@ -91,7 +91,7 @@ CLAIMS = (
         "output weights",
         "movement of the output weights",
         "‖W_T − W₀‖ / ‖W₀‖",
-        "Each output weight moves by n^-1/2 of itself.",
+        "Each output weight changes by a fraction n^-1/2.",
     ),
     Claim(
         "linearisation, train",
@@ -106,7 +106,7 @@ CLAIMS = (
         "linearisation, test",
         "network − its linearisation, test",
         "sup_t ‖f_t − f_t^lin‖",
-        "The same on images that the network has not seen (eqs. 10, 11).",
+        "The same on held-out images (eqs. 10, 11).",
         smooth=-1.0,
         bound_if_kinked=True,
     ),
@@ -114,20 +114,20 @@ CLAIMS = (
         "infinite width, train",
         "network − infinite width, train",
         "sup_t ‖f_t − f_t^∞‖",
-        "The analytic kernel predicts a real network's training from its own start; it errs as that kernel does.",
+        "The analytic kernel predicts a real network's training from its initial outputs; the error is the kernel's.",
     ),
     Claim(
         "infinite width, test",
         "network − infinite width, test",
         "sup_t ‖f_t − f_t^∞‖",
-        "The same on images that the network has not seen.",
+        "The same on held-out images.",
     ),
 )
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
-    """One claim, measured: values[i] : (S_i,) at widths[i], the fit on the wider half, and the verdict."""
+class JudgedClaim:
+    """One claim, measured: values[i] : (S_i,) at widths[i], the fit on the wider half of them, and the verdict."""
 
     activation: str
     claim: Claim
@@ -147,7 +147,9 @@ class Row:
         return "pass" if room <= RESOLUTION else "undecided"
 
 
-def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence[Array], critical: float) -> Row:
+def judge(
+    activation: str, claim: Claim, widths: Sequence[int], values: Sequence[Array], critical: float
+) -> JudgedClaim:
     """Fit one claim on the wider half of the widths (two at least).
 
     >>> rng = np.random.default_rng(0)
@@ -159,14 +161,14 @@ def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence
     wider = min(len(widths) // 2, len(widths) - 2)
     relation, theory = claim.theory(activation)
     fit = power_law(widths[wider:], values[wider:])
-    return Row(activation, claim, relation, theory, tuple(widths), tuple(values), fit, critical)
+    return JudgedClaim(activation, claim, relation, theory, tuple(widths), tuple(values), fit, critical)
 
 
 @dataclass(frozen=True)
 class Score:
     """One z-score of the trained ensemble.
 
-    control : a theory that is wrong on purpose, which the same networks must reject.
+    control : a deliberately wrong theory, which the same networks must reject.
     """
 
     activation: str
@@ -185,11 +187,11 @@ class Score:
 
 
 def critical_z(tests: int) -> float:
-    """The two-sided z of each of `tests` tests, for a probability of FAMILY that any one fails by chance.
+    """The two-sided critical z of `tests` tests for a probability FAMILY_WISE_ERROR that any of them fails by chance.
 
     >>> round(critical_z(1), 3), round(critical_z(50), 2)
     (2.576, 3.72)
     """
     from statistics import NormalDist
 
-    return NormalDist().inv_cdf(1 - FAMILY / (2 * tests))
+    return NormalDist().inv_cdf(1 - FAMILY_WISE_ERROR / (2 * tests))

@@ -14,8 +14,8 @@ from minintk.arrays import device_namespace
 from minintk.models.empirical import ntk as empirical_ntk
 from minintk.models.network import Network
 from minintk.verify import theory
-from minintk.verify.claims import CLAIMS, Row, Score, Verdict, critical_z, judge
-from minintk.verify.networks import Trajectory, errors, hidden_part, linearised_training_error, networks
+from minintk.verify.claims import CLAIMS, JudgedClaim, Score, Verdict, critical_z, judge
+from minintk.verify.networks import Trajectory, errors, hidden_part, linearised_training_error, trained_networks
 from minintk.verify.problem import ACTIVATIONS, N_TEST, N_TRAIN, Problem, network_spec, problem
 from minintk.verify.scores import covariance_z, mean_z, scale_z
 
@@ -24,36 +24,36 @@ Array = np.ndarray[Any, Any]
 WIDTHS = (32, 64, 128, 256, 512, 1024, 2048)
 STEPS, EVERY = 48, 8
 LR = 0.5
-"""The learning rate, as a fraction of the analytic kernel's largest stable one."""
+"""The learning rate, as a fraction of the largest stable one for the analytic kernel."""
 TIMES = (0, 8, 24, 48)
-"""Steps after which the ensemble is compared with eqs. (14), (15)."""
-TESTS = 2 * len(TIMES)
-"""z-scores of an activation: the kernel at the start, the covariance at every time, the mean at all but the start."""
-SCORED = 8
-"""Test images whose joint distribution is compared."""
-ROUNDING = 1e-9
-"""What training the linearised network and its closed form may differ by, in float64."""
+"""Steps at which the ensemble is compared with eqs. (14), (15)."""
+Z_SCORES = 2 * len(TIMES)
+"""z-scores per activation: the initial kernel, the covariance at every time, the mean at every time but the first."""
+SCORED_IMAGES = 8
+"""Number of test images whose joint distribution is compared."""
+LINEARISED_TOLERANCE = 1e-9
+"""Allowed relative difference of a trained linearised network and its closed form, in float64."""
 
 
-def members(width: int) -> int:
-    """Networks drawn at a width unless told, fewer where they cost more.
+def default_members(width: int) -> int:
+    """The default number of networks at a width, smaller for wide ones.
 
-    >>> [members(width) for width in WIDTHS]
+    >>> [default_members(width) for width in WIDTHS]
     [48, 48, 48, 48, 24, 12, 6]
     """
     return max(6, min(48, 12288 // width))
 
 
 def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
-    """(width, members) of the ensemble for the z-scores: half as many members as units, of at most 256 units.
+    """(width, members) of the ensemble for the z-scores: at most 256 units, and half as many members.
 
-    What a width-n network misses, O(1/n), then stays a small part, O(n^-1/2), of the sample's standard error.
+    The finite-width error O(1/n) is then a small fraction, O(n^-1/2), of the standard error of the sample.
 
     >>> ensemble_size(WIDTHS), ensemble_size((16, 32, 64))
     ((256, 128), (64, 32))
     """
     width = max([n for n in widths if n <= 256], default=min(widths))
-    return width, max(2 * SCORED, min(width // 2, 128))
+    return width, max(2 * SCORED_IMAGES, min(width // 2, 128))
 
 
 # ---------------------------------------------------------------------------------------------- results
@@ -64,7 +64,7 @@ class Ensemble:
     """Many trained networks of one width, for the figures.
 
     f : (T, E, A) after steps : (T,).  mean, sd : (STEPS + 1, A), eqs. (14), (15) after every step.  last_layer : the
-    mean, likewise, of networks whose last layer alone trained.
+    same mean if only the last layer were trained.
     """
 
     width: int
@@ -77,9 +77,10 @@ class Ensemble:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """One activation.  linearised : relative difference of a trained linearised network and its closed form."""
+    """The results of one activation.  linearised : relative difference of a trained linearised network and its closed
+    form."""
 
-    rows: list[Row]
+    rows: list[JudgedClaim]
     tests: list[Score]
     linearised: float
     ensemble: Ensemble
@@ -87,14 +88,14 @@ class Study:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """One for each row, each test, and the linearised network."""
-        exact: Verdict = "pass" if self.linearised <= ROUNDING else "fail"
+        """One per claim, one per z-score, and one for the linearised network."""
+        exact: Verdict = "pass" if self.linearised <= LINEARISED_TOLERANCE else "fail"
         return [row.verdict for row in self.rows] + [test.verdict for test in self.tests] + [exact]
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What `run` found: a study of each activation, and what they were given."""
+    """What `run` found: a study of each activation, with the settings."""
 
     settings: dict[str, Any]
     problem: Problem
@@ -104,12 +105,12 @@ class Result:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """One for each check."""
+        """One per check."""
         return [verdict for study in self.studies.values() for verdict in study.verdicts]
 
     @property
     def verdict(self) -> Verdict:
-        """fail where anything fails, else undecided where anything is, else pass."""
+        """fail if any check fails, else undecided if any is undecided, else pass."""
         found = set(self.verdicts)
         return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
 
@@ -132,24 +133,24 @@ def run(
 
     widths : of the hidden layers, at least two.  depth : number of hidden layers.  activations : names in ACTIVATIONS.
     data : "digits", "mnist", "cifar10", or a folder with MNIST's or CIFAR-10's files.
-    seeds : networks at every width, at least two; `members(width)` unless given.
-    device : "cpu" or "gpu".  seed : of everything random.
-    progress : called with the fraction done and what is being done.
+    seeds : networks at every width, at least two; by default `default_members(width)`.
+    device : "cpu" or "gpu".  seed : of all random numbers.
+    progress : called with the completed fraction and a description of the current work.
 
-    About half a minute on two cores with the defaults.  ValueError, FileNotFoundError, RuntimeError (no GPU) before it
-    begins, for settings that make no experiment.
+    About half a minute on two cores with the defaults.  ValueError, FileNotFoundError or RuntimeError (no GPU) for
+    invalid settings, before any work.
 
     >>> result = run(widths=(8, 16, 32), depth=1, activations=["erf"], seeds=4)
     >>> [row.claim.key for row in result.studies["erf"].rows][:3]
     ['ntk', 'nngp', 'kernel movement']
     """
     started = time.perf_counter()
-    widths = check(widths, depth, activations, seeds, seed)
+    widths = check_settings(widths, depth, activations, seeds, seed)
     xp = device_namespace(device)
     given = problem(data, np.random.default_rng(seed))
-    count = {n: members(n) if seeds is None else seeds for n in widths}
+    count = {n: default_members(n) if seeds is None else seeds for n in widths}
     clock = _Clock(progress, count, depth, given.x.shape[1], len(activations))
-    critical = critical_z(len(activations) * (len(_claims(depth)) + TESTS))
+    critical = critical_z(len(activations) * (len(_claims(depth)) + Z_SCORES))
     studies = {a: _study(_Bench(a, depth, given, xp, seed, clock), count, critical) for a in activations}
     settings = {
         "widths": list(widths),
@@ -165,8 +166,10 @@ def run(
     return Result(settings, given, studies, critical, time.perf_counter() - started)
 
 
-def check(widths: Sequence[int], depth: int, activations: Sequence[str], seeds: int | None, seed: int) -> list[int]:
-    """The widths in order, or ValueError for settings that make no experiment."""
+def check_settings(
+    widths: Sequence[int], depth: int, activations: Sequence[str], seeds: int | None, seed: int
+) -> list[int]:
+    """The widths in increasing order; ValueError for invalid settings."""
     if len(set(widths)) < 2 or min(widths) < 1:
         raise ValueError(
             f"widths expects two or more different widths >= 1, got {list(widths)}: a power needs two points"
@@ -185,7 +188,7 @@ def check(widths: Sequence[int], depth: int, activations: Sequence[str], seeds: 
 
 
 def _claims(depth: int) -> list[Any]:
-    """The claims there are: a network with one hidden layer has no hidden weights."""
+    """The claims that apply: a network with one hidden layer has no hidden weights."""
     return [claim for claim in CLAIMS if depth > 1 or claim.key != "hidden weights"]
 
 
@@ -211,10 +214,10 @@ def _study(bench: _Bench, count: dict[int, int], critical: float) -> Study:
 
 
 def _learning_rate(bench: _Bench, ntk: Array, stages: Sequence[tuple[int, int, int]]) -> float:
-    """LR of the analytic kernel's bound, and at most 0.8 of the bound of any network of up to 128 units.
+    """LR times the stability bound of the analytic kernel, but at most 0.8 of that of any network with up to 128 units.
 
-    stages : (width, members, role) of all networks.  The kernels of narrow networks scatter; without the second part
-    some of them would diverge.
+    stages : (width, members, role) of all networks.  The kernels of narrow networks vary, so that without the second
+    bound some of these networks would diverge.
     """
     own = []
     for width, members, role in stages:
@@ -226,7 +229,7 @@ def _learning_rate(bench: _Bench, ntk: Array, stages: Sequence[tuple[int, int, i
 
 
 def _ensemble(width: int, run: Trajectory, expected: theory.Theory) -> Ensemble:
-    """What the figures need."""
+    """The data of the figures."""
     every_step = np.arange(STEPS + 1)
     mean, cov = expected.moments(every_step)
     sd = np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0))
@@ -234,8 +237,8 @@ def _ensemble(width: int, run: Trajectory, expected: theory.Theory) -> Ensemble:
 
 
 def score(activation: str, run: Trajectory, expected: theory.Theory, critical: float) -> list[Score]:
-    """The z-scores of one ensemble, and of two theories that are wrong on purpose, on the first SCORED test images."""
-    points, seen, times = slice(N_TRAIN, N_TRAIN + SCORED), slice(N_TRAIN + N_TEST), np.array(TIMES)
+    """The z-scores of one ensemble on the first SCORED_IMAGES test images: the theory, and two wrong theories."""
+    points, seen, times = slice(N_TRAIN, N_TRAIN + SCORED_IMAGES), slice(N_TRAIN + N_TEST), np.array(TIMES)
     f = run.f[np.searchsorted(run.steps, times)][:, :, points]
 
     def scores(moments: tuple[Array, Array]) -> list[tuple[float, float]]:
@@ -263,7 +266,7 @@ def score(activation: str, run: Trajectory, expected: theory.Theory, critical: f
 
 @dataclass(frozen=True, eq=False)
 class _Bench:
-    """Where the networks of one activation are made and trained."""
+    """Creates and trains the networks of one activation."""
 
     activation: str
     depth: int
@@ -276,19 +279,19 @@ class _Bench:
         return Network(network_spec(self.activation, width, self.depth), self.given.x.shape[1:])
 
     def rng(self, width: int, role: int = 0) -> np.random.Generator:
-        """Independent draws for each activation, width, and role the networks have."""
+        """An independent generator for each activation, width and role of the networks."""
         return np.random.default_rng([self.seed, list(ACTIVATIONS).index(self.activation), width, role])
 
     def trained(self, width: int, members: int, lr: float, role: int = 0) -> Trajectory:
         report = self.clock.stage(f"{self.activation}, width {width}: {members} networks", width, members)
         rng = self.rng(width, role)
-        return networks(
+        return trained_networks(
             self.net(width), self.given, self.xp, members, rng, lr=lr, steps=STEPS, every=EVERY, report=report
         )
 
 
 class _Clock:
-    """Turns each stage's progress into a fraction of the whole, by the estimated work."""
+    """Converts the progress of each stage into a fraction of the whole, by estimated work."""
 
     def __init__(
         self, progress: Callable[[float, str], None], count: dict[int, int], depth: int, d: int, activations: int
@@ -298,11 +301,11 @@ class _Clock:
         self.total = activations * sum(self.work(width, members) for width, members in stages)
 
     def work(self, width: int, members: int) -> float:
-        """Weights to multiply, and what small networks cost besides."""
+        """Estimated work: multiplications by weights, and overhead."""
         return members * (width * (self.d + (self.depth - 1) * width) + 300 * width)
 
     def stage(self, doing: str, width: int, members: int) -> Callable[[float], None]:
-        """Begin a stage; the result is called with the fraction of it that is done."""
+        """Begin a stage; returns a function to call with the completed fraction of it."""
         start, work = self.done, self.work(width, members)
         self.done += work
         self.progress(start / self.total, doing)

@@ -1,4 +1,4 @@
-"""The figures, drawn without a window; matplotlib is imported when the first one is."""
+"""The figures, drawn without a window; matplotlib is imported with the first one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minintk.verify.claims import Row
+from minintk.verify.claims import JudgedClaim
 from minintk.verify.experiment import TIMES, Ensemble, Result
 from minintk.verify.problem import N_LINE, N_TEST, N_TRAIN
 from minintk.verify.text import signed, theory_of
@@ -35,7 +35,7 @@ SHORT = {
     "infinite width, train": "infinite width, train",
     "infinite width, test": "infinite width, test",
 }
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by every eye (Okabe and Ito)
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # a colour-blind safe palette (Okabe and Ito)
 MARKERS = ("o", "s", "^", "D")
 INK, FAINT = "#222222", "#999999"
 
@@ -44,24 +44,24 @@ def figures(result: Result) -> Iterator[tuple[str, str, bytes]]:
     """(file name, caption, PNG) of every figure."""
     for activation, study in result.studies.items():
         ensemble = study.ensemble
-        drawn = exponents(activation, study.rows)
+        drawn = exponent_figure(activation, study.rows)
         yield f"exponents-{activation}.png", _EXPONENTS.format(activation=activation), _png(drawn)
         caption = _ENSEMBLE.format(activation=activation, E=ensemble.f.shape[1], n=ensemble.width)
-        yield f"ensemble-{activation}.png", caption, _png(trained_ensemble(ensemble))
+        yield f"ensemble-{activation}.png", caption, _png(ensemble_figure(ensemble))
 
 
 _EXPONENTS = (
     "{activation}: every error against the width. Points: geometric mean over networks; bars: one standard deviation "
-    "of one network. Solid: the fit on the wider half of the widths, with its 95 % interval over networks. Dashed: the "
-    "theory's power."
+    "over networks. Solid: the fit on the wider half of the widths, with its 95 % interval. Dashed: the power that "
+    "theory predicts."
 )
 _ENSEMBLE = (
     "{activation}: {E} trained networks of width {n} against the Gaussian process of eqs. (14) and (15), on an arc "
-    "between two test images, and in time at the arc's ends. Bands and bars: mean ± 2 standard deviations."
+    "between two test images, and over time at both ends of the arc. Bands and bars: mean ± 2 standard deviations."
 )
 
 
-def exponents(activation: str, rows: list[Row]) -> Any:
+def exponent_figure(activation: str, rows: list[JudgedClaim]) -> Any:
     """Error against width on logarithmic axes: kernels, weights, outputs."""
     figure = _figure(15, 5.2)
     axes = figure.subplots(1, 3)
@@ -89,7 +89,7 @@ def exponents(activation: str, rows: list[Row]) -> Any:
     return figure
 
 
-def _series(axis: Any, row: Row, colour: str, marker: str) -> None:
+def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
     """One claim: points with bars, the fit with its band, the theory's line through the middle of the fit."""
     widths = np.array(row.widths, dtype=np.float64)
     logs = [np.log(v) for v in row.values]
@@ -107,8 +107,8 @@ def _series(axis: Any, row: Row, colour: str, marker: str) -> None:
     axis.plot(widths, row.fit(centre) * (widths / centre) ** row.theory, color=colour, lw=1, ls="--", alpha=0.8)
 
 
-def trained_ensemble(ensemble: Ensemble) -> Any:
-    """Outputs on the arc at the start, early and at the end, and in time: networks against eqs. (14), (15)."""
+def ensemble_figure(ensemble: Ensemble) -> Any:
+    """Outputs on the arc at three times, and at its ends over time: networks against eqs. (14), (15)."""
     figure = _figure(15, 4.2)
     axes = figure.subplots(1, 4, sharey=True)
     line = np.arange(N_TRAIN + N_TEST, N_TRAIN + N_TEST + N_LINE)
@@ -117,7 +117,7 @@ def trained_ensemble(ensemble: Ensemble) -> Any:
         at = int(np.flatnonzero(ensemble.steps == t)[0])
         _band(axis, s, ensemble.mean[t, line], ensemble.sd[t, line], COLOURS[0], "eqs. (14), (15)")
         _bars(axis, s[::2], ensemble.f[at][:, line[::2]], COLOURS[1], "networks")
-        axis.set(xlabel="place on the arc from one test image to another", title=f"t = {t} steps")
+        axis.set(xlabel="position on the arc from one test image to another", title=f"t = {t} steps")
         axis.axhline(0, color=FAINT, lw=0.5)
     axes[0].set_ylabel("output $f_t(x)$")
     axes[0].legend(loc="upper left", frameon=False, fontsize=8.5)
@@ -128,7 +128,7 @@ def trained_ensemble(ensemble: Ensemble) -> Any:
         axis.plot(every_step, ensemble.last_layer[:, end], color=colour, lw=1, ls=":")
     axis.plot([], [], color=INK, lw=1, ls=":", label="theory if only the last layer trained")
     axis.legend(loc="upper left", frameon=False, fontsize=8.5)
-    axis.set(xlabel="time t (steps)", title="the two ends of the arc in time")
+    axis.set(xlabel="time t (steps)", title="the two ends of the arc over time")
     low, high = axes[0].get_ylim()
     axes[0].set_ylim(low, high + 0.18 * (high - low))
     return figure

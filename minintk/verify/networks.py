@@ -1,8 +1,8 @@
-"""What real networks of one width do: their kernels, their training by backprop, and how far that is from the theory.
+"""Networks of one width: their kernels, their training by backpropagation, and their distance from the theory.
 
-Networks are in float32, as people train them; every measurement is in float64 on the host.  In float64 networks the
-exponents are the same: rounding changes the errors measured here by some 1e-5 of themselves, and by up to 2e-2 in the
-few ReLU networks where a unit switches a step earlier or later, far below their scatter over seeds.
+Networks are float32, as in practice; every measurement is float64 on the host.  With float64 networks the exponents are
+the same: rounding changes the errors measured here by a relative 1e-5, or up to 2e-2 for the few ReLU networks in which
+a unit switches one step earlier or later, far less than the scatter over seeds.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Array = np.ndarray[Any, Any]
 Report = Callable[[float], None]
 
 DTYPE = np.float32
-CHUNK = 2**28
-"""Bytes of parameters trained at once; a larger ensemble goes in pieces, so that memory stays bounded."""
+PARAMETER_BYTES = 2**28
+"""Bytes of parameters trained at once; a larger ensemble is split, to bound the memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """Members of one width before, during and after training, on all A points, the training set first.
+    """Networks of one width before, during and after training, on all A points, the training set first.
 
     f : (T, E, A) after steps : (T,).  ntk0, ntk : (E, A, A) at the start and the end.  nngp0 : (E, A, A), of the last
     hidden layer's pre-activations.  movement : {tensor: (|W - W_0|, |W_0|)}, (E,) each.
@@ -51,14 +51,14 @@ class Trajectory:
 
 
 def chunks(model: Model, members: int) -> Iterator[int]:
-    """How many members to train at once, until there are enough."""
-    most = max(1, CHUNK // (4 * model.size))
+    """The numbers of members to train at once, which add up to `members`."""
+    most = max(1, PARAMETER_BYTES // (4 * model.size))
     while members > 0:
         yield min(most, members)
         members -= most
 
 
-def networks(
+def trained_networks(
     net: Network,
     problem: Problem,
     xp: Any,
@@ -72,7 +72,7 @@ def networks(
 ) -> Trajectory:
     """Draw `members` networks and train them together by full-batch descent on L = 1/(2N) sum (f - y)^2.
 
-    xp : the array library that trains.  every : steps between the snapshots.  report : called with the fraction done.
+    xp : the array library for training.  every : steps between snapshots.  report : called with the completed fraction.
     """
     parts, done = [], 0
     for E in chunks(net, members):
@@ -82,7 +82,7 @@ def networks(
 
         parts.append(_train(net, problem, xp, E, rng, lr, steps, every, advance))
         done += E
-    return _joined(parts)
+    return _concatenated(parts)
 
 
 def _train(
@@ -101,7 +101,7 @@ def _train(
     x, y, points = (to_library(a.astype(DTYPE), xp) for a in (problem.x, problem.y, problem.points))
     trunk = hidden_part(net)
     f, at = [], []
-    with single_threaded_blas():  # many small products: the threads are over members
+    with single_threaded_blas():  # many small products: threads run over members instead
         ntk0 = _by_member(xp, lambda theta: ntk(net, theta, points), theta0)
         nngp0 = _by_member(xp, lambda theta: nngp(trunk, theta[:, : trunk.size], points), theta0)
         for snap in train(net, theta0, x, y, loss=mse, optimizer=SGD(lr=lr), steps=steps, every=every):
@@ -117,14 +117,14 @@ def _train(
 
 
 def _by_member(xp: Any, work: Callable[[Any], Any], theta: Any) -> Array:
-    """work(theta) in float64 on the host; the members of theta : (E, P) go to the cores, or in one piece to the GPU."""
+    """work(theta) in float64 on the host; theta : (E, P) is divided among the cores, or kept in one piece on a GPU."""
     E = len(theta)
     size = -(-E // cores()) if on_host(xp) else E
     return np.concatenate(parallel(lambda i: _host(work(theta[i : i + size])), range(0, E, size)))
 
 
 def hidden_part(net: Network) -> Network:
-    """The network up to the last hidden layer's pre-activations; its theta is the first part of the network's."""
+    """The network up to the last hidden layer's pre-activations; its theta is the first part of the whole theta."""
     return Network(s.Sequential(*net.spec.layers[:-2]), net.input_shape, net.parametrization)
 
 
@@ -136,7 +136,7 @@ def _host(a: Any) -> Array:
     return to_host(a).astype(np.float64)
 
 
-def _joined(parts: list[Trajectory]) -> Trajectory:
+def _concatenated(parts: list[Trajectory]) -> Trajectory:
     """One trajectory of all members."""
     if len(parts) == 1:
         return parts[0]
@@ -156,12 +156,13 @@ def _joined(parts: list[Trajectory]) -> Trajectory:
 
 
 def errors(run: Trajectory, theory: Theory, hidden_nngp: Array, n_test: int) -> dict[str, Array]:
-    """{claim: (E,)}: the distances whose power of the width the theory gives; sup is over the snapshots' times.
+    """{claim: (E,)}: the distances whose scaling with the width the theory predicts; sup runs over the snapshots.
 
-    hidden_nngp : (A, A), the analytic kernel of the last hidden layer.  Outputs: root mean square over the points.
+    hidden_nngp : (A, A), the analytic kernel of the last hidden layer.  Distances of outputs are root mean squares over
+    the points.
     """
     N = len(theory.y)
-    seen = slice(N + n_test)  # the line is for figures
+    seen = slice(N + n_test)  # without the arc, which is for figures
     train_set, test_set = slice(N), slice(N, N + n_test)
     k0, kT = run.ntk0[:, seen, seen], run.ntk[:, seen, seen]
     found = {
@@ -194,9 +195,9 @@ def _sup(a: Array) -> Array:
 def linearised_training_error(
     net: Network, problem: Problem, xp: Any, rng: np.random.Generator, *, lr: float, steps: int, every: int
 ) -> float:
-    """max |f_trained - f_closed| / max |f_closed| of a really trained `Linearized` and its closed form, in float64.
+    """max |f_trained - f_closed| / max |f_closed| of a `Linearized` trained by descent and its closed form, in float64.
 
-    Two routes to one number, eqs. (5) and (9) to (11): this is rounding, at any width.
+    Both are the same function, eqs. (5) and (9) to (11), so at any width the difference is rounding.
     """
     theta0 = to_library(net.init(rng), xp)
     x, y, points = (to_library(a, xp) for a in (problem.x, problem.y, problem.points))

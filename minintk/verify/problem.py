@@ -1,6 +1,6 @@
-"""The problem that networks of every width train on: real images, labels +-1, and the spec of a width.
+"""The problem for networks of every width: real images, labels +-1, and the spec at a given width.
 
-Images are standardised and put on the sphere |x|^2 = d, so that the input kernel x x' / d has a unit diagonal.
+Images are standardised and scaled to the sphere |x|^2 = d, so that the input kernel x x' / d has a unit diagonal.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
     "gelu": (s.GELU(), 2**0.5),
     "softplus": (s.Softplus(5.0, 1.404383), 1.0),
 }
-"""Activations by the name that the command line takes, each with its w_std.
+"""Activations by their name on the command line, each with its w_std.
 
-w_std^2 is 2 for half-open ones (He et al. 2015), 1.5 for bounded ones (Lee et al. 2019, figure 2), 1 where E phi^2 = 1.
+w_std^2 is 2 for rectifiers (He et al. 2015), 1.5 for bounded activations (Lee et al. 2019, figure 2), 1 if E phi^2 = 1.
 """
 
 KINKED = (s.ReLU, s.LeakyReLU, s.Abs)
-"""phi' jumps: the kernel may move, and the network leave its linearisation, as slowly as n^-1/2; else as n^-1."""
+"""phi' jumps: kernel movement and distance from the linearisation may fall as slowly as n^-1/2, otherwise as n^-1."""
 
 
 def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
@@ -49,7 +49,7 @@ def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
     return s.Sequential(*hidden, s.Dense(1, w_std=w_std, b_std=B_STD))
 
 
-def smooth(activation: str) -> bool:
+def is_smooth(activation: str) -> bool:
     """Whether phi' has no jumps."""
     return not isinstance(ACTIVATIONS[activation][0], KINKED)
 
@@ -71,7 +71,7 @@ class Problem:
 
     @property
     def points(self) -> Array:
-        """Every input that is looked at, training set first, then test set, then line."""
+        """All inputs: training set, test set, line."""
         return np.concatenate([self.x, self.x_test, self.line])
 
 
@@ -79,7 +79,7 @@ def problem(data: str | Path, rng: np.random.Generator) -> Problem:
     """32 training and 16 test images of a data set, float64.
 
     data : "digits" (inside the package), "mnist" or "cifar10" (downloaded unless MININTK_DATA names a folder), or a
-    folder that holds MNIST's or CIFAR-10's files.  FileNotFoundError where a folder holds neither.
+    folder with MNIST's or CIFAR-10's files.  FileNotFoundError if a folder has neither.
 
     >>> p = problem("digits", np.random.default_rng(0))
     >>> p.x.shape, p.y.shape, p.x_test.shape, bool(np.allclose((p.points**2).sum(axis=1), 64))
@@ -99,7 +99,7 @@ def problem(data: str | Path, rng: np.random.Generator) -> Problem:
 
 
 def arc(a: Array, b: Array) -> Array:
-    """N_LINE points on the great circle from a to b, two points of one sphere: (N_LINE, d).
+    """(N_LINE, d): points on the great circle from a to b, which lie on the same sphere.
 
     >>> arc(np.array([1.0, 0.0]), np.array([0.0, 1.0]))[N_LINE // 2].round(4)
     array([0.7071, 0.7071])
@@ -120,9 +120,7 @@ def _load(data: str | Path) -> datasets.Dataset:
         return datasets.cifar10()
     folder = Path(data).expanduser()
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"data expects 'digits', 'mnist', 'cifar10' or a folder, got {str(data)!r}, which is none of them"
-        )
+        raise FileNotFoundError(f"data expects 'digits', 'mnist', 'cifar10' or a folder, got {str(data)!r}")
     try:
         return datasets.mnist(folder)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The report: results.json, the figures, and report.html, one file that needs nothing else."""
+"""The report: results.json, the figures, and report.html, which is self-contained."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from minintk.verify.claims import FAMILY, MARGIN, RESOLUTION, Claim, Verdict
-from minintk.verify.experiment import ROUNDING, SCORED, Result, Study
+from minintk.verify.claims import FAMILY_WISE_ERROR, MARGIN, RESOLUTION, Claim, Verdict
+from minintk.verify.experiment import LINEARISED_TOLERANCE, SCORED_IMAGES, Result, Study
 from minintk.verify.figures import figures
 from minintk.verify.problem import N_TEST, N_TRAIN
 from minintk.verify.text import SUMMARY, interval_of, signed, theory_of, typical, wanted, z_text
@@ -27,8 +27,8 @@ from minintk.verify.text import SUMMARY, interval_of, signed, theory_of, typical
 def write(result: Result, out: str | Path, command: str = "minintk.verify.run(...)") -> Path:
     """Write report.html, results.json and the figures into the folder `out`; returns the path of report.html.
 
-    Everything is written beside the folder first and then moved, so an interrupted run leaves no half of a report;
-    other files in the folder stay.  command : what to say the result came from.
+    Everything is written to a temporary folder first and then moved, so an interruption leaves no partial report; other
+    files in the folder stay.  command : the command line shown in the report.
     """
     out = Path(out).expanduser()
     check_folder(out)
@@ -51,7 +51,7 @@ def write(result: Result, out: str | Path, command: str = "minintk.verify.run(..
 
 
 def check_folder(out: str | Path) -> None:
-    """Raise, before any work, where a report could not be written into the folder `out`."""
+    """Raise, before any work, if a report could not be written into the folder `out`."""
     path = Path(out).expanduser().absolute()
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"out expects a folder, but {out} is a file")
@@ -62,7 +62,7 @@ def check_folder(out: str | Path) -> None:
 
 
 def versions() -> dict[str, str]:
-    """What the numbers depend on."""
+    """Versions of the software that the numbers depend on."""
     found = {
         "Python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
@@ -76,7 +76,7 @@ def versions() -> dict[str, str]:
 
 
 def as_dict(result: Result, command: str) -> dict[str, Any]:
-    """The result as what JSON can hold: every measurement of every network, fits, z-scores, settings, versions."""
+    """The result as JSON data: every measurement of every network, fits, z-scores, settings, versions."""
     return {
         "verdict": result.verdict,
         "command": command,
@@ -84,7 +84,7 @@ def as_dict(result: Result, command: str) -> dict[str, Any]:
         "data": result.problem.name,
         "labels": result.problem.labels,
         "critical_z": result.critical,
-        "family_wise_error": FAMILY,
+        "family_wise_error": FAMILY_WISE_ERROR,
         "margin": MARGIN,
         "seconds": round(result.seconds, 2),
         "versions": versions(),
@@ -133,17 +133,17 @@ def html(result: Result, drawn: Sequence[tuple[str, str, bytes]], command: str) 
         critical=f"{result.critical:.2f}",
         margin=f"{MARGIN:g}",
         resolution=f"{RESOLUTION:g}",
-        family=f"{100 * FAMILY:g} %",
-        scored=SCORED,
+        family=f"{100 * FAMILY_WISE_ERROR:g} %",
+        scored=SCORED_IMAGES,
         linearised=", ".join(f"{study.linearised:.0e} ({a})" for a, study in result.studies.items()),
-        rounding=f"{ROUNDING:.0e}",
+        rounding=f"{LINEARISED_TOLERANCE:.0e}",
         setup="\n".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in _setup(result, command).items()),
         attribution=escape(f"Data: {result.problem.attribution}." if result.problem.attribution else ""),
     )
 
 
 def _section(activation: str, study: Study, drawn: Sequence[tuple[str, str, bytes]]) -> str:
-    """Both tables and both figures of an activation."""
+    """The two tables and two figures of an activation."""
     widest, who = study.rows[0].widths[-1], f"{study.ensemble.f.shape[1]} networks of width {study.ensemble.width}"
     exponents = _table(
         ["what", "size", "theory", "fitted", "95 % interval", f"at n = {widest}", "verdict"],
@@ -171,7 +171,7 @@ def _section(activation: str, study: Study, drawn: Sequence[tuple[str, str, byte
 
 
 def _setup(result: Result, command: str) -> dict[str, str]:
-    """What was done, with what."""
+    """Data, networks, training, command, time and versions."""
     s = result.settings
     at = ", ".join(f"{count} of {n}" for n, count in s["networks"].items())
     rates = ", ".join(f"{study.lr:.3g} ({a})" for a, study in result.studies.items())
@@ -188,7 +188,7 @@ def _setup(result: Result, command: str) -> dict[str, str]:
 
 
 def _meaning(claim: Claim) -> str:
-    """An entry of the list of what rows mean."""
+    """An entry in the list that explains the rows."""
     meaning = escape(claim.meaning).replace("n^-1/2", "n<sup>−1/2</sup>").replace("n^-1", "n<sup>−1</sup>")
     return f"<dt>{escape(claim.title)} &nbsp; <code>{escape(claim.formula)}</code></dt><dd>{meaning}</dd>"
 

@@ -1,4 +1,4 @@
-"""z-scores: an ensemble of trained networks against the Gaussian process that the theory says it is.
+"""z-scores: an ensemble of trained networks against the Gaussian process that the theory predicts.
 
 With E members, outputs f_e at M points, and mu, Sigma of eqs. (14), (15):
 
@@ -6,8 +6,8 @@ With E members, outputs f_e at M points, and mu, Sigma of eqs. (14), (15):
     covariance   rho (E - 1) (tr R - log det R - M),   R = Sigma^-1 S     ~ chi2(M (M + 1)/2),  S the sample covariance
 
 the first exactly for Gaussian outputs, the second (the likelihood ratio) with Bartlett's factor rho up to O(1/E^2).  A
-statistic's tail probability p is quoted as the z with P(Z > z) = p, Z ~ N(0, 1).  A finite network misses mu and Sigma
-by O(1/n) of themselves, which E members cannot see as long as sqrt(E) << n.
+tail probability p is reported as the z with P(Z > z) = p, Z ~ N(0, 1).  At width n, mu and Sigma have a relative error
+O(1/n), which E members cannot detect as long as sqrt(E) << n.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-LARGEST = 37.0
-"""z-scores are cut off here, where the tail probability leaves the range of float64."""
+LARGEST_Z = 37.0
+"""z-scores are clipped here, where the tail probability underflows in float64."""
 
 
 def mean_z(f: Array, mean: Array, cov: Array) -> float:
@@ -52,7 +52,7 @@ def covariance_z(f: Array, cov: Array) -> float:
 
 
 def scale_z(k: Array, expected: Array) -> float:
-    """z, two-sided, of the mean over members of <k_e, expected> / <expected, expected> - 1, kernels k : (E, A, A)."""
+    """Two-sided z of the mean over members of <k_e, expected> / <expected, expected> - 1; kernels k : (E, A, A)."""
     from scipy.special import stdtr
 
     ratio = (k * expected).sum(axis=(-2, -1)) / (expected**2).sum() - 1
@@ -72,10 +72,10 @@ def chi2_z(statistic: float, degrees: int) -> float:
 
 
 def _z(p: float) -> float:
-    """The z with P(Z > z) = p, between -LARGEST and LARGEST."""
+    """The z with P(Z > z) = p, between -LARGEST_Z and LARGEST_Z."""
     from scipy.special import ndtri
 
-    return float(np.clip(-ndtri(p), -LARGEST, LARGEST))
+    return float(np.clip(-ndtri(p), -LARGEST_Z, LARGEST_Z))
 
 
 def _whiten(cov: Array, a: Array) -> Array:

@@ -1,11 +1,11 @@
-"""Numbers as a reader wants them, the same in the terminal, the report and the figures."""
+"""Numbers as text, the same in the terminal, the report and the figures."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from minintk.verify.claims import Row, Score, Verdict
-from minintk.verify.scores import LARGEST
+from minintk.verify.claims import JudgedClaim, Score, Verdict
+from minintk.verify.scores import LARGEST_Z
 
 SUMMARY: dict[Verdict, str] = {
     "pass": "The networks obey the theory.",
@@ -23,28 +23,28 @@ def power(value: float) -> str:
     return {-0.5: "n^−1/2", -1.0: "n^−1"}[value]
 
 
-def theory_of(row: Row) -> str:
+def theory_of(row: JudgedClaim) -> str:
     """The theory's exponent, with ≤ for a bound: "−1/2", "≤ −1/2"."""
     return ("≤ " if row.relation == "at most" else "") + power(row.theory).removeprefix("n^")
 
 
-def interval_of(row: Row) -> str:
+def interval_of(row: JudgedClaim) -> str:
     """The 95 % interval of the exponent."""
     return " to ".join(map(signed, row.fit.interval))
 
 
-def typical(row: Row) -> float:
-    """Geometric mean over the networks of the largest width."""
+def typical(row: JudgedClaim) -> float:
+    """The geometric mean over the networks of the largest width."""
     return float(np.exp(np.mean(np.log(row.values[-1]))))
 
 
 def wanted(test: Score) -> str:
-    """What a z-score should be."""
+    """The range in which a z-score passes."""
     return f"{'>' if test.control else '≤'} {test.critical:.2f}"
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """A number with a minus sign that is one.
+    """A number with a typographic minus sign.
 
     >>> signed(-0.504)
     '−0.50'
@@ -53,9 +53,9 @@ def signed(value: float, digits: int = 2) -> str:
 
 
 def z_text(z: float) -> str:
-    """A z-score, or its bound where it is beyond float64.
+    """A z-score, or its bound if it was clipped.
 
     >>> z_text(1.234), z_text(37.0)
     ('1.2', '> 37')
     """
-    return f"> {LARGEST:.0f}" if z >= LARGEST else signed(z, 1)
+    return f"> {LARGEST_Z:.0f}" if z >= LARGEST_Z else signed(z, 1)

@@ -1,7 +1,7 @@
-"""What the infinite-width theory predicts for a problem: the only place here that asks `analytic`.
+"""The predictions of infinite-width theory for a problem; the only file in this folder that imports `analytic`.
 
-Everything is for full-batch gradient descent at a finite learning rate, Lee et al. 2019 with (I - lr Theta / N)^t in
-place of e^(-lr Theta t / N), so that no step size is too large for the comparison.  All arrays are float64 NumPy.
+Everything is for full-batch gradient descent at a finite learning rate: Lee et al. 2019 with (I - lr Theta / N)^t in
+place of e^(-lr Theta t / N), so the comparison holds for any step size.  All arrays are float64 NumPy arrays.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Theory:
         return (A @ self.y)[..., 0], cov
 
     def moments_of_last_layer(self, steps: Array) -> tuple[Array, Array]:
-        """The same where only the last layer trains, a different theory (supplement):
+        """The same if only the last layer is trained (supplement of the paper):
 
             mean = A_t y,    cov = K(x, x') - A_2t K(X, x'),    A_t = K(x, X) K^-1 (I - (I - lr K / N)^t)
 
@@ -53,7 +53,7 @@ class Theory:
         return (A @ self.y)[..., 0], self.nngp - A2 @ self.nngp[: len(self.y)]
 
     def _weights(self, k: Array, steps: Array) -> Array:
-        """A_t, (T, A, N): what a network starting at 0 has learnt when the targets are the N unit vectors."""
+        """A_t, (T, A, N): the outputs of a network that starts at 0 and learns the N unit vectors as targets."""
         from analytic.training.dynamics import gradient_descent
 
         N = len(self.y)
@@ -79,7 +79,7 @@ def max_learning_rate(ntk: Array) -> float:
 def descend(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
     """f_t on all points, (T, A), of one network with a constant tangent kernel, eqs. (9) to (11).
 
-    ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), its own start.
+    ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), the initial outputs.
     """
     from analytic.training.dynamics import gradient_descent
 

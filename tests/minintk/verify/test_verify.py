@@ -20,7 +20,7 @@ from minintk.verify import experiment, networks, theory
 from minintk.verify.claims import CLAIMS, Score, critical_z, judge
 from minintk.verify.problem import ACTIVATIONS, N_LINE, N_TEST, N_TRAIN, network_spec, problem
 from minintk.verify.report import html
-from minintk.verify.scores import LARGEST, chi2_z, covariance_z, mean_z, scale_z
+from minintk.verify.scores import LARGEST_Z, chi2_z, covariance_z, mean_z, scale_z
 
 Array = np.ndarray[Any, Any]
 
@@ -155,8 +155,8 @@ def test_the_kernels_scale_is_tested_on_both_sides() -> None:
 
 
 def test_z_scores_end_at_the_range_of_float64() -> None:
-    assert chi2_z(1e6, 3) == LARGEST
-    assert chi2_z(0.0, 3) == -LARGEST
+    assert chi2_z(1e6, 3) == LARGEST_Z
+    assert chi2_z(0.0, 3) == -LARGEST_Z
 
 
 # ----------------------------------------------------------------------------------------------- theory
@@ -223,7 +223,7 @@ def test_networks_train_alike_on_every_array_library(given: Any) -> None:
     net = mn.Network(network_spec("erf", 16, 2), (64,))
     arguments: Any = {"lr": 0.2, "steps": 6, "every": 3}
     here, there = (
-        networks.networks(net, given, xp, 3, np.random.default_rng(0), **arguments)
+        networks.trained_networks(net, given, xp, 3, np.random.default_rng(0), **arguments)
         for xp in (namespace("numpy"), namespace("standin"))
     )
     for name in ("f", "ntk0", "ntk", "nngp0"):
@@ -237,7 +237,7 @@ def test_members_trained_in_pieces_are_the_same_members(given: Any, monkeypatch:
     net = mn.Network(network_spec("erf", 16, 1), (64,))
 
     def trained() -> networks.Trajectory:
-        return networks.networks(
+        return networks.trained_networks(
             net,
             given,
             device_namespace("cpu"),
@@ -251,7 +251,7 @@ def test_members_trained_in_pieces_are_the_same_members(given: Any, monkeypatch:
 
     seen: list[float] = []
     whole = trained()
-    monkeypatch.setattr(networks, "CHUNK", 4 * net.size * 2)
+    monkeypatch.setattr(networks, "PARAMETER_BYTES", 4 * net.size * 2)
     pieces = trained()
     np.testing.assert_allclose(whole.f, pieces.f, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(whole.movement["0.W"][0], pieces.movement["0.W"][0], rtol=1e-4)
@@ -266,7 +266,7 @@ def test_float32_networks_measure_what_float64_networks_do(given: Any, monkeypat
     expected = theory.Theory(K, Theta, given.y, 0.5)
 
     def measured() -> dict[str, Array]:
-        run = networks.networks(
+        run = networks.trained_networks(
             net, given, device_namespace("cpu"), 2, np.random.default_rng(0), lr=0.5, steps=48, every=8
         )
         return networks.errors(run, expected, hidden, N_TEST)
@@ -323,7 +323,7 @@ def test_a_run_finds_nothing_against_the_theory(result: verify.Result) -> None:
     assert "fail" not in result.verdicts
     assert {test.verdict for test in result.studies["erf"].tests} == {"pass"}
     assert len(result.studies["erf"].rows) == len(CLAIMS) - 1  # no hidden weights at depth 1
-    assert len(result.studies["erf"].tests) == experiment.TESTS + 2
+    assert len(result.studies["erf"].tests) == experiment.Z_SCORES + 2
 
 
 def test_a_run_is_determined_by_its_seed() -> None:
