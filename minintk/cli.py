@@ -1,7 +1,7 @@
 """The command line: `minintk verify`, `train`, `coordinate-check` and `reproduce`, or `python -m minintk verify`.
 
-A command is a function that adds its parser, and one that runs it and returns the exit status: 0 all is well, 1 the
-theory fails (or could not be decided), 2 the command makes no sense, 130 interrupted.
+Each command is a pair of functions: one adds its parser, the other runs it and returns the exit status: 0 success, 1 a
+check failed or is undecided, 2 invalid arguments, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, sys.argv unless given; returns the exit status.
+    """Run the command line, by default sys.argv; returns the exit status.
 
-    >>> main(["verify", "--widths", "64"])                       # says why, on stderr
+    >>> main(["verify", "--widths", "64"])                       # the reason is on stderr
     2
     """
     parser = _parser()
     try:
         args = parser.parse_args(arguments)
-    except SystemExit as stop:  # argparse has said why
+    except SystemExit as stop:  # argparse has printed the reason
         return int(stop.code or 0)
     try:
         status: int = args.run(args)
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="minintk", description="Neural networks in every form wide-network theory talks about."
+        prog="minintk", description="Neural networks in every form that the theory of wide networks uses."
     )
     parser.add_argument("--version", action="version", version=f"minintk {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -66,24 +66,24 @@ def _version() -> str:
 def _add_train(commands: Any) -> None:
     parser = commands.add_parser(
         "train",
-        help="a network of the zoo on digits, MNIST or CIFAR-10; stop it at will, the same command goes on",
+        help="train a network of the zoo on digits, MNIST or CIFAR-10; the same command resumes an interrupted run",
         description="Train a network from scratch, by hand-written backprop: SGD with momentum, a cosine schedule "
-        "after a short warm-up, cross-entropy. Writes checkpoint, history and curve; interrupted or killed, the same "
-        "command goes on from the last epoch and ends with the same weights.",
+        "after a short warm-up, cross-entropy. Writes checkpoint, history and curve; after an interruption, the same "
+        "command resumes from the last epoch and ends with the same weights.",
     )
     add = parser.add_argument
     add("network", help="mlp, lenet5, lenet, geiger_cnn, myrtle5, myrtle7, myrtle10 or wrn-DEPTH-WIDEN")
     add("--data", default="digits", metavar="NAME|DIR", help="digits, mnist, cifar10, or a folder (digits)")
     add("--width", type=int, default=None, metavar="N", help="width factor of lenet5, channels or features of others")
-    add("--epochs", type=int, default=15, metavar="N", help="how long (15)")
-    add("--batch-size", type=int, default=64, metavar="B", help="examples a step (64)")
+    add("--epochs", type=int, default=15, metavar="N", help="number of epochs (15)")
+    add("--batch-size", type=int, default=64, metavar="B", help="examples per step (64)")
     add("--lr", type=float, default=0.05, metavar="LR", help="largest learning rate (0.05)")
     add("--momentum", type=float, default=0.9, metavar="M", help="(0.9)")
     add("--weight-decay", type=float, default=5e-4, metavar="W", help="(0.0005)")
-    add("--shift", type=int, default=0, metavar="K", help="move images by up to K pixels, anew in every epoch (0)")
-    add("--device", choices=("cpu", "gpu"), default="cpu", help="where it is trained (cpu)")
-    add("--seed", type=int, default=0, metavar="K", help="of everything random (0)")
-    add("--out", default=None, metavar="DIR", help="folder for what is written (./minintk-NETWORK)")
+    add("--shift", type=int, default=0, metavar="K", help="shift images by up to K pixels, redrawn every epoch (0)")
+    add("--device", choices=("cpu", "gpu"), default="cpu", help="device for training (cpu)")
+    add("--seed", type=int, default=0, metavar="K", help="seed of all random numbers (0)")
+    add("--out", default=None, metavar="DIR", help="output folder (./minintk-NETWORK)")
     parser.set_defaults(run=_train, prog=parser.prog)
 
 
@@ -125,9 +125,9 @@ def _train(args: argparse.Namespace) -> int:
 def _add_coordinate_check(commands: Any) -> None:
     parser = commands.add_parser(
         "coordinate-check",
-        help="does every layer learn alike at every width? slopes, a figure, a verdict",
+        help="do all layers learn equally at every width? exponents, a figure, a verdict",
         description="Train networks of growing width for a few steps and fit how the sizes of features, weights and "
-        "their changes grow with the width. Exit status: 0 every layer is flat, 1 one is not or it is undecided; the "
+        "their changes scale with the width. Exit status: 0 if all layers are flat, 1 if not, or if undecided; the "
         "report then names the layer whose scale is wrong.",
     )
     add = parser.add_argument
@@ -139,12 +139,12 @@ def _add_coordinate_check(commands: Any) -> None:
     add("--depth", type=int, default=3, metavar="L", help="hidden layers, or residual branches (3)")
     add("--activation", default="tanh", metavar="NAME", help="tanh, relu, erf, gelu (tanh)")
     add("--data", default="digits", metavar="NAME|DIR", help="digits, mnist, cifar10, or a folder (digits)")
-    add("--batch-size", type=int, default=32, metavar="B", help="images to train on (32)")
+    add("--batch-size", type=int, default=32, metavar="B", help="training images (32)")
     add("--seeds", type=int, default=None, metavar="S", help="networks at each width (16; cnn 32)")
-    add("--steps", type=int, default=3, metavar="T", help="steps of training (3)")
+    add("--steps", type=int, default=3, metavar="T", help="training steps (3)")
     add("--tolerance", type=float, default=0.1, metavar="B", help="how far from 0 an exponent may be (0.1)")
-    add("--device", choices=("cpu", "gpu"), default="cpu", help="where the networks are trained (cpu)")
-    add("--seed", type=int, default=0, metavar="K", help="of everything random (0)")
+    add("--device", choices=("cpu", "gpu"), default="cpu", help="device for training (cpu)")
+    add("--seed", type=int, default=0, metavar="K", help="seed of all random numbers (0)")
     add("--out", default="minintk-coordinate-check", metavar="DIR", help="folder for figure and report")
     parser.set_defaults(run=_coordinate_check, prog=parser.prog)
 
@@ -172,7 +172,7 @@ def _coordinate_check(args: argparse.Namespace) -> int:
     x, y = (to_library(a, xp) for a in train.subset(min(args.batch_size, len(train)), rng).one_hot())
     seeds = args.seeds if args.seeds is not None else 32 if args.network == "cnn" else 16
     widths = args.widths or ((32, 64, 128, 256) if args.network == "cnn" else (64, 128, 256, 512, 1024))
-    with _progress() as progress:
+    with _progress_bar() as progress:
         check = coordinate_check(
             named.spec_of_width(args.network, y.shape[1], args.depth, args.activation), x, y,
             parametrization=named.PARAMETRIZATIONS[args.parametrization](),
@@ -195,16 +195,16 @@ def _coordinate_check(args: argparse.Namespace) -> int:
 def _add_reproduce(commands: Any) -> None:
     parser = commands.add_parser(
         "reproduce",
-        help="rerun the papers' claims: a table of claim, paper's number and ours, and the figures",
-        description="Run the scripts of examples/, one claim or figure of a paper each, and print what the paper says "
-        "beside what came out. Leaves NAME.png and NAME.json. Exit status: 0 all ran, 1 one failed to run.",
+        help="rerun the papers' experiments: a table of claims, the papers' numbers and ours, and the figures",
+        description="Run the scripts of examples/, each for one claim or figure of a paper, and print the paper's "
+        "number beside ours. Writes NAME.png and NAME.json. Exit status: 0 if all ran, 1 if one failed to run.",
     )
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="scripts of examples/, without .py (all)")
-    add("--out", default="minintk-reproduce", metavar="DIR", help="folder for what is written (./minintk-reproduce)")
-    add("--data", default=None, metavar="DIR", help="folder with MNIST; without it, the 8 x 8 digits inside")
-    add("--scale", choices=("laptop", "paper"), default="laptop", help="paper: its sizes, on a GPU (laptop)")
-    add("--device", choices=("cpu", "gpu"), default=None, help="where it is computed (cpu; gpu with --scale paper)")
+    add("--out", default="minintk-reproduce", metavar="DIR", help="output folder (./minintk-reproduce)")
+    add("--data", default=None, metavar="DIR", help="folder with MNIST; without it, the packaged 8 x 8 digits")
+    add("--scale", choices=("laptop", "paper"), default="laptop", help="paper: the paper's sizes, on a GPU (laptop)")
+    add("--device", choices=("cpu", "gpu"), default=None, help="device (cpu; gpu with --scale paper)")
     parser.set_defaults(run=_reproduce, prog=parser.prog)
 
 
@@ -220,10 +220,10 @@ def _reproduce(args: argparse.Namespace) -> int:
 
     check_folder(args.out)
     if args.data is not None and not Path(args.data).is_dir():
-        raise ValueError(f"data expects a folder with MNIST's files, got {args.data!r}, which is none")
+        raise ValueError(f"data expects a folder with MNIST's files, got {args.data!r}")
     paths = chosen(args.names)
     device = args.device or ("gpu" if args.scale == "paper" else "cpu")
-    device_namespace(device)  # or say at once that there is none
+    device_namespace(device)  # fails now if there is no such device
     console, failed, done = Console(highlight=False, width=_console_width()), [], 0
     try:
         for name, found in rerun(paths, args.out, data=args.data, scale=args.scale, device=device):
@@ -244,7 +244,7 @@ def _reproduce(args: argparse.Namespace) -> int:
 
 
 def _console_width() -> int | None:
-    """The terminal's, or room for the rows where there is none."""
+    """None for the terminal's own width, or a fixed width if there is no terminal."""
     return None if sys.stdout.isatty() else 160
 
 
@@ -255,8 +255,8 @@ def _add_verify(commands: Any) -> None:
     parser = commands.add_parser(
         "verify",
         help="real networks against infinite-width theory: figures, exponents, a verdict",
-        description="Train real networks of growing width on real digits, by hand-written backprop, and compare them "
-        "with the predictions of infinite-width theory. Exit status: 0 the theory holds, 1 it fails or is undecided.",
+        description="Train networks of growing width on real digits, by hand-written backprop, and compare them with "
+        "the predictions of infinite-width theory. Exit status: 0 if the theory holds, 1 if it fails or is undecided.",
     )
     add = parser.add_argument
     add(
@@ -281,9 +281,9 @@ def _add_verify(commands: Any) -> None:
         help="digits, mnist, cifar10, or a folder with their files (digits)",
     )
     add("--seeds", type=int, default=None, metavar="S", help="networks at each width (48, fewer where they cost more)")
-    add("--device", choices=("cpu", "gpu"), default="cpu", help="where the networks are trained (cpu)")
+    add("--device", choices=("cpu", "gpu"), default="cpu", help="device for training (cpu)")
     add("--out", default="minintk-verify", metavar="DIR", help="folder for the report (./minintk-verify)")
-    add("--seed", type=int, default=0, metavar="K", help="of everything random (0)")
+    add("--seed", type=int, default=0, metavar="K", help="seed of all random numbers (0)")
     parser.set_defaults(run=_verify, prog=parser.prog)
 
 
@@ -293,7 +293,7 @@ def _verify(args: argparse.Namespace) -> int:
     from minintk.verify.report import check_folder
 
     check_folder(args.out)
-    with _progress() as progress:
+    with _progress_bar() as progress:
         result = verify.run(
             widths=args.widths or WIDTHS,
             depth=args.depth,
@@ -312,7 +312,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _command(args: argparse.Namespace) -> str:
-    """The command line that gives this result."""
+    """The command line that produces this result."""
     told = {
         "widths": ",".join(map(str, args.widths)) if args.widths else None,
         "depth": args.depth,
@@ -365,7 +365,7 @@ def _coloured(verdict: str) -> str:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[float, str], None]]:
+def _progress_bar() -> Iterator[Callable[[float, str], None]]:
     """A progress bar on a terminal, silence elsewhere."""
     if not sys.stderr.isatty():
         yield lambda fraction, doing: None
@@ -386,7 +386,7 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"expects whole numbers with commas between, 32,64,128, got {text!r}"
+            f"expects whole numbers separated by commas, 32,64,128, got {text!r}"
         ) from None
 
 

@@ -1,25 +1,25 @@
-"""abc-parametrizations: how a network of width n scales with n, and what training does to it as n grows.
+"""abc-parametrizations: how a network of width n scales with n, and how training behaves as n grows.
 
-    z = n^-a x w,    w ~ N(0, n^-2b),    rate of w: lr n^-c                          (Yang, Hu 2021, one a, b, c a role)
+    z = n^-a x w,    w ~ N(0, n^-2b),    rate of w: lr n^-c                       (Yang, Hu 2021, with a, b, c per role)
 
-Constants that do not depend on n stay out of it.  What follows for a network with two hidden layers or more, h_l its
-pre-activations, trained for a fixed number of steps:
+Constants that do not depend on n are ignored.  For a network with at least two hidden layers and pre-activations h_l,
+trained for a fixed number of steps, it follows that
 
     g = min(a_out + b_out, 2 a_out + c_out)         dL/dh ~ n^-g         Adam: min(a_out + b_out, a_out + c_out)
     r = min over l of  g + 2 a_l + c_l - 1 + [l is the input]            Adam: a_l + c_l - 1 + [l is the input]
 
-so that |dh_l| ~ n^-r for the layer that moves most.  The update of the output's weights moves f by n^-u,
+so that |dh_l| ~ n^-r for the layer that moves most.  The update of the output weights changes f by n^-u,
 u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1), and that of the features by n^-v, v = a_out + b_out + r - 1.
 
     stable              a + b = 0 at the input, 1/2 at hidden layers, >= 1/2 at the output; r >= 0, u >= 0, v >= 0
     trivial             stable, and f does not move: u > 0 and v > 0
-    feature learning    neither, and r = 0: features move by order one
-    kernel              neither, and r > 0: f moves, features stand still, the tangent kernel is constant
+    feature learning    stable, not trivial, and r = 0: features move by order one
+    kernel              stable, not trivial, and r > 0: f moves, features do not, the tangent kernel is constant
 
-Their theorem is for one c and gradient descent; the same counting with a c for each layer gives the above, and for
-Adam, whose step is n^-c whatever the gradient (Yang, Littwin 2023).
+Their theorem is for a single c and gradient descent; the same power counting gives the above for a c in each layer, and
+for Adam, whose step is n^-c for any gradient (Yang, Littwin 2023).
 
-The same function, trained the same way: a + s, b - s, c - 2 s for any s in any layer (Adam: c - s).
+a + s, b - s, c - 2 s (Adam: c - s), for any s in any layer, is the same function, trained in the same way.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class ABC(Parametrization):
-    """The parametrization with the exponents a, b, c for (input, hidden, output).
+    """The parametrization with exponents a, b, c for (input, hidden, output).
 
-    rule : the optimiser that c is meant for, "sgd" or "adam".
-    The width n of a layer is its fan-out at the input, its fan-in (channels, for a convolution) elsewhere.  What else
-    is in the fan-in is a constant and sits in the deviation: std = sigma n^-b / sqrt(fan_in / n), at the input
-    sigma n^-b / sqrt(fan_in).  The bias of an input or hidden layer scales as input weights do, that of the output not
-    at all.
+    rule : the optimiser that c is for, "sgd" or "adam".
+    The width n of a layer is its fan-out at the input, and its fan-in (channels, for a convolution) elsewhere.  The
+    rest of the fan-in is a constant, which goes into the standard deviation: std = sigma n^-b / sqrt(fan_in / n), at
+    the input sigma n^-b / sqrt(fan_in).  The biases of input and hidden layers scale like input weights; that of the
+    output does not scale.
 
     >>> ABC(a=(-0.5, 0, 0.5), b=(0.5, 0.5, 0.5), c=(0, 0, 0)).regime             # muP, as Yang and Hu print it
     'feature learning'
@@ -85,10 +85,10 @@ class ABC(Parametrization):
         return Row(_power(n, self.a[at]), sigma / sqrt(constant) * _power(n, self.b[at]), lr=_power(n, self.c[at]))
 
     def shifted(self, *by: float) -> ABC:
-        """The equivalent one with a + s, b - s, c - 2 s (Adam: c - s); `by`: one s, or one for each role.
+        """The equivalent parametrization a + s, b - s, c - 2 s (Adam: c - s); `by`: one s, or one per role.
 
-        Started from the same numbers and trained alike, the two networks are the same function at every step, to
-        rounding (Adam: where eps is negligible).  Weight decay is not preserved.
+        With the same random numbers and the same training, the two networks are the same function at every step, up to
+        rounding (Adam: if eps is negligible).  Weight decay is not preserved.
 
         >>> ntk = ABC(a=(0, 0.5, 0.5), b=(0, 0, 0), c=(0, 0, 0))
         >>> ntk.shifted(0, -0.5, -0.5)
@@ -104,7 +104,7 @@ class ABC(Parametrization):
         return ABC(a, b, _triple(x - twice * y for x, y in zip(self.c, s)), self.rule)
 
     def equivalent(self, other: ABC) -> bool:
-        """Whether `other` is this one, shifted.
+        """Whether `other` is a shift of this one.
 
         >>> ABC((0, 0.5, 1), (0, 0, 0), (-1, -1, -1)).equivalent(ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0, 0, 0)))
         True
@@ -116,9 +116,9 @@ class ABC(Parametrization):
 
     @property
     def first_step(self) -> Triple:
-        """Exponents of n in |dh| of (the first layer, a hidden one, f) after one small step, per entry.
+        """Exponents of n in the entries of dh for (the first layer, a hidden layer, f) after one small step.
 
-        With the gradients of the start, n^-(a_out + b_out); later ones may be larger.
+        For initial gradients, n^-(a_out + b_out); later ones may be larger.
 
         >>> ABC(a=(0, 0, 0), b=(0, 0.5, 0.5), c=(0, 0, 0)).first_step
         (-0.5, 0.5, 1)
@@ -128,7 +128,7 @@ class ABC(Parametrization):
         return -first, -widest, -min(self._u, self.a[2] + self.b[2] + widest - 1)
 
     def _moves(self, g: float) -> tuple[float, float]:
-        """r of the input's and of a hidden layer's update, where dL/dh ~ n^-g."""
+        """r of the input's and of a hidden layer's update, if dL/dh ~ n^-g."""
         (a1, a2, _), (c1, c2, _) = self.a, self.c
         if self.rule == "adam":
             return a1 + c1, a2 + c2 - 1
@@ -136,7 +136,7 @@ class ABC(Parametrization):
 
     @property
     def _u(self) -> float:
-        """f moves by n^-u through the output's own weights."""
+        """f moves by n^-u through the update of the output weights."""
         return (2 if self.rule == "sgd" else 1) * self.a[2] + self.c[2] - 1
 
     @property
@@ -146,7 +146,7 @@ class ABC(Parametrization):
 
     @property
     def stable(self) -> bool:
-        """Whether neither features nor outputs blow up, at the start or in training, and features do not vanish."""
+        """Whether features and outputs stay bounded, initially and in training, and features do not vanish."""
         first, hidden, output = (a + b for a, b in zip(self.a, self.b))
         begins = _same(first, 0) and _same(hidden, 0.5) and output > 0.5 - ROUNDING
         return begins and min(self.r, self._u, output + self.r - 1) > -ROUNDING
@@ -167,9 +167,9 @@ class ABC(Parametrization):
 
 
 def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:
-    """a, b and c of any parametrization, read off its rows at two large widths.
+    """a, b and c of any parametrization, computed from its rows at two large widths.
 
-    rule : the optimiser whose rates are meant.  ValueError where a multiplier or a rate is zero.
+    rule : the optimiser whose learning rates apply.  ValueError if a multiplier or a rate is zero.
 
     >>> from minintk.spec.parametrization import NTK, MeanField, PyTorch, SpectralMuP, Standard
     >>> [exponents(p).regime for p in (NTK(), SpectralMuP(), MeanField())]
@@ -187,7 +187,7 @@ def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:
     for place in PLACES:
         one, two = (parametrization.row(Role("weight", place), i, o, 1.0) for i, o in shapes[place])
         if not min(one.multiplier, two.multiplier, one.rate(rule), two.rate(rule)) > 0:
-            raise ValueError(f"{parametrization!r} has a multiplier or a rate that is no power of the width: {two}")
+            raise ValueError(f"{parametrization!r} has a multiplier or a rate that is not a power of the width: {two}")
         a.append(_exponent(one.multiplier, two.multiplier, N / n))
         b.append(_exponent(one.std, two.std, N / n))
         c.append(_exponent(one.rate(rule), two.rate(rule), N / n))
@@ -195,7 +195,7 @@ def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:
 
 
 def _exponent(one: float, two: float, ratio: float) -> float:
-    """p where two = one ratio^-p; inf for zeros."""
+    """The p with two = one ratio^-p; inf for zeros."""
     return round(-log(two / one) / log(ratio), 9) + 0.0 if one > 0 and two > 0 else inf
 
 

@@ -1,8 +1,7 @@
 """The zoo: networks of the papers, as specs.
 
-Each function returns a spec; what it is trained as is the caller's choice, ``mn.Network(zoo.lenet5(), (28, 28, 1),
-mn.PyTorch())``.  Images are channels-last.  P is the number of parameters at the width the papers use; where it comes
-from stands in each docstring.
+Each function returns a spec; the caller chooses the parametrization, ``mn.Network(zoo.lenet5(), (28, 28, 1),
+mn.PyTorch())``.  Images are channels-last.  Each docstring gives the number of parameters P and its source.
 
 >>> import minintk as mn
 >>> mn.Network(mlp(2, 512, 10), (784,)).size
@@ -30,7 +29,7 @@ from minintk.spec.layers import (
 from minintk.validate import whole
 
 SQRT2 = 2**0.5
-"""w_std of He et al. 2015: keeps the variance through ReLU layers."""
+"""w_std of He et al. 2015, which preserves the variance through ReLU layers."""
 
 
 def mlp(
@@ -44,13 +43,13 @@ def mlp(
 ) -> Sequential:
     """`depth` hidden layers of `width` features, on vectors (d,)   (Lee et al. 2019: sigma_w^2 = 2, sigma_b = 0.1).
 
-    P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C.  ValueError where a width or depth is no whole number >= 1.
+    P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C.  ValueError unless width and depth are whole numbers >= 1.
 
     >>> import minintk as mn
     >>> mn.Network(mlp(2, 50, 10), (64,)).size
     6310
     """
-    _count("mlp", "depth", depth)
+    _check_whole("mlp", "depth", depth)
     hidden = [layer for _ in range(depth) for layer in (Dense(width, w_std=w_std, b_std=b_std), activation)]
     return Sequential(*hidden, Dense(outputs, w_std=w_std, b_std=b_std))
 
@@ -59,22 +58,22 @@ def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential
     """LeNet-5 with ReLU and max-pooling: 6w and 16w channels (5 x 5), then 120w, 84w and C features.
 
     For 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 ones (padding 0, CIFAR-10); initialise it as PyTorch does,
-    `mn.PyTorch()`.  P = 61,706 at w = 1 on MNIST: LeNet-5 with every map connected, "about 60k" in Samarin et al. 2020,
+    `mn.PyTorch()`.  P = 61,706 at w = 1 on MNIST: LeNet-5 with all maps connected, "about 60k" in Samarin et al. 2020,
     who scale all channels and features by w; 62,006 on CIFAR-10, the network of PyTorch's tutorial.
 
     >>> import minintk as mn
     >>> mn.Network(lenet5(), (28, 28, 1)).size
     61706
     """
-    _count("lenet5", "width", width)
+    _check_whole("lenet5", "width", width)
     return _lenet((6 * width, 16 * width), (120 * width, 84 * width, outputs), padding)
 
 
 def lenet(channels: int = 50, outputs: int = 10, *, padding: int = 2) -> Sequential:
-    """LeNet-5 with `channels` channels in each convolution, 120, 84 and C features after them.
+    """LeNet-5 with `channels` channels in each convolution, then 120, 84 and C features.
 
-    The "slightly larger variant of LeNet" of the paper on iterative linearisation (2022), which gives the 50 channels
-    and no more; the rest is `lenet5`'s.  For 28 x 28 x 1 or 32 x 32 x 3 images (padding 2).
+    The "slightly larger variant of LeNet" of the paper on iterative linearisation (2022), which specifies only the 50
+    channels; the rest is as in `lenet5`.  For 28 x 28 x 1 or 32 x 32 x 3 images (padding 2).
 
     >>> import minintk as mn
     >>> mn.Network(lenet(50), (28, 28, 1)).size
@@ -96,14 +95,14 @@ def _lenet(channels: Sequence[int], features: Sequence[int], padding: int) -> Se
 def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
     """AlexNet in one column (Krizhevsky 2014, PyTorch's form), without dropout, for 224 x 224 x 3 images.
 
-    All channels and features times `width`; Samarin et al. 2020 take C = 10 and widths 1 to 4; initialise it as
-    PyTorch does, `mn.PyTorch()`.  P = 61,100,840 at width 1 with 1000 outputs, as torchvision's documentation has it.
+    `width` multiplies all channels and features; Samarin et al. 2020 use C = 10 and widths 1 to 4.  Initialise it as
+    PyTorch does, `mn.PyTorch()`.  P = 61,100,840 at width 1 with 1000 outputs, as in torchvision's documentation.
 
     >>> import minintk as mn
     >>> mn.Network(alexnet(), (224, 224, 3)).size
     61100840
     """
-    _count("alexnet", "width", width)
+    _check_whole("alexnet", "width", width)
     pool = MaxPool(3, stride=2)
 
     def conv(channels: int, size: int, padding: int, stride: int = 1) -> tuple[Layer, Layer]:
@@ -118,10 +117,10 @@ def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
 
 
 def geiger_cnn(channels: int, outputs: int = 1) -> Sequential:
-    """Four convolutions (5 x 5, padding 1, ReLU), strides 2, 1, 2, 1, the mean over pixels, and a perceptron; no bias.
+    """Four convolutions (5 x 5, padding 1, ReLU), strides 2, 1, 2, 1, global average pooling, a dense layer; no biases.
 
-    Geiger et al. 2020, appendix B, for 28 x 28 images, in the NTK parametrization; kernel size, padding and the missing
-    bias are those of the authors' public code, whose ReLU is scaled to unit variance: here w_std = sqrt(2) after it.
+    Geiger et al. 2020, appendix B, for 28 x 28 images, in the NTK parametrization.  Kernel size, padding and missing
+    biases follow the authors' public code, whose ReLU is scaled to unit variance: here w_std = sqrt(2) after it.
     P = 25 C_in h + 3 * 25 h^2 + h C.
 
     >>> import minintk as mn
@@ -149,20 +148,20 @@ def wide_resnet(
     """WRN-depth-widen (Zagoruyko and Komodakis 2016), for 32 x 32 x 3 images; depth = 6 N + 4.
 
     A convolution to 16 channels, then three groups of N residual blocks with 16k, 32k, 64k channels, the second and the
-    third with stride 2, the mean over pixels, and a perceptron.  A block is norm-ReLU-conv-norm-ReLU-conv, without
-    bias; where the shape changes, the shortcut is a 1 x 1 convolution after the block's first norm and ReLU.
+    third with stride 2, global average pooling, and a dense layer.  A block is norm-ReLU-conv-norm-ReLU-conv without
+    biases; if the shape changes, the shortcut is a 1 x 1 convolution after the block's first norm and ReLU.
 
-    norm : what stands before each ReLU, `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
+    norm : the layer before each ReLU, `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
     channels : the same number in every layer instead of 16, 16k, 32k, 64k (Lee et al. 2019, figure 4: depth 10, 1024
         channels, w_std = 1).
-    P of WRN-28-10 is 36.5 million in the paper's table: 36,479,194 with the 17,952 scales and offsets of its batch
-    normalisation, which are none here.  ValueError unless depth = 6 N + 4.
+    P of WRN-28-10 is 36.5 million in the paper's table: 36,479,194 including the 17,952 scales and offsets of its batch
+    normalisation, which this one does not have.  ValueError unless depth = 6 N + 4.
 
     >>> import minintk as mn
     >>> mn.Network(wide_resnet(10, 1), (32, 32, 3)).size
     77370
     """
-    _count("wide_resnet", "widen", widen)
+    _check_whole("wide_resnet", "widen", widen)
     if isinstance(depth, bool) or not hasattr(depth, "__index__") or depth < 10 or depth % 6 != 4:
         raise ValueError(f"wide_resnet(depth=...) expects 6 N + 4, N >= 1 (10, 16, 22, 28, ...), got {depth!r}")
     stem, groups = channels or 16, [channels or 16 * 2**i * widen for i in range(3)]
@@ -186,10 +185,10 @@ def wide_resnet(
 
 
 def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:
-    """Myrtle5, Myrtle7 or Myrtle10 (Shankar et al. 2020), for 32 x 32 x 3 images: their kernels are the infinite width.
+    """Myrtle5, Myrtle7 or Myrtle10 for 32 x 32 x 3 images; Shankar et al. 2020 use their infinite-width kernels.
 
-    3 x 3 convolutions with ReLU, average pools by 2 between them, [2, 1, 1], [2, 2, 2] or [3, 3, 3] before each pool;
-    two more pools leave one pixel, then a perceptron.  w_std = sqrt(2), no bias.
+    3 x 3 convolutions with ReLU, in three groups of [2, 1, 1], [2, 2, 2] or [3, 3, 3], each followed by average pooling
+    by 2; two more pools leave one pixel, then a dense layer.  w_std = sqrt(2), no biases.
     P = 9 n (3 + (depth - 2) n) + n C.  ValueError for other depths.
 
     >>> import minintk as mn
@@ -203,5 +202,5 @@ def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:
     return Sequential(*layers, AvgPool(2), AvgPool(2), Flatten(), Dense(outputs, w_std=SQRT2))
 
 
-def _count(what: str, name: str, value: int) -> None:
+def _check_whole(what: str, name: str, value: int) -> None:
     whole(f"{what}({name}=...)", value)

@@ -72,7 +72,7 @@ def test_a_wrong_kernel_exits_with_1(
     ("arguments", "says"),
     [
         ([], "required: COMMAND"),
-        (["verify", "--widths", "32;64"], "expects whole numbers with commas between"),
+        (["verify", "--widths", "32;64"], "expects whole numbers separated by commas"),
         (["verify", "--widths", "64"], "two or more different widths"),
         (["verify", "--activation", "swish"], "activation expects names among relu"),
         (["verify", "--data", "no-such-folder"], "'digits', 'mnist', 'cifar10' or a folder"),
@@ -123,7 +123,7 @@ def test_an_interrupt_leaves_nothing(
 def test_a_terminal_gets_a_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with cli._progress() as progress:
+    with cli._progress_bar() as progress:
         progress(0.5, "erf, width 64")
     assert "erf, width 64" in capsys.readouterr().err
 

@@ -193,5 +193,5 @@ def test_errors_say_what_was_expected() -> None:
         def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
             return Row(1.0, sigma, lr=0.0)
 
-    with pytest.raises(ValueError, match="has a multiplier or a rate that is no power of the width"):
+    with pytest.raises(ValueError, match="has a multiplier or a rate that is not a power of the width"):
         mn.exponents(Frozen())
