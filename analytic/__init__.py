@@ -1,4 +1,16 @@
-"""analytic: the infinitely wide network of a spec; its kernels, their dynamics and their Gaussian processes."""
+"""analytic: the infinitely wide network of a spec; its kernels, their dynamics and their Gaussian processes.
+
+Reading order:
+
+    textbook     the recursion as the papers print it, in plain NumPy
+    vectors      the same for fully connected networks, exact and fast
+    images       the same over pairs of pixels
+    streaming    kernels on disk, and in other processes
+    kernel       the front: `kernel(spec)`
+    training     closed-form training, Gaussian processes
+    limits       moving features, finite width
+    spectra      eigenvalues, and what they predict
+"""
 
 from analytic import textbook
 from analytic.kernel import Both, Kernel, kernel

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,13 +17,13 @@ from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
-from analytic.images import engine as spatial
+from analytic.images import engine as image_engine
 from analytic.images.rules import Flat, needs_images
-from analytic.streaming.executors import block_size, check
-from analytic.streaming.store import blocks, evaluated, stored
-from analytic.vectors.engine import Engine, plan, square_norms, tile_size
+from analytic.streaming.executors import block_size, check_executor
+from analytic.streaming.store import evaluate_blocks, evaluate_into_store
+from analytic.vectors.engine import Progress, VectorEngine, blocks, plan_vectors, square_norms, tile_width
 from analytic.vectors.rules import lower
-from analytic.vectors.state import Law, Program, Rows, cast, run_law, run_rows
+from analytic.vectors.state import Law, Program, RowState, cast, run_law, run_rows
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, available_memory, check_examples
 from minintk.fast.threads import cores, single_threaded_blas
@@ -33,16 +32,14 @@ from minintk.spec.shapes import Shape, Site, out_shape
 from minintk.spec.windows import check_channels_last
 from minintk.validate import number
 
-DEFAULT = NTK()
-"""The parametrization where none is given."""
+DEFAULT_PARAMETRIZATION = NTK()
+"""The parametrization unless another is given."""
 
-STATED = 1e-8
-"""A quadrature with a larger error bound than this says so."""
+LARGEST_SILENT_ERROR = 1e-8
+"""A quadrature with a larger error bound than this warns."""
 
-STORED = 2**31
-"""Pairs of pixels in one block of a store, or of an executor, at most."""
-
-Progress = Callable[[int, int], None]
+PIXEL_PAIRS_PER_BLOCK = 2**31
+"""Largest number of pixel pairs in one block of a store, or of an executor."""
 
 Store = str | os.PathLike[str] | None
 
@@ -56,7 +53,7 @@ class Both(NamedTuple):
 
 @lru_cache(maxsize=256)
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
-    """The steps of the recursion for examples of `shape`; UnsupportedLayer where the spec's limit is another one."""
+    """The steps of the recursion for examples of `shape`; UnsupportedLayer if it does not hold for the spec."""
     check_channels_last(spec, shape)
     steps = lower(spec, Site(shape), parametrization)
     run_law(steps, Law())
@@ -68,31 +65,31 @@ class Kernel:
     """The kernels of an infinitely wide network; built by `kernel`.
 
     All methods take examples x : (N, *shape), float32 or float64, of NumPy or CuPy, and return arrays of that library
-    and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, float32 a few 1e-7, for nearly parallel,
-    equal, opposite and zero rows too; activations without a closed form state theirs, `error`.
+    and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, in float32 a few 1e-7, for nearly
+    parallel, equal, opposite and zero rows too; for activations without a closed form, `error` returns a bound.
 
-    Images, (N, H, W, C), and sequences, (N, L, C), are followed pixel by pixel where the network has convolutions or
-    pooling.  The NNGP is as exact there.  The NTK feels angles, and those of some pairs of pixels are known to the root
-    of the precision only: opposite before a kink, nearly parallel after pooling, collinear windows of very different
-    size.  Where many are, its errors reach 1e-8, in float32 1e-3, and those of the NNGP behind them 1e-9 and 1e-4.
+    If the network has convolutions or pooling, images (N, H, W, C) and sequences (N, L, C) are followed pixel by pixel.
+    The NNGP is as exact there.  The NTK depends on angles, and some of them are known only to the square root of the
+    precision: between pixels that are opposite before a kink, nearly parallel after pooling, or in collinear windows of
+    very different size.  Many of these cause errors of up to 1e-8 in the NTK, 1e-3 in float32, and of up to 1e-9 and
+    1e-4 in the NNGP of later layers.
 
-    Large kernels of ReLU networks on images take half the time where Numba is installed, `pip install minintk[fast]`.
+    With Numba installed, `pip install minintk[fast]`, large kernels of ReLU networks on images take half the time.
 
-    memory : bound in bytes on everything the call allocates; what is free where not given.  MemoryError, before any
+    memory : bound in bytes on everything the call allocates; the free memory unless given.  MemoryError, before any
         work, if the result does not fit.
-    out : where the result goes, an array (for `both`, a pair of arrays) of its shape and precision, a numpy.memmap for
-        instance.
-    store : a folder that keeps the result while it grows, and what is done of it: after a kill the same call goes on
-        where it stopped, and gives the same bytes.  The result is a numpy.memmap there, nngp.npy, ntk.npy.
+    out : an array for the result (for `both`, a pair) of its shape and precision, for instance a numpy.memmap.
+    store : a folder that keeps the result and a record of the finished blocks: if the process is killed, the same call
+        continues where it stopped and gives the same bytes.  The result is a numpy.memmap there, nngp.npy, ntk.npy.
     progress : called as progress(tiles done, tiles in all), from several threads, one at a time.
-    executor : a `concurrent.futures.Executor` that works on blocks of the result, a core each; the threads of this
+    executor : a `concurrent.futures.Executor` that computes blocks of the result, on one core each; the threads of this
         process unless given.  For other machines, or for many cores; on two, threads are as fast.
 
     TypeError for integers or mixed libraries, ValueError for a wrong shape, NaN or infinity.
     """
 
     spec: s.Sequential
-    parametrization: Parametrization = DEFAULT
+    parametrization: Parametrization = DEFAULT_PARAMETRIZATION
 
     def nngp(
         self,
@@ -141,7 +138,7 @@ class Kernel:
         progress: Progress | None = None,
         executor: Executor | None = None,
     ) -> Both:
-        """(nngp, ntk), each (N, M), in one pass: the two cost little more than one."""
+        """(nngp, ntk), each (N, M), in one pass, which costs little more than one of them."""
         pair = (None, None) if out is None else (out[0], out[1])
         return Both(*self._evaluate(x1, x2, (True, True), pair, memory, store, progress, executor))
 
@@ -156,39 +153,39 @@ class Kernel:
         check_examples("x", x)
         shape = tuple(x.shape[1:])
         if needs_images(self._program(shape)):
-            found = spatial.selves(self._plan(x), x)
+            found = image_engine.self_kernels(self._plan(x), x)
             return Both(xp.astype(found.nngp, x.dtype), xp.astype(found.ntk, x.dtype))
         rows = self._rows(x)
         return Both(xp.astype(rows.q, x.dtype), xp.astype(rows.theta, x.dtype))
 
     def error(self, x: Array) -> float:
-        """Bound on the quadratures' error on these rows, relative to sqrt(k(x, x) k(x', x')); 0 in closed form."""
+        """Bound on the quadratures' error for these rows, relative to sqrt(k(x, x) k(x', x')); 0 for closed forms."""
         return self._rows(x).error
 
     def _program(self, shape: Shape) -> Program:
         return program(self.spec, self.parametrization, shape)
 
-    def _plan(self, x: Array, dtype: Any = None, pairs: int = 0) -> spatial.Plan:
+    def _plan(self, x: Array, dtype: Any = None, pairs: int = 0) -> image_engine.ImagePlan:
         shape = tuple(x.shape[1:])
         after = out_shape(self.spec, shape)
-        return spatial.plan(self._program(shape), shape, after, array_namespace(x), dtype or x.dtype, pairs)
+        return image_engine.plan_images(self._program(shape), shape, after, array_namespace(x), dtype or x.dtype, pairs)
 
-    def _rows(self, x: Array) -> Rows:
+    def _rows(self, x: Array) -> RowState:
         check_examples("x", x)
         steps = self._program(tuple(x.shape[1:]))
         if needs_images(steps):
-            found = spatial.selves(self._plan(x), x)
-            return Rows(found.nngp, found.ntk, found.error)
+            found = image_engine.self_kernels(self._plan(x), x)
+            return RowState(found.nngp, found.ntk, found.error)
         x = flat(x)
         norms2 = square_norms((x,))
         if not x.shape[0]:
-            return Rows(norms2, norms2)
+            return RowState(norms2, norms2)
         with single_threaded_blas():
-            return run_rows(steps, Rows(norms2 / max(1, x.shape[1]), 0 * norms2))[0]
+            return run_rows(steps, RowState(norms2 / max(1, x.shape[1]), 0 * norms2))[0]
 
-    def _state(self, error: float) -> None:
+    def _warn_of(self, error: float) -> None:
         """Warn of a quadrature that is not exact."""
-        if error > STATED:
+        if error > LARGEST_SILENT_ERROR:
             warnings.warn(
                 f"the kernel of {self.spec!r} is by quadrature and exact to {error:.1g} only, relative to "
                 "sqrt(k(x, x) k(x', x')): pre-activations are large, or phi has kinks; scale the inputs, or w_std, "
@@ -222,54 +219,56 @@ class Kernel:
         images = (x1,) if x2 is None or symmetric else (x1, x2)
         parts = tuple(flat(x) for x in images)
         shape = (parts[0].shape[0], parts[-1].shape[0])
-        most = max(1, min(2048, int((STORED / spatial.pixels(steps, tuple(x1.shape[1:]))) ** 0.5)))
+        followed = image_engine.pixel_pairs_followed(steps, tuple(x1.shape[1:]))
+        most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))
         evaluate, other = partial(_block, self, asked), None if symmetric else x2
         if executor is not None:
-            check(executor, *parts)
-            self._state(max(self._rows(x).error for x in images))  # a warning in another process is not heard here
+            check_executor(executor, *parts)
+            self._warn_of(max(self._rows(x).error for x in images))  # warnings in other processes would be lost
         if store is not None:
             if any(o is not None for o in out):
                 raise ValueError("store and out are two places for one result: give one of them")
             if executor is None:
                 evaluate = partial(_block, self, asked, memory=memory)
-            return stored(store, f"{self!r}", x1, other, asked, most, evaluate, progress, executor)
+            return evaluate_into_store(store, f"{self!r}", x1, other, asked, most, evaluate, progress, executor)
         pairs = shape[0] * shape[1] // (1 + symmetric)
-        how = self._plan(x1, spatial.precision(steps, images), pairs) if needs_images(steps) else None
+        how = self._plan(x1, image_engine.field_precision(steps, images), pairs) if needs_images(steps) else None
         check_memory(parts, shape, sum(a and o is None for a, o in zip(asked, out, strict=True)), memory, how)
-        results = [result(a, o, shape, parts[0]) for a, o in zip(asked, out, strict=True)]
+        results = [result_array(a, o, shape, parts[0]) for a, o in zip(asked, out, strict=True)]
         if 0 in shape:
             return results
         if executor is not None:
             every = list(blocks(shape, block_size(shape, most, cores()), symmetric))
-            for done, _ in enumerate(evaluated(results, every, range(len(every)), x1, other, evaluate, executor), 1):
+            written = evaluate_blocks(results, every, range(len(every)), x1, other, evaluate, executor)
+            for done, _ in enumerate(written, 1):
                 if progress is not None:
                     progress(done, len(every))
             return results
         if how is not None:
             with single_threaded_blas():
-                selves = [spatial.selves(how, x) for x in images] if how.recorded else []
+                selves = [image_engine.self_kernels(how, x) for x in images] if how.recorded else []
                 pools = [one.pools for one in selves]
-                error = spatial.Engine(how, images, shape, symmetric, results[0], results[1], pools).run(progress)
-                self._state(error)
+                engine = image_engine.ImageEngine(how, images, shape, symmetric, results[0], results[1], pools)
+                self._warn_of(engine.run(progress))
                 for k, values in zip(results, (selves[0].nngp, selves[0].ntk) if selves else (), strict=False):
                     if symmetric and k is not None:
                         xp.fill_diagonal(k, xp.astype(values, dtype))
             return results
-        with single_threaded_blas():  # many small products: threads of BLAS would only wait for each other
-            inputs, rows, fine = plan(steps, parts)
-            self._state(rows.error)
+        with single_threaded_blas():  # the products are small: BLAS's own threads would only wait for each other
+            inputs, rows, fine = plan_vectors(steps, parts)
+            self._warn_of(rows.error)
             coarse = fine if dtype == xp.float64 else cast(fine, dtype)
-            Engine(inputs, rows, fine, coarse, shape, symmetric, *results).run(progress)
+            VectorEngine(inputs, rows, fine, coarse, shape, symmetric, *results).run(progress)
         return results
 
 
-def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Kernel:
+def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION) -> Kernel:
     """The NNGP and NTK of `spec` at infinite width.
 
-    A width matters only where the parametrization lets it (standard: Theta grows with fan-in).  Where features move
-    (`SpectralMuP`, `MeanField`) these are the kernels of the start, of networks with the spec's own widths n: outputs
-    of variance O(1/n), and an NTK, without learning rates, that training moves by order one.
-    UnsupportedLayer, in words, for a layer without a rule here and for a spec whose limit is not this recursion.
+    Widths matter only if the parametrization makes them (standard: Theta grows with fan-in).  If features move
+    (`SpectralMuP`, `MeanField`), these are the kernels at initialisation, of networks with the spec's own widths n:
+    outputs of variance O(1/n), and an NTK, without learning rates, that training changes by order one.
+    UnsupportedLayer, with the reason, for a layer without a rule and for a spec whose limit is not this recursion.
 
     >>> import minintk as mn
     >>> kernel(mn.Sequential(mn.ReLU(), mn.Dense(1)))
@@ -280,7 +279,7 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Kernel:
     if not isinstance(parametrization, Parametrization):
         raise TypeError(f"parametrization expects an object such as mn.NTK(), got {parametrization!r}")
     for shape in ((1,), (512, 512, 1), (512, 1)):
-        with suppress(ValueError):  # shapes are not known yet; what has no limit is refused here and now
+        with suppress(ValueError):  # the shape is not known yet, but a spec without a limit can be refused already
             program(spec, parametrization, shape)
     return Kernel(spec, parametrization)
 
@@ -288,7 +287,7 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Kernel:
 def _block(
     which: Kernel, asked: tuple[bool, bool], x1: Array, x2: Array | None, memory: int | None = None
 ) -> list[Array | None]:
-    """One block of the kernels, by itself: what a store and an executor are made of."""
+    """One block of the kernels, as stores and executors compute it."""
     return which._evaluate(x1, x2, asked, (None, None), memory, None, None, None)
 
 
@@ -297,8 +296,8 @@ def flat(x: Array) -> Array:
     return x.reshape((x.shape[0], prod(x.shape[1:])))
 
 
-def result(asked: bool, out: Array | None, shape: tuple[int, int], like: Array) -> Array | None:
-    """Where a kernel goes: nowhere, into `out`, or into a new array."""
+def result_array(asked: bool, out: Array | None, shape: tuple[int, int], like: Array) -> Array | None:
+    """The array for a kernel: none if not requested, `out` if given, else a new one."""
     xp = array_namespace(like)
     if not asked:
         return None
@@ -311,22 +310,22 @@ def result(asked: bool, out: Array | None, shape: tuple[int, int], like: Array) 
 
 
 def check_memory(
-    parts: tuple[Array, ...], shape: tuple[int, int], results: int, memory: int | None, how: spatial.Plan | None
+    parts: tuple[Array, ...], shape: tuple[int, int], count: int, memory: int | None, how: image_engine.ImagePlan | None
 ) -> None:
-    """MemoryError if results and working memory exceed the bound, or what is free."""
+    """MemoryError if results and working memory exceed the bound, or the free memory."""
     xp, size = array_namespace(*parts), parts[0].dtype.itemsize
     rows = sum(x.shape[0] for x in parts)
-    tile = 2 * tile_size(xp, max(shape)) ** 2
+    tile = 2 * tile_width(xp, max(shape)) ** 2
     work = rows * (parts[0].shape[1] * size + 1000) + cores() * (10 * min(tile, shape[0] * shape[1]) * size + 2**23)
-    need = results * shape[0] * shape[1] * size
+    need = count * shape[0] * shape[1] * size
     if how is not None:
-        work = spatial.working_memory(how, shape)
+        work = image_engine.working_memory(how, shape)
     bound = available_memory(xp) if memory is None else memory
     if need + work > bound:
         ways = ["stream the result to disk, store=PATH or out=numpy.memmap(...)", "evaluate it in blocks of rows"]
         ways += ["use float32"] * (size > 4)
         raise MemoryError(
-            f"{results} kernel(s) of {shape[0]} x {shape[1]} in {parts[0].dtype} need {need / 1e9:.3g} GB and "
+            f"{count} kernel(s) of {shape[0]} x {shape[1]} in {parts[0].dtype} need {need / 1e9:.3g} GB and "
             f"{work / 1e9:.3g} GB to work in, but {bound / 1e9:.3g} GB are {'free' if memory is None else 'allowed'}: "
             f"{', '.join(ways[:-1])}, or {ways[-1]}"
             f"{'; the work grows with the number of pixel pairs: pool earlier, or take smaller images' if how else ''}"

@@ -146,7 +146,7 @@ def ours_cnn(a: Arrays, device: str, *, depth: int, pool: bool, processes: bool 
     import minintk as mn
 
     if not numba:
-        analytic.images.engine.JIT = 2**62
+        analytic.images.engine.BYTES_WORTH_NUMBA = 2**62
     elif device == "cpu":
         analytic.images.engine.numba_works()  # loads it, as the peers' sides have loaded theirs
 

@@ -1,4 +1,4 @@
-"""The recursion on images, over pairs of pixels.  Importing the room registers its rules with `lower`, `prepare`, `apply`.
+"""The recursion on images, over pairs of pixels.  Importing the room registers its rules.
 
 Reading order:
 
@@ -9,7 +9,7 @@ Reading order:
     steps          how linear steps act on a field
     activations    how activations and normalisations act on a field
     engine         pairs of images, one or a few at a time, through all layers
-    memory         the arrays that a thread takes for a field and gives back
+    memory         where a field's numbers are, and the arrays that a thread reuses for them
     gpu_kernels    a step in one pass, in C for a GPU
     numba_kernels  a step in one pass, by Numba
 """

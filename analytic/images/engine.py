@@ -1,7 +1,7 @@
-"""The engine for images: pairs of images, one or a few at a time, go through all layers.
+"""The engine for images: one or a few pairs of images at a time go through all layers.
 
-Tiles of images are prepared together, their variances in float64; then each of the tile's pairs follows, its field of
-pixel pairs held by one thread.  Nothing is shared between threads but the results.
+The images of a tile are prepared together, with variances in float64; then one thread takes the tile's pairs through
+the layers, field by field.  Threads share nothing but the results.
 """
 
 from __future__ import annotations
@@ -17,41 +17,40 @@ from threading import Lock, local
 from typing import Any
 
 from analytic.images.fields import Field, Pixels
-from analytic.images.memory import Form, Shelf, form_of
-from analytic.images.pixel_pairs import STRIP, Diagonal, Square
-from analytic.images.rules import Flat, Pool, Window, bends, grid, mixes, needs_images
-from analytic.images.steps import Tile, apply_all, follow, halves, prepare_all, settle
+from analytic.images.memory import FieldLayout, Workspace, field_layout
+from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Square
+from analytic.images.rules import Flat, Pool, Window, grid, is_nonlinear, mixes_pixels, needs_images
+from analytic.images.steps import Tile, add_pending, apply_all, follow, half_variances, prepare_all
 from analytic.vectors.duals import Homogeneous
-from analytic.vectors.engine import Progress, for_each
-from analytic.vectors.rules import Affine, Sum
+from analytic.vectors.engine import Progress, blocks, for_each
+from analytic.vectors.rules import Affine, ResidualSum
 from analytic.vectors.state import Dual, Program
 from minintk.arrays import Array, array_namespace, on_host, short_rows
 from minintk.fast.threads import cores
 from minintk.spec.shapes import Shape
 
-APART = 1e4
-"""Variances of two images whose ratio is larger are too far apart for float32."""
+FLOAT32_MAX_RATIO = 1e4
+"""If the variances of two images have a larger ratio than this, float32 cannot hold both."""
 
-LARGE = 1e14
-"""Variances that are larger, or smaller than its inverse: squares of theirs leave the range of float32."""
+FLOAT32_MAX_VARIANCE = 1e14
+"""Squares of variances above this, or below its inverse, leave the range of float32."""
+
+IMAGES_AT_ONCE = 256
+"""How many images have their variances computed at a time."""
 
 
-PART = 256
-"""Images measured at a time."""
-
-
-def leaves(program: Program) -> Iterator[Any]:
-    """All steps, those inside sums too."""
+def all_steps(program: Program) -> Iterator[Any]:
+    """All steps, including those inside sums."""
     for step in program:
-        if isinstance(step, Sum):
-            yield from leaves(step.branch + step.shortcut)
+        if isinstance(step, ResidualSum):
+            yield from all_steps(step.branch + step.shortcut)
         else:
             yield step
 
 
 def scale_free(program: Program) -> bool:
     """Whether f(s x) = s f(x) for s > 0."""
-    for step in leaves(program):
+    for step in all_steps(program):
         if isinstance(step, Window | Affine):
             affine = step.affine if isinstance(step, Window) else step
             if affine.beta2 > 0 or affine.rest != 0:
@@ -61,32 +60,33 @@ def scale_free(program: Program) -> bool:
     return True
 
 
-def precision(program: Program, images: tuple[Array, ...]) -> Any:
-    """The precision of the fields: that of the images; float64 where float32 has no room for their variances.
+def field_precision(program: Program, images: tuple[Array, ...]) -> Any:
+    """The precision of the fields: that of the images, or float64 if float32 cannot hold their variances.
 
-    D = (q + q') / 2 - K holds K to rounding of the larger q, and K is wanted to rounding of sqrt(q q').
+    D = (q + q') / 2 - K determines K up to rounding of the larger q, but K is needed up to rounding of sqrt(q q').
     """
     xp, dtype = array_namespace(*images), images[0].dtype
     if dtype == xp.float64 or scale_free(program):
         return dtype
     affine = next(
-        (s.affine if isinstance(s, Window) else s for s in leaves(program) if isinstance(s, Window | Affine)), None
+        (s.affine if isinstance(s, Window) else s for s in all_steps(program) if isinstance(s, Window | Affine)), None
     )
     bias = 0.0 if affine is None else affine.beta2 / affine.w2
     axes = tuple(range(1, images[0].ndim))
-    parts = [x[i : i + PART] for x in images for i in range(0, x.shape[0], PART)]
+    parts = [x[i : i + IMAGES_AT_ONCE] for x in images for i in range(0, x.shape[0], IMAGES_AT_ONCE)]
     q = xp.concat([bias + xp.mean(xp.astype(part, xp.float64) ** 2, axis=axes) for part in parts or images])
     q = q[q > 0]
     if not q.shape[0]:
         return dtype
     low, high = float(xp.min(q)), float(xp.max(q))
-    return xp.float64 if high > APART * low or high > LARGE or low < 1 / LARGE else dtype
+    fits = high <= FLOAT32_MAX_RATIO * low and low >= 1 / FLOAT32_MAX_VARIANCE and high <= FLOAT32_MAX_VARIANCE
+    return dtype if fits else xp.float64
 
 
-def guards(program: Program, on_cpu: bool) -> int:
-    """Guards after each row of pixels: as many as the windows reach, where all activations work with them."""
+def guards_needed(program: Program, on_cpu: bool) -> int:
+    """Guards after each row of pixels: as many as the windows reach; 0 if some activation cannot handle them."""
     reach = 0
-    for step in leaves(program):
+    for step in all_steps(program):
         if isinstance(step, Dual) and not isinstance(step, Homogeneous):
             return 0
         if isinstance(step, Window) and step.axes[1].stride == 1 and not step.axes[1].circular:
@@ -95,12 +95,15 @@ def guards(program: Program, on_cpu: bool) -> int:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The program for images of one shape."""
+class ImagePlan:
+    """How to compute the kernels of a program for images of one shape.
+
+    scaled : divide images by their norms.   recorded : record each image with itself (`SelfKernels`) first.
+    """
 
     program: Program
     shape: Shape
-    form: Form
+    layout: FieldLayout
     scaled: bool
     recorded: bool
 
@@ -111,106 +114,106 @@ class Plan:
 
     @property
     def room(self) -> int:
-        """Numbers that a shifted view may reach beyond an array: four lines, and their guards."""
-        return 4 * (max(self.grid) + 2 * self.form.most + 1)
+        """How many numbers a shifted view may reach beyond an array: four lines with their guards."""
+        return 4 * (max(self.grid) + 2 * self.layout.most_guards + 1)
 
     @property
     def pooled(self) -> list[tuple[int, int]]:
-        """Grids after each pooling, in the order in which they are recorded."""
+        """The grids after each pooling, in recording order."""
         return list(pool_grids(self.program))
 
 
 def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
-    """The grids after each pooling: those of a shortcut before those of its branch."""
+    """The grids after each pooling; a shortcut comes before its branch."""
     for step in program:
-        if isinstance(step, Sum):
+        if isinstance(step, ResidualSum):
             yield from pool_grids(step.shortcut)
             yield from pool_grids(step.branch)
         elif isinstance(step, Pool):
             yield step.axes[0].out, step.axes[1].out
 
 
-JIT = 2**28
-"""Bytes, ReLU by ReLU, from which on Numba pays: it takes half a second and 60 MB to load, and seconds the very first
-time."""
+BYTES_WORTH_NUMBA = 2**28
+"""Numba pays if all ReLUs together work on more bytes than this: it takes half a second and 60 MB to load, and some
+seconds the very first time."""
 
 
 def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:
-    """Whether to use Numba, for so many pairs of inputs and bytes a number; where it is not installed, never."""
-    relus = sum(isinstance(step, Homogeneous) and step.beta != 0 for step in leaves(program))
-    return pairs * pixels(program, shape) * relus * item >= JIT and numba_works()
+    """Whether Numba is installed and pays for this many pairs of inputs, with `item` bytes per number."""
+    relus = sum(isinstance(step, Homogeneous) and step.beta != 0 for step in all_steps(program))
+    return pairs * pixel_pairs_followed(program, shape) * relus * item >= BYTES_WORTH_NUMBA and numba_works()
 
 
 @cache
 def numba_works() -> bool:
-    """Whether Numba is there; a warning, once, where it is but does not load (it wants another NumPy)."""
+    """Whether Numba can be imported; warns, once, if it is installed but does not load (it needs another NumPy)."""
     if find_spec("numba") is None:
         return False
     try:
         import_module("analytic.images.numba_kernels")
     except Exception as error:
-        warnings.warn(f"Numba is installed but does not load, NumPy alone works on: {error}", RuntimeWarning, 2)
+        warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {error}", RuntimeWarning, 2)
         return False
     return True
 
 
-def plan(program: Program, shape: Shape, out: Shape, xp: Any, dtype: Any, pairs: int = 0) -> Plan:
+def plan_images(program: Program, shape: Shape, out: Shape, xp: Any, dtype: Any, pairs: int = 0) -> ImagePlan:
     """How the kernels of a program are computed for examples of `shape`, whose outputs have shape `out`."""
     if grid(out) != (1, 1):
         program = (*program, Flat(prod(grid(out))))
-    first = min((k for k, step in enumerate(program) if mixes((step,))), default=None)
+    first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
     jit = on_host(xp) and worth_compiling(program, shape, pairs, int(xp.dtype(dtype).itemsize))
-    form = form_of(xp, dtype, first is None, guards(program, on_host(xp)), jit)
-    return Plan(program, shape, form, scale_free(program), first is not None and bends(program[first:]))
+    layout = field_layout(xp, dtype, first is None, guards_needed(program, on_host(xp)), jit)
+    return ImagePlan(program, shape, layout, scale_free(program), first is not None and is_nonlinear(program[first:]))
 
 
-def pixels(program: Program, shape: Shape) -> int:
-    """Pairs of pixels that are followed for a pair of inputs."""
+def pixel_pairs_followed(program: Program, shape: Shape) -> int:
+    """Pairs of pixels to follow for each pair of inputs."""
     count = prod(grid(shape)) if needs_images(program) else 1
-    return count * count if mixes(program) else count
+    return count * count if mixes_pixels(program) else count
 
 
-DEVICE = 2**27
-"""Bytes of D, and as many of Theta, that pairs of images are taken together up to on a GPU, enough to fill it."""
+BYTES_PER_GPU_BATCH = 2**27
+"""A GPU takes as many pairs of images at a time as fit in this many bytes for D, and as many for Theta."""
 
 
-def together(plan: Plan) -> int:
-    """Pairs of images that are taken together."""
-    (H, W), form = plan.grid, plan.form
-    host, number = on_host(form.xp), int(form.xp.dtype(form.dtype).itemsize)
-    if form.diagonal and host:
-        return max(1, STRIP // (form.run(H, W) * number))
-    pair = form.run(H, W) * (1 if form.diagonal else H * W)
-    return max(1, (STRIP if host else DEVICE) // (pair * number))
+def pairs_at_once(plan: ImagePlan) -> int:
+    """How many pairs of images are taken through the layers at a time."""
+    (H, W), layout = plan.grid, plan.layout
+    host, number = on_host(layout.xp), int(layout.xp.dtype(layout.dtype).itemsize)
+    if layout.diagonal and host:
+        return max(1, BYTES_PER_PIECE // (layout.padded_size(H, W) * number))
+    pair = layout.padded_size(H, W) * (1 if layout.diagonal else H * W)
+    return max(1, (BYTES_PER_PIECE if host else BYTES_PER_GPU_BATCH) // (pair * number))
 
 
-def tile_size(plan: Plan, n: int) -> int:
-    """Images, on either side, that are prepared together."""
-    host = on_host(plan.form.xp)
-    most = (32 if host else 256) if plan.form.diagonal else max(8, min(32, together(plan)))
+def images_per_tile(plan: ImagePlan, n: int) -> int:
+    """How many images, on either side, are prepared together."""
+    host = on_host(plan.layout.xp)
+    most = (32 if host else 256) if plan.layout.diagonal else max(8, min(32, pairs_at_once(plan)))
     return max(1, min(most, n // (2 * cores()) if host else n))
 
 
-def working_memory(plan: Plan, shape: tuple[int, int]) -> int:
-    """Bytes that all threads take together, beyond the results."""
-    xp, (H, W) = plan.form.xp, plan.grid
-    size, number = tile_size(plan, max(shape)), int(xp.dtype(plan.form.dtype).itemsize)
-    run = plan.form.run(H, W)
-    pair, pairs = (run, size * size) if plan.form.diagonal else (run * H * W, size)
-    field = min(together(plan), pairs) * pair
-    sums = sum(isinstance(step, Sum) for step in plan.program)
-    steps = len(list(leaves(plan.program)))
+def working_memory(plan: ImagePlan, shape: tuple[int, int]) -> int:
+    """Bytes that all threads need together, beyond the results."""
+    xp, (H, W) = plan.layout.xp, plan.grid
+    size, number = images_per_tile(plan, max(shape)), int(xp.dtype(plan.layout.dtype).itemsize)
+    run = plan.layout.padded_size(H, W)
+    pair, pairs = (run, size * size) if plan.layout.diagonal else (run * H * W, size)
+    field = min(pairs_at_once(plan), pairs) * pair
+    sums = sum(isinstance(step, ResidualSum) for step in plan.program)
+    steps = len(list(all_steps(plan.program)))
     images = 2 * size * (run * number * 4 + H * W * 8 * 4) * (steps + 1)
-    fields = (4 + 2 * min(sums, 1)) * field * number + 6 * STRIP
+    fields = (4 + 2 * min(sums, 1)) * field * number + 6 * BYTES_PER_PIECE
     selves = 2 * (H * W) ** 2 * 8 * 3 if plan.recorded else 0
     return min(cores(), max(1, shape[0])) * (images + max(fields, selves))
 
 
-class Images:
-    """Some images, ready: inputs laid out channel by channel, scales, pixels."""
+class PreparedImages:
+    """Images ready for the engine: one array per channel, scales, pixels."""
 
-    def __init__(self, plan: Plan, x: Array) -> None:
-        xp, form = plan.form.xp, plan.form
+    def __init__(self, plan: ImagePlan, x: Array) -> None:
+        xp, layout = plan.layout.xp, plan.layout
         x = xp.astype(x.reshape((x.shape[0], *plan.grid, -1)), xp.float64)
         self.scale = xp.ones(x.shape[0], dtype=xp.float64)
         if plan.scaled:
@@ -218,28 +221,28 @@ class Images:
             self.scale = xp.where(self.scale > 0, self.scale, 1.0)
             x = x / self.scale[:, None, None, None]
         q = sum(x[..., c] ** 2 for c in range(x.shape[3])) / x.shape[3]
-        self.channels = [form.lay(x[..., c]) for c in range(x.shape[3])]
+        self.channels = [layout.spread(x[..., c]) for c in range(x.shape[3])]
         self.pixels = Pixels(q, xp.zeros_like(q), 1 / (2 * x.shape[3]))
 
-    def field(self, plan: Plan, shelf: Shelf, i: slice, j: slice, ntk: bool) -> Field:
+    def field(self, plan: ImagePlan, workspace: Workspace, i: slice, j: slice, ntk: bool) -> Field:
         """The distances of the inputs, D = mean over channels of (x - x')^2 / 2."""
-        xp = plan.form.xp
-        field = (Diagonal if plan.form.diagonal else Square)(plan.form, shelf, i, j, plan.grid, asked=ntk)
-        w = field.a[1] if ntk else shelf.take(field.d.shape)
-        for c, lay in enumerate(self.channels):
+        xp = plan.layout.xp
+        field = (Diagonal if plan.layout.diagonal else Square)(plan.layout, workspace, i, j, plan.grid, asked=ntk)
+        w = field.a[1] if ntk else workspace.take(field.d.shape)
+        for c, values in enumerate(self.channels):
             target = w if c else field.d
-            xp.subtract(field.left(lay), field.right(lay), out=target)
+            xp.subtract(field.left(values), field.right(values), out=target)
             target *= target
             if c:
                 field.d += w
         if not ntk:
-            shelf.give(w)
+            workspace.give(w)
         return field
 
 
 @dataclass(frozen=True)
-class Selves:
-    """Of every image with itself: what each pooling makes of it (N, h, w), D and Theta, and the kernels (N,)."""
+class SelfKernels:
+    """Each image with itself: D and Theta after each pooling, (N, h, w), and the kernels, (N,)."""
 
     pools: list[tuple[Array, Array]]
     nngp: Array
@@ -247,12 +250,12 @@ class Selves:
     error: float
 
 
-def selves(plan: Plan, x: Array) -> Selves:
-    """All images with themselves, in float64."""
-    xp = plan.form.xp
+def self_kernels(plan: ImagePlan, x: Array) -> SelfKernels:
+    """Take every image with itself through all layers, in float64."""
+    xp = plan.layout.xp
     N = x.shape[0]
-    form = form_of(xp, xp.float64, plan.form.diagonal, plan.form.most, plan.form.jit)
-    double = Plan(plan.program, plan.shape, form, plan.scaled, plan.recorded)
+    layout = field_layout(xp, xp.float64, plan.layout.diagonal, plan.layout.most_guards, plan.layout.jit)
+    double = ImagePlan(plan.program, plan.shape, layout, plan.scaled, plan.recorded)
     pools = [
         (xp.empty((N, *pooled), dtype=xp.float64), xp.empty((N, *pooled), dtype=xp.float64)) for pooled in plan.pooled
     ]
@@ -261,16 +264,16 @@ def selves(plan: Plan, x: Array) -> Selves:
     own, room = local(), plan.room
 
     def work(n: int) -> None:
-        if not hasattr(own, "shelf"):
-            own.shelf = Shelf(xp, xp.float64, room)
-        images = Images(double, x[n : n + 1])
+        if not hasattr(own, "workspace"):
+            own.workspace = Workspace(xp, xp.float64, room)
+        images = PreparedImages(double, x[n : n + 1])
         record: list[tuple[Array, Array]] = []
-        if plan.form.diagonal:
-            after, _ = prepare_all(plan.program, images.pixels, Tile(form, iter(())))
+        if plan.layout.diagonal:
+            after, _ = prepare_all(plan.program, images.pixels, Tile(layout, iter(())))
         else:
-            field = images.field(double, own.shelf, slice(0, 1), slice(0, 1), True)
-            after, field = follow(plan.program, images.pixels, field, Tile(form, iter(())), record)
-            field.close()
+            field = images.field(double, own.workspace, slice(0, 1), slice(0, 1), True)
+            after, field = follow(plan.program, images.pixels, field, Tile(layout, iter(())), record)
+            field.release()
         for (to_d, to_theta), (d, theta) in zip(pools, record, strict=True):
             to_d[n], to_theta[n] = d[0], theta[0]
         square = images.scale[0] ** 2
@@ -278,17 +281,17 @@ def selves(plan: Plan, x: Array) -> Selves:
         errors[n] = after.error
 
     for_each(xp, work, range(N))
-    return Selves(pools, nngp, ntk, max(errors, default=0.0))
+    return SelfKernels(pools, nngp, ntk, max(errors, default=0.0))
 
 
 @dataclass(frozen=True)
-class Engine:
+class ImageEngine:
     """One evaluation of the kernels.
 
-    x : the images, one array, or two.   shape : (N, M).   symmetric : x2 = x1; only the upper triangle is computed.
+    x : the images, one array or two.   shape : (N, M).   symmetric : x2 = x1; compute the upper triangle only.
     """
 
-    plan: Plan
+    plan: ImagePlan
     x: tuple[Array, ...]
     shape: tuple[int, int]
     symmetric: bool
@@ -297,16 +300,16 @@ class Engine:
     pools: list[list[tuple[Array, Array]]]
 
     def run(self, progress: Progress | None) -> float:
-        """All tiles, on all cores; the quadratures' error."""
-        xp = self.plan.form.xp
-        tiles = list(self.tiles())
+        """Compute all tiles, on all cores; returns the bound on the quadratures' error."""
+        xp = self.plan.layout.xp
+        tiles = list(blocks(self.shape, images_per_tile(self.plan, max(self.shape)), self.symmetric))
         own, lock, done, errors, room = local(), Lock(), [0], [0.0], self.plan.room
 
         def work(tile: tuple[slice, slice]) -> None:
-            if not hasattr(own, "shelf"):
-                own.shelf = Shelf(xp, self.plan.form.dtype, room)
+            if not hasattr(own, "workspace"):
+                own.workspace = Workspace(xp, self.plan.layout.dtype, room)
             with short_rows():
-                error = self.tile(*tile, own.shelf)
+                error = self.tile(*tile, own.workspace)
             with lock:
                 errors.append(error)
                 done[0] += 1
@@ -316,64 +319,50 @@ class Engine:
         for_each(xp, work, tiles)
         return max(errors)
 
-    def tiles(self) -> Iterator[tuple[slice, slice]]:
-        """Blocks of images that cover the matrix, or its upper triangle where it is symmetric."""
-        n, m = self.shape
-        size = tile_size(self.plan, max(n, m))
-        for i in range(0, n, size):
-            for j in range(i if self.symmetric else 0, m, size):
-                yield slice(i, min(i + size, n)), slice(j, min(j + size, m))
-
-    def tile(self, i: slice, j: slice, shelf: Shelf) -> float:
-        """One tile: all of its images prepared, then its pairs."""
-        plan, xp = self.plan, self.plan.form.xp
+    def tile(self, i: slice, j: slice, workspace: Workspace) -> float:
+        """Prepare the images of one tile, then compute its pairs."""
+        plan, xp = self.plan, self.plan.layout.xp
         same = self.symmetric and i == j
         parts = [self.x[0][i]] if same else [self.x[0][i], self.x[-1][j]]
         n, m = i.stop - i.start, j.stop - j.start
         first = 0 if same else n
-        images = Images(plan, xp.concatenate(parts, axis=0))
+        images = PreparedImages(plan, xp.concatenate(parts, axis=0))
         pools = []
         for k, shape in enumerate(plan.pooled):
             if plan.recorded:
-                pieces = [self.pools[0][k]] if same else [self.pools[0][k], self.pools[-1][k]]
-                slices = (i, j)
-                pools.append(
-                    tuple(
-                        xp.concatenate([piece[w][s] for piece, s in zip(pieces, slices, strict=False)], axis=0)
-                        for w in (0, 1)
-                    )
-                )
+                sides = [(self.pools[0][k], i), (self.pools[-1][k], j)][: 1 if same else 2]
+                pools.append(tuple(xp.concatenate([pool[w][rows] for pool, rows in sides], axis=0) for w in (0, 1)))
             else:
                 zero = xp.zeros((images.scale.shape[0], *shape), dtype=xp.float64)
                 pools.append((zero, zero))
-        after, coefficients = prepare_all(plan.program, images.pixels, Tile(plan.form, iter(pools)))
-        last = halves(after, plan.form)
+        after, coefficients = prepare_all(plan.program, images.pixels, Tile(plan.layout, iter(pools)))
+        last = half_variances(after, plan.layout)
         d, theta = xp.zeros((n, m), dtype=xp.float64), xp.zeros((n, m), dtype=xp.float64)
-        for a, b in self.items(n, m, same):
-            field = images.field(plan, shelf, a, slice(first + b.start, first + b.stop), self.ntk is not None)
+        for a, b in self.batches(n, m, same):
+            field = images.field(plan, workspace, a, slice(first + b.start, first + b.stop), self.ntk is not None)
             apply_all(plan.program, coefficients, field)
-            settle(field, last)
+            add_pending(field, last)
             for found, values in ((d, field.d), (theta, field.theta)):
                 if values is not None:
                     found[a, b] = values.reshape((*field.sizes, -1))[..., 0]
-            field.close()
+            field.release()
         rows, columns = slice(0, n), slice(first, first + m)
         scale = images.scale[rows, None] * images.scale[columns]
         q, q2 = after.q[rows, 0, 0][:, None], after.q[columns, 0, 0]
         bound = xp.sqrt(q * q2)
-        self.put(self.nngp, i, j, xp.clip((q + q2) / 2 - after.unit * d, -bound, bound) * scale)
+        self.write(self.nngp, i, j, xp.clip((q + q2) / 2 - after.unit * d, -bound, bound) * scale)
         theta *= after.unit / 2
-        if plan.recorded or not plan.pooled:  # what images have with themselves is known
+        if plan.recorded or not plan.pooled:  # Theta of each image with itself is known
             bound = xp.sqrt(after.theta[rows, 0, 0][:, None] * after.theta[columns, 0, 0])
             theta = xp.clip(theta, -bound, bound)
-        self.put(self.ntk, i, j, theta * scale)
+        self.write(self.ntk, i, j, theta * scale)
         return after.error
 
-    def put(self, out: Array | None, i: slice, j: slice, values: Array) -> None:
-        """Results to their places, and to their mirror images; of the two roundings of a pair, the one above."""
+    def write(self, out: Array | None, i: slice, j: slice, values: Array) -> None:
+        """Write results to their place and, if symmetric, its mirror image; the upper triangle decides the rounding."""
         if out is None:
             return
-        xp = self.plan.form.xp
+        xp = self.plan.layout.xp
         if self.symmetric and i == j:
             values = xp.triu(values) + xp.triu(values, k=1).T
         values = xp.astype(values, out.dtype)
@@ -381,11 +370,11 @@ class Engine:
         if self.symmetric:
             out[j, i] = values.T
 
-    def items(self, n: int, m: int, same: bool) -> Iterator[tuple[slice, slice]]:
-        """Pairs of the tile that are taken together."""
-        most = together(self.plan)
+    def batches(self, n: int, m: int, same: bool) -> Iterator[tuple[slice, slice]]:
+        """The pairs of the tile, in batches that are taken through the layers together."""
+        most = pairs_at_once(self.plan)
         wide = min(m, most)
-        deep = max(1, min(n, most // wide)) if self.plan.form.diagonal else 1
+        deep = max(1, min(n, most // wide)) if self.plan.layout.diagonal else 1
         for a in range(0, n, deep):
             for b in range(a if same else 0, m, wide):
                 yield slice(a, min(a + deep, n)), slice(b, min(b + wide, m))

@@ -1,7 +1,7 @@
-"""A layer's step for one pair of pixels, in C: on a GPU one kernel, where NumPy makes some twenty passes.
+"""A layer's step for one pair of pixels, in C: one kernel on a GPU, in place of some twenty NumPy calls.
 
-`analytic.images.activations` holds the formulas; these are the same, entry by entry, with `T` the precision.  Every
-kernel reads all its inputs before it stores a result, so results may overwrite inputs.
+The formulas are those of `analytic.images.activations`, entry by entry; `T` is the precision.  Every kernel reads all
+its inputs before it stores a result, so results may overwrite inputs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from minintk.arrays import elementwise
 
 
-class Text(NamedTuple):
-    """The C of one step: from D and numbers of the pixels to d; and from Theta, and more such numbers, to theta."""
+class StepSource(NamedTuple):
+    """The C source of one step: d from D and numbers of the pixels; theta from Theta and more such numbers."""
 
     name: str
     inputs: str
@@ -24,9 +24,9 @@ class Text(NamedTuple):
     theta: str
 
     def compiled(self, xp: Any, *, tangent: bool) -> Callable[..., Any] | None:
-        """kernel(*inputs, [*tangent inputs,] d[, theta]), any of them broadcasting or Python's numbers.
+        """kernel(*inputs, [*tangent inputs,] d[, theta]); inputs may broadcast, or be Python numbers.
 
-        None where the library of `xp` compiles nothing.
+        None if the library of `xp` does not compile kernels.
         """
         if not tangent:
             return elementwise(xp, self.name, self.inputs, "T d", f"{self.body} d = {self.d};")
@@ -35,7 +35,7 @@ class Text(NamedTuple):
         return elementwise(xp, name, inputs, "T d, T theta", body)
 
 
-KINKED = Text(
+KINKED = StepSource(
     name="kinked",
     inputs="T D, T half, T half2, T c, T scale",
     body="""
@@ -47,13 +47,13 @@ KINKED = Text(
     T a = sqrt(A), x = sqrt(X), h = atan2(a, x);  /* half the angle, near pi / 2 too */
     """,
     d="(D * c + (K * h - a * x)) * scale",
-    tangent_inputs="T Theta, T ratio, T rest, T dead, T dead2, T slope, T slope2",
-    tangent="T bend = dead + dead2 > 0 ? slope * slope2 : h * (-2 * scale) + c * scale;",
-    theta="(Theta + K * ratio + 2 * rest) * bend",
+    tangent_inputs="T Theta, T ratio, T rest, T zero, T zero2, T slope, T slope2",
+    tangent="T factor = zero + zero2 > 0 ? slope * slope2 : h * (-2 * scale) + c * scale;",
+    theta="(Theta + K * ratio + 2 * rest) * factor",
 )
-"""alpha x + beta |x|: `image_activations.apply` of Homogeneous, with half = sqrt(q / 2 unit)."""
+"""alpha x + beta |x|: `apply` of Homogeneous in `analytic.images.activations`, with half = sqrt(q / 2 unit)."""
 
-ARCSINE = Text(
+ARCSINE = StepSource(
     name="arcsine",
     inputs="T D, T root, T root2, T x, T x2, T y, T y2, T unit",
     body="""
@@ -66,12 +66,12 @@ ARCSINE = Text(
     T cos1 = sqrt(square), cosz = sqrt(square + 4 * kappa * kappa2 * A * (2 * U - A));
     T turn = 2 * atan(2 * A * kk / (cos1 + cosz));  /* z_1 - z */
     T e = sin((x - x2) / 2), over = sin((x + x2) / 2) * cos1 + sin((y + y2) / 2) * (2 * U * kk);
-    T apart = asin(over > 0 ? e / over * e : 0);
+    T mismatch = asin(over > 0 ? e / over * e : 0);
     """,
-    d="(turn + apart) * (T)0.63661977236758134308",  # 2 / pi
+    d="(turn + mismatch) * (T)0.63661977236758134308",  # 2 / pi
     tangent_inputs="T Theta, T ratio, T rest",
-    tangent="T owed = 2 * ratio * (U - A) + 2 * rest * unit;",
-    theta="(Theta * unit + owed) * (T)1.27323954473516268615 * kk / cosz",  # 4 / pi
+    tangent="T pending = 2 * ratio * (U - A) + 2 * rest * unit;",
+    theta="(Theta * unit + pending) * (T)1.27323954473516268615 * kk / cosz",  # 4 / pi
 )
 """erf: with u = 2q / (1 + 2q) = sin x, kappa = 1 - u, y = pi/2 - x, and z, z_1 as in `duals.Erf`:
 

@@ -1,7 +1,7 @@
-"""The step of ReLU on a processor in one pass, by Numba (`pip install minintk[fast]`).
+"""The step of ReLU in a single pass on the CPU, by Numba (`pip install minintk[fast]`).
 
-`analytic.images.activations` holds the formula; this is the same, entry by entry.  NumPy makes twenty passes of it, and
-between two of them a thread needs the interpreter; here a thread is by itself for the whole field.
+The formula is that of `analytic.images.activations`, entry by entry.  NumPy takes twenty calls for it, and a thread
+needs the interpreter between two of them; here a thread computes a whole field without it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from numpy.polynomial import Polynomial
 
 from minintk.arrays import Array
 
-TERMS = 19
-"""2 (sqrt 2 - 1)^(2k+1) / (2k+1) is less than a rounding error of 1 from this k on."""
+ARCTAN_TERMS = 19
+"""From this k on, 2 (sqrt 2 - 1)^(2k+1) / (2k+1) is less than the rounding error of 1."""
 
-EXACT: Any = {"error_model": "numpy", "fastmath": {"contract"}}
-"""No exceptions for divisions by 0; of the liberties of compilers only this one: a b + c with one rounding."""
+NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract"}}
+"""No exception for a division by 0; the compiler may round a b + c once instead of twice, and reorder nothing."""
 
 
 def arctan_series(terms: int) -> list[float]:
@@ -30,7 +30,7 @@ def arctan_series(terms: int) -> list[float]:
     V_{k+1} = 2 z V_k - V_{k-1}, V_0 = V_{-1} = 1 (Chebyshev polynomials of the first and the third kind).
 
     >>> t = np.linspace(0, 1, 1001)
-    >>> p = arctan_series(TERMS)
+    >>> p = arctan_series(ARCTAN_TERMS)
     >>> bool(np.abs(t * np.polynomial.polynomial.polyval(2 * t**2 - 1, p) - np.arctan(t)).max() < 4e-16)
     True
     """
@@ -44,39 +44,39 @@ def arctan_series(terms: int) -> list[float]:
 
 @cache
 def constants(dtype: Any) -> Array:
-    """The series, highest power first, 1 and pi / 2: numbers in the precision of what they meet."""
-    return np.array([*reversed(arctan_series(TERMS)), 1.0, pi / 2], dtype)
+    """The series, highest power first, 1 and pi / 2, in the precision of the arrays they are used with."""
+    return np.array([*reversed(arctan_series(ARCTAN_TERMS)), 1.0, pi / 2], dtype)
 
 
-@numba.njit(inline="always", **EXACT)
+@numba.njit(inline="always", **NUMBA_OPTIONS)
 def half_angle(D: Any, half: Any, half2: Any, p: Any) -> Any:
-    """2 K, U sin a and a / 2, from t = tan(a / 2), or from its inverse where that is less than 1."""
+    """2 K, U sin a and a / 2, from t = tan(a / 2), or from 1 / t if that is less than 1."""
     gap, product = half - half2, half * half2
     A, U2 = abs(D - gap * gap), (product + product) + (product + product)
     A = A if A < U2 else U2
     X = U2 - A
     low, high = (X, A) if A > X else (A, X)
     square = low / high
-    t, z, series = np.sqrt(square), square + square - p[TERMS], p[0]
-    for k in range(1, TERMS):
+    t, z, series = np.sqrt(square), square + square - p[ARCTAN_TERMS], p[0]
+    for k in range(1, ARCTAN_TERMS):
         series = series * z + p[k]
     h = t * series
-    return X - A, high * t, p[TERMS + 1] - h if A > X else h
+    return X - A, high * t, p[ARCTAN_TERMS + 1] - h if A > X else h
 
 
-@numba.njit(nogil=True, **EXACT)
+@numba.njit(nogil=True, **NUMBA_OPTIONS)
 def line(D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any) -> None:
-    """D' along one run of pixels."""
+    """D' of one contiguous line of pixels."""
     for k in range(D.size):
         two_k, W, h = half_angle(D[k], half[k], half2[k], p)
         D[k] = (D[k] * c + (two_k * h - W)) * scale
 
 
-@numba.njit(nogil=True, **EXACT)
+@numba.njit(nogil=True, **NUMBA_OPTIONS)
 def line_with_theta(
     D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any, theta: Any, ratio: Any, rest: Any
 ) -> None:
-    """D' and Theta' along one run of pixels."""
+    """D' and Theta' of one contiguous line of pixels."""
     for k in range(D.size):
         two_k, W, h = half_angle(D[k], half[k], half2[k], p)
         D[k] = (D[k] * c + (two_k * h - W)) * scale
@@ -84,16 +84,16 @@ def line_with_theta(
 
 
 def compiled(f: Any) -> Any:
-    """f for this machine; kept on disk, where there is a place for it."""
+    """f compiled for this machine, and cached on disk if some folder can be written to."""
     try:
-        return numba.njit(nogil=True, cache=True, **EXACT)(f)
-    except RuntimeError:  # neither this folder nor a folder of the user's can be written to
-        return numba.njit(nogil=True, **EXACT)(f)
+        return numba.njit(nogil=True, cache=True, **NUMBA_OPTIONS)(f)
+    except RuntimeError:  # neither this folder nor one of the user's can be written to
+        return numba.njit(nogil=True, **NUMBA_OPTIONS)(f)
 
 
 @compiled
 def field(D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any) -> None:
-    """All runs."""
+    """D' of all lines."""
     left = np.empty_like(half2[0])
     for a in range(D.shape[0]):
         left[:] = half[a]
@@ -105,7 +105,7 @@ def field(D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any) -> None:
 def field_with_theta(
     D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any, theta: Any, ratio: Any, rest: Any
 ) -> None:
-    """All runs, with Theta."""
+    """D' and Theta' of all lines."""
     left = np.empty_like(half2[0])
     for a in range(D.shape[0]):
         left[:] = half[a]
@@ -117,7 +117,7 @@ def kinked(
     D: Array, half: Array, half2: Array, c: float, scale: float,
     theta: Array | None = None, ratio: float = 0.0, rest: float = 0.0,
 ) -> None:  # fmt: skip
-    """D and theta : (A, B, n) through alpha x + beta |x|, in place; names as in `image_activations` for Homogeneous.
+    """D and theta : (A, B, n) through alpha x + beta |x|, in place; names as in `activations` for Homogeneous.
 
     half : (A, n), or (A, 1), and half2 : (B, n), sqrt(q / 2 unit) of the pixels of x and of x'.
     """

@@ -1,12 +1,12 @@
-"""The recursion on images: of every pair of images, the covariances of all pairs of pixels, or of equal pixels only.
+"""The recursion on images: for every pair of images, the covariances of all pairs of pixels, or of equal pixels only.
 
     convolution   K'(p, p') = w^2 / |s| sum_s K(S p + s, S p' + s) + beta^2     Theta' the same of Theta, + ratio K'
     pooling       K'(p, p') = 1 / |s|^2 sum_{s, s'} K(S p + s, S p' + s')       Theta' the same of Theta
     flattening    K'        = 1 / |p| sum_p K(p, p)                             Theta' the same of Theta
     activation    pixel pair by pixel pair, as for vectors
 
-with zeros outside the image (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).  A convolution moves
-both pixels together, so where the network ends in Flatten, equal pixels see equal pixels only; pooling mixes all pairs.
+with zeros outside the image (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).  A convolution shifts
+both pixels together, so a network that ends in Flatten needs equal pixels only; pooling mixes all pairs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from analytic.vectors.rules import Affine, Normalise, Sum, affine, lower
-from analytic.vectors.state import Dual, Law, Pairs, Program, Rows, Step
+from analytic.vectors.rules import Affine, Normalise, ResidualSum, affine, lower
+from analytic.vectors.state import Dual, Law, Pairs, Program, RowState, Step
 from minintk import spec as s
 from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer
@@ -24,9 +24,9 @@ from minintk.spec.windows import Axis, axes
 
 
 class ImageStep(Step):
-    """A step that needs the pixels; `analytic.images.engine` takes images through it."""
+    """A step that needs the pixels; `analytic.images.engine` applies it."""
 
-    def rows(self, rows: Rows) -> tuple[Rows, Any]:
+    def rows(self, rows: RowState) -> tuple[RowState, Any]:
         raise TypeError(f"{type(self).__name__} acts on images, not on vectors")
 
     def pairs(self, pairs: Pairs, row: Any) -> None:
@@ -46,7 +46,7 @@ class Window(ImageStep):
 
 @dataclass(frozen=True)
 class Pool(ImageStep):
-    """Average pooling: the mean over each window by itself.  Global pooling has one window, the image."""
+    """Average pooling: the mean over each window by itself.  Global pooling has one window, the whole image."""
 
     axes: tuple[Axis, Axis]
 
@@ -57,7 +57,7 @@ class Pool(ImageStep):
 
 @dataclass(frozen=True)
 class Flat(ImageStep):
-    """Flatten: pixels become features, and kernels their mean over equal pixels.
+    """Flatten: pixels become features, so kernels are averaged over equal pixels.
 
     count : number of pixels.
     """
@@ -65,17 +65,17 @@ class Flat(ImageStep):
     count: int
 
     def law(self, law: Law) -> Law:
-        """The features of different pixels have different variances: no single dual holds for all of them."""
+        """The features of different pixels have different variances, so no single dual activation applies."""
         return law if self.count == 1 else Law(False, law.fresh)
 
 
 def trivial(axis: Axis) -> bool:
-    """Whether the windows are the pixels themselves."""
+    """Whether every window is just the pixel itself."""
     return axis.kernel == 1 and axis.stride == 1 and axis.out == axis.size
 
 
 def grid(shape: Shape) -> tuple[int, int]:
-    """The pixels of examples (H, W, C), of sequences (L, C) as one row, of vectors (d,) as one pixel."""
+    """(H, W) of examples (H, W, C); a sequence (L, C) is one row of pixels, a vector (d,) one pixel."""
     return {1: (1, 1), 2: (1, shape[0]), 3: shape[:2]}[len(shape)]  # type: ignore[return-value]
 
 
@@ -87,22 +87,24 @@ def both_axes(found: tuple[Axis, ...]) -> tuple[Axis, Axis]:
 def needs_images(program: Program) -> bool:
     """Whether any step needs the pixels."""
     return any(
-        isinstance(step, ImageStep) or (isinstance(step, Sum) and needs_images(step.branch + step.shortcut))
+        isinstance(step, ImageStep) or (isinstance(step, ResidualSum) and needs_images(step.branch + step.shortcut))
         for step in program
     )
 
 
-def mixes(program: Program) -> bool:
+def mixes_pixels(program: Program) -> bool:
     """Whether any step averages over pairs of different pixels."""
     return any(
-        isinstance(step, Pool) or (isinstance(step, Sum) and mixes(step.branch + step.shortcut)) for step in program
+        isinstance(step, Pool) or (isinstance(step, ResidualSum) and mixes_pixels(step.branch + step.shortcut))
+        for step in program
     )
 
 
-def bends(program: Program) -> bool:
+def is_nonlinear(program: Program) -> bool:
     """Whether any step is not linear."""
     return any(
-        isinstance(step, Dual | Normalise) or (isinstance(step, Sum) and bends(step.branch + step.shortcut))
+        isinstance(step, Dual | Normalise)
+        or (isinstance(step, ResidualSum) and is_nonlinear(step.branch + step.shortcut))
         for step in program
     )
 
@@ -116,7 +118,7 @@ def _(layer: s.Conv2d | s.Conv1d, site: Site, parametrization: Parametrization) 
 
 
 def pool(found: tuple[Axis, Axis]) -> Program:
-    """The step of a pooling; none where the windows are the pixels."""
+    """The step of a pooling layer; none if every window is a single pixel."""
     return () if all(map(trivial, found)) else (Pool(found),)
 
 
@@ -148,6 +150,6 @@ def _(layer: s.MaxPool, site: Site, parametrization: Parametrization) -> Program
 def _(layer: s.BatchNorm, site: Site, parametrization: Parametrization) -> Program:
     raise UnsupportedLayer(
         "BatchNorm has no infinite-width kernel here: its statistics tie every example to the whole batch, so k(x, x') "
-        "is no function of x and x' alone; use mn.LayerNorm, or measure the finite network's kernel with frozen "
+        "is not a function of x and x' alone; use mn.LayerNorm, or measure the finite network's kernel with frozen "
         "statistics, minintk.ntk(...)"
     )

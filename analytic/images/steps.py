@@ -9,10 +9,10 @@ from math import prod
 from typing import Any, NamedTuple
 
 from analytic.images.fields import Edges, Field, Pixels, edges_of
-from analytic.images.memory import Form, Lay
+from analytic.images.memory import FieldLayout, PixelValues
 from analytic.images.rules import Flat, Pool, Window
-from analytic.images.window_sums import across_sum, line_sum, picks
-from analytic.vectors.rules import Affine, Sum
+from analytic.images.window_sums import across_sum, line_sum, window_matrix
+from analytic.vectors.rules import Affine, ResidualSum
 from analytic.vectors.state import Program, Step
 from minintk.arrays import Array, to_library
 from minintk.spec.windows import Axis
@@ -20,12 +20,12 @@ from minintk.spec.windows import Axis
 
 @dataclass(frozen=True)
 class Tile:
-    """What `prepare` needs to know of the images it works for.
+    """What `prepare` needs to know about the images of a tile.
 
-    pools : what pooling makes of each image with itself, pooling by pooling, (D, Theta) of equal pixels.
+    pools : for each pooling in turn, D and Theta of equal pixels of each image with itself after the pooling.
     """
 
-    form: Form
+    layout: FieldLayout
     pools: Iterator[tuple[Array, Array]]
 
 
@@ -63,27 +63,21 @@ def apply_all(program: Program, coefficients: tuple[Any, ...], field: Field) -> 
 # ------------------------------------------------------------------------------------- weights and biases
 
 
-class Halves(NamedTuple):
-    """q / 2 of the pixels, in the unit: K = half + half' - D."""
-
-    lay: Lay
-
-
-def halves(pixels: Pixels, form: Form) -> Halves | None:
-    """The Halves of pixels, where something is owed."""
-    return Halves(form.lay(pixels.q / (2 * pixels.unit))) if pixels.owed else None
+def half_variances(pixels: Pixels, layout: FieldLayout) -> PixelValues | None:
+    """q / 2 of the pixels, in the unit, if Theta has a pending term: it needs K = half + half' - D."""
+    return layout.spread(pixels.q / (2 * pixels.unit)) if pixels.pending else None
 
 
-def settle(field: Field, half: Halves | None) -> None:
-    """Theta += ratio K + rest, where that is still owed."""
-    if field.owed is None or half is None or not field.asked:
+def add_pending(field: Field, half: PixelValues | None) -> None:
+    """Theta += ratio K + rest, if this is still pending."""
+    if field.pending is None or half is None or not field.asked:
         return
-    (ratio, rest), left, right = field.owed, field.left(half.lay), field.right(half.lay)
-    field.owed = None
+    (ratio, rest), left, right = field.pending, field.left(half), field.right(half)
+    field.pending = None
     if field.theta is None and ratio == 0 and rest == 0:
         return
     fresh = field.theta is None
-    two_k = field.begin() if fresh else field.shelf.take(field.d.shape)
+    two_k = field.start_theta() if fresh else field.workspace.take(field.d.shape)
     field.xp.add(left, right, out=two_k)
     two_k -= field.d
     two_k *= 2 * ratio
@@ -91,19 +85,19 @@ def settle(field: Field, half: Halves | None) -> None:
         two_k += 2 * rest
     if not fresh:
         field.theta += two_k
-        field.shelf.give(two_k)
+        field.workspace.give(two_k)
 
 
-class WindowRow(NamedTuple):
-    """before : q / 2 in the unit, for what is owed; edges : the same for pixels next to the outside."""
+class WindowCoefficients(NamedTuple):
+    """before : q / 2 in the unit, for the pending term; edges : the same for pixels next to the outside."""
 
-    before: Halves | None
+    before: PixelValues | None
     edges: Edges
-    owed: tuple[float, float]
+    pending: tuple[float, float]
 
 
 @prepare.register
-def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowRow]:
+def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowCoefficients]:
     rows, columns = step.axes
     mean = step.affine.w2 / (rows.kernel * columns.kernel)
     unit = pixels.unit * mean
@@ -111,82 +105,82 @@ def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowRow]:
     half_sum = across_sum(half, rows)
     q = 2 * unit * line_sum(half_sum, columns) + step.affine.beta2
     theta = mean * line_sum(across_sum(pixels.theta, rows), columns) + step.affine.ratio * q + step.affine.rest
-    edges = edges_of(tile.form, step.axes, half, half_sum)
-    coefficients = WindowRow(halves(pixels, tile.form), edges, (step.affine.ratio, step.affine.rest / unit))
-    return Pixels(q, theta, unit, pixels.error, owed=True), coefficients
+    edges = edges_of(tile.layout, step.axes, half, half_sum)
+    before, pending = half_variances(pixels, tile.layout), (step.affine.ratio, step.affine.rest / unit)
+    return Pixels(q, theta, unit, pixels.error, pending=True), WindowCoefficients(before, edges, pending)
 
 
 @apply.register
-def _(step: Window, row: WindowRow, field: Field) -> None:
-    settle(field, row.before)
+def _(step: Window, row: WindowCoefficients, field: Field) -> None:
+    add_pending(field, row.before)
     field.slide(step.axes, row.edges)
-    field.owed = row.owed
+    field.pending = row.pending
 
 
-PIXEL = Axis(1, 1)
+ONE_PIXEL = Axis(1, 1)
 
 
 @prepare.register
-def _(step: Affine, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowRow]:
-    return prepare(Window((PIXEL, PIXEL), step), pixels, tile)
+def _(step: Affine, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowCoefficients]:
+    return prepare(Window((ONE_PIXEL, ONE_PIXEL), step), pixels, tile)
 
 
 @apply.register
-def _(step: Affine, row: WindowRow, field: Field) -> None:
-    settle(field, row.before)
-    field.owed = row.owed
+def _(step: Affine, row: WindowCoefficients, field: Field) -> None:
+    add_pending(field, row.before)
+    field.pending = row.pending
 
 
-class Linear(NamedTuple):
+class LinearCoefficients(NamedTuple):
     """Coefficients of alpha x."""
 
-    before: Halves | None
+    before: PixelValues | None
 
 
 # ------------------------------------------------------------------------------------------------- sums
 
 
-class SumRow(NamedTuple):
-    """Coefficients of branch and shortcut, and what the shortcut's unit is in the branch's."""
+class SumCoefficients(NamedTuple):
+    """Coefficients of branch and shortcut; ratio: the shortcut's unit divided by the branch's."""
 
-    before: Halves | None
+    before: PixelValues | None
     branch: tuple[Any, ...]
     shortcut: tuple[Any, ...]
-    after_branch: Halves | None
-    after_shortcut: Halves | None
+    after_branch: PixelValues | None
+    after_shortcut: PixelValues | None
     ratio: float
 
 
 @prepare.register
-def _(step: Sum, pixels: Pixels, tile: Tile) -> tuple[Pixels, SumRow]:
-    settled = replace(pixels, owed=False)
+def _(step: ResidualSum, pixels: Pixels, tile: Tile) -> tuple[Pixels, SumCoefficients]:
+    settled = replace(pixels, pending=False)
     two, shortcut = prepare_all(step.shortcut, settled, tile)
     one, branch = prepare_all(step.branch, settled, tile)
-    return join(pixels, one, two, branch, shortcut, tile)
+    return sum_pixels(pixels, one, two, branch, shortcut, tile)
 
 
-def join(
+def sum_pixels(
     pixels: Pixels, one: Pixels, two: Pixels, branch: tuple[Any, ...], shortcut: tuple[Any, ...], tile: Tile
-) -> tuple[Pixels, SumRow]:
-    """The pixels of a sum."""
-    form, ratio = tile.form, two.unit / one.unit
+) -> tuple[Pixels, SumCoefficients]:
+    """The pixels of a sum, and its coefficients."""
     after = Pixels(one.q + two.q, one.theta + two.theta, one.unit, max(one.error, two.error))
-    return after, SumRow(halves(pixels, form), branch, shortcut, halves(one, form), halves(two, form), ratio)
+    before, after_one, after_two = (half_variances(p, tile.layout) for p in (pixels, one, two))
+    return after, SumCoefficients(before, branch, shortcut, after_one, after_two, two.unit / one.unit)
 
 
 @apply.register
-def _(step: Sum, row: SumRow, field: Field) -> None:
-    settle(field, row.before)
+def _(step: ResidualSum, row: SumCoefficients, field: Field) -> None:
+    add_pending(field, row.before)
     other = field.copy()
     apply_all(step.shortcut, row.shortcut, other)
     apply_all(step.branch, row.branch, field)
-    merge(field, other, row)
+    sum_fields(field, other, row)
 
 
-def merge(field: Field, other: Field, row: SumRow) -> None:
+def sum_fields(field: Field, other: Field, row: SumCoefficients) -> None:
     """field += other, each in its own unit."""
-    settle(other, row.after_shortcut)
-    settle(field, row.after_branch)
+    add_pending(other, row.after_shortcut)
+    add_pending(field, row.after_branch)
     if row.ratio != 1:
         other.d *= row.ratio
     field.d += other.d
@@ -194,63 +188,63 @@ def merge(field: Field, other: Field, row: SumRow) -> None:
         if row.ratio != 1:
             other.theta *= row.ratio
         if field.theta is None:
-            field.begin()[...] = other.theta
+            field.start_theta()[...] = other.theta
         else:
             field.theta += other.theta
-    other.close()
+    other.release()
 
 
 # ----------------------------------------------------------------------------------- pooling, flattening
 
 
-class PoolRow(NamedTuple):
-    """T_H and T_W on both sides; own: D of each pooled pixel's window with itself, / 2;
+class PoolCoefficients(NamedTuple):
+    """T_H and T_W on both sides; own: D of each pooled pixel's window with itself, / 2.
 
-    share: sum of a window's weights, 1 away from the edges, and mean: of q / 2 over it; None where all shares are 1.
+    share: the sum of a window's weights, 1 away from the edges.  mean: of q / 2 over it.  None if all shares are 1.
     """
 
-    before: Halves | None
+    before: PixelValues | None
     T: tuple[Array, Array]
-    own: Lay
-    share: Lay | None
-    mean: Lay | None
+    own: PixelValues
+    share: PixelValues | None
+    mean: PixelValues | None
     grid: tuple[int, int]
 
 
-def averaging(xp: Any, axis: Axis, dtype: Any) -> Array:
-    """T : (out, size), T x the mean over each window, zeros outside counted."""
-    return xp.astype(to_library(picks(axis) / axis.kernel, xp), dtype)
+def averaging_matrix(xp: Any, axis: Axis, dtype: Any) -> Array:
+    """T : (out, size), such that T x is the mean over each window, zeros outside included."""
+    return xp.astype(to_library(window_matrix(axis) / axis.kernel, xp), dtype)
 
 
 @prepare.register
-def _(step: Pool, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolRow]:
+def _(step: Pool, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficients]:
     own, theta = next(tile.pools)
     return pooled(step, pixels, tile, own, theta)
 
 
-def pooled(step: Pool, pixels: Pixels, tile: Tile, own: Array, theta: Array) -> tuple[Pixels, PoolRow]:
-    """The pixels after pooling, given D and Theta of each pooled pixel with itself (both 0 where nobody needs them)."""
-    xp, form = tile.form.xp, tile.form
-    T = tuple(averaging(xp, axis, xp.float64) for axis in step.axes)
+def pooled(step: Pool, pixels: Pixels, tile: Tile, own: Array, theta: Array) -> tuple[Pixels, PoolCoefficients]:
+    """The pixels after pooling, given D and Theta of each pooled pixel with itself (both 0 if not needed)."""
+    xp, layout = tile.layout.xp, tile.layout
+    T = tuple(averaging_matrix(xp, axis, xp.float64) for axis in step.axes)
     share = xp.sum(T[0], axis=1)[:, None] * xp.sum(T[1], axis=1)[None, :]
     mean = xp.matmul(xp.matmul(T[0], pixels.q), T[1].T)
     after = Pixels(share * mean - own, theta, pixels.unit, pixels.error)
     whole = bool(xp.all(xp.abs(share - 1) < 1e-12))
-    row = PoolRow(
-        halves(pixels, form),
-        tuple(xp.astype(t, form.dtype) for t in T),
-        form.lay(own / (2 * pixels.unit)),
-        None if whole else form.lay(xp.broadcast_to(share, mean.shape)),
-        None if whole else form.lay(mean / (2 * pixels.unit)),
+    row = PoolCoefficients(
+        half_variances(pixels, layout),
+        tuple(xp.astype(t, layout.dtype) for t in T),
+        layout.spread(own / (2 * pixels.unit)),
+        None if whole else layout.spread(xp.broadcast_to(share, mean.shape)),
+        None if whole else layout.spread(mean / (2 * pixels.unit)),
         (step.axes[0].out, step.axes[1].out),
     )
     return after, row
 
 
 @apply.register
-def _(step: Pool, row: PoolRow, field: Field) -> None:
+def _(step: Pool, row: PoolCoefficients, field: Field) -> None:
     """D' = mean D - own / 2 - own' / 2 + (share - share') (mean q - mean q') / 2."""
-    settle(field, row.before)
+    add_pending(field, row.before)
     field.pool(row.T, row.grid)
     field.d -= field.left(row.own)
     field.d -= field.right(row.own)
@@ -261,15 +255,15 @@ def _(step: Pool, row: PoolRow, field: Field) -> None:
 
 
 @prepare.register
-def _(step: Flat, pixels: Pixels, tile: Tile) -> tuple[Pixels, Linear]:
-    xp = tile.form.xp
+def _(step: Flat, pixels: Pixels, tile: Tile) -> tuple[Pixels, LinearCoefficients]:
+    xp = tile.layout.xp
     q, theta = (xp.mean(v, axis=(1, 2), keepdims=True) for v in (pixels.q, pixels.theta))
-    return Pixels(q, theta, pixels.unit, pixels.error), Linear(halves(pixels, tile.form))
+    return Pixels(q, theta, pixels.unit, pixels.error), LinearCoefficients(half_variances(pixels, tile.layout))
 
 
 @apply.register
-def _(step: Flat, row: Linear, field: Field) -> None:
-    settle(field, row.before)
+def _(step: Flat, row: LinearCoefficients, field: Field) -> None:
+    add_pending(field, row.before)
     field.flatten()
 
 
@@ -279,17 +273,17 @@ def _(step: Flat, row: Linear, field: Field) -> None:
 def follow(
     program: Program, pixels: Pixels, field: Field, tile: Tile, record: list[tuple[Array, Array]]
 ) -> tuple[Pixels, Field]:
-    """An image with itself through all steps, pixels and field side by side, recording what `Tile.pools` gives."""
+    """Take an image with itself through all steps, pixels and field side by side; `record` collects the pools."""
     for step in program:
-        if isinstance(step, Sum):
-            settle(field, halves(pixels, tile.form))
-            pixels, other = replace(pixels, owed=False), field.copy()
+        if isinstance(step, ResidualSum):
+            add_pending(field, half_variances(pixels, tile.layout))
+            pixels, other = replace(pixels, pending=False), field.copy()
             two, other = follow(step.shortcut, pixels, other, tile, record)
             one, field = follow(step.branch, pixels, field, tile, record)
-            pixels, row = join(pixels, one, two, (), (), tile)
-            merge(field, other, row)
+            pixels, row = sum_pixels(pixels, one, two, (), (), tile)
+            sum_fields(field, other, row)
         elif isinstance(step, Pool):
-            zero = tile.form.xp.zeros((1, step.axes[0].out, step.axes[1].out), dtype=tile.form.xp.float64)
+            zero = tile.layout.xp.zeros((1, step.axes[0].out, step.axes[1].out), dtype=tile.layout.xp.float64)
             apply(step, pooled(step, pixels, tile, zero, zero)[1], field)
             own = diagonal(field, field.d) * pixels.unit
             theta = zero if field.theta is None else diagonal(field, field.theta) * (pixels.unit / 2)
@@ -307,5 +301,5 @@ def diagonal(field: Field, a: Array) -> Array:
     """The equal pixels of a Square field of one pair, (1, H, W), float64."""
     xp, P = field.xp, prod(field.grid)
     every = xp.arange(P)
-    equal = field.form.inside(a, *field.grid).reshape((P, P))[every, every]
+    equal = field.layout.inside(a, *field.grid).reshape((P, P))[every, every]
     return xp.astype(equal, xp.float64).reshape((1, *field.grid))

@@ -1,8 +1,8 @@
 """Sums over windows as a few shifted sums: which pixels an axis reads, and how often.
 
-line_sum, across_sum     sum_s a[S p + s] along the last axis, or the last but one; small arrays
+line_sum, across_sum     sum_s a[S p + s] along the last axis, or the one before it; for small arrays
 joint_sum                sum_s a[S p + s, S p' + s] along two axes that are shifted together
-shifts, overlap          the same for an axis without stride whose windows stay at home: views of long runs
+shifts, overlap          the same for an axis of stride 1 and as many outputs as pixels, with views of long arrays
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minintk.spec.windows import Axis
 
 @lru_cache(maxsize=1024)
 def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
-    """(outputs, inputs) such that output p reads input stride p - before + s: runs, several where it wraps around."""
+    """(outputs, inputs), such that output p reads input stride p - before + s: slices, several if it wraps around."""
     places = [axis.stride * p - axis.before + s for p in range(axis.out)]
     if axis.circular:
         places = [place % axis.size for place in places]
@@ -33,12 +33,12 @@ def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
 
 
 def holes(low: int, high: int, size: int) -> list[slice]:
-    """What low:high leaves of 0:size."""
+    """What is left of 0:size without low:high."""
     return [hole for hole in (slice(0, low), slice(high, size)) if hole.stop > hole.start]
 
 
 def plain(axis: Axis, reach: int) -> bool:
-    """Whether there is an output for each pixel, zeros outside, and no window reaches further than `reach`."""
+    """Whether there is one output per pixel, with zeros outside, and no window reaches further than `reach`."""
     return axis.stride == 1 and axis.out == axis.size and not axis.circular and max(axis.before, axis.after) <= reach
 
 
@@ -51,8 +51,8 @@ def at(ndim: int, *where: tuple[int, slice]) -> tuple[slice, ...]:
 
 
 @lru_cache(maxsize=256)
-def picks(axis: Axis) -> np.ndarray[Any, Any]:
-    """(out, size), how often the window of an output has a pixel under it: sum_s a[S p + s] = picks @ a."""
+def window_matrix(axis: Axis) -> np.ndarray[Any, Any]:
+    """(out, size), how often the window of an output contains a pixel: sum_s a[S p + s] = window_matrix @ a."""
     found = np.zeros((axis.out, axis.size))
     for s in range(axis.kernel):
         for o, i in reads(axis, s):
@@ -62,18 +62,18 @@ def picks(axis: Axis) -> np.ndarray[Any, Any]:
 
 def line_sum(a: Array, axis: Axis) -> Array:
     """sum_s a[..., S p + s], float64."""
-    return a if trivial(axis) else a @ to_library(picks(axis).T, array_namespace(a))
+    return a if trivial(axis) else a @ to_library(window_matrix(axis).T, array_namespace(a))
 
 
 def across_sum(a: Array, axis: Axis) -> Array:
     """sum_s a[..., S p + s, :], float64."""
-    return a if trivial(axis) else array_namespace(a).matmul(to_library(picks(axis), array_namespace(a)), a)
+    return a if trivial(axis) else array_namespace(a).matmul(to_library(window_matrix(axis), array_namespace(a)), a)
 
 
 def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array] | None) -> None:
     """out = sum_s a[S p + s, S p' + s] along a pair of axes shifted together.
 
-    outside : what a pixel inside counts for next to one outside, left and right, broadcasting to a; None for nothing.
+    outside : what a pixel inside contributes next to one outside, left and right, broadcasting to a; None for nothing.
     """
     first, second = along
     out[...] = 0
@@ -91,16 +91,16 @@ def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside:
 
 
 def shifts(axis: Axis) -> tuple[int, ...]:
-    """How far the windows of a plain axis reach, but for 0.
+    """All shifts of a plain axis's windows except 0.
 
-    Forwards first: the first sum is written to another array, from the beginning of each line on, where cache lines
-    begin; NumPy takes three times as long to write elsewhere than where it reads, unless it starts on one.
+    Positive shifts come first.  The first sum is written to another array; with a positive shift it starts where each
+    line, and so a cache line, begins.  Elsewhere, NumPy takes three times as long to write to another array.
     """
     return (*range(1, axis.after + 1), *range(-axis.before, 0))
 
 
 def add(xp: Any, a: Array, b: Array | None, out: Array) -> None:
-    """out = a + b; None stands for zeros."""
+    """out = a + b, or a copy of a if b is None."""
     if b is None:
         out[...] = a
     else:
@@ -108,23 +108,23 @@ def add(xp: Any, a: Array, b: Array | None, out: Array) -> None:
 
 
 def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, slice]:
-    """Of the places start:stop of 0:size: those p with p + s inside, the p + s, and the p without; p from start on."""
+    """For p in start:stop of 0:size: the p with p + s inside, the p + s, and the other p; both p counted from start."""
     low = min(max(start, -s), stop)
     high = max(min(stop, size - s), low)
     outside = slice(0, low - start) if s < 0 else slice(high - start, stop - start)
     return slice(low - start, high - start), slice(low + s, high + s), outside
 
 
-def flat_rows(a: Array) -> Array:
-    """a : (live, n, m, run) as (live, n m, run) or (live, n, m run), a view: ufuncs are set up faster for few axes."""
+def merge_axes(a: Array) -> Array:
+    """a : (live, n, m, size) as (live, n m, size) or (live, n, m size), a view: ufuncs start faster on fewer axes."""
     live, n, m, run = a.shape
     return a.reshape((live, n * m, run)) if a.strides[1] == m * a.strides[2] else a.reshape((live, n, m * run))
 
 
-class Shifted(NamedTuple):
-    """What a window adds at shift s, as views: `here` + `there` is added up in `out`, and so are edges at the holes.
+class ShiftedSum(NamedTuple):
+    """What a window adds at shift s, as views: out = here + there, and edge values are added where `there` is outside.
 
-    source : pixels of x that `there` comes from.   right, left : (here, out) of p' outside, and of p outside.
+    source : pixels of x that `there` comes from.   right, left : (here, out) where p' is outside, and where p is.
     """
 
     s: int

@@ -4,9 +4,8 @@ Such a network is positively homogeneous, f(s x) = s f(x) for s > 0, so
 
     K(x, x') = |x| |x'| / d  kappa(theta),      Theta(x, x') = |x| |x'| / d  kappa_ntk(theta),      theta = angle(x, x')
 
-Both functions are smooth in theta (not in cos theta: there they have square roots at +-1), so a short Chebyshev
-series in theta is all that remains of any number of layers.  (Cho and Saul 2009; Bietti and Mairal 2019 for the
-square roots.)
+Both functions are smooth in theta (not in cos theta, where they have square roots at +-1), so a short Chebyshev series
+in theta replaces any number of layers.  (Cho and Saul 2009; Bietti and Mairal 2019 for the square roots.)
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from analytic.kernel import DEFAULT, Both, Kernel, program
+from analytic.kernel import DEFAULT_PARAMETRIZATION, Both, Kernel, program
 from analytic.vectors.duals import Homogeneous
-from analytic.vectors.rules import Affine, Sum
+from analytic.vectors.rules import Affine, ResidualSum
 from analytic.vectors.state import (
     Law,
     Listing,
     Pairs,
     Program,
-    Rows,
+    RowState,
     Scratch,
     Step,
     columns,
@@ -39,15 +38,15 @@ from minintk.arrays import Array, array_namespace, check_floating
 from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import UnsupportedLayer
 
-ENOUGH = 1e-13
-"""Error, relative to the value at theta = 0, at which a series is long enough."""
+TARGET_ERROR = 1e-13
+"""A series is long enough once its error, relative to the value at theta = 0, is below this."""
 
-DEGREE = 1024
-"""Longest series."""
+LARGEST_DEGREE = 1024
+"""Largest degree of a series."""
 
 
 @dataclass(frozen=True)
-class Series(Step):
+class AngularSeries(Step):
     """All layers at once: p' and tau' as Chebyshev series in t = 2 theta / pi - 1."""
 
     program: Program
@@ -58,12 +57,12 @@ class Series(Step):
     def law(self, law: Law) -> Law:
         return run_law(self.program, law)
 
-    def rows(self, rows: Rows) -> tuple[Rows, tuple[Array | None]]:
-        xp, alive = array_namespace(rows.q), None
-        if rows.ghosts:  # a row of zeros: no angle, and no kernels
-            alive = columns(xp, xp.where(rows.q > 0, 1.0, 0.0))
+    def rows(self, rows: RowState) -> tuple[RowState, tuple[Array | None]]:
+        xp, nonzero = array_namespace(rows.q), None
+        if rows.has_zero_rows:  # a row of zeros has no angle, and its kernels are 0
+            nonzero = columns(xp, xp.where(rows.q > 0, 1.0, 0.0))
         after = run_rows(self.program, rows)[0]
-        return Rows(after.q, after.theta, max(after.error, self.error)), (alive,)
+        return RowState(after.q, after.theta, max(after.error, self.error)), (nonzero,)
 
     def pairs(self, pairs: Pairs, row: tuple[Array | None]) -> None:
         xp, p, r = pairs.xp, pairs.p, pairs.r
@@ -104,8 +103,8 @@ def clenshaw(xp: Any, c: tuple[float, ...], t: Array, out: Array, scratch: list[
 
 
 @lru_cache(maxsize=64)
-def series(spec: s.Layer, parametrization: Parametrization, d: int) -> Series:
-    """The Series of a spec for inputs of d numbers, as long as it takes."""
+def angular_series(spec: s.Layer, parametrization: Parametrization, d: int) -> AngularSeries:
+    """The AngularSeries of a spec for inputs of d numbers, as long as it has to be."""
     steps = program(spec, parametrization, (d,))
     check_homogeneous(steps)
     degree = 8
@@ -125,15 +124,15 @@ def series(spec: s.Layer, parametrization: Parametrization, d: int) -> Series:
             for c, f, scale in zip((p, tau), recursion(steps, between), (0.5, 0.0), strict=True)
             if np.any(f != 0)
         )
-        if error < ENOUGH or degree >= DEGREE:
-            return Series(steps, p, tau, error)
+        if error < TARGET_ERROR or degree >= LARGEST_DEGREE:
+            return AngularSeries(steps, p, tau, error)
 
 
 def recursion(steps: Program, theta: np.ndarray[Any, Any]) -> tuple[Array, Array]:
     """p and tau at the angles theta, layer by layer."""
     xp = array_namespace(theta)
     every = np.arange(theta.shape[0])
-    _, coefficients = run_rows(steps, Rows(np.ones_like(theta), np.zeros_like(theta)))
+    _, coefficients = run_rows(steps, RowState(np.ones_like(theta), np.zeros_like(theta)))
     p, r, tau = np.sin(theta / 2) ** 2, np.cos(theta / 2) ** 2, np.zeros_like(theta)
     run_pairs(steps, Listing(Scratch(xp, xp.float64, theta.shape[0]), every, every, p, r, tau), coefficients)
     return p, tau
@@ -142,7 +141,7 @@ def recursion(steps: Program, theta: np.ndarray[Any, Any]) -> tuple[Array, Array
 def check_homogeneous(steps: Program) -> None:
     """UnsupportedLayer unless all steps are positively homogeneous."""
     for step in steps:
-        if isinstance(step, Sum):
+        if isinstance(step, ResidualSum):
             check_homogeneous(step.branch + step.shortcut)
         elif isinstance(step, Affine) and (step.beta2 > 0 or step.rest != 0):
             raise UnsupportedLayer(
@@ -159,16 +158,16 @@ def check_homogeneous(steps: Program) -> None:
 class Angular(Kernel):
     """The kernels of a bias-free homogeneous network, at a cost that does not grow with depth; built by `angular`.
 
-    A Kernel like any other, `error(x)` stating the error of its series; and a function of the angle, `at`.
+    A Kernel like any other, whose `error(x)` is that of the series; and a function of the angle, `at`.
     """
 
     def _program(self, shape: tuple[int, ...]) -> Program:
-        return (series(self.spec, self.parametrization, int(np.prod(shape))),)
+        return (angular_series(self.spec, self.parametrization, int(np.prod(shape))),)
 
     def at(self, theta: Array, d: int = 1) -> Both:
         """(kappa(theta), kappa_ntk(theta)), arrays of theta's shape, 0 <= theta <= pi.
 
-        d : number of inputs; only a parametrization other than NTK looks at it.
+        d : number of inputs; matters only for parametrizations other than NTK.
 
         >>> import numpy as np, minintk as mn
         >>> a = angular(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
@@ -179,8 +178,8 @@ class Angular(Kernel):
         xp = array_namespace(theta)
         if bool(xp.any((theta < 0) | (theta > pi))):
             raise ValueError("theta expects angles between 0 and pi")
-        whole = series(self.spec, self.parametrization, d)
-        gain = float(run_rows(whole.program, Rows(np.ones(1), np.zeros(1)))[0].q[0])
+        whole = angular_series(self.spec, self.parametrization, d)
+        gain = float(run_rows(whole.program, RowState(np.ones(1), np.zeros(1)))[0].q[0])
         t = xp.astype(theta, xp.float64) * (2 / pi) - 1
         values = []
         for c, scale, shift in ((whole.p, -2 * gain, gain), (whole.tau, 2 * gain, 0.0)):
@@ -190,7 +189,7 @@ class Angular(Kernel):
         return Both(*values)
 
 
-def angular(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Angular:
+def angular(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION) -> Angular:
     """The kernels of a bias-free network of ReLU, LeakyReLU, Abs and Identity as functions of the angle.
 
     UnsupportedLayer for biases and for any other activation.
@@ -202,7 +201,7 @@ def angular(spec: s.Layer, parametrization: Parametrization = DEFAULT) -> Angula
     """
     spec = s.as_sequential(spec)
     try:
-        series(spec, parametrization, 1)
+        angular_series(spec, parametrization, 1)
     except ValueError as error:
         raise UnsupportedLayer(f"analytic.angular expects a fully connected network: {error}") from error
     return Angular(spec, parametrization)

@@ -1,7 +1,7 @@
-"""Blocks of a kernel on other processes, or on other machines: any `concurrent.futures.Executor`.
+"""Blocks of a kernel in other processes, or on other machines, by any `concurrent.futures.Executor`.
 
-The threads of one process take turns at Python between two array operations; processes do not, but a block's inputs and
-result travel, and every block prepares its inputs anew: on two cores the two are equally fast.
+Threads of one process take turns at running Python between two array operations; processes do not.  But each block's
+inputs and result have to be sent, and its inputs prepared again: on two cores, threads and processes are equally fast.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ from minintk.fast.threads import alone, single_threaded_blas
 Key = TypeVar("Key")
 
 Evaluate = Callable[[Array, "Array | None"], "list[Array | None]"]
-"""(x1, x2) -> NNGP and NTK of a block, None for one that was not asked for."""
+"""(x1, x2) -> NNGP and NTK of a block, None for one that is not requested."""
 
-AHEAD = 32
-"""Blocks given to the executor before the first of them is back: more would only wait, in somebody's memory."""
+BLOCKS_IN_FLIGHT = 32
+"""Largest number of blocks submitted and not yet finished: more would only take memory while they wait."""
 
-EACH = 5
-"""Blocks for each core at least, so that the workers end at about the same time."""
+BLOCKS_PER_CORE = 5
+"""Smallest number of blocks per core: with several each, all workers finish at about the same time."""
 
 
-def check(executor: Executor, *arrays: Array) -> None:
-    """TypeError for what is no executor, and for arrays on a device."""
+def check_executor(executor: Executor, *arrays: Array) -> None:
+    """TypeError for anything but an executor, and for arrays on a device."""
     if not isinstance(executor, Executor):
         raise TypeError(f"executor expects a concurrent.futures.Executor, got {executor!r}")
     for x in arrays:
         if not on_host(array_namespace(x)):
-            raise TypeError("executor= is for arrays of NumPy; a GPU is kept busy without it")
+            raise TypeError("executor= is for arrays of NumPy; a GPU does not need it")
 
 
 def block_size(shape: tuple[int, int], most: int, workers: int) -> int:
-    """Rows, and columns, of a block: as large as that many workers allow, for each block prepares its inputs anew.
+    """Rows, and columns, of a block: as large as keeps all workers busy, as every block prepares its inputs again.
 
     >>> block_size((16, 16), 2048, 2), block_size((60_000, 60_000), 2048, 64)
     (4, 2048)
     """
-    side = ceil(sqrt(2 * EACH * workers) - 0.5)  # side (side + 1) / 2 blocks of a symmetric matrix
+    side = ceil(sqrt(2 * BLOCKS_PER_CORE * workers) - 0.5)  # side (side + 1) / 2 blocks of a symmetric matrix
     return max(1, min(most, ceil(max(shape) / side)))
 
 
 def on_one_core(evaluate: Evaluate, x1: Array, x2: Array | None) -> list[Array | None]:
-    """evaluate(x1, x2) without threads: the other cores have workers of their own."""
+    """evaluate(x1, x2) without threads, as the other cores have their own workers."""
     with alone(), single_threaded_blas():
         return evaluate(x1, x2)
 
 
-def each(
+def evaluate_each(
     evaluate: Evaluate, blocks: Iterable[tuple[Key, Array, Array | None]], executor: Executor | None
 ) -> Iterator[tuple[Key, list[Array | None]]]:
-    """(key, evaluate(x1, x2)) of each block (key, x1, x2): in their order here, as they come from an executor.
+    """(key, evaluate(x1, x2)) of each block (key, x1, x2); in order without an executor, else as they finish.
 
-    After an error, or when the caller leaves, blocks that have not begun are cancelled.
+    After an error, or if the caller stops early, blocks that have not begun are cancelled.
     """
     if executor is None:
         for key, x1, x2 in blocks:
@@ -66,7 +66,7 @@ def each(
     left = iter(blocks)
     try:
         while True:
-            while len(running) < AHEAD and (block := next(left, None)) is not None:
+            while len(running) < BLOCKS_IN_FLIGHT and (block := next(left, None)) is not None:
                 key, x1, x2 = block
                 running[executor.submit(on_one_core, evaluate, x1, x2)] = key
             if not running:

@@ -1,36 +1,35 @@
-"""Kernels that outlive a killed run: results on disk, block by block, with a record of the blocks that are done.
+"""Kernels that survive a killed run: results on disk, block by block, with a record of the finished blocks.
 
 A store is a folder:
 
     nngp.npy, ntk.npy   the results, plain .npy files that numpy.load(..., mmap_mode="r") opens
-    record.txt          a fingerprint of network, inputs and precision; behind it a line for each finished block
+    record.txt          a fingerprint of network, inputs and precision, then a line for each finished block
 
-A block is written and flushed before its line is.  The same call on the same store goes on with the blocks that have no
-line, and ends with the same bytes as a run that nobody stopped.
+A block is written and flushed before its line is.  The same call on the same store computes the blocks without a line,
+and ends with the same bytes as an uninterrupted run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analytic.streaming.executors import Evaluate, each
+from analytic.streaming.executors import Evaluate, evaluate_each
+from analytic.vectors.engine import Progress, blocks
 from minintk.arrays import Array, to_host
 from minintk.files import made_folder, write_atomically
 
-Progress = Callable[[int, int], None]
-
-NAMES = ("nngp", "ntk")
+KERNEL_NAMES = ("nngp", "ntk")
 
 
 def fingerprint(what: str, *arrays: Array) -> str:
-    """A digest of a description and of arrays, digit for digit."""
+    """A digest of a description and of arrays, exact to the last bit."""
     digest = hashlib.sha256(what.encode())
     for a in arrays:
         host = np.ascontiguousarray(to_host(a))
@@ -39,14 +38,7 @@ def fingerprint(what: str, *arrays: Array) -> str:
     return digest.hexdigest()
 
 
-def blocks(shape: tuple[int, int], size: int, symmetric: bool) -> Iterator[tuple[slice, slice]]:
-    """Blocks of rows and columns that cover the matrix, or its upper triangle where it is symmetric."""
-    for i in range(0, shape[0], size):
-        for j in range(i if symmetric else 0, shape[1], size):
-            yield slice(i, min(i + size, shape[0])), slice(j, min(j + size, shape[1]))
-
-
-def stored(
+def evaluate_into_store(
     path: str | os.PathLike[str],
     what: str,
     x1: Array,
@@ -57,9 +49,10 @@ def stored(
     progress: Progress | None,
     executor: Executor | None = None,
 ) -> list[Any]:
-    """The kernels as numpy.memmap in the store `path`, evaluated block by block, but for blocks that are done.
+    """The kernels as numpy.memmap in the store `path`; evaluates all blocks that are not finished.
 
-    what : everything but the inputs that the results depend on.   size : rows, and columns, of a block.
+    what : a description of everything except the inputs that the results depend on.   size : rows, and columns, of a
+    block.
     ValueError for a store of another kernel; NotADirectoryError for a file.
     """
     folder, symmetric = made_folder(path, "store="), x2 is None
@@ -67,20 +60,20 @@ def stored(
     inputs = (x1,) if x2 is None else (x1, x2)
     mark = fingerprint(f"minintk store 1; {what}; {asked}; blocks of {size}", *inputs)
     record = folder / "record.txt"
-    done = finished(record, mark)
-    wanted = [name for name, a in zip(NAMES, asked, strict=True) if a]
+    done = finished_blocks(record, mark)
+    wanted = [name for name, a in zip(KERNEL_NAMES, asked, strict=True) if a]
     if done is None:
         for name in wanted:
             if (folder / f"{name}.npy").exists():
                 raise ValueError(
-                    f"{str(folder)!r} holds {name}.npy, and is no store: choose another path, or move it away"
+                    f"{str(folder)!r} holds {name}.npy but is not a store: choose another path, or move it away"
                 )
         done = set()
-    text = "".join(f"{line}\n" for line in (mark, *sorted(done)))  # without a line cut short, which the next would join
+    text = "".join(f"{line}\n" for line in (mark, *sorted(done)))  # drops a truncated line, which the next would join
     write_atomically(record, lambda file: file.write(text.encode()))
     results = [
         open_result(folder / f"{name}.npy", shape, str(x1.dtype), new=not done) if name in wanted else None
-        for name in NAMES
+        for name in KERNEL_NAMES
     ]
     todo = list(blocks(shape, size, symmetric))
     count = len(todo)
@@ -88,7 +81,7 @@ def stored(
         missing = [n for n in range(count) if n not in done]
         if progress is not None and len(missing) < count:
             progress(count - len(missing), count)
-        for number in evaluated(results, todo, missing, x1, x2, evaluate, executor):
+        for number in evaluate_blocks(results, todo, missing, x1, x2, evaluate, executor):
             for result in results:
                 if result is not None:
                     result.flush()
@@ -101,7 +94,7 @@ def stored(
     return results
 
 
-def evaluated(
+def evaluate_blocks(
     results: Sequence[Any],
     all_blocks: Sequence[tuple[slice, slice]],
     missing: Sequence[int],
@@ -110,7 +103,7 @@ def evaluated(
     evaluate: Evaluate,
     executor: Executor | None,
 ) -> Iterator[int]:
-    """Evaluate the missing blocks and write them into the results; their numbers, each once it is written."""
+    """Evaluate the missing blocks and write them into the results; yields each block's number once it is written."""
     other = x1 if x2 is None else x2
 
     def inputs() -> Iterator[tuple[int, Array, Array | None]]:
@@ -118,7 +111,7 @@ def evaluated(
             i, j = all_blocks[number]
             yield number, x1[i], None if x2 is None and i == j else other[j]
 
-    for number, found in each(evaluate, inputs(), executor):
+    for number, found in evaluate_each(evaluate, inputs(), executor):
         i, j = all_blocks[number]
         for result, block in zip(results, found, strict=True):
             if result is not None and block is not None:
@@ -128,8 +121,8 @@ def evaluated(
         yield number
 
 
-def finished(record: Path, mark: str) -> set[int] | None:
-    """The blocks that the record says are done; None where there is no record yet."""
+def finished_blocks(record: Path, mark: str) -> set[int] | None:
+    """The numbers of the blocks that the record lists as finished; None if there is no record yet."""
     if not record.exists():
         return None
     first, *lines = record.read_text().split("\n")
@@ -138,22 +131,22 @@ def finished(record: Path, mark: str) -> set[int] | None:
             f"store {str(record.parent)!r} holds the kernel of another network, or of other inputs: "
             "choose another path, or delete it"
         )
-    return {int(line) for line in lines[:-1] if line.isdecimal()}  # behind the last line break: a line cut short
+    return {int(line) for line in lines[:-1] if line.isdecimal()}  # the last line is empty, or truncated
 
 
 def open_result(path: Path, shape: tuple[int, int], dtype: str, *, new: bool) -> Any:
-    """A .npy file as numpy.memmap, writable; NaN all over where it is new."""
+    """A .npy file as a writable numpy.memmap; a new one is filled with NaN."""
     if new:
         found = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
         found[...] = np.nan
         return found
     try:
-        found = np.load(path, mmap_mode="r")  # only reads: to write is to make a short file longer
+        found = np.load(path, mmap_mode="r")  # read-only: opened for writing, a file that is too short would grow
         if found.shape == shape and str(found.dtype) == dtype:
             return np.load(path, mmap_mode="r+")
         reason = f"{found.dtype} of shape {found.shape} in place of {dtype} of shape {shape}"
     except (ValueError, EOFError, OSError) as error:
         reason = f"{type(error).__name__}: {error}"
     raise ValueError(
-        f"{str(path)!r} is damaged, or missing ({reason}): delete the store {str(path.parent)!r}, to begin anew"
+        f"{str(path)!r} is damaged, or missing ({reason}): delete the store {str(path.parent)!r} and start again"
     )

@@ -1,1 +1,10 @@
-"""vectors."""
+"""The recursion on vectors: fully connected networks, one angle for every pair of inputs.
+
+Reading order:
+
+    state         what is carried through the layers: rows, pairs of rows, steps
+    rules         `lower`: the steps of each layer
+    duals         activations in closed form
+    quadrature    any other activation, by a series of known error
+    engine        tiles of the Gram matrix, on all cores
+"""

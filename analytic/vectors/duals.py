@@ -1,10 +1,10 @@
 """Dual activations in closed form:  K' = E phi(u) phi(u'),  Theta' = Theta E phi'(u) phi'(u'),  (u, u') ~ N(0, K).
 
 Each is a sum of terms >= 0 in p = (1 - c)/2 and r = (1 + c)/2 (see `analytic.vectors.state`), so that nearly parallel
-pairs keep their digits.  Written E(c) for E phi(u) phi(u') at the correlation c:
+pairs keep their digits.  Write E(c) for E phi(u) phi(u') at correlation c:
 
     p' = (E(1) - E(c)) / (2 sqrt(v v'))   +   (1 - E(1) / sqrt(v v')) / 2          v = E phi(u)^2, v' = E phi(u')^2
-         the angle between the inputs         two norms, bent differently: 0 where q = q'
+         from the inputs' angle               from their norms: 0 where q = q'
 
 Sources: Cho and Saul 2009 (ReLU), Williams 1997 (erf), Tsuchida et al. 2020 (GELU), Pearce et al. 2019 (sin).
 """
@@ -15,29 +15,31 @@ from dataclasses import dataclass
 from math import pi, sqrt
 from typing import Any, NamedTuple
 
-from analytic.vectors.quadrature import mismatch
-from analytic.vectors.state import Dual, Gap, Pairs, Rows, columns
-from minintk import spec
-from minintk.arrays import Array, array_namespace
 from minintk.spec.pointwise import pointwise
 
+from analytic.vectors.quadrature import mismatch
+from analytic.vectors.state import Distances, Dual, Pairs, RowState, columns
+from minintk import spec
+from minintk.arrays import Array, array_namespace
 
-def alive(xp: Any, q: Array) -> Array:
-    """q, with 1 for rows of zeros: their kernel is 0 whatever the angles come to."""
+
+def nonzero(xp: Any, q: Array) -> Array:
+    """q, or 1 where q = 0: the kernel of such rows is 0 whatever their angles are."""
     return xp.where(q > 0, q, 1.0)
 
 
 # ------------------------------------------------------------------------------- ReLU, LeakyReLU, Abs
 
 
-class Slopes(NamedTuple):
-    """Where there are ghosts (`Rows.ghosts`), else None; left . right of each pair is
+class HomogeneousRow(NamedTuple):
+    """If some q = 0 (`RowState.has_zero_rows`), else None; left . right of each pair is
 
-    dead, other: > 0 if either row has q = 0.   factor: E phi'(u) phi'(u') then, over sqrt(v / q) of rows with q > 0.
+    zero_left, zero_right: > 0 if either row has q = 0.
+    factor: for such pairs, E phi'(u) phi'(u'), divided by sqrt(v / q) of a row with q > 0.
     """
 
-    dead: Array | None
-    other: Array | None
+    zero_left: Array | None
+    zero_right: Array | None
     factor: Array | None
 
 
@@ -52,7 +54,7 @@ class Homogeneous(Dual):
 
     and with h = a/2 = asin(sqrt p), w = sin(a)/2 = sqrt(p (1 - p)):   p' = k0 p + (2 b2 / pi) (h - w).
 
-    at_zero : phi'(0), the slope where a row's pre-activations are all 0.
+    at_zero : phi'(0), the slope if all of a row's pre-activations are 0.
     """
 
     alpha: float
@@ -61,20 +63,20 @@ class Homogeneous(Dual):
 
     @property
     def b2(self) -> float:
-        """The share of |x|."""
+        """The weight of |x|."""
         return self.beta**2 / (self.alpha**2 + self.beta**2)
 
-    def rows(self, rows: Rows) -> tuple[Rows, Slopes]:
+    def rows(self, rows: RowState) -> tuple[RowState, HomogeneousRow]:
         xp, gain = array_namespace(rows.q), self.alpha**2 + self.beta**2
         slope = xp.where(rows.q > 0, gain, self.at_zero**2)
-        after = Rows(gain * rows.q, slope * rows.theta, rows.error)
-        if not rows.ghosts:
-            return after, Slopes(None, None, None)
-        one, dead = xp.ones_like(rows.q), xp.where(rows.q > 0, 0.0, 1.0)
+        after = RowState(gain * rows.q, slope * rows.theta, rows.error)
+        if not rows.has_zero_rows:
+            return after, HomogeneousRow(None, None, None)
+        one, zero = xp.ones_like(rows.q), xp.where(rows.q > 0, 0.0, 1.0)
         factor = xp.where(rows.q > 0, self.alpha / sqrt(gain), self.at_zero)
-        return after, Slopes(columns(xp, dead, one), columns(xp, one, dead), columns(xp, factor))
+        return after, HomogeneousRow(columns(xp, zero, one), columns(xp, one, zero), columns(xp, factor))
 
-    def pairs(self, pairs: Pairs, row: Slopes) -> None:
+    def pairs(self, pairs: Pairs, row: HomogeneousRow) -> None:
         xp, p, r, b2 = pairs.xp, pairs.p, pairs.r, self.b2
         with pairs.borrow(3) as (u, h, w):
             if r is None:
@@ -82,14 +84,14 @@ class Homogeneous(Dual):
                 xp.arcsin(u, out=h)
                 xp.subtract(1, p, out=w)
                 xp.sqrt(w, out=w)
-                w *= u  # and not sqrt(p (1 - p)): h >= w for the smallest p too, so that p' >= 0
+                w *= u  # rather than sqrt(p (1 - p)), so that h >= w for the smallest p too, and p' >= 0
                 xp.subtract(h, w, out=w)
                 w *= 2 * b2 / pi
                 h *= -4 * b2 / pi
                 h += 1
                 p *= h
                 p += w
-            else:  # |u| |u'| does not know c from -c: fold to the acute angle
+            else:  # |u| |u'| is the same for c and -c: compute with the acute angle
                 s = xp.minimum(p, r)
                 xp.arcsin(xp.sqrt(s), out=h)
                 xp.multiply(p, r, out=w)
@@ -101,9 +103,9 @@ class Homogeneous(Dual):
                 h *= 4 / pi
                 h[...] = (1 - b2) + b2 * xp.where(p_less, 1 - h, h - 1)
             if pairs.tau is not None:
-                if row.dead is not None and row.other is not None and row.factor is not None:
-                    dead = pairs.dot(row.dead, row.other, w) > 0
-                    h[...] = xp.where(dead, pairs.dot(row.factor, row.factor, w), h)
+                if row.zero_left is not None and row.zero_right is not None and row.factor is not None:
+                    zero = pairs.dot(row.zero_left, row.zero_right, w) > 0
+                    h[...] = xp.where(zero, pairs.dot(row.factor, row.factor, w), h)
                 pairs.tau *= h
 
 
@@ -111,16 +113,16 @@ class Homogeneous(Dual):
 
 
 def asin_u(xp: Any, q: Array) -> Array:
-    """x = asin(2q / (1 + 2q)), to the last digit also where it is nearly pi/2."""
+    """x = asin(2q / (1 + 2q)), to the last digit even where it is almost pi/2."""
     kappa = 1 / (1 + 2 * q)
     return xp.where(q < 0.5, xp.arcsin(xp.minimum(2 * q * kappa, 0.5)), pi / 2 - 2 * xp.arcsin(xp.sqrt(kappa / 2)))
 
 
-class Arcsine(NamedTuple):
+class ErfRow(NamedTuple):
     """Coefficients of rows for u = 2q / (1 + 2q) = sin x and 1 - u = kappa = 1 / (1 + 2q); left . right of each pair is
 
     root: sqrt(u u').   twice: 4 u u'.   outer, inner: 1 - u u' = kappa + u kappa'.   spread: 1 / sqrt(x x').
-    slope: (4/pi) sqrt(kappa kappa' q q' / (v v')).   apart: the rows' distances, None where all have one q.
+    slope: (4/pi) sqrt(kappa kappa' q q' / (v v')).   distances: for the norms' term of p', None if all q are equal.
     """
 
     root: Array
@@ -129,7 +131,7 @@ class Arcsine(NamedTuple):
     inner: Array
     spread: Array
     slope: Array
-    apart: Gap | None
+    distances: Distances | None
 
 
 @dataclass(frozen=True)
@@ -146,27 +148,27 @@ class Erf(Dual):
         cos(z)^2 = 1 - u u' + 4 u u' p r
     """
 
-    def after(self, rows: Rows) -> Rows:
+    def after(self, rows: RowState) -> RowState:
         """The rows after the activation."""
         xp = array_namespace(rows.q)
-        return Rows((2 / pi) * asin_u(xp, rows.q), rows.theta * (4 / pi) / xp.sqrt(1 + 4 * rows.q), rows.error)
+        return RowState((2 / pi) * asin_u(xp, rows.q), rows.theta * (4 / pi) / xp.sqrt(1 + 4 * rows.q), rows.error)
 
-    def rows(self, rows: Rows) -> tuple[Rows, Arcsine]:
+    def rows(self, rows: RowState) -> tuple[RowState, ErfRow]:
         xp, after = array_namespace(rows.q), self.after(rows)
         kappa = 1 / (1 + 2 * rows.q)
-        u, q = 2 * rows.q * kappa, alive(xp, rows.q)
+        u, q = 2 * rows.q * kappa, nonzero(xp, rows.q)
         phi = pointwise(spec.Erf()).phi
-        return after, Arcsine(
+        return after, ErfRow(
             root=columns(xp, xp.sqrt(u)),
             twice=columns(xp, 2 * u),
             outer=columns(xp, kappa, u),
             inner=columns(xp, xp.ones_like(q), kappa),
             spread=columns(xp, 1 / xp.sqrt(asin_u(xp, q))),
             slope=columns(xp, 2 / sqrt(pi) * xp.sqrt(kappa) * rows.scale / after.scale),
-            apart=mismatch(lambda x: phi(xp, x), xp.sqrt(q), lambda s: (2 / pi) * asin_u(xp, s * s)),
+            distances=mismatch(lambda x: phi(xp, x), xp.sqrt(q), lambda s: (2 / pi) * asin_u(xp, s * s)),
         )
 
-    def pairs(self, pairs: Pairs, row: Arcsine) -> None:
+    def pairs(self, pairs: Pairs, row: ErfRow) -> None:
         xp, p, r = pairs.xp, pairs.p, pairs.r
         with pairs.borrow(3) as (cos, both, w):
             # cos <- cos z,  both <- cos z + cos z_1
@@ -183,25 +185,25 @@ class Erf(Dual):
             if pairs.tau is not None:
                 pairs.tau *= pairs.dot(row.slope, row.slope, w)
                 pairs.tau /= cos
-            for side in (p,) if r is None else (p, r):  # erf is odd: what holds for p holds for r
+            for side in (p,) if r is None else (p, r):  # erf is odd, so p and r follow one formula
                 side *= 2
                 side *= pairs.dot(row.root, row.root, w)
                 side /= both
                 xp.arctan(side, out=side)
                 side *= pairs.dot(row.spread, row.spread, w)
-                if row.apart is not None:
-                    side += pairs.quarter_gap(row.apart, w)
+                if row.distances is not None:
+                    side += pairs.quarter_squared_distance(row.distances, w)
         pairs.clip()
 
 
 # ------------------------------------------------------------------------------------------------ sin
 
 
-class Sine(NamedTuple):
+class SinRow(NamedTuple):
     """Coefficients of rows; left . right of each pair is
 
     root: sqrt(q q').   left, right: (sqrt q - sqrt q')/sqrt 2.   over: 1 / sqrt(F(q) F(q')), F(t) = 1 - e^-2t.
-    slope: sqrt(q q' / (v v')) / 2.   large: q > LARGE, as 0 or 1.   apart: the other rows' distances.
+    slope: sqrt(q q' / (v v')) / 2.   large: 1 where q > SATURATION, else 0.   distances: for the norms' term of p'.
     """
 
     root: Array
@@ -210,11 +212,11 @@ class Sine(NamedTuple):
     over: Array
     slope: Array
     large: Array | None
-    apart: Gap | None
+    distances: Distances | None
 
 
-LARGE = 40.0
-"""F(LARGE) = 1 to the last digit."""
+SATURATION = 40.0
+"""F(SATURATION) = 1 to the last digit."""
 
 
 @dataclass(frozen=True)
@@ -227,22 +229,23 @@ class Sin(Dual):
         c' = (e^-(m-k) - e^-(m+k)) / sqrt(F(q) F(q'))                                where q or q' is large
     """
 
-    def rows(self, rows: Rows) -> tuple[Rows, Sine]:
+    def rows(self, rows: RowState) -> tuple[RowState, SinRow]:
         xp = array_namespace(rows.q)
-        after = Rows(-0.5 * xp.expm1(-2 * rows.q), rows.theta * 0.5 * (1 + xp.exp(-2 * rows.q)), rows.error)
-        q = alive(xp, rows.q)
-        root, one, large = xp.sqrt(rows.q), xp.ones_like(q), q > LARGE
-        return after, Sine(
+        after = RowState(-0.5 * xp.expm1(-2 * rows.q), rows.theta * 0.5 * (1 + xp.exp(-2 * rows.q)), rows.error)
+        q = nonzero(xp, rows.q)
+        root, one, large = xp.sqrt(rows.q), xp.ones_like(q), q > SATURATION
+        capped = xp.where(large, sqrt(SATURATION), xp.sqrt(q))
+        return after, SinRow(
             root=columns(xp, root),
             left=sqrt(0.5) * columns(xp, root, one),
             right=columns(xp, one, -root),
             over=columns(xp, 1 / xp.sqrt(-xp.expm1(-2 * q))),
             slope=sqrt(0.5) * columns(xp, rows.scale / after.scale),
             large=columns(xp, xp.astype(large, xp.float64)) if bool(xp.any(large)) else None,
-            apart=mismatch(xp.sin, xp.where(large, sqrt(LARGE), xp.sqrt(q)), lambda s: -0.5 * xp.expm1(-2 * s * s)),
+            distances=mismatch(xp.sin, capped, lambda s: -0.5 * xp.expm1(-2 * s * s)),
         )
 
-    def pairs(self, pairs: Pairs, row: Sine) -> None:
+    def pairs(self, pairs: Pairs, row: SinRow) -> None:
         xp, p, r = pairs.xp, pairs.p, pairs.r
         with pairs.borrow(5) as (less, more, g, over, w):
             pairs.dot(row.root, row.root, w)
@@ -251,7 +254,7 @@ class Sin(Dual):
             xp.multiply(w, xp.subtract(1, p, out=more) if r is None else r, out=more)
             pairs.dot(row.left, row.right, g)
             g *= g
-            far = None if row.large is None else self.far(pairs, row, less - g, more - g, over)
+            saturated = None if row.large is None else self.saturated(pairs, row, less - g, more - g, over)
             xp.expm1(less, out=less)  # -F(sqrt(q q') p), -F(sqrt(q q') r)
             xp.expm1(more, out=more)
             g *= -1
@@ -266,21 +269,21 @@ class Sin(Dual):
             g *= -0.5
             xp.multiply(less, xp.add(more, 2, out=w), out=p)
             p *= g
-            if r is not None:  # sin is odd: what holds for p holds for r
+            if r is not None:  # sin is odd, so p and r follow one formula
                 xp.multiply(more, xp.add(less, 2, out=w), out=r)
                 r *= g
             for side in (p,) if r is None else (p, r):
-                if row.apart is not None:
-                    side += pairs.quarter_gap(row.apart, w)
-            if far is not None:
-                one, large_p, large_r = far
+                if row.distances is not None:
+                    side += pairs.quarter_squared_distance(row.distances, w)
+            if saturated is not None:
+                one, large_p, large_r = saturated
                 p[...] = xp.where(one, large_p, p)
                 if r is not None:
                     r[...] = xp.where(one, large_r, r)
         pairs.clip()
 
-    def far(self, pairs: Pairs, row: Sine, less: Array, more: Array, w: Array) -> tuple[Array, Array, Array]:
-        """Which pairs have a large q, and p', r' there; from k - m and -(m + k)."""
+    def saturated(self, pairs: Pairs, row: SinRow, less: Array, more: Array, w: Array) -> tuple[Array, Array, Array]:
+        """Which pairs have a large q, and p' and r' for these; from k - m and -(m + k)."""
         xp = pairs.xp
         assert row.large is not None
         with pairs.borrow(1) as (one,):
@@ -302,7 +305,7 @@ class GeluRow(NamedTuple):
     root: sqrt(u u').   twice: 4 u u'.   outer, inner: 1 - u u'.   kappa: kappa kappa'.
     kappa_one, one_kappa: kappa + kappa'.
     first, second: (q q')^(1/2), and ^(3/2), times (kappa kappa')^(3/2).   slope: sqrt(q q' / (v v')) / (2 pi).
-    apart: the rows' distances, None where all have one q.
+    distances: for the norms' term of p', None if all q are equal.
     """
 
     root: Array
@@ -315,7 +318,7 @@ class GeluRow(NamedTuple):
     first: Array
     second: Array
     slope: Array
-    apart: Gap | None
+    distances: Distances | None
 
 
 @dataclass(frozen=True)
@@ -330,7 +333,7 @@ class Gelu(Dual):
         tan((z_1 - z)/2) = 2 sqrt(u u') p / (cos z + cos z_1)
     """
 
-    def rows(self, rows: Rows) -> tuple[Rows, GeluRow]:
+    def rows(self, rows: RowState) -> tuple[RowState, GeluRow]:
         xp = array_namespace(rows.q)
 
         def square(q: Array) -> Array:  # E phi(sqrt(q) z)^2
@@ -342,8 +345,8 @@ class Gelu(Dual):
         cos = xp.sqrt(kappa * (1 + rows.q * kappa))
         tan = rows.q * kappa / cos
         slope = (pi / 2 + xp.arctan(tan) + tan * (2 * kappa + (kappa / cos) ** 2)) / (2 * pi)
-        after = Rows(square(rows.q), rows.theta * slope, rows.error)
-        q, u, one = alive(xp, rows.q), rows.q * kappa, xp.ones_like(kappa)
+        after = RowState(square(rows.q), rows.theta * slope, rows.error)
+        q, u, one = nonzero(xp, rows.q), rows.q * kappa, xp.ones_like(kappa)
         first = xp.sqrt(u) * kappa
         phi = pointwise(spec.GELU()).phi
         return after, GeluRow(
@@ -357,7 +360,7 @@ class Gelu(Dual):
             first=columns(xp, first),
             second=columns(xp, first * rows.q),
             slope=columns(xp, rows.scale / after.scale) / sqrt(2 * pi),
-            apart=mismatch(lambda x: phi(xp, x), xp.sqrt(q), lambda s: square(s * s)),
+            distances=mismatch(lambda x: phi(xp, x), xp.sqrt(q), lambda s: square(s * s)),
         )
 
     def pairs(self, pairs: Pairs, row: GeluRow) -> None:
@@ -410,8 +413,8 @@ class Gelu(Dual):
             z += cos
             z *= pairs.dot(row.slope, row.slope, d)
             xp.multiply(z, 0.5, out=p)
-            if row.apart is not None:
-                p += pairs.quarter_gap(row.apart, d)
+            if row.distances is not None:
+                p += pairs.quarter_squared_distance(row.distances, d)
             xp.maximum(p, 0, out=p)
             if r is not None:  # GELU is far from odd: r' is not small
                 xp.subtract(1, p, out=r)

@@ -1,13 +1,14 @@
-"""The tile engine: blocks of the Gram matrix go through all layers while they sit in cache.
+"""The tile engine: each block of the Gram matrix goes through all layers while it is in cache.
 
-The input rows are made unit vectors (with the first layer's bias as one more coordinate), over sqrt(2), less a centre
-near their mean:
+The input rows are scaled to unit vectors (with the first layer's bias as one more coordinate), divided by sqrt(2), and
+centred near their mean:
 
     p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
 
-A matrix product gives that to eps * |y|^2, which is not enough for nearly parallel pairs: an error dp moves the angle
-a by 2 dp / a.  Pairs too near to 0 or pi for the product (`Inputs.resolved`) start again from their rows, difference by
-difference, in float64, and go through the layers as a `Listing`.  A float32 tile with many of them is done in float64.
+A matrix product computes that with an error of eps * |y|^2.  For nearly parallel pairs this is too much, as an error dp
+changes the angle a by 2 dp / a.  Pairs too close to 0 or pi for the product (`Inputs.resolved`) are computed again from
+differences of their rows, in float64, and go through the layers as a `Listing`.  A float32 tile with many such pairs is
+computed in float64 as a whole.
 """
 
 from __future__ import annotations
@@ -25,35 +26,35 @@ from analytic.vectors.state import (
     Listing,
     Pairs,
     Program,
-    Rows,
+    RowState,
     Scratch,
     Step,
     columns,
+    largest_square,
     run_pairs,
     run_rows,
-    widest,
 )
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.fast.threads import parallel
 
 Progress = Callable[[int, int], None]
 
-Desk = dict[Any, Scratch]
+ScratchByDtype = dict[Any, Scratch]
 """One thread's working memory, in either precision."""
 
 
-def tile_size(xp: Any, n: int) -> int:
+def tile_width(xp: Any, n: int) -> int:
     """Columns of a tile of an n x n matrix; on the host it has twice as many rows.
 
-    A tile is what a core's cache holds with the layers' working arrays; yet every ufunc on it works for some tens of
-    microseconds, for a thread that finds the interpreter taken sleeps longer than that.  Not a power of two, or the
-    columns of a transposed tile would fall upon each other in the cache.
+    Small enough that a tile and the layers' working arrays fit a core's cache; large enough that every ufunc takes some
+    tens of microseconds, as a thread that has to wait for the interpreter sleeps longer than that.  Not a power of two,
+    which would map the columns of a transposed tile to the same cache lines.
     """
     return 4096 if not on_host(xp) else min(248, max(32, -(-n // 16)))
 
 
-def chunk(xp: Any, width: int) -> int:
-    """Rows of `width` numbers at a time, where rows are prepared and differences taken: as many as a cache holds."""
+def rows_at_once(xp: Any, width: int) -> int:
+    """How many rows of `width` numbers fit a cache, for preparing rows and computing differences."""
     return max(1, (2**16 if on_host(xp) else 2**26) // max(1, width))
 
 
@@ -62,12 +63,12 @@ def chunk(xp: Any, width: int) -> int:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Rows ready for the product, N of x1 and, behind them, those of x2.
+    """Rows ready for the product: N of x1, then those of x2.
 
     x : the rows as given, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.
-    bias : (N, 1), B / sqrt(2).   y : (N, d or d + 1), the vectors (A x / |x|, B) / sqrt(2) less the centre.
-    n : left . right is |y|^2/2 + |y'|^2/2, in float64, and `short` in the inputs' precision.
-    apart : the same of the distances that activations add to p where norms differ (`analytic.vectors.state.Gap`).
+    bias : (N, 1), B / sqrt(2).   y : (N, d or d + 1), the vectors (A x / |x|, B) / sqrt(2) minus the centre.
+    n : left . right is |y|^2/2 + |y'|^2/2, in float64; `short`: the same in the inputs' precision.
+    largest_distance : the largest such sum among the `Distances` that activations add to p where norms differ.
     """
 
     x: tuple[Array, ...]
@@ -77,10 +78,10 @@ class Inputs:
     y: Array
     n: tuple[Array, Array]
     short: tuple[Array, Array]
-    apart: float = 0.0
+    largest_distance: float = 0.0
 
     def unit(self, rows: Any) -> Array:
-        """(A x / |x|, B) / sqrt(2) of some rows, float64: of a slice that stays in one part, or of indices."""
+        """(A x / |x|, B) / sqrt(2) of some rows, float64; rows : indices, or a slice within x1 or x2."""
         xp, x = array_namespace(self.scale), self.take(rows)
         out = xp.empty((x.shape[0], self.centre.shape[0]), dtype=xp.float64)
         xp.multiply(x, self.scale[rows], out=out[:, : x.shape[1]])
@@ -89,7 +90,7 @@ class Inputs:
         return out
 
     def centred(self, rows: slice) -> Array:
-        """The same, less the centre."""
+        """The same minus the centre."""
         unit = self.unit(rows)
         unit -= self.centre
         return unit
@@ -109,14 +110,14 @@ class Inputs:
     def resolved(self, i: slice, j: slice, dtype: Any) -> float:
         """The smallest p, and r, that products in `dtype` resolve well enough for a result in `dtype`."""
         xp, n = array_namespace(self.y), self.n[0]
-        size = float(xp.max(n[i, 0])) + float(xp.max(n[j, 0]))  # 1/2 where the rows point everywhere
-        size = max(size, self.apart)
+        size = float(xp.max(n[i, 0])) + float(xp.max(n[j, 0]))  # about 1/2 if rows point in all directions
+        size = max(size, self.largest_distance)
         angle = (0.6 if dtype == xp.float32 else 0.1) * size
         return (angle / 2) ** 2
 
 
 def spans(parts: tuple[Array, ...], step: int) -> Iterator[tuple[slice, Array]]:
-    """Slices of at most `step` rows over all parts, none across two, with the rows."""
+    """Slices of at most `step` rows, each within one of the parts, with their rows."""
     start = 0
     for x in parts:
         for i in range(0, x.shape[0], step):
@@ -125,8 +126,15 @@ def spans(parts: tuple[Array, ...], step: int) -> Iterator[tuple[slice, Array]]:
         start += x.shape[0]
 
 
+def blocks(shape: tuple[int, int], size: int, symmetric: bool) -> Iterator[tuple[slice, slice]]:
+    """Blocks of rows and columns that cover a matrix, or its upper triangle if it is symmetric."""
+    for i in range(0, shape[0], size):
+        for j in range(i if symmetric else 0, shape[1], size):
+            yield slice(i, min(i + size, shape[0])), slice(j, min(j + size, shape[1]))
+
+
 def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> None:
-    """work(item) for all items, on all cores; on the GPU one after another."""
+    """work(item) for all items: on all cores, or one after another on the GPU."""
     if on_host(xp):
         parallel(work, items)
     else:
@@ -143,12 +151,12 @@ def square_norms(parts: tuple[Array, ...]) -> Array:
         x = xp.astype(piece[1], xp.float64)
         out[piece[0]] = xp.einsum("ij,ij->i", x, x)
 
-    for_each(xp, work, spans(parts, chunk(xp, parts[0].shape[1])))
+    for_each(xp, work, spans(parts, rows_at_once(xp, parts[0].shape[1])))
     return out
 
 
-def prepare(parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> Inputs:
-    """The Inputs of x1 (and x2), with the first layer's mix of weights and bias if it is a Dense."""
+def prepare_inputs(parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> Inputs:
+    """The Inputs of x1 (and x2), with the weight and bias coefficients of the first layer if it is a Dense."""
     xp, dtype = array_namespace(*parts), parts[0].dtype
     norm = xp.sqrt(norms2)[:, None]
     scale = xp.where(norm > 0, sqrt(0.5) / xp.where(norm > 0, norm, 1.0), 0.0)
@@ -157,7 +165,7 @@ def prepare(parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) ->
         scale = scale * first.mix.a[:, :1]
         bias = sqrt(0.5) * first.mix.b[:, :1] if bool(xp.any(first.mix.b > 0)) else None
     count, d = norms2.shape[0], parts[0].shape[1]
-    centre = xp.zeros(d + (bias is not None), dtype=xp.float64)  # near the mean is near enough
+    centre = xp.zeros(d + (bias is not None), dtype=xp.float64)  # any point near the mean will do
     for rows, x in spans(parts, count):
         centre[:d] += (xp.astype(scale[rows], dtype).T @ x)[0]
     if bias is not None:
@@ -173,7 +181,7 @@ def prepare(parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) ->
         exact = xp.astype(y[rows], xp.float64)
         n[rows] = xp.einsum("ij,ij->i", exact, exact) / 2
 
-    for_each(xp, work, spans(parts, chunk(xp, centre.shape[0])))
+    for_each(xp, work, spans(parts, rows_at_once(xp, centre.shape[0])))
     sides = columns(xp, n, one), columns(xp, one, n)
     short = xp.astype(sides[0], dtype), xp.astype(sides[1], dtype)
     return replace(inputs, n=sides, short=short)
@@ -184,14 +192,14 @@ def prepare(parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) ->
 
 @dataclass(frozen=True)
 class Absorbed(Step):
-    """The first Dense, where the product of the inputs has done its part of p already."""
+    """The first Dense: the product of the inputs has already computed its p."""
 
     affine: Affine
 
     def law(self, law: Law) -> Law:
         return self.affine.law(law)
 
-    def rows(self, rows: Rows) -> tuple[Rows, AffineRow]:
+    def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
         return self.affine.rows(rows)
 
     def pairs(self, pairs: Pairs, row: AffineRow) -> None:
@@ -201,13 +209,13 @@ class Absorbed(Step):
 class Finish(NamedTuple):
     """From p and tau to the kernels, through a last Dense:  K = G G' c + beta2,  Theta = 2 G G' tau + ratio K + rest.
 
-    ghost : G for Theta, where it is another one (`Rows.ghosts`).
+    tau_gain : G for Theta, where it differs (`RowState.has_zero_rows`).
     """
 
     gain: Array
     minus_two_gain: Array
-    ghost: Array | None
-    minus_two_ghost: Array | None
+    tau_gain: Array | None
+    minus_two_tau_gain: Array | None
     beta2: float = 0.0
     ratio: float = 0.0
     rest: float = 0.0
@@ -223,8 +231,8 @@ class Finish(NamedTuple):
                 k += self.beta2
             if theta is None:
                 return
-            if self.ghost is not None and self.minus_two_ghost is not None:
-                pairs.dot(self.ghost, self.minus_two_ghost, w)
+            if self.tau_gain is not None and self.minus_two_tau_gain is not None:
+                pairs.dot(self.tau_gain, self.minus_two_tau_gain, w)
             theta *= w
             if self.ratio != 1:
                 xp.multiply(k, self.ratio, out=w)
@@ -233,8 +241,8 @@ class Finish(NamedTuple):
                 theta += self.rest
 
 
-class Plan(NamedTuple):
-    """All that the pairs need, in one precision."""
+class VectorPlan(NamedTuple):
+    """Everything needed to take pairs through the layers, in one precision."""
 
     program: Program
     coefficients: tuple[Any, ...]
@@ -248,56 +256,57 @@ class Plan(NamedTuple):
         self.finish(pairs)
 
 
-def plan(program: Program, parts: tuple[Array, ...]) -> tuple[Inputs, Rows, Plan]:
-    """The rows through all layers: inputs ready for the product, the kernels' diagonals, and the plan for the pairs."""
+def plan_vectors(program: Program, parts: tuple[Array, ...]) -> tuple[Inputs, RowState, VectorPlan]:
+    """Take the rows through all layers: inputs ready for the product, the kernels' diagonals, the plan for pairs."""
     xp = array_namespace(*parts)
     norms2 = square_norms(parts)
-    rows = Rows(norms2 / max(1, parts[0].shape[1]), xp.zeros_like(norms2))
+    rows = RowState(norms2 / max(1, parts[0].shape[1]), xp.zeros_like(norms2))
     first = None
     if program and isinstance(program[0], Affine):
         first, program = program[0], (Absorbed(program[0]), *program[1:])
     last = program[-1] if program and isinstance(program[-1], Affine) else None
     rows, coefficients = run_rows(program, rows)
-    inputs = replace(prepare(parts, norms2, None if first is None else coefficients[0]), apart=widest(coefficients))
+    inputs = prepare_inputs(parts, norms2, None if first is None else coefficients[0])
+    inputs = replace(inputs, largest_distance=largest_square(coefficients))
     if last is None:
-        gain, ghost = columns(xp, xp.sqrt(rows.q)), columns(xp, rows.scale) if rows.ghosts else None
+        gain, tau_gain = columns(xp, xp.sqrt(rows.q)), columns(xp, rows.scale) if rows.has_zero_rows else None
     else:
-        gain, ghost = coefficients[-1].gain, coefficients[-1].ghost_gain
-    finish = Finish(gain, -2 * gain, ghost, None if ghost is None else -2 * ghost)
+        gain, tau_gain = coefficients[-1].gain, coefficients[-1].tau_gain
+    finish = Finish(gain, -2 * gain, tau_gain, None if tau_gain is None else -2 * tau_gain)
     if last is None:
-        return inputs, rows, Plan(program, coefficients, finish)
+        return inputs, rows, VectorPlan(program, coefficients, finish)
     finish = finish._replace(beta2=last.beta2, ratio=last.ratio, rest=last.rest)
-    return inputs, rows, Plan(program[:-1], coefficients[:-1], finish)
+    return inputs, rows, VectorPlan(program[:-1], coefficients[:-1], finish)
 
 
 @dataclass(frozen=True)
-class Engine:
-    """One evaluation of the kernels: rows done, pairs to come, tile by tile.
+class VectorEngine:
+    """One evaluation of the kernels: the rows are done, the pairs follow tile by tile.
 
-    shape : (N, M).   symmetric : x2 = x1; only the upper triangle is computed.   nngp, ntk : results, None: not asked.
-    fine, coarse : the plan in float64, for pairs one by one, and in the inputs' precision, for blocks.
+    shape : (N, M).   symmetric : x2 = x1; compute the upper triangle only.   nngp, ntk : results, or None.
+    fine, coarse : the plan in float64, for single pairs, and in the inputs' precision, for blocks.
     """
 
     inputs: Inputs
-    rows: Rows
-    fine: Plan
-    coarse: Plan
+    rows: RowState
+    fine: VectorPlan
+    coarse: VectorPlan
     shape: tuple[int, int]
     symmetric: bool
     nngp: Array | None
     ntk: Array | None
 
     def run(self, progress: Progress | None) -> None:
-        """All tiles, on all cores."""
+        """Compute all tiles, on all cores."""
         xp, dtype = array_namespace(self.inputs.y), self.inputs.y.dtype
-        size = tile_size(xp, max(self.shape))
+        size = tile_width(xp, max(self.shape))
         tiles = list(self.tiles(2 * size if on_host(xp) else size, size))
         own, lock, done = local(), Lock(), [0]
 
         def work(tile: tuple[slice, slice]) -> None:
-            if not hasattr(own, "desk"):
-                own.desk = {kind: Scratch(xp, kind, 2 * size * size) for kind in (dtype, xp.dtype(xp.float64))}
-            self.tile(*tile, own.desk)
+            if not hasattr(own, "scratches"):
+                own.scratches = {p: Scratch(xp, p, 2 * size * size) for p in (dtype, xp.dtype(xp.float64))}
+            self.tile(*tile, own.scratches)
             if progress is not None:
                 with lock:
                     done[0] += 1
@@ -306,9 +315,9 @@ class Engine:
         for_each(xp, work, tiles)
 
     def tiles(self, height: int, width: int) -> Iterator[tuple[slice, slice]]:
-        """Rows and columns that cover the matrix, or its upper triangle and the squares on the diagonal.
+        """Rows and columns of tiles that cover the matrix; if symmetric, its upper triangle and diagonal squares.
 
-        height : a multiple of width, so that such a square is the lower end of its tile.
+        height : a multiple of width, so that a diagonal square is the lower end of its tile.
         """
         n, m = self.shape
         for j in range(0, m, width):
@@ -316,22 +325,22 @@ class Engine:
             for i in range(0, last if self.symmetric else n, height):
                 yield slice(i, min(i + height, last if self.symmetric else n)), slice(j, last)
 
-    def tile(self, rows: slice, columns: slice, desk: Desk, kind: Any = None) -> None:
-        """One tile: its product, the layers, the pairs that start again, results.   kind : precision, the inputs'."""
+    def tile(self, rows: slice, columns: slice, scratches: ScratchByDtype, precision: Any = None) -> None:
+        """One tile: product, layers, pairs that start again, results.   precision : the inputs' unless given."""
         xp, inputs = array_namespace(self.inputs.y), self.inputs
-        coarse = kind is None
-        scratch = desk[inputs.y.dtype if coarse else kind]
-        behind = self.behind(columns)
+        coarse = precision is None
+        scratch = scratches[inputs.y.dtype if coarse else precision]
+        others = self.second_inputs(columns)
         square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None
         with scratch.borrow(2, (rows.stop - rows.start, columns.stop - columns.start)) as (p, tau):
             left, right = (
-                (inputs.y[rows], inputs.y[behind]) if coarse else (inputs.centred(rows), inputs.centred(behind))
+                (inputs.y[rows], inputs.y[others]) if coarse else (inputs.centred(rows), inputs.centred(others))
             )
             xp.matmul(left, right.T, out=p)
-            block = Block(scratch, rows, behind, p, None if self.ntk is None else tau)
+            block = Block(scratch, rows, others, p, None if self.ntk is None else tau)
             again = self.angles(block, inputs.short if coarse else inputs.n, square)
             if p.dtype != xp.float64 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
-                self.tile(rows, columns, desk, xp.dtype(xp.float64))  # too many to start again one by one
+                self.tile(rows, columns, scratches, xp.dtype(xp.float64))  # too many for one by one
                 return
             (self.coarse if coarse else self.fine)(block)
             if again[0].shape[0]:
@@ -346,20 +355,20 @@ class Engine:
                         out[columns, rows] = kernel.T
                     out[rows, columns] = kernel
 
-    def behind(self, columns: slice) -> slice:
-        """Where the rows of some columns are among the inputs: those of x2 stand behind those of x1."""
+    def second_inputs(self, columns: slice) -> slice:
+        """The position of these columns' rows among the inputs, where those of x2 come after those of x1."""
         first = 0 if self.symmetric else self.shape[0]
         return slice(first + columns.start, first + columns.stop)
 
     def angles(self, block: Block, n: tuple[Array, Array], square: int | None) -> tuple[Array, Array]:
-        """p from y . y', and the places of those pairs, at p = 1/2 meanwhile, that have to start again.
+        """Compute p from y . y'; return the places of the pairs that have to start again, with p = 1/2 until then.
 
-        square : the row where the square on the diagonal begins, if the tile has one.
+        square : the row where the diagonal square begins, if the tile has one.
         """
         xp, p = block.xp, block.p
         with block.borrow(1) as (w,):
             xp.subtract(block.dot(*n, w), p, out=p)
-        if square is not None:  # known otherwise
+        if square is not None:  # the diagonal is known from the rows
             xp.fill_diagonal(p[square:], 0.5)
         limit = self.inputs.resolved(block.i, block.j, p.dtype)
         if float(xp.min(p)) >= limit and float(xp.max(p)) <= 1 - limit:
@@ -370,9 +379,9 @@ class Engine:
         return again
 
     def restart(self, again: tuple[Array, Array], block: Block) -> None:
-        """The kernels of the pairs at the places `again`, from differences and sums of their rows, in float64."""
+        """Compute the kernels of the pairs at the places `again` from differences and sums of rows, in float64."""
         xp, inputs = block.xp, self.inputs
-        step = min(chunk(xp, 8), chunk(xp, inputs.y.shape[1]))
+        step = min(rows_at_once(xp, 8), rows_at_once(xp, inputs.y.shape[1]))
         scratch = Scratch(xp, xp.float64, step)
         for start in range(0, again[0].shape[0], step):
             places = again[0][start : start + step], again[1][start : start + step]

@@ -1,13 +1,13 @@
-"""Dual activations by quadrature, for any phi: a Hermite (Mehler) series whose error is known.
+"""Dual activations by quadrature, for any phi: a Hermite (Mehler) series with a known error.
 
 With z ~ N(0, 1), s = sqrt(q) and the orthonormal Hermite polynomials h_n,
 
     a_n(s) = E phi(s z) h_n(z),    b_n(s) = E phi'(s z) h_n(z)
     E phi(u) phi(u')   = sum_n a_n(s) a_n(s') c^n,         E phi'(u) phi'(u') = sum_n b_n(s) b_n(s') c^n
 
-The sums are cut at n_max.  What is lost at c = 1 is known exactly, E phi^2 - sum a_n^2 (Parseval), and bounds the loss
-at every c; it is put back as one more term, of degree n_max + 1.  In p = (1 - c)/2, with a normalised to
-sum a_n^2 = 1, and every term >= 0 for c >= 0:
+The sums end at n_max.  The terms left out add up to E phi^2 - sum a_n^2 at c = 1 (Parseval), which bounds their sum at
+every c; one more term, of degree n_max + 1, stands for them.  In p = (1 - c)/2, with a normalised to sum a_n^2 = 1, and
+with every term >= 0 for c >= 0:
 
     p' = (1 - c')/2 = p sum_k W_k c^k + |a(s) - a(s')|^2 / 4,       W_k = sum over n > k of a_n(s) a_n(s')
 
@@ -24,28 +24,28 @@ from math import ceil, log, log2, pi, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
-
-from analytic.vectors.state import Dual, Gap, Pairs, Rows, gap
-from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.spec.pointwise import Pointwise
 
-NODES = 20
-"""Gauss-Legendre nodes a panel."""
+from analytic.vectors.state import Distances, Dual, Pairs, RowState, distances_between
+from minintk.arrays import Array, array_namespace, to_host, to_library
 
-FAR = 9.5
-"""End of the z axis: the density there is 1e-20."""
+NODES_PER_PANEL = 20
+"""Gauss-Legendre nodes per panel."""
 
-DEGREE = 1024
+END_OF_AXIS = 9.5
+"""The z axis is cut off here, where the density is 1e-20."""
+
+LARGEST_DEGREE = 1024
 """Largest n_max, and largest degree of an interpolation."""
 
-ENOUGH = 4e-15
-"""Relative loss at which a series is long enough."""
+NEGLIGIBLE_LOSS = 4e-15
+"""A series is long enough once its relative loss is below this."""
 
-NOTHING = 1e-17
-"""phi(s z) = phi(0) to the last digit for a smaller s."""
+SMALLEST_SCALE = 1e-17
+"""For s below this, phi(s z) = phi(0) to the last digit."""
 
-CHUNK = 2**21
-"""Numbers at a time in the integrals."""
+NUMBERS_AT_ONCE = 2**21
+"""How many numbers the integrals work on at a time."""
 
 Function = Callable[[Array], Array]
 
@@ -57,20 +57,20 @@ def legendre(nodes: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return x, w
 
 
-def edges(s: float) -> np.ndarray[Any, Any]:
-    """Ends of panels for phi(s z): half a unit of z wide, and near 0, half a unit of s z and doubling."""
+def panel_ends(s: float) -> np.ndarray[Any, Any]:
+    """Ends of panels for phi(s z): every 0.5 in z; near 0, from about 0.5 / s on, each end twice the one before."""
     near = 0.5 * 2.0 ** -np.arange(max(0, ceil(log2(max(s, 1.0)))) + 1)
-    right = np.concatenate((near[::-1], np.arange(1.0, FAR + 0.5, 0.5)))
+    right = np.concatenate((near[::-1], np.arange(1.0, END_OF_AXIS + 0.5, 0.5)))
     return np.concatenate((-right[::-1], [0.0], right))
 
 
-def axis(xp: Any, s: Array, kinks: tuple[float, ...], nodes: int = NODES) -> tuple[Array, Array]:
-    """Nodes z and weights of E f(z), (1, K) for all rows, or (N, K) where kinks other than 0 fall at kink / s."""
-    ends = to_library(edges(float(xp.max(s))), xp)[None, :]
+def axis(xp: Any, s: Array, kinks: tuple[float, ...], nodes: int = NODES_PER_PANEL) -> tuple[Array, Array]:
+    """Nodes z and weights of E f(z): (1, K) for all rows, or (N, K) if there are kinks other than 0, at kink / s."""
+    ends = to_library(panel_ends(float(xp.max(s))), xp)[None, :]
     moving = [kink for kink in kinks if kink != 0]
     if moving:
         reach = xp.maximum(s, 1e-300)
-        at = xp.stack([xp.clip(kink / reach, -FAR, FAR) for kink in moving], axis=1)
+        at = xp.stack([xp.clip(kink / reach, -END_OF_AXIS, END_OF_AXIS) for kink in moving], axis=1)
         ends = xp.sort(xp.concatenate((xp.broadcast_to(ends, (s.shape[0], ends.shape[1])), at), axis=1), axis=1)
     x, w = (to_library(a, xp) for a in legendre(nodes))
     middle, half = (ends[:, 1:] + ends[:, :-1]) / 2, (ends[:, 1:] - ends[:, :-1]) / 2
@@ -80,12 +80,12 @@ def axis(xp: Any, s: Array, kinks: tuple[float, ...], nodes: int = NODES) -> tup
 
 
 def by_rows(work: Callable[[Array], Array], s: Array, width: int) -> Array:
-    """work(s), some rows at a time."""
-    xp, step = array_namespace(s), max(1, CHUNK // width)
+    """work(s), computed for some rows at a time."""
+    xp, step = array_namespace(s), max(1, NUMBERS_AT_ONCE // width)
     return xp.concatenate([work(s[i : i + step]) for i in range(0, s.shape[0], step)], axis=0)
 
 
-def mean_square(f: Function, s: Array, kinks: tuple[float, ...] = (), nodes: int = NODES) -> Array:
+def mean_square(f: Function, s: Array, kinks: tuple[float, ...] = (), nodes: int = NODES_PER_PANEL) -> Array:
     """E f(s z)^2, (N,)."""
     xp = array_namespace(s)
     top = s[xp.argmax(s)][None]
@@ -122,13 +122,13 @@ def polynomials(xp: Any, z: Array, degree: int) -> Any:
         last, h = h, (z * h - sqrt(n) * last) / sqrt(n + 1)
 
 
-def mismatch(f: Function, s: Array, mean_square_of: Function) -> Gap | None:
+def mismatch(f: Function, s: Array, mean_square_of: Function) -> Distances | None:
     """phi(s_i z) / sqrt(v_i) as vectors y_i, so that |y_i - y_j|^2 = E (phi(s_i z)/sqrt v_i - phi(s_j z)/sqrt v_j)^2.
 
-    None where all rows are one.  f is smooth, or has its kink at 0.  mean_square_of : s -> v.
+    None if all s are equal.  f is smooth, or has its only kink at 0.  mean_square_of : s -> v.
 
-    The vectors, one number a node of the quadrature, lie on a smooth curve over log s: it is interpolated (Chebyshev),
-    and turned into its principal axes, where a few numbers are enough.
+    The vectors have one entry per quadrature node and form a smooth curve in log s.  The curve is interpolated
+    (Chebyshev) and rotated to its principal axes, of which a few suffice.
     """
     xp = array_namespace(s)
     low, high = float(xp.min(s)), float(xp.max(s))
@@ -138,13 +138,13 @@ def mismatch(f: Function, s: Array, mean_square_of: Function) -> Gap | None:
     z, w = axis(xp, s, ())
     root = xp.sqrt(w)
     degree, lost = 8, 1.0
-    while lost > 1e-15 and degree < DEGREE:
+    while lost > 1e-15 and degree < LARGEST_DEGREE:
         degree *= 2
         k = xp.arange(degree + 1, dtype=xp.float64)
         angles = (k + 0.5) * (pi / (degree + 1))
         nodes = xp.exp(middle + half * xp.cos(angles))
         curve = f(nodes[:, None] * z) * root / xp.sqrt(mean_square_of(nodes))[:, None]
-        curve = (2 / (degree + 1)) * xp.cos(k[1:, None] * angles) @ curve  # its coefficients but the constant one
+        curve = (2 / (degree + 1)) * xp.cos(k[1:, None] * angles) @ curve  # all coefficients except the constant
         lost = float(xp.max(xp.sum(curve[-2:] ** 2, axis=1))) ** 0.5
     _, size, axes = xp.linalg.svd(curve, full_matrices=False)
     curve = curve @ axes[: max(1, int(xp.sum(size > 1e-15)))].T
@@ -153,32 +153,32 @@ def mismatch(f: Function, s: Array, mean_square_of: Function) -> Gap | None:
         angle = xp.arccos(xp.clip((xp.log(s) - middle) / half, -1, 1))
         return xp.cos(angle[:, None] * k[1:]) @ curve
 
-    return gap(xp, by_rows(place, s, degree))
+    return distances_between(xp, by_rows(place, s, degree))
 
 
-class Series(NamedTuple):
-    """Coefficients of rows: a_n and b_n sqrt(q / v), (n_max + 2, N), the last, of degree n_max + 1, for the rest.
+class QuadratureRow(NamedTuple):
+    """Coefficients of rows: a_n and b_n sqrt(q / v), (n_max + 2, N); the last row stands for all higher degrees.
 
-    level : all rows have one q; a, b then hold one column.   apart : |a(s) - a(s')| as a Gap, None where level.
-    used_a, used_b : the degrees present (those of an odd phi are odd).   odd : whether phi is odd.
+    one_variance : all q are equal, and a, b hold a single column.   distances : of the a(s), None if one_variance.
+    used_a, used_b : which degrees occur (only odd ones if phi is odd).   odd : whether phi is odd.
     """
 
-    level: bool
+    one_variance: bool
     a: Array
     b: Array
     used_a: tuple[bool, ...]
     used_b: tuple[bool, ...]
     odd: bool
-    apart: Gap | None
+    distances: Distances | None
 
 
 @dataclass(frozen=True)
 class Quadrature(Dual):
-    """Any activation, from phi and phi' alone.  The error bound, relative to sqrt(k(x, x) k(x', x')), is Rows.error."""
+    """Any activation, from phi and phi' alone.  RowState.error bounds the error relative to sqrt(k(x, x) k(x', x'))."""
 
     pointwise: Pointwise
 
-    def rows(self, rows: Rows) -> tuple[Rows, Series]:
+    def rows(self, rows: RowState) -> tuple[RowState, QuadratureRow]:
         xp, q = array_namespace(rows.q), rows.q
         kinks = self.pointwise.kinks
 
@@ -188,32 +188,32 @@ class Quadrature(Dual):
         def dphi(x: Array) -> Array:
             return self.pointwise.derivative(xp, x)
 
-        level = bool(xp.all(q == q[:1]))
-        s = xp.sqrt(q[:1] if level else q)
+        one_variance = bool(xp.all(q == q[:1]))
+        s = xp.sqrt(q[:1] if one_variance else q)
         v, dv = mean_square(phi, s, kinks), mean_square(dphi, s, kinks)
         self.check(xp, s, v, dv)
-        dead = v == 0  # a row of zeros under phi(0) = 0: its kernel is 0 whatever stands here
-        safe_s, safe_v, safe_dv = xp.where(dead, 1.0, s), xp.where(dead, 1.0, v), xp.where(dv == 0, 1.0, dv)
+        zero = v == 0  # a row of zeros under phi(0) = 0: its kernel is 0 whatever its coefficients are
+        safe_s, safe_v, safe_dv = xp.where(zero, 1.0, s), xp.where(zero, 1.0, v), xp.where(dv == 0, 1.0, dv)
         ordered = xp.sort(s)
         degree, error = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
         a = hermite(phi, safe_s, degree, kinks) / xp.sqrt(safe_v)[:, None]
         b = hermite(dphi, safe_s, degree, kinks) / xp.sqrt(safe_dv)[:, None]
-        a, b = (xp.concatenate((h, rest(xp, h)), axis=1) for h in (a, b))
-        after = Rows(v * xp.ones_like(q), rows.theta * dv, max(rows.error, error))
+        a, b = (xp.concatenate((h, remainder(xp, h)), axis=1) for h in (a, b))
+        after = RowState(v * xp.ones_like(q), rows.theta * dv, max(rows.error, error))
         b = b * xp.sqrt(dv)[:, None] * (rows.scale / after.scale)[: s.shape[0], None]
         used_a, used_b = (tuple(bool(u) for u in xp.any(xp.abs(h) > 1e-16, axis=0)) for h in (a, b))
-        if level:
-            apart = None
+        if one_variance:
+            distances = None
         elif any(kink != 0 for kink in kinks):
-            apart = gap(xp, a)
+            distances = distances_between(xp, a)
         else:
-            apart = mismatch(phi, xp.maximum(safe_s, NOTHING), lambda s: mean_square(phi, s))
+            distances = mismatch(phi, xp.maximum(safe_s, SMALLEST_SCALE), lambda s: mean_square(phi, s))
         a, b = (xp.asarray(h.T, copy=True) for h in (a, b))
-        row = Series(level, a, b, used_a, used_b, not any(used_a[0:-1:2]), apart)
+        row = QuadratureRow(one_variance, a, b, used_a, used_b, not any(used_a[0:-1:2]), distances)
         return after, row
 
     def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, float]:
-        """n_max for the rows, decided on a few of them with the widest, and the bound on the relative error."""
+        """n_max, determined from a few of the s, the largest among them, and the bound on the relative error."""
         xp = array_namespace(few)
         few = xp.concatenate((few[few > 0], top[top > 0]))
         if few.shape[0] == 0:
@@ -221,7 +221,7 @@ class Quadrature(Dual):
         lost = 0.0
         for f in (phi, dphi):
             v = mean_square(f, few, self.pointwise.kinks)
-            coarse = mean_square(f, few, self.pointwise.kinks, NODES - 4)
+            coarse = mean_square(f, few, self.pointwise.kinks, NODES_PER_PANEL - 4)
             lost = max(lost, float(xp.max(xp.abs(v - coarse) / xp.where(v > 0, v, 1.0))))
         degree = 32
         while True:
@@ -230,11 +230,11 @@ class Quadrature(Dual):
                 v = mean_square(f, few, self.pointwise.kinks)
                 a = hermite(f, few, degree, self.pointwise.kinks) / xp.sqrt(xp.where(v > 0, v, 1.0))[:, None]
                 left = xp.maximum(left, xp.max(xp.abs(1 - cumulative(xp, a * a)), axis=0))
-            enough = to_host(left) < ENOUGH
+            enough = to_host(left) < NEGLIGIBLE_LOSS
             if enough.any():
                 degree = max(1, int(enough.argmax()))
                 return degree, max(float(left[degree]), lost)
-            if degree >= DEGREE:
+            if degree >= LARGEST_DEGREE:
                 return degree, max(float(left[-1]), lost)
             degree *= 2
 
@@ -248,9 +248,9 @@ class Quadrature(Dual):
                     "phi or phi' overflows there; scale the inputs, or w_std, down"
                 )
 
-    def pairs(self, pairs: Pairs, row: Series) -> None:
+    def pairs(self, pairs: Pairs, row: QuadratureRow) -> None:
         xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
-        with pairs.borrow(5) as (c, total, weight, d, slope):
+        with pairs.borrow(5) as (c, slope, *work):
             xp.subtract(1 if r is None else r, p, out=c)
             if r is None:
                 c -= p
@@ -259,21 +259,19 @@ class Quadrature(Dual):
                 for n in reversed(range(len(row.used_b))):
                     slope *= c
                     if row.used_b[n]:
-                        slope += term(pairs, row, row.b, n, d)
+                        slope += term(pairs, row, row.b, n, work[0])
                 tau *= slope
-            if r is None:
-                self.bend(pairs, row, p, c, total, weight, d)
-            else:
-                self.bend(pairs, row, p, c, total, weight, d)
-                if row.odd:
-                    c *= -1
-                    self.bend(pairs, row, r, c, total, weight, d)
-                else:
-                    xp.subtract(1, p, out=r)
+            self.next_p(pairs, row, p, c, work)
+            if r is not None and row.odd:
+                c *= -1
+                self.next_p(pairs, row, r, c, work)
+            elif r is not None:
+                xp.subtract(1, p, out=r)
         pairs.clip()
 
-    def bend(self, pairs: Pairs, row: Series, p: Array, c: Array, total: Array, weight: Array, d: Array) -> None:
+    def next_p(self, pairs: Pairs, row: QuadratureRow, p: Array, c: Array, work: list[Array]) -> None:
         """p <- p sum_k W_k c^k + |a - a'|^2 / 4, with W_k summed as k falls."""
+        total, weight, d = work
         total[...] = 0
         weight[...] = 0
         for k in reversed(range(len(row.used_a) - 1)):
@@ -282,14 +280,14 @@ class Quadrature(Dual):
             total *= c
             total += weight
         p *= total
-        if row.apart is not None:
-            p += pairs.quarter_gap(row.apart, d)
+        if row.distances is not None:
+            p += pairs.quarter_squared_distance(row.distances, d)
         pairs.xp.maximum(p, 0, out=p)
 
 
-def term(pairs: Pairs, row: Series, a: Array, n: int, out: Array) -> Any:
-    """a_n(s_i) a_n(s_j): one number where all rows are one."""
-    return float(a[n, 0]) ** 2 if row.level else pairs.outer(a[n], a[n], out)
+def term(pairs: Pairs, row: QuadratureRow, a: Array, n: int, out: Array) -> Any:
+    """a_n(s_i) a_n(s_j); a single number if all q are equal."""
+    return float(a[n, 0]) ** 2 if row.one_variance else pairs.outer(a[n], a[n], out)
 
 
 def cumulative(xp: Any, a: Array) -> Array:
@@ -297,6 +295,6 @@ def cumulative(xp: Any, a: Array) -> Array:
     return a @ xp.triu(xp.ones((a.shape[1], a.shape[1]), dtype=a.dtype))
 
 
-def rest(xp: Any, a: Array) -> Array:
-    """sqrt(1 - sum a_n^2), the term that stands for all further ones."""
+def remainder(xp: Any, a: Array) -> Array:
+    """sqrt(1 - sum a_n^2), the term that stands for all higher degrees."""
     return xp.sqrt(xp.maximum(1 - xp.sum(a * a, axis=1, keepdims=True), 0))

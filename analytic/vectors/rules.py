@@ -5,7 +5,7 @@
     Residual       K' = K_1 + K_2               Theta' = Theta_1 + Theta_2
 
 (Lee et al. 2019, supplement, section E; Jacot et al. 2018.)  An activation needs Gaussian pre-activations and a sum
-needs uncorrelated parts; where a spec breaks this, its limit is another one, and `lower` and `Step.law` say so.
+needs uncorrelated parts.  Where a spec violates this, the recursion does not hold: `Step.law` raises UnsupportedLayer.
 
 To add a layer: subclass `minintk.spec.layers.Layer`, register `minintk.spec.shapes.out_shape` and `lower`.
 """
@@ -17,21 +17,22 @@ from functools import singledispatch
 from math import sqrt
 from typing import Any, NamedTuple
 
+from minintk.spec.pointwise import pointwise
+
 from analytic.vectors.duals import Erf, Gelu, Homogeneous, Sin
 from analytic.vectors.quadrature import Quadrature
-from analytic.vectors.state import Law, Pairs, Program, Rows, Step, columns, run_law, run_pairs, run_rows
+from analytic.vectors.state import Law, Pairs, Program, RowState, Step, columns, run_law, run_pairs, run_rows
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
 from minintk.spec.parametrization import Parametrization, Role
-from minintk.spec.pointwise import pointwise
 from minintk.spec.shapes import Site, UnsupportedLayer, sites
 
 
 @singledispatch
 def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Program:
-    """The steps of `layer` at `site`; UnsupportedLayer, in words, where its infinite-width limit is not known here.
+    """The steps of `layer` at `site`; UnsupportedLayer, with the reason, if it has no known infinite-width limit.
 
-    A `functools.singledispatch`: a layer of one's own gets its rule by ``lower.register``, which gives steps of
+    A `functools.singledispatch`: register a rule for your own layer by ``lower.register``; it returns steps, as in
     `analytic.vectors.state`.
 
     >>> from minintk import NTK
@@ -48,34 +49,34 @@ def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Progr
 
 
 class Mix(NamedTuple):
-    """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as points (cos, sin) of a circle.
+    """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as points (cos phi, sin phi) of a circle.
 
-    turn . back = sin((phi_i - phi_j)/2): by how much two rows mix their parts differently.
-    ghost_a, ghost_b : what tau is multiplied by instead of A and B, where there are ghosts (`Rows.ghosts`), else None.
+    turn . back = sin((phi_i - phi_j)/2): how differently two rows mix their parts.
+    tau_a, tau_b : factors of tau in place of A and B, if some q = 0 (`RowState.has_zero_rows`), else None.
     """
 
     a: Array
     b: Array
     turn: Array
     back: Array
-    ghost_a: Array | None
-    ghost_b: Array | None
+    tau_a: Array | None
+    tau_b: Array | None
 
 
-def mix(one: Rows, two: Rows, after: Rows, scale: Array | None = None) -> Mix:
+def mix(one: RowState, two: RowState, after: RowState, scale: Array | None = None) -> Mix:
     """A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; a row of zeros has A = 1.
 
-    scale : what the first part's tau is measured in, if not its own.
+    scale : the unit of the first part's tau, if not its own.
     """
     xp, q = array_namespace(after.q), after.q
     a = xp.where(q > 0, xp.sqrt(one.q / xp.where(q > 0, q, 1.0)), 1.0)
     b = xp.where(q > 0, xp.sqrt(two.q / xp.where(q > 0, q, 1.0)), 0.0)
     cos = xp.sqrt((1 + a) / 2)
     sin = b / (2 * cos)
-    ghosts = one.ghosts or two.ghosts or after.ghosts
-    ghost_a = columns(xp, (one.scale if scale is None else scale) / after.scale) if ghosts else None
-    ghost_b = columns(xp, two.scale / after.scale) if ghosts else None
-    return Mix(columns(xp, a), columns(xp, b), columns(xp, sin, cos), columns(xp, cos, -sin), ghost_a, ghost_b)
+    zero_rows = one.has_zero_rows or two.has_zero_rows or after.has_zero_rows
+    tau_a = columns(xp, (one.scale if scale is None else scale) / after.scale) if zero_rows else None
+    tau_b = columns(xp, two.scale / after.scale) if zero_rows else None
+    return Mix(columns(xp, a), columns(xp, b), columns(xp, sin, cos), columns(xp, cos, -sin), tau_a, tau_b)
 
 
 def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
@@ -83,7 +84,7 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
         p' = A A' p + B B' p2 + D,   r' = A A' r + B B' r2 + D,   D = (1 - A A' - B B') / 2 = sin((phi - phi')/2)^2
 
-    other : the pairs of the second part; None where it is one number for all rows, a bias: p2 = 0, r2 = 1.
+    other : the pairs of the second part; None for a bias, which is the same for all rows: p2 = 0, r2 = 1.
     """
     xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
     with pairs.borrow(2) as (w, d):
@@ -96,7 +97,7 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
             r *= w
             r += d
         if tau is not None:
-            tau *= w if row.ghost_a is None else pairs.dot(row.ghost_a, row.ghost_a, w)
+            tau *= w if row.tau_a is None else pairs.dot(row.tau_a, row.tau_a, w)
         if other is None:
             if r is not None:
                 r += pairs.dot(row.b, row.b, w)
@@ -106,8 +107,8 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
                 if mine is not None:
                     mine += xp.multiply(w, second, out=d)
             if tau is not None:
-                if row.ghost_b is not None:
-                    pairs.dot(row.ghost_b, row.ghost_b, w)
+                if row.tau_b is not None:
+                    pairs.dot(row.tau_b, row.tau_b, w)
                 tau += xp.multiply(w, other.tau, out=d)
     pairs.clip()
 
@@ -116,16 +117,16 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
 
 class AffineRow(NamedTuple):
-    """The mix of weights and bias; gain, ghost_gain: w sqrt(q) and w scale; inverse: 1 / scale'.
+    """The mix of weights and bias; gain: w sqrt(q); inverse: 1 / scale'.
 
-    alive : 1 where q' > 0, 0 where not; None, as ghost_gain, where there are no ghosts (`Rows.ghosts`).
+    If some q = 0 (`RowState.has_zero_rows`), else None: tau_gain: w scale; nonzero: 1 where q' > 0, 0 elsewhere.
     """
 
     mix: Mix
     gain: Array
-    ghost_gain: Array | None
+    tau_gain: Array | None
     inverse: Array
-    alive: Array | None
+    nonzero: Array | None
 
 
 @dataclass(frozen=True)
@@ -142,49 +143,49 @@ class Affine(Step):
     rest: float
 
     def law(self, law: Law) -> Law:
-        """Sums over many independent weights: Gaussian and fresh, whatever came before."""
+        """Sums over many independent weights are Gaussian and fresh, whatever the inputs are."""
         return Law(gaussian=True, fresh=True)
 
-    def rows(self, rows: Rows) -> tuple[Rows, AffineRow]:
+    def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
         xp = array_namespace(rows.q)
-        weights = Rows(self.w2 * rows.q, self.w2 * rows.theta)
-        bias = Rows(xp.full_like(rows.q, self.beta2), xp.zeros_like(rows.q))
+        weights = RowState(self.w2 * rows.q, self.w2 * rows.theta)
+        bias = RowState(xp.full_like(rows.q, self.beta2), xp.zeros_like(rows.q))
         q = weights.q + self.beta2
-        after = Rows(q, weights.theta + self.ratio * q + self.rest, rows.error)
-        ghosts = rows.ghosts or after.ghosts
+        after = RowState(q, weights.theta + self.ratio * q + self.rest, rows.error)
+        zero_rows = rows.has_zero_rows or after.has_zero_rows
         gain = sqrt(self.w2) * rows.scale
         return after, AffineRow(
             mix=mix(weights, bias, after, gain),
             gain=columns(xp, xp.sqrt(weights.q)),
-            ghost_gain=columns(xp, gain) if ghosts else None,
+            tau_gain=columns(xp, gain) if zero_rows else None,
             inverse=columns(xp, 1 / after.scale),
-            alive=columns(xp, xp.where(q > 0, 1.0, 0.0)) if ghosts else None,
+            nonzero=columns(xp, xp.where(q > 0, 1.0, 0.0)) if zero_rows else None,
         )
 
     def pairs(self, pairs: Pairs, row: AffineRow) -> None:
         if self.beta2 > 0:
             mix_pairs(pairs, row.mix)
-        elif pairs.tau is not None and row.mix.ghost_a is not None:
+        elif pairs.tau is not None and row.mix.tau_a is not None:
             with pairs.borrow(1) as (w,):
-                pairs.tau *= pairs.dot(row.mix.ghost_a, row.mix.ghost_a, w)
+                pairs.tau *= pairs.dot(row.mix.tau_a, row.mix.tau_a, w)
         self.tangents(pairs, row)
 
     def tangents(self, pairs: Pairs, row: AffineRow, *, first: bool = False) -> None:
-        """tau += ratio c' / 2 + rest / (2 scale scale'), with c'/2 = 1/2 - p'.   first : tau was 0, and is not read."""
+        """tau += ratio c' / 2 + rest / (2 scale scale'), with c'/2 = 1/2 - p'.   first : tau holds nothing yet."""
         tau = pairs.tau
         if tau is None:
             return
-        if first and self.ratio == 1 and row.alive is None:
+        if first and self.ratio == 1 and row.nonzero is None:
             pairs.xp.subtract(0.5, pairs.p, out=tau)
-        elif self.ratio == 1 and row.alive is None:
+        elif self.ratio == 1 and row.nonzero is None:
             tau -= pairs.p
             tau += 0.5
         else:
-            with pairs.borrow(2) as (w, alive):
+            with pairs.borrow(2) as (w, nonzero):
                 pairs.xp.subtract(0.5, pairs.p, out=w)
                 w *= self.ratio
-                if row.alive is not None:
-                    w *= pairs.dot(row.alive, row.alive, alive)
+                if row.nonzero is not None:
+                    w *= pairs.dot(row.nonzero, row.nonzero, nonzero)
                 if first:
                     tau[...] = w
                 else:
@@ -234,14 +235,14 @@ class SumRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sum(Step):
+class ResidualSum(Step):
     """K' = K_branch + K_shortcut,   Theta' = Theta_branch + Theta_shortcut."""
 
     branch: Program
     shortcut: Program
 
     def law(self, law: Law) -> Law:
-        """No cross terms: one part ends in weights of its own, with mean 0."""
+        """No cross terms if one part ends in its own weights, which have mean 0."""
         inside = Law(law.gaussian, fresh=False)
         if not (run_law(self.branch, inside).fresh or run_law(self.shortcut, inside).fresh):
             raise UnsupportedLayer(
@@ -251,10 +252,10 @@ class Sum(Step):
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(one.gaussian and two.gaussian, one.fresh and two.fresh)
 
-    def rows(self, rows: Rows) -> tuple[Rows, SumRow]:
+    def rows(self, rows: RowState) -> tuple[RowState, SumRow]:
         one, branch = run_rows(self.branch, rows)
         two, shortcut = run_rows(self.shortcut, rows)
-        after = Rows(one.q + two.q, one.theta + two.theta, max(one.error, two.error))
+        after = RowState(one.q + two.q, one.theta + two.theta, max(one.error, two.error))
         return after, SumRow(branch, shortcut, mix(one, two, after))
 
     def pairs(self, pairs: Pairs, row: SumRow) -> None:
@@ -266,31 +267,31 @@ class Sum(Step):
 
 @lower.register
 def _(layer: s.Residual, site: Site, parametrization: Parametrization) -> Program:
-    return (Sum(lower(layer.branch, site, parametrization), lower(layer.shortcut, site, parametrization)),)
+    return (ResidualSum(lower(layer.branch, site, parametrization), lower(layer.shortcut, site, parametrization)),)
 
 
 # ---------------------------------------------------------------------------- layers without parameters
 
 
 class NormaliseRow(NamedTuple):
-    """Where there are ghosts (`Rows.ghosts`), what tau is multiplied by, row by row; else None."""
+    """Factor of tau, row by row, if some q = 0 (`RowState.has_zero_rows`), else None."""
 
     factor: Array | None
 
 
 @dataclass(frozen=True)
 class Normalise(Step):
-    """Layer normalisation at infinite width, where mean and variance of a layer's features are 0 and q:
+    """Layer normalisation.  At infinite width, mean and variance of a layer's features are 0 and q:
 
         K' = K / sqrt((q + eps) (q' + eps)),   Theta' the same of Theta
 
-    The statistics are numbers by then, so no derivative goes through them.  Angles, and tau, stay as they are.
+    The statistics do not depend on the weights, so no derivative goes through them.  Angles and tau do not change.
     """
 
     eps: float
 
     def law(self, law: Law) -> Law:
-        """The features' mean must be 0."""
+        """The features need mean 0."""
         if not law.gaussian:
             raise UnsupportedLayer(
                 "LayerNorm acts on features that are not Gaussian with mean 0 at infinite width (the inputs "
@@ -306,10 +307,10 @@ class Normalise(Step):
             raise ValueError("LayerNorm(eps=0) divides by the variance of features that are all 0: take eps > 0")
         return 1 / (q + self.eps)
 
-    def rows(self, rows: Rows) -> tuple[Rows, NormaliseRow]:
+    def rows(self, rows: RowState) -> tuple[RowState, NormaliseRow]:
         gain = self.gain(rows.q)
-        after = Rows(rows.q * gain, rows.theta * gain, rows.error)
-        if not rows.ghosts:
+        after = RowState(rows.q * gain, rows.theta * gain, rows.error)
+        if not rows.has_zero_rows:
             return after, NormaliseRow(None)
         xp = array_namespace(rows.q)
         return after, NormaliseRow(columns(xp, rows.scale * xp.sqrt(gain) / after.scale))

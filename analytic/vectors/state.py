@@ -1,17 +1,17 @@
-"""What is carried through the layers: of every row its variance, of every pair its angle and its tangent kernel.
+"""The state of the recursion: a variance for every row of inputs, an angle and a tangent kernel for every pair of rows.
 
 For inputs x, x' and one layer's pre-activations u, u' with E u^2 = q, E u'^2 = q', E u u' = sqrt(q q') c, c = cos a:
 
-    p   = (1 - c) / 2 = sin(a/2)^2        the correlation, told so that nearly equal inputs keep all their digits
-    r   = (1 + c) / 2 = cos(a/2)^2        the same for nearly opposite ones; None where 1 - p serves
-    tau = Theta / (2 sqrt(q q'))          the tangent kernel, halved as p is half of 1 - c; None where nobody asks
+    p   = (1 - c) / 2 = sin(a/2)^2        in place of c, so that nearly equal inputs keep all their digits
+    r   = (1 + c) / 2 = cos(a/2)^2        the same for nearly opposite inputs; None where 1 - p is exact enough
+    tau = Theta / (2 sqrt(q q'))          the tangent kernel, halved as p is half of 1 - c; None if not requested
 
-A rounding error of size eps in c moves a small angle by eps / a; one in p, relative, moves it by eps * a.  Only p is
-carried, so no layer ever computes sqrt(1 - c^2) of a rounded c.  The variances need N numbers and not N^2: they run
-ahead, through all layers, in float64, and leave each layer's coefficients per row (`Step.rows`); the pairs follow tile
-by tile (`Step.pairs`).  What a layer needs of a pair of rows is a short inner product of such coefficients, `dot`.
+A rounding error of size eps in c moves a small angle by eps / a; a relative one in p moves it by eps * a.  Only p is
+carried, so no layer computes sqrt(1 - c^2) from a rounded c.  There are N variances and N^2 pairs.  The variances
+therefore go through all layers first, in float64, and each layer keeps its coefficients per row (`Step.rows`); the
+pairs follow tile by tile (`Step.pairs`) and combine the coefficients of two rows by short inner products, `dot`.
 
-The pairs come as a `Block`, rows against columns, or as a `Listing`, one by one; the layers do not care which.
+Pairs come as a `Block`, rows against columns, or as a `Listing`, one by one; the layers work on either.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from minintk.spec.shapes import UnsupportedLayer
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Of every row (N,): q = E u^2 and theta = Theta(x, x), in float64; error: the quadratures' bound so far."""
+class RowState:
+    """q = E u^2 and theta = Theta(x, x) of every row, (N,), float64; error: bound on the quadratures' error so far."""
 
     q: Array
     theta: Array
@@ -38,22 +38,22 @@ class Rows:
 
     @property
     def scale(self) -> Array:
-        """What tau is measured in, theta = 2 scale scale' tau: sqrt(q), and 1 for a row with q = 0."""
+        """The unit of tau, theta = 2 scale scale' tau: sqrt(q), or 1 for a row with q = 0."""
         xp = array_namespace(self.q)
         return xp.where(self.q > 0, xp.sqrt(self.q), 1.0)
 
     @property
-    def ghosts(self) -> bool:
-        """Whether a row has q = 0: zeros, and no bias drawn so far.  Its Theta may come from biases trained from 0."""
+    def has_zero_rows(self) -> bool:
+        """Whether some q = 0: a row of zeros before any random bias.  Biases trained from 0 may give it a Theta."""
         return bool(array_namespace(self.q).any(self.q == 0))
 
 
 @dataclass(frozen=True)
 class Law:
-    """What the limit knows of a layer's outputs.
+    """What is known of the distribution of a layer's outputs.
 
     gaussian : they are Gaussian, independent, with mean 0: an activation may follow.
-    fresh : they are sums over weights of their own, so uncorrelated with whatever came before those weights.
+    fresh : they are sums over the layer's own weights, so uncorrelated with everything before those weights.
     """
 
     gaussian: bool = False
@@ -65,25 +65,25 @@ class Step(ABC):
 
     @abstractmethod
     def law(self, law: Law) -> Law:
-        """The law of the outputs, given the inputs'; UnsupportedLayer where the limit would not be this recursion."""
+        """The outputs' law, given the inputs'; UnsupportedLayer if the recursion does not hold for such inputs."""
 
     @abstractmethod
-    def rows(self, rows: Rows) -> tuple[Rows, Any]:
+    def rows(self, rows: RowState) -> tuple[RowState, Any]:
         """The rows after the layer, and its coefficients: a NamedTuple of arrays (N, k), floats and NamedTuples."""
 
     @abstractmethod
     def pairs(self, pairs: Pairs, row: Any) -> None:
-        """Take the pairs through the layer, in place; leaves 0 <= p <= 1.  row: the layer's coefficients."""
+        """Take the pairs through the layer, in place, with the coefficients `row`; leaves 0 <= p <= 1."""
 
 
 @dataclass(frozen=True)
 class Dual(Step):
-    """Base of the activations' steps; name: the activation's, for the refusal."""
+    """Base class of the activations' steps; name: the activation's, for error messages."""
 
     name: str
 
     def law(self, law: Law) -> Law:
-        """Gaussian inputs needed; the outputs are not."""
+        """Needs Gaussian inputs; the outputs are not Gaussian."""
         if not law.gaussian:
             raise UnsupportedLayer(
                 f"{self.name} acts on values that are not Gaussian at infinite width (the inputs themselves, another "
@@ -95,7 +95,7 @@ class Dual(Step):
 Program = tuple[Step, ...]
 
 
-def run_rows(program: Program, rows: Rows) -> tuple[Rows, tuple[Any, ...]]:
+def run_rows(program: Program, rows: RowState) -> tuple[RowState, tuple[Any, ...]]:
     """The rows through all steps, and the coefficients of each."""
     coefficients = []
     for step in program:
@@ -118,15 +118,15 @@ def run_law(program: Program, law: Law) -> Law:
 
 
 def columns(xp: Any, *numbers: Array) -> Array:
-    """Numbers of the rows (N,) side by side, (N, k), k >= 2, by zeros if need be: single columns make slow products."""
+    """Numbers per row (N,), stacked to (N, k); k >= 2, padded by zeros, as products with a single column are slow."""
     return xp.stack(numbers if len(numbers) > 1 else (*numbers, xp.zeros_like(numbers[0])), axis=1)
 
 
-class Gap(NamedTuple):
-    """Distances between unit vectors y : (N, k), of which `quarter_gap` gives |y_i - y_j|^2 / 4.
+class Distances(NamedTuple):
+    """Vectors y : (N, k), one for each row, from which `quarter_squared_distance` computes |y_i - y_j|^2 / 4.
 
-    left . right is the same as one inner product, |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2, which loses eps * |y|^2: the
-    y are centred, so that this is small where the distances are.
+    left . right is the same as one inner product, |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2, with an error of eps * |y|^2;
+    the y are centred to keep |y| small where the distances are.
     """
 
     y: Array
@@ -134,19 +134,19 @@ class Gap(NamedTuple):
     right: Array
 
 
-def gap(xp: Any, y: Array) -> Gap:
-    """The Gap of the vectors y : (N, k), float64."""
+def distances_between(xp: Any, y: Array) -> Distances:
+    """The Distances of vectors y : (N, k), float64."""
     y = y - xp.mean(y, axis=0)
     n = xp.sum(y * y, axis=1, keepdims=True) / 4
     one = xp.ones_like(n)
-    return Gap(y, xp.concatenate((-y / 2, n, one), axis=1), xp.concatenate((y, one, n), axis=1))
+    return Distances(y, xp.concatenate((-y / 2, n, one), axis=1), xp.concatenate((y, one, n), axis=1))
 
 
-def widest(row: Any) -> float:
-    """The largest |y_i|^2/4 + |y_j|^2/4 of all Gaps in these coefficients: what `Block.quarter_gap` rounds, eps of."""
-    if isinstance(row, Gap):
+def largest_square(row: Any) -> float:
+    """The largest |y_i|^2/4 + |y_j|^2/4 of all Distances among the coefficients: `Block` rounds by eps times that."""
+    if isinstance(row, Distances):
         return 2 * float(array_namespace(row.left).max(row.left[:, -2]))
-    return max(map(widest, row), default=0.0) if isinstance(row, tuple) else 0.0
+    return max(map(largest_square, row), default=0.0) if isinstance(row, tuple) else 0.0
 
 
 def cast(row: Any, dtype: Any) -> Any:
@@ -158,7 +158,7 @@ def cast(row: Any, dtype: Any) -> Any:
 
 
 class Scratch:
-    """A stack of buffers of `size` numbers that layers borrow: their working set stays in cache and is touched once."""
+    """A stack of buffers of `size` numbers that layers borrow: few and reused, they stay in cache."""
 
     def __init__(self, xp: Any, dtype: Any, size: int) -> None:
         self.xp, self.dtype, self.size = xp, dtype, size
@@ -167,12 +167,12 @@ class Scratch:
         self.used = 0
 
     def borrow(self, count: int, shape: tuple[int, ...]) -> Borrowed:
-        """`count` arrays of `shape`, to write on, inside a with statement."""
+        """`count` arrays of `shape` to write on, for a with statement."""
         return Borrowed(self, count, shape)
 
 
 class Borrowed:
-    """The buffers that one with statement has taken; lighter than a generator, for it stands in the innermost loop."""
+    """The buffers taken by one with statement; a class, as a generator would be slower in this innermost loop."""
 
     __slots__ = ("count", "scratch", "shape")
 
@@ -202,7 +202,7 @@ class Pairs(ABC):
         self.xp: Any = scratch.xp
 
     def borrow(self, count: int) -> Borrowed:
-        """`count` arrays of the pairs' shape, to write on; given back afterwards."""
+        """`count` arrays of the pairs' shape to write on, for a with statement."""
         return self.scratch.borrow(count, self.p.shape)
 
     @abstractmethod
@@ -211,14 +211,14 @@ class Pairs(ABC):
 
     @abstractmethod
     def outer(self, left: Array, right: Array, out: Array) -> Array:
-        """out = left[i] right[j], of single columns (N,)."""
+        """out = left[i] right[j], from single columns (N,)."""
 
     @abstractmethod
-    def quarter_gap(self, gap: Gap, out: Array) -> Array:
+    def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
         """out = |y_i - y_j|^2 / 4."""
 
     def clip(self) -> None:
-        """p and r at most 1, where rounding has them above."""
+        """Cut p and r off at 1, where rounding has put them above."""
         self.xp.minimum(self.p, 1, out=self.p)
         if self.r is not None:
             self.xp.minimum(self.r, 1, out=self.r)
@@ -248,13 +248,13 @@ class Block(Pairs):
     def outer(self, left: Array, right: Array, out: Array) -> Array:
         return self.xp.multiply(left[self.i, None], right[self.j], out=out)
 
-    def quarter_gap(self, gap: Gap, out: Array) -> Array:
-        self.dot(gap.left, gap.right, out)
+    def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
+        self.dot(distances.left, distances.right, out)
         return self.xp.maximum(out, 0, out=out)
 
 
 class Listing(Pairs):
-    """Pairs (i[k], j[k]) one by one; p, r, tau : (K,).  Distances are taken difference by difference."""
+    """Pairs (i[k], j[k]) one by one; p, r, tau : (K,).  Distances are computed from differences."""
 
     def __init__(self, scratch: Scratch, i: Array, j: Array, p: Array, r: Array, tau: Array | None) -> None:
         super().__init__(scratch, p, r, tau)
@@ -266,8 +266,8 @@ class Listing(Pairs):
     def outer(self, left: Array, right: Array, out: Array) -> Array:
         return self.xp.multiply(left[self.i], right[self.j], out=out)
 
-    def quarter_gap(self, gap: Gap, out: Array) -> Array:
-        difference = gap.y[self.i] - gap.y[self.j]
+    def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
+        difference = distances.y[self.i] - distances.y[self.j]
         difference *= difference
         self.xp.sum(difference, axis=1, out=out)
         out /= 4

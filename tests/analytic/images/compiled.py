@@ -111,7 +111,7 @@ def kernel(xp: Any, name: str, inputs: str, outputs: str, body: str) -> Kernel:
 
 def use(patch: Any) -> Callable[..., Kernel]:
     """From here to the patch's end NumPy has fused steps."""
-    from analytic.images import gpu_kernels as fused
+    from analytic.images import gpu_kernels
 
-    patch.setattr(fused, "elementwise", kernel)
+    patch.setattr(gpu_kernels, "elementwise", kernel)
     return kernel

@@ -12,8 +12,8 @@ from oracles_kernels import image_errors, image_kernels
 
 import analytic as an
 import minintk as mn
-from analytic.images.activations import TINY
-from analytic.images.gpu_kernels import ARCSINE, KINKED, Text
+from analytic.images.activations import TINY_ROOT
+from analytic.images.gpu_kernels import ARCSINE, KINKED, StepSource
 from analytic.vectors.duals import asin_u
 from minintk.arrays import elementwise
 
@@ -44,7 +44,7 @@ def entries(dtype: str, least: float) -> tuple[Array, Array, Array]:
     return flat[0], flat[1], flat[2]
 
 
-def run(text: Text, *inputs: Any, tangent: tuple[Any, ...]) -> tuple[Array, Array]:
+def run(text: StepSource, *inputs: Any, tangent: tuple[Any, ...]) -> tuple[Array, Array]:
     """d and theta; and d is the same where nobody asks for theta."""
     D = inputs[0]
     d, theta, alone = D.copy(), tangent[0].copy(), D.copy()
@@ -54,7 +54,7 @@ def run(text: Text, *inputs: Any, tangent: tuple[Any, ...]) -> tuple[Array, Arra
     return d, theta
 
 
-def spell(text: Text, tangent: bool) -> tuple[str, str, str, str]:
+def spell(text: StepSource, tangent: bool) -> tuple[str, str, str, str]:
     """Name, inputs, outputs and body, as `elementwise` gets them."""
     with pytest.MonkeyPatch.context() as patch:
         use(patch)
@@ -107,8 +107,8 @@ def test_erf_is_right_to_rounding(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_relu_is_right_to_rounding(dtype: str) -> None:
     """D relative to (q + q') / 2, Theta to its largest; from A as it is."""
-    D, root, root2 = entries(dtype, TINY)
-    D = np.where((root == TINY) & (root2 == TINY), 0, D).astype(dtype)
+    D, root, root2 = entries(dtype, TINY_ROOT)
+    D = np.where((root == TINY_ROOT) & (root2 == TINY_ROOT), 0, D).astype(dtype)
     half, half2 = (r / dtype_of(dtype)(2**0.5) for r in (root, root2))
     Theta = np.random.default_rng(1).exponential(size=D.shape).astype(dtype)
     c, zero = np.pi, 0.0

@@ -407,7 +407,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("against", [False, True], ids=["symmetric", "two sets"])
 def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, against: bool) -> None:
     """Killed after some blocks, a run does only the others, and gives the same bytes."""
-    monkeypatch.setattr(sys.modules["analytic.kernel"], "STORED", 4 * (3 * 4) ** 2)
+    monkeypatch.setattr(sys.modules["analytic.kernel"], "PIXEL_PAIRS_PER_BLOCK", 4 * (3 * 4) ** 2)
     x = images(7, (3, 4, 2)).astype(np.float32)
     x2 = images(6, (3, 4, 2), seed=1).astype(np.float32) if against else None
     kernel = an.kernel(mn.Sequential(conv(), mn.ReLU(), mn.GlobalAvgPool(), D))
@@ -483,7 +483,7 @@ def test_a_store_with_another_array_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_with_other_arrays_is_no_store(tmp_path: Path) -> None:
     np.save(tmp_path / "ntk.npy", np.ones(2))
-    with pytest.raises(ValueError, match=r"holds ntk.npy, and is no store"):
+    with pytest.raises(ValueError, match=r"holds ntk.npy but is not a store"):
         an.kernel(mn.Sequential(D)).ntk(images(3, (5,)), store=tmp_path)
     assert np.array_equal(np.load(tmp_path / "ntk.npy"), np.ones(2))
 

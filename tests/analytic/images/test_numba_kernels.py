@@ -16,10 +16,10 @@ from test_gpu_kernels import DTYPES, EPS, SPECS, entries, images
 import analytic as an
 import analytic.images.engine
 import minintk as mn
-from analytic.images.activations import TINY
+from analytic.images.activations import TINY_ROOT
 
 pytest.importorskip("numba")
-from analytic.images import numba_kernels as jitted
+from analytic.images import numba_kernels
 
 Array = np.ndarray[Any, Any]
 RELUS = [name for name in SPECS if "erf" not in name]
@@ -29,28 +29,28 @@ RELUS = [name for name in SPECS if "erf" not in name]
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Numba whatever the size; how often it was asked."""
     asked = [0]
-    plain = jitted.kinked
+    plain = numba_kernels.kinked
 
     def kinked(*arguments: Any) -> None:
         asked[0] += 1
         plain(*arguments)
 
-    monkeypatch.setattr(jitted, "kinked", kinked)
-    monkeypatch.setattr(analytic.images.engine, "JIT", 0)
+    monkeypatch.setattr(numba_kernels, "kinked", kinked)
+    monkeypatch.setattr(analytic.images.engine, "BYTES_WORTH_NUMBA", 0)
     return asked
 
 
 def distances(dtype: str) -> tuple[float, float]:
     """The largest `errors` of D' and of Theta'."""
-    D, root, root2 = entries(dtype, TINY)
-    D = np.where((root == TINY) & (root2 == TINY), 0, D).astype(dtype)
+    D, root, root2 = entries(dtype, TINY_ROOT)
+    D = np.where((root == TINY_ROOT) & (root2 == TINY_ROOT), 0, D).astype(dtype)
     half, half2 = (r / np.dtype(dtype).type(2**0.5) for r in (root, root2))
     Theta = np.random.default_rng(1).exponential(size=D.shape).astype(dtype)
     d, theta, alone = (v.reshape((-1, 1, 1)).copy() for v in (D, Theta, D))
     for i in range(D.size):
         one, two = half[i : i + 1, None], half2[i : i + 1, None]
-        jitted.kinked(d[i : i + 1], one, two, np.pi, 1.0, theta[i : i + 1], 1.0, 0.5)
-        jitted.kinked(alone[i : i + 1], one, two, np.pi, 1.0)
+        numba_kernels.kinked(d[i : i + 1], one, two, np.pi, 1.0, theta[i : i + 1], 1.0, 0.5)
+        numba_kernels.kinked(alone[i : i + 1], one, two, np.pi, 1.0)
     assert np.array_equal(d, alone)
     once, twice = parted(D, half, half2)
     found = [errors(d[:, 0, 0], theta[:, 0, 0], A, half, half2, D, Theta, dtype) for A in (once, twice)]
@@ -90,16 +90,16 @@ def test_relu_is_right_to_rounding(dtype: str) -> None:
 
 def test_a_series_cut_short_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last seven terms, 1e-11, are left out."""
-    short = np.array([*reversed(jitted.arctan_series(12)), 1.0, np.pi / 2])
-    planted = np.concatenate([np.zeros(jitted.TERMS + 2 - short.size), short])
-    monkeypatch.setattr(jitted, "constants", lambda dtype: planted)
+    short = np.array([*reversed(numba_kernels.arctan_series(12)), 1.0, np.pi / 2])
+    planted = np.concatenate([np.zeros(numba_kernels.ARCTAN_TERMS + 2 - short.size), short])
+    monkeypatch.setattr(numba_kernels, "constants", lambda dtype: planted)
     assert max(distances("float64")) > 1000
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_constants_have_the_precision_of_what_they_meet(dtype: str) -> None:
     """A float64 among them would make a float32 step twice as slow, silently."""
-    assert jitted.constants(np.dtype(dtype)).dtype == dtype
+    assert numba_kernels.constants(np.dtype(dtype)).dtype == dtype
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -16,8 +16,7 @@ from arrays_under_test import namespace
 
 import analytic as an
 import minintk as mn
-from analytic.streaming import executors as farm
-from analytic.streaming import store
+from analytic.streaming import executors, store
 from minintk.arrays import to_library
 
 infinite: Any = import_module("analytic.kernel")  # the module; analytic.kernel is its function
@@ -52,13 +51,13 @@ def test_processes_find_what_one_process_finds(name: str, processes: Executor) -
 
 def test_a_wrong_block_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks written to each other's places: what the comparison above must refuse."""
-    right = farm.each
+    right = executors.evaluate_each
 
     def swapped(evaluate: Any, blocks: Any, executor: Any) -> Iterator[Any]:
         found = list(right(evaluate, blocks, executor))
         yield from zip([key for key, _ in found], [f for _, f in reversed(found)], strict=True)
 
-    monkeypatch.setattr(store, "each", swapped)
+    monkeypatch.setattr(store, "evaluate_each", swapped)
     kernel = an.kernel(DENSE)
     x = inputs("dense")[0][:8]
     with ThreadPoolExecutor(2) as pool:
@@ -79,7 +78,7 @@ def test_out_and_progress_and_empty() -> None:
 
 def test_a_store_filled_by_an_executor_is_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes, and what an executor left behind the loop goes on with."""
-    monkeypatch.setattr(infinite, "STORED", 3600)  # 3 x 3 images of 400 pairs of pixels
+    monkeypatch.setattr(infinite, "PIXEL_PAIRS_PER_BLOCK", 3600)  # 3 x 3 images of 400 pairs of pixels
     kernel, (x, _) = an.kernel(POOLED), inputs("pooled")
     kernel.both(x, store=tmp_path / "loop")
     with ThreadPoolExecutor(3) as pool:
@@ -123,11 +122,11 @@ class Counting(Executor):
 
 
 def test_an_error_ends_the_call_and_cancels_what_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(farm, "EACH", 100)
+    monkeypatch.setattr(executors, "BLOCKS_PER_CORE", 100)
     pool = Counting()
     with pytest.raises(RuntimeError, match="the machine is gone"):
         an.kernel(DENSE).ntk(RNG.standard_normal((60, 40)), executor=pool)
-    assert len(pool.given) == farm.AHEAD  # no more than these were waiting
+    assert len(pool.given) == executors.BLOCKS_IN_FLIGHT  # no more than these were waiting
     assert all(future.cancelled() for future in pool.given[1:])
 
 

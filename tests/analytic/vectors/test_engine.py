@@ -33,7 +33,7 @@ def test_tile_sizes(size: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> N
     x1, x2 = data(40).astype(dtype), data(23, seed=1).astype(dtype)
     kernel = an.kernel(SPEC)
     want = [*kernel.both(x1), *kernel.both(x1, x2)]
-    monkeypatch.setattr(analytic.vectors.engine, "tile_size", lambda xp, n: size)
+    monkeypatch.setattr(analytic.vectors.engine, "tile_width", lambda xp, n: size)
     got = [*kernel.both(x1), *kernel.both(x1, x2)]
     for a, b in zip(got, want):
         np.testing.assert_allclose(a, b, rtol=0, atol=(1e-13 if dtype == np.float64 else 1e-6) * np.abs(b).max())
@@ -41,7 +41,7 @@ def test_tile_sizes(size: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     x = data(90)
-    monkeypatch.setattr(analytic.vectors.engine, "tile_size", lambda xp, n: 16)
+    monkeypatch.setattr(analytic.vectors.engine, "tile_width", lambda xp, n: 16)
     many = an.kernel(SPEC).both(x)
     monkeypatch.setattr(
         analytic.vectors.engine, "parallel", lambda work, items: [work(item) for item in list(items)[::-1]]
@@ -90,7 +90,7 @@ def test_results_go_where_they_should(tmp_path: Path) -> None:
 
 
 def test_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analytic.vectors.engine, "tile_size", lambda xp, n: 16)
+    monkeypatch.setattr(analytic.vectors.engine, "tile_width", lambda xp, n: 16)
     seen: list[tuple[int, int]] = []
     an.kernel(SPEC).ntk(data(50), progress=lambda done, total: seen.append((done, total)))
     assert seen == [(i + 1, 6) for i in range(6)]
@@ -135,6 +135,6 @@ def test_errors_in_a_tile_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: Any) -> None:
         raise RuntimeError("a broken tile")
 
-    monkeypatch.setattr(analytic.vectors.engine.Engine, "tile", broken)
+    monkeypatch.setattr(analytic.vectors.engine.VectorEngine, "tile", broken)
     with pytest.raises(RuntimeError, match="a broken tile"):
         an.kernel(SPEC).ntk(data(10))
