@@ -3,7 +3,7 @@
     python3 make.py python examples/feature_learning_limit.py [--out FILE.png]
 
 Divided by gamma0 sqrt(n), its rate times gamma0^2 n, a network has a limit n -> infinity in which features move, by an
-amount set by gamma0 (`analytic.limits.linear`).  Theory against networks on five digits: loss, tangent kernel, and the
+amount set by gamma0 (`analytic.limits`).  Theory against networks on five digits: loss, tangent kernel, and the
 distance to the limit, which falls as n^(-1/2); that to the NTK's training does not.
 """
 

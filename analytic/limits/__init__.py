@@ -1,1 +1,9 @@
-"""limits."""
+"""Beyond a kernel that stays fixed: infinite width with features that move, and finite width.
+
+Reading order:
+
+    linear_problem    what the two limits share: scales, data, a basis of directions
+    two_layer         two linear layers: a closed differential equation
+    deep_linear       any number of linear layers: mean-field theory, step by step
+    finite_width      exact moments of the tangent kernel at initialisation
+"""

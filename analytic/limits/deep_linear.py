@@ -1,17 +1,17 @@
-"""Any depth, linear, infinitely wide, features moving: gradient descent by dynamical mean-field theory.
+"""Feature learning at infinite width, linear networks of any depth: gradient descent by dynamical mean-field theory.
 
-Write n for every hidden width, h^l for the hidden layers, l = 1 ... L, g^l = gamma0 n df/dh^l for what comes back, and
-W^l ~ N(0, 1) for the weights between l and l + 1, which enter as sigma_l / sqrt(n) W^l.  Everything is in the basis of
-directions i of `analytic.limits.linear`, so h^l : (r, n), g^l : (C, n), and a step of descent at rate lr gamma0^2 n
-adds lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l, e : (r, C) the drive.
-Over all steps s < k,
+Write n for every hidden width, h^l for the hidden layers, l = 1 ... L, g^l = gamma0 n df/dh^l for the backward signal,
+and W^l ~ N(0, 1) for the weights between l and l + 1, which enter as sigma_l / sqrt(n) W^l.  In the basis of directions
+i of `analytic.limits.linear_problem`, h^l : (r, n) and g^l : (C, n), and a step of descent at rate lr gamma0^2 n adds
+lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l, where e : (r, C) is the drive.  Over all steps
+s < k,
 
     h^{l+1}(k) = chi(k) + lr gamma0 sigma_l^2 sum_s H^l(k, s) e(s) g^{l+1}(s)      chi = sigma_l/sqrt(n) W^l(0) h^l
     g^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_s G^{l+1}(k, s) e(s)' h^l(s)     xi  = sigma_l/sqrt(n) W^l(0)' g^{l+1}
 
 with the kernels over time H^l(k, s) = h^l(k) h^l(s)' / n : (r, r), G^l likewise : (C, C), which self-average.  As
-n -> infinity the same W^l(0), read in both directions, leaves one trace: chi is a Gaussian u of covariance sigma_l^2
-H^l, independent for every neuron, plus the echo of g^{l+1} through h^l, and xi likewise,
+n -> infinity, W^l(0) enters both directions and leaves one trace: chi is a Gaussian u of covariance sigma_l^2 H^l,
+independent for every neuron, plus a response to g^{l+1} through h^l, and xi likewise,
 
     chi = u + gamma0 sigma_l^2 A^l g^{l+1},    A^l(k, s) = (1/gamma0) dh^l(k)/dr(s),     cov u = sigma_l^2 H^l
     xi  = r + gamma0 sigma_l^2 B^{l+1} h^l,    B^l(k, s) = (1/gamma0) dg^l(k)/du(s),     cov r = sigma_l^2 G^{l+1}
@@ -24,8 +24,8 @@ unless the first time is the later one, two linear equations hold for one neuron
 
     H = M U M' + gamma0^2 A R A'    G = N R N' + gamma0^2 B U B'    f = E[h g'] / gamma0 = M U B' + A R N'   (U = cov u)
 
-They close at both ends: H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k of everything needs earlier rows alone, so
-there is nothing to iterate: one sweep up and one down a step, exact for descent at any rate.  At gamma0 = 0, M = N = I:
+They close at both ends: H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k of everything depends on earlier rows only,
+so no iteration is needed: one sweep up and one down per step, exact for descent at any rate.  At gamma0 = 0, M = N = I,
 H and G stay, and f = M U B' + A R N' is descent with the NTK.  (Bordelon and Pehlevan 2022, who iterate on the grid.)
 """
 
@@ -33,18 +33,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from analytic.limits.linear import Host, LinearProblem, problem
+from analytic.limits.linear_problem import Host, LinearProblem, linear_problem
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, available_memory
-from minintk.validate import whole
+from minintk.validate import number, whole
 
 
-class Layer:
+class HiddenLayer:
     """One hidden layer's equations over T steps, row by row in time: matrices (T r | T C, T r | T C).
 
     above, below : sigma_l^2 and sigma_{l-1}^2, of the weights above and below.
@@ -95,21 +94,21 @@ class DeepLinearLimit:
     problem: LinearProblem
     lr: float
     F: Host
-    layers: tuple[Layer, ...]
+    layers: tuple[HiddenLayer, ...]
 
     def predict(self, k: Any = None, x_test: Array | None = None) -> Array:
-        """f after k steps, (M, C), k an integer or None for all, (T, M, C); on the training set or x_test : (M, d)."""
+        """f after k steps, (M, C), or at all steps, (T, M, C), without k; on the training set or x_test : (M, d)."""
         F = self.F if k is None else self.F[self._step(k)]
-        return self.problem.given(self.problem.seen(x_test)[1] @ F)
+        return self.problem.to_caller(self.problem.in_basis(x_test)[1] @ F)
 
     def features(self, layer: int, k: int, x: Array | None = None) -> Array:
         """H^l(k, k) = E[h h'], (M, M): the kernel of hidden layer 1 ... L after k steps, of the training set or x."""
         if not 1 <= layer <= len(self.layers):
             raise ValueError(f"layer expects 1 to {len(self.layers)}, a hidden one, got {layer!r}")
-        return self.problem.given(self._features(layer, self._step(k), x))
+        return self.problem.to_caller(self._features(layer, self._step(k), x))
 
     def _features(self, layer: int, k: int, x: Array | None) -> Host:
-        tilde, z = self.problem.seen(x)
+        tilde, z = self.problem.in_basis(x)
         start = float(np.prod(np.square(self.problem.w_std[:layer])))
         H = self._block(self.layers[layer - 1].H, k, z.shape[1])
         return np.asarray(start * tilde @ tilde.T + z @ (H - start * np.eye(len(H))) @ z.T)
@@ -117,10 +116,10 @@ class DeepLinearLimit:
     def ntk(self, k: int, x: Array | None = None) -> Array:
         """Theta_k = sum_l sigma_l^2 H^l(k, k) tr G^{l+1}(k, k) / C, l = 0 ... L, (M, M), like `minintk.ntk`."""
         C, k = self.problem.sizes[1], self._step(k)
-        tilde, _ = self.problem.seen(x)
+        tilde, _ = self.problem.in_basis(x)
         H = [tilde @ tilde.T, *(self._features(i + 1, k, x) for i in range(len(self.layers)))]
         G = [*(np.trace(self._block(layer.G, k, C)) / C for layer in self.layers), 1.0]
-        return self.problem.given(
+        return self.problem.to_caller(
             np.sum([w**2 * g * h for w, h, g in zip(self.problem.w_std, H, G, strict=True)], axis=0)
         )
 
@@ -141,11 +140,11 @@ def deep_linear_limit(
 
     spec : mn.Sequential(mn.Dense(n, w_std=...), ..., mn.Dense(C, w_std=...)); hidden widths do not matter.
     x : (N, d), y : (N, C).  gamma0 : how much features move, >= 0; 0 is descent with the NTK.  lr : t = lr * steps; at
-    width n the weights' rate is lr gamma0^2 n (`analytic.limits.linear`).
+    width n the weights' rate is lr gamma0^2 n (`analytic.limits.linear_problem`).
 
     With r = rank of x, O(L (r + C) ((r + C) steps)^2) numbers a step: 100 steps of 5 inputs, two hidden layers, .07 s.
     UnsupportedLayer for an activation or a bias; ValueError for shapes, lr, gamma0; MemoryError before any work;
-    FloatingPointError where the descent diverges.
+    FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1))
@@ -156,14 +155,13 @@ def deep_linear_limit(
     [0.3    0.51   0.657  0.7599] 1.0
     [0.3    0.5244 0.6971 0.8205] 1.5205
     """
-    found = problem(spec, x, y, gamma0)
+    found = linear_problem(spec, x, y, gamma0)
     return _descent(found, lr, steps)
 
 
 def _descent(found: LinearProblem, lr: float, steps: int) -> DeepLinearLimit:
     """All steps, one after the other."""
-    if isinstance(lr, bool) or not hasattr(lr, "__float__") or not isfinite(lr) or lr <= 0:
-        raise ValueError(f"lr expects a finite number > 0, got {lr!r}")
+    lr = number("lr", lr)
     whole("steps", steps, 0)
     (r, C), sigma2, T = found.sizes, [w**2 for w in found.w_std], int(steps) + 1
     need = (len(sigma2) - 1) * 8 * 3 * T**2 * (r * r + r * C + C * C)
@@ -172,7 +170,7 @@ def _descent(found: LinearProblem, lr: float, steps: int) -> DeepLinearLimit:
             f"kernels over {T} times in {r} directions need {need / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: "
             "take fewer and longer steps, or inputs of lower rank"
         )
-    layers = tuple(Layer(T, r, C, *pair) for pair in pairwise(sigma2))
+    layers = tuple(HiddenLayer(T, r, C, *pair) for pair in pairwise(sigma2))
     ends = np.tile(np.eye(r), (T, T)), np.tile(np.eye(C), (T, T))
     below = [ends[0], *(layer.H for layer in layers[:-1])]  # H^{l-1}, from H^0 = I on
     above = [*(layer.G for layer in layers[1:]), ends[1]]  # G^{l+1}, up to G^{L+1} = I
@@ -196,14 +194,14 @@ def _descent(found: LinearProblem, lr: float, steps: int) -> DeepLinearLimit:
             if not np.all(np.isfinite(F[k])):
                 raise FloatingPointError(f"the descent has diverged at step {k}: take a smaller lr than {lr:g}")
             driven[h, g] = lr * found.drive(F[k])
-    return DeepLinearLimit(found, float(lr), F, layers)
+    return DeepLinearLimit(found, lr, F, layers)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DeepLinearFlow:
     """Gradient flow of the infinitely wide deep linear network at some times; built by `deep_linear_flow`.
 
-    times : (T,), on the host.  F : (T, r, C).  error : what the extrapolation leaves in the training outputs at most.
+    times : (T,), on the host.  F : (T, r, C).  error : bound on the error of the training outputs.
     """
 
     problem: LinearProblem
@@ -213,19 +211,19 @@ class DeepLinearFlow:
 
     def predict(self, x_test: Array | None = None) -> Array:
         """f at all times, (T, M, C), on the training set or x_test : (M, d)."""
-        return self.problem.given(self.problem.seen(x_test)[1] @ self.F)
+        return self.problem.to_caller(self.problem.in_basis(x_test)[1] @ self.F)
 
 
 def deep_linear_flow(
     spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0, time: float, steps: int = 20, tol: float = 1e-3
 ) -> DeepLinearFlow:
-    """Gradient flow up to a time t = lr * steps, for any depth: descent in ever shorter steps, extrapolated to none.
+    """Gradient flow up to a time t = lr * steps, for any depth: descent in ever shorter steps, extrapolated to step 0.
 
     Descent of step h is the flow + c_1 h + c_2 h^2 + ...; `steps` steps, twice and three times as many give
     f_1 / 2 - 4 f_2 + 9 f_3 / 2 = the flow + O(h^3), and its distance from 3 f_3 - 2 f_2, O(h^2), bounds the error.
 
-    Returns f at steps + 1 equal times, 0 to `time`.  tol : RuntimeError where the bound is above tol max |y|.  Other
-    arguments and errors as in `deep_linear_limit`.
+    Returns f at steps + 1 equally spaced times, 0 to `time`.  tol : RuntimeError if the bound exceeds tol max |y|.
+    Other arguments and errors as in `deep_linear_limit`.
 
     >>> import numpy as np, minintk as mn
     >>> x, y = np.array([[1.0]]), np.array([[1.0]])
@@ -233,9 +231,8 @@ def deep_linear_flow(
     >>> flow.predict()[[10, 20], 0, 0].round(4)             # as `two_layer_limit` has it
     array([0.335 , 0.5722])
     """
-    found = problem(spec, x, y, gamma0)
-    if isinstance(time, bool) or not hasattr(time, "__float__") or not isfinite(time) or time <= 0:
-        raise ValueError(f"time expects a finite number > 0, got {time!r}")
+    found = linear_problem(spec, x, y, gamma0)
+    time = number("time", time)
     whole("steps", steps)
     try:
         one, two, three = (_descent(found, time / (many * steps), many * steps).F[::many] for many in (1, 2, 3))

@@ -1,21 +1,20 @@
-"""Two layers, linear, infinitely wide, features moving: a closed ordinary differential equation.
+"""Feature learning at infinite width, linear networks of two layers: a closed ordinary differential equation.
 
     f(x) = 1/(gamma0 n) sum_i a_i w_i . x~,    a_i = sigma_2 A_i : (C,),    w_i = sigma_1 W_i : (r,)
 
-with A, W ~ N(0, 1).  By the chain rule and the rate gamma0^2 n (see `analytic.limits.linear`, also for e, x~ and r),
+with A, W ~ N(0, 1).  By the chain rule and the rate gamma0^2 n (`analytic.limits.linear_problem`, also for e, x~, r),
 
     da_i/dt = gamma0 sigma_2^2 e' w_i,    dw_i/dt = gamma0 sigma_1^2 e a_i
 
-Every neuron moves by the same linear map, so second moments over neurons drive each other and nothing else is needed:
+Every neuron moves by the same linear map, so the second moments over neurons obey a closed system of equations:
 
     F = E[w a'] / gamma0     dF/dt = sigma_2^2 S e + sigma_1^2 e Q               F_0 = 0               f(x) = x~ F
     S = E[w w']              dS/dt = gamma0^2 sigma_1^2 (e F' + F e')            S_0 = sigma_1^2 I
     Q = E[a a']              dQ/dt = gamma0^2 sigma_2^2 (e' F + F' e)            Q_0 = sigma_2^2 I
 
-gamma0 enters as its square: at gamma0 = 0 features stay, S and Q are
-constant, and dF/dt = 2 sigma_1^2 sigma_2^2 e is the NTK's gradient flow.  For gamma0 > 0,
-tr S / sigma_1^2 - tr Q / sigma_2^2 keeps its value: what the features gain, the output weights gain too.
-(Bordelon and Pehlevan 2022 for the dial gamma0; Saxe et al. 2014 for the linear network.)
+Only gamma0^2 enters.  At gamma0 = 0 features stay, S and Q are constant, and dF/dt = 2 sigma_1^2 sigma_2^2 e is the
+NTK's gradient flow.  For gamma0 > 0, tr S / sigma_1^2 - tr Q / sigma_2^2 is conserved: the features and the output
+weights gain the same.  (Bordelon and Pehlevan 2022 for gamma0; Saxe et al. 2014 for the linear network.)
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from analytic.limits.linear import Host, LinearProblem, problem
+from analytic.limits.linear_problem import Host, LinearProblem, linear_problem
 from minintk import spec as s
 from minintk.arrays import Array, to_host
 from minintk.validate import numbers
 
 RTOL, ATOL = 1e-10, 1e-12
-"""Tolerated error of a step of the solver, ATOL + RTOL |value| for each entry of F, S, Q."""
+"""Error tolerated per step of the solver: ATOL + RTOL |value| for each entry of F, S, Q."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,7 +42,7 @@ class TwoLayerLimit:
     def moments(self, t: Any) -> tuple[Host, Host, Host]:
         """(F, S, Q) at times t : (T,) >= 0, of shapes (T, r, C), (T, r, r), (T, C, C), on the host.
 
-        ValueError for a time that is not finite and >= 0; RuntimeError where the solver cannot keep its accuracy.
+        ValueError for a time that is not finite and >= 0; RuntimeError if the solver cannot keep its accuracy.
         """
         from scipy.integrate import solve_ivp
 
@@ -64,23 +63,23 @@ class TwoLayerLimit:
     def predict(self, t: Any, x_test: Array | None = None) -> Array:
         """f_t : (M, C), or (T, M, C) for a one-dimensional t, on x_test : (M, d) or, without it, the training set."""
         F, _, _ = self.moments(np.atleast_1d(to_host(t)))
-        f = self.problem.seen(x_test)[1] @ F
-        return self.problem.given(f if np.ndim(t) else f[0])
+        f = self.problem.in_basis(x_test)[1] @ F
+        return self.problem.to_caller(f if np.ndim(t) else f[0])
 
     def features(self, t: float, x: Array | None = None) -> Array:
         """H_t = E[h h'] = x~ S x~', (M, M): the kernel of the hidden layer at time t; sigma_1^2 x~ x~' at t = 0."""
-        return self.problem.given(self._features(t, x)[0])
+        return self.problem.to_caller(self._features(t, x)[0])
 
     def ntk(self, t: float, x: Array | None = None) -> Array:
         """Theta_t = sigma_2^2 x~ S x~' + sigma_1^2 x~ x~' tr Q / C, (M, M), a mean over outputs like `minintk.ntk`."""
         H, plain, Q = self._features(t, x)
         (s1, s2), C = self.problem.w_std, self.problem.sizes[1]
-        return self.problem.given(s2**2 * H + s1**2 * plain * (np.trace(Q) / C))
+        return self.problem.to_caller(s2**2 * H + s1**2 * plain * (np.trace(Q) / C))
 
     def _features(self, t: float, x: Array | None) -> tuple[Host, Host, Host]:
-        """(x~ S x~', x~ x~', Q); directions outside the training set's span stay as they were."""
+        """(x~ S x~', x~ x~', Q); directions outside the training set's span do not change."""
         _, S, Q = (a[0] for a in self.moments(np.atleast_1d(to_host(t))))
-        tilde, z = self.problem.seen(x)
+        tilde, z = self.problem.in_basis(x)
         plain = tilde @ tilde.T
         start = self.problem.w_std[0] ** 2
         return start * plain + z @ (S - start * np.eye(len(S))) @ z.T, plain, Q
@@ -122,7 +121,7 @@ def two_layer_limit(spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0) -
     [0.335  0.5722] 1.1521
     [0.3776 0.7146] 2.3655
     """
-    found = problem(spec, x, y, gamma0)
+    found = linear_problem(spec, x, y, gamma0)
     if len(found.w_std) != 2:
         raise ValueError(
             f"two_layer_limit expects two Dense layers, got {len(found.w_std)}: use analytic.deep_linear_limit"

@@ -1,1 +1,8 @@
-"""spectra."""
+"""What the spectrum of a kernel says about learning.
+
+Reading order:
+
+    angular          kernels as functions of the angle alone
+    modes            eigenvalues on the sphere, on the cube and on a data set
+    eigenlearning    what kernel regression learns from n examples
+"""

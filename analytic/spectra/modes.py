@@ -9,8 +9,8 @@ With t = x.x' / (|x| |x'|), k(x, x') = k(t), and averages over the uniform distr
         lambda_l = 2^-d sum_j binom(d, j) k(1 - 2j/d) p_l(j),    p_l Krawtchouk polynomials, p_l(0) = 1
         (d - l) p_{l+1} = (d - 2j) p_l - l p_{l-1}
 
-Functions of one level share one eigenvalue (Funk and Hecke), and sum_l h_l lambda_l = k(1).  For inputs of any other
-distribution, a large sample of them has the modes of its kernel matrix: `data_modes`.
+Functions of one level share one eigenvalue (Funk and Hecke), and sum_l h_l lambda_l = k(1).  For other distributions of
+inputs, use the eigenvalues of the kernel matrix of a large sample: `data_modes`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from minintk.arrays import Array, to_host
 from minintk.validate import whole
 
 Host = np.ndarray[Any, Any]
-Angular = Kernel | Callable[[Host], Host]
+AngularKernel = Kernel | Callable[[Host], Host]
 
 
 @dataclass(frozen=True, eq=False)
 class Modes:
     """Eigenvalues by level l = 0, 1, ...
 
-    eigenvalue : (K,).  multiplicity : (K,), how many eigenfunctions have it; as floating-point numbers, they get large.
-    rest : k(1) - sum of all of them, the trace of the levels that were left out; 0 where there are none.
+    eigenvalue : (K,).  multiplicity : (K,), how many eigenfunctions share it, in floating point as it gets large.
+    rest : k(1) minus the sum of all of them, the trace of the levels left out; 0 if there are none.
     """
 
     eigenvalue: Host
@@ -45,23 +45,23 @@ class Modes:
     rest: float = 0.0
 
 
-def sphere_modes(kernel: Angular, d: int, degree: int, *, kind: Literal["ntk", "nngp"] = "ntk") -> Modes:
+def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Literal["ntk", "nngp"] = "ntk") -> Modes:
     """Eigenvalues of degree 0 ... `degree` on the sphere |x|^2 = d in d >= 2 dimensions, uniform.
 
     kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1]; it may have square roots at +-1,
-        for quadrature is in the angle.
+        as the quadrature is in the angle.
     kind : which of a Kernel's two.
 
-    Rounding leaves 1000 eps E|k(t) P_l(t)| visible; an eigenvalue below that is set to zero.  In high dimensions that
-    is soon: the cosine of random inputs is small, and says little of high degrees.  ValueError for d < 2, a negative
-    degree, a kernel that is not finite.
+    An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this happens at
+    low degrees, as the cosine of random inputs is small there.  ValueError for d < 2, a negative degree, a kernel that
+    is not finite.
 
     >>> modes = sphere_modes(lambda t: 1 + 3 * t, d=3, degree=2)     # 3 t = 3 x.x'/|x||x'|, three functions
     >>> modes.eigenvalue.round(12), modes.multiplicity
     (array([1., 1., 0.]), array([1., 3., 5.]))
     """
-    _whole("d", d, 2)
-    _whole("degree", degree, 0)
+    whole("d", d, 2)
+    whole("degree", degree, 0)
     nodes, weights = np.polynomial.legendre.leggauss(max(200, 8 * degree, 8 * int(sqrt(d))))
     t, sine = np.sin(nodes * (np.pi / 2)), np.cos(nodes * (np.pi / 2))
     weights = weights * (sine / sine.max()) ** (d - 2)
@@ -83,16 +83,16 @@ def sphere_modes(kernel: Angular, d: int, degree: int, *, kind: Literal["ntk", "
     return Modes(eigenvalue, multiplicity, 0.0 if abs(rest) < unknown else rest)
 
 
-def cube_modes(kernel: Angular, d: int, *, kind: Literal["ntk", "nngp"] = "ntk") -> Modes:
+def cube_modes(kernel: AngularKernel, d: int, *, kind: Literal["ntk", "nngp"] = "ntk") -> Modes:
     """Eigenvalues of the levels 0 ... d on the cube {-1, 1}^d, uniform; arguments and errors as `sphere_modes`.
 
     >>> modes = cube_modes(lambda t: (10 * t) ** 2, d=10)            # (x.x')^2 = 10 + 2 sum of pairs of coordinates
     >>> modes.eigenvalue[:4].round(12), modes.multiplicity[:4]
     (array([10.,  0.,  2.,  0.]), array([  1.,  10.,  45., 120.]))
     """
-    _whole("d", d, 2)
+    whole("d", d, 2)
     if d > 1029:
-        raise ValueError(f"d expects 1029 at most, got {d}: binom(d, d/2) is no floating-point number any more")
+        raise ValueError(f"d expects at most 1029, got {d}: binom(d, d/2) would overflow")
     j = np.arange(d + 1)
     values = _values(kernel, 1 - 2 * j / d, 2 * np.sqrt(j * (d - j)) / d, d, kind)
     weights = np.array([comb(d, i) / 2**d for i in range(d + 1)]) * values
@@ -105,13 +105,13 @@ def cube_modes(kernel: Angular, d: int, *, kind: Literal["ntk", "nngp"] = "ntk")
 
 
 def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
-    """The modes of a data set, and the power of its targets in each: those of inputs drawn from these examples.
+    """The modes of inputs drawn from a data set, and the power of its targets in each.
 
         k = M Q diag(lambda) Q',    v = Q' y / sqrt(M)
 
-    kernel : (M, M), of all examples.  y : (M, C).  Returns (modes, power), every mode once, and power : (M,), v_i^2
+    kernel : (M, M), of all examples.  y : (M, C).  Returns (modes, power), modes one by one, and power : (M,), v_i^2
     summed over outputs: `eigenlearning(modes, n).test_error(power)` is the squared error that n << M examples leave.
-    Eigenvalues that are zero within rounding are zero.  Errors as for `analytic.gradient_flow`.
+    Eigenvalues that are zero within rounding are set to zero.  Errors as for `analytic.gradient_flow`.
 
     >>> modes, power = data_modes(np.diag([2.0, 4.0]), np.array([[1.0], [3.0]]))
     >>> modes.eigenvalue, power
@@ -132,7 +132,7 @@ def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
 
 
 def harmonics(d: int, level: int) -> int:
-    """How many spherical harmonics of this degree there are on S^{d-1}.
+    """How many spherical harmonics of this degree exist on S^{d-1}.
 
     >>> [harmonics(3, level) for level in range(4)]
     [1, 3, 5, 7]
@@ -140,8 +140,8 @@ def harmonics(d: int, level: int) -> int:
     return comb(level + d - 1, level) - (comb(level + d - 3, level - 2) if level > 1 else 0)
 
 
-def _values(kernel: Angular, t: Host, sine: Host, d: int, kind: Literal["ntk", "nngp"]) -> Host:
-    """k at angles of cosine t and this sine, between inputs of |x|^2 = d."""
+def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Literal["ntk", "nngp"]) -> Host:
+    """k at angles of cosine t and sine `sine`, between inputs of |x|^2 = d."""
     if kind not in ("ntk", "nngp"):
         raise ValueError(f"kind expects 'ntk' or 'nngp', got {kind!r}")
     if isinstance(kernel, Kernel):
@@ -158,11 +158,7 @@ def _values(kernel: Angular, t: Host, sine: Host, d: int, kind: Literal["ntk", "
 
 
 def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
-    """(sum values polynomial, zero where that is rounding; what rounding leaves visible)."""
+    """(sum of values * polynomial, or 0 if that is rounding; the size of the rounding)."""
     terms = values * polynomial
     total, resolution = float(np.sum(terms)), 1000 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms)))
     return total if abs(total) > resolution else 0.0, resolution
-
-
-def _whole(name: str, value: int, least: int) -> None:
-    whole(name, value, least)

@@ -1,1 +1,8 @@
-"""training."""
+"""Training in closed form, with a constant kernel from any source.
+
+Reading order:
+
+    eigen       one factorisation of the kernel, and which eigenvalues are zero
+    dynamics    gradient flow and gradient descent at any time
+    gp          the ensemble of trained networks, and the Bayesian posterior
+"""

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from analytic.training.eigen import Spectrum, as_matrix, check_definite, check_kernel, check_ridge, resolution, spectrum
+from analytic.training.eigen import Spectrum, as_matrix, check_definite, check_kernel, resolution, spectrum
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
 from minintk.validate import number
 
@@ -45,17 +45,17 @@ class Dynamics(ABC):
 
     @abstractmethod
     def gain(self, t: Array) -> Array:
-        """g_t(mu), (T, n), for times t : (T,) that may be inf; lr t / N where mu = 0 and t is finite, else 0."""
+        """g_t(mu), (T, n), for times t : (T,) that may be inf; where mu = 0, lr t / N for finite t and 0 for inf."""
 
     def predict(self, t: Any, k_test_train: Array | None = None, f0: Any = 0.0, f0_test: Any = 0.0) -> Array:
         """f_t = f_0 + Theta(X, X) a_t of the training set, (N, C), or f_0(x) + Theta(x, X) a_t of a test set, (M, C).
 
         t : a number >= 0, inf included, or a one-dimensional array of them: the result then has a leading axis T.
-            gradient_flow: t = lr * steps where lr = 1, t = steps where lr is the network's.  gradient_descent: steps.
-        k_test_train : (M, N), or (M, C, N, C) for a full kernel; left out, the result is on the training set.
+            gradient_flow: t = lr * steps if lr = 1, t = steps if lr is the network's.  gradient_descent: steps.
+        k_test_train : (M, N), or (M, C, N, C) for a full kernel; without it, the result is on the training set.
         f0, f0_test : (N, C) and (M, C), the outputs at t = 0; 0 is a centred network, or the mean of an ensemble.
 
-        ValueError for a negative t or NaN, and where t asks for directions whose eigenvalue is lost in rounding.
+        ValueError for a negative t or NaN, and if the result depends on directions with eigenvalues lost in rounding.
         Lee et al. 2019, eqs. (9) to (11).
         """
         t = self._times(t)
@@ -89,7 +89,7 @@ class Dynamics(ABC):
         return self._gain(t, dropped=self._drops(t, self._test_kernel(k_test_train)))
 
     def _gain(self, t: Array, *, dropped: bool) -> Array:
-        """g_t(mu) for times on the host, (T, n), with the zero directions left out where they contribute nothing."""
+        """g_t(mu) for times on the host, (T, n); dropped : the zero directions contribute nothing and are set to 0."""
         xp = array_namespace(self.y)
         gain = self.gain(to_library(np.atleast_1d(t), xp))
         if dropped:
@@ -97,7 +97,7 @@ class Dynamics(ABC):
         return gain
 
     def _drops(self, t: Array, k_test: Array | None = None) -> bool:
-        """Whether the zero directions contribute exactly nothing; ValueError where they do and t is beyond reach."""
+        """Whether the zero directions contribute exactly nothing; ValueError if they might and t is too large."""
         s = self.spectrum
         if s.certain and (k_test is None or not s.reaches(k_test)):
             return True
@@ -175,7 +175,7 @@ class GradientFlow(Dynamics):
         ends = xp.isinf(s)
         s = xp.where(ends, xp.zeros_like(s), s)
         some = xp.where(mu > 0, mu, xp.ones_like(mu))
-        with np.errstate(over="ignore"):  # s mu = inf is as good as t = inf
+        with np.errstate(over="ignore"):  # s mu = inf gives the same as t = inf
             g = xp.where(ends, xp.ones_like(s), -xp.expm1(-s * some)) / some
         return xp.where(mu > 0, g, s)
 
@@ -192,7 +192,7 @@ class GradientDescent(Dynamics):
             raise ValueError(f"gradient descent has no limit t = inf: {self._bound()}")
         ends = xp.isinf(t)
         t = xp.where(ends, xp.zeros_like(t), t)
-        slow = z < 1  # log1p keeps the digits of a small z; beyond 1, z is not small
+        slow = z < 1  # log1p keeps the digits of a small z; z > 1 does not need it
         with np.errstate(over="ignore"):  # reported below
             done = xp.where(
                 slow,
@@ -216,7 +216,7 @@ class GradientDescent(Dynamics):
         return times
 
     def _bound(self) -> str:
-        """The learning rate, and where it would have to stay."""
+        """The learning rate and its bound, for messages."""
         bound = 2 * len(self.y) / float(self.spectrum.mu[-1])
         return f"lr = {self.lr:g} must stay below {bound:.6g} = 2 N / (lambda_max + ridge)"
 
@@ -251,8 +251,8 @@ def gradient_descent(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float 
 
         f_t = f_0 + Theta (Theta + ridge I)^-1 (I - (I - lr (Theta + ridge I) / N)^t) (y - f_0)
 
-    Arguments and errors as `gradient_flow`; t is the number of steps, a whole number or inf.  Warns where lr is above
-    the bound of stability, 2 N / (lambda_max + ridge): the outputs then grow without limit, as they do in training.
+    Arguments and errors as `gradient_flow`; t is the number of steps, a whole number or inf.  Warns if lr exceeds the
+    stability bound 2 N / (lambda_max + ridge): the outputs then grow without limit, as they do in training.
 
     >>> import numpy as np
     >>> descent = gradient_descent(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [-1.0]]), lr=0.5)
@@ -304,27 +304,21 @@ def check_targets(y: Array) -> None:
     check_finite("y", y)
 
 
-def check_rate(lr: float) -> None:
-    """Raise unless `lr` is a finite number > 0."""
-    number("lr", lr)
-
-
 def _factorised(k_train: Array, y: Array, lr: float, ridge: float) -> tuple[Spectrum, Array, float, bool, Any]:
     """The checked fields of a `Dynamics`."""
     xp = array_namespace(k_train, y)
-    check_rate(lr)
-    check_ridge(ridge)
+    lr, ridge = number("lr", lr), number("ridge", ridge, zero=True)
     check_targets(y)
     check_kernel("k_train", k_train)
     if k_train.shape[0] != y.shape[0] or (k_train.ndim == 4 and k_train.shape[1] != y.shape[1]):
         want = 2 * tuple(y.shape[: k_train.ndim // 2])
         raise ValueError(f"k_train expects shape {want} for y of shape {tuple(y.shape)}, got {tuple(k_train.shape)}")
-    factors = spectrum(as_matrix(k_train), float(ridge))
-    return factors, xp.astype(y, xp.float64), float(lr), k_train.ndim == 4, xp.result_type(k_train, y)
+    factors = spectrum(as_matrix(k_train), ridge)
+    return factors, xp.astype(y, xp.float64), lr, k_train.ndim == 4, xp.result_type(k_train, y)
 
 
 def _extremes(k_train: Array) -> tuple[float, float]:
-    """lambda_min, 0 where rounding makes it negative, and lambda_max."""
+    """lambda_min, or 0 if rounding makes it negative, and lambda_max."""
     check_kernel("k_train", k_train)
     xp, k = array_namespace(k_train), as_matrix(k_train)
     lam = xp.linalg.eigvalsh(xp.astype(k, xp.float64, copy=False))

@@ -1,18 +1,18 @@
-"""The spectrum of a kernel: one factorisation, and which of its eigenvalues can be told from zero.
+"""The spectrum of a kernel: one factorisation, and which of its eigenvalues cannot be distinguished from zero.
 
     k = Q diag(lam) Q',    k + ridge I = Q diag(mu) Q',    mu = lam + ridge
 
-A kernel of n rows arrives with rounding errors of about eps max_i k_ii in each entry, a matrix of norm at most
+A kernel of n rows has rounding errors of about eps max_i k_ii in each entry, which form a matrix of norm at most
 
     resolution = (n + 100) eps max_i k_ii
 
-so an eigenvalue below that is a zero, or one that rounding has swallowed.  It is a zero for certain (a duplicated row,
-a zero row, fewer features than examples) where no other eigenvalue lies below 100 times that bound; its direction q
-then has no part in k(x, X) for any x, and contributes exactly nothing.  Where the eigenvalues run smoothly into the
-rounding, their directions matter in the end, nobody knows how much, and asking for t = inf is an error.
+so an eigenvalue below that is either zero or lost in rounding.  It is certainly zero (a duplicated row, a zero row,
+fewer features than examples) if no other eigenvalue is below 100 times that bound; its direction q is then orthogonal
+to k(x, X) for every x, and contributes exactly nothing.  If the eigenvalues decrease smoothly into the rounding, their
+directions have an unknown effect in the end, and asking for t = inf is an error.
 
-The factorisation is in float64 whatever the kernel's dtype: in float32 it was no faster (N = 4000 on two cores: 5.9 s
-against 6.1 s; it grows as N^3), and it would put errors of eps lam_max where now only the kernel's own rounding is.
+The factorisation is in float64 whatever the kernel's dtype.  In float32 it was no faster (N = 4000 on two cores: 5.9 s
+against 6.1 s; it grows as N^3), and would add errors of eps lam_max to the kernel's own rounding.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from minintk.arrays import Array, array_namespace, available_memory, check_finite, check_floating
-from minintk.validate import number
 
-GAP = 100.0
-"""Jump from the bound of what counts as zero to the first other eigenvalue, from which on the zeros are certain."""
+CERTAIN_JUMP = 100.0
+"""Eigenvalues below the bound are certainly zeros if the next one exceeds the bound by this factor."""
 
 
 def check_kernel(name: str, k: Array) -> None:
-    """Check a kernel of the training set, (N, N) or (N, C, N, C): floating, finite, of this shape, symmetric."""
+    """Check that a kernel of the training set is (N, N) or (N, C, N, C), floating, finite and symmetric."""
     check_floating(name, k)
     shape = tuple(k.shape)
     half = k.ndim // 2
@@ -45,11 +44,6 @@ def check_kernel(name: str, k: Array) -> None:
         )
 
 
-def check_ridge(ridge: float) -> None:
-    """Raise unless `ridge` is a finite number >= 0."""
-    number("ridge", ridge, zero=True)
-
-
 def as_matrix(k: Array) -> Array:
     """(N, M) as it is, (N, C, M, C) as (N C, M C)."""
     return k if k.ndim == 2 else k.reshape((k.shape[0] * k.shape[1], k.shape[2] * k.shape[3]))
@@ -61,13 +55,13 @@ def eps(k: Array) -> float:
 
 
 def resolution(k: Array) -> float:
-    """(n + 100) eps max_i k_ii: eigenvalues of the matrix k : (n, n) below this cannot be told from zero."""
+    """(n + 100) eps max_i k_ii: smaller eigenvalues of the matrix k : (n, n) cannot be distinguished from zero."""
     xp = array_namespace(k)
     return float(k.shape[0] + 100) * eps(k) * float(xp.max(xp.abs(xp.diagonal(k))))
 
 
 def check_definite(smallest: float, largest: float, tau: float, ridge: float = 0.0) -> None:
-    """ValueError where the smallest eigenvalue is negative beyond the rounding `tau`, and no ridge covers it."""
+    """ValueError if the smallest eigenvalue is negative beyond the rounding `tau`, and no ridge covers it."""
     if -smallest > max(30 * tau, ridge / 2):
         raise ValueError(
             f"expected a positive semi-definite kernel, got one whose smallest eigenvalue is {smallest:.3g} "
@@ -80,10 +74,10 @@ def check_definite(smallest: float, largest: float, tau: float, ridge: float = 0
 class Spectrum:
     """k + ridge I = Q diag(lam + ridge) Q'.
 
-    lam : (n,), ascending, rounding below zero cut off.  Q : (n, n), float64 both.
-    zeros : how many eigenvalues of k + ridge I, the first ones, cannot be told from zero.
-    certain : whether these are zeros for certain; lam is set to 0 there.
-    smallest : the smallest eigenvalue of k as it came out, for messages.
+    lam : (n,), ascending, with negative rounding errors removed.  Q : (n, n).  Both float64.
+    zeros : how many eigenvalues of k + ridge I, the first ones, cannot be distinguished from zero.
+    certain : whether these are certainly zeros; lam is set to 0 there.
+    smallest : the smallest eigenvalue of k as computed, for messages.
     """
 
     lam: Array
@@ -100,7 +94,7 @@ class Spectrum:
         return self.lam + self.ridge
 
     def reaches(self, k_test: Array) -> bool:
-        """Whether k_test : (m, n) has a part in the directions that count as zeros, beyond rounding.
+        """Whether k_test : (m, n) has a component in the directions that count as zeros, beyond rounding.
 
         With w = k_test k^+, the weights of the training set, an exact zero direction q is known up to
         |k_test q| <= resolution (1 + |w|): |w| times the error of k, and the error of k_test itself.
@@ -116,7 +110,7 @@ class Spectrum:
         return bool(xp.any(part > self.resolution * (1 + w)))
 
     def remedy(self) -> str:
-        """What is wrong with a kernel whose zeros matter, and what to do."""
+        """The problem with a kernel whose zeros matter, and what to do about it."""
         return (
             f"the smallest eigenvalue of the kernel is {self.smallest:.3g}, {self.zeros} of {len(self.lam)} lie below "
             f"the {self.resolution:.3g} that rounding leaves visible: pass ridge={100 * self.resolution:.0e} or more, "
@@ -127,8 +121,8 @@ class Spectrum:
 def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     """Factorise a symmetric kernel k : (n, n), ascending eigenvalues, once and for every t.
 
-    ValueError where k is indefinite beyond rounding, with its smallest eigenvalue; MemoryError where the factorisation
-    would not fit.
+    ValueError, with the smallest eigenvalue, if k is indefinite beyond rounding; MemoryError if the factorisation does
+    not fit.
 
     >>> import numpy as np
     >>> s = spectrum(np.array([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 1.0]]))     # the first example twice
@@ -146,12 +140,12 @@ def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     lam, Q = xp.linalg.eigh(xp.astype(k, xp.float64, copy=False))
     smallest = float(lam[0])
     check_definite(smallest, float(lam[-1]), tau, ridge)
-    tau = max(tau, -smallest if ridge < -2 * smallest else 0.0)  # the kernel's own error, where it shows
+    tau = max(tau, -smallest if ridge < -2 * smallest else 0.0)  # the kernel's own error, if it is visible
     zeros = int(xp.sum(lam + ridge <= tau))
-    exact = tau * eps(lam) / eps(k)  # what the factorisation itself leaves of an exact zero
+    exact = tau * eps(lam) / eps(k)  # an exact zero comes out of the factorisation below this
     if zeros and float(xp.max(xp.abs(lam[:zeros]))) > exact:
         exact = tau
-    certain = zeros in (0, n) or float(lam[zeros]) + ridge >= GAP * exact
+    certain = zeros in (0, n) or float(lam[zeros]) + ridge >= CERTAIN_JUMP * exact
     lam = xp.maximum(lam, xp.full_like(lam, -ridge / 2))
     if certain:
         lam[:zeros] = 0.0

@@ -1,11 +1,11 @@
 """Gaussian processes of wide networks: the trained ensemble at every time, and the Bayesian posterior.
 
-Infinitely wide networks start as draws f_0 ~ GP(0, K) and train by f_t(x) = f_0(x) + A_t (y - f_0(X)), with one matrix
-A_t for all of them (see `analytic.training.dynamics`):
+Infinitely wide networks start as draws f_0 ~ GP(0, K) and train by f_t(x) = f_0(x) + A_t (y - f_0(X)), all with the
+same matrix A_t (see `analytic.training.dynamics`):
 
     A_t = Theta(x, X) (Theta + ridge I)^-1 (I - e^(-lr t (Theta + ridge I) / N))
 
-An affine map of a Gaussian process is one: Lee et al. 2019, eqs. (13) to (16).  K is the NNGP kernel, Theta the NTK.
+An affine map of a Gaussian process is Gaussian: Lee et al. 2019, eqs. (13) to (16).  K is the NNGP, Theta the NTK.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
-from analytic.training.dynamics import GradientFlow, check_rate, check_targets, gradient_flow
-from analytic.training.eigen import check_kernel, check_ridge, eps, resolution
+from analytic.training.dynamics import GradientFlow, check_targets, gradient_flow
+from analytic.training.eigen import check_kernel, eps, resolution
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, scipy_module, to_host, to_library
-from minintk.validate import whole
+from minintk.validate import number, whole
 
 Kind = Literal["ntk", "nngp"]
 
 
 @runtime_checkable
 class KernelLike(Protocol):
-    """What `analytic.kernel(spec)` gives, and anything else that gives (N, M) arrays by the same names."""
+    """Anything with the methods of `analytic.kernel(spec)`, which return (N, M) arrays."""
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
         """K(x1, x2), (N, M); K(x1, x1) without x2."""
@@ -67,7 +67,7 @@ class Ensemble:
 
         x_test : (M, *shape of an example).
         t : a number >= 0, inf included, or a one-dimensional array of them: the results then have a leading axis T.
-            t = lr * steps where lr = 1, t = steps where lr is the network's.
+            t = lr * steps if lr = 1, t = steps if lr is the network's.
         ValueError for a negative t or NaN, an indefinite kernel, and a singular one whose limit does not exist.
         """
         _check_kind(kind)
@@ -102,7 +102,7 @@ class Ensemble:
         return self._train[kind]
 
     def _both(self) -> None:
-        """Evaluate K(X, X) and Theta(X, X) in one pass, where neither has been needed so far."""
+        """Evaluate K(X, X) and Theta(X, X) in one pass, unless one of them is there already."""
         if not self._train:
             self._train["nngp"], self._train["ntk"] = self.kernel.both(self.x)
 
@@ -114,7 +114,7 @@ class Ensemble:
         return Q.T @ (array_namespace(Q).astype(K, Q.dtype, copy=False) @ Q)
 
     def _test(self, x_test: Array) -> KernelLike:
-        """The kernel, once x_test is known to fit it."""
+        """The kernel; checks that x_test fits the training examples first."""
         array_namespace(self.x, x_test)
         if x_test.ndim != self.x.ndim or x_test.shape[1:] != self.x.shape[1:]:
             want = ", ".join(map(str, self.x.shape[1:]))
@@ -138,8 +138,8 @@ class Posterior:
             ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
                               cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
-        From a Cholesky factor where the kernel has one (1 s at N = 4000 on two cores); the limit t = inf of `ensemble`
-        where the kernel is singular, ValueError with its smallest eigenvalue where that limit does not exist.
+        From a Cholesky factor if the kernel has one (1 s at N = 4000 on two cores).  For a singular kernel, the limit
+        t = inf of `ensemble`, or ValueError, with the smallest eigenvalue, if there is no limit.
         """
         ens = self.ensemble
         if cov and self.kind == "ntk":
@@ -175,10 +175,10 @@ class Posterior:
 
             -1/2 y' (K + ridge I)^-1 y - 1/2 log det (K + ridge I) - N/2 log 2 pi
 
-        ValueError where K + ridge I is singular, with its smallest eigenvalue, and for kind="ntk", not a posterior.
+        ValueError, with the smallest eigenvalue, if K + ridge I is singular; and for kind="ntk", not a posterior.
         """
         if self.kind != "nngp":
-            raise ValueError("log_marginal_likelihood expects kind='nngp': kind='ntk' is the posterior of no model")
+            raise ValueError("log_marginal_likelihood expects kind='nngp': kind='ntk' is not the posterior of a model")
         L = self._factor
         if L is None:
             remedy = self.ensemble.flow("nngp").spectrum.remedy()
@@ -190,9 +190,9 @@ class Posterior:
         return -half_fit - int(C) * (half_log_det + int(N) / 2 * log(2 * pi))
 
     def sample(self, x_test: Array, size: int, rng: np.random.Generator) -> Array:
-        """Draws of f at x_test, (size, M, C), from numbers of `rng` on the host: the same in every array library.
+        """Draws of f at x_test, (size, M, C).  `rng` draws on the host, so all array libraries give the same.
 
-        ValueError where the covariance is indefinite beyond rounding.
+        ValueError if the covariance is indefinite beyond rounding.
         """
         whole("sample(size=...)", size)
         if not isinstance(rng, np.random.Generator):
@@ -213,7 +213,7 @@ class Posterior:
 
     @cached_property
     def _factor(self) -> Array | None:
-        """L, lower triangular, L L' = k + ridge I; None where a pivot cannot be told from zero."""
+        """L, lower triangular, with L L' = k + ridge I; None if a pivot cannot be distinguished from zero."""
         k = self.ensemble._block(self.kind)
         check_kernel(f"kernel.{self.kind}(x)", k)
         xp = array_namespace(k)
@@ -225,7 +225,7 @@ class Posterior:
         smallest = float(xp.min(xp.diagonal(L)))
         if not (smallest > 0 and smallest**2 > resolution(k)):
             return None
-        rows = xp.einsum("ij,ij->i", L, L) - xp.diagonal(shifted)  # a GPU's solver fails without a word
+        rows = xp.einsum("ij,ij->i", L, L) - xp.diagonal(shifted)  # as a GPU's solver may fail silently
         return L if float(xp.max(xp.abs(rows))) <= resolution(shifted) else None
 
     @cached_property
@@ -244,7 +244,7 @@ def ensemble(kernel: KernelLike, x: Array, y: Array, *, lr: float = 1.0, ridge: 
     ridge : absolute; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
     Each kernel of the training set is evaluated and factorised once, for all t: about 6 s at N = 4000 on two cores.
-    Where only the limit t = inf is asked for, `posterior` has it cheaper.  Lee et al. 2019, eqs. (14) to (16).
+    If you need the limit t = inf only, `posterior` is cheaper.  Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
     >>> class Linear:                                          # f(x) = x w / sqrt(d): Theta = K = x x' / d
@@ -262,22 +262,21 @@ def ensemble(kernel: KernelLike, x: Array, y: Array, *, lr: float = 1.0, ridge: 
         got = f"the class {kernel.__name__}" if isinstance(kernel, type) else type(kernel).__name__
         raise TypeError(f"expected a kernel such as analytic.kernel(spec), with nngp, ntk and both, got {got}")
     array_namespace(x, y)
-    check_rate(lr)
-    check_ridge(ridge)
+    lr, ridge = number("lr", lr), number("ridge", ridge, zero=True)
     check_targets(y)
     check_floating("x", x)
     if x.ndim < 2 or x.shape[0] != y.shape[0]:
         raise ValueError(f"expected x : (N, ...) and y : (N, C) with one N, got {tuple(x.shape)} and {tuple(y.shape)}")
     check_finite("x", x)
-    return Ensemble(kernel, x, y, float(lr), float(ridge))
+    return Ensemble(kernel, x, y, lr, ridge)
 
 
 def posterior(kernel: KernelLike, x: Array, y: Array, *, ridge: float = 0.0, kind: Kind = "nngp") -> Posterior:
-    """The Gaussian process GP(0, K) conditioned on (x, y), or (kind="ntk") the ensemble trained to the end.
+    """The Gaussian process GP(0, K) conditioned on (x, y), or (kind="ntk") the fully trained ensemble.
 
     kernel, x, y as in `ensemble`.  ridge : absolute; for "nngp" the variance of the noise in y.
     kind="nngp" is Bayes' rule, eq. (13).  kind="ntk" is eq. (16), the outputs of networks with all layers trained to
-    t = inf: a Gaussian process, but the posterior of no probabilistic model.  Lee et al. 2019.
+    t = inf: a Gaussian process, but not the posterior of any probabilistic model.  Lee et al. 2019.
 
     >>> import numpy as np
     >>> class Linear:
@@ -299,7 +298,7 @@ def _check_kind(kind: str) -> None:
 
 
 def _covariance(c: Array, prior: Array) -> Array:
-    """c symmetrised; a variance that is 0 up to rounding (at a training point) does not come out below 0."""
+    """c made symmetric; a variance that is 0 up to rounding (at a training point) is not negative."""
     xp = array_namespace(c, prior)
     c = (c + c.T) / 2
     variance = xp.diagonal(c)

@@ -29,15 +29,12 @@ import analytic.training.dynamics
 import analytic.training.gp
 import analytic.vectors.rules
 import minintk as mn
-from analytic.images import fields
-from analytic.images import steps as passes
-from analytic.images.memory import Lay
+from analytic.images import fields, steps
+from analytic.images.memory import PixelValues
 from analytic.images.pixel_pairs import Diagonal
 from analytic.images.rules import Pool, Window
-from analytic.limits import deep_linear as dmft
-from analytic.limits import finite_width as fluctuations
-from analytic.limits import two_layer as limits
-from analytic.spectra import eigenlearning as learnability
+from analytic.limits import deep_linear, finite_width, two_layer
+from analytic.spectra import eigenlearning
 from analytic.spectra import modes as modes_module
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.rules import Affine
@@ -129,7 +126,7 @@ def _(patch: Patch) -> None:
 @planted("Residual kernel: the shortcut forgotten", residual_kernel)
 def _(patch: Patch) -> None:
     def change(step: Any) -> Any:
-        return replace(step, shortcut=step.branch) if isinstance(step, analytic.vectors.rules.Sum) else step
+        return replace(step, shortcut=step.branch) if isinstance(step, analytic.vectors.rules.ResidualSum) else step
 
     steps_of(patch, change)
 
@@ -229,13 +226,13 @@ def planted_in_prepare(step: type[Any], change: Callable[[Any], Any]) -> Callabl
     """Plants other coefficients of a step."""
 
     def plant(patch: Patch) -> None:
-        right = passes.prepare
+        right = steps.prepare
 
         def wrong(one: Any, pixels: Any, tile: Any) -> Any:
             after, row = right(one, pixels, tile)
             return after, change(row) if isinstance(one, step) else row
 
-        patch.setattr(passes, "prepare", wrong)
+        patch.setattr(steps, "prepare", wrong)
 
     return plant
 
@@ -254,13 +251,13 @@ planted("convolution: pixels outside next to pixels inside count as equal, D = 0
     )
 )
 planted("convolution: its own share K left out of Theta", brute_force)(
-    planted_in_prepare(Window, lambda row: row._replace(owed=(0.0, row.owed[1])))
+    planted_in_prepare(Window, lambda row: row._replace(pending=(0.0, row.pending[1])))
 )
 planted("convolution: its own share K of Theta divided by the window's size", brute_force)(
-    planted_in_prepare(Window, lambda row: row._replace(owed=(row.owed[0] / 9, row.owed[1])))
+    planted_in_prepare(Window, lambda row: row._replace(pending=(row.pending[0] / 9, row.pending[1])))
 )
 planted("pooling: D of a pooled pixel's window with itself not taken off", brute_force)(
-    planted_in_prepare(Pool, lambda row: row._replace(own=Lay(0 * row.own.left, 0 * row.own.right)))
+    planted_in_prepare(Pool, lambda row: row._replace(own=PixelValues(0 * row.own.left, 0 * row.own.right)))
 )
 planted("pooling: pixels outside not counted in the window's mean", brute_force)(
     planted_in_prepare(Pool, lambda row: row._replace(share=None, mean=None))
@@ -268,7 +265,7 @@ planted("pooling: pixels outside not counted in the window's mean", brute_force)
 planted("layer normalisation of images: Theta and K by 1 / sqrt(q), eps forgotten", brute_force)(
     planted_in_prepare(
         analytic.vectors.rules.Normalise,
-        lambda row: row._replace(gain=Lay(1 / row.bend.left.clip(1e-3), 1 / row.bend.right.clip(1e-3))),
+        lambda row: row._replace(gain=PixelValues(1 / row.root.left.clip(1e-3), 1 / row.root.right.clip(1e-3))),
     )
 )
 
@@ -278,7 +275,7 @@ def _(patch: Patch) -> None:
     def first(self: Any) -> None:
         out = self.new((1, 1))
         out[..., :1] = self.a[..., :1]
-        self.become(out, (1, 1))
+        self.swap_in(out, (1, 1))
 
     patch.setattr(Diagonal, "flatten", first)
 
@@ -315,20 +312,20 @@ def of_its_limit(gamma0: float = 1.5) -> None:
 
 @planted("two layers: features learn at twice their rate", of_its_limit)
 def _(patch: Patch) -> None:
-    right = limits.TwoLayerLimit._rate
+    right = two_layer.TwoLayerLimit._rate
 
-    def wrong(self: limits.TwoLayerLimit, t: float, state: Array) -> Array:
+    def wrong(self: two_layer.TwoLayerLimit, t: float, state: Array) -> Array:
         rate, (r, C) = right(self, t, state), self.problem.sizes
         rate[r * C : r * (C + r)] *= 2
         return rate
 
-    patch.setattr(limits.TwoLayerLimit, "_rate", wrong)
+    patch.setattr(two_layer.TwoLayerLimit, "_rate", wrong)
 
 
 @planted("mean-field theory: gamma0 in place of its square", of_its_limit)
 def _(patch: Patch) -> None:
-    up = dmft.Layer.up
-    patch.setattr(dmft.Layer, "up", lambda self, k, C, gamma2, H, G: up(self, k, C, gamma2**0.5, H, G))
+    up = deep_linear.HiddenLayer.up
+    patch.setattr(deep_linear.HiddenLayer, "up", lambda self, k, C, gamma2, H, G: up(self, k, C, gamma2**0.5, H, G))
 
 
 def every_layer() -> None:
@@ -349,13 +346,13 @@ def every_layer() -> None:
 
 @planted("mean-field theory: no echo of what comes back", every_layer)
 def _(patch: Patch) -> None:
-    down = dmft.Layer.down
+    down = deep_linear.HiddenLayer.down
 
-    def deaf(self: dmft.Layer, *rest: Any) -> None:
+    def deaf(self: deep_linear.HiddenLayer, *rest: Any) -> None:
         down(self, *rest)
         self.B[...] = 0
 
-    patch.setattr(dmft.Layer, "down", deaf)
+    patch.setattr(deep_linear.HiddenLayer, "down", deaf)
 
 
 def exact_moments() -> None:
@@ -370,12 +367,12 @@ def exact_moments() -> None:
 
 @planted("finite width: E g^4 = 1 for a Gaussian", exact_moments)
 def _(patch: Patch) -> None:
-    patch.setattr(fluctuations._Hidden, "fourth", property(lambda h: h.square))
+    patch.setattr(finite_width._Hidden, "fourth", property(lambda h: h.square))
 
 
 @planted("finite width: gates of fixed number", exact_moments)
 def _(patch: Patch) -> None:
-    patch.setattr(fluctuations._Hidden, "square", property(lambda h: (h.n * h.m2) ** 2))
+    patch.setattr(finite_width._Hidden, "square", property(lambda h: (h.n * h.m2) ** 2))
 
 
 def learnable() -> None:
@@ -393,7 +390,7 @@ def learnable() -> None:
 
 @planted("modes: a level counted as one function", learnable)
 def _(patch: Patch) -> None:
-    right = learnability.eigenlearning
+    right = eigenlearning.eigenlearning
 
     def wrong(modes: an.Modes, n: int, **how: Any) -> Any:
         return right(an.Modes(modes.eigenvalue, np.minimum(modes.multiplicity, 5)), n, **how)

@@ -10,7 +10,7 @@ from montecarlo import assert_mean, kernels
 
 import analytic as an
 import minintk as mn
-from analytic.limits import finite_width as fluctuations
+from analytic.limits import finite_width
 from analytic.limits.finite_width import FiniteWidth
 
 X = np.array([[1.0, -2.0, 0.5]])
@@ -73,10 +73,10 @@ def test_a_wrong_recursion_is_refused(name: str, monkeypatch: pytest.MonkeyPatch
     for attribute, own in (("fourth", 1), ("square", 3)):  # in place of 3 and 1
         with monkeypatch.context() as patch:
 
-            def wrong(h: fluctuations._Hidden, own: int = own) -> float:
+            def wrong(h: finite_width._Hidden, own: int = own) -> float:
                 return own * h.n * h.m4 + h.n * (h.n - 1) * h.m2**2
 
-            patch.setattr(fluctuations._Hidden, attribute, property(wrong))
+            patch.setattr(finite_width._Hidden, attribute, property(wrong))
             claim = an.finite_width(net)
         with pytest.raises(AssertionError, match=r"z ="):
             moments_law(net, claim)

@@ -250,13 +250,13 @@ def test_kernels_of_wide_deep_networks_approach_the_limits() -> None:
 def test_echoes_between_layers_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: without the responses A and B the kernels alone do not make the limit."""
     right = an.deep_linear_limit(spec(1, 1), X, Y, gamma0=1.5, lr=0.1, steps=15).predict()
-    down = analytic.limits.deep_linear.Layer.down
+    down = analytic.limits.deep_linear.HiddenLayer.down
 
     def deaf(self: Any, *rest: Any) -> None:
         down(self, *rest)
         self.B[...] = 0
 
-    monkeypatch.setattr(analytic.limits.deep_linear.Layer, "down", deaf)
+    monkeypatch.setattr(analytic.limits.deep_linear.HiddenLayer, "down", deaf)
     assert np.abs(an.deep_linear_limit(spec(1, 1), X, Y, gamma0=1.5, lr=0.1, steps=15).predict() - right).max() > 0.05
 
 

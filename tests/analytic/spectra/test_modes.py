@@ -260,7 +260,7 @@ def test_a_large_cube_is_nearly_a_sphere() -> None:
     cube, sphere = an.cube_modes(kernel, 1029), an.sphere_modes(kernel, 1029, 3)
     assert np.all(np.isfinite(cube.eigenvalue))
     np.testing.assert_allclose(cube.eigenvalue[:4], sphere.eigenvalue, rtol=5e-3)
-    with pytest.raises(ValueError, match="d expects 1029 at most"):
+    with pytest.raises(ValueError, match="d expects at most 1029"):
         an.cube_modes(kernel, 1030)
 
 
@@ -271,5 +271,5 @@ def test_a_kernel_of_another_kind_is_refused() -> None:
 
 
 def test_levels_without_a_multiplicity_are_refused() -> None:
-    with pytest.raises(ValueError, match="modes expect an eigenvalue and a multiplicity a level"):
+    with pytest.raises(ValueError, match="modes expect an eigenvalue and multiplicity per level"):
         an.eigenlearning(an.Modes(np.ones(3), np.ones(2)), 1)

@@ -419,7 +419,7 @@ def test_bad_questions_are_refused() -> None:
             predict(X_TEST[:, :3])
         with pytest.raises(ValueError, match="x_test holds 20 values"):
             predict(X_TEST * np.nan)
-    with pytest.raises(ValueError, match="posterior of no model"):
+    with pytest.raises(ValueError, match="not the posterior of a model"):
         posterior(KERNEL, X, TARGETS, kind="ntk").log_marginal_likelihood()
     for size in (0, -1, 2.5, True):
         with pytest.raises(ValueError, match="size"):

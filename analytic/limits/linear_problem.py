@@ -1,24 +1,24 @@
-"""Linear networks at infinite width: what the limits in which features move share, their scales and their data.
+"""What the feature-learning limits of linear networks at infinite width share: their scales and their data.
 
     f(x) = 1/(gamma0 sqrt(n)) f_net(x),    theta' = -gamma0^2 n grad L,    f_net the spec in the NTK parametrization
 
 with hidden widths n -> infinity and gamma0 fixed.  The division makes outputs small, so features have to move to fit
-the targets; the learning rate gamma0^2 n makes up for it, so f starts with the tangent kernel of f_net.  gamma0 is how
-much features move: gamma0 -> 0 is the NTK's linearised training, gamma0 = 1 mean field (muP for these networks).  At
-width n it is
+the targets; the learning rate gamma0^2 n compensates for it, so f starts with the tangent kernel of f_net.  gamma0
+says how much features move: gamma0 -> 0 is the NTK's linearised training, gamma0 = 1 mean field (muP for these
+networks).  At width n the limit corresponds to
 
     model = mn.Centred(net, theta0, alpha=1 / (gamma0 * n**0.5)),    lr = (t / steps) / alpha**2
 
-(f starts at zero in the limit; `Centred` takes off what is left of it at width n, of order 1/(gamma0 sqrt(n)).)
+(f starts at zero in the limit; `Centred` subtracts its initial value at width n, of order 1/(gamma0 sqrt(n)).)
 
-A linear network sees inputs through their span alone.  With x~ = x / sqrt(d) and B, (d, r), an orthonormal basis of
-the span of X~, all that happens in training is F : (r, C) with f(x) = (x~ B) F, driven by e = (X~ B)' (Y - f(X)) / N.
+A linear network depends on its inputs only through their span.  With x~ = x / sqrt(d) and B, (d, r), an orthonormal
+basis of the span of X~, training changes F : (r, C) only, f(x) = (x~ B) F, driven by e = (X~ B)' (Y - f(X)) / N.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,14 @@ from analytic.training.dynamics import check_targets
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, check_examples, to_host, to_library
 from minintk.spec.shapes import UnsupportedLayer
+from minintk.validate import number
 
 Host = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearProblem:
-    """A bias-free linear network's data, in the basis of the directions that it sees; on the host, in float64.
+    """The data of a bias-free linear network in a basis of its inputs' span; on the host, in float64.
 
     w_std : sigma of each weight matrix, input first, L + 1 of them for L hidden layers.  gamma0 : >= 0.
     Z : (N, r), X~ B.  B : (d, r).  Y : (N, C).  like : the caller's x, for its library and dtype.
@@ -55,8 +56,8 @@ class LinearProblem:
         """e = Z' (Y - Z F) / N, (r, C): minus the gradient of L = 1/(2N) sum |f - y|^2 in F."""
         return np.asarray(self.Z.T @ (self.Y - self.Z @ F) / len(self.Z))
 
-    def seen(self, x: Array | None) -> tuple[Host, Host]:
-        """(x~, x~ B), (M, d) and (M, r); of the training set where x is None."""
+    def in_basis(self, x: Array | None) -> tuple[Host, Host]:
+        """(x~, x~ B), (M, d) and (M, r); of the training set if x is None."""
         if x is None:
             return self.Z @ self.B.T, self.Z
         check_examples("x_test", x, (len(self.B),))
@@ -64,24 +65,24 @@ class LinearProblem:
         tilde = np.asarray(to_host(x), dtype=np.float64) / sqrt(len(self.B))
         return tilde, tilde @ self.B
 
-    def given(self, a: Host) -> Array:
+    def to_caller(self, a: Host) -> Array:
         """A result in the caller's library and dtype."""
         return to_library(np.asarray(a, dtype=str(self.like.dtype)), array_namespace(self.like))
 
 
-def problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearProblem:
-    """Check and reduce: a spec of Dense layers without bias or activation, x : (N, d), y : (N, C)."""
+def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearProblem:
+    """Check the arguments and reduce them to the basis: bias-free Dense layers only, x : (N, d), y : (N, C)."""
     layers = [layer for layer in s.as_sequential(spec).layers if not isinstance(layer, s.Identity)]
     for layer in layers:
         if not isinstance(layer, s.Dense) or layer.b_std > 0:
             raise UnsupportedLayer(
-                f"the limits in which features move are closed for linear networks only, Dense layers with b_std = 0, "
-                f"got {layer!r}"
+                f"the limits in which features move have closed equations for linear networks only, Dense layers with "
+                f"b_std = 0, got {layer!r}"
             )
     dense = [layer for layer in layers if isinstance(layer, s.Dense)]
     if len(dense) < 2:
-        raise ValueError(f"expected a hidden layer at least, mn.Dense(n), mn.Dense(C), got {len(dense)} layer(s)")
-    check_gamma0(gamma0)
+        raise ValueError(f"expected a hidden layer at least, as in mn.Dense(n), mn.Dense(C), got {len(dense)} layer(s)")
+    gamma0 = number("gamma0", gamma0, zero=True)
     check_examples("x", x)
     check_targets(y)
     array_namespace(x, y)
@@ -96,11 +97,5 @@ def problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearProblem:
     _, size, Bt = np.linalg.svd(tilde, full_matrices=False)
     B = Bt[size > max(N, d) * np.finfo(np.float64).eps * size[0]].T
     return LinearProblem(
-        tuple(layer.w_std for layer in dense), float(gamma0), tilde @ B, B, np.asarray(to_host(y), dtype=np.float64), x
+        tuple(layer.w_std for layer in dense), gamma0, tilde @ B, B, np.asarray(to_host(y), dtype=np.float64), x
     )
-
-
-def check_gamma0(gamma0: float) -> None:
-    """ValueError unless gamma0 is a finite number >= 0."""
-    if isinstance(gamma0, bool) or not hasattr(gamma0, "__float__") or not isfinite(gamma0) or gamma0 < 0:
-        raise ValueError(f"gamma0 expects a finite number >= 0 (0: features stay, the NTK's training), got {gamma0!r}")
