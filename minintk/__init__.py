@@ -5,6 +5,7 @@ from minintk.arrays import Array
 from minintk.experiments.coordinate_check import CoordinateCheck, coordinate_check
 from minintk.experiments.lr_transfer import Transfer, learning_rate_transfer
 from minintk.experiments.sweeps import Table, sweep
+from minintk.fast.door import open_door
 from minintk.models.empirical import nngp, ntk, ntk_full
 from minintk.models.network import Model, Network
 from minintk.models.wrappers import Centred, IterativelyLinearized, Linearized, Moved, Taylor
@@ -58,6 +59,8 @@ from minintk.training.optimizers import SGD, Adam, Nesterov
 from minintk.training.schedules import Cosine, StepDecay, WarmUp
 from minintk.training.spectral_descent import SpectralDescent
 from minintk.training.train import Snapshot, State, train
+
+open_door()  # networks run by the cheaper ways of minintk.fast from here on
 
 __all__ = [
     "ABC",

@@ -6,12 +6,9 @@ out; CuPy in, CuPy out, on the GPU from end to end.  This is the only module tha
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
-from threading import local
 from types import ModuleType
 from typing import Any
 
@@ -148,12 +145,26 @@ def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> N
     check_finite(name, x)
 
 
-def cache_slices(a: Array, size: int = 2**17) -> list[slice]:
-    """The last axis of `a` in pieces that stay in a core's cache through several passes; one piece on the GPU."""
-    if not on_host(array_namespace(a)):
-        return [slice(0, a.shape[-1])]
-    step = max(1, size // max(1, math.prod(a.shape[:-1])))
-    return [slice(i, min(i + step, a.shape[-1])) for i in range(0, a.shape[-1], step)]
+def matmul_into(a: Array, b: Array, out: Array) -> None:
+    """out[...] = a @ b, without a temporary where the library can write into a view; out overlaps neither.
+
+    >>> a, out = np.eye(2), np.zeros((2, 3))
+    >>> matmul_into(a, a, out[:, :2])
+    >>> out
+    array([[1., 0., 0.],
+           [0., 1., 0.]])
+    """
+    if on_host(array_namespace(a, b, out)):
+        np.matmul(a, b, out=out)
+    else:
+        out[...] = a @ b
+
+
+def rows_times(x: Array, W: Array) -> Array:
+    """x W : (..., N, n) for x : (..., N, d).  Where W : (d, n) has no leading axes, one product over all rows of x."""
+    if W.ndim > 2 or x.ndim == 2:
+        return x @ W
+    return (x.reshape((-1, x.shape[-1])) @ W).reshape((*x.shape[:-1], W.shape[-1]))
 
 
 def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
@@ -171,23 +182,6 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
     return import_module(STRIDES[library(xp)]).as_strided(a, tuple(shape), tuple(strides))
 
 
-ROW = 256
-"""Numbers that NumPy's iterator takes at a time, where rows have gaps between them or broadcast."""
-
-
-@contextmanager
-def short_rows() -> Iterator[None]:
-    """NumPy's ufuncs on rows of some hundred numbers at full speed, inside, in this thread.
-
-    NumPy copies rows shorter than its buffer of 8192 numbers into that buffer and back: three times the work.
-    """
-    before = np.setbufsize(ROW)
-    try:
-        yield
-    finally:
-        np.setbufsize(before)
-
-
 def elementwise(xp: Any, name: str, inputs: str, outputs: str, body: str) -> Callable[..., Any] | None:
     """kernel(*inputs, *outputs), the C statements `body` for every entry, compiled where and when it is first called.
 
@@ -202,31 +196,3 @@ def elementwise(xp: Any, name: str, inputs: str, outputs: str, body: str) -> Cal
 def _elementwise(library: str, name: str, inputs: str, outputs: str, body: str) -> Callable[..., Any] | None:
     make = getattr(import_module(library), "ElementwiseKernel", None)
     return None if make is None else make(inputs, outputs, body, f"minintk_{name}")
-
-
-_kept: Any = local()
-
-
-def scratch(like: Array, shape: Sequence[int], slot: str) -> Array:
-    """An array of this shape to write into and be done with: the thread's next call may return the same slot's memory.
-
-    Fresh memory costs more than a pass over it, page by page; on the GPU, and where it is large, it is fresh.
-    """
-    xp, bytes_ = array_namespace(like), math.prod(shape) * int(like.dtype.itemsize)
-    if not on_host(xp) or bytes_ > 2**24:
-        return xp.empty(tuple(shape), dtype=like.dtype)
-    memory = _kept.__dict__.get(slot)
-    if memory is None or memory.size < bytes_:
-        memory = _kept.__dict__[slot] = np.empty(bytes_, np.uint8)
-    return memory[:bytes_].view(like.dtype).reshape(shape)
-
-
-def keep_freed_memory(like: Array) -> None:
-    """From now on, memory that this process frees stays with it; for loops that take and free the same arrays.
-
-    The C library of Linux gives back what is free above twice the size of the largest block that was freed so far (64
-    MiB at most), and the next step gets the same pages anew, one by one and cleared.  So one such block is freed here,
-    which nobody has touched.
-    """
-    if on_host(array_namespace(like)):
-        np.empty(2**25 - 2**16, np.uint8)

@@ -1,4 +1,4 @@
-"""The part of a network that works on images, its batch shared out over the cores: each takes some of the examples.
+"""The part of a network that works on images, its batch split over the cores: each takes some of the examples.
 
     y = [y_1; y_2]        dy = [dy_1; dy_2]        dW = dW_1 + dW_2,   dx = [dx_1; dx_2]
 
@@ -7,38 +7,23 @@ One hand-over to the other cores for all these layers at once, and what one laye
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import prod
 
-from minintk import spec as s
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.reorder import arranged
-from minintk.fast.threads import cores, inside, parallel
+from minintk.fast.threads import cores, inside, parallel, single_threaded_blas
+from minintk.fast.thresholds import THRESHOLDS
 from minintk.layers.combine import BoundChain
-from minintk.layers.contract import Bound, Contraction, Gram, LayerJacobian, Weights
-from minintk.layers.layout import Tensor
-from minintk.spec.shapes import Shape, has_weights, out_shape
-
-LEAST = 2**20
-"""Numbers in the activations of a batch below which one core is done before a second has started."""
-
-WORTH = 2**21
-"""Numbers in the activations of a share: what one layer writes the next should find in the cache."""
-
-PER_WEIGHT = 16
-"""Numbers in a share for each weight, at least: every share has the weights to prepare and a gradient of its own."""
-
-MOST = 4
-"""Shares for each core: more of them, and handing them over costs more than the cache saves."""
+from minintk.layers.contract import Bound, Contraction, LayerJacobian, Tensor, Weights
+from minintk.spec.shapes import Shape
 
 
 @dataclass(frozen=True)
-class SharedJacobian:
-    """The Jacobians J_i of the shares of the batch, of the layers in `chain`; w and x are kept for `gram`, which needs
-    the batch in one piece and the layers as they are written."""
+class SplitBatchJacobian(LayerJacobian):
+    """The Jacobians J_i of the shares of the batch; w and x are kept for `gram`, which needs the batch in one piece."""
 
-    layer: BoundShared
-    chain: BoundChain
+    layer: SplitBatch
     shares: list[slice]
     parts: list[LayerJacobian]
     w: Weights
@@ -46,9 +31,9 @@ class SharedJacobian:
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
         """dy = [dy_1; dy_2]."""
-        before, after = len(self.layer.before), len(self.layer.after)
         if len(self.parts) == 1:
             return self.parts[0].jvp(dw, dx)
+        before, after = len(self.layer.before), len(self.layer.after)
 
         def work(i: int) -> Array | None:
             return self.parts[i].jvp(dw, None if dx is None else examples(dx, before, self.shares[i]))
@@ -57,11 +42,11 @@ class SharedJacobian:
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
         """dW = dW_1 + dW_2, dx = [dx_1; dx_2]."""
-        xp, layer = array_namespace(u), self.layer
         if len(self.parts) == 1:
             return self.parts[0].vjp(u, dw)
+        xp, layer = array_namespace(u), self.layer
         sums: list[Weights | None] = [dw] + [
-            None if dw is None else {t.name: xp.empty_like(dw[t.name]) for t in layer.tensors} for _ in self.parts[1:]
+            None if dw is None else {t.name: xp.zeros_like(dw[t.name]) for t in layer.tensors} for _ in self.parts[1:]
         ]
 
         def work(i: int) -> Array | None:
@@ -74,15 +59,16 @@ class SharedJacobian:
                     dw[name] += part
         return joined(dx, len(layer.before))
 
-    def gram(self, u: Array, other: SharedJacobian, v: Array, kernel: Contraction) -> Gram:
-        """That of the batch in one piece."""
-        J = self.whole()
-        return J.gram(u, J if other is self else other.whole(), v, kernel)
+    def gram(self, u: Array, other: SplitBatchJacobian, v: Array, kernel: Contraction) -> Array | float:
+        return self.gram_and_back(u, other, v, kernel)[0]
 
-    def whole(self) -> LayerJacobian:
-        """The Jacobian that `gram` needs; the layers run once more where this is another."""
-        plain = self.layer.chain
-        return self.parts[0] if len(self.parts) == 1 and self.chain is plain else plain(self.w, self.x)[1]
+    def gram_and_back(
+        self, u: Array, other: SplitBatchJacobian, v: Array, kernel: Contraction
+    ) -> tuple[Array | float, Array | None, Array | None]:
+        """Those of the batch in one piece; the layers run once more."""
+        J = self.layer.kernels(self.w, self.x)[1]
+        K = J if other is self else other.layer.kernels(other.w, other.x)[1]
+        return J.gram_and_back(u, K, v, kernel)
 
 
 def examples(a: Array, axes: int, at: slice) -> Array:
@@ -98,53 +84,87 @@ def joined(parts: list[Array | None], axes: int) -> Array | None:
 
 
 @dataclass(frozen=True)
-class BoundShared:
-    """A chain in its place, and the same arranged for speed, which the shares go through."""
+class SplitBatch:
+    """A chain of layers in its place.
 
-    chain: BoundChain
-    fast: BoundChain
+    sweeps : the chain that the shares go through.  kernels : the same function, for kernels and for a GPU.
+    before, after : shapes of one example.  numbers : those in its activations.
+    """
+
+    sweeps: BoundChain
+    kernels: BoundChain
     before: Shape
     after: Shape
+    numbers: int
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.sweeps.tensors
+
+    def count(self, x: Array) -> int:
+        """The number of shares: one where the work is little, or the caller works in the pool."""
+        N = int(x.shape[-1 - len(self.before)])
+        size = int(prod(x.shape)) + N * self.numbers
+        if size < THRESHOLDS.batch or inside():
+            return 1
+        weights = sum(t.size for t in self.tensors)
+        each = max(1, THRESHOLDS.share_activations, THRESHOLDS.share_per_weight * weights)
+        return min(N, cores() * min(THRESHOLDS.shares_per_core, -(-size // (cores() * each))))
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
+        """The chain's (y, J), share by share where that pays."""
+        if not on_host(array_namespace(x)):
+            return self.kernels(w, x)
+        N, count = x.shape[-1 - len(self.before)], self.count(x)
+        shares = [slice(i * N // count, (i + 1) * N // count) for i in range(count)]
+        results = parallel(lambda at: self.sweeps(w, examples(x, len(self.before), at)), shares)
+        y = results[0][0] if len(results) == 1 else joined([y for y, _ in results], len(self.after))
+        return y, SplitBatchJacobian(self, shares, [J for _, J in results], w, x)
+
+
+# ------------------------------------------------------------------------------ BLAS meanwhile, in the rest of the chain
+
+
+@dataclass(frozen=True)
+class HeldJacobian(LayerJacobian):
+    """J, with BLAS at one thread: its own threads would keep the cores busy after each product."""
+
+    J: LayerJacobian
+    shared: bool
+
+    def held(self) -> AbstractContextManager[None]:
+        return single_threaded_blas() if self.shared else nullcontext()
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+        with self.held():
+            return self.J.jvp(dw, dx)
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
+        with self.held():
+            return self.J.vjp(u, dw)
+
+    def gram_and_back(
+        self, u: Array, other: HeldJacobian, v: Array, kernel: Contraction
+    ) -> tuple[Array | float, Array | None, Array | None]:
+        return self.J.gram_and_back(u, other.J, v, kernel)
+
+    def gram(self, u: Array, other: HeldJacobian, v: Array, kernel: Contraction) -> Array | float:
+        return self.J.gram(u, other.J, v, kernel)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A chain that begins with a `SplitBatch`; BLAS is at one thread where that splits its batch."""
+
+    front: SplitBatch
+    chain: Bound
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         return self.chain.tensors
 
-    @property
-    def out_shapes(self) -> tuple[Shape, ...]:
-        return self.chain.out_shapes
-
-    def count(self, x: Array) -> int:
-        """The number of shares: one where the work is little, or the caller works in the pool, or on a GPU."""
-        N = int(x.shape[-1 - len(self.before)])
-        size = int(prod(x.shape)) + N * sum(map(prod, self.out_shapes))
-        if size < LEAST or inside() or not on_host(array_namespace(x)):
-            return 1
-        each = max(1, WORTH, PER_WEIGHT * sum(t.size for t in self.tensors))
-        return min(N, cores() * min(MOST, -(-size // (cores() * each))))
-
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """The chain's, share by share where that pays; as it is written on a GPU, and in the pool (kernels)."""
-        N, count = x.shape[-1 - len(self.before)], self.count(x)
-        shares = [slice(i * N // count, (i + 1) * N // count) for i in range(count)]
-        chain = self.fast if on_host(array_namespace(x)) and not inside() else self.chain
-        results = parallel(lambda at: chain(w, examples(x, len(self.before), at)), shares)
-        y = results[0][0] if len(results) == 1 else joined([y for y, _ in results], len(self.after))
-        return y, SharedJacobian(self, chain, shares, [J for _, J in results], w, x)
-
-
-def shared(root: Bound, spec: s.Sequential, before: Shape) -> Bound:
-    """The network's chain with the layers that work on images, up to Flatten or GlobalAvgPool, as one BoundShared."""
-    if not isinstance(root, BoundChain):
-        return root
-    shape, count = before, 0
-    while count < len(root.layers) and len(shape) > 1:
-        after = out_shape(spec.layers[count], shape)
-        if len(after) == 1 and has_weights(spec.layers[count]):
-            break
-        shape, count = after, count + 1
-    if not any(map(has_weights, spec.layers[:count])):
-        return root
-    fast = arranged(spec.layers[:count], root.layers[:count])
-    front = BoundShared(BoundChain(root.layers[:count]), BoundChain(fast), before, shape)
-    return BoundChain((front, *root.layers[count:]))
+        shared = on_host(array_namespace(x)) and self.front.count(x) > 1
+        with single_threaded_blas() if shared else nullcontext():
+            y, J = self.chain(w, x)
+        return y, HeldJacobian(J, shared)

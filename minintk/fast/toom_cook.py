@@ -1,37 +1,35 @@
-"""A convolution of many channels by tiles:  y = m A' [(G W) . (B x)] + c b        (`minintk.fast.toom_cook_transforms`)
+"""A convolution of many channels by tiles:  y = m A' [(G W) . (B x)] + c b     (`minintk.fast.toom_cook_transforms`)
 
 The function of `minintk.layers.conv` with a half to a quarter of its multiplications, and its derivatives:
 
 jvp     dy = m A' [(G W) . (B dx)] + m A' [(G dW) . (B x)] + c db
 vjp     dW = m G' [(B x)' (A u)],   db = c sum u,   dx = m B' [(A u) (G W)']
 
-In training and evaluation (`minintk.fast.reorder`); tangent kernels take convolutions as they are written.
+It is for outputs and sweeps; a kernel takes the convolution as it is written.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, scratch
-from minintk.fast.blas import matmul_into
-from minintk.fast.patches import images
-from minintk.fast.threaded_matmul import sum_rows
+from minintk.arrays import Array, array_namespace, matmul_into
+from minintk.fast.conv import dealt, scaled, sum_rows, summed
+from minintk.fast.memory import scratch
 from minintk.fast.threads import cores, parallel
 from minintk.fast.toom_cook_transforms import Tiles
-from minintk.layers.contract import Contraction, Gram, Weights
-from minintk.layers.conv import BoundConv, ConvJacobian, scaled
-from minintk.layers.layout import Tensor
+from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights
+from minintk.layers.conv import BoundConv
+from minintk.layers.patches import images
 from minintk.spec.shapes import Shape
 
 
 @dataclass(frozen=True)
-class ToomCookJacobian:
-    """Holds x : ([E], N, H, W, C) and V = m G W : ([E], n^2, C, C_out), and w for `gram`; B x is formed anew."""
+class ToomCookJacobian(LayerJacobian):
+    """Holds x : ([E], N, H, W, C), V = m G W : ([E], n^2, C, C_out), and w for `gram`; B x is formed again."""
 
-    layer: BoundToomCook
+    layer: ToomCook
     x: Array
     V: Array
     w: Weights
@@ -47,16 +45,17 @@ class ToomCookJacobian:
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
         """dW = m G' [(B x)' (A u)], db = c sum u; dx = m B' [(A u) (G W)']."""
         layer, conv, tiles, xp = self.layer, self.layer.conv, self.layer.tiles, array_namespace(u)
+        p = conv.parameters
         u = images(u, conv.after)
         N, lead = u.shape[-4], np.broadcast_shapes(u.shape[:-4], self.V.shape[:-3])
-        dx = None if conv.first else xp.empty((*lead, N, *self.x.shape[-3:]), dtype=u.dtype)
+        dx = None if p.first else xp.empty((*lead, N, *self.x.shape[-3:]), dtype=u.dtype)
         shape = (*np.broadcast_shapes(u.shape[:-4], self.x.shape[:-4]), *self.V.shape[-3:])
 
-        def work(share: list[slice]) -> Array | None:
-            dV = None if dw is None else xp.empty(shape, dtype=u.dtype)
+        def work(share: list[slice]) -> Array:
+            dV = xp.empty(shape if dw is not None else (0,), dtype=u.dtype)
             for i, at in enumerate(share):
                 Y = tiles.take(u[..., at, :, :, :])
-                if dV is not None:
+                if dw is not None:
                     part = scratch(u, shape, "gradient") if i else dV
                     matmul_into(tiles.read(self.x[..., at, :, :, :]).swapaxes(-1, -2), Y, part)
                     if i:
@@ -67,28 +66,21 @@ class ToomCookJacobian:
                     tiles.add(X, dx[..., at, :, :, :])
             return dV
 
-        parts: list[Any] = parallel(work, layer.shares(self.x, lead))
+        dV = summed(work, layer.shares(self.x, lead))
         if dw is not None:
-            dV = parts[0]
-            for part in parts[1:]:
-                dV += part
-            dw[conv.W][...] = scaled(conv.m, tiles.roll(dV)).reshape(dw[conv.W].shape)
-            if conv.b is not None:
-                dw[conv.b][...] = sum_rows(u.reshape((*u.shape[:-4], -1, u.shape[-1])), conv.c)
+            conv.matrix(dw)[...] = scaled(p.m, tiles.roll(dV))
+            if p.b is not None:
+                dw[p.b.name][...] = sum_rows(u.reshape((*u.shape[:-4], -1, u.shape[-1])), p.c)
         return None if dx is None else dx.reshape((*lead, N, *conv.before))
 
-    def gram(self, u: Array, other: ToomCookJacobian, v: Array, kernel: Contraction) -> Gram:
-        """That of the convolution as it is written, `u` and `v` row by row."""
-        J, a = self.by_patches(), self.layer.in_rows(u)
-        return J.gram(a, J if other is self else other.by_patches(), a if v is u else self.layer.in_rows(v), kernel)
-
-    def by_patches(self) -> ConvJacobian:
-        """The Jacobian of the convolution as it is written."""
-        return self.layer.conv(self.w, self.x)[1]
+    def gram(self, u: Array, other: ToomCookJacobian, v: Array, kernel: Contraction) -> Array | float:
+        """That of the convolution as it is written."""
+        J = self.layer.conv(self.w, self.x)[1]
+        return J.gram(u, J if other is self else other.layer.conv(other.w, other.x)[1], v, kernel)
 
 
 @dataclass(frozen=True)
-class BoundToomCook:
+class ToomCook:
     """A convolution in its place, `conv`, by tiles."""
 
     conv: BoundConv
@@ -98,34 +90,23 @@ class BoundToomCook:
     def tensors(self) -> tuple[Tensor, ...]:
         return self.conv.tensors
 
-    @property
-    def out_shapes(self) -> tuple[Shape, ...]:
-        return self.conv.out_shapes
-
     def __call__(self, w: Weights, x: Array) -> tuple[Array, ToomCookJacobian]:
         """y = m A' [(G W) . (B x)] + c b."""
         x, V = images(x, self.conv.before), self.unrolled(w)
         return self.product(x, V, self.bias(w)), ToomCookJacobian(self, x, V, w)
 
-    def in_rows(self, u: Array) -> Array:
-        """u : (..., N, *after) out of the order of the phases, row by row."""
-        return self.tiles.in_rows(u).reshape(u.shape)
-
     def unrolled(self, w: Weights) -> Array:
         """m G W : ([E], n^2, C, C_out)."""
-        return scaled(self.conv.m, self.tiles.unroll(self.conv.weights(w)))
+        return scaled(self.conv.parameters.m, self.tiles.unroll(self.conv.matrix(w)))
 
     def bias(self, w: Weights) -> Array | None:
         """c b : ([E], 1, 1, 1, C_out)."""
-        return None if self.conv.b is None else (self.conv.c * w[self.conv.b])[..., None, None, None, :]
+        p = self.conv.parameters
+        return None if p.b is None else (p.c * w[p.b.name])[..., None, None, None, :]
 
     def shares(self, x: Array, lead: Shape) -> list[list[slice]]:
         """The examples in chunks, with these axes in front, the chunks dealt out to the cores."""
-        N = int(x.shape[-4])
-        few = max(1, -(-N // self.tiles.step(x, lead)))
-        chunks = [slice(i * N // few, (i + 1) * N // few) for i in range(few)]
-        count = min(cores(), few)
-        return [chunks[i * few // count : (i + 1) * few // count] for i in range(count)]
+        return dealt(int(x.shape[-4]), self.tiles.step(x, lead), cores())
 
     def product(self, x: Array, V: Array, b: Array | None) -> Array:
         """A' [V . (B x)] + b : (..., N, *after), chunk by chunk of examples."""

@@ -15,7 +15,7 @@ for 4 x 4 instead of 144 (these are Winograd's, 1980).
 
     read     x -> X = B x       (..., N, H, W, C) -> (..., n^2, N T, C), for the T tiles of an image
     add      X -> x = B' X      every entry is added to the pixel that it was read from
-    unroll   W -> V = G W       (..., r, r, C, C_out) -> (..., n^2, C, C_out), to multiply X with
+    unroll   W -> V = G W       (..., r r C, C_out) -> (..., n^2, C, C_out), to multiply X with
     roll     V -> W = G' V
     write    Y -> y = A' Y      (..., n^2, N T, C_out) -> (..., N, H_out, W_out, C_out)
     take     y -> Y = A y
@@ -36,21 +36,15 @@ from typing import Any
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, scratch, strided, to_library
-from minintk.fast.blas import matmul_into
-from minintk.fast.patches import Canvas
+from minintk.arrays import Array, array_namespace, matmul_into, strided, to_library
+from minintk.fast.memory import scratch
+from minintk.fast.thresholds import THRESHOLDS
+from minintk.layers.patches import Windows
 from minintk.spec.shapes import Shape
 from minintk.spec.windows import Axis
 
 POINTS = (0.0, 1.0, -1.0, 2.0, -0.5)
 """The points beside infinity, the first n - 1 of them: of the simple fractions those with the smallest errors."""
-
-CHUNK = 12 * 2**20
-"""Bytes of X and Y that one core works on at a time: more than its cache holds, but between two passes the cores wait
-for each other's turn at the interpreter, so that few long passes are faster than many short ones."""
-
-WORTH = 36
-"""Multiplications that a number of X or Y must save to be worth its transforms: measured on two cores."""
 
 
 def powers(n: int, k: int) -> np.ndarray[Any, Any]:
@@ -77,37 +71,35 @@ def transforms(tile: tuple[int, int], window: tuple[int, int], dtype: str) -> tu
     return tuple(np.kron(down, right).astype(dtype) for down, right in zip(*axes, strict=True))
 
 
-def longest(a: Axis, p: int) -> int:
-    """m: the longest tile that the points allow, that divides the output's pixels, and p it; 1 where there is none."""
-    return next((m for m in range(len(POINTS) + 2 - a.kernel, 1, -1) if a.out % m == m % p == 0), 1)
+def longest(a: Axis) -> int:
+    """m: the longest tile that the points allow and that divides the output's pixels; 1 where there is none."""
+    return next((m for m in range(len(POINTS) + 2 - a.kernel, 1, -1) if a.out % m == 0), 1)
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """The tiles of a convolution of C channels into C_out.
+    """The tiles of a convolution of C channels into C_out."""
 
-    phases : (p, q) where a pooling over p x q pixels comes next.  The output's pixels then come in the order of the
-    phases, (..., N, p, q, H_out / p, W_out / q, C_out), and the pooling takes the maximum along two axes of long runs.
-    """
-
-    rows: Axis
-    columns: Axis
+    windows: Windows
     channels: tuple[int, int]
-    phases: tuple[int, int] = (1, 1)
 
     @cached_property
-    def canvas(self) -> Canvas:
-        return Canvas(self.rows, self.columns)
+    def rows(self) -> Axis:
+        return self.windows.rows
+
+    @cached_property
+    def columns(self) -> Axis:
+        return self.windows.columns
 
     @cached_property
     def window(self) -> tuple[int, int]:
         """Height and width of a window, r."""
-        return self.rows.kernel, self.columns.kernel
+        return self.windows.window
 
     @cached_property
     def tile(self) -> tuple[int, int]:
         """Height and width of a tile of the output, m."""
-        return longest(self.rows, self.phases[0]), longest(self.columns, self.phases[1])
+        return longest(self.rows), longest(self.columns)
 
     @cached_property
     def reads(self) -> tuple[int, int]:
@@ -128,12 +120,12 @@ class Tiles:
     def worth(self) -> bool:
         """Whether the products save more than the transforms of their factors and of their sums cost."""
         (C, n), fewer = self.channels, prod(self.window) * prod(self.tile) / prod(self.reads)
-        return self.fit and C * n * (fewer - 1) >= WORTH * (C + n)
+        return self.fit and C * n * (fewer - 1) >= THRESHOLDS.tiles_saving * (C + n)
 
     def step(self, x: Array, lead: Shape) -> int:
         """Images whose X and Y, with these axes in front, are a chunk."""
         bytes_each = prod(self.reads) * prod(self.counts) * sum(self.channels) * int(x.dtype.itemsize)
-        return max(1, CHUNK // (bytes_each * prod(lead)))
+        return max(1, THRESHOLDS.tiles_bytes // (bytes_each * prod(lead)))
 
     def transforms(self, like: Array) -> tuple[Array, ...]:
         """A, G, B in the library and the dtype of an array."""
@@ -144,7 +136,7 @@ class Tiles:
 
     def read(self, x: Array) -> Array:
         """X = B x : (..., n^2, N T, C) for x : (..., N, H, W, C), in memory that the next call may reuse."""
-        x = self.canvas.pad(x)
+        x = self.windows.pad(x)
         lead, N, C = x.shape[:-4], x.shape[-4], x.shape[-1]
         (down, right), (h, w, c) = self.tile, x.strides[-3:]
         view = strided(
@@ -166,35 +158,36 @@ class Tiles:
         pixels = scratch(X, (*lead, height, width, N, h, w, C), "patches")
         flat = (*lead, height * width, N * h * w * C)
         matmul_into(self.transforms(X)[2].T, X.reshape(flat), pixels.reshape(flat))
-        bands = scratch(X, (*lead, height, N, h, self.canvas.size[1], C), "bands")  # columns added up
+        bands = scratch(X, (*lead, height, N, h, self.windows.size[1], C), "bands")  # columns added up
         bands[...] = 0
         for j in range(0, width, right):
             part = xp.moveaxis(pixels[..., j : j + right, :, :, :, :], -5, -2)
             runs(bands[..., j:, :], -2, part.shape[-3:-1], right)[...] += part
-        canvas = x if self.canvas.plain else xp.empty((*lead, N, *self.canvas.size, C), dtype=X.dtype)
+        size = (*lead, N, *self.windows.size, C)
+        canvas = x if size == x.shape else xp.empty(size, dtype=X.dtype)
         canvas[...] = 0
         for i in range(0, height, down):
             part = xp.moveaxis(bands[..., i : i + down, :, :, :, :], -5, -3)
             runs(canvas[..., i:, :, :], -3, part.shape[-4:-2], down)[...] += part
-        if not self.canvas.plain:
-            x[...] = self.canvas.crop(canvas)
+        if canvas is not x:
+            x[...] = self.windows.crop(canvas)
 
     # ------------------------------------------------------------------------------------------ weights
 
     def unroll(self, W: Array) -> Array:
-        """V = G W : (..., n^2, C, C_out) for W : (..., r, r, C, C_out)."""
-        V = self.transforms(W)[1] @ W.reshape((*W.shape[:-4], prod(self.window), prod(self.channels)))
+        """V = G W : (..., n^2, C, C_out) for W : (..., r r C, C_out)."""
+        V = self.transforms(W)[1] @ W.reshape((*W.shape[:-2], prod(self.window), prod(self.channels)))
         return V.reshape((*V.shape[:-1], *self.channels))
 
     def roll(self, V: Array) -> Array:
-        """W = G' V : (..., r, r, C, C_out)."""
+        """W = G' V : (..., r r C, C_out)."""
         W = self.transforms(V)[1].T @ V.reshape((*V.shape[:-2], prod(self.channels)))
-        return W.reshape((*W.shape[:-2], *self.window, *self.channels))
+        return W.reshape((*W.shape[:-2], prod(self.window) * self.channels[0], self.channels[1]))
 
     # ------------------------------------------------------------------------------------------ outputs
 
     def write(self, Y: Array, y: Array) -> None:
-        """y[...] = A' Y for y : (..., N, H_out, W_out, C_out), in the order of the phases."""
+        """y[...] = A' Y for y : (..., N, H_out, W_out, C_out)."""
         lead, rest = Y.shape[:-3], Y.shape[-2] * Y.shape[-1]
         pixels = scratch(Y, (*lead, prod(self.tile), rest), "patches")
         matmul_into(self.transforms(Y)[0].T, Y.reshape((*lead, prod(self.reads), rest)), pixels)
@@ -219,30 +212,21 @@ class Tiles:
         a, b = self.rows, self.columns
         if max(a.before, a.after) < height and max(b.before, b.after) < width and bool(lit.all()):
             return
-        lit = self.canvas.pad(lit)[..., 0]
+        lit = self.windows.pad(lit)[..., 0]
         lit = reduce(or_, (lit[..., i : i + a.out, :] for i in range(height)))
         lit = reduce(or_, (lit[..., j : j + b.out] for j in range(width)))
-        pixels = self.in_rows(y)
-        dark = array_namespace(y).broadcast_to(~lit, y.shape[:-1]).reshape(pixels.shape[:-1])
-        pixels[dark] = 0
-
-    def in_rows(self, y: Array) -> Array:
-        """A view of y : (..., N, H_out / p, p, W_out / q, q, C_out), out of the order of the phases, row by row."""
-        (p, q), lead = self.phases, y.ndim - 4
-        y = y.reshape((*y.shape[:-3], p, q, self.rows.out // p, self.columns.out // q, y.shape[-1]))
-        return array_namespace(y).permute_dims(y, (*range(lead + 1), *(lead + i for i in (3, 1, 4, 2, 5))))
+        dark = array_namespace(y).broadcast_to(~lit, y.shape[:-1])
+        y[dark] = 0
 
     def places(self, y: Array) -> Shape:
-        """(m / p, p, m / q, q, N, T's two axes, C_out): the pixels of y, place in the tile by place in the tile."""
-        (m, k), (p, q) = self.tile, self.phases
-        return (m // p, p, k // q, q, y.shape[-4], *self.counts, y.shape[-1])
+        """(m, m, N, T's two axes, C_out): the pixels of y, place in the tile by place in the tile."""
+        return (*self.tile, y.shape[-4], *self.counts, y.shape[-1])
 
     def by_place(self, y: Array) -> Array:
-        """A view of y : (..., N, p, q, h, m / p, w, m / q, C_out) with its axes as `places` has them."""
-        a, p, b, q, _, h, w, C = self.places(y)
-        lead = y.ndim - 4
-        y = y.reshape((*y.shape[:-3], p, q, h, a, w, b, C))
-        return array_namespace(y).permute_dims(y, (*range(lead), *(lead + i for i in (4, 1, 6, 2, 0, 3, 5, 7))))
+        """A view of y : (..., N, h, m, w, m, C_out) with its axes as `places` has them."""
+        (m, k), (h, w), lead = self.tile, self.counts, y.ndim - 4
+        y = y.reshape((*y.shape[:-3], h, m, w, k, y.shape[-1]))
+        return array_namespace(y).permute_dims(y, (*range(lead), *(lead + i for i in (2, 4, 0, 1, 3, 5))))
 
 
 def runs(a: Array, axis: int, shape: Shape, step: int) -> Array:

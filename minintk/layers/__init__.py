@@ -1,4 +1,16 @@
-"""The finite layers, one family a file."""
+"""The finite layers as they are written: formula, forward, jvp, vjp and gram of a layer on one screen.
+
+Importing the room registers every layer with `minintk.layers.contract.bind`.  Reading order:
+
+    contract      what a layer must be able to do, and where its weights lie in theta
+    dense         y = m x W + c b
+    activation    y = phi(x), and the table of phi and phi'
+    combine       Sequential composes, Residual adds
+    patches       what windows read, as the rows of a matrix
+    conv          a convolution is Dense on patches
+    pool          averages and maxima over windows
+    norm          LayerNorm and BatchNorm
+"""
 
 from minintk.layers import activation, combine, conv, dense, norm, pool
 

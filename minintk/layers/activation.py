@@ -3,23 +3,28 @@
 jvp     dy = phi'(x) dx
 vjp     dx = phi'(x) u
 gram    0: there are no weights
+
+`pointwise` is the table of phi and phi', which the quadrature of the infinite network reads too.  phi' is written as a
+function of y where that is cheaper (tanh' = 1 - y^2), so that a layer keeps one array.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import singledispatch
+from math import pi, sqrt
+from typing import Any, Literal
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace
-from minintk.layers.contract import Contraction, Gram, Weights, bind, gram_and_back
-from minintk.layers.layout import Tensor
+from minintk.arrays import Array, array_namespace, scipy_module
+from minintk.layers.contract import LayerJacobian, Tensor, Weights, bind
 from minintk.spec.parametrization import Parametrization
-from minintk.spec.pointwise import Pointwise, pointwise
-from minintk.spec.shapes import Shape, Site
+from minintk.spec.shapes import Site, UnsupportedLayer
 
 
 @dataclass(frozen=True)
-class ActivationJacobian:
+class ActivationJacobian(LayerJacobian):
     """Holds x or y : ([E], N, *shape), whichever phi' is written in."""
 
     point: Pointwise
@@ -33,22 +38,14 @@ class ActivationJacobian:
         """dx = phi'(x) u."""
         return u * self.point.dphi(array_namespace(self.kept), self.kept)
 
-    def gram(self, u: Array, other: ActivationJacobian, v: Array, kernel: Contraction) -> Gram:
-        """(0, u phi', v phi')."""
-        return gram_and_back(self, u, other, v)
-
 
 @dataclass(frozen=True)
 class BoundActivation:
     """phi in its place."""
 
+    layer: s.Layer
     point: Pointwise
-    shape: Shape
     tensors: tuple[Tensor, ...] = ()
-
-    @property
-    def out_shapes(self) -> tuple[Shape, ...]:
-        return (self.shape,)
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, ActivationJacobian]:
         """y = phi(x)."""
@@ -58,4 +55,108 @@ class BoundActivation:
 
 @bind.register
 def _(layer: s.Activation, site: Site, parametrization: Parametrization, name: str) -> BoundActivation:
-    return BoundActivation(pointwise(layer), site.shape)
+    return BoundActivation(layer, pointwise(layer))
+
+
+# ------------------------------------------------------------------------------------------ phi and phi'
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y), whichever array `keeps` names.
+
+    xp : the namespace of the arrays, NumPy's or CuPy's.  phi' may be a truth value, which multiplies as 0 or 1.
+    kinks : the points where phi' jumps; quadrature splits its panels there.
+    """
+
+    phi: Callable[[Any, Array], Array]
+    dphi: Callable[[Any, Array], Array]
+    keeps: Literal["x", "y"] = "x"
+    kinks: tuple[float, ...] = ()
+
+    def derivative(self, xp: Any, x: Array) -> Array:
+        """phi'(x), from x alone, in its dtype."""
+        return xp.astype(self.dphi(xp, x if self.keeps == "x" else self.phi(xp, x)), x.dtype, copy=False)
+
+
+@singledispatch
+def pointwise(layer: s.Layer) -> Pointwise:
+    """phi and phi' of an activation.  Register it to add one."""
+    kind = type(layer).__name__
+    raise UnsupportedLayer(f"{kind} has no phi: register minintk.layers.activation.pointwise for it")
+
+
+def _erf(xp: Any, x: Array) -> Array:
+    return scipy_module(xp, "special").erf(x)
+
+
+def _expit(xp: Any, x: Array) -> Array:
+    return scipy_module(xp, "special").expit(x)
+
+
+def _ndtr(xp: Any, x: Array) -> Array:
+    return scipy_module(xp, "special").ndtr(x)
+
+
+@pointwise.register
+def _(layer: s.Identity) -> Pointwise:
+    return Pointwise(lambda xp, x: x, lambda xp, x: xp.ones_like(x))
+
+
+@pointwise.register
+def _(layer: s.ReLU) -> Pointwise:
+    return Pointwise(lambda xp, x: xp.maximum(x, 0), lambda xp, y: y > 0, "y", (0.0,))
+
+
+@pointwise.register
+def _(layer: s.LeakyReLU) -> Pointwise:
+    slope = float(layer.slope)  # a NumPy scalar would make float32 arrays float64
+
+    def dphi(xp: Any, x: Array) -> Array:
+        return xp.where(x > 0, xp.ones_like(x), xp.full_like(x, slope))
+
+    return Pointwise(lambda xp, x: xp.where(x > 0, x, slope * x), dphi, "x", (0.0,))
+
+
+@pointwise.register
+def _(layer: s.Abs) -> Pointwise:
+    return Pointwise(lambda xp, x: xp.abs(x), lambda xp, x: xp.sign(x), "x", (0.0,))
+
+
+@pointwise.register
+def _(layer: s.Erf) -> Pointwise:
+    return Pointwise(_erf, lambda xp, x: 2 / sqrt(pi) * xp.exp(-(x**2)))
+
+
+@pointwise.register
+def _(layer: s.GELU) -> Pointwise:
+    def dphi(xp: Any, x: Array) -> Array:
+        return _ndtr(xp, x) + x * xp.exp(-(x**2) / 2) / sqrt(2 * pi)
+
+    return Pointwise(lambda xp, x: x * _ndtr(xp, x), dphi)
+
+
+@pointwise.register
+def _(layer: s.Sin) -> Pointwise:
+    return Pointwise(lambda xp, x: xp.sin(x), lambda xp, x: xp.cos(x))
+
+
+@pointwise.register
+def _(layer: s.Tanh) -> Pointwise:
+    return Pointwise(lambda xp, x: xp.tanh(x), lambda xp, y: 1 - y**2, "y")
+
+
+@pointwise.register
+def _(layer: s.Sigmoid) -> Pointwise:
+    return Pointwise(_expit, lambda xp, y: y * (1 - y), "y")
+
+
+@pointwise.register
+def _(layer: s.Softplus) -> Pointwise:
+    beta, scale = float(layer.beta), float(layer.scale)
+
+    def phi(xp: Any, x: Array) -> Array:
+        b = beta * x
+        return scale / beta * (xp.maximum(b, 0) + xp.log1p(xp.exp(-xp.abs(b))))
+
+    return Pointwise(phi, lambda xp, x: scale * _expit(xp, beta * x))

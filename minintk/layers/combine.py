@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from minintk import spec as s
 from minintk.arrays import Array
-from minintk.layers.contract import Bound, Contraction, Gram, LayerJacobian, Weights, bind, gram_and_back
-from minintk.layers.layout import Tensor
+from minintk.layers.contract import Bound, Contraction, LayerJacobian, Tensor, Weights, bind
 from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Shape, Site, out_shape, sites
 
@@ -19,9 +18,10 @@ from minintk.spec.shapes import Shape, Site, out_shape, sites
 
 
 @dataclass(frozen=True)
-class ChainJacobian:
+class ChainJacobian(LayerJacobian):
     """The Jacobians of the layers, in order."""
 
+    layers: tuple[Bound, ...]
     links: tuple[LayerJacobian, ...]
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
@@ -33,23 +33,35 @@ class ChainJacobian:
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
         """u_{i-1} = J_i' u_i, from the last layer to the first that owns weights."""
         back: Array | None = u
-        for J in reversed(self.links):
+        for i in reversed(range(len(self.links))):
             if back is None:
-                return None
-            back = J.vjp(back, dw)
+                return self.stopped(i)
+            back = self.links[i].vjp(back, dw)
         return back
 
-    def gram(self, u: Array, other: ChainJacobian, v: Array, kernel: Contraction) -> Gram:
+    def gram(self, u: Array, other: ChainJacobian, v: Array, kernel: Contraction) -> Array | float:
         """sum_i gram_i(u_i, v_i)."""
+        return self.gram_and_back(u, other, v, kernel)[0]
+
+    def gram_and_back(
+        self, u: Array, other: ChainJacobian, v: Array, kernel: Contraction
+    ) -> tuple[Array | float, Array | None, Array | None]:
+        """(sum_i gram_i(u_i, v_i), u_0, v_0)."""
         total: Array | float = 0.0
         du: Array | None = u
         dv: Array | None = v
-        for J, J_other in zip(reversed(self.links), reversed(other.links), strict=True):
+        for i in reversed(range(len(self.links))):
             if du is None or dv is None:
-                break
-            G, du, dv = J.gram(du, J_other, dv, kernel)
+                return total, self.stopped(i), None
+            G, du, dv = self.links[i].gram_and_back(du, other.links[i], dv, kernel)
             total = total + G
         return total, du, dv
+
+    def stopped(self, i: int) -> None:
+        """TypeError where a cotangent ends at layer i + 1 and layers before it own weights."""
+        if owned := [t.name for layer in self.layers[: i + 1] for t in layer.tensors]:
+            kind = type(self.links[i + 1]).__name__
+            raise TypeError(f"{kind}.vjp returned None, but {', '.join(owned)} come before it: return u dy/dx")
 
 
 @dataclass(frozen=True)
@@ -62,16 +74,12 @@ class BoundChain:
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(t for layer in self.layers for t in layer.tensors)
 
-    @property
-    def out_shapes(self) -> tuple[Shape, ...]:
-        return tuple(shape for layer in self.layers for shape in layer.out_shapes)
-
     def __call__(self, w: Weights, x: Array) -> tuple[Array, ChainJacobian]:
         links = []
         for layer in self.layers:
             x, J = layer(w, x)
             links.append(J)
-        return x, ChainJacobian(tuple(links))
+        return x, ChainJacobian(self.layers, tuple(links))
 
 
 @bind.register
@@ -85,7 +93,7 @@ def _(layer: s.Sequential, site: Site, parametrization: Parametrization, name: s
 
 
 @dataclass(frozen=True)
-class SumJacobian:
+class SumJacobian(LayerJacobian):
     """The Jacobians of the branch and of the shortcut."""
 
     branch: LayerJacobian
@@ -100,10 +108,16 @@ class SumJacobian:
         """dx = u db/dx + u ds/dx."""
         return _add(self.branch.vjp(u, dw), self.shortcut.vjp(u, dw))
 
-    def gram(self, u: Array, other: SumJacobian, v: Array, kernel: Contraction) -> Gram:
+    def gram(self, u: Array, other: SumJacobian, v: Array, kernel: Contraction) -> Array | float:
         """gram_branch + gram_shortcut."""
-        B, bu, bv = self.branch.gram(u, other.branch, v, kernel)
-        S, su, sv = self.shortcut.gram(u, other.shortcut, v, kernel)
+        return self.branch.gram(u, other.branch, v, kernel) + self.shortcut.gram(u, other.shortcut, v, kernel)
+
+    def gram_and_back(
+        self, u: Array, other: SumJacobian, v: Array, kernel: Contraction
+    ) -> tuple[Array | float, Array | None, Array | None]:
+        """(gram_branch + gram_shortcut, u db/dx + u ds/dx, the same for v)."""
+        B, bu, bv = self.branch.gram_and_back(u, other.branch, v, kernel)
+        S, su, sv = self.shortcut.gram_and_back(u, other.shortcut, v, kernel)
         du = _add(bu, su)
         return B + S, du, du if bu is bv and su is sv else _add(bv, sv)
 
@@ -124,10 +138,6 @@ class BoundSum:
     def tensors(self) -> tuple[Tensor, ...]:
         return self.branch.tensors + self.shortcut.tensors
 
-    @property
-    def out_shapes(self) -> tuple[Shape, ...]:
-        return self.branch.out_shapes + self.shortcut.out_shapes
-
     def __call__(self, w: Weights, x: Array) -> tuple[Array, SumJacobian]:
         b, B = self.branch(w, x)
         t, S = self.shortcut(w, x)
@@ -146,7 +156,7 @@ def _(layer: s.Residual, site: Site, parametrization: Parametrization, name: str
 
 
 @dataclass(frozen=True)
-class ReshapeJacobian:
+class ReshapeJacobian(LayerJacobian):
     """y = x in another shape; the derivatives are the same reshaping, forwards and backwards."""
 
     before: Shape
@@ -158,9 +168,6 @@ class ReshapeJacobian:
     def vjp(self, u: Array, dw: Weights | None) -> Array:
         return u.reshape((*u.shape[: u.ndim - len(self.after)], *self.before))
 
-    def gram(self, u: Array, other: ReshapeJacobian, v: Array, kernel: Contraction) -> Gram:
-        return gram_and_back(self, u, other, v)
-
 
 @dataclass(frozen=True)
 class BoundReshape:
@@ -169,7 +176,6 @@ class BoundReshape:
     before: Shape
     after: Shape
     tensors: tuple[Tensor, ...] = ()
-    out_shapes: tuple[Shape, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, ReshapeJacobian]:
         J = ReshapeJacobian(self.before, self.after)

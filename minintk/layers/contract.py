@@ -1,8 +1,8 @@
-"""The finite meaning of a layer: its output, and its derivatives by hand.
+"""What a layer of a finite network must be able to do, and where its weights lie in theta.
 
-`bind(layer, site, parametrization, name)` ties a spec's layer to its place in a network and returns a `Bound`.
-Calling that gives (y, J): the output, and a small frozen object that holds exactly the arrays the derivatives
-need.  J is the layer's Jacobian as three linear maps,
+`bind(layer, site, parametrization, name)` puts a layer of a spec in its place in a network and returns a `Bound`.
+Called on weights and inputs, that gives (y, J): the output, and a small frozen object that holds just the arrays that
+the derivatives need.  J is the layer's Jacobian as linear maps,
 
     jvp   (dw, dx) -> dy                   forwards: the change of the output
     vjp   u -> (dw, dx)                    backwards: the same map transposed
@@ -10,40 +10,30 @@ need.  J is the layer's Jacobian as three linear maps,
 
 All arrays may carry leading axes, which broadcast: x : ([E], N, *shape), weights ([E], *shape), cotangents u
 and tangents dw, dx one more in front of all, (K, [E], ...).
+
+theta : (P,), or (E, P) for an ensemble of E networks, holds the tensors of all layers one after the other; a tensor of
+shape (a, b) is a view (a, b), or (E, a, b).  So differences, norms, optimisers and checkpoints work on one vector.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import singledispatch
+from math import prod
 from typing import Any, Protocol
 
+import numpy as np
+
 from minintk import spec as s
-from minintk.arrays import Array
-from minintk.layers.layout import Tensor
-from minintk.spec.parametrization import Parametrization
+from minintk.arrays import Array, array_namespace
+from minintk.spec.parametrization import Parametrization, Role, Row, Rule
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer
+from minintk.validate import number
 
 Weights = dict[str, Array]
-Gram = tuple[Array | float, Array | None, Array | None]
 
-
-class LayerJacobian(Protocol):
-    """The derivatives of one layer at one point."""
-
-    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy for a change dw of the weights and dx of the input; None stands for zero."""
-
-    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """The transposed map: writes u dy/dw into the arrays dw (where given), returns u dy/dx.
-
-        Returns None where no weights come before the layer, so that nobody needs u dy/dx.
-        """
-
-    def gram(self, u: Array, other: Any, v: Array, kernel: Contraction) -> Gram:
-        """(G, u dy/dx, v dy'/dx) with G = sum over the layer's weights w of (u dy/dw)(v dy'/dw).
-
-        y' is the output that `other` belongs to: the same layer at other inputs.
-        """
+# -------------------------------------------------------------------------------------------- derivatives
 
 
 class Contraction(Protocol):
@@ -57,16 +47,42 @@ class Contraction(Protocol):
         """Whether the result is ([E], N, C, M, C), all pairs of outputs, or their trace ([E], N, M)."""
 
 
+class LayerJacobian:
+    """The derivatives of one layer at one point.  Subclass it with `jvp` and `vjp`; with weights, `gram` too."""
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+        """dy for a change dw of the weights and dx of the input; None stands for zero."""
+        raise TypeError(f"{type(self).__name__} has no jvp")
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
+        """The transposed map: writes u dy/dw into the arrays dw (where given), returns u dy/dx.
+
+        May return None where the layer is the first with weights (`Site.first`): then u dy/dx has no use.
+        """
+        raise TypeError(f"{type(self).__name__} has no vjp")
+
+    def gram(self, u: Array, other: Any, v: Array, kernel: Contraction) -> Array | float:
+        """The sum over the layer's weights w of (u dy/dw)(v dy'/dw), contracted by `kernel`; 0 without weights.
+
+        y' is the output that `other` belongs to: the same layer at other inputs.
+        """
+        return 0.0
+
+    def gram_and_back(
+        self, u: Array, other: Any, v: Array, kernel: Contraction
+    ) -> tuple[Array | float, Array | None, Array | None]:
+        """(gram, u dy/dx, v dy'/dx); one backward sweep serves a batch against itself."""
+        G = self.gram(u, other, v, kernel)
+        du = self.vjp(u, None)
+        return G, du, du if self is other and u is v else other.vjp(v, None)
+
+
 class Bound(Protocol):
-    """A layer in its place."""
+    """A layer in its place.  tensors : the pieces of theta that it and the layers inside it own."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The pieces of theta it owns, and those of the layers inside it."""
-
-    @property
-    def out_shapes(self) -> tuple[Shape, ...]:
-        """Shapes of one example after the layer and after each layer inside it: what linearising keeps."""
+        """Of a layer without weights, ()."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
         """(y, J) for the weights w and a batch x."""
@@ -75,12 +91,141 @@ class Bound(Protocol):
 @singledispatch
 def bind(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
     """The finite network's version of a layer; `name` is the prefix of its tensors' names."""
-    raise UnsupportedLayer(
-        f"{type(layer).__name__} has no finite meaning: register minintk.layers.contract.bind for it"
+    kind = type(layer).__name__
+    raise UnsupportedLayer(f"{kind} has no finite meaning: register minintk.layers.contract.bind for it")
+
+
+# ------------------------------------------------------------------------------------------------ weights
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named piece of theta: its shape and its row of the parametrization table."""
+
+    name: str
+    shape: Shape
+    row: Row
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class WeightAndBias:
+    """The tensors of y = m (x W) + c b.  m, c : their multipliers.  b : None without a bias.
+
+    first : no weights come before them.
+    """
+
+    W: Tensor
+    b: Tensor | None
+    m: float
+    c: float
+    first: bool
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.W,) if self.b is None else (self.W, self.b)
+
+
+def weight_and_bias(
+    layer: s.Dense | s.Conv2d | s.Conv1d, site: Site, parametrization: Parametrization, name: str, shape: Shape
+) -> WeightAndBias:
+    """W : shape = (*window, fan_in / |window|, fan_out) and b : (fan_out,), by the rows of the table."""
+    *before, fan_out = shape
+    window, fan_in = prod(before[:-1]), prod(before)
+    weight = parametrization.row(Role("weight", site.place, window), fan_in, fan_out, float(layer.w_std))
+    bias = parametrization.row(Role("bias", site.place, window), fan_in, fan_out, float(layer.b_std))
+    if layer.b_init == "zeros":
+        bias = replace(bias, std=0.0)
+    b = None if layer.b_std == 0 else Tensor(f"{name}.b", (fan_out,), bias)
+    return WeightAndBias(
+        Tensor(f"{name}.W", shape, weight), b, float(weight.multiplier), float(bias.multiplier), site.first
     )
 
 
-def gram_and_back(J: LayerJacobian, u: Array, other: LayerJacobian, v: Array, G: Array | float = 0.0) -> Gram:
-    """(G, u dy/dx, v dy'/dx): the end of every layer's `gram`; one sweep serves a batch against itself."""
-    du = J.vjp(u, None)
-    return G, du, du if J is other and u is v else other.vjp(v, None)
+class Layout:
+    """Where each tensor lies in theta.
+
+    >>> from minintk import Dense, Network
+    >>> layout = Network(Dense(2, b_std=0.1), (3,)).layout
+    >>> layout
+    Layout(0.W (3, 2), 0.b (2,); P = 8)
+    >>> theta = layout.pack({"0.W": np.ones((3, 2)), "0.b": np.zeros(2)})
+    >>> layout.unpack(theta)["0.b"]
+    array([0., 0.])
+    """
+
+    def __init__(self, tensors: tuple[Tensor, ...]) -> None:
+        self.tensors = tensors
+        self.slices: dict[str, slice] = {}
+        start = 0
+        for tensor in tensors:
+            self.slices[tensor.name] = slice(start, start + tensor.size)
+            start += tensor.size
+        self.size = start
+
+    def __repr__(self) -> str:
+        return f"Layout({', '.join(f'{t.name} {t.shape}' for t in self.tensors)}; P = {self.size})"
+
+    def unpack(self, theta: Array) -> dict[str, Array]:
+        """Named views into theta : (..., P); writing to a view writes to theta."""
+        if theta.ndim < 1 or theta.shape[-1] != self.size:
+            raise ValueError(f"theta expects shape (..., {self.size}), got {tuple(theta.shape)}")
+        lead = theta.shape[:-1]
+        return {t.name: theta[..., self.slices[t.name]].reshape(lead + t.shape) for t in self.tensors}
+
+    def pack(self, pieces: Mapping[str, Array]) -> Array:
+        """theta : (P,) from named tensors, or (E, P) where each has a leading ensemble axis."""
+        if missing := [t.name for t in self.tensors if t.name not in pieces]:
+            raise ValueError(f"pack expects {[t.name for t in self.tensors]}, missing {missing}")
+        if unknown := [name for name in pieces if name not in self.slices]:
+            raise ValueError(f"pack got unknown names {unknown}; this layout has {[t.name for t in self.tensors]}")
+        xp = array_namespace(*pieces.values())
+        flat, lead = [], None
+        for t in self.tensors:
+            a = pieces[t.name]
+            here = tuple(a.shape[: a.ndim - len(t.shape)])
+            if tuple(a.shape[a.ndim - len(t.shape) :]) != t.shape or (lead is not None and here != lead):
+                want = t.shape if not lead else (*lead, *t.shape)
+                raise ValueError(f"pack expects {t.name} of shape {want}, got {tuple(a.shape)}")
+            lead = here
+            flat.append(a.reshape((*here, t.size)))
+        return xp.concat(flat, axis=-1)
+
+    def init(self, rng: np.random.Generator, ensemble: int | None, dtype: Any) -> np.ndarray[Any, Any]:
+        """Draw theta on the host: every tensor from its row, member after member, tensor after tensor.
+
+        The draws are made in float64 and cast, so float32 and float64 networks start from the same numbers,
+        and the first member of an ensemble is the network that the same generator gives alone.
+        """
+        theta = np.empty((1 if ensemble is None else ensemble, self.size), dtype)
+        for member in theta:
+            for t in self.tensors:
+                piece, std = member[self.slices[t.name]], t.row.std
+                if std == 0:
+                    piece[:] = 0
+                elif t.row.draw == "normal":
+                    piece[:] = std * rng.standard_normal(t.size)
+                else:
+                    piece[:] = rng.uniform(-(3**0.5) * std, 3**0.5 * std, t.size)
+        return theta[0] if ensemble is None else theta
+
+    def learning_rate_scales(
+        self, override: Mapping[str, float] | None = None, rule: Rule = "sgd"
+    ) -> np.ndarray[Any, Any] | None:
+        """The scale of each parameter's learning rate, (P,); None where all are 1.
+
+        override : {tensor name: scale}; 0 freezes a tensor.  rule : the optimiser's, `Optimizer.rule`.
+        """
+        if override is not None and not isinstance(override, Mapping):
+            raise TypeError(f"lr_scales expects {{tensor name: scale}}, got {override!r}")
+        override = dict(override or {})
+        if unknown := sorted(set(override) - set(self.slices)):
+            raise ValueError(f"lr_scales names unknown tensors {unknown}; this layout has {list(self.slices)}")
+        own = {t.name: t.row.rate(rule) for t in self.tensors}
+        scales = {name: number(f"lr_scales[{name!r}]", s, zero=True) for name, s in (own | override).items()}
+        if all(scale == 1 for scale in scales.values()):
+            return None
+        return np.concatenate([np.full(t.size, scales[t.name]) for t in self.tensors])

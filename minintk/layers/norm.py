@@ -15,14 +15,13 @@ from dataclasses import dataclass
 
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
-from minintk.layers.contract import Contraction, Gram, Weights, bind, gram_and_back
-from minintk.layers.layout import Tensor
+from minintk.layers.contract import LayerJacobian, Tensor, Weights, bind
 from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Shape, Site
 
 
 @dataclass(frozen=True)
-class NormJacobian:
+class NormJacobian(LayerJacobian):
     """Holds y : ([E], N, *shape), r, the `axes` of the statistics, of length 1 in r, and whether they are frozen."""
 
     y: Array
@@ -43,12 +42,6 @@ class NormJacobian:
         du += u - xp.mean(u, axis=self.axes, keepdims=True)
         du *= self.r
         return du
-
-    def gram(self, u: Array, other: NormJacobian, v: Array, kernel: Contraction) -> Gram:
-        """(0, u dy/dx, v dy'/dx); ValueError where one example's output depends on the others."""
-        if len(self.axes) > 1 and not self.frozen:
-            raise ValueError(UNCALIBRATED)
-        return gram_and_back(self, u, other, v)
 
 
 UNCALIBRATED = (
@@ -72,13 +65,8 @@ def statistics(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Arra
 class BoundLayerNorm:
     """LayerNorm in its place."""
 
-    shape: Shape
     eps: float
     tensors: tuple[Tensor, ...] = ()
-
-    @property
-    def out_shapes(self) -> tuple[Shape, ...]:
-        return (self.shape,)
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
         """y = r (x - mean)."""
@@ -96,10 +84,6 @@ class BoundBatchNorm:
     eps: float
     tensors: tuple[Tensor, ...] = ()
 
-    @property
-    def out_shapes(self) -> tuple[Shape, ...]:
-        return (self.shape,)
-
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
         """y = r (x - mean) with the statistics in w where it has them, else the batch's, which it leaves there."""
         names, ones = (f"{self.name}.mean", f"{self.name}.r"), (1,) * len(self.shape)
@@ -115,7 +99,7 @@ class BoundBatchNorm:
 
 @bind.register
 def _(layer: s.LayerNorm, site: Site, parametrization: Parametrization, name: str) -> BoundLayerNorm:
-    return BoundLayerNorm(site.shape, float(layer.eps))
+    return BoundLayerNorm(float(layer.eps))
 
 
 @bind.register

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from math import prod
 
-from minintk.arrays import Array, array_namespace, available_memory, check_finite, on_host
-from minintk.fast.threads import alone, cores
+from minintk.arrays import Array, array_namespace, available_memory, check_finite
 from minintk.layers.norm import UNCALIBRATED
-from minintk.models.jacobian import Jacobian, full_contraction, trace_contraction
+from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model, check_model
 from minintk.validate import number
 
@@ -66,7 +65,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
     >>> bool(np.allclose(nngp(net, net.init(np.random.default_rng(0)), x), limit, atol=0.1))
     True
     """
-    _check(model, theta, x1, x2)
+    check_kernel(model, theta, x1, x2)
     f1 = model(theta, x1)
     f2 = f1 if x2 is None else model(theta, x2)
     return f1 @ f2.swapaxes(-1, -2) / model.outputs
@@ -74,31 +73,24 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
 
 def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int | None, *, trace: bool) -> Array:
     """The kernel, block of rows by block of columns; only the upper blocks where x2 is x1."""
-    _check(model, theta, x1, x2)
+    check_kernel(model, theta, x1, x2)
     xp = array_namespace(theta, x1)
     lead, C = tuple(theta.shape[:-1]), model.outputs
     N, M = x1.shape[0], (x1 if x2 is None else x2).shape[0]
     shape = (*lead, N, M) if trace else (*lead, N, C, M, C)
     budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
-    size = _block_size(model, theta, max(N, M), trace, theta.dtype.itemsize * prod(shape), budget)
-    layers, widest = model.footprint
-    cotangents = theta.dtype.itemsize * prod(lead) * size * widest * C
-    shares = max(cores() if size * layers * C >= WORTH else 1, cotangents // PART) if on_host(xp) else 1
-
-    def jacobian(x: Array) -> Jacobian:
-        with alone():  # of the batch in one piece
-            return model._linearize(theta, x)[1]
-
+    size = block_size(model, theta, max(N, M), trace, theta.dtype.itemsize * prod(shape), budget)
     if size >= max(N, M):
-        J1 = jacobian(x1)
-        return _block(J1, J1 if x2 is None else jacobian(x2), trace, shares)
+        J1 = model.jacobian(theta, x1)
+        return _block(J1, J1 if x2 is None else model.jacobian(theta, x2), trace)
 
     k = xp.empty(shape, dtype=theta.dtype)
     for i in range(0, N, size):
-        J1 = jacobian(x1[i : i + size])
+        J1 = model.jacobian(theta, x1[i : i + size])
         for j in range(i if x2 is None else 0, M, size):
-            J2 = J1 if x2 is None and i == j else jacobian((x1 if x2 is None else x2)[j : j + size])
-            block = _block(J1, J2, trace, shares)
+            same = x2 is None and i == j
+            J2 = J1 if same else model.jacobian(theta, (x1 if x2 is None else x2)[j : j + size])
+            block = _block(J1, J2, trace)
             rows, columns = slice(i, i + size), slice(j, j + size)
             if trace:
                 k[..., rows, columns] = block
@@ -111,7 +103,7 @@ def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int
     return k
 
 
-def _check(model: Model, theta: Array, x1: Array, x2: Array | None) -> None:
+def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> None:
     """Raise unless model, theta and inputs have a kernel."""
     check_model(model)
     if model.coupled:
@@ -122,21 +114,13 @@ def _check(model: Model, theta: Array, x1: Array, x2: Array | None) -> None:
         model.check(theta, x2)
 
 
-WORTH = 2**20
-"""Numbers in the cotangents of a block below which one core is done before a second has started."""
-
-
-PART = 6 * 10**6
-"""Bytes of the largest cotangent above which the outputs of a trace come in parts: less memory at a time."""
-
-
-def _block(J1: Jacobian, J2: Jacobian, trace: bool, shares: int) -> Array:
-    """The kernel of two blocks; its trace with the outputs in so many shares, dealt out to the cores."""
+def _block(J1: Jacobian, J2: Jacobian, trace: bool) -> Array:
+    """The kernel of two blocks of examples."""
     other = None if J1 is J2 else J2
-    return J1._gram(other, trace_contraction if trace else full_contraction, shares)
+    return J1.trace_gram(other) if trace else J1.gram(other)
 
 
-def _block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
+def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
     """Examples in a block: two blocks' activations, their cotangents, three copies of the block's kernel must fit."""
     item = theta.dtype.itemsize * prod(theta.shape[:-1])  # one number of every member
     layers, widest = model.footprint

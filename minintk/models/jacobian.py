@@ -2,7 +2,7 @@
 
     jvp    v -> J v          a change of the parameters to a change of the outputs
     vjp    u -> J' u         a cotangent of the outputs to a gradient
-    gram   J J'              the tangent kernel (N, C, M, C), contracted layer by layer
+    gram   J J'              the tangent kernel (N, C, M, C)
 
 With an ensemble every result has a leading axis E.  v and u may carry one more leading axis K, for K maps at once.
 """
@@ -10,20 +10,20 @@ With an ensemble every result has a leading axis E.  v and u may carry one more 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import parallel, single_threaded_blas
-from minintk.layers.contract import Contraction, LayerJacobian
-from minintk.layers.layout import Layout
+from minintk.layers.contract import Contraction, LayerJacobian, Layout
+from minintk.layers.norm import UNCALIBRATED
 
 
 class Jacobian(ABC):
     """A linear map (P,) -> (N, C), for each of E members where there is an ensemble.
 
-    size : P.  outputs : (N, C).  ensemble : E, or None.
+    A Jacobian from outside has the four attributes and the maps `push` and `pull`; all else follows from these.
+
+    size : P.  outputs : (N, C).  ensemble : E, or None.  like : an array of the library and the dtype of theta.
     """
 
     size: int
@@ -32,14 +32,30 @@ class Jacobian(ABC):
     like: Array
 
     @abstractmethod
-    def _jvp(self, v: Array) -> Array: ...
+    def push(self, v: Array) -> Array:
+        """J v : ([K], [E], N, C); v : ([K], [E], P) is of the right shape and dtype."""
 
     @abstractmethod
-    def _vjp(self, u: Array, out: Array) -> None: ...
+    def pull(self, u: Array, out: Array) -> None:
+        """out[...] = J' u, ([K], [E], P); u : ([K], [E], N, C) is of the right shape and dtype."""
 
-    @abstractmethod
-    def _factor(self) -> tuple[float, NetworkJacobian]:
-        """(alpha, J) where this map is alpha times a network's Jacobian J."""
+    @property
+    def factor(self) -> tuple[float, Jacobian]:
+        """(alpha, J) where this map is alpha J."""
+        return 1.0, self
+
+    def contract(self, other: Jacobian, kernel: Contraction) -> Array:
+        """J J_other' by `kernel`: one sweep back and one forwards for every output of `other`."""
+        (N, C), (M, _), xp = self.outputs, other.outputs, array_namespace(self.like)
+        columns = []
+        for row in range(M * C):
+            u = xp.zeros((*self.lead, M * C), dtype=self.like.dtype)
+            u[..., row] = 1
+            v = xp.zeros((*self.lead, self.size), dtype=self.like.dtype)
+            other.pull(u.reshape((*self.lead, M, C)), v)
+            columns.append(self.push(v))
+        full = xp.stack(columns, axis=-1).reshape((*self.lead, N, C, M, C))
+        return full if kernel.full else xp.sum(xp.linalg.diagonal(xp.moveaxis(full, -3, -2)), axis=-1)
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -57,17 +73,17 @@ class Jacobian(ABC):
     def jvp(self, v: Array) -> Array:
         """J v : ([K], [E], N, C) for a tangent v : ([K], [E], P)."""
         self._check("jvp(v)", v, (self.size,))
-        return self._jvp(v)
+        return self.push(v)
 
     def vjp(self, u: Array, out: Array | None = None) -> Array:
         """J' u : ([K], [E], P) for a cotangent u : ([K], [E], N, C); written into `out` where that is given."""
         self._check("vjp(u)", u, self.outputs)
         shape = (*u.shape[:-2], self.size)
         if out is None:
-            out = array_namespace(u).empty(shape, dtype=u.dtype)
+            out = array_namespace(u).zeros(shape, dtype=u.dtype)
         elif tuple(out.shape) != shape:
             raise ValueError(f"vjp(out=...) expects shape {shape}, got {tuple(out.shape)}")
-        self._vjp(u, out)
+        self.pull(u, out)
         return out
 
     def gram(self, other: Jacobian | None = None) -> Array:
@@ -78,9 +94,9 @@ class Jacobian(ABC):
         """sum_c (J J')[n, c, m, c] : ([E], N, M), C times cheaper than the full gram."""
         return self._gram(other, trace_contraction)
 
-    def _gram(self, other: Jacobian | None, kernel: Contraction, shares: int = 1) -> Array:
-        alpha, J = self._factor()
-        beta, K = (alpha, J) if other is None else other._factor()
+    def _gram(self, other: Jacobian | None, kernel: Contraction) -> Array:
+        alpha, J = self.factor
+        beta, K = (alpha, J) if other is None else other.factor
         xp = array_namespace(J.like, K.like)
         mine, theirs = ((A.size, A.outputs[1], A.ensemble, A.like.dtype) for A in (J, K))
         if mine != theirs:
@@ -88,21 +104,12 @@ class Jacobian(ABC):
                 f"gram(other) expects the Jacobian of a model with the same (P, C, E, dtype) = {mine}, got {theirs}"
             )
         (N, C), M = J.outputs, K.outputs[0]
-        shape = (N, M) if kernel is trace_contraction else (N, C, M, C)
         if not N * M:
-            return xp.zeros((*self.lead, *shape), dtype=J.like.dtype)
-        u = xp.eye(C, dtype=J.like.dtype).reshape((C, *(1 for _ in self.lead), 1, C))
-        count = min(shares, C)
-        if count > 1 and not kernel.full:  # the trace is a sum over outputs
-            parts = [u[i * C // count : (i + 1) * C // count] for i in range(count)]
-            total = sum(parallel(lambda part: J.root.gram(part, K.root, part, kernel)[0], parts))
-        else:
-            total, _, _ = J.root.gram(u, K.root, u, kernel)
-        if getattr(total, "shape", ()) != (*self.lead, *shape):
-            total = xp.zeros((*self.lead, *shape), dtype=J.like.dtype) + total
+            return xp.zeros((*self.lead, N, C, M, C) if kernel.full else (*self.lead, N, M), dtype=J.like.dtype)
+        k = J.contract(K, kernel)
         if alpha * beta != 1:
-            total *= alpha * beta
-        return total
+            k *= alpha * beta
+        return k
 
     def dense(self) -> Array:
         """J written down, ([E], N, C, P): N C backward sweeps, for tests and small networks."""
@@ -131,7 +138,7 @@ class Jacobian(ABC):
         (N, C), dtype = self.outputs, self.like.dtype
         return LinearOperator(
             (N * C, self.size),
-            matvec=lambda v: self._jvp(v.astype(dtype, copy=False).ravel()).ravel(),
+            matvec=lambda v: self.push(v.astype(dtype, copy=False).ravel()).ravel(),
             rmatvec=lambda u: self.vjp(u.astype(dtype, copy=False).reshape((N, C))),
             dtype=dtype,
         )
@@ -141,7 +148,7 @@ class Jacobian(ABC):
 class NetworkJacobian(Jacobian):
     """The Jacobian of a network: its layers' Jacobians, and the layout that cuts theta into their weights.
 
-    on_cores : the layers share out the batch over the cores, where BLAS's own threads would stand in the way.
+    coupled : whether an example's output depends on the others of the batch; then there is no kernel.
     """
 
     root: LayerJacobian
@@ -149,23 +156,30 @@ class NetworkJacobian(Jacobian):
     outputs: tuple[int, int]
     ensemble: int | None
     like: Array
-    on_cores: bool = False
+    coupled: bool = False
 
     @property
     def size(self) -> int:  # type: ignore[override]
         return self.layout.size
 
-    def _jvp(self, v: Array) -> Array:
-        with single_threaded_blas() if self.on_cores else nullcontext():
-            dy = self.root.jvp(self.layout.unpack(v), None)
+    def push(self, v: Array) -> Array:
+        dy = self.root.jvp(self.layout.unpack(v), None)
         return array_namespace(v).zeros((*v.shape[:-1], *self.outputs), dtype=v.dtype) if dy is None else dy
 
-    def _vjp(self, u: Array, out: Array) -> None:
-        with single_threaded_blas() if self.on_cores else nullcontext():
-            self.root.vjp(u, self.layout.unpack(out))
+    def pull(self, u: Array, out: Array) -> None:
+        self.root.vjp(u, self.layout.unpack(out))
 
-    def _factor(self) -> tuple[float, NetworkJacobian]:
-        return 1.0, self
+    def contract(self, other: Jacobian, kernel: Contraction) -> Array:
+        """J J_other' layer by layer: no Jacobian is formed, and no sweep goes forwards."""
+        if self.coupled:
+            raise ValueError(UNCALIBRATED)
+        if not isinstance(other, NetworkJacobian) or type(other.root) is not type(self.root):
+            return super().contract(other, kernel)
+        (N, C), M, xp = self.outputs, other.outputs[0], array_namespace(self.like)
+        u = xp.eye(C, dtype=self.like.dtype).reshape((C, *(1 for _ in self.lead), 1, C))
+        k = self.root.gram(u, other.root, u, kernel)
+        shape = (*self.lead, N, C, M, C) if kernel.full else (*self.lead, N, M)
+        return k if getattr(k, "shape", ()) == shape else xp.zeros(shape, dtype=self.like.dtype) + k
 
 
 class TraceContraction:
@@ -202,37 +216,3 @@ def _rows(u: Array, merge: int = 1) -> Array:
     C, N, n = u.shape[0], u.shape[-2], u.shape[-1]
     u = array_namespace(u).moveaxis(u, 0, -2)
     return u.reshape((*u.shape[:-3], N, C * n) if merge else (*u.shape[:-3], N * C, n))
-
-
-@dataclass(frozen=True, eq=False)
-class Scaled(Jacobian):
-    """alpha J."""
-
-    J: Jacobian
-    alpha: float
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        return self.J.size
-
-    @property
-    def outputs(self) -> tuple[int, int]:  # type: ignore[override]
-        return self.J.outputs
-
-    @property
-    def ensemble(self) -> int | None:  # type: ignore[override]
-        return self.J.ensemble
-
-    @property
-    def like(self) -> Array:
-        return self.J.like
-
-    def _jvp(self, v: Array) -> Array:
-        return self.alpha * self.J._jvp(v)
-
-    def _vjp(self, u: Array, out: Array) -> None:
-        self.J._vjp(self.alpha * u, out)
-
-    def _factor(self) -> tuple[float, NetworkJacobian]:
-        beta, J = self.J._factor()
-        return self.alpha * beta, J

@@ -2,32 +2,30 @@
 
 A Model maps parameters and inputs to outputs, f = model(theta, x), and knows its Jacobian in theta.  Training,
 tangent kernels and diagnostics are written once, for any Model.
+
+A Network holds its layers as they are written, and asks `Network.speed` once for ways through them: itself again, or a
+faster version with the same maps (`minintk.fast.door`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from itertools import chain
 from math import prod
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from minintk import layers  # noqa: F401  (registers the finite meaning of every layer)
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, check_examples, check_floating
-from minintk.fast.split_batch import BoundShared, shared
-from minintk.fast.threads import single_threaded_blas
 from minintk.layers.combine import BoundChain
-from minintk.layers.contract import bind
-from minintk.layers.layout import Layout
+from minintk.layers.contract import Bound, Layout, Weights, bind
+from minintk.models import taylor
 from minintk.models.jacobian import Jacobian, NetworkJacobian
 from minintk.models.power_series import Series
 from minintk.spec.parametrization import NTK, Parametrization
-from minintk.spec.shapes import Shape, Site, UnsupportedLayer, couples, out_shape
+from minintk.spec.shapes import Shape, Site, UnsupportedLayer, couples, has_weights, kept_shapes, out_shape
 from minintk.spec.windows import check_channels_last
 from minintk.validate import precision
 
@@ -35,12 +33,23 @@ from minintk.validate import precision
 class Model(ABC):
     """f = model(theta, x) with theta : ([E], P), x : (N, *input_shape), f : ([E], N, C).
 
-    layout : the names and places of the parameters.  size : P.  outputs : C.
+    A model from outside has the three attributes, `forward` and `footprint`; all else has a default.
+
+    input_shape : the shape of one example.  layout : the names and places of the parameters.  outputs : C.
     """
 
     input_shape: Shape
     layout: Layout
     outputs: int
+
+    @abstractmethod
+    def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        """(f, J) as `linearize` returns them; theta and x are checked already."""
+
+    @property
+    @abstractmethod
+    def footprint(self) -> tuple[int, int]:
+        """Numbers kept for one example when linearising, (all layers together, the largest layer)."""
 
     @property
     def size(self) -> int:
@@ -50,29 +59,24 @@ class Model(ABC):
     def __call__(self, theta: Array, x: Array) -> Array:
         """f : ([E], N, C)."""
         self.check(theta, x)
-        return self._linearize(theta, x)[0]
+        return self.forward(theta, x)[0]
 
     def linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         """(f, J): the outputs ([E], N, C) and their Jacobian in theta, a `minintk.models.jacobian.Jacobian`."""
         self.check(theta, x)
-        return self._linearize(theta, x)
+        return self.forward(theta, x)
+
+    def jacobian(self, theta: Array, x: Array) -> Jacobian:
+        """J alone, for kernels; theta and x are checked already."""
+        return self.forward(theta, x)[1]
+
+    def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        """(y, J): f(theta_0 + t d) = sum_j y_j t^j + ..., j = 0 ... order, and the derivative of sum_j y_j in d."""
+        raise UnsupportedLayer(f"{self!r} has no Taylor expansion: take mn.Taylor of the network inside")
 
     def advance(self, theta: Array) -> Model:
         """The model after one training step that arrived at theta: itself, unless it re-anchors."""
         return self
-
-    def members(self, which: slice) -> Model:
-        """The same model for those members of the ensemble only."""
-        return self
-
-    def _fixed(self, x: Array) -> Model:
-        """The same model for a loop over one x, which nobody writes to: it may keep what depends on x alone."""
-        return self
-
-    @property
-    def coupled(self) -> bool:
-        """Whether an example's output depends on the rest of its batch; then there is no kernel."""
-        return False
 
     def anchors(self) -> dict[str, Array]:
         """What `advance` has moved, by name: what a checkpoint must hold.  Empty for a model that never moves."""
@@ -82,17 +86,18 @@ class Model(ABC):
         """The model as it was when these anchors were taken, given the model that the run began with."""
         return self
 
-    @abstractmethod
-    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]: ...
+    def members(self, which: slice) -> Model:
+        """The same model for those members of the ensemble only."""
+        return self
 
-    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
-        """(y, J): f(theta_0 + t d) = sum_j y_j t^j + ..., j = 0 ... order, and the derivative of sum_j y_j in d."""
-        raise UnsupportedLayer(f"{self!r} has no Taylor expansion: take mn.Taylor of the network inside")
+    def fixed(self, x: Array) -> Model:
+        """The same model for a loop over one x, which does not change: it may keep what depends on x alone."""
+        return self
 
     @property
-    @abstractmethod
-    def footprint(self) -> tuple[int, int]:
-        """Numbers kept for one example when linearising, (all layers together, the largest layer)."""
+    def coupled(self) -> bool:
+        """Whether an example's output depends on the rest of its batch; then there is no kernel."""
+        return False
 
     def check(self, theta: Array, x: Array) -> None:
         """Raise unless theta and x fit this model and each other."""
@@ -106,6 +111,18 @@ class Model(ABC):
                 f"theta and x must be of one dtype, got {theta.dtype} and {x.dtype}: "
                 f"x.astype(theta.dtype), or init(..., dtype=x.dtype)"
             )
+
+
+class Ways(NamedTuple):
+    """The layers of a network as one bound layer: for outputs and sweeps, and for kernels."""
+
+    sweeps: Bound
+    kernels: Bound
+
+
+def as_written(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: bool) -> Ways:
+    """The layers themselves, for both."""
+    return Ways(layers, layers)
 
 
 class Network(Model):
@@ -123,6 +140,9 @@ class Network(Model):
     >>> f.shape, J.vjp(f).shape, J.gram().shape
     ((3, 1), (33792,), (3, 1, 3, 1))
     """
+
+    speed: ClassVar[Callable[[BoundChain, s.Sequential, Shape, bool], Ways]] = staticmethod(as_written)
+    """Asked once by every new network for the ways through its layers."""
 
     def __init__(
         self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None
@@ -142,19 +162,29 @@ class Network(Model):
                 f"the network's outputs must be a vector, got shape {shape}: end with mn.Flatten() and mn.Dense(...)"
             )
         self.outputs = shape[0]
-        self._root: Any = bind(self.spec, Site(self.input_shape), self.parametrization, "")
-        self.layout = Layout(self._root.tensors)
-        if not couples(self.spec):
-            self._root = shared(self._root, self.spec, self.input_shape)
-        self.statistics: dict[str, Array] = {}
+        self.layers = cast(BoundChain, bind(self.spec, Site(self.input_shape), self.parametrization, ""))
+        self._check_owners(self.spec, self.layers)
+        self.layout = Layout(self.layers.tensors)
+        sizes = [prod(shape) for shape in (self.input_shape, *kept_shapes(self.spec, self.input_shape))]
+        self._footprint = sum(sizes), max(sizes)
+        self._couples = couples(self.spec)
+        self.sweeps, self.kernels = Network.speed(self.layers, self.spec, self.input_shape, self._couples)
+        self.statistics: Weights = {}
+
+    @staticmethod
+    def _check_owners(spec: s.Sequential, layers: BoundChain) -> None:
+        """TypeError for a layer that owns tensors and does not say so: its neighbours would take it for another's."""
+        for layer, bound in zip(spec.layers, layers.layers, strict=True):
+            if bool(bound.tensors) != has_weights(layer):
+                kind, names = type(layer).__name__, ", ".join(t.name for t in bound.tensors) or "nothing"
+                raise TypeError(f"{kind} owns {names}: write `weights = {bool(bound.tensors)}` into class {kind}")
 
     def __repr__(self) -> str:
         return f"Network({self.spec!r}, input_shape={self.input_shape}, parametrization={self.parametrization!r})"
 
     @property
     def footprint(self) -> tuple[int, int]:
-        sizes = [prod(shape) for shape in (self.input_shape, *self._root.out_shapes)]
-        return sum(sizes), max(sizes)
+        return self._footprint
 
     def init(
         self, rng: np.random.Generator, *, ensemble: int | None = None, dtype: Any = np.float64
@@ -174,7 +204,7 @@ class Network(Model):
 
     @property
     def coupled(self) -> bool:
-        return couples(self.spec) and not self.statistics
+        return self._couples and not self.statistics
 
     def calibrate(self, theta: Array, x: Array) -> Network:
         """This network with the statistics of every BatchNorm frozen at those of the batch x, a Network again.
@@ -193,7 +223,7 @@ class Network(Model):
         if x.shape[0] == 0:
             raise ValueError("calibrate expects at least one example, got none")
         w = self.layout.unpack(theta)
-        self._root(w, x)
+        self.layers(w, x)
         return self._with({name: a for name, a in w.items() if name not in self.layout.slices})
 
     def layer_outputs(self, theta: Array, x: Array) -> list[Array]:
@@ -201,8 +231,7 @@ class Network(Model):
         self.check(theta, x)
         xp, w, outputs = array_namespace(theta, x), self.layout.unpack(theta) | self.statistics, []
         lead, shape = (*theta.shape[:-1], x.shape[0]), self.input_shape
-        parts = (part.chain.layers if isinstance(part, BoundShared) else (part,) for part in self._root.layers)
-        for layer, bound in zip(self.spec.layers, chain.from_iterable(parts), strict=True):
+        for layer, bound in zip(self.spec.layers, self.layers.layers, strict=True):
             x, _ = bound(w, x)
             shape = out_shape(layer, shape)
             outputs.append(xp.broadcast_to(x, (*lead, *shape)))
@@ -211,8 +240,7 @@ class Network(Model):
     def _with(self, statistics: dict[str, Array]) -> Network:
         other = copy(self)
         other.statistics = statistics
-        if not self.statistics:
-            other._root = shared(self._root, self.spec, self.input_shape)
+        other.sweeps, other.kernels = Network.speed(self.layers, self.spec, self.input_shape, False)
         return other
 
     def members(self, which: slice) -> Network:
@@ -232,20 +260,26 @@ class Network(Model):
                     f"for, got {tuple(theta.shape)}"
                 )
 
-    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, NetworkJacobian]:
-        from minintk.models.taylor import along
+    def forward(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
+        return self._through(self.sweeps, theta, x)
 
-        return along(self, theta0, d, x, order)
+    def jacobian(self, theta: Array, x: Array) -> NetworkJacobian:
+        return self._through(self.kernels, theta, x)[1]
 
-    def _linearize(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
-        first = self._root.layers[0] if isinstance(self._root, BoundChain) and self._root.layers else None
-        on_cores = isinstance(first, BoundShared) and first.count(x) > 1
-        with single_threaded_blas() if on_cores else nullcontext():
-            f, root = self._root(self.layout.unpack(theta) | self.statistics, x)
+    def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
+        """(f, J) by these layers."""
+        f, root = layers(self.layout.unpack(theta) | self.statistics, x)
         ensemble = theta.shape[0] if theta.ndim == 2 else None
         if ensemble is not None and f.ndim == 2:  # no weights at all: the members agree
             f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))
-        return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta, on_cores)
+        return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta, self.coupled)
+
+    def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, NetworkJacobian]:
+        w, ensemble = self.layout.unpack(theta0) | self.statistics, d.shape[0] if d.ndim == 2 else None
+        y, root = taylor.along(self.layers, w, self.layout.unpack(d), x, order)
+        if ensemble is not None:
+            y = [c if c is None or c.ndim == 3 else array_namespace(c).broadcast_to(c, (ensemble, *c.shape)) for c in y]
+        return y, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, d)
 
 
 def check_model(model: Any, kind: type[Model] = Model) -> None:

@@ -10,10 +10,14 @@ up to t^(k-1); p is also all that derivatives need: a change dx(t) of x changes 
 
 from __future__ import annotations
 
+from functools import singledispatch
 from math import pi, sqrt
 from typing import Any
 
+from minintk import spec as s
 from minintk.arrays import Array, scipy_module
+from minintk.layers.activation import pointwise
+from minintk.spec.shapes import UnsupportedLayer
 
 Series = list[Array | None]
 
@@ -78,7 +82,26 @@ def inverse_root(v: Series) -> Series:
 # ----------------------------------------------------------------------------------- phi(x), phi'(x): (y, p)
 
 
-def tanh(xp: Any, x: Series) -> tuple[Series, Series]:
+@singledispatch
+def expanded(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
+    """(y, p): the power series of phi(x(t)) up to t^k and of phi'(x(t)) up to t^(k-1).  Register it to add one."""
+    kind = type(layer).__name__
+    raise UnsupportedLayer(f"{kind} has no Taylor series: register minintk.models.power_series.expanded for it")
+
+
+@expanded.register(s.Identity)
+@expanded.register(s.ReLU)
+@expanded.register(s.LeakyReLU)
+@expanded.register(s.Abs)
+def _(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
+    """phi is linear on each side of its kinks; its series is that of the piece that x_0 lies on."""
+    point, x0 = pointwise(layer), x[0]
+    y, slope = point.phi(xp, x0), point.derivative(xp, x0)
+    return [y, *(None if c is None else slope * c for c in x[1:])], [slope, *(None for _ in x[2:])]
+
+
+@expanded.register
+def _(layer: s.Tanh, xp: Any, x: Series) -> tuple[Series, Series]:
     """y' = p x',  p = 1 - y^2."""
     y0 = xp.tanh(x[0])
     y: Series = [y0]
@@ -110,20 +133,23 @@ def gaussian(xp: Any, x: Series, a: float, c: float) -> Series:
     return e
 
 
-def erf(xp: Any, x: Series) -> tuple[Series, Series]:
+@expanded.register
+def _(layer: s.Erf, xp: Any, x: Series) -> tuple[Series, Series]:
     """y' = p x',  p = 2/sqrt(pi) exp(-x^2)."""
     p = gaussian(xp, x[:-1], 1.0, 2 / sqrt(pi))
     return [scipy_module(xp, "special").erf(x[0]), *(integral(x, p, j) for j in range(1, len(x)))], p
 
 
-def gelu(xp: Any, x: Series) -> tuple[Series, Series]:
+@expanded.register
+def _(layer: s.GELU, xp: Any, x: Series) -> tuple[Series, Series]:
     """y = x F,  F' = g x',  g = exp(-x^2 / 2) / sqrt(2 pi),  p = F + x g."""
     g = gaussian(xp, x[:-1], 0.5, 1 / sqrt(2 * pi))
     F: Series = [scipy_module(xp, "special").ndtr(x[0]), *(integral(x, g, j) for j in range(1, len(x)))]
     return times(x, F), [add(F[j], product(x, g, j)) for j in range(len(g))]
 
 
-def sin(xp: Any, x: Series) -> tuple[Series, Series]:
+@expanded.register
+def _(layer: s.Sin, xp: Any, x: Series) -> tuple[Series, Series]:
     """y' = p x',  p' = -y x'."""
     y: Series = [xp.sin(x[0])]
     p: Series = [xp.cos(x[0])]
@@ -131,3 +157,16 @@ def sin(xp: Any, x: Series) -> tuple[Series, Series]:
         y.append(integral(x, p, j))
         p.append(scaled(-1, integral(x, y, j)))
     return y, p[: len(x) - 1]
+
+
+@expanded.register
+def _(layer: s.Sigmoid, xp: Any, x: Series) -> tuple[Series, Series]:
+    return sigmoid(xp, x)
+
+
+@expanded.register
+def _(layer: s.Softplus, xp: Any, x: Series) -> tuple[Series, Series]:
+    """y' = p x',  p = scale sigmoid(beta x)."""
+    inner, _ = sigmoid(xp, [scaled(float(layer.beta), c) for c in x[:-1]])
+    p = [scaled(float(layer.scale), c) for c in inner]
+    return [pointwise(layer).phi(xp, x[0]), *(integral(x, p, j) for j in range(1, len(x)))], p

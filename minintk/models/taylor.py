@@ -19,17 +19,14 @@ from functools import singledispatch
 from typing import Any, Protocol
 
 from minintk.arrays import Array, array_namespace
-from minintk.fast.split_batch import BoundShared
 from minintk.layers.activation import BoundActivation
 from minintk.layers.combine import BoundChain, BoundReshape, BoundSum
-from minintk.layers.contract import Bound, Contraction, Gram, LayerJacobian, Weights
+from minintk.layers.contract import Bound, Contraction, LayerJacobian, Weights
 from minintk.layers.conv import BoundConv
 from minintk.layers.dense import BoundDense
 from minintk.layers.norm import UNCALIBRATED, BoundBatchNorm, BoundLayerNorm
 from minintk.layers.pool import BoundAvgPool, BoundGlobalAvgPool, BoundMaxPool
-from minintk.models.jacobian import NetworkJacobian
-from minintk.models.network import Network
-from minintk.models.power_series import Series, add, inverse_root, product, scaled, times
+from minintk.models.power_series import Series, add, expanded, inverse_root, product, scaled, times
 from minintk.spec.shapes import UnsupportedLayer
 
 SeriesGram = tuple[Any, Series | None, Series | None]
@@ -55,19 +52,14 @@ def expand(layer: Bound, w: Weights, d: Weights, x: Series) -> tuple[Series, Ser
     raise UnsupportedLayer(f"{name} has no Taylor expansion: register minintk.models.taylor.expand for it")
 
 
-def along(network: Network, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, NetworkJacobian]:
-    """(y, J): f(theta_0 + t d) = sum_j y_j t^j, j = 0 ... order, and the Jacobian of their sum at t = 1 in d."""
-    ensemble = d.shape[0] if d.ndim == 2 else None
-    w = network.layout.unpack(theta0) | network.statistics
-    y, J = expand(network._root, w, network.layout.unpack(d), [x, *(None for _ in range(order))])
-    if ensemble is not None:
-        xp = array_namespace(x)
-        y = [c if c is None or c.ndim == 3 else xp.broadcast_to(c, (ensemble, *c.shape)) for c in y]
-    return y, NetworkJacobian(Sum(J, order), network.layout, (x.shape[0], network.outputs), ensemble, d)
+def along(layers: Bound, w: Weights, d: Weights, x: Array, order: int) -> tuple[Series, Sum]:
+    """(y, J): f(w + t d) = sum_j y_j t^j, j = 0 ... order, and the Jacobian of their sum at t = 1 in d."""
+    y, J = expand(layers, w, d, [x, *(None for _ in range(order))])
+    return y, Sum(J, order)
 
 
 @dataclass(frozen=True)
-class Sum:
+class Sum(LayerJacobian):
     """The end of a network's series: f = sum_j y_j, so that every coefficient has the cotangent u."""
 
     J: SeriesJacobian
@@ -83,12 +75,9 @@ class Sum:
         self.J.vjp([u] * self.order, dw)
         return None
 
-    def gram(self, u: Array, other: Sum, v: Array, kernel: Contraction) -> Gram:
-        if not isinstance(other, Sum):
-            raise TypeError("the kernel between a Taylor expansion and another model is not defined layer by layer")
+    def gram(self, u: Array, other: Sum, v: Array, kernel: Contraction) -> Array | float:
         us = [u] * self.order
-        G, _, _ = self.J.gram(us, other.J, us if u is v else [v] * other.order, kernel)
-        return G, None, None
+        return self.J.gram(us, other.J, us if u is v else [v] * other.order, kernel)[0]
 
 
 # ------------------------------------------------------------------- linear in the weights and in the input
@@ -132,10 +121,10 @@ class BilinearSeries:
             for J, uj in zip(self.inputs[1:], u[1:], strict=True):
                 if J is not None and uj is not None:
                     W = self.names[0]
-                    more = {W: array_namespace(uj).empty_like(dw[W])}
+                    more = {W: array_namespace(uj).zeros_like(dw[W])}
                     J.vjp(uj, more)
                     dw[W] += more[W]
-        if self.plain.first:
+        if self.plain.parameters.first:
             return None
         back: Series = []
         for j in range(len(u)):
@@ -152,24 +141,29 @@ class BilinearSeries:
                 if J is None or K is None or u[j] is None or v[i] is None:
                     continue
                 if same and i == j:
-                    total = total + J.gram(u[j], J, u[j], kernel)[0]
+                    total = total + J.gram(u[j], J, u[j], kernel)
                 else:
                     bias = i == j == 0
                     J_, K_ = (J, K) if bias else (_without_bias(J), _without_bias(K))
-                    total = total + J_.gram(u[j], K_, v[i], kernel)[0]
+                    total = total + J_.gram(u[j], K_, v[i], kernel)
         back = self.vjp(u, None)
         return total, back, back if same else other.vjp(v, None)
 
 
 def _without_bias(J: Any) -> Any:
-    return replace(J, layer=replace(J.layer, b=None))
+    return replace(J, layer=_with(J.layer, b=None))
+
+
+def _with(layer: Any, **changes: Any) -> Any:
+    """The layer with other parameters: b=None without its bias, first=True where it need not pass u dy/dx on."""
+    return replace(layer, parameters=replace(layer.parameters, **changes))
 
 
 @expand.register(BoundDense)
 @expand.register(BoundConv)
 def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, BilinearSeries]:
-    plain = replace(layer, b=None)
-    alone = replace(layer, first=True)  # nobody asks these for a cotangent of their input
+    plain = _with(layer, b=None)
+    alone = _with(layer, first=True)
     x0: Any = x[0]
     y0, at_w = layer(w, x0)
     y1, first = alone(d, x0)
@@ -177,7 +171,7 @@ def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, BilinearSe
     y: Series = [y0, y1 if x[1] is None else y1 + plain(w, x[1])[0]]
     inputs: list[Any] = [first]
     for now, before in zip(x[2:], x[1:-1], strict=True):
-        c, J = (None, None) if before is None else replace(alone, b=None)(d, before)
+        c, J = (None, None) if before is None else _with(alone, b=None)(d, before)
         y.append(c if now is None else add(c, plain(w, now)[0]))
         inputs.append(J)
     return y, BilinearSeries(plain, w, d, at_w, at_d, tuple(inputs), tuple(t.name for t in layer.tensors))
@@ -210,11 +204,7 @@ def _no_gram(J: Any, u: Series, other: Any, v: Series) -> SeriesGram:
 
 @expand.register
 def _(layer: BoundActivation, w: Weights, d: Weights, x: Series) -> tuple[Series, MultiplicationSeries]:
-    if layer.point.series is None:
-        raise UnsupportedLayer(
-            "an activation without a Taylor series: give its minintk.spec.pointwise.Pointwise(...) a series= as well"
-        )
-    y, p = layer.point.series(array_namespace(x[0]), x)
+    y, p = expanded(layer.layer, array_namespace(x[0]), x)
     return y, MultiplicationSeries(p)
 
 
@@ -332,11 +322,6 @@ def _(layer: BoundChain, w: Weights, d: Weights, x: Series) -> tuple[Series, Cha
         x, J = expand(inner, w, d, x)
         links.append(J)
     return x, ChainSeries(tuple(links))
-
-
-@expand.register
-def _(layer: BoundShared, w: Weights, d: Weights, x: Series) -> tuple[Series, SeriesJacobian]:
-    return expand(layer.chain, w, d, x)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from typing import Any, Self
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
-from minintk.layers.layout import Layout
-from minintk.models.jacobian import Jacobian, Scaled
+from minintk.layers.contract import Layout
+from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
 from minintk.models.power_series import Series, add, scaled
 from minintk.spec.shapes import Shape
@@ -113,14 +113,17 @@ class Linearized(_Anchored):
     def advance(self, theta: Array) -> Linearized:
         return self
 
-    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+    def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         theta0 = self._anchor(theta)
-        f0, J = self.model._linearize(theta0, x)
-        return f0 + J._jvp(theta - theta0), J
+        f0, J = self.model.forward(theta0, x)
+        return f0 + J.push(theta - theta0), J
 
-    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
-        f, J = self._linearize(theta0, x)
-        return [f, J._jvp(d), *(None for _ in range(order - 1))], J
+    def jacobian(self, theta: Array, x: Array) -> Jacobian:
+        return self.model.jacobian(self._anchor(theta), x)
+
+    def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        f, J = self.forward(theta0, x)
+        return [f, J.push(d), *(None for _ in range(order - 1))], J
 
 
 class Centred(_Anchored):
@@ -144,16 +147,16 @@ class Centred(_Anchored):
         self._start = model  # f(theta_0) stays the same function, also where the model re-anchors
         self._kept: tuple[Array, Array] | None = None  # x and f(theta_0) on it
 
-    def _fixed(self, x: Array) -> Self:
+    def fixed(self, x: Array) -> Self:
         other = copy(self)
-        other._kept = x, self._start._linearize(self.theta0, x)[0]
+        other._kept = x, self._start.forward(self.theta0, x)[0]
         return other
 
     def _f0(self, theta: Array, x: Array) -> Array:
         """f(theta_0)."""
         if self._kept is not None and self._kept[0] is x:
             return self._kept[1]
-        return self._start._linearize(self._anchor(theta), x)[0]
+        return self._start.forward(self._anchor(theta), x)[0]
 
     def advance(self, theta: Array) -> Centred:
         moved = self.model.advance(theta)
@@ -169,15 +172,53 @@ class Centred(_Anchored):
         part._start, part._kept = self._start.members(which), None
         return part
 
-    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
-        f, J = self.model._linearize(theta, x)
+    def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        f, J = self.model.forward(theta, x)
         return self.alpha * (f - self._f0(theta, x)), Scaled(J, self.alpha)
 
-    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
-        (y0, *others), J = self.model._expand(theta0, d, x, order)
+    def jacobian(self, theta: Array, x: Array) -> Jacobian:
+        return Scaled(self.model.jacobian(theta, x), self.alpha)
+
+    def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        (y0, *others), J = self.model.expand(theta0, d, x, order)
         return [self.alpha * (y0 - self._f0(theta0, x)), *(scaled(self.alpha, y) for y in others)], Scaled(
             J, self.alpha
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(Jacobian):
+    """alpha J."""
+
+    J: Jacobian
+    alpha: float
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return self.J.size
+
+    @property
+    def outputs(self) -> tuple[int, int]:  # type: ignore[override]
+        return self.J.outputs
+
+    @property
+    def ensemble(self) -> int | None:  # type: ignore[override]
+        return self.J.ensemble
+
+    @property
+    def like(self) -> Array:
+        return self.J.like
+
+    def push(self, v: Array) -> Array:
+        return self.alpha * self.J.push(v)
+
+    def pull(self, u: Array, out: Array) -> None:
+        self.J.pull(self.alpha * u, out)
+
+    @property
+    def factor(self) -> tuple[float, Jacobian]:
+        beta, J = self.J.factor
+        return self.alpha * beta, J
 
 
 class Taylor(_Anchored):
@@ -210,9 +251,9 @@ class Taylor(_Anchored):
     def __repr__(self) -> str:
         return f"Taylor({self.model!r}, theta0, order={self.order})"
 
-    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+    def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         theta0 = self._anchor(theta)
-        (f, *others), J = self.model._expand(theta0, theta - theta0, x, self.order)
+        (f, *others), J = self.model.expand(theta0, theta - theta0, x, self.order)
         for y in others:
             f = add(f, y)
         return f, J
@@ -262,7 +303,7 @@ class Moved:
 
     def features(self, model: Model, theta: Array, u: Array) -> Array:
         """J(theta)' u : ([E], P)."""
-        f, J = model._linearize(theta, self.probe)
+        f, J = model.forward(theta, self.probe)
         return J.vjp(array_namespace(f, u).broadcast_to(u, f.shape))
 
     def exceeded(self, now: Array, then: Array) -> Array:
@@ -349,14 +390,17 @@ class IterativelyLinearized(_Anchored):
         every = f"{self.every:g}" if isinstance(self.every, (int, float)) else repr(self.every)
         return f"IterativelyLinearized({self.model!r}, theta0, every={every})"
 
-    def _linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+    def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         theta0 = self._anchor(theta)
-        f0, J = self.model._linearize(theta0, x)
-        return f0 + J._jvp(theta - theta0), J
+        f0, J = self.model.forward(theta0, x)
+        return f0 + J.push(theta - theta0), J
 
-    def _expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
-        f, J = self._linearize(theta0, x)
-        return [f, J._jvp(d), *(None for _ in range(order - 1))], J
+    def jacobian(self, theta: Array, x: Array) -> Jacobian:
+        return self.model.jacobian(self._anchor(theta), x)
+
+    def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        f, J = self.forward(theta0, x)
+        return [f, J.push(d), *(None for _ in range(order - 1))], J
 
 
 def _ones(theta: Array) -> Array:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from math import inf, isfinite
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from minintk.validate import whole
 
@@ -25,15 +25,36 @@ Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[t
 
 
 class Layer:
-    """Base class of everything that may stand in a spec.  To add a layer, subclass it as a frozen dataclass
-    and register its meanings: `minintk.spec.shapes.out_shape`, `minintk.layers.contract.bind` and `analytic.lower`."""
+    """Base class of everything that may stand in a spec.
+
+    To add a layer, subclass it as a frozen dataclass, with `weights = True` if it owns parameters, and register
+
+        minintk.spec.shapes.out_shape    (layer, shape) -> the shape of one example after the layer
+        minintk.layers.contract.bind     its finite meaning: outputs and derivatives
+        analytic.lower                   its infinite width, where it has one
+
+    `minintk.testing` builds a layer in this way and checks it.
+
+    weights : whether the layer itself owns parameters.  couples : whether an example's output depends on the other
+    examples of its batch, as in BatchNorm.
+    """
 
     __slots__ = ()
+    weights: ClassVar[bool] = False
+    couples: ClassVar[bool] = False
+
+    @property
+    def inside(self) -> tuple[Layer, ...]:
+        """The layers that this one is made of; none but for containers."""
+        return ()
 
 
 class Activation(Layer):
-    """Base class of the pointwise activations phi.  To add one, subclass it as a frozen dataclass and
-    register `minintk.spec.pointwise` (phi and phi'); its infinite-width kernels then come from quadrature."""
+    """Base class of the pointwise activations phi.
+
+    To add one, subclass it as a frozen dataclass and register phi and phi' with `minintk.layers.activation.pointwise`.
+    That is all: its kernels at infinite width then come from quadrature.
+    """
 
     __slots__ = ()
 
@@ -108,6 +129,10 @@ class Sequential(Layer):
                 raise TypeError(f"Sequential expects layers, got {layer!r} at position {position}{hint}")
         object.__setattr__(self, "layers", tuple(layers))
 
+    @property
+    def inside(self) -> tuple[Layer, ...]:
+        return self.layers
+
     def __repr__(self) -> str:
         return f"Sequential({', '.join(map(repr, self.layers))})"
 
@@ -142,6 +167,10 @@ class Residual(Layer):
             if not isinstance(getattr(self, name), Layer):
                 raise TypeError(f"Residual({name}=...) expects a layer, got {getattr(self, name)!r}")
 
+    @property
+    def inside(self) -> tuple[Layer, ...]:
+        return self.branch, self.shortcut
+
 
 # ------------------------------------------------------------------------------- layers with parameters
 
@@ -165,6 +194,7 @@ class Dense(Layer):
     ValueError: Dense(width=...) expects a whole number >= 1, got 0
     """
 
+    weights = True
     width: int
     _: KW_ONLY
     w_std: float = 1.0
@@ -196,6 +226,7 @@ class Conv2d(Layer):
     ((32, 32, 16), (14, 14, 16))
     """
 
+    weights = True
     channels: int
     kernel_size: Size = 3
     _: KW_ONLY
@@ -222,6 +253,7 @@ class Conv1d(Layer):
     (50, 16)
     """
 
+    weights = True
     channels: int
     kernel_size: int = 3
     _: KW_ONLY
@@ -311,6 +343,7 @@ class BatchNorm(Layer):
     evaluation and for kernels.
     """
 
+    couples = True
     _: KW_ONLY
     eps: float = 1e-5
 

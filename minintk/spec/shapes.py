@@ -46,16 +46,27 @@ def out_shape(layer: s.Layer, shape: Shape) -> Shape:
     raise UnsupportedLayer(f"{type(layer).__name__} has no output shape: register minintk.spec.shapes.out_shape for it")
 
 
-@singledispatch
 def has_weights(layer: s.Layer) -> bool:
     """Whether the layer, or any layer inside it, owns parameters."""
-    return False
+    return layer.weights or any(map(has_weights, layer.inside))
 
 
-@singledispatch
 def couples(layer: s.Layer) -> bool:
     """Whether an example's output depends on the other examples of the batch, here or in any layer inside."""
-    return False
+    return layer.couples or any(map(couples, layer.inside))
+
+
+def kept_shapes(layer: s.Layer, shape: Shape) -> Iterator[Shape]:
+    """Shapes of one example after the layer and after each layer inside it: what linearising keeps in memory."""
+    if isinstance(layer, s.Sequential):
+        for inner in layer.layers:
+            yield from kept_shapes(inner, shape)
+            shape = out_shape(inner, shape)
+    elif isinstance(layer, s.Residual):
+        yield from kept_shapes(layer.branch, shape)
+        yield from kept_shapes(layer.shortcut, shape)
+    elif not isinstance(layer, (s.Flatten, s.Identity)):
+        yield out_shape(layer, shape)
 
 
 def sites(layers: Sequence[s.Layer], site: Site) -> Iterator[tuple[s.Layer, Site]]:
@@ -65,38 +76,6 @@ def sites(layers: Sequence[s.Layer], site: Site) -> Iterator[tuple[s.Layer, Site
     for i, layer in enumerate(layers):
         yield layer, Site(shape, site.first and not any(weighted[:i]), site.last and not any(weighted[i + 1 :]))
         shape = out_shape(layer, shape)
-
-
-@has_weights.register(s.Dense)
-@has_weights.register(s.Conv2d)
-@has_weights.register(s.Conv1d)
-def _(layer: s.Layer) -> bool:
-    return True
-
-
-@has_weights.register
-def _(layer: s.Sequential) -> bool:
-    return any(map(has_weights, layer.layers))
-
-
-@has_weights.register
-def _(layer: s.Residual) -> bool:
-    return has_weights(layer.branch) or has_weights(layer.shortcut)
-
-
-@couples.register
-def _(layer: s.BatchNorm) -> bool:
-    return True
-
-
-@couples.register
-def _(layer: s.Sequential) -> bool:
-    return any(map(couples, layer.layers))
-
-
-@couples.register
-def _(layer: s.Residual) -> bool:
-    return couples(layer.branch) or couples(layer.shortcut)
 
 
 @out_shape.register

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from minintk import spec as s
 from minintk.spec.shapes import Shape, out_shape
 
+Windowed = s.Conv2d | s.Conv1d | s.AvgPool | s.MaxPool
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -33,6 +35,20 @@ class Axis:
     def out(self) -> int:
         """Number of windows."""
         return (self.before + self.size + self.after - self.kernel) // self.stride + 1
+
+    def along(self, k: int) -> slice:
+        """The pixels x[stride p + k] of the padded axis, one for each window p."""
+        return slice(k, k + self.stride * (self.out - 1) + 1, self.stride)
+
+    @property
+    def copies(self) -> list[tuple[slice, slice]]:
+        """(part of the padded axis, part of the image) for the image and, where circular, its repetitions."""
+        before, after = (-(-self.before // self.size), -(-self.after // self.size)) if self.circular else (0, 0)
+        found = []
+        for start in range(self.before - before * self.size, self.before + after * self.size + 1, self.size):
+            low, high = max(start, 0), min(start + self.size, self.before + self.size + self.after)
+            found.append((slice(low, high), slice(low - start, high - start)))
+        return found
 
 
 def axis(layer: str, size: int, kernel: int, stride: int, padding: str | tuple[int, int]) -> Axis:
@@ -52,7 +68,7 @@ def axis(layer: str, size: int, kernel: int, stride: int, padding: str | tuple[i
     return found
 
 
-def axes(layer: s.Conv2d | s.Conv1d | s.AvgPool | s.MaxPool, shape: Shape) -> tuple[Axis, ...]:
+def axes(layer: Windowed, shape: Shape) -> tuple[Axis, ...]:
     """The spatial axes of `layer` on images of `shape`, (H, W, C) or (L, C)."""
     name, ndim = type(layer).__name__, len(shape) - 1
     needs = {"Conv2d": (2,), "Conv1d": (1,)}.get(name, (1, 2))
@@ -121,8 +137,4 @@ def check_channels_last(spec: s.Layer, shape: Shape) -> None:
 
 def _windowed(layer: s.Layer) -> bool:
     """Whether a convolution or pooling stands anywhere in the layer."""
-    if isinstance(layer, s.Sequential):
-        return any(map(_windowed, layer.layers))
-    if isinstance(layer, s.Residual):
-        return _windowed(layer.branch) or _windowed(layer.shortcut)
-    return isinstance(layer, (s.Conv2d, s.AvgPool, s.MaxPool))
+    return isinstance(layer, (s.Conv2d, s.AvgPool, s.MaxPool)) or any(map(_windowed, layer.inside))

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Any, ClassVar, Self
 
-from minintk.arrays import Array, array_namespace, cache_slices
-from minintk.fast.blas import add_scaled, decay_and_add, piece
+from minintk.arrays import Array, array_namespace
+from minintk.fast.memory import cache_slices
 from minintk.fast.threads import share
+from minintk.fast.thresholds import THRESHOLDS
 from minintk.spec.parametrization import Rule
 from minintk.training.schedules import Schedule, rate, time
 from minintk.validate import number, numbers
@@ -95,22 +96,21 @@ class SGD(Optimizer):
         return array_namespace(theta).zeros_like(theta) if self.momentum else None
 
     def step(self, theta: Array, gradient: Array, memory: Array | None, scales: Array | None) -> None:
-        lr, weight_decay = self.rate, float(self.weight_decay)  # a NumPy scalar would compute in float64
+        xp = array_namespace(theta)
+        lr, momentum, weight_decay = self.rate, float(self.momentum), float(self.weight_decay)  # a NumPy scalar is float64
 
         def work(at: slice) -> None:
             p, g = theta[..., at], gradient[..., at]
             if weight_decay:
-                add_scaled(g, weight_decay, p)
+                g += weight_decay * p
             v = g
             if memory is not None:
                 v = memory[..., at]
-                decay_and_add(v, float(self.momentum), g)
-            if scales is None:
-                add_scaled(p, -lr, v, spare=g)
-            else:
-                p -= lr * scales[at] * v
+                v *= momentum
+                v += g
+            p -= xp.multiply(v, lr if scales is None else lr * scales[at], out=g)
 
-        _in_pieces(work, theta, piece(theta))
+        _in_pieces(work, theta)
 
 
 @dataclass(frozen=True)
@@ -141,20 +141,19 @@ class Nesterov(Optimizer):
         return array_namespace(theta).zeros_like(theta)
 
     def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
+        xp = array_namespace(theta)
         lr, m, weight_decay = self.rate, float(self.momentum), float(self.weight_decay)
 
         def work(at: slice) -> None:
             p, g, v = theta[..., at], gradient[..., at], memory[..., at]
             if weight_decay:
-                add_scaled(g, weight_decay, p)
-            decay_and_add(v, m, g)
-            add_scaled(g, m, v)
-            if scales is None:
-                add_scaled(p, -lr, g, spare=g)
-            else:
-                p -= lr * scales[at] * g
+                g += weight_decay * p
+            v *= m
+            v += g
+            g += m * v
+            p -= xp.multiply(g, lr if scales is None else lr * scales[at], out=g)
 
-        _in_pieces(work, theta, piece(theta))
+        _in_pieces(work, theta)
 
 
 @dataclass(frozen=True)
@@ -227,14 +226,16 @@ class Adam(Optimizer):
         _in_pieces(work, theta)
 
 
-def _in_pieces(work: Callable[[slice], None], theta: Array, size: int = 2**17) -> None:
-    """work(at) for pieces of the last axis that a core's cache holds; those of a long one shared out over the cores."""
+def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
+    """work(at) for pieces of the last axis that a core's cache holds; those of a long one split over the cores."""
+    if theta.size <= THRESHOLDS.vector_piece:
+        return work(slice(None))
 
     def some(part: slice) -> None:
-        for at in cache_slices(theta[..., part], size):
+        for at in cache_slices(theta[..., part]):
             work(slice(part.start + at.start, part.start + at.stop))
 
-    share(some, theta.shape[-1], worth=theta.shape[-1] > 2**19)
+    share(some, theta.shape[-1], worth=theta.shape[-1] > THRESHOLDS.vector)
 
 
 def _check(optimizer: Any, *memories: str) -> None:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, check_finite, keep_freed_memory, on_host, to_host, to_library
-from minintk.fast.blas import fast_products
+from minintk.arrays import Array, array_namespace, check_finite, on_host, to_host, to_library
+from minintk.fast.memory import keep_freed_memory
 from minintk.fast.threads import cores, parallel, single_threaded_blas
+from minintk.fast.thresholds import THRESHOLDS
 from minintk.models.network import Model, check_model
 from minintk.training.augment import Augmentation
 from minintk.training.batches import Batches
@@ -140,8 +141,19 @@ class Descent:
         self.memory = optimizer.init(self.theta)
         if resume is not None:
             self._restore(resume)
-        self.gradient, self.y = xp.empty_like(self.theta), batches.y
+        self.gradient, self.y = xp.full_like(self.theta, float("nan")), batches.y
+        self.written = False  # whether a sweep has filled the gradient
         self.parts = member_slices(model, self.theta, batches.size)
+        # For one large network the step splits its work over the cores itself; BLAS's own threads would keep a core
+        # busy for milliseconds after each product, waiting for the next one.
+        self.held = (
+            self.theta.ndim == 1
+            and on_host(xp)
+            and (
+                batches.size * self.theta.shape[-1] >= THRESHOLDS.step_products
+                or batches.size * model.footprint[0] >= THRESHOLDS.step_activations
+            )
+        )
         self._check_every = 1 if on_host(xp) else 50  # reading the loss makes a GPU wait
 
     def state(self, copy: bool = False) -> State:
@@ -182,45 +194,34 @@ class Descent:
         def work(i: int) -> tuple[Array, Array]:
             part = self.parts[i]
             with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported once, as an error
-                f, J = models[i]._linearize(self.theta[part], xb)
+                f, J = models[i].forward(self.theta[part], xb)
                 value = self.loss(f, yb)
                 if learn:
-                    J._vjp(self.loss.cotangent(f, yb), self.gradient[part])
+                    J.pull(self.loss.cotangent(f, yb), self.gradient[part])
+                    if not self.written:
+                        self._check_written(self.gradient[part])
                     memory = None if self.memory is None else self.memory[part]
                     optimizer.step(self.theta[part], self.gradient[part], memory, self.scales)
             return f, value
 
-        with self._cores():
+        with single_threaded_blas() if self.held else nullcontext():
             results = parallel(work, range(len(self.parts)))
         f, value = results[0] if len(results) == 1 else (xp.concat(list(column)) for column in zip(*results))
         if (check or self.step % self._check_every == 0) and not bool(xp.all(xp.isfinite(value))):
             raise FloatingPointError(_diverged(self.step, value, optimizer))
         if learn:
+            self.written = True
             self.model = self.model.advance(self.theta)
             self.step += 1
         return f, value
 
-    @contextmanager
-    def _cores(self) -> Iterator[None]:
-        """For one large network, BLAS at one thread a call: what the step computes shares itself out over the cores.
-
-        BLAS's own threads keep a core busy for milliseconds after each product, waiting for the next one.
-        """
-        N = self.batches.size
-        large = N * self.theta.shape[-1] >= WORTH or N * self.model.footprint[0] >= MANY
-        if large and self.theta.ndim == 1 and on_host(array_namespace(self.theta)):
-            with single_threaded_blas(), fast_products():
-                yield
-        else:
-            yield
-
-
-WORTH, MANY = 2**26, 2**20
-"""Multiplications of a batch with all weights, and numbers in its activations, below which the cores are left to BLAS's
-own threads."""
-
-CACHE = 24 * 2**20
-"""Bytes of activations and parameters that one core works on at a time; less than this is not worth two threads."""
+    def _check_written(self, gradient: Array) -> None:
+        """TypeError for a tensor whose gradient no layer has written."""
+        xp, layout = array_namespace(gradient), self.model.layout
+        for t in layout.tensors:
+            if t.size and bool(xp.all(xp.isnan(gradient[..., layout.slices[t.name]]))):
+                if bool(xp.all(xp.isfinite(self.theta))):
+                    raise TypeError(f"the gradient of {t.name} was not written: its layer's vjp must fill dw[{t.name!r}]")
 
 
 def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
@@ -229,7 +230,8 @@ def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
         return [slice(None)]
     E, P = theta.shape
     member = theta.dtype.itemsize * (2 * N * model.footprint[0] + 3 * P)
-    size = E if E * member <= CACHE else max(1, min(-(-E // cores()), CACHE // member))
+    limit = THRESHOLDS.ensemble_bytes
+    size = E if E * member <= limit else max(1, min(-(-E // cores()), limit // member))
     return [slice(i, min(i + size, E)) for i in range(0, E, size)]
 
 
@@ -301,7 +303,7 @@ def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | No
     start = np.cos(np.arange(N * C) ** 2).reshape((N, C))  # breaks the symmetries a network may have
     alphas, betas = [], []
     with np.errstate(over="ignore", invalid="ignore"):
-        f, J = model._linearize(theta, x)
+        f, J = model.forward(theta, x)
         q, last = xp.zeros_like(f) + to_library(start.astype(str(f.dtype)), xp), xp.zeros_like(f)
         for _ in range(8):
             beta = xp.sqrt(xp.sum(q * q, axis=(-2, -1), keepdims=True))
@@ -309,7 +311,7 @@ def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | No
             g = J.vjp(q)
             if scales is not None:
                 g *= scales
-            v = J._jvp(g)
+            v = J.push(g)
             alpha = xp.sum(q * v, axis=(-2, -1), keepdims=True)
             last, q = q, v - alpha * q - beta * last
             alphas.append(alpha)

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from minintk.fast import threaded_matmul as products
-from minintk.fast import threads
+from minintk.fast import dense, threads
 from minintk.fast.threads import cores, parallel, single_threaded_blas
 
 
@@ -23,7 +22,7 @@ def blas_threads() -> set[int]:
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a machine with one core runs the pool too."""
     if cores() == 1:
-        for module in (threads, products):
+        for module in (threads, dense):
             monkeypatch.setattr(module, "cores", lambda: 2)
         threads._pool.cache_clear()
 
@@ -171,17 +170,20 @@ def test_cores_counts_what_this_process_may_use() -> None:
     assert cores() >= 1
 
 
-@pytest.mark.parametrize("rows", [32, 200], ids=["few rows", "many rows"])
+@pytest.mark.parametrize("shape", [(32, 900), (900, 32)], ids=["few rows", "many rows"])
 @pytest.mark.parametrize("turned", [False, True], ids=["W", "W'"])
-def test_a_shared_product_is_the_product(
-    rows: int, turned: bool, two_cores: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """x W + b and u W', in pieces on all cores, with a factor; each piece to its place."""
-    rng = np.random.default_rng(0)
-    a, b, row = rng.standard_normal((rows, 700)), rng.standard_normal((700, 900)), rng.standard_normal((1, 900))
+def test_a_split_product_is_the_product(shape: tuple[int, int], turned: bool, two_cores: None) -> None:
+    """In pieces on all cores, each piece to its place."""
+    (m, n), rng = shape, np.random.default_rng(0)
+    a, b, out = rng.standard_normal((m, 700)), rng.standard_normal((700, n)), np.full((m, n), np.nan)
     b = np.ascontiguousarray(b.T).T if turned else b
-    monkeypatch.setattr(products, "LARGE", 0)
+    dense.split((a, b, out), (a[:, :5], b[:5], np.empty((m, n))))
+    np.testing.assert_allclose(out, a @ b, rtol=0, atol=1e-12)
+
+
+def test_large_products_are_split_only_where_the_cores_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = np.ones((300, 300))
+    assert not dense.large(a, a)
     with single_threaded_blas():
-        found = products.rows_times(a, b, 0.5, row)
-    np.testing.assert_allclose(found, 0.5 * (a @ b) + row, rtol=0, atol=1e-12)
-    assert found.flags.c_contiguous
+        assert dense.large(a, a)
+        assert not dense.large(a[:10, :10], a[:10])

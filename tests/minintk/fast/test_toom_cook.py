@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from strategies import PADDINGS
 
 import minintk as mn
-from minintk.fast import threads
 from minintk.fast import toom_cook_transforms as tiles
-from minintk.fast.reorder import by_tiles
-from minintk.fast.split_batch import BoundShared
-from minintk.fast.toom_cook import BoundToomCook
+from minintk.fast.conv import BlockedConv
+from minintk.fast.door import shut
+from minintk.fast.reorder import convolution
+from minintk.fast.split_batch import Held
+from minintk.fast.toom_cook import ToomCook
 from minintk.fast.toom_cook_transforms import Tiles, powers, transforms
 from minintk.layers.combine import BoundChain, BoundSum
 from minintk.layers.conv import BoundConv
@@ -30,7 +31,7 @@ def bound(layer: mn.spec.Layer, shape: tuple[int, ...]) -> tuple[mn.Network, Bou
     """A network with the layer behind one of 1 x 1 pixels, so that dx is asked for, and the layer as it is written."""
     first: mn.spec.Layer = mn.Conv1d(shape[-1], 1) if len(shape) == 2 else mn.Conv2d(shape[-1], 1)
     net = mn.Network(mn.Sequential(first, layer, mn.Flatten()), shape)
-    conv = net._root.layers[0].chain.layers[1]
+    conv = net.layers.layers[1]
     assert isinstance(conv, BoundConv)
     return net, conv
 
@@ -61,20 +62,22 @@ def test_a_convolution_by_tiles_is_the_convolution(data: st.DataObject) -> None:
         net, conv = bound(layer, shape)
     except ValueError:  # the window does not fit
         assume(False)
-    of = Tiles(conv.patches.rows, conv.patches.columns, conv.patches.channels)
+    of = Tiles(conv.windows, conv.parameters.W.shape[-2:])  # type: ignore[arg-type]
     assume(of.fit)
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     lead = data.draw(st.sampled_from(((), (2,))))
     w = net.layout.unpack(rng.standard_normal((*lead, net.size)))
     x = rng.standard_normal((*data.draw(st.sampled_from(((), lead))), 3, *shape))
-    chunk = data.draw(st.sampled_from((1, tiles.CHUNK)))
+    chunk = data.draw(st.sampled_from((1, tiles.THRESHOLDS.tiles_bytes)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiles, "CHUNK", chunk)
-        y, J = BoundToomCook(conv, of)(w, x)
+        patch.setattr(tiles.THRESHOLDS, "tiles_bytes", chunk)
+        y, J = ToomCook(conv, of)(w, x)
         want, plain = conv(w, x)
         close(y, want)
         front = (*data.draw(st.sampled_from(((), (5,)))), *lead)
-        dw = {name: rng.standard_normal((*front, *w[name].shape[len(lead) :])) for name in (conv.W, conv.b or "")}
+        dw = {
+            name: rng.standard_normal((*front, *w[name].shape[len(lead) :])) for name in (t.name for t in conv.tensors)
+        }
         dx = rng.standard_normal((*front, 3, *shape))
         close(J.jvp(dw, dx), plain.jvp(dw, dx))
         close(J.jvp(dw, None), plain.jvp(dw, None))
@@ -90,14 +93,14 @@ def close(got: Any, want: Any) -> None:
     np.testing.assert_allclose(got, want, rtol=0, atol=2e-13 * np.abs(want).max())
 
 
-def off(dtype: str, kernel: int, layer: type[BoundToomCook] | None, relu: bool = True) -> float:
+def off(dtype: str, kernel: int, layer: type[ToomCook] | None, relu: bool = True) -> float:
     """Root mean square error of a wide convolution in float32, relative to that of its values."""
     net, conv = bound(mn.Conv2d(64, kernel, padding="valid"), (8 + kernel - 1, 8 + kernel - 1, 48))
     w = net.layout.unpack(net.init(np.random.default_rng(0)))
     x = np.random.default_rng(1).standard_normal((4, *net.input_shape))
     x = np.maximum(x, 0) if relu else x
     want = conv(w, x)[0]
-    of = Tiles(conv.patches.rows, conv.patches.columns, conv.patches.channels)
+    of = Tiles(conv.windows, conv.parameters.W.shape[-2:])  # type: ignore[arg-type]
     bound_layer: Any = conv if layer is None else layer(conv, of)
     got = bound_layer({name: a.astype(dtype) for name, a in w.items()}, x.astype(dtype))[0]
     return float(np.sqrt(((got - want) ** 2).mean() / (want**2).mean()))
@@ -106,12 +109,12 @@ def off(dtype: str, kernel: int, layer: type[BoundToomCook] | None, relu: bool =
 @pytest.mark.parametrize("kernel", [3, 5])
 def test_rounding_errors_are_those_of_the_docstring(kernel: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """About 1e-6 in float32, some eps in float64; points that are no worse a formula lose another digit."""
-    assert 3e-7 < off("float32", kernel, BoundToomCook) < 2e-6
+    assert 3e-7 < off("float32", kernel, ToomCook) < 2e-6
     assert off("float32", kernel, None) < 5e-7
-    assert off("float64", kernel, BoundToomCook) < 4e-15
+    assert off("float64", kernel, ToomCook) < 4e-15
     monkeypatch.setattr(tiles, "POINTS", (0.0, 1.0, 2.0, 3.0, 4.0))
     tiles.transforms.cache_clear()
-    assert off("float32", kernel, BoundToomCook) > 5e-6
+    assert off("float32", kernel, ToomCook) > 5e-6
     tiles.transforms.cache_clear()
 
 
@@ -126,15 +129,15 @@ def convolutions(layer: Any) -> Iterator[str]:
     elif isinstance(layer, BoundSum):
         yield from convolutions(layer.branch)
         yield from convolutions(layer.shortcut)
-    elif isinstance(layer, (BoundConv, BoundToomCook)):
-        yield "tiles" if isinstance(layer, BoundToomCook) else "patches"
+    elif isinstance(layer, (BlockedConv, ToomCook)):
+        yield "tiles" if isinstance(layer, ToomCook) else "patches"
 
 
 def taken(spec: mn.spec.Layer, shape: tuple[int, ...] = (28, 28, 1)) -> list[str]:
-    root = mn.Network(spec, shape)._root.layers[0]
-    assert isinstance(root, BoundShared)
-    assert set(convolutions(root.chain)) == {"patches"}  # what kernels see is as it was
-    return list(convolutions(root.fast))
+    sweeps = mn.Network(spec, shape).sweeps
+    assert isinstance(sweeps, Held)
+    assert set(convolutions(sweeps.front.kernels)) == {"patches"}
+    return list(convolutions(sweeps.front.sweeps))
 
 
 def test_tiles_are_taken_where_channels_are_many() -> None:
@@ -148,9 +151,9 @@ def test_tiles_are_taken_where_channels_are_many() -> None:
 @pytest.mark.parametrize("kernel", [(1, 3), (3, 1), (1, 1), (6, 6), 3])
 def test_tiles_save_something_along_both_axes(kernel: Any) -> None:
     _, conv = bound(mn.Conv2d(256, kernel), (12, 12, 256))
-    assert isinstance(by_tiles(conv), BoundToomCook) == (kernel == 3)
+    assert isinstance(convolution(conv), ToomCook) == (kernel == 3)
     _, conv = bound(mn.Conv1d(256, 3), (12, 256))
-    assert isinstance(by_tiles(conv), BoundConv)
+    assert isinstance(convolution(conv), BlockedConv)
 
 
 def dark(mu: float) -> tuple[mn.Network, Array, Array]:
@@ -169,44 +172,13 @@ def test_zeros_stay_zeros(mu: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a window reads zeros or padding alone, relu' is that of 0, not of what rounding left (the last line)."""
     net, theta, x = dark(mu)
     assert taken(net.spec, (8, 8, 1)) == ["patches", "tiles"]
-    with threads.alone():
-        want = net.linearize(theta, x)[1].vjp(np.ones((4, 1)))
+    with shut():
+        want = mn.Network(net.spec, net.input_shape).linearize(theta, x)[1].vjp(np.ones((4, 1)))
     got = net.linearize(theta, x)[1].vjp(np.ones((4, 1)))
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-12 * np.abs(want).max())
     monkeypatch.setattr(Tiles, "zeros", lambda *_: None)
     noisy = net.linearize(theta, x)[1].vjp(np.ones((4, 1)))
     assert np.abs(noisy - want).max() > 1e-3 * np.abs(want).max()
-
-
-@pytest.mark.parametrize("pool", [(2, 2), (2, 4), (3, 3)])
-def test_zeros_in_the_order_of_phases(pool: tuple[int, int]) -> None:
-    """Of each pixel its own: the ones that read something keep it."""
-    spec = mn.Sequential(mn.Conv2d(48, 3, b_std=0.0), mn.MaxPool(pool), mn.Flatten(), mn.Dense(2))
-    net = mn.Network(spec, (12, 12, 48))
-    assert taken(spec, (12, 12, 48)) == ["tiles"]
-    rng = np.random.default_rng(0)
-    theta, x = net.init(rng), rng.standard_normal((3, 12, 12, 48))
-    x[0, :4, 2:9], x[1], x[2, 5:, :6] = 0, 0, 0
-    with threads.alone():
-        f, J = net.linearize(theta, x)
-    g, K = net.linearize(theta, x)
-    close(g, f)
-    close(K.vjp(np.ones((3, 2))), J.vjp(np.ones((3, 2))))
-    layer = net._root.layers[0].fast.layers[0]
-    y, _ = layer(net.layout.unpack(theta), x)
-    assert (y[1] == 0).all()
-    assert (y == 0).sum() == (net._root.layers[0].chain.layers[0](net.layout.unpack(theta), x)[0] == 0).sum()
-
-
-def test_a_convolution_in_the_order_of_phases_stays_in_it() -> None:
-    """Where a pooling counts on the order of patches, tiles of another order are not taken."""
-    spec = mn.Sequential(mn.Conv2d(64, 3), mn.Conv2d(64, 3), mn.MaxPool((1, 2)), mn.Flatten(), mn.Dense(2))
-    first, second = taken(spec, (6, 6, 64))
-    assert (first, second) == ("tiles", "tiles")
-    (layer,) = [
-        m for m in mn.Network(spec, (6, 6, 64))._root.layers[0].fast.layers if type(m).__name__ == "BoundMaxPool"
-    ]
-    assert layer.order == type(layer.order).rows(layer.canvas, 64)
 
 
 WIDE = (
@@ -229,12 +201,12 @@ def test_a_network_by_tiles_is_the_network(
     rng = np.random.default_rng(2)
     theta, x = net.init(rng, ensemble=ensemble), rng.standard_normal((6, 8, 8, 2))
     u, v = rng.standard_normal((4, *theta.shape[:-1], 6, 3)), rng.standard_normal((4, *theta.shape))
-    with threads.alone():
-        f, J = net.linearize(theta, x)
-        want = [f, J.jvp(v), J.vjp(u), J.gram()]
+    with shut():
+        f, J = mn.Network(net.spec, net.input_shape).linearize(theta, x)
+    want = [f, J.jvp(v), J.vjp(u), J.gram()]
     for name in ("minintk.fast.threads.cores", "minintk.fast.split_batch.cores"):
         monkeypatch.setattr(name, lambda: 2)
-    monkeypatch.setattr("minintk.fast.split_batch.LEAST", 0)
+    monkeypatch.setattr("minintk.fast.thresholds.THRESHOLDS.batch", 0)
     f, J = net.linearize(theta, x)
     for got, right in zip([f, J.jvp(v), J.vjp(u), J.gram()], want, strict=True):
         np.testing.assert_allclose(got, right, rtol=0, atol=1e-12 * np.abs(right).max())
@@ -242,39 +214,23 @@ def test_a_network_by_tiles_is_the_network(
 
 def test_without_the_weights_gradient_nothing_of_it_is_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     net, conv = bound(mn.Conv2d(48, 3), (4, 4, 48))
-    layer = by_tiles(conv)
-    assert isinstance(layer, BoundToomCook)
+    layer = convolution(conv)
+    assert isinstance(layer, ToomCook)
     x = np.ones((2, 4, 4, 48))
     y, J = layer(net.layout.unpack(np.ones(net.size)), x)
     monkeypatch.setattr(Tiles, "read", lambda *_: pytest.fail("B x was formed"))
     assert J.vjp(y, None) is not None
 
 
-@pytest.mark.parametrize("phases", [(1, 1), (2, 4)])
 @pytest.mark.parametrize("ensemble", [None, 2])
-def test_gram_is_that_of_the_convolution(phases: tuple[int, int], ensemble: int | None) -> None:
-    """And of its own Jacobian: J J', the pixels in the order of the phases."""
+def test_gram_is_that_of_the_convolution(ensemble: int | None) -> None:
     net, conv = bound(mn.Conv2d(48, 3, b_std=0.3), (4, 4, 48))
-    layer, rng = by_tiles(conv, phases), np.random.default_rng(0)
-    assert isinstance(layer, BoundToomCook)
+    layer, rng = convolution(conv), np.random.default_rng(0)
+    assert isinstance(layer, ToomCook)
     lead = () if ensemble is None else (ensemble,)
     w = net.layout.unpack(net.init(rng, ensemble=ensemble))
-    y, J = layer(w, rng.standard_normal((*lead, 3, 4, 4, 48)))
+    x = rng.standard_normal((*lead, 3, 4, 4, 48))
+    (y, J), (_, plain) = layer(w, x), conv(w, x)
     u, v = rng.standard_normal((2, 2, *y.shape))
     for other in (u, v):
-        rows = []
-        for cotangent in (u, other):
-            dw = {name: np.zeros((2, *w[name].shape)) for name in (conv.W, conv.b or "")}
-            for e in np.ndindex(2, *lead):
-                for n in range(3):
-                    one = np.zeros_like(cotangent)
-                    one[(*e, n)] = cotangent[(*e, n)]
-                    J.vjp(one, dw)
-                    flat = np.concatenate([dw[name][e].ravel() for name in dw])
-                    rows.append((*e, n, flat))
-        half = len(rows) // 2
-        a, b = (np.array([r[-1] for r in part]).reshape((2, *lead, 3, -1)) for part in (rows[:half], rows[half:]))
-        G, du, dv = J.gram(u, J, other, trace_contraction)
-        close(G, np.einsum("c...nk,c...mk->...nm", a, b))
-        close(du, J.vjp(u, None))
-        close(dv, J.vjp(other, None))
+        close(J.gram(u, J, other, trace_contraction), plain.gram(u, plain, other, trace_contraction))

@@ -163,13 +163,13 @@ def test_batchnorm_has_no_parameters_and_a_calibrated_network_keeps_its_statisti
     assert {name: a.shape for name, a in frozen.statistics.items()} == {
         "1.mean": (3,), "1.r": (3,), "4.mean": (36,), "4.r": (36,)
     }  # fmt: skip
-    assert np.array_equal(frozen(theta, x), NET(theta, x))
+    np.testing.assert_allclose(frozen(theta, x), NET(theta, x), rtol=1e-12, atol=1e-13)
     assert not np.allclose(NET(theta, x[:2]), NET(theta, x)[:2])  # one example's output depends on the others
     np.testing.assert_allclose(frozen(theta, x[:2]), frozen(theta, x)[:2], rtol=1e-12)
     assert isinstance(frozen, mn.Network)
     assert NET.statistics == {}
     again = frozen.calibrate(theta, x[:3])
-    assert np.array_equal(again(theta, x[:3]), NET(theta, x[:3]))
+    np.testing.assert_allclose(again(theta, x[:3]), NET(theta, x[:3]), rtol=1e-12, atol=1e-13)
 
 
 def test_an_uncalibrated_network_has_no_kernel() -> None:
@@ -305,7 +305,7 @@ def test_layer_outputs_of_a_convolutional_network(ensemble: int | None) -> None:
     outputs = SMALL.layer_outputs(theta, x)
     shapes = (4, 5, 3), (4, 5, 3), (2, 2, 3), (1, 1, 4), (4,), (4,), (2,)
     assert [y.shape for y in outputs] == [(*lead, 3, *shape) for shape in shapes]
-    np.testing.assert_array_equal(outputs[-1], SMALL(theta, x))
+    np.testing.assert_allclose(outputs[-1], SMALL(theta, x), rtol=1e-13, atol=1e-14)
     np.testing.assert_array_equal(outputs[1], np.maximum(outputs[0], 0))
 
 

@@ -10,7 +10,7 @@ from strategies import Case, cases
 import minintk as mn
 
 
-def layout() -> mn.layers.layout.Layout:
+def layout() -> mn.layers.contract.Layout:
     return mn.Network(mn.Sequential(mn.Dense(2, b_std=0.1), mn.ReLU(), mn.Dense(1)), (3,)).layout
 
 

@@ -37,13 +37,13 @@ def test_kernels_of_an_ensemble_are_its_members() -> None:
 def block_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Fills up with the number of examples in each linearisation from now on."""
     sizes: list[int] = []
-    linearize = mn.Network._linearize
+    jacobian = mn.Network.jacobian
 
     def spy(self: mn.Network, theta: Any, x: Any) -> Any:
         sizes.append(len(x))
-        return linearize(self, theta, x)
+        return jacobian(self, theta, x)
 
-    monkeypatch.setattr(mn.Network, "_linearize", spy)
+    monkeypatch.setattr(mn.Network, "jacobian", spy)
     return sizes
 
 
@@ -78,17 +78,19 @@ def test_the_bound_is_kept(kernel: Any, dtype: Any) -> None:
     bounds = 2 ** np.arange(23, 15, -1)
     kept = []
     for memory in bounds:
-        tracemalloc.start()
-        try:
-            kernel(net, theta, x, memory=int(memory))
-        except MemoryError:
-            break
-        finally:
-            peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-        kept.append(int(memory))
-        weights = 2 * theta.nbytes  # the multiplied weights of two blocks, whatever the bound
-        assert peak <= memory + weights, (memory, peak)
+        peaks = []
+        for _ in range(3):  # the first calls fill what Python keeps for later objects of the same kind
+            tracemalloc.start()
+            try:
+                kernel(net, theta, x, memory=int(memory))
+            except MemoryError:
+                break
+            finally:
+                peaks.append(tracemalloc.get_traced_memory()[1])
+                tracemalloc.stop()
+        else:
+            kept.append(int(memory))
+            assert min(peaks) <= memory + theta.nbytes, (memory, peaks)
     assert len(kept) >= 3
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from strategies import Case, cases
 
 import minintk as mn
-from minintk.models.jacobian import Scaled
+from minintk.models.jacobian import Jacobian
+from minintk.models.wrappers import Scaled
 
 NET = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,))
 RNG = np.random.default_rng(0)
@@ -115,23 +116,25 @@ def test_jacobians_that_do_not_fit_each_other() -> None:
                 gram(wrong)
 
 
-def test_products_shared_out_over_cores_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where BLAS is held at one thread, large products are split by their longer side."""
-    from minintk.fast import threaded_matmul as products
-    from minintk.fast import threads
-    from minintk.fast.threads import single_threaded_blas
+class Twice(Jacobian):
+    """2 J, from outside: the four attributes, `push` and `pull`."""
 
-    rng = np.random.default_rng(0)
-    net = mn.Network(mn.Sequential(mn.Dense(7, b_std=0.1), mn.Tanh(), mn.Dense(3)), (5,))
-    theta, x, u = net.init(rng), rng.standard_normal((6, 5)), rng.standard_normal((2, 6, 3))
-    f, J = net.linearize(theta, x)
-    want = J.vjp(u)
-    monkeypatch.setattr(products, "LARGE", 0)
-    for module in (threads, products):
-        monkeypatch.setattr(module, "cores", lambda: 2)
-    threads._pool.cache_clear()
-    with single_threaded_blas():
-        f_shared, J = net.linearize(theta, x)
-        got = J.vjp(u)
-    np.testing.assert_allclose(f_shared, f, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(got, want, rtol=0, atol=1e-14)
+    def __init__(self, J: Jacobian) -> None:
+        self.J, self.size, self.outputs, self.ensemble, self.like = J, J.size, J.outputs, J.ensemble, J.like
+
+    def push(self, v: Any) -> Any:
+        return 2 * self.J.push(v)
+
+    def pull(self, u: Any, out: Any) -> None:
+        self.J.pull(2 * u, out)
+
+
+@pytest.mark.parametrize("ensemble", [None, 2])
+def test_a_jacobian_from_outside_has_all_maps(ensemble: int | None) -> None:
+    theta = NET.init(RNG, ensemble=ensemble)
+    J, K = (NET.linearize(theta, x)[1] for x in (X, X[:2]))
+    for mine, theirs, factor in ((Twice(J), Twice(K), 4), (Twice(J), K, 2), (J, Twice(K), 2)):
+        for name in ("gram", "trace_gram"):
+            want = factor * getattr(J, name)(K)
+            np.testing.assert_allclose(getattr(mine, name)(theirs), want, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(Twice(J).dense(), 2 * J.dense(), rtol=1e-12)

@@ -162,7 +162,7 @@ def test_what_each_layer_gives(spec: mn.Sequential, shape: tuple[int, ...], ense
     theta, x = net.init(rng, ensemble=ensemble), rng.standard_normal((5, *shape))
     outputs = net.layer_outputs(theta, x)
     assert len(outputs) == len(spec.layers)
-    np.testing.assert_array_equal(outputs[-1], net(theta, x))
+    np.testing.assert_allclose(outputs[-1], net(theta, x), rtol=1e-13, atol=1e-14)
     for count in range(1, len(outputs)):
         part = mn.Network(mn.Sequential(*spec.layers[:count], mn.Flatten()), shape)
         want = part(theta[..., : part.size], x)

@@ -1,4 +1,4 @@
-"""The laws every model obeys, as functions, for the tests of this package and of layers and models from outside.
+"""The laws every model obeys, as functions.
 
     adjoint        <u, J v> = <J' u, v>
     derivative     J v = d/ds f(theta + s v) at s = 0
@@ -11,85 +11,22 @@
 
 Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or (E, P), a batch x : (N, *input_shape)
 and a numpy.random.Generator for its directions, and raises AssertionError with the law, both numbers and the tolerance.
-`check_model` checks all of them, `check_layer` puts a layer into small networks and checks those.
-
-Tolerances are derived, not chosen.  With eps the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
-sizes + N + 8) the number of roundings on a path through the network and back, a result is off by at most m eps times
-the size of what was added up to get it: |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', |f| + |J| |theta|
-for f.
-
-A layer from outside is a frozen dataclass with three registered meanings (its fourth, the infinite width, is
-`analytic.lower`).  Here is one, y = g x with a trained g for each feature:
-
->>> from dataclasses import dataclass
->>> import numpy as np, minintk as mn
->>> from minintk.layers.contract import bind, gram_and_back
->>> from minintk.layers.layout import Tensor
->>> from minintk.spec.parametrization import Row
->>> from minintk.spec.layers import Layer
->>> from minintk.spec.shapes import has_weights, out_shape
->>> @dataclass(frozen=True)
-... class Scale(Layer):                                             # what it is
-...     '''y = g x.'''
->>> _ = out_shape.register(Scale, lambda layer, shape: shape)       # the shape of one example after it
->>> _ = has_weights.register(Scale, lambda layer: True)             # it owns parameters
->>> @dataclass(frozen=True)
-... class ScaleJacobian:                                            # its derivatives, from what it saved
-...     g: object
-...     x: object
-...     name: str
-...     def jvp(self, dw, dx):                                      # dy = x dg + g dx
-...         dy = self.x * dw[self.name][..., None, :]
-...         return dy if dx is None else dy + self.g[..., None, :] * dx
-...     def vjp(self, u, dw):                                       # dg = sum_N x u,  dx = g u
-...         if dw is not None:
-...             dw[self.name][...] = (self.x * u).sum(axis=-2)
-...         return self.g[..., None, :] * u
-...     def gram(self, u, other, v, kernel):                        # sum_i (u_i x_i) (v_i x'_i)
-...         return gram_and_back(self, u, other, v, kernel(u * self.x, v * other.x, 1.0))
->>> @dataclass(frozen=True)
-... class BoundScale:                                               # it in its place
-...     tensors: tuple
-...     out_shapes: tuple
-...     def __call__(self, w, x):
-...         g = w[self.tensors[0].name]
-...         return g[..., None, :] * x, ScaleJacobian(g, x, self.tensors[0].name)
->>> def bind_scale(layer, site, parametrization, name):
-...     return BoundScale((Tensor(f"{name}.g", site.shape, Row(1.0, 1.0)),), (site.shape,))
->>> _ = bind.register(Scale, bind_scale)
->>> check_layer(Scale(), (3,))
-
-A mistake in any of it is found.  With x dg forgotten in jvp:
-
->>> ScaleJacobian.jvp = lambda self, dw, dx: self.g[..., None, :] * (0 * self.x if dx is None else dx)
->>> check_layer(Scale(), (3,))                                      # doctest: +ELLIPSIS
-Traceback (most recent call last):
-    ...
-AssertionError: adjoint <u, J v> = <J' u, v>: ... off by ..., rounding explains ...
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from minintk import spec as s
 from minintk.arrays import Array, array_namespace, to_host, to_library
-from minintk.layers.contract import Contraction, Gram, Weights, bind, gram_and_back
-from minintk.layers.layout import Tensor
 from minintk.models.empirical import ntk, ntk_full
 from minintk.models.jacobian import Jacobian
-from minintk.models.network import Model, Network
-from minintk.spec.parametrization import Parametrization, Row
-from minintk.spec.shapes import Shape, Site, has_weights, out_shape
+from minintk.models.network import Model
+from minintk.testing.tolerance import assert_close, assert_shape, roundings
 
 Host = np.ndarray[Any, Any]
-
-
-# ------------------------------------------------------------------------------------------- the laws
 
 
 def check_model(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
@@ -111,36 +48,6 @@ def check_model(model: Model, theta: Array, x: Array, rng: np.random.Generator) 
         check_derivative(model, theta, x, rng)
     if theta.ndim == 2:
         check_ensemble(model, theta, x, rng)
-
-
-def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
-    """Every law for small networks with this layer first, in the middle, last and as a residual branch.
-
-    shape : of one example as it enters the layer, ``(d,)`` or ``(H, W, C)``.
-
-    >>> import minintk as mn
-    >>> check_layer(mn.Dense(4, b_std=0.5), (3,))
-    >>> check_layer(mn.Flatten(), (2, 2, 3))
-    """
-    shape = tuple(shape)
-    after = out_shape(layer, shape)
-    end = [s.Flatten()] if len(after) > 1 else []
-    networks = [
-        s.Sequential(layer, *end, s.Dense(2)),
-        s.Sequential(_Shift(), layer, _Shift(), *end, s.Dense(2)),
-        s.Sequential(_Shift(), layer, *end),
-    ]
-    if after == shape:
-        networks.append(s.Sequential(_Shift(), s.Residual(layer), *end, s.Dense(2)))
-    for number, spec in enumerate(networks):
-        rng = np.random.default_rng(number)
-        network = Network(spec, shape, parametrization)
-        x = rng.standard_normal((4, *shape))
-        theta = network.init(rng, ensemble=2)
-        theta += 0.5 * rng.standard_normal(theta.shape)  # away from zero-initialised biases
-        check_model(network, theta, x, rng)
-        check_model(network, theta[0], x[:1], rng)
-        check_float32(network, theta[0], x, rng)
 
 
 def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
@@ -199,10 +106,10 @@ def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -
         tolerance = roundings(model, theta, x) * size
         shape = (*J.lead, N, C, M, C)
         got = to_host(J.gram(other))
-        _shape(f"gram {law}", got, shape)
+        assert_shape(f"gram {law}", got, shape)
         assert_close(f"gram = J J' {law}", got, want.reshape(shape), tolerance.reshape(shape))
         got = to_host(J.trace_gram(other))
-        _shape(f"trace_gram {law}", got, (*J.lead, N, M))
+        assert_shape(f"trace_gram {law}", got, (*J.lead, N, M))
         trace = [np.einsum("...ncmc->...nm", k.reshape(shape)) for k in (want, tolerance)]
         assert_close(f"trace_gram = trace of J J' {law}", got, *trace)
 
@@ -316,40 +223,6 @@ def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator
         assert_close(f"float32: {name} = float64's", to_host(a), to_host(b), m * (size + response))
 
 
-# ---------------------------------------------------------------------------------- for laws of one's own
-
-
-def roundings(model: Model, theta: Array, x: Array) -> float:
-    """m eps, the relative error that the roundings along a path through the network and back add up to (see above).
-
-    >>> import minintk as mn
-    >>> net, x = mn.Network(mn.Dense(2), (3,)), np.ones((4, 3))             # layer sizes 3 and 2
-    >>> round(roundings(net, net.init(np.random.default_rng(0)), x) / 2**-52)
-    68
-    """
-    return float(4 * (model.footprint[0] + x.shape[0] + 8) * np.finfo(str(theta.dtype)).eps)
-
-
-def assert_close(law: str, got: Any, want: Any, tolerance: Any) -> None:
-    """AssertionError unless |got - want| <= tolerance everywhere, with the worst place; NaN is never close.
-
-    >>> assert_close("1 + 1 = 2", np.array([1.0, 3.0]), np.array([1.0, 2.0]), 1e-15)
-    Traceback (most recent call last):
-        ...
-    AssertionError: 1 + 1 = 2: 3 against 2 at (1,), off by 1, rounding explains 1e-15
-    """
-    _shape(law, np.asarray(got), np.shape(want))
-    off = np.atleast_1d(np.abs(got - want))
-    excess = np.atleast_1d(off - tolerance - np.finfo(np.result_type(got, np.float32)).tiny)  # products may underflow
-    if off.size and not bool((excess <= 0).all()):
-        at = np.unravel_index(int(np.argmax(np.where(np.isnan(excess), np.inf, excess))), off.shape)
-        a, b, t = (float(np.broadcast_to(k, off.shape)[at]) for k in (got, want, tolerance))
-        where = f" at {tuple(int(i) for i in at)}" if off.size > 1 else ""
-        raise AssertionError(
-            f"{law}: {a:.10g} against {b:.10g}{where}, off by {abs(a - b):.2g}, rounding explains {t:.1g}"
-        )
-
-
 # ------------------------------------------------------------------------------------------ their tools
 
 
@@ -369,68 +242,3 @@ def _rows(J: Jacobian) -> Host:
     """J written down on the host, ([E], N C, P), in float64."""
     dense = to_host(J.dense()).astype(np.float64)
     return dense.reshape((*J.lead, dense.shape[-3] * dense.shape[-2], J.size))
-
-
-def _shape(law: str, a: Host, want: tuple[int, ...]) -> None:
-    if a.shape != want:
-        raise AssertionError(f"{law}: expected shape {want}, got {a.shape}")
-
-
-# --------------------------------------------- a weighted layer of any shape, to stand before the one tested
-
-
-@dataclass(frozen=True)
-class _Shift(s.Layer):
-    """y = x + b, b of the shape of one example: gives every layer after it weights that it must pass u dy/dx to."""
-
-
-@dataclass(frozen=True)
-class _ShiftJacobian:
-    b: Tensor
-    N: int
-
-    def jvp(self, dw: Weights, dx: Array | None) -> Array:
-        db = _row(dw[self.b.name], self.b.shape)
-        if dx is not None:
-            return db + dx
-        lead = db.shape[: db.ndim - len(self.b.shape) - 1]
-        return array_namespace(db).broadcast_to(db, (*lead, self.N, *self.b.shape))
-
-    def vjp(self, u: Array, dw: Weights | None) -> Array:
-        if dw is not None:
-            dw[self.b.name][...] = u.sum(axis=-1 - len(self.b.shape))
-        return u
-
-    def gram(self, u: Array, other: _ShiftJacobian, v: Array, kernel: Contraction) -> Gram:
-        flat = [a.reshape((*a.shape[: a.ndim - len(self.b.shape)], -1)) for a in (u, v)]
-        return gram_and_back(self, u, other, v, kernel(flat[0], flat[1], 1.0))
-
-
-@dataclass(frozen=True)
-class _BoundShift:
-    tensors: tuple[Tensor, ...]
-    out_shapes: tuple[Shape, ...]
-
-    def __call__(self, w: Weights, x: Array) -> tuple[Array, _ShiftJacobian]:
-        b = self.tensors[0]
-        return x + _row(w[b.name], b.shape), _ShiftJacobian(b, x.shape[x.ndim - len(b.shape) - 1])
-
-
-def _row(b: Array, shape: Shape) -> Array:
-    """b : (..., *shape) with an axis of length 1 for the examples, (..., 1, *shape)."""
-    return b.reshape((*b.shape[: b.ndim - len(shape)], 1, *shape))
-
-
-@out_shape.register
-def _(layer: _Shift, shape: Shape) -> Shape:
-    return shape
-
-
-@has_weights.register
-def _(layer: _Shift) -> bool:
-    return True
-
-
-@bind.register
-def _(layer: _Shift, site: Site, parametrization: Parametrization, name: str) -> _BoundShift:
-    return _BoundShift((Tensor(f"{name}.b", site.shape, Row(1.0, 1.0)),), (site.shape,))

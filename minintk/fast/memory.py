@@ -1,0 +1,65 @@
+"""Memory on the CPU: pieces that stay in a core's cache, and arrays that are taken again instead of made again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import local
+from typing import Any
+
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, on_host
+from minintk.fast.thresholds import THRESHOLDS
+
+ROW = 256
+"""Numbers that NumPy's iterator takes at a time, where rows have gaps between them or broadcast."""
+
+_kept: Any = local()
+
+
+def cache_slices(a: Array) -> list[slice]:
+    """The last axis of `a` in pieces that stay in a core's cache through several passes; one piece on the GPU."""
+    if not on_host(array_namespace(a)):
+        return [slice(0, a.shape[-1])]
+    step = max(1, THRESHOLDS.vector_piece // max(1, math.prod(a.shape[:-1])))
+    return [slice(i, min(i + step, a.shape[-1])) for i in range(0, a.shape[-1], step)]
+
+
+@contextmanager
+def short_rows() -> Iterator[None]:
+    """NumPy's ufuncs on rows of some hundred numbers at full speed, inside, in this thread.
+
+    NumPy copies rows shorter than its buffer of 8192 numbers into that buffer and back: three times the work.
+    """
+    before = np.setbufsize(ROW)
+    try:
+        yield
+    finally:
+        np.setbufsize(before)
+
+
+def scratch(like: Array, shape: Sequence[int], slot: str) -> Array:
+    """An array of this shape for one use: the thread's next call may return the same slot's memory.
+
+    Fresh memory costs more than a pass over it, page by page; on the GPU, and where it is large, it is fresh.
+    """
+    xp, bytes_ = array_namespace(like), math.prod(shape) * int(like.dtype.itemsize)
+    if not on_host(xp) or bytes_ > THRESHOLDS.scratch_bytes:
+        return xp.empty(tuple(shape), dtype=like.dtype)
+    memory = _kept.__dict__.get(slot)
+    if memory is None or memory.size < bytes_:
+        memory = _kept.__dict__[slot] = np.empty(bytes_, np.uint8)
+    return memory[:bytes_].view(like.dtype).reshape(shape)
+
+
+def keep_freed_memory(like: Array) -> None:
+    """From now on, memory that this process frees stays with it; for loops that take and free the same arrays.
+
+    The C library of Linux returns to the system what is free above twice the size of the largest block that was freed
+    so far (64 MiB at most), and the next step gets the same pages again, one by one and cleared.  Freeing one such
+    block, which was never written to, raises that limit.
+    """
+    if on_host(array_namespace(like)):
+        np.empty(2**25 - 2**16, np.uint8)

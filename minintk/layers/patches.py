@@ -1,0 +1,103 @@
+"""Windows over images, as arrays: padding, the patches that windows read, and the transposed maps.
+
+    pad     x -> canvas        crop    its transpose: the sum over the copies of the image
+    read    canvas -> P        add     its transpose: every entry of P is added to the pixel that it was read from
+
+x : (..., N, H, W, C),   P : (..., N H_out W_out, K_h K_w C), one row for each window.  A sequence is an image of
+height 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from types import EllipsisType
+
+from minintk.arrays import Array, array_namespace, strided
+from minintk.spec.shapes import Shape
+from minintk.spec.windows import Axis, Windowed, axes
+
+Index = tuple[slice | EllipsisType, ...]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of a layer over images, one axis of the image at a time."""
+
+    rows: Axis
+    columns: Axis
+
+    @staticmethod
+    def of(layer: Windowed, shape: Shape) -> Windows:
+        """Those of a convolution or a pooling on images (H, W, C) or sequences (L, C)."""
+        spatial = axes(layer, shape)
+        return Windows(*(spatial if len(spatial) == 2 else (Axis(1, 1), spatial[0])))
+
+    @cached_property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the image with its padding."""
+        return tuple(a.before + a.size + a.after for a in (self.rows, self.columns))  # type: ignore[return-value]
+
+    @property
+    def out(self) -> tuple[int, int]:
+        """Windows below each other, and side by side."""
+        return self.rows.out, self.columns.out
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Height and width of a window."""
+        return self.rows.kernel, self.columns.kernel
+
+    @cached_property
+    def offsets(self) -> list[Index]:
+        """For every place (i, j) in a window, in row-major order, the index of the pixels that the windows have there."""
+        down, right = ([a.along(k) for k in range(a.kernel)] for a in (self.rows, self.columns))
+        return [(..., i, j, slice(None)) for i in down for j in right]
+
+    @cached_property
+    def copies(self) -> list[tuple[Index, Index]]:
+        """(place on the canvas, place in the image) of the image, and of its repetitions where padding is circular."""
+        down, right = self.rows.copies, self.columns.copies
+        return [((..., r, c, slice(None)), (..., i, j, slice(None))) for r, i in down for c, j in right]
+
+    def pad(self, x: Array, outside: float = 0.0) -> Array:
+        """x among pixels of the value `outside`, or repeated; x itself where there is no padding."""
+        if self.size == x.shape[-3:-1]:
+            return x
+        canvas = array_namespace(x).full((*x.shape[:-3], *self.size, x.shape[-1]), outside, dtype=x.dtype)
+        for place, image in self.copies:
+            canvas[place] = x[image]
+        return canvas
+
+    def crop(self, canvas: Array) -> Array:
+        """The transpose of `pad`: the sum over the copies of the image."""
+        if len(self.copies) == 1:
+            return canvas[self.copies[0][0]]
+        shape = (*canvas.shape[:-3], self.rows.size, self.columns.size, canvas.shape[-1])
+        x = array_namespace(canvas).zeros(shape, dtype=canvas.dtype)
+        for place, image in self.copies:
+            x[image] += canvas[place]
+        return x
+
+    def read(self, x: Array) -> Array:
+        """P(x), a copy."""
+        x = self.pad(x)
+        (h, w, c), stride = x.strides[-3:], (self.rows.stride, self.columns.stride)
+        shape = (*x.shape[:-3], *self.out, *self.window, x.shape[-1])
+        view = strided(x, shape, (*x.strides[:-3], stride[0] * h, stride[1] * w, h, w, c))
+        return view.reshape((*x.shape[:-4], x.shape[-4] * prod(self.out), prod(self.window) * x.shape[-1]))
+
+    def add(self, P: Array) -> Array:
+        """P'(P), the transpose of `read`: (..., N, H, W, C)."""
+        C = P.shape[-1] // prod(self.window)
+        P = P.reshape((*P.shape[:-2], P.shape[-2] // prod(self.out), *self.out, prod(self.window), C))
+        canvas = array_namespace(P).zeros((*P.shape[:-4], *self.size, C), dtype=P.dtype)
+        for k, pixels in enumerate(self.offsets):
+            canvas[pixels] += P[..., k, :]
+        return self.crop(canvas)
+
+
+def images(x: Array, shape: Shape) -> Array:
+    """x : (..., *shape) as images (..., H, W, C)."""
+    return x if len(shape) == 3 else x.reshape((*x.shape[:-2], 1, *x.shape[-2:]))

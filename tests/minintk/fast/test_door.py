@@ -1,0 +1,129 @@
+"""The law of the engine room: behind the door are the same maps, for random networks of every kind."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from small_is_large import small_is_large
+from strategies import Case, cases, convolutional, networks
+
+import minintk as mn
+from minintk.fast.door import shut
+from minintk.models.network import as_written
+from minintk.testing import assert_close, roundings
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def both(net: mn.Network) -> tuple[mn.Network, mn.Network]:
+    """The same network with the door shut, and with every fast path behind it open."""
+    with shut():
+        plain = mn.Network(net.spec, net.input_shape, net.parametrization)
+    assert plain.sweeps is plain.layers is plain.kernels
+    fast = mn.Network(net.spec, net.input_shape, net.parametrization)
+    assert fast.kernels is not fast.layers
+    return plain, fast
+
+
+def check_door(case: Case) -> None:
+    """f, J v, J' u and the kernels of the fast network are those of the plain one, to rounding."""
+    with small_is_large(), mn.fast.threads.single_threaded_blas():
+        plain, fast = both(case.net)
+        f, J = plain.linearize(case.theta, case.x)
+        g, K = fast.linearize(case.theta, case.x)
+        v, u = case.rng.standard_normal(case.theta.shape), case.rng.standard_normal(f.shape)
+        m = 20 * roundings(plain, case.theta, case.x)  # tiles round more, by the inverse of their transform
+        size = float(np.sqrt((J.dense() ** 2).sum())) + 1e-300
+        assert_close("f", g, f, m * (float(np.abs(f).max(initial=0)) + size * float(np.abs(case.theta).max())))
+        assert_close("J v", K.jvp(v), J.jvp(v), m * size * float(np.sqrt((v**2).sum())))
+        assert_close("J' u", K.vjp(u), J.vjp(u), m * size * float(np.sqrt((u**2).sum())))
+        if not plain.coupled:
+            assert_close("ntk", mn.ntk(fast, case.theta, case.x), mn.ntk(plain, case.theta, case.x), m * size**2)
+            x2 = case.x[:1]
+            want = mn.ntk_full(plain, case.theta, case.x, x2)
+            assert_close("ntk_full", mn.ntk_full(fast, case.theta, case.x, x2), want, m * size**2)
+            assert_close("gram", K.gram(), J.gram(), m * size**2)
+
+
+@settings(max_examples=60)
+@given(cases(networks()))
+def test_fully_connected(case: Case) -> None:
+    check_door(case)
+
+
+@settings(max_examples=100)
+@given(cases(convolutional()))
+def test_convolutional(case: Case) -> None:
+    check_door(case)
+
+
+@pytest.mark.parametrize("what", ["patches", "tiles", "shares"])
+def test_a_wrong_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative controls: an off-by-one in what is read, a wrong transform, a share that is forgotten."""
+    from minintk.fast.patches import Patches
+    from minintk.fast.split_batch import SplitBatchJacobian
+    from minintk.fast.toom_cook_transforms import Tiles
+
+    spec = mn.Sequential(mn.Conv2d(3, 3), mn.ReLU(), mn.Conv2d(3, 3, stride=1 + (what == "patches")), mn.Flatten())
+    net = mn.Network(mn.Sequential(*spec.layers, mn.Dense(2)), (6, 6, 2))
+    rng = np.random.default_rng(0)
+    case = Case(net, net.init(rng), rng.standard_normal((4, 6, 6, 2)), np.zeros((4, 2)), rng)
+    check_door(case)
+    if what == "patches":
+        read = Patches.read
+        monkeypatch.setattr(Patches, "read", lambda self, x, **how: np.roll(read(self, x, **how), 1, axis=-1))
+    elif what == "tiles":
+        unroll = Tiles.unroll
+        monkeypatch.setattr(Tiles, "unroll", lambda self, W: unroll(self, W[..., ::-1, :]))
+    else:
+
+        def forgetful(self: Any, u: Any, dw: Any) -> Any:
+            return [J.vjp(u[..., at, :], dw) for J, at in zip(self.parts, self.shares, strict=True)][-1]
+
+        monkeypatch.setattr(SplitBatchJacobian, "vjp", forgetful)
+    with pytest.raises((AssertionError, ValueError)):
+        check_door(case)
+
+
+def test_the_door_is_asked_once() -> None:
+    asked: list[int] = []
+
+    def spy(layers: Any, spec: Any, shape: Any, coupled: bool) -> Any:
+        asked.append(len(layers.layers))
+        return as_written(layers, spec, shape, coupled)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mn.Network, "speed", staticmethod(spy))
+        net = mn.Network(mn.Sequential(mn.Dense(3), mn.ReLU(), mn.Dense(1)), (2,))
+        theta = net.init(np.random.default_rng(0))
+        net(theta, np.eye(2))
+        mn.ntk(net, theta, np.eye(2))
+    assert asked == [3]
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{a.name}" for a in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {a.name for a in node.names}
+    return names
+
+
+READING_HOUSE = ("minintk/spec", "minintk/layers", "minintk/models", "analytic/textbook.py")
+
+
+def test_the_reading_house_does_not_import_the_engine_room() -> None:
+    for room in READING_HOUSE:
+        path = ROOT / room
+        for file in [path] if path.suffix else sorted(path.rglob("*.py")):
+            assert not {name for name in imported(file) if name.startswith("minintk.fast")}, file
+    assert any(name.startswith("minintk.fast") for name in imported(ROOT / "minintk/training/train.py"))
