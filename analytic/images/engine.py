@@ -25,7 +25,8 @@ from analytic.vectors.duals import Homogeneous
 from analytic.vectors.engine import Progress, blocks, for_each
 from analytic.vectors.rules import Affine, ResidualSum
 from analytic.vectors.state import Dual, Program
-from minintk.arrays import Array, array_namespace, on_host, short_rows
+from minintk.arrays import Array, array_namespace, on_host
+from minintk.fast.memory import short_rows
 from minintk.fast.threads import cores
 from minintk.spec.shapes import Shape
 

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from math import pi, sqrt
 from typing import Any, NamedTuple
 
-from minintk.spec.pointwise import pointwise
-
 from analytic.vectors.quadrature import mismatch
 from analytic.vectors.state import Distances, Dual, Pairs, RowState, columns
 from minintk import spec
 from minintk.arrays import Array, array_namespace
+from minintk.layers.activation import pointwise
 
 
 def nonzero(xp: Any, q: Array) -> Array:

@@ -24,10 +24,10 @@ from math import ceil, log, log2, pi, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
-from minintk.spec.pointwise import Pointwise
 
 from analytic.vectors.state import Distances, Dual, Pairs, RowState, distances_between
 from minintk.arrays import Array, array_namespace, to_host, to_library
+from minintk.layers.activation import Pointwise
 
 NODES_PER_PANEL = 20
 """Gauss-Legendre nodes per panel."""

@@ -17,13 +17,12 @@ from functools import singledispatch
 from math import sqrt
 from typing import Any, NamedTuple
 
-from minintk.spec.pointwise import pointwise
-
 from analytic.vectors.duals import Erf, Gelu, Homogeneous, Sin
 from analytic.vectors.quadrature import Quadrature
 from analytic.vectors.state import Law, Pairs, Program, RowState, Step, columns, run_law, run_pairs, run_rows
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
+from minintk.layers.activation import pointwise
 from minintk.spec.parametrization import Parametrization, Role
 from minintk.spec.shapes import Site, UnsupportedLayer, sites
 

@@ -14,8 +14,8 @@ from oracles_kernels import gaussian_nodes, quadrature_dual
 import analytic as an
 import minintk as mn
 from minintk.arrays import array_namespace
+from minintk.layers.activation import Pointwise, pointwise
 from minintk.spec.layers import Activation
-from minintk.spec.pointwise import Pointwise, pointwise
 
 XP = array_namespace(np.ones(1))
 
