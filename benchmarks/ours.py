@@ -29,11 +29,3 @@ def on_host(arrays: dict[str, Any]) -> Arrays:
     from minintk.arrays import to_host
 
     return {name: to_host(array) for name, array in arrays.items()}
-
-
-def use_mkl(yes: bool) -> None:
-    """Whether this process takes MKL for products, where it is installed."""
-    import minintk.fast.mkl
-
-    if not yes:
-        minintk.fast.mkl.mkl = lambda: None

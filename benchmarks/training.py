@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import reference
 from harness import Arrays, Row, Side, Work
-from ours import finished, moved, on_host, use_mkl
+from ours import finished, moved, on_host
 
 MOMENTUM = 0.9
 
@@ -56,11 +56,10 @@ def going_on(snapshots: Callable[[], Iterator[Any]]) -> Callable[[], Any]:
     return run
 
 
-def ours(a: Arrays, device: str, *, loss: str, lr: float, steps: int, mkl: bool = True) -> Work:
+def ours(a: Arrays, device: str, *, loss: str, lr: float, steps: int) -> Work:
     """mn.train, of one network or of an ensemble."""
     import minintk as mn
 
-    use_mkl(mkl)
     xp, a = moved(a, device)
     layers = reference.layers(a)
     hidden = [layer for w, _ in layers[:-1] for layer in (mn.Dense(w.shape[-1], b_std=1.0), mn.ReLU())]
@@ -222,11 +221,10 @@ def lenet(a: Arrays) -> tuple[Any, Any]:
     return net, net.layout.pack(tensors)
 
 
-def ours_lenet(a: Arrays, device: str, *, lr: float, steps: int, mkl: bool = True) -> Work:
+def ours_lenet(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
     """mn.train of LeNet-5."""
     import minintk as mn
 
-    use_mkl(mkl)
     _, a = moved(a, device)
     net, theta = lenet(a)
     start = net(theta, a["x"])
@@ -299,7 +297,6 @@ def _lenet(width: int, n: int, steps: int) -> Row:
             Side("PyTorch", "torch", partial(torch_lenet, **how), 1.0),
             Side("PyTorch, fused SGD", "torch", partial(torch_lenet, fused=True, **how), 1.0),
             Side("PyTorch, compiled, fused SGD", "torch", partial(torch_lenet, fused=True, compiled=True, **how)),
-            Side("minintk, without MKL", "ours", partial(ours_lenet, mkl=False, **how)),
         ),
     )
 
@@ -325,7 +322,6 @@ def _single(sizes: tuple[int, ...], n: int, loss: str, lr: float, steps: int) ->
             Side("PyTorch", "torch", partial(torch_loop, **how), 1.0),
             Side("PyTorch, fused SGD", "torch", partial(torch_loop, fused=True, **how), 1.0),
             Side("PyTorch, compiled, fused SGD", "torch", partial(torch_loop, fused=True, compiled=True, **how)),
-            Side("minintk, without MKL", "ours", partial(ours, mkl=False, **how)),
         ),
     )
 

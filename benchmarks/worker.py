@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
-PACKAGES = ("numpy", "scipy", "numba", "mkl", "cupy-cuda12x", "jax", "jaxlib", "neural-tangents", "torch")
+PACKAGES = ("numpy", "scipy", "numba", "cupy-cuda12x", "jax", "jaxlib", "neural-tangents", "torch")
 
 
 def build(request: dict[str, Any]) -> Any:

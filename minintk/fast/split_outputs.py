@@ -42,7 +42,8 @@ class SplitOutputsJacobian(LayerJacobian):
             return 1
         (total, widest), C = self.sizes, u.shape[0]
         worth = self.N * total * C >= THRESHOLDS.cotangents
-        return max(cores() if worth else 1, u.dtype.itemsize * self.N * widest * C // THRESHOLDS.cotangent_bytes)
+        parts = u.dtype.itemsize * self.N * widest * C // THRESHOLDS.cotangent_bytes
+        return max(cores() if worth else 1, int(parts))
 
 
 @dataclass(frozen=True)

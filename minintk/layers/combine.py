@@ -35,7 +35,8 @@ class ChainJacobian(LayerJacobian):
         back: Array | None = u
         for i in reversed(range(len(self.links))):
             if back is None:
-                return self.stopped(i)
+                self.check_stop(i)
+                break
             back = self.links[i].vjp(back, dw)
         return back
 
@@ -52,12 +53,13 @@ class ChainJacobian(LayerJacobian):
         dv: Array | None = v
         for i in reversed(range(len(self.links))):
             if du is None or dv is None:
-                return total, self.stopped(i), None
+                self.check_stop(i)
+                break
             G, du, dv = self.links[i].gram_and_back(du, other.links[i], dv, kernel)
             total = total + G
         return total, du, dv
 
-    def stopped(self, i: int) -> None:
+    def check_stop(self, i: int) -> None:
         """TypeError where a cotangent ends at layer i + 1 and layers before it own weights."""
         if owned := [t.name for layer in self.layers[: i + 1] for t in layer.tensors]:
             kind = type(self.links[i + 1]).__name__

@@ -86,7 +86,7 @@ class MaxPoolJacobian(LayerJacobian):
         layer = self.layer
         dx = layer.windows.pad(images(dx, layer.before))
         dy = sum(here * dx[pixels] for pixels, here in zip(layer.windows.offsets, self.first, strict=True))
-        return dy.reshape((*dy.shape[:-3], *layer.after))  # type: ignore[union-attr]
+        return dy.reshape((*dy.shape[:-3], *layer.after))
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
         """dx[s] += u where x[s] is the largest."""

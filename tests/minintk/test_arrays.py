@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from minintk import arrays
+from minintk.fast import memory
 
 
 def test_the_namespace_of_numpy() -> None:
@@ -96,6 +97,6 @@ def test_check_examples() -> None:
 def test_cache_slices_cover_the_last_axis() -> None:
     for shape in ((7,), (200_000,), (3, 100_000), (0,), (70_000, 2)):
         a = np.zeros(shape)
-        for piece in arrays.cache_slices(a):
+        for piece in memory.cache_slices(a):
             a[..., piece] += 1
         assert np.all(a == 1)

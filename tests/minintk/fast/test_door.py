@@ -14,6 +14,7 @@ from strategies import Case, cases, convolutional, networks
 
 import minintk as mn
 from minintk.fast.door import shut
+from minintk.fast.threads import single_threaded_blas
 from minintk.models.network import as_written
 from minintk.testing import assert_close, roundings
 
@@ -32,11 +33,11 @@ def both(net: mn.Network) -> tuple[mn.Network, mn.Network]:
 
 def check_door(case: Case) -> None:
     """f, J v, J' u and the kernels of the fast network are those of the plain one, to rounding."""
-    with small_is_large(), mn.fast.threads.single_threaded_blas():
+    with small_is_large(), single_threaded_blas():
         plain, fast = both(case.net)
         f, J = plain.linearize(case.theta, case.x)
         g, K = fast.linearize(case.theta, case.x)
-        v, u = case.rng.standard_normal(case.theta.shape), case.rng.standard_normal(f.shape)
+        v, u = (np.asarray(case.rng.standard_normal(a.shape)) for a in (case.theta, f))
         m = 20 * roundings(plain, case.theta, case.x)  # tiles round more, by the inverse of their transform
         size = float(np.sqrt((J.dense() ** 2).sum())) + 1e-300
         assert_close("f", g, f, m * (float(np.abs(f).max(initial=0)) + size * float(np.abs(case.theta).max())))

@@ -17,6 +17,7 @@ from minintk.fast.conv import BlockedConv
 from minintk.fast.door import shut
 from minintk.fast.reorder import convolution
 from minintk.fast.split_batch import Held
+from minintk.fast.thresholds import THRESHOLDS
 from minintk.fast.toom_cook import ToomCook
 from minintk.fast.toom_cook_transforms import Tiles, powers, transforms
 from minintk.layers.combine import BoundChain, BoundSum
@@ -68,9 +69,9 @@ def test_a_convolution_by_tiles_is_the_convolution(data: st.DataObject) -> None:
     lead = data.draw(st.sampled_from(((), (2,))))
     w = net.layout.unpack(rng.standard_normal((*lead, net.size)))
     x = rng.standard_normal((*data.draw(st.sampled_from(((), lead))), 3, *shape))
-    chunk = data.draw(st.sampled_from((1, tiles.THRESHOLDS.tiles_bytes)))
+    chunk = data.draw(st.sampled_from((1, THRESHOLDS.tiles_bytes)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiles.THRESHOLDS, "tiles_bytes", chunk)
+        patch.setattr(THRESHOLDS, "tiles_bytes", chunk)
         y, J = ToomCook(conv, of)(w, x)
         want, plain = conv(w, x)
         close(y, want)

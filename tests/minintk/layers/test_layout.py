@@ -8,9 +8,10 @@ from hypothesis import given
 from strategies import Case, cases
 
 import minintk as mn
+from minintk.layers.contract import Layout
 
 
-def layout() -> mn.layers.contract.Layout:
+def layout() -> Layout:
     return mn.Network(mn.Sequential(mn.Dense(2, b_std=0.1), mn.ReLU(), mn.Dense(1)), (3,)).layout
 
 

@@ -14,7 +14,7 @@ from strategies import ACTIVATIONS
 
 import minintk as mn
 from minintk.arrays import array_namespace
-from minintk.spec.pointwise import pointwise
+from minintk.layers.activation import pointwise
 
 xp = array_namespace(np.empty(0))
 

@@ -9,6 +9,8 @@ from hypothesis import given
 from strategies import chains
 
 import minintk as mn
+from minintk.layers.activation import pointwise
+from minintk.layers.contract import bind
 from minintk.spec.shapes import Site, UnsupportedLayer, has_weights, out_shape, sites
 
 
@@ -92,8 +94,8 @@ def test_an_unknown_layer_says_what_to_register() -> None:
         UnsupportedLayer, match=r"Unknown has no finite meaning: register minintk\.layers\.contract\.bind"
     ):
         mn.Network(mn.Sequential(Unknown()), (3,))
-    with pytest.raises(UnsupportedLayer, match=r"Unknown has no phi: register minintk\.spec\.pointwise\.pointwise"):
-        mn.spec.pointwise.pointwise(Unknown())
+    with pytest.raises(UnsupportedLayer, match=r"Unknown has no phi: register minintk\.layers\.activation\.pointwise"):
+        pointwise(Unknown())
 
 
 def test_every_layer_of_the_package_has_a_finite_meaning() -> None:
@@ -106,5 +108,5 @@ def test_every_layer_of_the_package_has_a_finite_meaning() -> None:
     ]
     assert len(layers) >= 14
     for layer in layers:
-        meaning = mn.layers.contract.bind.dispatch(layer)
-        assert meaning is not mn.layers.contract.bind.dispatch(mn.spec.Layer), layer
+        meaning = bind.dispatch(layer)
+        assert meaning is not bind.dispatch(mn.spec.Layer), layer

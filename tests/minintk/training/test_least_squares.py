@@ -16,8 +16,9 @@ import analytic as an
 import minintk as mn
 from minintk.arrays import array_namespace, to_host, to_library
 from minintk.fast.cholesky import NotPositive, factorise, smallest_eigenvalue, solve_factorised
-from minintk.models.jacobian import Jacobian, Scaled
+from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
+from minintk.models.wrappers import Scaled
 from minintk.training import least_squares as solve
 
 Array = np.ndarray[Any, Any]
@@ -107,7 +108,7 @@ def test_equal_to_dense_least_squares(law: Any, name: str) -> None:
 
 def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shift in the null space, a hidden jitter, a ridge left out, a kernel or a rotation that is wrong."""
-    right_vjp, right_jvp, right_factor = solve.ChunkedJacobian.vjp, solve.ChunkedJacobian.jvp, Scaled._factor
+    right_vjp, right_jvp, right_factor = solve.ChunkedJacobian.vjp, solve.ChunkedJacobian.jvp, Scaled.factor
 
     def not_minimal(self: solve.ChunkedJacobian, u: Array) -> Array:
         w = right_vjp(self, u)
@@ -229,7 +230,7 @@ def test_a_smaller_bound_means_smaller_blocks_and_the_same_solution(monkeypatch:
     model, theta, x, y = problem("dense", N=40)
     whole = mn.solve_gram(model, theta, x, y)
     sizes: list[int] = []
-    linearize = mn.Network._linearize
+    linearize = mn.Network.forward
 
     def spy(self: mn.Network, t: Array, a: Array) -> Any:
         sizes.append(len(a))
