@@ -1,10 +1,10 @@
-"""Backpropagation by hand: check it against finite differences, then train a digit reader with it.
+"""Backpropagation by hand: check it against finite differences, then train a digit classifier with it.
 
     python3 make.py python examples/backprop_by_hand.py [--out FILE.png]
 
 The gradient of a loss is one backward sweep, grad L = J' dL/df.  Here it is compared with central differences
 (L(theta + h v) - L(theta - h v)) / 2h along random directions v: the error must fall as h^2 until rounding, of size
-eps / h, takes over.  Then the same gradient trains a 64-256-256-10 network on 1,500 digits and reads the other 297.
+eps / h, dominates.  Then the same gradient trains a 64-256-256-10 network on 1,500 digits, tested on the other 297.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import minintk as mn
 
 
 def gradient_error(seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Steps h, and the relative error of <grad L, v> against central differences with each, median over directions."""
+    """Steps h, and for each the relative error of <grad L, v> against central differences, median over directions."""
     rng = np.random.default_rng(seed)
     x, y = mn.datasets.digits().subset(32, rng).one_hot()
     net = mn.Network(SPEC, x.shape[1:])
@@ -63,7 +63,7 @@ def accuracy_while_training(steps: int = 600, seed: int = 0) -> dict[int, tuple[
 
 
 def main(out: str | None = None, steps: int = 600) -> dict[str, float]:
-    """Both measurements; draws them into `out` where given."""
+    """Both measurements; draws them into `out` if given."""
     h, error = gradient_error()
     history = accuracy_while_training(steps)
     if out:

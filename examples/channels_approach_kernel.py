@@ -2,10 +2,10 @@
 
     python3 make.py python examples/channels_approach_kernel.py [--out FILE.png]
 
-Two 3 x 3 convolutions with ReLU on 8 x 8 digits, ended by Flatten or by GlobalAvgPool, then a perceptron: the relative
+Two 3 x 3 convolutions with ReLU on 8 x 8 digits, followed by Flatten or GlobalAvgPool and a dense layer: the relative
 error |Theta_n - Theta| / |Theta| of the kernel of one network at initialisation, against the closed form for infinitely
-many channels (Novak et al. 2019; Arora et al. 2019).  The spec is the same on both sides.  Each network's exponent is
-one fit; their mean comes with a 95 % interval, and the law of large numbers says -1/2.
+many channels (Novak et al. 2019; Arora et al. 2019).  Both sides use the same spec.  An exponent is fitted for each
+network; their mean is given with a 95 % interval.  The law of large numbers predicts -1/2.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENDS = {"Flatten": (mn.Flatten(),), "GlobalAvgPool": (mn.GlobalAvgPool(),)}
 
 
 def spec(end: str, channels: int) -> mn.Sequential:
-    """Two convolutions, and one of the ends."""
+    """Two convolutions, then `end` and a dense layer."""
     s = 2**0.5
     body = [layer for _ in range(2) for layer in (mn.Conv2d(channels, 3, w_std=s, b_std=0.1), mn.ReLU())]
     return mn.Sequential(*body, *ENDS[end], mn.Dense(1, w_std=s))
@@ -55,7 +55,7 @@ def exponent(channels: tuple[int, ...], found: Array) -> tuple[float, float]:
 def main(
     out: str | None = None, channels: tuple[int, ...] = CHANNELS, networks: int = 40, seed: int = 0
 ) -> dict[str, float]:
-    """Exponents and half their 95 % intervals, and the largest errors that are left; draws the figure into `out`."""
+    """Exponents and half their 95 % intervals, and the largest remaining errors; draws the figure into `out`."""
     measured = {end: errors(end, channels, networks, seed) for end in ENDS}
     fits = {end: exponent(channels, found) for end, found in measured.items()}
     if out:

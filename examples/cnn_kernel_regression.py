@@ -3,10 +3,10 @@
     python3 make.py python examples/cnn_kernel_regression.py [--out FILE.png]
     ... --set cifar10 --data DIR --train 2000 --test 2000 --depth 3 --end flatten
 
-The digits need no download; MNIST and CIFAR-10 come from the files in DIR.  Networks: `depth` convolutions of 3 x 3
-with ReLU, w_std = sqrt 2, no biases, then Flatten or GlobalAvgPool, then Dense.  Their NNGP and NTK are regressed on
-the targets one-hot - 0.1, without a ridge: f = K(x, X) K(X, X)^-1 y.  Arora et al. 2019 give, for 2,000 CIFAR-10
-images, Flatten and the NTK, 40.9 % at depth 3 and 43.4 % at depth 6.
+The digits need no download; MNIST and CIFAR-10 come from the files in DIR.  The networks have `depth` convolutions of
+3 x 3 with ReLU, w_std = sqrt 2 and no biases, then Flatten or GlobalAvgPool, then Dense.  NNGP and NTK regression of
+the targets one-hot - 0.1, without ridge: f = K(x, X) K(X, X)^-1 y.  For 2,000 CIFAR-10 images, Flatten and the NTK,
+Arora et al. 2019 report 40.9 % at depth 3 and 43.4 % at depth 6.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def network(depth: int, end: mn.spec.Layer) -> mn.Sequential:
 
 
 def data(name: str, folder: str | None, train: int, test: int, seed: int) -> tuple[mn.datasets.Dataset, ...]:
-    """Training and test images in float32, channels standardised, drawn at random."""
+    """Random training and test images in float32, channels standardised."""
     rng = np.random.default_rng(seed)
     if name == "digits":
         one, two = mn.datasets.digits().split(train, test, rng)
@@ -41,7 +41,7 @@ def data(name: str, folder: str | None, train: int, test: int, seed: int) -> tup
 
 
 def regression(kernel: an.Kernel, train: mn.datasets.Dataset, test: mn.datasets.Dataset) -> dict[str, float]:
-    """Test accuracy and squared error of both kernels, seconds for all, and the most memory the process has held."""
+    """Test accuracy and squared error of both kernels, the seconds in total, and the peak memory of the process."""
     x, x_test = (part.x.astype(np.float32) for part in (train, test))
     y = np.eye(10)[train.labels] - 0.1
     start = time.perf_counter()
@@ -58,7 +58,7 @@ def main(
     out: str | None = None, which: str = "digits", folder: str | None = None, sizes: tuple[int, ...] = (50, 100, 300),
     test: int = 300, depth: int = 3, ends: tuple[str, ...] = ("flatten", "pool"), seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Test accuracy against the number of training images; draws it into `out` where given."""
+    """Test accuracy against the number of training images; draws it into `out` if given."""
     layers: dict[str, mn.spec.Layer] = {"flatten": mn.Flatten(), "pool": mn.GlobalAvgPool()}
     train_set, test_set = data(which, folder, max(sizes), test, seed)
     print(f"{which}, depth {depth}, {test} test images\n   end  train   NNGP    NTK  seconds  peak MB")

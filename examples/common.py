@@ -1,7 +1,7 @@
-"""What the scripts that rerun a paper share: their command line, their images, their intervals, their files.
+"""Shared parts of the scripts that rerun a paper: command line, images, intervals, files.
 
 A script has `main(out, data, scale, ...)`, which returns numbers and, under "table", rows (claim, the paper's number,
-ours).  With `out`, a folder, it leaves its figure NAME.png and all its numbers, NAME.json, there.
+ours).  If `out`, a folder, is given, it writes its figure NAME.png and all its numbers NAME.json there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Found = dict[str, Any]
 
 
 def command_line(main: Callable[..., Found], doc: str | None, name: str) -> None:
-    """--out, --data, --scale, --device; the table goes to the screen."""
+    """--out, --data, --scale, --device; prints the table."""
     global _device, _workers
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=".", metavar="DIR", help=f"folder for {name}.png and {name}.json")
@@ -51,7 +51,7 @@ Source = tuple[str, str] | None
 
 
 def images(data: Source, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.datasets.Dataset, mn.datasets.Dataset]:
-    """Random training and test images in float32, x : (N, H, W, C) in [0, 1]; as many as there are at most."""
+    """Random training and test images in float32, x : (N, H, W, C) in [0, 1]; fewer if there are not enough."""
     rng = np.random.default_rng(seed)
     if data is None:
         digits = mn.datasets.digits(dtype=np.float32).images()
@@ -63,7 +63,7 @@ def images(data: Source, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.d
 
 
 def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequential:
-    """LeNet-5 times `width`; for 8 x 8 images a smaller one, windows of 3 x 3, of as many channels and features."""
+    """LeNet-5 times `width`; for 8 x 8 images a smaller one, with 3 x 3 windows and as many channels and features."""
     if shape[0] != 8:
         return mn.zoo.lenet5(width, outputs, padding=2 if shape[0] == 28 else 0)
     layers: list[mn.spec.Layer] = []
@@ -81,13 +81,13 @@ _workers = 1
 
 
 def placed(scale: str, *arrays: mn.Array) -> tuple[mn.Array, ...]:
-    """The arrays where the script computes: where --device said, else on the GPU at the paper's scale, on the CPU."""
+    """The arrays on the device of --device; by default on the GPU at the paper's scale, else on the CPU."""
     xp = device_namespace(_device or ("gpu" if scale == "paper" else "cpu"))
     return tuple(to_library(a, xp) for a in arrays)
 
 
 def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int = 500) -> np.ndarray[Any, Any]:
-    """Which test examples each member gets right, ([E], M) of zeros and ones."""
+    """Which test examples each member classifies correctly, ([E], M) of zeros and ones."""
     parts = []
     for i in range(0, len(x), batch):
         f = mn.arrays.to_host(model(theta, x[i : i + batch]))
@@ -97,7 +97,7 @@ def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int
 
 
 def stable_rate(model: mn.Model, theta: mn.Array, x: mn.Array, momentum: float = 0.9) -> float:
-    """2 (1 + m) / (2 lambda_max(J J') / N), the largest rate for `mn.sum_of_squares`: by power iteration, to 10 %."""
+    """2 (1 + m) / (2 lambda_max(J J') / N), the stability bound for `mn.sum_of_squares`, to 10 % by power iteration."""
     f, J = model.linearize(theta, x)
     u, size = mn.arrays.array_namespace(f).ones_like(f), 0.0
     for _ in range(20):
@@ -129,12 +129,12 @@ def tested(score: np.ndarray[Any, Any]) -> tuple[float, float]:
 
 
 def percent(value: tuple[float, float], digits: int = 2) -> str:
-    """A share and its half-width, in per cent."""
+    """A fraction and its half-width, in per cent."""
     return f"{100 * value[0]:.{digits}f} ± {100 * value[1]:.{digits}f}"
 
 
 def finish(out: str | None, name: str, found: Found, draw: Callable[[Any], None]) -> Found:
-    """Write NAME.json and NAME.png into the folder `out`, where one is given; `draw` takes matplotlib's pyplot."""
+    """Write NAME.json and NAME.png into the folder `out`, if given; `draw` takes matplotlib's pyplot."""
     if out:
         import matplotlib.pyplot as plt
 

@@ -1,10 +1,11 @@
-"""The coordinate check: which parametrization lets every layer learn alike at every width?
+"""The coordinate check: in which parametrization do all layers learn equally at every width?
 
     python3 make.py python examples/coordinate_check.py [--out FILE.png]
 
-Networks of three hidden tanh layers learn digits for three steps of gradient descent.  Their features move by order one
-at every width in spectral muP and in the mean-field parametrization, less and less in the NTK one, and out of bounds in
-the standard one; a network whose second layer starts too large by n^(1/4) is told, with its layer.
+Networks with three hidden tanh layers learn digits for three steps of gradient descent.  In spectral muP and in the
+mean-field parametrization, features move by order one at every width; in the NTK parametrization they move less and
+less, and in the standard one they diverge.  The check also finds a planted error: a second layer whose initial weights
+are too large by n^(1/4).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PARAMETRIZATIONS = {
 
 
 def spec(n: int, plant: float = 0.0) -> mn.Sequential:
-    """Three hidden layers; the second one's weights are larger by (n / 64)^plant."""
+    """Three hidden layers; the weights of the second are larger by (n / 64)^plant."""
     stds = (1.0, (n / 64) ** plant, 1.0)
     hidden = [layer for w_std in stds for layer in (mn.Dense(n, w_std=w_std), mn.Tanh())]
     return mn.Sequential(*hidden, mn.Dense(10, w_std=10**-0.5))
@@ -37,7 +38,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
     x, y = mn.datasets.digits(dtype=np.float32).subset(64, np.random.default_rng(0)).one_hot()
     checks = {}
     for name, parametrization in PARAMETRIZATIONS.items():
-        lr = 0.01 if name == "standard" else 0.1  # larger ones leave no number to look at
+        lr = 0.01 if name == "standard" else 0.1  # larger rates diverge
         told: dict[str, Any] = {"loss": mn.mse, "widths": widths, "seeds": seeds, "optimizer": mn.SGD(lr=lr)}
         checks[name] = mn.coordinate_check(spec, x, y, parametrization=parametrization, **told)
     told["optimizer"] = mn.SGD(lr=0.1)
@@ -56,7 +57,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
                 means = [float(np.exp(np.log(v).mean())) for v in row.values]
                 panel.loglog(widths, means, "o-", ms=4, label=f"layer {row.name}: {row}")
             low, high = panel.get_ylim()
-            panel.set_ylim(min(low, high / 30) / 2, 8 * high)  # a flat line should look flat; room for the legend
+            panel.set_ylim(min(low, high / 30) / 2, 8 * high)  # makes flat lines look flat, leaves room for the legend
             panel.set(xlabel="width n", title=f"{name}: {check.verdict}")
             panel.legend(fontsize=7, loc="upper left")
         panels[0].set_ylabel("root mean square of dh after 3 steps")

@@ -1,13 +1,13 @@
-"""What an infinitely wide network can learn from N examples: the spectrum of its kernel says so.
+"""What an infinitely wide network can learn from N examples, predicted from the spectrum of its kernel.
 
     python3 make.py python examples/eigenlearning.py [--out FILE.png]
 
-On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates, its eigenvalues known
-(`analytic.cube_modes`): learnability of a level by theory (`analytic.eigenlearning`), beside regression on random
-examples, a quarter of the cube at most (theory thinks of a continuum of inputs; at half the cube it is off by .03).
-The test error on a target of several levels with noisy labels, and on digits, with the modes of their kernel matrix.
-On the sphere the eigenvalues fall as powers of the degree, l^-d for the NTK, l^-(d+2) for the NNGP kernel of ReLU
-(Bietti and Mairal 2019).
+On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates, with known eigenvalues
+(`analytic.cube_modes`).  The learnability of each level in theory (`analytic.eigenlearning`) is compared with
+regression on random examples, at most a quarter of the cube (the theory assumes a continuum of inputs; at half the cube
+the error is .03), and likewise the test error on a noisy target with several levels, and on digits, with the modes of
+their kernel matrix.  On the sphere the eigenvalues fall as powers of the degree, l^-d for the NTK and l^-(d+2) for the
+NNGP kernel of ReLU (Bietti and Mairal 2019).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(hidden: int = 3, bias: float = 0.1) -> mn.Sequential:
-    """ReLU network; the bias lets it tell odd products of more than one coordinate."""
+    """ReLU network; the bias allows odd products of more than one coordinate."""
     return mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=bias), mn.ReLU()] * hidden, mn.Dense(1))
 
 
@@ -45,7 +45,7 @@ def measured(kernel: Host, modes: Host, sizes: tuple[int, ...], draws: int, nois
 
 
 def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25) -> dict[str, float]:
-    """Largest distance of learnability from theory, and of test errors relative to it; exponents on the sphere."""
+    """Largest deviation of learnability from theory, and of test errors relative to it; exponents on the sphere."""
     x, rng = np.array(list(product((-1.0, 1.0), repeat=10))), np.random.default_rng(1)
     modes = np.stack([x[:, rng.choice(10, level, replace=False)].prod(1) for level in LEVELS], axis=1)
     cube = [an.eigenlearning(an.cube_modes(an.kernel(spec()), 10), n, ridge=RIDGE) for n in sizes]

@@ -4,7 +4,8 @@
 
 For networks with two hidden layers, at initialisation, on 32 digits: the relative error |Theta_n - Theta| / |Theta| of
 one network's kernel against the analytic one (law of large numbers: n^(-1/2)), and of the mean over many networks,
-which is smaller by the square root of their number until the bias, of order 1/n, shows (Lee et al. 2019, section 2.4).
+which is smaller by the square root of their number until the bias of order 1/n dominates (Lee et al. 2019, section
+2.4).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 A hundred tanh networks (three hidden layers, sigma_w^2 = 1.5, no bias) learn the parity of 16 digits by full-batch
 gradient descent.  On the straight line between two training digits of different parity, the mean and the spread of
-their outputs follow equations (14) and (15) at every time, with no parameter fitted, up to the O(1/width) that is left;
-the Gaussian process posterior of the same network, equation (13), is another answer.
+their outputs follow equations (14) and (15) at every time, without fitted parameters, up to O(1/width).  The Gaussian
+process posterior of the same network, equation (13), differs.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def networks(x: Array, y: Array, line: Array, width: int, members: int, seed: in
 
 
 def main(out: str | None = None, width: int = 128, members: int = 100) -> dict[str, float]:
-    """How far means and spreads are from theory, over all times and inputs of the line; draws the figure.
+    """Deviations of means and spreads from theory, over all times and inputs of the line; draws the figure.
 
-    rms z of mean: deviations in standard errors, 1 for perfect agreement (neighbouring inputs are not independent).
-    spread / theory: mean ratio of the standard deviations, where the theory's is above 0.05.
+    rms z of mean: deviations in standard errors, 1 for perfect agreement (neighbouring inputs are correlated).
+    spread / theory: mean ratio of the standard deviations, where the theory's exceeds 0.05.
     """
     x, y, a, line = problem()
     measured = networks(x, y, line, width, members)

@@ -2,15 +2,15 @@
 
     python3 make.py python examples/exact_linearised_lenet.py [--out DIR] [--data DIR]
 
-One output, the digit 0 against the rest.  Three ways to fit it: LeNet by SGD, its linearisation by SGD, and the
-linearisation by least squares of minimum norm, here in function space, through the Gram matrix J J' and its Cholesky
-factors.  The exact solution fits every training digit, yet at width 1 the paper finds it worse than SGD, 97.8 %
-against 99.61 %, and much worse on shifted digits.
+One output: the digit 0 against the rest.  Three ways to fit it: LeNet by SGD, its linearisation by SGD, and the
+linearisation by least squares of minimum norm, here in function space, from a Cholesky factorisation of the Gram matrix
+J J'.  The exact solution fits every training digit, yet at width 1 the paper finds it worse than SGD, 97.8 % against
+99.61 %, and much worse on shifted digits.
 
-At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  The laptop scale keeps its ratios,
-P / N = 1.016, 3.9, 24 at widths 1, 2, 5, with a small LeNet on 867 digits; interpolation_threshold.py explains width 1.
-With --data LeNet-5 on 2,000 images (P / N = 30 and more); --scale paper: 60,000 images, and the widths 10, 25 and 60
-that the paper left empty.
+At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  The laptop scale keeps the paper's
+ratios, P / N = 1.016, 3.9, 24 at widths 1, 2, 5, with a small LeNet on 867 digits; interpolation_threshold.py explains
+width 1.  With --data: LeNet-5 on 2,000 images (P / N >= 30).  --scale paper: 60,000 images, and the widths 10, 25 and
+60 that the paper left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import minintk as mn
 
 
 def reduced(width: int) -> mn.Sequential:
-    """A LeNet of 50 k^2 + 20 k + 1 weights, k = 4 width, for 8 x 8 images and one output."""
+    """A LeNet with 50 k^2 + 20 k + 1 weights, k = 4 width, for 8 x 8 images and one output."""
     k = 4 * width
     layers: list[mn.spec.Layer] = []
     for channels in (k, 2 * k):
@@ -33,7 +33,7 @@ def reduced(width: int) -> mn.Sequential:
 
 
 def exact(net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> mn.Array:
-    """theta of least squares and minimum norm; where J J' is singular by LAPACK on J, as in the paper, or by LSQR."""
+    """theta of the minimum-norm least-squares solution; for singular J J' by LAPACK on J, as in the paper, or LSQR."""
     try:
         return mn.solve_gram(net, theta0, x, y).theta
     except ValueError:
@@ -55,11 +55,11 @@ def examples(data: Source, n_train: int, scale: str, shift: int, seed: int) -> t
         rng = np.random.default_rng(seed)
         train, test = train.shifted(shift, rng), test.shifted(shift, rng)
     arrays = (*train.standardise().binary("0"), *test.standardise(fit=train).binary("0"))
-    return arrays if data else tuple(a.astype(np.float64) for a in arrays)  # float32 does not do at the threshold
+    return arrays if data else tuple(a.astype(np.float64) for a in arrays)  # float32 is not enough at the threshold
 
 
 def accuracies(arrays: tuple[Any, ...], width: int, seed: int, epochs: int, scale: str) -> dict[str, float]:
-    """Test and training accuracy of the exact solution, of the linearisation and of LeNet by SGD (epochs = 0: not)."""
+    """Test and training accuracy of the exact solution; if epochs > 0, also of the linearisation and LeNet by SGD."""
     x, y, x_test, y_test = placed(scale, *arrays)
     spec = reduced(width) if x.shape[1] == 8 else mn.zoo.lenet5(width, 1)
     net = mn.Network(spec, x.shape[1:], mn.PyTorch())

@@ -1,11 +1,11 @@
-"""Do convolutional networks lose by being lazy, averaged or not?  (Geiger et al. 2020, figures 1 (b) and 2 (d)).
+"""Do convolutional networks lose accuracy in the lazy regime?  (Geiger et al. 2020, figures 1 (b) and 2 (d)).
 
     python3 make.py python examples/feature_learning_in_a_cnn.py [--out DIR] [--data DIR]
 
-Four convolutions with ReLU, the mean over pixels, a perceptron: alpha (f - f_0) on the parity of digits, in the feature
-regime, s = sqrt(h) alpha = .1, and in the lazy one, s = 1000.  The claims: the lazy networks make more mistakes at
-every number h of channels, and so do averages of them, 1.7 times as many; in both regimes averaging helps.  On a few
-8 x 8 digits the second is not so: the average over lazy networks is ahead.
+Four convolutions with ReLU, the mean over pixels, a dense layer: alpha (f - f_0) on the parity of digits, in the
+feature regime, s = sqrt(h) alpha = .1, and in the lazy one, s = 1000.  The claims: lazy networks make more mistakes at
+every number h of channels; so do averages of them, 1.7 times as many; averaging helps in both regimes.  On a few 8 x 8
+digits the second claim fails: the average over lazy networks is better.
 
 Laptop: 60 of the 8 x 8 digits, windows of 3 x 3, full batches and tau = t/1000 as for the other networks.  --scale
 paper: 5,000 of MNIST, the paper's network, on a GPU.
@@ -27,7 +27,7 @@ REGIMES = {"feature": 0.1, "lazy": 1000.0}
 
 
 def cnn(shape: tuple[int, ...], channels: int) -> mn.Sequential:
-    """The paper's network; for 8 x 8 images windows of 3 x 3 instead of 5 x 5."""
+    """The paper's network; for 8 x 8 images with 3 x 3 windows instead of 5 x 5."""
     if shape[0] != 8:
         return mn.zoo.geiger_cnn(channels)
     layers: list[mn.spec.Layer] = []
@@ -39,7 +39,7 @@ def cnn(shape: tuple[int, ...], channels: int) -> mn.Sequential:
 def outputs(
     s: float, channels: int, seeds: int, x: mn.Array, y: mn.Array, x_test: mn.Array, scale: str
 ) -> np.ndarray[Any, Any]:
-    """What the trained networks say of the test images, (E, M)."""
+    """Outputs of the trained networks on the test images, (E, M)."""
     net = mn.Network(cnn(x.shape[1:], channels), x.shape[1:])
     theta0 = placed(scale, net.init(np.random.default_rng(channels), ensemble=seeds, dtype=np.float32))[0]
     run = trained(net, theta0, s / sqrt(channels), x, y, high=HIGH[scale])

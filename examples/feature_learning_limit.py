@@ -1,10 +1,11 @@
-"""Infinitely wide networks whose features move: linear ones, two layers by an ODE, deeper ones by mean-field theory.
+"""Infinitely wide linear networks whose features move: two layers by an ODE, deeper ones by mean-field theory.
 
     python3 make.py python examples/feature_learning_limit.py [--out FILE.png]
 
-Divided by gamma0 sqrt(n), its rate times gamma0^2 n, a network has a limit n -> infinity in which features move, by an
-amount set by gamma0 (`analytic.limits`).  Theory against networks on five digits: loss, tangent kernel, and the
-distance to the limit, which falls as n^(-1/2); that to the NTK's training does not.
+With outputs divided by gamma0 sqrt(n) and a learning rate multiplied by gamma0^2 n, a network has a limit n -> infinity
+in which features move, by an amount set by gamma0 (`analytic.limits.linear_problem`).  Theory against networks on five
+digits: loss, tangent kernel, and the distance to the limit, which falls as n^(-1/2), unlike the distance to NTK
+training.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def spec(hidden: int, n: int) -> mn.Sequential:
 
 
 def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[Host, Host]:
-    """(f, mean diagonal of the tangent kernel) of the limit: of the flow, two layers, or of descent, more."""
+    """(f, mean diagonal of the tangent kernel) in the limit: of gradient flow for two layers, of descent for more."""
     if hidden == 1:
         flow = an.two_layer_limit(spec(1, 1), x, y, gamma0=gamma0)
         return flow.predict(TIMES), np.array([np.trace(flow.ntk(t)) / len(x) for t in TIMES])
@@ -38,7 +39,7 @@ def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[Host, Host]:
 
 
 def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -> tuple[Host, Host]:
-    """(f, mean diagonal of the tangent kernel), (STEPS + 1, seeds, ...), of networks of width n, trained alike."""
+    """(f, mean diagonal of the tangent kernel), (STEPS + 1, seeds, ...), of trained networks of width n."""
     net = mn.Network(spec(hidden, n), x.shape[1:])
     theta0 = net.init(np.random.default_rng(n), ensemble=seeds)
     alpha = 1 / (gamma0 * n**0.5)
@@ -52,7 +53,7 @@ def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 24) -> dict[str, float]:
-    """Exponents of the distances to limit and NTK, with errors; seeds : networks of the last width, more of others."""
+    """Exponents of the distances to limit and NTK, with errors; seeds : networks of the largest width."""
     found, laws = {}, {}
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(5, np.random.default_rng(0)).parity()
     for hidden in (1, 2):

@@ -1,11 +1,11 @@
-"""How a random ReLU network of finite width differs from the infinite one: exactly, and measured.
+"""The statistics of random ReLU networks of finite width: exact and measured.
 
     python3 make.py python examples/finite_width_statistics.py [--out FILE.png]
 
 The mean of the tangent kernel hatTheta(x, x) is the analytic one at every width; its variance is known exactly too
-(`analytic.finite_width`), n Var / Theta^2 = 3 for one hidden layer, and grows as e^(5 depth / width): Hanin and Nica
-2020.  Each point is a mean over thousands of networks, with its z-score against theory; the variance's is that of the
-mean of (hatTheta - Theta)^2, its own error bar from the same networks.
+(`analytic.finite_width`): n Var / Theta^2 = 3 for one hidden layer, and it grows as e^(5 depth / width) (Hanin and Nica
+2020).  Each point is a mean over thousands of networks, with its z-score against theory; for the variance this is the
+mean of (hatTheta - Theta)^2, with error bars from the same networks.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def main(
 
 
 def draw(out: str, points: list[tuple[int, int, float, float]], worst: float) -> None:
-    """The variance against depth over width, exact curves and limit; its approach to 3/n."""
+    """The variance against depth over width, with exact curves and limit; its convergence to 3/n."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")

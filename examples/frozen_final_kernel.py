@@ -1,11 +1,11 @@
-"""What a network has learned is its last kernel  (Geiger et al. 2020, figure 5 and appendix C).
+"""What a network has learned is in its final kernel  (Geiger et al. 2020, figure 5 and appendix C).
 
     python3 make.py python examples/frozen_final_kernel.py [--out DIR] [--data DIR]
 
-Train a network, take its tangent kernel at the end, and learn anew with that kernel, frozen, in function space, from
-f = 0.  The claim: the frozen last kernel performs like the network.  The frozen first kernel is what the lazy network
-learns, sqrt(h) alpha -> infinity; in the feature regime it learns another function than the network.  The two kernels
-are drawn with the digits ordered by class.
+Train a network, take its final tangent kernel, freeze it, and learn with it again in function space, from f = 0.  The
+claim: the frozen final kernel performs like the network.  The frozen initial kernel gives what the lazy network learns,
+sqrt(h) alpha -> infinity; in the feature regime this differs from what the network learns.  Both kernels are drawn with
+the digits sorted by class.
 
 Laptop: 200 of the 8 x 8 digits, L = 2.  --scale paper: 5,000 of MNIST, L = 5, on a GPU (figure 5's own networks are
 residual ones on CIFAR-10).
@@ -29,7 +29,7 @@ REGIMES = {"feature": 0.1, "alpha = 1": None, "lazy": 1000.0}
 
 
 def frozen(model: mn.Centred, theta: mn.Array, arrays: tuple[mn.Array, ...], high: float) -> mn.Array:
-    """f on the test set, (E, M, 1), of the flow with the model's kernel at theta, from zero."""
+    """f on the test set, (E, M, 1), of the flow from zero with the model's kernel at theta."""
     x, y, x_test, _ = arrays
     xp = array_namespace(x)
     K = mn.ntk(model, theta, xp.concat([x, x_test]), x)
@@ -43,7 +43,7 @@ def frozen(model: mn.Centred, theta: mn.Array, arrays: tuple[mn.Array, ...], hig
 def compared(
     s: float, width: int, depth: int, seeds: int, arrays: tuple[mn.Array, ...], scale: str
 ) -> dict[str, Any]:  # fmt: skip
-    """Which test digits (E, M) the network, its frozen last and its frozen first kernel get wrong, and their distances.
+    """Which test digits (E, M) the network, its frozen final and its frozen initial kernel get wrong, and distances.
 
     "distance": |f_frozen - f| / |f| over the test set, (E,).
     """
@@ -71,7 +71,7 @@ def main(
     out: str | None = None, data: Source = None, scale: str = "laptop", widths: tuple[int, ...] = (32, 64, 128),
     depth: int = 2, seeds: int = 5, n_train: int = 200,
 ) -> Found:  # fmt: skip
-    """Test errors of the network less those of its frozen kernels, by regime and width; draws figure 5."""
+    """Test errors of the network minus those of its frozen kernels, by regime and width; draws figure 5."""
     if scale == "paper":
         widths, depth, seeds = (30, 100, 300), 5, 10
     (x, y), (x_test, y_test) = digits(data, n_train, 1500, scale)

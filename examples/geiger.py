@@ -1,7 +1,8 @@
-"""What the scripts of Geiger et al. 2020 share: their digits, their networks, their training, their exponents.
+"""Shared parts of the scripts on Geiger et al. 2020: digits, networks, training, exponents.
 
-The model is alpha (f(theta) - f(theta_0)), its loss 1/(alpha^2 N) sum hinge; s = sqrt(h) alpha tells feature learning,
-s << 1, from lazy learning, s >> 1.  Momentum flow with tau = t/1000, until the loss of every network is exactly zero.
+The model is alpha (f(theta) - f(theta_0)), its loss 1/(alpha^2 N) sum hinge; s = sqrt(h) alpha separates feature
+learning, s << 1, from lazy learning, s >> 1.  Momentum flow with tau = t/1000, until the loss of every network is
+exactly zero.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HIGH = {"laptop": 0.04, "paper": 0.01}
 
 
 def digits(data: Source, n_train: int, n_test: int, scale: str) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """(x, y) to train on and to test with: the first 10 principal components, each of variance 1, and y = 1 for even.
+    """(x, y) for training and testing: the first 10 principal components, each of variance 1; y = 1 for even digits.
 
     `n_train` of the 8 x 8 digits; 5,000 of MNIST at the paper's scale.  ValueError for photographs.
     """
@@ -62,9 +63,9 @@ class Run:
 def trained(
     net: mn.Network, theta0: mn.Array, alpha: float, x: mn.Array, y: mn.Array, *, high: float = 0.04, half: bool = False
 ) -> Run:
-    """Momentum flow until every loss is zero; `half`: only until every loss is half what it was.
+    """Momentum flow until every loss is zero; `half`: only until every loss has halved.
 
-    RuntimeError where a network has not learned all its digits at t = 1e7, thousands of times later than is usual.
+    RuntimeError if a network has not learned all its digits by t = 1e7, thousands of times later than usual.
     """
     model, loss, times = mn.Centred(net, theta0, alpha), mn.Hinge(alpha), np.geomspace(1e-6, 1e7, 325)
     t, losses = [], []
@@ -77,7 +78,7 @@ def trained(
 
 
 def on_all_cores(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
-    """[f(*arguments) for f, arguments in calls], each in a process with a core to itself."""
+    """[f(*arguments) for f, arguments in calls], with one process per core."""
     if common._workers == 1:
         return [f(*arguments) for f, arguments in calls]
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the processes to come
@@ -86,9 +87,9 @@ def on_all_cores(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) ->
 
 
 def exponent(x: Sequence[float], values: Any, where: Any = None) -> tuple[float, float]:
-    """The slope of log v in log x, v : (K, E), at the x `where` holds; its mean over seeds, and a 95 % interval's half.
+    """The slope of log v in log x, v : (K, E), at the x selected by `where`: mean over seeds, and half a 95 % interval.
 
-    Each seed is fitted by itself: the seeds are independent, the values of one seed are not.
+    Each seed is fitted separately, because the values of one seed are correlated.
 
     >>> exponent([1, 10, 100], np.array([[1, 1], [20, 5], [400, 25]]))[0].__round__(12)
     1.0
@@ -99,7 +100,7 @@ def exponent(x: Sequence[float], values: Any, where: Any = None) -> tuple[float,
 
 
 def spread(f: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Each network's part of Var f, (E,): their mean is the unbiased variance, eq. (7)."""
+    """Each network's contribution to Var f, (E,); their mean is the unbiased variance, eq. (7)."""
     return np.asarray(len(f) / (len(f) - 1) * ((f - f.mean(0)) ** 2).mean(1))
 
 
@@ -117,13 +118,13 @@ def drawn(axes: Any, x: Any, values: Any, label: str, colour: str, style: str = 
 
 
 def in_widths(axes: Any, widths: Sequence[int]) -> None:
-    """A logarithmic x axis with the widths written at their places."""
+    """A logarithmic x axis with ticks at the widths."""
     axes.set(xscale="log", xlabel="width h")
     axes.set_xticks(widths, map(str, widths))
     axes.set_xticks([], minor=True)
 
 
 def guide(axes: Any, x: Any, through: tuple[float, float], power: float, label: str) -> None:
-    """The theory's line v = v_0 (x / x_0)^power over the x given."""
+    """The theory's line v = v_0 (x / x_0)^power over the given x."""
     x = np.asarray(x, float)
     axes.plot(x, through[1] * (x / through[0]) ** power, "k--", lw=0.9, label=label)

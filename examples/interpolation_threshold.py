@@ -2,11 +2,11 @@
 
     python3 make.py python examples/interpolation_threshold.py [--out DIR]
 
-Samarin et al. 2022, tables 1 and 2: at width 1 the network has P = 60,941 weights for N = 60,000 equations.  Least
-squares is at its worst where it
-has just enough freedom to fit every example, N = rank J (double descent): there, more examples hurt.  The same P / N as
-the paper's, 1.016, with a small LeNet on up to 867 digits, and twice its width: at width 1 the accuracy dips where N
-passes the rank of J, which dead and redundant units leave at about two thirds of P; at width 2 it rises all the way.
+In Samarin et al. 2022, tables 1 and 2, the network of width 1 has P = 60,941 weights for N = 60,000 equations.  Least
+squares is worst where it can just fit every example, N = rank J (double descent): there, more examples hurt.  Here the
+paper's P / N = 1.016 is that of a small LeNet on up to 867 digits, compared with twice its width.  At width 1 the
+accuracy dips where N passes the rank of J, about two thirds of P because of dead and redundant units; at width 2 it
+always rises.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Curves = dict[str, dict[int, tuple[float, float]]]
 
 
 def curves(data: Source, n_train: int, shift: int, seeds: int, widths: tuple[int, ...]) -> Curves:
-    """{"x1": {N: test accuracy of the solver}, ...}, N / 8 to N images, and under "rank" that of J at width 1."""
+    """{"x1": {N: test accuracy of the solver}, ...} for N / 8 to N images, and under "rank" that of J at width 1."""
     sizes = [n_train * k // 8 for k in (1, 2, 4, 6, 8)]
     found: dict[str, dict[int, list[float]]] = {f"x{w}": {N: [] for N in sizes} for w in widths}
     found["rank"] = {n_train: []}
@@ -43,7 +43,7 @@ def main(
     out: str | None = None, data: Source = None, scale: str = "laptop", widths: tuple[int, ...] = (1, 2),
     shifts: tuple[int, ...] = (0, 2), n_train: int = 867, seeds: int = 16,
 ) -> Found:  # fmt: skip
-    """Test accuracy against the number of images at each width; the same at every scale, on the digits inside."""
+    """Test accuracy against the number of images at each width, on the packaged digits at every scale."""
     found: Found = {"table": []}
     for shift in shifts:
         found[f"shifts up to {shift}"] = by = curves(None, n_train, shift, seeds, widths)

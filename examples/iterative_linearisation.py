@@ -1,14 +1,14 @@
-"""Iterative linearisation: a network that may look at its features only every K steps.
+"""Iterative linearisation: a network whose features are updated only every K steps.
 
     python3 make.py python examples/iterative_linearisation.py [--out DIR] [--data DIR --set mnist|cifar10]
 
-Gradient descent on the network's linearisation, which is renewed every K steps: K = 1 is the network itself, K =
-infinity never learns a feature (Iterative linearised training, 2022, algorithm 1, figures 1 and 2).  Full batches,
-softmax cross-entropy outside the linearisation.  Every K ends where the network ends, K = infinity does not; and at
-each renewal the accuracy falls, because the step taken was a good one for the linearisation only, and recovers.
+Gradient descent on the linearisation of a network, linearised again every K steps: K = 1 is the network itself, K =
+infinity never learns features (Iterative linearised training, 2022, algorithm 1, figures 1 and 2).  Full batches, with
+softmax cross-entropy outside the linearisation.  Every finite K ends where the network ends, K = infinity does not.  At
+each linearisation the accuracy drops, because the last step was right only for the old one, and then recovers.
 
-Laptop: the 8 x 8 digits, two hidden layers; with --data a LeNet on 300 images.  --scale paper: all images, LeNet with
-50 channels, and the paper's rate of 1e-5 read as that of a loss summed over the examples (README.md says why).
+Laptop: the 8 x 8 digits, two hidden layers; with --data, a LeNet on 300 images.  --scale paper: all images, LeNet with
+50 channels, and the paper's rate of 1e-5 interpreted as that of a loss summed over the examples (README.md says why).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def problem(
 def curve(
     model: mn.IterativelyLinearized, theta0: mn.Array, arrays: tuple[mn.Array, ...], lr: float, steps: int, every: int
 ) -> dict[str, Any]:
-    """Test accuracy (E,) every `every` steps; where K >= every, also just before the features are renewed."""
+    """Test accuracy (E,) every `every` steps; if K >= every, also just before the features are updated."""
     x, y, x_test, y_test = arrays
     run = mn.train(
         model, theta0, x, y, loss=mn.softmax_cross_entropy, optimizer=mn.SGD(lr=lr), steps=steps, every=every
@@ -61,7 +61,7 @@ def curve(
             after.append(right(snap.model, snap.theta, x_test, y_test).mean(-1))
             before.append(right(old, snap.theta, x_test, y_test).mean(-1) if slow else after[-1])
             old, count = snap.model, getattr(snap.model, "linearizations", count)
-    except FloatingPointError:  # the linearisation left the region where it means something
+    except FloatingPointError:  # the linearisation left its region of validity
         after[-1] = before[-1] = np.full(len(theta0), nan)
     return {"step": step, "before": before, "after": after, "linearizations": float(np.mean(to_host(count)))}
 
@@ -69,7 +69,7 @@ def curve(
 def against_fixed(
     net: mn.Network, theta0: mn.Array, arrays: tuple[mn.Array, ...], lr: float, steps: int, every: int, fraction: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Curves of the adaptive rule, and of the fixed period with as many linearisations (or up to one more)."""
+    """Curves of the adaptive rule, and of the fixed period with as many linearisations (or at most one more)."""
     rule = mn.Moved(fraction, arrays[0][:100])
     adaptive = curve(mn.IterativelyLinearized(net, theta0, rule), theta0, arrays, lr, steps, every)
     K = max(1, int(steps / adaptive["linearizations"]))
@@ -81,7 +81,7 @@ def main(
     width: int = 64, n_train: int = 600, steps: int = 6000, every: int = 100, lr: float = 0.03, seeds: int = 5,
     fraction: float = 0.5,
 ) -> Found:  # fmt: skip
-    """Accuracy at the end and the drop at each renewal for every K; draws the curves."""
+    """Final accuracy and the drop at each linearisation for every K; draws the curves."""
     net, theta0, arrays = problem(data, scale, width, n_train, seeds if data is None else 1)
     if data:
         steps, lr = (20_000, 1e-5 * len(arrays[0])) if scale == "paper" else (2000, 0.03)

@@ -2,15 +2,15 @@
 
     python3 make.py python examples/kernel_movement_exponents.py [--out DIR] [--data DIR]
 
-The theory: at the end of feature learning, s << 1, the L + 1 layers have grown by s^(-1/(L+1)) each, the kernel, of
-degree 2 L in them, by s^(-2/(1+1/L)).  In the lazy regime the kernel's change falls as 1/alpha.  With ReLU there is a
-third regime between the two, slope -1/2, where the network changes from one linear piece to the next.
+The theory: at the end of feature learning, s << 1, the L + 1 layers have grown by s^(-1/(L+1)) each, and the kernel, of
+degree 2 L in them, by s^(-2/(1+1/L)).  In the lazy regime the change of the kernel falls as 1/alpha.  With ReLU there
+is a third regime in between, with slope -1/2, in which the network moves from one linear piece to the next.
 
-And a claim that does not hold as printed: that the lazy change, too, depends on s alone.  The first-order change of the
-kernel is odd in the outgoing weights, so that over many neurons it averages to 1/(sqrt(h) s) = 1/(h alpha): at a fixed,
-large s it should fall as h^(-1/2) once h is large.
+One claim does not hold as printed: that the lazy change, too, depends on s alone.  The first-order change of the kernel
+is odd in the outgoing weights, so that over many neurons it averages to 1/(sqrt(h) s) = 1/(h alpha): at a fixed, large
+s it should fall as h^(-1/2) once h is large.
 
-Exponents are fitted seed by seed, over s <= .1 and s >= 100, fixed beforehand; local slopes are printed for the drift.
+Exponents are fitted for each seed, over s <= .1 and s >= 100, chosen beforehand; local slopes show the drift.
 Laptop: 200 of the 8 x 8 digits, h = 64.  --scale paper: 5,000 of MNIST, h = 300, on a GPU.
 """
 
@@ -64,7 +64,7 @@ def moved(
 
 
 def local(scales: tuple[float, ...], values: Any) -> list[tuple[float, float]]:
-    """The slope between each scale and the next."""
+    """The slopes between neighbouring scales."""
     return [exponent(scales[i : i + 2], values[i : i + 2]) for i in range(len(scales) - 1)]
 
 
@@ -73,7 +73,7 @@ def main(
     cases: tuple[str, ...] = tuple(CASES), width: int = 64, widths: tuple[int, ...] = (16, 32, 64, 128),
     seeds: int = 5, n_train: int = 200,
 ) -> Found:  # fmt: skip
-    """Exponents of kernel and weights in s for each case, and of the lazy kernel's change in h; draws them."""
+    """Exponents of kernel and weights in s for each case, and of the lazy kernel change in h; draws them."""
     if scale == "paper":
         width, widths, seeds = 300, (30, 100, 300, 1000), 10
     (x, y), (x_test, _) = digits(data, n_train, 200, scale)

@@ -1,16 +1,16 @@
-"""kappa, how much the tangent changes on the way to a solution: 1/sqrt(n) in the NTK scaling, constant in mean field.
+"""kappa, how much the Jacobian changes on the way to a solution: 1/sqrt(n) in the NTK scaling, constant in mean field.
 
     python3 make.py python examples/laziness.py [--out FILE.png]
 
-Two measures of it against width, for networks of two and three layers.  With outputs divided by a further sqrt(n) they
-leave the lazy regime behind (Chizat, Oyallon and Bach 2019).
+Two measures of laziness against width, for networks of two and three layers.  If outputs are divided by another
+sqrt(n), networks leave the lazy regime (Chizat, Oyallon and Bach 2019).
 
 kappa = |f - y| |D^2 f| / |D f|^2 at initialisation, by Taylor mode (`minintk.diagnostics.kappa`).  |D^2 f| is an
-operator norm, and with two layers D^2 f has a block for every neuron: it is the largest of n independent numbers, which
-grows slowly, and at these widths adds about .1 to the exponents -1/2 and 0.
+operator norm.  With two layers D^2 f has a block for every neuron, so its norm is the largest of n independent numbers,
+which grows slowly and at these widths adds about .1 to the exponents -1/2 and 0.
 
-Kernel movement, where training has brought the loss to a tenth.  kappa bounds it to first order; the first order of
-many neurons, of random signs, averages out, and n^-1 and 0 are left.
+Kernel movement at the time when the loss has fallen to a tenth.  kappa bounds its first order, which averages out over
+many neurons of random signs; the exponents are then -1 and 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Host = np.ndarray[Any, Any]
 
 
 def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host:
-    """|Theta_T - Theta_0| / |Theta_0| of each member where its loss has come down to a tenth."""
+    """|Theta_T - Theta_0| / |Theta_0| of each member at the time T when its loss has fallen to a tenth."""
     found = np.full(len(theta0), np.nan)
     before = None
     for moment in mn.flow(model, theta0, x, y, loss=mn.mse, times=np.geomspace(0.1, 300, 60) / alpha**2):
@@ -44,7 +44,7 @@ def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host
 def main(
     out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8, deep: tuple[int, ...] = (1, 2)
 ) -> dict[str, float]:
-    """Exponents in width of kappa and of the kernel's movement, in both scalings, with errors over networks."""
+    """Exponents in width of kappa and of kernel movement, in both scalings, with errors over networks."""
     rng, laws = np.random.default_rng(0), {}
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(8, rng).parity()
     for hidden in deep:

@@ -3,13 +3,13 @@
     python3 make.py python examples/lazy_and_feature_phase.py [--out DIR] [--data DIR]
 
 Networks alpha (f - f_0) of width h, parity of digits.  The claims: s = sqrt(h) alpha alone decides the regime, so that
-they meet at alpha* ~ h^(-1/2), where the kernel changes by its own size; in both, the variance over initialisations
-falls as 1/h; the average over an ensemble does not depend on h, so that fluctuations are all that width removes.
+the regimes meet at alpha* ~ h^(-1/2), where the kernel changes by its own size; in both, the variance over
+initialisations falls as 1/h; the ensemble average does not depend on h, so width only reduces fluctuations.
 
-The lazy limit needs no network: it is the flow of the frozen first kernel, for widths up to 2048.  Fitted from h = 128,
-a bound chosen after lazy networks of h = 32 to 256 had given -.75 (-.86 to -.64): h Var f still grows up to h = 128.
+The lazy limit needs no network: it is the flow of the frozen initial kernel, for widths up to 2048.  The fit starts at
+h = 128, a bound chosen after lazy networks of h = 32 to 256 had given -.75 (-.86 to -.64): h Var f grows up to h = 128.
 
-Laptop: the 8 x 8 digits, 200 of them, L = 2.  --scale paper: 5,000 of MNIST, L = 5, widths up to 1,000, on a GPU.
+Laptop: 200 of the 8 x 8 digits, L = 2.  --scale paper: 5,000 of MNIST, L = 5, widths up to 1,000, on a GPU.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def measured(
 
 
 def frozen(width: int, depth: int, seeds: int, arrays: tuple[mn.Array, ...], scale: str) -> np.ndarray[Any, Any]:
-    """f (E, M) on the test set after the flow of each network's first kernel: the limit alpha -> infinity."""
+    """f (E, M) on the test set after the flow of each network's initial kernel: the limit alpha -> infinity."""
     x, y, x_test, _ = arrays
     net, rng, kernels, xp = network(width, depth), np.random.default_rng([width, 1]), [], array_namespace(x)
     for _ in range(seeds):
@@ -56,7 +56,7 @@ def frozen(width: int, depth: int, seeds: int, arrays: tuple[mn.Array, ...], sca
 
 
 def crossing(scales: tuple[float, ...], change: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The s at which each network's kernel changes by its own size; change : (K, E), falling, linear in logs."""
+    """The s at which each network's kernel changes by its own size; change : (K, E), decreasing, log-interpolated."""
     logs = np.log(change)
     return np.array([np.exp(np.interp(0.0, -logs[:, e], np.log(scales))) for e in range(logs.shape[1])])
 
@@ -66,9 +66,9 @@ def main(
     ends: tuple[int, ...] = (256,), wide: tuple[int, ...] = (128, 256, 512, 1024, 2048),
     scales: tuple[float, ...] = SCALES, depth: int = 2, seeds: int = 8, many: int = 16, n_train: int = 200,
 ) -> Found:  # fmt: skip
-    """Errors, variances and crossovers; draws figures 1 (c) and 2.  `seeds` networks a cell.
+    """Errors, variances and crossovers; draws figures 1 (c) and 2.  `seeds` networks per cell.
 
-    `ends` : widths for the feature regime only.  `wide` : of frozen kernels.  `many` : networks in both of these.
+    `ends` : widths for the feature regime only.  `wide` : widths of frozen kernels.  `many` : networks in both.
     """
     if scale == "paper":
         widths, ends, depth, seeds, many = (30, 100, 300, 1000), (), 5, 20, 26

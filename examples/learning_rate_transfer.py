@@ -1,10 +1,10 @@
-"""Learning-rate transfer: the best learning rate of a narrow network is that of a wide one, in muP.
+"""Learning-rate transfer: in muP, the best learning rate of a narrow network is that of a wide one.
 
     python3 make.py python examples/learning_rate_transfer.py [--out FILE.png]
 
 Perceptrons and convolutional networks learn digits, by gradient descent and by Adam, at a range of rates.  In spectral
-muP the best rate stays where it is from the narrowest to the widest network; in the standard parametrization it falls,
-by up to a factor two whenever the width doubles.  (Yang et al. 2022, figure 1, on small networks of one's own.)
+muP the best rate is the same from the narrowest to the widest network; in the standard parametrization it falls by up
+to a factor two per doubling of the width.  (Yang et al. 2022, figure 1, on small networks.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STANDARD = {("SGD", "mlp"): 1 / 16, ("Adam", "mlp"): 1 / 128, ("SGD", "cnn"): 1 
 def main(
     out: str | None = None, widths: Mapping[str, tuple[int, ...]] = WIDTHS, seeds: int = 3, steps: int = 30, N: int = 96
 ) -> dict[str, float]:
-    """Of each: the shift, log2 of the best rate's move per doubling; the spread, largest over smallest."""
+    """For each case: the shift, log2 of the change of the best rate per doubling; the spread, largest over smallest."""
     digits = mn.datasets.digits(dtype=np.float32).images().subset(N, np.random.default_rng(0))
     x, y = digits.one_hot()
     found: dict[str, mn.Transfer] = {}

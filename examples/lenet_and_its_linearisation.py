@@ -1,19 +1,19 @@
-"""LeNet against its own linearisation, ever wider: the gap closes from below (Samarin et al. 2022, figures 2, 3 and 4).
+"""LeNet against its own linearisation at growing width: the gap closes (Samarin et al. 2022, figures 2, 3 and 4).
 
     python3 make.py python examples/lenet_and_its_linearisation.py [--out DIR] [--data DIR --set mnist|cifar10]
 
 Both start from the same weights and see the same mini-batches: sum of squares on one-hot targets, momentum .9, batches
-of 32, PyTorch's initialisation.  The network gains little from its width, the linearisation gains much, and shifting
-the digits widens the gap, most of all at small width.  One JVP and one VJP a step, whatever the number of classes.
+of 32, PyTorch's initialisation.  The network gains little from width, the linearisation much; shifting the digits
+widens the gap, most at small width.  A step takes one JVP and one VJP for any number of classes.
 
 The rate.  The paper's loss is sum_l (f_l - y_l)^2 and its rate .1.  The largest rate at which heavy-ball descent on
 that loss is stable for the linearisation, 2 (1 + m) / (2 lambda_max(Theta) / N), falls with the width and is below .1
-from width 10 on (MNIST: about .5, .3, .15, .08 at widths 1, 2, 5, 10), so that rate on that loss cannot have
-trained widths 25 and 60.  It can where the loss is a mean over the ten classes (PyTorch's MSELoss): rate .01 here, and
-weight decay 5e-4 in place of 5e-5.
+from width 10 on (MNIST: about .5, .3, .15, .08 at widths 1, 2, 5, 10), so that rate on that loss cannot have trained
+widths 25 and 60.  It can if the loss is a mean over the ten classes (PyTorch's MSELoss): rate .01 here, and weight
+decay 5e-4 in place of 5e-5.
 
-Laptop: 1,500 8 x 8 digits and a LeNet for them; with --data 5,000 images and LeNet-5.  --scale paper: 100 epochs of
-all images, widths up to 60, shifts too.
+Laptop: 1,500 8 x 8 digits and a LeNet for them; with --data, 5,000 images and LeNet-5.  --scale paper: 100 epochs of
+all images, widths up to 60, also with shifts.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main(
 
 
 def pair(host: tuple[Any, ...], width: int, seeds: int, epochs: int, lr: float, scale: str) -> dict[str, Any]:
-    """The network and its linearisation, trained alike from the same weights."""
+    """The network and its linearisation, trained in the same way from the same weights."""
     x, y, x_test, y_test = placed(scale, *host)
     net = mn.Network(lenet(x.shape[1:], width), x.shape[1:], mn.PyTorch())
     theta0 = placed(scale, net.init(np.random.default_rng(width), ensemble=seeds, dtype=np.float32))[0]

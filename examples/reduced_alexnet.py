@@ -1,17 +1,17 @@
-"""AlexNet against its linearisation, reduced: deeper, and farther apart than LeNet (Samarin et al. 2022, figure 5).
+"""AlexNet against its linearisation, reduced: deeper, with a larger gap than LeNet (Samarin et al. 2022, figure 5).
 
     python3 make.py python examples/reduced_alexnet.py [--out DIR] [--data DIR --set cifar10]
 
 Five convolutions and three fully connected layers with an eighth of AlexNet's channels, for small images.  The network
 and its linearisation at the network's rate, and the linearisation at ten times that rate, which suits it better, as in
-the paper; every run starts from the same weights and sees the same batches.  On the easy 8 x 8
-digits the gap narrows with width; the paper's, on photographs of snakes, hardly does.
+the paper; all runs start from the same weights and see the same batches.  On the easy 8 x 8 digits the gap narrows with
+width; the paper's, on photographs of snakes, hardly does.
 
-The start.  PyTorch's initialisation divides the signal by sqrt(6) in each of eight layers; the network then needs
-thousands of steps to leave its plateau (here, none of 15 epochs on 1,500 digits left it), which the paper has and a
-laptop has not.  So the weights have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable one.
+The initialisation.  PyTorch's divides the signal by sqrt(6) in each of eight layers; the network then needs thousands
+of steps to leave its plateau (here it does not within 15 epochs on 1,500 digits), which is too long for a laptop.  So
+the weights have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable one.
 
-Laptop: the 8 x 8 digits; with --data --set cifar10 2,000 photographs.  --scale paper: all of CIFAR-10, half of
+Laptop: the 8 x 8 digits; with --data --set cifar10, 2,000 photographs.  --scale paper: all of CIFAR-10, half of
 AlexNet's channels and more.  (The paper's own images, ten kinds of snake from ImageNet, are not free to use here.)
 """
 
@@ -31,7 +31,7 @@ RUNS = (("AlexNet", False, 1), ("LinAlexNet", True, 1), ("LinAlexNet, 10 x rate"
 
 
 def alexnet(shape: tuple[int, ...], width: float) -> mn.Sequential:
-    """AlexNet with `width` / 8 of its channels; 3 x 3 windows, and on larger images a first one of 5 x 5, stride 2."""
+    """AlexNet with `width` / 8 of its channels; 3 x 3 windows, on larger images a first one of 5 x 5 with stride 2."""
     small = shape[0] == 8
 
     def conv(channels: int, size: int = 3, stride: int = 1) -> tuple[mn.spec.Layer, ...]:

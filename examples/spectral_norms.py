@@ -3,9 +3,9 @@
     python3 make.py python examples/spectral_norms.py [--out FILE.png]
 
 f(x) = W3 W2 W1 x with W1 : D x P, W2 : D x D, W3 : 1 x D, one example, sigma = 1/sqrt(P), 1/sqrt(D), 1/D and learning
-rates D/P, 1, 1/D: `mn.SpectralMuP`.  Norms of weights, features and of their first updates grow with D as the lecture's
-table says.  One entry is a bound there, and not reached at the start: f itself, |h3| ~ D^-1/2, because W3 and h2 know
-nothing of each other yet; its update is of order one at once.  A Gaussian matrix's norm is at the edge of the
+rates D/P, 1, 1/D: `mn.SpectralMuP`.  Norms of weights, features and their first updates grow with D as in the lecture's
+table.  One entry there is a bound that is not attained at initialisation: f itself, |h3| ~ D^-1/2, because W3 and h2
+are still independent; its first update is of order one.  The norm of a Gaussian matrix is at the edge of the
 Marchenko-Pastur law.
 """
 
@@ -27,7 +27,7 @@ THEORY = {
 
 
 def norms(D: int, networks: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, float]]:
-    """{name: (networks,)} of every norm in the table, and {tensor: |W| / edge, averaged}."""
+    """{name: (networks,)} for every norm in the table, and {tensor: |W| / edge, averaged}."""
     rng = np.random.default_rng([seed, D])
     net = mn.Network(mn.Sequential(mn.Dense(D), mn.Dense(D), mn.Dense(1)), (P,), mn.SpectralMuP())
     theta = net.init(rng, ensemble=networks, dtype=np.float32)
@@ -45,10 +45,10 @@ def norms(D: int, networks: int, seed: int = 0) -> tuple[dict[str, Any], dict[st
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, networks: int = 20) -> dict[str, float]:
-    """{norm: fitted exponent in D}, half the 95 % intervals, and the largest distance from the edge at D >= 512."""
+    """{norm: fitted exponent in D}, half the 95 % intervals, and the largest deviation from the edge at D >= 512."""
     measured = [norms(D, networks) for D in widths]
     fits, results = {}, dict[str, float]()
-    # W1 has the exponent of sqrt(D) + sqrt(P), which is sqrt(D) for D far above P only
+    # the exponent of W1 is that of sqrt(D) + sqrt(P), close to sqrt(D) only for D >> P
     correction = np.sqrt(widths) / (np.sqrt(widths) + np.sqrt(P))
     for name in THEORY:
         values = [found[name] for found, _ in measured]

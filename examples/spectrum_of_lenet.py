@@ -1,15 +1,15 @@
-"""The tangent kernel of LeNet on 600 images: of effective rank far below 6000, and larger for wider networks.
+"""The tangent kernel of LeNet on 600 images: its effective rank is far below 6000, and larger for wider networks.
 
     python3 make.py python examples/spectrum_of_lenet.py [--out DIR] [--data DIR --set mnist|cifar10]
 
 J = grad f(w_0, X) has a row for each image and output.  Its effective rank is exp(-sum p log p), p the singular values
 of J over their sum (Roy and Vetterli 2007); Samarin et al. 2022 draw it against width (figure 6) and the singular
-values themselves (figure 7).  The paper does not say whether the p are those of J or of the kernel J J', their squares:
-both are given, and the order of widths and of shifts is the same for both.  J itself is never formed: the kernel
-(6000, 6000) is contracted layer by layer in float64, its eigenvalues are the squares.
+values themselves (figure 7).  The paper does not say whether the p are those of J or of the kernel J J', their squares.
+Both are given here; widths and shifts are ordered the same way by both.  J itself is never formed: the kernel (6000,
+6000) is contracted layer by layer in float64, and its eigenvalues are the squared singular values.
 
-Laptop: 200 of the 8 x 8 digits, four networks at each width; with --data 600 images and LeNet-5, width 1 in full, the
-wider ones on a third of the images.  --scale paper: 600 images at all widths up to 60.
+Laptop: 200 of the 8 x 8 digits, four networks at each width; with --data, 600 images and LeNet-5, width 1 on all of
+them, wider ones on a third.  --scale paper: 600 images at all widths up to 60.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minintk.arrays import array_namespace, to_host
 
 
 def singular_values(data: Source, scale: str, n: int, width: int, shift: int, seed: int) -> np.ndarray[Any, Any]:
-    """sigma(J) : (10 n,), descending, from the eigenvalues of J J'; what rounding made negative is 0."""
+    """sigma(J) : (10 n,), descending, from the eigenvalues of J J'; those negative by rounding become 0."""
     train, _ = images(data, n, 1, seed)
     if shift:
         train = train.shifted(shift, np.random.default_rng(seed))

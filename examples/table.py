@@ -1,10 +1,9 @@
-"""Run the scripts of the papers, all of them or those named, and fill the table of examples/README.md.
+"""Run all or some of the paper scripts and fill in the table of examples/README.md.
 
     python3 make.py python examples/table.py [--out DIR] [NAME ...]
 
-Each script runs as `minintk reproduce NAME` does, at laptop scale on the digits inside the package; its rows and the
-time it took, counted on one core, replace those in the README.  With --data DIR the same for the rows of real MNIST,
-which otherwise stay.
+Each script runs as with `minintk reproduce NAME`, at laptop scale on the packaged digits; its rows and its time on one
+core replace those in the README.  With --data DIR, the same for the rows on real MNIST, which are otherwise unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ HEADER = "| claim | script | paper | here | time on one core |\n| --- | --- | --
 
 
 def rows(key: str, name: str, found: dict[str, object]) -> list[str]:
-    """Lines of the table, one a claim; the time stands in the first."""
+    """Lines of the table, one per claim; the first one contains the time."""
     table = found["table"]
     assert isinstance(table, list)
     lines = []
@@ -31,7 +30,7 @@ def rows(key: str, name: str, found: dict[str, object]) -> list[str]:
 
 
 def fill(readme: str, key: str, new: list[str]) -> str:
-    r"""The text with the rows of `key` replaced, where they stood, else at the table's end; ValueError without a table.
+    r"""The text with the rows of `key` replaced, or appended to the table; ValueError without a table.
 
     >>> fill(HEADER + "| a | [b](b.py) | | | |\n\nend", "b", ["| c | [b](b.py) | | | |\n"]).splitlines()[-3:]
     ['| c | [b](b.py) | | | |', '', 'end']
@@ -48,7 +47,7 @@ def fill(readme: str, key: str, new: list[str]) -> str:
 
 
 def main() -> None:
-    """Run, and write the README after each script, so that what is done is kept."""
+    """Run the scripts, and write the README after each one, so that an interruption loses little."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="scripts, without .py (all)")
     parser.add_argument("--out", default="examples-out", metavar="DIR", help="folder for figures and numbers")

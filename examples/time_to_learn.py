@@ -1,14 +1,14 @@
-"""When learning happens: the loss halves at t1, and is zero at t2  (Geiger et al. 2020, figures 3 (b, c), 7 and 8).
+"""When learning happens: the loss halves at t1 and is zero at t2  (Geiger et al. 2020, figures 3 (b, c), 7 and 8).
 
     python3 make.py python examples/time_to_learn.py [--out DIR] [--data DIR]
 
-The theory: in the feature regime, s = sqrt(h) alpha << 1, pre-activations move at the rate 1/(sqrt(h) alpha), so that
-the dynamics is linear for t << t1 ~ alpha sqrt(h) and then is not; in the lazy regime t1 and t2 depend on neither.
+The theory: in the feature regime, s = sqrt(h) alpha << 1, pre-activations move at the rate 1/(sqrt(h) alpha), so the
+dynamics are linear for t << t1 ~ alpha sqrt(h), then nonlinear; in the lazy regime t1 and t2 depend on neither.
 
-How near is that?  After t ~ s the weights inflate by lambda, d lambda/dt ~ lambda^L / s, which ends in a finite time
-s tau, lambda ~ (tau - t/s)^(-1/(L-1)); the output s lambda^(L+1) is of order one a little earlier, t1 = s (tau -
+How accurate is this?  After t ~ s the weights grow by lambda, d lambda/dt ~ lambda^L / s, which diverges at a finite
+time s tau, lambda ~ (tau - t/s)^(-1/(L-1)); the output s lambda^(L+1) is of order one a little earlier, t1 = s (tau -
 O(s^((L-1)/(L+1)))).  With L = 2 the correction is s^(1/3): the slope of log t1 in log s is below 1, and 1 - slope falls
-by 10^(1/3) = 2.15 a decade.  Exponents are fitted seed by seed, decade by decade in s, and in h at fixed s.
+by 10^(1/3) = 2.15 per decade.  Exponents are fitted for each seed, per decade in s, and in h at fixed s.
 
 Laptop: 200 of the 8 x 8 digits, L = 2.  --scale paper: 5,000 of MNIST, widths up to 1,000, on a GPU.
 """
@@ -32,7 +32,7 @@ SCALES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)
 def halving(
     s: float, width: int, depth: int, seeds: int, arrays: tuple[mn.Array, ...], scale: str, *, end: bool = False
 ) -> tuple[Any, Any]:
-    """t1, and with `end` t2, (E,) each."""
+    """t1, and if `end`, t2, (E,) each."""
     net = network(width, depth)
     theta0 = placed(scale, net.init(np.random.default_rng(width), ensemble=seeds, dtype=np.float32))[0]
     run = trained(net, theta0, s / sqrt(width), *arrays, high=HIGH[scale], half=not end)
@@ -42,7 +42,7 @@ def halving(
 def output(
     s: float, width: int, depth: int, seeds: int, arrays: tuple[mn.Array, ...], scale: str, times: Any
 ) -> np.ndarray[Any, Any]:
-    """The root mean square of alpha (f_t - f_0) on the training set at the times given, (T, E)."""
+    """The root mean square of alpha (f_t - f_0) on the training set at the given times, (T, E)."""
     net = network(width, depth)
     theta0 = placed(scale, net.init(np.random.default_rng(width), ensemble=seeds, dtype=np.float32))[0]
     alpha = s / sqrt(width)

@@ -1,11 +1,11 @@
-"""LeNet-5 from scratch: mini-batches, momentum, a cosine schedule, shifted images; stopped and resumed at will.
+"""LeNet-5 from scratch: mini-batches, momentum, a cosine schedule, shifted images; resumable at any time.
 
     python3 make.py python examples/train_lenet5.py [--data DIR] [--folder DIR] [--out FILE.png]
 
-The network of Samarin et al. 2020 at width 1 (61,706 parameters, ReLU, max-pooling, initialised as PyTorch does) on
-digits: those inside the package, drawn three times as large, or with --data the 60,000 of MNIST, where it reads 99.4 %
-of the 10,000 test images after two minutes on two cores.  With --folder the run leaves a checkpoint there after every
-epoch; interrupt or kill it, and the same command goes on from there and ends with the same weights, bit for bit.
+The network of Samarin et al. 2020 at width 1 (61,706 parameters, ReLU, max-pooling, PyTorch's initialisation) on
+digits: the packaged ones, enlarged three times, or with --data the 60,000 of MNIST, where it classifies 99.4 % of the
+10,000 test images after two minutes on two cores.  With --folder a checkpoint is saved there after every epoch; if the
+run is interrupted or killed, the same command resumes it and ends with the same weights, bit for bit.
 """
 
 from __future__ import annotations
