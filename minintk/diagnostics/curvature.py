@@ -100,7 +100,7 @@ class _Second:
 
     def __init__(self, model: Model, theta: Array, x: Array, v: Array, J: Jacobian) -> None:
         self.J = J
-        _, self.both = model._expand(theta, v, x, 2)
+        _, self.both = model.expand(theta, v, x, 2)
 
     def jvp(self, w: Array) -> Array:
         """D^2 f[v, w] : (N, C)."""

@@ -20,9 +20,8 @@ import numpy as np
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
 from minintk.diagnostics.layer_io import leaves, trace
-from minintk.layers.contract import bind
+from minintk.layers.contract import Tensor, bind
 from minintk.layers.conv import BoundConv
-from minintk.layers.layout import Tensor
 from minintk.models.network import Network, check_model
 from minintk.spec.shapes import Site
 from minintk.validate import number

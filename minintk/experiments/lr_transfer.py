@@ -178,7 +178,7 @@ def _train(
         alone = [_train(net, part, x, y, loss, optimizer, steps, batch_size, order) for part in parts]
         return np.concatenate(alone)
     with np.errstate(over="ignore", invalid="ignore"):
-        end = to_host(loss(net._linearize(run.theta, x)[0], y)).astype(np.float64)
+        end = to_host(loss(net.forward(run.theta, x)[0], y)).astype(np.float64)
     return np.where(end < start, end, start)
 
 

@@ -212,7 +212,7 @@ def _evaluate(model: Model, theta: Array, x: Array, y: Array, loss: Loss, batch_
     total: dict[str, Array] = {}
     for start in range(0, N, batch_size):
         part = slice(start, start + batch_size)
-        f, _ = model._linearize(theta, x[part])
+        f, _ = model.forward(theta, x[part])
         for name, value in _scores(f, y[part], loss(f, y[part]), classes).items():
             share = value * (f.shape[-2] / N)
             total[name] = total[name] + share if name in total else share

@@ -122,7 +122,7 @@ class WeightSpace:
 
         def part(at: slice) -> Model:
             members = self.model.members(at)
-            return members._fixed(self.x) if self.whole else members
+            return members.fixed(self.x) if self.whole else members
 
         return parallel(part, self.parts)
 
@@ -132,8 +132,8 @@ class WeightSpace:
 
         def work(i: int) -> Array:
             with np.errstate(over="ignore", invalid="ignore"):  # a step that is too long gets rejected
-                f, J = self.models[i]._linearize(s[self.parts[i]], x)
-                J._vjp(loss.cotangent(f, y), g[self.parts[i]])
+                f, J = self.models[i].forward(s[self.parts[i]], x)
+                J.pull(loss.cotangent(f, y), g[self.parts[i]])
             return f
 
         fs = parallel(work, range(len(self.parts)))
@@ -145,7 +145,7 @@ class WeightSpace:
         x = self.x if at is None else self.x[at]
         N, step = x.shape[0], x.shape[0] if self.model.coupled else 1000
         with np.errstate(over="ignore", invalid="ignore"):
-            parts = [self.model._linearize(s, x[i : i + step])[0] for i in range(0, N, step)]
+            parts = [self.model.forward(s, x[i : i + step])[0] for i in range(0, N, step)]
         return array_namespace(s).concat(parts, axis=-2)
 
     def advance(self, s: Array) -> bool:

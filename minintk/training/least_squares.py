@@ -21,8 +21,8 @@ from typing import Any
 
 from minintk.arrays import Array, array_namespace, available_memory, check_finite, check_floating, on_host
 from minintk.fast.cholesky import BLOCK, NotPositive, factorise, smallest_eigenvalue, solve_factorised
-from minintk.models.empirical import _block_size, _check
-from minintk.models.jacobian import Jacobian, full_contraction
+from minintk.models.empirical import block_size, check_kernel
+from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
 from minintk.models.wrappers import Linearized
 from minintk.progress import progress_of
@@ -177,12 +177,12 @@ def gram_matrix(
     xp, N, C = array_namespace(theta, x), x.shape[0], model.outputs
     dtype = xp.float64 if both else theta.dtype
     k = xp.zeros((N * C, N * C), dtype=dtype)
-    size = min(_block_size(model, theta, N, False, k.nbytes, memory), max(1024, -(-N // 16)))
+    size = min(block_size(model, theta, N, False, k.nbytes, memory), max(1024, -(-N // 16)))
     for i in range(0, N, size):
-        J = model._linearize(theta, x[i : i + size])[1]
+        J = model.forward(theta, x[i : i + size])[1]
         for j in range(0, i + size, size):
-            J2 = J if j == i else model._linearize(theta, x[j : j + size])[1]
-            block = J._gram(None if J2 is J else J2, full_contraction)
+            J2 = J if j == i else model.forward(theta, x[j : j + size])[1]
+            block = J.gram(None if J2 is J else J2)
             at = slice(i * C, (i + size) * C), slice(j * C, (j + size) * C)
             block = block.reshape((block.shape[0] * C, -1))
             k[at] = block
@@ -313,17 +313,17 @@ class ChunkedJacobian:
         self.kept: list[Jacobian | None] = []
         f0 = []
         for at in self.chunks:
-            f, J = model._linearize(theta, x[at])
+            f, J = model.forward(theta, x[at])
             f0.append(f)
             self.kept.append(J if keep else None)
         self.f0 = f0[0] if len(f0) == 1 else xp.concat(f0, axis=-2)
 
     def _jacobian(self, i: int) -> Jacobian:
-        return self.kept[i] or self.model._linearize(self.theta, self.x[self.chunks[i]])[1]
+        return self.kept[i] or self.model.forward(self.theta, self.x[self.chunks[i]])[1]
 
     def jvp(self, v: Array) -> Array:
         """J v : (N, C)."""
-        parts = [self._jacobian(i)._jvp(v) for i in range(len(self.chunks))]
+        parts = [self._jacobian(i).push(v) for i in range(len(self.chunks))]
         return parts[0] if len(parts) == 1 else array_namespace(v).concat(parts, axis=-2)
 
     def vjp(self, u: Array) -> Array:
@@ -339,7 +339,7 @@ class ChunkedJacobian:
 
 def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tuple[Array, ChunkedJacobian]:
     """(y - f_0, J), checked."""
-    _check(model, theta0, x, None)
+    check_kernel(model, theta0, x, None)
     if theta0.ndim != 1:
         raise ValueError(
             f"theta0 expects one network, ({model.size},), got {tuple(theta0.shape)}: solve member by member"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from minintk.arrays import Array, array_namespace
 from minintk.diagnostics.weight_norms import RTOL, spectral_norm
-from minintk.layers.layout import Layout
+from minintk.layers.contract import Layout
 from minintk.spec.parametrization import Rule
 from minintk.training.optimizers import Optimizer
 from minintk.training.schedules import Schedule
