@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ from threading import Lock, local
 from typing import Any
 
 from analytic.images.fields import Field, Pixels
-from analytic.images.memory import FieldLayout, Workspace, field_layout
+from analytic.images.memory import FieldLayout, Workspace
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Square
 from analytic.images.rules import Flat, Pool, Window, grid, is_nonlinear, mixes_pixels, needs_images
 from analytic.images.steps import Tile, add_pending, apply_all, follow, half_variances, prepare_all
@@ -164,7 +164,7 @@ def plan_images(program: Program, shape: Shape, out: Shape, xp: Any, dtype: Any,
         program = (*program, Flat(prod(grid(out))))
     first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
     jit = on_host(xp) and worth_compiling(program, shape, pairs, int(xp.dtype(dtype).itemsize))
-    layout = field_layout(xp, dtype, first is None, guards_needed(program, on_host(xp)), jit)
+    layout = FieldLayout(xp, dtype, first is None, guards_needed(program, on_host(xp)), jit)
     return ImagePlan(program, shape, layout, scale_free(program), first is not None and is_nonlinear(program[first:]))
 
 
@@ -181,7 +181,7 @@ BYTES_PER_GPU_BATCH = 2**27
 def pairs_at_once(plan: ImagePlan) -> int:
     """How many pairs of images are taken through the layers at a time."""
     (H, W), layout = plan.grid, plan.layout
-    host, number = on_host(layout.xp), int(layout.xp.dtype(layout.dtype).itemsize)
+    host, number = on_host(layout.xp), layout.number
     if layout.diagonal and host:
         return max(1, BYTES_PER_PIECE // (layout.padded_size(H, W) * number))
     pair = layout.padded_size(H, W) * (1 if layout.diagonal else H * W)
@@ -197,8 +197,7 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
 
 def working_memory(plan: ImagePlan, shape: tuple[int, int]) -> int:
     """Bytes that all threads need together, beyond the results."""
-    xp, (H, W) = plan.layout.xp, plan.grid
-    size, number = images_per_tile(plan, max(shape)), int(xp.dtype(plan.layout.dtype).itemsize)
+    (H, W), size, number = plan.grid, images_per_tile(plan, max(shape)), plan.layout.number
     run = plan.layout.padded_size(H, W)
     pair, pairs = (run, size * size) if plan.layout.diagonal else (run * H * W, size)
     field = min(pairs_at_once(plan), pairs) * pair
@@ -253,10 +252,9 @@ class SelfKernels:
 
 def self_kernels(plan: ImagePlan, x: Array) -> SelfKernels:
     """Take every image with itself through all layers, in float64."""
-    xp = plan.layout.xp
-    N = x.shape[0]
-    layout = field_layout(xp, xp.float64, plan.layout.diagonal, plan.layout.most_guards, plan.layout.jit)
-    double = ImagePlan(plan.program, plan.shape, layout, plan.scaled, plan.recorded)
+    xp, N = plan.layout.xp, x.shape[0]
+    layout = replace(plan.layout, dtype=xp.float64)
+    double = replace(plan, layout=layout)
     pools = [
         (xp.empty((N, *pooled), dtype=xp.float64), xp.empty((N, *pooled), dtype=xp.float64)) for pooled in plan.pooled
     ]

@@ -56,11 +56,6 @@ class Workspace:
         return whole[first + shift : first + shift + prod(shape)].reshape(shape)
 
 
-def field_layout(xp: Any, dtype: Any, diagonal: bool, most_guards: int, jit: bool) -> FieldLayout:
-    """The FieldLayout for arrays of `dtype`."""
-    return FieldLayout(xp, dtype, diagonal, most_guards, CACHE_LINE_BYTES // int(xp.dtype(dtype).itemsize), jit)
-
-
 def rounded(n: int, step: int) -> int:
     """n rounded up to a multiple of `step`."""
     return -(-n // step) * step
@@ -74,20 +69,19 @@ class FieldLayout:
     too: those at the end of the previous one.
 
     diagonal : equal pixels only.   most_guards : guards after each line, if lines are long enough for any.
-    line : numbers in a cache line.   jit : whether ReLUs use `analytic.images.numba_kernels`.
+    jit : whether ReLUs use `analytic.images.numba_kernels`.
     """
 
     xp: Any
     dtype: Any
     diagonal: bool
     most_guards: int
-    line: int
     jit: bool
 
     @property
     def number(self) -> int:
         """Bytes per number."""
-        return CACHE_LINE_BYTES // self.line
+        return int(self.xp.dtype(self.dtype).itemsize)
 
     def guards(self, W: int) -> int:
         """Guards after a line of W pixels."""
@@ -96,7 +90,7 @@ class FieldLayout:
     def padded_size(self, H: int, W: int) -> int:
         """How many numbers one image x' takes, guards and padding included."""
         g = self.guards(W)
-        return rounded(H * (W + g) + g, self.line) if g else H * W
+        return rounded(H * (W + g) + g, CACHE_LINE_BYTES // self.number) if g else H * W
 
     def spread(self, v: Array, fill: float = 0.0) -> PixelValues:
         """v : (n, H, W) in the shapes of the two sides, with `fill` in the guards."""
