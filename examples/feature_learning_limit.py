@@ -4,8 +4,7 @@
 
 With outputs divided by gamma0 sqrt(n) and a learning rate multiplied by gamma0^2 n, a network has a limit n -> infinity
 in which features move, by an amount set by gamma0 (`analytic.limits.linear_problem`).  Theory against networks on five
-digits: loss, tangent kernel, and the distance to the limit, which falls as n^(-1/2), unlike the distance to NTK
-training.
+digits: loss, tangent kernel, and the distance to the limit, which falls as n^(-1/2); that to NTK training does not.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from minintk import spec as s
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
 from minintk.diagnostics.layer_io import leaves, trace
 from minintk.layers.contract import Tensor, bind
-from minintk.layers.conv import BoundConv
 from minintk.models.network import Network, check_model
 from minintk.spec.shapes import Site
 from minintk.validate import number
@@ -123,10 +122,9 @@ class Operator:
         if isinstance(layer, s.Conv2d | s.Conv1d | s.Dense):
             layer = replace(layer, b_std=0.0)
         bound = cast(Any, bind(layer, site, net.parametrization, name))
-        if isinstance(bound, BoundConv) or isinstance(layer, s.Dense):
-            bound = replace(bound, first=False)
+        bound = replace(bound, parameters=replace(bound.parameters, first=False))
         self.shape, self._bound, self._w = site.shape, bound, {f"{name}.W": W}
-        self._like, self._lead = W, W.ndim - len(bound.shape)
+        self._like, self._lead = W, W.ndim - len(bound.parameters.W.shape)
 
     def apply(self, x: Array) -> Array:
         """z = multiplier * x W."""

@@ -46,8 +46,8 @@ def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
     """The layers with MaxPool and the ReLU before it exchanged."""
     found = list(layers)
     for i in range(1, len(found)):
-        before = found[i - 1]
-        if isinstance(found[i], BoundMaxPool) and isinstance(before, BoundActivation):
-            if isinstance(before.layer, s.ReLU):
-                found[i - 1], found[i] = found[i], before
+        before, layer = found[i - 1], found[i]
+        relu = isinstance(before, BoundActivation) and isinstance(before.layer, s.ReLU)
+        if relu and isinstance(layer, BoundMaxPool):
+            found[i - 1], found[i] = layer, before
     return tuple(found)

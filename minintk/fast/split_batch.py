@@ -122,7 +122,7 @@ class SplitBatch:
         return y, SplitBatchJacobian(self, shares, [J for _, J in results], w, x)
 
 
-# ------------------------------------------------------------------------------ BLAS meanwhile, in the rest of the chain
+# ------------------------------------------------------------------- BLAS meanwhile, in the rest of the chain
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Windows:
 
     @cached_property
     def offsets(self) -> list[Index]:
-        """For every place (i, j) in a window, in row-major order, the index of the pixels that the windows have there."""
+        """For every place (i, j) in a window, in row-major order, the index of the pixels there, one of each window."""
         down, right = ([a.along(k) for k in range(a.kernel)] for a in (self.rows, self.columns))
         return [(..., i, j, slice(None)) for i in down for j in right]
 

@@ -179,9 +179,9 @@ def gram_matrix(
     k = xp.zeros((N * C, N * C), dtype=dtype)
     size = min(block_size(model, theta, N, False, k.nbytes, memory), max(1024, -(-N // 16)))
     for i in range(0, N, size):
-        J = model.forward(theta, x[i : i + size])[1]
+        J = model.jacobian(theta, x[i : i + size])
         for j in range(0, i + size, size):
-            J2 = J if j == i else model.forward(theta, x[j : j + size])[1]
+            J2 = J if j == i else model.jacobian(theta, x[j : j + size])
             block = J.gram(None if J2 is J else J2)
             at = slice(i * C, (i + size) * C), slice(j * C, (j + size) * C)
             block = block.reshape((block.shape[0] * C, -1))

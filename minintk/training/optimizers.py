@@ -96,8 +96,8 @@ class SGD(Optimizer):
         return array_namespace(theta).zeros_like(theta) if self.momentum else None
 
     def step(self, theta: Array, gradient: Array, memory: Array | None, scales: Array | None) -> None:
-        xp = array_namespace(theta)
-        lr, momentum, weight_decay = self.rate, float(self.momentum), float(self.weight_decay)  # a NumPy scalar is float64
+        xp = array_namespace(theta)  # Python's floats below: a NumPy scalar would compute in float64
+        lr, momentum, weight_decay = self.rate, float(self.momentum), float(self.weight_decay)
 
         def work(at: slice) -> None:
             p, g = theta[..., at], gradient[..., at]

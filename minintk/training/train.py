@@ -45,7 +45,7 @@ class State:
         return f"State(step={self.step}, theta {tuple(self.theta.shape)})"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Snapshot:
     """The run after `step` steps.
 
@@ -60,7 +60,16 @@ class Snapshot:
     loss: Array
     f: Array
     model: Model
-    state: State = field(repr=False)
+    state: State
+
+    def __repr__(self) -> str:
+        return f"Snapshot(step={self.step}, t={self.t:g}, {loss_text(self.loss)}, theta {tuple(self.theta.shape)})"
+
+
+def loss_text(loss: Array) -> str:
+    """A loss, () or (E,), as text: the value, or the range over the members."""
+    host = to_host(loss)
+    return f"loss={float(host):.4g}" if host.ndim == 0 else f"loss={host.min():.4g} to {host.max():.4g}"
 
 
 def train(
@@ -216,12 +225,13 @@ class Descent:
         return f, value
 
     def _check_written(self, gradient: Array) -> None:
-        """TypeError for a tensor whose gradient no layer has written."""
+        """TypeError for a tensor whose gradient no layer has written: it holds what the buffer began with, NaN."""
         xp, layout = array_namespace(gradient), self.model.layout
+        if not bool(xp.all(xp.isfinite(self.theta))):
+            return
         for t in layout.tensors:
-            if t.size and bool(xp.all(xp.isnan(gradient[..., layout.slices[t.name]]))):
-                if bool(xp.all(xp.isfinite(self.theta))):
-                    raise TypeError(f"the gradient of {t.name} was not written: its layer's vjp must fill dw[{t.name!r}]")
+            if bool(xp.all(xp.isnan(gradient[..., layout.slices[t.name]]))):
+                raise TypeError(f"no layer wrote the gradient of {t.name}: vjp(u, dw) must fill dw[{t.name!r}]")
 
 
 def member_slices(model: Model, theta: Array, N: int) -> list[slice]:

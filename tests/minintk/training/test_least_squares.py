@@ -108,7 +108,7 @@ def test_equal_to_dense_least_squares(law: Any, name: str) -> None:
 
 def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shift in the null space, a hidden jitter, a ridge left out, a kernel or a rotation that is wrong."""
-    right_vjp, right_jvp, right_factor = solve.ChunkedJacobian.vjp, solve.ChunkedJacobian.jvp, Scaled.factor
+    right_vjp, right_jvp = solve.ChunkedJacobian.vjp, solve.ChunkedJacobian.jvp
 
     def not_minimal(self: solve.ChunkedJacobian, u: Array) -> Array:
         w = right_vjp(self, u)
@@ -125,7 +125,7 @@ def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         (solve.ChunkedJacobian, "jvp", lambda self, v: 1.01 * right_jvp(self, v), with_ridge),
         (solve, "_add_to_diagonal", lambda k, ridge: None, with_ridge),
         (solve, "hypot", lambda a, b, *more: (a * a + b * b) ** 0.5 * (1 + 1e-6), with_ridge),
-        (Scaled, "_factor", lambda self: (1.0, right_factor(self)[1]), at_time),
+        (Scaled, "factor", property(lambda self: (1.0, self.J.factor[1])), at_time),
     ]
     for owner, attribute, wrong, law in planted:
         with monkeypatch.context() as patch, warnings.catch_warnings():
@@ -230,13 +230,13 @@ def test_a_smaller_bound_means_smaller_blocks_and_the_same_solution(monkeypatch:
     model, theta, x, y = problem("dense", N=40)
     whole = mn.solve_gram(model, theta, x, y)
     sizes: list[int] = []
-    linearize = mn.Network.forward
+    jacobian = mn.Network.jacobian
 
     def spy(self: mn.Network, t: Array, a: Array) -> Any:
         sizes.append(len(a))
-        return linearize(self, t, a)
+        return jacobian(self, t, a)
 
-    monkeypatch.setattr(mn.Network, "_linearize", spy)
+    monkeypatch.setattr(mn.Network, "jacobian", spy)
     seen = set()
     for memory in (2**k for k in range(22, 12, -1)):
         del sizes[:]

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import minintk as mn
+from minintk.fast.thresholds import THRESHOLDS
 from minintk.training import train as training
 
 Array = np.ndarray[Any, Any]
@@ -162,7 +163,7 @@ def test_large_ensembles_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every member is in one part, in order, and a part is no larger than the cache allows."""
     theta = NET.init(np.random.default_rng(1), ensemble=20)
     assert training.member_slices(NET, theta, 7) == [slice(0, 20)]
-    monkeypatch.setattr(training, "CACHE", 8 * (2 * 7 * NET.footprint[0] + 3 * NET.size) * 3)
+    monkeypatch.setattr(THRESHOLDS, "ensemble_bytes", 8 * (2 * 7 * NET.footprint[0] + 3 * NET.size) * 3)
     parts = training.member_slices(NET, theta, 7)
     assert [i for part in parts for i in range(20)[part]] == list(range(20))
     assert all(part.stop - part.start <= 3 for part in parts)
