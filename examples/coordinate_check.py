@@ -39,10 +39,10 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
     checks = {}
     for name, parametrization in PARAMETRIZATIONS.items():
         lr = 0.01 if name == "standard" else 0.1  # larger rates diverge
-        told: dict[str, Any] = {"loss": mn.mse, "widths": widths, "seeds": seeds, "optimizer": mn.SGD(lr=lr)}
-        checks[name] = mn.coordinate_check(spec, x, y, parametrization=parametrization, **told)
-    told["optimizer"] = mn.SGD(lr=0.1)
-    checks["muP, layer 2 planted"] = mn.coordinate_check(lambda n: spec(n, plant=0.25), x, y, **told)
+        settings: dict[str, Any] = {"loss": mn.mse, "widths": widths, "seeds": seeds, "optimizer": mn.SGD(lr=lr)}
+        checks[name] = mn.coordinate_check(spec, x, y, parametrization=parametrization, **settings)
+    settings["optimizer"] = mn.SGD(lr=0.1)
+    checks["muP, layer 2 planted"] = mn.coordinate_check(lambda n: spec(n, plant=0.25), x, y, **settings)
     found: dict[str, Any] = {}
     for name, check in checks.items():
         rows = {row.name: row.fit for row in check.rows if row.quantity == "dh"}

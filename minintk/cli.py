@@ -313,7 +313,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 def _command(args: argparse.Namespace) -> str:
     """The command line that produces this result."""
-    told = {
+    options = {
         "widths": ",".join(map(str, args.widths)) if args.widths else None,
         "depth": args.depth,
         "activation": ",".join(args.activation),
@@ -322,7 +322,7 @@ def _command(args: argparse.Namespace) -> str:
         "device": args.device,
         "seed": args.seed,
     }
-    return "minintk verify " + " ".join(f"--{name} {value}" for name, value in told.items() if value is not None)
+    return "minintk verify " + " ".join(f"--{name} {value}" for name, value in options.items() if value is not None)
 
 
 def _show(result: Result) -> None:

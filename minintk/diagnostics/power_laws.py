@@ -12,7 +12,7 @@ from minintk.arrays import Array, to_host
 from minintk.validate import generator, numbers, whole
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PowerLaw:
     """v = A n^b, fitted; see `power_law`.
 
@@ -27,6 +27,10 @@ class PowerLaw:
     confidence: float
     widths: np.ndarray[Any, Any]
     draws: np.ndarray[Any, Any]
+
+    def __repr__(self) -> str:
+        low, high = self.interval
+        return f"PowerLaw({self.prefactor:.3g} n^{self.exponent:.3g}, exponent {low:.3g} to {high:.3g})"
 
     def __call__(self, n: Any) -> Any:
         """A n^b at widths n."""

@@ -47,7 +47,7 @@ ENSEMBLE_BYTES = 2**31
 """Memory limit for the members that are trained together."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scaling:
     """How one size of one layer (h, dh) or tensor (W, dW) scales with the width: the values, the fit, the verdict.
 
@@ -71,6 +71,9 @@ class Scaling:
         if low >= least and high <= self.tolerance:
             return "pass"
         return "fail" if high < least or low > self.tolerance else "undecided"
+
+    def __repr__(self) -> str:
+        return f"Scaling(|{self.quantity}| of {self.name}: {self}, {self.verdict})"
 
     def __str__(self) -> str:
         if self.fit is None:
@@ -135,8 +138,8 @@ class CoordinateCheck:
             lines.append(f"{kind:<{wide}}  " + "".join(f"|{q}|".ljust(26) for q in pair).rstrip())
             for name in names:
                 cells = [next((r for r in self.rows if (r.quantity, r.name) == (q, name)), None) for q in pair]
-                told = ["" if row is None else f"{row} {row.verdict}" for row in cells]
-                lines.append(f"{name:<{wide}}  " + "".join(text.ljust(26) for text in told).rstrip())
+                texts = ["" if row is None else f"{row} {row.verdict}" for row in cells]
+                lines.append(f"{name:<{wide}}  " + "".join(text.ljust(26) for text in texts).rstrip())
             lines.append("")
         lines.append(f"{self.verdict}: every |h| and |dh| must be within {self.tolerance:g} of 0")
         for name, why in self.blame.items():
@@ -201,10 +204,10 @@ def coordinate_check(
     >>> x, y = digits.one_hot()
     >>> def spec(n: int) -> mn.Sequential:
     ...     return mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(10, w_std=0.3))
-    >>> told = {"optimizer": mn.SGD(lr=0.1), "loss": mn.mse, "widths": (64, 128, 256, 512)}
-    >>> coordinate_check(spec, x, y, **told).passed
+    >>> settings = {"optimizer": mn.SGD(lr=0.1), "loss": mn.mse, "widths": (64, 128, 256, 512)}
+    >>> coordinate_check(spec, x, y, **settings).passed
     True
-    >>> coordinate_check(spec, x, y, parametrization=mn.NTK(), **told).blame
+    >>> coordinate_check(spec, x, y, parametrization=mn.NTK(), **settings).blame
     {'4.W': 'start'}
     """
     parametrization = parametrization or SpectralMuP()

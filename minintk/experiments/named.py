@@ -124,7 +124,7 @@ def _imported_function(name: str) -> Callable[[int], Layer]:
         sys.path.append(here)
     found: Callable[[int], Layer] | None = getattr(import_module(module), function, None)
     if not callable(found):
-        raise ValueError(f"network expects MODULE:FUNCTION, a function width -> spec, but {name!r} is none")
+        raise ValueError(f"network expects MODULE:FUNCTION, a function width -> spec, got {name!r}")
     return found
 
 

@@ -325,15 +325,15 @@ def _name(work: Any) -> str:
 
 def _bound_values(values: Mapping[Any, Any]) -> str:
     """The plain values and arrays in a function's closure or an object's attributes, as text."""
-    told = []
+    bound = []
     for name, value in values.items():
         try:
             item = value.cell_contents if isinstance(value, CellType) else value
         except ValueError:  # an empty cell
             continue
         if item is None or isinstance(item, (bool, int, float, str, tuple)) or _is_array(item):
-            told.append(f"{name}={_bound(item)}")
-    return f"({', '.join(told)})" if told else ""
+            bound.append(f"{name}={_bound(item)}")
+    return f"({', '.join(bound)})" if bound else ""
 
 
 def _is_array(value: Any) -> bool:

@@ -117,9 +117,9 @@ def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], the
     """ValueError, naming what differs, unless the checkpoint at `path` belongs to this run."""
     differ = [name for name in mine if mine[name] != theirs.get(name)]
     if differ:
-        told = "; ".join(f"{name} {theirs.get(name)} there, {mine[name]} here" for name in differ)
+        changed = "; ".join(f"{name} {theirs.get(name)} there, {mine[name]} here" for name in differ)
         raise ValueError(
-            f"{os.fspath(path)} belongs to another run: {told}. Give the same arguments to resume it, or another "
+            f"{os.fspath(path)} belongs to another run: {changed}. Give the same arguments to resume it, or another "
             "folder to start over"
         )
 

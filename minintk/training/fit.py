@@ -89,8 +89,8 @@ def fit(
     >>> import minintk as mn
     >>> train, test = mn.datasets.digits().split(300, 100, np.random.default_rng(0))
     >>> net, rng = mn.Network(mn.zoo.mlp(1, 64, 10), (64,)), np.random.default_rng(1)
-    >>> told = {"loss": mn.softmax_cross_entropy, "optimizer": mn.SGD(2.0, momentum=0.9), "batch_size": 50, "rng": rng}
-    >>> run = fit(net, net.init(rng), *train.one_hot(), **told, epochs=10, test=test.one_hot())
+    >>> how = {"loss": mn.softmax_cross_entropy, "optimizer": mn.SGD(2.0, momentum=0.9), "batch_size": 50, "rng": rng}
+    >>> run = fit(net, net.init(rng), *train.one_hot(), **how, epochs=10, test=test.one_hot())
     >>> len(run.history), run.history.last["test_accuracy"] > 0.8
     (10, True)
     """

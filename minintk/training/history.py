@@ -12,7 +12,7 @@ import numpy as np
 from minintk.files import write_atomically
 
 
-@dataclass
+@dataclass(repr=False)
 class History:
     """Rows of a run: {"step", "epoch", "t", "lr", "seconds", "loss", "accuracy", "test_loss", "test_accuracy"}.
 
@@ -39,6 +39,9 @@ class History:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"History({len(self)} rows, last {self.last})"
 
     @property
     def names(self) -> tuple[str, ...]:

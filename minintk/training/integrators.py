@@ -20,7 +20,7 @@ from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.fast.threads import parallel
 from minintk.models.network import Model
 from minintk.training.losses import Loss
-from minintk.training.train import member_slices
+from minintk.training.train import loss_text, member_slices
 from minintk.validate import number, numbers
 
 # ------------------------------------------------------------------------------------------- integrators
@@ -68,7 +68,7 @@ class Solver:
             number(f"Solver({name}=...)", value)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Moment:
     """The flow at time t.
 
@@ -85,6 +85,10 @@ class Moment:
     dt: float
     batch_size: int
     ended: bool
+
+    def __repr__(self) -> str:
+        ended = ", ended" if self.ended else ""
+        return f"Moment(t={self.t:g}, {loss_text(self.loss)}, f {tuple(self.f.shape)}, steps={self.steps}{ended})"
 
 
 # --------------------------------------------------------------------------------------------- systems

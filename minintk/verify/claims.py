@@ -125,7 +125,7 @@ CLAIMS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JudgedClaim:
     """One claim, measured: values[i] : (S_i,) at widths[i], the fit on the wider half of them, and the verdict."""
 
@@ -137,6 +137,9 @@ class JudgedClaim:
     values: tuple[Array, ...]
     fit: PowerLaw
     critical: float
+
+    def __repr__(self) -> str:
+        return f"JudgedClaim({self.activation}, {self.claim.key}: {self.fit!r}, {self.verdict})"
 
     @property
     def verdict(self) -> Verdict:

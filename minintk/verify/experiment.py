@@ -59,7 +59,7 @@ def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
 # ---------------------------------------------------------------------------------------------- results
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Ensemble:
     """Many trained networks of one width, for the figures.
 
@@ -75,7 +75,7 @@ class Ensemble:
     last_layer: Array
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Study:
     """The results of one activation.  linearised : relative difference of a trained linearised network and its closed
     form."""
@@ -93,7 +93,7 @@ class Study:
         return [row.verdict for row in self.rows] + [test.verdict for test in self.tests] + [exact]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """What `run` found: a study of each activation, with the settings."""
 
@@ -102,6 +102,10 @@ class Result:
     studies: dict[str, Study]
     critical: float
     seconds: float
+
+    def __repr__(self) -> str:
+        passed = sum(verdict == "pass" for verdict in self.verdicts)
+        return f"Result({self.verdict}, {passed} of {len(self.verdicts)} checks pass, {', '.join(self.studies)})"
 
     @property
     def verdicts(self) -> list[Verdict]:

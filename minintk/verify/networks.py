@@ -34,7 +34,7 @@ PARAMETER_BYTES = 2**28
 """Bytes of parameters trained at once; a larger ensemble is split, to bound the memory."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
     """Networks of one width before, during and after training, on all A points, the training set first.
 

@@ -54,7 +54,7 @@ def is_smooth(activation: str) -> bool:
     return not isinstance(ACTIVATIONS[activation][0], KINKED)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """x : (N, d) and y : (N, 1) to train on, x_test : (M, d), and line : (N_LINE, d), an arc between two test inputs.
 

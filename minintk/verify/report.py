@@ -33,20 +33,20 @@ def write(result: Result, out: str | Path, command: str = "minintk.verify.run(..
     out = Path(out).expanduser()
     check_folder(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
         drawn = list(figures(result))
         for name, _, png in drawn:
-            (beside / name).write_bytes(png)
-        (beside / "results.json").write_text(
+            (temporary / name).write_bytes(png)
+        (temporary / "results.json").write_text(
             json.dumps(as_dict(result, command), indent=1, ensure_ascii=False), encoding="utf-8"
         )
-        (beside / "report.html").write_text(html(result, drawn, command), encoding="utf-8")
+        (temporary / "report.html").write_text(html(result, drawn, command), encoding="utf-8")
         out.mkdir(exist_ok=True)
-        for path in sorted(beside.iterdir()):
+        for path in sorted(temporary.iterdir()):
             os.replace(path, out / path.name)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return out / "report.html"
 
 

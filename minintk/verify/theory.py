@@ -16,7 +16,7 @@ from minintk import spec as s
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Theory:
     """The two kernels on all points, the training set first.
 
