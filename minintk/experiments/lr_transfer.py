@@ -143,18 +143,21 @@ def learning_rate_transfer(
     parametrization = parametrization or SpectralMuP()
     nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
     order = int(rng.integers(2**63))  # one seed for the batches of all runs
-    losses = np.empty((len(nets), len(rates), seeds))
-    done, total = 0, sum(net.size for net in nets) * len(rates)
+
+    def train(net: Network, theta: Array, lr: float) -> Values:
+        return _train(net, theta, x, y, loss, optimizer(lr), steps, batch_size, order)
+
+    losses, done, total = np.empty((len(nets), len(rates), seeds)), 0, sum(net.size for net in nets) * len(rates)
     for i, net in enumerate(nets):
-        at = 0
+        first = 0
         for theta in initial_thetas(net, x, rng, seeds):
+            members = slice(first, first + theta.shape[0])
             for r, lr in enumerate(rates):
                 if progress is not None:
                     progress(done / total, f"width {widths[i]}, rate {lr:.3g}")
-                members = slice(at, at + theta.shape[0])
-                losses[i, r, members] = _train(net, theta, x, y, loss, optimizer(lr), steps, batch_size, order)
+                losses[i, r, members] = train(net, theta, lr)
                 done += net.size * theta.shape[0] // seeds
-            at += theta.shape[0]
+            first = members.stop
     title = f"{parametrization!r}, {optimizer(rates[0])!r} and other rates, {steps} steps, {seeds} seeds"
     return Transfer(title, widths, rates, losses, *_optima(widths, rates, losses, rng, resamples))
 

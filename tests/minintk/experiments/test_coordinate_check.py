@@ -1,4 +1,4 @@
-"""The coordinate check: flat slopes where theory says so, theory's slopes elsewhere, and planted errors by name."""
+"""The coordinate check: the exponents that theory predicts, and planted errors found by name."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_spectral_descent_passes_from_a_start_of_spectral_mup() -> None:
 
 
 def test_equivalent_parametrizations_have_one_check() -> None:
-    """The same numbers, to float32's rounding: what the network is written in does not matter."""
+    """The same numbers for equivalent parametrizations, up to float32 rounding."""
     mup = mn.ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0, 0, 0))
     spec = named.spec_of_width("mlp", 10, 2)
     one, two = (check(spec, parametrization=p, seeds=2, widths=(64, 128)) for p in (mup, mup.shifted(0.3, -0.5, 0.2)))

@@ -96,7 +96,7 @@ def test_what_a_kill_leaves_is_not_repeated(tmp_path: Path) -> None:
 
 
 def test_company_by_what_is_left_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control: members regrouped by what is missing give other bytes."""
+    """The negative control: grouping the members that are missing gives different bytes."""
     mn.sweep(work, GRID, store=tmp_path / "whole", together="seed", batch=2)
     mn.sweep(work, GRID, store=tmp_path / "half", together="seed", batch=2)
     for path in sorted((tmp_path / "half" / "records").glob("*.json"))[::3]:
@@ -317,7 +317,7 @@ def middle(value: float) -> np.ndarray[Any, Any]:
     ],
 )  # fmt: skip
 def test_what_a_work_was_given_belongs_to_it(make: Callable[[int], Any], tmp_path: Path) -> None:
-    """Another setting is another work, in whatever way the work came by it; the same one is the same."""
+    """Works with different bound values differ, however the values were bound; with equal ones they are the same."""
     kept = mn.sweep(make(1), {"a": [1]}, store=tmp_path).results
     assert mn.sweep(make(1), {"a": [1]}, store=tmp_path).results == kept
     with pytest.raises(ValueError, match="take another folder"):

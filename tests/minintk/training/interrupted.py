@@ -1,4 +1,4 @@
-"""A training run that can be told to die: run as a program, it kills itself, `kill -9`, where asked to.
+"""A training run that kills itself, `kill -9`, at a given point, when it is run as a program.
 
 python interrupted.py FOLDER NAME loss 37       at the 37th evaluation of the loss
 python interrupted.py FOLDER NAME write 3       in the middle of writing the third checkpoint
@@ -37,7 +37,7 @@ MODELS: dict[str, Callable[[mn.Network, Any], mn.Model]] = {
 
 
 class Fatal(mn.SoftmaxCrossEntropy):
-    """The loss, and what happens when it is asked for the n-th time."""
+    """The loss, and what happens at its n-th evaluation."""
 
     calls = 0
     at: int = -1

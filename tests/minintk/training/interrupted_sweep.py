@@ -1,4 +1,4 @@
-"""A sweep that can be told to die: run as a program, it kills itself, `kill -9`, where asked to.
+"""A sweep that kills itself, `kill -9`, at a given point, when it is run as a program.
 
 python interrupted_sweep.py FOLDER SIZE train 7        at the 7th call of the work, half way through its training
 python interrupted_sweep.py FOLDER SIZE write 12       in the middle of writing the 12th record

@@ -92,7 +92,7 @@ Y = np.random.default_rng(2).standard_normal((7, 2))
 
 @pytest.mark.parametrize("batch_size", [None, 3])
 def test_training_sees_shifted_images(batch_size: int | None) -> None:
-    """Each step's outputs are those of the batch shifted as drawn at its epoch's start; every epoch anew."""
+    """Each step's outputs are those of the batch with the shifts drawn at the start of its epoch."""
     shift, per_epoch = mn.Shift(2, fill=0.5), 1 if batch_size is None else 2
     rng = np.random.default_rng(9)
     for snap in mn.train(

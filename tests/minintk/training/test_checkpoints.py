@@ -82,7 +82,7 @@ def test_kill_9_and_resume(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*interrupted.MODELS, "members"])
 @pytest.mark.parametrize("step", [1, 16, 40, 99])
 def test_a_crash_anywhere(name: str, step: int, tmp_path: Path) -> None:
-    """An exception in the middle of a step: what is on the disk is the last row, and goes on from there."""
+    """After an exception in the middle of a step, the last row is on disk, and training resumes from it."""
     interrupted.prepare()
     unbroken = interrupted.run(None, name)
     interrupted.prepare(step, stop)
@@ -106,7 +106,7 @@ def test_every_optimiser_goes_on(name: str, optimizer: Any, tmp_path: Path) -> N
 
 
 def test_what_is_not_kept_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any one of its parts the state leads elsewhere: momentum, the epoch's order, the anchor, the step."""
+    """Each part of the state is needed to resume: momentum, the epoch's order, the anchor, the step."""
     interrupted.prepare()
     unbroken = interrupted.run(None, "iterative")
     right = checkpoints.load

@@ -325,7 +325,7 @@ def test_uncalibrated_evaluation_is_refused() -> None:
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 @pytest.mark.parametrize("augment", [None, mn.Shift(1)])
 def test_a_step_does_not_make_a_gpu_wait(augment: mn.Shift | None) -> None:
-    """40 steps more and not one synchronisation more; what is uploaded is an epoch's order, and its shifts."""
+    """40 more steps need no more synchronisations; only each epoch's order and shifts are uploaded."""
     from standin.device import counting
 
     xp = namespace("standin")

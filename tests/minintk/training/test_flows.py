@@ -61,7 +61,7 @@ def test_gradient_flow_of_the_linearised_network_is_the_closed_form(method: Any)
 
 
 def test_steps_are_of_first_order() -> None:
-    """Their error falls as the change allowed in a step: exponent 1, within 0.15."""
+    """The error is proportional to the change allowed per step: exponent 1, within 0.15."""
     closed = an.gradient_flow(mn.ntk(NET, THETA, X), Y).predict(2.0, f0=NET(THETA, X))
     highs = 10.0 ** -np.arange(1.0, 4.0)
     errors = []
@@ -116,7 +116,7 @@ def test_a_short_relaxation_time_is_gradient_flow() -> None:
 @pytest.mark.parametrize("loss", [mn.mse, mn.hinge, mn.Logistic(alpha=0.5)], ids=repr)
 @pytest.mark.parametrize("momentum", [{}, {"tau": 0.5}, {"mu": 10.0}], ids=repr)
 def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, momentum: Any) -> None:
-    """The same steps in weights and in functions, train and test together; the kernel elsewhere is another flow."""
+    """The same steps in weights and in functions, on train and test points; the kernel at another theta differs."""
     moments = list(mn.flow(mn.Linearized(NET, THETA), THETA, X, SIGNS, loss=loss, times=TIMES, **momentum))
     lin, f0 = mn.Linearized(NET, THETA), NET(THETA, ALL)
     here, there = (mn.ntk_full(NET, theta, ALL, X) for theta in (THETA, THETA + 0.5))
@@ -165,7 +165,7 @@ def test_large_alpha_is_the_frozen_kernel() -> None:
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e-1))
 @settings(max_examples=30, deadline=None)
 def test_steps_change_the_outputs_as_much_as_they_may(rate: float, high: float) -> None:
-    """f from 0 to 0.9, never more than `high` a step, whatever the unit of time; and not many more steps than that."""
+    """f goes from 0 to 0.9 by at most `high` per step in any unit of time, without many extra steps."""
     end = last(
         mn.kernel_flow(
             np.array([[rate]]), np.zeros((1, 1)), np.ones((1, 1)), loss=mn.mse, times=2.3 / rate,
@@ -315,7 +315,7 @@ def test_a_centred_model_stays_centred_while_it_re_anchors() -> None:
 
 @pytest.mark.parametrize("by", [mn.Steps(), mn.Solver()], ids=repr)
 def test_an_ensemble_flows_like_its_members(by: Any) -> None:
-    """Bit for bit where all members are the same; else to the accuracy of the steps they share."""
+    """Bit for bit if all members are the same; else to the accuracy of their common steps."""
     same = last(mn.flow(NET, np.stack([THETA] * 3), X, Y, loss=mn.mse, times=1.0, by=by, tau=0.3))
     alone = last(mn.flow(NET, THETA, X, Y, loss=mn.mse, times=1.0, by=by, tau=0.3))
     np.testing.assert_allclose(weights(same), np.stack([weights(alone)] * 3), atol=1e-7)

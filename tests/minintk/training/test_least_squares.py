@@ -253,7 +253,7 @@ def test_a_smaller_bound_means_smaller_blocks_and_the_same_solution(monkeypatch:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_bound_is_kept(dtype: Any) -> None:
-    """Peak of all allocations, as NumPy reports them, against the bound asked for; theta and x are the caller's."""
+    """Peak of all allocations reported by NumPy, against the given limit, without the caller's theta and x."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(2)), (64,))
     theta, x, y = (a.astype(dtype) for a in (net.init(RNG), RNG.standard_normal((600, 64)), np.ones((600, 2))))
     matrix = x.dtype.itemsize * 1200**2

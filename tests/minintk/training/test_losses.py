@@ -57,7 +57,7 @@ def test_the_hinge_is_exactly_zero_from_margin_one_on() -> None:
 
 
 def test_logistic_of_large_outputs() -> None:
-    """No overflow, and the tail is kept: log(1 + e^-m) = e^-m for a large margin m."""
+    """No overflow, and an accurate tail: log(1 + e^-m) = e^-m for a large margin m."""
     f, y = np.array([[-1e4], [50.0]]), np.array([[1.0], [1.0]])
     assert mn.logistic(f, y) == 5e3
     assert mn.logistic(f[1:], y[1:]) == pytest.approx(np.exp(-50), rel=1e-14)

@@ -307,7 +307,7 @@ def test_divergence_names_the_members() -> None:
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
 def test_bad_input_is_refused_by_the_call_itself(changes: dict[str, Any], error: type[Exception], words: str) -> None:
-    """Before the first step is asked for: `train` is called, not iterated."""
+    """At the call of `train`, before the first iteration."""
     arguments: dict[str, Any] = {"model": NET, "theta": THETA, "x": X, "y": Y} | changes
     options: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=0.1), "steps": 1}
     options |= {name: value for name, value in changes.items() if name not in ("model", "theta", "x", "y")}

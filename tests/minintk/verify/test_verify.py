@@ -347,7 +347,7 @@ def wrong_kernel(spec: Any, x: Array) -> tuple[Array, Array]:
 
 
 def wrong_dynamics(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
-    """The loss's 1/N forgotten once, so to speak: time runs at half speed."""
+    """Time runs at half speed, as with a wrong factor in the loss."""
     return right_descend(ntk, y, f0, steps, lr / 2)
 
 
