@@ -1,1 +1,18 @@
-"""Speed."""
+"""The engine room: what exists for speed alone, behind one door, and equal to the layers as they are written.
+
+`door.faster` takes a network's layers and returns the same maps by cheaper ways; `door.shut` gives networks without it.
+Reading order:
+
+    door             what is taken for what
+    thresholds       where each fast path begins, all numbers in one object
+    reorder          ReLU after pooling; which convolution goes which way
+    dense            large products split over the cores
+    patches, conv    convolutions on patches of several windows, some examples at a time
+    conv_gram        their tangent kernel, by gradients or by pairs of positions
+    toom_cook_transforms, toom_cook    convolutions of many channels with fewer multiplications
+    split_batch      the batch split over the cores
+    split_outputs    the outputs of a kernel split over the cores
+    threads          the pool, and BLAS held at one thread meanwhile
+    memory           scratch memory, and pieces that stay in a core's cache
+    cholesky         factorisation in place, for kernels that fill the memory
+"""

@@ -1,4 +1,4 @@
-"""Dense with its large products split over the cores:  y = m x W + c b
+"""Dense without temporary arrays, its large products split over the cores:  y = m x W + c b
 
     y = [y_1, y_2]     columns of W         dW = [dW_1, dW_2]   columns of u         dx = [dx_1; dx_2]   rows of u
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minintk.arrays import Array, array_namespace, matmul_into
+from minintk.arrays import Array, array_namespace, matmul_into, on_host, rows_times
 from minintk.fast.threads import cores, free, parallel
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.layers.contract import Tensor, Weights
@@ -21,7 +21,12 @@ Job = tuple[Array, Array, Array]
 
 def large(a: Array, b: Array) -> bool:
     """Whether a b is one product, the cores are free, and it is worth splitting."""
-    return bool(a.ndim == b.ndim == 2 and a.shape[0] * a.shape[1] * b.shape[1] >= THRESHOLDS.products and free())
+    return bool(
+        a.ndim == b.ndim == 2
+        and a.shape[0] * a.shape[1] * b.shape[1] >= THRESHOLDS.products
+        and free()
+        and on_host(array_namespace(a))
+    )
 
 
 def split(*jobs: Job) -> None:
@@ -46,17 +51,19 @@ class SplitDenseJacobian(DenseJacobian):
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
         p = self.layer.parameters
-        if dw is None or not large(self.x.swapaxes(-1, -2), u):
-            return super().vjp(u, dw)
-        mu = p.m * u
-        jobs: list[Job] = [(self.x.T, mu, dw[p.W.name])]
-        dx = None
-        if not p.first:
-            dx = array_namespace(u).empty(self.x.shape, dtype=u.dtype)
-            jobs.append((mu, self.W.T, dx))
-        split(*jobs)
+        if dw is None:
+            return None if p.first else p.m * rows_times(u, self.W.swapaxes(-1, -2))
+        mu, x = p.m * u, self.x.swapaxes(-1, -2)
         if p.b is not None:
-            dw[p.b.name][...] = p.c * u.sum(axis=0)
+            dw[p.b.name][...] = p.c * u.sum(axis=-2)
+        if not large(x, mu):
+            matmul_into(x, mu, dw[p.W.name])
+            return None if p.first else rows_times(mu, self.W.swapaxes(-1, -2))
+        if p.first:
+            split((x, mu, dw[p.W.name]))
+            return None
+        dx = array_namespace(u).empty(self.x.shape, dtype=u.dtype)
+        split((x, mu, dw[p.W.name]), (mu, self.W.T, dx))
         return dx
 
 
@@ -71,12 +78,15 @@ class SplitDense:
         return self.plain.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, DenseJacobian]:
-        p, W = self.plain.parameters, w[self.plain.parameters.W.name]
-        if not large(x, W):
-            return self.plain(w, x)
-        y = array_namespace(x).empty((x.shape[0], W.shape[1]), dtype=x.dtype)
-        split((x, W, y))
-        y *= p.m
+        p = self.plain.parameters
+        W = w[p.W.name]
+        if large(x, W):
+            y = array_namespace(x).empty((x.shape[0], W.shape[1]), dtype=x.dtype)
+            split((x, W, y))
+        else:
+            y = rows_times(x, W)
+        if p.m != 1:
+            y *= p.m
         if p.b is not None:
-            y += p.c * w[p.b.name]
+            y += p.c * w[p.b.name][..., None, :]
         return y, SplitDenseJacobian(self.plain, x, W)

@@ -31,7 +31,7 @@ def cheaper(layer: Bound, *, kernels: bool) -> Bound:
         return BoundSum(cheaper(layer.branch, kernels=kernels), cheaper(layer.shortcut, kernels=kernels))
     if isinstance(layer, BoundConv):
         return BlockedConv.of(layer) if kernels else convolution(layer)
-    if isinstance(layer, BoundDense) and not kernels:
+    if isinstance(layer, BoundDense):
         return SplitDense(layer)
     return layer
 

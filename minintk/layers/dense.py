@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minintk import spec as s
-from minintk.arrays import Array, matmul_into, rows_times
+from minintk.arrays import Array
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, WeightAndBias, Weights, bind, weight_and_bias
 from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Site
@@ -39,14 +39,10 @@ class DenseJacobian(LayerJacobian):
         """dW = m x' u,   db = c sum_N u,   dx = m u W'."""
         p = self.layer.parameters
         if dw is not None:
-            matmul_into(self.x.swapaxes(-1, -2), p.m * u, dw[p.W.name])
+            dw[p.W.name][...] = self.x.swapaxes(-1, -2) @ (p.m * u)
             if p.b is not None:
                 dw[p.b.name][...] = p.c * u.sum(axis=-2)
-        if p.first:
-            return None
-        dx = rows_times(u, self.W.swapaxes(-1, -2))
-        dx *= p.m
-        return dx
+        return None if p.first else p.m * (u @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: DenseJacobian, v: Array, kernel: Contraction) -> Array:
         """(u . v) * (m^2 x x' + c^2)."""
@@ -72,7 +68,7 @@ class BoundDense:
         """y = m x W + c b."""
         p = self.parameters
         W = w[p.W.name]
-        y = rows_times(x, W)
+        y = x @ W
         y *= p.m
         if p.b is not None:
             y += p.c * w[p.b.name][..., None, :]
