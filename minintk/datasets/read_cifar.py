@@ -41,10 +41,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def cifar10(
-    folder: str | os.PathLike[str] | None = None,
-    split: Literal["train", "test"] = "train",
-    *,
-    dtype: Any = np.float64,
+    folder: str | os.PathLike[str] | None = None, split: Literal["train", "test"] = "train", *, dtype: Any = np.float64
 ) -> Dataset:
     """CIFAR-10's training or test images, x : (N, 3072) in [0, 1], channels last: ``.images()`` is (N, 32, 32, 3).
 

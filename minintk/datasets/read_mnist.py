@@ -23,10 +23,7 @@ SHA256 = {
 
 
 def mnist(
-    folder: str | os.PathLike[str] | None = None,
-    split: Literal["train", "test"] = "train",
-    *,
-    dtype: Any = np.float64,
+    folder: str | os.PathLike[str] | None = None, split: Literal["train", "test"] = "train", *, dtype: Any = np.float64
 ) -> Dataset:
     """MNIST's training or test images, x : (60000, 784) or (10000, 784) in [0, 1].
 

@@ -244,14 +244,9 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
         if not bool(xp.all(features > 0)):
             raise ValueError(f"update_alignment expects features that are not all zero, but those before {weight} are")
         z = dW.apply(h)
-        size = xp.sqrt(xp.sum(z * z, axis=tuple(range(z.ndim - _trailing(z, theta), z.ndim))))
+        size = xp.sqrt(xp.sum(z * z, axis=tuple(range(theta.ndim - 1, z.ndim))))
         found[weight] = size / (norm * features)
     return found
-
-
-def _trailing(z: Array, theta: Array) -> int:
-    """Number of axes of z after the ensemble axis."""
-    return int(z.ndim - (theta.ndim - 1))
 
 
 def spectrally_normalised(net: Network, theta: Array, *, rtol: float = 1e-5) -> Array:

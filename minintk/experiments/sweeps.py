@@ -137,9 +137,8 @@ def sweep(
 
         _run(work, missing, executor, keep)
     found = {_key(point): result for call in calls for point, result in zip(call.points, kept[call] or [])}
-    points = [dict(zip(axes, values)) for values in product(*axes.values())]
-    table = Table(axes, [found[_key(point)] for point in points])
-    rows = [{"point": point, "result": result} for point, result in zip(points, table.results)]
+    table = Table(axes, [found[_key(dict(zip(axes, values)))] for values in product(*axes.values())])
+    rows = [{"point": point, "result": result} for point, result in zip(table.points, table.results)]
     _write(Path(store) / "results.json", {"grid": axes, "rows": rows})
     return table
 

@@ -49,7 +49,7 @@ def mlp(
     >>> mn.Network(mlp(2, 50, 10), (64,)).size
     6310
     """
-    _check_whole("mlp", "depth", depth)
+    whole("mlp(depth=...)", depth)
     hidden = [layer for _ in range(depth) for layer in (Dense(width, w_std=w_std, b_std=b_std), activation)]
     return Sequential(*hidden, Dense(outputs, w_std=w_std, b_std=b_std))
 
@@ -65,7 +65,7 @@ def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential
     >>> mn.Network(lenet5(), (28, 28, 1)).size
     61706
     """
-    _check_whole("lenet5", "width", width)
+    whole("lenet5(width=...)", width)
     return _lenet((6 * width, 16 * width), (120 * width, 84 * width, outputs), padding)
 
 
@@ -102,7 +102,7 @@ def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
     >>> mn.Network(alexnet(), (224, 224, 3)).size
     61100840
     """
-    _check_whole("alexnet", "width", width)
+    whole("alexnet(width=...)", width)
     pool = MaxPool(3, stride=2)
 
     def conv(channels: int, size: int, padding: int, stride: int = 1) -> tuple[Layer, Layer]:
@@ -161,7 +161,7 @@ def wide_resnet(
     >>> mn.Network(wide_resnet(10, 1), (32, 32, 3)).size
     77370
     """
-    _check_whole("wide_resnet", "widen", widen)
+    whole("wide_resnet(widen=...)", widen)
     if isinstance(depth, bool) or not hasattr(depth, "__index__") or depth < 10 or depth % 6 != 4:
         raise ValueError(f"wide_resnet(depth=...) expects 6 N + 4, N >= 1 (10, 16, 22, 28, ...), got {depth!r}")
     stem, groups = channels or 16, [channels or 16 * 2**i * widen for i in range(3)]
@@ -200,7 +200,3 @@ def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:
     counts = {5: (2, 1, 1), 7: (2, 2, 2), 10: (3, 3, 3)}[depth]
     layers = [layer for count in counts for layer in (*[Conv2d(channels, 3, w_std=SQRT2), ReLU()] * count, AvgPool(2))]
     return Sequential(*layers, AvgPool(2), AvgPool(2), Flatten(), Dense(outputs, w_std=SQRT2))
-
-
-def _check_whole(what: str, name: str, value: int) -> None:
-    whole(f"{what}({name}=...)", value)

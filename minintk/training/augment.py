@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace
+from minintk.validate import whole
 
 
 class Augmentation(ABC):
@@ -57,8 +58,7 @@ class Shift(Augmentation):
     fill: float = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.pixels, bool) or not hasattr(self.pixels, "__index__") or self.pixels < 0:
-            raise ValueError(f"Shift(pixels=...) expects a whole number >= 0, got {self.pixels!r}")
+        whole("Shift(pixels=...)", self.pixels, 0)
         if not np.isfinite(self.fill):
             raise ValueError(f"Shift(fill=...) expects a finite number, got {self.fill!r}")
 

@@ -117,10 +117,7 @@ CLAIMS = (
         "The analytic kernel predicts a real network's training from its initial outputs; the error is the kernel's.",
     ),
     Claim(
-        "infinite width, test",
-        "network − infinite width, test",
-        "sup_t ‖f_t − f_t^∞‖",
-        "The same on held-out images.",
+        "infinite width, test", "network − infinite width, test", "sup_t ‖f_t − f_t^∞‖", "The same on held-out images."
     ),
 )
 
