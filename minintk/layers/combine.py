@@ -12,7 +12,20 @@ from minintk import spec as s
 from minintk.arrays import Array
 from minintk.layers.contract import Bound, Contraction, LayerJacobian, Tensor, Weights, bind
 from minintk.spec.parametrization import Parametrization
-from minintk.spec.shapes import Shape, Site, out_shape, sites
+from minintk.spec.shapes import Shape, Site, has_weights, out_shape, sites
+
+
+def place(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
+    """`bind`, for a layer inside another; TypeError where it owns tensors and does not say so, or the reverse.
+
+    Its neighbours would not know that weights come before them, and stop their backward sweep.
+    """
+    bound = bind(layer, site, parametrization, name)
+    if bool(bound.tensors) != has_weights(layer):
+        kind, owned = type(layer).__name__, ", ".join(t.name for t in bound.tensors) or "no tensors"
+        raise TypeError(f"{kind} owns {owned}: write `weights = {bool(bound.tensors)}` into class {kind}")
+    return bound
+
 
 # ---------------------------------------------------------------------------------------- Sequential
 
@@ -88,7 +101,7 @@ class BoundChain:
 def _(layer: s.Sequential, site: Site, parametrization: Parametrization, name: str) -> BoundChain:
     prefix = f"{name}." if name else ""
     inner = enumerate(sites(layer.layers, site))
-    return BoundChain(tuple(bind(child, at, parametrization, f"{prefix}{i}") for i, (child, at) in inner))
+    return BoundChain(tuple(place(child, at, parametrization, f"{prefix}{i}") for i, (child, at) in inner))
 
 
 # ------------------------------------------------------------------------------------------ Residual
@@ -149,8 +162,8 @@ class BoundSum:
 @bind.register
 def _(layer: s.Residual, site: Site, parametrization: Parametrization, name: str) -> BoundSum:
     return BoundSum(
-        bind(layer.branch, site, parametrization, f"{name}.branch"),
-        bind(layer.shortcut, site, parametrization, f"{name}.shortcut"),
+        place(layer.branch, site, parametrization, f"{name}.branch"),
+        place(layer.shortcut, site, parametrization, f"{name}.shortcut"),
     )
 
 

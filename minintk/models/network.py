@@ -25,7 +25,7 @@ from minintk.models import taylor
 from minintk.models.jacobian import Jacobian, NetworkJacobian
 from minintk.models.power_series import Series
 from minintk.spec.parametrization import NTK, Parametrization
-from minintk.spec.shapes import Shape, Site, UnsupportedLayer, couples, has_weights, kept_shapes, out_shape
+from minintk.spec.shapes import Shape, Site, UnsupportedLayer, couples, kept_shapes, out_shape
 from minintk.spec.windows import check_channels_last
 from minintk.validate import precision
 
@@ -163,21 +163,12 @@ class Network(Model):
             )
         self.outputs = shape[0]
         self.layers = cast(BoundChain, bind(self.spec, Site(self.input_shape), self.parametrization, ""))
-        self._check_owners(self.spec, self.layers)
         self.layout = Layout(self.layers.tensors)
         sizes = [prod(shape) for shape in (self.input_shape, *kept_shapes(self.spec, self.input_shape))]
         self._footprint = sum(sizes), max(sizes)
         self._couples = couples(self.spec)
         self.sweeps, self.kernels = Network.speed(self.layers, self.spec, self.input_shape, self._couples)
         self.statistics: Weights = {}
-
-    @staticmethod
-    def _check_owners(spec: s.Sequential, layers: BoundChain) -> None:
-        """TypeError for a layer that owns tensors and does not say so: its neighbours would take it for another's."""
-        for layer, bound in zip(spec.layers, layers.layers, strict=True):
-            if bool(bound.tensors) != has_weights(layer):
-                kind, names = type(layer).__name__, ", ".join(t.name for t in bound.tensors) or "nothing"
-                raise TypeError(f"{kind} owns {names}: write `weights = {bool(bound.tensors)}` into class {kind}")
 
     def __repr__(self) -> str:
         return f"Network({self.spec!r}, input_shape={self.input_shape}, parametrization={self.parametrization!r})"
