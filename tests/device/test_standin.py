@@ -15,7 +15,7 @@ from standin import counting, ndarray, xp
 
 import minintk as mn
 from minintk.arrays import SCIPY, array_namespace, library, on_host, scipy_module, to_host, to_library
-from minintk.spec.pointwise import Pointwise, pointwise
+from minintk.layers.activation import Pointwise, pointwise
 
 A = xp.asarray(np.arange(6.0).reshape(2, 3))
 HOST = np.ones((2, 3))
