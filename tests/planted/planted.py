@@ -16,6 +16,7 @@ sys.path += [str(Path(__file__).resolve().parents[1] / room) for room in ("laws"
 
 import planted_finite  # noqa: F401  (puts its errors on the list)
 import planted_finite_images  # noqa: F401
+import planted_finite_speed  # noqa: F401
 import planted_finite_training  # noqa: F401
 import planted_infinite  # noqa: F401
 import pytest

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from planted_laws import (
     ACTIVATIONS,
     Array,
@@ -18,13 +17,21 @@ from planted_laws import (
     float32,
     gram,
 )
-from planting import planted
+from planting import (
+    bias_by,
+    change_gradient,
+    first_members_weights,
+    gram_with,
+    multiplier_twice,
+    planted,
+    weights_by,
+    without_weights,
+)
 
 import minintk as mn
-from minintk.fast.threaded_matmul import sum_rows
+from minintk.layers.activation import Pointwise, pointwise
 from minintk.layers.combine import ChainJacobian, SumJacobian
 from minintk.layers.dense import BoundDense, DenseJacobian
-from minintk.spec.pointwise import Pointwise, pointwise
 
 
 def activation(kind: type[mn.spec.Activation], wrong: Pointwise) -> Callable[[Patch], None]:
@@ -42,25 +49,21 @@ def activation(kind: type[mn.spec.Activation], wrong: Pointwise) -> Callable[[Pa
 
 @planted("Dense: dW without the multiplier", adjoint)
 def _(patch: Patch) -> None:
-    right = DenseJacobian.vjp
-
-    def vjp(self: DenseJacobian, u: Array, dw: Any) -> Any:
-        du = right(self, u, dw)
-        if dw is not None:
-            dw[self.layer.W] /= self.layer.m
-        return du
-
-    patch.setattr(DenseJacobian, "vjp", vjp)
+    weights_by(patch, DenseJacobian, lambda J: J.layer.parameters)
 
 
 @planted("Dense: no gradient for the bias", adjoint)
 def _(patch: Patch) -> None:
-    patch.setattr("minintk.layers.dense.sum_rows", lambda u, c: 0 * sum_rows(u, c))
+    bias_by(patch, DenseJacobian, lambda J: J.layer.parameters, 0)
 
 
 @planted("Dense: gradient of the bias averaged over examples", adjoint)
 def _(patch: Patch) -> None:
-    patch.setattr("minintk.layers.dense.sum_rows", lambda u, c: sum_rows(u, c) / u.shape[-2])
+    def wrong(J: DenseJacobian, u: Array, dw: Any) -> None:
+        if J.layer.parameters.b is not None:
+            dw[J.layer.parameters.b.name][...] /= u.shape[-2]
+
+    change_gradient(patch, DenseJacobian, wrong)
 
 
 @planted("Dense: u W for u W' on the way back", adjoint)
@@ -69,77 +72,47 @@ def _(patch: Patch) -> None:
 
     def vjp(self: DenseJacobian, u: Array, dw: Any) -> Any:
         du = right(self, u, dw)
-        return du if du is None or du.shape != u.shape else self.r * (u @ self.V)
+        return du if du is None or du.shape != u.shape else self.layer.parameters.m * (u @ self.W)
 
     patch.setattr(DenseJacobian, "vjp", vjp)
 
 
 @planted("Dense: jvp forgets the weights' own change", adjoint)
 def _(patch: Patch) -> None:
-    right = DenseJacobian.jvp
-
-    def jvp(self: DenseJacobian, dw: Any, dx: Any) -> Array:
-        return np.asarray(right(self, dw, dx) - self.layer.m * (self.x @ dw[self.layer.W]))
-
-    patch.setattr(DenseJacobian, "jvp", jvp)
+    without_weights(patch, DenseJacobian)
 
 
 @planted("Dense: multiplier twice in jvp, vjp and gram alike", derivative)
 def _(patch: Patch) -> None:
-    """Consistent with itself: only the network's own outputs can tell."""
-    right = BoundDense.__call__
-
-    def call(self: BoundDense, w: Any, x: Array) -> Any:
-        y, J = right(self, w, x)
-        return y, DenseJacobian(
-            replace(self, weight=replace(self.weight, multiplier=self.m**2)), J.x, self.m * J.V, J.r
-        )
-
-    patch.setattr(BoundDense, "__call__", call)
+    multiplier_twice(patch, BoundDense)
 
 
 @planted("Dense: gram without the bias", gram)
 def _(patch: Patch) -> None:
-    right = DenseJacobian.gram
-
-    def wrong(self: DenseJacobian, u: Array, other: DenseJacobian, v: Array, kernel: Any) -> Any:
-        return right(replace(self, layer=replace(self.layer, b=None)), u, other, v, kernel)
-
-    patch.setattr(DenseJacobian, "gram", wrong)
+    gram_with(patch, DenseJacobian, lambda p: {"b": None})
 
 
 @planted("Dense: gram with the multiplier once", gram)
 def _(patch: Patch) -> None:
-    right = DenseJacobian.gram
-
-    def wrong(self: DenseJacobian, u: Array, other: DenseJacobian, v: Array, kernel: Any) -> Any:
-        g = self.layer.m * (self.x @ other.x.swapaxes(-1, -2)) + (0.0 if self.layer.b is None else self.layer.c**2)
-        return (kernel(u, v, g), *right(self, u, other, v, kernel)[1:])
-
-    patch.setattr(DenseJacobian, "gram", wrong)
+    gram_with(patch, DenseJacobian, lambda p: {"m": p.m**0.5})
 
 
 @planted("Dense: all members of an ensemble use the first one's weights", ensemble)
 def _(patch: Patch) -> None:
-    right = BoundDense.__call__
-
-    def call(self: BoundDense, w: Any, x: Array) -> Any:
-        W = w[self.W]
-        return right(self, w | {self.W: W if W.ndim == 2 else np.broadcast_to(W[:1], W.shape)}, x)
-
-    patch.setattr(BoundDense, "__call__", call)
+    first_members_weights(patch, BoundDense)
 
 
 @planted("Sequential: gram leaves out the first layer", gram)
 def _(patch: Patch) -> None:
-    right = ChainJacobian.gram
+    right = ChainJacobian.gram_and_back
 
     def wrong(self: ChainJacobian, u: Array, other: ChainJacobian, v: Array, kernel: Any) -> Any:
         if len(self.links) < 5:
             return right(self, u, other, v, kernel)
-        return right(ChainJacobian(self.links[1:]), u, ChainJacobian(other.links[1:]), v, kernel)
+        mine, theirs = (ChainJacobian(J.layers[1:], J.links[1:]) for J in (self, other))
+        return right(mine, u, theirs, v, kernel)
 
-    patch.setattr(ChainJacobian, "gram", wrong)
+    patch.setattr(ChainJacobian, "gram_and_back", wrong)
 
 
 @planted("Residual: vjp forgets the shortcut", adjoint)
@@ -164,13 +137,26 @@ def _(patch: Patch) -> None:
 
 @planted("Residual: gram forgets the shortcut's weights", gram)
 def _(patch: Patch) -> None:
-    right = SumJacobian.gram
+    right = SumJacobian.gram_and_back
 
     def wrong(self: SumJacobian, u: Array, other: SumJacobian, v: Array, kernel: Any) -> Any:
-        G = self.branch.gram(u, other.branch, v, kernel)[0]
+        G = self.branch.gram(u, other.branch, v, kernel)
         return (G, *right(self, u, other, v, kernel)[1:])
 
-    patch.setattr(SumJacobian, "gram", wrong)
+    patch.setattr(SumJacobian, "gram_and_back", wrong)
+
+
+@planted("Residual: gram sends back through the shortcut twice", gram)
+def _(patch: Patch) -> None:
+    right = SumJacobian.gram_and_back
+
+    def back(J: Any, u: Array) -> Any:
+        return J.branch.vjp(u, None) + 2 * J.shortcut.vjp(u, None)
+
+    def wrong(self: SumJacobian, u: Array, other: SumJacobian, v: Array, kernel: Any) -> Any:
+        return right(self, u, other, v, kernel)[0], back(self, u), back(other, v)
+
+    patch.setattr(SumJacobian, "gram_and_back", wrong)
 
 
 for kind, what, wrong in (
@@ -186,5 +172,5 @@ for kind, what, wrong in (
     planted(f"Activation: {what}", derivative)(activation(kind, wrong))
 
 planted("Activation: a NumPy number makes float32 float64", float32)(
-    activation(mn.Sin, Pointwise(lambda xp, x: np.float64(1.0) * xp.sin(x), lambda xp, x: xp.cos(x)))
+    activation(mn.Sin, Pointwise(lambda xp, x: xp.float64(1.0) * xp.sin(x), lambda xp, x: xp.cos(x)))
 )

@@ -1,183 +1,179 @@
-"""Errors planted in the layers for images: convolution, pooling, normalisation, shares of a batch; see `planted`."""
+"""Errors planted in the layers for images: convolution, pooling, normalisation; see `planted`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
 from planted_laws import (
     Array,
     Patch,
-    arranged_layers,
     calibrated,
     image_adjoint,
     image_derivative,
     image_ensemble,
     image_gram,
     pixel_loops,
-    shared_batches,
     ties,
-    tiled_convolution,
-    zeros_by_tiles,
 )
-from planting import planted
+from planting import (
+    bias_by,
+    first_members_weights,
+    gram_with,
+    multiplier_twice,
+    planted,
+    weights_by,
+    without_weights,
+)
 
 import minintk as mn
-from minintk.fast import conv_gram as convgram
-from minintk.fast import patches
-from minintk.fast import reorder as arrange
-from minintk.fast import split_batch as shares
-from minintk.fast import toom_cook_transforms as tiles
-from minintk.fast.bias import BoundBias
-from minintk.fast.patches import Canvas, Patches
-from minintk.fast.split_batch import SharedJacobian
-from minintk.fast.threaded_matmul import sum_rows
-from minintk.fast.toom_cook_transforms import Tiles
-from minintk.layers import pool
 from minintk.layers.conv import BoundConv, ConvJacobian
 from minintk.layers.norm import BoundBatchNorm, BoundLayerNorm
-from minintk.layers.pool import AvgPoolJacobian, AxisMax, BoundAvgPool, GlobalJacobian, Order
+from minintk.layers.patches import Windows, images
+from minintk.layers.pool import (
+    AvgPoolJacobian,
+    BoundAvgPool,
+    BoundMaxPool,
+    GlobalAvgPoolJacobian,
+    MaxPoolJacobian,
+)
+from minintk.spec.windows import Axis
 
-
-def weights_gradient(patch: Patch, wrong: Callable[[ConvJacobian, Array], Array]) -> None:
-    """Plants another P(x)' u in place of a convolution's."""
-    right = ConvJacobian._weight_gradient
-    patch.setattr(ConvJacobian, "_weight_gradient", lambda self, u: wrong(self, right(self, u)))
-
-
-@planted("Conv: dW without the multiplier", image_adjoint)
-def _(patch: Patch) -> None:
-    weights_gradient(patch, lambda J, dV: dV / J.layer.m)
-
-
-@planted("Conv: no gradient for the bias", image_adjoint)
-def _(patch: Patch) -> None:
-    patch.setattr("minintk.layers.conv.sum_rows", lambda u, c: 0 * sum_rows(u, c))
+# ---------------------------------------------------------------------------------------------- windows
 
 
 @planted("Conv: dx one pixel off", image_adjoint)
 def _(patch: Patch) -> None:
-    right = Patches.add
-
-    def add(self: Patches, P: Array, x: Array) -> None:
-        right(self, P, x)
-        x[...] = np.roll(x, 1, axis=-2)
-
-    patch.setattr(Patches, "add", add)
+    right = Windows.add
+    patch.setattr(Windows, "add", lambda self, P: np.roll(right(self, P), 1, axis=-2))
 
 
-@planted("Conv: gradients of windows that share a row of patches not added up", image_adjoint)
+@planted("Conv: where windows overlap, the last one's dx counts", image_adjoint)
 def _(patch: Patch) -> None:
-    right = Patches.roll
+    def add(self: Windows, P: Array) -> Array:
+        C = P.shape[-1] // prod(self.window)
+        P = P.reshape((*P.shape[:-2], P.shape[-2] // prod(self.out), *self.out, prod(self.window), C))
+        canvas = np.zeros((*P.shape[:-4], *self.size, C))
+        for k, pixels in enumerate(self.offsets):
+            canvas[pixels] = P[..., k, :]
+        return np.asarray(self.crop(canvas))
 
-    def roll(self: Patches, V: Array) -> Array:
-        return np.asarray(right(self, V) if self.B == 1 else self._bands(V)[..., 0, 0, :, :, :, :])
-
-    patch.setattr(Patches, "roll", roll)
+    patch.setattr(Windows, "add", add)
 
 
 @planted("Conv: kernel upside down, forwards and back alike", pixel_loops)
 def _(patch: Patch) -> None:
-    right = BoundConv.weights
-    patch.setattr(BoundConv, "weights", lambda self, w: right(self, w)[..., ::-1, :, :, :])
+    read, add = Windows.read, Windows.add
+
+    def turned(self: Windows, P: Array) -> Array:
+        return P.reshape((*P.shape[:-1], self.window[0], -1))[..., ::-1, :].reshape(P.shape)
+
+    patch.setattr(Windows, "read", lambda self, x: turned(self, read(self, x)))
+    patch.setattr(Windows, "add", lambda self, P: add(self, turned(self, P)))
+
+
+@planted("Conv: rows of the kernel for its columns, forwards and back alike", pixel_loops)
+def _(patch: Patch) -> None:
+    read, add = Windows.read, Windows.add
+
+    def turned(P: Array, height: int, width: int) -> Array:
+        return P.reshape((*P.shape[:-1], height, width, -1)).swapaxes(-3, -2).reshape(P.shape)
+
+    patch.setattr(Windows, "read", lambda self, x: turned(read(self, x), *self.window))
+    patch.setattr(Windows, "add", lambda self, P: add(self, turned(P, *self.window[::-1])))
+
+
+@planted("Conv: windows one pixel to the left, forwards and back alike", pixel_loops)
+def _(patch: Patch) -> None:
+    read, add = Windows.read, Windows.add
+    patch.setattr(Windows, "read", lambda self, x: read(self, np.roll(x, 1, axis=-2)))
+    patch.setattr(Windows, "add", lambda self, P: np.roll(add(self, P), -1, axis=-2))
 
 
 @planted("Conv: circular padding of zeros", pixel_loops)
 def _(patch: Patch) -> None:
-    right = patches._copies
-    patch.setattr(patches, "_copies", lambda a: right(replace(a, circular=False)))
+    right: Any = Axis.copies
+    patch.setattr(Axis, "copies", property(lambda self: right.fget(replace(self, circular=False))))
+
+
+@planted("Conv: of the copies that circular padding makes of a pixel, the last one's dx counts", image_adjoint)
+def _(patch: Patch) -> None:
+    def crop(self: Windows, canvas: Array) -> Array:
+        x = np.zeros((*canvas.shape[:-3], self.rows.size, self.columns.size, canvas.shape[-1]))
+        for place, image in self.copies:
+            x[image] = canvas[place]
+        return x
+
+    patch.setattr(Windows, "crop", crop)
+
+
+# ------------------------------------------------------------------------------------------ convolution
+
+
+@planted("Conv: dW without the multiplier", image_adjoint)
+def _(patch: Patch) -> None:
+    weights_by(patch, ConvJacobian, lambda J: J.layer.parameters)
+
+
+@planted("Conv: no gradient for the bias", image_adjoint)
+def _(patch: Patch) -> None:
+    bias_by(patch, ConvJacobian, lambda J: J.layer.parameters, 0)
+
+
+@planted("Conv: jvp forgets the weights' own change", image_adjoint)
+def _(patch: Patch) -> None:
+    without_weights(patch, ConvJacobian)
+
+
+@planted("Conv: multiplier twice in jvp, vjp and gram alike", image_derivative)
+def _(patch: Patch) -> None:
+    multiplier_twice(patch, BoundConv)
+
+
+@planted("Conv: all members of an ensemble use the first one's weights", image_ensemble)
+def _(patch: Patch) -> None:
+    first_members_weights(patch, BoundConv)
 
 
 @planted("Conv: gram with the multiplier once", image_gram)
 def _(patch: Patch) -> None:
-    right = convgram.by_gradients
-
-    def wrong(J: ConvJacobian, *rest: Any) -> Any:
-        layer = replace(J.layer, weight=replace(J.layer.weight, multiplier=J.layer.m**0.5))
-        return right(replace(J, layer=layer), *rest)
-
-    patch.setattr(convgram, "by_gradients", wrong)
+    gram_with(patch, ConvJacobian, lambda p: {"m": p.m**0.5})
 
 
 @planted("Conv: gram without the bias", image_gram)
 def _(patch: Patch) -> None:
-    right = convgram.by_gradients
-    patch.setattr(convgram, "by_gradients", lambda J, *rest: right(replace(J, layer=replace(J.layer, b=None)), *rest))
+    gram_with(patch, ConvJacobian, lambda p: {"b": None})
 
 
 @planted("Conv: gram of equal positions only, p = q", image_gram)
 def _(patch: Patch) -> None:
-    right = convgram.by_pairs
+    right = ConvJacobian.gram
 
-    def wrong(J: ConvJacobian, a: Array, other: ConvJacobian, b: Array, kernel: Any) -> Any:
-        total = 0.0
-        for p in range(a.shape[-2]):
-            u, v = np.zeros_like(a), np.zeros_like(b)
-            u[..., p, :], v[..., p, :] = a[..., p, :], b[..., p, :]
-            total = total + right(J, u, other, v, kernel)
+    def wrong(self: ConvJacobian, u: Array, other: ConvJacobian, v: Array, kernel: Any) -> Any:
+        positions, total = self.layer.after[:-1], 0.0
+        for at in np.ndindex(*positions):
+            a, b = np.zeros((*u.shape[:-3], *self.layer.after)), np.zeros((*v.shape[:-3], *self.layer.after))
+            a[(..., *at, slice(None))], b[(..., *at, slice(None))] = (w[(..., *at, slice(None))] for w in (u, v))
+            total = total + right(self, a, other, b, kernel)
         return total
 
-    patch.setattr(convgram, "by_pairs", wrong)
+    patch.setattr(ConvJacobian, "gram", wrong)
 
 
-@planted("tiles: a power of the points left out", tiled_convolution)
+@planted("Conv: gram of the first few output channels only", image_gram)
 def _(patch: Patch) -> None:
-    right = tiles.transforms
+    right = ConvJacobian.each_example
 
-    def wrong(*shapes: Any) -> Any:
-        A, G, B = right(*shapes)
-        return A, np.where(np.abs(G) < 0.1, 0, G), B
+    def wrong(self: ConvJacobian, u: Array) -> Any:
+        P, u = right(self, u)
+        return P, u[..., : max(1, u.shape[-2] * u.shape[-1] // P.shape[-2])]
 
-    patch.setattr(tiles, "transforms", wrong)
-
-
-@planted("tiles: where they overlap, the last one's gradient counts", tiled_convolution)
-def _(patch: Patch) -> None:
-    right = tiles.runs
-
-    def runs(a: Array, axis: int, shape: Any, step: int) -> Array:
-        view: Array = right(a, axis, shape, step)
-        view[...] = 0
-        return view
-
-    patch.setattr(tiles, "runs", runs)
+    patch.setattr(ConvJacobian, "each_example", wrong)
 
 
-@planted("tiles: the pixels not in the order of the phases that the pooling takes them in", tiled_convolution)
-def _(patch: Patch) -> None:
-    right = arrange.by_tiles
-    patch.setattr(arrange, "by_tiles", lambda conv, phases=(1, 1): right(conv))
-
-
-@planted("tiles: what rounding leaves of zeros left in", zeros_by_tiles)
-def _(patch: Patch) -> None:
-    patch.setattr(Tiles, "zeros", lambda *_: None)
-
-
-@planted("shares: only the first share's gradient counts", shared_batches)
-def _(patch: Patch) -> None:
-    def vjp(self: SharedJacobian, u: Array, dw: Any) -> Any:
-        return self.parts[0].vjp(shares.examples(u, len(self.layer.after), self.shares[0]), dw)
-
-    patch.setattr(SharedJacobian, "vjp", vjp)
-
-
-@planted("arrange: the pooling takes the pixels as if they came one after the other", arranged_layers)
-def _(patch: Patch) -> None:
-    right = arrange.phased
-    patch.setattr(arrange, "phased", lambda conv, pool: (right(conv, pool)[0], pool))
-
-
-@planted("arrange: Abs waits for the pooling, as if it were increasing", arranged_layers)
-def _(patch: Patch) -> None:
-    patch.setattr(arrange, "WAITS", (mn.ReLU, mn.Abs))
-
-
-@planted("arrange: the bias that waits for the pooling learns from the first pixel only", arranged_layers)
-def _(patch: Patch) -> None:
-    patch.setattr(BoundBias, "per_channel", lambda self, row: row[..., : self.shape[-1]])
+# ---------------------------------------------------------------------------------------------- pooling
 
 
 @planted("AvgPool: dx not divided by the window's size", image_adjoint)
@@ -194,33 +190,55 @@ def _(patch: Patch) -> None:
 
 @planted("MaxPool: zeros outside the image count", pixel_loops)
 def _(patch: Patch) -> None:
-    right = Canvas.pad
-    patch.setattr(Canvas, "pad", lambda self, x, outside=0.0: right(self, x))
+    right = Windows.pad
+    patch.setattr(Windows, "pad", lambda self, x, outside=0.0: right(self, x))
 
 
 @planted("MaxPool: dx at the first pixel of each window", image_adjoint)
 def _(patch: Patch) -> None:
-    def back(self: AxisMax, u: Array) -> Array:
-        dx = np.zeros((*u.shape[: max(u.ndim - len(self.shape), 0)], *self.shape))
-        dx[pool.offsets(self.a, self.at)[0]] += u
-        return dx
+    right = MaxPoolJacobian.vjp
 
-    patch.setattr(AxisMax, "back", back)
+    def vjp(self: MaxPoolJacobian, u: Array, dw: Any) -> Array:
+        first = [np.full_like(here, i == 0) for i, here in enumerate(self.first)]
+        return np.asarray(right(replace(self, first=first), u, dw))
+
+    patch.setattr(MaxPoolJacobian, "vjp", vjp)
 
 
 @planted("MaxPool: the first maximum in column-major order", ties)
 def _(patch: Patch) -> None:
-    def columns_last(canvas: Canvas, C: int) -> Order:
-        wide, across = (*canvas.size, C), (canvas.rows, pool.ROWS)
-        return Order(wide, across, pool.pooled(wide, *across), (canvas.columns, pool.COLUMNS))
+    def columns_last(self: Windows) -> Any:
+        down, right = ([a.along(k) for k in range(a.kernel)] for a in (self.rows, self.columns))
+        return [(..., i, j, slice(None)) for j in right for i in down]
 
-    patch.setattr(Order, "rows", columns_last)
+    patch.setattr(Windows, "offsets", property(columns_last))
+
+
+@planted("MaxPool: the last maximum", ties)
+def _(patch: Patch) -> None:
+    right: Any = Windows.offsets
+    patch.setattr(Windows, "offsets", property(lambda self: right.func(self)[::-1]))
+
+
+@planted("MaxPool: dx to all of the largest", ties)
+def _(patch: Patch) -> None:
+    right = BoundMaxPool.__call__
+
+    def call(self: BoundMaxPool, w: Any, x: Array) -> Any:
+        y, J = right(self, w, x)
+        padded = self.windows.pad(images(x, self.before), -np.inf)
+        return y, replace(J, first=[padded[pixels] == y for pixels in self.windows.offsets])
+
+    patch.setattr(BoundMaxPool, "__call__", call)
 
 
 @planted("GlobalAvgPool: dx not divided by the number of pixels", image_adjoint)
 def _(patch: Patch) -> None:
-    right = GlobalJacobian.vjp
-    patch.setattr(GlobalJacobian, "vjp", lambda self, u, dw: 20 * right(self, u, dw))
+    right = GlobalAvgPoolJacobian.vjp
+    patch.setattr(GlobalAvgPoolJacobian, "vjp", lambda self, u, dw: 20 * right(self, u, dw))
+
+
+# ---------------------------------------------------------------------------------------- normalisation
 
 
 @planted("LayerNorm: mean and variance held fixed in jvp and vjp", image_derivative)

@@ -36,10 +36,10 @@ from planted_laws import (
 from planting import planted
 
 import minintk as mn
-from minintk.layers.layout import Layout
+from minintk.layers.contract import Layout
 from minintk.models import empirical
-from minintk.models.jacobian import NetworkJacobian, Scaled
-from minintk.models.wrappers import Centred, IterativelyLinearized, Linearized
+from minintk.models.jacobian import NetworkJacobian
+from minintk.models.wrappers import Centred, IterativelyLinearized, Linearized, Scaled
 from minintk.spec.parametrization import Row
 from minintk.training import train as training
 from minintk.training.batches import Batches
@@ -69,7 +69,7 @@ def _(patch: Patch) -> None:
 
 @planted("init: zero-initialised bias drawn", zero_start)
 def _(patch: Patch) -> None:
-    patch.setattr("minintk.layers.dense.replace", lambda row, std: replace(row, std=1.0))
+    patch.setattr("minintk.layers.contract.replace", lambda row, std: replace(row, std=1.0))
 
 
 def table(kind: type[Any], place: str, **factors: Callable[[int, int], float]) -> Callable[[Patch], None]:
@@ -125,50 +125,50 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     def wrong(self: Linearized, theta: Array, x: Array) -> Any:
         theta0 = self._anchor(theta)
-        _, J = self.model._linearize(theta, x)
-        return self.model._linearize(theta0, x)[0] + J._jvp(theta - theta0), J
+        _, J = self.model.forward(theta, x)
+        return self.model.forward(theta0, x)[0] + J.push(theta - theta0), J
 
-    patch.setattr(Linearized, "_linearize", wrong)
+    patch.setattr(Linearized, "forward", wrong)
 
 
 @planted("Linearized: theta_0 - theta", linearized)
 def _(patch: Patch) -> None:
     def wrong(self: Linearized, theta: Array, x: Array) -> Any:
         theta0 = self._anchor(theta)
-        f0, J = self.model._linearize(theta0, x)
-        return f0 - J._jvp(theta - theta0), J
+        f0, J = self.model.forward(theta0, x)
+        return f0 - J.push(theta - theta0), J
 
-    patch.setattr(Linearized, "_linearize", wrong)
+    patch.setattr(Linearized, "forward", wrong)
 
 
 @planted("Linearized: half the change", linearized)
 def _(patch: Patch) -> None:
     def wrong(self: Linearized, theta: Array, x: Array) -> Any:
         theta0 = self._anchor(theta)
-        f0, J = self.model._linearize(theta0, x)
-        return f0 + J._jvp(theta - theta0) / 2, J
+        f0, J = self.model.forward(theta0, x)
+        return f0 + J.push(theta - theta0) / 2, J
 
-    patch.setattr(Linearized, "_linearize", wrong)
+    patch.setattr(Linearized, "forward", wrong)
 
 
 @planted("Centred: kernel scaled by alpha, not alpha^2", centred)
 def _(patch: Patch) -> None:
-    right = Scaled._factor
+    right: Any = Scaled.factor
 
     def factor(self: Scaled) -> Any:
-        alpha, J = right(self)
+        alpha, J = right.fget(self)
         return alpha**0.5, J
 
-    patch.setattr(Scaled, "_factor", factor)
+    patch.setattr(Scaled, "factor", property(factor))
 
 
 @planted("Centred: f(theta_0) not scaled by alpha", starts_at_zero)
 def _(patch: Patch) -> None:
     def wrong(self: Centred, theta: Array, x: Array) -> Any:
-        f, J = self.model._linearize(theta, x)
-        return self.alpha * f - self._start._linearize(self._anchor(theta), x)[0], Scaled(J, self.alpha)
+        f, J = self.model.forward(theta, x)
+        return self.alpha * f - self._start.forward(self._anchor(theta), x)[0], Scaled(J, self.alpha)
 
-    patch.setattr(Centred, "_linearize", wrong)
+    patch.setattr(Centred, "forward", wrong)
 
 
 @planted("IterativelyLinearized: never re-anchors", every_one)
@@ -254,14 +254,14 @@ def _(patch: Patch) -> None:
 
 @planted("train: gradient of all members added up", together)
 def _(patch: Patch) -> None:
-    right = NetworkJacobian._vjp
+    right = NetworkJacobian.pull
 
     def vjp(self: Any, u: Array, out: Array) -> None:
         right(self, u, out)
         if out.ndim == 2:
             out[...] = out.sum(axis=0)
 
-    patch.setattr(NetworkJacobian, "_vjp", vjp)
+    patch.setattr(NetworkJacobian, "pull", vjp)
 
 
 @planted("resume: momentum starts anew", resumed)
@@ -348,7 +348,7 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = empirical._block
 
-    def wrong(J1: Any, J2: Any, trace: bool, shares: int) -> Array:
-        return np.asarray(right(J1, J2, trace, shares)[:: 1 if J1 is J2 else -1])
+    def wrong(J1: Any, J2: Any, trace: bool) -> Array:
+        return np.asarray(right(J1, J2, trace)[:: 1 if J1 is J2 else -1])
 
     patch.setattr(empirical, "_block", wrong)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from planted_laws import Patch
+from planted_laws import Array, Patch
 
 
 @dataclass(frozen=True)
@@ -23,3 +24,86 @@ PLANTED: list[Planted] = []
 def planted(error: str, law: Callable[[], None]) -> Callable[[Callable[[Patch], None]], None]:
     """Puts an error on the list."""
     return lambda plant: PLANTED.append(Planted(error, plant, law))
+
+
+# ------------------------------------------------------------------- errors that several layers may have
+
+
+def change_gradient(patch: Patch, kind: type[Any], wrong: Callable[[Any, Array, Any], None]) -> None:
+    """Plants what `wrong` makes of the gradients dw that kind.vjp has written: wrong(J, u, dw)."""
+    right = kind.vjp
+
+    def vjp(self: Any, u: Array, dw: Any) -> Any:
+        du = right(self, u, dw)
+        if dw is not None:
+            wrong(self, u, dw)
+        return du
+
+    patch.setattr(kind, "vjp", vjp)
+
+
+def weights_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any]) -> None:
+    """Plants dW without the multiplier; parameters : those of a Jacobian of this kind."""
+
+    def wrong(J: Any, u: Array, dw: Any) -> None:
+        dw[parameters(J).W.name][...] /= parameters(J).m
+
+    change_gradient(patch, kind, wrong)
+
+
+def bias_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any], factor: float) -> None:
+    """Plants a gradient of the bias with a wrong factor."""
+
+    def wrong(J: Any, u: Array, dw: Any) -> None:
+        if parameters(J).b is not None:
+            dw[parameters(J).b.name][...] *= factor
+
+    change_gradient(patch, kind, wrong)
+
+
+def with_parameters(J: Any, **wrong: Any) -> Any:
+    """A layer's Jacobian with other multipliers or tensors."""
+    return replace(J, layer=replace(J.layer, parameters=replace(J.layer.parameters, **wrong)))
+
+
+def without_weights(patch: Patch, kind: type[Any]) -> None:
+    """Plants a jvp that forgets the weights' own change."""
+    right = kind.jvp
+
+    def jvp(self: Any, dw: Any, dx: Any) -> Any:
+        name = self.layer.parameters.W.name
+        return right(self, dw | {name: 0 * dw[name]}, dx)
+
+    patch.setattr(kind, "jvp", jvp)
+
+
+def multiplier_twice(patch: Patch, bound: type[Any]) -> None:
+    """Plants m^2 for m in jvp, vjp and gram alike: only the network's own outputs can tell."""
+    right = bound.__call__
+
+    def call(self: Any, w: Any, x: Array) -> Any:
+        y, J = right(self, w, x)
+        return y, with_parameters(J, m=self.parameters.m**2)
+
+    patch.setattr(bound, "__call__", call)
+
+
+def first_members_weights(patch: Patch, bound: type[Any]) -> None:
+    """Plants the first member's weights for all members of an ensemble."""
+    right = bound.__call__
+
+    def call(self: Any, w: Any, x: Array) -> Any:
+        W, tensor = w[self.parameters.W.name], self.parameters.W
+        return right(self, w | {tensor.name: W if W.ndim == len(tensor.shape) else 0 * W + W[:1]}, x)
+
+    patch.setattr(bound, "__call__", call)
+
+
+def gram_with(patch: Patch, kind: type[Any], wrong: Callable[[Any], dict[str, Any]]) -> None:
+    """Plants other parameters in a layer's gram: wrong(parameters) -> those that change."""
+    right = kind.gram
+
+    def gram(self: Any, u: Array, other: Any, v: Array, kernel: Any) -> Any:
+        return right(with_parameters(self, **wrong(self.layer.parameters)), u, other, v, kernel)
+
+    patch.setattr(kind, "gram", gram)

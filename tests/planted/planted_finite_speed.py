@@ -1,0 +1,332 @@
+"""Errors planted behind the door, in the fast versions of the finite network's layers; see `planted`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from planted_laws import (
+    Array,
+    Patch,
+    fast_coupled,
+    fast_dense,
+    fast_gram,
+    fast_order,
+    fast_patches,
+    fast_shares,
+    fast_tiles,
+    fast_zeros,
+)
+from planting import bias_by, planted, weights_by
+
+import minintk as mn
+from minintk.fast import conv, conv_gram, dense, reorder, split_batch, split_outputs, toom_cook, toom_cook_transforms
+from minintk.fast.conv import BlockedConv, BlockedConvJacobian
+from minintk.fast.dense import SplitDenseJacobian
+from minintk.fast.door import faster
+from minintk.fast.patches import Patches
+from minintk.fast.split_batch import SplitBatchJacobian
+from minintk.fast.threads import parallel
+from minintk.fast.toom_cook import ToomCook, ToomCookJacobian
+from minintk.fast.toom_cook_transforms import Tiles
+from minintk.layers.pool import BoundAvgPool, BoundMaxPool
+
+# ------------------------------------------------------------------------------- Dense over the cores
+
+
+@planted("split products: a piece in the wrong place", fast_dense)
+def _(patch: Patch) -> None:
+    right = dense.split
+
+    def split(*jobs: Any) -> None:
+        right(*jobs)
+        for *_, out in jobs:
+            out[...] = np.roll(out, max(out.shape) // 2, axis=int(out.shape[0] <= out.shape[1]))
+
+    patch.setattr(dense, "split", split)
+
+
+@planted("split products: only the first of several is formed", fast_dense)
+def _(patch: Patch) -> None:
+    right = dense.split
+
+    def split(*jobs: Any) -> None:
+        for *_, out in jobs:
+            out[...] = 0
+        right(jobs[0])
+
+    patch.setattr(dense, "split", split)
+
+
+@planted("split products: dW without the multiplier", fast_dense)
+def _(patch: Patch) -> None:
+    weights_by(patch, SplitDenseJacobian, lambda J: J.layer.parameters)
+
+
+@planted("split products: no gradient for the bias", fast_dense)
+def _(patch: Patch) -> None:
+    bias_by(patch, SplitDenseJacobian, lambda J: J.layer.parameters, 0)
+
+
+@planted("split outputs: a part of the outputs left out", fast_dense)
+def _(patch: Patch) -> None:
+    patch.setattr(split_outputs, "parallel", lambda work, items: parallel(work, items[:-1]))
+
+
+@planted("split outputs: the first part for all of them", fast_dense)
+def _(patch: Patch) -> None:
+    patch.setattr(split_outputs, "parallel", lambda work, items: parallel(work, items[:1] * len(items)))
+
+
+# ------------------------------------------------------------------------- patches of several windows
+
+
+@planted("patches: the weights of the first of several windows only", fast_patches)
+def _(patch: Patch) -> None:
+    right = Patches.unroll
+
+    def unroll(self: Patches, W: Array) -> Array:
+        V = np.array(right(self, W))
+        V[..., self.channels[1] :] = 0
+        return V
+
+    patch.setattr(Patches, "unroll", unroll)
+
+
+@planted("patches: gradients of windows that share a row of patches not added up", fast_patches)
+def _(patch: Patch) -> None:
+    right = Patches.roll
+
+    def roll(self: Patches, V: Array) -> Array:
+        W = right(self, V)
+        return np.asarray(W if self.B == 1 else self._bands(V)[..., 0, :, :, :, :].reshape(W.shape))
+
+    patch.setattr(Patches, "roll", roll)
+
+
+@planted("patches: several windows read one pixel off", fast_patches)
+def _(patch: Patch) -> None:
+    right = Patches.read
+
+    def read(self: Patches, x: Array, **how: Any) -> Array:
+        return np.asarray(right(self, x if self.B == 1 else np.roll(x, 1, axis=-2), **how))
+
+    patch.setattr(Patches, "read", read)
+
+
+@planted("patches: dx one pixel off", fast_patches)
+def _(patch: Patch) -> None:
+    right = Patches.add
+
+    def add(self: Patches, P: Array, x: Array) -> None:
+        right(self, P, x)
+        x[...] = np.roll(x, 1, axis=-2)
+
+    patch.setattr(Patches, "add", add)
+
+
+@planted("patches: dW without the multiplier", fast_patches)
+def _(patch: Patch) -> None:
+    weights_by(patch, BlockedConvJacobian, lambda J: J.layer.plain.parameters)
+
+
+@planted("patches: no gradient for the bias", fast_patches)
+def _(patch: Patch) -> None:
+    bias_by(patch, BlockedConvJacobian, lambda J: J.layer.plain.parameters, 0)
+
+
+@planted("patches: the bias of the first of several windows only", fast_patches)
+def _(patch: Patch) -> None:
+    right = BlockedConv.bias_row
+
+    def bias_row(self: BlockedConv, w: Any) -> Any:
+        row = right(self, w)
+        return None if row is None else np.where(np.arange(row.shape[-1]) < self.plain.after[-1], row, 0)
+
+    patch.setattr(BlockedConv, "bias_row", bias_row)
+
+
+@planted("patches: only the last core's gradient counts", fast_patches)
+def _(patch: Patch) -> None:
+    right = conv.summed
+    patch.setattr(conv, "summed", lambda work, shares: right(work, shares[-1:]))
+
+
+@planted("patches: only the first chunk of a core's gradient counts", fast_patches)
+def _(patch: Patch) -> None:
+    right = conv.summed
+    patch.setattr(conv, "summed", lambda work, shares: right(work, [share[:1] for share in shares]))
+
+
+# -------------------------------------------------------------------------- kernels of convolutions
+
+
+for way in ("gradients", "pairs"):
+    name = f"by_{way}"
+
+    @planted(f"gram by {way}: the multiplier once", fast_gram)
+    def _(patch: Patch, name: str = name) -> None:
+        right = getattr(conv_gram, name)
+        patch.setattr(conv_gram, name, lambda p, *rest: right(replace(p, m=p.m**0.5), *rest))
+
+    @planted(f"gram by {way}: without the bias", fast_gram)
+    def _(patch: Patch, name: str = name) -> None:
+        right = getattr(conv_gram, name)
+        patch.setattr(conv_gram, name, lambda p, *rest: right(replace(p, b=None), *rest))
+
+    @planted(f"gram by {way}: equal positions only, p = q", fast_gram)
+    def _(patch: Patch, name: str = name) -> None:
+        right = getattr(conv_gram, name)
+
+        def wrong(p: Any, windows: Patches, x: Array, a: Array, z: Array, b: Array, kernel: Any) -> Any:
+            total = 0.0
+            for at in range(a.shape[-2]):
+                u, v = np.zeros_like(a), np.zeros_like(b)
+                u[..., at, :], v[..., at, :] = a[..., at, :], b[..., at, :]
+                total = total + right(p, windows, x, u, z, v, kernel)
+            return total
+
+        patch.setattr(conv_gram, name, wrong)
+
+
+@planted("gram by gradients: the first example's patches for all", fast_gram)
+def _(patch: Patch) -> None:
+    right = conv_gram.gradient_rows
+
+    def wrong(windows: Patches, x: Array, u: Array) -> Array:
+        return np.asarray(right(windows, np.broadcast_to(x[..., :1, :, :, :], x.shape), u))
+
+    patch.setattr(conv_gram, "gradient_rows", wrong)
+
+
+# ---------------------------------------------------------------------------------------------- tiles
+
+
+@planted("tiles: a power of the points left out", fast_tiles)
+def _(patch: Patch) -> None:
+    right = toom_cook_transforms.transforms
+
+    def wrong(*shapes: Any) -> Any:
+        A, G, B = right(*shapes)
+        return A, np.where(np.abs(G) < 0.1, 0, G), B
+
+    patch.setattr(toom_cook_transforms, "transforms", wrong)
+
+
+@planted("tiles: V_n^-1 for its transpose", fast_tiles)
+def _(patch: Patch) -> None:
+    right = toom_cook_transforms.transforms
+
+    def wrong(*shapes: Any) -> Any:
+        A, G, B = right(*shapes)
+        return A, G, np.ascontiguousarray(B.T)
+
+    patch.setattr(toom_cook_transforms, "transforms", wrong)
+
+
+@planted("tiles: where they overlap, the last one's gradient counts", fast_tiles)
+def _(patch: Patch) -> None:
+    right = toom_cook_transforms.runs
+
+    def runs(a: Array, axis: int, shape: Any, step: int) -> Array:
+        view: Array = right(a, axis, shape, step)
+        view[...] = 0
+        return view
+
+    patch.setattr(toom_cook_transforms, "runs", runs)
+
+
+@planted("tiles: the pixels of a tile column by column", fast_tiles)
+def _(patch: Patch) -> None:
+    right = Tiles.write
+
+    def write(self: Tiles, Y: Array, y: Array) -> None:
+        right(self, Y, y)
+        pixels = self.by_place(y)
+        (m, k), lead = self.tile, y.ndim - 4
+        turned = pixels.reshape((*pixels.shape[:lead], m * k, *pixels.shape[lead + 2 :]))
+        order = np.arange(m * k).reshape((k, m)).T.ravel()
+        pixels[...] = np.take(turned, order, axis=lead).reshape(pixels.shape)
+
+    patch.setattr(Tiles, "write", write)
+
+
+@planted("tiles: dW without the multiplier", fast_tiles)
+def _(patch: Patch) -> None:
+    weights_by(patch, ToomCookJacobian, lambda J: J.layer.conv.parameters)
+
+
+@planted("tiles: no gradient for the bias", fast_tiles)
+def _(patch: Patch) -> None:
+    bias_by(patch, ToomCookJacobian, lambda J: J.layer.conv.parameters, 0)
+
+
+@planted("tiles: the bias without its multiplier", fast_tiles)
+def _(patch: Patch) -> None:
+    right = ToomCook.bias
+
+    def bias(self: ToomCook, w: Any) -> Any:
+        b = right(self, w)
+        return None if b is None else b / self.conv.parameters.c
+
+    patch.setattr(ToomCook, "bias", bias)
+
+
+@planted("tiles: only the last core's gradient counts", fast_tiles)
+def _(patch: Patch) -> None:
+    right = conv.summed
+    patch.setattr(toom_cook, "summed", lambda work, shares: [right(work, [share]) for share in shares][-1])
+
+
+@planted("tiles: what rounding leaves of zeros left in", fast_zeros)
+def _(patch: Patch) -> None:
+    patch.setattr(Tiles, "zeros", lambda *_: None)
+
+
+# --------------------------------------------------------------------------------- shares of a batch
+
+
+@planted("shares: only the first share's gradient counts", fast_shares)
+def _(patch: Patch) -> None:
+    def vjp(self: SplitBatchJacobian, u: Array, dw: Any) -> Any:
+        return self.parts[0].vjp(split_batch.examples(u, len(self.layer.after), self.shares[0]), dw)
+
+    patch.setattr(SplitBatchJacobian, "vjp", vjp)
+
+
+@planted("shares: joined in the wrong order", fast_shares)
+def _(patch: Patch) -> None:
+    right = split_batch.joined
+    patch.setattr(split_batch, "joined", lambda parts, axes: right(parts[::-1], axes))
+
+
+@planted("shares: every share gets the first one's cotangents", fast_shares)
+def _(patch: Patch) -> None:
+    right = SplitBatchJacobian.vjp
+
+    def vjp(self: SplitBatchJacobian, u: Array, dw: Any) -> Any:
+        at = split_batch.examples(u, len(self.layer.after), slice(0, 1))
+        return right(self, np.broadcast_to(at, u.shape), dw)
+
+    patch.setattr(SplitBatchJacobian, "vjp", vjp)
+
+
+@planted("shares: a batch with BatchNorm is split too", fast_coupled)
+def _(patch: Patch) -> None:
+    wrong = staticmethod(lambda layers, spec, shape, coupled: faster(layers, spec, shape, False))
+    patch.setattr(mn.Network, "speed", wrong)
+
+
+# -------------------------------------------------------------------------------------------- reorder
+
+
+@planted("reorder: Abs waits for the pooling, as if it were increasing", fast_order)
+def _(patch: Patch) -> None:
+    patch.setattr(reorder, "s", SimpleNamespace(ReLU=(mn.ReLU, mn.Abs)))
+
+
+@planted("reorder: ReLU waits for AvgPool, as if it were MaxPool", fast_order)
+def _(patch: Patch) -> None:
+    patch.setattr(reorder, "BoundMaxPool", (BoundMaxPool, BoundAvgPool))
