@@ -39,7 +39,7 @@ import minintk as mn
 from minintk.layers.contract import Layout
 from minintk.models import empirical
 from minintk.models.jacobian import NetworkJacobian
-from minintk.models.wrappers import Centred, IterativelyLinearized, Linearized, Scaled
+from minintk.models.wrappers import Scaled
 from minintk.spec.parametrization import Row
 from minintk.training import train as training
 from minintk.training.batches import Batches
@@ -123,32 +123,32 @@ def _(patch: Patch) -> None:
 
 @planted("Linearized: J at theta for J at theta_0", constant)
 def _(patch: Patch) -> None:
-    def wrong(self: Linearized, theta: Array, x: Array) -> Any:
-        theta0 = self._anchor(theta)
+    def wrong(self: mn.Linearized, theta: Array, x: Array) -> Any:
+        theta0 = self.theta0
         _, J = self.model.forward(theta, x)
         return self.model.forward(theta0, x)[0] + J.push(theta - theta0), J
 
-    patch.setattr(Linearized, "forward", wrong)
+    patch.setattr(mn.Linearized, "forward", wrong)
 
 
 @planted("Linearized: theta_0 - theta", linearized)
 def _(patch: Patch) -> None:
-    def wrong(self: Linearized, theta: Array, x: Array) -> Any:
-        theta0 = self._anchor(theta)
+    def wrong(self: mn.Linearized, theta: Array, x: Array) -> Any:
+        theta0 = self.theta0
         f0, J = self.model.forward(theta0, x)
         return f0 - J.push(theta - theta0), J
 
-    patch.setattr(Linearized, "forward", wrong)
+    patch.setattr(mn.Linearized, "forward", wrong)
 
 
 @planted("Linearized: half the change", linearized)
 def _(patch: Patch) -> None:
-    def wrong(self: Linearized, theta: Array, x: Array) -> Any:
-        theta0 = self._anchor(theta)
+    def wrong(self: mn.Linearized, theta: Array, x: Array) -> Any:
+        theta0 = self.theta0
         f0, J = self.model.forward(theta0, x)
         return f0 + J.push(theta - theta0) / 2, J
 
-    patch.setattr(Linearized, "forward", wrong)
+    patch.setattr(mn.Linearized, "forward", wrong)
 
 
 @planted("Centred: kernel scaled by alpha, not alpha^2", centred)
@@ -164,16 +164,16 @@ def _(patch: Patch) -> None:
 
 @planted("Centred: f(theta_0) not scaled by alpha", starts_at_zero)
 def _(patch: Patch) -> None:
-    def wrong(self: Centred, theta: Array, x: Array) -> Any:
+    def wrong(self: mn.Centred, theta: Array, x: Array) -> Any:
         f, J = self.model.forward(theta, x)
-        return self.alpha * f - self._start.forward(self._anchor(theta), x)[0], Scaled(J, self.alpha)
+        return self.alpha * f - self._start.forward(self.theta0, x)[0], Scaled(J, self.alpha)
 
-    patch.setattr(Centred, "forward", wrong)
+    patch.setattr(mn.Centred, "forward", wrong)
 
 
 @planted("IterativelyLinearized: never re-anchors", every_one)
 def _(patch: Patch) -> None:
-    patch.setattr(IterativelyLinearized, "advance", lambda self, theta: self)
+    patch.setattr(mn.IterativelyLinearized, "advance", lambda self, theta: self)
 
 
 @planted("mean squared loss without 1/2", loss_cotangents)
@@ -286,7 +286,7 @@ def _(patch: Patch) -> None:
 
 @planted("resume: the anchor is theta_0 again", resumed)
 def _(patch: Patch) -> None:
-    patch.setattr(IterativelyLinearized, "anchored", lambda self, anchors: self)
+    patch.setattr(mn.IterativelyLinearized, "anchored", lambda self, anchors: self)
 
 
 @planted("schedule: t counts the coming step", times)
