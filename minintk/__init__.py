@@ -7,8 +7,9 @@ from minintk.experiments.lr_transfer import Transfer, learning_rate_transfer
 from minintk.experiments.sweeps import Table, sweep
 from minintk.fast.door import open_door
 from minintk.models.empirical import nngp, ntk, ntk_full
+from minintk.models.iterative import IterativelyLinearized, Moved
 from minintk.models.network import Model, Network
-from minintk.models.wrappers import Centred, IterativelyLinearized, Linearized, Moved, Taylor
+from minintk.models.wrappers import Centred, Linearized, Taylor
 from minintk.spec import zoo
 from minintk.spec.abc_parametrization import ABC, exponents
 from minintk.spec.layers import (

@@ -1,11 +1,12 @@
-"""Functions of (theta, x) with a Jacobian: the network, and the same network under a magnifying glass.
+"""Functions of (theta, x) with a Jacobian: the network, and models around it.
 
 Reading order:
 
     network         what a model is, and the network of a spec
     jacobian        J v, J' u and J J' without J
     empirical       tangent kernels and NNGP kernels at theta, by blocks under a memory bound
-    wrappers        linearised, iteratively linearised, alpha-scaled, Taylor-expanded
+    wrappers        linearised, alpha-scaled and Taylor-expanded models
+    iterative       linearised, at a point that moves now and then
     power_series    arithmetic of truncated power series
     taylor          a network along theta_0 + t d, as a power series in t
 """
