@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import fields
 from math import prod
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -171,11 +172,31 @@ class Network(Model):
         self.statistics: Weights = {}
 
     def __repr__(self) -> str:
-        return f"Network({self.spec!r}, input_shape={self.input_shape}, parametrization={self.parametrization!r})"
+        layers = ", ".join(map(short, self.spec.layers))
+        return f"Network({layers}; input_shape={self.input_shape}, {self.parametrization!r}, P = {self.size})"
 
     @property
     def footprint(self) -> tuple[int, int]:
         return self._footprint
+
+    def summary(self) -> str:
+        """A table of the layers: what each is, the shape of one example after it, its parameters.
+
+        >>> from minintk import Dense, ReLU, Sequential
+        >>> print(Network(Sequential(Dense(512, b_std=0.1), ReLU(), Dense(10)), (64,)).summary())
+           layer        shape  parameters
+        0  Dense(512)  (512,)      33,280
+        1  ReLU()      (512,)           0
+        2  Dense(10)    (10,)       5,120
+           NTK()                   38,400
+        """
+        rows, shape = [("", "layer", "shape", "parameters")], self.input_shape
+        for i, (layer, bound) in enumerate(zip(self.spec.layers, self.layers.layers, strict=True)):
+            shape = out_shape(layer, shape)
+            rows.append((str(i), short(layer), str(shape), f"{sum(t.size for t in bound.tensors):,}"))
+        rows.append(("", repr(self.parametrization), "", f"{self.size:,}"))
+        a, b, c, d = (max(map(len, column)) for column in zip(*rows, strict=True))
+        return "\n".join(f"{i:<{a}}  {name:<{b}}  {after:>{c}}  {count:>{d}}" for i, name, after, count in rows)
 
     def init(
         self, rng: np.random.Generator, *, ensemble: int | None = None, dtype: Any = np.float64
@@ -271,6 +292,21 @@ class Network(Model):
         if ensemble is not None:
             y = [c if c is None or c.ndim == 3 else array_namespace(c).broadcast_to(c, (ensemble, *c.shape)) for c in y]
         return y, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, d)
+
+
+def short(layer: s.Layer) -> str:
+    """The layer by its name and first number, what is inside it by names alone.
+
+    >>> short(s.Residual(s.Sequential(s.ReLU(), s.Dense(64, w_std=2.0))))
+    'Residual(ReLU, Dense)'
+    """
+    if layer.inside:
+        parts = (part.inside if isinstance(part, s.Sequential) else (part,) for part in layer.inside)
+        names = ", ".join(type(child).__name__ for part in parts for child in part if child != s.Identity())
+    else:
+        first = [getattr(layer, field.name) for field in fields(cast(Any, layer))[:1]]
+        names = "".join(str(number) for number in first if isinstance(number, int))
+    return f"{type(layer).__name__}({names})"
 
 
 def check_model(model: Any, kind: type[Model] = Model) -> None:

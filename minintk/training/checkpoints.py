@@ -140,9 +140,12 @@ def has_default_repr(value: Any) -> bool:
 
 
 def _model_text(model: Model) -> str:
-    """The model as text, and a digest of the arrays it holds: expansion points, frozen statistics, probes."""
-    points = list(arrays_inside(model))
-    return _text(model) + (f" at {digest(*points)}" if points else "")
+    """The model and its network's spec as text, and a digest of the arrays it holds: theta_0, statistics, probes."""
+    points, network = list(arrays_inside(model)), model
+    while not hasattr(network, "spec") and isinstance(getattr(network, "model", None), Model):
+        network = getattr(network, "model")  # noqa: B009
+    spec = getattr(network, "spec", "")
+    return f"{_text(model)} {spec}" + (f" at {digest(*points)}" if points else "")
 
 
 def arrays_inside(thing: Any) -> Iterator[Array]:

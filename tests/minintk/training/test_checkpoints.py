@@ -288,6 +288,17 @@ def test_other_data_is_another_run(tmp_path: Path) -> None:
         mn.fit(mn.Linearized(net, 2 * theta), theta, x, y, **how)
 
 
+@pytest.mark.parametrize("wrap", [lambda net, theta: net, mn.Linearized, lambda net, t: mn.Centred(net, t, 2.0)])
+def test_networks_that_differ_in_a_scale_alone_are_different_runs(wrap: Any) -> None:
+    """The repr of a network is short; the fingerprint is not."""
+    texts = set()
+    for w_std in (1.0, 2.0):
+        net = mn.Network(mn.Sequential(mn.Dense(4, w_std=w_std), mn.Tanh(), mn.Dense(1)), (3,))
+        theta = np.zeros(net.size)
+        texts.add(checkpoints.fingerprint(wrap(net, theta), theta, np.eye(3), np.eye(3))["model"])
+    assert len(texts) == 2
+
+
 def test_another_probe_or_calibration_is_another_run() -> None:
     net = mn.Network(mn.Sequential(mn.Dense(3), mn.BatchNorm(), mn.Dense(1)), (2,))
     theta, x = net.init(np.random.default_rng(0)), np.eye(2)

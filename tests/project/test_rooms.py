@@ -1,0 +1,220 @@
+"""The folders show the order: who imports whom, how long a layer is, and how many files a reader opens for one answer."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minintk as mn
+from minintk.fast.door import shut
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+# ------------------------------------------------------------------------------------------- who imports whom
+
+
+def files() -> list[Path]:
+    """Every module of both packages but their faces, the `__init__.py` that only hand names on."""
+    found = [path for package in ("minintk", "analytic") for path in sorted((ROOT / package).rglob("*.py"))]
+    return [path for path in found if path.name != "__init__.py" or path.parent == ROOT / "minintk"]
+
+
+@cache
+def graph() -> dict[str, set[str]]:
+    """{file: files it imports}, by names from the root; imports inside functions count."""
+    known = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path for path in files()}
+    arrows: dict[str, set[str]] = {}
+    for name, path in known.items():
+        arrows[name] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            arrows[name] |= {other for other in names if other in known and other != name}
+    return arrows
+
+
+def room(module: str) -> str:
+    """The folder or the file that stands at the top: minintk.layers, minintk.arrays, analytic."""
+    parts = module.split(".")
+    return parts[0] if parts[0] == "analytic" else ".".join(parts[:2])
+
+
+def floors(arrows: dict[str, set[str]]) -> dict[str, int]:
+    """How many rooms stand on top of each other below each one; ValueError where they form a circle."""
+    height: dict[str, int] = {}
+
+    def of(name: str, above: tuple[str, ...]) -> int:
+        if name in above:
+            raise ValueError(f"a circle: {' -> '.join((*above[above.index(name) :], name))}")
+        if name not in height:
+            height[name] = 1 + max((of(other, (*above, name)) for other in arrows[name]), default=0)
+        return height[name]
+
+    for name in arrows:
+        of(name, ())
+    return height
+
+
+def rooms() -> dict[str, set[str]]:
+    """{room: rooms it imports}."""
+    found: dict[str, set[str]] = {}
+    for name, others in graph().items():
+        found.setdefault(room(name), set()).update({room(other) for other in others} - {room(name)})
+    return found
+
+
+ABOUT_BOTH = {"minintk.verify.theory"}
+"""Files below `analytic` that import it inside a function, for a command about both packages."""
+
+
+def test_no_file_imports_itself_through_others() -> None:
+    assert max(floors(graph()).values()) < 30
+
+
+def test_the_rooms_stand_on_few_floors_without_a_circle() -> None:
+    """So no room imports one above it; 51 rooms on 17 floors before they were folders."""
+    found = rooms()
+    height = floors(found)
+    assert len(found) <= 20, sorted(found)
+    assert max(height.values()) <= 12, height
+
+
+def test_a_circle_is_found() -> None:
+    with pytest.raises(ValueError, match="a circle: a -> b -> c -> a"):
+        floors({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+
+
+ORDER = [
+    ["minintk.arrays", "minintk.progress"],
+    ["minintk.validate", "minintk.files"],
+    ["minintk.spec"],
+    ["minintk.layers"],
+    ["minintk.models"],
+    ["minintk.fast", "minintk.diagnostics", "minintk.testing"],
+    ["minintk.training"],
+    ["minintk.experiments", "analytic"],
+]
+"""The floors that a reader climbs, as CONTRIBUTING.md lists them."""
+
+
+def test_the_rooms_stand_in_the_order_of_the_guide() -> None:
+    floor = {name: i for i, names in enumerate(ORDER) for name in names}
+    for name, others in rooms().items():
+        for other in others & floor.keys():
+            if name in floor:
+                assert floor[other] < floor[name] or {name, other} == {"minintk.validate", "minintk.files"}, (
+                    name,
+                    other,
+                )
+
+
+# ------------------------------------------------------------------------------------------- one screen a layer
+
+SCREEN = 60
+"""Lines that a reader sees at once, without scrolling."""
+
+LAYERS = ("dense", "activation", "combine", "conv", "pool", "norm")
+
+
+def code_lines(node: ast.AST, text: list[str]) -> int:
+    """Lines of a class that hold more than blank space."""
+    assert isinstance(node, ast.ClassDef)
+    return sum(bool(line.strip()) for line in text[node.lineno - 1 : node.end_lineno])
+
+
+def test_each_layer_is_one_screen() -> None:
+    """Its Jacobian (jvp, vjp, gram) fits on one, and so does the layer itself; so does the formula on top of its file."""
+    longest = {}
+    for name in LAYERS:
+        text = (ROOT / "minintk" / "layers" / f"{name}.py").read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                longest[f"{name}.{node.name}"] = code_lines(node, text.splitlines())
+        assert len((ast.get_docstring(tree) or "").splitlines()) <= 15, name
+    assert {name: lines for name, lines in longest.items() if lines > SCREEN} == {}
+    assert longest["dense.DenseJacobian"] < 40
+
+
+# --------------------------------------------------------------------------- how much a reader opens for one answer
+
+
+def entered(call: Callable[[], Any]) -> tuple[set[str], set[tuple[str, int]], set[tuple[str, int]]]:
+    """(files, functions, lines) of both packages that run in one call."""
+    homes = tuple(str(ROOT / package) for package in ("minintk", "analytic"))
+    opened: set[str] = set()
+    functions: set[tuple[str, int]] = set()
+    lines: set[tuple[str, int]] = set()
+
+    def follow(frame: FrameType, event: str, arg: Any) -> Any:
+        name = frame.f_code.co_filename
+        if not name.startswith(homes):
+            return None
+        opened.add(name)
+        functions.add((name, frame.f_code.co_firstlineno))
+
+        def line(inner: FrameType, what: str, _: Any) -> Any:
+            if what == "line":
+                lines.add((name, inner.f_lineno))
+            return line
+
+        return line
+
+    before = sys.gettrace()
+    sys.settrace(follow)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return opened, functions, lines
+
+
+def plain(layer: mn.spec.Layer, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """The Jacobian of the second of two layers, a cotangent, and gradients to write into; the door is shut."""
+    with shut():
+        net = mn.Network(mn.Sequential(layer, layer, mn.Flatten()), shape)
+    rng = np.random.default_rng(0)
+    w = net.layout.unpack(net.init(rng))
+    first, second, _ = net.layers.layers
+    y, J = second(w, first(w, rng.standard_normal((3, *shape)))[0])
+    return J, y, {name: np.zeros_like(a) for name, a in w.items()}
+
+
+def test_dense_backwards_is_one_file_and_twenty_lines() -> None:
+    J, u, dw = plain(mn.Dense(4, b_std=0.1), (4,))
+    opened, _, lines = entered(lambda: J.vjp(u, dw))
+    assert len(opened) == 1, opened
+    assert len(lines) <= 20
+
+
+def test_a_convolution_backwards_is_four_files_and_a_hundred_lines() -> None:
+    J, u, dw = plain(mn.Conv2d(4, 3, b_std=0.1), (6, 6, 4))
+    opened, _, lines = entered(lambda: J.vjp(u, dw))
+    assert len(opened) <= 4, opened
+    assert len(lines) <= 110
+
+
+def test_the_tangent_kernel_of_a_fully_connected_network_is_eight_files() -> None:
+    with shut():
+        net = mn.Network(mn.Sequential(mn.Dense(8, b_std=0.1), mn.ReLU(), mn.Dense(2)), (5,))
+    theta, x = net.init(np.random.default_rng(0)), np.ones((3, 5))
+    opened, functions, _ = entered(lambda: mn.ntk(net, theta, x))
+    assert len(opened) <= 8, sorted(opened)
+    assert len(functions) <= 50
+
+
+def test_what_runs_is_counted() -> None:
+    opened, functions, lines = entered(lambda: mn.validate.whole("steps", 3))
+    assert ([Path(name).name for name in opened], len(functions), len(lines)) == (["validate.py"], 1, 2)
