@@ -13,7 +13,7 @@ from math import prod
 
 from minintk import spec as s
 from minintk.fast.reorder import cheaper
-from minintk.fast.split_batch import Held, SplitBatch
+from minintk.fast.split_batch import SplitBatch
 from minintk.fast.split_outputs import SplitOutputs
 from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Bound
@@ -47,7 +47,7 @@ def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> Bound:
         return cheaper(layers, kernels=False)
     front, rest = BoundChain(layers.layers[:count]), BoundChain(layers.layers[count:])
     split = SplitBatch(_chain(front, False), _chain(front, True), before, shape, numbers)
-    return Held(split, BoundChain((split, *_chain(rest, False).layers)))
+    return BoundChain((split, *_chain(rest, False).layers))
 
 
 def _chain(layers: BoundChain, kernels: bool) -> BoundChain:

@@ -7,15 +7,14 @@ One hand-over to the other cores for all these layers at once, and what one laye
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import prod
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import cores, inside, parallel, single_threaded_blas
+from minintk.fast.threads import cores, inside, parallel
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.layers.combine import BoundChain
-from minintk.layers.contract import Bound, Contraction, LayerJacobian, Tensor, Weights
+from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights
 from minintk.spec.shapes import Shape
 
 
@@ -120,51 +119,3 @@ class SplitBatch:
         results = parallel(lambda at: self.sweeps(w, examples(x, len(self.before), at)), shares)
         y = results[0][0] if len(results) == 1 else joined([y for y, _ in results], len(self.after))
         return y, SplitBatchJacobian(self, shares, [J for _, J in results], w, x)
-
-
-# ------------------------------------------------------------------- BLAS meanwhile, in the rest of the chain
-
-
-@dataclass(frozen=True)
-class HeldJacobian(LayerJacobian):
-    """J, with BLAS at one thread: its own threads would keep the cores busy after each product."""
-
-    J: LayerJacobian
-    shared: bool
-
-    def held(self) -> AbstractContextManager[None]:
-        return single_threaded_blas() if self.shared else nullcontext()
-
-    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        with self.held():
-            return self.J.jvp(dw, dx)
-
-    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        with self.held():
-            return self.J.vjp(u, dw)
-
-    def gram_and_back(
-        self, u: Array, other: HeldJacobian, v: Array, kernel: Contraction
-    ) -> tuple[Array | float, Array | None, Array | None]:
-        return self.J.gram_and_back(u, other.J, v, kernel)
-
-    def gram(self, u: Array, other: HeldJacobian, v: Array, kernel: Contraction) -> Array | float:
-        return self.J.gram(u, other.J, v, kernel)
-
-
-@dataclass(frozen=True)
-class Held:
-    """A chain that begins with a `SplitBatch`; BLAS is at one thread where that splits its batch."""
-
-    front: SplitBatch
-    chain: Bound
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.chain.tensors
-
-    def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        shared = on_host(array_namespace(x)) and self.front.count(x) > 1
-        with single_threaded_blas() if shared else nullcontext():
-            y, J = self.chain(w, x)
-        return y, HeldJacobian(J, shared)

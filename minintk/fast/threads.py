@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
-from functools import cache, partial
-from threading import Lock, Thread, get_ident, local
+from functools import cache
+from threading import Lock, get_ident, local
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -33,58 +34,13 @@ def _controller() -> Any:
     return ThreadpoolController()
 
 
-class _Helper:
-    """A thread that waits for a task.  With two bare locks the hand-over takes half as long as with a queue."""
-
-    def __init__(self) -> None:
-        self._begun, self._ended = Lock(), Lock()
-        self._begun.acquire()
-        self._ended.acquire()
-        self._task: Callable[[], None] | None = None
-        self._error: BaseException | None = None
-        self._on = False
-        Thread(target=self._run, name="minintk", daemon=True).start()
-
-    def _run(self) -> None:
-        _inside.on = True
-        while True:
-            self._begun.acquire()
-            try:
-                if self._task is not None:
-                    self._task()
-            except BaseException as error:  # raised again where it is waited for
-                self._error = error
-            self._task, self._on = None, False
-            if self._ended.locked():
-                self._ended.release()
-
-    def begin(self, task: Callable[[], None]) -> None:
-        """Start a task.  One that nobody has waited for, since a keyboard interrupt came in between, ends first."""
-        if (came := self._wait()) is not None:
-            raise came
-        self._ended.acquire(blocking=False)
-        self._task, self._error = task, None
-        self._on = True  # nothing can come between this and the next line
-        self._begun.release()
-
-    def end(self) -> BaseException | None:
-        """Wait for the task; what it raised, or what came while waiting (a keyboard interrupt)."""
-        return self._wait() or self._error
-
-    def _wait(self) -> BaseException | None:
-        """Wait until the helper is at rest: `_on` says so, `_ended` only wakes."""
-        came: BaseException | None = None
-        while self._on:
-            try:
-                self._ended.acquire()
-            except BaseException as error:
-                came = error
-        return came
+def _enter() -> None:
+    _inside.on = True
 
 
 @cache
-def _pool() -> list[_Helper]:
-    return [_Helper() for _ in range(cores() - 1)]
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(1, cores() - 1), thread_name_prefix="minintk", initializer=_enter)
 
 
 if hasattr(os, "register_at_fork"):
@@ -155,26 +111,39 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
             for i in left:
                 results[i] = work(items[i])
         finally:
-            for _ in left:  # where an error ended the loop: nothing is left for the others
+            for _ in left:  # after an error, nothing is left for the others
                 pass
 
+    begun: list[Future[None]] = []
     try:
         with single_threaded_blas():
-            helpers = _pool()[: len(items) - 1]
             try:
-                for helper in helpers:
-                    helper.begin(partial(copy_context().run, take))  # numpy.errstate comes along
+                for _ in range(min(len(items), cores()) - 1):
+                    begun.append(_pool().submit(copy_context().run, take))  # noqa: PERF401 (an interrupt loses none)
                 _inside.on = True
                 take()
             finally:
                 _inside.on = False
-                errors = [helper.end() for helper in helpers]
+                for _ in left:  # after an interrupt, nothing is left for the others
+                    pass
+                _finish(begun)
     finally:
         _user.pop("pool", None)
-    for error in errors:
-        if error is not None:
-            raise error
+    for future in begun:
+        future.result()  # raises what it raised
     return results
+
+
+def _finish(begun: list[Future[None]]) -> None:
+    """Wait until all are done, since they write to `results`; a keyboard interrupt meanwhile is raised afterwards."""
+    interrupt: KeyboardInterrupt | None = None
+    while not all(future.done() for future in begun):
+        try:
+            wait(begun)
+        except KeyboardInterrupt as came:
+            interrupt = came
+    if interrupt is not None:
+        raise interrupt
 
 
 def free() -> bool:

@@ -16,10 +16,8 @@ from typing import Any, Self
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
-from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
-from minintk.models.power_series import Series
-from minintk.models.wrappers import Anchored
+from minintk.models.wrappers import Linearized
 from minintk.validate import number
 
 
@@ -77,7 +75,7 @@ class Moved:
         return moved > float(self.fraction) * size
 
 
-class IterativelyLinearized(Anchored):
+class IterativelyLinearized(Linearized):
     """The linearised model whose theta_0 moves to the current theta now and then (iterative linearised training).
 
     every : a whole number K >= 1, after every K steps; inf, never; an increasing sequence of steps, after those; or
@@ -153,18 +151,6 @@ class IterativelyLinearized(Anchored):
     def __repr__(self) -> str:
         every = f"{self.every:g}" if isinstance(self.every, (int, float)) else repr(self.every)
         return f"IterativelyLinearized({self.model!r}, theta0, every={every})"
-
-    def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
-        theta0 = self._anchor(theta)
-        f0, J = self.model.forward(theta0, x)
-        return f0 + J.push(theta - theta0), J
-
-    def jacobian(self, theta: Array, x: Array) -> Jacobian:
-        return self.model.jacobian(self._anchor(theta), x)
-
-    def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
-        f, J = self.forward(theta0, x)
-        return [f, J.push(d), *(None for _ in range(order - 1))], J
 
 
 def _ones(theta: Array) -> Array:

@@ -20,6 +20,12 @@ from typing import Any, ClassVar, Literal
 
 from minintk.validate import whole
 
+__all__ = [
+    "GELU", "Abs", "Activation", "AvgPool", "BatchNorm", "Conv1d", "Conv2d", "Dense", "Erf", "Flatten", "GlobalAvgPool",
+    "Identity", "Layer", "LayerNorm", "LeakyReLU", "MaxPool", "Padding", "ReLU", "Residual", "Sequential", "Sigmoid",
+    "Sin", "Size", "Softplus", "Tanh", "as_sequential",
+]  # fmt: skip
+
 Size = int | tuple[int, int]
 Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
 

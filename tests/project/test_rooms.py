@@ -1,4 +1,4 @@
-"""The folders show the order: who imports whom, how long a layer is, and how many files a reader opens for one answer."""
+"""The folders show the order: who imports whom, how long a layer is, how many files a reader opens for one answer."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def code_lines(node: ast.AST, text: list[str]) -> int:
 
 
 def test_each_layer_is_one_screen() -> None:
-    """Its Jacobian (jvp, vjp, gram) fits on one, and so does the layer itself; so does the formula on top of its file."""
+    """Its Jacobian (jvp, vjp, gram) fits on one, and so does the layer itself; the formula on top is short."""
     longest = {}
     for name in LAYERS:
         text = (ROOT / "minintk" / "layers" / f"{name}.py").read_text(encoding="utf-8")

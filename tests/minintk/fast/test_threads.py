@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from minintk.fast.threads import cores, parallel, single_threaded_blas
 
 
 def blas_threads() -> set[int]:
-    """Of the BLAS libraries that the pool knows; one that is loaded later, SciPy's own, is none of its business."""
+    """Of the BLAS libraries that the pool knows; SciPy's own, loaded later, is not among them."""
     return {int(info["num_threads"]) for info in threads._controller().info() if info["user_api"] == "blas"}
 
 
@@ -77,31 +79,35 @@ def test_the_first_error_is_raised(two_cores: None) -> None:
     assert parallel(abs, [-1, -2]) == [1, 2]  # and the pool still works
 
 
-@pytest.mark.parametrize("place", ["begin", "end"])
+@pytest.mark.parametrize("place", ["submit", "wait"])
 def test_a_keyboard_interrupt_between_two_lines_leaves_the_pool_whole(
     two_cores: None, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """Right after a helper began, or right before it is waited for: the next call neither hangs nor loses results."""
-    begin = threads._Helper.begin
+    """Right after a task began, or while it is waited for: the next call neither hangs nor loses results."""
+    submit, interrupts = ThreadPoolExecutor.submit, iter(range(5))
 
-    def begun(helper: threads._Helper, task: Callable[[], None]) -> None:
-        begin(helper, task)
+    def submitted(*args: Any) -> None:
+        submit(*args)
         raise KeyboardInterrupt
 
-    def ended(helper: threads._Helper) -> None:
-        raise KeyboardInterrupt
+    def waited(begun: Any) -> None:
+        for _ in interrupts:
+            raise KeyboardInterrupt
+        futures.wait(begun)
 
     def work(i: int) -> int:
-        time.sleep(0.002)
+        time.sleep(0.01 if threading.current_thread() is threading.main_thread() else 0.1)
         return i * i
 
-    for _ in range(5):
-        with monkeypatch.context() as patch:
-            patch.setattr(threads._Helper, place, begun if place == "begin" else ended)
-            with pytest.raises(KeyboardInterrupt):
-                parallel(work, range(8))
-        assert not threads.inside()
-        assert parallel(work, range(8)) == [i * i for i in range(8)]
+    with monkeypatch.context() as patch:
+        if place == "submit":
+            patch.setattr(ThreadPoolExecutor, "submit", submitted)
+        else:
+            patch.setattr("minintk.fast.threads.wait", waited)
+        with pytest.raises(KeyboardInterrupt):
+            parallel(work, range(4))
+    assert not threads.inside()
+    assert parallel(work, range(4)) == [i * i for i in range(4)]
 
 
 def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:

@@ -16,7 +16,7 @@ from minintk.fast import toom_cook_transforms as tiles
 from minintk.fast.conv import BlockedConv
 from minintk.fast.door import shut
 from minintk.fast.reorder import convolution
-from minintk.fast.split_batch import Held
+from minintk.fast.split_batch import SplitBatch
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.fast.toom_cook import ToomCook
 from minintk.fast.toom_cook_transforms import Tiles, powers, transforms
@@ -135,10 +135,11 @@ def convolutions(layer: Any) -> Iterator[str]:
 
 
 def taken(spec: mn.spec.Layer, shape: tuple[int, ...] = (28, 28, 1)) -> list[str]:
-    sweeps = mn.Network(spec, shape).sweeps
-    assert isinstance(sweeps, Held)
-    assert set(convolutions(sweeps.front.kernels)) == {"patches"}
-    return list(convolutions(sweeps.front.sweeps))
+    front: Any = mn.Network(spec, shape).sweeps
+    front = front.layers[0]
+    assert isinstance(front, SplitBatch)
+    assert set(convolutions(front.kernels)) == {"patches"}
+    return list(convolutions(front.sweeps))
 
 
 def test_tiles_are_taken_where_channels_are_many() -> None:

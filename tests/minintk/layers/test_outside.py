@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,7 +111,8 @@ def planted(wrong: type[ScaleJacobian], monkeypatch: pytest.MonkeyPatch) -> tupl
 def test_a_sweep_that_stops_early_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     net, theta, x = planted(Stops, monkeypatch)
     _, J = net.linearize(theta, x)
-    for call in (lambda: J.vjp(np.ones((3, 2))), J.gram, lambda: mn.ntk(net, theta, x)):
+    calls: list[Callable[[], Any]] = [lambda: J.vjp(np.ones((3, 2))), J.gram, lambda: mn.ntk(net, theta, x)]
+    for call in calls:
         with pytest.raises(TypeError, match=r"Stops\.vjp returned None, but 0\.W come before it: return u dy/dx"):
             call()
 
