@@ -15,19 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from math import inf, isfinite
 from typing import Any, ClassVar, Literal
 
-from minintk.validate import whole
+from minintk.spec.checks import (
+    Padding,
+    Size,
+    check_count,
+    check_number,
+    check_padding,
+    check_pool,
+    check_scales,
+    check_sizes,
+)
 
 __all__ = [
     "GELU", "Abs", "Activation", "AvgPool", "BatchNorm", "Conv1d", "Conv2d", "Dense", "Erf", "Flatten", "GlobalAvgPool",
     "Identity", "Layer", "LayerNorm", "LeakyReLU", "MaxPool", "Padding", "ReLU", "Residual", "Sequential", "Sigmoid",
     "Sin", "Size", "Softplus", "Tanh", "as_sequential",
 ]  # fmt: skip
-
-Size = int | tuple[int, int]
-Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
 
 
 class Layer:
@@ -63,49 +68,6 @@ class Activation(Layer):
     """
 
     __slots__ = ()
-
-
-def _number(layer: str, name: str, value: float, low: float = -inf, *, strict: bool = False) -> None:
-    """Raise unless `value` is a finite real number >= low (> low where strict)."""
-    if isinstance(value, bool) or not hasattr(value, "__float__") or not isfinite(value):
-        raise ValueError(f"{layer}({name}=...) expects a finite number, got {value!r}")
-    if value < low or (strict and value == low):
-        raise ValueError(f"{layer}({name}=...) expects a number {'>' if strict else '>='} {low:g}, got {value!r}")
-
-
-def _count(layer: str, name: str, value: int) -> None:
-    """Raise unless `value` is a whole number >= 1."""
-    whole(f"{layer}({name}=...)", value)
-
-
-def _sizes(layer: str, name: str, value: Size) -> None:
-    """Raise unless `value` is a whole number >= 1 or a pair of them."""
-    if isinstance(value, tuple) and len(value) != 2:
-        raise ValueError(f"{layer}({name}=...) expects a whole number >= 1 or a pair of them, got {value!r}")
-    for item in value if isinstance(value, tuple) else (value,):
-        _count(layer, name, item)
-
-
-def _padding(layer: str, value: Padding) -> None:
-    """Raise unless `value` is a padding: its name, or pixels >= 0 added on each side."""
-    numbers: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
-    flat = [n for item in numbers for n in (item if isinstance(item, tuple) else (item,))]
-    if value in ("same", "valid", "circular") or (
-        flat and all(hasattr(n, "__index__") and not isinstance(n, bool) and n.__index__() >= 0 for n in flat)
-    ):
-        return
-    raise ValueError(
-        f"{layer}(padding=...) expects 'same', 'valid', 'circular', or the pixels to add: one number, one for each "
-        f"axis, or a pair (before, after) for each axis; got {value!r}"
-    )
-
-
-def _trainable(layer: str, w_std: float, b_std: float, b_init: str) -> None:
-    """Raise unless the scales of weights and bias make sense."""
-    _number(layer, "w_std", w_std, 0.0, strict=True)
-    _number(layer, "b_std", b_std, 0.0)
-    if b_init not in ("normal", "zeros"):
-        raise ValueError(f"{layer}(b_init=...) expects 'normal' or 'zeros', got {b_init!r}")
 
 
 # ---------------------------------------------------------------------------------------- containers
@@ -208,8 +170,8 @@ class Dense(Layer):
     b_init: Literal["normal", "zeros"] = "normal"
 
     def __post_init__(self) -> None:
-        _count("Dense", "width", self.width)
-        _trainable("Dense", self.w_std, self.b_std, self.b_init)
+        check_count("Dense", "width", self.width)
+        check_scales("Dense", self.w_std, self.b_std, self.b_init)
 
 
 @dataclass(frozen=True)
@@ -243,11 +205,11 @@ class Conv2d(Layer):
     b_init: Literal["normal", "zeros"] = "normal"
 
     def __post_init__(self) -> None:
-        _count("Conv2d", "channels", self.channels)
-        _sizes("Conv2d", "kernel_size", self.kernel_size)
-        _sizes("Conv2d", "stride", self.stride)
-        _padding("Conv2d", self.padding)
-        _trainable("Conv2d", self.w_std, self.b_std, self.b_init)
+        check_count("Conv2d", "channels", self.channels)
+        check_sizes("Conv2d", "kernel_size", self.kernel_size)
+        check_sizes("Conv2d", "stride", self.stride)
+        check_padding("Conv2d", self.padding)
+        check_scales("Conv2d", self.w_std, self.b_std, self.b_init)
 
 
 @dataclass(frozen=True)
@@ -270,11 +232,11 @@ class Conv1d(Layer):
     b_init: Literal["normal", "zeros"] = "normal"
 
     def __post_init__(self) -> None:
-        _count("Conv1d", "channels", self.channels)
-        _count("Conv1d", "kernel_size", self.kernel_size)
-        _count("Conv1d", "stride", self.stride)
-        _padding("Conv1d", self.padding)
-        _trainable("Conv1d", self.w_std, self.b_std, self.b_init)
+        check_count("Conv1d", "channels", self.channels)
+        check_count("Conv1d", "kernel_size", self.kernel_size)
+        check_count("Conv1d", "stride", self.stride)
+        check_padding("Conv1d", self.padding)
+        check_scales("Conv1d", self.w_std, self.b_std, self.b_init)
 
 
 # --------------------------------------------------------------------------- layers without parameters
@@ -298,7 +260,7 @@ class AvgPool(Layer):
     padding: Padding = "valid"
 
     def __post_init__(self) -> None:
-        _pool("AvgPool", self.window, self.stride, self.padding)
+        check_pool("AvgPool", self.window, self.stride, self.padding)
 
 
 @dataclass(frozen=True)
@@ -314,15 +276,7 @@ class MaxPool(Layer):
     padding: Padding = "valid"
 
     def __post_init__(self) -> None:
-        _pool("MaxPool", self.window, self.stride, self.padding)
-
-
-def _pool(layer: str, window: Size, stride: Size | None, padding: Padding) -> None:
-    """Raise unless these describe a pooling window."""
-    _sizes(layer, "window", window)
-    if stride is not None:
-        _sizes(layer, "stride", stride)
-    _padding(layer, padding)
+        check_pool("MaxPool", self.window, self.stride, self.padding)
 
 
 @dataclass(frozen=True)
@@ -338,7 +292,7 @@ class LayerNorm(Layer):
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        _number("LayerNorm", "eps", self.eps, 0.0)
+        check_number("LayerNorm", "eps", self.eps, 0.0)
 
 
 @dataclass(frozen=True)
@@ -354,7 +308,7 @@ class BatchNorm(Layer):
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        _number("BatchNorm", "eps", self.eps, 0.0, strict=True)
+        check_number("BatchNorm", "eps", self.eps, 0.0, strict=True)
 
 
 @dataclass(frozen=True)
@@ -369,7 +323,7 @@ class LeakyReLU(Activation):
     slope: float = 0.01
 
     def __post_init__(self) -> None:
-        _number("LeakyReLU", "slope", self.slope)
+        check_number("LeakyReLU", "slope", self.slope)
 
 
 @dataclass(frozen=True)
@@ -413,8 +367,8 @@ class Softplus(Activation):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        _number("Softplus", "beta", self.beta, 0.0, strict=True)
-        _number("Softplus", "scale", self.scale)
+        check_number("Softplus", "beta", self.beta, 0.0, strict=True)
+        check_number("Softplus", "scale", self.scale)
 
 
 def as_sequential(spec: Any) -> Sequential:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -218,3 +219,16 @@ def test_the_tangent_kernel_of_a_fully_connected_network_is_eight_files() -> Non
 def test_what_runs_is_counted() -> None:
     opened, functions, lines = entered(lambda: mn.validate.whole("steps", 3))
     assert ([Path(name).name for name in opened], len(functions), len(lines)) == (["validate.py"], 1, 2)
+
+
+def test_the_tour_is_a_reading_list() -> None:
+    """About twelve files; the lines that it states are those of the files."""
+    page = ROOT / "docs" / "tour.md"
+    if not page.exists():
+        pytest.skip("there are no docs in this tree (an installed package, say)")
+    rows = re.findall(r"^\| \d+ \| `([\w/]+\.py)` \|.*\| (\d+) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    lines = {name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name, _ in rows}
+    assert 10 <= len(rows) <= 14
+    assert sum(lines.values()) < 2500
+    for name, stated in rows:
+        assert abs(lines[name] - int(stated)) <= 15, (name, lines[name])
