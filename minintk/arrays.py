@@ -96,7 +96,7 @@ def device_namespace(device: str) -> Any:
 
 
 def available_memory(xp: Any) -> int:
-    """Bytes that can still be allocated where `xp` keeps its arrays (2**62 where nobody says)."""
+    """Bytes that can still be allocated where `xp` keeps its arrays (2**62 where the system does not say)."""
     if library(xp) == "cupy":
         free, _total = import_module("cupy").cuda.runtime.memGetInfo()
         return int(free) + int(import_module("cupy").get_default_memory_pool().free_bytes())

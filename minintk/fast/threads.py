@@ -49,10 +49,10 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """BLAS at one thread a call, inside.
+    """Inside, BLAS takes one thread a call.
 
-    Whoever sets this must undo it, in the same thread: of callers that overlap from several threads the first one does,
-    and when it leaves, the others go on with BLAS's own threads.
+    Where callers from several threads overlap, the first one sets the limit and lifts it when it leaves; the others
+    then continue with BLAS's own threads.
     """
     if not _holder.acquire(blocking=False):
         yield
@@ -92,9 +92,8 @@ def blas_is_held() -> bool:
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
 
-    The caller's thread takes items like those of the pool, so that with an item for each core one thread fewer has to
-    wake up.  Called from inside the pool, while the pool works for another thread, or with a single core or item, it is
-    the plain loop.
+    The caller's thread takes items too, so that one thread fewer has to wake up.  It is a plain loop from inside the
+    pool, while the pool works for another thread, and with a single core or item.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]
@@ -104,7 +103,7 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     if len(items) < 2 or cores() == 1 or inside() or _user.setdefault("pool", me) != me:
         return [work(item) for item in items]
     results: list[Any] = [None] * len(items)
-    left = iter(range(len(items)))  # each item goes to whoever asks for it first
+    left = iter(range(len(items)))  # each item goes to the thread that asks first
 
     def take() -> None:
         try:
@@ -147,14 +146,14 @@ def _finish(begun: list[Future[None]]) -> None:
 
 
 def free() -> bool:
-    """Whether the cores wait for what the caller may have for them: BLAS is held at one thread, by nobody's pool."""
+    """Whether the caller may use the other cores: BLAS is held at one thread, and the pool is idle."""
     return blas_is_held() and not inside()
 
 
 def share(work: Callable[[slice], None], length: int, *, worth: bool = True) -> None:
-    """work(slice) on slices that make up 0 ... length: one for each core where it is worth it and the cores are free.
+    """work(slice) on slices that make up 0 ... length: one for each core where that is worth it and the cores are free.
 
-    They are free where BLAS is held at one thread; otherwise BLAS's own threads keep them busy even between products.
+    They are free where BLAS is held at one thread; otherwise its threads keep them busy even between products.
 
     >>> with single_threaded_blas():
     ...     share(lambda at: None, 10)

@@ -19,7 +19,7 @@ for 4 x 4 instead of 144 (these are Winograd's, 1980).
     roll     V -> W = G' V
     write    Y -> y = A' Y      (..., n^2, N T, C_out) -> (..., N, H_out, W_out, C_out)
     take     y -> Y = A y
-    zeros    0 -> 0             where all that a window reads is 0, which is none of the tile's other pixels' business
+    zeros    0 -> 0             exact zeros for windows that read only zeros: the transform mixes in the tile's rounding
 
 Rounding errors grow with the inverse of V_n.  At these points a convolution in float32 is off by 1e-6 of its root mean
 square, four times a plain one's error, gradients by six to eight times a plain one's; a seventh point would double
