@@ -347,6 +347,8 @@ def _ensemble(
 
 
 ROWS = (
+    _single((30, 64, 64, 10), 20, "cross-entropy", 0.01, 2000),  # the size of a course's exercises
+    _single((784, 128, 128, 128, 10), 32, "cross-entropy", 0.01, 400),
     _single((784, 2048, 2048, 10), 256, "cross-entropy", 0.01, 40),
     _ensemble((64, 100, 100, 100, 100, 100, 1), 200, 0.001, 100, 1.0, None),
     _lenet(1, 32, 100),
