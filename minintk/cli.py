@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,7 +25,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["verify", "--widths", "64"])                       # the reason is on stderr
     2
     """
-    parser = _parser()
+    parser = argparse.ArgumentParser(
+        prog="minintk", description="Neural networks in every form that the theory of wide networks uses."
+    )
+    parser.add_argument("--version", action="version", version=f"minintk {_version()}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for add in COMMANDS:
+        add(commands)
     try:
         args = parser.parse_args(arguments)
     except SystemExit as stop:  # argparse has printed the reason
@@ -38,17 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{args.prog}: error: {error}", file=sys.stderr)
         return USAGE
     return status
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="minintk", description="Neural networks in every form that the theory of wide networks uses."
-    )
-    parser.add_argument("--version", action="version", version=f"minintk {_version()}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in COMMANDS:
-        add(commands)
-    return parser
 
 
 def _version() -> str:
@@ -93,14 +89,13 @@ def _train(args: argparse.Namespace) -> int:
     from minintk import SGD, Cosine, Shift, WarmUp, fit, softmax_cross_entropy
     from minintk.arrays import device_namespace, to_library
     from minintk.experiments import named
+    from minintk.validate import whole
 
     xp = device_namespace(args.device)
     sets = named.data(args.data, flat=args.network == "mlp")
     (x, y), test = ([to_library(a, xp) for a in data.one_hot()] for data in sets)
     net = named.network(args.network, x.shape[1:], y.shape[1], args.width)
-    if args.seed < 0:
-        raise ValueError(f"seed expects a whole number >= 0, got {args.seed}")
-    rng = np.random.default_rng(args.seed)
+    rng = np.random.default_rng(whole("seed", args.seed, 0))
     steps = args.epochs * (len(x) // max(1, args.batch_size))
     warm = max(1, steps // 20)
     lr = WarmUp(warm, then=Cosine(args.lr, max(1, steps - warm)))
@@ -150,20 +145,18 @@ def _add_coordinate_check(commands: Any) -> None:
 
 
 def _coordinate_check(args: argparse.Namespace) -> int:
-    from pathlib import Path
-
     import numpy as np
 
     from minintk import SGD, Adam, coordinate_check, mse
     from minintk.arrays import device_namespace, to_library
     from minintk.experiments import named
     from minintk.files import made_folder, write_atomically
+    from minintk.validate import whole
     from minintk.verify.report import check_folder
 
     check_folder(args.out)
-    for name, value, least in (("seed", args.seed, 0), ("batch-size", args.batch_size, 1)):
-        if value < least:
-            raise ValueError(f"{name} expects a whole number >= {least}, got {value}")
+    whole("seed", args.seed, 0)
+    whole("batch-size", args.batch_size)
     lr = args.lr if args.lr is not None else 0.1 if args.optimizer == "sgd" else 0.01
     if args.parametrization not in named.PARAMETRIZATIONS:
         raise ValueError(f"parametrization expects {', '.join(named.PARAMETRIZATIONS)}, got {args.parametrization!r}")
@@ -209,9 +202,6 @@ def _add_reproduce(commands: Any) -> None:
 
 
 def _reproduce(args: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    from rich.console import Console
     from rich.markup import escape
 
     from minintk.arrays import device_namespace
@@ -224,7 +214,7 @@ def _reproduce(args: argparse.Namespace) -> int:
     paths = chosen(args.names)
     device = args.device or ("gpu" if args.scale == "paper" else "cpu")
     device_namespace(device)  # fails now if there is no such device
-    console, failed, done = Console(highlight=False, width=_console_width()), [], 0
+    console, failed, done = _console(160), [], 0
     try:
         for name, found in rerun(paths, args.out, data=args.data, scale=args.scale, device=device):
             done += 1
@@ -243,11 +233,6 @@ def _reproduce(args: argparse.Namespace) -> int:
     return FAILED if failed else OK
 
 
-def _console_width() -> int | None:
-    """None for the terminal's own width, or a fixed width if there is no terminal."""
-    return None if sys.stdout.isatty() else 160
-
-
 # ------------------------------------------------------------------------------------------------ verify
 
 
@@ -259,13 +244,7 @@ def _add_verify(commands: Any) -> None:
         "the predictions of infinite-width theory. Exit status: 0 if the theory holds, 1 if it fails or is undecided.",
     )
     add = parser.add_argument
-    add(
-        "--widths",
-        type=_whole_numbers,
-        default=None,
-        metavar="N,N,...",
-        help="widths of the hidden layers (32,64,...,2048)",
-    )
+    add("--widths", type=_whole_numbers, metavar="N,N,...", help="widths of the hidden layers (32,64,...,2048)")
     add("--depth", type=int, default=2, metavar="L", help="hidden layers (2)")
     add(
         "--activation",
@@ -313,25 +292,19 @@ def _verify(args: argparse.Namespace) -> int:
 
 def _command(args: argparse.Namespace) -> str:
     """The command line that produces this result."""
-    options = {
-        "widths": ",".join(map(str, args.widths)) if args.widths else None,
-        "depth": args.depth,
-        "activation": ",".join(args.activation),
-        "data": args.data,
-        "seeds": args.seeds,
-        "device": args.device,
-        "seed": args.seed,
-    }
-    return "minintk verify " + " ".join(f"--{name} {value}" for name, value in options.items() if value is not None)
+    words = ["minintk verify"]
+    for name in ("widths", "depth", "activation", "data", "seeds", "device", "seed"):
+        value = getattr(args, name)
+        if value is not None:
+            words.append(f"--{name} {','.join(map(str, value)) if isinstance(value, tuple) else value}")
+    return " ".join(words)
 
 
 def _show(result: Result) -> None:
     """The tables, in the terminal."""
-    from rich.console import Console
-
     from minintk.verify.text import SUMMARY, interval_of, signed, theory_of, wanted, z_text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
+    console = _console(110)
     for activation, study in result.studies.items():
         table = _table(
             f"{activation}: error ~ n^b in the width n", "what", "theory b", "fitted b", "95 % interval", "verdict"
@@ -348,6 +321,13 @@ def _show(result: Result) -> None:
     passed, total = sum(verdict == "pass" for verdict in result.verdicts), len(result.verdicts)
     checks = f"{passed} of {total} checks pass, {result.seconds:.0f} s."
     console.print(f"{_coloured(result.verdict)}: {SUMMARY[result.verdict]} {checks}")
+
+
+def _console(width: int) -> Any:
+    """stdout with colours, as wide as the terminal, or of this width where there is none."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else width)
 
 
 def _table(title: str, *columns: str) -> Any:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from minintk.spec.layers import (
     Tanh,
 )
 from minintk.spec.parametrization import NTK, MeanField, Parametrization, PyTorch, SpectralMuP, Standard
+from minintk.validate import whole
 
 NAMES = "mlp, lenet5, lenet, geiger_cnn, myrtle5, myrtle7, myrtle10, wrn-DEPTH-WIDEN"
 
@@ -46,8 +48,8 @@ def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None =
     width : the width factor of lenet5, the hidden features of mlp, the channels of the others.  ValueError for an
     unknown name, or images of an unsuitable shape.
     """
-    if width is not None and width < 1:
-        raise ValueError(f"width expects a whole number >= 1, got {width!r}")
+    if width is not None:
+        whole("width", width)
     wide = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
     if name == "mlp":
         return Network(Sequential(Flatten(), *zoo.mlp(2, width or 512, outputs, b_std=1.0)), shape, PyTorch())
@@ -94,8 +96,7 @@ def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "ta
         return _imported_function(name)
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation expects one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-    if depth < 1:
-        raise ValueError(f"depth expects a whole number >= 1, got {depth!r}")
+    whole("depth", depth)
     phi, w = ACTIVATIONS[activation]
     end = Dense(outputs, w_std=outputs**-0.5)
 
@@ -137,14 +138,19 @@ def data(name: str, flat: bool = False, dtype: Any = np.float32) -> tuple[Datase
         digits = datasets.digits(dtype=dtype)
         train, test = (digits if flat else digits.enlarged(3, frame=2)).split(1500, 297, np.random.default_rng(0))
         return train.images(), test.images()
-    folder = None if name in ("mnist", "cifar10") else Path(name).expanduser()
-    if folder is not None and not folder.is_dir():
-        raise FileNotFoundError(f"data expects 'digits', 'mnist', 'cifar10' or a folder, got {name!r}, none of them")
-    readers = {"mnist": (datasets.mnist,), "cifar10": (datasets.cifar10,)}.get(name, (datasets.mnist, datasets.cifar10))
-    for reader in readers:
-        try:
-            return reader(folder, "train", dtype=dtype).images(), reader(folder, "test", dtype=dtype).images()
-        except FileNotFoundError:
-            if reader is readers[-1] and len(readers) == 1:
-                raise
-    raise FileNotFoundError(f"{folder} holds neither MNIST's nor CIFAR-10's files")
+    return images(name, "train", dtype).images(), images(name, "test", dtype).images()
+
+
+def images(name: str | Path, split: Literal["train", "test"] = "train", dtype: Any = np.float64) -> Dataset:
+    """MNIST or CIFAR-10: "mnist", "cifar10", or a folder with files of either; FileNotFoundError for other names."""
+    if name == "mnist":
+        return datasets.mnist(split=split, dtype=dtype)
+    if name == "cifar10":
+        return datasets.cifar10(split=split, dtype=dtype)
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"data expects 'digits', 'mnist', 'cifar10' or a folder, got {str(name)!r}")
+    for reader in (datasets.mnist, datasets.cifar10):
+        with suppress(FileNotFoundError):
+            return reader(folder, split, dtype=dtype)
+    raise FileNotFoundError(f"data: {folder} holds neither MNIST's nor CIFAR-10's files")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -192,6 +193,4 @@ def critical_z(tests: int) -> float:
     >>> round(critical_z(1), 3), round(critical_z(50), 2)
     (2.576, 3.72)
     """
-    from statistics import NormalDist
-
     return NormalDist().inv_cdf(1 - FAMILY_WISE_ERROR / (2 * tests))

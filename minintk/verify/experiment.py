@@ -13,6 +13,7 @@ import numpy as np
 from minintk.arrays import device_namespace
 from minintk.models.empirical import ntk as empirical_ntk
 from minintk.models.network import Network
+from minintk.validate import whole
 from minintk.verify import theory
 from minintk.verify.claims import CLAIMS, JudgedClaim, Score, Verdict, critical_z, judge
 from minintk.verify.networks import Trajectory, errors, hidden_part, linearised_training_error, trained_networks
@@ -186,8 +187,7 @@ def check_settings(
         raise ValueError(f"activation expects one or more different names, got {list(activations)}")
     if seeds is not None and seeds < 2:
         raise ValueError(f"seeds expects 2 or more networks at each width, got {seeds}: an interval needs two")
-    if seed < 0:
-        raise ValueError(f"seed expects a whole number >= 0, got {seed}")
+    whole("seed", seed, 0)
     return sorted(set(widths))
 
 
@@ -214,7 +214,11 @@ def _study(bench: _Bench, count: dict[int, int], critical: float) -> Study:
         bench.net(few), given, bench.xp, bench.rng(few, 2), lr=lr, steps=STEPS, every=EVERY
     )
     tests = score(bench.activation, many, expected, critical)
-    return Study(rows, tests, linearised, _ensemble(width, many, expected), lr)
+    every_step = np.arange(STEPS + 1)
+    mean, cov = expected.moments(every_step)
+    sd = np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0))
+    last_layer, _ = expected.moments_of_last_layer(every_step)
+    return Study(rows, tests, linearised, Ensemble(width, many.steps, many.f, mean, sd, last_layer), lr)
 
 
 def _learning_rate(bench: _Bench, ntk: Array, stages: Sequence[tuple[int, int, int]]) -> float:
@@ -230,14 +234,6 @@ def _learning_rate(bench: _Bench, ntk: Array, stages: Sequence[tuple[int, int, i
             theta0 = net.init(bench.rng(width, role), ensemble=members)
             own += [theory.max_learning_rate(k) for k in empirical_ntk(net, theta0, bench.given.x)]
     return min([LR * theory.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])] + [0.8 * bound for bound in own])
-
-
-def _ensemble(width: int, run: Trajectory, expected: theory.Theory) -> Ensemble:
-    """The data of the figures."""
-    every_step = np.arange(STEPS + 1)
-    mean, cov = expected.moments(every_step)
-    sd = np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0))
-    return Ensemble(width, run.steps, run.f, mean, sd, expected.moments_of_last_layer(every_step)[0])
 
 
 def score(activation: str, run: Trajectory, expected: theory.Theory, critical: float) -> list[Score]:

@@ -1,4 +1,4 @@
-"""The figures, drawn without a window; matplotlib is imported with the first one."""
+"""The figures, drawn without a window."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from minintk.verify.claims import JudgedClaim
 from minintk.verify.experiment import TIMES, Ensemble, Result
@@ -32,8 +33,6 @@ SHORT = {
     "output weights": "output",
     "linearisation, train": "own linearisation, train",
     "linearisation, test": "own linearisation, test",
-    "infinite width, train": "infinite width, train",
-    "infinite width, test": "infinite width, test",
 }
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # a colour-blind safe palette (Okabe and Ito)
 MARKERS = ("o", "s", "^", "D")
@@ -63,7 +62,7 @@ _ENSEMBLE = (
 
 def exponent_figure(activation: str, rows: list[JudgedClaim]) -> Any:
     """Error against width on logarithmic axes: kernels, weights, outputs."""
-    figure = _figure(15, 5.2)
+    figure = Figure(figsize=(15, 5.2), layout="constrained")
     axes = figure.subplots(1, 3)
     for axis, (panel, keys) in zip(axes, PANELS.items(), strict=True):
         for row, colour, marker in zip([row for row in rows if row.claim.key in keys], COLOURS, MARKERS):
@@ -98,7 +97,7 @@ def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
     bars = [mean * (1 - np.exp(-sd)), mean * (np.exp(sd) - 1)]
     low, high = row.fit.interval
     exponent = f"{signed(row.fit.exponent)} ± {(high - low) / 2:.2f}  ({theory_of(row)})"
-    label = f"{SHORT[row.claim.key]}: {exponent}"
+    label = f"{SHORT.get(row.claim.key, row.claim.key)}: {exponent}"
     axis.errorbar(widths, mean, bars, color=colour, marker=marker, ms=5, ls="none", lw=1, capsize=2, label=label)
     n = np.geomspace(row.fit.widths[0], row.fit.widths[-1], 30)
     axis.plot(n, row.fit(n), color=colour, lw=1.6)
@@ -109,7 +108,7 @@ def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
 
 def ensemble_figure(ensemble: Ensemble) -> Any:
     """Outputs on the arc at three times, and at its ends over time: networks against eqs. (14), (15)."""
-    figure = _figure(15, 4.2)
+    figure = Figure(figsize=(15, 4.2), layout="constrained")
     axes = figure.subplots(1, 4, sharey=True)
     line = np.arange(N_TRAIN + N_TEST, N_TRAIN + N_TEST + N_LINE)
     s = np.linspace(0, 1, N_LINE)
@@ -143,13 +142,6 @@ def _bars(axis: Any, x: Any, f: Any, colour: str, label: str | None) -> None:
     """Sample mean and ± 2 sample standard deviations of f : (E, points)."""
     style = {"marker": "o", "ms": 3.5, "ls": "none", "lw": 0.9, "capsize": 2}
     axis.errorbar(x, f.mean(axis=0), 2 * f.std(axis=0, ddof=1), color=colour, label=label, **style)
-
-
-def _figure(width: float, height: float) -> Any:
-    """An empty figure of that many inches, no window."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _png(figure: Any) -> bytes:

@@ -7,7 +7,7 @@ a unit switches one step earlier or later, far less than the scatter over seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from minintk.arrays import on_host, to_host, to_library
 from minintk.diagnostics import relative_distance
 from minintk.fast.threads import cores, parallel, single_threaded_blas
 from minintk.models.empirical import nngp, ntk
-from minintk.models.network import Model, Network
+from minintk.models.network import Network
 from minintk.models.wrappers import Linearized
 from minintk.training.losses import mse
 from minintk.training.optimizers import SGD
@@ -27,7 +27,6 @@ from minintk.verify.problem import Problem
 from minintk.verify.theory import Theory, descend
 
 Array = np.ndarray[Any, Any]
-Report = Callable[[float], None]
 
 DTYPE = np.float32
 PARAMETER_BYTES = 2**28
@@ -39,7 +38,7 @@ class Trajectory:
     """Networks of one width before, during and after training, on all A points, the training set first.
 
     f : (T, E, A) after steps : (T,).  ntk0, ntk : (E, A, A) at the start and the end.  nngp0 : (E, A, A), of the last
-    hidden layer's pre-activations.  movement : {tensor: (|W - W_0|, |W_0|)}, (E,) each.
+    hidden layer's pre-activations.  movement : {tensor: (2, E)}, |W - W_0| and |W_0|.
     """
 
     steps: Array
@@ -47,15 +46,7 @@ class Trajectory:
     ntk0: Array
     ntk: Array
     nngp0: Array
-    movement: dict[str, tuple[Array, Array]]
-
-
-def chunks(model: Model, members: int) -> Iterator[int]:
-    """The numbers of members to train at once, which add up to `members`."""
-    most = max(1, PARAMETER_BYTES // (4 * model.size))
-    while members > 0:
-        yield min(most, members)
-        members -= most
+    movement: dict[str, Array]
 
 
 def trained_networks(
@@ -68,52 +59,34 @@ def trained_networks(
     lr: float,
     steps: int,
     every: int,
-    report: Report = lambda fraction: None,
+    report: Callable[[float], None] = lambda fraction: None,
 ) -> Trajectory:
     """Draw `members` networks and train them together by full-batch descent on L = 1/(2N) sum (f - y)^2.
 
     xp : the array library for training.  every : steps between snapshots.  report : called with the completed fraction.
     """
-    parts, done = [], 0
-    for E in chunks(net, members):
-
-        def advance(fraction: float, before: int = done, E: int = E) -> None:
-            report((before + E * fraction) / members)
-
-        parts.append(_train(net, problem, xp, E, rng, lr, steps, every, advance))
-        done += E
-    return _concatenated(parts)
-
-
-def _train(
-    net: Network,
-    problem: Problem,
-    xp: Any,
-    E: int,
-    rng: np.random.Generator,
-    lr: float,
-    steps: int,
-    every: int,
-    report: Report,
-) -> Trajectory:
-    """E networks, all at once."""
-    theta0 = to_library(net.init(rng, ensemble=E, dtype=DTYPE), xp)
     x, y, points = (to_library(a.astype(DTYPE), xp) for a in (problem.x, problem.y, problem.points))
-    trunk = hidden_part(net)
-    f, at = [], []
-    with single_threaded_blas():  # many small products: threads run over members instead
-        ntk0 = _by_member(xp, lambda theta: ntk(net, theta, points), theta0)
-        nngp0 = _by_member(xp, lambda theta: nngp(trunk, theta[:, : trunk.size], points), theta0)
-        for snap in train(net, theta0, x, y, loss=mse, optimizer=SGD(lr=lr), steps=steps, every=every):
-            f.append(_by_member(xp, lambda theta: net(theta, points)[..., 0], snap.theta))
-            at.append(snap.step)
-            report(snap.step / steps)
-        ntkT = _by_member(xp, lambda theta: ntk(net, theta, points), snap.theta)
-    movement = {
-        name: (_host(_norm(xp, snap.theta[:, piece] - theta0[:, piece])), _host(_norm(xp, theta0[:, piece])))
-        for name, piece in net.layout.slices.items()
-    }
-    return Trajectory(np.array(at), np.stack(f), ntk0, ntkT, nngp0, movement)
+    trunk, parts = hidden_part(net), []
+    at_once = max(1, PARAMETER_BYTES // (4 * net.size))
+    for done in range(0, members, at_once):
+        E = min(at_once, members - done)
+        theta0 = to_library(net.init(rng, ensemble=E, dtype=DTYPE), xp)
+        f, at = [], []
+        with single_threaded_blas():  # many small products: threads run over members instead
+            ntk0 = _by_member(xp, lambda theta: ntk(net, theta, points), theta0)
+            nngp0 = _by_member(xp, lambda theta: nngp(trunk, theta[:, : trunk.size], points), theta0)
+            for snap in train(net, theta0, x, y, loss=mse, optimizer=SGD(lr=lr), steps=steps, every=every):
+                f.append(_by_member(xp, lambda theta: net(theta, points)[..., 0], snap.theta))
+                at.append(snap.step)
+                report((done + E * (snap.step / steps)) / members)
+            ntkT = _by_member(xp, lambda theta: ntk(net, theta, points), snap.theta)
+        moved = snap.theta - theta0
+        movement = {
+            name: np.stack([_host(xp.sqrt(xp.sum(a[:, piece] ** 2, axis=-1))) for a in (moved, theta0)])
+            for name, piece in net.layout.slices.items()
+        }
+        parts.append(Trajectory(np.array(at), np.stack(f), ntk0, ntkT, nngp0, movement))
+    return _concatenated(parts)
 
 
 def _by_member(xp: Any, work: Callable[[Any], Any], theta: Any) -> Array:
@@ -128,25 +101,13 @@ def hidden_part(net: Network) -> Network:
     return Network(s.Sequential(*net.spec.layers[:-2]), net.input_shape, net.parametrization)
 
 
-def _norm(xp: Any, a: Any) -> Any:
-    return xp.sqrt(xp.sum(a**2, axis=-1))
-
-
 def _host(a: Any) -> Array:
     return to_host(a).astype(np.float64)
 
 
 def _concatenated(parts: list[Trajectory]) -> Trajectory:
     """One trajectory of all members."""
-    if len(parts) == 1:
-        return parts[0]
-    movement = {
-        name: (
-            np.concatenate([p.movement[name][0] for p in parts]),
-            np.concatenate([p.movement[name][1] for p in parts]),
-        )
-        for name in parts[0].movement
-    }
+    movement = {name: np.concatenate([p.movement[name] for p in parts], axis=1) for name in parts[0].movement}
     f = np.concatenate([p.f for p in parts], axis=1)
     ntk0, ntkT, nngp0 = (np.concatenate([getattr(p, a) for p in parts]) for a in ("ntk0", "ntk", "nngp0"))
     return Trajectory(parts[0].steps, f, ntk0, ntkT, nngp0, movement)
@@ -182,14 +143,9 @@ def errors(run: Trajectory, theory: Theory, hidden_nngp: Array, n_test: int) -> 
             axis=1,
         )
         for where, which in (("train", train_set), ("test", test_set)):
-            found[f"{claim}, {where}"] = _sup(run.f[..., which] - predicted[..., which])
+            distance = np.sqrt(np.mean((run.f - predicted)[..., which] ** 2, axis=-1))  # (T, E)
+            found[f"{claim}, {where}"] = distance.max(axis=0)
     return found
-
-
-def _sup(a: Array) -> Array:
-    """sup over t of the root mean square over points: (T, E, A) -> (E,)."""
-    distance: Array = np.sqrt(np.mean(a**2, axis=-1)).max(axis=0)
-    return distance
 
 
 def linearised_training_error(

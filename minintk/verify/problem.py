@@ -13,6 +13,7 @@ import numpy as np
 
 from minintk import datasets
 from minintk import spec as s
+from minintk.experiments.named import images
 
 Array = np.ndarray[Any, Any]
 
@@ -85,15 +86,12 @@ def problem(data: str | Path, rng: np.random.Generator) -> Problem:
     >>> p.x.shape, p.y.shape, p.x_test.shape, bool(np.allclose((p.points**2).sum(axis=1), 64))
     ((32, 64), (32, 1), (16, 64), True)
     """
-    source = _load(data)
-    if source.name.startswith("cifar"):
-        source = source.pair("horse", "airplane")
-        labels = "horse +1, airplane -1"
-    else:
-        labels = "even +1, odd -1"
-    train, test = source.standardise().on_sphere().split(N_TRAIN, N_TEST, rng)
-    x, y = train.parity() if labels.startswith("even") else train.binary(0, 1)
-    x_test, y_test = test.parity() if labels.startswith("even") else test.binary(0, 1)
+    source = datasets.digits() if data == "digits" else images(data)
+    photographs = source.name.startswith("cifar")
+    labels = "horse +1, airplane -1" if photographs else "even +1, odd -1"
+    source = source.pair("horse", "airplane") if photographs else source
+    sets = source.standardise().on_sphere().split(N_TRAIN, N_TEST, rng)
+    (x, y), (x_test, y_test) = (part.binary(0, 1) if photographs else part.parity() for part in sets)
     other = int(np.argmax(y_test[:, 0] != y_test[0, 0]))
     return Problem(x, y, x_test, arc(x_test[0], x_test[other]), source.name, labels, source.attribution)
 
@@ -108,25 +106,3 @@ def arc(a: Array, b: Array) -> Array:
     s = np.linspace(0, 1, N_LINE)[:, None]
     points: Array = (np.sin((1 - s) * angle) * a + np.sin(s * angle) * b) / np.sin(angle)
     return points
-
-
-def _load(data: str | Path) -> datasets.Dataset:
-    """The data set of that name, or in that folder."""
-    if data == "digits":
-        return datasets.digits()
-    if data == "mnist":
-        return datasets.mnist()
-    if data == "cifar10":
-        return datasets.cifar10()
-    folder = Path(data).expanduser()
-    if not folder.is_dir():
-        raise FileNotFoundError(f"data expects 'digits', 'mnist', 'cifar10' or a folder, got {str(data)!r}")
-    try:
-        return datasets.mnist(folder)
-    except FileNotFoundError:
-        try:
-            return datasets.cifar10(folder)
-        except FileNotFoundError:
-            raise FileNotFoundError(
-                f"data: the folder {folder} holds neither MNIST's IDX files nor CIFAR-10's batches"
-            ) from None

@@ -6,8 +6,6 @@ import base64
 import json
 import os
 import platform
-import shutil
-import tempfile
 from collections.abc import Sequence
 from datetime import datetime
 from html import escape
@@ -15,11 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from minintk.verify.claims import FAMILY_WISE_ERROR, MARGIN, RESOLUTION, Claim, Verdict
 from minintk.verify.experiment import LINEARISED_TOLERANCE, SCORED_IMAGES, Result, Study
-from minintk.verify.figures import figures
 from minintk.verify.problem import N_TEST, N_TRAIN
 from minintk.verify.text import SUMMARY, interval_of, signed, theory_of, typical, wanted, z_text
 
@@ -30,23 +28,21 @@ def write(result: Result, out: str | Path, command: str = "minintk.verify.run(..
     Everything is written to a temporary folder first and then moved, so an interruption leaves no partial report; other
     files in the folder stay.  command : the command line shown in the report.
     """
+    from minintk.verify.figures import figures  # matplotlib is imported with the first figure
+
     out = Path(out).expanduser()
     check_folder(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
+    with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent, ignore_cleanup_errors=True) as temporary:
         drawn = list(figures(result))
         for name, _, png in drawn:
-            (temporary / name).write_bytes(png)
-        (temporary / "results.json").write_text(
-            json.dumps(as_dict(result, command), indent=1, ensure_ascii=False), encoding="utf-8"
-        )
-        (temporary / "report.html").write_text(html(result, drawn, command), encoding="utf-8")
+            Path(temporary, name).write_bytes(png)
+        results = json.dumps(as_dict(result, command), indent=1, ensure_ascii=False)
+        Path(temporary, "results.json").write_text(results, encoding="utf-8")
+        Path(temporary, "report.html").write_text(html(result, drawn, command), encoding="utf-8")
         out.mkdir(exist_ok=True)
-        for path in sorted(temporary.iterdir()):
+        for path in sorted(Path(temporary).iterdir()):
             os.replace(path, out / path.name)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return out / "report.html"
 
 

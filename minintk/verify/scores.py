@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import chdtrc, ndtri, stdtr
 
 Array = np.ndarray[Any, Any]
 
@@ -53,8 +54,6 @@ def covariance_z(f: Array, cov: Array) -> float:
 
 def scale_z(k: Array, expected: Array) -> float:
     """Two-sided z of the mean over members of <k_e, expected> / <expected, expected> - 1; kernels k : (E, A, A)."""
-    from scipy.special import stdtr
-
     ratio = (k * expected).sum(axis=(-2, -1)) / (expected**2).sum() - 1
     t = abs(float(ratio.mean())) / (float(ratio.std(ddof=1)) / len(k) ** 0.5)
     return _z(2 * float(stdtr(len(k) - 1, -t)))
@@ -66,15 +65,11 @@ def chi2_z(statistic: float, degrees: int) -> float:
     >>> round(chi2_z(3.841459, 1), 3)                             # p = 0.05
     1.645
     """
-    from scipy.special import chdtrc
-
     return _z(float(chdtrc(degrees, statistic)))
 
 
 def _z(p: float) -> float:
     """The z with P(Z > z) = p, between -LARGEST_Z and LARGEST_Z."""
-    from scipy.special import ndtri
-
     return float(np.clip(-ndtri(p), -LARGEST_Z, LARGEST_Z))
 
 

@@ -14,18 +14,9 @@ SUMMARY: dict[Verdict, str] = {
 }
 
 
-def power(value: float) -> str:
-    """A power of n.
-
-    >>> power(-0.5), power(-1.0)
-    ('n^−1/2', 'n^−1')
-    """
-    return {-0.5: "n^−1/2", -1.0: "n^−1"}[value]
-
-
 def theory_of(row: JudgedClaim) -> str:
     """The theory's exponent, with ≤ for a bound: "−1/2", "≤ −1/2"."""
-    return ("≤ " if row.relation == "at most" else "") + power(row.theory).removeprefix("n^")
+    return ("≤ " if row.relation == "at most" else "") + {-0.5: "−1/2", -1.0: "−1"}[row.theory]
 
 
 def interval_of(row: JudgedClaim) -> str:

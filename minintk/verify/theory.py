@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+import analytic
+from analytic.training.dynamics import gradient_descent
+from analytic.training.dynamics import max_learning_rate as max_learning_rate
 from minintk import spec as s
 
 Array = np.ndarray[Any, Any]
@@ -54,8 +57,6 @@ class Theory:
 
     def _weights(self, k: Array, steps: Array) -> Array:
         """A_t, (T, A, N): the outputs of a network that starts at 0 and learns the N unit vectors as targets."""
-        from analytic.training.dynamics import gradient_descent
-
         N = len(self.y)
         A: Array = gradient_descent(k[:N, :N], np.eye(N), lr=self.lr).predict(steps, k[:, :N])
         return A
@@ -63,17 +64,8 @@ class Theory:
 
 def kernels(spec: s.Sequential, x: Array) -> tuple[Array, Array]:
     """(K, Theta) of the infinitely wide network, (A, A) each."""
-    import analytic
-
     nngp, ntk = analytic.kernel(spec).both(x)
     return nngp, ntk
-
-
-def max_learning_rate(ntk: Array) -> float:
-    """2 N / lambda_max, above which descent with this kernel, (N, N), diverges."""
-    from analytic.training.dynamics import max_learning_rate
-
-    return max_learning_rate(ntk)
 
 
 def descend(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
@@ -81,8 +73,6 @@ def descend(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
 
     ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), the initial outputs.
     """
-    from analytic.training.dynamics import gradient_descent
-
     N = len(y)
     f: Array = gradient_descent(ntk[:N], y, lr=lr).predict(steps, ntk, f0=f0[:N, None], f0_test=f0[:, None])[..., 0]
     return f

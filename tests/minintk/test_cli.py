@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from minintk import cli, verify
 from minintk.experiments import named
@@ -244,7 +245,7 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / f"{name}.py").write_text(SCRIPT.format(name=name))
     (folder / "common.py").write_text("def command_line(main: object, doc: str) -> None: ...")
     monkeypatch.setattr(reproduce, "EXAMPLES", folder)
-    monkeypatch.setattr(cli, "_console_width", lambda: 1000)
+    monkeypatch.setattr(cli, "_console", lambda width: Console(highlight=False, width=1000))
     return folder
 
 

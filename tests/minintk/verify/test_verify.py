@@ -410,7 +410,7 @@ def test_settings_that_make_no_experiment(settings: Any, says: str) -> None:
 def test_data_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="'digits', 'mnist', 'cifar10' or a folder"):
         verify.run(data="nowhere")
-    with pytest.raises(FileNotFoundError, match="holds neither MNIST's IDX files nor CIFAR-10's"):
+    with pytest.raises(FileNotFoundError, match="holds neither MNIST's nor CIFAR-10's files"):
         verify.run(data=tmp_path)
 
 
