@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
@@ -68,8 +67,8 @@ def kappa(
     _, J = model.linearize(theta, x)
     best, slope = 0.0, 0.0
     for start in range(starts):
-        v = to_library(_start(model.size, start).astype(str(theta.dtype)), xp)
-        v, _ = _unit(v)
+        draw = np.random.default_rng(start).standard_normal(model.size)  # fixed, without any symmetry of a network
+        v, _ = _unit(to_library(draw.astype(str(theta.dtype)), xp))
         w = v
         for _ in range(steps):
             Jw = J.jvp(w)
@@ -109,11 +108,6 @@ class _Second:
     def vjp(self, u: Array) -> Array:
         """H_u v : (P,)."""
         return self.both.vjp(u) - self.J.vjp(u)
-
-
-def _start(P: int, k: int) -> np.ndarray[Any, Any]:
-    """The k-th starting point, fixed and without any symmetry of a network."""
-    return np.random.default_rng(k).standard_normal(P)
 
 
 def _unit(a: Array) -> tuple[Array, float]:

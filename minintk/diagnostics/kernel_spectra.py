@@ -20,12 +20,12 @@ def as_matrix(k: Array) -> Array:
     """The Gram matrix: ([E], N, M) unchanged, ([E], N, C, M, C) as ([E], N C, M C)."""
     check_floating("k", k)
     check_finite("k", k)
-    if k.ndim in (2, 3) and 0 not in k.shape:
+    if k.ndim not in (2, 3, 4, 5) or 0 in k.shape:
+        raise ValueError(f"k expects shape ([E], N, M) or ([E], N, C, M, C), not empty, got {tuple(k.shape)}")
+    if k.ndim < 4:
         return k
-    if k.ndim in (4, 5) and 0 not in k.shape:
-        N, C, M, D = k.shape[-4:]
-        return k.reshape((*k.shape[:-4], N * C, M * D))
-    raise ValueError(f"k expects shape ([E], N, M) or ([E], N, C, M, C), not empty, got {tuple(k.shape)}")
+    N, C, M, D = k.shape[-4:]
+    return k.reshape((*k.shape[:-4], N * C, M * D))
 
 
 def singular_values(k: Array) -> Array:

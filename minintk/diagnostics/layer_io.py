@@ -43,38 +43,37 @@ def _follow(
     net: Network, layer: s.Layer, site: Site, name: str, w: Weights, x: Array, found: dict[str, Passage]
 ) -> Array:
     """The layer's output; adds the passages inside it to `found`."""
-    before = x
     if isinstance(layer, s.Sequential):
-        for inner, (child, at) in _children(layer, site, name):
+        for inner, child, at in _children(layer, site, name):
             x = _follow(net, child, at, inner, w, x, found)
         return x
     if isinstance(layer, s.Residual):
-        parts = [
-            _follow(net, child, at, inner, w, before, found) for inner, (child, at) in _children(layer, site, name)
-        ]
-        x = parts[0] + parts[1]
+        branch, shortcut = (
+            _follow(net, child, at, inner, w, x, found) for inner, child, at in _children(layer, site, name)
+        )
+        h = branch + shortcut
     else:
-        x, _ = bind(layer, site, net.parametrization, name)(w, before)
+        h, _ = bind(layer, site, net.parametrization, name)(w, x)
     if has_weights(layer):
-        found[name] = Passage(before, x)
-    return x
+        found[name] = Passage(x, h)
+    return h
 
 
 def leaves(layer: s.Layer, site: Site, name: str = "") -> Iterator[tuple[str, s.Layer, Site]]:
     """(name, layer, site) of every layer that directly owns weights."""
     if isinstance(layer, s.Sequential | s.Residual):
-        for inner, (child, at) in _children(layer, site, name):
+        for inner, child, at in _children(layer, site, name):
             yield from leaves(child, at, inner)
     elif has_weights(layer):
         yield name, layer, site
 
 
-def _children(layer: s.Sequential | s.Residual, site: Site, name: str) -> Iterator[tuple[str, tuple[s.Layer, Site]]]:
-    """(name, (layer, site)) of the layers inside, as `minintk.layers.combine` names them."""
+def _children(layer: s.Sequential | s.Residual, site: Site, name: str) -> Iterator[tuple[str, s.Layer, Site]]:
+    """(name, layer, site) of the layers inside, as `minintk.layers.combine` names them."""
     prefix = f"{name}." if name else ""
     if isinstance(layer, s.Residual):
-        yield f"{prefix}branch", (layer.branch, site)
-        yield f"{prefix}shortcut", (layer.shortcut, site)
+        yield f"{prefix}branch", layer.branch, site
+        yield f"{prefix}shortcut", layer.shortcut, site
     else:
-        for i, child in enumerate(sites(layer.layers, site)):
-            yield f"{prefix}{i}", child
+        for i, (child, at) in enumerate(sites(layer.layers, site)):
+            yield f"{prefix}{i}", child, at

@@ -149,21 +149,20 @@ def spectral_norms(net: Network, theta: Array, *, rtol: float = RTOL) -> dict[st
     >>> {name: round(float(norm / natural_norms(net)[name]), 1) for name, norm in norms.items()}
     {'0.W': 1.1, '2.W': 2.0, '4.W': 20.2}
     """
-    check_model(net, Network)
+    places = _places(net)
     check_floating("theta", theta)
     if theta.ndim not in (1, 2) or theta.shape[-1] != net.size:
         raise ValueError(f"theta expects shape ({net.size},) or (E, {net.size}), got {tuple(theta.shape)}")
     check_finite("theta", theta)
-    pieces, places = net.layout.unpack(theta), _places(net)
-    return {t.name: _norm(net, t, pieces[t.name], places.get(t.name), rtol) for t in net.layout.tensors}
-
-
-def _norm(net: Network, t: Tensor, W: Array, place: tuple[str, s.Layer, Site] | None, rtol: float) -> Array:
-    m = float(t.row.multiplier)
-    if place is not None and len(t.shape) > 2:
-        name, layer, site = place
-        return Operator(net, layer, site, name, W).norm(rtol)
-    return m * spectral_norm(W.reshape((*W.shape[: W.ndim - len(t.shape)], -1, t.shape[-1])), rtol=rtol)
+    pieces, norms = net.layout.unpack(theta), {}
+    for t in net.layout.tensors:
+        if t.name in places and len(t.shape) > 2:
+            name, layer, site = places[t.name]
+            norms[t.name] = Operator(net, layer, site, name, pieces[t.name]).norm(rtol)
+        else:
+            W = pieces[t.name].reshape((*theta.shape[:-1], -1, t.shape[-1]))
+            norms[t.name] = float(t.row.multiplier) * spectral_norm(W, rtol=rtol)
+    return norms
 
 
 def _places(net: Network) -> dict[str, tuple[str, s.Layer, Site]]:

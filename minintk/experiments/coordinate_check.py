@@ -226,19 +226,20 @@ def coordinate_check(
     for i, net in enumerate(nets):
         if progress is not None:
             progress(float(work[i - 1] / work[-1]) if i else 0.0, f"width {widths[i]}")
-        chosen = optimizer if isinstance(optimizer, Optimizer) else _chosen(optimizer, net)
+        chosen = _chosen(optimizer, net)
         thetas = initial_thetas(net, x, rng, seeds)
         groups = [_measure(net, theta, x, y, loss, chosen, steps, widths[i]) for theta in thetas]
         for key in groups[0]:
             found.setdefault(key, []).append(np.concatenate([group[key] for group in groups]))
     output = next(name for q, name in reversed(found) if q == "h")
-    rows = tuple(
-        Scaling(q, name, tuple(values), _fit(widths, values), tolerance, at_most=q == "h" and name == output)
-        for (q, name), values in found.items()
-        if q in ("h", "dh") or any(np.all(v > 0) for v in values)
-    )
+    rows = []
+    for (q, name), values in found.items():
+        positive = [bool(np.all(v > 0)) for v in values]
+        if q in ("h", "dh") or any(positive):
+            fit = power_law(widths, values) if all(positive) else None
+            rows.append(Scaling(q, name, tuple(values), fit, tolerance, at_most=q == "h" and name == output))
     title = f"{parametrization!r}, {chosen!r}, {seeds} seeds, {steps} steps{_regime(parametrization, chosen)}"
-    check = CoordinateCheck(title, chosen.rule, widths, rows, tolerance)
+    check = CoordinateCheck(title, chosen.rule, widths, tuple(rows), tolerance)
     return replace(check, notes=tuple(_notes(check, nets, float(np.finfo(str(x.dtype)).eps))))
 
 
@@ -300,36 +301,32 @@ def _measure(
     """{(quantity, name): (E,)}."""
     check_run(net, theta, x, y, loss, optimizer, steps, None, None, 1, None)
     run = Descent(net, theta, Batches(x, y, None, None, None), loss, optimizer)
-    before, natural = trace(net, theta, x), natural_norms(net)
-    xp, found = array_namespace(theta), dict[tuple[Quantity, str], Array]()
+    before, natural, xp = trace(net, theta, x), natural_norms(net), array_namespace(theta)
     try:
         run.advance()
         if not bool(xp.all(xp.isfinite(run.theta))):
             raise FloatingPointError(
                 f"training diverged in the first step: choose a learning rate below {optimizer.lr}"
             )
-        for name, norm in spectral_norms(net, run.theta - theta, rtol=1e-2).items():
-            found["dW", name] = norm / natural[name]
+        step = spectral_norms(net, run.theta - theta, rtol=1e-2)
         for _ in range(steps - 1):
             run.advance()
         run.advance(learn=False)
     except FloatingPointError as error:
         raise FloatingPointError(f"at width {width}: {error}") from error
-    for name, passage in trace(net, run.theta, x).items():
-        start = before[name].h
-        found["h", name], found["dh", name] = _rms(passage.h), _rms(passage.h - start)
-    for name, norm in spectral_norms(net, theta, rtol=1e-2).items():
-        r = natural[name]  # std = min(1, r) / sqrt(fan_in) gives |W| = min(1, r) (1 + r); a bias gives r
-        found["W", name] = norm / (min(1.0, r) * (1 + r) if name.endswith(".W") else r)
-    order = {q: i for i, q in enumerate(QUANTITIES)}
-    return {key: to_host(found[key]).astype(np.float64) for key in sorted(found, key=lambda key: order[key[0]])}
+    after, start = trace(net, run.theta, x), spectral_norms(net, theta, rtol=1e-2)
+    # std = min(1, r) / sqrt(fan_in) gives |W| = min(1, r) (1 + r); a bias gives r
+    mup = {name: min(1.0, r) * (1 + r) if name.endswith(".W") else r for name, r in natural.items()}
+    found: dict[Quantity, dict[str, Array]] = {
+        "h": {name: _rms(passage.h) for name, passage in after.items()},
+        "dh": {name: _rms(passage.h - before[name].h) for name, passage in after.items()},
+        "W": {name: norm / mup[name] for name, norm in start.items()},
+        "dW": {name: norm / natural[name] for name, norm in step.items()},
+    }
+    return {(q, name): to_host(a).astype(np.float64) for q, of in found.items() for name, a in of.items()}
 
 
 def _rms(h: Array) -> Array:
     """Root mean square over examples and features, (E,)."""
     xp = array_namespace(h)
     return xp.sqrt(xp.mean(h * h, axis=tuple(range(1, h.ndim))))
-
-
-def _fit(widths: Sequence[int], values: Sequence[Values]) -> PowerLaw | None:
-    return power_law(widths, values) if all(np.all(v > 0) for v in values) else None

@@ -143,10 +143,6 @@ def learning_rate_transfer(
     parametrization = parametrization or SpectralMuP()
     nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
     order = int(rng.integers(2**63))  # one seed for the batches of all runs
-
-    def train(net: Network, theta: Array, lr: float) -> Values:
-        return _train(net, theta, x, y, loss, optimizer(lr), steps, batch_size, order)
-
     losses, done, total = np.empty((len(nets), len(rates), seeds)), 0, sum(net.size for net in nets) * len(rates)
     for i, net in enumerate(nets):
         first = 0
@@ -155,7 +151,7 @@ def learning_rate_transfer(
             for r, lr in enumerate(rates):
                 if progress is not None:
                     progress(done / total, f"width {widths[i]}, rate {lr:.3g}")
-                losses[i, r, members] = train(net, theta, lr)
+                losses[i, r, members] = _train(net, theta, x, y, loss, optimizer(lr), steps, batch_size, order)
                 done += net.size * theta.shape[0] // seeds
             first = members.stop
     title = f"{parametrization!r}, {optimizer(rates[0])!r} and other rates, {steps} steps, {seeds} seeds"
