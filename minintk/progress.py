@@ -18,22 +18,16 @@ def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[floa
     if not shown:
         yield lambda amount: None
         return
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield _lines(what, total, console.print)
         return
-    columns = BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
-    with Progress(TextColumn("{task.description}"), *columns, console=console, transient=True) as bar:
+    time = rich.TimeElapsedColumn(), rich.TextColumn("left"), rich.TimeRemainingColumn()
+    columns = rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TaskProgressColumn(), *time
+    with rich.Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda amount: bar.advance(task, amount)
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import check_examples
+from minintk.training.augment import Shift
 from minintk.validate import precision, whole
 
 Array = np.ndarray[Any, Any]
@@ -176,15 +177,11 @@ class Dataset:
         pixels.)
         """
         _check_rng(rng)
-        H, W, C = self._image_shape()
-        s = max_shift
-        if isinstance(s, bool) or not hasattr(s, "__index__") or not 0 <= s < min(H, W):
-            raise ValueError(f"shifted expects a whole number of pixels from 0 to {min(H, W) - 1}, got {max_shift!r}")
-        N = len(self)
-        padded = np.pad(self.raw.reshape(N, H, W, C), ((0, 0), (s, s), (s, s), (0, 0)))
-        dy, dx = rng.integers(-s, s, size=(2, N, 1), endpoint=True)
-        rows, columns = s - dy + np.arange(H), s - dx + np.arange(W)
-        moved = padded[np.arange(N)[:, None, None], rows[:, :, None], columns[:, None, :]]
+        side = min(self._image_shape()[:2])
+        if isinstance(max_shift, bool) or not hasattr(max_shift, "__index__") or not 0 <= max_shift < side:
+            raise ValueError(f"shifted expects a whole number of pixels from 0 to {side - 1}, got {max_shift!r}")
+        shift = Shift(max_shift)
+        moved = shift(self.images().raw, shift.draw(len(self), rng))
         return replace(self, raw=moved.reshape(self.raw.shape))
 
     def standardise(self, *, fit: Dataset | None = None) -> Dataset:

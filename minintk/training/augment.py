@@ -7,8 +7,9 @@ resumed at any step, and NumPy and CuPy use the same draws.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -72,11 +73,10 @@ class Shift(Augmentation):
                 f"Shift(pixels={self.pixels}) moves images of shape {shape} out of sight: take fewer pixels"
             )
 
-    def every(self) -> Iterator[tuple[int, int]]:
+    def every(self) -> Iterable[tuple[int, int]]:
         """All shifts (dy, dx), row by row."""
-        for dy in range(-self.pixels, self.pixels + 1):
-            for dx in range(-self.pixels, self.pixels + 1):
-                yield dy, dx
+        span = range(-self.pixels, self.pixels + 1)
+        return product(span, span)
 
     def draw(self, N: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
         """(N, 2) whole numbers, the (dy, dx) of each image, drawn as in `Dataset.shifted`."""

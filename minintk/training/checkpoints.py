@@ -21,10 +21,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -35,12 +33,6 @@ from minintk.models.network import Model
 from minintk.training.train import State
 
 FORMAT = 1
-
-DAMAGE_ERRORS = (
-    *(ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile),
-    *(TokenError, SyntaxError, NotImplementedError, RuntimeError),
-)
-"""What zipfile, json and NumPy's header reader raise on corrupted bytes."""
 
 
 def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | None = None) -> None:
@@ -64,12 +56,12 @@ def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-        text = json.loads(arrays.pop("about").tobytes().decode())
+        text = json.loads(arrays.pop("about").tobytes().decode(), object_hook=_restored)
         theta, step, rng, about = arrays.pop("theta"), text["step"], text["rng"], text["about"]
         known = text["format"]
     except FileNotFoundError:
         raise
-    except (*DAMAGE_ERRORS, OSError) as error:
+    except Exception as error:  # zipfile, json and NumPy's header reader raise nearly anything on corrupted bytes
         raise ValueError(
             f"{os.fspath(path)} is damaged, or no checkpoint of minintk ({type(error).__name__}: {error}): "
             "move it away to start over, or restore an intact copy"
@@ -79,7 +71,7 @@ def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State
     xp = array_namespace(theta if like is None else like)
     moved = {name: to_library(a, xp) if a.ndim else a for name, a in arrays.items()}
     anchors = {name.removeprefix("anchor "): a for name, a in moved.items() if name.startswith("anchor ")}
-    return State(int(step), to_library(theta, xp), moved.get("memory"), _restored(rng), anchors), about
+    return State(int(step), to_library(theta, xp), moved.get("memory"), rng, anchors), about
 
 
 def _plain(value: Any) -> Any:
@@ -91,13 +83,9 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a checkpoint's `about` expects what JSON can hold, got {value!r}")
 
 
-def _restored(value: Any) -> Any:
-    """The inverse of `_plain`."""
-    if isinstance(value, dict):
-        if value.keys() == {"array", "dtype"}:
-            return np.array(value["array"], value["dtype"])
-        return {name: _restored(item) for name, item in value.items()}
-    return value
+def _restored(value: dict[str, Any]) -> Any:
+    """The inverse of `_plain`, for every dictionary that JSON holds."""
+    return np.array(value["array"], value["dtype"]) if value.keys() == {"array", "dtype"} else value
 
 
 # ------------------------------------------------------------------------ which run a checkpoint belongs to

@@ -94,7 +94,19 @@ def fit(
     >>> len(run.history), run.history.last["test_accuracy"] > 0.8
     (10, True)
     """
-    _check_fit(model, theta, x, y, loss, optimizer, steps, epochs, batch_size, rng, every, augment, test)
+    if (steps is None) == (epochs is None):
+        raise ValueError(f"fit expects steps or epochs, one of them, got steps={steps!r} and epochs={epochs!r}")
+    for name, value in (("epochs", epochs), ("every", every)):
+        if value is not None:
+            whole(name, value)
+    check_run(model, theta, x, y, loss, optimizer, 0 if steps is None else steps, batch_size, rng, 1, augment)
+    if test is not None:
+        if not isinstance(test, tuple) or len(test) != 2:
+            raise TypeError(f"test expects a pair (x, y), got {type(test).__name__}")
+        if model.coupled and not isinstance(model, Network):
+            raise ValueError(f"the statistics of BatchNorm must be frozen before {model!r} has test outputs: {REMEDY}")
+        model.check(theta, test[0])
+        loss.check(test[1], (test[0].shape[0], model.outputs))
     batches = Batches(x, y, batch_size, rng, augment)
     total = steps if steps is not None else (epochs or 0) * batches.per_epoch
     every = every or (batches.per_epoch if batch_size is not None else max(1, total // 100))
@@ -114,27 +126,6 @@ def fit(
     record = _Record(History(about.get("history", [])), _are_classes(y), about, array_namespace(theta))
     _train_to(total, run, record, every, folder, test, progress)
     return Run(run.theta, run.model, record.history)
-
-
-def _check_fit(
-    model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int | None,
-    epochs: int | None, batch_size: int | None, rng: np.random.Generator | None, every: int | None,
-    augment: Augmentation | None, test: tuple[Array, Array] | None,
-) -> None:  # fmt: skip
-    """ValueError or TypeError for invalid arguments of `fit`."""
-    if (steps is None) == (epochs is None):
-        raise ValueError(f"fit expects steps or epochs, one of them, got steps={steps!r} and epochs={epochs!r}")
-    for name, value in (("epochs", epochs), ("every", every)):
-        if value is not None:
-            whole(name, value)
-    check_run(model, theta, x, y, loss, optimizer, 0 if steps is None else steps, batch_size, rng, 1, augment)
-    if test is not None:
-        if not isinstance(test, tuple) or len(test) != 2:
-            raise TypeError(f"test expects a pair (x, y), got {type(test).__name__}")
-        if model.coupled and not isinstance(model, Network):
-            raise ValueError(f"the statistics of BatchNorm must be frozen before {model!r} has test outputs: {REMEDY}")
-        model.check(theta, test[0])
-        loss.check(test[1], (test[0].shape[0], model.outputs))
 
 
 def _train_to(
@@ -320,15 +311,8 @@ def _shown(progress: bool, start: int, total: int) -> Iterator[Callable[[_Record
     if not progress:
         yield lambda record, step, row: None
         return
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if start:
@@ -336,8 +320,9 @@ def _shown(progress: bool, start: int, total: int) -> Iterator[Callable[[_Record
     if not console.is_terminal:
         yield lambda record, step, row: console.print(_line(record.history.last)) if row else None
         return
-    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
-    with Progress(*columns, TextColumn("{task.description}"), console=console, transient=True) as bar:
+    time = rich.TimeElapsedColumn(), rich.TextColumn("left"), rich.TimeRemainingColumn()
+    columns = rich.BarColumn(), rich.MofNCompleteColumn(), *time, rich.TextColumn("{task.description}")
+    with rich.Progress(*columns, console=console, transient=True) as bar:
         task, last = bar.add_task("", total=total, completed=start), perf_counter()
 
         def show(record: _Record, step: int, row: bool) -> None:
@@ -353,11 +338,8 @@ def _shown(progress: bool, start: int, total: int) -> Iterator[Callable[[_Record
 
 def _line(row: Mapping[str, Any]) -> str:
     """A row as text, averaged over an ensemble."""
-    words = []
-    for name, text in (
-        ("step", "step {:.0f}"), ("epoch", "epoch {:.4g}"), ("seconds", "{:.1f} s"), ("loss", "loss {:.4g}"),
-        ("accuracy", "accuracy {:.2%}"), ("test_loss", "test loss {:.4g}"), ("test_accuracy", "test accuracy {:.2%}"),
-    ):  # fmt: skip
-        if name in row:
-            words.append(text.format(float(np.mean(row[name]))))
-    return ", ".join(words)
+    texts = {
+        "step": "step {:.0f}", "epoch": "epoch {:.4g}", "seconds": "{:.1f} s", "loss": "loss {:.4g}",
+        "accuracy": "accuracy {:.2%}", "test_loss": "test loss {:.4g}", "test_accuracy": "test accuracy {:.2%}",
+    }  # fmt: skip
+    return ", ".join(text.format(float(np.mean(row[name]))) for name, text in texts.items() if name in row)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, inf
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -94,22 +94,6 @@ class Moment:
 # --------------------------------------------------------------------------------------------- systems
 
 
-class System(Protocol):
-    """A dynamical system: outputs f at a state s, and the gradient with respect to s."""
-
-    def learn(self, s: Array, at: Array | None, y: Array, loss: Loss) -> tuple[Array, Array]:
-        """(f, g) for the training examples `at` (None: all), whose targets are y."""
-
-    def outputs(self, s: Array, at: Array | None) -> Array:
-        """f alone."""
-
-    def advance(self, s: Array) -> bool:
-        """Notify the system of a step to s; returns whether that changed the system."""
-
-    def moment(self, s: Array, f: Array) -> tuple[Array | None, Array]:
-        """(theta, f) for a `Moment`."""
-
-
 class WeightSpace:
     """s = theta, g = S J' dL/df with the scales S; the members of an ensemble are divided among the cores.
 
@@ -123,14 +107,12 @@ class WeightSpace:
 
     def _share(self) -> list[Model]:
         """The model of each part of the ensemble."""
-
-        def part(at: slice) -> Model:
-            members = self.model.members(at)
-            return members.fixed(self.x) if self.whole else members
-
-        return parallel(part, self.parts)
+        if not self.whole:
+            return [self.model.members(at) for at in self.parts]
+        return parallel(lambda at: self.model.members(at).fixed(self.x), self.parts)
 
     def learn(self, s: Array, at: Array | None, y: Array, loss: Loss) -> tuple[Array, Array]:
+        """(f, g) for the training examples `at` (None: all), whose targets are y."""
         xp, x = array_namespace(s), self.x if at is None else self.x[at]
         g = xp.empty_like(s)
 
@@ -146,6 +128,7 @@ class WeightSpace:
         return fs[0] if len(fs) == 1 else xp.concat(fs), g
 
     def outputs(self, s: Array, at: Array | None) -> Array:
+        """f alone."""
         x = self.x if at is None else self.x[at]
         N, step = x.shape[0], x.shape[0] if self.model.coupled else 1000
         with np.errstate(over="ignore", invalid="ignore"):
@@ -153,6 +136,7 @@ class WeightSpace:
         return array_namespace(s).concat(parts, axis=-2)
 
     def advance(self, s: Array) -> bool:
+        """Notify the system of a step to s; returns whether that changed the system."""
         before, self.model = self.model, self.model.advance(s)
         if self.model is before:
             return False
@@ -160,11 +144,15 @@ class WeightSpace:
         return True
 
     def moment(self, s: Array, f: Array) -> tuple[Array | None, Array]:
+        """(theta, f) for a `Moment`."""
         return array_namespace(s).asarray(s, copy=True), f
 
 
 class FrozenKernel:
-    """s = f on all points : ([E], M, C), g = K dL/df; the first N points are the training set."""
+    """s = f on all points : ([E], M, C), g = K dL/df; the first N points are the training set.
+
+    Methods as in `WeightSpace`; the kernel never changes.
+    """
 
     def __init__(self, kernel: Array, full: bool, N: int) -> None:
         self.kernel, self.full, self.N = kernel, full, N
@@ -190,6 +178,8 @@ class FrozenKernel:
     def moment(self, s: Array, f: Array) -> tuple[Array | None, Array]:
         return None, array_namespace(s).asarray(s, copy=True)
 
+
+System = WeightSpace | FrozenKernel
 
 # ---------------------------------------------------------------------------------------------- settings
 

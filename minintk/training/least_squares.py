@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from math import hypot, inf, sqrt
 from typing import Any
 
-from minintk.arrays import Array, array_namespace, available_memory, check_finite, check_floating, on_host
+from minintk.arrays import Array, array_namespace, available_memory, check_finite, on_host
 from minintk.fast.cholesky import BLOCK, NotPositive, factorise, smallest_eigenvalue, solve_factorised
 from minintk.models.empirical import block_size, check_kernel
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
 from minintk.models.wrappers import Linearized
 from minintk.progress import progress_of
+from minintk.training.losses import mse
 from minintk.validate import number, whole
 
 MAX_REFINEMENTS = 8
@@ -345,11 +346,9 @@ def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tu
             f"theta0 expects one network, ({model.size},), got {tuple(theta0.shape)}: solve member by member"
         )
     check_finite("theta0", theta0)
-    check_floating("y", y)
-    if tuple(y.shape) != (x.shape[0], model.outputs) or not len(y):
-        hint = ": a single output needs a column, y[:, None]" if y.ndim == 1 and model.outputs == 1 else ""
-        raise ValueError(f"y expects shape {(x.shape[0], model.outputs)}, N >= 1, got {tuple(y.shape)}{hint}")
-    check_finite("y", y)
+    if not x.shape[0]:
+        raise ValueError(f"y expects shape (N, {model.outputs}), N >= 1, got {tuple(y.shape)}")
+    mse.check(y, (x.shape[0], model.outputs))
     if y.dtype != theta0.dtype:
         raise TypeError(f"y must have the dtype of theta0, {theta0.dtype}, got {y.dtype}: y.astype(theta0.dtype)")
     J = ChunkedJacobian(model, theta0, x, memory)

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, scipy_module
 from minintk.validate import number
 
+COLUMN = ": a single output needs a column, y[:, None]"
+
 
 class Loss(ABC):
     """A loss L(f, y); `cotangent` is dL/df.
@@ -36,11 +38,7 @@ class Loss(ABC):
         """Raise unless y : (N, C) are valid targets for this loss."""
         check_floating("y", y)
         if tuple(y.shape) != tuple(outputs):
-            hint = (
-                ": a single output needs a column, y[:, None]"
-                if tuple(y.shape) == outputs[:1] and outputs[1] == 1
-                else ""
-            )
+            hint = COLUMN if (*y.shape, 1) == tuple(outputs) else ""
             raise ValueError(f"y expects shape (N, C) = {tuple(outputs)}, got {tuple(y.shape)}{hint}")
         check_finite("y", y)
 
@@ -49,15 +47,28 @@ def _fitting(f: Array, y: Array) -> Any:
     """The namespace of f : ([E], N, C) and y : (N, C); ValueError if their shapes differ, instead of broadcasting."""
     xp = array_namespace(f, y)
     if f.ndim < 2 or tuple(f.shape[-2:]) != tuple(y.shape[-2:]):
-        column = ": a single output needs a column, y[:, None]" if y.ndim == 1 and f.shape[-1:] == (1,) else ""
-        raise ValueError(
-            f"f ([E], N, C) and y (N, C) expect one (N, C), got {tuple(f.shape)}, {tuple(y.shape)}{column}"
-        )
+        hint = COLUMN if y.ndim == 1 and f.shape[-1:] == (1,) else ""
+        raise ValueError(f"f ([E], N, C) and y (N, C) expect one (N, C), got {tuple(f.shape)}, {tuple(y.shape)}{hint}")
     return xp
 
 
 @dataclass(frozen=True)
-class MeanSquared(Loss):
+class _Squares(Loss):
+    """c/(2N) sum_n |f_n - y_n|^2 with c the curvature."""
+
+    curvature: ClassVar[float]
+
+    def __call__(self, f: Array, y: Array) -> Array:
+        xp, r = _fitting(f, y), f - y
+        return xp.sum(r * r, axis=(-2, -1)) / (2 / self.curvature * f.shape[-2])
+
+    def cotangent(self, f: Array, y: Array) -> Array:
+        _fitting(f, y)
+        return (f - y) / (f.shape[-2] / self.curvature)
+
+
+@dataclass(frozen=True)
+class MeanSquared(_Squares):
     """L = 1/(2N) sum_n |f_n - y_n|^2,   dL/df = (f - y) / N.
 
     >>> import numpy as np
@@ -65,19 +76,11 @@ class MeanSquared(Loss):
     2.5
     """
 
-    curvature: ClassVar[float | None] = 1.0
-
-    def __call__(self, f: Array, y: Array) -> Array:
-        xp, r = _fitting(f, y), f - y
-        return xp.sum(r * r, axis=(-2, -1)) / (2 * f.shape[-2])
-
-    def cotangent(self, f: Array, y: Array) -> Array:
-        _fitting(f, y)
-        return (f - y) / f.shape[-2]
+    curvature: ClassVar[float] = 1.0
 
 
 @dataclass(frozen=True)
-class SumOfSquares(Loss):
+class SumOfSquares(_Squares):
     """L = 1/N sum_n |f_n - y_n|^2,   dL/df = 2 (f - y) / N   (Samarin et al. 2020: no 1/2, a mean over the batch).
 
     >>> import numpy as np
@@ -85,15 +88,7 @@ class SumOfSquares(Loss):
     5.0
     """
 
-    curvature: ClassVar[float | None] = 2.0
-
-    def __call__(self, f: Array, y: Array) -> Array:
-        xp, r = _fitting(f, y), f - y
-        return xp.sum(r * r, axis=(-2, -1)) / f.shape[-2]
-
-    def cotangent(self, f: Array, y: Array) -> Array:
-        _fitting(f, y)
-        return (f - y) * (2 / f.shape[-2])
+    curvature: ClassVar[float] = 2.0
 
 
 @dataclass(frozen=True)
