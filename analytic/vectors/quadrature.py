@@ -197,7 +197,8 @@ class Quadrature(Dual):
         ordered = xp.sort(s)
         degree, error = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
         a = hermite(phi, safe_s, degree, kinks) / xp.sqrt(safe_v)[:, None]
-        b = hermite(dphi, safe_s, degree, kinks) / xp.sqrt(safe_dv)[:, None]
+        constant = dphi(0 * s)[:, None] * xp.eye(1, degree + 1, dtype=xp.float64)  # phi' of a row of zeros
+        b = xp.where(zero[:, None], constant, hermite(dphi, safe_s, degree, kinks)) / xp.sqrt(safe_dv)[:, None]
         a, b = (xp.concatenate((h, remainder(xp, h)), axis=1) for h in (a, b))
         after = RowState(v * xp.ones_like(q), rows.theta * dv, max(rows.error, error))
         b = b * xp.sqrt(dv)[:, None] * (rows.scale / after.scale)[: s.shape[0], None]

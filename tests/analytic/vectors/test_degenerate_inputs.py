@@ -12,6 +12,7 @@ from oracles_kernels import degenerate_rows, exact_kernels, largest_errors
 
 import analytic as an
 import minintk as mn
+from minintk.layers.activation import pointwise
 
 BOUND = {np.float64: 1e-12, np.float32: 3e-7}
 """Asked for: 1e-11 and 2e-6.  Seen: 5e-13, for erf and two rows of norm 1e6 that are opposite but for an angle of 1e-5,
@@ -102,6 +103,27 @@ def test_zero_initialised_biases(activation: type[mn.spec.Activation]) -> None:
     for last in (mn.Dense(1), mn.Dense(1, b_std=0.1)):
         spec = mn.Sequential(zeros, activation(), zeros, activation(), last)
         check(an.kernel(spec).both, spec, np.float64)
+
+
+@pytest.mark.parametrize("activation", [mn.Tanh(), mn.Sin(), mn.GELU(), mn.Erf()], ids=repr)
+@pytest.mark.parametrize("more", [False, True], ids=["one layer", "two layers"])
+def test_a_row_of_zeros_beside_others(activation: mn.spec.Activation, more: bool) -> None:
+    """Theta(0, x) = w^2 Theta_0(0, x) phi'(0) E phi'(u), u ~ N(0, q): for activations by quadrature too.
+
+    With phi' of the row of zeros taken at another scale, this was off by a third for tanh.
+    """
+    z, weight = np.polynomial.hermite_e.hermegauss(200)
+    point, x = pointwise(activation), np.array([[0.36, -0.6], [0.0, 0.0], [0.81, 1.07]])
+    spec: list[mn.spec.Layer] = [mn.Dense(5, b_std=0.3, b_init="zeros")]
+    q, theta = (x * x).sum(axis=1) / 2, np.full(3, 0.3**2)
+    for _ in range(1 + more):
+        spec += [activation, mn.Dense(5, w_std=0.7)]
+        u = np.sqrt(q)[:, None] * z
+        mean = point.derivative(np, u) @ weight / weight.sum()
+        theta = 0.7**2 * theta * point.derivative(np, np.zeros(3)) * mean
+        q = 0.7**2 * (point.phi(np, u) ** 2 @ weight / weight.sum())
+    got = an.kernel(mn.Sequential(*spec)).ntk(x)[1, [0, 2]]
+    np.testing.assert_allclose(got, theta[[0, 2]], rtol=1e-12)
 
 
 def naive(spec: mn.Sequential, x: Any) -> tuple[Any, Any]:
