@@ -19,15 +19,16 @@ from typing import Any
 from analytic.images.fields import Field, Pixels
 from analytic.images.memory import FieldLayout, Workspace
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Square
-from analytic.images.rules import Flat, Pool, Window, grid, is_nonlinear, mixes_pixels, needs_images
+from analytic.images.rules import Flat, Pool, Window, all_steps, grid, is_nonlinear, mixes_pixels, needs_images
 from analytic.images.steps import Tile, add_pending, apply_all, follow, half_variances, prepare_all
 from analytic.vectors.duals import Homogeneous
-from analytic.vectors.engine import Progress, blocks, for_each
+from analytic.vectors.engine import for_each
+from analytic.vectors.results import Examples, Progress, Wanted, blocks, kernel_shape
 from analytic.vectors.rules import Affine, ResidualSum
-from analytic.vectors.state import Dual, Program
+from analytic.vectors.state import Dual, Program, RowState
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.fast.memory import short_rows
-from minintk.fast.threads import cores
+from minintk.fast.threads import cores, single_threaded_blas
 from minintk.spec.shapes import Shape
 
 FLOAT32_MAX_RATIO = 1e4
@@ -40,25 +41,45 @@ IMAGES_AT_ONCE = 256
 """How many images have their variances computed at a time."""
 
 
-def all_steps(program: Program) -> Iterator[Any]:
-    """All steps, including those inside sums."""
-    for step in program:
-        if isinstance(step, ResidualSum):
-            yield from all_steps(step.branch + step.shortcut)
-        else:
-            yield step
+def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
+    """NNGP and NTK of x1 (and x2): each image with itself if that is needed, then the pairs; errors as in `Wanted`."""
+    plan, symmetric = plan_images(program, inputs), len(inputs) == 1
+    results = reserve_images(plan, inputs, wanted)
+    if 0 in kernel_shape(inputs):
+        return results
+    with single_threaded_blas():
+        selves = [self_kernels(plan, x) for x in inputs] if plan.recorded else []
+        pools = [one.pools for one in selves]
+        engine = ImageEngine(plan, inputs, kernel_shape(inputs), symmetric, results[0], results[1], pools)
+        wanted.warn(engine.run(wanted.progress))
+    for k, values in zip(results, (selves[0].rows.q, selves[0].rows.theta) if selves else (), strict=False):
+        if symmetric and k is not None:
+            plan.layout.xp.fill_diagonal(k, plan.layout.xp.astype(values, k.dtype))
+    return results
+
+
+def reserve_images(plan: ImagePlan, inputs: Examples, wanted: Wanted) -> list[Array | None]:
+    """The arrays for the results, if there is memory for them and for the work."""
+    hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
+    return wanted.arrays(inputs, working_memory(plan, kernel_shape(inputs)), hint)
+
+
+def image_diagonals(program: Program, x: Array) -> RowState:
+    """K(x, x) and Theta(x, x) of every image, (N,), float64."""
+    return self_kernels(plan_images(program, (x,), each=True), x).rows
+
+
+def affine_steps(program: Program) -> Iterator[Affine]:
+    """The weights and biases of all steps that have any."""
+    for step in all_steps(program):
+        if isinstance(step, Window | Affine):
+            yield step.affine if isinstance(step, Window) else step
 
 
 def scale_free(program: Program) -> bool:
     """Whether f(s x) = s f(x) for s > 0."""
-    for step in all_steps(program):
-        if isinstance(step, Window | Affine):
-            affine = step.affine if isinstance(step, Window) else step
-            if affine.beta2 > 0 or affine.rest != 0:
-                return False
-        elif not isinstance(step, Pool | Flat | Homogeneous):
-            return False
-    return True
+    known = all(isinstance(step, Window | Affine | Pool | Flat | Homogeneous) for step in all_steps(program))
+    return known and all(affine.beta2 <= 0 and affine.rest == 0 for affine in affine_steps(program))
 
 
 def field_precision(program: Program, images: tuple[Array, ...]) -> Any:
@@ -69,9 +90,7 @@ def field_precision(program: Program, images: tuple[Array, ...]) -> Any:
     xp, dtype = array_namespace(*images), images[0].dtype
     if dtype == xp.float64 or scale_free(program):
         return dtype
-    affine = next(
-        (s.affine if isinstance(s, Window) else s for s in all_steps(program) if isinstance(s, Window | Affine)), None
-    )
+    affine = next(affine_steps(program), None)
     bias = 0.0 if affine is None else affine.beta2 / affine.w2
     axes = tuple(range(1, images[0].ndim))
     parts = [x[i : i + IMAGES_AT_ONCE] for x in images for i in range(0, x.shape[0], IMAGES_AT_ONCE)]
@@ -158,10 +177,11 @@ def numba_works() -> bool:
     return True
 
 
-def plan_images(program: Program, shape: Shape, out: Shape, xp: Any, dtype: Any, pairs: int = 0) -> ImagePlan:
-    """How the kernels of a program are computed for examples of `shape`, whose outputs have shape `out`."""
-    if grid(out) != (1, 1):
-        program = (*program, Flat(prod(grid(out))))
+def plan_images(program: Program, inputs: Examples, *, each: bool = False) -> ImagePlan:
+    """How to compute the kernel of x1 with x2, or with itself; or, for `each`, of every image with itself alone."""
+    xp, shape, (N, M) = array_namespace(*inputs), tuple(inputs[0].shape[1:]), kernel_shape(inputs)
+    dtype = inputs[0].dtype if each else field_precision(program, inputs)
+    pairs = 0 if each else N * M // (2 if len(inputs) == 1 else 1)
     first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
     jit = on_host(xp) and worth_compiling(program, shape, pairs, int(xp.dtype(dtype).itemsize))
     layout = FieldLayout(xp, dtype, first is None, guards_needed(program, on_host(xp)), jit)
@@ -242,12 +262,10 @@ class PreparedImages:
 
 @dataclass(frozen=True)
 class SelfKernels:
-    """Each image with itself: D and Theta after each pooling, (N, h, w), and the kernels, (N,)."""
+    """Each image with itself: D and Theta after each pooling, (N, h, w), and the kernels."""
 
     pools: list[tuple[Array, Array]]
-    nngp: Array
-    ntk: Array
-    error: float
+    rows: RowState
 
 
 def self_kernels(plan: ImagePlan, x: Array) -> SelfKernels:
@@ -280,7 +298,7 @@ def self_kernels(plan: ImagePlan, x: Array) -> SelfKernels:
         errors[n] = after.error
 
     for_each(xp, work, range(N))
-    return SelfKernels(pools, nngp, ntk, max(errors, default=0.0))
+    return SelfKernels(pools, RowState(nngp, ntk, max(errors, default=0.0)))
 
 
 @dataclass(frozen=True)

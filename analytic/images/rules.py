@@ -11,6 +11,7 @@ both pixels together, so a network that ends in Flatten needs equal pixels only;
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -84,29 +85,28 @@ def both_axes(found: tuple[Axis, ...]) -> tuple[Axis, Axis]:
     return (found[0], found[1]) if len(found) == 2 else (Axis(1, 1), found[0])
 
 
+def all_steps(program: Program) -> Iterator[Step]:
+    """All steps, including those inside sums."""
+    for step in program:
+        if isinstance(step, ResidualSum):
+            yield from all_steps(step.branch + step.shortcut)
+        else:
+            yield step
+
+
 def needs_images(program: Program) -> bool:
     """Whether any step needs the pixels."""
-    return any(
-        isinstance(step, ImageStep) or (isinstance(step, ResidualSum) and needs_images(step.branch + step.shortcut))
-        for step in program
-    )
+    return any(isinstance(step, ImageStep) for step in all_steps(program))
 
 
 def mixes_pixels(program: Program) -> bool:
     """Whether any step averages over pairs of different pixels."""
-    return any(
-        isinstance(step, Pool) or (isinstance(step, ResidualSum) and mixes_pixels(step.branch + step.shortcut))
-        for step in program
-    )
+    return any(isinstance(step, Pool) for step in all_steps(program))
 
 
 def is_nonlinear(program: Program) -> bool:
     """Whether any step is not linear."""
-    return any(
-        isinstance(step, Dual | Normalise)
-        or (isinstance(step, ResidualSum) and is_nonlinear(step.branch + step.shortcut))
-        for step in program
-    )
+    return any(isinstance(step, Dual | Normalise) for step in all_steps(program))
 
 
 @lower.register(s.Conv2d)

@@ -11,7 +11,8 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from math import ceil, sqrt
 from typing import Any, TypeVar
 
-from minintk.arrays import Array, array_namespace, on_host
+from analytic.vectors.results import Examples, Place
+from minintk.arrays import Array, array_namespace, on_host, to_host
 from minintk.fast.threads import alone, single_threaded_blas
 
 Key = TypeVar("Key")
@@ -76,3 +77,19 @@ def evaluate_each(
     finally:
         for future in running:
             future.cancel()
+
+
+def evaluate_blocks(
+    results: list[Any], places: dict[int, Place], inputs: Examples, evaluate: Evaluate, executor: Executor | None
+) -> Iterator[int]:
+    """Evaluate the blocks at these places and write them into the results; yields the number of each when it is."""
+    symmetric, x1, x2 = len(inputs) == 1, inputs[0], inputs[-1]
+    parts = ((n, x1[i], None if symmetric and i == j else x2[j]) for n, (i, j) in places.items())
+    for number, found in evaluate_each(evaluate, parts, executor):
+        i, j = places[number]
+        for result, block in zip(results, found, strict=True):
+            if result is not None and block is not None:
+                result[i, j] = to_host(block)
+                if symmetric and i != j:
+                    result[j, i] = to_host(block).T
+        yield number

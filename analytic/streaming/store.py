@@ -13,19 +13,60 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analytic.streaming.executors import Evaluate, evaluate_each
-from analytic.vectors.engine import Progress, blocks
+from analytic.images.engine import image_diagonals, pixel_pairs_followed, plan_images, reserve_images
+from analytic.images.rules import needs_images
+from analytic.streaming.executors import Evaluate, block_size, check_executor, evaluate_blocks
+from analytic.vectors.engine import reserve_vectors, vector_diagonals
+from analytic.vectors.results import Examples, Wanted, blocks, kernel_shape
+from analytic.vectors.state import Program
 from minintk.arrays import Array, to_host
+from minintk.fast.threads import cores
 from minintk.files import made_folder, write_atomically
 
 KERNEL_NAMES = ("nngp", "ntk")
+
+Folder = str | os.PathLike[str]
+Store = Folder | None
+
+PIXEL_PAIRS_PER_BLOCK = 2**31
+"""Largest number of pixel pairs in one block of a store, or of an executor."""
+
+
+def kernels_by_blocks(
+    steps: Program, inputs: Examples, wanted: Wanted, block: Evaluate, of: str, store: Store, executor: Executor | None
+) -> list[Array | None]:
+    """NNGP and NTK of x1 (and x2), in the store or in memory.
+
+    block : the same for some rows of each, here or in a worker.   of : all that it depends on beside the inputs.
+    ValueError for two places of one result; otherwise errors as in `check_executor`, `evaluate_into_store`, `Wanted`.
+    """
+    images = needs_images(steps)
+    followed = pixel_pairs_followed(steps, tuple(inputs[0].shape[1:]))
+    most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))
+    if executor is not None:
+        check_executor(executor, *inputs)
+        diagonals = image_diagonals if images else vector_diagonals
+        wanted.warn(max(diagonals(steps, x).error for x in inputs))  # a worker's warnings would be lost
+    if store is not None:
+        if any(o is not None for o in wanted.out):
+            raise ValueError("store and out are two places for one result: give one of them")
+        return evaluate_into_store(store, of, inputs, wanted, most, block, executor)
+    if images:
+        results = reserve_images(plan_images(steps, inputs), inputs, wanted)
+    else:
+        results = reserve_vectors(inputs, wanted)
+    shape = kernel_shape(inputs)
+    every = dict(enumerate(blocks(shape, block_size(shape, most, cores()), len(inputs) == 1)))
+    for done, _ in enumerate(evaluate_blocks(results, every, inputs, block, executor), 1):
+        if wanted.progress is not None:
+            wanted.progress(done, len(every))
+    return results
 
 
 def fingerprint(what: str, *arrays: Array) -> str:
@@ -39,31 +80,20 @@ def fingerprint(what: str, *arrays: Array) -> str:
 
 
 def evaluate_into_store(
-    path: str | os.PathLike[str],
-    what: str,
-    x1: Array,
-    x2: Array | None,
-    asked: tuple[bool, bool],
-    size: int,
-    evaluate: Evaluate,
-    progress: Progress | None,
-    executor: Executor | None = None,
+    path: Folder, what: str, inputs: Examples, wanted: Wanted, size: int, evaluate: Evaluate, executor: Executor | None
 ) -> list[Any]:
     """The kernels as numpy.memmap in the store `path`; evaluates all blocks that are not finished.
 
-    what : a description of everything except the inputs that the results depend on.   size : rows, and columns, of a
-    block.
+    what : all that the results depend on except the inputs.   size : rows, and columns, of a block.
     ValueError for a store of another kernel; NotADirectoryError for a file.
     """
-    folder, symmetric = made_folder(path, "store="), x2 is None
-    shape = (x1.shape[0], (x1 if x2 is None else x2).shape[0])
-    inputs = (x1,) if x2 is None else (x1, x2)
-    mark = fingerprint(f"minintk store 1; {what}; {asked}; blocks of {size}", *inputs)
+    folder, shape = made_folder(path, "store="), kernel_shape(inputs)
+    mark = fingerprint(f"minintk store 1; {what}; {wanted.asked}; blocks of {size}", *inputs)
     record = folder / "record.txt"
     done = finished_blocks(record, mark)
-    wanted = [name for name, a in zip(KERNEL_NAMES, asked, strict=True) if a]
+    names = [name for name, a in zip(KERNEL_NAMES, wanted.asked, strict=True) if a]
     if done is None:
-        for name in wanted:
+        for name in names:
             if (folder / f"{name}.npy").exists():
                 raise ValueError(
                     f"{str(folder)!r} holds {name}.npy but is not a store: choose another path, or move it away"
@@ -72,53 +102,25 @@ def evaluate_into_store(
     text = "".join(f"{line}\n" for line in (mark, *sorted(done)))  # drops a truncated line, which the next would join
     write_atomically(record, lambda file: file.write(text.encode()))
     results = [
-        open_result(folder / f"{name}.npy", shape, str(x1.dtype), new=not done) if name in wanted else None
+        open_result(folder / f"{name}.npy", shape, str(inputs[0].dtype), new=not done) if name in names else None
         for name in KERNEL_NAMES
     ]
-    todo = list(blocks(shape, size, symmetric))
-    count = len(todo)
+    every = list(blocks(shape, size, len(inputs) == 1))
+    missing = {n: place for n, place in enumerate(every) if n not in done}
+    ready = len(every) - len(missing)
     with record.open("a") as lines:
-        missing = [n for n in range(count) if n not in done]
-        if progress is not None and len(missing) < count:
-            progress(count - len(missing), count)
-        for number in evaluate_blocks(results, todo, missing, x1, x2, evaluate, executor):
+        if wanted.progress is not None and ready:
+            wanted.progress(ready, len(every))
+        for count, number in enumerate(evaluate_blocks(results, missing, inputs, evaluate, executor), ready + 1):
             for result in results:
                 if result is not None:
                     result.flush()
             lines.write(f"{number}\n")
             lines.flush()
             os.fsync(lines.fileno())
-            missing.remove(number)
-            if progress is not None:
-                progress(count - len(missing), count)
+            if wanted.progress is not None:
+                wanted.progress(count, len(every))
     return results
-
-
-def evaluate_blocks(
-    results: Sequence[Any],
-    all_blocks: Sequence[tuple[slice, slice]],
-    missing: Sequence[int],
-    x1: Array,
-    x2: Array | None,
-    evaluate: Evaluate,
-    executor: Executor | None,
-) -> Iterator[int]:
-    """Evaluate the missing blocks and write them into the results; yields each block's number once it is written."""
-    other = x1 if x2 is None else x2
-
-    def inputs() -> Iterator[tuple[int, Array, Array | None]]:
-        for number in list(missing):
-            i, j = all_blocks[number]
-            yield number, x1[i], None if x2 is None and i == j else other[j]
-
-    for number, found in evaluate_each(evaluate, inputs(), executor):
-        i, j = all_blocks[number]
-        for result, block in zip(results, found, strict=True):
-            if result is not None and block is not None:
-                result[i, j] = to_host(block)
-                if x2 is None and i != j:
-                    result[j, i] = to_host(block).T
-        yield number
 
 
 def finished_blocks(record: Path, mark: str) -> set[int] | None:

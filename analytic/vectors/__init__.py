@@ -6,5 +6,6 @@ Reading order:
     rules         `lower`: the steps of each layer
     duals         activations in closed form
     quadrature    any other activation, by a series of known error
+    results       the matrices of one call, and the memory for them
     engine        tiles of the Gram matrix, on all cores
 """

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import prod, sqrt
 from threading import Lock, local
 from typing import Any, NamedTuple
 
+from analytic.vectors.results import Examples, Progress, Wanted, kernel_shape
 from analytic.vectors.rules import Affine, AffineRow
 from analytic.vectors.state import (
     Block,
@@ -29,15 +30,14 @@ from analytic.vectors.state import (
     RowState,
     Scratch,
     Step,
+    cast,
     columns,
     largest_square,
     run_pairs,
     run_rows,
 )
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import parallel
-
-Progress = Callable[[int, int], None]
+from minintk.fast.threads import cores, parallel, single_threaded_blas
 
 ScratchByDtype = dict[Any, Scratch]
 """One thread's working memory, in either precision."""
@@ -58,12 +58,50 @@ def rows_at_once(xp: Any, width: int) -> int:
     return max(1, (2**16 if on_host(xp) else 2**26) // max(1, width))
 
 
+def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
+    """NNGP and NTK of x1 (and x2): the rows through all layers, then the pairs; errors as in `Wanted`."""
+    results = reserve_vectors(inputs, wanted)
+    if 0 in kernel_shape(inputs):
+        return results
+    with single_threaded_blas():  # the products are small: BLAS's own threads would only wait for each other
+        prepared, rows, fine = plan_vectors(program, tuple(flat(x) for x in inputs))
+        wanted.warn(rows.error)
+        coarse = fine if prepared.y.dtype == rows.q.dtype else cast(fine, prepared.y.dtype)
+        engine = VectorEngine(prepared, rows, fine, coarse, kernel_shape(inputs), len(inputs) == 1, *results)
+        engine.run(wanted.progress)
+    return results
+
+
+def reserve_vectors(inputs: Examples, wanted: Wanted) -> list[Array | None]:
+    """The arrays for the results, if there is memory for them and for the work."""
+    xp, shape, size = array_namespace(*inputs), kernel_shape(inputs), inputs[0].dtype.itemsize
+    rows, tile = sum(x.shape[0] for x in inputs), 2 * tile_width(xp, max(shape)) ** 2
+    work = rows * (prod(inputs[0].shape[1:]) * size + 1000)
+    work += cores() * (10 * min(tile, shape[0] * shape[1]) * size + 2**23)
+    return wanted.arrays(inputs, work)
+
+
+def vector_diagonals(program: Program, x: Array) -> RowState:
+    """K(x, x) and Theta(x, x) of every row, (N,), float64."""
+    x = flat(x)
+    norms2 = square_norms(array_namespace(x), (x,))
+    if not x.shape[0]:
+        return RowState(norms2, norms2)
+    with single_threaded_blas():
+        return run_rows(program, RowState(norms2 / max(1, x.shape[1]), 0 * norms2))[0]
+
+
+def flat(x: Array) -> Array:
+    """x : (N, H, W, C) as (N, d)."""
+    return x.reshape((x.shape[0], prod(x.shape[1:])))
+
+
 # ------------------------------------------------------------------------------------------------ rows
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Rows ready for the product: N of x1, then those of x2.
+    """Inputs ready for the product: N of x1, then those of x2.
 
     x : the rows as given, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.
     bias : (N, 1), B / sqrt(2).   y : (N, d or d + 1), the vectors (A x / |x|, B) / sqrt(2) minus the centre.
@@ -116,7 +154,7 @@ class Inputs:
         return (angle / 2) ** 2
 
 
-def spans(parts: tuple[Array, ...], step: int) -> Iterator[tuple[slice, Array]]:
+def spans(parts: Examples, step: int) -> Iterator[tuple[slice, Array]]:
     """Slices of at most `step` rows, each within one of the parts, with their rows."""
     start = 0
     for x in parts:
@@ -124,13 +162,6 @@ def spans(parts: tuple[Array, ...], step: int) -> Iterator[tuple[slice, Array]]:
             piece = x[i : i + step]
             yield slice(start + i, start + i + piece.shape[0]), piece
         start += x.shape[0]
-
-
-def blocks(shape: tuple[int, int], size: int, symmetric: bool) -> Iterator[tuple[slice, slice]]:
-    """Blocks of rows and columns that cover a matrix, or its upper triangle if it is symmetric."""
-    for i in range(0, shape[0], size):
-        for j in range(i if symmetric else 0, shape[1], size):
-            yield slice(i, min(i + size, shape[0])), slice(j, min(j + size, shape[1]))
 
 
 def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> None:
@@ -142,9 +173,8 @@ def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> No
             work(item)
 
 
-def square_norms(parts: tuple[Array, ...]) -> Array:
+def square_norms(xp: Any, parts: Examples) -> Array:
     """|x|^2 of all rows, (N,), float64."""
-    xp = array_namespace(*parts)
     out = xp.empty(sum(x.shape[0] for x in parts), dtype=xp.float64)
 
     def work(piece: tuple[slice, Array]) -> None:
@@ -155,9 +185,9 @@ def square_norms(parts: tuple[Array, ...]) -> Array:
     return out
 
 
-def prepare_inputs(parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> Inputs:
+def prepare_inputs(xp: Any, parts: Examples, norms2: Array, first: AffineRow | None) -> Inputs:
     """The Inputs of x1 (and x2), with the weight and bias coefficients of the first layer if it is a Dense."""
-    xp, dtype = array_namespace(*parts), parts[0].dtype
+    dtype = parts[0].dtype
     norm = xp.sqrt(norms2)[:, None]
     scale = xp.where(norm > 0, sqrt(0.5) / xp.where(norm > 0, norm, 1.0), 0.0)
     bias = None
@@ -256,17 +286,17 @@ class VectorPlan(NamedTuple):
         self.finish(pairs)
 
 
-def plan_vectors(program: Program, parts: tuple[Array, ...]) -> tuple[Inputs, RowState, VectorPlan]:
+def plan_vectors(program: Program, parts: Examples) -> tuple[Inputs, RowState, VectorPlan]:
     """Take the rows through all layers: inputs ready for the product, the kernels' diagonals, the plan for pairs."""
     xp = array_namespace(*parts)
-    norms2 = square_norms(parts)
+    norms2 = square_norms(xp, parts)
     rows = RowState(norms2 / max(1, parts[0].shape[1]), xp.zeros_like(norms2))
     first = None
     if program and isinstance(program[0], Affine):
         first, program = program[0], (Absorbed(program[0]), *program[1:])
     last = program[-1] if program and isinstance(program[-1], Affine) else None
     rows, coefficients = run_rows(program, rows)
-    inputs = prepare_inputs(parts, norms2, None if first is None else coefficients[0])
+    inputs = prepare_inputs(xp, parts, norms2, None if first is None else coefficients[0])
     inputs = replace(inputs, largest_distance=largest_square(coefficients))
     if last is None:
         gain, tau_gain = columns(xp, xp.sqrt(rows.q)), columns(xp, rows.scale) if rows.has_zero_rows else None
@@ -315,7 +345,7 @@ class VectorEngine:
         for_each(xp, work, tiles)
 
     def tiles(self, height: int, width: int) -> Iterator[tuple[slice, slice]]:
-        """Rows and columns of tiles that cover the matrix; if symmetric, its upper triangle and diagonal squares.
+        """Inputs and columns of tiles that cover the matrix; if symmetric, its upper triangle and diagonal squares.
 
         height : a multiple of width, so that a diagonal square is the lower end of its tile.
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from oracles_kernels import image_errors, image_kernels
 
 import analytic as an
 import minintk as mn
+from analytic.streaming import store
 from minintk.spec.shapes import out_shape
 
 Array = Any
@@ -407,7 +407,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("against", [False, True], ids=["symmetric", "two sets"])
 def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, against: bool) -> None:
     """Killed after some blocks, a run does only the others, and gives the same bytes."""
-    monkeypatch.setattr(sys.modules["analytic.kernel"], "PIXEL_PAIRS_PER_BLOCK", 4 * (3 * 4) ** 2)
+    monkeypatch.setattr(store, "PIXEL_PAIRS_PER_BLOCK", 4 * (3 * 4) ** 2)
     x = images(7, (3, 4, 2)).astype(np.float32)
     x2 = images(6, (3, 4, 2), seed=1).astype(np.float32) if against else None
     kernel = an.kernel(mn.Sequential(conv(), mn.ReLU(), mn.GlobalAvgPool(), D))
@@ -424,13 +424,13 @@ def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
     with (tmp_path / "killed" / "record.txt").open("a") as record:
         record.write("1")  # a line cut short
     evaluated: list[Any] = []
-    right = type(kernel)._evaluate
+    right = type(kernel)._kernels
 
     def counted(self: Any, *arguments: Any) -> Any:
         evaluated.append(arguments)
         return right(self, *arguments)
 
-    monkeypatch.setattr(type(kernel), "_evaluate", counted)
+    monkeypatch.setattr(type(kernel), "_kernels", counted)
     again = kernel.both(x, x2, store=tmp_path / "killed")
     assert len(evaluated) < len((tmp_path / "whole" / "record.txt").read_text().splitlines()) - 2
     for one, other, direct in zip(whole, again, kernel.both(x, x2)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import minintk as mn
 from analytic.streaming import executors, store
 from minintk.arrays import to_library
 
-infinite: Any = import_module("analytic.kernel")  # the module; analytic.kernel is its function
 RNG = np.random.default_rng(0)
 IMAGES = RNG.standard_normal((9, 4, 5, 2))
 OTHERS = RNG.standard_normal((4, 4, 5, 2))
@@ -57,7 +55,7 @@ def test_a_wrong_block_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         found = list(right(evaluate, blocks, executor))
         yield from zip([key for key, _ in found], [f for _, f in reversed(found)], strict=True)
 
-    monkeypatch.setattr(store, "evaluate_each", swapped)
+    monkeypatch.setattr(executors, "evaluate_each", swapped)
     kernel = an.kernel(DENSE)
     x = inputs("dense")[0][:8]
     with ThreadPoolExecutor(2) as pool:
@@ -78,7 +76,7 @@ def test_out_and_progress_and_empty() -> None:
 
 def test_a_store_filled_by_an_executor_is_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes, and what an executor left behind the loop goes on with."""
-    monkeypatch.setattr(infinite, "PIXEL_PAIRS_PER_BLOCK", 3600)  # 3 x 3 images of 400 pairs of pixels
+    monkeypatch.setattr(store, "PIXEL_PAIRS_PER_BLOCK", 3600)  # 3 x 3 images of 400 pairs of pixels
     kernel, (x, _) = an.kernel(POOLED), inputs("pooled")
     kernel.both(x, store=tmp_path / "loop")
     with ThreadPoolExecutor(3) as pool:
