@@ -65,8 +65,9 @@ def _(layer: s.Activation, site: Site, parametrization: Parametrization, name: s
 class Pointwise:
     """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y), whichever array `keeps` names.
 
-    xp : the namespace of the arrays, NumPy's or CuPy's.  phi' may be a truth value, which multiplies as 0 or 1.
-    kinks : the points where phi' jumps; quadrature splits its panels there.
+    xp : the namespace of the arrays, NumPy's or CuPy's; `minintk.arrays.scipy_module(xp, "special")` is SciPy's for it.
+    phi' is an array, of numbers or of truth values, which multiply as 0 or 1.
+    kinks : the points where phi' jumps; quadrature splits its panels there, and is inexact where one is left out.
     """
 
     phi: Callable[[Any, Array], Array]

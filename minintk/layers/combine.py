@@ -27,6 +27,13 @@ def place(layer: s.Layer, site: Site, parametrization: Parametrization, name: st
     return bound
 
 
+def check_gram(layer: Bound, J: LayerJacobian) -> None:
+    """TypeError for a layer that owns weights and has no gram: the kernel would be without them."""
+    if layer.tensors and type(J).gram is LayerJacobian.gram:
+        owned = ", ".join(t.name for t in layer.tensors)
+        raise TypeError(f"{type(J).__name__} has no gram, but its layer owns {owned}: write gram(u, other, v, kernel)")
+
+
 # ---------------------------------------------------------------------------------------- Sequential
 
 
@@ -68,6 +75,7 @@ class ChainJacobian(LayerJacobian):
             if du is None or dv is None:
                 self.check_stop(i)
                 break
+            check_gram(self.layers[i], self.links[i])
             G, du, dv = self.links[i].gram_and_back(du, other.links[i], dv, kernel)
             total = total + G
         return total, du, dv
@@ -109,8 +117,9 @@ def _(layer: s.Sequential, site: Site, parametrization: Parametrization, name: s
 
 @dataclass(frozen=True)
 class SumJacobian(LayerJacobian):
-    """The Jacobians of the branch and of the shortcut."""
+    """The Jacobians of the branch and of the shortcut of a layer."""
 
+    layer: BoundSum
     branch: LayerJacobian
     shortcut: LayerJacobian
 
@@ -131,6 +140,8 @@ class SumJacobian(LayerJacobian):
         self, u: Array, other: SumJacobian, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
         """(gram_branch + gram_shortcut, u db/dx + u ds/dx, the same for v)."""
+        check_gram(self.layer.branch, self.branch)
+        check_gram(self.layer.shortcut, self.shortcut)
         B, bu, bv = self.branch.gram_and_back(u, other.branch, v, kernel)
         S, su, sv = self.shortcut.gram_and_back(u, other.shortcut, v, kernel)
         du = _add(bu, su)
@@ -156,7 +167,7 @@ class BoundSum:
     def __call__(self, w: Weights, x: Array) -> tuple[Array, SumJacobian]:
         b, B = self.branch(w, x)
         t, S = self.shortcut(w, x)
-        return b + t, SumJacobian(B, S)
+        return b + t, SumJacobian(self, B, S)
 
 
 @bind.register

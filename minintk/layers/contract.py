@@ -37,7 +37,10 @@ Weights = dict[str, Array]
 
 
 class Contraction(Protocol):
-    """How cotangents u : (C, [E], N, n) and v : (C, [E], M, n) are contracted over n."""
+    """How cotangents u : (C, [E], N, n) and v : (C, [E], M, n) are contracted over n.
+
+    Their axes E and N may have length 1 and broadcast: a cotangent at the outputs is the same for every example.
+    """
 
     def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
         """(u . v) * g, where g : ([E], N, M) is the kernel of the inputs."""
@@ -51,11 +54,11 @@ class LayerJacobian:
     """The derivatives of one layer at one point.  Subclass it with `jvp` and `vjp`; with weights, `gram` too."""
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy for a change dw of the weights and dx of the input; None stands for zero."""
+        """dy for a change dw of the weights and dx of the input; dx = None, before the first weights, stands for 0."""
         raise TypeError(f"{type(self).__name__} has no jvp")
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """The transposed map: writes u dy/dw into the arrays dw (where given), returns u dy/dx.
+        """The transposed map: writes u dy/dw into the arrays dw (where given; with =, not +=), returns u dy/dx.
 
         May return None where the layer is the first with weights (`Site.first`): then u dy/dx has no use.
         """

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 from minintk.arrays import Array, array_namespace, on_host
@@ -80,7 +81,7 @@ class Jacobian(ABC):
         self._check("vjp(u)", u, self.outputs)
         shape = (*u.shape[:-2], self.size)
         if out is None:
-            out = array_namespace(u).zeros(shape, dtype=u.dtype)
+            out = array_namespace(u).full(shape, nan, dtype=u.dtype)  # so that no layer forgets its part unnoticed
         elif tuple(out.shape) != shape:
             raise ValueError(f"vjp(out=...) expects shape {shape}, got {tuple(out.shape)}")
         self.pull(u, out)
@@ -205,7 +206,7 @@ class FullContraction:
         b = a if u is v else _rows(v, merge=0)
         k = a @ b.swapaxes(-1, -2)
         k = k.reshape((*k.shape[:-2], N, C, M, C))
-        return k * (g if isinstance(g, float) else g[..., :, None, :, None])
+        return k * (g[..., :, None, :, None] if hasattr(g, "shape") else g)
 
 
 trace_contraction, full_contraction = TraceContraction(), FullContraction()

@@ -12,7 +12,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import fields
 from math import prod
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -304,7 +303,7 @@ def short(layer: s.Layer) -> str:
         parts = (part.inside if isinstance(part, s.Sequential) else (part,) for part in layer.inside)
         names = ", ".join(type(child).__name__ for part in parts for child in part if child != s.Identity())
     else:
-        first = [getattr(layer, field.name) for field in fields(cast(Any, layer))[:1]]
+        first = [getattr(layer, name) for name in list(getattr(layer, "__dataclass_fields__", ()))[:1]]
         names = "".join(str(number) for number in first if isinstance(number, int))
     return f"{type(layer).__name__}({names})"
 

@@ -43,6 +43,7 @@ class Layer:
         minintk.spec.shapes.out_shape    (layer, shape) -> the shape of one example after the layer
         minintk.layers.contract.bind     its finite meaning: outputs and derivatives
         analytic.lower                   its infinite width, where it has one
+        minintk.models.taylor.expand     its power series, where `mn.Taylor` shall take it
 
     `minintk.testing` builds a layer in this way and checks it.
 
@@ -64,7 +65,8 @@ class Activation(Layer):
     """Base class of the pointwise activations phi.
 
     To add one, subclass it as a frozen dataclass and register phi and phi' with `minintk.layers.activation.pointwise`.
-    That is all: its kernels at infinite width then come from quadrature.
+    Its kernels at infinite width then come from quadrature; `mn.Taylor` alone needs more, its power series
+    (`minintk.models.power_series.expanded`).
     """
 
     __slots__ = ()

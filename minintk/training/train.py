@@ -208,7 +208,7 @@ class Descent:
                 if learn:
                     J.pull(self.loss.cotangent(f, yb), self.gradient[part])
                     if not self.written:
-                        self._check_written(self.gradient[part])
+                        self._check_written(self.gradient[part], value)
                     memory = None if self.memory is None else self.memory[part]
                     optimizer.step(self.theta[part], self.gradient[part], memory, self.scales)
             return f, value
@@ -224,14 +224,12 @@ class Descent:
             self.step += 1
         return f, value
 
-    def _check_written(self, gradient: Array) -> None:
-        """TypeError for a tensor whose gradient no layer has written: it holds what the buffer began with, NaN."""
+    def _check_written(self, gradient: Array, value: Array) -> None:
+        """TypeError for a tensor whose gradient its layer has not filled: it began as NaN.  value : the loss."""
         xp, layout = array_namespace(gradient), self.model.layout
-        if not bool(xp.all(xp.isfinite(self.theta))):
-            return
-        for t in layout.tensors:
-            if bool(xp.all(xp.isnan(gradient[..., layout.slices[t.name]]))):
-                raise TypeError(f"no layer wrote the gradient of {t.name}: vjp(u, dw) must fill dw[{t.name!r}]")
+        for t in layout.tensors if bool(xp.all(xp.isfinite(value))) else ():
+            if bool(xp.any(xp.isnan(gradient[..., layout.slices[t.name]]))):
+                raise TypeError(f"no layer wrote the gradient of {t.name}: vjp(u, dw) must fill dw[{t.name!r}], with =")
 
 
 def member_slices(model: Model, theta: Array, N: int) -> list[slice]:

@@ -117,12 +117,46 @@ def test_a_sweep_that_stops_early_is_refused(monkeypatch: pytest.MonkeyPatch) ->
             call()
 
 
-def test_a_gradient_that_is_not_written_is_zero_and_training_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_that_is_not_written_is_nan_and_training_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     net, theta, x = planted(Silent, monkeypatch)
     gradient = net.linearize(theta, x)[1].vjp(np.ones((3, 2)))
-    assert not net.layout.unpack(gradient)["1.g"].any()
-    with pytest.raises(TypeError, match=r"no layer wrote the gradient of 1\.g: vjp\(u, dw\) must fill dw\['1\.g'\]"):
+    assert np.isnan(net.layout.unpack(gradient)["1.g"]).all()
+    assert np.isfinite(net.layout.unpack(gradient)["0.W"]).all()
+    with pytest.raises(
+        TypeError, match=r"no layer wrote the gradient of 1\.g: vjp\(u, dw\) must fill dw\['1\.g'\], with ="
+    ):
         list(mn.train(net, theta, x, np.ones((3, 2)), loss=mn.mse, optimizer=mn.SGD(0.1), steps=2))
+
+
+class Adds(ScaleJacobian):
+    """Adds to its gradient in place of writing it."""
+
+    def vjp(self, u: Any, dw: Any) -> Any:
+        if dw is not None:
+            dw[self.name][...] += (self.x * u).sum(axis=-2)
+        return super().vjp(u, None)
+
+
+class Gramless(ScaleJacobian):
+    """Has no gram."""
+
+    gram = LayerJacobian.gram
+
+
+@pytest.mark.parametrize("wrong", [Adds, Silent])
+def test_the_laws_refuse_a_gradient_that_is_not_written(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(wrong, monkeypatch)
+    with pytest.raises(AssertionError, match="adjoint"):
+        testing.check_layer(Scale(), (3,))
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_weights_without_a_gram_are_refused(residual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(Gramless, monkeypatch)
+    net = mn.Network(mn.Sequential(mn.Dense(3), mn.Residual(Scale()) if residual else Scale(), mn.Dense(2)), (3,))
+    theta = net.init(np.random.default_rng(0))
+    with pytest.raises(TypeError, match=r"Gramless has no gram, but its layer owns 1\..*g: write gram\("):
+        mn.ntk(net, theta, np.eye(3))
 
 
 @dataclass(frozen=True)

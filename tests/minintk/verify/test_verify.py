@@ -306,9 +306,9 @@ def test_verdicts(activation: str, key: str, exponent: float, verdict: str) -> N
 
 
 def test_a_control_that_is_not_rejected_decides_nothing() -> None:
-    assert Score("erf", "wrong on purpose", 8, 5.0, 3.6, control=True).verdict == "pass"
-    assert Score("erf", "wrong on purpose", 8, 3.0, 3.6, control=True).verdict == "undecided"
-    assert Score("erf", "mean", 8, 5.0, 3.6).verdict == "fail"
+    assert Score("wrong on purpose", 8, 5.0, 3.6, control=True).verdict == "pass"
+    assert Score("wrong on purpose", 8, 3.0, 3.6, control=True).verdict == "undecided"
+    assert Score("mean", 8, 5.0, 3.6).verdict == "fail"
 
 
 # -------------------------------------------------------------------------------------- the experiment
