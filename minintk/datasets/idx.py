@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 
-BYTES = 0x08
-
 
 def read_idx(path: Path) -> np.ndarray[Any, Any]:
     """The array of bytes in an IDX file, with or without gzip compression; ValueError for a damaged file.
@@ -39,7 +37,7 @@ def read_idx(path: Path) -> np.ndarray[Any, Any]:
             content = gzip.decompress(content)
         except (EOFError, OSError, zlib.error) as error:
             raise ValueError(f"{path} is a damaged gzip file ({error}): download it again") from error
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != BYTES or len(content) < 4 + 4 * content[3]:
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != 0x08 or len(content) < 4 + 4 * content[3]:
         raise ValueError(
             f"{path} expects an IDX file of bytes, beginning 00 00 08, but begins {content[:4].hex(' ') or 'nowhere'}"
         )

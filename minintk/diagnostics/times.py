@@ -25,7 +25,13 @@ def t1(t: Array, loss: Array) -> Any:
     t, loss = _curve(t, loss)
     if np.any(loss[0] <= 0):
         raise ValueError(f"t1 expects a loss that starts above 0, got {loss[0].min():g}")
-    return _first(t, loss, loss[0] / 2)
+    level = loss[0] / 2
+    below = loss <= level
+    i = np.maximum(np.argmax(below, axis=0), 1)
+    before, after = (np.take_along_axis(loss, (i - s)[None], axis=0)[0] for s in (1, 0))
+    drop = np.where(before > after, before - after, 1.0)
+    at = t[i - 1] + (t[i] - t[i - 1]) * (before - level) / drop
+    return np.where(np.any(below, axis=0), at, np.inf)
 
 
 def t2(t: Array, loss: Array) -> Any:
@@ -41,16 +47,6 @@ def t2(t: Array, loss: Array) -> Any:
     reached = loss <= 0
     first = np.argmax(reached, axis=0)
     return np.where(np.any(reached, axis=0), t[first], np.inf)
-
-
-def _first(t: Any, loss: Any, level: Any) -> Any:
-    """The first crossing of `level` from above, by linear interpolation."""
-    below = loss <= level
-    i = np.maximum(np.argmax(below, axis=0), 1)
-    before, after = (np.take_along_axis(loss, (i - s)[None], axis=0)[0] for s in (1, 0))
-    drop = np.where(before > after, before - after, 1.0)
-    at = t[i - 1] + (t[i] - t[i - 1]) * (before - level) / drop
-    return np.where(np.any(below, axis=0), at, np.inf)
 
 
 def _curve(t: Array, loss: Array) -> tuple[Any, Any]:

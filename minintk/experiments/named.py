@@ -50,7 +50,6 @@ def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None =
     """
     if width is not None:
         whole("width", width)
-    wide = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
     if name == "mlp":
         return Network(Sequential(Flatten(), *zoo.mlp(2, width or 512, outputs, b_std=1.0)), shape, PyTorch())
     if name == "lenet5":
@@ -61,7 +60,7 @@ def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None =
         return Network(zoo.geiger_cnn(width or 64, outputs), shape, Standard())
     if name in ("myrtle5", "myrtle7", "myrtle10"):
         return Network(zoo.myrtle(int(name[6:]), width or 64, outputs), shape, Standard())
-    if wide:
+    if wide := re.fullmatch(r"wrn-(\d+)-(\d+)", name):
         depth, widen = map(int, wide.groups())
         return Network(zoo.wide_resnet(depth, widen, outputs, channels=width), shape, Standard())
     raise ValueError(f"network expects one of {NAMES}, got {name!r}")
@@ -129,16 +128,16 @@ def _imported_function(name: str) -> Callable[[int], Layer]:
     return found
 
 
-def data(name: str, flat: bool = False, dtype: Any = np.float32) -> tuple[Dataset, Dataset]:
-    """(train, test) images in [0, 1]: "digits", "mnist", "cifar10", or a folder with the files of one of the last two.
+def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:
+    """(train, test) images in [0, 1], float32: "digits", "mnist", "cifar10", or a folder with the files of the latter.
 
     digits : 1,500 and 297 of the packaged digits, enlarged to 28 x 28 pixels unless `flat`.
     """
     if name == "digits":
-        digits = datasets.digits(dtype=dtype)
+        digits = datasets.digits(dtype=np.float32)
         train, test = (digits if flat else digits.enlarged(3, frame=2)).split(1500, 297, np.random.default_rng(0))
         return train.images(), test.images()
-    return images(name, "train", dtype).images(), images(name, "test", dtype).images()
+    return images(name, "train", np.float32).images(), images(name, "test", np.float32).images()
 
 
 def images(name: str | Path, split: Literal["train", "test"] = "train", dtype: Any = np.float64) -> Dataset:

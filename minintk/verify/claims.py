@@ -172,7 +172,6 @@ class Score:
     control : a deliberately wrong theory, which the same networks must reject.
     """
 
-    activation: str
     title: str
     t: float
     z: float

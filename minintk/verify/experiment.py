@@ -213,7 +213,7 @@ def _study(bench: _Bench, count: dict[int, int], critical: float) -> Study:
     linearised = linearised_training_error(
         bench.net(few), given, bench.xp, bench.rng(few, 2), lr=lr, steps=STEPS, every=EVERY
     )
-    tests = score(bench.activation, many, expected, critical)
+    tests = score(many, expected, critical)
     every_step = np.arange(STEPS + 1)
     mean, cov = expected.moments(every_step)
     sd = np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0))
@@ -236,7 +236,7 @@ def _learning_rate(bench: _Bench, ntk: Array, stages: Sequence[tuple[int, int, i
     return min([LR * theory.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])] + [0.8 * bound for bound in own])
 
 
-def score(activation: str, run: Trajectory, expected: theory.Theory, critical: float) -> list[Score]:
+def score(run: Trajectory, expected: theory.Theory, critical: float) -> list[Score]:
     """The z-scores of one ensemble on the first SCORED_IMAGES test images: the theory, and two wrong theories."""
     points, seen, times = slice(N_TRAIN, N_TRAIN + SCORED_IMAGES), slice(N_TRAIN + N_TEST), np.array(TIMES)
     f = run.f[np.searchsorted(run.steps, times)][:, :, points]
@@ -246,18 +246,18 @@ def score(activation: str, run: Trajectory, expected: theory.Theory, critical: f
         return [(mean_z(f[i], mean[i], cov[i]), covariance_z(f[i], cov[i])) for i in range(len(times))]
 
     z = scale_z(run.ntk0[:, seen, seen], expected.ntk[seen, seen])
-    tests = [Score(activation, "mean of Θ̂₀ is Θ", 0, z, critical)]
+    tests = [Score("mean of Θ̂₀ is Θ", 0, z, critical)]
     for t, (z_mean, z_cov) in zip(TIMES, scores(expected.moments(times)), strict=True):
         if t:
-            tests.append(Score(activation, "mean of f_t, eq. (14)", t, z_mean, critical))
-        tests.append(Score(activation, "covariance of f_t, eq. (15)", t, z_cov, critical))
+            tests.append(Score("mean of f_t, eq. (14)", t, z_mean, critical))
+        tests.append(Score("covariance of f_t, eq. (15)", t, z_cov, critical))
     wrong = {
         "last layer alone": expected.moments_of_last_layer(times),
         "clock 4 times slow": expected.moments(times // 4),
     }
     for name, moments in wrong.items():
         z, t = max((max(pair), t) for t, pair in zip(TIMES, scores(moments), strict=True) if t)
-        tests.append(Score(activation, f"wrong on purpose: {name}", t, z, critical, control=True))
+        tests.append(Score(f"wrong on purpose: {name}", t, z, critical, control=True))
     return tests
 
 
