@@ -206,7 +206,7 @@ class FullContraction:
         b = a if u is v else _rows(v, merge=0)
         k = a @ b.swapaxes(-1, -2)
         k = k.reshape((*k.shape[:-2], N, C, M, C))
-        return k * (g[..., :, None, :, None] if hasattr(g, "shape") else g)
+        return k * (g if isinstance(g, (int, float)) else g[..., :, None, :, None])
 
 
 trace_contraction, full_contraction = TraceContraction(), FullContraction()
