@@ -17,7 +17,7 @@ Examples = tuple[Array, ...]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a call asks for: NNGP, NTK or both; `out`, `memory` and `progress` as in `analytic.kernel.Kernel`.
+    """What a call asks for: NNGP, NTK or both; `out`, `memory` and `progress` as in `an.kernel`.
 
     warn : takes the bound on the quadratures' error.
     """
