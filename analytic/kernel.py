@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from analytic.images.engine import image_diagonals, image_kernels
 from analytic.images.rules import Flat, grid, needs_images
@@ -176,7 +176,7 @@ class Kernel:
 
     def _kernels(
         self, x1: Array, x2: Array | None, wanted: Wanted, store: Store = None, executor: Executor | None = None
-    ) -> list[Array | None]:
+    ) -> list[Any]:  # of both kernels, None where it is not asked for
         """Check the inputs, and hand them on: by blocks, as images, or as vectors."""
         inputs, steps = checked(x1, x2), self._program(tuple(x1.shape[1:]))
         if store is not None or executor is not None:

@@ -118,10 +118,12 @@ def pixel_mean(layer: s.Layer, K: Array) -> Array:
     K = np.pad(K, 2 * [(0, 0)] + 2 * [(a.before, a.after) for a in both], "wrap" if both[0].circular else "constant")
     places = product(*[[slice(i, i + a.stride * a.out, a.stride) for i in range(a.kernel)] for a in both])
     pairs = [(p, p) for p in places] if isinstance(layer, s.Conv2d | s.Flatten) else list(product(places, repeat=2))
-    return sum(K[:, :, *p, *p_prime] for p, p_prime in pairs) / len(pairs)
+    return np.asarray(sum(K[:, :, *p, *p_prime] for p, p_prime in pairs)) / len(pairs)
 
 
-def gradient_flow(Theta: Array, y: Array, t: float, Theta_test: Array, f0: Array = 0.0, f0_test: Array = 0.0) -> Array:
+def gradient_flow(
+    Theta: Array, y: Array, t: float, Theta_test: Array, f0: Array | float = 0.0, f0_test: Array | float = 0.0
+) -> Array:
     """f_t(x), (M, C), of gradient flow on L = 1/(2N) sum |f - y|^2, that is df/dt = -Theta (f - y) / N; t = lr * steps.
 
         f_t(x) = f_0(x) + Theta(x, X) Theta^-1 (I - e^(-Theta t / N)) (y - f_0(X))     Lee et al. 2019, eqs. (9) to (11)

@@ -28,7 +28,7 @@ def spec(hidden: int, n: int) -> mn.Sequential:
     return mn.Sequential(*[mn.Dense(n) for _ in range(hidden)], mn.Dense(1))
 
 
-def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[Host, Host]:
+def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[mn.Array, Host]:
     """(f, mean diagonal of the tangent kernel) in the limit: of gradient flow for two layers, of descent for more."""
     if hidden == 1:
         flow = an.two_layer_limit(spec(1, 1), x, y, gamma0=gamma0)
@@ -47,7 +47,7 @@ def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -
         moments: Any = mn.flow(model, theta0, x, y, loss=mn.mse, times=t, by=mn.Solver(rtol=1e-6, atol=1e-7))
     else:
         moments = mn.train(model, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=t[0]), steps=STEPS)
-    f, k = zip(*[(model(m.theta, x), mn.ntk(net, m.theta, x).diagonal(axis1=1, axis2=2).mean(1)) for m in moments])
+    f, k = zip(*[(model(m.theta, x), np.diagonal(mn.ntk(net, m.theta, x), axis1=1, axis2=2).mean(1)) for m in moments])
     return np.array(f), np.array(k)
 
 

@@ -73,6 +73,7 @@ def trained(
         t.append(moment.t)
         losses.append(to_host(moment.loss).astype(float))
         if moment.ended or (half and np.all(losses[-1] < losses[0] / 2)):
+            assert moment.theta is not None
             return Run(model, moment.theta, np.array(t), np.array(losses))
     raise RuntimeError(f"{net!r} is too narrow for {len(x)} digits: some are still not learned at t = 1e7")
 

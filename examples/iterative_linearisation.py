@@ -38,7 +38,7 @@ def problem(
         hidden = [layer for _ in range(2) for layer in (mn.Dense(width, b_std=1.0), mn.ReLU())]
         spec = mn.Sequential(*hidden, mn.Dense(10, b_std=1.0))
     net = mn.Network(spec, train.x.shape[1:], mn.PyTorch())
-    theta0 = net.init(np.random.default_rng(0), ensemble=seeds, dtype=np.float32)
+    theta0: mn.Array = net.init(np.random.default_rng(0), ensemble=seeds, dtype=np.float32)
     theta0, *arrays = placed(scale, theta0, *train.one_hot(), *test.one_hot())
     return net, theta0, tuple(arrays)
 

@@ -35,6 +35,7 @@ def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host
         before = moment.loss if before is None else before
         done = np.isnan(found) & (moment.loss < before / 10)
         if done.any():
+            assert moment.theta is not None
             found[done] = kernel_movement(model, theta0, moment.theta, x)[done]
         if not np.isnan(found).any():
             return found

@@ -28,7 +28,7 @@ def singular_values(data: Source, scale: str, n: int, width: int, shift: int, se
     train, _ = images(data, n, 1, seed)
     if shift:
         train = train.shifted(shift, np.random.default_rng(seed))
-    x = train.standardise().x.astype(np.float64)
+    x: mn.Array = train.standardise().x.astype(np.float64)
     net = mn.Network(lenet(x.shape[1:], width), x.shape[1:], mn.PyTorch())
     x, theta = placed(scale, x, net.init(np.random.default_rng(seed)))
     k = mn.ntk_full(net, theta, x).reshape(n * net.outputs, n * net.outputs)

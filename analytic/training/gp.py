@@ -231,9 +231,9 @@ class Posterior:
     @cached_property
     def _whitened(self) -> Array:
         """L^-1 y, (N, C)."""
-        y = self.ensemble.y
-        xp = array_namespace(y)
-        return _solve(self._factor, xp.astype(y, xp.float64, copy=False))
+        y, L, xp = self.ensemble.y, self._factor, array_namespace(self.ensemble.y)
+        assert L is not None
+        return _solve(L, xp.astype(y, xp.float64, copy=False))
 
 
 def ensemble(kernel: KernelLike, x: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0) -> Ensemble:

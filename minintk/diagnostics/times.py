@@ -49,7 +49,7 @@ def t2(t: Array, loss: Array) -> Any:
     return np.where(np.any(reached, axis=0), t[first], np.inf)
 
 
-def _curve(t: Array, loss: Array) -> tuple[Any, Any]:
+def _curve(t: Array, loss: Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """t : (T,) and loss : (T, ...) on the host in float64, checked."""
     for name, a in (("t", t), ("loss", loss)):
         check_floating(name, a)

@@ -79,7 +79,7 @@ def joined(parts: list[Array | None], axes: int) -> Array | None:
     """[y_1; y_2] along the examples; None stays None."""
     if parts[0] is None:
         return None
-    return array_namespace(*parts).concat(parts, axis=-1 - axes)
+    return array_namespace(parts[0]).concat(parts, axis=-1 - axes)
 
 
 @dataclass(frozen=True)
@@ -118,4 +118,5 @@ class SplitBatch:
         shares = [slice(i * N // count, (i + 1) * N // count) for i in range(count)]
         results = parallel(lambda at: self.sweeps(w, examples(x, len(self.before), at)), shares)
         y = results[0][0] if len(results) == 1 else joined([y for y, _ in results], len(self.after))
+        assert y is not None
         return y, SplitBatchJacobian(self, shares, [J for _, J in results], w, x)

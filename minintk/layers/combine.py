@@ -7,6 +7,7 @@ Residual     y = b(x) + s(x)         dy = db + ds,  dx = u db/dx + u ds/dx,  the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from minintk import spec as s
 from minintk.arrays import Array
@@ -188,7 +189,7 @@ class ReshapeJacobian(LayerJacobian):
     before: Shape
     after: Shape
 
-    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+    def jvp(self, dw: Weights, dx: Array | None) -> Any:  # None only for None
         return None if dx is None else dx.reshape((*dx.shape[: dx.ndim - len(self.before)], *self.after))
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:

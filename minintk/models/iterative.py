@@ -123,6 +123,7 @@ class IterativelyLinearized(Linearized):
         """Move theta_0 and its features, of those members where the rule says so."""
         xp = array_namespace(theta)
         theta0 = self._anchor(theta)
+        assert self._u is not None
         then = rule.features(self.model, theta0, self._u) if self._features is None else self._features
         now = rule.features(self.model, theta, self._u)
         again = rule.exceeded(now, then)

@@ -180,7 +180,7 @@ class NetworkJacobian(Jacobian):
         u = xp.eye(C, dtype=self.like.dtype).reshape((C, *(1 for _ in self.lead), 1, C))
         k = self.root.gram(u, other.root, u, kernel)
         shape = (*self.lead, N, C, M, C) if kernel.full else (*self.lead, N, M)
-        return k if getattr(k, "shape", ()) == shape else xp.zeros(shape, dtype=self.like.dtype) + k
+        return k if not isinstance(k, float | int) and k.shape == shape else xp.zeros(shape, dtype=self.like.dtype) + k
 
 
 class TraceContraction:

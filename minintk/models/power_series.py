@@ -96,6 +96,7 @@ def expanded(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
 def _(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
     """phi is linear on each side of its kinks; its series is that of the piece that x_0 lies on."""
     point, x0 = pointwise(layer), x[0]
+    assert x0 is not None
     y, slope = point.phi(xp, x0), point.derivative(xp, x0)
     return [y, *(None if c is None else slope * c for c in x[1:])], [slope, *(None for _ in x[2:])]
 
@@ -167,6 +168,7 @@ def _(layer: s.Sigmoid, xp: Any, x: Series) -> tuple[Series, Series]:
 @expanded.register
 def _(layer: s.Softplus, xp: Any, x: Series) -> tuple[Series, Series]:
     """y' = p x',  p = scale sigmoid(beta x)."""
+    assert x[0] is not None
     inner, _ = sigmoid(xp, [scaled(float(layer.beta), c) for c in x[:-1]])
     p = [scaled(float(layer.scale), c) for c in inner]
     return [pointwise(layer).phi(xp, x[0]), *(integral(x, p, j) for j in range(1, len(x)))], p

@@ -76,7 +76,7 @@ class Sum(LayerJacobian):
         return None
 
     def gram(self, u: Array, other: Sum, v: Array, kernel: Contraction) -> Array | float:
-        us = [u] * self.order
+        us: Series = [u] * self.order
         return self.J.gram(us, other.J, us if u is v else [v] * other.order, kernel)[0]
 
 
@@ -128,8 +128,8 @@ class BilinearSeries:
             return None
         back: Series = []
         for j in range(len(u)):
-            after = u[j + 1] if j + 1 < len(u) else None
-            dx = None if u[j] is None else self.at_w.vjp(u[j], None)
+            now, after = u[j], u[j + 1] if j + 1 < len(u) else None
+            dx = None if now is None else self.at_w.vjp(now, None)
             back.append(dx if after is None else add(dx, self.at_d.vjp(after, None)))
         return back
 
@@ -204,6 +204,7 @@ def _no_gram(J: Any, u: Series, other: Any, v: Series) -> SeriesGram:
 
 @expand.register
 def _(layer: BoundActivation, w: Weights, d: Weights, x: Series) -> tuple[Series, MultiplicationSeries]:
+    assert x[0] is not None
     y, p = expanded(layer.layer, array_namespace(x[0]), x)
     return y, MultiplicationSeries(p)
 
@@ -273,10 +274,12 @@ def _centred(a: Array | None) -> Array | None:
 
 @expand.register
 def _(layer: BoundLayerNorm, w: Weights, d: Weights, x: Series) -> tuple[Series, NormSeries]:
+    assert x[0] is not None
     y0, _ = layer(w, x[0])  # refuses what has no variance
     c = [_centred(a) for a in x]
     variance = [_mean(a) for a in times(c, c)]
-    r = inverse_root([add(variance[0], layer.eps), *variance[1:]])
+    assert variance[0] is not None
+    r = inverse_root([variance[0] + layer.eps, *variance[1:]])
     y = [y0, *(product(r, c, j) for j in range(1, len(x)))]
     return y, NormSeries(y[:-1], r[:-1])
 

@@ -201,7 +201,7 @@ class Scaled(Jacobian):
         return self.J.ensemble
 
     @property
-    def like(self) -> Array:
+    def like(self) -> Array:  # type: ignore[override]
         return self.J.like
 
     def push(self, v: Array) -> Array:
@@ -251,4 +251,5 @@ class Taylor(Anchored):
         (f, *others), J = self.model.expand(theta0, theta - theta0, x, self.order)
         for y in others:
             f = add(f, y)
+        assert f is not None
         return f, J

@@ -54,7 +54,10 @@ class Batches:
             batch = self._order[place * self.size : (place + 1) * self.size]
             x, y = xp.take(x, batch, axis=0), xp.take(y, batch, axis=0)
             draws = None if draws is None else xp.take(draws, batch, axis=0)
-        return (x if self.augment is None else self.augment(x, draws)), y
+        if self.augment is not None:
+            assert draws is not None
+            x = self.augment(x, draws)
+        return x, y
 
     def _shuffle(self, rng: np.random.Generator) -> None:
         """Draw an epoch: the order of the examples, and their augmentation."""

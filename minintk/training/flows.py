@@ -72,7 +72,7 @@ def flow(
     _check_targets(loss, y, (x.shape[0], model.outputs), theta)
     if isinstance(by, Solver) and model.advance(theta) is not model:
         raise ValueError(f"by=Solver(...) knows no steps at which {model!r} could re-anchor: use by=Steps()")
-    scales = model.layout.learning_rate_scales(lr_scales)
+    scales: Array | None = model.layout.learning_rate_scales(lr_scales)
     scales = None if scales is None else to_library(scales.astype(str(theta.dtype)), xp)
     system = WeightSpace(model, x, scales, theta, whole=temperature == 0)
     return run_flow(system, xp.asarray(theta, copy=True), y, settings)

@@ -116,7 +116,7 @@ def solve_gram(
     scale = float(xp.max(xp.abs(xp.diagonal(k))))
     with progress_of("Cholesky", 1.0, progress) as advance:
         try:
-            spare = (budget - k.nbytes) // (6 * n * itemsize)  # a panel and its workspace
+            spare = (budget - k.size * k.dtype.itemsize) // (6 * n * itemsize)  # a panel and its workspace
             factorise(k, block=max(16, min(BLOCK, spare)), report=advance)
         except NotPositive as error:
             raise ValueError(_singular(f"at most {error.bound:.3g}", k, scale)) from None

@@ -126,7 +126,7 @@ def errors(run: Trajectory, theory: Theory, hidden_nngp: Array, n_test: int) -> 
     seen = slice(N + n_test)  # without the arc, which is for figures
     train_set, test_set = slice(N), slice(N, N + n_test)
     k0, kT = run.ntk0[:, seen, seen], run.ntk[:, seen, seen]
-    found = {
+    found: dict[str, Any] = {
         "ntk": relative_distance(k0, theory.ntk[None, seen, seen]),
         "nngp": relative_distance(run.nngp0[:, seen, seen], hidden_nngp[None, seen, seen]),
         "kernel movement": relative_distance(kT, k0),

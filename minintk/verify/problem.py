@@ -104,5 +104,4 @@ def arc(a: Array, b: Array) -> Array:
     """
     angle = float(np.arccos(np.clip(a @ b / (a @ a), -1.0, 1.0)))
     s = np.linspace(0, 1, N_LINE)[:, None]
-    points: Array = (np.sin((1 - s) * angle) * a + np.sin(s * angle) * b) / np.sin(angle)
-    return points
+    return (np.sin((1 - s) * angle) * a + np.sin(s * angle) * b) / np.sin(angle)

@@ -58,14 +58,13 @@ class Theory:
     def _weights(self, k: Array, steps: Array) -> Array:
         """A_t, (T, A, N): the outputs of a network that starts at 0 and learns the N unit vectors as targets."""
         N = len(self.y)
-        A: Array = gradient_descent(k[:N, :N], np.eye(N), lr=self.lr).predict(steps, k[:, :N])
-        return A
+        return np.asarray(gradient_descent(k[:N, :N], np.eye(N), lr=self.lr).predict(steps, k[:, :N]))
 
 
 def kernels(spec: s.Sequential, x: Array) -> tuple[Array, Array]:
     """(K, Theta) of the infinitely wide network, (A, A) each."""
     nngp, ntk = analytic.kernel(spec).both(x)
-    return nngp, ntk
+    return np.asarray(nngp), np.asarray(ntk)
 
 
 def descend(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
@@ -74,5 +73,4 @@ def descend(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
     ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), the initial outputs.
     """
     N = len(y)
-    f: Array = gradient_descent(ntk[:N], y, lr=lr).predict(steps, ntk, f0=f0[:N, None], f0_test=f0[:, None])[..., 0]
-    return f
+    return gradient_descent(ntk[:N], y, lr=lr).predict(steps, ntk, f0=f0[:N, None], f0_test=f0[:, None])[..., 0]

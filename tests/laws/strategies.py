@@ -15,7 +15,7 @@ import minintk as mn
 from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Shape, out_shape
 
-Array = np.ndarray[Any, Any]
+Array = mn.Array
 
 
 PARAMETRIZATIONS = (mn.NTK(), mn.Standard(), mn.PyTorch(), mn.SpectralMuP(), mn.MeanField())

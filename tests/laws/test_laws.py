@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +13,7 @@ from minintk import testing
 from minintk.spec.parametrization import Parametrization
 from minintk.testing import assert_close, roundings
 
-Array = np.ndarray[Any, Any]
+Array = mn.Array
 
 
 # ------------------------------------------------------------------------------------ laws of networks
@@ -85,7 +83,7 @@ def test_the_kernel_of_a_batch_with_itself_is_symmetric_to_the_last_bit(case: Ca
     k = mn.ntk(case.net, case.theta, case.x)
     assert np.array_equal(k, k.swapaxes(-1, -2))
     full = mn.ntk_full(case.net, case.theta, case.x)
-    assert np.array_equal(full, np.moveaxis(full, (-4, -3), (-2, -1)))
+    assert np.array_equal(full, np.moveaxis(np.asarray(full), (-4, -3), (-2, -1)))
 
 
 @given(cases())

@@ -82,7 +82,7 @@ def test_the_kernel_of_a_batch_with_itself_is_symmetric_to_the_last_bit(case: Ca
     k = mn.ntk(case.net, case.theta, case.x)
     assert np.array_equal(k, k.swapaxes(-1, -2))
     full = mn.ntk_full(case.net, case.theta, case.x)
-    assert np.array_equal(full, np.moveaxis(full, (-4, -3), (-2, -1)))
+    assert np.array_equal(full, np.moveaxis(np.asarray(full), (-4, -3), (-2, -1)))
 
 
 # ------------------------------------------------------------------------------------------ BatchNorm

@@ -12,7 +12,7 @@ import minintk as mn
 from minintk.layers.contract import bind
 from minintk.spec.shapes import Site
 
-Array = np.ndarray[Any, Any]
+Array = mn.Array
 
 
 def window(size: int, kernel: int, stride: int, padding: Any) -> list[list[int | None]]:

@@ -199,7 +199,7 @@ def _(patch: Patch) -> None:
     right = MaxPoolJacobian.vjp
 
     def vjp(self: MaxPoolJacobian, u: Array, dw: Any) -> Array:
-        first = [np.full_like(here, i == 0) for i, here in enumerate(self.first)]
+        first: list[Any] = [np.full_like(here, i == 0) for i, here in enumerate(self.first)]
         return np.asarray(right(replace(self, first=first), u, dw))
 
     patch.setattr(MaxPoolJacobian, "vjp", vjp)
@@ -255,7 +255,7 @@ def _(patch: Patch) -> None:
 @planted("LayerNorm: eps added to the deviation, not to the variance", pixel_loops)
 def _(patch: Patch) -> None:
     def wrong(x: Array, axes: Any, eps: float) -> Any:
-        return x.mean(axes, keepdims=True), 1 / (x.std(axes, keepdims=True) + eps)
+        return x.mean(axes, keepdims=True), 1 / (np.std(x, axes, keepdims=True) + eps)
 
     patch.setattr("minintk.layers.norm.statistics", wrong)
 

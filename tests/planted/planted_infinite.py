@@ -314,7 +314,7 @@ def of_its_limit(gamma0: float = 1.5) -> None:
 def _(patch: Patch) -> None:
     right = two_layer.TwoLayerLimit._rate
 
-    def wrong(self: two_layer.TwoLayerLimit, t: float, state: Array) -> Array:
+    def wrong(self: two_layer.TwoLayerLimit, t: float, state: Any) -> Any:
         rate, (r, C) = right(self, t, state), self.problem.sizes
         rate[r * C : r * (C + r)] *= 2
         return rate

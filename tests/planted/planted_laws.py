@@ -32,7 +32,7 @@ from minintk.testing import assert_close
 
 infinite: Any = import_module("analytic.kernel")  # the module; analytic.kernel is its function
 
-Array = np.ndarray[Any, Any]
+Array = mn.Array
 Patch = pytest.MonkeyPatch
 EPS = float(np.finfo(float).eps)
 
@@ -513,7 +513,7 @@ def by_tiles() -> list[tuple[mn.Network, Array, Array]]:
     """(net, theta, x) whose second convolution goes by tiles; one network alone, and an ensemble."""
     conv = mn.Conv2d(4, (3, 5), padding=(1, 2), w_std=1.4, b_std=0.2)
     spec = mn.Sequential(mn.Conv2d(3, 1), conv, mn.MaxPool(2), mn.Flatten(), mn.Dense(2))
-    rng, found = np.random.default_rng(3), []
+    rng, found = np.random.default_rng(3), list[tuple[mn.Network, Array, Array]]()
     for ensemble in (None, 2):
         net = plain(spec, (4, 6, 3))
         found.append((net, net.init(rng, ensemble=ensemble), rng.standard_normal((4, 4, 6, 3))))

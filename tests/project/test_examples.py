@@ -54,8 +54,7 @@ def convolved(k: Array) -> Array:
     wide = np.pad(k, [(0, 0)] + [(1, 1)] * (k.ndim - 1))
     both = (k.ndim - 1) // 2
     shifts = [(slice(None), *(slice(i, i + 8), slice(j, j + 8)) * both) for i, j in np.ndindex(3, 3)]
-    total: Array = 2 / 9 * np.sum([wide[shift] for shift in shifts], axis=0)
-    return total
+    return 2 / 9 * np.sum([wide[shift] for shift in shifts], axis=0)
 
 
 def kernels_by_hand(x: Array, images: Array, depth: int) -> dict[str, Array]:

@@ -111,6 +111,12 @@ def test_derivatives_are_written_by_hand() -> None:
         assert not frameworks & imports(path.read_text(encoding="utf-8")), path
 
 
+def test_a_type_checker_knows_what_an_array_has() -> None:
+    code = "import numpy as np\nimport minintk as mn\ndef f(a: mn.Array) -> None:\n    a.shpae\nf(np.ones(3))\n"
+    said, *_ = pytest.importorskip("mypy.api").run(["--config-file=", f"--cache-dir={os.devnull}", "-c", code])
+    assert re.search(r'has no attribute "shpae".*\nFound 1 error', said), said
+
+
 # ------------------------------------------------------------------------------------------ docstrings
 
 
@@ -131,7 +137,7 @@ def undocumented(module: ModuleType) -> Iterator[str]:
             continue
         if home.partition(".")[0] in PACKAGES and not inspect.getdoc(thing):
             yield f"{module.__name__}.{name}"
-        if exported and inspect.isclass(thing):
+        if exported and inspect.isclass(thing) and name != "Array":  # its methods are NumPy's
             for attribute, value in vars(thing).items():
                 method = inspect.isfunction(value) or isinstance(value, property | classmethod | staticmethod)
                 if method and not attribute.startswith("_") and not inspect.getdoc(getattr(thing, attribute)):

@@ -66,8 +66,7 @@ def spell(text: StepSource, tangent: bool) -> tuple[str, str, str, str]:
 def parted(D: Array, root: Array, root2: Array) -> Array:
     """A = U (1 - c), in the precision at hand: what D says of the angle, its digits lost where sizes differ."""
     g = root - root2
-    A: Array = np.clip(D - g * g / 2, 0, 2 * (root * root2))
-    return A
+    return np.clip(D - g * g / 2, 0, 2 * (root * root2))
 
 
 def worst(got: Array, want: list[Any], scale: list[Any], dtype: str) -> float:

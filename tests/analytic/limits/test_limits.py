@@ -30,7 +30,7 @@ def spec(*hidden: int, outputs: int = 2) -> mn.Sequential:
     return mn.Sequential(*layers, mn.Dense(outputs, w_std=0.7))
 
 
-def moment_matched(n: int = 6) -> tuple[mn.Network, Array]:
+def moment_matched(n: int = 6) -> tuple[mn.Network, mn.Array]:
     """A network of d + C neurons whose moments E[w w'] = I, E[a a'] = I, E[w a'] = 0 are those of infinitely many.
 
     The limit's equations hold for any neurons with these moments: this network of width 6 follows it to rounding.
@@ -46,7 +46,7 @@ def network_at(n: int, gamma0: float, times: Array) -> Array:
     alpha = 1 / (gamma0 * sqrt(n))
     model = mn.Centred(net, theta0, alpha)
     by = mn.Solver(rtol=1e-10, atol=1e-12)
-    flow = list(mn.flow(model, theta0, X, Y, loss=mn.mse, times=times[1:] / alpha**2, by=by))
+    flow: list[Any] = list(mn.flow(model, theta0, X, Y, loss=mn.mse, times=times[1:] / alpha**2, by=by))
     return np.array([model(m.theta, np.concatenate([X, X_TEST])) for m in flow])
 
 
@@ -70,6 +70,7 @@ def test_a_network_with_the_limits_moments_follows_it(gamma0: float) -> None:
         mn.Centred(net, theta0, alpha), theta0, X, Y, loss=mn.mse, times=[2.0 / alpha**2], by=by
     )  # fmt: skip
     assert limit_law(gamma0) < 1e-7
+    assert end.theta is not None
     limit = an.two_layer_limit(spec(1), X, Y, gamma0=gamma0)
     for x in (X, X_TEST):
         np.testing.assert_allclose(limit.ntk(2.0, x), mn.ntk(net, end.theta, x), rtol=1e-6, atol=1e-6)
@@ -223,7 +224,7 @@ def kernel_errors(hidden: int, widths: tuple[int, ...], seeds: int, at: int = 12
         theta0 = net.init(np.random.default_rng(n), ensemble=seeds)
         model, sgd = mn.Centred(net, theta0, 1 / (gamma0 * sqrt(n))), mn.SGD(lr=lr * gamma0**2 * n)
         *_, end = mn.train(model, theta0, x, y, loss=mn.mse, optimizer=sgd, steps=at)
-        pairs, h = {}, x
+        pairs, h = dict[str, tuple[Any, Any]](), x
         for layer in range(1, hidden + 1):
             w = net.layout.unpack(end.theta)[f"{layer - 1}.W"]
             h = h @ w * ((1.3 - 0.2 * (layer - 1)) / sqrt(w.shape[-2]))

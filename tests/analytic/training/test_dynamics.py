@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
@@ -25,9 +24,8 @@ from analytic.training.dynamics import (
     gradient_flow,
     max_learning_rate,
 )
+from minintk.arrays import Array as A
 from minintk.models.network import Network
-
-A = NDArray[Any]
 
 
 def erf_ntk(x1: A, x2: A, w: float = 1.5, b: float = 0.05) -> A:
@@ -148,7 +146,7 @@ class Planted(GradientFlow):
 def planted(decay: Callable[[A, A, float], A], p: Problem, ridge: float) -> Planted:
     flow = gradient_flow(p.kernel(), p.y, lr=p.lr, ridge=ridge)
     kind = type("Wrong", (Planted,), {"wrong": staticmethod(decay)})
-    return kind(flow.spectrum, flow.y, flow.lr, flow.full, flow.dtype)  # type: ignore[no-any-return]
+    return kind(flow.spectrum, flow.y, flow.lr, flow.full, flow.dtype)
 
 
 FLOW_MISTAKES = {

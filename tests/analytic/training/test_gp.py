@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
 from analytic.training.dynamics import gradient_flow
 from analytic.training.gp import Ensemble, Kind, ensemble, posterior
-
-A = NDArray[Any]
+from minintk.arrays import Array as A
 
 
 class DenseErfDense:

@@ -14,7 +14,7 @@ import minintk as mn
 from minintk.fast.door import shut
 from minintk.fast.split_batch import SplitBatch
 
-Array = np.ndarray[Any, Any]
+Array = mn.Array
 
 
 def network(*layers: mn.spec.Layer, shape: tuple[int, ...] = (6, 6, 2)) -> mn.Network:

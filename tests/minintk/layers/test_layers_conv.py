@@ -15,7 +15,7 @@ from strategies import conv, pool
 
 import minintk as mn
 
-Array = np.ndarray[Any, Any]
+Array = mn.Array
 
 
 def output(layer: mn.spec.Layer, x: Array, theta: Array | None = None) -> tuple[mn.Network, Array, Array]:

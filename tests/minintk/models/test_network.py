@@ -12,7 +12,7 @@ from strategies import Case, cases
 import minintk as mn
 
 
-def reference() -> tuple[mn.Network, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def reference() -> tuple[mn.Network, mn.Array, mn.Array]:
     """D5(1.5, .1) - erf - D2(1.2, .05) at theta = sines and cosines of whole numbers; (network, theta, x)."""
     spec = mn.Sequential(mn.Dense(5, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(2, w_std=1.2, b_std=0.05))
     net = mn.Network(spec, (4,))

@@ -187,7 +187,7 @@ def test_the_rule_by_definition() -> None:
         ratio = np.linalg.norm(now - then) / np.linalg.norm(then)
         assert abs(ratio / 0.15 - 1) > 1e-9
         moves.append(bool(ratio > 0.15))
-        theta0 = snap.theta if moves[-1] else theta0
+        theta0 = np.asarray(snap.theta) if moves[-1] else theta0
         np.testing.assert_array_equal(snap.model.theta0, theta0)  # type: ignore[attr-defined]
     assert 0 < sum(moves) < 19
     assert run[-1].model.linearizations == 1 + sum(moves)  # type: ignore[attr-defined]
@@ -284,7 +284,7 @@ def test_fractions_are_positive(fraction: float) -> None:
 def test_probes_are_inputs() -> None:
     for probe in (X[:0], X[0], "x"):
         with pytest.raises(ValueError, match=r"Moved\(probe=\.\.\.\) expects some inputs"):
-            mn.Moved(0.1, probe)
+            mn.Moved(0.1, probe)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"x expects shape \(N, 3\), got \(5, 2\)"):
         mn.IterativelyLinearized(NET, THETA, mn.Moved(0.1, X[:, :2]))
     assert repr(mn.IterativelyLinearized(NET, THETA, mn.Moved(0.1, X))).endswith(

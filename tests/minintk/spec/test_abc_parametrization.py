@@ -171,7 +171,7 @@ def test_the_analytic_kernel_is_that_of_the_start(parametrization: Parametrizati
         (f[:, :, None] * f[:, None, :], kernel.nngp(x), ntk.nngp(x)),
         (mn.ntk(net, theta, x), kernel.ntk(x), ntk.ntk(x)),
     ):
-        error = draws.std(axis=0, ddof=1) / sqrt(len(draws))
+        error = np.std(draws, axis=0, ddof=1) / sqrt(len(draws))
         assert np.abs((draws.mean(axis=0) - right) / error).max() < 4.5
         assert np.abs((draws.mean(axis=0) - wrong) / error).max() > 20
 

@@ -19,7 +19,7 @@ import minintk as mn
 from minintk.arrays import to_host, to_library
 from minintk.training import fit as fitting
 
-Array = np.ndarray[Any, Any]
+Array = mn.Array
 
 NET = mn.Network(mn.Sequential(mn.Dense(12, b_std=0.1), mn.ReLU(), mn.Dense(10)), (64,))
 RNG = np.random.default_rng(0)
@@ -116,7 +116,7 @@ def test_every_array_library_fits_alike(library: str, ensemble: int | None, tmp_
     xp = namespace(library)
     theta = NET.init(np.random.default_rng(4), ensemble=ensemble)
     theirs = go(
-        *(to_library(a, xp) for a in (theta, X, Y)), epochs=2, batch_size=8, checkpoint=tmp_path,
+        *list[Any](to_library(a, xp) for a in (theta, X, Y)), epochs=2, batch_size=8, checkpoint=tmp_path,
         test=(to_library(X_TEST, xp), to_library(Y_TEST, xp)),
     )  # fmt: skip
     ours = go(theta, epochs=2, batch_size=8, test=(X_TEST, Y_TEST))

@@ -18,7 +18,7 @@ import analytic as an
 import minintk as mn
 from minintk.training.integrators import FlowSettings
 
-Array = np.ndarray[Any, Any]
+Array = mn.Array
 
 RNG = np.random.default_rng(0)
 NET = mn.Network(mn.Sequential(mn.Dense(30, b_std=0.1), mn.Tanh(), mn.Dense(1)), (3,))
@@ -125,7 +125,7 @@ def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, mom
     for w, k in zip(moments, kernel, strict=True):
         assert (w.t, w.steps, w.batch_size, w.ended) == (k.t, k.steps, k.batch_size, k.ended)
         np.testing.assert_allclose(k.f[:6], w.f, atol=1e-10)
-        np.testing.assert_allclose(k.f[6:], lin(w.theta, X_TEST), atol=1e-10)
+        np.testing.assert_allclose(k.f[6:], lin(weights(w), X_TEST), atol=1e-10)
         np.testing.assert_allclose(k.loss, w.loss, atol=1e-10)
         assert k.theta is None
     other = list(mn.kernel_flow(there, f0, SIGNS, loss=loss, times=TIMES, **momentum))
@@ -185,7 +185,7 @@ def test_a_flow_ends_when_the_hinge_is_zero(momentum: Any) -> None:
     assert moments[-1].loss == 0
     assert np.all(SIGNS * moments[-1].f >= 1)
     assert 0.01 < moments[-1].t < inf
-    np.testing.assert_array_equal(model(moments[-1].theta, X), moments[-1].f)
+    np.testing.assert_array_equal(model(weights(moments[-1]), X), moments[-1].f)
 
 
 def test_the_time_at_which_it_ends() -> None:
@@ -308,7 +308,7 @@ def test_a_centred_model_stays_centred_while_it_re_anchors() -> None:
     inner = mn.IterativelyLinearized(NET, THETA, 1), mn.IterativelyLinearized(NET, THETA, 5)
     plain = last(mn.flow(centred, THETA, X, Y, **how))
     same, other = (last(mn.flow(mn.Centred(model, THETA, 3.0), THETA, X, Y, **how)) for model in inner)
-    np.testing.assert_array_equal(plain.f, centred(plain.theta, X))
+    np.testing.assert_array_equal(plain.f, centred(weights(plain), X))
     np.testing.assert_array_equal(plain.theta, same.theta)
     assert np.abs(weights(plain) - weights(other)).max() > 1e-6
 

@@ -21,7 +21,7 @@ from minintk.models.network import Model
 from minintk.models.wrappers import Scaled
 from minintk.training import least_squares as solve
 
-Array = np.ndarray[Any, Any]
+Array = mn.Array
 RNG = np.random.default_rng(0)
 DENSE = mn.Network(mn.Sequential(mn.Dense(25, b_std=0.3), mn.Tanh(), mn.Dense(15), mn.ReLU(), mn.Dense(3)), (8,))
 IMAGE = mn.Network(
@@ -117,7 +117,7 @@ def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.asarray(w + 1e-3 * (shift - np.linalg.pinv(J) @ (J @ shift)))
 
     def jitter(k: Array, ridge: float) -> None:
-        k[np.diag_indices(len(k))] += ridge + 1e-6 * k.trace() / len(k)
+        k[np.diag_indices(len(k))] += ridge + 1e-6 * np.trace(k) / len(k)
 
     planted: list[tuple[Any, str, Any, Any]] = [
         (solve.ChunkedJacobian, "vjp", not_minimal, minimum_norm),

@@ -15,7 +15,7 @@ import minintk as mn
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.training import train as training
 
-Array = np.ndarray[Any, Any]
+Array = mn.Array
 
 SPEC = mn.Sequential(mn.Dense(6, b_std=0.3), mn.Tanh(), mn.Dense(2, b_std=0.1))
 NET = mn.Network(SPEC, (3,))

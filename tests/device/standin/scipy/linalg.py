@@ -22,5 +22,4 @@ def _solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_
 
 def solve_triangular(a: ndarray, b: ndarray, *args: Any, **kwargs: Any) -> ndarray:
     """x with a x = b; NaN and a zero on the diagonal are no error."""
-    result: ndarray = on_device(_solve_triangular)(a, b, *args, **kwargs)
-    return result
+    return on_device(_solve_triangular)(a, b, *args, **kwargs)
