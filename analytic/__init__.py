@@ -25,27 +25,8 @@ from analytic.training.gp import ensemble, posterior
 from analytic.vectors.rules import lower
 
 __all__ = [
-    "Angular",
-    "Both",
-    "Kernel",
-    "Modes",
-    "angular",
-    "critical_learning_rate",
-    "cube_modes",
-    "data_modes",
-    "deep_linear_flow",
-    "deep_linear_limit",
-    "depth_over_width",
-    "eigenlearning",
-    "ensemble",
-    "finite_width",
-    "gradient_descent",
-    "gradient_flow",
-    "kernel",
-    "lower",
-    "max_learning_rate",
-    "posterior",
-    "sphere_modes",
-    "textbook",
-    "two_layer_limit",
-]
+    "Angular", "Both", "Kernel", "Modes", "angular", "critical_learning_rate", "cube_modes", "data_modes",
+    "deep_linear_flow", "deep_linear_limit", "depth_over_width", "eigenlearning", "ensemble", "finite_width",
+    "gradient_descent", "gradient_flow", "kernel", "lower", "max_learning_rate", "posterior", "sphere_modes",
+    "textbook", "two_layer_limit",
+]  # fmt: skip

@@ -26,12 +26,10 @@ def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: 
 
     coupled : whether an example's output depends on the others of its batch, which then stays in one piece.
     """
-    sizes = [prod(input_shape), *map(prod, kept_shapes(spec, input_shape))]
-    kernels = cheaper(layers, kernels=True)
-    return Ways(
-        sweeps=cheaper(layers, kernels=False) if coupled else batch_split(layers, spec, input_shape),
-        kernels=SplitOutputs(kernels, (sum(sizes), max(sizes)), len(input_shape)),
-    )
+    kernels, sizes = _chain(layers, True), [prod(input_shape), *map(prod, kept_shapes(spec, input_shape))]
+    if len(input_shape) > 1:
+        kernels = SplitOutputs(kernels.layers, (sum(sizes), max(sizes)), len(input_shape))
+    return Ways(cheaper(layers, kernels=False) if coupled else batch_split(layers, spec, input_shape), kernels)
 
 
 def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> Bound:

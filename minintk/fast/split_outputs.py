@@ -1,6 +1,6 @@
-"""Kernels with the outputs split over the cores:  trace = sum over parts of the outputs of the part's trace.
+"""Kernels of image networks with the outputs split over the cores: the trace is the sum of the traces of parts.
 
-A part has fewer cotangents, so parts also save memory.
+A part has fewer cotangents, so parts also save memory.  (Fully connected kernels are left to BLAS's own threads.)
 """
 
 from __future__ import annotations
@@ -10,31 +10,23 @@ from dataclasses import dataclass
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.fast.threads import cores, parallel
 from minintk.fast.thresholds import THRESHOLDS
-from minintk.layers.contract import Bound, Contraction, LayerJacobian, Tensor, Weights
+from minintk.layers.combine import BoundChain, ChainJacobian
+from minintk.layers.contract import Contraction, Weights
 
 
 @dataclass(frozen=True)
-class SplitOutputsJacobian(LayerJacobian):
-    """J of a network for N examples (of each member) of these `sizes`, (all activations together, the largest)."""
+class SplitOutputsJacobian(ChainJacobian):
+    """J for N examples (of each member) of these `sizes`, (all activations together, the largest)."""
 
-    J: LayerJacobian
     N: int
     sizes: tuple[int, int]
 
-    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        return self.J.jvp(dw, dx)
-
-    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        return self.J.vjp(u, dw)
-
-    def gram(self, u: Array, other: SplitOutputsJacobian, v: Array, kernel: Contraction) -> Array | float:
+    def gram(self, u: Array, other: ChainJacobian, v: Array, kernel: Contraction) -> Array | float:
         """sum over parts of the outputs, where only the trace is wanted."""
-        count = 1 if kernel.full else min(self.count(u), u.shape[0])
-        if count == 1 or v is not u:
-            return self.J.gram(u, other.J, v, kernel)
-        C = u.shape[0]
+        C, whole = u.shape[0], super().gram
+        count = 1 if kernel.full or v is not u else min(self.count(u), C)
         parts = [u[i * C // count : (i + 1) * C // count] for i in range(count)]
-        return sum(parallel(lambda part: self.J.gram(part, other.J, part, kernel), parts))
+        return sum(parallel(lambda part: whole(part, other, part if v is u else v, kernel), parts))
 
     def count(self, u: Array) -> int:
         """How many parts: one for each core where that is worth it, more where a cotangent is large."""
@@ -47,18 +39,13 @@ class SplitOutputsJacobian(LayerJacobian):
 
 
 @dataclass(frozen=True)
-class SplitOutputs:
-    """A network in one piece, for kernels; `sizes` as above, `axes` of an example."""
+class SplitOutputs(BoundChain):
+    """The layers of a network in one piece, for kernels; `sizes` as above, `axes` of an example."""
 
-    chain: Bound
     sizes: tuple[int, int]
     axes: int
 
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.chain.tensors
-
-    def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        y, J = self.chain(w, x)
-        members = max((a.size // t.size for t in self.tensors[:1] for a in (w[t.name],)), default=1)
-        return y, SplitOutputsJacobian(J, members * x.shape[-1 - self.axes], self.sizes)
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, ChainJacobian]:
+        y, J = super().__call__(w, x)
+        members = max((w[t.name].size // t.size for t in self.tensors[:1]), default=1)
+        return y, SplitOutputsJacobian(self.layers, J.links, members * x.shape[-1 - self.axes], self.sizes)

@@ -49,6 +49,11 @@ class Windows:
         """Height and width of a window."""
         return self.rows.kernel, self.columns.kernel
 
+    @property
+    def apart(self) -> bool:
+        """Whether no pixel is in two windows."""
+        return all(a.stride >= a.kernel for a in (self.rows, self.columns))
+
     @cached_property
     def offsets(self) -> list[Index]:
         """For every place (i, j) in a window, in row-major order, the index of the pixels there, one of each window."""

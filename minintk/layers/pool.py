@@ -95,7 +95,10 @@ class MaxPoolJacobian(LayerJacobian):
         shape = (*(u[..., :1, :1, :1] * self.first[0][..., :1, :1, :1]).shape[:-3], *windows.size, u.shape[-1])
         dx = xp.zeros(shape, dtype=u.dtype)
         for pixels, here in zip(windows.offsets, self.first, strict=True):
-            dx[pixels] += here * u
+            if windows.apart:
+                xp.multiply(here, u, out=dx[pixels])
+            else:
+                dx[pixels] += here * u
         dx = windows.crop(dx)
         return dx.reshape((*dx.shape[:-3], *layer.before))
 
@@ -112,13 +115,13 @@ class BoundMaxPool:
     def __call__(self, w: Weights, x: Array) -> tuple[Array, MaxPoolJacobian]:
         """y = max_s x[s]."""
         xp, x = array_namespace(x), self.windows.pad(images(x, self.before), -inf)
-        y = reduce(xp.maximum, (x[pixels] for pixels in self.windows.offsets))
-        first: list[Array] = []
-        found = xp.zeros(y.shape, dtype=xp.bool)
-        for pixels in self.windows.offsets:
-            here = (x[pixels] == y) & ~found
-            found |= here
-            first.append(here)
+        places = [xp.asarray(x[pixels], copy=True) for pixels in self.windows.offsets]
+        y = reduce(xp.maximum, places)
+        first = [places[0] == y]
+        found = first[0]
+        for pixels in places[1:]:
+            first.append((pixels == y) & ~found)
+            found = found | first[-1]
         return y.reshape((*y.shape[:-3], *self.after)), MaxPoolJacobian(self, first)
 
 

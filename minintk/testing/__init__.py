@@ -80,16 +80,6 @@ from minintk.testing.layer import check_layer
 from minintk.testing.tolerance import assert_close, roundings
 
 __all__ = [
-    "assert_close",
-    "check_adjoint",
-    "check_blocks",
-    "check_derivative",
-    "check_ensemble",
-    "check_float32",
-    "check_gram",
-    "check_kernel",
-    "check_layer",
-    "check_model",
-    "check_stacked",
-    "roundings",
-]
+    "assert_close", "check_adjoint", "check_blocks", "check_derivative", "check_ensemble", "check_float32",
+    "check_gram", "check_kernel", "check_layer", "check_model", "check_stacked", "roundings",
+]  # fmt: skip
