@@ -26,7 +26,8 @@ class SplitOutputsJacobian(ChainJacobian):
         C, whole = u.shape[0], super().gram
         count = 1 if kernel.full or v is not u else min(self.count(u), C)
         parts = [u[i * C // count : (i + 1) * C // count] for i in range(count)]
-        return sum(parallel(lambda part: whole(part, other, part if v is u else v, kernel), parts))
+        first, *others = parallel(lambda part: whole(part, other, part if v is u else v, kernel), parts)
+        return sum(others, first)
 
     def count(self, u: Array) -> int:
         """How many parts: one for each core where that is worth it, more where a cotangent is large."""

@@ -70,12 +70,12 @@ def _(patch: Patch) -> None:
     bias_by(patch, SplitDenseJacobian, lambda J: J.layer.parameters, 0)
 
 
-@planted("split outputs: a part of the outputs left out", fast_dense)
+@planted("split outputs: a part of the outputs left out", fast_shares)
 def _(patch: Patch) -> None:
     patch.setattr(split_outputs, "parallel", lambda work, items: parallel(work, items[:-1]))
 
 
-@planted("split outputs: the first part for all of them", fast_dense)
+@planted("split outputs: the first part for all of them", fast_shares)
 def _(patch: Patch) -> None:
     patch.setattr(split_outputs, "parallel", lambda work, items: parallel(work, items[:1] * len(items)))
 
