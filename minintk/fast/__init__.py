@@ -3,9 +3,8 @@
 `door.faster` takes a network's layers and returns the same maps by cheaper ways; `door.shut` gives networks without it.
 Reading order:
 
-    door             what is taken for what
+    door             what is taken for what: ReLU after pooling, which convolution goes which way
     thresholds       where each fast path begins, all numbers in one object
-    reorder          ReLU after pooling; which convolution goes which way
     dense            large products split over the cores
     patches, conv    convolutions on patches of several windows, some examples at a time
     conv_gram        their tangent kernel, by gradients or by pairs of positions

@@ -1,7 +1,15 @@
 """The one door between the layers as they are written and the engine room: `faster`.
 
 A network asks once, when it is made, and gets the same maps by cheaper ways: one bound layer for outputs and sweeps,
-one for kernels.  Nothing in `minintk.spec`, `minintk.layers` or `minintk.models` imports this room; `minintk` opens
+one for kernels:
+
+    max(relu(x)) = relu(max(x))    so ReLU waits for the pooling, which leaves a quarter of the numbers
+    convolutions                   on patches of several windows, or by tiles where the channels are many
+    Dense                          its large products split over the cores
+    batch, outputs                 split over the cores
+
+The first of equal positive maxima is the same before ReLU and after it, and where no maximum is positive, relu' = 0.
+Nothing in `minintk.spec`, `minintk.layers` or `minintk.models` imports this room; `minintk` opens
 the door when it is imported, and `shut` closes it for the networks that are made meanwhile.
 """
 
@@ -12,11 +20,18 @@ from contextlib import contextmanager
 from math import prod
 
 from minintk import spec as s
-from minintk.fast.reorder import cheaper
+from minintk.fast.conv import BlockedConv
+from minintk.fast.dense import SplitDense
 from minintk.fast.split_batch import SplitBatch
 from minintk.fast.split_outputs import SplitOutputs
-from minintk.layers.combine import BoundChain
+from minintk.fast.toom_cook import ToomCook
+from minintk.fast.toom_cook_transforms import Tiles
+from minintk.layers.activation import BoundActivation
+from minintk.layers.combine import BoundChain, BoundSum
 from minintk.layers.contract import Bound
+from minintk.layers.conv import BoundConv
+from minintk.layers.dense import BoundDense
+from minintk.layers.pool import BoundMaxPool
 from minintk.models.network import Network, Ways, as_written
 from minintk.spec.shapes import Shape, has_weights, kept_shapes, out_shape
 
@@ -26,10 +41,11 @@ def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: 
 
     coupled : whether an example's output depends on the others of its batch, which then stays in one piece.
     """
-    kernels, sizes = _chain(layers, True), [prod(input_shape), *map(prod, kept_shapes(spec, input_shape))]
+    kernels = cheaper_chain(layers, kernels=True)
     if len(input_shape) > 1:
+        sizes = [prod(input_shape), *map(prod, kept_shapes(spec, input_shape))]
         kernels = SplitOutputs(kernels.layers, (sum(sizes), max(sizes)), len(input_shape))
-    return Ways(cheaper(layers, kernels=False) if coupled else batch_split(layers, spec, input_shape), kernels)
+    return Ways(cheaper_chain(layers, kernels=False) if coupled else batch_split(layers, spec, input_shape), kernels)
 
 
 def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> Bound:
@@ -42,17 +58,46 @@ def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> Bound:
         numbers += sum(map(prod, kept_shapes(spec.layers[count], shape)))
         shape, count = after, count + 1
     if not any(map(has_weights, spec.layers[:count])):
-        return cheaper(layers, kernels=False)
+        return cheaper_chain(layers, kernels=False)
     front, rest = BoundChain(layers.layers[:count]), BoundChain(layers.layers[count:])
-    split = SplitBatch(_chain(front, False), _chain(front, True), before, shape, numbers)
-    return BoundChain((split, *_chain(rest, False).layers))
+    split = SplitBatch(cheaper_chain(front, kernels=False), cheaper_chain(front, kernels=True), before, shape, numbers)
+    return BoundChain((split, *cheaper_chain(rest, kernels=False).layers))
 
 
-def _chain(layers: BoundChain, kernels: bool) -> BoundChain:
-    """The layers one by one, so that the chain stays a chain."""
-    found = cheaper(layers, kernels=kernels)
-    assert isinstance(found, BoundChain)
-    return found
+def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
+    """The layers by cheaper pieces; for `kernels`, in their order and by pieces that have a cheap gram."""
+    layers = chain.layers if kernels else relu_after_pooling(chain.layers)
+    return BoundChain(tuple(cheaper(inner, kernels=kernels) for inner in layers))
+
+
+def cheaper(layer: Bound, *, kernels: bool) -> Bound:
+    """The layer, and the layers inside it, by cheaper pieces."""
+    if isinstance(layer, BoundChain):
+        return cheaper_chain(layer, kernels=kernels)
+    if isinstance(layer, BoundSum):
+        return BoundSum(cheaper(layer.branch, kernels=kernels), cheaper(layer.shortcut, kernels=kernels))
+    if isinstance(layer, BoundConv):
+        return BlockedConv.of(layer) if kernels else convolution(layer)
+    if isinstance(layer, BoundDense):
+        return SplitDense(layer)
+    return layer
+
+
+def convolution(layer: BoundConv) -> Bound:
+    """By tiles where that is possible and faster, else on patches."""
+    tiles = Tiles(layer.windows, layer.parameters.W.shape[-2:])  # type: ignore[arg-type]
+    return ToomCook(layer, tiles) if tiles.worth else BlockedConv.of(layer)
+
+
+def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
+    """The layers with MaxPool and the ReLU before it exchanged."""
+    found = list(layers)
+    for i in range(1, len(found)):
+        before, layer = found[i - 1], found[i]
+        relu = isinstance(before, BoundActivation) and isinstance(before.layer, s.ReLU)
+        if relu and isinstance(layer, BoundMaxPool):
+            found[i - 1], found[i] = layer, before
+    return tuple(found)
 
 
 def open_door() -> None:

@@ -13,9 +13,6 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.fast.thresholds import THRESHOLDS
 
-ROW = 256
-"""Numbers that NumPy's iterator takes at a time, where rows have gaps between them or broadcast."""
-
 _kept: Any = local()
 
 
@@ -31,9 +28,10 @@ def cache_slices(a: Array) -> list[slice]:
 def short_rows() -> Iterator[None]:
     """NumPy's ufuncs on rows of some hundred numbers at full speed, inside, in this thread.
 
-    NumPy copies rows shorter than its buffer of 8192 numbers into that buffer and back: three times the work.
+    NumPy copies rows shorter than its buffer of 8192 numbers into that buffer and back: three times the work.  Inside,
+    the buffer has 256.
     """
-    before = np.setbufsize(ROW)
+    before = np.setbufsize(256)
     try:
         yield
     finally:

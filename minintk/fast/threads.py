@@ -34,13 +34,11 @@ def _controller() -> Any:
     return ThreadpoolController()
 
 
-def _enter() -> None:
-    _inside.on = True
-
-
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(1, cores() - 1), thread_name_prefix="minintk", initializer=_enter)
+    return ThreadPoolExecutor(
+        max(1, cores() - 1), thread_name_prefix="minintk", initializer=setattr, initargs=(_inside, "on", True)
+    )
 
 
 if hasattr(os, "register_at_fork"):
@@ -82,11 +80,6 @@ def alone() -> Iterator[None]:
         yield
     finally:
         _inside.on = before
-
-
-def blas_is_held() -> bool:
-    """Whether BLAS is at one thread a call."""
-    return _holder.locked()
 
 
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
@@ -147,7 +140,7 @@ def _finish(begun: list[Future[None]]) -> None:
 
 def free() -> bool:
     """Whether the caller may use the other cores: BLAS is held at one thread, and the pool is idle."""
-    return blas_is_held() and not inside()
+    return _holder.locked() and not inside()
 
 
 def share(work: Callable[[slice], None], length: int, *, worth: bool = True) -> None:

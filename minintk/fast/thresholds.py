@@ -1,4 +1,7 @@
-"""Where the fast paths begin and end: one object with all the numbers, measured on two cores with AVX-512."""
+"""Where the fast paths begin and end: one object with all the numbers, measured on two cores with AVX-512.
+
+Below most of them one core is done before a second one has started.
+"""
 
 from __future__ import annotations
 
@@ -7,46 +10,26 @@ from dataclasses import dataclass
 
 @dataclass
 class Thresholds:
-    """Below a count of multiplications or numbers, one core is done before a second one has started.
+    """Multiplications, numbers in memory and bytes, as the comments say."""
 
-    products : multiplications of one matrix product that is worth splitting over the cores.
-    convolution : multiplications of a convolution that is worth splitting over the cores.
-    batch : numbers in the activations of a batch that is worth splitting over the cores.
-    step_products, step_activations : multiplications of a batch with all weights, and numbers in its activations, from
-        which a training step holds BLAS at one thread and splits its work itself.
-    cotangents : numbers in all cotangents of a kernel's outputs that are worth splitting over the cores.
-    vector : numbers of a vector that the optimiser splits over the cores.
-
-    share_activations, share_per_weight, shares_per_core : numbers in the activations of a share of a batch, which stay
-        in a core's cache from layer to layer; numbers for each weight, since every share prepares all weights; the most
-        shares for each core.
-    patches_bytes, patches_bytes_gpu : bytes of patches that are formed and multiplied at a time.
-    tiles_bytes : bytes of transformed tiles that are formed and multiplied at a time.
-    tiles_saving : multiplications that each transformed number must save.
-    cotangent_bytes : bytes of the largest cotangent from which the outputs of a kernel are taken in parts.
-    ensemble_bytes : bytes of activations and parameters of the members that train on a core at a time.
-    vector_piece : numbers of a vector that stay in a core's cache through the passes of an optimiser.
-    scratch_bytes : bytes from which scratch memory is fresh.
-    """
-
-    products: int = 2**23
-    convolution: int = 2**25
-    batch: int = 2**20
-    step_products: int = 2**26
-    step_activations: int = 2**20
-    cotangents: int = 2**20
-    vector: int = 2**19
-    share_activations: int = 2**21
-    share_per_weight: int = 16
-    shares_per_core: int = 4
-    patches_bytes: int = 3 * 2**20
-    patches_bytes_gpu: int = 2**30
-    tiles_bytes: int = 12 * 2**20
-    tiles_saving: int = 36
-    cotangent_bytes: int = 6 * 10**6
-    ensemble_bytes: int = 24 * 2**20
-    vector_piece: int = 2**17
-    scratch_bytes: int = 2**24
+    products: int = 2**23  # multiplications of a matrix product that is split over the cores
+    convolution: int = 2**25  # multiplications of a convolution that is split over the cores
+    batch: int = 2**20  # numbers in the activations of a batch that is split over the cores
+    step_products: int = 2**26  # multiplications of a step that holds BLAS at one thread and splits its work itself,
+    step_activations: int = 2**20  # or numbers in its activations
+    cotangents: int = 2**20  # numbers in the cotangents of a kernel whose outputs are split over the cores
+    vector: int = 2**19  # numbers of a vector that the optimiser splits over the cores
+    share_activations: int = 2**21  # numbers in a share of a batch, which stay in cache from layer to layer
+    share_per_weight: int = 16  # numbers in a share for each weight: every share prepares all weights
+    shares_per_core: int = 4  # the most shares of a batch
+    patches_bytes: int = 3 * 2**20  # patches that are formed and multiplied at a time,
+    patches_bytes_gpu: int = 2**30  # and on a GPU
+    tiles_bytes: int = 12 * 2**20  # transformed tiles that are formed and multiplied at a time
+    tiles_saving: int = 36  # multiplications that each transformed number must save
+    cotangent_bytes: int = 6 * 10**6  # the largest cotangent before the outputs of a kernel are taken in parts
+    ensemble_bytes: int = 24 * 2**20  # activations and parameters of the members that train on a core at a time
+    vector_piece: int = 2**17  # numbers of a vector that stay in cache through the passes of an optimiser
+    scratch_bytes: int = 2**24  # scratch memory that is taken again; above, it is fresh
 
 
 THRESHOLDS = Thresholds()

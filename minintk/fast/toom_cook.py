@@ -112,7 +112,7 @@ class ToomCook:
         """A' [V . (B x)] + b : (..., N, *after), chunk by chunk of examples."""
         tiles, N = self.tiles, x.shape[-4]
         lead = np.broadcast_shapes(x.shape[:-4], V.shape[:-3])
-        y = array_namespace(x).empty((*lead, N, tiles.rows.out, tiles.columns.out, V.shape[-1]), dtype=x.dtype)
+        y = array_namespace(x).empty((*lead, N, *tiles.windows.out, V.shape[-1]), dtype=x.dtype)
 
         def work(share: list[slice]) -> None:
             for at in share:

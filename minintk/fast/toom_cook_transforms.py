@@ -84,42 +84,31 @@ class Tiles:
     channels: tuple[int, int]
 
     @cached_property
-    def rows(self) -> Axis:
-        return self.windows.rows
-
-    @cached_property
-    def columns(self) -> Axis:
-        return self.windows.columns
-
-    @cached_property
-    def window(self) -> tuple[int, int]:
-        """Height and width of a window, r."""
-        return self.windows.window
-
-    @cached_property
     def tile(self) -> tuple[int, int]:
         """Height and width of a tile of the output, m."""
-        return longest(self.rows), longest(self.columns)
+        return longest(self.windows.rows), longest(self.windows.columns)
 
     @cached_property
     def reads(self) -> tuple[int, int]:
         """Height and width of what a tile is read from, n."""
-        return self.tile[0] + self.window[0] - 1, self.tile[1] + self.window[1] - 1
+        return self.tile[0] + self.windows.window[0] - 1, self.tile[1] + self.windows.window[1] - 1
 
     @cached_property
     def counts(self) -> tuple[int, int]:
         """Tiles below each other, and side by side; T in all."""
-        return self.rows.out // self.tile[0], self.columns.out // self.tile[1]
+        return self.windows.rows.out // self.tile[0], self.windows.columns.out // self.tile[1]
 
     @property
     def fit(self) -> bool:
         """Whether there are tiles that save something along both axes; along one alone it is not worth the trouble."""
-        return self.rows.stride == self.columns.stride == 1 and min(*self.window, *self.tile) > 1
+        return (
+            self.windows.rows.stride == self.windows.columns.stride == 1 and min(*self.windows.window, *self.tile) > 1
+        )
 
     @property
     def worth(self) -> bool:
         """Whether the products save more than the transforms of their factors and of their sums cost."""
-        (C, n), fewer = self.channels, prod(self.window) * prod(self.tile) / prod(self.reads)
+        (C, n), fewer = self.channels, prod(self.windows.window) * prod(self.tile) / prod(self.reads)
         return self.fit and C * n * (fewer - 1) >= THRESHOLDS.tiles_saving * (C + n)
 
     def step(self, x: Array, lead: Shape) -> int:
@@ -130,7 +119,7 @@ class Tiles:
     def transforms(self, like: Array) -> tuple[Array, ...]:
         """A, G, B in the library and the dtype of an array."""
         xp = array_namespace(like)
-        return tuple(to_library(a, xp) for a in transforms(self.tile, self.window, str(like.dtype)))
+        return tuple(to_library(a, xp) for a in transforms(self.tile, self.windows.window, str(like.dtype)))
 
     # ------------------------------------------------------------------------------------------- inputs
 
@@ -176,13 +165,13 @@ class Tiles:
 
     def unroll(self, W: Array) -> Array:
         """V = G W : (..., n^2, C, C_out) for W : (..., r r C, C_out)."""
-        V = self.transforms(W)[1] @ W.reshape((*W.shape[:-2], prod(self.window), prod(self.channels)))
+        V = self.transforms(W)[1] @ W.reshape((*W.shape[:-2], prod(self.windows.window), prod(self.channels)))
         return V.reshape((*V.shape[:-1], *self.channels))
 
     def roll(self, V: Array) -> Array:
         """W = G' V : (..., r r C, C_out)."""
         W = self.transforms(V)[1].T @ V.reshape((*V.shape[:-2], prod(self.channels)))
-        return W.reshape((*W.shape[:-2], prod(self.window) * self.channels[0], self.channels[1]))
+        return W.reshape((*W.shape[:-2], prod(self.windows.window) * self.channels[0], self.channels[1]))
 
     # ------------------------------------------------------------------------------------------ outputs
 
@@ -208,8 +197,8 @@ class Tiles:
 
         Rounding may have left 1e-16 there; relu'(1e-16) is not relu'(0), and not the first of these is the maximum.
         """
-        lit, (height, width) = (x != 0).any(axis=-1, keepdims=True), self.window
-        a, b = self.rows, self.columns
+        lit, (height, width) = (x != 0).any(axis=-1, keepdims=True), self.windows.window
+        a, b = self.windows.rows, self.windows.columns
         if max(a.before, a.after) < height and max(b.before, b.after) < width and bool(lit.all()):
             return
         lit = self.windows.pad(lit)[..., 0]

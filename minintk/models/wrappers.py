@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
 from typing import Self
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating
@@ -181,28 +180,12 @@ class Centred(Anchored):
         )
 
 
-@dataclass(frozen=True, eq=False)
 class Scaled(Jacobian):
     """alpha J."""
 
-    J: Jacobian
-    alpha: float
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        return self.J.size
-
-    @property
-    def outputs(self) -> tuple[int, int]:  # type: ignore[override]
-        return self.J.outputs
-
-    @property
-    def ensemble(self) -> int | None:  # type: ignore[override]
-        return self.J.ensemble
-
-    @property
-    def like(self) -> Array:  # type: ignore[override]
-        return self.J.like
+    def __init__(self, J: Jacobian, alpha: float) -> None:
+        self.J, self.alpha = J, alpha
+        self.size, self.outputs, self.ensemble, self.like = J.size, J.outputs, J.ensemble, J.like
 
     def push(self, v: Array) -> Array:
         return self.alpha * self.J.push(v)

@@ -22,7 +22,7 @@ from planted_laws import (
 from planting import bias_by, planted, weights_by
 
 import minintk as mn
-from minintk.fast import conv, conv_gram, dense, reorder, split_batch, split_outputs, toom_cook, toom_cook_transforms
+from minintk.fast import conv, conv_gram, dense, door, split_batch, split_outputs, toom_cook, toom_cook_transforms
 from minintk.fast.conv import BlockedConv, BlockedConvJacobian
 from minintk.fast.dense import SplitDenseJacobian
 from minintk.fast.door import faster
@@ -324,9 +324,9 @@ def _(patch: Patch) -> None:
 
 @planted("reorder: Abs waits for the pooling, as if it were increasing", fast_order)
 def _(patch: Patch) -> None:
-    patch.setattr(reorder, "s", SimpleNamespace(ReLU=(mn.ReLU, mn.Abs)))
+    patch.setattr(door, "s", SimpleNamespace(ReLU=(mn.ReLU, mn.Abs)))
 
 
 @planted("reorder: ReLU waits for AvgPool, as if it were MaxPool", fast_order)
 def _(patch: Patch) -> None:
-    patch.setattr(reorder, "BoundMaxPool", (BoundMaxPool, BoundAvgPool))
+    patch.setattr(door, "BoundMaxPool", (BoundMaxPool, BoundAvgPool))

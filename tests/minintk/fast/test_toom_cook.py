@@ -14,8 +14,7 @@ from strategies import PADDINGS
 import minintk as mn
 from minintk.fast import toom_cook_transforms as tiles
 from minintk.fast.conv import BlockedConv
-from minintk.fast.door import shut
-from minintk.fast.reorder import convolution
+from minintk.fast.door import convolution, shut
 from minintk.fast.split_batch import SplitBatch
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.fast.toom_cook import ToomCook
