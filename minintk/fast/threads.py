@@ -69,12 +69,7 @@ def inside() -> bool:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """`parallel` is a plain loop, inside.
-
-    >>> with alone():
-    ...     inside()
-    True
-    """
+    """Inside, `parallel` is a plain loop."""
     before, _inside.on = inside(), True
     try:
         yield

@@ -67,7 +67,7 @@ class LayerJacobian:
     def gram(self, u: Array, other: Any, v: Array, kernel: Contraction) -> Array | float:
         """The sum over the layer's weights w of (u dy/dw)(v dy'/dw), contracted by `kernel`; 0 without weights.
 
-        y' is the output that `other` belongs to: the same layer at other inputs.
+        y' is the output of `other`, the same layer at other inputs.  `kernel` takes the axes of an example as one.
         """
         return 0.0
 
@@ -93,7 +93,7 @@ class Bound(Protocol):
 
 @singledispatch
 def bind(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
-    """The finite network's version of a layer; `name` is the prefix of its tensors' names."""
+    """The finite network's version of a layer, which applies its rows' multipliers; `name`: its tensors' prefix."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no finite meaning: register minintk.layers.contract.bind for it")
 

@@ -61,7 +61,8 @@ def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator
     forwards = (u * Jv).reshape((*lead, -1)).sum(axis=-1)
     backwards = (Ju * v).sum(axis=-1)
     size = _norm(u.reshape((*lead, -1))) * _norm(_rows(J).reshape((*lead, -1))) * _norm(v)
-    assert_close("adjoint <u, J v> = <J' u, v>", forwards, backwards, roundings(model, theta, x) * size)
+    law = "adjoint <u, J v> = <J' u, v>" + (" (a gradient is not written with =)" if np.isnan(Ju).any() else "")
+    assert_close(law, forwards, backwards, roundings(model, theta, x) * size)
 
 
 def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
