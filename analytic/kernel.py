@@ -24,7 +24,7 @@ from analytic.vectors.results import Examples, Progress, Wanted
 from analytic.vectors.rules import lower
 from analytic.vectors.state import Law, Program, RowState, run_law
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, check_examples
+from minintk.arrays import Array
 from minintk.spec.parametrization import NTK, Parametrization
 from minintk.spec.shapes import Shape, Site, out_shape
 from minintk.spec.windows import check_channels_last
@@ -52,20 +52,6 @@ def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Pr
     steps = steps[1:] if steps and isinstance(steps[0], Flat) else steps  # flattened inputs are vectors
     pixels = prod(grid(out_shape(spec, shape)))
     return (*steps, Flat(pixels)) if pixels > 1 and needs_images(steps) else steps
-
-
-def checked(x1: Array, x2: Array | None) -> Examples:
-    """(x1, x2), or (x1,) for the kernel of x1 with itself; TypeError or ValueError for what is no pair of inputs."""
-    check_examples("x1", x1)
-    if 0 in x1.shape[1:]:
-        raise ValueError(f"x1 expects examples that hold numbers, got shape {tuple(x1.shape)}")
-    if x2 is None or x2 is x1:
-        return (x1,)
-    array_namespace(x1, x2)
-    check_examples("x2", x2, x1.shape[1:])
-    if x2.dtype != x1.dtype:
-        raise TypeError(f"x1 and x2 expect one precision, got {x1.dtype} and {x2.dtype}: convert one of them")
-    return x1, x2
 
 
 @dataclass(frozen=True)
@@ -159,26 +145,27 @@ class Kernel:
         >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
         Both(nngp=array([0.5, 0.5]), ntk=array([1., 1.]))
         """
-        rows, xp = self._rows(x), array_namespace(x)
-        return Both(xp.astype(rows.q, x.dtype), xp.astype(rows.theta, x.dtype))
+        inputs = Examples(x, name="x")
+        rows, xp = self._rows(inputs), inputs.xp
+        return Both(xp.astype(rows.q, inputs.dtype), xp.astype(rows.theta, inputs.dtype))
 
     def error(self, x: Array) -> float:
         """Bound on the quadratures' error for these rows, relative to sqrt(k(x, x) k(x', x')); 0 for closed forms."""
-        return self._rows(x).error
+        return self._rows(Examples(x, name="x")).error
 
     def _program(self, shape: Shape) -> Program:
         return program(self.spec, self.parametrization, shape)
 
-    def _rows(self, x: Array) -> RowState:
-        check_examples("x", x)
-        steps = self._program(tuple(x.shape[1:]))
-        return image_diagonals(steps, x) if needs_images(steps) else vector_diagonals(steps, x)
+    def _rows(self, inputs: Examples) -> RowState:
+        steps = self._program(inputs.example)
+        return image_diagonals(steps, inputs) if needs_images(steps) else vector_diagonals(steps, inputs)
 
     def _kernels(
         self, x1: Array, x2: Array | None, wanted: Wanted, store: Store = None, executor: Executor | None = None
     ) -> list[Any]:  # of both kernels, None where it is not asked for
         """Check the inputs, and hand them on: by blocks, as images, or as vectors."""
-        inputs, steps = checked(x1, x2), self._program(tuple(x1.shape[1:]))
+        inputs = Examples(x1, x2)
+        steps = self._program(inputs.example)
         if store is not None or executor is not None:
             block = partial(self._block, wanted.asked, wanted.memory if executor is None else None)
             return kernels_by_blocks(steps, inputs, wanted, block, repr(self), store, executor)

@@ -23,10 +23,10 @@ from analytic.images.rules import Flat, Pool, Window, all_steps, grid, is_nonlin
 from analytic.images.steps import Tile, add_pending, apply_all, follow, half_variances, prepare_all
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.engine import for_each
-from analytic.vectors.results import Examples, Progress, Wanted, blocks, kernel_shape
+from analytic.vectors.results import Examples, Progress, Wanted, blocks
 from analytic.vectors.rules import Affine, ResidualSum
 from analytic.vectors.state import Dual, Program, RowState
-from minintk.arrays import Array, array_namespace, on_host
+from minintk.arrays import Array, on_host
 from minintk.fast.memory import short_rows
 from minintk.fast.threads import cores, single_threaded_blas
 from minintk.spec.shapes import Shape
@@ -43,17 +43,17 @@ IMAGES_AT_ONCE = 256
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
     """NNGP and NTK of x1 (and x2): each image with itself if that is needed, then the pairs; errors as in `Wanted`."""
-    plan, symmetric = plan_images(program, inputs), len(inputs) == 1
+    plan = plan_images(program, inputs)
     results = reserve_images(plan, inputs, wanted)
-    if 0 in kernel_shape(inputs):
+    if 0 in inputs.shape:
         return results
     with single_threaded_blas():
-        selves = [self_kernels(plan, x) for x in inputs] if plan.recorded else []
+        selves = [self_kernels(plan, x) for x in inputs.x] if plan.recorded else []
         pools = [one.pools for one in selves]
-        engine = ImageEngine(plan, inputs, kernel_shape(inputs), symmetric, results[0], results[1], pools)
+        engine = ImageEngine(plan, inputs.x, inputs.shape, inputs.symmetric, results[0], results[1], pools)
         wanted.warn(engine.run(wanted.progress))
     for k, values in zip(results, (selves[0].rows.q, selves[0].rows.theta) if selves else (), strict=False):
-        if symmetric and k is not None:
+        if inputs.symmetric and k is not None:
             plan.layout.xp.fill_diagonal(k, plan.layout.xp.astype(values, k.dtype))
     return results
 
@@ -61,12 +61,12 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
 def reserve_images(plan: ImagePlan, inputs: Examples, wanted: Wanted) -> list[Array | None]:
     """The arrays for the results, if there is memory for them and for the work."""
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
-    return wanted.arrays(inputs, working_memory(plan, kernel_shape(inputs)), hint)
+    return wanted.arrays(inputs, working_memory(plan, inputs.shape), hint)
 
 
-def image_diagonals(program: Program, x: Array) -> RowState:
-    """K(x, x) and Theta(x, x) of every image, (N,), float64."""
-    return self_kernels(plan_images(program, (x,), each=True), x).rows
+def image_diagonals(program: Program, inputs: Examples) -> RowState:
+    """K(x, x) and Theta(x, x) of every image of x1, (N,), float64."""
+    return self_kernels(plan_images(program, inputs, each=True), inputs.x[0]).rows
 
 
 def affine_steps(program: Program) -> Iterator[Affine]:
@@ -82,12 +82,12 @@ def scale_free(program: Program) -> bool:
     return known and all(affine.beta2 <= 0 and affine.rest == 0 for affine in affine_steps(program))
 
 
-def field_precision(program: Program, images: tuple[Array, ...]) -> Any:
+def field_precision(program: Program, xp: Any, images: tuple[Array, ...]) -> Any:
     """The precision of the fields: that of the images, or float64 if float32 cannot hold their variances.
 
     D = (q + q') / 2 - K determines K up to rounding of the larger q, but K is needed up to rounding of sqrt(q q').
     """
-    xp, dtype = array_namespace(*images), images[0].dtype
+    dtype = images[0].dtype
     if dtype == xp.float64 or scale_free(program):
         return dtype
     affine = next(affine_steps(program), None)
@@ -179,9 +179,9 @@ def numba_works() -> bool:
 
 def plan_images(program: Program, inputs: Examples, *, each: bool = False) -> ImagePlan:
     """How to compute the kernel of x1 with x2, or with itself; or, for `each`, of every image with itself alone."""
-    xp, shape, (N, M) = array_namespace(*inputs), tuple(inputs[0].shape[1:]), kernel_shape(inputs)
-    dtype = inputs[0].dtype if each else field_precision(program, inputs)
-    pairs = 0 if each else N * M // (2 if len(inputs) == 1 else 1)
+    xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
+    dtype = inputs.dtype if each else field_precision(program, xp, inputs.x)
+    pairs = 0 if each else N * M // (2 if inputs.symmetric else 1)
     first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
     jit = on_host(xp) and worth_compiling(program, shape, pairs, int(xp.dtype(dtype).itemsize))
     layout = FieldLayout(xp, dtype, first is None, guards_needed(program, on_host(xp)), jit)

@@ -12,7 +12,7 @@ from math import ceil, sqrt
 from typing import Any, TypeVar
 
 from analytic.vectors.results import Examples, Place
-from minintk.arrays import Array, array_namespace, on_host, to_host
+from minintk.arrays import Array, on_host, to_host
 from minintk.fast.threads import alone, single_threaded_blas
 
 Key = TypeVar("Key")
@@ -27,13 +27,12 @@ BLOCKS_PER_CORE = 5
 """Smallest number of blocks per core: with several each, all workers finish at about the same time."""
 
 
-def check_executor(executor: Executor, *arrays: Array) -> None:
+def check_executor(executor: Executor, xp: Any) -> None:
     """TypeError for anything but an executor, and for arrays on a device."""
     if not isinstance(executor, Executor):
         raise TypeError(f"executor expects a concurrent.futures.Executor, got {executor!r}")
-    for x in arrays:
-        if not on_host(array_namespace(x)):
-            raise TypeError("executor= is for arrays of NumPy; a GPU does not need it")
+    if not on_host(xp):
+        raise TypeError("executor= is for arrays of NumPy; a GPU does not need it")
 
 
 def block_size(shape: tuple[int, int], most: int, workers: int) -> int:
@@ -83,7 +82,7 @@ def evaluate_blocks(
     results: list[Any], places: dict[int, Place], inputs: Examples, evaluate: Evaluate, executor: Executor | None
 ) -> Iterator[int]:
     """Evaluate the blocks at these places and write them into the results; yields the number of each when it is."""
-    symmetric, x1, x2 = len(inputs) == 1, inputs[0], inputs[-1]
+    symmetric, x1, x2 = inputs.symmetric, inputs.x[0], inputs.x[-1]
     parts = ((n, x1[i], None if symmetric and i == j else x2[j]) for n, (i, j) in places.items())
     for number, found in evaluate_each(evaluate, parts, executor):
         i, j = places[number]

@@ -23,7 +23,7 @@ from analytic.images.engine import image_diagonals, pixel_pairs_followed, plan_i
 from analytic.images.rules import needs_images
 from analytic.streaming.executors import Evaluate, block_size, check_executor, evaluate_blocks
 from analytic.vectors.engine import reserve_vectors, vector_diagonals
-from analytic.vectors.results import Examples, Wanted, blocks, kernel_shape
+from analytic.vectors.results import Examples, Wanted, blocks
 from analytic.vectors.state import Program
 from minintk.arrays import Array, to_host
 from minintk.fast.threads import cores
@@ -47,12 +47,12 @@ def kernels_by_blocks(
     ValueError for two places of one result; otherwise errors as in `check_executor`, `evaluate_into_store`, `Wanted`.
     """
     images = needs_images(steps)
-    followed = pixel_pairs_followed(steps, tuple(inputs[0].shape[1:]))
+    followed = pixel_pairs_followed(steps, inputs.example)
     most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))
     if executor is not None:
-        check_executor(executor, *inputs)
+        check_executor(executor, inputs.xp)
         diagonals = image_diagonals if images else vector_diagonals
-        wanted.warn(max(diagonals(steps, x).error for x in inputs))  # a worker's warnings would be lost
+        wanted.warn(max(diagonals(steps, Examples(x)).error for x in inputs.x))  # a worker's warnings would be lost
     if store is not None:
         if any(o is not None for o in wanted.out):
             raise ValueError("store and out are two places for one result: give one of them")
@@ -61,8 +61,8 @@ def kernels_by_blocks(
         results = reserve_images(plan_images(steps, inputs), inputs, wanted)
     else:
         results = reserve_vectors(inputs, wanted)
-    shape = kernel_shape(inputs)
-    every = dict(enumerate(blocks(shape, block_size(shape, most, cores()), len(inputs) == 1)))
+    size = block_size(inputs.shape, most, cores())
+    every = dict(enumerate(blocks(inputs.shape, size, inputs.symmetric)))
     for done, _ in enumerate(evaluate_blocks(results, every, inputs, block, executor), 1):
         if wanted.progress is not None:
             wanted.progress(done, len(every))
@@ -87,8 +87,8 @@ def evaluate_into_store(
     what : all that the results depend on except the inputs.   size : rows, and columns, of a block.
     ValueError for a store of another kernel; NotADirectoryError for a file.
     """
-    folder, shape = made_folder(path, "store="), kernel_shape(inputs)
-    mark = fingerprint(f"minintk store 1; {what}; {wanted.asked}; blocks of {size}", *inputs)
+    folder = made_folder(path, "store=")
+    mark = fingerprint(f"minintk store 1; {what}; {wanted.asked}; blocks of {size}", *inputs.x)
     record = folder / "record.txt"
     done = finished_blocks(record, mark)
     names = [name for name, a in zip(KERNEL_NAMES, wanted.asked, strict=True) if a]
@@ -102,10 +102,10 @@ def evaluate_into_store(
     text = "".join(f"{line}\n" for line in (mark, *sorted(done)))  # drops a truncated line, which the next would join
     write_atomically(record, lambda file: file.write(text.encode()))
     results = [
-        open_result(folder / f"{name}.npy", shape, str(inputs[0].dtype), new=not done) if name in names else None
+        open_result(folder / f"{name}.npy", inputs.shape, str(inputs.dtype), new=not done) if name in names else None
         for name in KERNEL_NAMES
     ]
-    every = list(blocks(shape, size, len(inputs) == 1))
+    every = list(blocks(inputs.shape, size, inputs.symmetric))
     missing = {n: place for n, place in enumerate(every) if n not in done}
     ready = len(every) - len(missing)
     with record.open("a") as lines:

@@ -19,7 +19,7 @@ from math import prod, sqrt
 from threading import Lock, local
 from typing import Any, NamedTuple
 
-from analytic.vectors.results import Examples, Progress, Wanted, kernel_shape
+from analytic.vectors.results import Examples, Progress, Wanted
 from analytic.vectors.rules import Affine, AffineRow
 from analytic.vectors.state import (
     Block,
@@ -61,30 +61,30 @@ def rows_at_once(xp: Any, width: int) -> int:
 def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
     """NNGP and NTK of x1 (and x2): the rows through all layers, then the pairs; errors as in `Wanted`."""
     results = reserve_vectors(inputs, wanted)
-    if 0 in kernel_shape(inputs):
+    if 0 in inputs.shape:
         return results
     with single_threaded_blas():  # the products are small: BLAS's own threads would only wait for each other
-        prepared, rows, fine = plan_vectors(program, tuple(flat(x) for x in inputs))
+        prepared, rows, fine = plan_vectors(program, inputs.xp, tuple(flat(x) for x in inputs.x))
         wanted.warn(rows.error)
         coarse = fine if prepared.y.dtype == rows.q.dtype else cast(fine, prepared.y.dtype)
-        engine = VectorEngine(prepared, rows, fine, coarse, kernel_shape(inputs), len(inputs) == 1, *results)
+        engine = VectorEngine(prepared, rows, fine, coarse, inputs.shape, inputs.symmetric, *results)
         engine.run(wanted.progress)
     return results
 
 
 def reserve_vectors(inputs: Examples, wanted: Wanted) -> list[Array | None]:
     """The arrays for the results, if there is memory for them and for the work."""
-    xp, shape, size = array_namespace(*inputs), kernel_shape(inputs), inputs[0].dtype.itemsize
-    rows, tile = sum(x.shape[0] for x in inputs), 2 * tile_width(xp, max(shape)) ** 2
-    work = rows * (prod(inputs[0].shape[1:]) * size + 1000)
-    work += cores() * (10 * min(tile, shape[0] * shape[1]) * size + 2**23)
+    (N, M), size = inputs.shape, inputs.dtype.itemsize
+    rows, tile = sum(x.shape[0] for x in inputs.x), 2 * tile_width(inputs.xp, max(N, M)) ** 2
+    work = rows * (prod(inputs.example) * size + 1000)
+    work += cores() * (10 * min(tile, N * M) * size + 2**23)
     return wanted.arrays(inputs, work)
 
 
-def vector_diagonals(program: Program, x: Array) -> RowState:
-    """K(x, x) and Theta(x, x) of every row, (N,), float64."""
-    x = flat(x)
-    norms2 = square_norms(array_namespace(x), (x,))
+def vector_diagonals(program: Program, inputs: Examples) -> RowState:
+    """K(x, x) and Theta(x, x) of every row of x1, (N,), float64."""
+    x = flat(inputs.x[0])
+    norms2 = square_norms(inputs.xp, (x,))
     if not x.shape[0]:
         return RowState(norms2, norms2)
     with single_threaded_blas():
@@ -154,7 +154,7 @@ class Inputs:
         return (angle / 2) ** 2
 
 
-def spans(parts: Examples, step: int) -> Iterator[tuple[slice, Array]]:
+def spans(parts: tuple[Array, ...], step: int) -> Iterator[tuple[slice, Array]]:
     """Slices of at most `step` rows, each within one of the parts, with their rows."""
     start = 0
     for x in parts:
@@ -173,7 +173,7 @@ def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> No
             work(item)
 
 
-def square_norms(xp: Any, parts: Examples) -> Array:
+def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
     """|x|^2 of all rows, (N,), float64."""
     out = xp.empty(sum(x.shape[0] for x in parts), dtype=xp.float64)
 
@@ -185,7 +185,7 @@ def square_norms(xp: Any, parts: Examples) -> Array:
     return out
 
 
-def prepare_inputs(xp: Any, parts: Examples, norms2: Array, first: AffineRow | None) -> Inputs:
+def prepare_inputs(xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> Inputs:
     """The Inputs of x1 (and x2), with the weight and bias coefficients of the first layer if it is a Dense."""
     dtype = parts[0].dtype
     norm = xp.sqrt(norms2)[:, None]
@@ -286,9 +286,8 @@ class VectorPlan(NamedTuple):
         self.finish(pairs)
 
 
-def plan_vectors(program: Program, parts: Examples) -> tuple[Inputs, RowState, VectorPlan]:
+def plan_vectors(program: Program, xp: Any, parts: tuple[Array, ...]) -> tuple[Inputs, RowState, VectorPlan]:
     """Take the rows through all layers: inputs ready for the product, the kernels' diagonals, the plan for pairs."""
-    xp = array_namespace(*parts)
     norms2 = square_norms(xp, parts)
     rows = RowState(norms2 / max(1, parts[0].shape[1]), xp.zeros_like(norms2))
     first = None

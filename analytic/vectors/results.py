@@ -5,14 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from minintk.arrays import Array, array_namespace, available_memory
+from minintk.arrays import Array, array_namespace, available_memory, check_examples
 from minintk.validate import number
 
 Progress = Callable[[int, int], None]
 Place = tuple[slice, slice]
 
-Examples = tuple[Array, ...]
-"""(x1, x2), or (x1,) for the kernel of x1 with itself."""
+
+class Examples:
+    """The inputs of a kernel: x1 and x2, or x1 alone for its kernel with itself.  Checked once, here.
+
+    x : (x1, x2) or (x1,).   xp, dtype : their library and precision.   example : the shape of one example.
+    shape : (N, M), that of the kernel.   symmetric : x2 = x1.
+    """
+
+    def __init__(self, x1: Array, x2: Array | None = None, name: str = "x1"):
+        """TypeError or ValueError for what is no pair of inputs; `name` is what messages call x1."""
+        self.symmetric = x2 is None or x2 is x1
+        self.x: tuple[Array, ...] = (x1,) if x2 is None or x2 is x1 else (x1, x2)
+        self.check(name)
+        first, last = self.x[0], self.x[-1]
+        self.xp, self.dtype, self.example = array_namespace(*self.x), first.dtype, tuple(first.shape[1:])
+        self.shape = first.shape[0], last.shape[0]
+
+    def check(self, name: str) -> None:
+        """Examples of one shape, one precision and one library, finite, and of one number at least."""
+        check_examples(name, self.x[0])
+        shape, dtype = tuple(self.x[0].shape), self.x[0].dtype
+        if 0 in shape[1:]:
+            raise ValueError(f"{name} expects examples that hold numbers, got shape {shape}")
+        array_namespace(*self.x)
+        for x2 in self.x[1:]:
+            check_examples("x2", x2, shape[1:])
+            if x2.dtype != dtype:
+                raise TypeError(f"x1 and x2 expect one precision, got {dtype} and {x2.dtype}: convert one of them")
 
 
 @dataclass(frozen=True)
@@ -37,7 +63,7 @@ class Wanted:
 
         MemoryError, with `hint`, if all that exceeds the bound; ValueError for an `out` of other shape or precision.
         """
-        xp, dtype, shape = array_namespace(*inputs), inputs[0].dtype, kernel_shape(inputs)
+        xp, dtype, shape = inputs.xp, inputs.dtype, inputs.shape
         new = [a and o is None for a, o in zip(self.asked, self.out, strict=True)]
         need = sum(new) * shape[0] * shape[1] * dtype.itemsize
         bound = available_memory(xp) if self.memory is None else self.memory
@@ -51,15 +77,10 @@ class Wanted:
             )
         for o in self.out:
             if o is not None:
-                array_namespace(inputs[0], o)
+                array_namespace(inputs.x[0], o)
                 if tuple(o.shape) != shape or o.dtype != dtype:
                     raise ValueError(f"out expects shape {shape} and {dtype}, got {tuple(o.shape)} and {o.dtype}")
         return [xp.empty(shape, dtype=dtype) if n else o for n, o in zip(new, self.out, strict=True)]
-
-
-def kernel_shape(inputs: Examples) -> tuple[int, int]:
-    """(N, M) of the kernel of x1 : (N, ...) with x2 : (M, ...), or with itself."""
-    return inputs[0].shape[0], inputs[-1].shape[0]
 
 
 def blocks(shape: tuple[int, int], size: int, symmetric: bool) -> Iterator[Place]:
