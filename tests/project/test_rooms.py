@@ -99,7 +99,7 @@ def test_a_circle_is_found() -> None:
 
 ORDER = [
     ["minintk.arrays", "minintk.progress"],
-    ["minintk.validate", "minintk.files"],
+    ["minintk.validate", "minintk.files", "minintk.reading"],
     ["minintk.spec"],
     ["minintk.layers"],
     ["minintk.models"],

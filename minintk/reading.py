@@ -1,0 +1,236 @@
+"""The one place where files are opened to be read: bounded memory, no classes, one kind of error.
+
+A file may be damaged, cut short, someone else's, or made to do harm, so every reader keeps one rule:
+
+    memory    what a header promises is compared with what the file can hold before anything is allocated for it;
+              what is compressed may grow by EXPANSION at most, and is unpacked no further than its header promises
+    classes   arrays are plain numbers (bool, int, uint, float), text is UTF-8 or JSON; nothing is unpickled
+    lengths   a file holds what its header promises, no byte less and no byte more; checksums of gzip and zip agree
+    errors    `Unreadable`, a ValueError with the path, what is wrong and what to do; FileNotFoundError and
+              PermissionError where there is nothing to open
+
+What a module of the library calls:
+
+    read_json(path, what, remedy)           the value in a JSON file
+    read_lines(path, what, remedy)          the complete lines of a record; a last line that was cut off is left out
+    map_npy(path, shape, dtype, remedy)     a .npy file of that very shape and dtype as numpy.memmap; writable=True
+    reading(path, what, remedy)             a context with the open file for any other format: `read_npz`, `unpacked`,
+                                            `npy_header`, `read_array`, `exactly`, `whole_file`, `check_end` take it,
+                                            and whatever goes wrong inside, a ValueError of the caller's own included,
+                                            leaves it as `Unreadable`
+
+what : the kind of file, "a checkpoint"; remedy : what the user should do, "download it again".  Both go into the error:
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     path = Path(folder, "a.json")
+...     _ = path.write_text('{"step": 3')
+...     try:
+...         read_json(path, "a history", "delete it")
+...     except Unreadable as error:
+...         str(error).removeprefix(folder)
+"/a.json is damaged, or not a history (Expecting ',' delimiter: line 1 column 11 (char 10)): delete it"
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import stat
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+Host = np.ndarray[Any, Any]
+Where = str | os.PathLike[str]
+
+EXPANSION = 64
+"""Bytes that a byte of a compressed file may stand for (MNIST: 5; DEFLATE could reach 1032), a first MiB apart."""
+
+LARGEST_TEXT = 2**28
+"""Bytes of the largest text or pickle that is read: Python's objects take up to 25 times as much."""
+
+CHUNK = 2**20
+
+
+class Unreadable(ValueError):
+    """A file does not hold what it should; says the path, what is wrong and what to do."""
+
+
+@contextmanager
+def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
+    """The open file; every error of the block leaves it as one `Unreadable`.
+
+    Folders, pipes and devices are refused before they are opened.  FileNotFoundError, PermissionError where the file
+    cannot be opened.
+    """
+    path = Path(path)
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise Unreadable(f"{path} should be {what}, but is a folder or a device: {remedy}")
+    with open(path, "rb") as file:
+        try:
+            yield file
+        except Unreadable:
+            raise
+        except Exception as error:  # zipfile, zlib, json and NumPy raise nearly anything on corrupted bytes
+            raise Unreadable(f"{path} is damaged, or not {what} ({_words(error)}): {remedy}") from error
+
+
+def _words(error: Exception) -> str:
+    """What an error says, with its class where that says more than ValueError does; 300 characters at most."""
+    plain = isinstance(error, ValueError) and not isinstance(error, UnicodeError)
+    text = str(error) if plain else f"{type(error).__name__}: {error}"
+    return text if len(text) <= 300 else f"{text[:300]}..."
+
+
+# ------------------------------------------------------------------------------------------------ text
+
+
+def read_json(path: Where, what: str, remedy: str) -> Any:
+    """The value in a JSON file (UTF-8); NaN, Infinity and -Infinity are numbers, as Python writes them."""
+    with reading(path, what, remedy) as file:
+        return json.loads(whole_file(file).decode())
+
+
+def read_lines(path: Where, what: str, remedy: str) -> list[str]:
+    """The lines of a text (UTF-8) that are complete: what follows the last line end was cut off in writing."""
+    with reading(path, what, remedy) as file:
+        return whole_file(file).decode().split("\n")[:-1]
+
+
+def whole_file(file: IO[bytes]) -> bytes:
+    """All bytes of a file; ValueError above LARGEST_TEXT."""
+    if size_of(file) > LARGEST_TEXT:
+        raise ValueError(f"it holds {size_of(file)} bytes, the most that is read is {LARGEST_TEXT}")
+    return file.read(LARGEST_TEXT)
+
+
+# ------------------------------------------------------------------------------------------------ bytes
+
+
+def size_of(file: IO[bytes]) -> int:
+    """Bytes that an open file holds on disk."""
+    return os.fstat(file.fileno()).st_size
+
+
+def unpacked(file: IO[bytes]) -> tuple[IO[bytes], int]:
+    """(stream, most): the content of a file that may be compressed by gzip, and a bound on its length in bytes."""
+    start = file.read(2)
+    file.seek(0)
+    if start != b"\x1f\x8b":
+        return file, size_of(file)
+    return gzip.GzipFile(fileobj=file), EXPANSION * size_of(file) + CHUNK  # type: ignore[return-value]
+
+
+def exactly(stream: IO[bytes], count: int) -> bytes:
+    """The next `count` bytes, for headers; ValueError where the stream ends earlier."""
+    found = stream.read(count)
+    if len(found) < count:
+        raise ValueError(f"it ends after {len(found)} bytes of a header of {count}")
+    return found
+
+
+def check_end(stream: IO[bytes]) -> None:
+    """ValueError unless the stream ends here; reading to the end also compares the checksums of gzip and zip."""
+    if stream.read(1):
+        raise ValueError("it holds more bytes than its header promises")
+
+
+def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], most: int) -> Host:
+    """The next values as an array; ValueError for more than `most` bytes, before they are allocated, or fewer there."""
+    wanted = prod(shape) * dtype.itemsize
+    if wanted > most:
+        raise ValueError(f"its header promises {dtype} of shape {shape}, {wanted} bytes, and it can hold {most}")
+    found = np.empty(shape, dtype)
+    content, at = found.reshape(-1).view(np.uint8), 0
+    while at < wanted:
+        piece = stream.read(min(CHUNK, wanted - at))
+        if not piece:
+            raise ValueError(f"its header promises {dtype} of shape {shape}, {wanted} bytes, and it holds {at}")
+        content[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+        at += len(piece)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ .npy, .npz
+
+
+class Header(NamedTuple):
+    """What a .npy file says of its array; start : where the values begin, in bytes."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+    start: int
+
+
+_HEADER = re.compile(
+    r"\{'descr': '([<>|=][biuf][1248])', 'fortran_order': (True|False), "
+    r"'shape': \(((?:\d{1,18}, ?)*\d{0,18})\),? ?\} *\n"
+)
+"""A header as NumPy writes it, of plain numbers only: objects, text, dates and records do not match."""
+
+
+def npy_header(stream: IO[bytes]) -> Header:
+    """The header of a .npy file (versions 1 to 3); ValueError for damaged ones and for other values than numbers."""
+    magic = exactly(stream, 8)
+    if magic[:6] != b"\x93NUMPY" or magic[6] not in (1, 2, 3):
+        raise ValueError(f"expected an array in NumPy's format, which begins 93 4e 55 4d 50 59, got {magic.hex(' ')}")
+    digits = 2 if magic[6] == 1 else 4
+    length = int.from_bytes(exactly(stream, digits), "little")
+    if length > 10_000:
+        raise ValueError(f"the header of an array has {length} bytes, more than 10000")
+    text = exactly(stream, length).decode("latin1")
+    if (fields := _HEADER.fullmatch(text)) is None:
+        raise ValueError(f"expected an array of plain numbers, got the header {text.strip()[:120]!r}")
+    kind, order, axes = fields.groups()
+    shape = tuple(int(axis) for axis in axes.split(",") if axis.strip())
+    return Header(shape, np.dtype(kind), order == "True", 8 + digits + length)
+
+
+def read_npz(file: IO[bytes]) -> dict[str, Host]:
+    """The arrays of a .npz file by name, stored or deflated; ValueError for all that is not an array of numbers.
+
+    All arrays together take no more bytes than the file, EXPANSION times as many if some are deflated.
+    """
+    found: dict[str, Host] = {}
+    with zipfile.ZipFile(file) as archive:
+        ways = {member.compress_type for member in archive.infolist()}
+        if not ways <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+            raise ValueError("its arrays are compressed in another way than by DEFLATE")
+        left = size_of(file) if ways == {zipfile.ZIP_STORED} else EXPANSION * size_of(file) + CHUNK
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name in found:
+                raise ValueError(f"it holds two arrays of the name {name!r}")
+            with archive.open(member) as stream:
+                shape, dtype, fortran, _ = npy_header(stream)
+                a = read_array(stream, shape[::-1] if fortran else shape, dtype, left)
+                check_end(stream)
+            found[name] = a.T if fortran else a
+            left -= a.nbytes
+    return found
+
+
+def map_npy(
+    path: Where, shape: tuple[int, ...], dtype: Any, remedy: str, *, writable: bool = False
+) -> np.memmap[Any, Any]:
+    """A .npy file as numpy.memmap; `Unreadable` unless it holds that shape and dtype, and as many bytes, exactly."""
+    expected = Header(tuple(shape), np.dtype(dtype), False, 0)
+    with reading(path, f"an array of {expected.dtype} and shape {expected.shape}", remedy) as file:
+        found = npy_header(file)
+        if found._replace(start=0) != expected:
+            order = ", column by column" if found.fortran else ""
+            raise ValueError(f"it holds {found.dtype} of shape {found.shape}{order}")
+        wanted, there = found.start + prod(shape) * expected.dtype.itemsize, size_of(file)
+        if there != wanted:  # opened for writing, a file that is too short would grow
+            raise ValueError(f"it should have {wanted} bytes and has {there}")
+        mode: Any = "r+" if writable else "r"
+        return np.memmap(path, expected.dtype, mode, found.start, expected.shape)
