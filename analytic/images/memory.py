@@ -19,41 +19,63 @@ class PixelValues(NamedTuple):
     right: Array
 
 
+class Buffer:
+    """Memory for one array at a time, of any shape of at most `size` numbers, with room on both sides."""
+
+    def __init__(self, xp: Any, dtype: Any, size: int, room: int) -> None:
+        line = CACHE_LINE_BYTES // dtype.itemsize
+        room = rounded(room, line)
+        self.size, self.whole = size, xp.zeros(size + 2 * room + line, dtype=dtype)
+        self.first = room + (-self.whole.ctypes.data % CACHE_LINE_BYTES // dtype.itemsize if on_host(xp) else 0)
+        self.arrays: dict[tuple[int, ...], Array] = {}
+
+    def shaped(self, shape: tuple[int, ...]) -> Array:
+        """The memory as an array of `shape`: the same object each time."""
+        if shape not in self.arrays:
+            self.arrays[shape] = self.shifted(0, shape)
+        return self.arrays[shape]
+
+    def shifted(self, shift: int, shape: tuple[int, ...]) -> Array:
+        """A view of `shape` that starts `shift` places further on."""
+        return self.whole[self.first + shift : self.first + shift + prod(shape)].reshape(shape)
+
+
 class Workspace:
     """A thread's arrays, taken and given back; they start on cache lines and have room on both sides.
+
+    There are never more buffers than arrays taken at one time, as arrays of all shapes share them.
 
     room : how many numbers before and after an array a shifted view may reach.
     """
 
     def __init__(self, xp: Any, dtype: Any, room: int) -> None:
-        self.xp, self.dtype = xp, xp.dtype(dtype)
-        self.line = CACHE_LINE_BYTES // self.dtype.itemsize
-        self.room = rounded(room, self.line)
-        self.free: dict[tuple[int, ...], list[Array]] = {}
-        self.places: dict[int, tuple[Array, int]] = {}
+        self.xp, self.dtype, self.room = xp, xp.dtype(dtype), room
+        self.free: list[Buffer] = []
+        self.taken: dict[int, Buffer] = {}
         self.views: dict[Any, Any] = {}
 
     def take(self, shape: tuple[int, ...]) -> Array:
         """An array of `shape`, with arbitrary finite numbers."""
-        free = self.free.setdefault(shape, [])
-        if free:
-            return free.pop()
         size = prod(shape)
-        whole = self.xp.zeros(size + 2 * self.room + self.line, dtype=self.dtype)
-        first = self.room + (-whole.ctypes.data % CACHE_LINE_BYTES // self.dtype.itemsize if on_host(self.xp) else 0)
-        a = whole[first : first + size].reshape(shape)
-        self.places[id(a)] = whole, first
+        buffer = min((b for b in self.free if b.size >= size), key=lambda b: b.size, default=None)
+        if buffer is not None:
+            self.free.remove(buffer)
+        else:
+            if self.free:  # all are too small: a larger one takes the place of the largest
+                self.free.remove(max(self.free, key=lambda b: b.size))
+                self.views.clear()  # some of them are of its memory
+            buffer = Buffer(self.xp, self.dtype, size, self.room)
+        a = buffer.shaped(shape)
+        self.taken[id(a)] = buffer
         return a
 
     def give(self, *arrays: Array) -> None:
         """Return arrays that were taken."""
-        for a in arrays:
-            self.free[a.shape].append(a)
+        self.free.extend(self.taken.pop(id(a)) for a in arrays)
 
     def shifted(self, a: Array, shift: int, shape: tuple[int, ...]) -> Array:
-        """The numbers `shift` places after those of an array that was taken, a view of `shape`."""
-        whole, first = self.places[id(a)]
-        return whole[first + shift : first + shift + prod(shape)].reshape(shape)
+        """The numbers `shift` places after those of an array that is taken, a view of `shape`."""
+        return self.taken[id(a)].shifted(shift, shape)
 
 
 def rounded(n: int, step: int) -> int:
