@@ -3,6 +3,9 @@
     python3 make.py verify [options]    real networks against infinite-width theory, on real digits
     python3 make.py test [options]      the tests (options go to pytest: -k name, -x, ...)
     python3 make.py test-all            the tests, the slow ones too
+    python3 make.py explore [options]   the property tests with fresh random examples: --minutes 20, options to pytest
+    python3 make.py lowest [options]    the tests at the oldest versions that pyproject.toml admits, on Python 3.11
+    python3 make.py newest [options]    the tests at the newest versions there are; --pre: pre-releases too
     python3 make.py lint                ruff and mypy
     python3 make.py format              let ruff lay out the code
     python3 make.py bench [options]     the benchmarks against peers
@@ -11,33 +14,46 @@
     python3 make.py clean               remove caches and build outputs (.venv stays: delete it to start afresh)
 
 The first run makes a virtual environment in .venv and installs the project there with what the command needs; later
-runs find it ready, and a change of pyproject.toml brings it up to date.  Nothing is installed outside the checkout,
-so an externally managed Python (PEP 668) is fine.  A Python that comes without ensurepip gets its virtual environment
-from virtualenv, which pip places in .bootstrap.  pip's own settings (a mirror, a proxy, PIP_INDEX_URL) are honoured.
+runs find it ready, and a change of pyproject.toml or constraints.txt brings it up to date.  Nothing is installed
+outside the checkout, so an externally managed Python (PEP 668) is fine.  A Python that comes without ensurepip gets its
+virtual environment from virtualenv, which pip places in .bootstrap.  pip's own settings (a mirror, a proxy,
+PIP_INDEX_URL) are honoured.
+
+.venv holds the versions of constraints.txt, with which everything is known to pass: a warning is an error there.  With
+other versions (`lowest` and `newest` in .venv-lowest and .venv-newest; a Python newer than constraints.txt; an index
+that lacks one of them) warnings are reported, and no more: what a library deprecates is no fault of this checkout.
 """
 
 # Old Pythons must be able to parse this file, to be told that they are too old: no newer syntax here.
 
+import argparse
 import contextlib
 import hashlib
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BOOTSTRAP = ROOT / ".bootstrap"
+CONSTRAINTS = ROOT / "constraints.txt"
 OLDEST = (3, 11)
+UNTRIED = (3, 15)  # from here on constraints.txt knows no versions
 
 # command -> (extras of pyproject.toml that it needs, the Python command lines; the user's options join the last one)
 COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "verify": ([], [["-m", "minintk", "verify"]]),
     "test": (["test"], [["-m", "pytest", "-n", "auto", "--maxprocesses=4"]]),
     "test-all": (["test"], [["-m", "pytest", "-n", "auto", "--maxprocesses=4", "-m", ""]]),
+    "explore": (["test"], [["-m", "pytest", "-m", "hypothesis", "--hypothesis-profile=explore", "-rf"]]),
+    "lowest": (["test"], [["-m", "pytest", "-n", "auto", "--maxprocesses=4"]]),
+    "newest": (["test"], [["-m", "pytest", "-n", "auto", "--maxprocesses=4"]]),
     "lint": (["lint", "test"], [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"], ["-m", "mypy"]]),
     "format": (["lint", "test"], [["-m", "ruff", "check", "--fix"], ["-m", "ruff", "format"]]),
     "bench": (["test", "bench"], [["benchmarks/run.py"]]),
@@ -45,7 +61,7 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "python": ([], [[]]),
 }
 
-LITTER = (".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "build", "dist", "site")
+LITTER = (".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist", "site")  # .hypothesis: what `explore` found
 
 
 class Failed(Exception):
@@ -69,23 +85,25 @@ def call(command: List[str], quiet: bool = False) -> int:
         return 127
 
 
-def venv_python() -> str:
-    """Where the virtual environment keeps its Python."""
-    return str(VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
+def folder(versions: str) -> Path:
+    """The virtual environment that holds these versions: "pinned", "lowest" or "newest"."""
+    return VENV if versions == "pinned" else VENV.with_name(VENV.name + "-" + versions)
 
 
-def new_enough(python: str) -> bool:
-    """Whether the command `python` runs, and is at least OLDEST."""
-    return call([python, "-c", "import sys; sys.exit(sys.version_info < {0!r})".format(OLDEST)], quiet=True) == 0
+def venv_python(versions: str = "pinned") -> str:
+    """Where a virtual environment keeps its Python."""
+    return str(folder(versions) / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 
 
-def find_python() -> str:
-    """A Python that is new enough: .venv's, or one on the PATH."""
+def find_python(unfit: str = "sys.version_info < {0!r}".format(OLDEST)) -> str:
+    """A Python that runs and is not unfit, and so new enough: .venv's, or one on the PATH."""
     names = ["python3.13", "python3.12", "python3.14", "python3.11", "python3", "python"]
     candidates = [venv_python()] + [found for found in map(shutil.which, names) if found]
     for python in candidates:
-        if Path(python).exists() and new_enough(python):
+        if Path(python).exists() and call([python, "-c", "import sys; sys.exit({0})".format(unfit)], quiet=True) == 0:
             return python
+    if sys.version_info >= OLDEST:
+        raise Failed("this command runs on Python {0}.{1}, and none is on the PATH.".format(*OLDEST))
     raise Failed(
         "minintk needs Python {0}.{1} or newer; this is {2}.{3}, and no newer one is on the PATH.\n".format(
             *OLDEST, *sys.version_info[:2]
@@ -97,13 +115,25 @@ def find_python() -> str:
 # ------------------------------------------------------------------------------------ the environment
 
 
-def requirements_digest() -> str:
-    """Changes whenever the environment has to: what pyproject.toml asks for, and where the checkout lies."""
+def project_table() -> Dict[str, Any]:
+    """What pyproject.toml says of the project."""
     import tomllib  # Python 3.11
 
-    tables = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    asked = json.dumps([tables["build-system"], tables["project"], str(ROOT)], sort_keys=True)
+    tables: Dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return dict(tables["project"], build=tables["build-system"])
+
+
+def requirements_digest() -> str:
+    """Changes whenever the environment has to: what is asked for, in which versions, and where the checkout lies."""
+    asked = json.dumps([project_table(), CONSTRAINTS.read_text(encoding="utf-8"), str(ROOT)], sort_keys=True)
     return hashlib.sha256(asked.encode()).hexdigest()
+
+
+def lower_bounds(extras: List[str]) -> str:
+    """Constraints that hold what pyproject.toml names at the oldest version it admits: name>=1.2 as name==1.2."""
+    project = project_table()
+    named = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    return "".join(line.replace(">=", "==") + "\n" for line in named)
 
 
 @contextlib.contextmanager
@@ -119,9 +149,9 @@ def alone() -> Iterator[None]:
             yield
 
 
-def create_venv() -> None:
-    """A fresh .venv with pip in it: from the standard library, else from virtualenv, which pip puts in .bootstrap."""
-    if call([sys.executable, "-m", "venv", "--clear", str(VENV)], quiet=True) == 0:
+def create_venv(place: Path) -> None:
+    """A fresh environment with pip in it: from the standard library, else from virtualenv, put into .bootstrap."""
+    if call([sys.executable, "-m", "venv", "--clear", str(place)], quiet=True) == 0:
         return
     if call([sys.executable, "-m", "pip", "--version"], quiet=True) != 0:
         raise Failed(
@@ -130,42 +160,56 @@ def create_venv() -> None:
             "python.org.   Then run the same command again."
         )
     say("this Python has no ensurepip: fetching virtualenv into .bootstrap")
-    shutil.rmtree(str(VENV), ignore_errors=True)
+    shutil.rmtree(str(place), ignore_errors=True)
     if call([sys.executable, "-m", "pip", "install", "-q", "--upgrade", "--target", str(BOOTSTRAP), "virtualenv"]) != 0:
         raise Failed(offline("virtualenv"))
     runner = "import sys; sys.path.insert(0, {0!r}); from virtualenv import cli_run; cli_run([{1!r}])"
-    if call([sys.executable, "-c", runner.format(str(BOOTSTRAP), str(VENV))]) != 0:
-        raise Failed("virtualenv could not make .venv; its message stands above.")
+    if call([sys.executable, "-c", runner.format(str(BOOTSTRAP), str(place))]) != 0:
+        raise Failed("virtualenv could not make " + place.name + "; its message stands above.")
 
 
-def install(extras: List[str]) -> None:
-    """The project, editable, with its extras, into .venv."""
-    project = "." + ("[" + ",".join(extras) + "]" if extras else "")
-    started = VENV / "installing"  # left behind by an interrupted run: that environment is made anew
-    if started.exists() or call([venv_python(), "-c", "import pip"], quiet=True) != 0:
-        say("making a virtual environment in .venv")
-        create_venv()
+def install(extras: List[str], versions: str, options: List[str]) -> bool:
+    """The project, editable, with its extras, into an environment; whether it holds the versions of constraints.txt."""
+    place, python = folder(versions), venv_python(versions)
+    started = place / "installing"  # left behind by an interrupted run: that environment is made anew
+    if started.exists() or call([python, "-c", "import pip"], quiet=True) != 0:
+        say("making a virtual environment in " + place.name)
+        create_venv(place)
     started.touch()
-    say("installing minintk and what it needs into .venv (the first time takes a minute)")
-    status = call([venv_python(), "-m", "pip", "install", "--quiet", "--editable", project])
+    say("installing minintk and what it needs into " + place.name + " (the first time takes a minute)")
+    project = "." + ("[" + ",".join(extras) + "]" if extras else "")
+    command = [python, "-m", "pip", "install", "--quiet", "--editable", project, *options]
+    if versions == "lowest":
+        (place / "lowest.txt").write_text(lower_bounds(extras), encoding="utf-8")
+        command += ["--constraint", str(place / "lowest.txt")]
+    pinned = versions == "pinned" and sys.version_info < UNTRIED
+    status = call([*command, "--constraint", str(CONSTRAINTS)] if pinned else command)
+    if pinned and status != 0:
+        say("the versions of constraints.txt are not all to be had here: trying the newest ones that are")
+        pinned, status = False, call(command)
     started.unlink()
     if status != 0:
         raise Failed(offline("the packages"))
+    return pinned
 
 
-def ensure(extras: List[str]) -> None:
-    """Make .venv hold the project with these extras; nothing to do where its stamp says that it does."""
+def ensure(extras: List[str], versions: str, options: List[str]) -> bool:
+    """Make an environment hold the project with these extras, and say whether in the versions of constraints.txt.
+
+    Nothing is to be done where its stamp says that it does; the newest versions are looked for every time.
+    """
     digest = requirements_digest()
-    stamp = VENV / ("installed-" + "-".join(["minintk", *extras]))
+    stamp = folder(versions) / ("installed-" + "-".join(["minintk", *extras]))
 
-    def ready() -> bool:
-        return Path(venv_python()).exists() and stamp.exists() and stamp.read_text() == digest
+    def found() -> List[str]:
+        return stamp.read_text().split() if Path(venv_python(versions)).exists() and stamp.exists() else [""]
 
-    if not ready():
+    if found()[0] != digest or versions == "newest":
         with alone():
-            if not ready():
-                install(extras)
-                stamp.write_text(digest)
+            if found()[0] != digest or versions == "newest":
+                pinned = install(extras, versions, options)
+                stamp.write_text(digest + (" pinned" if pinned else " free"))
+    return found()[1:] == ["pinned"]
 
 
 def offline(what: str) -> str:
@@ -185,6 +229,26 @@ def say(text: str) -> None:
     print("make.py: " + text, file=sys.stderr, flush=True)
 
 
+def explore(line: List[str], options: List[str]) -> int:
+    """Rounds of the property tests, each with a seed of its own, until the time is up; then how to replay what failed.
+
+    Hypothesis prints the smallest example it found, and keeps it in .hypothesis/examples, where the next round starts.
+    """
+    parser = argparse.ArgumentParser(prog="make.py explore", allow_abbrev=False)
+    parser.add_argument("--minutes", type=float, default=10.0, help="no round begins later than that")
+    own, others = parser.parse_known_args(options)
+    end, rounds, status = time.monotonic() + 60 * own.minutes, 0, 0
+    failed = []  # type: List[str]
+    while status < 2 and (rounds == 0 or time.monotonic() < end):  # 2 and more: interrupted, or nothing to run
+        seed = "--hypothesis-seed={0}".format(random.SystemRandom().randrange(2**32))
+        status = call([*line, seed, *others])
+        rounds, failed = rounds + 1, failed + ([seed] if status else [])
+    say("{0} rounds, {1} failed".format(rounds, len(failed)))
+    for seed in failed:
+        say("a test that failed there: python3 make.py explore --minutes 0 " + seed + " tests/FILE.py::NAME")
+    return status or (1 if failed else 0)
+
+
 def clean() -> int:
     """Remove caches and build outputs; .venv stays."""
     for name in LITTER:
@@ -202,16 +266,28 @@ def main(arguments: List[str]) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         print(__doc__, file=sys.stderr)
         return 0 if arguments and arguments[0] in ("-h", "--help", "help") else 2
+    command, options = arguments[0], arguments[1:]
+    versions = command if command in ("lowest", "newest") else "pinned"
+    extras, lines = COMMANDS[command]
     try:
         if sys.version_info < OLDEST:
             return call([find_python(), str(Path(__file__).resolve()), *arguments])
-        extras, lines = COMMANDS[arguments[0]]
-        ensure(extras)
+        if versions == "lowest" and sys.version_info[:2] != OLDEST:
+            oldest = find_python("sys.version_info[:2] != {0!r}".format(OLDEST))
+            return call([oldest, str(Path(__file__).resolve()), *arguments])
+        upgrade = ["--upgrade", "--upgrade-strategy", "eager"] if versions == "newest" else []
+        if versions == "newest" and "--pre" in options:
+            options.remove("--pre")
+            upgrade.append("--pre")
+        pinned = ensure(extras, versions, upgrade)
     except Failed as error:
         say(str(error))
         return 1
-    lines = [*lines[:-1], lines[-1] + arguments[1:]]
-    statuses = [call([venv_python(), *line]) for line in lines]
+    fatal = ["-W", "error"] if pinned else []  # warnings
+    lines = [[venv_python(versions), *line, *(fatal if line[1:2] == ["pytest"] else [])] for line in lines]
+    if command == "explore":
+        return explore(lines[-1], options)
+    statuses = [call(line) for line in [*lines[:-1], lines[-1] + options]]
     return next((status for status in statuses if status != 0), 0)
 
 

@@ -3,7 +3,7 @@
 import importlib
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,10 +23,12 @@ class Checkout:
         if any(part in line for part in self.failing):
             return 1
         if "venv --clear" in line or "virtualenv import" in line:
-            python = Path(self.make.venv_python())
-            python.parent.mkdir(parents=True, exist_ok=True)
-            python.touch()
-        elif command[0] == self.make.venv_python() and not Path(command[0]).exists():
+            for versions in ("pinned", "lowest", "newest"):
+                if str(self.make.folder(versions)) in line.replace("'", " ").replace("]", " ").split():
+                    python = Path(self.make.venv_python(versions))
+                    python.parent.mkdir(parents=True, exist_ok=True)
+                    python.touch()
+        elif ".venv" in command[0] and not Path(command[0]).exists():
             return 127
         return 0
 
@@ -39,9 +41,11 @@ class Checkout:
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     monkeypatch.syspath_prepend(str(ROOT))
     make = importlib.import_module("make")
-    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
-    for name, value in {"ROOT": tmp_path, "VENV": tmp_path / ".venv", "BOOTSTRAP": tmp_path / ".bootstrap"}.items():
-        monkeypatch.setattr(make, name, value)
+    places = {"ROOT": "", "VENV": ".venv", "BOOTSTRAP": ".bootstrap", "CONSTRAINTS": "constraints.txt"}
+    for name, place in places.items():
+        monkeypatch.setattr(make, name, tmp_path / place)
+    for name in ("pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     made = Checkout(make, tmp_path)
     monkeypatch.setattr(make, "call", made.call)
     return made
@@ -52,13 +56,14 @@ def test_first_run_makes_the_environment_and_later_runs_find_it(checkout: Checko
     assert status == 0
     assert calls[-1] == "-m minintk verify --seeds 3"
     assert [c for c in calls if "venv --clear" in c]
-    assert "-m pip install --quiet --editable ." in calls
+    pins = f"--constraint {checkout.root / 'constraints.txt'}"
+    assert f"-m pip install --quiet --editable . {pins}" in calls
     assert checkout.run("verify") == (0, ["-m minintk verify"])
     status, calls = checkout.run("test", "-x")  # needs an extra: one more install, into the same environment
     assert calls == [
         "-c import pip",
-        "-m pip install --quiet --editable .[test]",
-        "-m pytest -n auto --maxprocesses=4 -x",
+        f"-m pip install --quiet --editable .[test] {pins}",
+        "-m pytest -n auto --maxprocesses=4 -W error -x",
     ]
 
 
@@ -68,7 +73,89 @@ def test_a_change_of_what_is_asked_for_installs_again_and_no_other_does(checkout
     pyproject.write_text(pyproject.read_text() + "\n[tool.other]\nlines = 3\n")
     assert checkout.run("verify")[1] == ["-m minintk verify"]
     pyproject.write_text(pyproject.read_text().replace('"scipy>=', '"networkx", "scipy>='))
-    assert "-m pip install --quiet --editable ." in checkout.run("verify")[1]
+    assert any("--editable ." in c for c in checkout.run("verify")[1])
+    with (checkout.root / "constraints.txt").open("a") as lines:
+        lines.write("networkx==3.4\n")
+    assert any("--editable ." in c for c in checkout.run("verify")[1])
+    assert checkout.run("verify")[1] == ["-m minintk verify"]
+
+
+def test_warnings_are_errors_under_the_constraints_alone(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "version_info", checkout.make.UNTRIED)
+        calls = checkout.run("test")[1]
+        assert not any("--constraint" in c or "-W" in c for c in calls)
+    checkout.failing = {"--constraint"}  # the index lacks one of the versions
+    (checkout.root / "constraints.txt").write_text("numpy==2.99\n")
+    status, calls = checkout.run("test")
+    assert status == 0
+    assert calls[-3:] == [
+        f"-m pip install --quiet --editable .[test] --constraint {checkout.root / 'constraints.txt'}",
+        "-m pip install --quiet --editable .[test]",
+        "-m pytest -n auto --maxprocesses=4",
+    ]
+    assert "not all to be had here" in capsys.readouterr().err
+    assert checkout.run("test")[1] == ["-m pytest -n auto --maxprocesses=4"]  # the stamp remembers it
+    checkout.failing = set()
+    (checkout.root / "constraints.txt").write_text("numpy==2.4.6\n")
+    assert checkout.run("test")[1][-1].endswith("-W error")
+
+
+def test_the_lowest_versions_are_those_that_pyproject_names(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 11, 4))
+    status, calls = checkout.run("lowest", "-x")
+    place = checkout.root / ".venv-lowest"
+    assert status == 0
+    assert calls[-2:] == [
+        f"-m pip install --quiet --editable .[test] --constraint {place / 'lowest.txt'}",
+        "-m pytest -n auto --maxprocesses=4 -x",
+    ]
+    project = checkout.make.project_table()
+    asked = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    held = (place / "lowest.txt").read_text().split()
+    assert [line.replace("==", ">=") for line in held] == asked
+    assert all("==" in line for line in held)
+    monkeypatch.setattr(sys, "version_info", (3, 13, 0))  # another Python hands over, where there is one
+    monkeypatch.setattr(checkout.make.shutil, "which", {"python3.11": sys.executable}.get)
+    assert checkout.run("lowest")[1][-1] == f"{ROOT / 'make.py'} lowest"
+    checkout.failing = {"sys.exit"}
+    assert checkout.run("lowest")[0] == 1
+    assert "runs on Python 3.11, and none is on the PATH" in capsys.readouterr().err
+
+
+def test_the_newest_versions_are_looked_for_every_time(checkout: Checkout) -> None:
+    newest = "-m pip install --quiet --editable .[test] --upgrade --upgrade-strategy eager"
+    assert newest in checkout.run("newest")[1]
+    status, calls = checkout.run("newest", "--pre", "-k", "kernel")
+    assert status == 0
+    assert calls == ["-c import pip", f"{newest} --pre", "-m pytest -n auto --maxprocesses=4 -k kernel"]
+    assert not (checkout.root / ".venv").exists()
+
+
+def test_exploring_draws_new_seeds_until_the_time_is_up_and_says_which_failed(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    minutes = iter(range(0, 600, 60))
+    monkeypatch.setattr(checkout.make, "time", SimpleNamespace(monotonic=lambda: next(minutes)))
+    status, calls = checkout.run("explore", "--minutes", "3", "tests/laws")
+    rounds = [c for c in calls if c.startswith("-m pytest")]
+    assert status == 0
+    assert len(rounds) == 3
+    assert len({c.split()[-2] for c in rounds}) == 3
+    for line in rounds:
+        assert line.startswith("-m pytest -m hypothesis --hypothesis-profile=explore -rf -W error --hypothesis-seed=")
+        assert line.endswith(" tests/laws")
+    checkout.failing = {"-m pytest"}
+    status, calls = checkout.run("explore", "--minutes=0")
+    assert status == 1
+    seed = calls[-1].split()[-1]
+    said = capsys.readouterr().err
+    assert "1 rounds, 1 failed" in said
+    assert f"make.py explore --minutes 0 {seed} tests/" in said
 
 
 def test_an_interrupted_install_starts_afresh(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +242,8 @@ def test_clean_stays_inside_and_leaves_the_environment(checkout: Checkout) -> No
     for name in (".venv/bin", ".mypy_cache/x", "minintk/__pycache__", "out"):
         (checkout.root / name).mkdir(parents=True)
     assert checkout.run("clean")[0] == 0
-    assert sorted(p.name for p in checkout.root.iterdir()) == [".venv", "minintk", "out", "pyproject.toml"]
+    left = {".venv", "constraints.txt", "minintk", "out", "pyproject.toml"}
+    assert {p.name for p in checkout.root.iterdir()} == left
     assert list((checkout.root / "minintk").iterdir()) == []
 
 
