@@ -8,6 +8,7 @@ Reading order:
     folders        where data files are: a named folder, $MININTK_DATA, or a download
     idx            the file format of MNIST
     read_mnist     MNIST
+    pickles        the file format of CIFAR-10, as data
     read_cifar     CIFAR-10
 
 >>> import minintk as mn

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from minintk.datasets.dataset import Dataset
+from minintk.reading import read_npz, reading
 from minintk.validate import precision
 
 ATTRIBUTION = (
@@ -25,9 +26,13 @@ def digits(*, dtype: Any = np.float64) -> Dataset:
     >>> data.x.shape, float(data.x.max()), data.labels[:5].tolist()
     ((1797, 64), 1.0, [0, 1, 2, 3, 4])
     """
-    from importlib.resources import files  # imported here because it takes a tenth of the package's import time
+    from importlib.resources import as_file, files  # here because it takes a tenth of the package's import time
 
-    with (files("minintk.datasets") / "digits.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+    with (
+        as_file(files("minintk.datasets") / "digits.npz") as path,
+        reading(path, "the digits of the package", "install minintk again") as file,
+    ):
+        arrays = read_npz(file)
         images, labels = arrays["images"], arrays["labels"]
     x = images.reshape(-1, 64) / np.asarray(16, precision(dtype))  # grey levels 0 to 16
     return Dataset(x, labels, image_shape=(8, 8, 1), name="digits", attribution=ATTRIBUTION)

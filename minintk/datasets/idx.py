@@ -11,18 +11,17 @@
 
 from __future__ import annotations
 
-import gzip
 import struct
-import zlib
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from minintk.reading import check_end, exactly, read_array, reading, unpacked
+
 
 def read_idx(path: Path) -> np.ndarray[Any, Any]:
-    """The array of bytes in an IDX file, with or without gzip compression; ValueError for a damaged file.
+    """The array of bytes in an IDX file, with or without gzip compression; `Unreadable` for a damaged file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -31,21 +30,13 @@ def read_idx(path: Path) -> np.ndarray[Any, Any]:
     ...     read_idx(path)
     array([7, 9], dtype=uint8)
     """
-    content = path.read_bytes()
-    if content[:2] == b"\x1f\x8b":
-        try:
-            content = gzip.decompress(content)
-        except (EOFError, OSError, zlib.error) as error:
-            raise ValueError(f"{path} is a damaged gzip file ({error}): download it again") from error
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != 0x08 or len(content) < 4 + 4 * content[3]:
-        raise ValueError(
-            f"{path} expects an IDX file of bytes, beginning 00 00 08, but begins {content[:4].hex(' ') or 'nowhere'}"
-        )
-    axes = content[3]
-    shape = struct.unpack(f">{axes}I", content[4 : 4 + 4 * axes])
-    if len(content) != 4 + 4 * axes + prod(shape):
-        raise ValueError(
-            f"{path} promises {prod(shape)} values of shape {shape} and holds {len(content) - 4 - 4 * axes}: "
-            "download it again"
-        )
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
+    with reading(path, "an IDX file", "download it again") as file:
+        stream, most = unpacked(file)
+        start = stream.read(4)
+        if len(start) < 4 or start[:3] != b"\0\0\x08":
+            raise ValueError(f"expected bytes, beginning 00 00 08, but it begins {start.hex(' ') or 'nowhere'}")
+        axes = start[3]
+        shape = struct.unpack(f">{axes}I", exactly(stream, 4 * axes))
+        found = read_array(stream, shape, np.dtype(np.uint8), most)
+        check_end(stream)
+        return found

@@ -1,13 +1,13 @@
 """CIFAR-10: 50,000 and 10,000 photographs of 32 x 32 pixels in ten classes, from the published Python batches.
 
-The batches are pickles.  A pickle can call any function, so they are read by an unpickler that knows only the three
-names that an array of bytes needs and refuses all others.
+The batches are pickles, and a pickle can call any function, so they are not unpickled: `pickles` records what they say,
+and an array is made here of bytes whose number agrees with its shape.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,8 @@ import numpy as np
 
 from minintk.datasets.dataset import Dataset
 from minintk.datasets.folders import download, find, named_folder
+from minintk.datasets.pickles import Call, Name, read_pickle
+from minintk.reading import reading, whole_file
 
 ATTRIBUTION = "A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
@@ -22,22 +24,9 @@ SHA256 = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FOLDER = "cifar-10-batches-py"
 
-_reconstruct = np.empty(0).__reduce__()[0]  # the function by which NumPy's pickles create an array
-_ADMITTED = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-}
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    """An unpickler for numbers, strings, containers and arrays only, which cannot run code."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ADMITTED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR-10 batch does")
-        return _ADMITTED[module, name]
+NDARRAY, DTYPE = Name("numpy", "ndarray"), Name("numpy", "dtype")
+RECONSTRUCT = {Name("numpy.core.multiarray", "_reconstruct"), Name("numpy._core.multiarray", "_reconstruct")}
+"""The names in a pickled array, before and since NumPy 2."""
 
 
 def cifar10(
@@ -77,24 +66,35 @@ def cifar10(
 
 def _read(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """(images (N, 32, 32, 3), labels (N,)) of one batch."""
-    try:
-        with path.open("rb") as file:
-            batch = _ArrayUnpickler(file, encoding="bytes").load()
-    except Exception as error:  # a damaged pickle raises nearly anything
-        raise ValueError(f"{path} is no CIFAR-10 batch, or a damaged one ({error}): download it again") from error
-    data, labels = (batch.get(key) for key in (b"data", b"labels")) if isinstance(batch, dict) else (None, None)
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
-        raise ValueError(f"{path} expects b'data' with bytes of shape (N, 3072), got {_describe(data)}")
-    if (
-        not isinstance(labels, list)
-        or len(labels) != len(data)
-        or not all(type(c) is int and 0 <= c < 10 for c in labels)
-    ):
-        raise ValueError(f"{path} expects b'labels' with {len(data)} numbers from 0 to 9, got {_describe(labels)}")
-    return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), np.array(labels, dtype=np.int64)
+    with reading(path, "a CIFAR-10 batch", "download it again") as file:
+        batch = read_pickle(whole_file(file), frozenset({NDARRAY, DTYPE, *RECONSTRUCT}))
+        data, labels = (batch.get(key) for key in (b"data", b"labels")) if isinstance(batch, dict) else (None, None)
+        images = _array(data)
+        if images.ndim != 2 or images.shape[1] != 3072:
+            raise ValueError(f"expected b'data' with bytes of shape (N, 3072), got shape {images.shape}")
+        if type(labels) is not list or len(labels) != len(images):
+            got = f"{len(labels)}" if type(labels) is list else type(labels).__name__
+            raise ValueError(f"expected b'labels' with {len(images)} numbers from 0 to 9, got {got}")
+        if not all(type(c) is int and 0 <= c < 10 for c in labels):
+            raise ValueError(f"expected b'labels' with {len(images)} numbers from 0 to 9, got others")
+        return images.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), np.array(labels, dtype=np.int64)
 
 
-def _describe(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype} of shape {value.shape}"
-    return f"a list of {len(value)}" if isinstance(value, list) else f"{type(value).__name__}"
+def _array(said: Any) -> np.ndarray[Any, Any]:
+    """The array of bytes that a pickle describes as _reconstruct(ndarray, (0,), b"b") with a state."""
+    match said:
+        case Call(function, (named, (0,), b"b"), (1, shape, Call(kind, (text, *_)), bool(fortran), bytes(content))) if (
+            function in RECONSTRUCT and named == NDARRAY and kind == DTYPE
+        ):
+            pass
+        case _:
+            raise ValueError(f"expected b'data' with an array of bytes, got {type(said).__name__}")
+    if text not in ("u1", b"u1"):
+        got = text[:20] if isinstance(text, (str, bytes)) else type(text).__name__
+        raise ValueError(f"expected b'data' with an array of bytes, 'u1', got {got!r}")
+    if type(shape) is not tuple or not all(type(axis) is int and axis >= 0 for axis in shape):
+        raise ValueError("the array in it has no shape")
+    if prod(shape) != len(content):
+        raise ValueError(f"it promises {prod(shape)} bytes of shape {shape} and holds {len(content)}")
+    found = np.frombuffer(content, np.uint8)
+    return found.reshape(shape[::-1]).T if fortran else found.reshape(shape)
