@@ -30,9 +30,12 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.files import digest, write_atomically
 from minintk.models.network import Model
+from minintk.reading import Unreadable, read_npz, reading
 from minintk.training.train import State
 
 FORMAT = 1
+PLAIN = ["bool", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
+"""The dtypes of arrays in a checkpoint's text."""
 
 
 def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | None = None) -> None:
@@ -51,32 +54,69 @@ def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | 
 def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State, dict[str, Any]]:
     """(state, about) as saved; arrays of the same library as `like`, NumPy by default.
 
-    FileNotFoundError if there is no file; ValueError if the file is damaged or not a checkpoint.
+    FileNotFoundError if there is no file; ValueError (`Unreadable`) if the file is damaged or not a checkpoint.
     """
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+    with reading(path, "a checkpoint of minintk", "move it away to start over, or restore an intact copy") as file:
+        arrays = read_npz(file)
         text = json.loads(arrays.pop("about").tobytes().decode(), object_hook=_restored)
-        theta, step, rng, about = arrays.pop("theta"), text["step"], text["rng"], text["about"]
-        known = text["format"]
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # zipfile, json and NumPy's header reader raise nearly anything on corrupted bytes
-        raise ValueError(
-            f"{os.fspath(path)} is damaged, or no checkpoint of minintk ({type(error).__name__}: {error}): "
-            "move it away to start over, or restore an intact copy"
-        ) from error
-    if known != FORMAT:
-        raise ValueError(f"{os.fspath(path)} is a checkpoint of format {known}, this version reads {FORMAT}")
-    xp = array_namespace(theta if like is None else like)
-    moved = {name: to_library(a, xp) if a.ndim else a for name, a in arrays.items()}
-    anchors = {name.removeprefix("anchor "): a for name, a in moved.items() if name.startswith("anchor ")}
-    return State(int(step), to_library(theta, xp), moved.get("memory"), rng, anchors), about
+        if text["format"] != FORMAT:
+            raise Unreadable(f"{path} is a checkpoint of format {text['format']!r:.20}, this version reads {FORMAT}")
+        state, about = _state(arrays, text["step"], text["rng"]), text["about"]
+        if not isinstance(about, dict):
+            raise ValueError(f"its `about` is a {type(about).__name__}")
+    xp = array_namespace(state.theta if like is None else like)
+    moved = {name: to_library(a, xp) if a.ndim else a for name, a in state.anchors.items()}
+    memory = None if state.memory is None else to_library(state.memory, xp)
+    return State(state.step, to_library(state.theta, xp), memory, state.rng, moved), about
+
+
+def _state(arrays: dict[str, np.ndarray[Any, Any]], step: Any, rng: Any) -> State:
+    """The state in a file's arrays and text; ValueError for what no run ever saved."""
+    theta, memory = arrays.pop("theta"), arrays.pop("memory", None)
+    for name, a in (("theta", theta), ("memory", theta if memory is None else memory)):
+        if a.dtype not in (np.float32, np.float64) or a.dtype != theta.dtype:
+            raise ValueError(f"its {name} is {a.dtype}, beside theta of {theta.dtype}")
+    if strange := [name for name in arrays if not name.startswith("anchor ")]:
+        raise ValueError(f"it holds an array {strange[0]!r:.40}")
+    if type(step) is not int or not 0 <= step < 2**63:
+        raise ValueError(f"its step is {step!r:.40}, not a whole number >= 0")
+    if rng is not None:
+        _check_generator(rng)
+    return State(step, theta, memory, rng, {name.removeprefix("anchor "): a for name, a in arrays.items()})
+
+
+GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
+"""Largest numbers in the states of NumPy's generators; others have up to 128 bits."""
+
+
+def _check_generator(state: Any) -> None:
+    """ValueError unless it is the state of a generator of NumPy, which sets itself to any place that it is told.
+
+    The states of other libraries' generators are taken as they are: those check them on their own.
+    """
+    if not isinstance(state, dict) or not isinstance(kind := state.get("bit_generator"), str):
+        raise ValueError("its rng is not the state of a generator")
+    if kind in GENERATORS:
+        like = getattr(np.random, kind)(0).state
+        if _form(state) != _form(like):
+            raise ValueError(f"its rng is not a state of {kind}")
+
+
+def _form(value: Any, name: str = "") -> Any:
+    """What two states of one generator have in common: names, kinds of values, shapes, and numbers within bounds."""
+    if isinstance(value, dict):
+        return {key: _form(item, key) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape
+    if type(value) is int:
+        return 0 <= value <= LARGEST.get(name, 2**128 - 1)
+    return value if isinstance(value, str) else type(value)
 
 
 def _plain(value: Any) -> Any:
     """Arrays and NumPy numbers in JSON; the state of some generators contains them."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.dtype.name in PLAIN:
         return {"array": value.tolist(), "dtype": str(value.dtype)}
     if isinstance(value, np.generic):
         return value.item()
@@ -84,8 +124,12 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: dict[str, Any]) -> Any:
-    """The inverse of `_plain`, for every dictionary that JSON holds."""
-    return np.array(value["array"], value["dtype"]) if value.keys() == {"array", "dtype"} else value
+    """The inverse of `_plain`, for every dictionary that JSON holds; ValueError for other dtypes than numbers."""
+    if value.keys() != {"array", "dtype"}:
+        return value
+    if value["dtype"] not in PLAIN:
+        raise ValueError(f"it holds an array of dtype {value['dtype']!r:.40}")
+    return np.array(value["array"], value["dtype"])
 
 
 # ------------------------------------------------------------------------ which run a checkpoint belongs to

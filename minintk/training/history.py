@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from minintk.files import write_atomically
+from minintk.reading import reading, whole_file
 
 
 @dataclass(repr=False)
@@ -60,15 +61,9 @@ class History:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> History:
-        """The rows that `save` wrote; ValueError if the file holds something else."""
-        with open(path, encoding="utf-8") as file:
-            try:
-                rows = json.load(file)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{os.fspath(path)} is no history: {error}") from error
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ValueError(f"{os.fspath(path)} is no history: expected a list of rows")
-        return cls(rows)
+        """The rows that `save` wrote; ValueError (`Unreadable`) if the file holds something else."""
+        with reading(path, "a history", "give the file that History.save or fit wrote") as file:
+            return cls(check_rows(json.loads(whole_file(file).decode())))
 
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
         """Save a figure of the loss, and of the error if targets are classes, against epochs (steps if full batch).
@@ -95,3 +90,13 @@ class History:
             axis.grid(alpha=0.3)
         figure.savefig(path, dpi=120)
         plt.close(figure)
+
+
+def check_rows(rows: Any) -> list[dict[str, Any]]:
+    """The rows of a history; ValueError unless they are dictionaries, with whole numbers as steps."""
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("expected a list of rows")
+    for row in rows:
+        if type(row.get("step", 0)) is not int:
+            raise ValueError(f"expected whole numbers as steps, got {row['step']!r:.40}")
+    return rows

@@ -196,7 +196,7 @@ def test_a_truncated_file(folder: Path, share: float) -> None:
     path = folder / "checkpoint.npz"
     data = path.read_bytes()
     path.write_bytes(data[: int(share * len(data))])
-    with pytest.raises(ValueError, match=r"checkpoint\.npz is damaged, or no checkpoint of minintk .*: move it away"):
+    with pytest.raises(ValueError, match=r"checkpoint\.npz is damaged, or not a checkpoint of minintk .*: move it away"):
         interrupted.run(str(folder))
 
 
@@ -227,7 +227,7 @@ def test_a_flipped_bit_in_the_list_of_contents(tmp_path: Path, offset: int) -> N
 @pytest.mark.parametrize("kind", ["text", "npz", "npy", "pickle", "format"])
 def test_a_foreign_file(folder: Path, kind: str) -> None:
     path = folder / "checkpoint.npz"
-    words = r"damaged, or no checkpoint of minintk"
+    words = r"damaged, or not a checkpoint of minintk"
     if kind == "text":
         path.write_text("not an archive")
     elif kind == "npz":

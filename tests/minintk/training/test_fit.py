@@ -176,7 +176,7 @@ def test_the_history_is_kept_as_json(tmp_path: Path) -> None:
     assert (tmp_path / "again.json").read_text() == (tmp_path / "history.json").read_text()
     for text in ("{}", "[1]", "[{"):
         (tmp_path / "again.json").write_text(text)
-        with pytest.raises(ValueError, match=r"again\.json is no history"):
+        with pytest.raises(ValueError, match=r"again\.json is damaged, or not a history"):
             mn.History.load(tmp_path / "again.json")
 
 
