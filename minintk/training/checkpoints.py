@@ -145,8 +145,12 @@ def fingerprint(model: Model, theta: Array, x: Array, y: Array, **settings: Any)
     }
 
 
-def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], theirs: Mapping[str, str]) -> None:
-    """ValueError, naming what differs, unless the checkpoint at `path` belongs to this run."""
+def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], theirs: Any) -> None:
+    """ValueError, naming what differs, unless the checkpoint at `path` belongs to this run.
+
+    theirs : what the checkpoint says of its own run, if it says anything.
+    """
+    theirs = theirs if isinstance(theirs, dict) else {}
     differ = [name for name in mine if mine[name] != theirs.get(name)]
     if differ:
         changed = "; ".join(f"{name} {theirs.get(name)} there, {mine[name]} here" for name in differ)

@@ -26,10 +26,11 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.files import made_folder
 from minintk.models.network import Model, Network, check_model
+from minintk.reading import Unreadable
 from minintk.training.augment import Augmentation
 from minintk.training.batches import Batches
 from minintk.training.checkpoints import check_fingerprint, fingerprint, load, save
-from minintk.training.history import History
+from minintk.training.history import History, check_rows
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
 from minintk.training.schedules import rate
@@ -161,7 +162,9 @@ class _Folder:
         if not path.exists():
             return None, {}
         state, about = load(path, like=like)
-        check_fingerprint(path, self.identity, about.get("run", {}))
+        check_fingerprint(path, self.identity, about.get("run"))
+        if reason := _damage(state.step, about):
+            raise Unreadable(f"{path} is no checkpoint of fit ({reason}): move it away to start over")
         return state, about
 
     def save(self, run: Descent, record: _Record) -> None:
@@ -171,6 +174,20 @@ class _Folder:
             raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
         save(self.path / CHECKPOINT_FILE, run.state(), {"run": self.identity, **record.about()})
         record.history.save(self.path / HISTORY_FILE)
+
+
+def _damage(step: int, about: Mapping[str, Any]) -> str:
+    """What keeps `_Record` from going on with this, "" if nothing does.  step : that of the checkpoint."""
+    try:
+        rows, running, seconds = check_rows(about["history"]), about["running"], about["seconds"]
+        sums = [np.asarray(value).dtype.kind for value in running["sums"].values()]
+        if rows and not 0 <= rows[-1].get("step", -1) <= step:
+            return f"its history ends at another step than {step}"
+        if type(running["batches"]) is not int or running["batches"] < 0 or not set(sums) <= set("iuf"):
+            return "its running means are no numbers"
+        return "" if isinstance(seconds, (int, float)) and 0 <= seconds < float("inf") else "its time is no number"
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def evaluate(

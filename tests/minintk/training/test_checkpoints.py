@@ -196,7 +196,7 @@ def test_a_truncated_file(folder: Path, share: float) -> None:
     path = folder / "checkpoint.npz"
     data = path.read_bytes()
     path.write_bytes(data[: int(share * len(data))])
-    with pytest.raises(ValueError, match=r"checkpoint\.npz is damaged, or not a checkpoint of minintk .*: move it away"):
+    with pytest.raises(ValueError, match=r"checkpoint\.npz is damaged, or not a checkpoint .*: move it away"):
         interrupted.run(str(folder))
 
 
