@@ -50,9 +50,10 @@ class Dataset:
     dtype: Any = np.float64
 
     def __post_init__(self) -> None:
-        if not isinstance(self.raw, np.ndarray) or not isinstance(self.labels, np.ndarray):
+        if not all(isinstance(a, np.ndarray) and not hasattr(a, "mask") for a in (self.raw, self.labels)):
             raise TypeError(
-                f"Dataset expects NumPy arrays, got {type(self.raw).__name__} and {type(self.labels).__name__}"
+                "Dataset expects NumPy arrays, without masks, "
+                f"got {type(self.raw).__name__} and {type(self.labels).__name__}"
             )
         if self.raw.dtype == np.uint8:
             if self.raw.ndim < 2:

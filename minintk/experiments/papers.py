@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from time import sleep
 from typing import Any
 
 from minintk.fast.threads import cores
+from minintk.reading import read_json
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 """Present in a checkout only, not in an installed package."""
@@ -69,7 +69,7 @@ def rerun(
             for name in [name for name, process in running.items() if process.poll() is not None]:
                 kept = Path(out) / f"{name}.json"
                 failed = running.pop(name).returncode
-                yield name, None if failed else json.loads(kept.read_text(encoding="utf-8"))
+                yield name, None if failed else read_json(kept, "the result of an example", "run the example again")
     finally:
         for process in running.values():
             process.terminate()
