@@ -27,6 +27,15 @@ def nonzero(xp: Any, q: Array) -> Array:
     return xp.where(q > 0, q, 1.0)
 
 
+LARGEST_SCALE = 1e33
+"""For s above this, phi(s z) / sqrt(E phi(s z)^2) is that of a step, for erf, or of ReLU, for GELU, up to 1e-16."""
+
+
+def seen(xp: Any, q: Array) -> Array:
+    """s = sqrt(q), cut off where larger ones make no difference to `mismatch`."""
+    return xp.minimum(xp.sqrt(q), LARGEST_SCALE)
+
+
 # ------------------------------------------------------------------------------- ReLU, LeakyReLU, Abs
 
 
@@ -164,7 +173,7 @@ class Erf(Dual):
             inner=columns(xp, xp.ones_like(q), kappa),
             spread=columns(xp, 1 / xp.sqrt(asin_u(xp, q))),
             slope=columns(xp, 2 / sqrt(pi) * xp.sqrt(kappa) * rows.scale / after.scale),
-            distances=mismatch(lambda x: phi(xp, x), xp.sqrt(q), lambda s: (2 / pi) * asin_u(xp, s * s)),
+            distances=mismatch(lambda x: phi(xp, x), seen(xp, q), lambda s: (2 / pi) * asin_u(xp, s * s)),
         )
 
     def pairs(self, pairs: Pairs, row: ErfRow) -> None:
@@ -292,7 +301,10 @@ class Sin(Dual):
         over = pairs.dot(row.over, row.over, w)
         low, high = xp.expm1(less), xp.expm1(more)
         rest = 1 - over
-        return chosen, 0.5 * (rest + over * (high + 1 - low)), 0.5 * (rest + over * (low + 1 - high))
+        apart, small = less - more, over > 2  # where the other q is small and `over` large, c' is exact in another form
+        half_c = 0.5 * over * xp.sign(apart) * xp.exp(xp.maximum(less, more)) * -xp.expm1(-xp.abs(apart))
+        near, far = 0.5 * (rest + over * (high + 1 - low)), 0.5 * (rest + over * (low + 1 - high))
+        return chosen, xp.where(small, 0.5 - half_c, near), xp.where(small, 0.5 + half_c, far)
 
 
 # ----------------------------------------------------------------------------------------------- GELU
@@ -359,7 +371,7 @@ class Gelu(Dual):
             first=columns(xp, first),
             second=columns(xp, first * rows.q),
             slope=columns(xp, rows.scale / after.scale) / sqrt(2 * pi),
-            distances=mismatch(lambda x: phi(xp, x), xp.sqrt(q), lambda s: square(s * s)),
+            distances=mismatch(lambda x: phi(xp, x), seen(xp, q), lambda s: square(s * s)),
         )
 
     def pairs(self, pairs: Pairs, row: GeluRow) -> None:

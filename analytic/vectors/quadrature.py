@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from math import ceil, log, log2, pi, sqrt
+from math import ceil, log2, pi, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from analytic.vectors.state import Distances, Dual, Pairs, RowState, distances_between
-from minintk.arrays import Array, array_namespace, to_host, to_library
+from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
 from minintk.layers.activation import Pointwise
 
 NODES_PER_PANEL = 20
@@ -41,11 +41,17 @@ LARGEST_DEGREE = 1024
 NEGLIGIBLE_LOSS = 4e-15
 """A series is long enough once its relative loss is below this."""
 
+LONGEST_STRETCH = 5.5
+"""An interpolation covers at most this much of log s; it then needs a degree of about 100."""
+
 SMALLEST_SCALE = 1e-17
 """For s below this, phi(s z) = phi(0) to the last digit."""
 
 NUMBERS_AT_ONCE = 2**21
-"""How many numbers the integrals work on at a time."""
+"""How many numbers the integrals work on at a time on a GPU,"""
+
+NUMBERS_IN_CACHE = 2**17
+"""and on the host, where they take a dozen arrays of as many."""
 
 Function = Callable[[Array], Array]
 
@@ -81,7 +87,8 @@ def axis(xp: Any, s: Array, kinks: tuple[float, ...], nodes: int = NODES_PER_PAN
 
 def by_rows(work: Callable[[Array], Array], s: Array, width: int) -> Array:
     """work(s), computed for some rows at a time."""
-    xp, step = array_namespace(s), max(1, NUMBERS_AT_ONCE // width)
+    xp = array_namespace(s)
+    step = max(1, (NUMBERS_IN_CACHE if on_host(xp) else NUMBERS_AT_ONCE) // width)
     return xp.concatenate([work(s[i : i + step]) for i in range(0, s.shape[0], step)], axis=0)
 
 
@@ -127,33 +134,63 @@ def mismatch(f: Function, s: Array, mean_square_of: Function) -> Distances | Non
 
     None if all s are equal.  f is smooth, or has its only kink at 0.  mean_square_of : s -> v.
 
-    The vectors have one entry per quadrature node and form a smooth curve in log s.  The curve is interpolated
-    (Chebyshev) and rotated to its principal axes, of which a few suffice.
+    The vectors have one entry per quadrature node and form a smooth curve in log s.  Stretch by stretch of log s, the
+    curve is interpolated (Chebyshev) and rotated to its principal axes, of which a few suffice.
     """
     xp = array_namespace(s)
-    low, high = float(xp.min(s)), float(xp.max(s))
+    log_s = xp.log(s)
+    low, high = float(xp.min(log_s)), float(xp.max(log_s))
     if low == high:
         return None
-    middle, half = (log(low) + log(high)) / 2, (log(high) - log(low)) / 2
     z, w = axis(xp, s, ())
     root = xp.sqrt(w)
+
+    def curve(s: Array) -> Array:
+        return f(s[:, None] * z) * root / xp.sqrt(mean_square_of(s))[:, None]
+
+    count = ceil((high - low) / LONGEST_STRETCH)
+    number = xp.clip(xp.floor((log_s - low) * (count / (high - low))), 0, count - 1)
+    centre = curve(s[:1])
+    parts = []
+    for k in range(count):
+        mine = xp.nonzero(number == k)[0]
+        if mine.shape[0]:
+            parts.append((mine, *stretch(curve, log_s[mine], centre)))
+    axes = principal(xp.concatenate([part for _, _, part in parts], axis=0))
+    y = xp.empty((s.shape[0], axes.shape[1]), dtype=xp.float64)
+    for mine, at, part in parts:
+        y[mine] = at @ (part @ axes)
+    return distances_between(xp, y)
+
+
+def stretch(curve: Function, log_s: Array, centre: Array) -> tuple[Array, Array]:
+    """`at` and `part` with curve(e^log_s) - centre = at @ part; part has few rows."""
+    xp = array_namespace(log_s)
+    low, high = float(xp.min(log_s)), float(xp.max(log_s))
+    middle, half = (low + high) / 2, max((high - low) / 2, 1e-3)
     degree, lost = 8, 1.0
     while lost > 1e-15 and degree < LARGEST_DEGREE:
         degree *= 2
         k = xp.arange(degree + 1, dtype=xp.float64)
         angles = (k + 0.5) * (pi / (degree + 1))
-        nodes = xp.exp(middle + half * xp.cos(angles))
-        curve = f(nodes[:, None] * z) * root / xp.sqrt(mean_square_of(nodes))[:, None]
-        curve = (2 / (degree + 1)) * xp.cos(k[1:, None] * angles) @ curve  # all coefficients except the constant
-        lost = float(xp.max(xp.sum(curve[-2:] ** 2, axis=1))) ** 0.5
-    _, size, axes = xp.linalg.svd(curve, full_matrices=False)
-    curve = curve @ axes[: max(1, int(xp.sum(size > 1e-15)))].T
+        values = curve(xp.exp(middle + half * xp.cos(angles))) - centre
+        part = (2 / (degree + 1)) * xp.cos(k[:, None] * angles) @ values
+        part[0] /= 2
+        lost = float(xp.max(xp.sum(part[-2:] ** 2, axis=1))) ** 0.5
+    axes = principal(part)
 
-    def place(s: Array) -> Array:
-        angle = xp.arccos(xp.clip((xp.log(s) - middle) / half, -1, 1))
-        return xp.cos(angle[:, None] * k[1:]) @ curve
+    def place(log_s: Array) -> Array:
+        angle = xp.arccos(xp.clip((log_s - middle) / half, -1, 1))
+        return xp.cos(angle[:, None] * k) @ (part @ axes)
 
-    return distances_between(xp, by_rows(place, s, degree))
+    return by_rows(place, log_s, degree), axes.T
+
+
+def principal(vectors: Array) -> Array:
+    """The principal axes of some vectors, as columns; of directions that only rounding reaches, none but the first."""
+    xp = array_namespace(vectors)
+    _, size, axes = xp.linalg.svd(vectors, full_matrices=False)
+    return axes[: max(1, int(xp.sum(size > 1e-15)))].T
 
 
 class QuadratureRow(NamedTuple):
