@@ -10,6 +10,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from golden import F0, F0_TEST, FLOW, LARGEST_RATE, XF1, XF2, Y
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
@@ -39,22 +40,19 @@ def erf_ntk(x1: A, x2: A, w: float = 1.5, b: float = 0.05) -> A:
 
 # ------------------------------------------------------------------------------------- reference values
 
-XF1, XF2 = np.cos(np.arange(12.0)).reshape(3, 4), np.sin(1 + np.arange(8.0)).reshape(2, 4)
-Y = np.sin(np.arange(6.0)).reshape(3, 2)
 C = 2  # the reference's loss is 1/(2 N C) sum (f - y)^2: its learning rate is C times ours
 
 
 def test_one_function_matches_the_reference() -> None:
     flow = gradient_flow(erf_ntk(XF1, XF1), Y, lr=0.5 / C)
-    f0, f0_test = np.cos(np.arange(6.0)).reshape(3, 2), np.sin(np.arange(4.0)).reshape(2, 2)
-    assert abs(flow.predict(10, f0=f0).sum() - -0.6057559416) < 1e-8
-    assert abs(flow.predict(10, erf_ntk(XF2, XF1), f0=f0, f0_test=f0_test).sum() - 3.3025667395) < 1e-8
+    assert abs(flow.predict(10, f0=F0).sum() - FLOW["train"]) < 1e-8
+    assert abs(flow.predict(10, erf_ntk(XF2, XF1), f0=F0, f0_test=F0_TEST).sum() - FLOW["test"]) < 1e-8
 
 
 def test_stable_learning_rates_match_the_reference() -> None:
     k = erf_ntk(XF1, XF1)
-    assert abs(C * max_learning_rate(k) - 2.7075346606) < 1e-8
-    assert abs(C * max_learning_rate(k, momentum=0.9) - 5.1443158552) < 1e-8
+    for momentum, rate in LARGEST_RATE.items():
+        assert abs(C * max_learning_rate(k, momentum) - rate) < 1e-8
 
 
 # ------------------------------------------------------------- law: closed form = many small steps, or a loop

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from golden import ENSEMBLE, POSTERIOR, XF1, XF2, Y
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
@@ -61,19 +62,8 @@ def data(N: int = 6, M: int = 4, C: int = 2, d: int = 5, seed: int = 0) -> tuple
 
 # ------------------------------------------------------------------------------------- reference values
 
-XF1, XF2 = np.cos(np.arange(12.0)).reshape(3, 4), np.sin(1 + np.arange(8.0)).reshape(2, 4)
-Y = np.sin(np.arange(6.0)).reshape(3, 2)
 
-
-@pytest.mark.parametrize(
-    ("kind", "t", "total", "cov"),
-    [
-        ("ntk", math.inf, 1.2325160378, {(0, 0): 0.0737616482, (0, 1): 0.0227572966}),
-        ("nngp", math.inf, 1.3607254162, {(0, 0): 0.0720448892, (0, 1): 0.0212078958}),
-        ("ntk", 10, 1.0596232185, {(0, 0): 0.0983664071}),
-        ("nngp", 10, 0.8138907892, {(0, 0): 0.2025998610}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "t", "total", "cov"), [(*case, *numbers) for case, numbers in ENSEMBLE.items()])
 def test_the_ensemble_matches_the_reference(kind: Kind, t: float, total: float, cov: dict[Any, float]) -> None:
     """There the loss is 1/(2 N C) sum (f - y)^2, and the regularisation 1e-3 of each kernel's mean diagonal."""
     k_train = KERNEL.ntk(XF1) if kind == "ntk" else KERNEL.nngp(XF1)
@@ -84,9 +74,7 @@ def test_the_ensemble_matches_the_reference(kind: Kind, t: float, total: float, 
         assert abs(covariance[entry] - value) < 1e-8
 
 
-@pytest.mark.parametrize(
-    ("kind", "total", "cov"), [("nngp", 1.3376743620, 0.0804531032), ("ntk", 1.2277479829, 0.0740879741)]
-)
+@pytest.mark.parametrize(("kind", "total", "cov"), [(kind, *numbers) for kind, numbers in POSTERIOR.items()])
 def test_the_posterior_matches_the_reference(kind: Kind, total: float, cov: float) -> None:
     mean, covariance = posterior(KERNEL, XF1, Y, ridge=1e-2, kind=kind).predict(XF2, cov=True)
     assert abs(mean.sum() - total) < 1e-8

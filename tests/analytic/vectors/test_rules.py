@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from golden import VECTORS, XF1, XF2, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,32 +17,8 @@ import minintk as mn
 from minintk import spec as specs
 
 R2 = 2**0.5
-XF1 = np.cos(np.arange(12.0)).reshape(3, 4)
-XF2 = np.sin(1 + np.arange(8.0)).reshape(2, 4)
-
-
-def chain(*layers: mn.spec.Layer, w_std: float, b_std: float = 0.0, width: int = 7) -> mn.Sequential:
-    """D-phi-D-...-D, with the same Dense everywhere."""
-    dense = mn.Dense(width, w_std=w_std, b_std=b_std)
-    return mn.Sequential(*(layer for phi in layers for layer in (dense, phi)), dense)
-
 
 # ------------------------------------------------------------------------------------ reference values
-
-RELU = chain(mn.ReLU(), mn.ReLU(), w_std=R2, b_std=0.1)
-
-REFERENCE: dict[str, tuple[mn.Sequential, Any, tuple[float, ...]]] = {
-    "relu": (RELU, XF2, (1.0656817743, 3.7689616013, 2.7025148930, 7.0411456227)),
-    "relu, one set": (RELU, None, (1.2525949573, 5.5138299088, 3.7277848719, 11.6319484774)),
-    "erf": (
-        chain(mn.Erf(), mn.Erf(), w_std=1.5, b_std=0.05),
-        XF2,
-        (0.9269190653, -0.1330097931, 3.2940945708, -0.3976470073),
-    ),
-    "leaky": (chain(mn.LeakyReLU(0.1), w_std=1.0), XF2, (0.2580830522, 0.4998288391, 0.4822311860, 0.7422637682)),
-    "gelu": (chain(mn.GELU(), w_std=1.0), XF2, (0.1951173286, 0.2850081490, 0.3951938454, 0.5347051674)),
-}
-"""neural-tangents 0.6.5, float64: entry [0, 0] and the sum of NNGP, the same of NTK."""
 
 
 def check_reference(kernel: Callable[..., Any], x2: Any, values: Sequence[float]) -> None:
@@ -49,16 +26,15 @@ def check_reference(kernel: Callable[..., Any], x2: Any, values: Sequence[float]
     np.testing.assert_allclose([k[0, 0], k.sum(), t[0, 0], t.sum()], values, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", REFERENCE)
+@pytest.mark.parametrize("name", [n for n in VECTORS if "standard" not in n])
 def test_reference(name: str) -> None:
-    spec, x2, values = REFERENCE[name]
-    check_reference(an.kernel(spec).both, x2, values)
+    spec, values = VECTORS[name]
+    check_reference(an.kernel(spec).both, None if "one set" in name else XF2, values)
 
 
 def test_reference_in_standard_parametrization() -> None:
     """NTK grows with fan-in there."""
-    spec = mn.Sequential(mn.Dense(64, w_std=R2, b_std=0.1), mn.ReLU(), mn.Dense(1, w_std=R2, b_std=0.1))
-    values = (1.0446439107, 2.6157797158, 36.6721139831, 93.1712953687)
+    spec, values = VECTORS["relu, standard parametrization"]
     check_reference(an.kernel(spec, mn.Standard()).both, XF2, values)
     with pytest.raises(AssertionError):
         check_reference(an.kernel(spec).both, XF2, values)

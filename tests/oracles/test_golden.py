@@ -1,0 +1,22 @@
+"""The numbers of many digits are what their formulas give, and a wrong digit is found."""
+
+from __future__ import annotations
+
+import golden
+import pytest
+
+QUICK = {"vectors: relu", "ensemble: ntk, inf", "largest rate", "softplus", "in code"}
+NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in golden.checks()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_numbers_are_what_their_formulas_give(name: str) -> None:
+    distance, allowed = golden.apart(name)
+    assert distance <= allowed
+
+
+def test_a_wrong_tenth_decimal_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, (first, *others) = golden.VECTORS["relu"]
+    monkeypatch.setitem(golden.VECTORS, "relu", (spec, (first + 1e-10, *others)))
+    distance, allowed = golden.apart("vectors: relu")
+    assert distance > allowed
