@@ -1,0 +1,194 @@
+"""The work of infinite-width kernels, counted: a fast path that falls back gives the right numbers, ten times later."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from counting import counted
+
+import analytic as an
+import analytic.images.activations as image_activations
+import analytic.images.engine as images
+import analytic.images.pixel_pairs as pixel_pairs
+import analytic.vectors.engine as vectors
+import analytic.vectors.quadrature as quadrature
+import minintk as mn
+from analytic.vectors.state import Block
+
+Array = np.ndarray[Any, Any]
+
+
+def fully_connected(phi: mn.spec.Layer) -> mn.Sequential:
+    return mn.Sequential(mn.Dense(9, w_std=1.4, b_std=0.1), phi, mn.Dense(9), phi, mn.Dense(1))
+
+
+def again(x: Array, spec: mn.Sequential) -> tuple[int, int]:
+    """Pairs that start again one by one, and tiles that are computed in float64 as a whole."""
+    with (
+        counted(vectors.VectorEngine, "restart", lambda self, places, block: places[0].shape[0]) as pairs,
+        counted(
+            vectors.VectorEngine, "tile", lambda self, i, j, s, precision=None: int(precision is not None)
+        ) as tiles,
+    ):
+        an.kernel(spec).ntk(x)
+    return sum(pairs), sum(tiles)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_images_that_are_mostly_their_mean_do_not_start_again(dtype: Any) -> None:
+    """Centred, rows at angles of .03 are as far apart as others; not centred, all pairs would be too close."""
+    x = (10 + np.random.default_rng(0).normal(size=(150, 40)) / 5).astype(dtype)
+    assert again(x, fully_connected(mn.ReLU())) == (0, 0)
+    x[3], x[7] = x[20], x[50]  # what has to start again is seen, twice where it lies below the diagonal of its tile
+    pairs, tiles = again(x, fully_connected(mn.ReLU()))
+    assert 2 <= pairs <= 4
+    assert tiles == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rows_at_any_angle_do_not_start_again(dtype: Any) -> None:
+    x = np.random.default_rng(0).normal(size=(150, 40)).astype(dtype)
+    for phi in (mn.ReLU(), mn.Erf(), mn.GELU()):
+        assert again(x, fully_connected(phi)) == (0, 0)
+    same = np.repeat(x[:2], 75, axis=0)
+    assert bool(again(same, fully_connected(mn.ReLU()))[1]) == (dtype == np.float32)
+
+
+def test_of_a_symmetric_matrix_one_half_is_computed() -> None:
+    x = np.random.default_rng(0).normal(size=(400, 5))
+    kernel = an.kernel(fully_connected(mn.ReLU()))
+    for arguments, share in (((x,), 0.6), ((x, x[::-1].copy()), 1.0)):
+        with counted(vectors.VectorEngine, "angles", lambda self, block, n, square: block.p.size) as pairs:
+            kernel.both(*arguments)
+        assert 0.5 * share < sum(pairs) / 400**2 <= share
+
+
+CLOSED = (mn.ReLU(), mn.LeakyReLU(), mn.Abs(), mn.Erf(), mn.Sin(), mn.GELU(), mn.Identity())
+
+
+@pytest.mark.parametrize("phi", [*CLOSED, mn.Tanh()], ids=lambda phi: type(phi).__name__)
+def test_a_closed_form_takes_no_quadrature(phi: mn.spec.Layer) -> None:
+    x = np.random.default_rng(0).normal(size=(6, 4))
+    with counted(quadrature, "hermite") as integrals:
+        an.kernel(fully_connected(phi)).both(x)
+    assert bool(integrals) == (phi not in CLOSED)
+
+
+def outer_products(x: Array) -> int:
+    with counted(Block, "outer") as products:
+        an.kernel(fully_connected(mn.Tanh())).both(x)
+    return len(products)
+
+
+def test_rows_of_one_norm_share_the_coefficients_of_a_quadrature() -> None:
+    """Then a degree of the series is a number, and not a product of two rows of them for every tile."""
+    x = np.sign(np.random.default_rng(0).normal(size=(30, 16)))
+    assert outer_products(x) == 0
+    x[0] *= 2
+    assert outer_products(x) > 40
+
+
+def test_vectors_of_a_quadrature_are_short() -> None:
+    """Distances between the curves phi(s z) need a few principal axes, where a series has a hundred terms."""
+    s = np.linspace(0.5, 3, 50)
+    found = quadrature.mismatch(np.tanh, s, lambda s: quadrature.mean_square(np.tanh, s))
+    assert found is not None
+    assert 3 <= found.y.shape[1] <= 24
+    degrees = []
+    with counted(quadrature, "distances_between", lambda xp, y: degrees.append(y.shape[1])):
+        an.kernel(fully_connected(mn.Tanh())).both(np.random.default_rng(0).normal(size=(30, 16)))
+    assert len(degrees) == 2
+    assert max(degrees) <= 24
+
+
+# ------------------------------------------------------------------------------------------------ images
+
+
+def convolutional(phi: mn.spec.Layer, **how: Any) -> mn.Sequential:
+    layers = [mn.Conv2d(4, 3, b_std=0.1, **how), phi] * 3
+    return mn.Sequential(*layers, mn.GlobalAvgPool(), mn.Dense(1))
+
+
+X = np.random.default_rng(0).normal(size=(5, 8, 8, 2))
+
+
+@pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.LayerNorm()], ids=lambda phi: type(phi).__name__)
+def test_an_image_in_strips_is_the_image(phi: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large images go through an activation strip by strip, each against its own rows of coefficients."""
+    kernel = an.kernel(convolutional(phi))
+    x, strips = X[:, :5, :5], []
+    want = kernel.both(x[:3], x[3:])
+    with counted(pixel_pairs.Square, "pieces", lambda field: strips.append(field.d.size > 200)):
+        monkeypatch.setattr(pixel_pairs, "BYTES_PER_PIECE", 8 * 100)
+        got = kernel.both(x[:3], x[3:])
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-13)
+    assert any(strips)
+
+
+def test_an_activation_works_on_strips_that_stay_in_cache() -> None:
+    """Images of 24 x 24 have 331,776 pairs of pixels, more than twice of what it takes at a time."""
+    x = np.random.default_rng(0).normal(size=(2, 24, 24, 1))
+    with counted(image_activations, "Scratch", lambda xp, dtype, size: size * np.dtype(dtype).itemsize) as taken:
+        an.kernel(convolutional(mn.Erf())).nngp(x[:1], x[1:])
+    assert len(taken) >= 3 * 2 * 3
+    assert max(taken) <= pixel_pairs.BYTES_PER_PIECE + 24 * 24 * 8
+
+
+@pytest.mark.parametrize(
+    ("phi", "how", "lines"),
+    [(mn.ReLU(), {}, True), (mn.ReLU(), {"padding": "circular"}, False), (mn.Erf(), {}, False)],
+    ids=["zeros", "circular", "erf"],
+)
+def test_windows_are_shifted_lines_where_they_can_be(phi: mn.spec.Layer, how: Any, lines: bool) -> None:
+    """Long contiguous sums; windows that wrap, and activations that no guard survives, take the other way."""
+    with counted(pixel_pairs, "joint_sum") as sums:
+        an.kernel(convolutional(phi, **how)).both(X)
+    assert bool(sums) != lines
+
+
+def test_views_of_windows_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They depend on the arrays that a thread keeps, and not on the images in them."""
+    monkeypatch.setattr(images, "for_each", lambda xp, work, items: [work(item) for item in items])
+    square = pixel_pairs.Square
+    with counted(square, "across_views") as made, counted(square, "across") as used:
+        an.kernel(convolutional(mn.ReLU())).both(np.concatenate((X,) * 4))
+    assert 0 < 4 * len(made) <= len(used)
+
+
+def test_each_pair_of_images_is_followed_once() -> None:
+    """Half of the matrix, and each image with itself once before."""
+    with counted(
+        images.PreparedImages, "field", lambda self, plan, w, i, j, ntk: (i.stop - i.start) * (j.stop - j.start)
+    ) as f:
+        an.kernel(convolutional(mn.ReLU())).both(X)
+    assert 5 + 10 <= sum(f) <= 5 + 15 + 5
+
+
+def test_float32_stays_float32() -> None:
+    x = X.astype(np.float32)
+    for phi in (mn.ReLU(), mn.Erf()):
+        program = an.kernel(convolutional(phi))._program((8, 8, 2))
+        assert images.field_precision(program, np, (x, x * 20)) == np.float32
+        assert images.field_precision(program, np, (x, x * 1000)) == np.float64
+    unbiased = an.kernel(mn.Sequential(mn.Conv2d(4, 3), mn.ReLU(), mn.Flatten(), mn.Dense(1)))._program((8, 8, 2))
+    assert images.field_precision(unbiased, np, (x, x * 1000)) == np.float32
+
+
+def test_memory_of_an_image_kernel_does_not_grow_with_the_images() -> None:
+    """Beyond the result and what is prepared of a tile of images."""
+
+    def peak(n: int) -> int:
+        x = np.random.default_rng(0).normal(size=(n, 8, 8, 1))
+        kernel = an.kernel(convolutional(mn.ReLU()))
+        kernel.nngp(x[:2])
+        tracemalloc.start()
+        kernel.nngp(x)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    assert peak(24) < 2 * peak(12)

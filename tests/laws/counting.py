@@ -1,0 +1,24 @@
+"""How often a function is called inside, and with what: work is counted, as times depend on the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+
+@contextmanager
+def counted(owner: Any, name: str, measure: Callable[..., Any] = lambda *a, **k: 1) -> Iterator[list[Any]]:
+    """A list that takes `measure(*arguments)` at every call of `owner.name`, which goes on as before."""
+    calls: list[Any] = []
+    plain = getattr(owner, name)
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        calls.append(measure(*arguments, **named))
+        return plain(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, noted)
+        yield calls

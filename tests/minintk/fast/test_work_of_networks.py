@@ -1,0 +1,300 @@
+"""The work of networks and of their kernels, counted at the default thresholds: no fast path falls back unnoticed."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from counting import counted
+
+import minintk as mn
+from minintk.fast import cholesky, conv, conv_gram, dense, split_batch, split_outputs, threads, toom_cook
+from minintk.fast.door import shut
+from minintk.fast.patches import Patches
+from minintk.fast.thresholds import THRESHOLDS
+from minintk.models.jacobian import Jacobian, NetworkJacobian, TraceContraction
+from minintk.training import least_squares, train
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for module in (threads, split_batch, split_outputs, conv, dense, toom_cook, train):
+        monkeypatch.setattr(module, "cores", lambda: 2)
+    threads._pool.cache_clear()
+    yield
+    threads._pool.cache_clear()
+
+
+def multiplied(a: Array, b: Array, out: Array) -> int:
+    """Multiplications of one product."""
+    return int(np.prod(out.shape) * a.shape[-1])
+
+
+def lenet(channels: int = 6) -> mn.Network:
+    layers = [mn.Conv2d(channels, 5), mn.ReLU(), mn.MaxPool(2), mn.Conv2d(16, 5), mn.ReLU(), mn.MaxPool(2)]
+    return mn.Network(mn.Sequential(*layers, mn.Flatten(), mn.Dense(10)), (28, 28, 1))
+
+
+# ------------------------------------------------------------------------------------------ split over the cores
+
+
+def test_a_large_product_is_split_into_halves_and_nothing_is_computed_twice() -> None:
+    net = mn.Network(mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(512), mn.ReLU(), mn.Dense(3)), (300,))
+    theta, x = net.init(RNG(0)).astype(np.float32), RNG(1).normal(size=(256, 300)).astype(np.float32)
+    theta = theta.astype(x.dtype)
+    with threads.single_threaded_blas():
+        with counted(dense, "matmul_into", multiplied) as there:
+            f, J = net.linearize(theta, x)
+        with counted(dense, "matmul_into", multiplied) as back:
+            J.vjp(np.ones_like(f))
+    first, second = 256 * 300 * 512, 256 * 512 * 512
+    assert sorted(there) == sorted([first // 2] * 2 + [second // 2] * 2)
+    assert sorted(back) == sorted([first // 2] * 2 + [second // 2] * 4 + [256 * 512 * 3])  # dW, dW and dx, the last dW
+    with counted(dense, "matmul_into", multiplied) as busy:  # BLAS's own threads hold the cores
+        net(theta, x)
+    assert busy == []
+
+
+def test_a_batch_of_images_goes_through_the_layers_in_shares() -> None:
+    net = lenet()
+    front: Any = net.sweeps.layers[0]  # type: ignore[attr-defined]
+    assert isinstance(front, split_batch.SplitBatch)
+    x = np.zeros((64, 28, 28, 1))
+    assert front.count(x) == 2
+    assert front.count(np.zeros((1024, 28, 28, 1))) == 8
+    assert front.count(x[:4]) == 1
+    with counted(split_batch, "parallel", lambda work, items: len(items)) as shares:
+        f, J = net.linearize(net.init(RNG(0)), x)
+        J.vjp(np.ones_like(f))
+        J.jvp(np.ones(net.size))
+    assert shares == [2, 2, 2]
+
+
+def test_the_outputs_of_an_image_kernel_are_split() -> None:
+    net = lenet()
+    theta, x = net.init(RNG(0)), RNG(1).normal(size=(16, 28, 28, 1))
+    with counted(split_outputs, "parallel", lambda work, items: [part.shape[0] for part in items]) as parts:
+        mn.ntk(net, theta, x)
+        mn.ntk_full(net, theta, x[:2])
+    assert parts == [[5, 5], [10]]
+
+
+# ----------------------------------------------------------------------------------------------- convolutions
+
+
+def convolution(channels: int, kernel: int, shape: tuple[int, ...]) -> Any:
+    """A bound convolution without padding."""
+    layers = mn.Conv2d(channels, kernel, padding="valid"), mn.Flatten()
+    return mn.Network(mn.Sequential(*layers), shape).layers.layers[0]
+
+
+def test_patches_hold_several_windows_where_channels_are_few() -> None:
+    """Fewer copies: of LeNet's first layer less than half of the numbers that one window a row has."""
+    blocks = {}
+    for name, (channels, kernel) in {"first": ((1, 6), 5), "wide": ((64, 64), 3)}.items():
+        layer = convolution(channels[1], kernel, (16, 16, channels[0]))
+        best = Patches.of(layer.windows, channels)
+        one = Patches(layer.windows, channels)
+        blocks[name] = best.B
+        assert best.cost <= one.cost
+        if name == "first":
+            assert best.R * best.K < 0.5 * one.R * one.K
+    assert blocks["first"] > 1
+    assert blocks["wide"] <= 2
+
+
+def test_patches_are_formed_some_images_at_a_time_and_once_a_sweep() -> None:
+    net = lenet()
+    theta, x = net.init(RNG(0)), RNG(1).normal(size=(64, 28, 28, 1))
+
+    def read(self: Patches, x: Array, *, passing: bool = False) -> tuple[int, int]:
+        return x.shape[-4], x.shape[-4] * self.R * self.K * 8
+
+    with counted(Patches, "read", read) as forwards:
+        f, J = net.linearize(theta, x)
+    with counted(Patches, "read", read) as backwards:
+        J.vjp(np.ones_like(f))
+    for reads, convolutions in ((forwards, 2), (backwards, 2)):
+        assert sum(count for count, _ in reads) == 64 * convolutions
+        assert max(size for _, size in reads) <= THRESHOLDS.patches_bytes
+
+
+def test_a_wide_convolution_by_tiles_takes_a_fraction_of_the_multiplications() -> None:
+    layers = (mn.Conv2d(64, 3), mn.ReLU(), mn.Conv2d(64, 3), mn.Flatten(), mn.Dense(2))
+    net = mn.Network(mn.Sequential(*layers), (12, 12, 64))
+    theta, x = net.init(RNG(0)), RNG(1).normal(size=(8, 12, 12, 64))
+    plain = 2 * 8 * 144 * 9 * 64 * 64
+    with counted(toom_cook, "matmul_into", multiplied) as there, counted(conv, "matmul_into", multiplied) as patches:
+        f, J = net.linearize(theta, x)
+    assert 2 < plain / sum(there) <= 4
+    with counted(toom_cook, "matmul_into", multiplied) as back:
+        J.vjp(np.ones_like(f))
+    assert 2 < 1.5 * plain / sum(back) <= 4  # dW of both, dx of the second
+    assert patches == []
+
+
+# ------------------------------------------------------------------------------------------------ kernels
+
+
+def contracted(self: Any, u: Array, v: Array, g: Any) -> int:
+    """Multiplications of a contraction by the trace."""
+    return u.size * v.shape[-2] // (1 if u.ndim < 4 else u.shape[1])
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["network", "linearised", "centred", "images"],
+)
+def test_a_tangent_kernel_is_contracted_layer_by_layer(model: str) -> None:
+    """No sweep for each output of each example, and no Jacobian."""
+    net = mn.Network(mn.Sequential(mn.Dense(40), mn.ReLU(), mn.Dense(40), mn.ReLU(), mn.Dense(10)), (20,))
+    net = lenet() if model == "images" else net
+    theta, x = net.init(RNG(0)), RNG(1).normal(size=(6, *net.input_shape))
+    chosen: Any = net
+    if model == "linearised":
+        chosen = mn.Linearized(net, theta)
+    elif model == "centred":
+        chosen = mn.Centred(net, theta, 2.0)
+    with (
+        counted(NetworkJacobian, "pull") as back,
+        counted(NetworkJacobian, "push") as there,
+        counted(Jacobian, "contract") as swept,
+    ):
+        k = mn.ntk(chosen, theta, x)
+    assert (back, there, swept) == ([], [], [])
+    J = net.jacobian(theta, x).dense().reshape((6, -1))
+    np.testing.assert_allclose(k, (4 if model == "centred" else 1) * J @ J.T / 10, atol=1e-12 * float(k.max()))
+
+
+def test_the_contractions_of_a_fully_connected_kernel() -> None:
+    """N N C n for the cotangents of every layer, N N K for its inputs; a Jacobian would take N N P for each output."""
+    net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(10)), (20,))
+    N = 12
+    with counted(TraceContraction, "__call__", contracted) as products:
+        mn.ntk(net, net.init(RNG(0)), RNG(1).normal(size=(N, 20)))
+    assert len(products) <= 2 * 3
+    assert sum(products) <= N * N * 10 * (64 + 64 + 10) + N * N * (20 + 64 + 64)
+    assert sum(products) < N * N * net.size * 10 / 10
+
+
+def test_of_a_kernel_in_blocks_one_half_is_computed() -> None:
+    net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(2)), (20,))
+    theta, x = net.init(RNG(0)), RNG(1).normal(size=(64, 20))
+    whole = mn.ntk(net, theta, x)
+    with counted(NetworkJacobian, "contract", lambda a, b, kernel: a.outputs[0] * b.outputs[0]) as blocks:
+        k = mn.ntk(net, theta, x, memory=64 * 64 * 8 + 60_000)
+    np.testing.assert_allclose(k, whole, atol=1e-13)
+    assert len(blocks) > 3
+    assert sum(blocks) < 0.8 * 64 * 64
+
+
+def gram_work(shape: tuple[int, int, int], channels: int, N: int, C: int) -> tuple[int, str]:
+    """Multiplications for the kernel of one convolution, and the way that was taken."""
+    spec = mn.Sequential(mn.Conv2d(shape[2], 1), mn.ReLU(), mn.Conv2d(channels, 3), mn.Flatten(), mn.Dense(C))
+    net = mn.Network(spec, shape)
+    theta, x = net.init(RNG(0)), RNG(1).normal(size=(N, *shape))
+    ways: list[str] = []
+    with (
+        counted(conv_gram, "by_pairs", lambda *a: ways.append("pairs")),
+        counted(conv_gram, "by_gradients", lambda *a: ways.append("gradients")),
+        counted(conv_gram, "pairs_are_cheaper") as asked,
+        counted(NetworkJacobian, "pull") as swept,
+    ):
+        mn.ntk(net, theta, x)
+    assert swept == []
+    assert asked
+    return len(ways), ways[0]  # the last convolution comes first
+
+
+def test_a_convolution_adds_to_the_kernel_by_the_cheaper_way() -> None:
+    """Few positions and many channels by pairs, many positions by each example's gradients; its formula for both."""
+    assert gram_work((2, 2, 32), 32, N=3, C=4)[1] == "pairs"
+    assert gram_work((8, 8, 2), 3, N=3, C=4)[1] == "gradients"
+    windows = Patches(convolution(3, 3, (5, 5, 2)).windows, (2, 3))
+    for n, p, N, C in ((3, 9, 4, 2), (64, 9, 2, 4), (64, 2, 2, 4), (8, 4, 16, 10)):
+        a = np.zeros((C, N, p, n))
+        gradients, pairs = N * C * p * 18 * n + N * N * C * 18 * n, N * N * p * p * (18 + C * n)
+        assert conv_gram.pairs_are_cheaper(windows, a, a, TraceContraction()) == (pairs < gradients)
+
+
+def test_the_gradients_of_examples_go_some_channels_at_a_time() -> None:
+    """Never more numbers than the cotangents have, or those of one channel."""
+    net = mn.Network(mn.Sequential(mn.Conv2d(4, 1), mn.ReLU(), mn.Conv2d(24, 3), mn.Flatten(), mn.Dense(3)), (4, 4, 4))
+    theta, x = net.init(RNG(0)), RNG(1).normal(size=(6, 4, 4, 4))
+    with counted(conv_gram, "gradient_rows", lambda w, x, u: (u.shape[-1], u.size * w.K // u.shape[-2])) as rows:
+        mn.ntk(net, theta, x)
+    wide = [(n, size) for n, size in rows if n < 24 and size > 0]
+    assert wide
+    assert max(size for _, size in wide) <= 3 * 6 * 16 * 24
+
+
+# ------------------------------------------------------------------------------------------------- training
+
+
+def test_members_of_an_ensemble_train_together() -> None:
+    """One sweep a step and a slice of the ensemble; a slice for each core where they are large."""
+    net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(1)), (4,))
+    theta, x = net.init(RNG(0), ensemble=12), RNG(1).normal(size=(8, 4))
+    with counted(mn.Network, "forward") as sweeps, counted(NetworkJacobian, "pull") as back:
+        for _ in mn.train(net, theta, x, x[:, :1], steps=5, loss=mn.mse, optimizer=mn.SGD(lr=0.1)):
+            pass
+    assert len(back) == 5 + 8  # eight for the warning about lr
+    assert len(sweeps) <= 5 + 2
+    assert train.member_slices(net, theta, 8) == [slice(0, 12)]
+    large = mn.Network(mn.Sequential(mn.Dense(1000), mn.ReLU(), mn.Dense(1)), (1000,))
+    parts = train.member_slices(large, np.broadcast_to(np.zeros(1), (4, large.size)), 8)
+    assert parts == [slice(i, i + 1) for i in range(4)]
+    middle = mn.Network(mn.Sequential(mn.Dense(100), mn.ReLU(), mn.Dense(1)), (1000,))
+    parts = train.member_slices(middle, np.broadcast_to(np.zeros(1), (12, middle.size)), 8)
+    assert parts == [slice(0, 6), slice(6, 12)]
+
+
+def test_networks_that_are_made_are_fast() -> None:
+    """The door is open: one bound layer for sweeps, one for kernels, neither as it is written."""
+    net = lenet()
+    assert net.sweeps is not net.layers
+    assert net.kernels is not net.layers
+    with shut():
+        assert lenet().sweeps is not net.sweeps
+
+
+# ------------------------------------------------------------------------------------------------- Cholesky
+
+
+def test_a_matrix_is_factorised_in_its_own_memory_and_once() -> None:
+    """Beyond K, one panel and what a product or a solve of it takes; a third of n^3 multiplications, panel by panel."""
+    n, block = 600, 50
+    a = RNG(0).normal(size=(n, n))
+    k = a @ a.T / n + np.eye(n)
+    want = np.linalg.cholesky(k)
+    cholesky.factorise(want[:4, :4] @ want[:4, :4].T, block=2)  # what is imported on first use
+    tracemalloc.start()
+    with counted(cholesky, "_small", lambda a: a.shape[0]) as blocks:
+        cholesky.factorise(k, block=block)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(np.tril(k), want, atol=1e-12)
+    assert blocks == [block] * (n // block)
+    assert peak < 4 * n * block * 8 + 100_000
+    assert peak < k.nbytes / 2
+
+
+def test_a_least_squares_solve_factorises_once() -> None:
+    """And refines with the Jacobian, twice or so, each with two triangular solves."""
+    net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)), (20,))
+    x = RNG(1).normal(size=(100, 20))
+    with (
+        counted(least_squares, "factorise", lambda k, **how: k.shape) as factorised,
+        counted(least_squares, "solve_factorised") as solved,
+        counted(np.linalg, "eigh") as spectra,
+    ):
+        mn.solve_gram(net, net.init(RNG(0)), x, x[:, :1], ridge=1e-3)
+    assert factorised == [(100, 100)]
+    assert 1 <= len(solved) <= 10
+    assert spectra == []
