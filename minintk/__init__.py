@@ -1,5 +1,8 @@
 """minintk: a neural network in every form the theory of wide networks talks about, by hand, in NumPy or CuPy."""
 
+from importlib import import_module
+from types import ModuleType
+
 from minintk import datasets, diagnostics
 from minintk.arrays import Array
 from minintk.experiments.coordinate_check import CoordinateCheck, coordinate_check
@@ -15,6 +18,7 @@ from minintk.spec.abc_parametrization import ABC, exponents
 from minintk.spec.layers import (
     GELU,
     Abs,
+    Activation,
     AvgPool,
     BatchNorm,
     Conv1d,
@@ -24,6 +28,7 @@ from minintk.spec.layers import (
     Flatten,
     GlobalAvgPool,
     Identity,
+    Layer,
     LayerNorm,
     LeakyReLU,
     MaxPool,
@@ -35,7 +40,7 @@ from minintk.spec.layers import (
     Softplus,
     Tanh,
 )
-from minintk.spec.parametrization import NTK, MeanField, PyTorch, SpectralMuP, Standard
+from minintk.spec.parametrization import NTK, MeanField, Parametrization, PyTorch, SpectralMuP, Standard
 from minintk.spec.shapes import UnsupportedLayer
 from minintk.training import checkpoints
 from minintk.training.augment import Shift
@@ -47,6 +52,7 @@ from minintk.training.least_squares import Solution, solve_gram, solve_lsqr
 from minintk.training.losses import (
     Hinge,
     Logistic,
+    Loss,
     MeanSquared,
     SoftmaxCrossEntropy,
     SumOfSquares,
@@ -56,21 +62,30 @@ from minintk.training.losses import (
     softmax_cross_entropy,
     sum_of_squares,
 )
-from minintk.training.optimizers import SGD, Adam, Nesterov
+from minintk.training.optimizers import SGD, Adam, Nesterov, Optimizer
 from minintk.training.schedules import Cosine, StepDecay, WarmUp
 from minintk.training.spectral_descent import SpectralDescent
 from minintk.training.train import Snapshot, State, train
 
+
+def __getattr__(name: str) -> ModuleType:
+    """`mn.testing` is imported when it is first asked for: it is for those who write a layer of their own."""
+    if name == "testing":
+        return import_module("minintk.testing")
+    raise AttributeError(f"module 'minintk' has no attribute {name!r}")
+
+
 open_door()  # networks run by the cheaper ways of minintk.fast from here on
 
 __all__ = [
-    "ABC", "GELU", "NTK", "SGD", "Abs", "Adam", "Array", "AvgPool", "BatchNorm", "Centred", "Conv1d", "Conv2d",
-    "CoordinateCheck", "Cosine", "Dense", "Erf", "Flatten", "GlobalAvgPool", "Hinge", "History", "Identity",
-    "IterativelyLinearized", "LayerNorm", "LeakyReLU", "Linearized", "Logistic", "MaxPool", "MeanField", "MeanSquared",
-    "Model", "Moment", "Moved", "Nesterov", "Network", "PyTorch", "ReLU", "Residual", "Run", "Sequential", "Shift",
-    "Sigmoid", "Sin", "Snapshot", "SoftmaxCrossEntropy", "Softplus", "Solution", "Solver", "SpectralDescent",
-    "SpectralMuP", "Standard", "State", "StepDecay", "Steps", "SumOfSquares", "Table", "Tanh", "Taylor", "Transfer",
-    "UnsupportedLayer", "WarmUp", "checkpoints", "coordinate_check", "datasets", "diagnostics", "evaluate", "exponents",
-    "fit", "flow", "hinge", "kernel_flow", "learning_rate_transfer", "logistic", "mse", "nngp", "ntk", "ntk_full",
-    "softmax_cross_entropy", "solve_gram", "solve_lsqr", "sum_of_squares", "sweep", "train", "zoo",
+    "ABC", "GELU", "NTK", "SGD", "Abs", "Activation", "Adam", "Array", "AvgPool", "BatchNorm", "Centred", "Conv1d",
+    "Conv2d", "CoordinateCheck", "Cosine", "Dense", "Erf", "Flatten", "GlobalAvgPool", "Hinge", "History",
+    "Identity", "IterativelyLinearized", "Layer", "LayerNorm", "LeakyReLU", "Linearized", "Logistic", "Loss",
+    "MaxPool", "MeanField", "MeanSquared", "Model", "Moment", "Moved", "Nesterov", "Network", "Optimizer",
+    "Parametrization", "PyTorch", "ReLU", "Residual", "Run", "Sequential", "Shift", "Sigmoid", "Sin", "Snapshot",
+    "SoftmaxCrossEntropy", "Softplus", "Solution", "Solver", "SpectralDescent", "SpectralMuP", "Standard", "State",
+    "StepDecay", "Steps", "SumOfSquares", "Table", "Tanh", "Taylor", "Transfer", "UnsupportedLayer", "WarmUp",
+    "checkpoints", "coordinate_check", "datasets", "diagnostics", "evaluate", "exponents", "fit", "flow", "hinge",
+    "kernel_flow", "learning_rate_transfer", "logistic", "mse", "nngp", "ntk", "ntk_full", "softmax_cross_entropy",
+    "solve_gram", "solve_lsqr", "sum_of_squares", "sweep", "testing", "train", "zoo",
 ]  # fmt: skip

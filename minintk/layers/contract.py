@@ -60,7 +60,8 @@ class LayerJacobian:
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
         """The transposed map: writes u dy/dw into the arrays dw (where given; with =, not +=), returns u dy/dx.
 
-        May return None where the layer is the first with weights (`Site.first`): then u dy/dx has no use.
+        May return None where the layer is the first with weights, unless the inputs' derivative is wanted too
+        (`Site.first`, `Site.inputs`): then u dy/dx has no use.
         """
         raise TypeError(f"{type(self).__name__} has no vjp")
 
@@ -118,7 +119,7 @@ class Tensor:
 class WeightAndBias:
     """The tensors of y = m (x W) + c b.  m, c : their multipliers.  b : None without a bias.
 
-    first : no weights come before them.
+    first : no weights come before them, and the derivative in the inputs is not wanted.
     """
 
     W: Tensor
@@ -143,9 +144,8 @@ def weight_and_bias(
     if layer.b_init == "zeros":
         bias = replace(bias, std=0.0)
     b = None if layer.b_std == 0 else Tensor(f"{name}.b", (fan_out,), bias)
-    return WeightAndBias(
-        Tensor(f"{name}.W", shape, weight), b, float(weight.multiplier), float(bias.multiplier), site.first
-    )
+    first = site.first and not site.inputs
+    return WeightAndBias(Tensor(f"{name}.W", shape, weight), b, float(weight.multiplier), float(bias.multiplier), first)
 
 
 class Layout:

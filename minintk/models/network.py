@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from math import prod
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast, overload
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from minintk.arrays import Array, array_namespace, check_examples, check_floatin
 from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Bound, Layout, Weights, bind
 from minintk.models import taylor
-from minintk.models.jacobian import Jacobian, NetworkJacobian
+from minintk.models.jacobian import InputJacobian, Jacobian, NetworkJacobian
 from minintk.models.power_series import Series
 from minintk.spec.parametrization import NTK, Parametrization
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer, couples, kept_shapes, out_shape
@@ -104,7 +104,13 @@ class Model(ABC):
         array_namespace(theta, x)
         check_floating("theta", theta)
         if theta.ndim not in (1, 2) or theta.shape[-1] != self.size:
-            raise ValueError(f"theta expects shape ({self.size},) or (E, {self.size}), got {tuple(theta.shape)}")
+            looks = tuple(theta.shape[1:]) == self.input_shape
+            hint = (
+                "that looks like x, and theta comes before x" if looks else "is it another network's? draw it by init"
+            )
+            raise ValueError(
+                f"theta expects shape ({self.size},) or (E, {self.size}), got {tuple(theta.shape)}: {hint}"
+            )
         check_examples("x", x, self.input_shape)
         if theta.dtype != x.dtype:
             raise TypeError(
@@ -273,6 +279,23 @@ class Network(Model):
 
     def forward(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
         return self._through(self.sweeps, theta, x)
+
+    @overload
+    def linearize(self, theta: Array, x: Array, wrt: Literal["theta"] = "theta") -> tuple[Array, NetworkJacobian]: ...
+    @overload
+    def linearize(self, theta: Array, x: Array, wrt: Literal["x"]) -> tuple[Array, InputJacobian]: ...
+
+    def linearize(self, theta: Array, x: Array, wrt: str = "theta") -> tuple[Array, Any]:
+        """(f, J): the outputs ([E], N, C) and their Jacobian in theta, or for wrt="x" in the inputs."""
+        self.check(theta, x)
+        if wrt == "theta":
+            return self.forward(theta, x)
+        if wrt != "x":
+            raise ValueError(f"wrt expects 'theta' or 'x', got {wrt!r}")
+        layers = bind(self.spec, Site(self.input_shape, inputs=True), self.parametrization, "")
+        f, root = layers(self.layout.unpack(theta) | self.statistics, x)
+        J = InputJacobian(root, self.layout, (x.shape[0], self.outputs), tuple(x.shape), theta, self.coupled)
+        return array_namespace(f).broadcast_to(f, (*theta.shape[:-1], *J.outputs)), J
 
     def jacobian(self, theta: Array, x: Array) -> NetworkJacobian:
         return self._through(self.kernels, theta, x)[1]

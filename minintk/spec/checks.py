@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from math import inf, isfinite
 from typing import Any, Literal
 
@@ -9,6 +10,22 @@ from minintk.validate import whole
 
 Size = int | tuple[int, int]
 Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
+
+
+def check_arguments(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """TypeError, with what a layer takes instead, for arguments that it does not take."""
+    signature = inspect.signature(kind.__init__)  # type: ignore[misc]
+    try:
+        if args or kwargs:  # none of either when a layer is copied or unpickled
+            signature.bind(None, *args, **kwargs)
+    except TypeError as error:
+        names = [p for p in signature.parameters.values() if p.name != "self"]
+        takes, hint = str(signature.replace(parameters=[p.replace(annotation=p.empty) for p in names])), ""
+        if "width" in signature.parameters and "too many" in str(error):
+            hint = ": the number of outputs; that of inputs follows from the data"
+        elif "bias" in kwargs and "b_std" in signature.parameters:
+            hint = ": a layer has a bias where b_std > 0, such as b_std=0.1"
+        raise TypeError(f"{kind.__name__} takes {takes.partition(' -> ')[0]}: {error}{hint}") from None
 
 
 def check_number(layer: str, name: str, value: float, low: float = -inf, *, strict: bool = False) -> None:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from minintk.spec.checks import (
     Padding,
     Size,
+    check_arguments,
     check_count,
     check_number,
     check_padding,
@@ -55,6 +56,11 @@ class Layer:
     weights: ClassVar[bool] = False
     couples: ClassVar[bool] = False
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """TypeError, with the arguments that the layer takes, for others."""
+        check_arguments(cls, args, kwargs)
+        return super().__new__(cls)
+
     @property
     def inside(self) -> tuple[Layer, ...]:
         """The layers that this one is made of; none but for containers."""
@@ -80,7 +86,8 @@ class Sequential(Layer):
     """Layers applied one after another: y = l_k(... l_2(l_1(x))).
 
     A parameter tensor is named by the position of its layer, ``"0.W"``, ``"2.b"``; inside a nested container
-    the positions are joined by dots, ``"1.branch.0.W"``.
+    the positions are joined by dots, ``"1.branch.0.W"``.  A layer at two positions has its own weights at each: specs
+    are values, and nothing is tied.
 
     TypeError for what is no layer, a class or a list of layers.
 

@@ -27,12 +27,14 @@ class Site:
     """The place of a layer in a network.
 
     shape : shape of one example as it enters the layer, ``(d,)`` or ``(H, W, C)``.
-    first : no weights come before it.  last : no weights come after it.
+    first : no weights come before it.  last : no weights come after it.  inputs : whether the derivative in the
+    network's inputs is wanted too, so that the backward sweep goes on through the first weights.
     """
 
     shape: Shape
     first: bool = True
     last: bool = True
+    inputs: bool = False
 
     @property
     def place(self) -> Place:
@@ -74,7 +76,8 @@ def sites(layers: Sequence[s.Layer], site: Site) -> Iterator[tuple[s.Layer, Site
     weighted = [has_weights(layer) for layer in layers]
     shape = site.shape
     for i, layer in enumerate(layers):
-        yield layer, Site(shape, site.first and not any(weighted[:i]), site.last and not any(weighted[i + 1 :]))
+        first, last = site.first and not any(weighted[:i]), site.last and not any(weighted[i + 1 :])
+        yield layer, Site(shape, first, last, site.inputs)
         shape = out_shape(layer, shape)
 
 

@@ -8,6 +8,7 @@ Reading order:
     spectral_descent    steps of a given spectral norm
     augment             random shifts of images
     batches             the examples of each step
+    on_demand           a run that was never asked for anything says so
     train               the loop: a generator of snapshots
     history             rows of losses and accuracies
     checkpoints         the state of a run in one file

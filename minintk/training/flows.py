@@ -20,6 +20,7 @@ from minintk.arrays import Array, array_namespace, check_finite, check_floating,
 from minintk.models.network import Model
 from minintk.training.integrators import FlowSettings, FrozenKernel, Moment, Solver, Steps, WeightSpace, run_flow
 from minintk.training.losses import Loss
+from minintk.training.on_demand import OnDemand
 
 
 def flow(
@@ -75,7 +76,7 @@ def flow(
     scales: Array | None = model.layout.learning_rate_scales(lr_scales)
     scales = None if scales is None else to_library(scales.astype(str(theta.dtype)), xp)
     system = WeightSpace(model, x, scales, theta, whole=temperature == 0)
-    return run_flow(system, xp.asarray(theta, copy=True), y, settings)
+    return OnDemand(run_flow(system, xp.asarray(theta, copy=True), y, settings), "mn.flow(...)")
 
 
 def kernel_flow(
@@ -125,7 +126,8 @@ def kernel_flow(
     settings = FlowSettings.checked(loss, times, tau, mu, temperature, rng, by)
     _check_targets(loss, y, (N, C), kernel)
     full = tuple(kernel.shape[-4:]) == (M, C, N, C) and kernel.ndim >= 4
-    return run_flow(FrozenKernel(kernel, full, N), xp.asarray(f0, copy=True), y, settings)
+    moments = run_flow(FrozenKernel(kernel, full, N), xp.asarray(f0, copy=True), y, settings)
+    return OnDemand(moments, "mn.kernel_flow(...)")
 
 
 def _check_targets(loss: Loss, y: Array, outputs: tuple[int, int], like: Array) -> None:

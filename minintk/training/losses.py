@@ -36,11 +36,32 @@ class Loss(ABC):
 
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
         """Raise unless y : (N, C) are valid targets for this loss."""
+        check_not_classes(y, outputs)
         check_floating("y", y)
         if tuple(y.shape) != tuple(outputs):
             hint = COLUMN if (*y.shape, 1) == tuple(outputs) else ""
             raise ValueError(f"y expects shape (N, C) = {tuple(outputs)}, got {tuple(y.shape)}{hint}")
         check_finite("y", y)
+
+
+def check_not_classes(y: Array, outputs: tuple[int, int]) -> None:
+    """TypeError for class numbers or class names where a column for each class belongs.
+
+    >>> import numpy as np
+    >>> check_not_classes(np.array([0, 2, 1]), (3, 3))
+    Traceback (most recent call last):
+    TypeError: y expects a column for each class, (N, C) = (3, 3), got class numbers: numpy.eye(3)[y], in theta's dtype
+    """
+    kind = getattr(getattr(y, "dtype", None), "kind", "")
+    if kind in "OUS" and kind:
+        of = "numpy.eye(C)[numpy.unique(y, return_inverse=True)[1]]"
+        raise TypeError(f"y expects numbers, (N, C) = {tuple(outputs)}, got {y.dtype}: if these are class names, {of}")
+    if kind in "iu" and kind and outputs[1] > 1 and tuple(y.shape) in ((outputs[0],), (outputs[0], 1)):
+        C, column = outputs[1], "[:, 0]" if y.ndim == 2 else ""
+        raise TypeError(
+            f"y expects a column for each class, (N, C) = {tuple(outputs)}, got class numbers: "
+            f"numpy.eye({C})[y{column}], in theta's dtype"
+        )
 
 
 def _fitting(f: Array, y: Array) -> Any:

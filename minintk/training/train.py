@@ -22,6 +22,7 @@ from minintk.models.network import Model, check_model
 from minintk.training.augment import Augmentation
 from minintk.training.batches import Batches
 from minintk.training.losses import Loss
+from minintk.training.on_demand import OnDemand
 from minintk.training.optimizers import Optimizer
 from minintk.training.schedules import rate
 from minintk.validate import whole
@@ -97,8 +98,9 @@ def train(
     resume : the state of a snapshot of the same run; training continues there with the same bits, and `rng` is set
     back to its state then.  (`minintk.training.checkpoints` writes states to disk; `fit` does all of this.)
 
-    Warns if a full-batch squared loss cannot converge at this learning rate.  FloatingPointError once the loss is not
-    finite; ValueError or TypeError for invalid arguments, before the first step.
+    Warns if a full-batch squared loss cannot converge at this learning rate, and if no snapshot is ever asked for.
+    FloatingPointError once the loss is not finite; ValueError or TypeError for invalid arguments, before the first
+    step.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
@@ -113,12 +115,12 @@ def train(
     run = Descent(model, theta, Batches(x, y, batch_size, rng, augment), loss, optimizer, lr_scales, resume)
     if run.step > steps:
         raise ValueError(f"resume is the state at step {run.step}, beyond steps={steps}: ask for more steps")
-    return _train(run, steps, every)
+    return OnDemand(_train(run, steps, every), "mn.train(...)")
 
 
 def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
     if run.step == 0:
-        warn_if_unstable(run)
+        warn_if_unstable(run, stacklevel=4)  # the caller's loop
     while True:
         step, model = run.step, run.model
         shown, last = step % every == 0 or step == steps, step == steps
@@ -275,7 +277,7 @@ def check_run(
         raise TypeError(f"{what} drawn with rng=numpy.random.default_rng(seed), got {rng!r}")
 
 
-def warn_if_unstable(run: Descent) -> None:
+def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
     """Warn if lr > reach N / (c lambda_max) with the tangent kernel at the start: descent cannot converge.
 
     reach is the optimiser's, 2 (1 + momentum) for the heavy ball; c is the curvature of the loss, 1 for mn.mse.
@@ -296,7 +298,7 @@ def warn_if_unstable(run: Descent) -> None:
             f"learning rate {lr:g} is above the stability bound {bound:.4g}: {reach / curvature:.3g} N / lambda_max"
             " of the tangent kernel at the start: the linearised network diverges; choose a smaller lr",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
 
 

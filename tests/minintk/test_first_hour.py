@@ -1,0 +1,72 @@
+"""What a beginner does wrong in the first hour, and the sentence that says how to do it right."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minintk as mn
+
+NET = mn.Network(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dense(3)), (4,))
+THETA = NET.init(np.random.default_rng(0))
+X = np.random.default_rng(1).standard_normal((6, 4))
+CLASSES = np.array([0, 1, 2, 0, 1, 2])
+HOW: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "optimizer": mn.SGD(lr=0.1), "steps": 2}
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "message"),
+    [
+        (lambda: mn.train(NET, THETA, X, CLASSES, **HOW), TypeError, r"class numbers: numpy\.eye\(3\)\[y\]"),
+        (lambda: mn.fit(NET, THETA, X, CLASSES[:, None], **HOW), TypeError, r"numpy\.eye\(3\)\[y\[:, 0\]\]"),
+        (lambda: mn.train(NET, THETA, X, CLASSES.astype(str), **HOW), TypeError, "class names, .*return_inverse"),
+        (lambda: mn.train(NET, THETA, X, np.eye(3, dtype=int)[CLASSES], **HOW), TypeError, r"y\.astype"),
+        (lambda: NET(X, THETA), ValueError, "looks like x, and theta comes before x"),
+        (lambda: mn.train(NET, X, np.eye(3)[CLASSES], THETA, **HOW), ValueError, "theta comes before x"),
+        (lambda: NET(THETA[:-1], X), ValueError, "another network's"),
+        (lambda: mn.Dense(4, 8), TypeError, r"Dense takes \(width, .*number of outputs"),  # type: ignore[call-arg]
+        (lambda: mn.Dense(4, bias=True), TypeError, "b_std > 0"),  # type: ignore[call-arg]
+        (lambda: mn.Conv2d(4, 3, bias=True), TypeError, "b_std > 0"),  # type: ignore[call-arg]
+        (lambda: mn.ReLU(4), TypeError, r"ReLU takes \(\)"),
+    ],
+)
+def test_the_message_says_what_to_do(action: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        action()
+
+
+def test_layers_are_still_copied_and_pickled() -> None:
+    spec = mn.Sequential(mn.Dense(4, b_std=0.1), mn.Residual(mn.ReLU()), mn.Conv2d(3, (2, 1)))
+    assert pickle.loads(pickle.dumps(spec)) == copy.deepcopy(spec) == spec  # noqa: S301
+
+
+def test_a_run_that_is_never_asked_for_anything_warns() -> None:
+    with pytest.warns(RuntimeWarning, match=r"mn\.train\(\.\.\.\) computes .* nothing was trained"):
+        mn.train(NET, THETA, X, np.eye(3)[CLASSES], **HOW)
+    y = np.zeros((6, 1))
+    with pytest.warns(RuntimeWarning, match=r"mn\.kernel_flow"):
+        mn.kernel_flow(np.eye(6), y, y, loss=mn.mse, times=1.0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_that_is_asked_for_something_does_not() -> None:
+    run = mn.train(NET, THETA, X, np.eye(3)[CLASSES], **HOW)
+    next(run)
+    del run
+    assert len(list(mn.train(NET, THETA, X, np.eye(3)[CLASSES], **HOW))) == 3
+    gc.collect()
+
+
+def test_what_a_writer_of_layers_needs_is_within_reach() -> None:
+    assert mn.testing.check_layer
+    for base, of in ((mn.Layer, mn.Dense), (mn.Activation, mn.ReLU), (mn.Loss, mn.MeanSquared)):
+        assert issubclass(of, base)
+    assert issubclass(mn.SGD, mn.Optimizer)
+    assert issubclass(mn.NTK, mn.Parametrization)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        mn.nothing  # noqa: B018
