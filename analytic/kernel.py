@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from analytic.images.engine import image_diagonals, image_kernels
 from analytic.images.rules import Flat, grid, needs_images
-from analytic.streaming.store import Store, kernels_by_blocks
+from analytic.streaming.by_blocks import Store, kernels_by_blocks
 from analytic.vectors.engine import vector_diagonals, vector_kernels
 from analytic.vectors.results import Examples, Progress, Wanted
 from analytic.vectors.rules import lower

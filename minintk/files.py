@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import glob
 import hashlib
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,17 +26,17 @@ def made_folder(path: str | os.PathLike[str], what: str) -> Path:
         raise TypeError(f"{what} expects a folder, its name or path, got {path!r}")
     folder = Path(path)
     for at in (folder, *folder.parents):
-        if at.exists() and not at.is_dir():
-            raise NotADirectoryError(f"{what} expects a folder, got {folder}: {at} is a file; give another name")
+        if os.path.lexists(at) and not at.is_dir():
+            raise NotADirectoryError(f"{what} expects a folder, got {folder}: {at} is no folder; give another name")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object], writer: str = "") -> None:
+def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """Call write(file) so that `path` holds either its old content or all of the new one, whenever the process dies.
 
-    The content goes to a temporary file in the same folder, is flushed to disk, and is then renamed.  writer : added to
-    the temporary name, so that several processes can write the same path at once.
+    The content goes to a file of its own in the same folder, NAME.RANDOM.part, is flushed to disk, and then renamed.
+    What a kill leaves of it, `remove_parts` removes.   OSError, with what is missing, for a full disk.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -41,18 +45,61 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
     'whole'
     """
     path = Path(path)
-    part = path.with_name(f"{path.name}{writer}.part")
-    with open(part, "wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    part = path.with_name(f"{path.name}.{os.urandom(6).hex()}.part")
+    try:
+        with space_on_disk(path), open(part, "xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
     if hasattr(os, "O_DIRECTORY"):  # flush the rename as well; not possible on Windows
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def remove_parts(path: str | os.PathLike[str]) -> None:
+    """Remove what killed writers of `path` have left; for the one who may write there now."""
+    path = Path(path)
+    for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iterator[None]:
+    """Says how much space is free, and how many bytes are needed, in the OSError of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
+            raise
+        free = shutil.disk_usage(Path(path).parent).free
+        size = "" if need is None else f" needs {need / 1e9:.3g} GB and"
+        raise OSError(
+            error.errno,
+            f"{error.strerror}:{size} cannot be written, {free / 1e9:.3g} GB are free there; make room, or take "
+            "another folder. What is finished is kept, and the same call goes on",
+            str(path),
+        ) from error
+
+
+def reserve(file: BinaryIO, size: int) -> None:
+    """Give an open file `size` bytes of disk, as far as the system can promise them; OSError if there are not as many.
+
+    Where it cannot, the caller finds out as he writes: so write all of it, before work begins.
+    """
+    if hasattr(os, "posix_fallocate") and size:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
 
 
 def digest(*arrays: Array) -> str:

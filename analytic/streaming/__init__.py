@@ -3,5 +3,6 @@
 Reading order:
 
     executors    blocks of a kernel on any `concurrent.futures.Executor`
-    store        blocks on disk, so that a killed run can continue
+    store        blocks on disk: one writer at a time, checksums, what a kill leaves
+    by_blocks    the two together, for all processes that share a store
 """

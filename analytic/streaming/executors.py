@@ -6,43 +6,44 @@ inputs and result have to be sent, and its inputs prepared again: on two cores, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from math import ceil, sqrt
-from typing import Any, TypeVar
+from typing import Any
 
 from analytic.vectors.results import Examples, Place
 from minintk.arrays import Array, on_host, to_host
 from minintk.fast.threads import alone, single_threaded_blas
-
-Key = TypeVar("Key")
+from minintk.sharing.units import InFlight, InTurn, calls_in_flight
 
 Evaluate = Callable[[Array, "Array | None"], "list[Array | None]"]
 """(x1, x2) -> NNGP and NTK of a block, None for one that is not requested."""
 
-BLOCKS_IN_FLIGHT = 32
-"""Largest number of blocks submitted and not yet finished: more would only take memory while they wait."""
+SHORTEST, LONGEST = 0.05, 2.0
+"""Seconds that a block takes at least, or its file costs as much, and at most, or workers wait for the last one."""
 
-BLOCKS_PER_CORE = 5
-"""Smallest number of blocks per core: with several each, all workers finish at about the same time."""
+FEWEST, MOST = 12, 512
+"""Rows of blocks: for so many workers to share at least, and so many lines of a record at most."""
 
 
 def check_executor(executor: Executor, xp: Any) -> None:
     """TypeError for anything but an executor, and for arrays on a device."""
     if not isinstance(executor, Executor):
-        raise TypeError(f"executor expects a concurrent.futures.Executor, got {executor!r}")
+        raise TypeError(
+            f"executor expects a concurrent.futures.Executor, got {executor!r} (of a dask client: get_executor())"
+        )
     if not on_host(xp):
         raise TypeError("executor= is for arrays of NumPy; a GPU does not need it")
 
 
-def block_size(shape: tuple[int, int], most: int, workers: int) -> int:
-    """Rows, and columns, of a block: as large as keeps all workers busy, as every block prepares its inputs again.
+def block_size(shape: tuple[int, int], most: int, cost: float) -> int:
+    """Rows, and columns, of a block, the same on every machine; cost : seconds for an entry on one core, about.
 
-    >>> block_size((16, 16), 2048, 2), block_size((60_000, 60_000), 2048, 64)
-    (4, 2048)
+    >>> block_size((4000, 4000), 2048, 4e-8), block_size((200, 200), 2048, 3e-3), block_size((10**5, 10**5), 45, 4e-2)
+    (1119, 17, 45)
     """
-    side = ceil(sqrt(2 * BLOCKS_PER_CORE * workers) - 0.5)  # side (side + 1) / 2 blocks of a symmetric matrix
-    return max(1, min(most, ceil(max(shape) / side)))
+    size = min(max(shape) / FEWEST, sqrt(LONGEST / cost))
+    return max(1, min(most, ceil(max(size, sqrt(SHORTEST / cost), max(shape) / MOST))))
 
 
 def on_one_core(evaluate: Evaluate, x1: Array, x2: Array | None) -> list[Array | None]:
@@ -51,44 +52,29 @@ def on_one_core(evaluate: Evaluate, x1: Array, x2: Array | None) -> list[Array |
         return evaluate(x1, x2)
 
 
-def evaluate_each(
-    evaluate: Evaluate, blocks: Iterable[tuple[Key, Array, Array | None]], executor: Executor | None
-) -> Iterator[tuple[Key, list[Array | None]]]:
-    """(key, evaluate(x1, x2)) of each block (key, x1, x2); in order without an executor, else as they finish.
-
-    After an error, or if the caller stops early, blocks that have not begun are cancelled.
-    """
+def begin_block(inputs: Examples, place: Place, evaluate: Evaluate, executor: Executor | None) -> Future[Any]:
+    """The kernels of the block at `place`, begun in a worker, or finished in this process without an executor."""
+    i, j = place
+    x1, x2 = inputs.x[0][i], None if inputs.symmetric and i == j else inputs.x[-1][j]
     if executor is None:
-        for key, x1, x2 in blocks:
-            yield key, evaluate(x1, x2)
-        return
-    running: dict[Future[Any], Key] = {}
-    left = iter(blocks)
-    try:
-        while True:
-            while len(running) < BLOCKS_IN_FLIGHT and (block := next(left, None)) is not None:
-                key, x1, x2 = block
-                running[executor.submit(on_one_core, evaluate, x1, x2)] = key
-            if not running:
-                return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                yield running.pop(future), future.result()
-    finally:
-        for future in running:
-            future.cancel()
+        return InTurn().submit(evaluate, x1, x2)
+    return executor.submit(on_one_core, evaluate, x1, x2)
 
 
 def evaluate_blocks(
     results: list[Any], places: dict[int, Place], inputs: Examples, evaluate: Evaluate, executor: Executor | None
 ) -> Iterator[int]:
     """Evaluate the blocks at these places and write them into the results; yields the number of each when it is."""
-    symmetric, x1, x2 = inputs.symmetric, inputs.x[0], inputs.x[-1]
-    parts = ((n, x1[i], None if symmetric and i == j else x2[j]) for n, (i, j) in places.items())
-    for number, found in evaluate_each(evaluate, parts, executor):
-        i, j = places[number]
-        for result, block in zip(results, found, strict=True):
-            if result is not None and block is not None:
-                result[i, j] = to_host(block)
-                if symmetric and i != j:
-                    result[j, i] = to_host(block).T
-        yield number
+
+    def begin(number: int) -> Future[Any]:
+        return begin_block(inputs, places[number], evaluate, executor)
+
+    with InFlight(places, begin, calls_in_flight(executor)) as flight:
+        for number, future in flight:
+            i, j = places[number]
+            for result, block in zip(results, future.result(), strict=True):
+                if result is not None and block is not None:
+                    result[i, j] = to_host(block)
+                    if inputs.symmetric and i != j:
+                        result[j, i] = to_host(block).T
+            yield number

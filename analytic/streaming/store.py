@@ -1,72 +1,40 @@
-"""Kernels that survive a killed run: results on disk, block by block, with a record of the finished blocks.
+"""Kernels that survive killed processes and are shared by many: results on disk, block by block.
 
-A store is a folder:
+A store is a folder, as docs/long-runs.md describes it:
 
     nngp.npy, ntk.npy   the results, plain .npy files that numpy.load(..., mmap_mode="r") opens
-    record.txt          a fingerprint of network, inputs and precision, then a line for each finished block
+    record.txt          a fingerprint of network, inputs and precision, then a line for each block that is in the
+                        results: its number, and the checksum of its bytes in each of them
+    blocks/             17.npz, a block that is finished and not yet merged into the results, and 17.claim
 
-A block is written and flushed before its line is.  The same call on the same store computes the blocks without a line,
-and ends with the same bytes as an uninterrupted run.
+A block is merged, and flushed to disk, before its line is written.  The same call on the same store computes the blocks
+that are neither merged nor waiting, and ends with the same bytes as one process that nobody interrupted.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from concurrent.futures import Executor
+import re
+import warnings
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from analytic.images.engine import image_diagonals, pixel_pairs_followed, plan_images, reserve_images
-from analytic.images.rules import needs_images
-from analytic.streaming.executors import Evaluate, block_size, check_executor, evaluate_blocks
-from analytic.vectors.engine import reserve_vectors, vector_diagonals
-from analytic.vectors.results import Examples, Wanted, blocks
-from analytic.vectors.state import Program
+from analytic.vectors.results import Examples, Place, blocks
 from minintk.arrays import Array, to_host
-from minintk.fast.threads import cores
-from minintk.files import made_folder, write_atomically
+from minintk.files import made_folder, remove_parts, reserve, space_on_disk, write_atomically
+from minintk.reading import Unreadable, map_npy, npy_header, read_lines, read_npz, reading
+from minintk.sharing.claims import Watch, remove_unreachable
 
 KERNEL_NAMES = ("nngp", "ntk")
 
-Folder = str | os.PathLike[str]
-Store = Folder | None
-
-PIXEL_PAIRS_PER_BLOCK = 2**31
-"""Largest number of pixel pairs in one block of a store, or of an executor."""
-
-
-def kernels_by_blocks(
-    steps: Program, inputs: Examples, wanted: Wanted, block: Evaluate, of: str, store: Store, executor: Executor | None
-) -> list[Array | None]:
-    """NNGP and NTK of x1 (and x2), in the store or in memory.
-
-    block : the same for some rows of each, here or in a worker.   of : all that it depends on beside the inputs.
-    ValueError for two places of one result; otherwise errors as in `check_executor`, `evaluate_into_store`, `Wanted`.
-    """
-    images = needs_images(steps)
-    followed = pixel_pairs_followed(steps, inputs.example)
-    most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))
-    if executor is not None:
-        check_executor(executor, inputs.xp)
-        diagonals = image_diagonals if images else vector_diagonals
-        wanted.warn(max(diagonals(steps, Examples(x)).error for x in inputs.x))  # a worker's warnings would be lost
-    if store is not None:
-        if any(o is not None for o in wanted.out):
-            raise ValueError("store and out are two places for one result: give one of them")
-        return evaluate_into_store(store, of, inputs, wanted, most, block, executor)
-    if images:
-        results = reserve_images(plan_images(steps, inputs), inputs, wanted)
-    else:
-        results = reserve_vectors(inputs, wanted)
-    size = block_size(inputs.shape, most, cores())
-    every = dict(enumerate(blocks(inputs.shape, size, inputs.symmetric)))
-    for done, _ in enumerate(evaluate_blocks(results, every, inputs, block, executor), 1):
-        if wanted.progress is not None:
-            wanted.progress(done, len(every))
-    return results
+Host = np.ndarray[Any, Any]
+Lines = dict[int, tuple[str, ...]]
+"""{number of a block: the checksum of its bytes in each result}."""
 
 
 def fingerprint(what: str, *arrays: Array) -> str:
@@ -79,76 +47,199 @@ def fingerprint(what: str, *arrays: Array) -> str:
     return digest.hexdigest()
 
 
-def evaluate_into_store(
-    path: Folder, what: str, inputs: Examples, wanted: Wanted, size: int, evaluate: Evaluate, executor: Executor | None
-) -> list[Any]:
-    """The kernels as numpy.memmap in the store `path`; evaluates all blocks that are not finished.
+class KernelStore:
+    """The kernels of `inputs` in a folder.   asked : of NNGP and NTK.   size : rows, and columns, of a block.
 
-    what : all that the results depend on except the inputs.   size : rows, and columns, of a block.
-    ValueError for a store of another kernel; NotADirectoryError for a file.
+    what : all that the results depend on except the inputs.   ValueError for a store of another kernel, and for files
+    that are no store; NotADirectoryError for a file; OSError for a full disk, or a folder that is read-only and not
+    finished.
     """
-    folder = made_folder(path, "store=")
-    mark = fingerprint(f"minintk store 1; {what}; {wanted.asked}; blocks of {size}", *inputs.x)
-    record = folder / "record.txt"
-    done = finished_blocks(record, mark)
-    names = [name for name, a in zip(KERNEL_NAMES, wanted.asked, strict=True) if a]
-    if done is None:
-        for name in names:
-            if (folder / f"{name}.npy").exists():
-                raise ValueError(
-                    f"{str(folder)!r} holds {name}.npy but is not a store: choose another path, or move it away"
-                )
-        done = set()
-    text = "".join(f"{line}\n" for line in (mark, *sorted(done)))  # drops a truncated line, which the next would join
-    write_atomically(record, lambda file: file.write(text.encode()))
-    results = [
-        open_result(folder / f"{name}.npy", inputs.shape, str(inputs.dtype), new=not done) if name in names else None
-        for name in KERNEL_NAMES
-    ]
-    every = list(blocks(inputs.shape, size, inputs.symmetric))
-    missing = {n: place for n, place in enumerate(every) if n not in done}
-    ready = len(every) - len(missing)
-    with record.open("a") as lines:
-        if wanted.progress is not None and ready:
-            wanted.progress(ready, len(every))
-        for count, number in enumerate(evaluate_blocks(results, missing, inputs, evaluate, executor), ready + 1):
-            for result in results:
-                if result is not None:
-                    result.flush()
-            lines.write(f"{number}\n")
-            lines.flush()
-            os.fsync(lines.fileno())
-            if wanted.progress is not None:
-                wanted.progress(count, len(every))
-    return results
 
+    def __init__(self, path: str | os.PathLike[str], what: str, inputs: Examples, asked: tuple[bool, bool], size: int):
+        self.folder, self.inputs = made_folder(path, "store="), inputs
+        self.record, self.waiting = self.folder / "record.txt", self.folder / "blocks"
+        self.names = [name for name, wanted in zip(KERNEL_NAMES, asked, strict=True) if wanted]
+        self.mark = fingerprint(f"minintk store 2; {what}; {asked}; blocks of {size}", *inputs.x)
+        self.places = dict(enumerate(blocks(inputs.shape, size, inputs.symmetric)))
+        self.watch, self._length = Watch(), -1
+        self.merged: Lines = self._lines() or {}
+        if self.merged and self.merged.keys() == self.places.keys() and not self._damaged():
+            return  # nothing to write, perhaps nowhere to
+        self.waiting.mkdir(exist_ok=True)
+        remove_unreachable(self.waiting)
+        remove_unreachable(self.folder)
+        with self.watch.wait(self.folder / "record.claim"):
+            self._open()
 
-def finished_blocks(record: Path, mark: str) -> set[int] | None:
-    """The numbers of the blocks that the record lists as finished; None if there is no record yet."""
-    if not record.exists():
-        return None
-    first, *lines = record.read_text().split("\n")
-    if first != mark:
-        raise ValueError(
-            f"store {str(record.parent)!r} holds the kernel of another network, or of other inputs: "
-            "choose another path, or delete it"
-        )
-    return {int(line) for line in lines[:-1] if line.isdecimal()}  # the last line is empty, or truncated
+    def _open(self) -> None:
+        """Make what is not there yet, remove what dead writers left, take damaged blocks off the record."""
+        for path in (self.record, *map(self._file, self.names)):
+            remove_parts(path)
+        lines = self._lines()
+        if lines is None and (strangers := [name for name in self.names if self._file(name).exists()]):
+            raise ValueError(
+                f"{str(self.folder)!r} holds {strangers[0]}.npy but is not a store: choose another path, or move it "
+                "away"
+            )
+        self.merged = lines or {}
+        for name in self.names:
+            if not self.merged and not self._file(name).exists():
+                self._reserve(name)
+        if damaged := self._damaged():
+            warnings.warn(
+                f"store {str(self.folder)!r}: the bytes of {len(damaged)} blocks are not those that were written "
+                f"(the first one: {damaged[0]}), so these are computed again; is the disk sound?",
+                stacklevel=5,
+            )
+        self.merged = {number: sums for number, sums in self.merged.items() if number not in damaged}
+        text = "\n".join([self.mark, *(_line(*entry) for entry in sorted(self.merged.items())), ""])
+        if not self.record.exists() or self.record.read_bytes() != text.encode():  # or a last line was cut short
+            write_atomically(self.record, lambda file: file.write(text.encode()))
 
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.npy"
 
-def open_result(path: Path, shape: tuple[int, int], dtype: str, *, new: bool) -> Any:
-    """A .npy file as a writable numpy.memmap; a new one is filled with NaN."""
-    if new:
-        found = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
-        found[...] = np.nan
+    def _part(self, number: int) -> Path:
+        return self.waiting / f"{number}.npz"
+
+    def _lines(self) -> Lines | None:
+        """What the record lists; None if there is none, ValueError for that of another kernel."""
+        try:
+            first, *lines = read_lines(self.record, "the record of a store", "delete the store and start again") or [""]
+        except FileNotFoundError:
+            return None
+        if first != self.mark:
+            raise ValueError(
+                f"store {str(self.folder)!r} holds the kernel of another network, or of other inputs: "
+                "choose another path, or delete it"
+            )
+        whole = re.compile(r"\d{1,18}" + len(self.names) * " [0-9a-f]{8}")  # a line that was cut short is none
+        found = {int(number): tuple(sums) for number, *sums in map(str.split, filter(whole.fullmatch, lines))}
+        return {number: sums for number, sums in found.items() if number in self.places}
+
+    def _look_again(self) -> None:
+        """Read what other processes have merged meanwhile."""
+        if (length := self.record.stat().st_size) != self._length:
+            self.merged, self._length = self._lines() or {}, length
+
+    def _reserve(self, name: str) -> None:
+        """A result full of NaN, whose space on disk is ours."""
+        shape, dtype = self.inputs.shape, np.dtype(str(self.inputs.dtype))
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+
+        def fill(file: BinaryIO) -> None:
+            np.lib.format.write_array_header_1_0(file, header)
+            need = file.tell() + shape[0] * shape[1] * dtype.itemsize
+            with space_on_disk(self._file(name), need):
+                reserve(file, need)
+                rows = max(1, 2**24 // max(1, shape[1]))
+                for start in range(0, shape[0], rows):
+                    file.write(np.full((min(rows, shape[0] - start), shape[1]), np.nan, dtype).data)
+                file.flush()
+
+        write_atomically(self._file(name), fill)
+
+    def results(self) -> list[Any]:
+        """NNGP and NTK as read-only numpy.memmap; None for one that is not asked for."""
+        remedy = f"delete the store {str(self.folder)!r} and start again"
+        shape, dtype = self.inputs.shape, str(self.inputs.dtype)
+        try:
+            return [map_npy(self._file(n), shape, dtype, remedy) if n in self.names else None for n in KERNEL_NAMES]
+        except FileNotFoundError as error:
+            raise Unreadable(f"{error.filename} is missing: {remedy}") from error
+
+    def _damaged(self) -> list[int]:
+        """The merged blocks whose bytes, or those of their mirror image, are not those of their line."""
+        results = [result for result in self.results() if result is not None]
+        return [n for n, sums in self.merged.items() if any(
+            checksum(a) != crc for result, crc in zip(results, sums, strict=True) for a in self._images(result, n)
+        )]  # fmt: skip
+
+    def _images(self, result: Any, number: int) -> Iterator[Host]:
+        """A block in the result, and where the matrix is symmetric its mirror image, transposed back."""
+        i, j = self.places[number]
+        yield result[i, j]
+        if self.inputs.symmetric and i != j:
+            yield result[j, i].T
+
+    # ---------------------------------------------------------------------------------------------- units
+
+    def claim_of(self, number: int) -> Path:
+        """Where the claim on a block is."""
+        return self.waiting / f"{number}.claim"
+
+    def finished(self, number: int) -> bool:
+        """Whether a block is merged, or waits to be."""
+        if number in self.merged or self._part(number).exists():
+            return True
+        self._look_again()  # the file of a block that another process has merged is gone, but its line is there
+        return number in self.merged
+
+    def keep(self, number: int, found: list[Array | None]) -> None:
+        """Save a block that this process has claimed and computed."""
+        remove_parts(self._part(number))
+        arrays = {name: to_host(a) for name, a in zip(KERNEL_NAMES, found, strict=True) if a is not None}
+        write_atomically(self._part(number), lambda file: np.savez(file, allow_pickle=False, **arrays))
+
+    def merge(self) -> None:
+        """Merge the blocks that wait into the results, unless another process is at it."""
+        if (claim := self.watch.claim(self.folder / "record.claim")) is None:
+            return
+        with claim:
+            self._look_again()
+            waiting = {int(path.stem) for path in self.waiting.glob("*.npz") if path.stem.isdecimal()}
+            waiting &= self.places.keys()
+            new = {n: sums for n in sorted(waiting - self.merged.keys()) if (sums := self._merge(n))}
+            if new:
+                with space_on_disk(self.record), open(self.record, "r+b") as lines:
+                    lines.seek(-1, os.SEEK_END)
+                    end = b"" if lines.read() == b"\n" else b"\n"  # after a line that was cut short
+                    lines.write(end + "".join(f"{_line(*entry)}\n" for entry in new.items()).encode())
+                    lines.flush()
+                    os.fsync(lines.fileno())
+                self.merged |= new
+            for number in waiting & self.merged.keys():
+                self._part(number).unlink(missing_ok=True)
+
+    def _merge(self, number: int) -> tuple[str, ...]:
+        """Write a block that waits into the results; its checksums, () for a damaged one, which is removed."""
+        part = self._part(number)
+        try:
+            with reading(part, "a block of this store", "it is computed again") as file:
+                found = self._checked(number, read_npz(file))
+        except Unreadable as error:
+            warnings.warn(str(error), stacklevel=6)
+            part.unlink()
+            return ()
+        for name in self.names:
+            with space_on_disk(self._file(name)), open(self._file(name), "r+b") as file:
+                self._write(file, self.places[number], found[name])
+        return tuple(checksum(found[name]) for name in self.names)
+
+    def _checked(self, number: int, found: dict[str, Host]) -> dict[str, Host]:
+        """What the file of a block holds; ValueError if it is that of another block."""
+        i, j = self.places[number]
+        shape, dtype = (i.stop - i.start, j.stop - j.start), str(self.inputs.dtype)
+        if found.keys() != set(self.names) or any(a.shape != shape or str(a.dtype) != dtype for a in found.values()):
+            raise ValueError(f"it holds { {name: a.shape for name, a in found.items()} }")
         return found
-    try:
-        found = np.load(path, mmap_mode="r")  # read-only: opened for writing, a file that is too short would grow
-        if found.shape == shape and str(found.dtype) == dtype:
-            return np.load(path, mmap_mode="r+")
-        reason = f"{found.dtype} of shape {found.shape} in place of {dtype} of shape {shape}"
-    except (ValueError, EOFError, OSError) as error:
-        reason = f"{type(error).__name__}: {error}"
-    raise ValueError(
-        f"{str(path)!r} is damaged, or missing ({reason}): delete the store {str(path.parent)!r} and start again"
-    )
+
+    def _write(self, file: Any, place: Place, block: Host) -> None:
+        """Write a block into an open result, row by row, and flush it; OSError, and no signal, on a full disk."""
+        start, (i, j) = npy_header(file).start, place
+        images = [(i, j, block)] + [(j, i, block.T)] * (self.inputs.symmetric and i != j)
+        for rows, columns, a in images:
+            for row, values in zip(range(rows.start, rows.stop), np.ascontiguousarray(a), strict=True):
+                file.seek(start + (row * self.inputs.shape[1] + columns.start) * block.itemsize)
+                file.write(values.data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def checksum(a: Host) -> str:
+    """The CRC-32 of an array's bytes, eight hexadecimal digits."""
+    return f"{zlib.crc32(np.ascontiguousarray(a).data):08x}"
+
+
+def _line(number: int, sums: tuple[str, ...]) -> str:
+    return " ".join((str(number), *sums))

@@ -22,7 +22,6 @@ import hashlib
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager, suppress
@@ -363,4 +362,4 @@ def _words(arguments: Point) -> str:
 
 def _write(path: Path, content: Any) -> None:
     text = json.dumps(content, indent=1)
-    write_atomically(path, lambda file: file.write(f"{text}\n".encode()), f".{os.getpid()}-{threading.get_ident()}")
+    write_atomically(path, lambda file: file.write(f"{text}\n".encode()))

@@ -15,8 +15,9 @@ from arrays_under_test import namespace
 
 import analytic as an
 import minintk as mn
-from analytic.streaming import executors, store
+from analytic.streaming import by_blocks, executors
 from minintk.arrays import to_library
+from minintk.sharing import units
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.standard_normal((9, 4, 5, 2))
@@ -49,13 +50,14 @@ def test_processes_find_what_one_process_finds(name: str, processes: Executor) -
 
 def test_a_wrong_block_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks written to each other's places: what the comparison above must refuse."""
-    right = executors.evaluate_each
+    right = executors.begin_block
 
-    def swapped(evaluate: Any, blocks: Any, executor: Any) -> Iterator[Any]:
-        found = list(right(evaluate, blocks, executor))
-        yield from zip([key for key, _ in found], [f for _, f in reversed(found)], strict=True)
+    def swapped(inputs: Any, place: Any, evaluate: Any, executor: Any) -> Any:
+        i, j = place
+        return right(inputs, (j, i) if i != j else (slice(0, 1), slice(0, 1)), evaluate, executor)
 
-    monkeypatch.setattr(executors, "evaluate_each", swapped)
+    monkeypatch.setattr(executors, "begin_block", swapped)
+    monkeypatch.setattr(executors, "SHORTEST", 0.0)
     kernel = an.kernel(DENSE)
     x = inputs("dense")[0][:8]
     with ThreadPoolExecutor(2) as pool:
@@ -76,7 +78,7 @@ def test_out_and_progress_and_empty() -> None:
 
 def test_a_store_filled_by_an_executor_is_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes, and what an executor left behind the loop goes on with."""
-    monkeypatch.setattr(store, "PIXEL_PAIRS_PER_BLOCK", 3600)  # 3 x 3 images of 400 pairs of pixels
+    monkeypatch.setattr(by_blocks, "PIXEL_PAIRS_PER_BLOCK", 3600)  # 3 x 3 images of 400 pairs of pixels
     kernel, (x, _) = an.kernel(POOLED), inputs("pooled")
     kernel.both(x, store=tmp_path / "loop")
     with ThreadPoolExecutor(3) as pool:
@@ -120,11 +122,11 @@ class Counting(Executor):
 
 
 def test_an_error_ends_the_call_and_cancels_what_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "BLOCKS_PER_CORE", 100)
+    monkeypatch.setattr(by_blocks, "PIXEL_PAIRS_PER_BLOCK", 1)
     pool = Counting()
     with pytest.raises(RuntimeError, match="the machine is gone"):
         an.kernel(DENSE).ntk(RNG.standard_normal((60, 40)), executor=pool)
-    assert len(pool.given) == executors.BLOCKS_IN_FLIGHT  # no more than these were waiting
+    assert len(pool.given) == units.MOST_IN_FLIGHT  # no more than these were waiting
     assert all(future.cancelled() for future in pool.given[1:])
 
 

@@ -1,0 +1,306 @@
+"""Who computes what, when several processes share a folder: a claim is a file that only one of them can create.
+
+    with Watch().claim(folder / "17.claim") as claim:      # None instead if another one computes this unit
+        ...
+        if claim.held():
+            ...                                            # publish the result
+
+A claim holds its owner's host, process id, start of that process and a random token; on a second line stands a
+heartbeat, which the owner's process raises every BEAT seconds.  On the owner's host a claim dies with its process,
+elsewhere once an observer has seen the same heartbeat for LEASE seconds of its own monotonic clock.  Whoever finds a
+dead claim may succeed it:
+
+    17.claim  <-  17.claim.TOKEN  <-  17.claim.TOKEN'      each named after the token of the claim that it succeeds
+
+Every one of these files is created with O_EXCL, so a claim has one successor at most; the last one is the owner.
+The whole rule stands in docs/long-runs.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+from typing import NamedTuple
+
+BEAT = 10.0
+"""Seconds between two heartbeats."""
+
+LEASE = 120.0
+"""Seconds after which a heartbeat that has not moved means death, to an observer on another host."""
+
+PAUSE = 0.1
+"""Seconds between two looks at what others hold."""
+
+
+class Held(RuntimeError):
+    """Another process holds what was asked for; the message says which, and where."""
+
+
+class Owner(NamedTuple):
+    """What a claim says of the process that made it.
+
+    host : name, boot and process namespace, within which process ids mean something.  start : when the process began,
+    None where the system does not tell.   token : random, of this claim alone.
+    """
+
+    host: str
+    pid: int
+    start: str | None
+    token: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host.partition(' ')[0]}" if self.token else "an unknown process"
+
+
+# ------------------------------------------------------------------------------------------- hosts, processes
+
+
+def this_host() -> str:
+    """Host name, boot and process namespace: equal for two processes that can look each other up by process id."""
+    name = platform.node().replace(" ", "-") or "localhost"
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{name} {boot} {os.stat('/proc/self/ns/pid').st_ino}"
+    return name
+
+
+def start_of(pid: int) -> str | None:
+    """When a process began, in the system's own words; None if there is none, or where the system does not tell.
+
+    PermissionError for a process that exists, but that the system hides.
+    """
+    if sys.platform == "linux":
+        try:
+            state, *fields = Path(f"/proc/{pid}/stat").read_text(encoding="latin1").rpartition(")")[2].split()
+        except OSError:
+            with suppress(ProcessLookupError, OverflowError):
+                os.kill(pid, 0)  # PermissionError: /proc shows a user his own processes only
+            return None
+        return None if state in "ZXx" else fields[18]  # a zombie has died; ticks since the machine was started
+    if os.name == "posix":
+        words, told = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}, ["ps", "-o", "lstart=", "-p", str(pid)]
+        return subprocess.run(told, env=words, capture_output=True, text=True, check=False).stdout.strip() or None
+    try:
+        import psutil  # type: ignore[import-untyped]
+    except ImportError:
+        return None
+    try:
+        return repr(psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        return None
+    except psutil.AccessDenied as error:
+        raise PermissionError(str(error)) from error
+
+
+@cache
+def _me(pid: int) -> Owner:
+    """This process as an owner; pid : its id, which changes when it forks."""
+    return Owner(this_host(), pid, start_of(pid), "")
+
+
+def lives(owner: Owner) -> bool | None:
+    """Whether an owner on this host may still be at work; None if only the heartbeat can tell."""
+    me = _me(os.getpid())
+    if owner[:3] == me[:3]:
+        return owner.token in _held
+    if owner.host != me.host or me.start is None or owner.start is None:
+        return None
+    try:
+        return start_of(owner.pid) == owner.start
+    except PermissionError:
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------- claims
+
+_lock = threading.Lock()
+_held: dict[str, Claim] = {}  # the claims of this process by token
+_pulse: threading.Thread | None = None
+
+
+class Claim:
+    """A claim that this process holds, until `release`; a context that releases it.  Made by `Watch.claim`.
+
+    place : the path that all who want this unit look at.   at : the file of this claim, `place` or a successor's.
+    """
+
+    def __init__(self, place: Path, chain: list[Path], at: Path) -> None:
+        self.place, self.chain = place, [*chain, at]
+        self.owner = _me(os.getpid())._replace(token=os.urandom(8).hex())
+        self._line, self._beats = json.dumps(self.owner._asdict()).encode() + b"\n", 0
+        self._file = open(at, "xb", buffering=0)  # noqa: SIM115
+        with _lock:
+            _held[self.owner.token] = self
+        try:
+            self._file.write(self._line + b"0\n")
+        except OSError:  # the disk is full
+            self._file.close()
+            at.unlink(missing_ok=True)
+            _held.pop(self.owner.token)
+            raise
+
+    def beat(self) -> None:
+        """Raise the heartbeat.  The open file is written to, so never the claim of another one at the same path."""
+        self._beats += 1
+        with suppress(OSError, ValueError):  # lost with its disk, or released meanwhile
+            self._file.seek(len(self._line))
+            self._file.write(b"%d\n" % self._beats)
+            os.fsync(self._file.fileno())
+
+    def held(self) -> bool:
+        """Whether the claim is still this process's: not if others thought it dead, and one has succeeded it."""
+        chain, last, _ = _follow(self.place)
+        return chain == self.chain and _owner(last).token == self.owner.token
+
+    @property
+    def released(self) -> bool:
+        """Whether `release` was called."""
+        return self._file.closed
+
+    def release(self) -> None:
+        """Give the unit free, once; remove the claim and those that it succeeded, unless another one goes on."""
+        with _lock:
+            held = _held.pop(self.owner.token, None) is not None
+        self._file.close()
+        if held and self.owner.pid == os.getpid() and self.held():  # a fork copies its parent's claims
+            for path in self.chain:  # the first one first: what remains after a kill is then not reached any more
+                with suppress(OSError):
+                    path.unlink()
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.release()
+
+
+def _beat_while_held() -> None:
+    """Beat for all claims of this process, until there are none."""
+    global _pulse
+    while True:
+        sleep(BEAT)
+        with _lock:
+            claims = list(_held.values())
+            if not claims:
+                _pulse = None
+                return
+        for claim in claims:
+            claim.beat()
+
+
+def _start_beating() -> None:
+    global _pulse
+    with _lock:
+        if _pulse is None or not _pulse.is_alive():  # a fork has left it behind
+            _pulse = threading.Thread(target=_beat_while_held, name="minintk heartbeat", daemon=True)
+            _pulse.start()
+
+
+def _read(path: Path) -> bytes | None:
+    """The text of a claim; None if there is none."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(4096)
+    except FileNotFoundError:
+        return None
+
+
+def _owner(text: bytes | None) -> Owner:
+    """Whose claim it is; nobody's yet, with an empty token, for one that is not written yet, or damaged."""
+    try:
+        found = Owner(**json.loads((text or b"").partition(b"\n")[0]))
+        if isinstance(found.host, str) and type(found.pid) is int and re.fullmatch("[0-9a-f]{16}", found.token):
+            return found
+    except (ValueError, TypeError):
+        pass
+    return Owner("", 0, None, "")
+
+
+def _follow(place: Path) -> tuple[list[Path], bytes | None, Path]:
+    """(the chain of claims, the text of the last one, the path of its successor)."""
+    chain: list[Path] = []
+    at, last = place, None
+    while (text := _read(at)) is not None and at not in chain:
+        chain.append(at)
+        at, last = place.with_name(f"{place.name}.{_owner(text).token or 'unsigned'}"), text
+    return chain, last, at
+
+
+class Watch:
+    """An observer of claims, who remembers when it saw each heartbeat first."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Path, tuple[bytes | None, float]] = {}
+
+    def claim(self, place: Path) -> Claim | None:
+        """A claim on the unit at `place`; None if another one's is alive, or was made at the same moment.
+
+        OSError where the folder cannot be written to.
+        """
+        chain, text, free = _follow(place)
+        if text is not None and self.alive(chain[-1], text):
+            return None
+        try:
+            claim = Claim(place, chain, free)
+        except FileExistsError:
+            return None
+        if not claim.held():  # the chain was released meanwhile, and perhaps begun anew
+            claim.release()
+            with suppress(OSError):
+                free.unlink()
+            return None
+        _start_beating()
+        return claim
+
+    def alive(self, at: Path, text: bytes) -> bool:
+        """Whether the owner of the claim `text`, found at `at`, may still be at work."""
+        if (known := lives(_owner(text))) is not None:
+            return known
+        seen, since = self._seen.get(at, (None, 0.0))
+        if seen != text:
+            self._seen[at] = text, monotonic()
+            return True
+        return monotonic() - since < LEASE
+
+    def wait(self, place: Path) -> Claim:
+        """A claim on what is needed for a moment only, as soon as it is free."""
+        while (claim := self.claim(place)) is None:
+            sleep(PAUSE)
+        return claim
+
+    def claim_or_say_who(self, place: Path, what: str) -> Claim:
+        """A claim on the unit at `place`; `Held` as soon as its owner is seen alive.
+
+        Where that owner is on another host, this takes until its heartbeat moves, or LEASE seconds if it does not.
+        what : for the message, what is being done there.
+        """
+        first: bytes | None = None
+        while (claim := self.claim(place)) is None:
+            chain, text, _ = _follow(place)
+            if text is None:
+                continue
+            owner, first = _owner(text), text if first is None else first
+            if lives(owner) or (owner.token and text != first):
+                raise Held(
+                    f"{what}: {owner} is at work (its claim: {chain[-1]}). Wait for it, end it, or take another folder"
+                )
+            sleep(PAUSE)
+        return claim
+
+
+def remove_unreachable(folder: Path) -> None:
+    """Remove successors' claims that an owner, killed while it released, has left without their beginning."""
+    for path in folder.glob("*.claim.*"):
+        place = path.with_name(f"{path.name.rpartition('.claim.')[0]}.claim")
+        if path not in _follow(place)[0] and not Watch().alive(path, _read(path) or b""):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,139 @@
+"""Units of work for all who share a folder: each takes what no other has, until everything is finished.
+
+    units = shared(missing, place=..., finished=...)
+    for (unit, claim), future in InFlight(units, lambda job: pool.submit(work, job[0]), most=8):
+        with claim:
+            ...                                             # publish future.result()
+
+Without an executor the calls are made one after the other, by `InTurn`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from pathlib import Path
+from time import sleep
+from typing import Any, Generic, TypeVar
+
+from minintk.sharing.claims import PAUSE, Claim, Watch
+
+Unit = TypeVar("Unit")
+Job = TypeVar("Job")
+
+MOST_IN_FLIGHT = 256
+"""Calls submitted and not yet finished, for an executor that does not tell how many workers it has."""
+
+
+def check_part(part: tuple[int, int] | None) -> slice:
+    """The units that part=(i, n) leaves, i, i + n, ...; ValueError unless 0 <= i < n.
+
+    >>> list(range(7))[check_part((1, 3))], list(range(7))[check_part(None)]
+    ([1, 4], [0, 1, 2, 3, 4, 5, 6])
+    """
+    if part is None:
+        return slice(None)
+    if not (
+        isinstance(part, tuple) and len(part) == 2 and all(type(k) is int for k in part) and 0 <= part[0] < part[1]
+    ):
+        raise ValueError(f"part expects (i, n), two whole numbers with 0 <= i < n, got {part!r}")
+    return slice(part[0], None, part[1])
+
+
+def shared(
+    units: Iterable[Unit], place: Callable[[Unit], Path], finished: Callable[[Unit], bool]
+) -> Generator[tuple[Unit, Claim] | None, None, None]:
+    """(unit, a claim on it) for each unit that nobody else computes; None while others hold all that is left.
+
+    Ends when all units are finished, whoever did it; one whose claim was released without a result comes again.
+    place : of a unit's claim.   finished : whether there is a result.   Closed, it releases the claims it has given.
+    """
+    watch, left, taken = Watch(), deque(units), dict[Unit, Claim]()
+    try:
+        while left:
+            free = False
+            for _ in range(len(left)):
+                unit = left.popleft()
+                if unit in taken and not taken[unit].released:
+                    left.append(unit)
+                elif not finished(unit):
+                    left.append(unit)
+                    if (claim := watch.claim(place(unit))) is not None:
+                        taken[unit] = claim
+                        if finished(unit):  # between the look above and the claim
+                            claim.release()
+                        else:
+                            free = True
+                            yield unit, claim
+            if left and not free:
+                yield None
+    finally:
+        for claim in taken.values():
+            claim.release()
+
+
+class InTurn(Executor):
+    """Makes each call at once, in this thread: an executor for those who have none."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """The finished call; what is no Exception, such as Ctrl-C, is raised here."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def calls_in_flight(executor: Executor | None) -> int:
+    """How many calls keep an executor busy: two for each worker, MOST_IN_FLIGHT where it does not tell their number."""
+    if executor is None:
+        return 1
+    workers = getattr(executor, "_max_workers", None)
+    return 2 * workers if isinstance(workers, int) else MOST_IN_FLIGHT
+
+
+class InFlight(Generic[Job]):
+    """(job, its finished future) for each job, in the order in which they finish.
+
+    jobs : may give None for "none is free now, ask again".   submit : begins one.   most : begun and not finished.
+    A context, at whose end the jobs that have not begun are cancelled.
+    """
+
+    def __init__(self, jobs: Iterable[Job | None], submit: Callable[[Job], Future[Any]], most: int) -> None:
+        self._jobs, self._submit, self._most = iter(jobs), submit, most
+        self._running: dict[Future[Any], Job] = {}
+        self._ended = False
+
+    def _begin(self) -> bool:
+        """Begin as many jobs as may be; whether to ask again soon."""
+        while len(self._running) < self._most and not self._ended:
+            try:
+                job = next(self._jobs)
+            except StopIteration:
+                self._ended = True
+                return False
+            if job is None:
+                return True
+            self._running[self._submit(job)] = job
+        return False
+
+    def __iter__(self) -> Iterator[tuple[Job, Future[Any]]]:
+        while (again := self._begin()) or self._running:
+            if not self._running:
+                sleep(PAUSE)
+                continue
+            for future in wait(self._running, PAUSE if again else None, FIRST_COMPLETED).done:
+                yield self._running.pop(future), future
+
+    def __enter__(self) -> InFlight[Job]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Begin no more, and cancel what has not begun: only calls under way are still given."""
+        self._ended = True
+        self._running = {future: job for future, job in self._running.items() if not future.cancel()}

@@ -1,0 +1,292 @@
+"""Stores: killed and gone on with, damaged, on a full disk, shared by two: the same bytes in the end."""
+
+from __future__ import annotations
+
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import numpy as np
+import pytest
+
+import analytic as an
+import minintk as mn
+from analytic.streaming import by_blocks, store
+from analytic.streaming.executors import block_size
+
+Array = Any
+D = mn.Dense(1, w_std=2**0.5, b_std=0.1)
+POOLED = mn.Sequential(mn.Conv2d(6, 3, w_std=2**0.5, b_std=0.1), mn.ReLU(), mn.GlobalAvgPool(), D)
+
+
+def images(n: int, shape: tuple[int, ...], seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal((n, *shape))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of two images of 3 x 4 pixels."""
+    monkeypatch.setattr(by_blocks, "PIXEL_PAIRS_PER_BLOCK", 4 * (3 * 4) ** 2)
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("against", [False, True], ids=["symmetric", "two sets"])
+@pytest.mark.usefixtures("small_blocks")
+def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, against: bool) -> None:
+    """Killed after some blocks, a run does only the others, and gives the same bytes."""
+    x = images(7, (3, 4, 2)).astype(np.float32)
+    x2 = images(6, (3, 4, 2), seed=1).astype(np.float32) if against else None
+    kernel = an.kernel(POOLED)
+    whole = kernel.both(x, x2, store=tmp_path / "whole")
+
+    def kill(done: int, blocks: int) -> None:
+        assert blocks > 6
+        if done == 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        kernel.both(x, x2, store=tmp_path / "killed", progress=kill)
+    assert np.isnan(np.load(tmp_path / "killed" / "ntk.npy")).any()
+    with (tmp_path / "killed" / "record.txt").open("a") as record:
+        record.write("1")  # a line cut short
+    evaluated: list[Any] = []
+    right = type(kernel)._kernels
+
+    def counted(self: Any, *arguments: Any) -> Any:
+        evaluated.append(arguments)
+        return right(self, *arguments)
+
+    monkeypatch.setattr(type(kernel), "_kernels", counted)
+    again = kernel.both(x, x2, store=tmp_path / "killed")
+    assert len(evaluated) < len((tmp_path / "whole" / "record.txt").read_text().splitlines()) - 2
+    for one, other, direct in zip(whole, again, kernel.both(x, x2)):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+        np.testing.assert_allclose(one, direct, rtol=1e-5)
+
+
+def test_a_file_in_place_of_a_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    x = np.ones((2, 4, 4, 1))
+    with pytest.raises(NotADirectoryError, match=r"store= expects a folder, got .*taken"):
+        an.kernel(mn.Sequential(mn.Conv2d(1), mn.Flatten(), mn.Dense(1))).ntk(x, store=tmp_path / "taken" / "inside")
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_a_store_of_another_kernel_is_refused(tmp_path: Path) -> None:
+    x = images(3, (5,))
+    kernel = an.kernel(mn.Sequential(mn.Dense(4), mn.ReLU(), D))
+    np.testing.assert_array_equal(kernel.ntk(x, store=tmp_path / "k"), kernel.ntk(x))
+    np.testing.assert_array_equal(kernel.ntk(x, store=tmp_path / "k"), kernel.ntk(x))
+    for other, inputs in ((kernel, x + 1), (kernel, x.astype(np.float32)), (an.kernel(mn.Sequential(D)), x)):
+        with pytest.raises(ValueError, match="holds the kernel of another network, or of other inputs"):
+            other.ntk(inputs, store=tmp_path / "k")
+    with pytest.raises(ValueError, match="store and out are two places"):
+        kernel.ntk(x, store=tmp_path / "k", out=np.empty((3, 3)))
+
+
+def started(folder: Path) -> tuple[an.Kernel, Array, Any]:
+    """A small kernel, its inputs, and the result of a store that is complete."""
+    kernel, x = an.kernel(mn.Sequential(mn.Dense(4), mn.ReLU(), D)), images(3, (5,))
+    return kernel, x, np.array(kernel.ntk(x, store=folder))
+
+
+@pytest.mark.parametrize("end", [0, 5, -8])
+def test_a_store_cut_short_is_refused(tmp_path: Path, end: int) -> None:
+    """Opened to write, a file of too few bytes would grow by zeros."""
+    kernel, x, _ = started(tmp_path / "k")
+    file = tmp_path / "k" / "ntk.npy"
+    file.write_bytes(file.read_bytes()[:end])
+    with pytest.raises(ValueError, match=r"ntk.npy is damaged, or not an array .* delete the store"):
+        kernel.ntk(x, store=tmp_path / "k")
+
+
+def test_a_store_with_another_array_is_refused(tmp_path: Path) -> None:
+    kernel, x, _ = started(tmp_path / "k")
+    np.save(tmp_path / "k" / "ntk.npy", np.ones((2, 2)))
+    with pytest.raises(ValueError, match=r"it holds float64 of shape \(2, 2\)"):
+        kernel.ntk(x, store=tmp_path / "k")
+
+
+def test_a_folder_with_other_arrays_is_no_store(tmp_path: Path) -> None:
+    np.save(tmp_path / "ntk.npy", np.ones(2))
+    with pytest.raises(ValueError, match=r"holds ntk.npy but is not a store"):
+        an.kernel(mn.Sequential(D)).ntk(images(3, (5,)), store=tmp_path)
+    assert np.array_equal(np.load(tmp_path / "ntk.npy"), np.ones(2))
+
+
+def test_a_line_cut_short_joins_no_other(tmp_path: Path) -> None:
+    kernel, x, whole = started(tmp_path / "k")
+    record = tmp_path / "k" / "record.txt"
+    complete = record.read_text()
+    first = complete.split("\n")[0]
+    for cut in (f"{first}\n1", f"{first}\n0 12ab", complete[:-1]):
+        record.write_text(cut)
+        np.testing.assert_array_equal(kernel.ntk(x, store=tmp_path / "k"), whole)
+        assert record.read_text() == complete
+
+
+# ------------------------------------------------------------------------------------------- damaged blocks
+
+
+def flip(path: Path, at: int) -> None:
+    """One bit, from the end of the file."""
+    with path.open("r+b") as file:
+        file.seek(at, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(at, os.SEEK_END)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("at", [-8, -7 * 8 * 6 - 8], ids=["last block", "mirror image of the last but one column"])
+def test_a_flipped_bit_is_found_and_computed_again(tmp_path: Path, at: int) -> None:
+    kernel, x = an.kernel(POOLED), images(7, (3, 4, 2))
+    whole = np.array(kernel.ntk(x, store=tmp_path))
+    flip(tmp_path / "ntk.npy", at)
+    assert not np.array_equal(np.load(tmp_path / "ntk.npy"), whole)
+    with pytest.warns(UserWarning, match=r"the bytes of 1 blocks are not those that were written .* computed again"):
+        again = kernel.ntk(x, store=tmp_path)
+    assert np.array_equal(again, whole)
+    assert np.array_equal(kernel.ntk(x, store=tmp_path), whole)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_without_checksums_a_flipped_bit_would_be_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control."""
+    kernel, x = an.kernel(POOLED), images(7, (3, 4, 2))
+    whole = np.array(kernel.ntk(x, store=tmp_path))
+    flip(tmp_path / "ntk.npy", -8)
+    monkeypatch.setattr(store.KernelStore, "_damaged", lambda self: [])
+    assert not np.array_equal(kernel.ntk(x, store=tmp_path), whole)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_damaged_block_that_waits_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, x = an.kernel(POOLED), images(7, (3, 4, 2))
+    whole = np.array(kernel.ntk(x, store=tmp_path / "whole"))
+    right = store.KernelStore.keep
+
+    def damaged(self: store.KernelStore, number: int, found: list[Any]) -> None:
+        right(self, number, found)
+        if number == 3:
+            monkeypatch.setattr(store.KernelStore, "keep", right)
+            path = self.waiting / "3.npz"
+            flip(path, 60 - path.stat().st_size // 2)
+
+    monkeypatch.setattr(store.KernelStore, "keep", damaged)
+    with pytest.warns(UserWarning, match=r"3\.npz is damaged, or not a block .*: it is computed again"):
+        assert np.array_equal(kernel.ntk(x, store=tmp_path / "k"), whole)
+
+
+# ----------------------------------------------------------------------------------------- full disks, archives
+
+
+def test_a_full_disk_is_an_error_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that refuses the space, by a fake: nothing was computed, nothing but the claim on the folder is left."""
+    kernel, x = an.kernel(mn.Sequential(D)), images(300, (5,))
+
+    def refused(fd: int, start: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", refused, raising=False)
+    monkeypatch.setattr(type(kernel), "_block", lambda *_: pytest.fail("computed before its space was there"))
+    with pytest.raises(OSError, match=r"needs 0\.00072 GB and cannot be written, .* GB are free there") as caught:
+        kernel.ntk(x, store=tmp_path)
+    assert caught.value.errno == errno.ENOSPC
+    assert [path.name for path in tmp_path.iterdir()] == ["blocks"]
+    monkeypatch.undo()
+    np.testing.assert_allclose(kernel.ntk(x, store=tmp_path), kernel.ntk(x), rtol=1e-12)
+
+
+def test_a_system_that_reserves_nothing_writes_it_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    kernel, x = an.kernel(mn.Sequential(D)), images(300, (5,))
+    with pytest.raises(Killed):
+        kernel.ntk(x, store=tmp_path, progress=stop)
+    assert os.stat(tmp_path / "ntk.npy").st_blocks * 512 >= 300 * 300 * 8
+    assert np.array_equal(kernel.ntk(x, store=tmp_path), kernel.ntk(x))
+
+
+def stop(done: int, total: int) -> None:
+    raise Killed
+
+
+def test_a_finished_store_is_read_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, x, whole = started(tmp_path / "k")
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("minintk.sharing.claims.Claim.__init__", refused)
+    assert np.array_equal(kernel.ntk(x, store=tmp_path / "k"), whole)
+    with pytest.raises(OSError, match="Read-only file system"):
+        kernel.ntk(x, store=tmp_path / "new")
+
+
+def test_the_result_cannot_be_written_to(tmp_path: Path) -> None:
+    """It would change the store, of which the next call expects other bytes."""
+    kernel, x, _ = started(tmp_path)
+    with pytest.raises(ValueError, match="read-only"):
+        kernel.ntk(x, store=tmp_path)[0, 0] = 1.0
+
+
+# --------------------------------------------------------------------------------------------- sharing, sizes
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("starters", [2, 5])
+def test_starters_share_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starters: int) -> None:
+    """Each block is computed once, by whoever; the bytes are those of one starter."""
+    kernel, x = an.kernel(POOLED), images(9, (3, 4, 2))
+    whole = kernel.both(x, store=tmp_path / "whole")
+    begin, computed = Barrier(starters), []
+    right = type(kernel)._block
+
+    def counted(self: Any, *arguments: Any) -> Any:
+        computed.append(arguments)
+        return right(self, *arguments)
+
+    def start(_: int) -> Any:
+        begin.wait()
+        return kernel.both(x, store=tmp_path / "shared")
+
+    monkeypatch.setattr(type(kernel), "_block", counted)
+    with ThreadPoolExecutor(starters) as pool:
+        for found in pool.map(start, range(starters)):
+            assert np.array_equal(found.nngp, whole.nngp)
+            assert np.array_equal(found.ntk, whole.ntk)
+    assert len(computed) == 15
+    for name in ("nngp.npy", "ntk.npy"):
+        assert (tmp_path / "shared" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert sorted(path.name for path in (tmp_path / "shared").rglob("*")) == [
+        "blocks", "nngp.npy", "ntk.npy", "record.txt"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "most", "cost", "rows"),
+    [
+        ((4000, 4000), 2048, 3.5e-8, range(4, 6)),  # three rows of blocks before
+        ((200, 200), 80, 2.6e-3, range(12, 13)),  # 16 x 16 pixels, pooled
+        ((100, 100), 45, 4.2e-2, range(12, 20)),  # 32 x 32
+        ((100_000, 100_000), 2048, 3.5e-8, range(48, 60)),
+        ((1, 1), 2048, 1e-9, range(1, 2)),
+    ],
+)
+def test_a_block_takes_seconds_and_there_are_some(shape: Any, most: int, cost: float, rows: range) -> None:
+    size = block_size(shape, most, cost)
+    assert -(-max(shape) // size) in rows
+    assert size == 1 or size * size * cost <= 2.1
+
+
+def test_the_blocks_do_not_depend_on_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, x, whole = started(tmp_path)
+    monkeypatch.setattr("minintk.fast.threads.cores", lambda: 64)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert np.array_equal(kernel.ntk(x, store=tmp_path), whole)
