@@ -1,4 +1,4 @@
-"""The command line: `minintk verify`, `train`, `coordinate-check` and `reproduce`, or `python -m minintk verify`.
+"""The command line: `minintk verify`, `train`, `coordinate-check`, `reproduce`, `grade`; or `python -m minintk verify`.
 
 Each command is a pair of functions: one adds its parser, the other runs it and returns the exit status: 0 success, 1 a
 check failed or is undecided, 2 invalid arguments, 130 interrupted.
@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,6 +234,50 @@ def _reproduce(args: argparse.Namespace) -> int:
     return FAILED if failed else OK
 
 
+# ------------------------------------------------------------------------------------------------- grade
+
+
+def _add_grade(commands: Any) -> None:
+    parser = commands.add_parser(
+        "grade",
+        help="grade a submission: scores and reasons, for the terminal, a CI or Gradescope",
+        description="Run an assignment's exercises on a submission, in a process of its own that holds no answers, and "
+        "say what is wrong with it. Exit status: 0 with full points, 1 with fewer.",
+    )
+    add = parser.add_argument
+    add("assignment", metavar="ASSIGNMENT", help="a folder with exercises.py, or its name in ./course")
+    add("submission", metavar="SUBMISSION", help="the student's Python file")
+    add("--seed", default="public", metavar="S", help="the instructor's secret, or @FILE that holds it (public)")
+    add("--only", action="append", default=[], metavar="NAME", help="only this exercise; may be given again")
+    add("--public", action="store_true", help="leave hidden exercises out")
+    add("--in-process", action="store_true", help="without a process of its own: no time limit, not for marks")
+    add("--junit", metavar="FILE", help="write JUnit's XML")
+    add("--gradescope", metavar="FILE", help="write Gradescope's results.json")
+    add("--html", metavar="FILE", help="write a page")
+    parser.set_defaults(run=_grade, prog=parser.prog)
+
+
+def _grade(args: argparse.Namespace) -> int:
+    from rich.markup import escape
+
+    from minintk.files import write_atomically
+    from minintk.grade import grade, load, reports
+
+    seed = Path(args.seed[1:]).read_text(encoding="utf-8").strip() if args.seed.startswith("@") else args.seed
+    found = grade(
+        load(args.assignment), args.submission, seed=seed, isolated=not args.in_process, hidden=not args.public,
+        only=args.only,
+    )  # fmt: skip
+    for name in ("junit", "gradescope", "html"):
+        if path := getattr(args, name):
+            write_atomically(path, methodcaller("write", getattr(reports, name)(found).encode()))
+    table = _table(f"{found.assignment}, {found.submission}", *reports.COLUMNS)
+    for row in reports.rows(found):
+        table.add_row(*map(escape, row))
+    _console(120).print(table, "", f"{found.score:g} of {found.points:g} points", sep="\n")
+    return OK if found.score == found.points else FAILED
+
+
 # ------------------------------------------------------------------------------------------------ verify
 
 
@@ -375,4 +420,6 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip().lower() for part in text.split(","))
 
 
-COMMANDS: tuple[Callable[[Any], None], ...] = (_add_verify, _add_train, _add_coordinate_check, _add_reproduce)
+COMMANDS: tuple[Callable[[Any], None], ...] = (
+    _add_verify, _add_train, _add_coordinate_check, _add_reproduce, _add_grade,
+)  # fmt: skip

@@ -1,0 +1,57 @@
+"""What a check found: the side that is wrong, the cause by name, and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    where : "dW", "forward", "jvp", "cotangent".  cause : a short name that a test can ask for ("transpose", "mean for
+    sum", "shift"); "unnamed" where nothing known fits.  text : what it looks like, in words.
+    """
+
+    where: str
+    cause: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All that a check found, nothing if it passes.
+
+    >>> said = Diagnosis((Finding("db", "sign", "right but for the sign"),))
+    >>> said.passed, str(said), said.causes
+    (False, 'db: right but for the sign', {'db': 'sign'})
+    """
+
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def causes(self) -> dict[str, str]:
+        """{side: the first cause found there}."""
+        return {finding.where: finding.cause for finding in reversed(self.findings)}
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.findings)) or "passed"
+
+    def check(self) -> None:
+        """AssertionError with the text unless it passed."""
+        if self.findings:
+            raise AssertionError(str(self))
+
+
+def joined(parts: Iterable[Diagnosis]) -> Diagnosis:
+    """The findings of several checks, in order, each once."""
+    return Diagnosis(tuple(dict.fromkeys(finding for part in parts for finding in part.findings)))

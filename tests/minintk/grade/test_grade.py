@@ -1,0 +1,268 @@
+"""A submission through an assignment: scores, variants, reports, and the cheats that must not pay."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from textwrap import dedent
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from minintk import cli
+from minintk.grade import Assignment, Exercise, Grade, Law, SubmissionError, Values, grade, load, worker
+from minintk.grade.submission import CaseError, Submission
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+try:
+    from tiny import SOLUTION, STARTER
+finally:
+    sys.path.remove(str(HERE))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Assignment:
+    (tmp_path / "course").mkdir()
+    shutil.copy(HERE / "tiny.py", tmp_path / "course" / "exercises.py")
+    return load(tmp_path / "course")
+
+
+def graded(assignment: Assignment, tmp_path: Path, text: str, *, seed: str = "a", isolated: bool = True) -> Grade:
+    path = tmp_path / "sub.py"
+    path.write_text(text)
+    return grade(assignment, path, seed=seed, isolated=isolated)
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_the_solution_has_all_points_and_the_starter_none(tiny: Assignment, tmp_path: Path, isolated: bool) -> None:
+    assert {tiny.variant(seed)["bias"] for seed in "abcd"} == {"plus", "minus"}
+    for seed in {tiny.variant(seed)["bias"]: seed for seed in "abcd"}.values():
+        found = graded(tiny, tmp_path, SOLUTION, seed=seed, isolated=isolated)
+        assert (found.score, found.refused) == (10, ()), found
+    assert graded(tiny, tmp_path, STARTER, isolated=isolated).score == 0
+
+
+def test_the_other_variant_is_named(tiny: Assignment, tmp_path: Path) -> None:
+    other = SOLUTION.replace(
+        "from variant import bias", f"bias = {'minus' if tiny.variant('a')['bias'] == 'plus' else 'plus'!r}"
+    )
+    found = graded(tiny, tmp_path, other)
+    assert found.refused == ("dense",)  # its gradients are right for what it computes
+    assert "it looks like this: the bias has the other sign" in found.exercises[0].text
+
+
+def test_the_same_seed_gives_the_same_grade(tiny: Assignment, tmp_path: Path) -> None:
+    wrong = SOLUTION.replace("x.T @ u", "x.T @ u * 1.3")
+    first, second = (graded(tiny, tmp_path, wrong) for _ in range(2))
+    assert [g.text for g in first.exercises] == [g.text for g in second.exercises]
+    assert "dW: right but for a factor 1.3" in first.exercises[1].text
+
+
+# ------------------------------------------------------------------------------------------------- the cheats
+
+CHEATS = {
+    "modules": """
+        import sys
+        answers = sys.modules["analytic"]
+        """,
+    "patch": """
+        import numpy as np
+        np.allclose = np.array_equal = np.isclose = lambda *a, **k: True
+        np.abs = lambda a, *r: a * 0
+        def dense(x, W, b): return x
+        def dense_backward(u, x, W, b): return x, W, b
+        """,
+    "replies": """
+        import os
+        for fd in range(64):
+            try: os.write(fd, b"x" * 64)
+            except OSError: pass
+        """,
+}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_a_cheat_earns_nothing(tiny: Assignment, tmp_path: Path, name: str) -> None:
+    found = graded(tiny, tmp_path, SOLUTION + dedent(CHEATS[name]))
+    assert found.score == 0, [g.text for g in found.exercises]
+
+
+TRICKS = {
+    "import minintk": "ImportError: minintk may not be imported",
+    "import importlib; importlib.import_module('analytic')": "ImportError: analytic may not be imported",
+    "import sys; del sys.meta_path[0]; import analytic": "ImportError: analytic may not be imported",
+    "import importlib; importlib.import_module('analytic')  # now without the finder": "PermissionError: __init__.py",
+    "open({answers!r}).read()": "PermissionError: exercises.py may not be read",
+    "import os; os.chdir('/'); open({answers!r}[1:]).read()": "PermissionError: exercises.py may not be read",
+    "import os; os.listdir({folder!r})": "PermissionError",
+    "import os; open(f'/proc/{{os.getppid()}}/environ').read()": "PermissionError: environ may not be read",
+    "import subprocess; subprocess.run(['ls'])": "PermissionError: subprocess.Popen is not allowed",
+    "import os; os.system('true')": "PermissionError: os.system is not allowed",
+    "import os; os.fork()": "PermissionError: os.fork is not allowed",
+    "import ctypes; ctypes.CDLL(None)": "PermissionError: ctypes.dlopen is not allowed",
+    "import gc; gc.get_objects()": "PermissionError: gc.get_objects is not allowed",
+}
+"""What a submission may try, and what stops it."""
+
+
+def test_tricks_are_stopped(tiny: Assignment, tmp_path: Path) -> None:
+    places = {"answers": str(Path(tiny.folder) / "exercises.py"), "folder": tiny.folder}
+    lines = [f"def f{i}():\n    {trick.format(**places)}\n" for i, trick in enumerate(TRICKS)]
+    (tmp_path / "sub.py").write_text("\n".join(lines))
+    with Submission(tmp_path / "sub.py", closed=[tiny.folder]) as student:
+        for i, (trick, says) in enumerate(TRICKS.items()):
+            with pytest.raises(SubmissionError) as error:
+                student.call(f"f{i}")
+            assert says in str(error.value), trick
+
+
+def test_the_process_holds_neither_answers_nor_the_seed(tmp_path: Path) -> None:
+    (tmp_path / "sub.py").write_text(
+        "import os, sys\ndef held(): return sorted(sys.modules), dict(os.environ), sys.argv, os.listdir('.')"
+    )
+    with Submission(tmp_path / "sub.py") as student:
+        modules, environment, words, files = student.call("held")
+    assert not [name for name in modules if name.partition(".")[0] in ("minintk", "analytic", "pytest", "scipy")]
+    threads = {f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL")}
+    assert set(environment) - threads <= {"PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "PYTHONHASHSEED", "HOME", "LC_CTYPE"}
+    assert [Path(word).name for word in words] == ["worker.py"]
+    assert files == ["submission.py"]
+
+
+def test_without_isolation_such_a_cheat_would_pay(tiny: Assignment, tmp_path: Path) -> None:
+    """The negative control of the test above: in the grader's process the modules are there to be read."""
+    text = "import sys\nassert 'minintk' in sys.modules\n" + SOLUTION
+    assert graded(tiny, tmp_path, text, isolated=False).score == 10
+    assert graded(tiny, tmp_path, text).score == 0
+
+
+def law(check: str) -> Assignment:
+    return Assignment(
+        "law", [Exercise("only", 1, lambda rng, variant: [Law("it", lambda s: s.call(check))])], seconds=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("while True: pass", "no answer within 1 s"),
+        ("import os; os._exit(3)", "ended with status 3"),
+        ("import numpy as np; return np.ones(2**31)", "Unable to allocate"),
+        ("return lambda: 1", "function cannot be passed on"),
+        ("return np.array([object()])", "NameError: name 'np'"),
+        ("return 1 / 0", "ZeroDivisionError: division by zero (line 2, in f: return 1 / 0)"),
+    ],
+)
+def test_what_goes_wrong_inside_is_said(body: str, says: str, tmp_path: Path) -> None:
+    found = graded(law("f"), tmp_path, f"def f():\n    {body}\n")
+    assert says in found.exercises[0].text, found.exercises[0].text
+    assert found.score == 0
+
+
+def test_a_submission_goes_on_after_a_call_that_was_stopped(tmp_path: Path) -> None:
+    (tmp_path / "sub.py").write_text("def slow():\n    while True: pass\ndef fine(): return 1\nprint('to nobody')")
+    with Submission(tmp_path / "sub.py", seconds=1) as student:
+        with pytest.raises(SubmissionError, match="no answer within"):
+            student.call("slow")
+        assert student.call("fine") == 1
+        with pytest.raises(SubmissionError, match="there is no function other"):
+            student.call("other")
+        with pytest.raises(CaseError, match="can be passed to another process"):
+            student.call("fine", object())
+
+
+def test_only_what_is_allowed_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "sub.py").write_text(
+        "def f():\n    import minintk\n    return minintk.__name__\ndef g():\n    import analytic"
+    )
+    with Submission(tmp_path / "sub.py", allowed=("minintk",)) as student:
+        assert student.call("f") == "minintk"
+        with pytest.raises(SubmissionError, match="analytic may not be imported"):
+            student.call("g")
+
+
+# ----------------------------------------------------------------------------------------------- the messages
+
+
+def test_messages_come_back_as_they_went() -> None:
+    x = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))
+    value = {"x": x, "s": (1, 2.5, None, True, "µ"), "z": np.complex128(1j), "e": [np.zeros((0, 3))], 3: np.float32(2)}
+    back = worker.unpack(worker.pack(value))
+    assert back.keys() == value.keys()
+    assert back["s"] == value["s"]
+    np.testing.assert_array_equal(back["x"], x)
+    assert back["x"].dtype == np.float32
+    assert type(back[3]) is np.float32
+    assert back["e"][0].shape == (0, 3)
+
+
+def test_no_bytes_are_trusted() -> None:
+    good = worker.pack({"x": np.ones(100)})
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        bad = bytearray(good)
+        bad[int(rng.integers(len(bad)))] ^= int(rng.integers(1, 256))
+        try:
+            worker.unpack(bytes(bad))
+        except ValueError:
+            continue
+    with pytest.raises(ValueError, match="not a message"):
+        worker.unpack(good[:-30])
+    with pytest.raises(TypeError, match="array of object"):
+        worker.pack(np.array([object()]))
+
+
+# ------------------------------------------------------------------------------------------------ the reports
+
+
+def test_reports_hold_scores_reasons_and_hints(
+    tiny: Assignment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sub.py").write_text(SOLUTION.replace("u @ W.T", "u @ W.T / 5") + "# <b>\n")
+    (tmp_path / "secret").write_text("a\n")
+    files = {name: str(tmp_path / name) for name in ("junit", "gradescope", "html")}
+    options = [word for name, path in files.items() for word in (f"--{name}", path)]
+    status = cli.main(["grade", tiny.folder, str(tmp_path / "sub.py"), "--seed", f"@{tmp_path / 'secret'}", *options])
+    out = capsys.readouterr().out
+    assert status == cli.FAILED
+    assert "4 of 10 points" in out
+    assert "a mean where a sum belongs" in " ".join(out.split())
+    cases = ElementTree.parse(files["junit"]).findall("./testsuite/testcase")
+    assert [(case.get("name"), case.find("failure") is None) for case in cases] == [
+        ("dense", True),
+        ("dense backward", False),
+    ]
+    results = json.loads(Path(files["gradescope"]).read_text())
+    assert [(t["score"], t["max_score"], t["visibility"], t["status"]) for t in results["tests"]] == [
+        (4, 4, "visible", "passed"),
+        (0.0, 6, "after_due_date", "failed"),
+    ]
+    assert "hint: write down" in results["tests"][1]["output"]
+    page = Path(files["html"]).read_text()
+    assert "tiny: 4 of 10 points" in page
+    assert "1/N" in page
+    (tmp_path / "sub.py").write_text(SOLUTION)
+    assert cli.main(["grade", tiny.folder, str(tmp_path / "sub.py"), "--public", "--in-process"]) == cli.OK
+
+
+@pytest.mark.parametrize(
+    "words", [["nothing", "sub.py"], ["{folder}", "nothing.py"], ["{folder}", "{sub}", "--only", "x"]]
+)
+def test_what_is_not_there_is_said(
+    words: list[str], tiny: Assignment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sub.py").write_text(SOLUTION)
+    status = cli.main(["grade", *(w.format(folder=tiny.folder, sub=tmp_path / "sub.py") for w in words)])
+    assert status == cli.USAGE
+    assert "expects" in capsys.readouterr().err
+
+
+def test_partial_points_are_for_those_who_ask(tmp_path: Path) -> None:
+    def cases(rng: np.random.Generator, variant: object) -> list[Values]:
+        return [Values("f", (k,), k) for k in (1, 2, 3, 4)]
+
+    text = "def f(k): return min(k, 3)"
+    for partial, score in ((True, 6.0), (False, 0.0)):
+        assert graded(Assignment("p", [Exercise("f", 8, cases, partial=partial)]), tmp_path, text).score == score
