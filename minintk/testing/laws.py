@@ -24,6 +24,7 @@ from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.models.empirical import ntk, ntk_full
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
+from minintk.models.wrappers import Centred
 from minintk.testing.tolerance import assert_close, assert_shape, roundings
 
 Host = np.ndarray[Any, Any]
@@ -68,18 +69,19 @@ def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator
 def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
     """J v = d/ds f(theta + s v) at s = 0, by differences of fourth order, (8 (f_1 - f_-1) - (f_2 - f_-2)) / 12 h.
 
-    theta in float64, and not on a kink, where there is no derivative.  The differences are off by
-    m eps (|f| + |J| |theta|) 1.5 / h from rounding, and from truncation by h^4 / 30 times a fifth derivative, ten
-    thousand times less at these steps.  A kink of ReLU may lie inside one stencil: the law holds where it does at one
-    of three steps, h = 2^-12, 2^-15, 2^-18.
+    theta in float64, and not on a kink, where there is no derivative.  The differences are off by m eps T 1.5 / h from
+    rounding, T = |f| + |J| |theta| the size of what is added up to get f, and from truncation by h^4 / 30 times a fifth
+    derivative, ten thousand times less at these steps.  A kink of ReLU may lie inside one stencil: the law holds where
+    it does at one of three steps, h = 2^-12, 2^-15, 2^-18.  For `minintk.Centred`, alpha (f - f_0), what is added up is
+    alpha f and alpha f_0, of which little may be left: T is alpha times those of both.
     """
     if theta.dtype != np.float64:
         raise TypeError(f"check_derivative expects theta in float64, got {theta.dtype}")
-    f, J = model.linearize(theta, x)
+    _, J = model.linearize(theta, x)
     v = _normal(rng, theta.shape, theta)
     v /= to_library(_norm(to_host(v))[..., None], array_namespace(theta))
     got = to_host(J.jvp(v))
-    size = np.abs(to_host(f)).max() + _norm(_rows(J)).max() * _norm(to_host(theta)).max()
+    size = _terms(model, theta, x)
     failures = []
     for h in (2.0**-12, 2.0**-15, 2.0**-18):
         f1, f_1, f2, f_2 = (to_host(model(theta + k * h * v, x)) for k in (1, -1, 2, -2))
@@ -159,7 +161,7 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
         apart = (f_e, J_e.jvp(v[pick]), J_e.vjp(u[pick]), *grams(J_e))
         J_norm, C = float(rows[e]), model.outputs
         sizes = (
-            float(np.abs(together[0][e]).max()) + J_norm * float(_norm(to_host(theta[e]))),
+            _terms(part, theta[pick], x),
             J_norm * float(_norm(to_host(v[e]))),
             J_norm * float(_norm(to_host(u[e]).ravel())),
             J_norm**2,
@@ -226,6 +228,14 @@ def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator
 
 
 # ------------------------------------------------------------------------------------------ their tools
+
+
+def _terms(model: Model, theta: Array, x: Array) -> float:
+    """|f| + |J| |theta|, the size of what is added up to get f; what `Centred` subtracts counts with what is left."""
+    if isinstance(model, Centred):
+        return float(model.alpha * (_terms(model.model, theta, x) + _terms(model.model, model.theta0, x)))
+    f, J = model.linearize(theta, x)
+    return float(np.abs(to_host(f)).max() + _norm(_rows(J)).max() * _norm(to_host(theta)).max())
 
 
 def _normal(rng: np.random.Generator, shape: Sequence[int], like: Array) -> Array:

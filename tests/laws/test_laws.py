@@ -10,6 +10,8 @@ from strategies import ACTIVATIONS, PARAMETRIZATIONS, SMOOTH, Case, cases, netwo
 
 import minintk as mn
 from minintk import testing
+from minintk.models.jacobian import Jacobian
+from minintk.models.wrappers import Scaled
 from minintk.spec.parametrization import Parametrization
 from minintk.testing import assert_close, roundings
 
@@ -137,6 +139,35 @@ def test_every_model_obeys_the_laws(case: Case, shared: bool) -> None:
         testing.check_stacked(model, theta, case.x, case.rng)
         if theta.ndim == 2:
             testing.check_ensemble(model, theta, case.x, case.rng)
+
+
+def saturated(seed: int, scale: float = 8.0) -> tuple[mn.Network, Array, Array, np.random.Generator]:
+    """(network, theta_0, x, rng): tanh at the end, and outputs near 1 and -1 at scale 8."""
+    net = mn.Network(mn.Sequential(mn.Dense(4, b_std=1.0), mn.Tanh(), mn.Dense(2, b_std=1.0), mn.Tanh()), (3,))
+    rng = np.random.default_rng(seed)
+    return net, scale * net.init(rng), scale * rng.standard_normal((3, 3)), rng
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_saturated_network_less_its_start_obeys_the_law_of_the_derivative(seed: int) -> None:
+    """f and f_0 are near 1, alpha (f - f_0) and J near 0: the roundings are those of f and f_0."""
+    net, theta0, x, rng = saturated(seed)
+    theta = theta0 + 0.1 * rng.standard_normal(theta0.shape)
+    testing.check_derivative(mn.Centred(net, theta0, alpha=3.0), theta, x, rng)
+
+
+def test_a_wrong_derivative_of_a_centred_network_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, theta0, x, rng = saturated(0, scale=1.0)
+    model = mn.Centred(net, theta0, alpha=3.0)
+    right = type(model).forward
+
+    def wrong(self: mn.Centred, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        f, J = right(self, theta, x)
+        return f, Scaled(J, 1 + 1e-4)
+
+    monkeypatch.setattr(type(model), "forward", wrong)
+    with pytest.raises(AssertionError, match="derivative J v = df/ds"):
+        testing.check_derivative(model, theta0 + 0.1, x, rng)
 
 
 @given(cases())
