@@ -9,6 +9,7 @@
     python3 make.py lint                ruff and mypy
     python3 make.py format              let ruff lay out the code
     python3 make.py bench [options]     the benchmarks against peers
+    python3 make.py mutants [options]   change the numerical modules a little and see whether the tests notice
     python3 make.py docs                the documentation, into site/
     python3 make.py python [arguments]  Python with the project installed: python3 make.py python examples/...
     python3 make.py clean               remove caches and build outputs (.venv stays: delete it to start afresh)
@@ -57,11 +58,12 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "lint": (["lint", "test"], [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"], ["-m", "mypy"]]),
     "format": (["lint", "test"], [["-m", "ruff", "check", "--fix"], ["-m", "ruff", "format"]]),
     "bench": (["test", "bench"], [["benchmarks/run.py"]]),
+    "mutants": (["test"], [["tests/mutants/mutants.py"]]),
     "docs": (["docs"], [["-m", "mkdocs", "build", "--strict"]]),
     "python": ([], [[]]),
 }
 
-LITTER = (".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist", "site")  # .hypothesis: what `explore` found
+LITTER = (".mutants", ".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist", "site")  # .hypothesis: what `explore` found
 
 
 class Failed(Exception):

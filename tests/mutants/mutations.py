@@ -1,0 +1,202 @@
+"""Small wrong changes of a module's source, one at a time: the mutants that the tests have to notice.
+
+A mutation replaces one expression or one statement of the source by another text and leaves every other line where it
+stood, so that a traceback of a mutant reads like one of the original.  Annotations, docstrings, imports, decorators and
+the words of errors are left alone: nothing that is computed depends on them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+SWAPPED = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "//", "|": "&", "&": "|", "<<": ">>", ">>": "<<"}
+SIGNS: dict[type[ast.AST], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+    ast.MatMult: "@", ast.BitOr: "|", ast.BitAnd: "&", ast.LShift: "<<", ast.RShift: ">>",
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is",
+    ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
+}  # fmt: skip
+COMPARED = {
+    "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "is": "is not", "is not": "is",
+    "in": "not in", "not in": "in",
+}  # fmt: skip
+RENAMED = {
+    "min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "argmin": "argmax", "argmax": "argmin",
+    "floor": "ceil", "ceil": "floor", "cos": "sin", "sin": "cos", "any": "all", "all": "any", "float32": "float64",
+    "float64": "float32", "zeros": "ones", "ones": "zeros", "tril": "triu", "triu": "tril", "sum": "mean",
+}  # fmt: skip
+TURNED = {"T", "mT", "swapaxes", "moveaxis", "transpose"}
+DROPPED = {"sqrt", "exp", "log", "abs", "conj", "square"}
+
+
+LEFT_ALONE = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal)
+
+TextOf = Callable[[ast.expr], str]
+"""The source text of an expression."""
+
+Changes = Iterator[tuple[str, str]]
+"""(kind, new text), one after the other."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One change: the text from byte `start` to byte `end` of the source becomes `after`."""
+
+    path: str  # of the module, from the root of the repository
+    scope: str  # the qualified name of the function or class that it stands in, "" for the module itself
+    kind: str
+    line: int
+    start: int
+    end: int
+    before: str
+    after: str
+    which: int  # counts the same change of the same text in one scope
+
+    @property
+    def key(self) -> str:
+        """A name that stays while lines above are added or removed."""
+        after = " ".join(self.after.split())
+        return f"{self.path}::{self.scope} [{self.kind}] {self.before} -> {after} #{self.which}"
+
+    def applied(self, source: bytes) -> bytes:
+        """The source of the mutant."""
+        return source[: self.start] + self.after.encode() + source[self.end :]
+
+
+def mutations(path: str, source: bytes) -> list[Mutation]:
+    """Every mutation of a module, in the order of its text; `valid` tells those that change what it does."""
+    starts = [0]
+    for row in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(row))
+
+    def span(node: ast.expr | ast.stmt) -> slice:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return slice(starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset)
+
+    seen: Counter[tuple[str, str, str, str]] = Counter()
+    found = []
+    for scope, node in places(ast.parse(source), ""):
+        at = span(node)
+        for kind, after in changes(node, lambda part: source[span(part)].decode()):
+            short = (scope, kind, " ".join(source[at].decode().split()), " ".join(after.split()))
+            seen[short] += 1
+            found.append(Mutation(path, scope, kind, node.lineno, at.start, at.stop, short[2], after, seen[short]))
+    return found
+
+
+def valid(mutation: Mutation, source: bytes) -> bool:
+    """Whether the mutant is Python, and another program than the original."""
+    try:
+        return ast.dump(ast.parse(mutation.applied(source))) != ast.dump(ast.parse(source))
+    except SyntaxError:
+        return False
+
+
+def places(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.stmt]]:
+    """The expressions and statements that may be changed, each with the scope that it stands in."""
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "decorator_list", "type_params", "bases"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST) or isinstance(child, LEFT_ALONE):
+                continue
+            inner = scope
+            if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+                local = f"{scope}.<locals>." if isinstance(node, ast.FunctionDef) else f"{scope}." if scope else ""
+                inner = local + child.name
+            if isinstance(child, (ast.expr, ast.stmt)):
+                yield inner, child
+            yield from places(child, inner)
+
+
+def changes(node: ast.AST, text: TextOf) -> Changes:
+    """(kind, new text) for one expression or statement."""
+    match node:
+        case ast.BinOp(left, op, right):
+            yield from of_two(SIGNS[type(op)], text(left), text(right), node)
+        case ast.AugAssign(target, op, value) if SIGNS[type(op)] in SWAPPED:
+            yield "operator", f"{text(target)} {SWAPPED[SIGNS[type(op)]]}= {text(value)}"
+            yield "statement", "pass"
+        case ast.UnaryOp(ast.USub(), operand):
+            yield "sign", f"({text(operand)})"
+        case ast.UnaryOp(ast.Not(), operand):
+            yield "condition", f"bool({text(operand)})"
+        case ast.Compare(left, ops, comparators):
+            yield from of_comparison(left, ops, comparators, text)
+        case ast.BoolOp(op, values):
+            other = "or" if isinstance(op, ast.And) else "and"
+            yield "condition", "(" + f" {other} ".join(f"({text(v)})" for v in values) + ")"
+            yield "condition", f"({text(values[0])})"
+        case ast.Constant(bool() as value):
+            yield "constant", str(not value)
+        case ast.Constant(int() as value):
+            yield "constant", str(value + 1 if value < 2 or (node.lineno + node.col_offset) % 2 else value - 1)
+        case ast.Constant(float() as value):
+            yield "constant", repr(2 * value if value else 1.0)
+        case ast.IfExp(test, body, orelse):
+            yield "condition", f"(({text(orelse)}) if ({text(test)}) else ({text(body)}))"
+        case ast.Attribute(value, name) if name in RENAMED:
+            yield "dtype" if "float" in name else "name", f"{text(value)}.{RENAMED[name]}"
+        case ast.Attribute(value, "T" | "mT"):
+            yield "transpose", text(value)
+        case ast.Call(func, args, keywords):
+            yield from of_call(func, args, keywords, text)
+        case ast.Slice(lower, upper, step):
+            bounds = [text(part) if part else "" for part in (lower, upper)]
+            tail = f":{text(step)}" if step else ""
+            if upper is not None:
+                yield "off by one", f"{bounds[0]}:({bounds[1]}) - 1{tail}"
+            if lower is not None:
+                yield "off by one", f"({bounds[0]}) + 1:{bounds[1]}{tail}"
+        case ast.Expr(ast.Call()) | ast.Break() | ast.Continue():
+            yield "statement", "pass"
+
+
+def of_two(sign: str, left: str, right: str, node: ast.BinOp) -> Changes:
+    """Another operator, an operand dropped, a power or the order of a product changed."""
+    if isinstance(node.left, ast.Constant) and isinstance(node.left.value, str):
+        return  # a text that is put together
+    if sign in SWAPPED:
+        yield "operator", f"(({left}) {SWAPPED[sign]} ({right}))"
+        yield "dropped term" if sign in "+-" else "dropped factor", f"({left})"
+    if sign in "+*":
+        yield "dropped term" if sign == "+" else "dropped factor", f"({right})"
+    if sign == "-":
+        yield "sign", f"(({right}) - ({left}))"
+    if sign == "**":
+        yield "power", f"({left})"
+        yield "power", f"(({left}) ** (({right}) + 1))"
+    if sign == "@":
+        yield "transpose", f"(({right}) @ ({left}))"
+
+
+def of_comparison(left: ast.expr, ops: list[ast.cmpop], rest: list[ast.expr], text: TextOf) -> Changes:
+    """Each comparison of a chain weakened, strengthened or turned."""
+    parts = [text(left), *(text(part) for part in rest)]
+    for i, op in enumerate(ops):
+        signs = [SIGNS[type(o)] for o in ops]
+        signs[i] = COMPARED[SIGNS[type(op)]]
+        pairs = [f" {sign} ({part})" for sign, part in zip(signs, parts[1:])]
+        yield "condition", f"(({parts[0]}){''.join(pairs)})"
+
+
+def of_call(func: ast.expr, args: list[ast.expr], keywords: list[ast.keyword], text: TextOf) -> Changes:
+    """Another function of the same kind, a function or a turning of axes left out, a range that is one short."""
+    name = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
+    named = [f"{k.arg}={text(k.value)}" if k.arg else f"**{text(k.value)}" for k in keywords]
+    inner = ", ".join([*map(text, args), *named])
+    if isinstance(func, ast.Name) and name in RENAMED and len(args) >= 1:
+        yield "name", f"{RENAMED[name]}({inner})"
+    if name in DROPPED and args:
+        yield "dropped function", f"({text(args[0])})"
+    if name in TURNED and isinstance(func, ast.Attribute):
+        method = len(args) < 3 and name != "moveaxis" and text(func.value) not in ("xp", "np")
+        yield "transpose", f"({text(func.value if method else args[0])})"
+    if name == "range" and args:
+        short = [text(a) for a in args]
+        short[min(1, len(args) - 1)] += " - 1"
+        yield "off by one", f"range({', '.join(short)})"

@@ -1,0 +1,72 @@
+"""A pytest plugin with two uses: note which functions each test reaches, and run a chosen few tests in a given order.
+
+`REACHED_RECORD=file` notes; `REACHED_ONLY=file` chooses.  Functions and not lines are noted: a map of functions stays
+true while lines move, so that it is built once.  Threads are followed, child processes are not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+HOMES = tuple(os.path.join(os.getcwd(), package) + os.sep for package in ("minintk", "analytic"))
+RECORD, ONLY = os.environ.get("REACHED_RECORD"), os.environ.get("REACHED_ONLY")
+
+found: dict[str, dict[str, Any]] = {}
+reached: set[tuple[str, str]] = set()
+
+
+def follow(frame: FrameType, event: str, argument: object) -> None:
+    """Note the function of a call; returning None keeps Python from stopping at its lines."""
+    code = frame.f_code
+    if code.co_filename.startswith(HOMES):
+        reached.add((code.co_filename, code.co_qualname))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, None, None]:
+    """Follow one test, with its fixtures."""
+    if not RECORD:
+        yield
+        return
+    reached.clear()
+    threading.settrace(follow)
+    sys.settrace(follow)
+    yield
+    sys.settrace(None)
+    names = {f"{os.path.relpath(path)}::{name.removesuffix('.<lambda>')}" for path, name in reached.copy()}
+    found.setdefault(item.nodeid, {}).update(reached=sorted(names))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note how long a test took, and whether it passed."""
+    if RECORD:
+        entry = found.setdefault(report.nodeid, {})
+        entry["seconds"] = entry.get("seconds", 0.0) + report.duration
+        entry["passed"] = entry.get("passed", True) and not report.failed
+
+
+def pytest_sessionfinish() -> None:
+    """Write the map."""
+    if RECORD:
+        Path(RECORD).write_text(json.dumps(found), encoding="utf-8")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests that were asked for, in that order, and those that are younger than the map."""
+    if not ONLY:
+        return
+    asked = json.loads(Path(ONLY).read_text(encoding="utf-8"))
+    order = {name: i for i, name in enumerate(asked["run"])}
+    known = set(asked["known"])
+    chosen = [item for item in items if item.nodeid in order or item.nodeid not in known]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = sorted(chosen, key=lambda item: order.get(item.nodeid, -1))
