@@ -63,7 +63,7 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "python": ([], [[]]),
 }
 
-LITTER = (".mutants", ".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist", "site")  # .hypothesis: what `explore` found
+LITTER = (".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist", "site")  # .hypothesis: what `explore` found
 
 
 class Failed(Exception):
