@@ -65,6 +65,7 @@ def solve_gram(
     y: Array,
     *,
     ridge: float = 0.0,
+    rcond: float | None = None,
     t: float = inf,
     memory: int | None = None,
     progress: bool = False,
@@ -74,6 +75,8 @@ def solve_gram(
     model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  float32 or float64 throughout.
     t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), inf for the end.  A finite t puts the
         spectral filter (1 - exp(-t mu / N)) / mu in place of 1 / mu and takes an eigendecomposition, ten times slower.
+    rcond : for a singular J, w = J^+ (y - f_0), as numpy.linalg.pinv has it: eigenvalues of J J' up to rcond times the
+        largest count as 0 (those of J, up to its square root).  Takes the eigendecomposition too.
     memory : a limit in bytes, by default nine tenths of the free memory; MemoryError says what is needed.
     progress : a bar with the time left, on stderr.
 
@@ -95,23 +98,27 @@ def solve_gram(
     if t != inf and (isinstance(t, bool) or not hasattr(t, "__float__") or not t >= 0):
         raise ValueError(f"t expects a number >= 0 (lr x steps), inf for the end, got {t!r}")
     n = b.size
-    if ridge == 0 and t == inf and n > model.size:
+    cut = None if rcond is None else number("rcond", rcond)
+    if cut is not None and ridge > 0:
+        raise ValueError(f"rcond={rcond:g} and ridge={ridge:g} are two ways out of a singular J J': give one of them")
+    if ridge == 0 and t == inf and cut is None and n > model.size:
         raise ValueError(
-            f"{n} equations for {model.size} parameters: J J' is singular; pass ridge > 0, or use mn.solve_lsqr, "
-            "which gives the least-squares solution there too"
+            f"{n} equations for {model.size} parameters: J J' is singular; pass ridge > 0 or rcond, or use "
+            "mn.solve_lsqr, which gives the least-squares solution there too"
         )
-    xp, itemsize = array_namespace(theta0), 8 if t < inf else theta0.dtype.itemsize
+    xp, spectral = array_namespace(theta0), t < inf or cut is not None
+    itemsize = 8 if spectral else theta0.dtype.itemsize
     budget = total - total // 8
-    copies = 1 if t == inf else 5
+    copies = 5 if spectral else 1
     if copies * itemsize * n * n > budget:
         raise MemoryError(
             f"the Gram matrix of {n} rows takes {copies * itemsize * n * n / 2**30:.3g} GiB, the limit is "
             f"{budget / 2**30:.3g} GiB: use mn.solve_lsqr, float32, fewer examples, or a larger memory="
         )
     with progress_of("Gram matrix", 1.0, progress) as advance:
-        k = gram_matrix(model, theta0, x, budget, advance, both=t < inf)
-    if t < inf:
-        return _stopped(model, theta0, k, b, J, ridge, t)
+        k = gram_matrix(model, theta0, x, budget, advance, both=spectral)
+    if spectral:
+        return _filtered(model, theta0, k, b, J, ridge, 0.0 if cut is None else cut, t)
     _add_to_diagonal(k, ridge)
     scale = float(xp.max(xp.abs(xp.diagonal(k))))
     with progress_of("Cholesky", 1.0, progress) as advance:
@@ -144,15 +151,20 @@ def _refined(
     return Solution(Linearized(model, theta0), theta0 + w, a, left, steps)
 
 
-def _stopped(
-    model: Model, theta0: Array, k: Array, b: Array, J: ChunkedJacobian, ridge: float, t: float
-) -> Solution:  # fmt: skip
-    """a = g_t(J J' + ridge) b,  g_t(mu) = (1 - exp(-t mu / N)) / mu,  in float64."""
+def _filtered(
+    model: Model, theta0: Array, k: Array, b: Array, J: ChunkedJacobian, ridge: float, cut: float, t: float
+) -> Solution:
+    """a = g_t(J J' + ridge) b,  g_t(mu) = (1 - exp(-t mu / N)) / mu,  in float64; 0 up to `cut` of the largest."""
     xp, N = array_namespace(b), b.shape[0]
     lam, Q = xp.linalg.eigh(k)
     mu = xp.maximum(lam, xp.zeros_like(lam)) + ridge
     some = xp.where(mu > 0, mu, xp.ones_like(mu))
-    g = xp.where(mu > 0, -xp.expm1(-t / N * some) / some, xp.full_like(mu, t / N))
+    if t < inf:
+        g = xp.where(mu > 0, -xp.expm1(-t / N * some) / some, xp.full_like(mu, t / N))
+    else:
+        g = 1 / some
+    if cut > 0:
+        g = xp.where(mu > cut * xp.max(mu), g, xp.zeros_like(g))
     a = (Q @ (g[:, None] * (Q.T @ xp.astype(b, xp.float64).reshape((-1, 1))))).reshape(b.shape)
     a = xp.astype(a, b.dtype)
     w = J.vjp(a)
@@ -362,7 +374,7 @@ def _singular(smallest: str, k: Array, scale: float) -> str:
     return (
         f"the smallest eigenvalue of J J' + ridge is {smallest}, its largest entry {scale:.3g}, and rounding in "
         f"{k.dtype} may reach {rounding:.1g}: pass a larger ridge ({rounding:.0e} covers it), {double}remove examples "
-        "that coincide, or use mn.solve_lsqr, which factorises nothing"
+        "that coincide, pass rcond=1e-10 for the pseudo-inverse, or use mn.solve_lsqr, which factorises nothing"
     )
 
 

@@ -168,9 +168,29 @@ def test_more_equations_than_parameters() -> None:
     theta, x, y = net.init(RNG), RNG.standard_normal((40, 2)), RNG.standard_normal((40, 1))
     J, b = dense(net, theta, x, y)
     assert_near(mn.solve_lsqr(net, theta, x, y).theta - theta, np.linalg.lstsq(J, b, rcond=None)[0])
-    with pytest.raises(ValueError, match=r"40 equations for 9 parameters.*ridge > 0.*solve_lsqr"):
+    with pytest.raises(ValueError, match=r"40 equations for 9 parameters.*ridge > 0 or rcond.*solve_lsqr"):
         mn.solve_gram(net, theta, x, y)
     mn.solve_gram(net, theta, x, y, ridge=0.1)
+
+
+@pytest.mark.parametrize("N", [6, 9, 40])
+def test_a_singular_jacobian_has_a_pseudo_inverse(N: int) -> None:
+    """Dead units leave J without full rank however few the examples; the cut-off is pinv's, squared."""
+    net = mn.Network(mn.Sequential(mn.Dense(4), mn.ReLU(), mn.Dense(1)), (2,))
+    theta, x, y = net.init(np.random.default_rng(3)), np.abs(RNG.standard_normal((N, 2))), RNG.standard_normal((N, 1))
+    W = net.layout.unpack(theta)["0.W"]
+    W[...] = np.abs(W) * [-1, -1, 1, 1]  # two units that never fire
+    J, b = dense(net, theta, x, y)
+    assert np.linalg.matrix_rank(J) < min(J.shape)
+    with pytest.raises(ValueError, match=r"singular|smallest eigenvalue"):
+        mn.solve_gram(net, theta, x, y)
+    solved = mn.solve_gram(net, theta, x, y, rcond=1e-10)
+    truth = np.linalg.pinv(J, rcond=1e-5) @ b
+    assert_near(solved.theta - theta, truth, 1e-10)
+    assert solved.residual == pytest.approx(np.linalg.norm(b - J @ truth) / np.linalg.norm(b), rel=1e-6, abs=1e-10)
+    assert np.linalg.norm(mn.solve_gram(net, theta, x, y, rcond=0.9).theta - theta) < 0.999 * np.linalg.norm(truth)
+    with pytest.raises(ValueError, match="give one of them"):
+        mn.solve_gram(net, theta, x, y, rcond=1e-10, ridge=1.0)
 
 
 def test_repeated_examples() -> None:
