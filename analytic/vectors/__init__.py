@@ -7,5 +7,6 @@ Reading order:
     duals         activations in closed form
     quadrature    any other activation, by a series of known error
     results       the matrices of one call, and the memory for them
+    ranges        which inputs are in range, and errors for the others
     engine        tiles of the Gram matrix, on all cores
 """

@@ -19,6 +19,9 @@ from math import prod, sqrt
 from threading import Lock, local
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from analytic.vectors.ranges import SMALLEST_VARIANCE, check_results, rows_in_range
 from analytic.vectors.results import Examples, Progress, Wanted
 from analytic.vectors.rules import Affine, AffineRow
 from analytic.vectors.state import (
@@ -30,11 +33,11 @@ from analytic.vectors.state import (
     RowState,
     Scratch,
     Step,
+    bytes_of,
     cast,
     columns,
     largest_square,
     run_pairs,
-    run_rows,
 )
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.fast.threads import cores, parallel, single_threaded_blas
@@ -60,13 +63,15 @@ def rows_at_once(xp: Any, width: int) -> int:
 
 def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
     """NNGP and NTK of x1 (and x2): the rows through all layers, then the pairs; errors as in `Wanted`."""
-    results = reserve_vectors(inputs, wanted)
+    wanted.check(inputs, working_memory(inputs))
     if 0 in inputs.shape:
-        return results
+        return reserve_vectors(inputs, wanted)
     with single_threaded_blas():  # the products are small: BLAS's own threads would only wait for each other
-        prepared, rows, fine = plan_vectors(program, inputs.xp, tuple(flat(x) for x in inputs.x))
+        prepared, rows, fine, fits = plan_vectors(program, inputs)
         wanted.warn(rows.error)
-        coarse = fine if prepared.y.dtype == rows.q.dtype else cast(fine, prepared.y.dtype)
+        held = bytes_of(fine.coefficients)  # known only now: a quadrature has as many as its accuracy takes
+        results = wanted.arrays(inputs, working_memory(inputs, 3 * held))
+        coarse = cast(fine, prepared.y.dtype) if fits else None
         engine = VectorEngine(prepared, rows, fine, coarse, inputs.shape, inputs.symmetric, *results)
         engine.run(wanted.progress)
     return results
@@ -74,21 +79,34 @@ def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[A
 
 def reserve_vectors(inputs: Examples, wanted: Wanted) -> list[Array | None]:
     """The arrays for the results, if there is memory for them and for the work."""
-    (N, M), size = inputs.shape, inputs.dtype.itemsize
+    return wanted.arrays(inputs, working_memory(inputs))
+
+
+BUFFERS = 10
+"""The most arrays of a tile's size that a thread works on at a time."""
+
+
+def working_memory(inputs: Examples, coefficients: int = 0) -> int:
+    """Bytes beyond the results: the rows, and the tiles of all threads, in float64 where float32 turns out too coarse.
+
+    coefficients : bytes that the rows' coefficients take, with the work on them; a guess unless given.
+    """
+    (N, M), size, host = inputs.shape, inputs.dtype.itemsize, on_host(inputs.xp)
     rows, tile = sum(x.shape[0] for x in inputs.x), 2 * tile_width(inputs.xp, max(N, M)) ** 2
-    work = rows * (prod(inputs.example) * size + 1000)
-    work += cores() * (10 * min(tile, N * M) * size + 2**23)
-    return wanted.arrays(inputs, work)
+    entry = BUFFERS * (8 if size == 8 else 8 + size)
+    each = min(tile, 2 * N * M) * entry + 2**22
+    return rows * prod(inputs.example) * size + max(rows * 1000, coefficients) + (cores() if host else 1) * each
 
 
 def vector_diagonals(program: Program, inputs: Examples) -> RowState:
     """K(x, x) and Theta(x, x) of every row of x1, (N,), float64."""
-    x = flat(inputs.x[0])
-    norms2 = square_norms(inputs.xp, (x,))
-    if not x.shape[0]:
+    norms2 = square_norms(inputs.xp, (flat(inputs.x[0]),))
+    if not norms2.shape[0]:
         return RowState(norms2, norms2)
     with single_threaded_blas():
-        return run_rows(program, RowState(norms2 / max(1, x.shape[1]), 0 * norms2))[0]
+        rows = rows_in_range(program, inputs, norms2)[0]
+    check_results(inputs, rows.q, rows.theta)
+    return rows
 
 
 def flat(x: Array) -> Array:
@@ -174,14 +192,18 @@ def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> No
 
 
 def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
-    """|x|^2 of all rows, (N,), float64."""
+    """|x|^2 of all rows, (N,), float64; of rows too small to be squared, a small number that is not 0."""
     out = xp.empty(sum(x.shape[0] for x in parts), dtype=xp.float64)
 
     def work(piece: tuple[slice, Array]) -> None:
         x = xp.astype(piece[1], xp.float64)
-        out[piece[0]] = xp.einsum("ij,ij->i", x, x)
+        out[piece[0]] = squares = xp.einsum("ij,ij->i", x, x)
+        lost = squares < SMALLEST_VARIANCE / 10
+        if bool(xp.any(lost)):  # rows of zeros, or so small that their squares are not all numbers
+            out[piece[0]] = xp.where(lost & xp.any(x != 0, axis=1), SMALLEST_VARIANCE / 10, squares)
 
-    for_each(xp, work, spans(parts, rows_at_once(xp, parts[0].shape[1])))
+    with np.errstate(over="ignore"):  # `rows_in_range` reports it
+        for_each(xp, work, spans(parts, rows_at_once(xp, parts[0].shape[1])))
     return out
 
 
@@ -196,8 +218,9 @@ def prepare_inputs(xp: Any, parts: tuple[Array, ...], norms2: Array, first: Affi
         bias = sqrt(0.5) * first.mix.b[:, :1] if bool(xp.any(first.mix.b > 0)) else None
     count, d = norms2.shape[0], parts[0].shape[1]
     centre = xp.zeros(d + (bias is not None), dtype=xp.float64)  # any point near the mean will do
+    most = float(xp.finfo(dtype).max) ** 0.5
     for rows, x in spans(parts, count):
-        centre[:d] += (xp.astype(scale[rows], dtype).T @ x)[0]
+        centre[:d] += (xp.astype(xp.minimum(scale[rows], most), dtype).T @ x)[0]
     if bias is not None:
         centre[d] = xp.sum(bias)
     centre /= count
@@ -286,15 +309,20 @@ class VectorPlan(NamedTuple):
         self.finish(pairs)
 
 
-def plan_vectors(program: Program, xp: Any, parts: tuple[Array, ...]) -> tuple[Inputs, RowState, VectorPlan]:
-    """Take the rows through all layers: inputs ready for the product, the kernels' diagonals, the plan for pairs."""
+def plan_vectors(program: Program, examples: Examples) -> tuple[Inputs, RowState, VectorPlan, bool]:
+    """Take the rows through all layers: inputs ready for the product, the kernels' diagonals, the plan for pairs.
+
+    And whether the inputs' precision can hold the plan's numbers.
+    """
+    xp, parts = examples.xp, tuple(flat(x) for x in examples.x)
     norms2 = square_norms(xp, parts)
-    rows = RowState(norms2 / max(1, parts[0].shape[1]), xp.zeros_like(norms2))
     first = None
     if program and isinstance(program[0], Affine):
         first, program = program[0], (Absorbed(program[0]), *program[1:])
     last = program[-1] if program and isinstance(program[-1], Affine) else None
-    rows, coefficients = run_rows(program, rows)
+    rows, coefficients, fits = rows_in_range(program, examples, norms2)
+    fits = fits or examples.dtype == xp.float64
+    check_results(examples, rows.q, rows.theta)
     inputs = prepare_inputs(xp, parts, norms2, None if first is None else coefficients[0])
     inputs = replace(inputs, largest_distance=largest_square(coefficients))
     if last is None:
@@ -303,9 +331,9 @@ def plan_vectors(program: Program, xp: Any, parts: tuple[Array, ...]) -> tuple[I
         gain, tau_gain = coefficients[-1].gain, coefficients[-1].tau_gain
     finish = Finish(gain, -2 * gain, tau_gain, None if tau_gain is None else -2 * tau_gain)
     if last is None:
-        return inputs, rows, VectorPlan(program, coefficients, finish)
+        return inputs, rows, VectorPlan(program, coefficients, finish), fits
     finish = finish._replace(beta2=last.beta2, ratio=last.ratio, rest=last.rest)
-    return inputs, rows, VectorPlan(program[:-1], coefficients[:-1], finish)
+    return inputs, rows, VectorPlan(program[:-1], coefficients[:-1], finish), fits
 
 
 @dataclass(frozen=True)
@@ -313,13 +341,14 @@ class VectorEngine:
     """One evaluation of the kernels: the rows are done, the pairs follow tile by tile.
 
     shape : (N, M).   symmetric : x2 = x1; compute the upper triangle only.   nngp, ntk : results, or None.
-    fine, coarse : the plan in float64, for single pairs, and in the inputs' precision, for blocks.
+    fine, coarse : the plan in float64, for single pairs, and in the inputs' precision, for blocks; None if that
+        precision cannot hold it: blocks are then computed in float64 too.
     """
 
     inputs: Inputs
     rows: RowState
     fine: VectorPlan
-    coarse: VectorPlan
+    coarse: VectorPlan | None
     shape: tuple[int, int]
     symmetric: bool
     nngp: Array | None
@@ -335,7 +364,7 @@ class VectorEngine:
         def work(tile: tuple[slice, slice]) -> None:
             if not hasattr(own, "scratches"):
                 own.scratches = {p: Scratch(xp, p, 2 * size * size) for p in (dtype, xp.dtype(xp.float64))}
-            self.tile(*tile, own.scratches)
+            self.tile(*tile, own.scratches, None if self.coarse is not None else xp.dtype(xp.float64))
             if progress is not None:
                 with lock:
                     done[0] += 1
@@ -371,7 +400,7 @@ class VectorEngine:
             if p.dtype != xp.float64 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
                 self.tile(rows, columns, scratches, xp.dtype(xp.float64))  # too many for one by one
                 return
-            (self.coarse if coarse else self.fine)(block)
+            (self.coarse if coarse and self.coarse is not None else self.fine)(block)
             if again[0].shape[0]:
                 self.restart(again, block)
             for out, kernel, values in ((self.nngp, p, self.rows.q), (self.ntk, tau, self.rows.theta)):

@@ -21,12 +21,18 @@ class Examples:
 
     def __init__(self, x1: Array, x2: Array | None = None, name: str = "x1"):
         """TypeError or ValueError for what is no pair of inputs; `name` is what messages call x1."""
+        self.name = name
         self.symmetric = x2 is None or x2 is x1
         self.x: tuple[Array, ...] = (x1,) if x2 is None or x2 is x1 else (x1, x2)
         self.check(name)
         first, last = self.x[0], self.x[-1]
         self.xp, self.dtype, self.example = array_namespace(*self.x), first.dtype, tuple(first.shape[1:])
         self.shape = first.shape[0], last.shape[0]
+
+    def called(self, n: int) -> str:
+        """The name of the n-th example, those of x2 after those of x1."""
+        N = self.shape[0]
+        return f"{self.name}[{n}]" if self.symmetric or n < N else f"x2[{n - N}]"
 
     def check(self, name: str) -> None:
         """Examples of one shape, one precision and one library, finite, and of one number at least."""
@@ -58,29 +64,39 @@ class Wanted:
         if self.memory is not None:
             number("memory", self.memory)
 
-    def arrays(self, inputs: Examples, work: int, hint: str = "") -> list[Array | None]:
-        """NNGP and NTK, (N, M) each, not yet filled; None for one that is not asked for.   work : bytes beside them.
+    def check(self, inputs: Examples, work: int, hint: str = "") -> None:
+        """Whether the results fit.   work : bytes beside them.
 
         MemoryError, with `hint`, if all that exceeds the bound; ValueError for an `out` of other shape or precision.
         """
-        xp, dtype, shape = inputs.xp, inputs.dtype, inputs.shape
-        new = [a and o is None for a, o in zip(self.asked, self.out, strict=True)]
-        need = sum(new) * shape[0] * shape[1] * dtype.itemsize
-        bound = available_memory(xp) if self.memory is None else self.memory
-        if need + work > bound:
-            ways = ["stream the result to disk, store=PATH or out=numpy.memmap(...)", "evaluate it in blocks of rows"]
-            ways += ["use float32"] * (dtype.itemsize > 4)
-            raise MemoryError(
-                f"{sum(new)} kernel(s) of {shape[0]} x {shape[1]} in {dtype} need {need / 1e9:.3g} GB and "
-                f"{work / 1e9:.3g} GB to work in, but {bound / 1e9:.3g} GB are "
-                f"{'free' if self.memory is None else 'allowed'}: {', '.join(ways[:-1])}, or {ways[-1]}{hint}"
-            )
+        dtype, shape = inputs.dtype, inputs.shape
         for o in self.out:
             if o is not None:
                 array_namespace(inputs.x[0], o)
                 if tuple(o.shape) != shape or o.dtype != dtype:
                     raise ValueError(f"out expects shape {shape} and {dtype}, got {tuple(o.shape)} and {o.dtype}")
-        return [xp.empty(shape, dtype=dtype) if n else o for n, o in zip(new, self.out, strict=True)]
+        count = sum(self.new)
+        need = count * shape[0] * shape[1] * dtype.itemsize
+        bound = available_memory(inputs.xp) if self.memory is None else self.memory
+        if need + work > bound:
+            ways = ["stream the result to disk, store=PATH or out=numpy.memmap(...)", "evaluate it in blocks of rows"]
+            ways += ["use float32"] * (dtype.itemsize > 4)
+            raise MemoryError(
+                f"{count} kernel(s) of {shape[0]} x {shape[1]} in {dtype} need {need / 1e9:.3g} GB and "
+                f"{work / 1e9:.3g} GB to work in, but {bound / 1e9:.3g} GB are "
+                f"{'free' if self.memory is None else 'allowed'}: {', '.join(ways[:-1])}, or {ways[-1]}{hint}"
+            )
+
+    def arrays(self, inputs: Examples, work: int, hint: str = "") -> list[Array | None]:
+        """NNGP and NTK, (N, M) each, not yet filled; None for one that is not asked for; errors as from `check`."""
+        self.check(inputs, work, hint)
+        made = (inputs.xp.empty(inputs.shape, dtype=inputs.dtype) if n else o for n, o in zip(self.new, self.out))
+        return list(made)
+
+    @property
+    def new(self) -> list[bool]:
+        """Which of the two arrays have to be made."""
+        return [a and o is None for a, o in zip(self.asked, self.out, strict=True)]
 
 
 def blocks(shape: tuple[int, int], size: int, symmetric: bool) -> Iterator[Place]:

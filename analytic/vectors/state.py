@@ -157,6 +157,13 @@ def cast(row: Any, dtype: Any) -> Any:
     return row.astype(dtype) if hasattr(row, "astype") else row
 
 
+def bytes_of(row: Any) -> int:
+    """What the arrays among the coefficients take."""
+    if isinstance(row, tuple):
+        return sum(map(bytes_of, row))
+    return int(row.size) * int(row.dtype.itemsize) if hasattr(row, "astype") else 0
+
+
 class Scratch:
     """A stack of buffers of `size` numbers that layers borrow: few and reused, they stay in cache."""
 

@@ -1,0 +1,75 @@
+"""The range of the numbers: which inputs the kernels can be computed for, and an error in words for the others.
+
+Variances q = E u^2 are squares of inputs, in float64 whatever the inputs' precision.  They have all their digits from
+SMALLEST_VARIANCE to LARGEST_VARIANCE, at every layer: rows x with |x| / sqrt(d) from 1e-153 to 1e153, if weights change
+no orders of magnitude.  Rows of zeros have their own formulas; with a random bias in the first layer, smaller rows are
+as good as zero.  A result must be a number of the inputs' precision: in float32, K and Theta up to 3e38.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from analytic.vectors.results import Examples
+from analytic.vectors.state import Program, RowState
+from minintk.arrays import Array
+
+SMALLEST_VARIANCE, LARGEST_VARIANCE = 1e-306, 1e306
+
+FLOAT32_VARIANCES = 1e-30, 1e30
+"""Products and quotients of numbers of two rows with such variances are in the range of float32."""
+
+
+def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[RowState, tuple[Any, ...], bool]:
+    """The rows through all steps, the coefficients of each, and whether float32 can hold these.
+
+    norms2 : |x|^2, (N + M,).   ValueError, with its name, for a row that leaves the range.
+    """
+    xp, d = inputs.xp, max(1, inputs.x[0].size // max(1, inputs.x[0].shape[0]))
+    rows = RowState(norms2 / d, xp.zeros_like(norms2))
+    check_step(inputs, rows.q, rows.q, rows.theta, "", small=SMALLEST_VARIANCE if not program else 0.0)
+    coefficients, fits = [], True
+    for k, step in enumerate(program, start=1):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported below
+            after, row = step.rows(rows)
+        check_step(inputs, rows.q, after.q, after.theta, f" after step {k} of {len(program)}")
+        coefficients.append(row)
+        rows = after
+        low, high = FLOAT32_VARIANCES
+        fits = fits and not bool(xp.any((rows.q > 0) & ((rows.q < low) | (rows.q > high))))
+    return rows, tuple(coefficients), fits
+
+
+def check_step(
+    inputs: Examples, before: Array, q: Array, theta: Array, where: str, small: float = SMALLEST_VARIANCE
+) -> None:
+    """ValueError, with its name, for an example whose variances have left the range at a step; (N + M,) each."""
+    xp = inputs.xp
+    bad = ~(q <= LARGEST_VARIANCE) | ~xp.isfinite(theta) | ((before > 0) & (q < small))
+    if bool(xp.any(bad)):
+        n = int(xp.argmax(bad))
+        raise ValueError(
+            f"{inputs.called(n)} is out of range: its variance is {float(q[n]):.3g}{where}, and kernels are computed "
+            f"for variances from {SMALLEST_VARIANCE:g} to {LARGEST_VARIANCE:g}, or of 0, at every layer (|x| / sqrt(d) "
+            "from 1e-153 to 1e153 at the first): scale the example, or w_std, or leave it out"
+        )
+
+
+def check_results(inputs: Examples, q: Array, theta: Array) -> None:
+    """ValueError, with its name, for an example whose K or Theta with another exceeds the inputs' precision.
+
+    q, theta : K(x, x) and Theta(x, x), or bounds on them, (N + M,): the entries are at most sqrt(q q').
+    """
+    xp, N, largest = inputs.xp, inputs.shape[0], float(inputs.xp.finfo(inputs.dtype).max)
+    for name, own in (("K", q), ("Theta", theta)):
+        rows, columns = own[:N], own if inputs.symmetric else own[N:]
+        i, j = int(xp.argmax(rows)), int(xp.argmax(columns))
+        bound = float(rows[i]) ** 0.5 * float(columns[j]) ** 0.5
+        if bound > largest * (1 - 1e-6):
+            pair = inputs.called(i) + ("" if inputs.symmetric else f" and {inputs.called(N + j)}")
+            raise ValueError(
+                f"{pair}: {name} may be as large as {bound:.3g}, and {inputs.dtype} ends at {largest:.3g}: scale the "
+                f"inputs down{', or take float64' if largest < 1e300 else ''}"
+            )
