@@ -107,9 +107,10 @@ def read_lines(path: Where, what: str, remedy: str) -> list[str]:
 
 def whole_file(file: IO[bytes]) -> bytes:
     """All bytes of a file; ValueError above LARGEST_TEXT."""
-    if size_of(file) > LARGEST_TEXT:
-        raise ValueError(f"it holds {size_of(file)} bytes, the most that is read is {LARGEST_TEXT}")
-    return file.read(LARGEST_TEXT)
+    size = size_of(file)
+    if size > LARGEST_TEXT:
+        raise ValueError(f"it holds {size} bytes, the most that is read is {LARGEST_TEXT}")
+    return file.read(size)
 
 
 # ------------------------------------------------------------------------------------------------ bytes

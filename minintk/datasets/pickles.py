@@ -119,9 +119,10 @@ class _Machine:
                 self.top(list).extend(items)
             case "SETITEM" | "SETITEMS":
                 items = self.take(2) if name == "SETITEM" else self.since_mark()
+                into = self.top(dict)
                 if len(items) % 2 or not all(isinstance(key, (bytes, str)) for key in items[::2]):
                     raise ValueError("a dictionary in it has other keys than strings")  # tuples could take for ever
-                self.top(dict).update(zip(items[::2], items[1::2]))
+                into.update(zip(items[::2], items[1::2]))
             case "MEMOIZE" | "BINPUT" | "LONG_BINPUT":
                 self.memo[len(self.memo) if name == "MEMOIZE" else argument] = self.stack[-1]
             case "BINGET" | "LONG_BINGET":

@@ -1,0 +1,111 @@
+"""Small real files of every kind that the library reads, and what reads them; used by the tests of the readers."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import minintk as mn
+from minintk.datasets.idx import read_idx
+from minintk.datasets.read_cifar import _read as read_batch
+from minintk.reading import CHUNK, EXPANSION, map_npy, read_json, read_lines
+from minintk.training import checkpoints
+
+REMEDY = "make it again"
+
+
+def idx(array: np.ndarray[Any, Any], kind: int = 8) -> bytes:
+    """An IDX file."""
+    return bytes([0, 0, kind, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def batch(images: np.ndarray[Any, Any], labels: list[int], protocol: int = 4) -> bytes:
+    """A CIFAR-10 batch as this Python writes it."""
+    said = {b"batch_label": b"a batch", b"labels": labels, b"data": images, b"filenames": [b"a.png"] * len(labels)}
+    return pickle.dumps(said, protocol=protocol)
+
+
+def npy(array: np.ndarray[Any, Any]) -> bytes:
+    """A .npy file."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def header(text: str) -> bytes:
+    """The beginning of a .npy file with this header, and no values."""
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text) + 1) + text.encode("latin1") + b"\n"
+
+
+def archive(members: dict[str, bytes], way: int = zipfile.ZIP_STORED) -> bytes:
+    """A zip file, its checksums right whatever the members hold."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", way) as made:
+        for name, content in members.items():
+            made.writestr(zipfile.ZipInfo(name), content, way)
+    return file.getvalue()
+
+
+def plain(value: Any) -> Any:
+    """A generator's state as `checkpoints.save` writes it."""
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist(), "dtype": value.dtype.name}
+    return value
+
+
+ABOUT = {"format": 1, "step": 3, "rng": plain(np.random.Philox(0).state), "about": {"run": {}, "seconds": 0.5}}
+
+
+def checkpoint(text: Any = None, members: dict[str, bytes] | None = None, way: int = zipfile.ZIP_STORED) -> bytes:
+    """A checkpoint; text : its `about`, or the changes to that of a run.  members : other .npy files in it."""
+    said = text if isinstance(text, bytes) else json.dumps(ABOUT | (text or {})).encode()
+    arrays = {"theta": npy(np.arange(5.0)), "memory": npy(np.ones(5)), "about": npy(np.frombuffer(said, np.uint8))}
+    return archive({f"{name}.npy": content for name, content in (arrays | (members or {})).items()}, way)
+
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (3, 4, 5), dtype=np.uint8)
+PHOTOS = RNG.integers(0, 256, (2, 3072), dtype=np.uint8)
+HISTORY = json.dumps([{"step": 1, "loss": 0.5}, {"step": 2, "loss": float("inf"), "test_loss": [1.0, 2e-3]}]).encode()
+
+Reader = Callable[[Path], Any]
+
+KINDS: dict[str, tuple[bytes, Reader]] = {
+    "idx": (idx(IMAGES), read_idx),
+    "gz": (gzip.compress(idx(IMAGES), mtime=0), read_idx),
+    "cifar": (batch(PHOTOS, [3, 7]), read_batch),
+    "npy": (npy(np.eye(3, 4)), lambda path: np.array(map_npy(path, (3, 4), "float64", REMEDY))),
+    "checkpoint": (checkpoint(), checkpoints.load),
+    "history": (HISTORY, mn.History.load),
+    "json": (HISTORY, lambda path: read_json(path, "a result", REMEDY)),
+    "record": (b"0123456789abcdef\n3\n14\n15\n92", lambda path: read_lines(path, "a record", REMEDY)),
+}
+"""{kind: (a real file, its reader)}."""
+
+
+def peak(call: Callable[[], Any]) -> int:
+    """Bytes allocated at the worst moment of a call, errors included."""
+    tracemalloc.start()
+    try:
+        call()
+    finally:
+        worst = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return worst
+
+
+def most(size: int) -> int:
+    """Bytes that reading a file of this size may take, as `minintk.reading` states it, and a constant for Python."""
+    return EXPANSION * size + 4 * CHUNK
