@@ -34,6 +34,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import zip_longest
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -135,38 +136,41 @@ class Copy:
             raise
         return child.returncode, output
 
-    def tests(self, mutation: Mutation) -> tuple[list[str], list[str]]:
-        """Tests that reach the mutated function, the quick ones first: (near, further)."""
+    def tests(self, mutation: Mutation) -> dict[str, list[str]]:
+        """Tests that reach the mutated function: those of its own file, quick ones of all files, the others."""
         names = {mutation.path + "::" + mutation.scope.split(".<locals>")[0]}
         found = [test for test, entry in self.reached.items() if names & set(entry["reached"])]
         if not found:  # a constant of the module, a class, compiled code
             start = mutation.path + "::"
             found = [t for t, entry in self.reached.items() if any(n.startswith(start) for n in entry["reached"])]
-        mirror = mirrored(mutation.path)
-        found.sort(key=lambda test: (self.reached[test]["seconds"] + (0 if test.startswith(mirror) else 0.05), test))
-        spent, near = 0.0, []
+        found.sort(key=lambda test: (self.reached[test]["seconds"], test))
+        homes: tuple[str, ...] = (mirrored(mutation.path), mutation.path)
+        if sum(test.startswith(homes) for test in found) < 4:  # the quickest few files instead
+            homes = (*homes, *list(dict.fromkeys(test.split("::")[0] for test in found))[:3])
+        stages: dict[str, list[str]] = {"own": [], "near": [], "reaching": []}
+        spent = dict.fromkeys(stages, 0.0)
         for test in found:
-            spent += self.reached[test]["seconds"]
-            if spent > NEAR_SECONDS:
-                break
-            near.append(test)
-        return near, found[len(near) :]
+            for name, limit in (("own" if test.startswith(homes) else "near", NEAR_SECONDS), ("reaching", inf)):
+                if spent[name] < limit:
+                    stages[name].append(test)
+                    spent[name] += self.reached[test]["seconds"]
+                    break
+        return stages
 
     def judge(self, mutation: Mutation, whole: bool) -> Verdict:
         """Run the tests against a mutant, and put the file back."""
         path = self.tree / mutation.path
         source, stat = path.read_bytes(), path.stat()
-        near, further = self.tests(mutation)
-        stages = {"near": near, "reaching": further}
+        stages = self.tests(mutation)
         if whole:
-            stages["whole"] = sorted(self.reached.keys() - {*near, *further})
+            stages["whole"] = sorted(self.reached.keys() - {test for tests in stages.values() for test in tests})
         started = time.monotonic()
         path.write_bytes(mutation.applied(source))
         try:
             for name, tests in stages.items():
-                if name != "near" and not tests:
+                if name != "own" and not tests:
                     continue
-                status, by = self.stage(mutation.path, tests, with_new=name == "near")
+                status, by = self.stage(mutation.path, tests, with_new=name == "own")
                 if status != "survived":
                     break
         finally:
@@ -279,11 +283,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--modules", action="append", default=[], metavar="GLOB", help="only these paths")
     parser.add_argument("--sample", type=int, default=20, metavar="N", help="how many mutants (20)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="which ones (0)")
+    parser.add_argument("--folder", type=Path, default=ROOT / ".mutants", metavar="PATH", help="for the copy, verdicts")
     parser.add_argument("--again", action="store_true", help="judge those anew that lived in an earlier run")
     parser.add_argument("--whole", action="store_true", help="put those that live before the whole default suite")
     parser.add_argument("--map", action="store_true", help="note anew which test reaches which function")
     options = parser.parse_args(arguments)
-    copy = Copy(ROOT / ".mutants")
+    copy = Copy(options.folder.resolve())
     commit = copy.fill()
     copy.note(options.map)
     chosen = sample(copy.tree, modules(copy.tree, options.modules), options.sample, options.seed)

@@ -134,13 +134,13 @@ def test_killed_and_living_are_told_apart(copy: Copy, monkeypatch: pytest.Monkey
     assert copy.reached.keys() == {f"tests/minintk/fast/test_toy.py::test_{n}" for n in ("largest", "count")} | {
         "tests/test_other.py::test_other"
     }
-    near, further = copy.tests(one("operator", "done += 1"))
-    assert (near, further) == (["tests/minintk/fast/test_toy.py::test_count"], [])
+    stages = copy.tests(one("operator", "done += 1"))
+    assert stages == {"own": ["tests/minintk/fast/test_toy.py::test_count"], "near": [], "reaching": []}
     verdicts = [copy.judge(one("condition", text), whole=False) for text in ("done < n", "x > best")]
     monkeypatch.setattr(mutants, "PATIENCE", 2.0)
     verdicts.append(copy.judge(one("operator", "done += 1"), whole=False))
     assert [v.status for v in verdicts] == ["killed", "survived", "timeout"]
-    assert verdicts[0].by == "near: tests/minintk/fast/test_toy.py::test_count"
+    assert verdicts[0].by == "own: tests/minintk/fast/test_toy.py::test_count"
     assert (copy.tree / "minintk/fast/toy.py").read_text() == TOY
 
 
