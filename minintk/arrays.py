@@ -89,12 +89,16 @@ def array_namespace(*arrays: Array) -> Any:
     import array_api_compat
 
     try:
-        return array_api_compat.array_namespace(*arrays)
+        xp = array_api_compat.array_namespace(*arrays)
+        if xp.__name__.removeprefix("array_api_compat.") in SCIPY:
+            return xp
+        raise TypeError(f"arrays of {xp.__name__}")
     except TypeError as error:
         names = sorted({f"{type(a).__module__.partition('.')[0]}.{type(a).__name__}" for a in arrays})
         raise TypeError(
             f"expected arrays of one library, NumPy or CuPy, got {', '.join(names)}: "
-            "move them to one side first, numpy.asarray(...) or cupy.asarray(...)"
+            "move them to one side first, numpy.asarray(...) or cupy.asarray(...); from others, "
+            "cupy.from_dlpack(...) on a GPU"
         ) from error
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+import analytic as an
 import minintk as mn
 
 NET = mn.Network(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dense(3)), (4,))
@@ -38,6 +40,22 @@ HOW: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "optimizer": mn.SGD(lr=
 def test_the_message_says_what_to_do(action: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         action()
+
+
+class Foreign:
+    """An array of a library that follows the array API standard, as JAX's and PyTorch's do, and is neither of ours."""
+
+    dtype, ndim, shape = np.dtype(np.float64), 2, (6, 4)
+
+    def __array_namespace__(self, api_version: str | None = None) -> Any:
+        return ModuleType("jax.numpy")
+
+
+def test_arrays_of_other_libraries_are_refused_at_the_door() -> None:
+    x: Any = Foreign()
+    for call in (lambda: NET(THETA, x), lambda: an.kernel(NET.spec).ntk(x), lambda: mn.mse(x, x)):
+        with pytest.raises(TypeError, match=r"NumPy or CuPy, got .*Foreign.*numpy\.asarray.*from_dlpack"):
+            call()
 
 
 def test_layers_are_still_copied_and_pickled() -> None:
