@@ -26,6 +26,7 @@ from minintk.models.jacobian import InputJacobian, Jacobian, NetworkJacobian
 from minintk.models.power_series import Series
 from minintk.spec.parametrization import NTK, Parametrization
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer, couples, kept_shapes, out_shape
+from minintk.spec.variance import warn_if_nothing_arrives
 from minintk.spec.windows import check_channels_last
 from minintk.validate import precision
 
@@ -175,6 +176,7 @@ class Network(Model):
         self._couples = couples(self.spec)
         self.sweeps, self.kernels = Network.speed(self.layers, self.spec, self.input_shape, self._couples)
         self.statistics: Weights = {}
+        warn_if_nothing_arrives(self.spec, self.parametrization)
 
     def __repr__(self) -> str:
         layers = ", ".join(map(short, self.spec.layers))

@@ -4,6 +4,7 @@ Reading order:
 
     layers             the layers, frozen dataclasses without arrays; checks has those of their arguments
     shapes             the shape of an example after each layer, and which layers come first and last
+    variance           how much of the inputs arrives at the outputs
     windows            which pixels a convolution or a pooling reads
     parametrization    how a tensor enters the network, how it is drawn, how fast it learns
     abc_parametrization    the same as powers of the width, and what training then does

@@ -58,6 +58,25 @@ def test_arrays_of_other_libraries_are_refused_at_the_door() -> None:
             call()
 
 
+def deep(depth: int, **scales: float) -> mn.Network:
+    """ReLU layers, and a number at the end."""
+    hidden = [layer for _ in range(depth) for layer in (mn.Dense(16, **scales), mn.ReLU())]
+    return mn.Network(mn.Sequential(*hidden, mn.Dense(1)), (4,))
+
+
+def test_deep_relu_of_unit_weights_warns_that_nothing_arrives() -> None:
+    with pytest.warns(RuntimeWarning, match=r"about 1e-06 of the inputs': .*w_std=2\*\*0\.5"):
+        net = deep(20)
+    theta = net.init(np.random.default_rng(0), ensemble=200)
+    assert 1e-7 < float(np.mean(np.asarray(net(theta, X)) ** 2)) < 1e-5
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_arrives_does_not_warn() -> None:
+    for net in (deep(8), deep(20, w_std=2**0.5), deep(20, b_std=0.1), mn.Network(mn.zoo.lenet5(), (28, 28, 1))):
+        assert net.size
+
+
 def test_layers_are_still_copied_and_pickled() -> None:
     spec = mn.Sequential(mn.Dense(4, b_std=0.1), mn.Residual(mn.ReLU()), mn.Conv2d(3, (2, 1)))
     assert pickle.loads(pickle.dumps(spec)) == copy.deepcopy(spec) == spec  # noqa: S301
