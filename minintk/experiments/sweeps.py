@@ -10,10 +10,10 @@
                      store="runs/alpha-width")
     table["error"].mean(axis=-1)                                                    # (3, 2): alpha x width
 
-Every run is one file in ``store/records``, written atomically; runs that have one are not repeated.  Which runs share a
-call of `work` depends only on the grid and `batch`, not on what remains to be done, so a resumed sweep groups its runs
-as an uninterrupted one does and ends with the same ``results.json``, byte for byte (on the same machine, with the same
-libraries and number of threads).
+Every run is one file in ``store/records``, written atomically; runs that have one are not repeated.  Processes that are
+given one store share its calls; docs/long-runs.md says how.  Which runs share a call of `work` depends only on the grid
+and `batch`, not on what remains to be done, so a resumed sweep groups its runs as an uninterrupted one does and ends
+with the same ``results.json``, byte for byte (on the same machine, with the same libraries and number of threads).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, as_completed
-from contextlib import contextmanager, suppress
+from concurrent.futures import Executor, Future
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -35,8 +35,11 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import to_host
-from minintk.files import digest, made_folder, write_atomically
+from minintk.files import digest, made_folder, remove_parts, write_atomically
 from minintk.progress import progress_of
+from minintk.reading import read_json
+from minintk.sharing.claims import Claim, Watch, remove_unreachable
+from minintk.sharing.units import InFlight, InTurn, calls_in_flight, check_part, shared
 from minintk.training.checkpoints import arrays_inside, has_default_repr
 
 Work = Callable[..., Any]
@@ -88,6 +91,7 @@ def sweep(
     store: str | os.PathLike[str],
     together: str | None = None,
     batch: int | None = None,
+    part: tuple[int, int] | None = None,
     executor: Executor | None = None,
     progress: bool = False,
 ) -> Table:
@@ -98,8 +102,10 @@ def sweep(
     grid : {name: values}, numbers, text, True, False or None (inf is a number); every combination is a run.
     together : the name of one axis.  `work` receives several of its values at once, as a tuple, to train them along
         the ensemble axis, and returns a list with one result each.  batch : how many at most, all by default.
-    store : a folder.  It may hold runs of another grid of the same work.  Two sweeps that use it at the same time
-        repeat each other's work but do no harm.
+    store : a folder.  It may hold runs of another grid of the same work.  Processes that use it at the same time share
+        the calls; each returns the whole table.
+    part : (i, n), to make only the calls i, i + n, i + 2 n, ... of this grid.  Runs that are missing then are {} in the
+        table, and ``results.json`` is written once there are none.
     executor : any `concurrent.futures.Executor`; by default, one call after the other in this process.
     progress : a bar with the time left, on stderr.
 
@@ -121,24 +127,34 @@ def sweep(
     if executor is not None and not isinstance(executor, Executor):
         raise TypeError(f"executor expects a concurrent.futures.Executor, got {executor!r}")
     axes = _axes(grid, together, batch)
-    records = made_folder(store, "store=") / "records"
-    records.mkdir(exist_ok=True)
-    _claim(Path(store) / "work.json", {"format": 1, "work": _name(work)})
+    mine = check_part(part)
+    folder = _folder_of(work, store)
+    records = folder / "records"
     calls = list(_calls(axes, together, batch))
     kept = {call: call.read(records) for call in calls}
-    missing = [call for call in calls if kept[call] is None]
+    missing = [call for call in calls[mine] if kept[call] is None]
     with progress_of("sweep", sum(len(call.points) for call in missing), progress) as advance:
 
-        def keep(call: _Call, returned: Any) -> None:
-            call.write(records, call.results(returned))
-            kept[call] = call.read(records)
-            advance(len(call.points))
+        def finished(call: _Call) -> bool:
+            if kept[call] is None and (found := call.read(records)) is not None:
+                kept[call] = found
+                advance(len(call.points))
+            return kept[call] is not None
 
-        _run(work, missing, executor, keep)
+        def keep(call: _Call, claim: Claim, returned: Any) -> None:
+            results = call.results(returned)
+            if claim.held():
+                call.write(records, results, after_a_kill=claim.inherited)
+                finished(call)
+
+        with closing(shared(missing, lambda call: folder / "claims" / f"{call.name()}.claim", finished)) as units:
+            _run(work, units, executor, keep)
+    kept = {call: results or call.read(records) for call, results in kept.items()}  # other parts, meanwhile
     found = {_key(point): result for call in calls for point, result in zip(call.points, kept[call] or [])}
-    table = Table(axes, [found[_key(dict(zip(axes, values)))] for values in product(*axes.values())])
-    rows = [{"point": point, "result": result} for point, result in zip(table.points, table.results)]
-    _write(Path(store) / "results.json", {"grid": axes, "rows": rows})
+    table = Table(axes, [found.get(_key(dict(zip(axes, values))), {}) for values in product(*axes.values())])
+    if len(found) == len(table.results):
+        rows = [{"point": point, "result": result} for point, result in zip(table.points, table.results)]
+        _write_once(folder / "results.json", {"grid": axes, "rows": rows})
     return table
 
 
@@ -154,27 +170,30 @@ class _Call:
         """The file of one run, named after its point and all arguments of the call it was computed in."""
         return records / f"{hashlib.sha256(_key([point, self.arguments]).encode()).hexdigest()[:24]}.json"
 
+    def name(self) -> str:
+        """The name of its claim."""
+        return hashlib.sha256(_key(self.arguments).encode()).hexdigest()[:24]
+
     def read(self, records: Path) -> list[Result] | None:
         """The results of all points, or None if one is missing."""
         results = []
         for point in self.points:
-            path = self.path(records, point)
+            path, remedy = self.path(records, point), "delete it to run that point again"
             try:
-                record = json.loads(path.read_text(encoding="utf-8"))
-                if record["point"] != json.loads(_key(point)):
-                    raise ValueError(f"it is that of {record['point']}")
-                results.append(dict(record["result"]))
+                record = read_json(path, f"the record of {point}", remedy)
             except FileNotFoundError:
                 return None
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(
-                    f"{path}, the record of {point}, is damaged ({error}): delete it to run that point again"
-                ) from error
+            of = record.get("point") if isinstance(record, dict) else None
+            if of != json.loads(_key(point)) or not isinstance(record.get("result"), dict):
+                raise ValueError(f"{path} is damaged: expected the record of {point}, got that of {of}: {remedy}")
+            results.append(record["result"])
         return results
 
-    def write(self, records: Path, results: list[Result]) -> None:
+    def write(self, records: Path, results: list[Result], *, after_a_kill: bool = False) -> None:
         """Save one record per point, atomically."""
         for point, result in zip(self.points, results):
+            if after_a_kill:
+                remove_parts(self.path(records, point))
             _write(self.path(records, point), {"point": point, "result": result})
 
     def results(self, returned: Any) -> list[Result]:
@@ -185,6 +204,9 @@ class _Call:
             raise TypeError(f"work({_words(self.arguments)}) must return {want} {{name: value}}, got {returned!r:.200}")
         return [{str(name): _value(point, name, a) for name, a in result.items()}
                 for point, result in zip(self.points, many)]  # fmt: skip
+
+
+Job = tuple[_Call, Claim]
 
 
 def _calls(axes: Mapping[str, tuple[Any, ...]], together: str | None, batch: int | None) -> Iterator[_Call]:
@@ -203,35 +225,28 @@ def _calls(axes: Mapping[str, tuple[Any, ...]], together: str | None, batch: int
             yield _Call({name: fixed.get(name, share) for name in axes}, points, several=True)
 
 
-def _run(work: Work, calls: list[_Call], executor: Executor | None, keep: Callable[[_Call, Any], None]) -> None:
-    """Make the calls, and `keep` each result as it arrives."""
-    if executor is None:
-        for call in calls:
-            with _errors_naming(call):
-                returned = work(**call.arguments)
-            keep(call, returned)
-        return
-    futures = {executor.submit(work, **call.arguments): call for call in calls}
-    taken = set()
+def _run(
+    work: Work, units: Iterator[Job | None], executor: Executor | None, keep: Callable[[_Call, Claim, Any], None]
+) -> None:
+    """Make the calls that this process gets a claim on, and `keep` each result as it arrives."""
 
-    def take(future: Future[Any]) -> None:
-        taken.add(future)
-        with _errors_naming(futures[future]):
-            returned = future.result()
-        keep(futures[future], returned)
+    def begin(job: Job) -> Future[Any]:
+        with _errors_naming(job[0]):
+            return (executor or InTurn()).submit(work, **job[0].arguments)
 
-    try:
-        for future in as_completed(futures):
-            take(future)
-    except Exception:
-        running = [future for future in futures if future not in taken and not future.cancel()]
-        for future in as_completed(running):  # started calls cannot be stopped, so keep their results
-            with suppress(Exception):
-                take(future)
-        raise
-    finally:
-        for future in futures:
-            future.cancel()
+    failed: Exception | None = None
+    with InFlight(units, begin, calls_in_flight(executor)) as flight:
+        for (call, claim), future in flight:
+            with claim:
+                try:
+                    with _errors_naming(call):
+                        returned = future.result()
+                    keep(call, claim, returned)
+                except Exception as error:
+                    failed = failed or error
+                    flight.stop()  # calls under way cannot be stopped, so their results are kept
+    if failed is not None:
+        raise failed
 
 
 @contextmanager
@@ -288,17 +303,22 @@ def _value(point: Point, name: Any, value: Any) -> Any:
     return json.loads(json.dumps(value, default=plain), parse_constant=constant)
 
 
-def _claim(path: Path, mine: dict[str, Any]) -> None:
-    """Record in the store which work it belongs to; ValueError if it belongs to another."""
+def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
+    """The folder of a sweep, with what it needs in it; ValueError if it belongs to another work."""
+    folder, mine = made_folder(store, "store="), {"format": 1, "work": _name(work)}
+    for name in ("records", "claims"):
+        (folder / name).mkdir(exist_ok=True)
+    for claims in (folder, folder / "claims"):
+        remove_unreachable(claims)
+    path = folder / "work.json"
     if not path.exists():
-        _write(path, mine)
-        return
-    try:
-        theirs = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}): take another folder as store") from error
-    if theirs != mine:
-        raise ValueError(f"{path.parent} holds the runs of {theirs}, not of {mine}: take another folder as store")
+        with Watch().wait(folder / "sweep.claim"):
+            if not path.exists():
+                remove_parts(path)
+                _write(path, mine)
+    if (theirs := read_json(path, "the description of a sweep", "take another folder as store")) != mine:
+        raise ValueError(f"{folder} holds the runs of {theirs}, not of {mine}: take another folder as store")
+    return folder
 
 
 def _name(work: Any) -> str:
@@ -360,6 +380,17 @@ def _words(arguments: Point) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
 
+def _text(content: Any) -> bytes:
+    return f"{json.dumps(content, indent=1)}\n".encode()
+
+
 def _write(path: Path, content: Any) -> None:
-    text = json.dumps(content, indent=1)
-    write_atomically(path, lambda file: file.write(f"{text}\n".encode()))
+    write_atomically(path, lambda file: file.write(_text(content)))
+
+
+def _write_once(path: Path, content: Any) -> None:
+    """Write what all starters of a sweep find alike, unless it is there."""
+    if not path.exists() or path.read_bytes() != _text(content):
+        with Watch().wait(path.with_name("sweep.claim")):
+            remove_parts(path)
+            _write(path, content)

@@ -163,6 +163,11 @@ class Claim:
         return chain == self.chain and _owner(last).token == self.owner.token
 
     @property
+    def inherited(self) -> bool:
+        """Whether it succeeds a dead claim, whose owner may have left files half written."""
+        return len(self.chain) > 1
+
+    @property
     def released(self) -> bool:
         """Whether `release` was called."""
         return self._file.closed

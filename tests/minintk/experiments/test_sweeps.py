@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -66,6 +67,7 @@ def test_killed_twice_and_resumed_is_the_same_file(size: str, tmp_path: Path) ->
     assert killed(str(half), size) == 0
     assert killed(str(whole), size) == 0
     assert records(half) == records(whole) == total
+    assert list(half.rglob("*.part")) == list(half.rglob("*.claim*")) == []  # what the dead have left is gone
     assert (half / "results.json").read_bytes() == (whole / "results.json").read_bytes()
     table = interrupted_sweep.run(half, size)  # nothing left to do
     loss, t1 = table["loss"], table["t1"]
@@ -106,8 +108,9 @@ def test_company_by_what_is_left_would_be_noticed(tmp_path: Path, monkeypatch: p
     right = sweeps._run
 
     def regrouped(f: Any, calls: list[Any], executor: Any, keep: Any) -> None:
-        for call in calls:
-            keep(call, [f(**(call.arguments | {"seed": (point["seed"],)}))[0] for point in call.points])
+        for call, claim in calls:
+            with claim:
+                keep(call, claim, [f(**(call.arguments | {"seed": (point["seed"],)}))[0] for point in call.points])
 
     monkeypatch.setattr(sweeps, "_run", regrouped)
     mn.sweep(work, GRID, store=tmp_path / "half", together="seed", batch=2)
@@ -348,7 +351,74 @@ def test_a_damaged_record(tmp_path: Path) -> None:
     whole = first.read_text()
     for text in (whole[:-20], "{}", second.read_text(), json.dumps({"point": 3, "result": 4})):
         first.write_text(text)
-        with pytest.raises(ValueError, match=r"damaged .*delete it to run that point again"):
+        with pytest.raises(ValueError, match=r"damaged.* delete it to run that point again"):
             mn.sweep(single, {"a": [1, 2]}, store=tmp_path)
     first.unlink()
     assert mn.sweep(single, {"a": [1, 2]}, store=tmp_path)["square"].tolist() == [1, 4]
+
+
+# ------------------------------------------------------------------------------------------------- shared sweeps
+
+
+@pytest.mark.parametrize("starters", [2, 5])
+def test_starters_share_the_calls(starters: int, tmp_path: Path) -> None:
+    """Each call is made once, whoever makes it; everyone has the whole table."""
+    mn.sweep(work, GRID, store=tmp_path / "whole", together="seed", batch=2)
+    begin, made = Barrier(starters), []
+
+    def spy(a: int, b: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
+        made.append((a, b, seed))
+        sleep(0.01)
+        return work(a, b, seed)
+
+    def start(_: int) -> mn.Table:
+        begin.wait()
+        return mn.sweep(spy, GRID, store=tmp_path / "shared", together="seed", batch=2)
+
+    spy.__module__, spy.__qualname__ = work.__module__, work.__qualname__
+    with ThreadPoolExecutor(starters) as pool:
+        tables = list(pool.map(start, range(starters)))
+    assert len(made) == len(set(made)) == 12
+    want = (tmp_path / "whole" / "results.json").read_bytes()
+    assert (tmp_path / "shared" / "results.json").read_bytes() == want
+    assert all(np.array_equal(table["value"], tables[0]["value"]) for table in tables)
+
+
+def test_a_part_is_a_filter_on_calls(tmp_path: Path) -> None:
+    """The calls of three parts are those of the grid, each in one; the last part writes the results."""
+    made: list[int] = []
+
+    def counted(a: int) -> dict[str, Any]:
+        made.append(a)
+        return {"square": a**2}
+
+    for i in (2, 0):
+        table = mn.sweep(counted, {"a": range(7)}, store=tmp_path, part=(i, 3))
+    assert made == [2, 5, 0, 3, 6]
+    assert table.results[5] == {"square": 25}
+    assert table.results[1] == {}
+    with pytest.raises(KeyError, match=r"'square': the result at \{'a': 1\} has \[\]"):
+        table["square"]
+    assert not (tmp_path / "results.json").exists()
+    assert mn.sweep(counted, {"a": range(7)}, store=tmp_path, part=(1, 3))["square"].tolist() == [
+        0,
+        1,
+        4,
+        9,
+        16,
+        25,
+        36,
+    ]
+    assert (tmp_path / "results.json").exists()
+    for wrong in ((3, 3), (-1, 2), (0, 0), (0.0, 2), 1, [0, 2], (True, 2)):
+        with pytest.raises(ValueError, match=r"part expects \(i, n\)"):
+            mn.sweep(counted, {"a": range(7)}, store=tmp_path, part=wrong)  # type: ignore[arg-type]
+
+
+def test_a_read_only_folder_is_said_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("minintk.sharing.claims.Claim.__init__", refused)
+    with pytest.raises(OSError, match="Read-only file system"):
+        mn.sweep(lambda a: pytest.fail("worked"), {"a": [1]}, store=tmp_path)

@@ -61,7 +61,7 @@ if __name__ == "__main__":
         right: Any = files.write_atomically
         writes = iter(range(1, 10_000))
 
-        def half_written(path: Any, write: Any, writer: str) -> None:
+        def half_written(path: Any, write: Any) -> None:
             if next(writes) == int(when[1]):
 
                 def half(file: Any) -> None:
@@ -70,8 +70,8 @@ if __name__ == "__main__":
                     file.flush()
                     die()
 
-                right(path, half, writer)
-            right(path, write, writer)
+                right(path, half)
+            right(path, write)
 
         sweeps.write_atomically = half_written  # type: ignore[attr-defined,assignment]
     run(folder, size)
