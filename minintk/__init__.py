@@ -75,6 +75,8 @@ def __getattr__(name: str) -> ModuleType:
     raise AttributeError(f"module 'minintk' has no attribute {name!r}")
 
 
+__version__ = "0.1.0"  # as in pyproject.toml
+
 open_door()  # networks run by the cheaper ways of minintk.fast from here on
 
 __all__ = [

@@ -138,13 +138,25 @@ def device_namespace(device: str) -> Any:
     if device != "gpu":
         raise ValueError(f"device expects 'cpu' or 'gpu', got {device!r}")
     try:
-        cupy = import_module("cupy")
-        return array_namespace(cupy.zeros(1))
-    except Exception as error:  # CuPy missing, no driver, no device: one remedy for all
+        one = import_module("cupy").zeros(1) + 1  # compiled there and then
+        import_module("cupyx.scipy.linalg")  # loads CUDA's libraries, which `import cupy` does not
+        return array_namespace(one)
+    except Exception as error:  # CUDA's own errors among them
         raise RuntimeError(
-            f"device 'gpu' needs CuPy and an NVIDIA GPU ({type(error).__name__}: {error}): "
-            "pip install 'minintk[gpu]', or use device 'cpu'"
+            f"device 'gpu' needs CuPy, CUDA's libraries and an NVIDIA GPU ({type(error).__name__}: {error}): "
+            f"{_gpu_remedy(error)}, or use device 'cpu'"
         ) from error
+
+
+def _gpu_remedy(error: Exception) -> str:
+    """What to do, by what is missing: a Python package, one of CUDA's libraries, or the driver with its GPU."""
+    extras = "pip install 'minintk[gpu]' (a driver for CUDA 12) or 'minintk[gpu13]' (CUDA 13)"
+    if isinstance(error, ModuleNotFoundError):
+        package = str(error.name).partition(".")[0]
+        return extras if package in ("cupy", "cupyx") else f"pip install {package.replace('_', '-')}"
+    if any(word in str(error) for word in (".so", ".dll", "CUDA_PATH", "toolkit")):
+        return f"CUDA's libraries are not installed beside CuPy; they come with {extras}"
+    return "nvidia-smi has to list a GPU, and a driver new enough for this CuPy"
 
 
 def available_memory(xp: Any) -> int:

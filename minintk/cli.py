@@ -14,6 +14,8 @@ from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import minintk
+
 if TYPE_CHECKING:
     from minintk.verify import Result
 
@@ -29,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="minintk", description="Neural networks in every form that the theory of wide networks uses."
     )
-    parser.add_argument("--version", action="version", version=f"minintk {_version()}")
+    parser.add_argument("--version", action="version", version=f"minintk {minintk.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in COMMANDS:
         add(commands)
@@ -46,15 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{args.prog}: error: {error}", file=sys.stderr)
         return USAGE
     return status
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("minintk")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 # ------------------------------------------------------------------------------------------------- train

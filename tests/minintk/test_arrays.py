@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -47,15 +48,42 @@ def test_an_unknown_device() -> None:
         arrays.device_namespace("tpu")
 
 
-def test_no_gpu_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(f"No module named {name!r}")
+@pytest.mark.parametrize(
+    ("fails", "error", "remedy"),
+    [
+        ("cupy", ModuleNotFoundError("No module named 'cupy'", name="cupy"), r": pip install 'minintk\[gpu\]' .*gpu13"),
+        ("array", ModuleNotFoundError("No module", name="array_api_compat"), ": pip install array-api-compat, or"),
+        (
+            "linalg",
+            ImportError("libcublas.so.12: cannot open shared object file"),
+            "CUDA's libraries are not installed",
+        ),
+        ("cupy", RuntimeError("CuPy failed to load nvrtc64_120_0.dll"), "CUDA's libraries are not installed"),
+        ("zeros", RuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected"), ": nvidia-smi has to list"),
+        ("zeros", RuntimeError("cudaErrorInsufficientDriver"), ": nvidia-smi has to list a GPU, and a driver new"),
+    ],
+)
+def test_no_gpu_is_said_with_the_remedy(
+    fails: str, error: Exception, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def part(name: str) -> None:
+        if name == fails:
+            raise error
 
-    monkeypatch.setattr(arrays, "import_module", missing)
-    with pytest.raises(
-        RuntimeError, match=r"needs CuPy and an NVIDIA GPU .*pip install 'minintk\[gpu\]', or use device 'cpu'"
-    ):
+    def zeros(n: int) -> Any:
+        part("zeros")
+        return np.zeros(n)
+
+    def imported(name: str) -> Any:
+        part(name.rpartition(".")[2])
+        return SimpleNamespace(zeros=zeros)
+
+    monkeypatch.setattr(arrays, "import_module", imported)
+    monkeypatch.setattr(arrays, "array_namespace", lambda *a: part("array"))
+    with pytest.raises(RuntimeError, match=remedy) as caught:
         arrays.device_namespace("gpu")
+    assert "needs CuPy, CUDA's libraries and an NVIDIA GPU" in str(caught.value)
+    assert str(caught.value).endswith("or use device 'cpu'")
 
 
 def test_available_memory_is_some() -> None:
