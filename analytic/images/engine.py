@@ -19,26 +19,20 @@ from typing import Any
 from analytic.images.fields import Field, Pixels
 from analytic.images.memory import FieldLayout, Workspace
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Square
+from analytic.images.precision import check_entries, field_precision, first_variances, scale_free
 from analytic.images.rules import Flat, Pool, Window, all_steps, grid, is_nonlinear, mixes_pixels, needs_images
 from analytic.images.steps import Tile, add_pending, apply_all, follow, half_variances, prepare_all
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.engine import for_each
+from analytic.vectors.quadrature import NUMBERS_IN_CACHE
+from analytic.vectors.ranges import check_results
 from analytic.vectors.results import Examples, Progress, Wanted, blocks
 from analytic.vectors.rules import Affine, ResidualSum
-from analytic.vectors.state import Dual, Program, RowState
+from analytic.vectors.state import Dual, Program, RowState, bytes_of
 from minintk.arrays import Array, on_host
 from minintk.fast.memory import short_rows
 from minintk.fast.threads import cores, single_threaded_blas
 from minintk.spec.shapes import Shape
-
-FLOAT32_MAX_RATIO = 1e4
-"""If the variances of two images have a larger ratio than this, float32 cannot hold both."""
-
-FLOAT32_MAX_VARIANCE = 1e14
-"""Squares of variances above this, or below its inverse, leave the range of float32."""
-
-IMAGES_AT_ONCE = 256
-"""How many images have their variances computed at a time."""
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
@@ -48,9 +42,10 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
     if 0 in inputs.shape:
         return results
     with single_threaded_blas():
-        selves = [self_kernels(plan, x) for x in inputs.x] if plan.recorded else []
+        firsts = (0, inputs.shape[0])[: len(inputs.x)]
+        selves = [self_kernels(plan, inputs, first) for first in firsts] if plan.recorded else []
         pools = [one.pools for one in selves]
-        engine = ImageEngine(plan, inputs.x, inputs.shape, inputs.symmetric, results[0], results[1], pools)
+        engine = ImageEngine(plan, inputs, results[0], results[1], pools)
         wanted.warn(engine.run(wanted.progress))
     for k, values in zip(results, (selves[0].rows.q, selves[0].rows.theta) if selves else (), strict=False):
         if inputs.symmetric and k is not None:
@@ -61,46 +56,16 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
 def reserve_images(plan: ImagePlan, inputs: Examples, wanted: Wanted) -> list[Array | None]:
     """The arrays for the results, if there is memory for them and for the work."""
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
-    return wanted.arrays(inputs, working_memory(plan, inputs.shape), hint)
+    return wanted.arrays(inputs, working_memory(plan, inputs), hint)
 
 
 def image_diagonals(program: Program, inputs: Examples) -> RowState:
     """K(x, x) and Theta(x, x) of every image of x1, (N,), float64."""
-    return self_kernels(plan_images(program, inputs, each=True), inputs.x[0]).rows
-
-
-def affine_steps(program: Program) -> Iterator[Affine]:
-    """The weights and biases of all steps that have any."""
-    for step in all_steps(program):
-        if isinstance(step, Window | Affine):
-            yield step.affine if isinstance(step, Window) else step
-
-
-def scale_free(program: Program) -> bool:
-    """Whether f(s x) = s f(x) for s > 0."""
-    known = all(isinstance(step, Window | Affine | Pool | Flat | Homogeneous) for step in all_steps(program))
-    return known and all(affine.beta2 <= 0 and affine.rest == 0 for affine in affine_steps(program))
-
-
-def field_precision(program: Program, xp: Any, images: tuple[Array, ...]) -> Any:
-    """The precision of the fields: that of the images, or float64 if float32 cannot hold their variances.
-
-    D = (q + q') / 2 - K determines K up to rounding of the larger q, but K is needed up to rounding of sqrt(q q').
-    """
-    dtype = images[0].dtype
-    if dtype == xp.float64 or scale_free(program):
-        return dtype
-    affine = next(affine_steps(program), None)
-    bias = 0.0 if affine is None else affine.beta2 / affine.w2
-    axes = tuple(range(1, images[0].ndim))
-    parts = [x[i : i + IMAGES_AT_ONCE] for x in images for i in range(0, x.shape[0], IMAGES_AT_ONCE)]
-    q = xp.concat([bias + xp.mean(xp.astype(part, xp.float64) ** 2, axis=axes) for part in parts or images])
-    q = q[q > 0]
-    if not q.shape[0]:
-        return dtype
-    low, high = float(xp.min(q)), float(xp.max(q))
-    fits = high <= FLOAT32_MAX_RATIO * low and low >= 1 / FLOAT32_MAX_VARIANCE and high <= FLOAT32_MAX_VARIANCE
-    return dtype if fits else xp.float64
+    first_variances(program, inputs)
+    rows = self_kernels(plan_images(program, inputs, each=True), inputs).rows
+    if inputs.shape[0]:
+        check_results(inputs, rows.q, rows.theta)
+    return rows
 
 
 def guards_needed(program: Program, on_cpu: bool) -> int:
@@ -180,7 +145,7 @@ def numba_works() -> bool:
 def plan_images(program: Program, inputs: Examples, *, each: bool = False) -> ImagePlan:
     """How to compute the kernel of x1 with x2, or with itself; or, for `each`, of every image with itself alone."""
     xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
-    dtype = inputs.dtype if each else field_precision(program, xp, inputs.x)
+    dtype = inputs.dtype if each else field_precision(program, inputs)
     pairs = 0 if each else N * M // (2 if inputs.symmetric else 1)
     first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
     jit = on_host(xp) and worth_compiling(program, shape, pairs, int(xp.dtype(dtype).itemsize))
@@ -215,18 +180,65 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
     return max(1, min(most, n // (2 * cores()) if host else n))
 
 
-def working_memory(plan: ImagePlan, shape: tuple[int, int]) -> int:
-    """Bytes that all threads need together, beyond the results."""
-    (H, W), size, number = plan.grid, images_per_tile(plan, max(shape)), plan.layout.number
-    run = plan.layout.padded_size(H, W)
-    pair, pairs = (run, size * size) if plan.layout.diagonal else (run * H * W, size)
-    field = min(pairs_at_once(plan), pairs) * pair
-    sums = sum(isinstance(step, ResidualSum) for step in plan.program)
-    steps = len(list(all_steps(plan.program)))
-    images = 2 * size * (run * number * 4 + H * W * 8 * 4) * (steps + 1)
-    fields = (4 + 2 * min(sums, 1)) * field * number + 6 * BYTES_PER_PIECE
-    selves = 2 * (H * W) ** 2 * 8 * 3 if plan.recorded else 0
-    return min(cores(), max(1, shape[0])) * (images + max(fields, selves))
+BUFFERS_PER_PIECE = {True: 4, False: 12}
+"""The most arrays of a piece's size that a step works on at a time, if all activations are like ReLU, and otherwise."""
+
+
+def working_memory(plan: ImagePlan, inputs: Examples) -> int:
+    """Bytes beyond the results, of all threads together."""
+    host, size = on_host(plan.layout.xp), images_per_tile(plan, max(inputs.shape))
+    pools = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
+    pairs = min(pairs_at_once(plan), size * size if plan.layout.diagonal else size)
+    double = replace(plan, layout=replace(plan.layout, dtype=plan.layout.xp.float64))
+    one = prepared_bytes(double, inputs, 1) + field_bytes(double, 1) if plan.recorded else 0
+    tile = prepared_bytes(plan, inputs, 2 * min(size, max(inputs.shape))) + field_bytes(plan, pairs)
+    each = max(one, tile) + 2**21 + (0 if like_relu(plan.program) else 8 * 8 * NUMBERS_IN_CACHE)
+    return pools + (min(cores(), max(1, inputs.shape[0])) if host else 1) * each
+
+
+def like_relu(program: Program) -> bool:
+    """Whether no activation has coefficients of unknown number."""
+    return not any(isinstance(step, Dual) and not isinstance(step, Homogeneous) for step in all_steps(program))
+
+
+def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
+    """What some images and their coefficients take, which are prepared together."""
+    (H, W), number, pixels = plan.grid, plan.layout.number, prod(plan.grid)
+    values = (plan.layout.padded_size(H, W) + (0 if plan.layout.diagonal else pixels)) * number  # of one `PixelValues`
+    each, program = (
+        3 * 8 * prod(inputs.example) + prod(inputs.example) // pixels * values + 8 * 8 * pixels,
+        plan.program,
+    )
+    for step in all_steps(program):
+        shifts = sum(2 * (axis.kernel - 1) for axis in step.axes) if isinstance(step, Window) else 0
+        each += (6 + shifts) * values
+    if not like_relu(program):
+        k = int(plan.layout.xp.argmax(plan.layout.xp.max(abs(inputs.x[0].reshape((inputs.shape[0], -1))), axis=1)))
+        each += 4 * coefficient_bytes(plan, inputs.x[0][k : k + 1])  # in float64 as well, and while they are computed
+    return images * each
+
+
+def coefficient_bytes(plan: ImagePlan, x: Array) -> int:
+    """What the coefficients of one image take: a quadrature has as many as its accuracy takes."""
+    pools = (
+        self_kernels(plan, Examples(x)).pools if plan.recorded else [(plan.layout.xp.zeros((1, *at)),) * 2 for at in plan.pooled]
+    )
+    return bytes_of(prepare_all(plan.program, PreparedImages(plan, x).pixels, Tile(plan.layout, iter(pools)))[1])
+
+
+def field_bytes(plan: ImagePlan, pairs: int) -> int:
+    """What the fields of so many pairs of images take, while they go through the layers."""
+    (H, W), number = plan.grid, plan.layout.number
+    field = pairs * plan.layout.padded_size(H, W) * (1 if plan.layout.diagonal else H * W) * number
+    line = field if plan.layout.diagonal else field // H  # windows and activations take a line of pixels at least
+    piece = min(field, max(BYTES_PER_PIECE, line)) if on_host(plan.layout.xp) else field
+    return (4 + 2 * depth(plan.program)) * field + BUFFERS_PER_PIECE[like_relu(plan.program)] * piece
+
+
+def depth(program: Program) -> int:
+    """How many sums stand inside one another."""
+    sums = [step for step in program if isinstance(step, ResidualSum)]
+    return max((1 + max(depth(one.branch), depth(one.shortcut)) for one in sums), default=0)
 
 
 class PreparedImages:
@@ -268,9 +280,10 @@ class SelfKernels:
     rows: RowState
 
 
-def self_kernels(plan: ImagePlan, x: Array) -> SelfKernels:
-    """Take every image with itself through all layers, in float64."""
-    xp, N = plan.layout.xp, x.shape[0]
+def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
+    """Take every image with itself through all layers, in float64: those of x1, or of x2, from number `first` on."""
+    x, xp = inputs.x[first > 0], plan.layout.xp
+    N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)
     double = replace(plan, layout=layout)
     pools = [
@@ -285,11 +298,12 @@ def self_kernels(plan: ImagePlan, x: Array) -> SelfKernels:
             own.workspace = Workspace(xp, xp.float64, room)
         images = PreparedImages(double, x[n : n + 1])
         record: list[tuple[Array, Array]] = []
+        tile = Tile(layout, iter(()), lambda _: inputs.called(first + n))
         if plan.layout.diagonal:
-            after, _ = prepare_all(plan.program, images.pixels, Tile(layout, iter(())))
+            after, _ = prepare_all(plan.program, images.pixels, tile)
         else:
             field = images.field(double, own.workspace, slice(0, 1), slice(0, 1), True)
-            after, field = follow(plan.program, images.pixels, field, Tile(layout, iter(())), record)
+            after, field = follow(plan.program, images.pixels, field, tile, record)
             field.release()
         for (to_d, to_theta), (d, theta) in zip(pools, record, strict=True):
             to_d[n], to_theta[n] = d[0], theta[0]
@@ -305,13 +319,11 @@ def self_kernels(plan: ImagePlan, x: Array) -> SelfKernels:
 class ImageEngine:
     """One evaluation of the kernels.
 
-    x : the images, one array or two.   shape : (N, M).   symmetric : x2 = x1; compute the upper triangle only.
+    inputs : if symmetric, x2 = x1, only the upper triangle is computed.   pools : recorded, of x1 and x2.
     """
 
     plan: ImagePlan
-    x: tuple[Array, ...]
-    shape: tuple[int, int]
-    symmetric: bool
+    inputs: Examples
     nngp: Array | None
     ntk: Array | None
     pools: list[list[tuple[Array, Array]]]
@@ -319,7 +331,8 @@ class ImageEngine:
     def run(self, progress: Progress | None) -> float:
         """Compute all tiles, on all cores; returns the bound on the quadratures' error."""
         xp = self.plan.layout.xp
-        tiles = list(blocks(self.shape, images_per_tile(self.plan, max(self.shape)), self.symmetric))
+        size = images_per_tile(self.plan, max(self.inputs.shape))
+        tiles = list(blocks(self.inputs.shape, size, self.inputs.symmetric))
         own, lock, done, errors, room = local(), Lock(), [0], [0.0], self.plan.room
 
         def work(tile: tuple[slice, slice]) -> None:
@@ -338,21 +351,25 @@ class ImageEngine:
 
     def tile(self, i: slice, j: slice, workspace: Workspace) -> float:
         """Prepare the images of one tile, then compute its pairs."""
-        plan, xp = self.plan, self.plan.layout.xp
-        same = self.symmetric and i == j
-        parts = [self.x[0][i]] if same else [self.x[0][i], self.x[-1][j]]
+        plan, xp, inputs = self.plan, self.plan.layout.xp, self.inputs
+        same = inputs.symmetric and i == j
+        parts = [inputs.x[0][i]] if same else [inputs.x[0][i], inputs.x[-1][j]]
         n, m = i.stop - i.start, j.stop - j.start
         first = 0 if same else n
         images = PreparedImages(plan, xp.concatenate(parts, axis=0))
-        pools = []
-        for k, shape in enumerate(plan.pooled):
-            if plan.recorded:
-                sides = [(self.pools[0][k], i), (self.pools[-1][k], j)][: 1 if same else 2]
-                pools.append(tuple(xp.concatenate([pool[w][rows] for pool, rows in sides], axis=0) for w in (0, 1)))
-            else:
-                zero = xp.zeros((images.scale.shape[0], *shape), dtype=xp.float64)
-                pools.append((zero, zero))
-        after, coefficients = prepare_all(plan.program, images.pixels, Tile(plan.layout, iter(pools)))
+        pools: list[tuple[Array, Array] | None] = [None] * len(plan.pooled)
+        if plan.recorded:
+            sides = [(self.pools[0], i), (self.pools[-1], j)][: 1 if same else 2]
+            for k in range(len(pools)):
+                d, theta = (xp.concatenate([pool[k][w][rows] for pool, rows in sides], axis=0) for w in (0, 1))
+                pools[k] = (d, theta)
+
+        def called(k: int) -> str:
+            return inputs.called(
+                i.start + k if k < n else j.start + k - n + (0 if inputs.symmetric else inputs.shape[0])
+            )
+
+        after, coefficients = prepare_all(plan.program, images.pixels, Tile(plan.layout, iter(pools), called))
         last = half_variances(after, plan.layout)
         d, theta = xp.zeros((n, m), dtype=xp.float64), xp.zeros((n, m), dtype=xp.float64)
         for a, b in self.batches(n, m, same):
@@ -366,25 +383,23 @@ class ImageEngine:
         rows, columns = slice(0, n), slice(first, first + m)
         scale = images.scale[rows, None] * images.scale[columns]
         q, q2 = after.q[rows, 0, 0][:, None], after.q[columns, 0, 0]
-        bound = xp.sqrt(q * q2)
+        bound = xp.sqrt(q) * xp.sqrt(q2)
         self.write(self.nngp, i, j, xp.clip((q + q2) / 2 - after.unit * d, -bound, bound) * scale)
-        theta *= after.unit / 2
-        if plan.recorded or not plan.pooled:  # Theta of each image with itself is known
-            bound = xp.sqrt(after.theta[rows, 0, 0][:, None] * after.theta[columns, 0, 0])
-            theta = xp.clip(theta, -bound, bound)
-        self.write(self.ntk, i, j, theta * scale)
+        bound = xp.sqrt(after.theta[rows, 0, 0][:, None]) * xp.sqrt(after.theta[columns, 0, 0])
+        self.write(self.ntk, i, j, xp.clip(theta * (after.unit / 2), -bound, bound) * scale)
         return after.error
 
     def write(self, out: Array | None, i: slice, j: slice, values: Array) -> None:
         """Write results to their place and, if symmetric, its mirror image; the upper triangle decides the rounding."""
         if out is None:
             return
-        xp = self.plan.layout.xp
-        if self.symmetric and i == j:
+        xp, symmetric = self.plan.layout.xp, self.inputs.symmetric
+        if symmetric and i == j:
             values = xp.triu(values) + xp.triu(values, k=1).T
+        check_entries(self.inputs, i, j, values)
         values = xp.astype(values, out.dtype)
         out[i, j] = values
-        if self.symmetric:
+        if symmetric:
             out[j, i] = values.T
 
     def batches(self, n: int, m: int, same: bool) -> Iterator[tuple[slice, slice]]:
