@@ -11,6 +11,7 @@
     python3 make.py bench [options]     the benchmarks against peers
     python3 make.py mutants [options]   change the numerical modules a little and see whether the tests notice
     python3 make.py docs                the documentation, into site/
+    python3 make.py browser             the documentation of site/ in a real browser: widths, formulas, links, search
     python3 make.py python [arguments]  Python with the project installed: python3 make.py python examples/...
     python3 make.py clean               remove caches and build outputs (.venv stays: delete it to start afresh)
 
@@ -59,7 +60,8 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "format": (["lint", "test"], [["-m", "ruff", "check", "--fix"], ["-m", "ruff", "format"]]),
     "bench": (["test", "bench"], [["benchmarks/run.py"]]),
     "mutants": (["test"], [["tests/mutants/mutants.py"]]),
-    "docs": (["docs"], [["-m", "mkdocs", "build", "--strict"]]),
+    "docs": (["docs"], [["-m", "sphinx", "-W", "--keep-going", "-q", "-d", "build/doctrees", "docs", "site"]]),
+    "browser": (["browser"], [["-m", "pytest", "-m", "", "-rs", "tests/site"]]),
     "python": ([], [[]]),
 }
 

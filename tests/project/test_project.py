@@ -193,21 +193,23 @@ def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         exec(compile(block, f"README.md, Python block {number + 1}", "exec"), namespace)
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("mup", "reference/training")]
+SLOW = {"mup", "training"}
+CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = {path.relative_to(ROOT / "docs").with_suffix("").as_posix(): path for path in (ROOT / "docs").rglob("*.md")}
+GUIDES = sorted(name for name, path in PAGES.items() if CODE.search(path.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("name", ["lazy", "limits", *SLOW])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in GUIDES])
 def test_code_of_the_guides_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ```python blocks of a page of docs, one after the other in one namespace."""
-    path = ROOT / "docs" / f"{name}.md"
-    if not path.exists():
-        pytest.skip("there are no docs in this tree (an installed package, say)")
-    blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert blocks
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "guide"}
-    for block in blocks:
-        exec(compile(block, str(path), "exec"), namespace)
+    for block in CODE.findall(PAGES[name].read_text(encoding="utf-8")):
+        exec(compile(block, str(PAGES[name]), "exec"), namespace)
+
+
+def test_pages_with_code_are_found() -> None:
+    assert not PAGES or {"lazy", "limits", "mup", "training", "guide/neural-tangents"} <= set(GUIDES)
 
 
 def test_readme_names_commands_that_exist() -> None:
@@ -284,40 +286,24 @@ def test_a_name_that_is_none_is_found() -> None:
     assert not exists("analytic", "nothing.at_all")
 
 
+REFERENCE = re.compile(r"^(?:\.\. auto\w+:: |   )((?:minintk|analytic)[\w.]*)$", re.MULTILINE)
+
+
 def test_every_public_name_is_in_the_reference() -> None:
     pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
     if not pages:
         pytest.skip("there are no docs in this tree (an installed package, say)")
-    shown = {name for page in pages for name in re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.M)}
-    for package in map(importlib.import_module, (*PACKAGES, "minintk.diagnostics")):
+    shown = {name for page in pages for name in REFERENCE.findall(page.read_text(encoding="utf-8"))}
+    for package in map(importlib.import_module, PACKAGES):
         for name in package.__all__:
             thing = getattr(package, name)
-            home = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", type(thing).__module__)
-            assert home in shown or name == "Array", f"{home} ({name}) stands on no page of docs/reference"
+            home = thing.__name__ if inspect.ismodule(thing) else f"{package.__name__}.{name}"
+            assert home in shown, f"{home} stands on no page of docs/reference"
 
 
-def test_docstrings_reach_the_documentation_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No link from an interval, no emphasis from a product, no quotation from an example."""
-    path = ROOT / "docs" / "docstrings.py"
-    if not path.exists():
-        pytest.skip("there are no docs in this tree (an installed package, say)")
-    griffe = ModuleType("griffe")
-    vars(griffe).update(Extension=object, Object=object)
-    monkeypatch.setitem(sys.modules, "griffe", griffe)
-    spec = importlib.util.spec_from_file_location("docstrings", path)
-    assert spec is not None
-    assert spec.loader is not None
-    docstrings = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(docstrings)
-    text = "a * b * c in [0, 1], `x[i]`.  p < 1\n\n    K = w^2 [T]\n\nfirst  column\n>>> f[0]\n[1]\n\nEnd."
-    assert docstrings.markdown(text).split("\n") == [
-        "a \\* b \\* c in \\[0, 1\\], `x[i]`.  p &lt; 1",
-        *["", "", "```text", "    K = w^2 [T]", "```", ""],
-        *["", "", "```text", "first  column", "```", ""],
-        *["", "```pycon", ">>> f[0]", "[1]", "```", "", "", "End."],
-    ]
-
-
-def test_version_has_a_place_in_the_changelog() -> None:
+def test_the_version_is_one_and_has_a_place_in_the_changelog() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert version == importlib.import_module("minintk").__version__
+    if (ROOT / "CITATION.cff").exists():
+        assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")

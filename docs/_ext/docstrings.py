@@ -1,0 +1,123 @@
+"""How the documentation shows docstrings, which are plain text: formulas, tables and examples keep their form.
+
+A block, the lines between two blank ones, is one of four things:
+
+    an example        from >>> on
+    set out           indented, or in columns: a formula, a table; shown as it stands, in one width
+    arguments         `name : what it is`, whose text goes on until the next name; shown as a list
+    prose             the rest
+
+In prose and in arguments a * is a product and a [0, 1] an interval: only `code` in backticks and one *stressed* word
+mean something.  A name in backticks becomes a link where the reference has that name.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+CODE = re.compile(r"(``[^`]+``|`[^`]+`)")
+NAME = re.compile(r"[A-Za-z_][\w.]*")
+SHORT = {"mn": "minintk", "an": "analytic"}
+STRESSED = re.compile(r"(?<![\w(*])\*([A-Za-z][\w-]*)\*(?![\w*])")
+COLUMNS = re.compile(r"\S.*[^.:;,?!\s] {2,}\S|^\|.*\|$")
+NAMES = r"[A-Za-z_]\w*(?:(?:, | or | and )\*{0,2}[A-Za-z_]\w*)*"
+ARGUMENT = re.compile(rf"^({NAMES}) : (?=\S)")
+NEXT_ARGUMENT = re.compile(rf"[.,;] {{1,2}}(?={NAMES} : \S)")
+RAISED = re.compile(r"^\w+(?:Error|Layer)\b")
+
+
+def escaped(text: str) -> str:
+    """Plain text as reStructuredText."""
+    return re.sub(r"([\\*_|`])", r"\\\1", STRESSED.sub("\0\\1\1", text)).replace("\0", "*").replace("\1", "*")
+
+
+def inline(text: str) -> str:
+    """A paragraph: plain text, but for what stands in backticks."""
+    out = []
+    for i, piece in enumerate(CODE.split(re.sub(r"\s+", " ", text.strip()))):
+        code = piece.strip("`")
+        if i % 2 == 0:
+            out.append(escaped(piece))
+        elif NAME.fullmatch(code):
+            first, dot, rest = code.partition(".")
+            out.append(f":py:obj:`{code} <{SHORT.get(first, first) if dot else code}{dot}{rest}>`")
+        else:
+            out.append(f"``{code}``")
+        if i % 2:  # markup ends at a space or at punctuation, `x`s does not
+            out.append("\\ ")
+    return "".join(out).removesuffix("\\ ")
+
+
+def blocks(text: str) -> Iterator[list[str]]:
+    """The lines between blank ones; what follows on >>> belongs to the example."""
+    block: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        starts = line.lstrip().startswith(">>>") and not (block and block[0].lstrip().startswith(">>>"))
+        if block and (not line.strip() or starts):
+            yield block
+            block = []
+        if line.strip():
+            block.append(line.rstrip())
+
+
+def set_out(block: list[str]) -> Iterator[tuple[bool, list[str]]]:
+    """(whether its form counts, lines) for the parts of a block that begins at the margin."""
+    forms = [bool(COLUMNS.search(line)) for line in block]
+    if all(line.startswith("  ") for line in block) or sum(forms) >= max(2, len(block) / 2):
+        yield True, block
+    elif len(block) == 1 and forms[0] and not ARGUMENT.match(block[0]):
+        yield not re.search(r"[.,;]$", block[0]), block
+    else:
+        yield False, block
+
+
+def items(block: list[str]) -> list[tuple[str, str]]:
+    """(names, text) of each argument of a block, names "" for plain text."""
+    found: list[list[str]] = []
+    for line in block:
+        if not found or RAISED.match(line) or ARGUMENT.match(line):
+            found.append([])
+        found[-1].append(line.strip())
+    out = []
+    for lines in found:
+        text = " ".join(lines)
+        for part in NEXT_ARGUMENT.split(text) if ARGUMENT.match(text) else [text]:
+            argument = ARGUMENT.match(part)
+            out.append((argument[1], part[argument.end() :]) if argument else ("", part))
+    return out
+
+
+def restructured(text: str) -> list[str]:
+    """The lines of a docstring as reStructuredText."""
+    out: list[str] = []
+
+    def literal(language: str, lines: list[str]) -> None:
+        margin = min(len(line) - len(line.lstrip()) for line in lines)
+        out.extend(["", f".. code-block:: {language}", "", *(f"   {line[margin:]}" for line in lines), ""])
+
+    for block in blocks(text):
+        if block[0].lstrip().startswith(">>>"):
+            literal("pycon", block)
+            continue
+        for keeps, lines in set_out(block):
+            if keeps:
+                literal("text", lines)
+                continue
+            for names, what in items(lines):
+                if names:
+                    out.extend([", ".join(f"``{name}``" for name in re.split(", | or | and ", names))])
+                    out.extend([f"   {inline(what)}", ""])
+                else:
+                    out.extend(["", inline(what), ""])
+    return out
+
+
+def on_docstring(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
+    """Called by autodoc with the lines of each docstring, which it takes back changed."""
+    lines[:] = restructured("\n".join(lines))
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", on_docstring)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

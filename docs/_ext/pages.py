@@ -1,0 +1,219 @@
+"""Pages that would go stale if they were written by hand: one for each internal module, and the gallery.
+
+Sphinx calls this before it reads its sources; what is written here is ignored by git.
+"""
+
+import ast
+import importlib
+import inspect
+import os
+import pkgutil
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+PUBLIC = ("minintk", "analytic")
+"""What these export has a page of its own each."""
+
+SHOWN = (
+    "minintk.datasets", "minintk.diagnostics", "minintk.grade", "minintk.spec.zoo", "minintk.testing",
+    "minintk.training.checkpoints", "minintk.verify", "analytic.textbook",
+)  # fmt: skip
+"""Modules whose page is part of the public reference."""
+
+
+def written(path: Path, text: str) -> None:
+    """Write a page unless it stands there already, so that Sphinx does not read it again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def title(text: str, line: str = "=") -> str:
+    """A heading."""
+    return f"{text}\n{line * len(text)}\n\n"
+
+
+# ------------------------------------------------------------------------------------------- internals
+
+
+def modules() -> list[str]:
+    """Every module of both packages, but `__main__` and what an import would start."""
+    found = []
+    for package in map(importlib.import_module, PUBLIC):
+        found.append(package.__name__)
+        found += [m.name for m in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    return [name for name in found if not name.endswith("__main__")]
+
+
+def importable(name: str) -> bool:
+    """Whether a module can be imported here: `numba_kernels` needs an extra, `gpu_kernels` a device."""
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def reachable(name: str) -> bool:
+    """Whether the name means the module; `analytic.kernel` is the function of that name."""
+    parent, _, leaf = name.rpartition(".")
+    return inspect.ismodule(getattr(importlib.import_module(parent), leaf, None))
+
+
+def internals() -> None:
+    """reference/internals/MODULE.rst, and index.rst that lists them by room."""
+    folder = DOCS / "reference" / "internals"
+    rooms: dict[str, list[str]] = {}
+    for name in modules():
+        if name not in (*PUBLIC, *SHOWN) and importable(name):
+            parts = name.split(".")
+            rooms.setdefault(".".join(parts[:2]), []).append(name)
+            options = ":members:\n   :show-inheritance:\n" + ("" if reachable(name) else "   :no-index:\n")
+            written(folder / f"{name}.rst", title(name) + f".. automodule:: {name}\n   {options}")
+    kept = {f"{name}.rst" for names in rooms.values() for name in names} | {"index.rst"}
+    for path in folder.glob("*.rst"):
+        if path.name not in kept:
+            path.unlink()
+    text = title("Internals") + (
+        "Every module, for those who read or change the code; nothing here is promised to stay. What "
+        "users call stands in the :doc:`public reference </reference/index>` and is left out here. "
+        "The :doc:`tour </tour>` says what to read first.\n\n"
+    )
+    for room, names in rooms.items():
+        about = (inspect.getdoc(importlib.import_module(room)) or "").partition("\n")[0]
+        plain = re.sub(r"([*_|\\])", r"\\\1", re.sub(r"`([^`]+)`", r"\1", about))
+        text += title(room, "-") + f"{plain}\n\n.. toctree::\n   :maxdepth: 1\n\n"
+        text += "".join(f"   {name}\n" for name in names) + "\n"
+    written(folder / "index.rst", text)
+
+
+def exported() -> dict[int, str]:
+    """{id: name} of everything that has a page in the public reference."""
+    found = {}
+    for module in map(importlib.import_module, (*PUBLIC, *SHOWN)):
+        for name in getattr(module, "__all__", ()):
+            thing = getattr(module, name)
+            if callable(thing) and not inspect.ismodule(thing):
+                found[id(thing)] = f"{module.__name__}.{name}"
+    for page in (DOCS / "reference").glob("*.md"):
+        for name in re.findall(r"^\.\. auto(?:class|function):: (\S+)", page.read_text(encoding="utf-8"), re.M):
+            module, _, leaf = name.rpartition(".")
+            found[id(getattr(importlib.import_module(module), leaf))] = name
+    return found
+
+
+def on_skip(app: Any, what: str, name: str, thing: object, skip: bool, options: Any) -> bool | None:
+    """Called by autodoc for each member: an internal page leaves out what is public."""
+    here = app.env.current_document.docname
+    if what == "module" and here.startswith("reference/internals/") and id(thing) in app.minintk_exported:
+        return True
+    return None
+
+
+def filenames() -> dict[str, str]:
+    """{name: file} where two public names differ by capitals only, which some file systems cannot tell apart."""
+    names = [f"{package}.{name}" for package in PUBLIC for name in importlib.import_module(package).__all__]
+    count = Counter(name.lower() for name in names)
+    return {name: f"{name}-class" for name in names if count[name.lower()] > 1 and name.rpartition(".")[2][0].isupper()}
+
+
+# --------------------------------------------------------------------------------------------- gallery
+
+
+def gallery() -> None:
+    """gallery/index.md: each example with a figure, what it claims, and the command that draws it again."""
+    text = f"# Gallery\n\n{ABOUT}\n\n"
+    for path in sorted((ROOT / "examples").glob("*.py"), key=order):
+        figure = DOCS / "gallery" / f"{path.stem}.png"
+        if figure.exists():
+            text += entry(path)
+    text += "```{toctree}\n:hidden:\n\npapers\n```\n"
+    written(DOCS / "gallery" / "index.md", text)
+
+
+ABOUT = """\
+Each figure is drawn by one short script, which also prints what it measured. Points are measured, each series with a
+marker of its own; dashed lines are theory. `python3 make.py python examples/...` draws a figure again, and
+`python3 make.py python examples/gallery.py` all of them. [Examples](papers.md) has the table of the papers' numbers
+beside ours."""
+
+FIRST = ("backprop_by_hand", "empirical_kernel_converges", "ensemble_dynamics")
+
+
+def order(path: Path) -> tuple[bool, int, str]:
+    """The examples that a newcomer reads first; then those of the library; then the claims of papers, run again."""
+    place = FIRST.index(path.stem) if path.stem in FIRST else len(FIRST)
+    return "command_line(main" in path.read_text(encoding="utf-8"), place, path.stem
+
+
+def entry(path: Path) -> str:
+    """The part of the gallery about one script."""
+    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    claim, _, rest = doc.partition("\n\n")
+    about = [part for part in rest.split("\n\n") if not part.startswith("    ")]
+    name = path.stem.replace("_", " ")
+    printed = path.parents[1] / "docs" / "gallery" / f"{path.stem}.txt"
+    out = f"## {name[0].upper()}{name[1:]}\n\n{plain(claim)}\n\n![{plain(claim)}]({path.stem}.png)\n\n"
+    out += "".join(f"{plain(part)}\n\n" for part in about[:1])
+    if printed.exists():
+        out += ":::{dropdown} What it prints\n```text\n" + printed.read_text(encoding="utf-8") + "```\n:::\n\n"
+    return out + f"Script: [examples/{path.name}](../../examples/{path.name})\n\n"
+
+
+def plain(text: str) -> str:
+    """A line of a docstring as Markdown."""
+    text = re.sub(r"\s+", " ", text)
+    return "".join(
+        piece if i % 2 else re.sub(r"([\\*_\[\]<>$|])", r"\\\1", piece)
+        for i, piece in enumerate(re.split(r"(`[^`]+`)", text))
+    )
+
+
+# --------------------------------------------------------------------------------- pages of the repository
+
+COPIED = {
+    "CONTRIBUTING.md": "project/contributing.md",
+    "CHANGELOG.md": "project/changelog.md",
+    "examples/README.md": "gallery/papers.md",
+}
+"""What reads well in the repository stays there; the site shows a copy, whose links lead to the same files."""
+
+
+def copied(source: str, target: str) -> None:
+    """A page of the repository as a page of the site."""
+    home, page = (ROOT / source).parent, DOCS / target
+
+    def link(found: re.Match[str]) -> str:
+        path, mark, anchor = found[1].partition("#")
+        if re.match(r"[a-z]+:", path) or not path:
+            return found[0]
+        name = (home / path).resolve().relative_to(ROOT).as_posix()
+        return f"]({os.path.relpath(DOCS / COPIED.get(name, ROOT / name), page.parent)}{mark}{anchor})"
+
+    text = (ROOT / source).read_text(encoding="utf-8")
+    written(page, re.sub(r"\]\(([^)\s]+)\)", link, text))
+
+
+# ----------------------------------------------------------------------------------------------- Sphinx
+
+
+def on_start(app: Any, config: Any) -> None:
+    """Called by Sphinx once its configuration is read."""
+    config.autosummary_filename_map = filenames()
+    app.minintk_exported = exported()
+    internals()
+    gallery()
+    for source, target in COPIED.items():
+        copied(source, target)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("config-inited", on_start)
+    app.connect("autodoc-skip-member", on_skip)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

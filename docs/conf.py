@@ -1,0 +1,84 @@
+"""How Sphinx builds the documentation, `python3 make.py docs`; project/site.md says why so."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+sys.path[:0] = [str(DOCS.parent), str(DOCS / "_ext")]  # the packages, and the extensions of this folder
+
+PROJECT = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+project = "minintk"
+author = "The minintk authors"
+copyright = author
+release = version = PROJECT["version"]
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # MathJax itself, from the package index: nothing is fetched when a page is read
+    "myst_parser",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "docstrings",
+    "pages",
+]
+exclude_patterns = ["_ext", "_templates"]
+templates_path = ["_templates"]
+root_doc = "index"
+smartquotes = False  # J' is a transpose, phi' a derivative
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+
+# Markdown, and formulas between dollars
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "attrs_inline", "deflist"]
+myst_heading_anchors = 3
+myst_dmath_double_inline = True
+mathjax3_config = {
+    "tex": {
+        "macros": {
+            "E": r"\operatorname{\mathbb{E}}",
+            "Var": r"\operatorname{Var}",
+            "tr": r"\operatorname{tr}",
+            "norm": [r"\left\lVert #1 \right\rVert", 1],
+        }
+    }
+}
+
+# the reference, from the docstrings
+autosummary_generate = True
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+autodoc_class_signature = "mixed"
+autodoc_preserve_defaults = True
+add_module_names = False
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 80
+toc_object_entries_show_parents = "hide"
+viewcode_line_numbers = True
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_exclude = ".linenos, .gp, .go"
+
+# how it looks
+html_theme = "pydata_sphinx_theme"
+html_title = "minintk"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_search_scorer = str(DOCS / "_static" / "scorer.js")
+html_show_sourcelink = False
+html_copy_source = False
+html_sidebars = {"gallery/index": [], "course/index": ["sidebar-nav-bs"]}
+html_theme_options = {
+    "navbar_align": "left",
+    "navigation_with_keys": False,
+    "show_prev_next": True,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
