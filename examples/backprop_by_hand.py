@@ -69,13 +69,14 @@ def main(out: str | None = None, steps: int = 600) -> dict[str, float]:
     if out:
         import matplotlib.pyplot as plt
 
+        plt.style.use("minintk.verify.look")
         figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
         left.loglog(h, error, "o-", label="measured, median of 8 directions")
         left.loglog(h, error[-3] * (h / h[-3]) ** 2, "k--", label="theory: truncation, $h^2$")
         left.loglog(h, np.finfo(float).eps / h, "k:", label="theory: rounding, $\\varepsilon/h$")
         left.set(xlabel="step h", ylabel="relative error of the gradient", ylim=(1e-13, 10))
-        right.plot(list(history), [100 * a for a, _ in history.values()], label="1,500 training digits")
-        right.plot(list(history), [100 * b for _, b in history.values()], label="297 test digits")
+        right.plot(list(history), [100 * a for a, _ in history.values()], "o-", ms=3, label="1,500 training digits")
+        right.plot(list(history), [100 * b for _, b in history.values()], "s-", ms=3, label="297 test digits")
         right.set(xlabel="step", ylabel="accuracy, %", ylim=(0, 101))
         left.legend(), right.legend()
         figure.savefig(out, dpi=120)

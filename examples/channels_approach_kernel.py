@@ -61,14 +61,15 @@ def main(
     if out:
         import matplotlib.pyplot as plt
 
+        plt.style.use("minintk.verify.look")
         figure, axes = plt.subplots(figsize=(6, 4.2), layout="constrained")
-        for (end, found), colour in zip(measured.items(), ("C0", "C1")):
+        for (end, found), style in zip(measured.items(), ("C0o", "C1s")):
             slope, half = fits[end]
             label = f"{end}: exponent {slope:.2f} ± {half:.2f}"
-            axes.errorbar(channels, found.mean(1), found.std(1, ddof=1), fmt="o", color=colour, capsize=3, label=label)
+            axes.errorbar(channels, found.mean(1), found.std(1, ddof=1), fmt=style, label=label)
             guide = np.array(channels, float) ** -0.5
             middle = np.exp(np.mean(np.log(found.mean(1) / guide)))
-            axes.loglog(channels, middle * guide, "--", color=colour)
+            axes.loglog(channels, middle * guide, style[:2] + "--")
         axes.plot([], [], "k--", label="theory: $n^{-1/2}$")
         axes.set(xlabel="channels n", ylabel="relative error of the tangent kernel", xscale="log", yscale="log")
         axes.set_xticks(channels, [str(n) for n in channels], minor=False)

@@ -72,11 +72,12 @@ def main(
     if out:
         import matplotlib.pyplot as plt
 
+        plt.style.use("minintk.verify.look")
         figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
         for end in ends:
-            for kind, style in (("NNGP", "o--"), ("NTK", "s-")):
+            for kind, style in (("NNGP", "C0"), ("NTK", "C1")):
                 values = [100 * found[f"{end} {N} {kind}"] for N in sizes]
-                ax.semilogx(sizes, values, style, color=f"C{ends.index(end)}", label=f"{end}, {kind}")
+                ax.semilogx(sizes, values, f"{style}{'os'[ends.index(end)]}-", label=f"{end}, {kind}")
         ax.set(xlabel="training images", ylabel="test accuracy, %", title=f"{which}, {depth} convolutions")
         ax.legend()
         figure.savefig(out, dpi=120)

@@ -141,7 +141,8 @@ def finish(out: str | None, name: str, found: Found, draw: Callable[[Any], None]
         folder = Path(out)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
-        draw(plt)
-        plt.savefig(folder / f"{name}.png", dpi=120)
-        plt.close()
+        with plt.style.context("minintk.verify.look"):
+            draw(plt)
+            plt.savefig(folder / f"{name}.png", dpi=120)
+            plt.close()
     return found

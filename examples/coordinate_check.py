@@ -51,11 +51,15 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
     if out:
         import matplotlib.pyplot as plt
 
+        from minintk.verify.figures import MARKERS
+
+        plt.style.use("minintk.verify.look")
         figure, panels = plt.subplots(1, len(checks), figsize=(3.3 * len(checks), 3.8), layout="constrained")
         for panel, (name, check) in zip(panels, checks.items(), strict=True):
-            for row in (row for row in check.rows if row.quantity == "dh" and row.fit is not None):
+            layers = [row for row in check.rows if row.quantity == "dh" and row.fit is not None]
+            for row, marker in zip(layers, MARKERS):
                 means = [float(np.exp(np.log(v).mean())) for v in row.values]
-                panel.loglog(widths, means, "o-", ms=4, label=f"layer {row.name}: {row}")
+                panel.loglog(widths, means, f"{marker}-", ms=4, label=f"layer {row.name}: {row}")
             low, high = panel.get_ylim()
             panel.set_ylim(min(low, high / 30) / 2, 8 * high)  # makes flat lines look flat, leaves room for the legend
             panel.set(xlabel="width n", title=f"{name}: {check.verdict}")

@@ -73,17 +73,21 @@ def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25
     if out:
         import matplotlib.pyplot as plt
 
+        from minintk.verify.figures import MARKERS
+
+        plt.style.use("minintk.verify.look")
         figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
         for i, level in enumerate(LEVELS):
-            left.semilogx(sizes, L[:, i], f"C{i}-", label=f"{level} coordinates")
-            left.errorbar(sizes, learned[:, :, i].mean(1), learned[:, :, i].std(1), fmt=f"C{i}o", capsize=3)
+            left.semilogx(sizes, L[:, i], f"C{i}--")
+            mean, spread = learned[:, :, i].mean(1), learned[:, :, i].std(1)
+            left.errorbar(sizes, mean, spread, fmt=f"C{i}{MARKERS[i]}", label=f"{level} coordinates")
         left.set(xlabel="examples N", ylabel="learnability", title=f"{draws} draws (bars: their spread), and theory")
         for i, (name, (e, theory)) in enumerate(compared.items()):
-            middle.errorbar(sizes, e.mean(1), e.std(1), fmt=f"C{i}o", capsize=3, label=name)
-            middle.loglog(sizes, theory, f"C{i}-")
+            middle.errorbar(sizes, e.mean(1), e.std(1), fmt=f"C{i}{MARKERS[i]}", label=name)
+            middle.loglog(sizes, theory, f"C{i}--")
         middle.set(xlabel="examples N", ylabel="mean squared test error")
-        for kind, values in spheres.items():
-            right.loglog(degrees[values > 0][1:], values[values > 0][1:], "o", markersize=3, label=kind)
+        for (kind, values), marker in zip(spheres.items(), MARKERS):
+            right.loglog(degrees[values > 0][1:], values[values > 0][1:], marker, markersize=3, label=kind)
         for exponent in (-3.0, -5.0):
             right.loglog(degrees[10:], degrees[10:] ** exponent, "k--", label=f"$l^{{{exponent:.0f}}}$")
         right.set(xlabel="degree l", ylabel="eigenvalue", title="ReLU, on the sphere in d = 3")

@@ -53,9 +53,10 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, networks: int
     if out:
         import matplotlib.pyplot as plt
 
+        plt.style.use("minintk.verify.look")
         figure, axes = plt.subplots(figsize=(6, 4.2), layout="constrained")
         centre, spread = single.mean(1), single.std(1, ddof=1)
-        axes.errorbar(widths, centre, spread, fmt="o", capsize=3, label=f"one network ({networks} drawn)")
+        axes.errorbar(widths, centre, spread, fmt="o", label=f"one network ({networks} drawn)")
         axes.loglog(widths, mean, "s", label=f"mean over {networks} networks")
         guide = np.array(widths, float) ** -0.5
         axes.loglog(widths, centre[-1] * guide / guide[-1], "k--", label="theory: $n^{-1/2}$")

@@ -69,18 +69,19 @@ def main(out: str | None = None, width: int = 128, members: int = 100) -> dict[s
     if out:
         import matplotlib.pyplot as plt
 
+        plt.style.use("minintk.verify.look")
         figure, panels = plt.subplots(1, len(TIMES), figsize=(14, 3.6), sharey=True, layout="constrained")
         for panel, t in zip(panels, TIMES, strict=True):
             (mean, sd), f = predictions[t], measured[t]
             panel.fill_between(a, mean - 2 * sd, mean + 2 * sd, color="C0", alpha=0.25, label="eqs. (14), (15), ± 2 sd")
-            panel.plot(a, mean, "C0")
+            panel.plot(a, mean, "C0--")
             panel.errorbar(
-                a, f.mean(0), 2 * f.std(0, ddof=1), fmt="k.", ms=3, lw=0.8, label=f"{members} networks, ± 2 sd"
+                a, f.mean(0), 2 * f.std(0, ddof=1), fmt="C1o", ms=3, lw=0.8, label=f"{members} networks, ± 2 sd"
             )
             b_sd = np.sqrt(np.maximum(np.diag(bayes_cov), 0))  # zero at the training points, up to rounding
-            panel.plot(a, bayes[:, 0] + 2 * b_sd, "C3:", a, bayes[:, 0] - 2 * b_sd, "C3:")
-            panel.plot([], [], "C3:", label="NNGP posterior (13), ± 2 sd")
-            panel.plot([0, 1], [-1, 1], "ko", mfc="none", label="training points")
+            panel.plot(a, bayes[:, 0] + 2 * b_sd, "C2:", a, bayes[:, 0] - 2 * b_sd, "C2:")
+            panel.plot([], [], "C2:", label="NNGP posterior (13), ± 2 sd")
+            panel.plot([0, 1], [-1, 1], "kD", mfc="none", label="training points")
             panel.set(title=f"t = {t} steps of {LR}", xlabel="mixing weight")
         panels[0].set_ylabel("output f")
         panels[-1].legend(fontsize=8, loc="lower right")

@@ -117,7 +117,7 @@ def main(
         keys = [key for key in found if key.startswith("shifts")]
         _, panels = plt.subplots(1, len(keys), figsize=(5.5 * len(keys), 4), squeeze=False, layout="constrained")
         for panel, key in zip(panels[0], keys):
-            for name, style in (("solver", "s-"), ("linearised", "*-"), ("LeNet", "o-")):
+            for name, style in (("solver", "s-"), ("linearised", "^-"), ("LeNet", "o-")):
                 points = [(w, *found[key][f"x{w}"].get(f"{name}, test", (np.nan, np.nan))) for w in widths]
                 w, mean, half = np.array(points).T
                 panel.errorbar(w, 100 * mean, 100 * half, fmt=style, capsize=3, label=name)

@@ -82,9 +82,12 @@ def main(
         _, axes = plt.subplots(figsize=(5.5, 4), layout="constrained")
         for i, n in enumerate(REGIMES):
             mean, half = 100 * np.array([interval(wrong[n, h].mean(1)) for h in channels]).T
-            axes.errorbar(channels, mean, half, fmt=f"C{i}o-", capsize=3, label=f"{n}, one network")
+            axes.errorbar(channels, mean, half, fmt=f"C{i}{'os'[i]}-", label=f"{n}, one network")
             axes.plot(
-                channels, [100 * average[n, h].mean() for h in channels], f"C{i}s:", label=f"{n}, average of {seeds}"
+                channels,
+                [100 * average[n, h].mean() for h in channels],
+                f"C{i}{'^D'[i]}:",
+                label=f"{n}, average of {seeds}",
             )
         in_widths(axes, channels)
         axes.set(xlabel="channels h", ylabel="test error, %; 95 % intervals over seeds")

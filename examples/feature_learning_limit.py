@@ -73,20 +73,24 @@ def draw(out: str, x: Host, y: Host, widths: tuple[int, ...], laws: Any) -> None
     """Outputs, kernels, distances."""
     import matplotlib.pyplot as plt
 
+    from minintk.verify.figures import MARKERS
+
+    plt.style.use("minintk.verify.look")
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
     for colour, gamma0 in enumerate((0.1, 1.0, 2.0)):
         f, k = limit(2, x, y, gamma0)
         g, ks = networks(2, widths[-1], x, y, gamma0, 1)
         losses = ((f - y) ** 2).mean(axis=(1, 2)), ((g[:, 0] - y) ** 2).mean(axis=(1, 2))
         for axes, theory, one in ((left, *losses), (middle, k / k[0], ks[:, 0] / ks[0, 0])):
-            axes.plot(TIMES, theory, f"C{colour}", label=rf"$\gamma_0$ = {gamma0:g}")
-            axes.plot(TIMES[::2], one[::2], f"C{colour}o", markersize=3)
+            axes.plot(TIMES, theory, f"C{colour}--")
+            style = f"C{colour}{MARKERS[colour]}"
+            axes.plot(TIMES[::2], one[::2], style, markersize=3, label=rf"$\gamma_0$ = {gamma0:g}")
     left.set(xlabel="t", ylabel="mean squared error", yscale="log", title=f"3 layers: limit, and width {widths[-1]}")
     middle.set(xlabel="t", title=r"tangent kernel, tr $\Theta_t$ / tr $\Theta_0$")
     middle.legend()
     for colour, (name, (law, kept)) in enumerate(laws.items()):
         label = f"{name}: {law.exponent:.2f} ± {law.error:.2f}"
-        right.loglog(widths, [np.exp(np.log(v).mean()) for v in kept], f"C{colour}o", label=label)
+        right.loglog(widths, [np.exp(np.log(v).mean()) for v in kept], f"C{colour}{MARKERS[colour]}", label=label)
         right.loglog(widths, law(widths), f"C{colour}--", linewidth=1)
     right.set(xlabel="width n", ylabel="distance, all times", title=r"$\gamma_0$ = 1: distance falls as $n^b$")
     right.legend(fontsize=8)

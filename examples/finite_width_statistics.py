@@ -67,20 +67,24 @@ def draw(out: str, points: list[tuple[int, int, float, float]], worst: float) ->
     """The variance against depth over width, with exact curves and limit; its convergence to 3/n."""
     import matplotlib.pyplot as plt
 
+    from minintk.verify.figures import MARKERS
+
+    plt.style.use("minintk.verify.look")
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
     for colour, n in enumerate(sorted({n for depth, n, *_ in points if depth > 1})):
         depths = np.arange(1, n + 1)
         exact = [1 + an.finite_width(spec(int(depth), n)).relative for depth in depths]
-        left.semilogy(depths / n, exact, f"C{colour}-", label=f"exact, width {n}")
+        left.semilogy(depths / n, exact, f"C{colour}--")
         here = np.array([(depth / n, 1 + v, e) for depth, m, v, e in points if m == n])
-        left.errorbar(*here.T[:2], yerr=3 * here.T[2], fmt=f"C{colour}o", capsize=3, markersize=4)
+        style = f"C{colour}{MARKERS[colour]}"
+        left.errorbar(*here.T[:2], yerr=3 * here.T[2], fmt=style, label=f"width {n} (dashed: exact)")
     beta = np.linspace(0, 1, 100)
-    left.plot(beta, [an.depth_over_width(b) for b in beta], "k-", label="depth and width infinite")
+    left.plot(beta, [an.depth_over_width(b) for b in beta], "k--", label="depth and width infinite")
     left.plot(beta, np.exp(5 * beta), "k:", label=r"$e^{5 L/n}$")
     left.set(xlabel="depth / width", ylabel=r"E $\hat\Theta^2$ / (E $\hat\Theta)^2$")
     left.legend()
     one = np.array([(n, v, e) for depth, n, v, e in points if depth == 1])
-    right.errorbar(one[:, 0], one[:, 1], yerr=3 * one[:, 2], fmt="o", capsize=3, label="measured, 3 standard errors")
+    right.errorbar(one[:, 0], one[:, 1], yerr=3 * one[:, 2], fmt="o", label="measured, 3 standard errors")
     right.loglog(one[:, 0], 3 / one[:, 0], "k--", label="exact: 3 / n")
     right.set(xlabel="width n", ylabel=r"Var $\hat\Theta$ / $\Theta^2$", title=f"one layer; largest |z| {worst:.1f}")
     right.legend()

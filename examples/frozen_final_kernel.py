@@ -111,7 +111,7 @@ def main(
             draw_gram(cells["feature", widths[-1]]["kernels"][which], labels, axes)
             axes.set(title=f"{which} kernel, feature regime, h = {widths[-1]}", xlabel="even, then odd test digits")
         for axes, name in zip(panels[2:], ("alpha = 1", "feature")):
-            for i, (which, style) in enumerate((("network", "o-"), ("last", "s--"), ("first", "^:"))):
+            for i, (which, style) in enumerate((("network", "o-"), ("last", "s-"), ("first", "^-"))):
                 mean, half = 100 * np.array([tested(cells[name, h]["wrong"][which]) for h in widths]).T
                 label = which if which == "network" else f"frozen {which} kernel"
                 at = np.array(widths) * 1.04 ** (i - 1)

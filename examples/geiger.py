@@ -110,8 +110,12 @@ def plus(value: tuple[float, float], digits: int = 2) -> str:
     return f"{value[0]:.{digits}f} ± {value[1]:.{digits}f}"
 
 
-def drawn(axes: Any, x: Any, values: Any, label: str, colour: str, style: str = "o-") -> None:
-    """Geometric means over seeds, values : (K, E), with their 95 % intervals, on logarithmic axes."""
+def drawn(axes: Any, x: Any, values: Any, label: str, colour: str, style: str = "") -> None:
+    """Geometric means over seeds, values : (K, E), with their 95 % intervals, on logarithmic axes.
+
+    colour : "C0", "C1", ..., each with a marker of its own.
+    """
+    style = style or "os^Dv"[int(colour[1:]) % 5] + "-"
     mean, half = np.array([interval(np.log(v)) for v in values]).T
     reach = np.exp(mean) - np.exp(mean - half), np.exp(mean + half) - np.exp(mean)
     axes.errorbar(x, np.exp(mean), reach, fmt=style, color=colour, capsize=2, ms=3, lw=1, label=label)

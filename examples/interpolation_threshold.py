@@ -58,7 +58,7 @@ def main(
         _, panels = plt.subplots(1, len(shifts), figsize=(5.5 * len(shifts), 4), squeeze=False, layout="constrained")
         for panel, shift in zip(panels[0], shifts):
             by = found[f"shifts up to {shift}"]
-            for w, style in zip(widths, ("s-", "D--", "o:")):
+            for w, style in zip(widths, ("o-", "s-", "^-")):
                 N, mean, half = np.array([(N, *value) for N, value in by[f"x{w}"].items()]).T
                 panel.errorbar(N, 100 * mean, 100 * half, fmt=style, capsize=3, label=f"exact solution, x{w}")
             panel.axvline(by["rank"][n_train][0], color="k", ls=":", label="N = rank J at x1")

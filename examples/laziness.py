@@ -72,12 +72,15 @@ def draw(out: str, widths: tuple[int, ...], laws: dict[str, tuple[PowerLaw, list
     """kappa and movement against width, with their fitted laws."""
     import matplotlib.pyplot as plt
 
+    from minintk.verify.figures import MARKERS
+
+    plt.style.use("minintk.verify.look")
     figure, panels = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     for axes, what in zip(panels, MEASURES, strict=True):
         chosen = {name.removeprefix(f"{what}, "): law for name, law in laws.items() if name.startswith(what)}
         for colour, (name, (law, values)) in enumerate(chosen.items()):
             label = f"{name}: {law.exponent:.2f} ± {law.error:.2f}"
-            axes.plot(widths, [np.exp(np.log(v).mean()) for v in values], f"C{colour}o", label=label)
+            axes.plot(widths, [np.exp(np.log(v).mean()) for v in values], f"C{colour}{MARKERS[colour]}", label=label)
             axes.loglog(widths, law(widths), f"C{colour}--", linewidth=1)
         axes.set(xlabel="width n", ylabel=what, ylim=(axes.get_ylim()[0] / 4, None))
         axes.legend(fontsize=8, loc="lower left")

@@ -115,19 +115,19 @@ def main(
         _, (error, variance, average) = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
         for i, h in enumerate(widths):
             mean, half = 100 * np.array([interval(cells[s, h]["wrong"].mean(1)) for s in scales]).T
-            error.errorbar(scales, mean, half, fmt=f"C{i}o-", capsize=2, ms=3, lw=1, label=f"h = {h}")
+            error.errorbar(scales, mean, half, fmt=f"C{i}{'os^Dv'[i % 5]}-", ms=3, lw=1, label=f"h = {h}")
             error.plot(scales, [100 * cells[s, h]["average"].mean() for s in scales], f"C{i}:")
         error.plot([], [], "k:", label=f"average of {seeds}")
         error.set(xscale="log", xlabel="sqrt(h) alpha", ylabel="test error, %")
         for i, (n, (at, values)) in enumerate(spreads.items()):
-            drawn(variance, at, values, f"{n}: {laws[n].exponent:.2f}", f"C{i}", "o")
+            drawn(variance, at, values, f"{n}: {laws[n].exponent:.2f}", f"C{i}", "os^Dv"[i])
         for i, n in enumerate(("feature", "frozen kernel")):
             guide(variance, spreads[n][0], (spreads[n][0][0], laws[n](spreads[n][0][0])), -1, "slope -1" if i else "")
         for i, (n, (at, s)) in enumerate(ensembles.items()):
             single = 100 * np.array([interval(cells[s, h]["wrong"].mean(1)) for h in at])
-            average.errorbar(at, single[:, 0], single[:, 1], fmt=f"C{i}o-", capsize=2, ms=3, lw=1, label=n)
-            average.plot(at, [100 * cells[s, h]["average"].mean() for h in at], f"C{i}s:", ms=3)
-        average.plot([], [], "ks:", ms=3, label=f"average of {seeds} (feature: {many})")
+            average.errorbar(at, single[:, 0], single[:, 1], fmt=f"C{i}{'os'[i]}-", ms=3, lw=1, label=n)
+            average.plot(at, [100 * cells[s, h]["average"].mean() for h in at], f"C{i}{'^D'[i]}:", ms=3)
+        average.plot([], [], "k^:", ms=3, label=f"average of {seeds} (feature: {many})")
         variance.set(ylabel="Var f over initialisations")
         average.set(ylabel="test error, %")
         in_widths(variance, sorted({*every, *wide}))

@@ -44,6 +44,7 @@ def main(
     if out:
         import matplotlib.pyplot as plt
 
+        plt.style.use("minintk.verify.look")
         figure, panels = plt.subplots(2, -(-len(found) // 2), figsize=(16, 7.5), layout="constrained", squeeze=False)
         for panel, (label, transfer) in zip(panels.T.ravel(), found.items()):
             transfer.plot(panel)

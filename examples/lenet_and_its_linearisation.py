@@ -65,10 +65,10 @@ def main(
     def draw(plt: Any) -> None:
         _, panels = plt.subplots(1, len(shifts), figsize=(5.5 * len(shifts), 4), squeeze=False, layout="constrained")
         for panel, shift in zip(panels[0], shifts):
-            for name, style in (("LeNet", "o-"), ("LinLeNet", "*-")):
+            for name, style in (("LeNet", "o-"), ("LinLeNet", "s-")):
                 mean, half = 100 * np.array(found[name][shift]).T
                 panel.errorbar(widths, mean, half, fmt=style, capsize=3, label=name)
-            panel.axhline(100 * found["LeNet"][shift][0][0], color="0.5", ls="--", lw=0.8, label="LeNet x1")
+            panel.axhline(100 * found["LeNet"][shift][0][0], color="0.5", ls=":", lw=0.8, label="LeNet x1")
             panel.set(xscale="log", xlabel="width factor", title=f"shifts up to {shift} pixels")
             panel.set_xticks(widths, map(str, widths))
         panels[0, 0].set_ylabel("test accuracy, %; 95 % intervals")

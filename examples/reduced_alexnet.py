@@ -78,7 +78,7 @@ def main(
 
     def draw(plt: Any) -> None:
         _, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-        for (name, *_), style in zip(RUNS, ("o-", "*-", "s-")):
+        for (name, *_), style in zip(RUNS, ("o-", "s-", "^-")):
             mean, half = 100 * np.array(found[name]).T
             axes.errorbar(widths, mean, half, fmt=style, capsize=3, label=f"{name}, test")
             axes.plot(widths, 100 * np.array(found["train"][name]), style[0] + ":", color="0.7")

@@ -64,14 +64,17 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, networks: int
     if out:
         import matplotlib.pyplot as plt
 
+        from minintk.verify.figures import MARKERS
+
+        plt.style.use("minintk.verify.look")
         figure, panels = plt.subplots(1, 4, figsize=(15, 3.9), layout="constrained")
         for panel, kind in zip(panels, ("|W", "|dW", "|h", "|dh"), strict=True):
-            for i, colour in enumerate(("C0", "C1", "C2")):
+            for i in range(3):
                 name = f"{kind}{i + 1}|"
                 means = np.array([np.exp(np.log(found[name]).mean()) for found, _ in measured])
-                panel.loglog(widths, means, "o", color=colour, label=f"{name}: D^{fits[name].exponent:+.2f}")
+                panel.loglog(widths, means, f"C{i}{MARKERS[i]}", label=f"{name}: D^{fits[name].exponent:+.2f}")
                 guide = np.array(widths, float) ** THEORY[name]
-                panel.loglog(widths, guide * np.exp(np.mean(np.log(means / guide))), "--", color=colour, lw=1)
+                panel.loglog(widths, guide * np.exp(np.mean(np.log(means / guide))), f"C{i}--", lw=1)
             panel.set(xlabel="width D", title=f"{kind}| (dashed: theory)")
             panel.legend(fontsize=8)
         figure.savefig(out, dpi=120)

@@ -78,14 +78,14 @@ def main(
 
     def draw(plt: Any) -> None:
         _, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-        for s in (0, largest):
+        for s, style in ((0, "o-"), (largest, "s-")):
             mean, half = np.array(found["rank of J"][s]).T
-            left.errorbar(widths, mean, half, fmt="*-", capsize=3, label=f"of J, shifts up to {s}")
-        left.axhline(10 * n, color="k", ls="--", lw=0.8, label=f"full rank, {10 * n}")
+            left.errorbar(widths, mean, half, fmt=style, label=f"of J, shifts up to {s}")
+        left.axhline(10 * n, color="k", ls=":", lw=0.8, label=f"full rank, {10 * n}")
         left.set(xlabel="width factor", ylabel="effective rank; 95 % intervals over seeds", xscale="log", yscale="log")
         left.set_xticks(widths, map(str, widths))
         for (s, width), v in spectra.items():
-            right.loglog(np.arange(1, len(v) + 1) / len(v), v, "--" if s else "-", label=f"x{width}, shifts up to {s}")
+            right.loglog(np.arange(1, len(v) + 1) / len(v), v, ":" if s else "-", label=f"x{width}, shifts up to {s}")
         right.set(xlabel="rank / rows of J", ylabel="singular value of J")
         left.legend(), right.legend(fontsize=8)
 

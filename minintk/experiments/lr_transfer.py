@@ -88,7 +88,8 @@ class Transfer:
         for i, (n, optimum) in enumerate(zip(self.widths, self.optima)):
             shade = 0.15 + 0.75 * i / max(1, len(self.widths) - 1)
             colour = (0.2 + 0.7 * (1 - shade), 0.3, shade)
-            axes.plot(self.rates, means[i], "o-", ms=3, lw=1.2, color=colour, label=f"n = {n}: {optimum.value:.3g}")
+            label = f"n = {n}: {optimum.value:.3g}"
+            axes.plot(self.rates, means[i], "os^Dv"[i % 5] + "-", ms=3, lw=1.2, color=colour, label=label)
             axes.axvline(optimum.value, color=colour, lw=0.7, ls=":")
         axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="loss after training", title=self.title)
         axes.title.set_fontsize(8)

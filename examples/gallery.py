@@ -1,0 +1,63 @@
+"""The figures of the documentation's gallery: runs the examples and keeps what each draws and prints.
+
+    python3 make.py python examples/gallery.py [NAME ...] [--out docs/gallery]
+
+Each script runs in a process of its own, with its default sizes, so that all take about an hour on two cores; with
+names, only these run.  NAME.png is reduced to 128 colours, a third of its size; NAME.txt holds what the script printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from PIL import Image
+
+HERE = Path(__file__).resolve().parent
+SHARED = {"common", "geiger", "table", "gallery"}
+"""What is no example: parts of several, and what runs them."""
+
+NAMES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in SHARED)
+
+
+def run(name: str, out: Path) -> None:
+    """Write NAME.png and NAME.txt into the folder `out`; CalledProcessError where the script fails."""
+    script = HERE / f"{name}.py"
+    with TemporaryDirectory() as folder:
+        figure = Path(folder) / f"{name}.png"
+        asked = folder if "command_line(main" in script.read_text(encoding="utf-8") else str(figure)
+        command = [sys.executable, str(script), "--out", asked]
+        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=folder).stdout
+        with Image.open(figure) as drawn:
+            drawn.convert("RGB").quantize(128).save(out / f"{name}.png", optimize=True)
+    lines = [line.rstrip() for line in printed.splitlines() if "s of one core" not in line]
+    (out / f"{name}.txt").write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
+
+
+def main(names: Sequence[str], out: str) -> None:
+    """Run the examples named, or all of them, and say which is done."""
+    unknown = set(names) - set(NAMES)
+    if unknown:
+        raise SystemExit(f"no example is called {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    Path(out).mkdir(parents=True, exist_ok=True)
+    failed = []
+    for name in names or NAMES:
+        try:
+            run(name, Path(out).resolve())
+        except subprocess.CalledProcessError:  # its traceback stands above
+            failed.append(name)
+        print(f"{name}: {'failed' if name in failed else 'done'}", flush=True)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--out", default="docs/gallery", metavar="DIR")
+    args = parser.parse_args()
+    main(args.names, args.out)
