@@ -162,6 +162,15 @@ class Claim:
         chain, last, _ = _follow(self.place)
         return chain == self.chain and _owner(last).token == self.owner.token
 
+    def check(self, what: str) -> None:
+        """`Held`, naming the successor, if the claim is not this process's any more.   what : is being done."""
+        if not self.held():
+            successor = _owner(_follow(self.place)[1])
+            raise Held(
+                f"{what}: for more than {LEASE:.0f} s nothing was heard of this process, so {successor} has taken over "
+                "and this one stops; what it had saved before is kept"
+            )
+
     @property
     def inherited(self) -> bool:
         """Whether it succeeds a dead claim, whose owner may have left files half written."""

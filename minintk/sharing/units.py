@@ -63,6 +63,7 @@ def shared(
                         taken[unit] = claim
                         if finished(unit):  # between the look above and the claim
                             claim.release()
+                            left.pop()
                         else:
                             free = True
                             yield unit, claim

@@ -16,7 +16,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
-from minintk.files import made_folder
+from minintk.files import made_folder, remove_parts
 from minintk.models.network import Model, Network, check_model
 from minintk.reading import Unreadable
+from minintk.sharing.claims import Claim, Watch, remove_unreachable
 from minintk.training.augment import Augmentation
 from minintk.training.batches import Batches
 from minintk.training.checkpoints import check_fingerprint, fingerprint, load, save
@@ -37,7 +38,7 @@ from minintk.training.schedules import rate
 from minintk.training.train import Descent, State, check_run, warn_if_unstable
 from minintk.validate import whole
 
-CHECKPOINT_FILE, HISTORY_FILE = "checkpoint.npz", "history.json"
+CHECKPOINT_FILE, HISTORY_FILE, CLAIM_FILE = "checkpoint.npz", "history.json", "fit.claim"
 CALIBRATION_EXAMPLES = 1000
 REMEDY = "use net.calibrate(theta, x), the network with frozen statistics"
 
@@ -82,10 +83,11 @@ def fit(
     checkpoint : a folder.  ``checkpoint.npz`` and ``history.json`` are written there with every row and on Ctrl-C.  If
         the folder holds a checkpoint of this run, training resumes there and ends with the same bits as an
         uninterrupted run (on the same machine, libraries and number of threads).  More steps extend the run.
+        The folder belongs to one process at a time: docs/long-runs.md.
     progress : on stderr, a bar on a terminal, elsewhere one line per row.
 
     ValueError, before the first step, if the folder holds a damaged checkpoint or that of another run (model, data,
-    loss, optimiser or generator); otherwise as `train`.
+    loss, optimiser or generator); RuntimeError, naming it, if another process trains there; otherwise as `train`.
 
     >>> import minintk as mn
     >>> train, test = mn.datasets.digits().split(300, 100, np.random.default_rng(0))
@@ -112,20 +114,22 @@ def fit(
     total = steps if steps is not None else (epochs or 0) * batches.per_epoch
     every = every or (batches.per_epoch if batch_size is not None else max(1, total // 100))
     folder, resume, about = None, None, dict[str, Any]()
-    if checkpoint is not None:
-        identity = fingerprint(
-            model, theta, x, y, loss=loss, optimizer=optimizer, batch_size=batch_size, generator=rng,
-            augment=augment, lr_scales=dict(lr_scales or {}),
-        )  # fmt: skip
-        folder = _Folder(checkpoint, identity)
-        resume, about = folder.load(like=theta)
-    run = Descent(model, theta, batches, loss, optimizer, lr_scales, resume)
-    if run.step > total:
-        raise ValueError(f"{checkpoint} holds this run at step {run.step}, beyond {total}: ask for more steps")
-    if run.step == 0:
-        warn_if_unstable(run)
-    record = _Record(History(about.get("history", [])), _are_classes(y), about, array_namespace(theta))
-    _train_to(total, run, record, every, folder, test, progress)
+    with ExitStack() as held:
+        if checkpoint is not None:
+            identity = fingerprint(
+                model, theta, x, y, loss=loss, optimizer=optimizer, batch_size=batch_size, generator=rng,
+                augment=augment, lr_scales=dict(lr_scales or {}),
+            )  # fmt: skip
+            folder = _Folder(checkpoint, identity)
+            held.enter_context(folder.claim)
+            resume, about = folder.load(like=theta)
+        run = Descent(model, theta, batches, loss, optimizer, lr_scales, resume)
+        if run.step > total:
+            raise ValueError(f"{checkpoint} holds this run at step {run.step}, beyond {total}: ask for more steps")
+        if run.step == 0:
+            warn_if_unstable(run)
+        record = _Record(History(about.get("history", [])), _are_classes(y), about, array_namespace(theta))
+        _train_to(total, run, record, every, folder, test, progress)
     return Run(run.theta, run.model, record.history)
 
 
@@ -151,13 +155,17 @@ def _train_to(
 
 
 class _Folder:
-    """The folder with a run's checkpoint and history.  identity : the run's fingerprint."""
+    """The folder with a run's checkpoint and history, claimed.  identity : the run's fingerprint."""
 
     def __init__(self, path: str | os.PathLike[str], identity: dict[str, str]) -> None:
         self.path, self.identity = made_folder(path, "checkpoint="), identity
+        self.claim: Claim = Watch().claim_or_say_who(self.path / CLAIM_FILE, f"fit(checkpoint={str(path)!r})")
 
     def load(self, like: Array) -> tuple[State | None, dict[str, Any]]:
         """(state, what `_Record.about` gave), (None, {}) for an empty folder; ValueError for another run's."""
+        remove_unreachable(self.path)
+        for name in (CHECKPOINT_FILE, HISTORY_FILE):
+            remove_parts(self.path / name)
         path = self.path / CHECKPOINT_FILE
         if not path.exists():
             return None, {}
@@ -168,7 +176,11 @@ class _Folder:
         return state, about
 
     def save(self, run: Descent, record: _Record) -> None:
-        """Write both files; FloatingPointError instead of overwriting a good checkpoint with a diverged one."""
+        """Write both files; FloatingPointError instead of overwriting a good checkpoint with a diverged one.
+
+        `Held` if another process has taken the run over.
+        """
+        self.claim.check(f"fit(checkpoint={str(self.path)!r})")
         xp = array_namespace(run.theta)
         if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would show it, but too late
             raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")

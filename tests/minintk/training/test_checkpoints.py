@@ -59,8 +59,10 @@ def after_kills(folder: Path, name: str) -> mn.Run:
     assert killed(str(folder), name, "write", "2") == -signal.SIGKILL
     second, _ = checkpoints.load(folder / "checkpoint.npz")
     assert 0 < first.step < second.step < 100
-    assert (folder / "checkpoint.npz.part").exists()  # cut off, and never taken for a checkpoint
-    return interrupted.run(str(folder), name)
+    assert len(list(folder.glob("checkpoint.npz.*.part"))) == 1  # cut off, and never taken for a checkpoint
+    resumed = interrupted.run(str(folder), name)
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.npz", "history.json"]
+    return resumed
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
@@ -74,6 +76,36 @@ def test_kill_9_and_resume(name: str, tmp_path: Path) -> None:
     same(resumed, unbroken)
     np.testing.assert_array_equal(whole.theta, unbroken.theta)
     assert resumed.history.last["test_accuracy"] > 0.25  # chance is 0.1, give or take 0.03
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
+def test_a_second_starter_is_told_who_trains_here(tmp_path: Path) -> None:
+    """From this process and from another; when the first one is gone, the same call goes on."""
+    told: list[str] = []
+
+    def start_again() -> None:
+        with pytest.raises(RuntimeError, match=rf"process {os.getpid()} on .* is at work") as caught:
+            interrupted.run(str(tmp_path), loss=mn.softmax_cross_entropy)
+        told.append(str(caught.value))
+        script = Path(interrupted.__file__)
+        where = {**os.environ, "PYTHONPATH": os.pathsep.join((str(script.parent.parent), str(script.parent)))}
+        done = subprocess.run(
+            [sys.executable, str(script), str(tmp_path), "network"],
+            env=where,
+            capture_output=True,
+            check=False,
+            text=True,
+        )
+        told.append(done.stderr.strip().rpartition("\n")[2])
+        raise Stopped
+
+    interrupted.prepare(30, start_again)
+    with pytest.raises(Stopped):
+        interrupted.run(str(tmp_path))
+    assert "Wait for it, end it, or take another folder" in told[1]
+    assert told[1].endswith(told[0])
+    interrupted.prepare()
+    same(interrupted.run(str(tmp_path)), interrupted.run(None))
 
 
 # -------------------------------------------------------------------------------- stopped at any step
