@@ -23,10 +23,11 @@ from analytic.spectra.modes import Modes, cube_modes, data_modes, sphere_modes
 from analytic.training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
 from analytic.training.gp import ensemble, posterior
 from analytic.vectors.rules import lower
+from analytic.vectors.textbook_dual import register_dual
 
 __all__ = [
     "Angular", "Both", "Kernel", "Modes", "angular", "critical_learning_rate", "cube_modes", "data_modes",
     "deep_linear_flow", "deep_linear_limit", "depth_over_width", "eigenlearning", "ensemble", "finite_width",
-    "gradient_descent", "gradient_flow", "kernel", "lower", "max_learning_rate", "posterior", "sphere_modes",
-    "textbook", "two_layer_limit",
+    "gradient_descent", "gradient_flow", "kernel", "lower", "max_learning_rate", "posterior", "register_dual",
+    "sphere_modes", "textbook", "two_layer_limit",
 ]  # fmt: skip

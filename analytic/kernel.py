@@ -9,6 +9,7 @@ as all widths go to infinity (Lee et al. 2019, eqs. (12) and (4); Jacot et al. 2
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,9 +44,20 @@ class Both(NamedTuple):
     ntk: Array
 
 
-@lru_cache(maxsize=256)
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
     """The steps of the recursion for examples of `shape`; UnsupportedLayer if it does not hold for the spec."""
+    return _program(spec, parametrization, shape, tuple(rules(spec)))
+
+
+def rules(layer: s.Layer) -> Iterator[Any]:
+    """The rule of the layer and of all inside it; a rule that is registered again makes a new program."""
+    yield lower.dispatch(type(layer))
+    for inner in layer.inside:
+        yield from rules(inner)
+
+
+@lru_cache(maxsize=256)
+def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: tuple[Any, ...]) -> Program:
     check_channels_last(spec, shape)
     steps = lower(spec, Site(shape), parametrization)
     run_law(steps, Law())

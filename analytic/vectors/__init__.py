@@ -5,6 +5,7 @@ Reading order:
     state         what is carried through the layers: rows, pairs of rows, steps
     rules         `lower`: the steps of each layer
     duals         activations in closed form
+    textbook_dual an activation of one's own, by two formulas
     quadrature    any other activation, by a series of known error
     results       the matrices of one call, and the memory for them
     ranges        which inputs are in range, and errors for the others

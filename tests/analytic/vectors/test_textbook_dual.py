@@ -1,0 +1,90 @@
+"""Activations from two formulas: equal to the steps that keep all digits, up to what rounding k costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import analytic as an
+import minintk as mn
+
+Array = mn.Array
+RNG = np.random.default_rng(0)
+
+
+@dataclass(frozen=True)
+class Ramp(mn.Activation):
+    """ReLU under another name."""
+
+
+@dataclass(frozen=True)
+class Error(mn.Activation):
+    """Erf under another name."""
+
+
+def arccos_1(q: Array, q2: Array, k: Array) -> Array:
+    root = np.sqrt(q * q2)
+    t = np.arccos(np.clip(k / np.where(root > 0, root, 1), -1, 1))
+    return root * (np.sin(t) + (np.pi - t) * np.cos(t)) / (2 * np.pi)
+
+
+def arccos_0(q: Array, q2: Array, k: Array) -> Array:
+    root = np.sqrt(q * q2)
+    return (np.pi - np.arccos(np.clip(k / np.where(root > 0, root, 1), -1, 1))) / (2 * np.pi)
+
+
+def arcsin(q: Array, q2: Array, k: Array) -> Array:
+    return 2 / np.pi * np.arcsin(2 * k / np.sqrt((1 + 2 * q) * (1 + 2 * q2)))
+
+
+def arcsin_dot(q: Array, q2: Array, k: Array) -> Array:
+    return 4 / np.pi / np.sqrt((1 + 2 * q) * (1 + 2 * q2) - 4 * k**2)
+
+
+@pytest.fixture(autouse=True)
+def registered() -> None:
+    an.register_dual(Ramp, arccos_1, arccos_0)
+    an.register_dual(Error, arcsin, arcsin_dot)
+
+
+def both(phi: mn.Activation, x: Array, images: bool = False, b_std: float = 0.3) -> Any:
+    how: dict[str, Any] = {"w_std": 1.3, "b_std": b_std}
+    body: list[Any] = [mn.Conv2d(4, 3, **how), phi, mn.Conv2d(4, 3, **how), phi, mn.GlobalAvgPool()] if images else []
+    hidden = [] if images else [mn.Dense(4, **how), phi, mn.Dense(4, **how), phi]
+    return an.kernel(mn.Sequential(*body, *hidden, mn.Dense(1, **how))).both(x)
+
+
+@pytest.mark.parametrize(("mine", "ours"), [(Ramp(), mn.ReLU()), (Error(), mn.Erf())], ids=["arccos", "arcsin"])
+@pytest.mark.parametrize("shape", [(7, 4), (3, 4, 5, 2)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_equal_to_the_steps_of_the_library(mine: Any, ours: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    x = RNG.standard_normal(shape).astype(dtype)
+    close, truth = both(mine, x, len(shape) > 2), both(ours, x, len(shape) > 2)
+    # At a kink an error eps of c moves the angle by sqrt(eps), where rows or windows of pixels are nearly parallel.
+    limit = 20 * np.finfo(dtype).eps ** (0.5 if isinstance(mine, Ramp) else 1.0) * (1 if isinstance(mine, Ramp) else 50)
+    for a, b in zip(close, truth, strict=True):
+        assert np.abs(a - b).max() <= limit * np.abs(b).max()
+
+
+def test_zero_equal_opposite_and_nearly_equal_rows() -> None:
+    a, b = RNG.standard_normal((2, 5))
+    x = np.stack([a, a, -a, 3 * a, a + 1e-9 * b, 0 * a, b])
+    for b_std in (0.0, 0.3):
+        mine, ours = both(Ramp(), x, b_std=b_std), both(mn.ReLU(), x, b_std=b_std)
+        np.testing.assert_allclose(mine.nngp, ours.nngp, rtol=0, atol=1e-13 * ours.nngp.max())
+        np.testing.assert_allclose(mine.ntk, ours.ntk, rtol=0, atol=1e-7 * ours.ntk.max())
+    assert np.abs(mine.ntk - ours.ntk).max() > 1e-12 * ours.ntk.max()  # what the steps in p, r and tau are for
+
+
+def test_a_wrong_formula_shows() -> None:
+    an.register_dual(Ramp, arccos_1, lambda q, q2, k: 2 * arccos_0(q, q2, k))
+    x = RNG.standard_normal((7, 4))  # the shape of a kernel that is remembered
+    assert np.abs(both(Ramp(), x).ntk / both(mn.ReLU(), x).ntk - 1).max() > 0.1
+
+
+def test_error() -> None:
+    with pytest.raises(TypeError, match="a class of activations"):
+        an.register_dual(mn.ReLU(), arccos_1, arccos_0)  # type: ignore[arg-type]
