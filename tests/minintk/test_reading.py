@@ -43,7 +43,8 @@ READ = {
 }  # fmt: skip
 ELSEWHERE = {
     "minintk/files.py": "writes",
-    "minintk/claims.py": "creates files, and reads at most a few hundred bytes of them",
+    "minintk/sharing/claims.py": "creates files, and reads 4096 bytes of them at most",
+    "minintk/experiments/sweeps.py": "compares a file with what it would write",
     "minintk/arrays.py": "asks the system how much memory is free",
     "minintk/verify/report.py": "the package's own page",
     "minintk/experiments/papers.py": "the sources of the examples",

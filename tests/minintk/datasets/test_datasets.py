@@ -69,7 +69,10 @@ def test_parity_is_plus_one_for_even() -> None:
         (np.ones(2, np.uint8), np.zeros(2, int), {}, ValueError, r"\(N, d\)"),
         (np.ones((2, 3), np.uint8), np.zeros(2, int), {"dtype": int}, TypeError, "float32 or float64"),
         (np.ones((2, 3)), np.zeros(2, int), {"image_shape": (2, 2, 1)}, ValueError, "do not fit"),
-        ([[1.0]], np.zeros(1, int), {}, TypeError, "NumPy arrays, got list"),
+        ([[1.0]], np.zeros(1, int), {}, TypeError, "NumPy arrays, without masks, got list"),
+        (np.ma.ones((1, 2)), np.zeros(1, int), {}, TypeError, "without masks, got MaskedArray"),
+        (np.ma.ones((1, 2), np.uint8), np.zeros(1, int), {}, TypeError, "without masks, got MaskedArray"),
+        (np.ones((1, 2)), np.ma.zeros(1, int), {}, TypeError, "without masks, got ndarray and MaskedArray"),
     ],
 )
 def test_dataset_refuses(raw: Any, labels: Any, options: dict[str, Any], error: type[Exception], says: str) -> None:
