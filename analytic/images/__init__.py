@@ -8,6 +8,7 @@ Reading order:
     window_sums    sums over windows as a few shifted sums
     steps          how linear steps act on a field
     activations    how activations and normalisations act on a field
+    precision      which scale and precision images are followed in, and which are out of range
     engine         pairs of images, one or a few at a time, through all layers
     memory         where a field's numbers are, and the arrays that a thread reuses for them
     gpu_kernels    a step in one pass, in C for a GPU

@@ -16,15 +16,23 @@ from analytic.vectors.rules import Normalise
 from analytic.vectors.state import Block, Distances, Dual, Pairs, RowState, Scratch, cast
 from minintk.arrays import Array
 
-TINY_ROOT = 1e-18
-"""Stands for the square root of a variance of 0, as its square is still a number in float32."""
+TINY_ROOT = {4: 1e-18, 8: 1e-140}
+"""By bytes per number: stands for the square root of a variance of 0.  Rounding errors divided by its square are still
+numbers."""
+
+
+LARGE = 1e36
+"""Stands for tan(pi/2)^2."""
+
+OPPOSITE_ROUNDINGS = 8.0
+"""If X = U (1 + cos a) is less than so many roundings of A = U (1 - cos a), pixels are opposite, a = pi, X = 0."""
 
 
 class KinkedCoefficients(NamedTuple):
     """Coefficients of alpha x + beta |x|.
 
     half : sqrt(q / 2 unit), and twice as much.   floor : lower bound of X, against a division by 0; a quarter of
-    a rounding error of the angle pi, in the largest U.
+    a rounding error of the angle pi, in the largest U.   opposite : A / X of opposite pixels exceeds this.
     scale : factor of D and Theta, other than 1 only once their unit has become too small or too large.
     zero : 1 for pixels with q = 0.   slope : phi'(0) for these, alpha for others.   Both None if their Theta is 0.
     """
@@ -32,6 +40,7 @@ class KinkedCoefficients(NamedTuple):
     half: PixelValues
     twice: PixelValues
     floor: float
+    opposite: float
     scale: float
     zero: PixelValues | None
     slope: PixelValues | None
@@ -50,14 +59,18 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
     unit, scale = pixels.unit * gain * step.b2 * 2 / pi, 1.0
     if not 1e-4 < unit < 1e4:
         unit, scale = 1.0, unit
-    root = xp.maximum(xp.sqrt(pixels.q / (2 * pixels.unit)), TINY_ROOT)
-    floor = max((float(xp.max(root)) * float(xp.finfo(layout.dtype).eps) / 4) ** 2, float(xp.finfo(layout.dtype).tiny))
+    tiny = TINY_ROOT[layout.number]
+    root = xp.maximum(xp.sqrt(pixels.q / (2 * pixels.unit)), tiny)
+    eps = float(xp.finfo(layout.dtype).eps)
+    floor = max((float(xp.max(root)) * eps / 4) ** 2, tiny**2)
+    opposite = 1 / (OPPOSITE_ROUNDINGS * eps)
     zero = slope = None
     if is_zero is not None and bool(xp.any(is_zero & (pixels.theta > 0))):
         zero = layout.spread(xp.astype(is_zero, xp.float64))
         slope = layout.spread(xp.where(is_zero, step.at_zero, step.alpha) * sqrt(pixels.unit / unit))
-    half = layout.spread(root, TINY_ROOT)
-    return Pixels(q, theta, unit, pixels.error), KinkedCoefficients(half, layout.twice(half), floor, scale, zero, slope)
+    half = layout.spread(root, tiny)
+    row = KinkedCoefficients(half, layout.twice(half), floor, opposite, scale, zero, slope)
+    return Pixels(q, theta, unit, pixels.error), row
 
 
 def sides(field: Field, values: PixelValues) -> tuple[Array, Array]:
@@ -89,7 +102,7 @@ def by_numba(field: Field, row: KinkedCoefficients, c: float, ratio: float, rest
 def _(step: Homogeneous, row: Any, field: Field) -> None:
     """With U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a), X = 2U - A = U (1 + cos a), K = U - A:
 
-    t      = tan(a/2) = sqrt(A / X)              X t = U sin a
+    t      = tan(a/2) = sqrt(A / X)              X t = U sin a           X = 0 if only rounding is left of it
     D'     = gain (2 b2 / pi) [pi / (2 b2) D + a K - U sin a]
     Theta' = gain (2 b2 / pi) [pi / (2 b2) - a] Theta
     """
@@ -127,6 +140,9 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
         xp.maximum(A, 0, out=A)
         xp.maximum(X, row.floor, out=X)
         xp.divide(A, X, out=t)
+        if theta is not None and float(xp.max(t)) > row.opposite:
+            flat = t > row.opposite
+            X[...], t[...] = xp.where(flat, 0, X), xp.where(flat, LARGE, t)
         xp.sqrt(t, out=t)
         two_k = xp.subtract(X, A, out=A)
         W = xp.multiply(X, t, out=X)
@@ -200,7 +216,7 @@ def apply_dual(step: Dual, row: DualCoefficients, field: Field) -> None:
             p -= w
             xp.multiply(left, right, out=u)
             u *= 2
-            xp.maximum(u, TINY_ROOT * TINY_ROOT, out=u)
+            xp.maximum(u, TINY_ROOT[field.layout.number] ** 2, out=u)
             xp.clip(p, 0, u, out=p)
             p /= u
             if theta is not None:

@@ -14,20 +14,19 @@ from importlib import import_module
 from importlib.util import find_spec
 from math import prod
 from threading import Lock, local
-from typing import Any
 
 from analytic.images.fields import Field, Pixels
 from analytic.images.memory import FieldLayout, Workspace
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Square
 from analytic.images.precision import check_entries, field_precision, first_variances, scale_free
-from analytic.images.rules import Flat, Pool, Window, all_steps, grid, is_nonlinear, mixes_pixels, needs_images
+from analytic.images.rules import Pool, Window, all_steps, grid, is_nonlinear, mixes_pixels, needs_images
 from analytic.images.steps import Tile, add_pending, apply_all, follow, half_variances, prepare_all
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.engine import for_each
 from analytic.vectors.quadrature import NUMBERS_IN_CACHE
 from analytic.vectors.ranges import check_results
 from analytic.vectors.results import Examples, Progress, Wanted, blocks
-from analytic.vectors.rules import Affine, ResidualSum
+from analytic.vectors.rules import ResidualSum
 from analytic.vectors.state import Dual, Program, RowState, bytes_of
 from minintk.arrays import Array, on_host
 from minintk.fast.memory import short_rows
@@ -220,10 +219,8 @@ def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
 
 def coefficient_bytes(plan: ImagePlan, x: Array) -> int:
     """What the coefficients of one image take: a quadrature has as many as its accuracy takes."""
-    pools = (
-        self_kernels(plan, Examples(x)).pools if plan.recorded else [(plan.layout.xp.zeros((1, *at)),) * 2 for at in plan.pooled]
-    )
-    return bytes_of(prepare_all(plan.program, PreparedImages(plan, x).pixels, Tile(plan.layout, iter(pools)))[1])
+    known = self_kernels(plan, Examples(x)).pools if plan.recorded else [None] * len(plan.pooled)
+    return bytes_of(prepare_all(plan.program, PreparedImages(plan, x).pixels, Tile(plan.layout, iter(known)))[1])
 
 
 def field_bytes(plan: ImagePlan, pairs: int) -> int:

@@ -14,6 +14,7 @@ import numba
 import numpy as np
 from numpy.polynomial import Polynomial
 
+from analytic.images.activations import OPPOSITE_ROUNDINGS
 from minintk.arrays import Array
 
 ARCTAN_TERMS = 19
@@ -44,8 +45,9 @@ def arctan_series(terms: int) -> list[float]:
 
 @cache
 def constants(dtype: Any) -> Array:
-    """The series, highest power first, 1 and pi / 2, in the precision of the arrays they are used with."""
-    return np.array([*reversed(arctan_series(ARCTAN_TERMS)), 1.0, pi / 2], dtype)
+    """The series, highest power first, 1, pi / 2 and `OPPOSITE_ROUNDINGS`, in the precision of the arrays."""
+    opposite = OPPOSITE_ROUNDINGS * np.finfo(dtype).eps
+    return np.array([*reversed(arctan_series(ARCTAN_TERMS)), 1.0, pi / 2, opposite], dtype)
 
 
 @numba.njit(inline="always", **NUMBA_OPTIONS)
@@ -55,6 +57,7 @@ def half_angle(D: Any, half: Any, half2: Any, p: Any) -> Any:
     A, U2 = abs(D - gap * gap), (product + product) + (product + product)
     A = A if A < U2 else U2
     X = U2 - A
+    X = X if p[ARCTAN_TERMS + 2] * A < X else X - X
     low, high = (X, A) if A > X else (A, X)
     square = low / high
     t, z, series = np.sqrt(square), square + square - p[ARCTAN_TERMS], p[0]

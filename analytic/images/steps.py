@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from analytic.images.fields import Edges, Field, Pixels, edges_of
 from analytic.images.memory import FieldLayout, PixelValues
 from analytic.images.rules import Flat, Pool, Window
 from analytic.images.window_sums import across_sum, line_sum, window_matrix
+from analytic.vectors.ranges import LARGEST_VARIANCE
 from analytic.vectors.rules import Affine, ResidualSum
 from analytic.vectors.state import Program, Step
 from minintk.arrays import Array, to_library
@@ -22,11 +25,24 @@ from minintk.spec.windows import Axis
 class Tile:
     """What `prepare` needs to know about the images of a tile.
 
-    pools : for each pooling in turn, D and Theta of equal pixels of each image with itself after the pooling.
+    pools : for each pooling in turn, D, in its unit, and Theta of equal pixels of each image with itself after it; or
+        None, if nothing that follows needs the variances: bounds then stand for them.
+    called : the names of the images, for messages.
     """
 
     layout: FieldLayout
-    pools: Iterator[tuple[Array, Array]]
+    pools: Iterator[tuple[Array, Array] | None]
+    called: Callable[[int], str] = "image {}".format
+
+    def check(self, pixels: Pixels) -> None:
+        """ValueError, with its name, for an image whose variances have left the range of float64."""
+        xp = self.layout.xp
+        bad = xp.any(~(pixels.q <= LARGEST_VARIANCE) | ~xp.isfinite(pixels.theta), axis=(1, 2))
+        if bool(xp.any(bad)):
+            raise ValueError(
+                f"{self.called(int(xp.argmax(bad)))} is out of range: a pixel's variance exceeds {LARGEST_VARIANCE:g} "
+                "after some layer: scale the image, or w_std, down"
+            )
 
 
 @singledispatch
@@ -49,7 +65,9 @@ def prepare_all(program: Program, pixels: Pixels, tile: Tile) -> tuple[Pixels, t
     """The pixels through all steps, and the coefficients of each."""
     coefficients = []
     for step in program:
-        pixels, one = prepare(step, pixels, tile)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by `check`
+            pixels, one = prepare(step, pixels, tile)
+        tile.check(pixels)
         coefficients.append(one)
     return pixels, tuple(coefficients)
 
@@ -197,8 +215,12 @@ def sum_fields(field: Field, other: Field, row: SumCoefficients) -> None:
 # ----------------------------------------------------------------------------------- pooling, flattening
 
 
+EQUAL_AFTER_POOLING = 8.0
+"""Pooled pixels whose D, a difference, is less than so many roundings of what it is a difference of, are equal."""
+
+
 class PoolCoefficients(NamedTuple):
-    """T_H and T_W on both sides; own: D of each pooled pixel's window with itself, / 2.
+    """T_H and T_W on both sides; own: D of each pooled pixel's window with itself, / 2, in the unit.
 
     share: the sum of a window's weights, 1 away from the edges.  mean: of q / 2 over it.  None if all shares are 1.
     """
@@ -218,22 +240,24 @@ def averaging_matrix(xp: Any, axis: Axis, dtype: Any) -> Array:
 
 @prepare.register
 def _(step: Pool, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficients]:
-    own, theta = next(tile.pools)
-    return pooled(step, pixels, tile, own, theta)
+    return pooled(step, pixels, tile, next(tile.pools))
 
 
-def pooled(step: Pool, pixels: Pixels, tile: Tile, own: Array, theta: Array) -> tuple[Pixels, PoolCoefficients]:
-    """The pixels after pooling, given D and Theta of each pooled pixel with itself (both 0 if not needed)."""
+def pooled(
+    step: Pool, pixels: Pixels, tile: Tile, known: tuple[Array, Array] | None
+) -> tuple[Pixels, PoolCoefficients]:
+    """The pixels after pooling, given D, in its unit, and Theta of each pooled pixel with itself; or bounds on them."""
     xp, layout = tile.layout.xp, tile.layout
     T = tuple(averaging_matrix(xp, axis, xp.float64) for axis in step.axes)
     share = xp.sum(T[0], axis=1)[:, None] * xp.sum(T[1], axis=1)[None, :]
-    mean = xp.matmul(xp.matmul(T[0], pixels.q), T[1].T)
-    after = Pixels(share * mean - own, theta, pixels.unit, pixels.error)
+    mean, mean_theta = (xp.matmul(xp.matmul(T[0], v), T[1].T) for v in (pixels.q, pixels.theta))
+    own, theta = (xp.zeros_like(mean), share * mean_theta) if known is None else known
+    after = Pixels(share * mean - own * pixels.unit, theta, pixels.unit, pixels.error)
     whole = bool(xp.all(xp.abs(share - 1) < 1e-12))
     row = PoolCoefficients(
         half_variances(pixels, layout),
         tuple(xp.astype(t, layout.dtype) for t in T),
-        layout.spread(own / (2 * pixels.unit)),
+        layout.spread(own / 2),  # exactly: D of a pixel with itself is to be 0 again
         None if whole else layout.spread(xp.broadcast_to(share, mean.shape)),
         None if whole else layout.spread(mean / (2 * pixels.unit)),
         (step.axes[0].out, step.axes[1].out),
@@ -246,8 +270,12 @@ def _(step: Pool, row: PoolCoefficients, field: Field) -> None:
     """D' = mean D - own / 2 - own' / 2 + (share - share') (mean q - mean q') / 2."""
     add_pending(field, row.before)
     field.pool(row.T, row.grid)
-    field.d -= field.left(row.own)
-    field.d -= field.right(row.own)
+    rounding = EQUAL_AFTER_POOLING * float(field.xp.finfo(field.layout.dtype).eps)
+    for piece in field.pieces():
+        d, own = field.d[piece], field.xp.add(*field.pick(row.own, piece))
+        d -= own
+        own *= rounding
+        d *= field.xp.abs(d) > own
     if row.share is not None and row.mean is not None:
         share = field.left(row.share) - field.right(row.share)
         share *= field.left(row.mean) - field.right(row.mean)
@@ -283,16 +311,15 @@ def follow(
             pixels, row = sum_pixels(pixels, one, two, (), (), tile)
             sum_fields(field, other, row)
         elif isinstance(step, Pool):
-            zero = tile.layout.xp.zeros((1, step.axes[0].out, step.axes[1].out), dtype=tile.layout.xp.float64)
-            apply(step, pooled(step, pixels, tile, zero, zero)[1], field)
-            own = diagonal(field, field.d) * pixels.unit
-            theta = zero if field.theta is None else diagonal(field, field.theta) * (pixels.unit / 2)
-            pixels, found = pooled(step, pixels, tile, own, theta)
+            apply(step, pooled(step, pixels, tile, None)[1], field)
+            own = diagonal(field, field.d)
+            theta = 0 * own if field.theta is None else diagonal(field, field.theta) * (pixels.unit / 2)
+            pixels, found = pooled(step, pixels, tile, (own, theta))
             field.d -= field.left(found.own)
             field.d -= field.right(found.own)
             record.append((own, theta))
         else:
-            pixels, row = prepare(step, pixels, tile)
+            pixels, (row,) = prepare_all((step,), pixels, tile)
             apply(step, row, field)
     return pixels, field
 

@@ -52,8 +52,8 @@ def check_step(
         n = int(xp.argmax(bad))
         raise ValueError(
             f"{inputs.called(n)} is out of range: its variance is {float(q[n]):.3g}{where}, and kernels are computed "
-            f"for variances from {SMALLEST_VARIANCE:g} to {LARGEST_VARIANCE:g}, or of 0, at every layer (|x| / sqrt(d) "
-            "from 1e-153 to 1e153 at the first): scale the example, or w_std, or leave it out"
+            f"for variances from {small or SMALLEST_VARIANCE:g} to {LARGEST_VARIANCE:g}, or of 0, at every layer "
+            "(|x|^2 / d at the first): scale the example, or w_std, or leave it out"
         )
 
 

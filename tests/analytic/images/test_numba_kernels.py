@@ -11,7 +11,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from oracles_kernels import image_errors, image_kernels
-from test_gpu_kernels import DTYPES, EPS, SPECS, entries, images
+from test_gpu_kernels import DTYPES, EPS, SPECS, entries, images, snapped
 
 import analytic as an
 import analytic.images.engine
@@ -42,8 +42,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def distances(dtype: str) -> tuple[float, float]:
     """The largest `errors` of D' and of Theta'."""
-    D, root, root2 = entries(dtype, TINY_ROOT)
-    D = np.where((root == TINY_ROOT) & (root2 == TINY_ROOT), 0, D).astype(dtype)
+    tiny = TINY_ROOT[np.dtype(dtype).itemsize]
+    D, root, root2 = entries(dtype, tiny)
+    D = np.where((root == tiny) & (root2 == tiny), 0, D).astype(dtype)
     half, half2 = (r / np.dtype(dtype).type(2**0.5) for r in (root, root2))
     Theta = np.random.default_rng(1).exponential(size=D.shape).astype(dtype)
     d, theta, alone = (v.reshape((-1, 1, 1)).copy() for v in (D, Theta, D))
@@ -63,7 +64,8 @@ def parted(D: Array, half: Array, half2: Array) -> tuple[Array, Array]:
     gap, U2 = half - half2, 4 * half * half2
     with mp.workdps(60):
         exact = [float(mp.mpf(D0) - mp.mpf(g) ** 2) for D0, g in zip(D.tolist(), gap.tolist(), strict=True)]
-    return np.minimum(np.abs(np.array(exact)).astype(D.dtype), U2), np.minimum(np.abs(D - gap * gap), U2)
+    once, twice = np.abs(np.array(exact)).astype(D.dtype), np.abs(D - gap * gap)
+    return snapped(np.minimum(once, U2), U2), snapped(np.minimum(twice, U2), U2)
 
 
 def errors(

@@ -1,0 +1,88 @@
+"""How exactly images are followed: which scale, which precision, and which images are out of range.
+
+D = (q + q') / 2 - K is carried, and K is read off it again, with the rounding of the larger variance: for images whose
+root mean squares have the ratio R, an error of R times the precision, relative to sqrt(K(x, x) K(x', x')).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from analytic.images.rules import Flat, Pool, Window, all_steps
+from analytic.vectors.duals import Homogeneous
+from analytic.vectors.engine import flat, square_norms
+from analytic.vectors.ranges import SMALLEST_VARIANCE, check_step
+from analytic.vectors.results import Examples
+from analytic.vectors.rules import Affine
+from analytic.vectors.state import Program
+from minintk.arrays import Array
+
+FLOAT32_MAX_RATIO = 1e4
+"""If the variances of two images have a larger ratio than this, float32 cannot hold both."""
+
+FLOAT64_MAX_RATIO = 1e16
+"""The same for float64: R = 1e8, an error of 1e-8."""
+
+SMALLEST_OF_IMAGES = 1e-270
+"""Variances below this are too close to the number that stands for 0, unless images are scaled first."""
+
+FLOAT32_MAX_VARIANCE = 1e14
+"""Squares of variances above this, or below its inverse, leave the range of float32."""
+
+
+def affine_steps(program: Program) -> Iterator[Affine]:
+    """The weights and biases of all steps that have any."""
+    for step in all_steps(program):
+        if isinstance(step, Window | Affine):
+            yield step.affine if isinstance(step, Window) else step
+
+
+def scale_free(program: Program) -> bool:
+    """Whether f(s x) = s f(x) for s > 0."""
+    known = all(isinstance(step, Window | Affine | Pool | Flat | Homogeneous) for step in all_steps(program))
+    return known and all(affine.beta2 <= 0 and affine.rest == 0 for affine in affine_steps(program))
+
+
+def first_variances(program: Program, inputs: Examples) -> Array:
+    """Mean squares of all images, with the first layer's bias, (N + M,); ValueError for one that is out of range."""
+    affine = next(affine_steps(program), None)
+    bias = 0.0 if affine is None else affine.beta2 / affine.w2
+    parts = tuple(flat(x) for x in inputs.x)
+    q = bias + square_norms(inputs.xp, parts) / parts[0].shape[1]
+    check_step(inputs, q, q, q, "", SMALLEST_VARIANCE if scale_free(program) else SMALLEST_OF_IMAGES)
+    return q
+
+
+def field_precision(program: Program, inputs: Examples) -> Any:
+    """The precision of the fields: that of the images, or float64 if float32 cannot hold their variances.
+
+    ValueError, with their names, for two images that float64 cannot hold together.
+    """
+    xp, q = inputs.xp, first_variances(program, inputs)
+    if scale_free(program) or not bool(xp.any(q > 0)):
+        return inputs.dtype
+    small, large = int(xp.argmin(xp.where(q > 0, q, float(xp.max(q))))), int(xp.argmax(q))
+    low, high = float(q[small]), float(q[large])
+    if high > FLOAT64_MAX_RATIO * low:
+        raise ValueError(
+            f"{inputs.called(small)} and {inputs.called(large)} have root mean squares of {low**0.5:.3g} and "
+            f"{high**0.5:.3g}, biases included: beyond a ratio of {FLOAT64_MAX_RATIO**0.5:.0e} kernels of images lose "
+            "more than half of their digits; scale the images alike, or compute their kernels apart"
+        )
+    fits = high <= FLOAT32_MAX_RATIO * low and low >= 1 / FLOAT32_MAX_VARIANCE and high <= FLOAT32_MAX_VARIANCE
+    return inputs.dtype if fits else xp.float64
+
+
+def check_entries(inputs: Examples, i: slice, j: slice, values: Array) -> None:
+    """ValueError, with the names of the pair, for an entry of the block (i, j) that exceeds the inputs' precision."""
+    xp, largest = inputs.xp, float(inputs.xp.finfo(inputs.dtype).max)
+    sizes = xp.abs(values)
+    if not float(xp.max(sizes)) <= largest:
+        a, b = divmod(int(xp.argmax(sizes)), values.shape[1])
+        one = inputs.called(i.start + a)
+        two = inputs.called(j.start + b + (0 if inputs.symmetric else inputs.shape[0]))
+        raise ValueError(
+            f"{one} and {two} have a kernel of {float(values[a, b]):.3g}, and {inputs.dtype} ends at {largest:.3g}: "
+            f"scale the images down{', or take float64' if largest < 1e300 else ''}"
+        )
