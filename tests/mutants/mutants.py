@@ -54,12 +54,14 @@ NOT_NUMERICAL = (
     "*/__init__.py",
     "analytic/streaming/*",
     "analytic/images/gpu_kernels.py",  # runs on a GPU alone
+    "minintk/fast/thresholds.py",  # measured, for speed: any number gives the same results
     "minintk/training/checkpoints.py",
     "minintk/training/history.py",
     "minintk/experiments/sweeps.py",
+    "minintk/experiments/papers.py",
 )
 
-ABOUT_FILES = (*(f"tests/project/test_{name}.py" for name in ("make", "project", "rooms")), "tests/mutants")
+ABOUT_FILES = (*(f"tests/project/test_{name}.py" for name in ("literals", "make", "project", "rooms")), "tests/mutants")
 """Tests of the checkout and not of what it computes: they would refuse a copy, or a mutant for its layout."""
 
 NEAR_SECONDS = 15.0
@@ -88,27 +90,38 @@ class Copy:
         self.folder, self.tree, self.map = folder, folder / "tree", folder / "reached.json"
         self.reached: dict[str, dict[str, Any]] = {}
 
-    def fill(self) -> str:
-        """Take over the last commit where it is not there yet, and return its name."""
-        commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
+    def fill(self, revision: str = "HEAD") -> str:
+        """Take over a commit where it is not there yet, and return its name."""
+        commit = subprocess.check_output(["git", "rev-parse", "--short", revision], cwd=ROOT, text=True).strip()
         stamp = self.folder / "commit"
         if not stamp.exists() or stamp.read_text() != commit:
             shutil.rmtree(self.tree, ignore_errors=True)
             self.tree.mkdir(parents=True)
-            packed = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, stdout=subprocess.PIPE)
+            packed = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE)
             subprocess.run(["tar", "-x", "-C", str(self.tree)], input=packed.stdout, check=True)
             stamp.write_text(commit)
         return commit
 
     def note(self, anew: bool) -> None:
-        """Which functions each test reaches; the first time this takes as long as the suite does on one core."""
-        if anew or not self.map.exists():
-            say("noting which test reaches which function: one run of the whole suite")
-            ignored = [f"--ignore={name}" for name in ABOUT_FILES]
-            self.pytest(ignored, {"REACHED_RECORD": str(self.map)}, limit=7200.0)
-        self.reached = {name: entry for name, entry in json.loads(self.map.read_text()).items() if entry["passed"]}
+        """Which functions each test reaches: of all files the first time, as long as the suite takes on one core.
 
-    def pytest(self, arguments: list[str], variables: dict[str, str], limit: float) -> tuple[int | None, str]:
+        Later of files that the map does not know.
+        """
+        known = {} if anew or not self.map.exists() else json.loads(self.map.read_text(encoding="utf-8"))
+        files = {test.split("::")[0] for test in known}
+        every = (path.relative_to(self.tree).as_posix() for path in (self.tree / "tests").rglob("test_*.py"))
+        unknown = sorted(name for name in every if name not in files and not name.startswith(ABOUT_FILES))
+        if unknown:
+            say(f"noting which test reaches which function: {len(unknown)} files")
+            part = self.folder / "part.json"
+            self.pytest(
+                unknown if known else [f"--ignore={name}" for name in ABOUT_FILES], {"REACHED_RECORD": str(part)}
+            )
+            known |= json.loads(part.read_text(encoding="utf-8"))
+            self.map.write_text(json.dumps(known), encoding="utf-8")
+        self.reached = {test: entry for test, entry in known.items() if entry["passed"]}
+
+    def pytest(self, arguments: list[str], variables: dict[str, str], limit: float = inf) -> tuple[int | None, str]:
         """(exit status, output) of a run of pytest in the copy; no status where it ran out of time."""
         here = os.pathsep.join((str(self.tree), str(HERE)))
         settings = {"CI": "1", "PYTHONPATH": here, "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg"}
@@ -127,7 +140,7 @@ class Copy:
             preexec_fn=humble,
         )
         try:
-            output, _ = child.communicate(timeout=limit)
+            output, _ = child.communicate(timeout=limit if limit < inf else None)
         except BaseException as stopped:
             os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
@@ -178,6 +191,20 @@ class Copy:
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
         return Verdict(mutation.key, status, f"{name}: {by}" if by else "", round(time.monotonic() - started, 1))
 
+    def innocent(self, verdicts: list[Verdict]) -> set[str]:
+        """Of the tests that failed for a mutant those that fail without one: they prove nothing."""
+        killers = {verdict.by.partition(": ")[2] for verdict in verdicts if verdict.status == "killed"}
+        found: set[str] = set()
+        while True:
+            left = sorted({test.split("::")[0] for test in killers - found})
+            only = self.folder / "only.json"
+            only.write_text(json.dumps({"run": sorted(killers - found), "known": [], "no others": True}))
+            code, output = self.pytest(left, {"REACHED_ONLY": str(only)}) if left else (0, "")
+            failed = failures(output)
+            if code == 0 or not failed:
+                return found
+            found |= {killer for killer in killers if killer in failed or killer.split("::")[0] in failed}
+
     def stage(self, path: str, tests: list[str], with_new: bool) -> tuple[str, str]:
         """(status, test that failed) of some tests, and of those of the mirrored file that the map does not know."""
         only = self.folder / "only.json"
@@ -190,10 +217,15 @@ class Copy:
             return "timeout", f"{limit:.0f} s"
         if code in (0, 5):
             return "survived", ""
-        failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+        failed = failures(output)
         if code < 0 or code in (1, 2) or failed:
             return "killed", failed[0] if failed else f"exit status {code}"
         raise RuntimeError(f"pytest ended with status {code} and judged nothing; its words:\n{output[-2000:]}")
+
+
+def failures(output: str) -> list[str]:
+    """The tests that failed, or files that could not be collected, as pytest's summary names them."""
+    return re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
 
 
 def humble() -> None:
@@ -283,13 +315,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--modules", action="append", default=[], metavar="GLOB", help="only these paths")
     parser.add_argument("--sample", type=int, default=20, metavar="N", help="how many mutants (20)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="which ones (0)")
+    parser.add_argument("--commit", default="HEAD", metavar="REV", help="the state to change (HEAD)")
     parser.add_argument("--folder", type=Path, default=ROOT / ".mutants", metavar="PATH", help="for the copy, verdicts")
     parser.add_argument("--again", action="store_true", help="judge those anew that lived in an earlier run")
     parser.add_argument("--whole", action="store_true", help="put those that live before the whole default suite")
     parser.add_argument("--map", action="store_true", help="note anew which test reaches which function")
     options = parser.parse_args(arguments)
     copy = Copy(options.folder.resolve())
-    commit = copy.fill()
+    commit = copy.fill(options.commit)
     copy.note(options.map)
     chosen = sample(copy.tree, modules(copy.tree, options.modules), options.sample, options.seed)
     results, reasons = copy.folder / "results.jsonl", equivalent()
@@ -307,6 +340,9 @@ def main(arguments: list[str] | None = None) -> int:
             where = f"{mutation.path}:{mutation.line} {old.key.split('::')[1]}"
             say(f"{i:4d} {old.status:8s} {old.seconds:5.0f} s  {where}")
         verdicts.append(old)
+    if failing := copy.innocent(verdicts):
+        say(f"{len(failing)} tests fail without a mutant, and judge none: {', '.join(sorted(failing))}")
+        verdicts = [v for v in verdicts if v.by.partition(": ")[2] not in failing]
     for verdict in verdicts:
         if verdict.status == "survived":
             say(f"lived: {verdict.key}")

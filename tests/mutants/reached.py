@@ -67,6 +67,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     asked = json.loads(Path(ONLY).read_text(encoding="utf-8"))
     order = {name: i for i, name in enumerate(asked["run"])}
     known = set(asked["known"])
-    chosen = [item for item in items if item.nodeid in order or item.nodeid not in known]
+    chosen = [item for item in items if item.nodeid in order or (item.nodeid not in known and "no others" not in asked)]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     items[:] = sorted(chosen, key=lambda item: order.get(item.nodeid, -1))

@@ -153,6 +153,14 @@ def test_tests_that_the_map_does_not_know_are_run(copy: Copy, monkeypatch: pytes
     assert copy.judge(one("constant", "1"), whole=False).status == "killed"
 
 
+def test_a_test_that_fails_without_a_mutant_proves_nothing(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:xdist")
+    (copy.tree / "tests/test_other.py").write_text("def test_other(): assert False")
+    names = ("tests/test_other.py::test_other", "tests/minintk/fast/test_toy.py::test_count")
+    verdicts = [Verdict(f"minintk/fast/toy.py::f {i}", "killed", f"own: {name}") for i, name in enumerate(names)]
+    assert copy.innocent(verdicts) == {names[0]}
+
+
 @pytest.mark.parametrize(
     ("path", "before", "after"),
     [
