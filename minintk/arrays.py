@@ -6,9 +6,13 @@ out; CuPy in, CuPy out, on the GPU from end to end.  This is the only module tha
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
 from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, SupportsAbs, SupportsFloat, SupportsInt
 
@@ -160,16 +164,96 @@ def _gpu_remedy(error: Exception) -> str:
 
 
 def available_memory(xp: Any) -> int:
-    """Bytes that can still be allocated where `xp` keeps its arrays (2**62 where the system does not say)."""
+    """Bytes that can still be allocated where `xp` keeps its arrays (2**62 where the system does not say).
+
+    On the host, what is free, and no more than the limits of control groups leave (containers, SLURM).
+    """
     if library(xp) == "cupy":
         free, _total = import_module("cupy").cuda.runtime.memGetInfo()
         return int(free) + int(import_module("cupy").get_default_memory_pool().free_bytes())
+    return min(free_host_memory(), free_in_groups())
+
+
+def free_host_memory(meminfo: str | Path = "/proc/meminfo") -> int:
+    """Bytes that this machine has free; all it has where the system says no more (macOS), 2**62 if not even that."""
     try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            fields = dict(line.split(":") for line in lines)
+        fields = dict(line.split(":") for line in Path(meminfo).read_text(encoding="ascii").splitlines())
         return 1024 * int(fields["MemAvailable"].split()[0])
     except (OSError, KeyError):  # not Linux
+        pass
+    if sys.platform == "win32":
+        status = (ctypes.c_uint64 * 8)()  # dwLength and dwMemoryLoad, ullTotalPhys, ullAvailPhys, and five more
+        status[0] = ctypes.sizeof(status)
+        return int(status[2]) if ctypes.windll.kernel32.GlobalMemoryStatusEx(status) else 2**62
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
         return 2**62
+
+
+LIMITS = {
+    "cgroup2": (("memory.max", "memory.high"), "memory.current", "inactive_file"),
+    "cgroup": (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
+}
+"""Files of a control group: its limits, what it uses, and how much of that is cache which the kernel would drop."""
+
+
+def free_in_groups(root: str | Path = "/") -> int:
+    """Bytes that the control groups of this process leave it (containers, SLURM), 2**62 without a limit.
+
+    The limit of each group holds for the groups inside it together, so the least counts.  root : of the file system.
+    """
+    free = 2**62
+    for group, files, usage, cache in limited_groups(str(root)):
+        limit = min((n for n in map(read_number, files) if n is not None), default=2**62)
+        used = (read_number(usage) or 0) - (read_number(group / "memory.stat", cache) or 0)
+        free = min(free, max(0, limit - max(0, used)))
+    return free
+
+
+@lru_cache
+def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
+    """(folder, files with limits, file with the use, name of the cache) of those groups that have a limit.
+
+    Looked up once: reading the files of all groups for every kernel would cost as much as a small kernel.
+    """
+    found = []
+    for kind, group in memory_groups(root):
+        limits, usage, cache = LIMITS[kind]
+        files = [group / name for name in limits if (read_number(group / name) or 2**62) < 2**60]
+        if files:
+            found.append((group, files, group / usage, cache))
+    return tuple(found)
+
+
+def memory_groups(root: str) -> list[tuple[str, Path]]:
+    """(kind, folder) of the control groups of this process that may limit its memory, and of those around them."""
+    found: list[tuple[str, Path]] = []
+    try:
+        mounts = [line.split() for line in (Path(root) / "proc/self/mountinfo").read_text().splitlines()]
+        lines = [line.split(":", 2) for line in (Path(root) / "proc/self/cgroup").read_text().splitlines()]
+    except OSError:  # not Linux
+        return []
+    for fields in mounts:
+        kind, *_, options = fields[fields.index("-") + 1 :]
+        if kind not in LIMITS or (kind == "cgroup" and "memory" not in options.split(",")):
+            continue
+        mine = [path for _, names, path in lines if ("memory" in names.split(",") if kind == "cgroup" else not names)]
+        for path in mine:
+            inside = os.path.relpath(path, fields[3])  # a container may see a part of the tree only
+            parts = () if inside.startswith("..") else Path(inside).parts
+            top = Path(root) / fields[4].lstrip("/")
+            found += [(kind, top.joinpath(*parts[:n])) for n in range(len(parts) + 1)]
+    return found
+
+
+def read_number(path: Path, name: str | None = None) -> int | None:
+    """The number in a file, or that behind `name` in a file of names and numbers; None for "max" and where none is."""
+    try:
+        text = path.read_text()
+        return int(dict(line.split() for line in text.splitlines())[name] if name else text)
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def check_floating(name: str, a: Array) -> None:
