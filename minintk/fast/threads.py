@@ -20,6 +20,7 @@ T = TypeVar("T")
 _inside = local()
 _holder = Lock()
 _user: dict[str, int] = {}  # the thread that the pool works for
+_limits: list[Any] = []  # what lifts the limit on BLAS, while there is one
 
 
 def cores() -> int:
@@ -41,8 +42,19 @@ def _pool() -> ThreadPoolExecutor:
     )
 
 
+def _forked() -> None:
+    """In the child of a fork: the pool's threads, and whoever used them and held BLAS, stay behind in the parent."""
+    global _holder
+    _pool.cache_clear()
+    _user.clear()
+    _inside.on = False
+    _holder = Lock()
+    while _limits:
+        _limits.pop().restore_original_limits()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # the threads stay behind, in the parent
+    os.register_at_fork(after_in_child=_forked)
 
 
 @contextmanager
@@ -52,14 +64,19 @@ def single_threaded_blas() -> Iterator[None]:
     Where callers from several threads overlap, the first one sets the limit and lifts it when it leaves; the others
     then continue with BLAS's own threads.
     """
-    if not _holder.acquire(blocking=False):
+    holder = _holder  # that of this process, also where the block ends in the child of a fork
+    if not holder.acquire(blocking=False):
         yield
         return
     try:
-        with _controller().limit(limits=1, user_api="blas"):
-            yield
+        with _controller().limit(limits=1, user_api="blas") as limit:
+            _limits.append(limit)
+            try:
+                yield
+            finally:
+                _limits.clear()
     finally:
-        _holder.release()
+        holder.release()
 
 
 def inside() -> bool:
