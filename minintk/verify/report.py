@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import platform
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from html import escape
@@ -144,10 +145,11 @@ def _section(activation: str, study: Study, drawn: Sequence[tuple[str, str, byte
     exponents = _table(
         ["what", "size", "theory", "fitted", "95 % interval", f"at n = {widest}", "verdict"],
         [
-            _row(
-                [row.claim.title, f"<code>{escape(row.claim.formula)}</code>"],
+            (
+                [row.claim.title, typeset(row.claim.formula)],
                 [theory_of(row), signed(row.fit.exponent), interval_of(row), f"{typical(row):.2g}"],
                 row.verdict,
+                False,
             )
             for row in study.rows
         ],
@@ -155,7 +157,7 @@ def _section(activation: str, study: Study, drawn: Sequence[tuple[str, str, byte
     tests = _table(
         ["what", "t (steps)", "z", "wanted", "verdict"],
         [
-            _row([test.title], [f"{test.t:g}", z_text(test.z), wanted(test)], test.verdict, test.control)
+            ([test.title], [f"{test.t:g}", z_text(test.z), wanted(test)], test.verdict, test.control)
             for test in study.tests
         ],
     )
@@ -186,19 +188,48 @@ def _setup(result: Result, command: str) -> dict[str, str]:
 def _meaning(claim: Claim) -> str:
     """An entry in the list that explains the rows."""
     meaning = escape(claim.meaning).replace("n^-1/2", "n<sup>−1/2</sup>").replace("n^-1", "n<sup>−1</sup>")
-    return f"<dt>{escape(claim.title)} &nbsp; <code>{escape(claim.formula)}</code></dt><dd>{meaning}</dd>"
+    return f"<dt>{escape(claim.title)} &nbsp; {typeset(claim.formula)}</dt><dd>{meaning}</dd>"
 
 
-def _table(head: Sequence[str], rows: Sequence[str]) -> str:
-    return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{''.join(rows)}</table>"
+SYMBOL = re.compile(r"(sup|[A-Za-zΘ])(\u0302?)(?:_(\w)|(₀))?(?:\^(lin|∞))?|\S")
 
 
-def _row(words: Sequence[str], numbers: Sequence[str], verdict: Verdict, control: bool = False) -> str:
-    cells = "".join(f"<td>{word}</td>" for word in words) + "".join(f'<td class="n">{escape(n)}</td>' for n in numbers)
-    return f'<tr{" class=control" if control else ""}>{cells}<td class="{verdict}">{verdict}</td></tr>'
+def typeset(formula: str) -> str:
+    """A claim's formula as MathML, which browsers draw by themselves: hats above letters, indices below.
+
+    >>> typeset("f_t")
+    '<math><msub><mi>f</mi><mi>t</mi></msub></math>'
+    """
+
+    def drawn(symbol: re.Match[str]) -> str:
+        letter, hat, index, zero, above = symbol.groups()
+        if letter is None:
+            return f"<mo>{symbol[0]}</mo>"
+        base = f"<mover><mi>{letter}</mi><mo>^</mo></mover>" if hat else f"<mi>{letter}</mi>"
+        parts = [base, *(f"<mi>{part}</mi>" for part in (index or (zero and "0"), above) if part)]
+        kind = {1: "", 2: "sub", 3: "subsup"}[len(parts)]
+        return f"<m{kind}>{''.join(parts)}</m{kind}>" if kind else base
+
+    return f"<math>{''.join(drawn(symbol) for symbol in SYMBOL.finditer(formula))}</math>"
+
+
+Cells = tuple[list[str], list[str], Verdict, bool]
+"""Words, numbers, the verdict, and whether the row is a control."""
+
+
+def _table(head: Sequence[str], rows: Sequence[Cells]) -> str:
+    """A table whose cells carry their column's name, which stands before them where the screen is narrow."""
+    lines = [f"<tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>"]
+    for words, numbers, verdict, control in rows:
+        kinds = ["w"] * len(words) + ["n"] * len(numbers) + [verdict]
+        texts = [*words, *map(escape, numbers), verdict]
+        cells = [f'<td class="{k}" data-column="{name}">{text}</td>' for k, name, text in zip(kinds, head, texts)]
+        lines.append(f"<tr{' class=control' if control else ''}>{''.join(cells)}</tr>")
+    return f"<table>{''.join(lines)}</table>"
 
 
 def _figure(drawn: Sequence[tuple[str, str, bytes]], name: str) -> str:
     caption, png = next((escape(caption), png) for file, caption, png in drawn if file == name)
     source = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
-    return f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
+    image = f'<div class="wide"><img alt="{caption}" src="{source}"></div>'
+    return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
