@@ -6,6 +6,10 @@ Reading order:
     suspects      the mistakes that are known by name: a factor, a transpose, a shift, a flip, a part missing
     compare       a result against the right one
     gradient      a backward function against differences of its forward function
+    layer         jvp, vjp and gram of a layer of this library, one by one
+    training      losses and optimisers
+    hard          inputs that break naive code
+    slope         exponents by a sequential test: more seeds until it is certain
     exercise      cases, exercises, assignments, and variants drawn from a secret seed
     worker        the student's process: calls functions, knows no answers
     submission    that process from outside, or the same without one
@@ -17,10 +21,15 @@ from minintk.grade.compare import compare
 from minintk.grade.diagnosis import Diagnosis, Finding
 from minintk.grade.exercise import Assignment, Exercise, Gradient, Law, Values, load
 from minintk.grade.gradient import check_gradient
+from minintk.grade.hard import hard_inputs
+from minintk.grade.layer import diagnose_layer
 from minintk.grade.run import Grade, Graded, grade
+from minintk.grade.slope import Verdict, exponent
 from minintk.grade.submission import Submission, SubmissionError
+from minintk.grade.training import check_loss, check_optimizer
 
 __all__ = [
     "Assignment", "Diagnosis", "Exercise", "Finding", "Grade", "Graded", "Gradient", "Law", "Submission",
-    "SubmissionError", "Values", "check_gradient", "compare", "grade", "load",
+    "SubmissionError", "Values", "Verdict", "check_gradient", "check_loss", "check_optimizer", "compare",
+    "diagnose_layer", "exponent", "grade", "hard_inputs", "load",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that a check found, nothing if it passes.
+    """All that a check found, nothing if it passes; true where there is something.
 
     >>> said = Diagnosis((Finding("db", "sign", "right but for the sign"),))
     >>> said.passed, str(said), said.causes
@@ -42,6 +42,9 @@ class Diagnosis:
     def causes(self) -> dict[str, str]:
         """{side: the first cause found there}."""
         return {finding.where: finding.cause for finding in reversed(self.findings)}
+
+    def __bool__(self) -> bool:
+        return bool(self.findings)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.findings)) or "passed"

@@ -23,10 +23,10 @@ import numpy as np
 from minintk.grade import worker
 from minintk.grade.compare import differs
 from minintk.grade.diagnosis import Diagnosis, Finding
-from minintk.grade.suspects import close, dimensions, explain, multiple
+from minintk.grade.suspects import RTOL, close, dimensions, explain, multiple, scaled, summed
 
 Values = np.ndarray[Any, Any]
-H, RTOL, LARGEST = 2.0**-17, 1e-6, 4096
+H, LARGEST = 2.0**-17, 4096
 
 
 def check_gradient(
@@ -93,19 +93,37 @@ def check_pair(
     suspects: Mapping[str, Callable[..., Any]] | None = None,
     float32: bool = True,
     hard: bool = True,
+    numbers: Mapping[str, float] | None = None,
 ) -> Diagnosis:
     """`check_gradient` for functions that run elsewhere, in a student's process say.
 
     value(*args) -> (y, changed) and pull(u, *args) -> (gradients, changed), with `changed` the positions of the
-    arguments that the call has changed in place, -1 for u; names : of the arguments.
+    arguments that the call has changed in place, -1 for u; names : of the arguments.  numbers : what else a factor may
+    be made of.
     """
     double = [a.astype(np.float64) if _floating(a) else a for a in args]
     where = [i for i, a in enumerate(double) if _floating(a)] if wrt is None else list(wrt)
     if not where or any(not _floating(double[i]) for i in where):
         raise ValueError("args expects at least one array of floating-point numbers, which its gradient is taken in")
-    check = _Check(value, pull, double, list(names), where, dict(suspects or {}))
+    check = _Check(value, pull, double, list(names), where, dict(suspects or {}), dict(numbers or {}))
     check.run(float32, hard)
     return Diagnosis(tuple(dict.fromkeys(check.findings)))
+
+
+def derivative(f: Callable[[Sequence[Any]], Values], args: Sequence[Any], i: int) -> Values:
+    """df/d(args[i]) by differences, (*y.shape, *a.shape), NaN on kinks; f takes the arguments as one sequence."""
+    a = args[i]
+    h = H * ((float(np.sqrt(np.mean(a * a))) if a.size else 0.0) or 1.0)
+    middle = f(args)
+    columns = np.empty((a.size, middle.size))
+    for k in range(a.size):
+        step = np.zeros(a.shape)
+        step.flat[k] = h
+        above, below = (f([*args[:i], a + s * step, *args[i + 1 :]]) for s in (1, -1))
+        columns[k] = ((above - below) / (2 * h)).ravel()
+        jump = np.abs(above + below - 2 * middle).ravel() / h
+        columns[k, jump > 1e-2 * (np.abs(columns[k]).max() + np.abs(jump).max() * 1e-2)] = np.nan
+    return columns.T.reshape(*middle.shape, *a.shape)
 
 
 def _floating(a: Any) -> bool:
@@ -122,6 +140,7 @@ class _Check:
     names: list[str]
     where: list[int]
     suspects: dict[str, Callable[..., Any]]
+    numbers: dict[str, float]
     findings: list[Finding] = field(default_factory=list)
     y: Values = field(init=False)
     u: Values = field(init=False)
@@ -136,13 +155,14 @@ class _Check:
                 f"args and output have {size} entries in all; at most {LARGEST} can be written down: use fewer"
             )
         self.y = y
-        numbers = {
-            n: a for n, a in zip(self.names, self.args) if isinstance(a, int | float) and not isinstance(a, bool)
+        given = zip(self.names, self.args)
+        numbers = {n: float(a) for n, a in given if isinstance(a, int | float) and not isinstance(a, bool)}
+        shapes = {"y": y.shape or self.args[self.where[0]].shape} | {
+            self.names[i]: self.args[i].shape for i in self.where
         }
-        shapes = {"y": y.shape} | {self.names[i]: self.args[i].shape for i in self.where}
-        self.sizes = dimensions(shapes, numbers)
+        self.sizes = dimensions(shapes, numbers | self.numbers)
         self.u = np.asarray(np.random.default_rng(0).standard_normal(y.shape))
-        self.right = {i: self.derivative(i, self.args) for i in self.where}
+        self.right = {i: derivative(self.f, self.args, i) for i in self.where}
         shown = self.first()
         got = self.rows(shown)
         for i in shown:
@@ -179,23 +199,6 @@ class _Check:
 
     def f(self, args: Sequence[Any]) -> Values:
         return np.asarray(self.value(*[np.array(a) if _floating(a) else a for a in args])[0], dtype=np.float64)
-
-    def derivative(self, i: int, args: Sequence[Any]) -> Values:
-        """dy/d(argument i) by differences, (*y.shape, *a.shape), NaN on kinks."""
-        a = args[i]
-        scale = float(np.sqrt(np.mean(a * a))) if a.size else 1.0
-        h = H * (scale or 1.0)
-        middle = self.f(args)
-        columns = np.empty((a.size, middle.size))
-        for k in range(a.size):
-            step = np.zeros(a.size)
-            step[k] = h
-            step = step.reshape(a.shape)
-            above, below = (self.f([*args[:i], a + s * step, *args[i + 1 :]]) for s in (1, -1))
-            columns[k] = ((above - below) / (2 * h)).ravel()
-            jump = np.abs(above + below - 2 * middle).ravel() / h
-            columns[k, jump > 1e-2 * (np.abs(columns[k]).max() + np.abs(jump).max() * 1e-2)] = np.nan
-        return columns.T.reshape(*middle.shape, *a.shape)
 
     # ------------------------------------------------------------------------------------------ backward
 
@@ -261,7 +264,7 @@ class _Check:
         text = f"expected shape {a.shape}, got {g.shape}"
         if g.shape == a.shape[::-1] and close(g.T, right, tolerance):
             self.say(self.d(i), "transpose", f"{text}: it is transposed")
-        elif (axes := _summed(g, right, tolerance)) is not None:
+        elif (axes := summed(g, right, tolerance)) is not None:
             over = "axis " + " and ".join(map(str, axes))
             self.say(
                 self.d(i),
@@ -316,7 +319,8 @@ class _Check:
             if self.same(i, wrong):
                 return self.say(self.d(i), text, f"it looks like this: {text}")
         said = explain(g, right, tolerance, self.sizes, self.y.ndim)
-        said = said or self.swapped(i, g) or self.elsewhere(i, g) or _scaled(g, right, tolerance, self.y.shape)
+        said = said or self.swapped(i, g) or self.elsewhere(i, g) or scaled(g, right, tolerance, self.y.shape)
+        said = said or self.elsewhere(i, g, forgotten=True)
         self.say(self.d(i), *(said or ("unnamed", differs(g, np.where(np.isnan(right), g, right)))))
         return None
 
@@ -324,7 +328,7 @@ class _Check:
         """Whether another backward function gives just what was got."""
         found = []
         for pull in (self.pull, wrong):
-            values = _Check(self.value, pull, self.args, self.names, self.where, {}).gradients(self.u, self.args)[0]
+            values = _Check(self.value, pull, self.args, self.names, self.where, {}, {}).gradients(self.u, self.args)[0]
             found.append(np.asarray(dict(zip(self.where, values, strict=True))[i], dtype=np.float64))
         return found[0].shape == found[1].shape and close(
             found[0], found[1], RTOL * float(np.abs(found[1]).max(initial=1e-300))
@@ -336,11 +340,11 @@ class _Check:
                 return "swapped", f"it is {self.d(j)}: the gradients are returned in another order"
         return None
 
-    def elsewhere(self, i: int, g: Values) -> tuple[str, str] | None:
+    def elsewhere(self, i: int, g: Values, forgotten: bool = False) -> tuple[str, str] | None:
         """The derivative at other arguments: at the output for the input, a kernel flipped or transposed."""
-        for cause, text, args in self.variations():
+        for cause, text, args in self.forgotten() if forgotten else self.variations():
             try:
-                right = self.derivative(i, args)
+                right = derivative(self.f, args, i)
             except Exception as error:  # a student's function may refuse what it never meets
                 del error
                 continue
@@ -375,8 +379,15 @@ class _Check:
                     )
             if a.ndim >= 2 and a.shape[0] == a.shape[1]:
                 add("map transposed", f"right for {name} with axes 0 and 1 swapped", j, a.swapaxes(0, 1))
-            add("other argument", f"right for -{name} in place of {name}", j, -a)
-            add("other argument", f"right for {name} = 0: {name} is forgotten", j, np.zeros_like(a))
+        return found
+
+    def forgotten(self) -> list[tuple[str, str, list[Any]]]:
+        """Arguments of the other sign, or none at all."""
+        found = []
+        for j in (j for j, a in enumerate(self.args) if _floating(a)):
+            a, name = self.args[j], self.names[j]
+            for text, other in ((f"-{name} in place of {name}", -a), (f"{name} = 0: {name} is forgotten", 0 * a)):
+                found.append(("other argument", f"right for {text}", [*self.args[:j], other, *self.args[j + 1 :]]))
         return found
 
     # ------------------------------------------------------------------------------------- ties, zeros, dtypes
@@ -430,39 +441,3 @@ class _Check:
                     "wrong dtype",
                     f"float32 arguments give {np.asarray(g).dtype}: make arrays with dtype=x.dtype",
                 )
-
-
-def _summed(g: Values, right: Values, tolerance: float) -> tuple[int, ...] | None:
-    """The leading or trailing axes of g whose sum is `right`."""
-    extra = g.ndim - right.ndim
-    options = [tuple(range(extra)), tuple(range(right.ndim, g.ndim))] if extra > 0 else []
-    if not extra:
-        options = [tuple(k for k in range(g.ndim) if right.shape[k] == 1 and g.shape[k] != 1)]
-    for axes in options:
-        total = g.sum(axis=axes, keepdims=not extra) if axes else None
-        if total is not None and total.shape == right.shape and close(total, right, tolerance):
-            return axes
-    return None
-
-
-def _scaled(g: Values, right: Values, tolerance: float, shape: tuple[int, ...]) -> tuple[str, str] | None:
-    """Right but for a factor of its own for each output: a derivative that multiplies u is missing."""
-    n = int(np.prod(shape))
-    a, b = g.reshape(n, -1), np.nan_to_num(right.reshape(n, -1))
-    a = np.where(np.isnan(right.reshape(n, -1)), 0.0, a)
-    weight = np.sum(a * a, axis=1)
-    ratio = np.where(weight > 0, np.sum(a * b, axis=1) / np.where(weight > 0, weight, 1.0), 0.0)
-    if not close(ratio[:, None] * a, b, 10 * tolerance) or np.ptp(ratio) < 1e-6:
-        return None
-    kept = ratio[(weight > 0)]
-    if np.all(np.isclose(kept, 0) | np.isclose(kept, 1)):
-        return "mask", "right but for the outputs where the derivative is 0: the activation's mask is missing"
-    each = ratio.reshape(shape)
-    if len(shape) > 1 and np.allclose(each, each[(slice(None), *([slice(0, 1)] * (len(shape) - 1)))]):
-        return (
-            "row factor",
-            f"right but for a factor for each example, {kept.min():.3g} to {kept.max():.3g}, that is missing",
-        )
-    return "activation derivative", (
-        f"right but for a factor for each output, {kept.min():.3g} to {kept.max():.3g}: is phi' forgotten?"
-    )

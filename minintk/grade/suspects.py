@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 Values = np.ndarray[Any, Any]
+RTOL = 1e-6
+"""Of the largest entry of a derivative: how far differences of it may be off; see `minintk.grade.gradient`."""
 
 
 def close(got: Values, right: Values, tolerance: float) -> bool:
@@ -76,13 +78,16 @@ def multiple(got: Values, right: Values, tolerance: float, sizes: Mapping[str, f
     if abs(c - 1) < 1e-6:
         return "sign", "right but for the sign"
     for name, size in sizes.items():
-        if size != 1 and abs(c * size - 1) < 1e-6:
+        count = float(size).is_integer()  # of examples, pixels, window entries; any other number is a multiplier
+        if abs(c * size - 1) < 1e-6:
+            why = "a mean where a sum belongs" if count else f"is {name} forgotten?"
             return (
-                "mean for sum",
-                f"right but for a factor {c:.4g} = 1/{_name(name)}: a mean where a sum belongs{minus}",
+                "mean for sum" if count else "factor",
+                f"right but for a factor {c:.4g} = 1/{_name(name)}: {why}{minus}",
             )
-        if size != 1 and abs(c / size - 1) < 1e-6:
-            return "sum for mean", f"right but for a factor {c:.4g} = {name}: a sum where a mean belongs{minus}"
+        if abs(c / size - 1) < 1e-6:
+            why = "a sum where a mean belongs" if count else f"is {name} there once too often?"
+            return "sum for mean" if count else "factor", f"right but for a factor {c:.4g} = {name}: {why}{minus}"
     return "factor", f"right but for a factor {c:.4g}{minus}"
 
 
@@ -144,6 +149,23 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
             yield "flip", f"flipped along axis {' and '.join(str(i - lead) for i in some)}", np.flip(right, some)
     if len(axes) >= 3:
         yield from _shifted(right, lead)
+    if lead >= 3 and len(axes) >= 3:
+        yield "stride", "every window in its place for stride 1: the stride is forgotten", _unstrided(right, lead)
+
+
+def _unstrided(right: Values, lead: int, stride: int = 2) -> Values:
+    """The gradient of output pixel p moved from stride p to p; what comes in from outside is unknown."""
+    other = np.full_like(right, np.nan)
+    for p in np.ndindex(right.shape[1 : lead - 1]):
+        to, of = [slice(None)] * (right.ndim - lead), [slice(None)] * (right.ndim - lead)
+        for axis, i in enumerate(p, 1):
+            to[axis], of[axis] = (
+                slice(0, max(0, right.shape[lead + axis] - i * (stride - 1))),
+                slice(i * (stride - 1), None),
+            )
+        rows = (slice(None), *p, slice(None))
+        other[(*rows, *to)] = right[(*rows, *of)]
+    return other
 
 
 def _shifted(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
@@ -171,41 +193,89 @@ def _shifted(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
 def partial(got: Values, right: Values, tolerance: float, lead: int) -> tuple[str, str] | None:
     """(cause, sentence) where entries are zero that should not be, or the other way round, and all others are right."""
     known = ~np.isnan(right)
-    nought = (np.abs(got) <= tolerance) & known
-    small = (np.abs(right) <= tolerance) & known
+    nought, small = (np.abs(got) <= tolerance) & known, (np.abs(right) <= tolerance) & known
     same = (np.abs(got - right) <= tolerance) | ~known
     lost, gained = nought & ~small, small & ~nought
     if np.all(same | lost) and lost.any():
         return _lost(lost, ~small & same & known, lead)
     if np.all(same | gained) and gained.any():
-        at = tuple(map(int, np.argwhere(gained)[0]))
-        return (
-            "mask",
-            f"a gradient passes where there is none, at {int(gained.sum())} places (first {at}): a mask is missing",
-        )
+        count, at = int(gained.sum()), tuple(map(int, np.argwhere(gained)[0]))
+        return "mask", f"a gradient passes where there is none, at {count} places (first {at}): a mask is missing"
+    rows = int(np.prod(right.shape[:lead]))
+    a, b = got.reshape(rows, -1), np.nan_to_num(right).reshape(rows, -1)
+    if lead and close(a.sum(1), b.sum(1), tolerance * a.shape[1]) and _several(a, b, tolerance):
+        return "spread", "shared among several entries, where one alone (the largest, say) has to get all of it"
     return None
 
 
+def _several(got: Values, right: Values, tolerance: float) -> bool:
+    """Whether rows with one entry that is not zero have come with more than one."""
+    a, b = (np.sum(np.abs(k) > tolerance, axis=1) for k in (got, right))
+    return bool(np.all(b <= 1) and np.any(a > 1))
+
+
 def _lost(lost: Values, kept: Values, lead: int) -> tuple[str, str]:
-    count = f"{int(lost.sum())} of {int((lost | kept).sum())} entries are missing"
-    if lead and lost.shape[0] > 1:
-        members = {int(n) for n in np.argwhere(kept)[:, 0]}
-        if len(members) == 1:
-            n = members.pop()
-            name = {0: "the first", lost.shape[0] - 1: "the last"}.get(n, f"number {n}")
-            return "one example", f"only {name} example counts: = where += belongs, or an index too many"
+    """What is special about the entries that are missing; kept : those that are there."""
     y, a = lost.shape[:lead], lost.shape[lead:]
-    if lead and y == a:
-        n = int(np.prod(y))
-        if not np.any(kept.reshape(n, n) & ~np.eye(n, dtype=bool)):
-            return "diagonal", "only the diagonal is there: the terms between different entries are missing"
+    if lead and lost.shape[0] > 1 and len(members := {int(n) for n in np.argwhere(kept)[:, 0]}) == 1:
+        n = members.pop()
+        name = {0: "the first", lost.shape[0] - 1: "the last"}.get(n, f"number {n}")
+        return "one example", f"only {name} example counts: = where += belongs, or an index too many"
+    if lead and y == a and not np.any(kept.reshape(np.prod(y), -1) & ~np.eye(int(np.prod(y)), dtype=bool)):
+        return "diagonal", "only the diagonal is there: the terms between different entries are missing"
+    if len(a) > 2:
+        edge = np.ones(a, dtype=bool)
+        edge[(slice(None), *([slice(1, -1)] * (len(a) - 2)), slice(None))] = False
+        if not np.any(lost & ~edge) and not np.any(kept & edge):
+            return "border", "the pixels at the border are missing: cropped too far, or windows there left out"
     if lead > 1:
         rows = int(np.prod(y[:-1]))
-        left, all_ = (np.asarray(m.reshape(rows, y[-1], -1).any(axis=1)) for m in (kept, lost | kept))
-        touched = all_.any(axis=0)
-        for name, pick in (("last", rows - 1 - np.argmax(all_[::-1], axis=0)), ("first", np.argmax(all_, axis=0))):
-            alone = np.arange(rows)[:, None] == pick
-            if np.array_equal(left[:, touched], (alone & all_)[:, touched]):
+        left, every = (np.asarray(m.reshape(rows, y[-1], -1).any(axis=1)) for m in (kept, lost | kept))
+        for name, pick in (("last", rows - 1 - np.argmax(every[::-1], axis=0)), ("first", np.argmax(every, axis=0))):
+            alone = every & (np.arange(rows)[:, None] == pick)
+            if not np.any(left & ~alone) and np.any(left.any(axis=0) & (every.sum(axis=0) > 1)):
                 return "overwritten", f"only the {name} contribution is left where several overlap: = where += belongs"
     at = tuple(map(int, np.argwhere(lost)[0]))
-    return "part missing", f"{count}, the first at {at[lead:]}" + (f" for the output at {at[:lead]}" if lead else "")
+    where = f", the first at {at[lead:]}" + (f" for the output at {at[:lead]}" if lead else "")
+    return "part missing", f"{int(lost.sum())} of {int((lost | kept).sum())} entries are missing{where}"
+
+
+# ------------------------------------------------------------------------------- summed, or scaled by rows
+
+
+def summed(g: Values, right: Values, tolerance: float) -> tuple[int, ...] | None:
+    """The leading or trailing axes of g whose sum is `right`."""
+    if g.size <= right.size:
+        return None
+    extra = g.ndim - right.ndim
+    options = [tuple(range(extra)), tuple(range(right.ndim, g.ndim))] if extra > 0 else []
+    if not extra:
+        options = [tuple(k for k in range(g.ndim) if right.shape[k] == 1 and g.shape[k] != 1)]
+    for axes in options:
+        total = g.sum(axis=axes, keepdims=not extra) if axes else None
+        if total is not None and total.shape == right.shape and close(total, right, tolerance):
+            return axes
+    return None
+
+
+def scaled(g: Values, right: Values, tolerance: float, shape: tuple[int, ...]) -> tuple[str, str] | None:
+    """Right but for a factor of its own for each output: a derivative that multiplies u is missing."""
+    n = int(np.prod(shape))
+    a, b = g.reshape(n, -1), np.nan_to_num(right.reshape(n, -1))
+    a = np.where(np.isnan(right.reshape(n, -1)), 0.0, a)
+    weight = np.sum(a * a, axis=1)
+    ratio = np.where(weight > 0, np.sum(a * b, axis=1) / np.where(weight > 0, weight, 1.0), 0.0)
+    if not close(ratio[:, None] * a, b, 10 * tolerance) or np.ptp(ratio) < 1e-6:
+        return None
+    kept = ratio[(weight > 0)]
+    if np.all(np.isclose(kept, 0) | np.isclose(kept, 1)):
+        return "mask", "right but for the outputs where the derivative is 0: the activation's mask is missing"
+    each = ratio.reshape(shape)
+    if len(shape) > 1 and np.allclose(each, each[(slice(None), *([slice(0, 1)] * (len(shape) - 1)))]):
+        return (
+            "row factor",
+            f"right but for a factor for each example, {kept.min():.3g} to {kept.max():.3g}, that is missing",
+        )
+    return "activation derivative", (
+        f"right but for a factor for each output, {kept.min():.3g} to {kept.max():.3g}: is phi' forgotten?"
+    )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
+from minintk.grade.layer import diagnose_layer
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights, bind
 from minintk.models.network import Network
 from minintk.spec.parametrization import Parametrization, Row
@@ -19,12 +21,25 @@ from minintk.testing.laws import check_float32, check_model
 def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
     """Every law for small networks with this layer first, in the middle, last and as a residual branch.
 
-    shape : of one example as it enters the layer, ``(d,)`` or ``(H, W, C)``.
+    shape : of one example as it enters the layer, ``(d,)`` or ``(H, W, C)``.  AssertionError with the law that is
+    broken, and with what `minintk.grade.diagnose_layer` finds: jvp, vjp or gram, which tensor, what it looks like.
 
     >>> import minintk as mn
     >>> check_layer(mn.Dense(4, b_std=0.5), (3,))
     >>> check_layer(mn.Flatten(), (2, 2, 3))
     """
+    try:
+        _laws(layer, shape, parametrization)
+    except Exception as error:
+        said = ""
+        with suppress(Exception):  # a layer may be too broken to be looked at
+            said = str(diagnose_layer(layer, shape, parametrization) or "")
+        if not said:
+            raise
+        raise AssertionError(f"{error}\n{said}") from error
+
+
+def _laws(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None) -> None:
     shape = tuple(shape)
     after = out_shape(layer, shape)
     end = [s.Flatten()] if len(after) > 1 else []

@@ -1,0 +1,121 @@
+"""Which power of the width is it?  Seeds are added until the answer is certain enough, or the budget is spent.
+
+Theory says b, a mistake would give b'.  Exponents nearer to b than half of |b - b'| are theory's, those farther off are
+not:
+
+    pass         the whole confidence interval of the fitted exponent is nearer
+    fail         none of it is
+    undecided    the budget is spent before either
+
+The level (how often a wrong verdict may come) is divided among the looks, level / 2 to the first, level / 4 to the
+second, and so on, so that all looks together stay below it, however many there are.  No tolerance is chosen, and no
+seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from minintk.diagnostics.power_laws import power_law
+from minintk.validate import generator, number, whole
+
+Outcome = Literal["pass", "fail", "undecided"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a sequential test found.
+
+    outcome : pass, fail or undecided.  text : the reason, in a line.  seeds : at each width.  looks : how often was
+    looked.
+    confidence : of the interval at the last look.  exponent, interval : fitted, where there is a single one.
+    """
+
+    outcome: Outcome
+    text: str
+    seeds: int
+    looks: int
+    confidence: float
+    exponent: float = float("nan")
+    interval: tuple[float, float] = (float("nan"), float("nan"))
+
+    @property
+    def passed(self) -> bool:
+        """Whether the outcome is a pass; undecided is none."""
+        return self.outcome == "pass"
+
+    def __str__(self) -> str:
+        return f"{self.outcome}: {self.text}"
+
+
+def confidence(look: int, level: float = 0.05) -> float:
+    """The confidence of the interval at look 1, 2, ...: 1 - level / 2^look.
+
+    >>> [confidence(look) for look in (1, 2)]
+    [0.975, 0.9875]
+    """
+    return 1 - level / 2**look
+
+
+def exponent(
+    measure: Callable[[int, np.random.Generator], float],
+    theory: float,
+    against: float,
+    budget: int = 64,
+    *,
+    widths: Sequence[int] = (64, 128, 256, 512),
+    level: float = 0.05,
+    at_most: bool = False,
+    rng: np.random.Generator | None = None,
+) -> Verdict:
+    """Whether measure(width, rng) scales as width^theory, and not as width^against.
+
+    measure : one positive number for one width and one seed, which comes as a generator.  budget : seeds at each width,
+    at most; 4 at the first look, then twice as many at each.  level : the probability of a wrong verdict, at most.
+    at_most : whether theory is only an upper bound; then `against` must lie above it.  rng :
+    numpy.random.default_rng(0) by default.
+
+    The interval is Student's, around the fit of `minintk.diagnostics.power_law`.  It knows of scatter, not of
+    corrections to the leading power: a relative correction c / n moves the exponent by about c / n, so start at widths
+    where that is small. ValueError for equal exponents, for a budget below 4 and for what is measured not being
+    positive.
+
+    >>> verdict = exponent(lambda n, rng: np.exp(0.2 * rng.standard_normal()) / n, theory=-1.0, against=-0.5)
+    >>> verdict.outcome, verdict.seeds
+    ('pass', 8)
+    """
+    from scipy.special import stdtrit
+
+    number("level", level)
+    whole("budget", budget, 4)
+    if theory == against or (at_most and against < theory):
+        raise ValueError(
+            f"against expects another exponent{' above theory' if at_most else ''}, got {against} for {theory}"
+        )
+    rng, half = generator(rng), abs(against - theory) / 2
+    values: list[list[float]] = [[] for _ in widths]
+    seeds, looks = 4, 0
+    while True:
+        looks += 1
+        for n, found in zip(widths, values, strict=True):
+            found += [float(measure(n, child)) for child in rng.spawn(seeds - len(found))]
+        fit = power_law(widths, [np.array(v) for v in values], resamples=1)
+        sure = confidence(looks, level)
+        reach = float(stdtrit(len(widths) * (seeds - 1), (1 + sure) / 2)) * fit.error
+        low, high = fit.exponent - reach, fit.exponent + reach
+        least = -np.inf if at_most else theory - half
+        outcome: Outcome = "undecided"
+        if low > least and high < theory + half:
+            outcome = "pass"
+        elif high < least or low > theory + half:
+            outcome = "fail"
+        if outcome != "undecided" or 2 * seeds > budget:
+            break
+        seeds *= 2
+    wanted = f"{'at most ' if at_most else ''}{theory:g}, and not {against:g}"
+    text = f"exponent {fit.exponent:.3f} ({low:.3f} to {high:.3f}, {sure:.2%}, {seeds} seeds), expected {wanted}"
+    return Verdict(outcome, text, seeds, looks, sure, fit.exponent, (low, high))

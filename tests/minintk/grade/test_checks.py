@@ -1,0 +1,178 @@
+"""Losses, optimisers, hard inputs, exponents: right ones pass, wrong ones are named; how often a verdict is wrong."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minintk as mn
+from minintk.grade import check_loss, check_optimizer, exponent, hard_inputs
+from minintk.grade.slope import confidence
+
+Array = Any
+
+# ----------------------------------------------------------------------------------------------------- losses
+
+
+def entropy(f: Array, y: Array) -> Array:
+    return -np.mean(np.sum(y * np.log(np.exp(f) / np.exp(f).sum(1, keepdims=True)), axis=1))
+
+
+def entropy_cotangent(f: Array, y: Array) -> Array:
+    return (np.exp(f) / np.exp(f).sum(1, keepdims=True) - y) / len(f)
+
+
+def shifted(f: Array, y: Array) -> Array:
+    z = f - f.max(axis=1, keepdims=True)
+    return -np.mean(np.sum(y * (z - np.log(np.exp(z).sum(1, keepdims=True))), axis=1))
+
+
+def shifted_cotangent(f: Array, y: Array) -> Array:
+    return entropy_cotangent(f - f.max(axis=1, keepdims=True), y)
+
+
+def test_right_losses_pass() -> None:
+    for loss in (mn.mse, mn.sum_of_squares, mn.softmax_cross_entropy):
+        assert check_loss(loss).passed, loss
+    assert check_loss(shifted, shifted_cotangent).passed
+
+
+@pytest.mark.parametrize(
+    ("cotangent", "says"),
+    [
+        (lambda f, y: f - y, "right but for a factor 5 = N: a sum where a mean belongs"),
+        (lambda f, y: (y - f) / len(f), "right but for the sign"),
+        (lambda f, y: 2 * (f - y) / len(f), "right but for a factor 2"),
+        (lambda f, y: (f - y) / f.size, "1/C"),
+        (lambda f, y: f / len(f), "y is forgotten"),
+    ],
+)
+def test_wrong_cotangents_of_squares_are_named(cotangent: Any, says: str) -> None:
+    said = check_loss(mn.mse, cotangent)
+    assert says in str(said), said
+    assert list(said.causes) == ["cotangent"]
+
+
+def test_a_softmax_without_shift_overflows() -> None:
+    said = check_loss(entropy, entropy_cotangent)
+    assert said.causes["loss"] == "overflow"
+    assert check_loss(entropy, entropy_cotangent, large=10.0).passed
+
+
+# ------------------------------------------------------------------------------------------------- optimisers
+
+
+def test_right_optimizers_pass() -> None:
+    for optimizer in (mn.SGD(lr=0.1), LIKE, mn.Nesterov(lr=0.1), mn.Adam(lr=0.1)):
+        assert check_optimizer(optimizer, like=optimizer).passed
+        assert check_optimizer(optimizer).passed
+
+
+def heavy_ball(theta: Array, g: Array, memory: Array) -> Any:
+    memory = 0.9 * (np.zeros_like(theta) if memory is None else memory) + g
+    return theta - 0.1 * memory, memory
+
+
+def rebinding(theta: Array, g: Array, memory: Array) -> None:
+    theta = theta - 0.1 * g
+
+
+LIKE = mn.SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
+
+
+@pytest.mark.parametrize(
+    ("step", "like", "cause"),
+    [
+        (rebinding, None, "nothing changes"),
+        (rebinding, mn.SGD(lr=0.1), "nothing changes"),
+        (lambda theta, g, memory: theta + 0.1 * g, None, "sign"),
+        (lambda theta, g, memory: theta + 0.1 * g, mn.SGD(lr=0.1), "sign"),
+        (lambda theta, g, memory: theta - 0.1 * (g + 0.01 * theta), LIKE, "no momentum"),
+        (heavy_ball, LIKE, "no weight decay"),
+        (lambda theta, g, memory: theta - 0.01 * g, mn.SGD(lr=0.1), "learning rate"),
+        (lambda theta, g, memory: theta - g, mn.SGD(lr=0.1), "learning rate"),
+        (lambda theta, g, memory: theta - 0.1 * np.sign(g), mn.SGD(lr=0.1), "unnamed"),
+        (lambda theta, g, memory: (theta - 0.1 * g)[:3], None, "wrong shape"),
+        (lambda theta, g, memory: theta * np.nan, None, "nan"),
+    ],
+)
+def test_wrong_optimizers_are_named(step: Any, like: Any, cause: str) -> None:
+    assert check_optimizer(step, like).causes == {"theta": cause}
+
+
+def test_a_plain_function_with_memory_passes() -> None:
+    assert check_optimizer(heavy_ball, like=mn.SGD(lr=0.1, momentum=0.9)).passed
+
+
+# ------------------------------------------------------------------------------------------------ hard inputs
+
+
+def angles(x: Array, clip: bool) -> Array:
+    norm = np.sqrt((x * x).sum(axis=1))
+    with np.errstate(all="ignore"):
+        c = x @ x.T / np.outer(norm, norm)
+        return np.arccos(np.clip(np.nan_to_num(c), -1, 1) if clip else c)
+
+
+def test_code_without_a_clip_fails_for_every_seed() -> None:
+    """arccos of a cosine that rounds to above 1: with any of 100 seeds, some input of the pool finds it."""
+    for seed in range(100):
+        titled = dict(hard_inputs(np.random.default_rng(seed)))
+        pool = [x for title, x in titled.items() if not title.startswith(("zero", "ties"))]
+        assert any(np.isnan(angles(x, clip=False)).any() for x in pool), seed
+        assert not any(np.isnan(angles(x, clip=True)).any() for x in pool)
+
+
+def test_the_pool_is_what_it_says() -> None:
+    pool = dict(hard_inputs(np.random.default_rng(0), (3, 3, 2), np.float32))
+    assert {x.dtype for x in pool.values()} == {np.dtype(np.float32)}
+    assert {x.shape[1:] for x in pool.values()} == {(3, 3, 2)}
+    assert np.array_equal(pool["equal examples"][0], pool["equal examples"][5])
+    assert np.array_equal(pool["opposite examples"][0], -pool["opposite examples"][5])
+    assert not pool["zero: an example of zeros"][-1].any()
+    assert len(pool["one example"]) == 1
+    near = next(x for title, x in pool.items() if title.startswith("close"))
+    assert 0 < np.abs(near[0] - near[5]).max() < 1e-3
+
+
+# -------------------------------------------------------------------------------------------------- exponents
+
+
+def outcomes(b: float, theory: float, against: float, runs: int = 100, at_most: bool = False) -> Counter[str]:
+    def measure(n: int, rng: np.random.Generator) -> float:
+        return float(np.exp(b * np.log(n) + 0.3 * rng.standard_normal()))
+
+    def run(k: int) -> str:
+        return exponent(measure, theory, against, 32, level=0.1, rng=np.random.default_rng(k), at_most=at_most).outcome
+
+    return Counter(map(run, range(runs)))
+
+
+def test_wrong_verdicts_are_as_rare_as_stated() -> None:
+    """At level 0.1 at most 10 of 100 are expected; 23 or more have probability below 1e-4 there."""
+    assert outcomes(-1.0, -1.0, -0.5)["fail"] < 23
+    assert outcomes(-0.5, -1.0, -0.5)["pass"] < 23
+    assert outcomes(-0.75, -1.0, -0.5)["pass"] < 23  # on the border itself
+
+
+def test_right_verdicts_are_the_rule() -> None:
+    assert outcomes(-1.0, -1.0, -0.5)["pass"] > 95
+    assert outcomes(-0.5, -1.0, -0.5)["fail"] > 95
+    assert outcomes(-1.5, -1.0, -0.5, at_most=True)["pass"] > 95
+    assert outcomes(-1.5, -1.0, -0.5)["fail"] > 95
+
+
+def test_without_spending_more_would_be_wrong() -> None:
+    """The negative control of the first test: the full level at each of four looks is more than the level in all."""
+    levels = [1 - confidence(look, 0.1) for look in range(1, 40)]
+    assert sum(levels) <= 0.1
+    assert 4 * 0.1 > 0.1 > sum(levels[:4])
+
+
+def test_a_budget_that_is_spent_says_undecided() -> None:
+    verdict = exponent(lambda n, rng: n**-0.75 * np.exp(rng.standard_normal()), -1.0, -0.5, 8)
+    assert (verdict.outcome, verdict.seeds, verdict.looks) == ("undecided", 8, 2)
+    assert "8 seeds), expected -1, and not -0.5" in verdict.text
+    with pytest.raises(ValueError, match="against expects"):
+        exponent(lambda n, rng: 1.0, -1.0, -1.0)

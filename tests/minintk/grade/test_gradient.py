@@ -1,0 +1,135 @@
+"""The gradient checker: forty wrong backward functions named by their cause, right ones passed, and what is refused."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minintk.grade import check_gradient, compare
+
+sys.path.insert(0, str(Path(__file__).parent))
+try:
+    from wrong_gradients import (
+        Wrong,
+        conv_variants,
+        dense,
+        dense_backward,
+        dense_variants,
+        relu_dense,
+        right_ones,
+        softmax,
+    )
+finally:
+    sys.path.remove(str(Path(__file__).parent))
+
+WRONG = [*dense_variants(), *conv_variants()]
+RIGHT = list(right_ones())
+rng = np.random.default_rng(0)
+ARGS = rng.standard_normal((5, 4)), rng.standard_normal((4, 4)), rng.standard_normal(4), 0.7
+
+
+def test_there_are_twenty_of_each() -> None:
+    assert [len(list(variants())) for variants in (dense_variants, conv_variants)] == [20, 20]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=[wrong.name for wrong in WRONG])
+def test_the_cause_is_named(wrong: Wrong) -> None:
+    began = time.process_time()
+    said = wrong.diagnose()
+    assert wrong.named(said), said
+    assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize(("name", "forward", "backward", "args"), RIGHT, ids=[row[0] for row in RIGHT])
+def test_right_gradients_pass(name: str, forward: Any, backward: Any, args: Any) -> None:
+    said = check_gradient(forward, backward, args)
+    assert said.passed, said
+
+
+def layer_norm(x: Any) -> Any:
+    return (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+
+
+def layer_norm_backward(u: Any, x: Any) -> Any:
+    y, std = layer_norm(x), np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+    return (u - u.mean(axis=1, keepdims=True) - y * (u * y).mean(axis=1, keepdims=True)) / std
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "args", "says"),
+    [
+        (softmax, lambda u, x: u * softmax(x) * (1 - softmax(x)), ARGS[:1], "only the diagonal is there"),
+        (softmax, lambda u, x: u * softmax(x), ARGS[:1], "dx"),
+        (layer_norm, lambda u, x: layer_norm_backward(u, x) * x.std(axis=1, keepdims=True), ARGS[:1], "each example"),
+        (lambda x: np.tanh(x), lambda u, x: u, ARGS[:1], "phi' forgotten"),
+        (lambda x: np.maximum(x, 0), lambda u, x: u, ARGS[:1], "mask is missing"),
+        (lambda x: x**3, lambda u, x: u**2 * x, ARGS[:1], "not linear in u"),
+        (lambda x: x.sum(), lambda u, x: u * np.ones(len(x)), ARGS[:1], "expected shape (5, 4), got (5,)"),
+        (lambda x: (x, x)[:1] * 3, lambda u, x: u, ARGS[:1], "expected an array of floating-point numbers, got tuple"),
+        (lambda x: np.log(x), lambda u, x: u / x, ARGS[:1], "forward: it gives nan"),
+        (lambda x: x + np.random.default_rng().standard_normal(), lambda u, x: u, ARGS[:1], "different results"),
+        (dense, lambda *a: dense_backward(*a)[:2], ARGS, "expected 3 gradients (dx, dW, db), got 2"),
+        (dense, lambda *a: {"x": dense_backward(*a)[0], "dW": None}, ARGS, "dW: not written"),
+        (relu_dense, lambda u, x, W, b: (u @ W.T, x.T @ u, u.sum(0)), ARGS[:3], "mask"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_what_else_is_said(forward: Callable[..., Any], backward: Callable[..., Any], args: Any, says: str) -> None:
+    said = check_gradient(forward, backward, args)
+    assert says in str(said), said
+    assert not said.passed
+
+
+def test_mistakes_of_an_exercise_are_told_by_name() -> None:
+    def wrong(u: Any, x: Any, W: Any, b: Any, m: float) -> Any:
+        return dense_backward(u, x + 1, W, b, m)
+
+    plain = check_gradient(dense, wrong, ARGS)
+    assert plain.causes == {"dW": "unnamed"}
+    named = check_gradient(dense, wrong, ARGS, suspects={"x was moved by one": wrong})
+    assert named.causes == {"dW": "x was moved by one"}
+
+
+def test_only_some_arguments() -> None:
+    def backward(u: Any, x: Any, W: Any, b: Any, m: float) -> Any:
+        return (m * u @ W.T,)
+
+    assert check_gradient(dense, backward, ARGS, wrt=[0]).passed
+    assert not check_gradient(dense, backward, ARGS).passed
+
+
+def test_what_cannot_be_checked_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one array of floating-point"):
+        check_gradient(lambda n: n, lambda u, n: u, (3,))
+    with pytest.raises(ValueError, match="at most 4096"):
+        check_gradient(lambda x: x, lambda u, x: u, (np.ones((100, 100)),))
+    with pytest.raises(TypeError, match="expects two functions"):
+        check_gradient(None, lambda u: u, ARGS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "says"),
+    [
+        (np.ones((3, 2)).T, np.ones((3, 2)), "got (2, 3) (transposed)"),
+        (np.ones(3, np.float64), np.ones(3, np.float32), "expected float32"),
+        (np.array([1.0, np.nan]), np.ones(2), "nan at (1,)"),
+        (None, np.ones(2), "nothing is returned"),
+        ("no", np.ones(2), "expected numbers"),
+        ((1.0,), (1.0, 2.0), "expected 2 results"),
+        ({"a": 1.0}, {"b": 1.0}, "expected the keys ['b']"),
+        ((1.0, 2.5), (1.0, 2.0), "r[1]: right but for a factor 1.25"),
+        (np.array([1.0, 2, 4]), np.array([1.0, 2, 3]), "expected 3, got 4 at (2,)"),
+        ([[1.0], [2.0, 3.0]], np.ones(2), "expected numbers"),
+        (True, False, "expected False, got True"),
+        (np.inf, np.inf, None),
+        (np.array([1 + 1e-12]), np.array([1.0]), None),
+        (2, 2.0, None),
+    ],
+)
+def test_results_are_compared(got: Any, want: Any, says: str | None) -> None:
+    said = compare("r", got, want)
+    assert said.passed if says is None else says in str(said), said
