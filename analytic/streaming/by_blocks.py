@@ -17,7 +17,7 @@ from analytic.vectors.engine import reserve_vectors, vector_diagonals
 from analytic.vectors.results import Examples, Wanted, blocks
 from analytic.vectors.state import Program
 from minintk.arrays import Array
-from minintk.sharing.claims import PAUSE, Claim
+from minintk.sharing.claims import PAUSE, Claim, remove_dead
 from minintk.sharing.units import InFlight, calls_in_flight, shared
 
 Store = str | os.PathLike[str] | None
@@ -92,4 +92,5 @@ def fill(
         tell()
         if store.places.keys() - store.merged.keys():
             sleep(PAUSE)  # another process merges
+    remove_dead(store.waiting)  # of those who were killed meanwhile
     return store.results()

@@ -19,6 +19,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,7 +29,7 @@ from analytic.vectors.results import Examples, Place, blocks
 from minintk.arrays import Array, to_host
 from minintk.files import made_folder, remove_parts, reserve, space_on_disk, write_atomically
 from minintk.reading import Unreadable, map_npy, npy_header, read_lines, read_npz, reading
-from minintk.sharing.claims import Watch, remove_unreachable
+from minintk.sharing.claims import Watch, remove_dead
 
 KERNEL_NAMES = ("nngp", "ntk")
 
@@ -64,10 +65,11 @@ class KernelStore:
         self.watch, self._length = Watch(), -1
         self.merged: Lines = self._lines() or {}
         if self.merged and self.merged.keys() == self.places.keys() and not self._damaged():
-            return  # nothing to write, perhaps nowhere to
+            with suppress(OSError):  # nothing to write, perhaps nowhere to
+                remove_dead(self.folder, self.waiting)
+            return
         self.waiting.mkdir(exist_ok=True)
-        remove_unreachable(self.waiting)
-        remove_unreachable(self.folder)
+        remove_dead(self.folder, self.waiting)
         with self.watch.wait(self.folder / "record.claim"):
             self._open()
 
@@ -81,7 +83,7 @@ class KernelStore:
                 f"{str(self.folder)!r} holds {strangers[0]}.npy but is not a store: choose another path, or move it "
                 "away"
             )
-        self.merged = lines or {}
+        self._write_record(lines or {})
         for name in self.names:
             if not self.merged and not self._file(name).exists():
                 self._reserve(name)
@@ -91,10 +93,14 @@ class KernelStore:
                 f"(the first one: {damaged[0]}), so these are computed again; is the disk sound?",
                 stacklevel=5,
             )
-        self.merged = {number: sums for number, sums in self.merged.items() if number not in damaged}
-        text = "\n".join([self.mark, *(_line(*entry) for entry in sorted(self.merged.items())), ""])
-        if not self.record.exists() or self.record.read_bytes() != text.encode():  # or a last line was cut short
-            write_atomically(self.record, lambda file: file.write(text.encode()))
+            self._write_record({number: sums for number, sums in self.merged.items() if number not in damaged})
+
+    def _write_record(self, lines: Lines) -> None:
+        """A record of these lines, unless the one there is the same, to the last line's end."""
+        text = "\n".join([self.mark, *(_line(*entry) for entry in sorted(lines.items())), ""]).encode()
+        if not self.record.exists() or self.record.read_bytes() != text:
+            write_atomically(self.record, lambda file: file.write(text))
+        self.merged = lines
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.npy"

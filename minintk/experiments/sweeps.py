@@ -38,7 +38,7 @@ from minintk.arrays import to_host
 from minintk.files import digest, made_folder, remove_parts, write_atomically
 from minintk.progress import progress_of
 from minintk.reading import read_json
-from minintk.sharing.claims import Claim, Watch, remove_unreachable
+from minintk.sharing.claims import Claim, Watch, remove_dead
 from minintk.sharing.units import InFlight, InTurn, calls_in_flight, check_part, shared
 from minintk.training.checkpoints import arrays_inside, has_default_repr
 
@@ -144,11 +144,12 @@ def sweep(
         def keep(call: _Call, claim: Claim, returned: Any) -> None:
             results = call.results(returned)
             if claim.held():
-                call.write(records, results, after_a_kill=claim.inherited)
+                call.write(records, results)
                 finished(call)
 
         with closing(shared(missing, lambda call: folder / "claims" / f"{call.name()}.claim", finished)) as units:
             _run(work, units, executor, keep)
+    remove_dead(folder / "claims")  # of those who were killed meanwhile
     kept = {call: results or call.read(records) for call, results in kept.items()}  # other parts, meanwhile
     found = {_key(point): result for call in calls for point, result in zip(call.points, kept[call] or [])}
     table = Table(axes, [found.get(_key(dict(zip(axes, values))), {}) for values in product(*axes.values())])
@@ -189,11 +190,10 @@ class _Call:
             results.append(record["result"])
         return results
 
-    def write(self, records: Path, results: list[Result], *, after_a_kill: bool = False) -> None:
-        """Save one record per point, atomically."""
+    def write(self, records: Path, results: list[Result]) -> None:
+        """Save one record per point, atomically; the call is claimed, so what is half written there is of the dead."""
         for point, result in zip(self.points, results):
-            if after_a_kill:
-                remove_parts(self.path(records, point))
+            remove_parts(self.path(records, point))
             _write(self.path(records, point), {"point": point, "result": result})
 
     def results(self, returned: Any) -> list[Result]:
@@ -308,8 +308,7 @@ def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
     folder, mine = made_folder(store, "store="), {"format": 1, "work": _name(work)}
     for name in ("records", "claims"):
         (folder / name).mkdir(exist_ok=True)
-    for claims in (folder, folder / "claims"):
-        remove_unreachable(claims)
+    remove_dead(folder, folder / "claims")
     path = folder / "work.json"
     if not path.exists():
         with Watch().wait(folder / "sweep.claim"):

@@ -172,11 +172,6 @@ class Claim:
             )
 
     @property
-    def inherited(self) -> bool:
-        """Whether it succeeds a dead claim, whose owner may have left files half written."""
-        return len(self.chain) > 1
-
-    @property
     def released(self) -> bool:
         """Whether `release` was called."""
         return self._file.closed
@@ -312,9 +307,13 @@ class Watch:
         return claim
 
 
-def remove_unreachable(folder: Path) -> None:
-    """Remove successors' claims that an owner, killed while it released, has left without their beginning."""
-    for path in folder.glob("*.claim.*"):
-        place = path.with_name(f"{path.name.rpartition('.claim.')[0]}.claim")
-        if path not in _follow(place)[0] and not Watch().alive(path, _read(path) or b""):
-            path.unlink(missing_ok=True)
+def remove_dead(*folders: Path) -> None:
+    """Remove what killed processes of this host have left: claims on finished units, and half released chains."""
+    for folder in folders:
+        for place in folder.glob("*.claim"):
+            if (claim := Watch().claim(place)) is not None:
+                claim.release()
+        for path in folder.glob("*.claim.*"):
+            place = path.with_name(f"{path.name.rpartition('.claim.')[0]}.claim")
+            if path not in _follow(place)[0] and not Watch().alive(path, _read(path) or b""):
+                path.unlink(missing_ok=True)

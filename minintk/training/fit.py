@@ -27,7 +27,7 @@ from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.files import made_folder, remove_parts
 from minintk.models.network import Model, Network, check_model
 from minintk.reading import Unreadable
-from minintk.sharing.claims import Claim, Watch, remove_unreachable
+from minintk.sharing.claims import Claim, Watch, remove_dead
 from minintk.training.augment import Augmentation
 from minintk.training.batches import Batches
 from minintk.training.checkpoints import check_fingerprint, fingerprint, load, save
@@ -163,7 +163,7 @@ class _Folder:
 
     def load(self, like: Array) -> tuple[State | None, dict[str, Any]]:
         """(state, what `_Record.about` gave), (None, {}) for an empty folder; ValueError for another run's."""
-        remove_unreachable(self.path)
+        remove_dead(self.path)
         for name in (CHECKPOINT_FILE, HISTORY_FILE):
             remove_parts(self.path / name)
         path = self.path / CHECKPOINT_FILE

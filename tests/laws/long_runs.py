@@ -1,0 +1,101 @@
+"""Three long runs in small: a training, a sweep, a kernel in a store; each notes what it computes, for who counts."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import numpy as np
+
+import analytic as an
+import minintk as mn
+from analytic.streaming import by_blocks, executors, store
+from minintk.arrays import Array
+
+X = np.random.default_rng(0).standard_normal((10, 4, 3, 2))
+POOLED = mn.Sequential(mn.Conv2d(6, 3, w_std=1.4, b_std=0.1), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
+UNITS = {"fit": 12, "sweep": 12, "store": 15}
+FILES = {"sweep": ["results.json"], "store": ["nngp.npy", "ntk.npy"]}
+HOME = "MININTK_TEST_FOLDER"
+
+
+def note() -> None:
+    """One more unit was computed, by this process."""
+    folder = Path(os.environ[HOME])
+    with open(folder.parent / f"{folder.name}-{os.getpid()}.log", "ab") as log:
+        log.write(b".")
+
+
+def computed(folder: Path) -> int:
+    """How many units were computed, by all processes together."""
+    return sum(path.stat().st_size for path in folder.parent.glob(f"{folder.name}-*.log"))
+
+
+class Noted(mn.MeanSquared):
+    """The loss, which notes its evaluations."""
+
+    def __call__(self, f: Array, y: Array) -> Array:
+        note()
+        sleep(0.01)
+        return super().__call__(f, y)
+
+
+def fit(folder: Path) -> None:
+    """Twelve steps with mini-batches and momentum, each saved."""
+    rng = np.random.default_rng(1)
+    net = mn.Network(mn.Sequential(mn.Flatten(), *mn.zoo.mlp(1, 16, 1)), (4, 3, 2))
+    how: dict[str, Any] = {"loss": Noted(), "optimizer": mn.SGD(0.1, momentum=0.9), "batch_size": 4, "rng": rng}
+    mn.fit(net, net.init(rng), X, np.sign(X[:, 0, 0, :1]), steps=12, every=1, checkpoint=folder, **how)
+
+
+def work(a: int, seed: tuple[int, ...]) -> list[dict[str, float]]:
+    """What the sweep calls."""
+    note()
+    sleep(0.03)
+    return [{"value": a / 3 + s + sum(seed) / 7} for s in seed]
+
+
+def sweep(folder: Path) -> None:
+    """Twelve calls of two runs each."""
+    mn.sweep(work, {"a": range(4), "seed": range(6)}, together="seed", batch=2, store=folder)
+
+
+def noted_block(evaluate: Any, *arguments: Any) -> Any:
+    """The block, computed slowly and noted."""
+    note()
+    sleep(0.03)
+    return evaluate(*arguments)
+
+
+def kernel(folder: Path) -> None:
+    """Fifteen blocks of two images each."""
+    by_blocks.PIXEL_PAIRS_PER_BLOCK, executors.FEWEST, executors.SHORTEST = 4 * (4 * 3) ** 2, 5, 0.0
+    right, k = by_blocks.fill, an.kernel(POOLED)
+
+    def noted(of: store.KernelStore, evaluate: Any, *how: Any) -> Any:
+        return right(of, partial(noted_block, evaluate), *how)
+
+    by_blocks.fill = noted
+    try:
+        k.both(X, store=folder)
+    finally:
+        by_blocks.fill = right
+
+
+def run(kind: str, folder: Path) -> None:
+    """The run of this kind, to its end."""
+    os.environ[HOME] = str(folder)
+    {"fit": fit, "sweep": sweep, "store": kernel}[kind](folder)
+
+
+def result(kind: str, folder: Path) -> dict[str, Any]:
+    """What must be the same bits, however the run came about."""
+    if kind != "fit":
+        return {name: (folder / name).read_bytes() for name in FILES[kind]}
+    with np.load(folder / "checkpoint.npz") as found:
+        arrays = {name: found[name].tobytes() for name in found.files if name != "about"}
+    rows = mn.History.load(folder / "history.json").rows
+    return {**arrays, "history": [{name: v for name, v in row.items() if name != "seconds"} for row in rows]}

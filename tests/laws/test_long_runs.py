@@ -1,0 +1,168 @@
+"""Long runs: killed at random moments, by several starters, on a full disk; the bits are those of one unbroken run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter, sleep
+from typing import Any
+
+import long_runs
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 and a server that forks")
+
+Start = Callable[[str, Path], Any]
+Unbroken = Callable[[str], tuple[dict[str, Any], float]]
+
+
+@pytest.fixture(scope="module")
+def start() -> Start:
+    """The process that runs a kind in a folder; all fork from a server that has imported everything."""
+    context: Any = get_context("forkserver")
+    context.set_forkserver_preload(["long_runs"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # the server does not take over sys.path
+        context.Process().start()
+
+    def begin(kind: str, folder: Path) -> Any:
+        process = context.Process(target=long_runs.run, args=(kind, folder))
+        process.start()
+        return process
+
+    return begin
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory where the system offers that: a kill leaves what was written, flushed to a disk or not."""
+    with TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def unbroken(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Unbroken:
+    """The result of a run that nobody disturbs, and the seconds that it takes."""
+
+    @cache
+    def of(kind: str) -> tuple[dict[str, Any], float]:
+        folder = tmp_path_factory.mktemp("unbroken") / kind
+        began = perf_counter()
+        process = start(kind, folder)
+        process.join()
+        assert process.exitcode == 0
+        assert long_runs.computed(folder) == long_runs.UNITS[kind]
+        return long_runs.result(kind, folder), perf_counter() - began
+
+    return of
+
+
+def leftovers(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if ".part" in path.name or ".claim" in path.name]
+
+
+@pytest.mark.parametrize("kind", long_runs.UNITS)
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
+    """Each time a run is killed where it happens to be; when it had ended, the next one begins anew."""
+    want, seconds = unbroken(kind)
+    folders, killed = [folder / "killed-0"], 0
+    for moment in np.random.default_rng(kills).uniform(0, seconds, kills):
+        process = start(kind, folders[-1])
+        process.join(moment)
+        process.kill()
+        process.join()
+        if process.exitcode == 0:
+            folders.append(folder / f"killed-{len(folders)}")
+        else:
+            killed += 1
+    last = start(kind, folders[-1])
+    last.join()
+    assert last.exitcode == 0
+    for at in folders:
+        assert long_runs.result(kind, at) == want
+        assert not leftovers(at)
+    repeated = sum(map(long_runs.computed, folders)) - len(folders) * long_runs.UNITS[kind]
+    assert killed > 0
+    assert repeated <= killed  # what was under way
+
+
+@pytest.mark.parametrize("kind", ["sweep", "store"])
+@pytest.mark.parametrize("starters", [2, pytest.param(5, marks=pytest.mark.slow)])
+def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
+    """Each unit is computed once, in one process or another, and more than one has a share."""
+    want, _ = unbroken(kind)
+    together = [start(kind, folder / "shared") for _ in range(starters)]
+    for process in together:
+        process.join()
+        assert process.exitcode == 0
+    assert long_runs.result(kind, folder / "shared") == want
+    assert long_runs.computed(folder / "shared") == long_runs.UNITS[kind]
+    assert len(list(folder.glob("shared-*.log"))) > 1
+    assert not leftovers(folder / "shared")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sweep", "store"])
+def test_starters_of_whom_some_are_killed(kind: str, folder: Path, start: Start, unbroken: Unbroken) -> None:
+    """Three at work, of whom one is killed every 0.2 seconds and another one starts: the same bits in the end."""
+    want, _ = unbroken(kind)
+    rng = np.random.default_rng(0)
+    for number in range(10):
+        shared, killed = folder / f"shared-{number}", 0
+        at_work = [start(kind, shared) for _ in range(3)]
+        while all(process.is_alive() for process in at_work) and killed < 5:
+            sleep(0.2)
+            victim = at_work.pop(int(rng.integers(3)))
+            victim.kill()
+            victim.join()
+            killed += victim.exitcode != 0
+            at_work.append(start(kind, shared))
+        for process in at_work:
+            process.join()
+            assert process.exitcode == 0
+        assert long_runs.result(kind, shared) == want
+        assert long_runs.computed(shared) <= long_runs.UNITS[kind] + killed
+        assert not leftovers(shared)
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 512 kB."""
+    place, mount = tmp_path / "disk", shutil.which("mount")
+    place.mkdir()
+    how = [mount or "no mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]
+    if mount is None or subprocess.run(how, capture_output=True, check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.mark.parametrize("kind", long_runs.UNITS)
+def test_a_disk_that_fills_up(kind: str, full_disk: Path, unbroken: Unbroken) -> None:
+    """The OSError of a full disk, whatever it refuses; given room, the same call ends with the same bits."""
+    want, _ = unbroken(kind)
+    folder, ballast = full_disk / "inside" / "run", full_disk / "ballast"
+    refusals = []
+    with ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as worker:
+        for free in (4096, 8192, 12288, 16384, 24576, 32768):
+            ballast.unlink(missing_ok=True)
+            state = os.statvfs(full_disk)
+            ballast.write_bytes(bytes(max(0, state.f_bfree * state.f_frsize - free)))
+            refusals.append(worker.submit(long_runs.run, kind, folder).exception())
+        ballast.unlink()
+        worker.submit(long_runs.run, kind, folder).result()
+    told = [error for error in refusals if error is not None]
+    assert {getattr(error, "errno", error) for error in told} == {errno.ENOSPC}
+    assert long_runs.result(kind, folder) == want
+    assert not leftovers(folder)
