@@ -20,12 +20,21 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf, isfinite, prod
 from typing import Any
 
 import numpy as np
 
-from analytic.training.eigen import Spectrum, as_matrix, check_definite, check_kernel, resolution, spectrum
+from analytic.training.eigen import (
+    Spectrum,
+    as_matrix,
+    check_definite,
+    check_kernel,
+    check_memory,
+    factorisation_bytes,
+    resolution,
+    spectrum,
+)
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
 from minintk.validate import number
 
@@ -234,6 +243,7 @@ def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0
 
     One factorisation, O(N^3), for all t: about 6 s at N = 4000 on two cores.  Results are in the dtype of the arrays.
     TypeError, ValueError for arrays of two libraries, wrong shapes, NaN, an asymmetric or indefinite kernel.
+    MemoryError, before any work, with what is needed and what is free.
     Lee et al. 2019, eqs. (8) to (11).
 
     >>> import numpy as np
@@ -309,6 +319,8 @@ def _factorised(k_train: Array, y: Array, lr: float, ridge: float) -> tuple[Spec
     xp = array_namespace(k_train, y)
     lr, ridge = number("lr", lr), number("ridge", ridge, zero=True)
     check_targets(y)
+    n = prod(k_train.shape[: k_train.ndim // 2])
+    check_memory(xp, f"the eigenvalues of a kernel of {n} rows", factorisation_bytes(n))
     check_kernel("k_train", k_train)
     if k_train.shape[0] != y.shape[0] or (k_train.ndim == 4 and k_train.shape[1] != y.shape[1]):
         want = 2 * tuple(y.shape[: k_train.ndim // 2])
@@ -321,6 +333,7 @@ def _extremes(k_train: Array) -> tuple[float, float]:
     """lambda_min, or 0 if rounding makes it negative, and lambda_max."""
     check_kernel("k_train", k_train)
     xp, k = array_namespace(k_train), as_matrix(k_train)
+    check_memory(xp, f"the eigenvalues of a kernel of {k.shape[0]} rows", 3 * 8 * k.shape[0] ** 2)
     lam = xp.linalg.eigvalsh(xp.astype(k, xp.float64, copy=False))
     smallest, largest = float(lam[0]), float(lam[-1])
     check_definite(smallest, largest, resolution(k))

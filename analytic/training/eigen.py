@@ -118,6 +118,21 @@ class Spectrum:
         )
 
 
+FEWER = "use fewer examples, or a kernel (N, N) shared by all outputs in place of the full (N, C, N, C)"
+"""What to do about a solve that does not fit."""
+
+
+def factorisation_bytes(n: int) -> int:
+    """What `spectrum` takes beside a kernel of n rows: k in float64, the solver's copy and its work, Q."""
+    return 5 * 8 * n * n
+
+
+def check_memory(xp: Any, what: str, need: int, remedy: str = FEWER) -> None:
+    """MemoryError, before any work, if `what` needs more bytes than are free where `xp` keeps its arrays."""
+    if need > (free := available_memory(xp)):
+        raise MemoryError(f"{what} needs about {need / 1e9:.3g} GB, but {free / 1e9:.3g} GB are free: {remedy}")
+
+
 def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     """Factorise a symmetric kernel k : (n, n), ascending eigenvalues, once and for every t.
 
@@ -129,13 +144,8 @@ def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     >>> s.zeros, s.certain, s.lam.round(12).tolist()
     (1, True, [0.0, 1.0, 4.0])
     """
-    xp = array_namespace(k)
-    n = k.shape[0]
-    if (need := 5 * 8 * n * n) > (free := available_memory(xp)):
-        raise MemoryError(
-            f"factorising a kernel of {n} rows needs about {need / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: "
-            "use fewer examples, or a kernel (N, N) shared by all outputs in place of the full (N, C, N, C)"
-        )
+    xp, n = array_namespace(k), k.shape[0]
+    check_memory(xp, f"the eigenvalues of a kernel of {n} rows", factorisation_bytes(n))
     tau = resolution(k)
     lam, Q = xp.linalg.eigh(xp.astype(k, xp.float64, copy=False))
     smallest = float(lam[0])

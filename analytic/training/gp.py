@@ -18,8 +18,17 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 
 from analytic.training.dynamics import GradientFlow, check_targets, gradient_flow
-from analytic.training.eigen import check_kernel, eps, resolution
-from minintk.arrays import Array, array_namespace, check_finite, check_floating, scipy_module, to_host, to_library
+from analytic.training.eigen import check_kernel, check_memory, eps, factorisation_bytes, resolution
+from minintk.arrays import (
+    Array,
+    array_namespace,
+    check_finite,
+    check_floating,
+    on_host,
+    scipy_module,
+    to_host,
+    to_library,
+)
 from minintk.validate import number, whole
 
 Kind = Literal["ntk", "nngp"]
@@ -69,9 +78,11 @@ class Ensemble:
         t : a number >= 0, inf included, or a one-dimensional array of them: the results then have a leading axis T.
             t = lr * steps if lr = 1, t = steps if lr is the network's.
         ValueError for a negative t or NaN, an indefinite kernel, and a singular one whose limit does not exist.
+        MemoryError, before any work, with what is needed and what is free.
         """
         _check_kind(kind)
         k, xp, t = self._test(x_test), array_namespace(self.x), to_host(t)
+        self.check_memory(kind, x_test.shape[0], int(np.size(t)) + 2 if cov else 0)
         if cov and kind == "ntk":
             self._both()
         flow = self.flow(kind)
@@ -94,6 +105,25 @@ class Ensemble:
         if kind not in self._flows:
             self._flows[kind] = gradient_flow(self._block(kind), self.y, lr=self.lr, ridge=self.ridge)
         return self._flows[kind]
+
+    def check_memory(self, kind: Kind, M: int, covariances: int, factor: int | None = None) -> None:
+        """MemoryError, before any work, if what a prediction of M outputs has yet to compute does not fit.
+
+        covariances : how many (M, M) it takes, 0 without any.   factor : bytes of the factorisation, unless done.
+        """
+        N, M, xp, item = int(self.x.shape[0]), int(M), array_namespace(self.x), int(self.x.dtype.itemsize)
+        if factor is None:
+            factor = 0 if kind in self._flows else factorisation_bytes(N)
+        both = covariances > 0 and kind == "ntk"
+        missing = ({kind, "nngp"} if both else {kind}) - set(self._train)
+        need = (
+            factor
+            + item * N * N * len(missing)
+            + (3 * 8 * N * N if both else 0)
+            + (4 * 8 * N + 8 * covariances * M) * M
+        )
+        what = f"this prediction of {M} outputs from {N} examples"
+        check_memory(xp, what, need, "use fewer examples, predict a part of x_test at a time, or leave cov out")
 
     def _block(self, kind: Kind) -> Array:
         """K(X, X) or Theta(X, X), evaluated on first use."""
@@ -140,8 +170,11 @@ class Posterior:
 
         From a Cholesky factor if the kernel has one (1 s at N = 4000 on two cores).  For a singular kernel, the limit
         t = inf of `ensemble`, or ValueError, with the smallest eigenvalue, if there is no limit.
+        MemoryError, before any work, with what is needed and what is free.
         """
         ens = self.ensemble
+        ens._test(x_test)
+        ens.check_memory(self.kind, x_test.shape[0], 3 if cov else 0, self._factor_bytes)
         if cov and self.kind == "ntk":
             ens._both()
         L = self._factor
@@ -197,9 +230,11 @@ class Posterior:
         whole("sample(size=...)", size)
         if not isinstance(rng, np.random.Generator):
             raise TypeError(f"sample(rng=...) expects numpy.random.default_rng(seed), got {rng!r}")
+        self.ensemble._test(x_test)
+        M, C = x_test.shape[0], self.ensemble.y.shape[1]
+        need, xp = factorisation_bytes(M) + 8 * M * (M + 2 * size * C), array_namespace(x_test)
+        check_memory(xp, f"{size} draws at {M} points", need, "draw fewer, or at fewer points")
         mean, cov = self.predict(x_test, cov=True)
-        xp = array_namespace(mean)
-        M, C = mean.shape
         variance, U = xp.linalg.eigh(xp.astype(cov, xp.float64, copy=False))
         scale = max(float(xp.max(xp.abs(k))) for k in (cov, self.ensemble._block("nngp")))
         if -float(variance[0]) > sqrt(eps(cov)) * scale:
@@ -211,22 +246,32 @@ class Posterior:
         z = to_library(rng.standard_normal((size, M, C)), xp)
         return xp.astype(root @ z + mean, mean.dtype, copy=False)
 
+    @property
+    def _factor_bytes(self) -> int:
+        """What the factor has yet to take, at most."""
+        return 0 if "_factor" in self.__dict__ else 8 * int(self.ensemble.x.shape[0]) ** 2
+
     @cached_property
     def _factor(self) -> Array | None:
         """L, lower triangular, with L L' = k + ridge I; None if a pivot cannot be distinguished from zero."""
+        self.ensemble.check_memory(self.kind, 0, 0, self._factor_bytes)
         k = self.ensemble._block(self.kind)
         check_kernel(f"kernel.{self.kind}(x)", k)
         xp = array_namespace(k)
-        shifted = xp.astype(k, xp.float64) + self.ensemble.ridge * xp.eye(len(k), dtype=xp.float64)
+        L = xp.astype(k, xp.float64, copy=True)
+        i = xp.arange(len(k))
+        L[i, i] += self.ensemble.ridge
+        diagonal = xp.asarray(xp.diagonal(L), copy=True)
         try:
-            L = xp.linalg.cholesky(shifted)
+            L = cholesky(L)
         except np.linalg.LinAlgError:
             return None
         smallest = float(xp.min(xp.diagonal(L)))
         if not (smallest > 0 and smallest**2 > resolution(k)):
             return None
-        rows = xp.einsum("ij,ij->i", L, L) - xp.diagonal(shifted)  # as a GPU's solver may fail silently
-        return L if float(xp.max(xp.abs(rows))) <= resolution(shifted) else None
+        rows = xp.einsum("ij,ij->i", L, L) - diagonal  # as a GPU's solver may fail silently
+        rounding = float(len(k) + 100) * eps(L) * float(xp.max(diagonal))
+        return L if float(xp.max(xp.abs(rows))) <= rounding else None
 
     @cached_property
     def _whitened(self) -> Array:
@@ -239,7 +284,7 @@ class Posterior:
 def ensemble(kernel: KernelLike, x: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0) -> Ensemble:
     """The ensemble of infinitely wide networks trained on (x, y) by gradient flow on L = 1/(2N) sum ||f - y||^2.
 
-    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example).  y : (N, C).
+    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example), y : (N, C), both copied.
     lr : with lr = 1 the unit of t is lr * steps, with the network's own lr it is steps.
     ridge : absolute; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
@@ -268,7 +313,8 @@ def ensemble(kernel: KernelLike, x: Array, y: Array, *, lr: float = 1.0, ridge: 
     if x.ndim < 2 or x.shape[0] != y.shape[0]:
         raise ValueError(f"expected x : (N, ...) and y : (N, C) with one N, got {tuple(x.shape)} and {tuple(y.shape)}")
     check_finite("x", x)
-    return Ensemble(kernel, x, y, lr, ridge)
+    xp = array_namespace(x)  # kernels are evaluated at the first prediction: of the examples as they are now
+    return Ensemble(kernel, xp.asarray(x, copy=True), xp.asarray(y, copy=True), lr, ridge)
 
 
 def posterior(kernel: KernelLike, x: Array, y: Array, *, ridge: float = 0.0, kind: Kind = "nngp") -> Posterior:
@@ -295,6 +341,15 @@ def posterior(kernel: KernelLike, x: Array, y: Array, *, ridge: float = 0.0, kin
 def _check_kind(kind: str) -> None:
     if kind not in get_args(Kind):
         raise ValueError(f"kind expects 'ntk' or 'nngp', got {kind!r}")
+
+
+def cholesky(k: Array) -> Array:
+    """L with L L' = k, lower triangular; on the host in the memory of k.  LinAlgError where there is none."""
+    xp = array_namespace(k)
+    if not on_host(xp):
+        return xp.linalg.cholesky(k)
+    # LAPACK's order is that of columns: to it, k' is the symmetric k where it stands
+    return scipy_module(xp, "linalg").cholesky(k.T, lower=True, overwrite_a=True, check_finite=False)
 
 
 def _covariance(c: Array, prior: Array) -> Array:
