@@ -177,14 +177,8 @@ class Descent:
         if not isinstance(state, State):
             raise TypeError(f"resume expects the state of a snapshot, snap.state, got {state!r}")
         xp = array_namespace(self.theta, state.theta)
-        want, got = ((tuple(a.shape), str(a.dtype), None if m is None else tuple(m.shape)) for a, m in (
-            (self.theta, self.memory), (state.theta, state.memory)
-        ))  # fmt: skip
-        if want != got or set(state.anchors) != set(self.model.anchors()):
-            expected, given = (
-                f"theta {theta} {dtype} and {'no momentum' if memory is None else f'momentum {memory}'}"
-                for theta, dtype, memory in (want, got)
-            )
+        expected = _form(self.theta, self.memory, self.model.anchors())
+        if (given := _form(state.theta, state.memory, state.anchors)) != expected:
             raise ValueError(f"resume expects a state of this run, {expected}, got {given}")
         self.step, self.theta = state.step, xp.asarray(state.theta, copy=True)
         self.memory = None if state.memory is None else xp.asarray(state.memory, copy=True)
@@ -232,6 +226,13 @@ class Descent:
         for t in layout.tensors if bool(xp.all(xp.isfinite(value))) else ():
             if bool(xp.any(xp.isnan(gradient[..., layout.slices[t.name]]))):
                 raise TypeError(f"no layer wrote the gradient of {t.name}: vjp(u, dw) must fill dw[{t.name!r}], with =")
+
+
+def _form(theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> str:
+    """What the arrays of a state look like, in words."""
+    momentum = "no momentum" if memory is None else f"momentum {tuple(memory.shape)}"
+    others = {name: tuple(a.shape) for name, a in sorted(anchors.items())}
+    return f"theta {tuple(theta.shape)} {theta.dtype} and {momentum}" + (f", anchors {others}" if others else "")
 
 
 def member_slices(model: Model, theta: Array, N: int) -> list[slice]:

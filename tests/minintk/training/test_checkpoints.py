@@ -431,3 +431,17 @@ def test_what_json_cannot_hold_is_refused_and_leaves_the_file_alone(tmp_path: Pa
 def test_no_file_is_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         checkpoints.load(tmp_path / "none.npz")
+
+
+def test_anchors_of_another_shape_are_another_run() -> None:
+    net = mn.Network(mn.Dense(1), (2,))
+    model = mn.IterativelyLinearized(net, np.ones(2), 2)
+    how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=0.1), "steps": 3}
+    data = np.eye(2), np.ones((2, 1))
+    *_, last = mn.train(model, np.ones(2), *data, **how)
+    good = last.state
+    for name in good.anchors:
+        bad = mn.State(good.step, good.theta, good.memory, good.rng, good.anchors | {name: np.ones((2, 7))})
+        with pytest.raises(ValueError, match=rf"resume expects a state of this run, .*'{name}': \(2, 7\)"):
+            mn.train(model, np.ones(2), *data, **how, resume=bad)
+    list(mn.train(model, np.ones(2), *data, **how, resume=good))
