@@ -4,8 +4,8 @@
     python3 make.py mutants --modules "analytic/images/*" --sample 20 --again
 
 Each mutant lives in a copy of the last commit under `.mutants/`, never in the checkout.  The tests that reach the
-changed function run first, the quick ones before the others; a mutant that lives is put before every test that reaches
-it, and with `--whole` before the whole default suite (where only a child process can notice what the others did not).
+changed function run, those of its own file first, then the quick ones of all files; with `--whole` a mutant that
+lives is put before all others that reach it and the whole default suite, which may take an hour for each.
 Which test reaches which function is noted once, in one run of the suite, and read again later (`--map` notes it anew).
 
 Verdicts are appended to `.mutants/results.jsonl`, so that a run goes on where it was stopped; `--again` gives those
@@ -64,7 +64,7 @@ NOT_NUMERICAL = (
 ABOUT_FILES = (*(f"tests/project/test_{name}.py" for name in ("literals", "make", "project", "rooms")), "tests/mutants")
 """Tests of the checkout and not of what it computes: they would refuse a copy, or a mutant for its layout."""
 
-NEAR_SECONDS = 15.0
+NEAR_SECONDS = 30.0  # of tests of its own file, and again of quick ones of all files
 PATIENCE = 60.0  # seconds beyond eight times what the tests took
 MEMORY = 12 << 30  # bytes of address space of a mutant: one that allocates without end fails, and not the machine
 
@@ -177,6 +177,8 @@ class Copy:
         stages = self.tests(mutation)
         if whole:
             stages["whole"] = sorted(self.reached.keys() - {test for tests in stages.values() for test in tests})
+        else:
+            del stages["reaching"]
         started = time.monotonic()
         path.write_bytes(mutation.applied(source))
         try:

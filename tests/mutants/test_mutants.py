@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -159,28 +158,6 @@ def test_a_test_that_fails_without_a_mutant_proves_nothing(copy: Copy, monkeypat
     names = ("tests/test_other.py::test_other", "tests/minintk/fast/test_toy.py::test_count")
     verdicts = [Verdict(f"minintk/fast/toy.py::f {i}", "killed", f"own: {name}") for i, name in enumerate(names)]
     assert copy.innocent(verdicts) == {names[0]}
-
-
-@pytest.mark.parametrize(
-    ("path", "before", "after"),
-    [
-        ("analytic/vectors/engine.py", "centre /= count", "centre *= count"),
-        ("analytic/images/activations.py", "start + piece.start", "((start) - (piece.start))"),
-    ],
-)
-@pytest.mark.slow
-def test_mutants_of_this_library_that_lived_once(path: str, before: str, after: str, tmp_path: Path) -> None:
-    """Right, but ten times slower; wrong for large images alone."""
-    copy, root = Copy(tmp_path), mutants.ROOT
-    for package in ("analytic", "minintk", "tests"):
-        shutil.copytree(root / package, copy.tree / package, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(root / "pyproject.toml", copy.tree)
-    source = (root / path).read_bytes()
-    mutation = next(m for m in mutations(path, source) if (m.before, " ".join(m.after.split())) == (before, after))
-    tests = ["tests/analytic/test_work_of_kernels.py"]
-    assert copy.pytest(tests, {}, limit=300.0)[0] == 0
-    (copy.tree / path).write_bytes(mutation.applied(source))
-    assert copy.pytest(tests, {}, limit=300.0)[0] == 1
 
 
 def test_the_sample_is_spread_over_the_modules_and_drawn_again() -> None:

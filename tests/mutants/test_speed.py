@@ -1,0 +1,72 @@
+"""Changes that leave the numbers right and make them many times slower: the tests that count work refuse each."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import mutants
+import pytest
+from mutants import Copy
+
+KERNELS = "tests/analytic/test_work_of_kernels.py"
+NETWORKS = "tests/minintk/fast/test_work_of_networks.py"
+NUMBA = "tests/analytic/images/test_numba_kernels.py"
+
+SLOWER = [
+    (KERNELS, "analytic/vectors/engine.py", "    centre /= count\n", "    centre *= count\n"),
+    (KERNELS, "analytic/vectors/engine.py", "range(0, last if self.symmetric else n, height)", "range(0, n, height)"),
+    (KERNELS, "analytic/vectors/engine.py", "coarse = precision is None", "coarse = False"),
+    (KERNELS, "analytic/vectors/quadrature.py", "bool(xp.all(q == q[:1]))", "False"),
+    (KERNELS, "analytic/images/activations.py", "start + piece.start", "start - piece.start"),
+    (KERNELS, "analytic/images/pixel_pairs.py", "if on_host(self.xp) else 1\n", "if not on_host(self.xp) else 1\n"),
+    (KERNELS, "analytic/images/engine.py", "return reach if on_cpu and reach <= 3 else 0", "return 0"),
+    (KERNELS, "analytic/images/fields.py", "if key not in views:", "if True:"),
+    (KERNELS, "analytic/vectors/rules.py", "@lower.register\ndef _(layer: s.Erf", "def _(layer: s.Erf"),
+    (NUMBA, "analytic/images/activations.py", "if field.layout.jit and row.zero is None:", "if False:"),
+    (NETWORKS, "minintk/fast/dense.py", "    if not large(x, mu):", "    if True:"),
+    (NETWORKS, "minintk/fast/dense.py", "        if large(x, W):", "        if False:"),
+    (NETWORKS, "minintk/fast/split_batch.py", "if size < THRESHOLDS.batch or inside():", "if True:"),
+    (NETWORKS, "minintk/fast/split_outputs.py", "count = 1 if kernel.full or v is not u", "count = 1 if True"),
+    (NETWORKS, "minintk/fast/patches.py", "for B in range(1, windows.columns.out + 1)", "for B in range(1, 2)"),
+    (NETWORKS, "minintk/fast/patches.py", "return max(1, limit // bytes_each)", "return 10**9"),
+    (NETWORKS, "minintk/fast/door.py", "if tiles.worth else", "if False else"),
+    (NETWORKS, "minintk/fast/conv_gram.py", "    if pairs_are_cheaper(windows, a, b, kernel):", "    if False:"),
+    (NETWORKS, "minintk/fast/conv_gram.py", "    if pairs_are_cheaper(windows, a, b, kernel):", "    if True:"),
+    (NETWORKS, "minintk/fast/conv_gram.py", "step = max(1, a.shape[-2] * n // windows.K)", "step = n"),
+    (NETWORKS, "minintk/models/jacobian.py", "if not isinstance(other, NetworkJacobian) or", "if True or"),
+    (NETWORKS, "minintk/models/empirical.py", "range(i if x2 is None else 0, M, size)", "range(0, M, size)"),
+    (NETWORKS, "minintk/training/train.py", "size = E if E * member <= limit else", "size = 1 if E else"),
+    (NETWORKS, "minintk/fast/cholesky.py", "_small(k[j:end, j:end])", "_small(k.copy()[j:end, j:end])"),
+    (NETWORKS, "minintk/fast/door.py", "Network.speed = staticmethod(faster)", "pass"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    made = Copy(tmp_path_factory.mktemp("copy"))
+    for package in ("analytic", "minintk", "tests"):
+        shutil.copytree(mutants.ROOT / package, made.tree / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(mutants.ROOT / "pyproject.toml", made.tree)
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tests", [KERNELS, NETWORKS, NUMBA])
+def test_the_original_passes(copy: Copy, tests: str) -> None:
+    status, output = copy.pytest([tests], {})
+    assert status == 0, output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tests", "path", "before", "after"), SLOWER, ids=lambda text: Path(text).stem[:30])
+def test_what_makes_it_slower_is_refused(copy: Copy, tests: str, path: str, before: str, after: str) -> None:
+    file = copy.tree / path
+    source = file.read_text(encoding="utf-8")
+    assert source.count(before) == 1, "expected this text once: mend the list"
+    file.write_text(source.replace(before, after), encoding="utf-8")
+    try:
+        status, output = copy.pytest([tests], {}, limit=300.0)
+    finally:
+        file.write_text(source, encoding="utf-8")
+    assert status == 1, output
