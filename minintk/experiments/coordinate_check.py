@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
 from minintk.training.train import Descent, check_run
 from minintk.validate import generator, number, whole
+
+if TYPE_CHECKING:
+    from minintk.grade.slope import Verdict as Decision
 
 Quantity = Literal["h", "dh", "W", "dW"]
 Verdict = Literal["pass", "fail", "undecided"]
@@ -96,6 +99,7 @@ class CoordinateCheck:
     rows: tuple[Scaling, ...]
     tolerance: float
     notes: tuple[str, ...] = ()
+    looks: int = 1
 
     @property
     def passed(self) -> bool:
@@ -107,6 +111,16 @@ class CoordinateCheck:
         """Pass, fail, or undecided: too few seeds to decide."""
         verdicts = {row.verdict for row in self.rows if row.quantity in ("h", "dh")}
         return "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
+
+    @property
+    def decision(self) -> Decision:
+        """The verdict as `minintk.grade.exponent` gives one, with seeds, looks and the confidence of every interval."""
+        from minintk.grade.slope import Verdict
+
+        sure = max((row.fit.confidence for row in self.rows if row.fit), default=0.95)
+        text = f"{len(self.rows)} exponents within {self.tolerance:g} of 0; to blame: {self.blame or 'nothing'}"
+        seeds = max(len(values) for row in self.rows for values in row.values)
+        return Verdict(self.verdict, text, seeds, self.looks, sure)
 
     @property
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
@@ -131,7 +145,9 @@ class CoordinateCheck:
 
     def report(self) -> str:
         """The exponents as a table, the verdict, and the tensors to blame."""
-        lines = [self.title, f"exponents b of n^b, {' '.join(map(str, self.widths))}; ± half of the 95 % interval", ""]
+        sure = f"{100 * max((row.fit.confidence for row in self.rows if row.fit), default=0.95):.4g} %"
+        widths = " ".join(map(str, self.widths))
+        lines = [self.title, f"exponents b of n^b, {widths}; ± half of the {sure} interval", ""]
         for pair, kind in ((("h", "dh"), "layer"), (("W", "dW"), "tensor")):
             names = dict.fromkeys(row.name for row in self.rows if row.quantity in pair)
             wide = max(len(kind), *map(len, names))
@@ -181,6 +197,7 @@ def coordinate_check(
     loss: Loss,
     widths: Sequence[int] = (64, 128, 256, 512, 1024),
     seeds: int = 16,
+    budget: int | None = None,
     steps: int = 3,
     tolerance: float = 0.1,
     rng: np.random.Generator | None = None,
@@ -193,6 +210,8 @@ def coordinate_check(
     x : (N, *input_shape), y : (N, C); a few dozen examples are enough.
     parametrization : `SpectralMuP()` by default.  optimizer : an optimiser, or a function network -> optimiser.
     seeds : networks of each width, at least two.  steps : of training, on all of x.
+    budget : networks of each width at most, `seeds` by default: while the verdict is undecided, their number is
+    doubled, and the level 0.05 of the intervals is divided among these looks as in `minintk.grade.exponent`.
     tolerance : how far from 0 an exponent may be.
     rng : draws the initial weights, numpy.random.default_rng(0) by default.  progress : called as
     progress(fraction, text).
@@ -223,24 +242,39 @@ def coordinate_check(
         raise ValueError(f"spec_of_width gives {nets[0].size} parameters at widths {widths[0]} and {widths[-1]} alike")
     found: dict[tuple[Quantity, str], list[Values]] = {}
     work = np.cumsum([float(net.size) for net in nets])
-    for i, net in enumerate(nets):
-        if progress is not None:
-            progress(float(work[i - 1] / work[-1]) if i else 0.0, f"width {widths[i]}")
-        chosen = _chosen(optimizer, net)
-        thetas = initial_thetas(net, x, rng, seeds)
-        groups = [_measure(net, theta, x, y, loss, chosen, steps, widths[i]) for theta in thetas]
-        for key in groups[0]:
-            found.setdefault(key, []).append(np.concatenate([group[key] for group in groups]))
+    most = seeds if budget is None else whole("budget", budget, seeds)
+    had, looks = 0, 0
+    while True:
+        for i, net in enumerate(nets):
+            if progress is not None:
+                progress(float(work[i - 1] / work[-1]) if i else 0.0, f"width {widths[i]}")
+            chosen = _chosen(optimizer, net)
+            for theta in initial_thetas(net, x, rng, seeds - had):
+                for key, values in _measure(net, theta, x, y, loss, chosen, steps, widths[i]).items():
+                    of = found.setdefault(key, [np.empty(0)] * len(nets))
+                    of[i] = np.concatenate([of[i], values])
+        looks += 1
+        level = 0.05 / 2**looks if budget else 0.05
+        title = f"{parametrization!r}, {chosen!r}, {seeds} seeds, {steps} steps{_regime(parametrization, chosen)}"
+        rows = _rows(found, widths, tolerance, 1 - level)
+        check = CoordinateCheck(title, chosen.rule, widths, rows, tolerance, looks=looks)
+        if check.verdict != "undecided" or 2 * seeds > most:
+            return replace(check, notes=tuple(_notes(check, nets, float(np.finfo(str(x.dtype)).eps))))
+        had, seeds = seeds, 2 * seeds
+
+
+def _rows(
+    found: dict[tuple[Quantity, str], list[Values]], widths: Sequence[int], tolerance: float, confidence: float
+) -> tuple[Scaling, ...]:
     output = next(name for q, name in reversed(found) if q == "h")
     rows = []
     for (q, name), values in found.items():
         positive = [bool(np.all(v > 0)) for v in values]
         if q in ("h", "dh") or any(positive):
-            fit = power_law(widths, values) if all(positive) else None
+            draws = max(2000, round(100 / (1 - confidence)))  # a hundred in the tails, whatever the confidence
+            fit = power_law(widths, values, confidence=confidence, resamples=draws) if all(positive) else None
             rows.append(Scaling(q, name, tuple(values), fit, tolerance, at_most=q == "h" and name == output))
-    title = f"{parametrization!r}, {chosen!r}, {seeds} seeds, {steps} steps{_regime(parametrization, chosen)}"
-    check = CoordinateCheck(title, chosen.rule, widths, tuple(rows), tolerance)
-    return replace(check, notes=tuple(_notes(check, nets, float(np.finfo(str(x.dtype)).eps))))
+    return tuple(rows)
 
 
 def _notes(check: CoordinateCheck, nets: Sequence[Network], eps: float) -> Iterator[str]:

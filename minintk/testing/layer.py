@@ -10,7 +10,6 @@ import numpy as np
 
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
-from minintk.grade.layer import diagnose_layer
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights, bind
 from minintk.models.network import Network
 from minintk.spec.parametrization import Parametrization, Row
@@ -31,6 +30,8 @@ def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametri
     try:
         _laws(layer, shape, parametrization)
     except Exception as error:
+        from minintk.grade.layer import diagnose_layer  # only for layers that are wrong
+
         said = ""
         with suppress(Exception):  # a layer may be too broken to be looked at
             said = str(diagnose_layer(layer, shape, parametrization) or "")

@@ -184,6 +184,23 @@ def test_verdicts_follow_the_interval() -> None:
     assert not undecided.passed
 
 
+def test_a_budget_of_seeds_decides_what_few_seeds_cannot() -> None:
+    """The right table is never refused, nor left undecided; the wrong one is refused as before."""
+    spec = named.spec_of_width("mlp", 10, 2)
+    for seed in range(4):
+        few, more = (check(spec, seeds=4, budget=budget, rng=np.random.default_rng(seed)) for budget in (None, 64))
+        assert few.verdict != "fail"
+        assert few.looks == 1
+        assert more.passed, more.report()
+        assert more.decision.passed
+        assert more.decision.seeds == 4 * 2 ** (more.looks - 1)
+        assert more.decision.confidence == pytest.approx(1 - 0.05 / 2**more.looks)
+        wrong = check(spec, seeds=4, budget=64, parametrization=mn.NTK(), rng=np.random.default_rng(seed))
+        assert wrong.decision.outcome == "fail"
+        assert wrong.blame == {"5.W": "start"}
+    assert any(check(spec, seeds=4, rng=np.random.default_rng(seed)).verdict == "undecided" for seed in range(4))
+
+
 def test_members_trained_apart_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = named.spec_of_width("mlp", 10, 1)
     together = check(spec, seeds=4, widths=(64, 128))
