@@ -130,6 +130,18 @@ def to_host(a: Array | float) -> np.ndarray[Any, Any]:
     return a.get() if hasattr(a, "get") else np.asarray(a)
 
 
+def own(a: Array) -> Array:
+    """A copy of `a`, for whatever is evaluated later: the caller may have written over `a` by then.
+
+    >>> a = np.zeros(2)
+    >>> b = own(a)
+    >>> a += 1
+    >>> b
+    array([0., 0.])
+    """
+    return array_namespace(a).asarray(a, copy=True)
+
+
 def to_library(a: Array, xp: Any) -> Array:
     """The host array `a` as an array of `xp`."""
     return xp.asarray(a)

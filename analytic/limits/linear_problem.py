@@ -25,7 +25,7 @@ import numpy as np
 
 from analytic.training.dynamics import check_targets
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, check_examples, to_host, to_library
+from minintk.arrays import Array, array_namespace, check_examples, own, to_host, to_library
 from minintk.spec.shapes import UnsupportedLayer
 from minintk.validate import number
 
@@ -37,7 +37,7 @@ class LinearProblem:
     """The data of a bias-free linear network in a basis of its inputs' span; on the host, in float64.
 
     w_std : sigma of each weight matrix, input first, L + 1 of them for L hidden layers.  gamma0 : >= 0.
-    Z : (N, r), X~ B.  B : (d, r).  Y : (N, C).  like : the caller's x, for its library and dtype.
+    Z : (N, r), X~ B.  B : (d, r).  Y : (N, C).  like : an array of the caller's library and dtype.
     """
 
     w_std: tuple[float, ...]
@@ -96,6 +96,5 @@ def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearPr
     tilde = np.asarray(to_host(x), dtype=np.float64) / sqrt(d)
     _, size, Bt = np.linalg.svd(tilde, full_matrices=False)
     B = Bt[size > max(N, d) * np.finfo(np.float64).eps * size[0]].T
-    return LinearProblem(
-        tuple(layer.w_std for layer in dense), gamma0, tilde @ B, B, np.asarray(to_host(y), dtype=np.float64), x
-    )
+    Y = np.array(to_host(y), dtype=np.float64)  # a copy: the limits are evaluated later
+    return LinearProblem(tuple(layer.w_std for layer in dense), gamma0, tilde @ B, B, Y, own(x[:0]))

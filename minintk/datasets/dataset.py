@@ -34,6 +34,8 @@ class Dataset:
     image_shape : (H, W, C) if the examples are images, also if they are stored flat.
     dtype : of `x` if raw holds bytes; otherwise raw's own.
 
+    raw and labels are read while the data set is in use and not copied, as they may be a `numpy.memmap`.
+
     TypeError or ValueError for arrays that do not match each other, and for NaN or infinity.
 
     >>> data = Dataset(np.eye(3), np.array([0, 1, 1]), classes=("cat", "dog"))

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, to_host, to_library
+from minintk.arrays import Array, array_namespace, own, to_host, to_library
 from minintk.models.network import Model
 from minintk.models.wrappers import Linearized
 from minintk.validate import number
@@ -54,6 +54,7 @@ class Moved:
         number("Moved(fraction=...)", self.fraction)
         if getattr(self.probe, "ndim", 0) < 2 or self.probe.shape[0] == 0:
             raise ValueError(f"Moved(probe=...) expects some inputs (n, *input_shape), got {self.probe!r}")
+        object.__setattr__(self, "probe", own(self.probe))
 
     def __repr__(self) -> str:
         return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"

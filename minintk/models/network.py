@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast, overload
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, check_examples, check_floating
+from minintk.arrays import Array, array_namespace, check_examples, check_floating, own
 from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Bound, Layout, Weights, bind
 from minintk.models import taylor
@@ -63,9 +63,12 @@ class Model(ABC):
         return self.forward(theta, x)[0]
 
     def linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
-        """(f, J): the outputs ([E], N, C) and their Jacobian in theta, a `minintk.models.jacobian.Jacobian`."""
+        """(f, J): the outputs ([E], N, C) and their Jacobian in theta, a `minintk.models.jacobian.Jacobian`.
+
+        J keeps copies of theta and x: it stays the Jacobian at this theta, whatever is written over them.
+        """
         self.check(theta, x)
-        return self.forward(theta, x)
+        return self.forward(own(theta), own(x))
 
     def jacobian(self, theta: Array, x: Array) -> Jacobian:
         """J alone, for kernels; theta and x are checked already."""
@@ -290,6 +293,7 @@ class Network(Model):
     def linearize(self, theta: Array, x: Array, wrt: str = "theta") -> tuple[Array, Any]:
         """(f, J): the outputs ([E], N, C) and their Jacobian in theta, or for wrt="x" in the inputs."""
         self.check(theta, x)
+        theta, x = own(theta), own(x)
         if wrt == "theta":
             return self.forward(theta, x)
         if wrt != "x":
@@ -297,7 +301,7 @@ class Network(Model):
         layers = bind(self.spec, Site(self.input_shape, inputs=True), self.parametrization, "")
         f, root = layers(self.layout.unpack(theta) | self.statistics, x)
         J = InputJacobian(root, self.layout, (x.shape[0], self.outputs), tuple(x.shape), theta, self.coupled)
-        return array_namespace(f).broadcast_to(f, (*theta.shape[:-1], *J.outputs)), J
+        return own(array_namespace(f).broadcast_to(f, (*theta.shape[:-1], *J.outputs))), J
 
     def jacobian(self, theta: Array, x: Array) -> NetworkJacobian:
         return self._through(self.kernels, theta, x)[1]

@@ -41,9 +41,10 @@ def flow(
     """The flow of a model's parameters; yields a `Moment` at t = 0, at each of `times`, and at the end of the flow.
 
     theta : (P,) or (E, P), not modified; the members of an ensemble take the same steps.  x : (N, *input_shape),
-    y : (N, C).  times : increasing; the last may be inf for a loss that reaches zero, `Hinge`.  A flow ends when the
-    loss of every member is exactly zero; members that get there first wait.  With times = inf it never ends if no theta
-    classifies every example; if the gradient vanishes before that, the moment has t = inf and is not `ended`.
+    y : (N, C), read while it runs and not copied.
+    times : increasing; the last may be inf for a loss that reaches zero, `Hinge`.  A flow ends when the loss of every
+    member is exactly zero; members that get there first wait.  With times = inf it never ends if no theta classifies
+    every example; if the gradient vanishes before that, the moment has t = inf and is not `ended`.
     tau or mu : momentum flow with this tau, or with tau = t/mu; gradient flow by default.  At t = 0, v = 0 with tau and
     v = -grad L with mu.
     temperature : T of the stochastic flow.  Batches of b = N / (T/dt (N - 1) + 1) examples, rounded, at least 1, are
@@ -95,7 +96,8 @@ def kernel_flow(
     """The same flows with a frozen kernel, in function space: f' = -K dL/df, or f' = v, v' = -(v + K dL/df) / tau.
 
     kernel : ([E], M, N), the same for every output, or ([E], M, C, N, C).  The rows are all M points, the N training
-    points first; the columns are the training points.  f0 : ([E], M, C), the outputs at t = 0.  y : (N, C).
+    points first; the columns are the training points.  f0 : ([E], M, C), the outputs at t = 0.  y : (N, C).  Kernel and
+    y are read while it runs and not copied.
     Everything else as in `flow`.
 
     The kernel of a network at any theta_1, trained or not, is `minintk.ntk_full(net, theta_1, all_points, x)`; an

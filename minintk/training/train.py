@@ -91,10 +91,12 @@ def train(
 ) -> Iterator[Snapshot]:
     """Train a model; yields a snapshot at step 0, then every `every` steps, and at the last step.
 
-    theta : (P,) or (E, P), not modified.  x : (N, *input_shape), y : (N, C).  batch_size : examples per step, all N by
-    default; drawn without replacement, epoch by epoch, with `rng`.  An epoch is floor(N / batch_size) steps: the last
-    N mod batch_size examples of the shuffle are skipped in that epoch.  lr_scales : {tensor name: scale}, replacing
-    the parametrization's own; 0 freezes a tensor.  augment : a random change of the examples, such as `Shift(7)`.
+    theta : (P,) or (E, P), not modified.  x : (N, *input_shape), y : (N, C), read while it runs and not copied, as they
+    may fill the memory or be a `numpy.memmap`: leave them as they are until the run is over.
+    batch_size : examples per step, all N by default; drawn without replacement, epoch by epoch, with `rng`.  An epoch
+    is floor(N / batch_size) steps: the last N mod batch_size examples of the shuffle are skipped in that epoch.
+    lr_scales : {tensor name: scale}, replacing the parametrization's own; 0 freezes a tensor.  augment : a random
+    change of the examples, such as `Shift(7)`.
     resume : the state of a snapshot of the same run; training continues there with the same bits, and `rng` is set
     back to its state then.  (`minintk.training.checkpoints` writes states to disk; `fit` does all of this.)
 

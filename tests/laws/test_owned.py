@@ -1,0 +1,214 @@
+"""Whatever evaluates late owns its data: public objects that take arrays, used after all of these are written over.
+
+An object is made from copies of some arrays; then every one of these copies is overwritten, and the object is used.  It
+must say what it says when nothing is overwritten.  What reads its data while it runs, by design, is listed too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import analytic as an
+import minintk as mn
+from analytic.training.eigen import spectrum
+
+Use = Callable[[], Any]
+Case = Callable[[dict[str, Any]], Use]
+
+SPEC = mn.Sequential(mn.Dense(6, w_std=1.5, b_std=0.1), mn.Tanh(), mn.Dense(2))
+NET, KERNEL = mn.Network(SPEC, (3,)), an.kernel(mn.Sequential(mn.Dense(6, b_std=0.1), mn.ReLU(), mn.Dense(1)))
+LINEAR = mn.Sequential(mn.Dense(8), mn.Dense(1))
+
+
+def arrays() -> dict[str, Any]:
+    """What the cases are made from, anew for each."""
+    rng = np.random.default_rng(0)
+    found = {
+        "x": rng.standard_normal((7, 3)), "y": rng.standard_normal((7, 2)), "theta": NET.init(rng),
+        "v": rng.standard_normal(NET.size), "f0": rng.standard_normal((7, 2)), "u": rng.standard_normal((7, 2)),
+        "labels": rng.integers(0, 3, 7), "pixels": rng.integers(0, 255, (7, 4), np.uint8), "power": rng.random(7),
+    }  # fmt: skip
+    return found | {"k": KERNEL.ntk(found["x"]), "one": found["y"][:, :1].copy(), "t": np.array([0.5, 2.0])}
+
+
+XT = np.random.default_rng(1).standard_normal((4, 3))
+THETA = NET.init(np.random.default_rng(2))
+HOW: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(0.1, momentum=0.5)}
+
+
+def linearized(a: dict[str, Any], **options: Any) -> Use:
+    f, J = NET.linearize(a["theta"], a["x"], **options)
+    kept = f.copy()
+    f[...] = np.nan  # the outputs are the caller's, J keeps none of them
+    u = np.arange(14.0).reshape(7, 2)
+    v = np.arange(21.0).reshape(7, 3) if options else np.arange(float(NET.size))
+    return lambda: (kept, J.jvp(v), J.vjp(u), J.dense(), *([] if options else [J.gram(), J.trace_gram()]))
+
+
+def stepped(model: Any) -> Any:
+    """The outputs after some steps of training."""
+    x, y = np.eye(3), np.ones((3, 2))
+    *_, end = mn.train(model, THETA, x, y, steps=6, **HOW)
+    return end.theta, model(THETA, XT)
+
+
+def training(a: dict[str, Any]) -> mn.State:
+    """The state of a run that has ended; the run has been given theta."""
+    snaps = list(mn.train(NET, a["theta"], np.eye(3), np.ones((3, 2)), steps=3, **HOW))
+    return snaps[1].state
+
+
+def resumed(a: dict[str, Any]) -> Use:
+    state = training(a)
+    snaps = mn.train(NET, THETA, np.eye(3), np.ones((3, 2)), steps=5, resume=state, **HOW)
+    return lambda: [s.theta for s in snaps]
+
+
+def begun(a: dict[str, Any]) -> Use:
+    run = mn.train(NET, a["theta"], np.eye(3), np.ones((3, 2)), steps=3, **HOW)
+    return lambda: [s.theta for s in run]
+
+
+def flowing(a: dict[str, Any]) -> Use:
+    moments = mn.flow(NET, a["theta"], np.eye(3), np.ones((3, 2)), loss=mn.mse, times=a["t"])
+    return lambda: [m.f for m in moments]
+
+
+def kernel_flowing(a: dict[str, Any]) -> Use:
+    moments = mn.kernel_flow(a["k"].copy(), a["f0"], np.ones((7, 2)), loss=mn.mse, times=a["t"])
+    return lambda: [m.f for m in moments]
+
+
+def dynamics(make: Any) -> Case:
+    def case(a: dict[str, Any]) -> Use:
+        found = make(a["k"], a["y"], lr=0.1)
+        return lambda: (found.predict(3.0), found.predict(3.0, KERNEL.ntk(XT, arrays()["x"])), found.coefficients(2.0))
+
+    return case
+
+
+def gaussian(make: Any, **options: Any) -> Case:
+    def case(a: dict[str, Any]) -> Use:
+        found = make(KERNEL, a["x"], a["y"], ridge=0.1)
+        return lambda: found.predict(XT, cov=True, **options)
+
+    return case
+
+
+def data(a: dict[str, Any]) -> Use:
+    found = mn.datasets.Dataset(a["x"], a["labels"])
+    made = found.pca(2), found[:3].standardise() if hasattr(found, "standardise") else found.pca(1), found.on_sphere()
+    return lambda: [array for one in made for array in one.one_hot()[:1]]
+
+
+def modes(a: dict[str, Any]) -> Use:
+    found, power = an.data_modes(a["k"], a["one"])
+    return lambda: an.eigenlearning(found, 3).test_error(power)
+
+
+def eigen(a: dict[str, Any]) -> Use:
+    s = spectrum(a["k"], 0.1)
+    return lambda: (s.lam, s.Q, s.mu)
+
+
+def two_layers(a: dict[str, Any]) -> Use:
+    limit = an.two_layer_limit(LINEAR, a["x"], a["one"])
+    return lambda: [limit.predict(t) for t in (0.5, 2.0)]
+
+
+CASES: dict[str, Case] = {
+    "Network": lambda a: lambda: NET(THETA, XT),
+    "linearize": linearized,
+    "linearize in x": lambda a: linearized(a, wrt="x"),
+    "Linearized": lambda a: (lambda m: lambda: stepped(m))(mn.Linearized(NET, a["theta"])),
+    "Centred": lambda a: (lambda m: lambda: stepped(m))(mn.Centred(NET, a["theta"], 3.0)),
+    "Taylor": lambda a: (lambda m: lambda: stepped(m))(mn.Taylor(NET, a["theta"], 2)),
+    "IterativelyLinearized": lambda a: (lambda m: lambda: stepped(m))(mn.IterativelyLinearized(NET, a["theta"], 2)),
+    "Moved": lambda a: (lambda m: lambda: stepped(m))(
+        mn.IterativelyLinearized(NET, a["theta"], mn.Moved(1e-3, a["x"]))
+    ),
+    "train, from theta": begun,
+    "train, resumed": resumed,
+    "flow, from theta": flowing,
+    "kernel_flow, from f0": kernel_flowing,
+    "posterior": gaussian(an.posterior),
+    "posterior, ntk": gaussian(lambda *a, **o: an.posterior(*a, kind="ntk", **o)),
+    "ensemble": gaussian(an.ensemble, t=2.0),
+    "ensemble, nngp": gaussian(an.ensemble, t=2.0, kind="nngp"),
+    "gradient_flow": dynamics(an.gradient_flow),
+    "gradient_descent": lambda a: (lambda d: lambda: (d.predict(3), d.coefficients(2)))(
+        an.gradient_descent(a["k"], a["y"], lr=0.1)
+    ),
+    "Spectrum": eigen,
+    "data_modes": modes,
+    "two_layer_limit": two_layers,
+    "deep_linear_limit": lambda a: (lambda m: lambda: (m.predict(), m.features(1, 2), m.ntk(2)))(
+        an.deep_linear_limit(LINEAR, a["x"], a["one"], lr=0.1, steps=3)
+    ),
+    "deep_linear_flow": lambda a: (lambda m: lambda: (m.predict(), m.predict(XT)))(
+        an.deep_linear_flow(LINEAR, a["x"], a["one"], time=0.3)
+    ),
+    "Solution": lambda a: (lambda s: lambda: (s.theta, s.a, s(XT)))(
+        mn.solve_gram(NET, a["theta"], a["x"], a["y"], ridge=0.1)
+    ),
+    "fit": lambda a: (lambda run: lambda: (run.theta, run.model(run.theta, XT)))(
+        mn.fit(NET, a["theta"], a["x"], a["y"], steps=4, **HOW)
+    ),
+    "History": lambda a: (lambda h: lambda: [float(h.last["loss"])])(
+        mn.fit(NET, a["theta"], a["x"], a["y"], steps=4, **HOW).history
+    ),
+    "angular": lambda a: (lambda k: lambda: k.ntk(XT))(an.angular(mn.Sequential(mn.Dense(4), mn.ReLU(), mn.Dense(1)))),
+    "data sets made of one": data,
+}
+
+
+def leaves(a: Any) -> Iterator[np.ndarray[Any, Any]]:
+    if isinstance(a, (tuple, list)):
+        for part in a:
+            yield from leaves(part)
+    else:
+        yield np.asarray(a)
+
+
+def stale(case: Case) -> bool:
+    """Whether the use of what `case` made changes with the arrays it was made from."""
+    expected, a = list(leaves(case(arrays())())), arrays()
+    use = case(a)
+    for array in a.values():
+        array[...] = array[::-1].copy() if array.ndim > 1 else 1 + array // 2
+    found = list(leaves(use()))
+    assert len(found) == len(expected) > 0
+    assert all(np.isfinite(one).all() for one in expected)
+    return not all(np.array_equal(one, two) for one, two in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_is_stale(name: str) -> None:
+    assert not stale(CASES[name])
+
+
+class Borrower:
+    """Keeps the caller's arrays and evaluates late: planted, to be found."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+@pytest.mark.parametrize("key", ["x", "y", "theta", "k", "f0", "labels", "pixels", "t", "one"])
+def test_a_borrower_is_found(key: str) -> None:
+    def case(a: dict[str, Any]) -> Use:
+        offender = Borrower(a[key])
+        return lambda: offender.x * 1.0
+
+    assert stale(case)
+    assert not stale(lambda a: (lambda own: lambda: own.x * 1.0)(Borrower(a[key].copy())))
+
+
+@pytest.mark.parametrize("function", [mn.train, mn.flow, mn.kernel_flow, mn.datasets.Dataset])
+def test_what_reads_its_data_while_it_runs_says_so(function: Any) -> None:
+    """Their data may fill the memory, or be a file: a copy would double it."""
+    assert "read while" in " ".join(function.__doc__.split())
