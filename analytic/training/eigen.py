@@ -123,8 +123,8 @@ FEWER = "use fewer examples, or a kernel (N, N) shared by all outputs in place o
 
 
 def factorisation_bytes(n: int) -> int:
-    """What `spectrum` takes beside a kernel of n rows: k in float64, the solver's copy and its work, Q."""
-    return 5 * 8 * n * n
+    """What `spectrum` takes beside a kernel of n rows: k in float64, the solver's copy and its work, Q, and some."""
+    return 44 * n * n
 
 
 def check_memory(xp: Any, what: str, need: int, remedy: str = FEWER) -> None:
