@@ -122,6 +122,9 @@ def test_power_law_refuses(widths: Any, values: Any, says: str) -> None:
         power_law(widths, values)
     with pytest.raises(ValueError, match="resamples expects"):
         power_law([64, 128], [np.arange(1.0, 4.0)] * 2, resamples=0)
+    for confidence in (0.0, 1.0, 95):
+        with pytest.raises(ValueError, match="confidence expects a number between 0 and 1"):
+            power_law([64, 128], [np.arange(1.0, 4.0)] * 2, confidence=confidence)
 
 
 # ----------------------------------------------------------------------------------------------- scores
