@@ -19,7 +19,7 @@ Reading order:
 
 from minintk.grade.compare import compare
 from minintk.grade.diagnosis import Diagnosis, Finding
-from minintk.grade.exercise import Assignment, Exercise, Gradient, Law, Values, load
+from minintk.grade.exercise import Assignment, Exercise, Gradient, Law, Values, load, record
 from minintk.grade.gradient import check_gradient
 from minintk.grade.hard import hard_inputs
 from minintk.grade.layer import diagnose_layer
@@ -31,5 +31,5 @@ from minintk.grade.training import check_loss, check_optimizer
 __all__ = [
     "Assignment", "Diagnosis", "Exercise", "Finding", "Grade", "Graded", "Gradient", "Law", "Submission",
     "SubmissionError", "Values", "Verdict", "check_gradient", "check_loss", "check_optimizer", "compare",
-    "diagnose_layer", "exponent", "grade", "hard_inputs", "load",
+    "diagnose_layer", "exponent", "grade", "hard_inputs", "load", "record",
 ]  # fmt: skip

@@ -16,15 +16,18 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from minintk.files import write_atomically
 from minintk.grade.compare import compare
 from minintk.grade.diagnosis import Diagnosis, Finding
 from minintk.grade.gradient import check_pair
-from minintk.grade.submission import Submission, SubmissionError
+from minintk.grade.submission import Submission
+from minintk.grade.worker import pack, unpack
 
 Variant = Mapping[str, Any]
 
@@ -183,17 +186,64 @@ def stream(*words: str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(seed, "little"))
 
 
+def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
+    """Write the public exercises, drawn from the seed, as data: what students check their work with, without
+    exercises.py.
+
+    The file holds inputs and right results, and no code that computes them; `load` and `minintk grade` take it in place
+    of the assignment.  Cases of kinds other than Values and Gradient are left out, and so are exercises that have no
+    others. Returns the assignment as it can be read back.
+    """
+    variant, exercises = assignment.variant(seed), []
+    for e in assignment.exercises:
+        cases = [] if e.hidden else [c for c in assignment.cases(e, seed, variant) if type(c).__name__ in RECORDED]
+        kept = [{"kind": type(case).__name__, **vars(case)} for case in cases]
+        if kept:
+            exercises.append({"name": e.name, "points": e.points, "hint": e.hint, "partial": e.partial, "cases": kept})
+    limits = {"allowed": list(assignment.allowed), "seconds": assignment.seconds, "memory": assignment.memory}
+    data = pack({"name": assignment.name, "variants": variant, "exercises": exercises, **limits})
+    write_atomically(path, methodcaller("write", data))
+    return load(path)
+
+
+RECORDED: dict[str, Callable[..., Case]] = {"Values": Values, "Gradient": Gradient}
+"""Cases that are data."""
+
+
+class _Same:
+    """The same cases under every seed."""
+
+    def __init__(self, cases: list[Case]) -> None:
+        self.cases = cases
+
+    def __call__(self, rng: np.random.Generator, variant: Variant) -> list[Case]:
+        return self.cases
+
+
+def _recorded(data: bytes) -> Assignment:
+    found = unpack(data)
+    exercises = []
+    for told in found.pop("exercises"):
+        cases = [RECORDED[case.pop("kind")](**case) for case in told.pop("cases")]
+        exercises.append(Exercise(**told, cases=_Same(cases)))
+    variants = {name: (choice,) for name, choice in found.pop("variants").items()}
+    return Assignment(exercises=tuple(exercises), variants=variants, **found)
+
+
 def load(path: str | Path) -> Assignment:
-    """The assignment in a folder's exercises.py, or in a Python file: its variable `assignment`.
+    """The assignment in a folder's exercises.py, or in a Python file: its variable `assignment`; or what `record`
+    wrote.
 
     A bare name, hw1, is also looked for in ./course.  FileNotFoundError if there is none, TypeError if it is something
-    else.
+    else, ValueError for a damaged recording.
     """
     tried = [Path(path), Path("course", path)]
     files = [p / "exercises.py" if p.is_dir() else p for p in tried]
-    file = next((f for f in files if f.is_file() and f.suffix == ".py"), None)
+    file = next((f for f in files if f.is_file() and f.suffix in (".py", ".npz")), None)
     if file is None:
         raise FileNotFoundError(f"assignment expects a folder with exercises.py, or such a file, got {str(path)!r}")
+    if file.suffix == ".npz":
+        return _recorded(file.read_bytes())
     name = f"minintk_assignment_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
@@ -209,6 +259,3 @@ def load(path: str | Path) -> Assignment:
     if not isinstance(found, Assignment):
         raise TypeError(f"{file} expects a variable `assignment = Assignment(...)`, got {found!r}")
     return found if found.folder else Assignment(**{**vars(found), "folder": str(file.parent.resolve())})
-
-
-__all__ = ["Assignment", "Case", "Exercise", "Gradient", "Law", "SubmissionError", "Values", "load", "stream"]

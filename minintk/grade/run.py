@@ -10,7 +10,7 @@ from typing import Any
 
 from minintk.grade.diagnosis import Diagnosis, Finding
 from minintk.grade.exercise import Assignment, Case, Exercise
-from minintk.grade.submission import CaseError, Submission, SubmissionError
+from minintk.grade.submission import GraderError, Submission, SubmissionError
 
 PUBLIC = "public"
 """The seed of those who have none."""
@@ -89,8 +89,8 @@ def grade(
     seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.  One for each
     student is a good idea: "spring-2027 secret/student".  hidden : include hidden exercises.  only : names of
     exercises. FileNotFoundError if there is no such file, ValueError for a name in `only` that no exercise has.
-    Whatever goes wrong inside the submission is a finding, never an exception; CaseError for a case that cannot be sent
-    to it.
+    Whatever goes wrong inside the submission is a finding, never an exception; GraderError for a case that
+    cannot be sent to it, and where no process can start.
     """
     if unknown := set(only) - {exercise.name for exercise in assignment.exercises}:
         raise ValueError(f"only expects names of exercises, got {sorted(unknown)}")
@@ -121,7 +121,7 @@ def _asked(student: Submission, exercise: Exercise, case: Case) -> Diagnosis:
         return case.run(student)
     except SubmissionError as error:
         return Diagnosis((Finding(exercise.name, "error", str(error)),))
-    except CaseError:
+    except GraderError:
         raise
     except Exception as error:  # an answer of a shape that a Law did not expect: the student's to mend, and not a crash
         return Diagnosis(

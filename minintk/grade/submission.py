@@ -28,8 +28,8 @@ class SubmissionError(Exception):
     """What went wrong inside a submission, in one line."""
 
 
-class CaseError(Exception):
-    """What is wrong with a case of the assignment itself: the instructor's to mend."""
+class GraderError(RuntimeError):
+    """What is wrong on the grader's side, with a case or with the machine: the instructor's to mend."""
 
 
 class Submission:
@@ -106,7 +106,9 @@ class Submission:
         try:
             worker.check(asked)
         except TypeError as error:
-            raise CaseError(f"the arguments of a case expect what can be passed to another process: {error}") from error
+            raise GraderError(
+                f"the arguments of a case expect what can be passed to another process: {error}"
+            ) from error
         reply = self._exchange(asked) if self.isolated else self._here(asked)
         if not isinstance(reply, dict) or "error" in reply:
             raise SubmissionError(str(reply["error"] if isinstance(reply, dict) else "its answer is no answer"))
@@ -121,8 +123,8 @@ class Submission:
                 return {"error": f"the file does not load: {type(error).__name__}: {error}"}
         return worker.answer(self._module, worker.unpack(worker.pack(asked)))
 
-    def _exchange(self, asked: dict[str, Any]) -> Any:
-        """One request and its reply; the process is killed at the time limit."""
+    def _exchange(self, asked: dict[str, Any], seconds: float = 0.0) -> Any:
+        """One request and its reply; the process is killed at the time limit, `seconds` if that is more."""
         if self._process is None:
             self._start()
         assert self._process is not None
@@ -133,7 +135,8 @@ class Submission:
             late.append(True)
             process.kill()
 
-        timer = Timer(self.seconds, stop)
+        seconds = max(self.seconds, seconds)
+        timer = Timer(seconds, stop)
         timer.start()
         try:
             worker.send(process.stdin, asked)
@@ -141,7 +144,7 @@ class Submission:
         except (EOFError, BrokenPipeError):
             status = process.wait()
             self.close()
-            why = f"no answer within {self.seconds:g} s" if late else _cause(status)
+            why = f"no answer within {seconds:g} s" if late else _cause(status)
             raise SubmissionError(f"{asked.get('name', asked.get('backward', 'the file'))}: {why}") from None
         except ValueError as error:
             self.close()
@@ -155,19 +158,22 @@ class Submission:
         copy = str(shutil.copy(self.path, Path(self._folder.name, "submission.py")))
         kept = {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "LD_LIBRARY_PATH") if name in os.environ}
         one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        self._process = subprocess.Popen(
-            [sys.executable, "-s", "-P", "-B", worker.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=self._folder.name,
-            env=kept | one | {"PYTHONHASHSEED": "0", "HOME": self._folder.name},
-        )
+        command = [sys.executable, "-s", "-P", "-B", worker.__file__]
+        env, pipe = kept | one | {"PYTHONHASHSEED": "0", "HOME": self._folder.name}, subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=self._folder.name, env=env
+            )
+        except OSError as error:
+            self.close()
+            raise GraderError(
+                f"no process can start here ({error}): isolated=False, --in-process, does without"
+            ) from error
         first = {
             "path": copy, "variant": self.variant, "memory": self.memory, "seconds": max(60, int(20 * self.seconds)),
             "refused": REFUSED, "allowed": self.allowed, "roots": [*self.closed, *_homes(self.allowed), "/proc"],
         }  # fmt: skip
-        reply = self._exchange(first)
+        reply = self._exchange(first, 60.0)  # NumPy has to be read, on a busy machine perhaps
         if "error" in reply:
             self.close()
             raise SubmissionError(f"the file does not load: {reply['error']}")

@@ -8,7 +8,7 @@ directly.
 
 from __future__ import annotations
 
-import ctypes  # noqa: F401 (here, before the guard stands: NumPy loads it later)
+import importlib
 import importlib.util
 import inspect
 import io
@@ -225,6 +225,7 @@ def guard(refused: Iterable[str], allowed: Iterable[str], roots: Iterable[str]) 
     An audit hook, which Python offers no way to remove, and a finder for the ways of importing that it does not see.
     This keeps an honest mistake and a cheap trick out; it is no sandbox against C code: see the course's page.
     """
+    importlib.import_module("ctypes")  # NumPy loads it late, and may not any more after this
     no, yes = tuple(refused), tuple(allowed)
     closed = tuple(os.path.realpath(root) for root in roots)
 

@@ -187,7 +187,7 @@ def test_verdicts_follow_the_interval() -> None:
 def test_a_budget_of_seeds_decides_what_few_seeds_cannot() -> None:
     """The right table is never refused, nor left undecided; the wrong one is refused as before."""
     spec = named.spec_of_width("mlp", 10, 2)
-    for seed in range(4):
+    for seed in range(3):
         few, more = (check(spec, seeds=4, budget=budget, rng=np.random.default_rng(seed)) for budget in (None, 64))
         assert few.verdict != "fail"
         assert few.looks == 1
@@ -198,7 +198,7 @@ def test_a_budget_of_seeds_decides_what_few_seeds_cannot() -> None:
         wrong = check(spec, seeds=4, budget=64, parametrization=mn.NTK(), rng=np.random.default_rng(seed))
         assert wrong.decision.outcome == "fail"
         assert wrong.blame == {"5.W": "start"}
-    assert any(check(spec, seeds=4, rng=np.random.default_rng(seed)).verdict == "undecided" for seed in range(4))
+    assert any(check(spec, seeds=4, rng=np.random.default_rng(seed)).verdict == "undecided" for seed in range(3))
 
 
 def test_members_trained_apart_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from minintk import cli
-from minintk.grade import Assignment, Exercise, Grade, Law, SubmissionError, Values, grade, load, worker
-from minintk.grade.submission import CaseError, Submission
+from minintk.grade import Assignment, Exercise, Grade, Law, SubmissionError, Values, grade, load, record, worker
+from minintk.grade.submission import GraderError, Submission
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -169,7 +169,7 @@ def test_a_submission_goes_on_after_a_call_that_was_stopped(tmp_path: Path) -> N
         assert student.call("fine") == 1
         with pytest.raises(SubmissionError, match="there is no function other"):
             student.call("other")
-        with pytest.raises(CaseError, match="can be passed to another process"):
+        with pytest.raises(GraderError, match="can be passed to another process"):
             student.call("fine", object())
 
 
@@ -257,6 +257,35 @@ def test_what_is_not_there_is_said(
     status = cli.main(["grade", *(w.format(folder=tiny.folder, sub=tmp_path / "sub.py") for w in words)])
     assert status == cli.USAGE
     assert "expects" in capsys.readouterr().err
+
+
+def test_students_get_public_exercises_as_data(tiny: Assignment, tmp_path: Path) -> None:
+    given = record(tiny, "a", tmp_path / "public.npz")
+    assert [exercise.name for exercise in given.exercises] == ["dense"]  # the other one is hidden
+    assert given.variant("whatever") == tiny.variant("a")
+    assert "x @ W" not in (tmp_path / "public.npz").read_bytes().decode("latin-1")
+    assert graded(given, tmp_path, SOLUTION).score == 4
+    wrong = graded(given, tmp_path, SOLUTION.replace("@ W +", "@ W -").replace("@ W - b\n\n", "@ W + b\n\n"))
+    assert "it looks like this: the bias has the other sign" in wrong.exercises[0].text
+    status = cli.main(["grade", str(tmp_path / "public.npz"), str(tmp_path / "sub.py")])
+    assert status == cli.FAILED
+    (tmp_path / "public.npz").write_bytes(b"PK" + bytes(99))
+    with pytest.raises(ValueError, match="not a message"):
+        load(tmp_path / "public.npz")
+
+
+def test_it_runs_where_nothing_can_start(tiny: Assignment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a browser: no process, no thread, no mapped file."""
+
+    def refused(*args: object, **options: object) -> None:
+        raise OSError("not here")
+
+    for where in ("subprocess.Popen", "threading.Thread.start", "mmap.mmap", "os.fork"):
+        monkeypatch.setattr(where, refused)
+    assert graded(tiny, tmp_path, SOLUTION, isolated=False).score == 10
+    assert graded(tiny, tmp_path, STARTER, isolated=False).score == 0
+    with pytest.raises(GraderError, match="no process can start here"):
+        graded(tiny, tmp_path, SOLUTION)
 
 
 def test_partial_points_are_for_those_who_ask(tmp_path: Path) -> None:
