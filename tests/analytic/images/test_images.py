@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from golden import IMAGES, VECTORS, XF1, XF2, XI1, XI2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracles_kernels import image_errors, image_kernels
 
 import analytic as an
 import minintk as mn
-from analytic.streaming import store
 from minintk.spec.shapes import out_shape
 
 Array = Any
 
 R2 = 2**0.5
-XI1 = np.cos(np.arange(120.0)).reshape(2, 4, 5, 3)
-XI2 = np.sin(1 + np.arange(180.0)).reshape(3, 4, 5, 3)
 D = mn.Dense(1, w_std=R2, b_std=0.1)
 
 
@@ -30,47 +27,18 @@ def conv(**how: Any) -> mn.Conv2d:
 
 # ------------------------------------------------------------------------------------ reference values
 
-REFERENCE: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
-    "same, flatten": (
-        mn.Sequential(conv(), mn.ReLU(), conv(), mn.ReLU(), mn.Flatten(), D),
-        (0.5215085529, 2.2673001542, 1.2700230734, 4.8306837680),
-    ),
-    "same, pooled": (
-        mn.Sequential(conv(), mn.ReLU(), conv(), mn.ReLU(), mn.GlobalAvgPool(), D),
-        (0.2906804653, 1.7569702769, 0.4597652346, 2.8063270879),
-    ),
-    "valid, pooled": (
-        mn.Sequential(conv(padding="valid"), mn.ReLU(), mn.GlobalAvgPool(), D),
-        (0.4502505217, 2.7324430648, 0.7092958459, 4.3850853896),
-    ),
-    "circular, strided, pooled": (
-        mn.Sequential(conv(padding="circular", stride=(2, 1)), mn.ReLU(), mn.GlobalAvgPool(), D),
-        (0.3803541936, 2.2523596089, 0.4685873764, 2.7943435278),
-    ),
-    "average pooling, flatten": (
-        mn.Sequential(conv(), mn.ReLU(), mn.AvgPool(2), mn.Flatten(), D),
-        (0.3246706123, 1.9726207101, 0.4694470738, 2.9375832450),
-    ),
-    "erf, pooled": (
-        mn.Sequential(conv(), mn.Erf(), conv(), mn.Erf(), mn.GlobalAvgPool(), D),
-        (0.0298266172, 0.1745712436, 0.0622954390, 0.3602309062),
-    ),
-}
-"""neural-tangents 0.6.5, float64: entry [0, 0] and the sum of NNGP, the same of NTK."""
 
-
-@pytest.mark.parametrize("name", REFERENCE)
+@pytest.mark.parametrize("name", IMAGES)
 def test_reference(name: str) -> None:
-    spec, values = REFERENCE[name]
+    spec, values = IMAGES[name]
     k, t = an.kernel(spec).both(XI1, XI2)
     np.testing.assert_allclose([k[0, 0], k.sum(), t[0, 0], t.sum()], values, rtol=0, atol=1e-9)
 
 
 def test_reference_of_layer_norm() -> None:
-    x1, x2 = np.cos(np.arange(12.0)).reshape(3, 4), np.sin(1 + np.arange(8.0)).reshape(2, 4)
-    spec = mn.Sequential(D, mn.LayerNorm(eps=1e-12), mn.ReLU(), D)
+    x1, x2 = XF1, XF2
+    spec, values = VECTORS["layer norm"]
     k, t = an.kernel(spec).both(x1, x2)
-    values = (0.9093382132, 2.3910976842, 1.6623221199, 3.4539481004)
     np.testing.assert_allclose([k[0, 0], k.sum(), t[0, 0], t.sum()], values, rtol=0, atol=1e-9)
     on_pixels = mn.Sequential(mn.Conv2d(6, 1, w_std=R2, b_std=0.1), *spec.layers[1:3], mn.Flatten(), D)
     got = an.kernel(on_pixels).both(x1[:, None, None], x2[:, None, None])
@@ -395,106 +363,6 @@ def test_bad_input() -> None:
     with pytest.raises(MemoryError, match=r"need .* GB to work in, .*are allowed.*pairs: pool earlier"):
         kernel.ntk(images(2, (32, 32, 1)), memory=10**6)
     assert kernel.ntk(images(0, (4, 4, 3))).shape == (0, 0)
-
-
-# --------------------------------------------------------------------------------------------- stores
-
-
-class Killed(Exception):
-    """Stands for the end of the process."""
-
-
-@pytest.mark.parametrize("against", [False, True], ids=["symmetric", "two sets"])
-def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, against: bool) -> None:
-    """Killed after some blocks, a run does only the others, and gives the same bytes."""
-    monkeypatch.setattr(store, "PIXEL_PAIRS_PER_BLOCK", 4 * (3 * 4) ** 2)
-    x = images(7, (3, 4, 2)).astype(np.float32)
-    x2 = images(6, (3, 4, 2), seed=1).astype(np.float32) if against else None
-    kernel = an.kernel(mn.Sequential(conv(), mn.ReLU(), mn.GlobalAvgPool(), D))
-    whole = kernel.both(x, x2, store=tmp_path / "whole")
-
-    def kill(done: int, blocks: int) -> None:
-        assert blocks > 6
-        if done == 4:
-            raise Killed
-
-    with pytest.raises(Killed):
-        kernel.both(x, x2, store=tmp_path / "killed", progress=kill)
-    assert np.isnan(np.load(tmp_path / "killed" / "ntk.npy")).any()
-    with (tmp_path / "killed" / "record.txt").open("a") as record:
-        record.write("1")  # a line cut short
-    evaluated: list[Any] = []
-    right = type(kernel)._kernels
-
-    def counted(self: Any, *arguments: Any) -> Any:
-        evaluated.append(arguments)
-        return right(self, *arguments)
-
-    monkeypatch.setattr(type(kernel), "_kernels", counted)
-    again = kernel.both(x, x2, store=tmp_path / "killed")
-    assert len(evaluated) < len((tmp_path / "whole" / "record.txt").read_text().splitlines()) - 2
-    for one, other, direct in zip(whole, again, kernel.both(x, x2)):
-        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
-        np.testing.assert_allclose(one, direct, rtol=1e-5)
-
-
-def test_a_file_in_place_of_a_store_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("mine")
-    x = np.ones((2, 4, 4, 1))
-    with pytest.raises(NotADirectoryError, match=r"store= expects a folder, got .*taken"):
-        an.kernel(mn.Sequential(mn.Conv2d(1), mn.Flatten(), mn.Dense(1))).ntk(x, store=tmp_path / "taken" / "inside")
-    assert (tmp_path / "taken").read_text() == "mine"
-
-
-def test_a_store_of_another_kernel_is_refused(tmp_path: Path) -> None:
-    x = images(3, (5,))
-    kernel = an.kernel(mn.Sequential(mn.Dense(4), mn.ReLU(), D))
-    np.testing.assert_array_equal(kernel.ntk(x, store=tmp_path / "k"), kernel.ntk(x))
-    np.testing.assert_array_equal(kernel.ntk(x, store=tmp_path / "k"), kernel.ntk(x))
-    for other, inputs in ((kernel, x + 1), (kernel, x.astype(np.float32)), (an.kernel(mn.Sequential(D)), x)):
-        with pytest.raises(ValueError, match="holds the kernel of another network, or of other inputs"):
-            other.ntk(inputs, store=tmp_path / "k")
-    with pytest.raises(ValueError, match="store and out are two places"):
-        kernel.ntk(x, store=tmp_path / "k", out=np.empty((3, 3)))
-
-
-def started(folder: Path) -> tuple[an.Kernel, Array, Any]:
-    """A small kernel, its inputs, and the result of a store that is complete."""
-    kernel, x = an.kernel(mn.Sequential(mn.Dense(4), mn.ReLU(), D)), images(3, (5,))
-    return kernel, x, np.array(kernel.ntk(x, store=folder))
-
-
-@pytest.mark.parametrize("end", [0, 5, -8])
-def test_a_store_cut_short_is_refused(tmp_path: Path, end: int) -> None:
-    """Opened to write, a file of too few bytes would grow by zeros."""
-    kernel, x, _ = started(tmp_path / "k")
-    file = tmp_path / "k" / "ntk.npy"
-    file.write_bytes(file.read_bytes()[:end])
-    with pytest.raises(ValueError, match=r"ntk.npy' is damaged, or missing .* delete the store"):
-        kernel.ntk(x, store=tmp_path / "k")
-
-
-def test_a_store_with_another_array_is_refused(tmp_path: Path) -> None:
-    kernel, x, _ = started(tmp_path / "k")
-    np.save(tmp_path / "k" / "ntk.npy", np.ones((2, 2)))
-    with pytest.raises(ValueError, match=r"float64 of shape \(2, 2\) in place of float64 of shape \(3, 3\)"):
-        kernel.ntk(x, store=tmp_path / "k")
-
-
-def test_a_folder_with_other_arrays_is_no_store(tmp_path: Path) -> None:
-    np.save(tmp_path / "ntk.npy", np.ones(2))
-    with pytest.raises(ValueError, match=r"holds ntk.npy but is not a store"):
-        an.kernel(mn.Sequential(D)).ntk(images(3, (5,)), store=tmp_path)
-    assert np.array_equal(np.load(tmp_path / "ntk.npy"), np.ones(2))
-
-
-def test_a_line_cut_short_joins_no_other(tmp_path: Path) -> None:
-    kernel, x, whole = started(tmp_path / "k")
-    record = tmp_path / "k" / "record.txt"
-    first = record.read_text().split("\n")[0]
-    record.write_text(f"{first}\n1")
-    np.testing.assert_array_equal(kernel.ntk(x, store=tmp_path / "k"), whole)
-    assert record.read_text() == f"{first}\n0\n"
 
 
 # ------------------------------------------------------------------------------------- float32 and its range
