@@ -64,7 +64,7 @@ NOT_NUMERICAL = (
 ABOUT_FILES = (*(f"tests/project/test_{name}.py" for name in ("literals", "make", "project", "rooms")), "tests/mutants")
 """Tests of the checkout and not of what it computes: they would refuse a copy, or a mutant for its layout."""
 
-NEAR_SECONDS = 30.0  # of tests of its own file, and again of quick ones of all files
+NEAR_SECONDS = 12.0  # of tests of its own file, and again of quick ones of all files
 PATIENCE = 60.0  # seconds beyond eight times what the tests took
 MEMORY = 12 << 30  # bytes of address space of a mutant: one that allocates without end fails, and not the machine
 

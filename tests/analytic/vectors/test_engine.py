@@ -106,6 +106,8 @@ def test_what_does_not_fit_is_refused_before_work() -> None:
         kernel.both(x, memory=1000)
     with pytest.raises(MemoryError, match=r"in float32 need .*memmap\(\.\.\.\), or evaluate it in blocks of rows$"):
         kernel.both(x.astype(np.float32), memory=1000)
+    with pytest.raises(MemoryError, match="to work in"):
+        kernel.both(x, memory=2 * 50 * 50 * 8)  # the results fit, and nothing else
     wide = np.broadcast_to(np.ones((1, 1), np.float32), (10_000_000, 1))
     with pytest.raises(
         MemoryError, match=r"need 4e[+]05 GB .* are free: stream the result to disk, store=PATH or out="
