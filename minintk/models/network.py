@@ -60,15 +60,16 @@ class Model(ABC):
     def __call__(self, theta: Array, x: Array) -> Array:
         """f : ([E], N, C)."""
         self.check(theta, x)
-        return self.forward(theta, x)[0]
+        return own(self.forward(theta, x)[0])  # of a network that ends with a view, f would be x itself
 
     def linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         """(f, J): the outputs ([E], N, C) and their Jacobian in theta, a `minintk.models.jacobian.Jacobian`.
 
-        J keeps copies of theta and x: it stays the Jacobian at this theta, whatever is written over them.
+        J keeps copies of theta and x: it stays the Jacobian at this theta, whatever is written over them, and over f.
         """
         self.check(theta, x)
-        return self.forward(own(theta), own(x))
+        f, J = self.forward(own(theta), own(x))
+        return own(f), J  # J keeps f where an activation comes last
 
     def jacobian(self, theta: Array, x: Array) -> Jacobian:
         """J alone, for kernels; theta and x are checked already."""
@@ -292,12 +293,12 @@ class Network(Model):
 
     def linearize(self, theta: Array, x: Array, wrt: str = "theta") -> tuple[Array, Any]:
         """(f, J): the outputs ([E], N, C) and their Jacobian in theta, or for wrt="x" in the inputs."""
-        self.check(theta, x)
-        theta, x = own(theta), own(x)
         if wrt == "theta":
-            return self.forward(theta, x)
+            return super().linearize(theta, x)
         if wrt != "x":
             raise ValueError(f"wrt expects 'theta' or 'x', got {wrt!r}")
+        self.check(theta, x)
+        theta, x = own(theta), own(x)
         layers = bind(self.spec, Site(self.input_shape, inputs=True), self.parametrization, "")
         f, root = layers(self.layout.unpack(theta) | self.statistics, x)
         J = InputJacobian(root, self.layout, (x.shape[0], self.outputs), tuple(x.shape), theta, self.coupled)
