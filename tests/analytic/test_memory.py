@@ -1,0 +1,104 @@
+"""`memory=` bounds what a warm call adds to the resident size of the process, whatever is installed.
+
+Each case runs in a process of its own: a small call loads and compiles, which is no part of the bound; then a call with
+the smallest bound that is not refused is measured by the peak that the system keeps.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+SETUP = """
+    import ctypes, re, sys
+    import numpy as np, minintk as mn, analytic as an
+    from analytic.images import engine
+
+    def status(name):
+        lines = open("/proc/self/status").read().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
+
+    def peak(call):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        open("/proc/self/clear_refs", "w").write("5")   # the peak starts again from here
+        before = status("VmRSS:")
+        call()
+        return status("VmHWM:") - before
+
+    def least(call):
+        '''(growth, bound) at the smallest bound that is accepted, by what the refusals ask for.'''
+        bound = 1
+        for _ in range(9):
+            try:
+                return peak(lambda: call(bound)), bound
+            except MemoryError as error:
+                gb, gib = (re.findall(r"([\\d.e+-]+) " + unit, str(error)) for unit in ("GB", "GiB"))
+                bound = int(1.01 * (sum(map(float, gb[:2])) * 1e9 if gb else float(gib[0]) * 2**30))
+
+    rng = np.random.default_rng(0)
+    engine.BYTES_WORTH_NUMBA = 0                         # Numba where it is installed, in the small call too
+    dense = mn.Sequential(mn.Dense(8, b_std=0.1), mn.ReLU(), mn.Dense(8), mn.ReLU(), mn.Dense(1))
+    conv = mn.Sequential(mn.Conv2d(8), mn.ReLU(), mn.Conv2d(8), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
+"""
+
+KERNEL = """
+    k, x = an.kernel({spec}), rng.standard_normal({shape}).astype("{dtype}")
+    k.both(x[:8])
+    growth, bound = least(lambda memory: k.both(x, memory=memory))
+"""
+
+NTK = """
+    net, x = mn.Network(conv, (8, 8, 1)), rng.standard_normal((64, 8, 8, 1))
+    theta = net.init(rng)
+    mn.ntk(net, theta, x[:8])
+    growth, bound = peak(lambda: mn.ntk(net, theta, x, memory=2**23)), 2**23
+"""
+
+SOLVE = """
+    k, x, y = an.kernel(dense), rng.standard_normal((500, 20)), rng.standard_normal((500, 1))
+    from analytic.training import gp
+    asked, check = [0], gp.check_memory
+    gp.check_memory = lambda xp, what, need, remedy: (asked.append(need), check(xp, what, need, remedy))
+    an.posterior(k, x[:50], y[:50], kind="ntk").predict(x[:5], cov=True)
+    asked.clear()
+    growth = peak(lambda: an.posterior(k, x, y, kind="ntk").predict(x[:200], cov=True))
+    bound = max(asked)
+"""
+
+PLANTED = """
+    k, x = an.kernel(dense), rng.standard_normal((1200, 20))
+    k.both(x[:8])
+    growth, bound = least(lambda memory: (k.both(x, memory=memory), np.ones(memory // 8)))
+"""
+
+CASES = {
+    "dense float32": KERNEL.format(spec="dense", shape=(1500, 20), dtype="float32"),
+    "dense float64": KERNEL.format(spec="dense", shape=(1200, 20), dtype="float64"),
+    "conv float32": KERNEL.format(spec="conv", shape=(24, 16, 16, 3), dtype="float32"),
+    "mn.ntk": NTK,
+    "posterior": SOLVE,
+}
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
+
+
+def ratio(case: str) -> float:
+    """What a call grows by, relative to its bound."""
+    script = textwrap.dedent(SETUP) + textwrap.dedent(case) + 'print(f"{growth / bound:.3f}")\n'
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert found.returncode == 0, found.stderr
+    return float(found.stdout)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_warm_call_stays_within_its_bound(name: str) -> None:
+    assert 0.02 < ratio(CASES[name]) <= 1
+
+
+def test_a_call_that_takes_more_is_found() -> None:
+    """The negative control: as much again as was promised."""
+    assert ratio(PLANTED) > 1
