@@ -125,7 +125,12 @@ CONVOLUTIONAL = {"f": 0.2002681969, "full[0, 0, 0, 0]": 0.0229031781, "full": 0.
 SOFTPLUS = 1.404383
 """The scale that makes E phi(z)^2 = 1 for Softplus(beta=5), z ~ N(0, 1); Geiger et al. 2020."""
 
-IN_CODE = {"0.63661977236758134308": 2 / mp.pi, "1.27323954473516268615": 4 / mp.pi}
+IN_CODE = {
+    "0.63661977236758134308": 2 / mp.pi,
+    "1.27323954473516268615": 4 / mp.pi,
+    "9.5367431640625e-7": mp.mpf(2) ** -20,
+    "1.7763568394002505e-15": mp.mpf(2) ** -49,
+}
 """What C code that the library compiles writes as digits."""
 
 
