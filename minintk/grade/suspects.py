@@ -41,7 +41,7 @@ def explain(
         at = tuple(map(int, np.argwhere(~np.isfinite(got) & known)[0]))
         return "nan", f"{got[at]} at {at}"
     if not np.any(np.abs(right[known]) > tolerance):
-        return None
+        return "not zero", f"zeros belong here, the largest entry is {np.abs(got[known]).max(initial=0.0):.3g}"
     if close(got, np.zeros_like(right), tolerance):
         return "zeros", "not written: zeros"
     if said := multiple(got, right, tolerance, sizes):

@@ -173,21 +173,21 @@ class Module:
         """(the gradients of <u, forward(*args)>, positions of the arguments changed in place, u being number -1)."""
         return pull(self.function(forward), self.function(backward), u, args)
 
-    def fault(self, error: BaseException) -> str:
-        """The exception in one line, with the line of the submission where it arose."""
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == self.path]
-        where = f" (line {frames[-1].lineno}, in {frames[-1].name}: {frames[-1].line})" if frames else ""
-        return f"{type(error).__name__}: {error}{where}"
+
+def fault(error: BaseException, path: str) -> str:
+    """The exception in one line, with the line of the submission where it arose."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+    where = f" (line {frames[-1].lineno}, in {frames[-1].name}: {frames[-1].line})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
-def watched(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[int]]:
-    """(function(*args), positions of the arguments that the call has changed)."""
-    before = [np.array(a) if isinstance(a, np.ndarray) else None for a in args]
+def watched(function: Callable[..., Any], args: Sequence[Any], watch: Sequence[Any] = ()) -> tuple[Any, list[int]]:
+    """(function(*args), positions of the arrays in `watch`, its arguments by default, that the call has changed)."""
+    watch = watch or args
+    before = [np.array(a) if isinstance(a, np.ndarray) else None for a in watch]
     value = function(*args)
-    pairs = enumerate(zip(before, args, strict=True))
-    return value, [
-        i for i, (b, a) in pairs if b is not None and not np.array_equal(b, a, equal_nan=a.dtype.kind in "fc")
-    ]
+    pairs = enumerate(zip(before, watch, strict=True))
+    return value, [i for i, (b, a) in pairs if b is not None and b.tobytes() != a.tobytes()]
 
 
 def split(value: Any) -> tuple[Any, bool, Any]:
@@ -202,13 +202,8 @@ def pull(
 ) -> tuple[Any, list[int]]:
     """backward(u, *args), or backward(u, cache) where forward(*args) returns (output, cache)."""
     _, cached, cache = split(forward(*args))
-    if not cached:
-        value, changed = watched(backward, (u, *args))
-        return value, [i - 1 for i in changed]
-    before = [np.array(a) if isinstance(a, np.ndarray) else None for a in (u, *args)]
-    value = backward(u, cache)
-    after = enumerate(zip(before, (u, *args), strict=True), -1)
-    return value, [i for i, (b, a) in after if b is not None and not np.array_equal(b, a, equal_nan=True)]
+    value, changed = watched(backward, (u, cache) if cached else (u, *args), (u, *args))
+    return value, [i - 1 for i in changed]
 
 
 # ------------------------------------------------------------------------------------------------ the guard
@@ -219,8 +214,7 @@ ROOMS = ("subprocess", "socket", "ctypes", "shutil", "ftplib", "urllib", "winreg
 
 
 def guard(refused: Iterable[str], allowed: Iterable[str], roots: Iterable[str]) -> None:
-    """From here on: no import of `refused` modules but those `allowed`, no file below `roots` read or listed, no new
-    process.
+    """From here on no import of `refused` modules but those `allowed`, no file below `roots`, and no new process.
 
     An audit hook, which Python offers no way to remove, and a finder for the ways of importing that it does not see.
     This keeps an honest mistake and a cheap trick out; it is no sandbox against C code: see the course's page.
@@ -287,7 +281,7 @@ def answer(module: Module, asked: Mapping[str, Any]) -> dict[str, Any]:
             value, changed = module.pull(asked["forward"], asked["backward"], asked["u"], asked["args"])
         check(value)
     except BaseException as error:
-        return {"error": module.fault(error)}
+        return {"error": fault(error, module.path)}
     return {"value": value, "changed": changed}
 
 
@@ -303,9 +297,7 @@ def main() -> None:
     try:
         module = Module(first["path"], first["variant"])
     except BaseException as error:
-        shown = Module.__new__(Module)
-        shown.path = first["path"]
-        send(replies, {"error": shown.fault(error)})
+        send(replies, {"error": fault(error, first["path"])})
         return
     send(replies, {"value": None, "changed": []})
     while True:

@@ -94,11 +94,21 @@ def test_mistakes_of_an_exercise_are_told_by_name() -> None:
     assert named.causes == {"dW": "x was moved by one"}
 
 
+def test_an_argument_without_effect_has_no_gradient() -> None:
+    """Differences of nothing are rounding, which must not pass for a kink that excuses every answer."""
+
+    def backward(u: Any, x: Any, W: Any, b: Any) -> Any:
+        return u @ W.T, x.T @ u, u.sum(axis=0)
+
+    assert check_gradient(lambda x, W, b: x @ W, backward, ARGS[:3]).causes == {"db": "not zero"}
+
+
 def test_only_some_arguments() -> None:
     def backward(u: Any, x: Any, W: Any, b: Any, m: float) -> Any:
         return (m * u @ W.T,)
 
     assert check_gradient(dense, backward, ARGS, wrt=[0]).passed
+    assert check_gradient(dense, dense_backward, ARGS, wrt=[1]).passed
     assert not check_gradient(dense, backward, ARGS).passed
 
 
