@@ -86,7 +86,8 @@ class Kernel:
         work, if the result does not fit.
     out : an array for the result (for `both`, a pair) of its shape and precision, for instance a numpy.memmap.
     store : a folder that keeps the result and a record of the finished blocks: if the process is killed, the same call
-        continues where it stopped and gives the same bytes.  The result is a numpy.memmap there, nngp.npy, ntk.npy.
+        continues where it stopped and gives the same bytes; processes that are given one store share its blocks
+        (docs/long-runs.md).  The result is a read-only numpy.memmap there, nngp.npy, ntk.npy.
     progress : called as progress(tiles done, tiles in all), from several threads, one at a time.
     executor : a `concurrent.futures.Executor` that computes blocks of the result, on one core each; the threads of this
         process unless given.  For other machines, or for many cores; on two, threads are as fast.

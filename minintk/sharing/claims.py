@@ -12,7 +12,7 @@ dead claim may succeed it:
 
     17.claim  <-  17.claim.TOKEN  <-  17.claim.TOKEN'      each named after the token of the claim that it succeeds
 
-Every one of these files is created with O_EXCL, so a claim has one successor at most; the last one is the owner.
+None of these files is created if it exists, so a claim has one successor at most; the last one is the owner.
 The whole rule stands in docs/long-runs.md.
 """
 
@@ -27,6 +27,7 @@ import sys
 import threading
 from contextlib import suppress
 from functools import cache
+from io import FileIO
 from pathlib import Path
 from time import monotonic, sleep
 from types import TracebackType
@@ -138,16 +139,42 @@ class Claim:
         self.place, self.chain = place, [*chain, at]
         self.owner = _me(os.getpid())._replace(token=os.urandom(8).hex())
         self._line, self._beats = json.dumps(self.owner._asdict()).encode() + b"\n", 0
-        self._file = open(at, "xb", buffering=0)  # noqa: SIM115
-        with _lock:
-            _held[self.owner.token] = self
+        new = place.with_name(f"{place.name}.new-{self.owner.token}")
+        self._file = self._write(new)
         try:
-            self._file.write(self._line + b"0\n")
-        except OSError:  # the disk is full
+            _held[self.owner.token] = self
+            self._name(new, at)
+        except BaseException:
             self._file.close()
-            at.unlink(missing_ok=True)
-            _held.pop(self.owner.token)
+            del _held[self.owner.token]
             raise
+        finally:
+            new.unlink(missing_ok=True)
+
+    def _name(self, new: Path, at: Path) -> None:
+        """Give the file `new` its name, whole: a kill between creating and writing would leave a claim of nobody.
+
+        FileExistsError if another one has the name, or has taken `new` for what a dead process left.
+        """
+        try:
+            os.link(new, at)
+        except FileNotFoundError as error:
+            raise FileExistsError(*error.args) from error
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links
+            self._file.close()
+            self._file = self._write(at)
+
+    def _write(self, path: Path) -> FileIO:
+        file = open(path, "xb", buffering=0)  # noqa: SIM115
+        try:
+            file.write(self._line + b"0\n")
+        except OSError:  # the disk is full
+            file.close()
+            path.unlink(missing_ok=True)
+            raise
+        return file
 
     def beat(self) -> None:
         """Raise the heartbeat.  The open file is written to, so never the claim of another one at the same path."""
@@ -178,10 +205,9 @@ class Claim:
 
     def release(self) -> None:
         """Give the unit free, once; remove the claim and those that it succeeded, unless another one goes on."""
-        with _lock:
-            held = _held.pop(self.owner.token, None) is not None
+        held = _held.pop(self.owner.token, None) is not None
         self._file.close()
-        if held and self.owner.pid == os.getpid() and self.held():  # a fork copies its parent's claims
+        if held and self.held():
             for path in self.chain:  # the first one first: what remains after a kill is then not reached any more
                 with suppress(OSError):
                     path.unlink()
@@ -210,9 +236,20 @@ def _beat_while_held() -> None:
 def _start_beating() -> None:
     global _pulse
     with _lock:
-        if _pulse is None or not _pulse.is_alive():  # a fork has left it behind
+        if _pulse is None or not _pulse.is_alive():
             _pulse = threading.Thread(target=_beat_while_held, name="minintk heartbeat", daemon=True)
             _pulse.start()
+
+
+def _after_fork() -> None:
+    """The child holds none of its parent's claims, and has no heartbeat yet."""
+    global _lock, _pulse
+    _lock, _pulse = threading.Lock(), None
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _read(path: Path) -> bytes | None:
@@ -315,5 +352,5 @@ def remove_dead(*folders: Path) -> None:
                 claim.release()
         for path in folder.glob("*.claim.*"):
             place = path.with_name(f"{path.name.rpartition('.claim.')[0]}.claim")
-            if path not in _follow(place)[0] and not Watch().alive(path, _read(path) or b""):
+            if path not in _follow(place)[0]:  # what is reached by nobody belongs to nobody, or is about to be dropped
                 path.unlink(missing_ok=True)

@@ -33,7 +33,9 @@ def start() -> Start:
     context.set_forkserver_preload(["long_runs"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # the server does not take over sys.path
-        context.Process().start()
+        first = context.Process()
+        first.start()
+        first.join()
 
     def begin(kind: str, folder: Path) -> Any:
         process = context.Process(target=long_runs.run, args=(kind, folder))
@@ -76,16 +78,16 @@ def leftovers(folder: Path) -> list[Path]:
 def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
     """Each time a run is killed where it happens to be; when it had ended, the next one begins anew."""
     want, seconds = unbroken(kind)
-    folders, killed = [folder / "killed-0"], 0
-    for moment in np.random.default_rng(kills).uniform(0, seconds, kills):
+    folders, killed, rng = [folder / "killed-0"], 0, np.random.default_rng(kills)
+    for _ in range(20 * kills):
         process = start(kind, folders[-1])
-        process.join(moment)
+        process.join(rng.uniform(0, seconds))
         process.kill()
         process.join()
         if process.exitcode == 0:
             folders.append(folder / f"killed-{len(folders)}")
-        else:
-            killed += 1
+        elif (killed := killed + 1) == kills:
+            break
     last = start(kind, folders[-1])
     last.join()
     assert last.exitcode == 0
@@ -93,7 +95,7 @@ def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: St
         assert long_runs.result(kind, at) == want
         assert not leftovers(at)
     repeated = sum(map(long_runs.computed, folders)) - len(folders) * long_runs.UNITS[kind]
-    assert killed > 0
+    assert killed == kills
     assert repeated <= killed  # what was under way
 
 

@@ -384,6 +384,25 @@ def test_starters_share_the_calls(starters: int, tmp_path: Path) -> None:
     assert all(np.array_equal(table["value"], tables[0]["value"]) for table in tables)
 
 
+def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control: two who take every claim for dead get into each other's way."""
+    begin, made = Barrier(2), []
+
+    def spy(a: int) -> dict[str, Any]:
+        made.append(a)
+        sleep(0.02)
+        return {"a": a}
+
+    def start(_: int) -> mn.Table:
+        begin.wait()
+        return mn.sweep(spy, {"a": range(6)}, store=tmp_path)
+
+    monkeypatch.setattr("minintk.sharing.claims.Watch.alive", lambda *_: False)
+    with ThreadPoolExecutor(2) as pool:
+        errors = [future.exception() for future in [pool.submit(start, i) for i in range(2)]]
+    assert len(made) > 6 or any(errors)
+
+
 def test_a_part_is_a_filter_on_calls(tmp_path: Path) -> None:
     """The calls of three parts are those of the grid, each in one; the last part writes the results."""
     made: list[int] = []

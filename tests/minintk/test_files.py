@@ -1,0 +1,87 @@
+"""Files that survive a kill: flushed before they have their name, and their name flushed too; full disks say so."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minintk.files import made_folder, remove_parts, reserve, space_on_disk, write_atomically
+
+
+@pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be flushed here")
+def test_the_content_is_flushed_then_named_then_the_folder_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the last one, a machine that loses power may have the old file back after the call returned."""
+    done: list[Any] = []
+    sync, replace = os.fsync, os.replace
+
+    def noted_sync(fd: int) -> None:
+        done.append(stat.S_ISDIR(os.fstat(fd).st_mode))
+        sync(fd)
+
+    def noted_replace(source: Path, target: Path) -> None:
+        done.append("named")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    write_atomically(tmp_path / "a", lambda file: file.write(b"whole"))
+    assert done == [False, "named", True]
+
+
+def test_two_writers_of_one_file_have_names_of_their_own(tmp_path: Path) -> None:
+    """One writes while the other one does; with one name for both, the second rename would find nothing."""
+
+    def slow(file: Any) -> None:
+        file.write(b"sl")
+        write_atomically(tmp_path / "a", lambda other: other.write(b"quick"))
+        file.write(b"ow")
+
+    write_atomically(tmp_path / "a", slow)
+    assert (tmp_path / "a").read_bytes() == b"slow"
+    assert list(tmp_path.iterdir()) == [tmp_path / "a"]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "a", lambda file: file.write(b"old"))
+    with pytest.raises(ZeroDivisionError):
+        write_atomically(tmp_path / "a", lambda file: file.write(b"new" * (1 // 0)))
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+def test_what_a_kill_left_is_removed_and_no_more(tmp_path: Path) -> None:
+    left, others = ["a[1].0a1b.part"], ["a[1]", "a1.0a1b.part", "a[1].part.txt", "b.0a1b.part"]
+    for name in left + others:
+        (tmp_path / name).touch()
+    remove_parts(tmp_path / "a[1]")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG])
+def test_a_full_disk_is_said_in_words(number: int, tmp_path: Path) -> None:
+    words = r"needs 3 GB and cannot be written, .* GB are free there; make room"
+    with pytest.raises(OSError, match=words) as caught, space_on_disk(tmp_path / "a", 3 * 10**9):
+        raise OSError(number, os.strerror(number))
+    assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / "a"))
+    with pytest.raises(OSError, match="Read-only") as other, space_on_disk(tmp_path / "a"):
+        raise OSError(errno.EROFS, "Read-only")
+    assert other.value.filename is None
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="no way to reserve space here")
+def test_reserved_space_is_there(tmp_path: Path) -> None:
+    with (tmp_path / "a").open("wb") as file:
+        reserve(file, 2**20)
+    assert os.stat(tmp_path / "a").st_blocks * 512 >= 2**20
+
+
+def test_a_link_to_nowhere_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(NotADirectoryError, match=r"store= expects a folder, got .*link: .* is no folder"):
+        made_folder(tmp_path / "link", "store=")
