@@ -1,6 +1,7 @@
 """A submission through an assignment: scores, variants, reports, and the cheats that must not pay."""
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -286,6 +287,17 @@ def test_it_runs_where_nothing_can_start(tiny: Assignment, tmp_path: Path, monke
     assert graded(tiny, tmp_path, STARTER, isolated=False).score == 0
     with pytest.raises(GraderError, match="no process can start here"):
         graded(tiny, tmp_path, SOLUTION)
+
+
+def test_the_assignment_in_the_documentation_works(tmp_path: Path) -> None:
+    page = HERE.parents[2] / "docs" / "course" / "writing-an-exercise.md"
+    if not page.exists():
+        pytest.skip("there are no docs in this tree (an installed package, say)")
+    (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "dense.py").write_text(block)
+    assert graded(load(tmp_path / "dense.py"), tmp_path, SOLUTION.replace('== "plus"', "!= 0")).score == 10
+    forgotten = SOLUTION.replace('return x @ W + b if bias == "plus" else x @ W - b', "return x @ W")
+    assert "the bias is forgotten" in graded(load(tmp_path / "dense.py"), tmp_path, forgotten).exercises[0].text
 
 
 def test_partial_points_are_for_those_who_ask(tmp_path: Path) -> None:
