@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from analytic.vectors.quadrature import axis, mean_square, mismatch
+from analytic.vectors.state import distances_between, largest_square
 
 Array = np.ndarray[Any, Any]
 
@@ -31,3 +32,12 @@ def test_the_curve_of_norms_keeps_the_distances(s: list[float]) -> None:
     turned = mismatch(np.tanh, scales[::-1].copy(), lambda s: mean_square(np.tanh, s))
     assert turned is not None
     np.testing.assert_allclose(((turned.y[:, None] - turned.y) ** 2).sum(axis=-1), got[::-1, ::-1], rtol=0, atol=1e-13)
+
+
+def test_vectors_far_from_the_origin_are_centred_before_their_distances_are_taken() -> None:
+    """A product rounds by eps times the largest of their squares, which is then about that of their distances."""
+    y = 100 + np.random.default_rng(0).normal(size=(20, 3))
+    found = distances_between(np, y)
+    want = ((y[:, None] - y) ** 2).sum(axis=-1) / 4
+    assert largest_square((found,)) < want.max()
+    np.testing.assert_allclose(found.left @ found.right.T, want, rtol=0, atol=1e-14)

@@ -44,6 +44,8 @@ def test_norms_of_special_matrices() -> None:
         sp.spectral_norm(np.array([[np.nan, 1.0]]))
     with pytest.raises(ValueError, match=r"W expects shape \(m, n\) or \(E, m, n\), got \(3,\)"):
         sp.spectral_norm(np.ones(3))
+    with pytest.raises(TypeError, match="W expects float32 or float64, got int64"):
+        sp.spectral_norm(np.ones((3, 3), dtype=np.int64))
 
 
 def test_float32_stays_float32() -> None:

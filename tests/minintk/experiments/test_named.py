@@ -1,0 +1,49 @@
+"""Networks by name are those of the zoo, at their usual width and at any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import minintk as mn
+from minintk.experiments.named import network, spec_of_width
+from minintk.spec import zoo
+
+GREY = (28, 28, 1)
+
+NAMED: dict[str, tuple[tuple[int, ...], int | None, type[mn.Parametrization], Callable[[Any], mn.spec.Layer]]] = {
+    "mlp": (GREY, 512, mn.PyTorch, lambda n: mn.Sequential(mn.Flatten(), *zoo.mlp(2, n, 10, b_std=1.0))),
+    "lenet5": (GREY, 1, mn.PyTorch, lambda n: zoo.lenet5(n, 10)),
+    "lenet": (GREY, 50, mn.PyTorch, lambda n: zoo.lenet(n, 10)),
+    "geiger_cnn": (GREY, 64, mn.Standard, lambda n: zoo.geiger_cnn(n, 10)),
+    "myrtle5": ((32, 32, 3), 64, mn.Standard, lambda n: zoo.myrtle(5, n, 10)),
+    "wrn-10-2": ((32, 32, 3), None, mn.Standard, lambda n: zoo.wide_resnet(10, 2, 10, channels=n)),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_name_is_a_network_of_the_zoo(name: str) -> None:
+    shape, usual, parametrization, spec = NAMED[name]
+    for width, wanted in ((None, usual), (3, 3)):
+        net, want = network(name, shape, 10, width), mn.Network(spec(wanted), shape, parametrization())
+        assert (net.size, net.outputs, net.input_shape) == (want.size, 10, shape)
+        assert net.parametrization == want.parametrization
+        assert [t.shape for t in net.layout.tensors] == [t.shape for t in want.layout.tensors]
+
+
+def test_what_is_no_name_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"network expects one of .*, got 'lenet6'"):
+        network("lenet6", GREY, 10)
+    with pytest.raises(ValueError, match="width"):
+        network("lenet", GREY, 10, 0)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize(("name", "weights"), [("mlp", 1), ("cnn", 1), ("resnet", 2)])
+def test_networks_of_a_width_have_so_many_layers(name: str, weights: int, depth: int) -> None:
+    """Hidden layers, or the first and two for each branch, and the last."""
+    net = mn.Network(spec_of_width(name, 10, depth)(4), (6, 6, 2))
+    hidden = depth if weights == 1 else 1 + 2 * depth
+    assert len([t for t in net.layout.tensors if t.name.endswith("W")]) == hidden + 1
