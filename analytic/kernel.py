@@ -82,8 +82,9 @@ class Kernel:
 
     With Numba installed, `pip install minintk[fast]`, large kernels of ReLU networks on images take half the time.
 
-    memory : bound in bytes on everything the call allocates; the free memory unless given.  MemoryError, before any
-        work, if the result does not fit.
+    memory : bound in bytes on what the call adds to the process, results included; what is free unless given, control
+        groups considered.  Loading Numba, once, takes 130 MB more, and compiling for its cache on disk 40.
+        MemoryError, before the pairs of examples, if the result and the work do not fit.
     out : an array for the result (for `both`, a pair) of its shape and precision, for instance a numpy.memmap.
     store : a folder that keeps the result and a record of the finished blocks: if the process is killed, the same call
         continues where it stopped and gives the same bytes; processes that are given one store share its blocks

@@ -78,7 +78,7 @@ PLANTED = """
 CASES = {
     "dense float32": KERNEL.format(spec="dense", shape=(1500, 20), dtype="float32"),
     "dense float64": KERNEL.format(spec="dense", shape=(1200, 20), dtype="float64"),
-    "conv float32": KERNEL.format(spec="conv", shape=(24, 16, 16, 3), dtype="float32"),
+    "conv float32": KERNEL.format(spec="conv", shape=(60, 8, 8, 3), dtype="float32"),
     "mn.ntk": NTK,
     "posterior": SOLVE,
 }
