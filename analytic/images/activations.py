@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import pi, prod, sqrt
+from math import inf, pi, prod, sqrt
 from typing import Any, NamedTuple
 
 from analytic.images.fields import Field, Pixels
@@ -32,7 +32,8 @@ class KinkedCoefficients(NamedTuple):
     """Coefficients of alpha x + beta |x|.
 
     half : sqrt(q / 2 unit), and twice as much.   floor : lower bound of X, against a division by 0; a quarter of
-    a rounding error of the angle pi, in the largest U.   opposite : A / X of opposite pixels exceeds this.
+    a rounding error of the angle pi, in the largest U.   opposite : A / X of opposite pixels exceeds this; inf
+    if no two images are opposite.
     scale : factor of D and Theta, other than 1 only once their unit has become too small or too large.
     zero : 1 for pixels with q = 0.   slope : phi'(0) for these, alpha for others.   Both None if their Theta is 0.
     """
@@ -63,7 +64,7 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
     root = xp.maximum(xp.sqrt(pixels.q / (2 * pixels.unit)), tiny)
     eps = float(xp.finfo(layout.dtype).eps)
     floor = max((float(xp.max(root)) * eps / 4) ** 2, tiny**2)
-    opposite = 1 / (OPPOSITE_ROUNDINGS * eps)
+    opposite = 1 / (OPPOSITE_ROUNDINGS * eps) if tile.opposite else inf
     zero = slope = None
     if is_zero is not None and bool(xp.any(is_zero & (pixels.theta > 0))):
         zero = layout.spread(xp.astype(is_zero, xp.float64))
@@ -140,7 +141,7 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
         xp.maximum(A, 0, out=A)
         xp.maximum(X, row.floor, out=X)
         xp.divide(A, X, out=t)
-        if theta is not None and float(xp.max(t)) > row.opposite:
+        if theta is not None and row.opposite < inf:
             flat = t > row.opposite
             X[...], t[...] = xp.where(flat, 0, X), xp.where(flat, LARGE, t)
         xp.sqrt(t, out=t)

@@ -18,7 +18,7 @@ from threading import Lock, local
 from analytic.images.fields import Field, Pixels
 from analytic.images.memory import FieldLayout, Workspace
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Square
-from analytic.images.precision import check_entries, field_precision, first_variances, scale_free
+from analytic.images.precision import check_entries, field_precision, first_variances, holds_opposites, scale_free
 from analytic.images.rules import Pool, Window, all_steps, grid, is_nonlinear, mixes_pixels, needs_images
 from analytic.images.steps import Tile, add_pending, apply_all, follow, half_variances, prepare_all
 from analytic.vectors.duals import Homogeneous
@@ -118,7 +118,7 @@ def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
 
 
 BYTES_WORTH_NUMBA = 2**28
-"""Numba pays if all ReLUs together work on more bytes than this: it takes half a second and 60 MB to load, and some
+"""Numba pays if all ReLUs together work on more bytes than this: it takes half a second and 130 MB to load, and some
 seconds the very first time."""
 
 
@@ -353,7 +353,8 @@ class ImageEngine:
         parts = [inputs.x[0][i]] if same else [inputs.x[0][i], inputs.x[-1][j]]
         n, m = i.stop - i.start, j.stop - j.start
         first = 0 if same else n
-        images = PreparedImages(plan, xp.concatenate(parts, axis=0))
+        x = xp.concatenate(parts, axis=0)
+        images = PreparedImages(plan, x)
         pools: list[tuple[Array, Array] | None] = [None] * len(plan.pooled)
         if plan.recorded:
             sides = [(self.pools[0], i), (self.pools[-1], j)][: 1 if same else 2]
@@ -366,7 +367,8 @@ class ImageEngine:
                 i.start + k if k < n else j.start + k - n + (0 if inputs.symmetric else inputs.shape[0])
             )
 
-        after, coefficients = prepare_all(plan.program, images.pixels, Tile(plan.layout, iter(pools), called))
+        tile = Tile(plan.layout, iter(pools), called, on_host(xp) and holds_opposites(x))
+        after, coefficients = prepare_all(plan.program, images.pixels, tile)
         last = half_variances(after, plan.layout)
         d, theta = xp.zeros((n, m), dtype=xp.float64), xp.zeros((n, m), dtype=xp.float64)
         for a, b in self.batches(n, m, same):

@@ -42,10 +42,8 @@ KINKED = StepSource(
     T g = half - half2, two = 4 * half * half2;  /* 2 U */
     T A = D - g * g;
     A = A < 0 ? -A : A;
-    A = A < two ? A : two;
-    T X = two - A;
-    X = X > A * (sizeof(T) == 4 ? 9.5367431640625e-7 : 1.7763568394002505e-15) ? X : 0;  /* 8 roundings: opposite */
-    T K = X - A;  /* K is 2 K */
+    A = A < two * (1 - (sizeof(T) == 4 ? (T)9.5367431640625e-7 : (T)1.7763568394002505e-15)) ? A : two;  /* 8 eps */
+    T X = two - A, K = X - A;  /* K is 2 K */
     T a = sqrt(A), x = sqrt(X), h = atan2(a, x);  /* half the angle, near pi / 2 too */
     """,
     d="(D * c + (K * h - a * x)) * scale",

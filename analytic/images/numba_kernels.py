@@ -45,8 +45,8 @@ def arctan_series(terms: int) -> list[float]:
 
 @cache
 def constants(dtype: Any) -> Array:
-    """The series, highest power first, 1, pi / 2 and `OPPOSITE_ROUNDINGS`, in the precision of the arrays."""
-    opposite = OPPOSITE_ROUNDINGS * np.finfo(dtype).eps
+    """The series, highest power first, 1, pi / 2 and the A / 2U of opposite pixels, in the precision of the arrays."""
+    opposite = 1 - OPPOSITE_ROUNDINGS * np.finfo(dtype).eps
     return np.array([*reversed(arctan_series(ARCTAN_TERMS)), 1.0, pi / 2, opposite], dtype)
 
 
@@ -55,9 +55,8 @@ def half_angle(D: Any, half: Any, half2: Any, p: Any) -> Any:
     """2 K, U sin a and a / 2, from t = tan(a / 2), or from 1 / t if that is less than 1."""
     gap, product = half - half2, half * half2
     A, U2 = abs(D - gap * gap), (product + product) + (product + product)
-    A = A if A < U2 else U2
+    A = A if U2 * p[ARCTAN_TERMS + 2] > A else U2
     X = U2 - A
-    X = X if p[ARCTAN_TERMS + 2] * A < X else X - X
     low, high = (X, A) if A > X else (A, X)
     square = low / high
     t, z, series = np.sqrt(square), square + square - p[ARCTAN_TERMS], p[0]

@@ -74,6 +74,17 @@ def field_precision(program: Program, inputs: Examples) -> Any:
     return inputs.dtype if fits else xp.float64
 
 
+def holds_opposites(x: Array) -> bool:
+    """Whether x_i = -x_j != 0 for some two of these images, in NumPy.
+
+    >>> import numpy as np
+    >>> holds_opposites(np.array([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]])), holds_opposites(np.array([[0.0], [2.0]]))
+    (True, False)
+    """
+    found = {image.tobytes() for image in x + 0.0}  # + 0.0: no -0.0
+    return any(image.any() and image.tobytes() in found for image in 0.0 - x)
+
+
 def check_entries(inputs: Examples, i: slice, j: slice, values: Array) -> None:
     """ValueError, with the names of the pair, for an entry of the block (i, j) that exceeds the inputs' precision."""
     xp, largest = inputs.xp, float(inputs.xp.finfo(inputs.dtype).max)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,18 +27,19 @@ class Tile:
 
     pools : for each pooling in turn, D, in its unit, and Theta of equal pixels of each image with itself after it; or
         None, if nothing that follows needs the variances: bounds then stand for them.
-    called : the names of the images, for messages.
+    called : the names of the images, for messages.   opposite : whether x' = -x for some two of them.
     """
 
     layout: FieldLayout
     pools: Iterator[tuple[Array, Array] | None]
     called: Callable[[int], str] = "image {}".format
+    opposite: bool = False
 
     def check(self, pixels: Pixels) -> None:
         """ValueError, with its name, for an image whose variances have left the range of float64."""
         xp = self.layout.xp
-        bad = xp.any(~(pixels.q <= LARGEST_VARIANCE) | ~xp.isfinite(pixels.theta), axis=(1, 2))
-        if bool(xp.any(bad)):
+        if not (float(xp.max(pixels.q)) <= LARGEST_VARIANCE and float(xp.max(pixels.theta)) < inf):
+            bad = xp.any(~(pixels.q <= LARGEST_VARIANCE) | ~xp.isfinite(pixels.theta), axis=(1, 2))
             raise ValueError(
                 f"{self.called(int(xp.argmax(bad)))} is out of range: a pixel's variance exceeds {LARGEST_VARIANCE:g} "
                 "after some layer: scale the image, or w_std, down"
@@ -65,10 +66,12 @@ def prepare_all(program: Program, pixels: Pixels, tile: Tile) -> tuple[Pixels, t
     """The pixels through all steps, and the coefficients of each."""
     coefficients = []
     for step in program:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by `check`
+        if not isinstance(step, Window | Affine | Pool | Flat):
+            tile.check(pixels)
+        with np.errstate(over="ignore", invalid="ignore"):  # reported by `check`, before any number comes of it
             pixels, one = prepare(step, pixels, tile)
-        tile.check(pixels)
         coefficients.append(one)
+    tile.check(pixels)
     return pixels, tuple(coefficients)
 
 
@@ -312,8 +315,10 @@ def follow(
             sum_fields(field, other, row)
         elif isinstance(step, Pool):
             apply(step, pooled(step, pixels, tile, None)[1], field)
-            own = diagonal(field, field.d)
+            xp, bound = tile.layout.xp, pooled(step, pixels, tile, None)[0]  # 0 for black windows, so exactly 0
+            own = xp.clip(diagonal(field, field.d), 0, bound.q / pixels.unit)
             theta = 0 * own if field.theta is None else diagonal(field, field.theta) * (pixels.unit / 2)
+            theta = xp.clip(theta, 0, bound.theta)
             pixels, found = pooled(step, pixels, tile, (own, theta))
             field.d -= field.left(found.own)
             field.d -= field.right(found.own)

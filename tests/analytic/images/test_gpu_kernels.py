@@ -105,7 +105,7 @@ def test_erf_is_right_to_rounding(dtype: str) -> None:
 
 def snapped(A: Array, U2: Array) -> Array:
     """A, or 2U for pixels that are opposite but for rounding."""
-    return np.where(OPPOSITE_ROUNDINGS * np.finfo(A.dtype).eps * A < U2 - A, A, U2)
+    return np.where(U2 * (1 - OPPOSITE_ROUNDINGS * np.finfo(A.dtype).eps) > A, A, U2)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
