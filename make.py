@@ -11,6 +11,7 @@
     python3 make.py bench [options]     the benchmarks against peers
     python3 make.py mutants [options]   change the numerical modules a little and see whether the tests notice
     python3 make.py docs                the documentation, into site/
+    python3 make.py course [options]    grade the course: solutions, starters, right and wrong submissions; hw1: one of it
     python3 make.py browser             the documentation of site/ in a real browser: widths, formulas, links, search
     python3 make.py python [arguments]  Python with the project installed: python3 make.py python examples/...
     python3 make.py clean               remove caches and build outputs (.venv stays: delete it to start afresh)
@@ -61,7 +62,8 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "bench": (["test", "bench"], [["benchmarks/run.py"]]),
     "mutants": (["test"], [["tests/mutants/mutants.py"]]),
     "docs": (["docs"], [["-m", "sphinx", "-W", "--keep-going", "-q", "-d", "build/doctrees", "docs", "site"]]),
-    "browser": (["browser"], [["-m", "pytest", "-m", "", "-rs", "tests/site"]]),
+    "course": ([], [["course/check.py"]]),
+    "browser": (["browser"], [["-m", "pytest", "-m", "", "-rs", "tests/docs"]]),
     "python": ([], [[]]),
 }
 
@@ -247,7 +249,7 @@ def explore(line: List[str], options: List[str]) -> int:
         seed = "--hypothesis-seed={0}".format(random.SystemRandom().randrange(2**32))
         status = call([*line, seed, *others])
         rounds, failed = rounds + 1, failed + ([seed] if status else [])
-    say("{0} rounds, {1} failed".format(rounds, len(failed)))
+    say("rounds: {0}, failed: {1}".format(rounds, len(failed)))
     for seed in failed:
         say("a test that failed there: python3 make.py explore --minutes 0 " + seed + " tests/FILE.py::NAME")
     return status or (1 if failed else 0)

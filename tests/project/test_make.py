@@ -154,7 +154,7 @@ def test_exploring_draws_new_seeds_until_the_time_is_up_and_says_which_failed(
     assert status == 1
     seed = calls[-1].split()[-1]
     said = capsys.readouterr().err
-    assert "1 rounds, 1 failed" in said
+    assert "rounds: 1, failed: 1" in said
     assert f"make.py explore --minutes 0 {seed} tests/" in said
 
 
