@@ -77,7 +77,8 @@ def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iter
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
+        full = error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None))
+        if not full or isinstance(error.__cause__, OSError):  # or said already, inside
             raise
         free = shutil.disk_usage(Path(path).parent).free
         size = "" if need is None else f" needs {need / 1e9:.3g} GB and"

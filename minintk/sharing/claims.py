@@ -88,19 +88,10 @@ def start_of(pid: int) -> str | None:
                 os.kill(pid, 0)  # PermissionError: /proc shows a user his own processes only
             return None
         return None if state in "ZXx" else fields[18]  # a zombie has died; ticks since the machine was started
-    if os.name == "posix":
-        words, told = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}, ["ps", "-o", "lstart=", "-p", str(pid)]
-        return subprocess.run(told, env=words, capture_output=True, text=True, check=False).stdout.strip() or None
-    try:
-        import psutil  # type: ignore[import-untyped]
-    except ImportError:
+    if os.name != "posix":
         return None
-    try:
-        return repr(psutil.Process(pid).create_time())
-    except psutil.NoSuchProcess:
-        return None
-    except psutil.AccessDenied as error:
-        raise PermissionError(str(error)) from error
+    words, told = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}, ["ps", "-o", "lstart=", "-p", str(pid)]
+    return subprocess.run(told, env=words, capture_output=True, text=True, check=False).stdout.strip() or None
 
 
 @cache

@@ -66,9 +66,15 @@ def test_what_a_kill_left_is_removed_and_no_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG])
 def test_a_full_disk_is_said_in_words(number: int, tmp_path: Path) -> None:
     words = r"needs 3 GB and cannot be written, .* GB are free there; make room"
-    with pytest.raises(OSError, match=words) as caught, space_on_disk(tmp_path / "a", 3 * 10**9):
-        raise OSError(number, os.strerror(number))
+
+    def refused(file: Any) -> None:
+        with space_on_disk(tmp_path / "a", 3 * 10**9):
+            raise OSError(number, os.strerror(number))
+
+    with pytest.raises(OSError, match=words) as caught:
+        write_atomically(tmp_path / "a", refused)
     assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / "a"))
+    assert str(caught.value).count("make room") == 1
     with pytest.raises(OSError, match="Read-only") as other, space_on_disk(tmp_path / "a"):
         raise OSError(errno.EROFS, "Read-only")
     assert other.value.filename is None
