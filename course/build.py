@@ -1,0 +1,263 @@
+"""The course's folders, made from its sources: what students get, without solutions, and what graders get.
+
+    python3 make.py python course/build.py student --seed "spring secret/ada" OUT [hw1_backprop ...]
+    python3 make.py python course/build.py class --seed "spring secret" --names names.txt OUT [hw1_backprop ...]
+    python3 make.py python course/build.py instructor --seed "spring secret" OUT [hw1_backprop ...]
+
+An assignment is a folder hwN_name with these files; everything else is made from them:
+
+    handout.md     what is asked; {{name}} stands for the variant's choice, and the text between
+                   <!-- if name = choice --> and <!-- end --> stays for that choice alone (a | b: for both)
+    solution.py    what is right; lines from # BEGIN SOLUTION to # END SOLUTION become `raise NotImplementedError`
+                   in the starter, or nothing where they are not indented (a helper function, say)
+    exercises.py   `assignment`, an Assignment of minintk.grade
+    wrong/*.py     what is appended to the solution for a wrong submission; its first line names what refuses it,
+                   # refused by: exercise, exercise
+    right/*.py     other right submissions, whole files
+    rubric.md      points and common mistakes
+
+The seed decides the variants, the handout's text, and the inputs that the grader tries; keep it secret.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import csv
+import io
+import json
+import re
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from minintk.grade import load, record
+
+COURSE = Path(__file__).resolve().parent
+ROOT = COURSE.parent
+
+
+def folders(names: Sequence[str] = ()) -> list[Path]:
+    """The assignments' folders: all, or those whose names begin with one of these.
+
+    ValueError for a name that fits none.
+    """
+    found = sorted(path.parent for path in COURSE.glob("hw*/exercises.py"))
+    for name in names:
+        if not any(folder.name.startswith(name) for folder in found):
+            raise ValueError(f"expected the beginning of {[folder.name for folder in found]}, got {name!r}")
+    return [folder for folder in found if not names or folder.name.startswith(tuple(names))]
+
+
+# ------------------------------------------------------------------------------------------------- starter
+
+SOLUTION = re.compile(r"^( *)# BEGIN SOLUTION *\n(.*?)^ *# END SOLUTION *\n", re.MULTILINE | re.DOTALL)
+
+
+def starter(solution: str) -> str:
+    r"""The solution without what stands between its markers.
+
+    ValueError where a marker has lost its partner, or where nothing is left out.
+
+    >>> print(starter("def f(x):\n    # BEGIN SOLUTION\n    return x\n    # END SOLUTION\n"), end="")
+    def f(x):
+        raise NotImplementedError
+    """
+    found, count = SOLUTION.subn(lambda m: f"{m[1]}raise NotImplementedError\n" if m[1] else "", solution)
+    if not count or "BEGIN SOLUTION" in found or "END SOLUTION" in found:
+        raise ValueError("the solution expects pairs of # BEGIN SOLUTION and # END SOLUTION, each on a line of its own")
+    return re.sub(r"\n{4,}", "\n\n\n", found)
+
+
+# ------------------------------------------------------------------------------------------------- handout
+
+IF = r"<!-- if (\w+) = ([\w |.-]+?) -->"
+LINES = re.compile(rf"^{IF}\n(.*?)^<!-- end -->\n", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(rf"{IF}(.*?)<!-- end -->", re.DOTALL)
+WORD = re.compile(r"\{\{(\w+)\}\}")
+
+
+def handout(text: str, variant: Mapping[str, Any]) -> str:
+    """The handout of one variant.
+
+    KeyError for a name that is no variant; ValueError for an `if` or an `end` alone.
+
+    >>> handout("Use {{f}}<!-- if f = relu -->, that is max(z, 0)<!-- end -->.", {"f": "relu"})
+    'Use relu, that is max(z, 0).'
+    >>> handout("Use {{f}}<!-- if f = relu -->, that is max(z, 0)<!-- end -->.", {"f": "tanh"})
+    'Use tanh.'
+    """
+
+    def kept(m: re.Match[str]) -> str:
+        return m[3] if str(variant[m[1]]) in [choice.strip() for choice in m[2].split("|")] else ""
+
+    text = INLINE.sub(kept, LINES.sub(kept, text))
+    if left := re.search(r"<!-- (if|end)\b.*?-->", text):
+        raise ValueError(f"a handout expects <!-- if name = choice --> ... <!-- end -->, got {left[0]} alone")
+    return WORD.sub(lambda m: str(variant[m[1]]), text)
+
+
+# ------------------------------------------------------------------------------------------------ notebook
+
+
+def cells(code: str) -> list[tuple[str, str]]:
+    r"""(kind, text) of a notebook's cells: the module's docstring as text, each function alone, the rest between.
+
+    >>> [kind for kind, text in cells("'Words.'\nimport numpy\n\ndef f(): pass\n\ndef g(): pass")]
+    ['markdown', 'code', 'code', 'code']
+    """
+    tree, lines = ast.parse(code), code.splitlines()
+    found, body = [], tree.body
+    if doc := ast.get_docstring(tree):
+        found.append(("markdown", doc))
+        body = body[1:]
+    begin = (tree.body[0].end_lineno or 0) if doc else 0
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.FunctionDef) or isinstance(after, ast.FunctionDef) or after is None:
+            end = node.end_lineno or 0
+            found.append(("code", "\n".join(lines[begin:end]).strip("\n")))
+            begin = end
+    return found
+
+
+def notebook(handed: str, code: str) -> dict[str, Any]:
+    """A notebook (nbformat 4.5) that shows the handout, then the starter's functions, a cell each."""
+    made: list[dict[str, Any]] = []
+    for number, (kind, text) in enumerate([("markdown", handed), *cells(code)]):
+        cell = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": text.splitlines(keepends=True)}
+        made.append(cell | ({"outputs": [], "execution_count": None} if kind == "code" else {}))
+    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    return {"nbformat": 4, "nbformat_minor": 5, "metadata": kernel, "cells": made}
+
+
+# ------------------------------------------------------------------------------------------- whole folders
+
+CHECK = """
+## Check your work
+
+Keep `variant.py` beside your file, and write your functions into `starter.py` (or into the notebook, whose code you
+save as a script). Then
+
+    minintk grade public.npz starter.py
+
+tries the public part of the grader's cases; what it cannot show, the hidden part, comes with your grade.
+"""
+
+
+def student(folder: Path, seed: str, out: Path) -> None:
+    """Write what a student gets into out/hwN_name: the handout, the starter as script and notebook, cases to try.
+
+    handout.md, starter.py, starter.ipynb; variant.py, so that `from variant import ...` works; public.npz, the public
+    exercises as data, which `minintk grade` takes.
+    """
+    assignment, place = load(folder), out / folder.name
+    place.mkdir(parents=True, exist_ok=True)
+    variant = assignment.variant(seed)
+    code = starter((folder / "solution.py").read_text(encoding="utf-8"))
+    handed = handout((folder / "handout.md").read_text(encoding="utf-8"), variant).rstrip() + "\n" + CHECK
+    chosen = "".join(f"{name} = {choice!r}\n" for name, choice in variant.items())
+    files = {
+        "handout.md": handed,
+        "starter.py": code,
+        "starter.ipynb": json.dumps(notebook(handed, code), indent=1, ensure_ascii=False) + "\n",
+        "variant.py": f'"""What this handout asks for; the grader uses its own copy."""\n\n{chosen}',
+    }
+    for name, text in files.items():
+        (place / name).write_text(text, encoding="utf-8")
+    record(assignment, seed, place / "public.npz")
+
+
+RUN = """#!/usr/bin/env bash
+# Gradescope calls this; --network none and limits are the container's business.
+cd /autograder/source
+name="$(python3 who.py)"
+PYTHONPATH=packages python3 -m minintk grade assignment "$(ls /autograder/submission/*.py | head -n 1)" \\
+    --seed "$(cat seed.txt)$name" --gradescope /autograder/results/results.json || true
+"""
+
+SETUP = """#!/usr/bin/env bash
+python3 -m pip install {requirements}
+"""
+
+WHO = '''"""Prints what stands behind the seed for the student who submits: "/name" where each has a variant."""
+
+import csv
+import json
+
+names = {row["name"]: row for row in csv.DictReader(open("students.csv", encoding="utf-8"))}
+users = json.load(open("/autograder/submission_metadata.json", encoding="utf-8"))["users"]
+name = next((user["email"] for user in users if user["email"] in names), "")
+print(f"/{name}" if name else "", end="")
+'''
+
+
+def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path:
+    """Write out/hwN_name.zip, all that grading takes: exercises, solution, rubric, seed, and the library itself.
+
+    It has the layout of a Gradescope autograder; elsewhere, unpack it in a container and call `minintk grade`.  names :
+    of the students who have a variant of their own, by their e-mail addresses.  Returns the file.
+    """
+    assignment = load(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    rows = [(name, *assignment.variant(f"{seed}/{name}").values()) for name in names]
+    sources = [path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    library = [p for package in ("minintk", "analytic") for p in sorted((ROOT / package).rglob("*"))]
+    path = out / f"{folder.name}.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("seed.txt", seed)
+        archive.writestr("setup.sh", SETUP.format(requirements=" ".join(f"'{name}'" for name in needed())))
+        archive.writestr("run_autograder", RUN)
+        archive.writestr("who.py", WHO)
+        table = io.StringIO()
+        csv.writer(table).writerows([["name", *assignment.variants], *rows])
+        archive.writestr("students.csv", table.getvalue())
+        for source in sources:
+            archive.write(source, Path("assignment", source.relative_to(folder)))
+        for source in library:
+            if source.is_file() and "__pycache__" not in source.parts:
+                archive.write(source, Path("packages", source.relative_to(ROOT)))
+    return path
+
+
+def needed() -> list[str]:
+    """What the library depends on, as pyproject.toml has it."""
+    return list(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"])
+
+
+# ---------------------------------------------------------------------------------------------- command line
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the folders that the arguments ask for; 2 where they are wrong."""
+    parser = argparse.ArgumentParser(prog="course/build.py", description="Make the course's folders.")
+    parser.add_argument("what", choices=("student", "class", "instructor"), help="one folder, one for each name, zips")
+    parser.add_argument("out", type=Path, metavar="OUT", help="a folder, made where it is missing")
+    parser.add_argument("assignments", nargs="*", metavar="HW", help="hw1, hw2, ...: all of them by default")
+    parser.add_argument("--seed", default="public", help="the secret, or @FILE that holds it (public)")
+    parser.add_argument("--names", type=Path, metavar="FILE", help="one name (an e-mail address) on each line")
+    args = parser.parse_args(arguments)
+    seed = Path(args.seed[1:]).read_text(encoding="utf-8").strip() if args.seed.startswith("@") else args.seed
+    names = args.names.read_text(encoding="utf-8").split() if args.names else []
+    if args.what == "class" and not names:
+        parser.error("class expects --names FILE, one name on each line")
+    try:
+        chosen = folders(args.assignments)
+    except ValueError as error:
+        parser.error(str(error))
+    for folder in chosen:
+        if args.what == "student":
+            student(folder, seed, args.out)
+        elif args.what == "class":
+            for name in names:
+                student(folder, f"{seed}/{name}", args.out / name)
+        else:
+            instructor(folder, seed, names, args.out)
+        print(f"{args.out}: {folder.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

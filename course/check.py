@@ -1,0 +1,258 @@
+"""Grade the whole course: every solution, every starter, every right submission and every wrong one, and print a table.
+
+    python3 make.py course [hw1 hw2 ...] [--all-variants] [--processes 2] [--times]
+
+What has to come out, for each assignment:
+
+    solution      all points, in a process of its own as students' submissions run, and for every choice of the variants
+    right/*.py    all points, for every choice of the variants
+    starter       no points
+    wrong/*.py    all points but those of the exercises that its first line names, which it has to lose
+
+A wrong submission is the solution's text with the file's text after it, so that a function defined again replaces the
+solution's.  Its first lines are its header:
+
+    # refused by: softmax, softmax backward     the exercises that it loses, and no other
+    # variant: activation = relu                the choice that the mistake needs, if it needs one
+    # isolated                                  run it in a process of its own: it would harm the grader otherwise
+    # alone                                     a whole file, nothing of the solution's before it
+
+Exit status: 0 if everything came out so, 1 if not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import count, product
+from multiprocessing import get_context
+from pathlib import Path
+
+from build import folders, starter
+from minintk.grade import Assignment, grade, load
+
+SLOWEST = 2.0
+"""Seconds that one submission may take, on a machine with nothing else to do."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One submission to grade: what it is made of, and the exercises that have to refuse it."""
+
+    folder: str
+    kind: str
+    name: str
+    seed: str
+    refused: tuple[str, ...] | None  # None: no points at all
+    text: str = field(repr=False)
+    isolated: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of one task; `wrong` says what should not have, "" where all is well."""
+
+    task: Task
+    score: float
+    refused: tuple[str, ...]
+    seconds: float
+    wrong: str
+
+
+# ------------------------------------------------------------------------------------------------ the tasks
+
+
+def seeds(assignment: Assignment, *, every: bool = False) -> list[str]:
+    """Few seeds under which each variant takes each of its values; with `every`, all of their combinations.
+
+    >>> from minintk.grade import Assignment
+    >>> some = Assignment("demo", (), variants={"a": (1, 2), "b": (3, 4)})
+    >>> len(seeds(some, every=True)), len(seeds(Assignment("none", ())))
+    (4, 1)
+    """
+    found: list[str] = []
+    missing = {frozenset(pair) for pair in _pairs(assignment)}
+    if every:
+        missing = {
+            frozenset(zip(assignment.variants, map(str, some))) for some in product(*assignment.variants.values())
+        }
+    for seed in map("check-{}".format, count()):
+        drawn = {(name, str(choice)) for name, choice in assignment.variant(seed).items()}
+        new = {pair for pair in missing if pair <= drawn}
+        if new or not found:
+            found.append(seed)
+        missing -= new
+        if not missing:
+            return found
+    raise AssertionError
+
+
+def _pairs(assignment: Assignment) -> Iterator[tuple[tuple[str, str]]]:
+    yield from (((name, str(choice)),) for name, some in assignment.variants.items() for choice in some)
+
+
+def fitting(assignment: Assignment, needs: dict[str, list[str]]) -> str:
+    """The first seed whose variant is among what is needed; ValueError where no variant is."""
+    for name, choices in needs.items():
+        if not set(choices) <= set(map(str, assignment.variants.get(name, ()))):
+            raise ValueError(f"{assignment.name} expects one of its variants {dict(assignment.variants)}, got {needs}")
+    for seed in map("check-{}".format, count()):
+        drawn = assignment.variant(seed)
+        if all(str(drawn[name]) in choices for name, choices in needs.items()):
+            return seed
+    raise AssertionError
+
+
+HEADER = re.compile(r"^# (refused by|variant|isolated|alone)(?:: *(.*))?$")
+
+
+def header(text: str) -> dict[str, str]:
+    """{"refused by": ..., ...} of a wrong submission's first lines; ValueError where nothing refuses it."""
+    found = {}
+    for line in text.splitlines():
+        if not (m := HEADER.match(line)):
+            break
+        found[m[1]] = m[2] or ""
+    if not found.get("refused by"):
+        raise ValueError("a wrong submission expects a first line `# refused by: exercise, ...`")
+    return found
+
+
+def wrong(folder: Path, assignment: Assignment, solution: str) -> Iterator[Task]:
+    """The folder's wrong submissions."""
+    names = {exercise.name for exercise in assignment.exercises}
+    for path in sorted(folder.glob("wrong/*.py")):
+        text = path.read_text(encoding="utf-8")
+        said = header(text)
+        refused = tuple(name.strip() for name in said["refused by"].split(","))
+        if refused == ("all",):
+            refused = tuple(exercise.name for exercise in assignment.exercises)
+        if unknown := set(refused) - names:
+            raise ValueError(f"{path} expects exercises among {sorted(names)}, got {sorted(unknown)}")
+        parts = [part.split("=") for part in said.get("variant", "").split(",") if part.strip()]
+        needs = {name.strip(): [some.strip() for some in choice.split("|")] for name, choice in parts}
+        whole = text if "alone" in said else f"{solution}\n\n{text}"
+        yield Task(
+            str(folder), "wrong", path.stem, fitting(assignment, needs), refused, whole, isolated="isolated" in said
+        )
+
+
+def tasks(folder: Path, *, every: bool = False) -> Iterator[Task]:
+    """Everything to grade in one assignment's folder."""
+    assignment = load(folder)
+    solution = (folder / "solution.py").read_text(encoding="utf-8")
+    several = seeds(assignment, every=every)
+    yield Task(str(folder), "solution", "isolated", several[0], (), solution, isolated=True)
+    for seed in several:
+        yield Task(str(folder), "solution", seed, seed, (), solution)
+    yield Task(str(folder), "starter", "starter", several[0], None, starter(solution))
+    for path in sorted(folder.glob("right/*.py")):
+        for seed in several:
+            yield Task(str(folder), "right", path.stem, seed, (), path.read_text(encoding="utf-8"))
+    yield from wrong(folder, assignment, solution)
+
+
+# ----------------------------------------------------------------------------------------------- one of them
+
+LOADED: dict[str, Assignment] = {}
+
+
+def run(task: Task) -> Outcome:
+    """Grade one of them, and say what came out otherwise than it should."""
+    if task.folder not in LOADED:
+        LOADED[task.folder] = load(task.folder)
+    assignment = LOADED[task.folder]
+    with tempfile.TemporaryDirectory(prefix="minintk-course-") as place:
+        path = Path(place, "submission.py")
+        path.write_text(task.text, encoding="utf-8")
+        began = time.perf_counter()
+        found = grade(assignment, path, seed=task.seed, isolated=task.isolated)
+        seconds = time.perf_counter() - began
+    refused = found.refused
+    if task.refused is None:
+        said = f"{found.score:g} points, and not 0" if found.score else ""
+    else:
+        accepted, lost = set(task.refused) - set(refused), set(refused) - set(task.refused)
+        said = ", ".join(
+            [f"not refused by {name!r}" for name in sorted(accepted)]
+            + [f"refused by {name!r}: {_text(found, name)}" for name in sorted(lost)]
+        )
+    if task.kind != "wrong" and found.points != 100:
+        said = ", ".join(filter(None, [said, f"{found.points:g} points in all, and not 100"]))
+    return Outcome(task, found.score, refused, seconds, said)
+
+
+def _text(found: object, name: str) -> str:
+    graded = next(g for g in getattr(found, "exercises", ()) if g.exercise.name == name)
+    return str(graded.text)
+
+
+def course(
+    names: Sequence[str] = (), *, every: bool = False, processes: int = 2, kinds: Sequence[str] = ()
+) -> list[Outcome]:
+    """Grade the assignments (all, or those whose names begin so), in some processes.
+
+    kinds : among "solution", "starter", "right", "wrong"; all of them by default.
+    """
+    todo = [task for folder in folders(names) for task in tasks(folder, every=every) if not kinds or task.kind in kinds]
+    if processes == 1:
+        return [run(task) for task in todo]
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(run, todo, chunksize=4))
+
+
+# ------------------------------------------------------------------------------------------------- the table
+
+
+def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
+    """A line for each assignment, then one for whatever came out wrong (for everything, with `times`)."""
+    lines = [f"{'assignment':<20}{'solution':>9}{'starter':>9}{'right':>7}{'wrong':>7}{'seconds':>9}{'slowest':>9}"]
+    for name in dict.fromkeys(outcome.task.folder for outcome in outcomes):
+        some = [outcome for outcome in outcomes if outcome.task.folder == name]
+        columns = []
+        for kind, width in (("solution", 9), ("starter", 9), ("right", 7), ("wrong", 7)):
+            of = [outcome for outcome in some if outcome.task.kind == kind]
+            columns.append(f"{f'{sum(not o.wrong for o in of)}/{len(of)}':>{width}}")
+        spent = [outcome.seconds for outcome in some]
+        lines.append(f"{Path(name).name:<20}{''.join(columns)}{sum(spent):>9.1f}{max(spent):>9.1f}")
+    for o in outcomes:
+        where = f"{Path(o.task.folder).name}, {o.task.kind} {o.task.name}, seed {o.task.seed}"
+        if o.wrong:
+            lines.append(f"WRONG  {where}: {o.wrong}")
+        elif times:
+            lines.append(f"{o.seconds:6.2f} s  {where}: {o.score:g} points")
+    bad = sum(bool(outcome.wrong) for outcome in outcomes)
+    planted = sum(outcome.task.kind == "wrong" for outcome in outcomes)
+    lines.append(
+        f"{len(outcomes)} gradings, {planted} of them of wrong submissions: "
+        + (f"{bad} came out otherwise than they should" if bad else "all as they should")
+    )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Grade what the arguments name and print the table; 0 if all is as it should be."""
+    parser = argparse.ArgumentParser(prog="make.py course", description="Grade the whole course.")
+    parser.add_argument("assignments", nargs="*", metavar="HW", help="hw1, hw2, ...: all of them by default")
+    parser.add_argument("--all-variants", action="store_true", help="every combination of the variants' choices")
+    parser.add_argument("--kind", action="append", default=[], choices=("solution", "starter", "right", "wrong"))
+    parser.add_argument("--processes", type=int, default=min(4, os.cpu_count() or 1), metavar="N")
+    parser.add_argument("--times", action="store_true", help="a line for every submission")
+    args = parser.parse_args(arguments)
+    began = time.perf_counter()
+    outcomes = course(args.assignments, every=args.all_variants, processes=args.processes, kinds=args.kind)
+    print(report(outcomes, times=args.times))
+    print(f"{time.perf_counter() - began:.0f} s")
+    return int(any(outcome.wrong for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,279 @@
+"""What assignment 1 asks, and what is right: values by minintk and SciPy, derivatives by differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.special import log_softmax
+
+import minintk as mn
+from minintk.grade import Assignment, Exercise, Gradient, Law, Submission, Values, compare, hard_inputs
+from minintk.grade.exercise import Case
+
+Array = Any
+Variant = Mapping[str, Any]
+
+ACTIVATIONS = {"relu": mn.ReLU, "tanh": mn.Tanh, "softplus": mn.Softplus}
+SIZES = (("more inputs than outputs", 5, 4, 3), ("as many outputs as inputs", 4, 3, 3), ("one example", 1, 3, 4))
+
+# --------------------------------------------------------------------------------------------- what is right
+
+
+def affine(x: Array, W: Array, b: Array, variant: Variant) -> Array:
+    """x W + b, or x W' + b."""
+    return np.asarray(x @ (W if variant["weights"] == "in_out" else W.T) + b)
+
+
+def phi(z: Array, variant: Variant) -> Array:
+    """The activation."""
+    values = {"relu": np.maximum(z, 0), "tanh": np.tanh(z), "softplus": np.logaddexp(z, 0)}
+    return np.asarray(values[variant["activation"]], dtype=z.dtype)
+
+
+def layer(rng: np.random.Generator, d: int, n: int, variant: Variant) -> tuple[Array, Array]:
+    """A weight, of the variant's layout, and a bias."""
+    W = rng.standard_normal((d, n)) / np.sqrt(d)
+    return (W if variant["weights"] == "in_out" else W.T.copy()), rng.standard_normal(n)
+
+
+def parameters(rng: np.random.Generator, widths: Sequence[int], variant: Variant) -> list[Array]:
+    """[W1, b1, W2, b2, ...]."""
+    return [a for d, n in pairwise(widths) for a in layer(rng, d, n, variant)]
+
+
+def problem(
+    rng: np.random.Generator, N: int, widths: Sequence[int], variant: Variant
+) -> tuple[Array, Array, list[Array]]:
+    """(x, labels, params)."""
+    return rng.standard_normal((N, widths[0])), rng.integers(0, widths[-1], N), parameters(rng, widths, variant)
+
+
+def built(params: Sequence[Array], variant: Variant) -> tuple[mn.Network, Array]:
+    """The network of minintk with these parameters, and they as one vector."""
+    turned = [p if p.ndim == 1 or variant["weights"] == "in_out" else p.T for p in params]
+    layers: list[Any] = []
+    for W in turned[::2]:
+        layers += [*([ACTIVATIONS[variant["activation"]]()] if layers else []), mn.Dense(W.shape[1], b_std=1.0)]
+    net = mn.Network(mn.Sequential(*layers), (turned[0].shape[0],), mn.Standard())
+    theta = np.concatenate([p.ravel() for p in turned])
+    assert all(np.array_equal(a, p) for a, p in zip(net.layout.unpack(theta).values(), turned))
+    return net, theta
+
+
+def key(x: Array, labels: Array, params: Sequence[Array], variant: Variant) -> tuple[Any, list[Array]]:
+    """(loss, gradients), by minintk."""
+    net, theta = built(params, variant)
+    f, J = net.linearize(theta, x)
+    y = np.eye(f.shape[1])[labels]
+    scale = len(x) if variant["loss"] == "sum" else 1
+    grads = net.layout.unpack(J.vjp(scale * mn.softmax_cross_entropy.cotangent(f, y))).values()
+    turned = [g if g.ndim == 1 or variant["weights"] == "in_out" else g.T.copy() for g in grads]
+    return scale * mn.softmax_cross_entropy(f, y), turned
+
+
+# ------------------------------------------------------------------------------------------------ one layer
+
+
+def dense(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, d, n in SIZES:
+        x, (W, b) = rng.standard_normal((N, d)), layer(rng, d, n, variant)
+        suspects = {"the bias is forgotten": affine(x, W, 0 * b, variant)}
+        if d == n:
+            suspects["W' where W belongs: look up the layout in your handout"] = affine(x, W.T, b, variant)
+        yield Values("dense", (x, W, b), affine(x, W, b, variant), title=title, suspects=suspects)
+    x32, W32, b32 = (a.astype(np.float32) for a in (x, W, b))
+    yield Values("dense", (x32, W32, b32), affine(x32, W32, b32, variant), title="float32")
+
+
+def dense_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, d, n in SIZES:
+        yield Gradient(
+            "dense", "dense_backward", (rng.standard_normal((N, d)), *layer(rng, d, n, variant)), title=title
+        )
+
+
+def activation(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, z in hard_inputs(rng, (3,)):
+        yield Values("activate", (z,), phi(z, variant), title=title)
+    z32 = rng.standard_normal((4, 3)).astype(np.float32)
+    yield Values("activate", (z32,), phi(z32, variant), title="float32")
+
+
+SLOPE_AT_ZERO = {"relu": 0.0, "tanh": 1.0, "softplus": 0.5}
+
+
+def activation_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    yield Gradient("activate", "activate_backward", (rng.standard_normal((4, 3)),), title="random")
+    u = rng.standard_normal((2, 3))
+
+    def at_zero(student: Submission) -> Any:
+        got, _ = student.pull("activate", "activate_backward", u, np.zeros((2, 3)))
+        return compare("the gradient at z = 0", got, u * SLOPE_AT_ZERO[variant["activation"]])
+
+    def far_away(student: Submission) -> Any:
+        z = np.array([[-800.0, 800.0, -50.0], [800.0, 40.0, -800.0]])
+        got, _ = student.pull("activate", "activate_backward", u, z)
+        right = {"relu": z > 0, "tanh": 0 * z, "softplus": z > 0}[variant["activation"]]
+        return compare("the gradient at z = +-800", got, u * right)
+
+    yield Law("zero", at_zero)
+    yield Law("far away", far_away)
+
+
+# ----------------------------------------------------------------------------------------------------- loss
+
+
+def softmax(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, C in (("random", 5, 3), ("as many classes as examples", 4, 4), ("one example", 1, 3)):
+        z = rng.standard_normal((N, C))
+        suspects = {
+            "the sum runs over the examples, where it has to run over the classes": log_softmax(z, axis=0),
+            "the sum runs over all entries, where each example has its own": log_softmax(z),
+            "softmax, and not its logarithm": np.exp(log_softmax(z, axis=1)),
+        }
+        yield Values("log_softmax", (z,), log_softmax(z, axis=1), title=title, suspects=suspects)
+    z32 = z.astype(np.float32)
+    yield Values("log_softmax", (z32,), log_softmax(z32, axis=1).astype(np.float32), title="float32")
+
+
+def extreme(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, z in hard_inputs(rng, (3,)):
+        yield Values("log_softmax", (z,), log_softmax(z, axis=1), title=title)
+    steps = np.array([[1000.0, 0.0, -1000.0], [0.0, 0.0, -2000.0], [-1000.0, -1001.0, -999.0]])
+    yield Values("log_softmax", (steps,), log_softmax(steps, axis=1), title="logits of +-1000")
+
+
+def loss(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, C in (("random", 5, 3), ("as many classes as examples", 4, 4), ("one example", 1, 3)):
+        z, labels = rng.standard_normal((N, C)), rng.integers(0, C, N)
+        mean = mn.softmax_cross_entropy(z, np.eye(C)[labels])
+        right = mean * (N if variant["loss"] == "sum" else 1)
+        suspects = {} if N == 1 else {
+            "the sum, where your handout asks for the mean": mean * N,
+            "the mean, where your handout asks for the sum": mean,
+            "a mean over the classes too": right / C,
+        }  # fmt: skip
+        yield Values("cross_entropy", (z, labels), right, title=title, suspects=suspects)
+    z32 = z.astype(np.float32)
+    yield Values("cross_entropy", (z32, labels), np.float32(right), title="float32")
+
+
+def loss_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, C in (("random", 5, 3), ("as many classes as examples", 4, 4), ("one example", 1, 3)):
+        z, labels = rng.standard_normal((N, C)), rng.integers(0, C, N)
+        yield Gradient("cross_entropy", "cross_entropy_backward", (z, labels), title=title)
+
+    def certain(student: Submission) -> Any:
+        z, labels = np.array([[1000.0, 0.0, -1000.0], [0.0, 1000.0, 0.0]]), np.array([0, 2])
+        got, _ = student.pull("cross_entropy", "cross_entropy_backward", np.array(1.0), z, labels)
+        right = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, -1.0]]) / (2 if variant["loss"] == "mean" else 1)
+        return compare("the gradient at logits of +-1000", got, right)
+
+    yield Law("large logits", certain)
+
+
+# ------------------------------------------------------------------------------------------------- the chain
+
+NETWORKS = (("two layers", 5, (4, 3, 3)), ("three layers", 4, (3, 4, 4, 2)), ("one layer, one example", 1, (3, 4)))
+
+
+def network(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, widths in NETWORKS:
+        x, _, params = problem(rng, N, widths, variant)
+        net, theta = built(params, variant)
+        want = net(theta, x)
+        suspects = {"the activation stands after the last layer too": phi(want, variant)}
+        yield Values("network", (x, params), want, title=title, suspects=suspects)
+
+
+def gradients(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, widths in NETWORKS:
+        args = problem(rng, N, widths, variant)
+        yield Values("gradients", args, key(*args, variant), title=title)
+    x, labels, params = args
+    loss, grads = key(*args, variant)
+    small = (x.astype(np.float32), labels, [p.astype(np.float32) for p in params])
+    want = (np.float32(loss), [g.astype(np.float32) for g in grads])
+    yield Values("gradients", small, want, title="float32")
+
+
+def in_parts(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    args = problem(rng, 7, (3, 4, 2), variant)
+    for title, size in (("parts of 3, 3 and 1", 3), ("one by one", 1), ("one part", 7), ("a part of all and more", 9)):
+        yield Values("gradients_in_parts", (*args, size), key(*args, variant), title=title)
+
+
+def shared(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    x, (W, b) = rng.standard_normal((4, 3)), layer(rng, 3, 3, variant)
+    want = affine(phi(affine(x, W, b, variant), variant), W, b, variant)
+    yield Values("twice", (x, W, b), want, title="forward")
+    yield Gradient("twice", "twice_backward", (x, W, b), title="backward")
+
+
+# ------------------------------------------------------------------------------------------------- training
+
+
+def sgd(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, shape, momentum in (("with momentum", (3, 2), 0.9), ("without", (4,), 0.0)):
+        p, g, v = (rng.standard_normal(shape) for _ in range(3))
+        moved = momentum * v + g
+        suspects = {
+            "the velocity before the step is used": (p - 0.1 * v, moved),
+            "the gradient is multiplied by 1 - momentum": (
+                p - 0.1 * (momentum * v + (1 - momentum) * g),
+                momentum * v + (1 - momentum) * g,
+            ),
+            "uphill: the sign of the step": (p + 0.1 * moved, moved),
+        }
+        for kind in (np.float64, np.float32):
+            args = tuple(a.astype(kind) for a in (p, g, v))
+            want = tuple(a.astype(kind) for a in (p - 0.1 * moved, moved))
+            yield Values("sgd", (*args, 0.1, momentum), want, title=f"{title}, {kind.__name__}", suspects=suspects)
+
+    def untouched(student: Submission) -> str:
+        _, changed = student.output("sgd", p, g, v, 0.1, 0.9)
+        names = [("p", "g", "v")[i] for i in changed]
+        return f"{' and '.join(names)} changed in place: give new arrays back" if names else ""
+
+    yield Law("inputs", untouched)
+
+
+def training(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    x, labels, params = problem(rng, 6, (3, 4, 2), variant)
+    now, velocity, losses = params, [0 * p for p in params], []
+    for _ in range(6):
+        loss, grads = key(x, labels, now, variant)
+        losses.append(loss)
+        velocity = [0.5 * v + g for v, g in zip(velocity, grads)]
+        now = [p - 0.05 * v for p, v in zip(now, velocity)]
+    yield Values("train", (x, labels, params, 0.05, 0.5, 6), (now, np.array(losses)), title="six steps")
+
+
+assignment = Assignment(
+    "hw1_backprop",
+    (
+        Exercise("dense", 8, dense, hint="the handout says whether W is (d, n) or (n, d)"),
+        Exercise("dense backward", 12, dense_backward, hint="write down dy/dW for one entry of W first"),
+        Exercise("activation", 5, activation),
+        Exercise("activation backward", 10, activation_backward, hint="the derivative is taken at z, not at phi(z)"),
+        Exercise("log softmax", 8, softmax),
+        Exercise("large logits", 6, extreme, hidden=True, hint="softmax(z) = softmax(z - c) for every number c"),
+        Exercise("cross-entropy", 8, loss),
+        Exercise("cross-entropy backward", 10, loss_backward, hint="softmax(z) - onehot(labels), and what `loss` asks"),
+        Exercise("network", 5, network, hint="no activation after the last layer"),
+        Exercise("gradients", 10, gradients, hint="hand u from layer to layer in the opposite order"),
+        Exercise("gradients in parts", 5, in_parts, hidden=True, hint="the last part may be smaller than the others"),
+        Exercise("weights used twice", 5, shared, hint="a tensor that is used twice gets a gradient from each use"),
+        Exercise("sgd", 4, sgd),
+        Exercise("training", 4, training, hidden=True),
+    ),
+    variants={
+        "activation": ("relu", "tanh", "softplus"),
+        "weights": ("in_out", "out_in"),
+        "loss": ("mean", "sum"),
+    },
+    seconds=5.0,
+)

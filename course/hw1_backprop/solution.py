@@ -1,0 +1,163 @@
+"""Assignment 1, backpropagation by hand. Write the functions below; the handout says what each one gives.
+
+Only NumPy may be imported. Inputs are never changed; float32 in gives float32 out.
+"""
+
+import numpy as np
+from variant import activation as ACTIVATION  # "relu", "tanh" or "softplus"
+from variant import loss as LOSS  # "mean" or "sum" over the examples
+from variant import weights as WEIGHTS  # "in_out": y = x W + b;  "out_in": y = x W' + b
+
+
+def dense(x, W, b):
+    """x (N, d), W as your handout has it, b (n,) -> y (N, n), cache."""
+    # BEGIN SOLUTION
+    y = x @ (W if WEIGHTS == "in_out" else W.T) + b
+    return y, (x, W)
+    # END SOLUTION
+
+
+def dense_backward(u, cache):
+    """u = dL/dy (N, n) -> dL/dx, dL/dW, dL/db, of the shapes of x, W and b."""
+    # BEGIN SOLUTION
+    x, W = cache
+    if WEIGHTS == "in_out":
+        return u @ W.T, x.T @ u, u.sum(axis=0)
+    return u @ W, u.T @ x, u.sum(axis=0)
+    # END SOLUTION
+
+
+def activate(z):
+    """z (N, n) -> phi(z), cache."""
+    # BEGIN SOLUTION
+    if ACTIVATION == "relu":
+        return np.maximum(z, 0), z
+    if ACTIVATION == "tanh":
+        return np.tanh(z), z
+    return np.logaddexp(z, np.zeros_like(z)), z
+    # END SOLUTION
+
+
+def activate_backward(u, cache):
+    """u (N, n) -> dL/dz (N, n)."""
+    # BEGIN SOLUTION
+    z = cache
+    if ACTIVATION == "relu":
+        return u * (z > 0)
+    if ACTIVATION == "tanh":
+        return u * (1 - np.tanh(z) ** 2)
+    e = np.exp(-np.abs(z))
+    return u * np.where(z > 0, 1 / (1 + e), e / (1 + e))
+    # END SOLUTION
+
+
+def log_softmax(z):
+    """z (N, C) -> log softmax of each row, (N, C)."""
+    # BEGIN SOLUTION
+    z = z - z.max(axis=1, keepdims=True)
+    return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+    # END SOLUTION
+
+
+def cross_entropy(z, labels):
+    """Logits z (N, C), labels (N,) of integers 0..C-1 -> loss, cache; `loss` is a NumPy number of z's dtype."""
+    # BEGIN SOLUTION
+    each = -log_softmax(z)[np.arange(len(z)), labels]
+    return each.mean() if LOSS == "mean" else each.sum(), (z, labels)
+    # END SOLUTION
+
+
+def cross_entropy_backward(u, cache):
+    """u = dL/dloss, a number -> dL/dz (N, C)."""
+    # BEGIN SOLUTION
+    z, labels = cache
+    p = np.exp(log_softmax(z))
+    p[np.arange(len(z)), labels] -= 1
+    scale = u / len(z) if LOSS == "mean" else u
+    return p * np.asarray(scale, dtype=z.dtype)
+    # END SOLUTION
+
+
+def network(x, params):
+    """x (N, d), params [W1, b1, W2, b2, ...] -> logits (N, C), cache: dense, activate, dense, ..., dense."""
+    # BEGIN SOLUTION
+    caches = []
+    for i in range(0, len(params), 2):
+        if i:
+            x, cache = activate(x)
+            caches.append(cache)
+        x, cache = dense(x, params[i], params[i + 1])
+        caches.append(cache)
+    return x, caches
+    # END SOLUTION
+
+
+def gradients(x, labels, params):
+    """-> loss, [dW1, db1, dW2, db2, ...]."""
+    # BEGIN SOLUTION
+    z, caches = network(x, params)
+    loss, cache = cross_entropy(z, labels)
+    u, found = cross_entropy_backward(np.ones((), z.dtype), cache), []
+    for i, cache in reversed(list(enumerate(caches))):
+        if i % 2:
+            u = activate_backward(u, cache)
+        else:
+            u, dW, db = dense_backward(u, cache)
+            found = [dW, db, *found]
+    return loss, found
+    # END SOLUTION
+
+
+def gradients_in_parts(x, labels, params, size):
+    """The same as `gradients`, `size` examples at a time (fewer in the last part)."""
+    # BEGIN SOLUTION
+    loss, total = 0, [np.zeros_like(p) for p in params]
+    for i in range(0, len(x), size):
+        part = slice(i, i + size)
+        share = len(x[part]) / len(x) if LOSS == "mean" else 1.0
+        loss_part, found = gradients(x[part], labels[part], params)
+        loss = loss + loss_part * loss_part.dtype.type(share)
+        total = [t + g * g.dtype.type(share) for t, g in zip(total, found)]
+    return loss, total
+    # END SOLUTION
+
+
+def twice(x, W, b):
+    """x (N, n), W (n, n), b (n,) -> y, cache: one dense layer used two times, dense(activate(dense(x)))."""
+    # BEGIN SOLUTION
+    z, first = dense(x, W, b)
+    a, middle = activate(z)
+    y, last = dense(a, W, b)
+    return y, (first, middle, last)
+    # END SOLUTION
+
+
+def twice_backward(u, cache):
+    """u (N, n) -> dL/dx, dL/dW, dL/db."""
+    # BEGIN SOLUTION
+    first, middle, last = cache
+    da, dW2, db2 = dense_backward(u, last)
+    dx, dW1, db1 = dense_backward(activate_backward(da, middle), first)
+    return dx, dW1 + dW2, db1 + db2
+    # END SOLUTION
+
+
+def sgd(p, g, v, lr, momentum):
+    """Parameter p, its gradient g, its velocity v -> new p, new v: v' = momentum v + g, p' = p - lr v'."""
+    # BEGIN SOLUTION
+    v = momentum * v + g
+    return p - lr * v, v
+    # END SOLUTION
+
+
+def train(x, labels, params, lr, momentum, steps):
+    """Full-batch steps from velocities of 0 -> parameters, and the array (steps,) of the losses before each step."""
+    # BEGIN SOLUTION
+    velocity, losses = [np.zeros_like(p) for p in params], []
+    for _ in range(steps):
+        loss, grads = gradients(x, labels, params)
+        losses.append(loss)
+        moved = [sgd(p, g, v, lr, momentum) for p, g, v in zip(params, grads, velocity)]
+        params, velocity = [p for p, _ in moved], [v for _, v in moved]
+    return params, np.array(losses)
+    # END SOLUTION
