@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -48,13 +47,3 @@ class Diagnosis:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.findings)) or "passed"
-
-    def check(self) -> None:
-        """AssertionError with the text unless it passed."""
-        if self.findings:
-            raise AssertionError(str(self))
-
-
-def joined(parts: Iterable[Diagnosis]) -> Diagnosis:
-    """The findings of several checks, in order, each once."""
-    return Diagnosis(tuple(dict.fromkeys(finding for part in parts for finding in part.findings)))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from minintk.grade.compare import differs
-from minintk.grade.diagnosis import Diagnosis, Finding, joined
+from minintk.grade.diagnosis import Diagnosis, Finding
 from minintk.grade.gradient import check_pair, derivative
 from minintk.grade.suspects import RTOL, close, dimensions, explain
 from minintk.grade.worker import watched
@@ -38,23 +38,17 @@ def diagnose_layer(layer: Layer, shape: Sequence[int], parametrization: Parametr
     bound = bind(layer, Site(shape, first=False, last=False, inputs=True), parametrization, "layer")
     rng = np.random.default_rng(0)
     x = rng.standard_normal((3, *shape))
-    weights = [rng.standard_normal(t.shape) for t in bound.tensors]
     names = ["x", *(t.name.removeprefix("layer.") for t in bound.tensors)]
-    args, numbers = (
-        [x, *weights],
-        {f"the multiplier of {n}": t.row.multiplier for n, t in zip(names[1:], bound.tensors)},
-    )
+    args = [x, *(rng.standard_normal(t.shape) for t in bound.tensors)]
+    numbers = {f"the multiplier of {n}": t.row.multiplier for n, t in zip(names[1:], bound.tensors)}
     written = _written(bound, args, names)
     vjp = check_pair(_Forward(bound), _Backward(bound), args, names, float32=False, hard=False, numbers=numbers)
-    said = [_told(f) for f in vjp.findings if f.where.removeprefix("d") not in written]
-    parts = [_jvp(bound, args, names, numbers), Diagnosis((*written.values(), *said))]
-    if not couples(layer) and bound.tensors and not any(part.findings for part in parts):
-        parts.append(_gram(layer, shape, parametrization, rng))
-    return joined(parts)
-
-
-def _told(finding: Finding) -> Finding:
-    return Finding(f"vjp, {finding.where}", finding.cause, finding.text) if finding.where != "forward" else finding
+    found = [*_jvp(bound, args, names, numbers), *written.values()]
+    others = (f for f in vjp.findings if f.where.removeprefix("d") not in written)
+    found += [f if f.where == "forward" else Finding(f"vjp, {f.where}", f.cause, f.text) for f in others]
+    if not couples(layer) and bound.tensors and not found:
+        found += _gram(layer, shape, parametrization, rng)
+    return Diagnosis(tuple(found))
 
 
 class _Forward:
@@ -98,7 +92,7 @@ def _written(bound: Bound, args: list[Values], names: list[str]) -> dict[str, Fi
     return found
 
 
-def _jvp(bound: Bound, args: list[Values], names: list[str], numbers: Mapping[str, float]) -> Diagnosis:
+def _jvp(bound: Bound, args: list[Values], names: list[str], numbers: Mapping[str, float]) -> list[Finding]:
     """jvp along each entry of each argument."""
     tensors = [t.name for t in bound.tensors]
 
@@ -120,12 +114,10 @@ def _jvp(bound: Bound, args: list[Values], names: list[str], numbers: Mapping[st
         if not close(got, right, tolerance):
             said = explain(got, right, tolerance, sizes, y.ndim) or ("unnamed", differs(got, np.nan_to_num(right)))
             found.append(Finding(f"jvp, d{names[i]}", *said))
-    return Diagnosis(tuple(found))
+    return found
 
 
-def _gram(
-    layer: Layer, shape: tuple[int, ...], parametrization: Parametrization, rng: np.random.Generator
-) -> Diagnosis:
+def _gram(layer: Layer, shape: Any, parametrization: Parametrization, rng: np.random.Generator) -> list[Finding]:
     """gram against J J' of jvp and vjp, which are right by now; which tensor's part is missing."""
     end = [Flatten()] if len(out_shape(layer, shape)) > 1 else []
     net = Network(Sequential(layer, *end), shape, parametrization)
@@ -137,12 +129,12 @@ def _gram(
     right = sum(whole.values(), np.zeros_like(got))
     tolerance = RTOL * float(np.abs(right).max())
     if close(got, right, tolerance):
-        return Diagnosis()
+        return []
     for name, part in whole.items():
         short = name.rpartition(".")[2]
         if close(got, right - part, tolerance):
-            return Diagnosis((Finding("gram", "part missing", f"the part of {short} is missing"),))
+            return [Finding("gram", "part missing", f"the part of {short} is missing")]
         if (said := explain(got - (right - part), part, tolerance, {})) and len(whole) > 1:
-            return Diagnosis((Finding("gram", said[0], f"the part of {short}: {said[1]}"),))
+            return [Finding("gram", said[0], f"the part of {short}: {said[1]}")]
     said = explain(got, right, tolerance, {}) or ("unnamed", differs(got, right))
-    return Diagnosis((Finding("gram", *said),))
+    return [Finding("gram", *said)]

@@ -77,7 +77,11 @@ class Submission:
 
     def call(self, name: str, *args: Any) -> Any:
         """name(*args), as the submission defines it."""
-        return self._ask({"do": "call", "name": name, "args": args, "output": False})[0]
+        return self.ask(name, *args)[0]
+
+    def ask(self, name: str, *args: Any) -> tuple[Any, list[int]]:
+        """(name(*args), positions of the arguments that it has changed in place)."""
+        return self._ask({"do": "call", "name": name, "args": args, "output": False})
 
     def output(self, name: str, *args: Any) -> tuple[Any, list[int]]:
         """(name(*args) without the cache that a forward function may return, arguments changed in place)."""

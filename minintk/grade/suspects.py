@@ -105,16 +105,13 @@ def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, floa
     """
     found: dict[str, float] = {}
     for name, shape in shapes.items():
-        if name == "y" and shape:
-            found |= {"N": shape[0]} if len(shape) > 1 else {}
-            found |= {"C": shape[-1]}
-            found |= {"N C": shape[0] * shape[-1]} if len(shape) > 1 else {}
-            if len(shape) > 2:
-                pixels = int(np.prod(shape[1:-1]))
-                found |= {"H W": pixels, "N H W": shape[0] * pixels}
-        elif len(shape) == 4:
-            found |= {f"{name}.shape[0] {name}.shape[1]": shape[0] * shape[1]}
-        found |= {f"len({name})": shape[0]} if len(shape) > 1 and name != "y" else {}
+        if name == "y" and len(shape) > 1:
+            pixels = int(np.prod(shape[1:-1]))
+            found |= {"N": shape[0], "C": shape[-1], "N C": shape[0] * shape[-1]}
+            found |= {"H W": pixels, "N H W": shape[0] * pixels}
+        elif shape:
+            found |= {"C" if name == "y" else f"len({name})": shape[0]}
+            found |= {f"{name}.shape[0] {name}.shape[1]": shape[0] * shape[1]} if len(shape) == 4 else {}
     for name, value in numbers.items():
         found |= {name: float(value), f"{name}^2": float(value) ** 2}
     unique: dict[float, str] = {}
@@ -153,16 +150,13 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
         yield "stride", "every window in its place for stride 1: the stride is forgotten", _unstrided(right, lead)
 
 
-def _unstrided(right: Values, lead: int, stride: int = 2) -> Values:
-    """The gradient of output pixel p moved from stride p to p; what comes in from outside is unknown."""
+def _unstrided(right: Values, lead: int) -> Values:
+    """The gradient of output pixel p moved from 2 p to p; what comes in from outside is unknown."""
     other = np.full_like(right, np.nan)
     for p in np.ndindex(right.shape[1 : lead - 1]):
         to, of = [slice(None)] * (right.ndim - lead), [slice(None)] * (right.ndim - lead)
         for axis, i in enumerate(p, 1):
-            to[axis], of[axis] = (
-                slice(0, max(0, right.shape[lead + axis] - i * (stride - 1))),
-                slice(i * (stride - 1), None),
-            )
+            to[axis], of[axis] = slice(0, max(0, right.shape[lead + axis] - i)), slice(i, None)
         rows = (slice(None), *p, slice(None))
         other[(*rows, *to)] = right[(*rows, *of)]
     return other

@@ -12,6 +12,7 @@ from minintk.grade.diagnosis import Diagnosis, Finding
 from minintk.grade.gradient import check_gradient
 
 Values = np.ndarray[Any, Any]
+UPHILL = "it goes uphill: the sign of the step is wrong"
 
 
 def check_loss(
@@ -86,12 +87,12 @@ def check_optimizer(step: Any, like: Any = None) -> Diagnosis:
         return Diagnosis((Finding("theta", "nan", "it is not finite after a step"),))
     if like is None:
         uphill = float(np.sum((path[1] - start) * _gradient(start, 0))) > 0
-        return Diagnosis((Finding("theta", "sign", "it goes uphill: the sign of the step is wrong"),) if uphill else ())
+        return Diagnosis((Finding("theta", "sign", UPHILL),) if uphill else ())
     right = trajectory(like)
     assert not isinstance(right, Finding)
     if np.allclose(path, right, rtol=1e-9, atol=0):
         return Diagnosis()
-    for cause, text, other in _mistakes(like, np.array(right)):
+    for cause, text, other in _mistakes(like):
         if np.allclose(path, other, rtol=1e-9, atol=0):
             return Diagnosis((Finding("theta", cause, text),))
     first = next(k for k in range(len(path)) if not np.allclose(path[k], right[k], rtol=1e-9, atol=0))
@@ -100,16 +101,14 @@ def check_optimizer(step: Any, like: Any = None) -> Diagnosis:
 
 
 def trajectory(step: Any, steps: int = 4) -> list[Values] | Finding:
-    """theta before and after each of some steps, along gradients that depend on theta; a Finding where a step has no
-    sense.
-    """
+    """theta before and after each of some steps, by gradients that depend on it; a Finding where one has no sense."""
     theta = np.random.default_rng(0).standard_normal(6)
     known = hasattr(step, "init") and hasattr(step, "step")
     memory = step.init(theta) if known else None
     path = [theta.copy()]
     for k in range(steps):
         gradient = _gradient(theta, k)
-        said = (step.at(k) if hasattr(step, "at") else step).step(theta, gradient, memory, None) if known else step(theta, gradient, memory)  # fmt: skip # noqa: E501
+        said = step.at(k).step(theta, gradient, memory, None) if known else step(theta, gradient, memory)
         if isinstance(said, tuple):
             theta, memory = said
         elif said is not None:
@@ -125,14 +124,13 @@ def _gradient(theta: Values, k: int) -> Values:
     return np.linspace(1, 2, theta.size) * theta + 0.1 * k
 
 
-def _mistakes(like: Any, right: Values) -> list[tuple[str, str, Any]]:
+def _mistakes(like: Any) -> list[tuple[str, str, Any]]:
     """(cause, words, the path of an optimiser with that mistake)."""
 
-    class Turned:
-        def __call__(self, theta: Values, gradient: Values, memory: Any) -> Any:
-            memory = like.init(theta) if memory is None else memory
-            like.step(theta, -gradient, memory, None)
-            return theta, memory
+    def turned(theta: Values, gradient: Values, memory: Any) -> Any:
+        memory = like.init(theta) if memory is None else memory
+        like.step(theta, -gradient, memory, None)
+        return theta, memory
 
     fields: Mapping[str, Any] = {f.name: getattr(like, f.name) for f in dataclasses.fields(like)}
     options: list[tuple[str, str, dict[str, Any]]] = [
@@ -140,15 +138,9 @@ def _mistakes(like: Any, right: Values) -> list[tuple[str, str, Any]]:
         ("no weight decay", "the weight decay is forgotten", {"weight_decay": 0.0}),
         ("learning rate", "the learning rate is used twice", {"lr": like.rate**2}),
         ("learning rate", "the learning rate is forgotten", {"lr": 1.0}),
-        (
-            "no damping",
-            "the velocity is multiplied by 1 - momentum",
-            {"lr": like.rate * (1 - fields.get("momentum", 0))},
-        ),
+        ("damping", "the gradient is damped by 1 - momentum", {"lr": like.rate * (1 - fields.get("momentum", 0))}),
     ]
-    found: list[tuple[str, str, Any]] = [
-        ("sign", "it goes uphill: the sign of the step is wrong", trajectory(Turned()))
-    ]
+    found: list[tuple[str, str, Any]] = [("sign", UPHILL, trajectory(turned))]
     for cause, words, change in options:
         if change.keys() <= fields.keys() and all(fields[name] != value for name, value in change.items()):
             found.append((cause, words, trajectory(dataclasses.replace(like, **change))))

@@ -45,6 +45,25 @@ def test_the_solution_has_all_points_and_the_starter_none(tiny: Assignment, tmp_
     assert graded(tiny, tmp_path, STARTER, isolated=isolated).score == 0
 
 
+def test_a_forward_function_may_keep_a_cache_of_anything(tiny: Assignment, tmp_path: Path) -> None:
+    cached = """
+from variant import bias
+
+class Kept:
+    pass
+
+def dense(x, W, b):
+    kept = Kept()
+    kept.x, kept.W, kept.sign = x, W, x.dtype.type(1 if bias == "plus" else -1)
+    return x @ W + kept.sign * b, kept
+
+def dense_backward(u, kept):
+    return {"dx": u @ kept.W.T, "dW": kept.x.T @ u, "db": kept.sign * u.sum(axis=0)}
+"""
+    found = graded(tiny, tmp_path, cached)
+    assert found.score == 10, [g.text for g in found.exercises]
+
+
 def test_the_other_variant_is_named(tiny: Assignment, tmp_path: Path) -> None:
     other = SOLUTION.replace(
         "from variant import bias", f"bias = {'minus' if tiny.variant('a')['bias'] == 'plus' else 'plus'!r}"
