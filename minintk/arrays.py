@@ -269,8 +269,13 @@ def read_number(path: Path, name: str | None = None) -> int | None:
 
 
 def check_floating(name: str, a: Array) -> None:
-    """TypeError unless `a` is an array of real floating-point numbers."""
+    """TypeError unless `a` is an array of real floating-point numbers, all of them there: masks are refused."""
     array_namespace(a)
+    if isinstance(a, np.ma.MaskedArray):  # its sums leave out what is masked, a NaN for instance; a network does not
+        raise TypeError(
+            f"{name} expects numbers without a mask, got a numpy.ma.MaskedArray: fill it, {name}.filled(0.0), or leave "
+            "out the examples with masked entries"
+        )
     if str(a.dtype) not in ("float32", "float64"):
         raise TypeError(f"{name} expects float32 or float64, got {a.dtype}: convert it, {name}.astype(numpy.float64)")
 

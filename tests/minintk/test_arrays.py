@@ -128,3 +128,35 @@ def test_cache_slices_cover_the_last_axis() -> None:
         for piece in memory.cache_slices(a):
             a[..., piece] += 1
         assert np.all(a == 1)
+
+
+def test_masked_arrays_are_refused_wherever_data_enters() -> None:
+    """A masked NaN does not show in sums, so `check_finite` alone would let it pass."""
+    import analytic as an
+    import minintk as mn
+
+    hidden = np.ma.masked_invalid(np.array([[1.0, np.nan], [0.5, 2.0]]))
+    whole, y = np.ones((2, 2)), np.ones((2, 1))
+    spec = mn.Sequential(mn.Dense(3), mn.ReLU(), mn.Dense(1))
+    net, kernel = mn.Network(spec, (2,)), an.kernel(spec)
+    theta = net.init(np.random.default_rng(0))
+    calls: list[Any] = [
+        lambda: net(theta, hidden),
+        lambda: mn.ntk(net, theta, hidden),
+        lambda: kernel.both(hidden),
+        lambda: kernel.ntk(whole, hidden),
+        lambda: kernel.diag(hidden),
+        lambda: an.posterior(kernel, whole, np.ma.masked_array(y)),
+        lambda: an.ensemble(kernel, hidden, y),
+        lambda: an.ensemble(kernel, whole, y).predict(hidden),
+        lambda: an.gradient_flow(np.ma.masked_array(np.eye(2)), y),
+        lambda: an.gradient_flow(np.eye(2), y).predict(1.0, f0=np.ma.masked_array(y)),
+        lambda: list(mn.train(net, theta, hidden, y, loss=mn.mse, optimizer=mn.SGD(lr=0.1), steps=1)),
+        lambda: list(
+            mn.train(net, theta, whole, np.ma.masked_array(y), loss=mn.mse, optimizer=mn.SGD(lr=0.1), steps=1)
+        ),
+        lambda: net(np.ma.masked_array(theta), whole),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"without a mask, got a numpy\.ma\.MaskedArray: fill it"):
+            call()
