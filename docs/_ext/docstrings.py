@@ -1,10 +1,11 @@
 """How the documentation shows docstrings, which are plain text: formulas, tables and examples keep their form.
 
-A block, the lines between two blank ones, is one of four things:
+A block, the lines between two blank ones, is one of five things:
 
     an example        from >>> on
     set out           indented, or in columns: a formula, a table; shown as it stands, in one width
     arguments         `name : what it is`, whose text goes on until the next name; shown as a list
+    a heading         underlined with dashes
     prose             the rest
 
 In prose and in arguments a * is a product and a [0, 1] an interval: only `code` in backticks and one *stressed* word
@@ -22,7 +23,7 @@ STRESSED = re.compile(r"(?<![\w(*])\*([A-Za-z][\w-]*)\*(?![\w*])")
 COLUMNS = re.compile(r"\S.*[^.:;,?!\s] {2,}\S|^\|.*\|$")
 NAMES = r"[A-Za-z_]\w*(?:(?:, | or | and )\*{0,2}[A-Za-z_]\w*)*"
 ARGUMENT = re.compile(rf"^({NAMES}) : (?=\S)")
-NEXT_ARGUMENT = re.compile(rf"[.,;] {{1,2}}(?={NAMES} : \S)")
+NEXT_ARGUMENT = re.compile(rf"(?<=[.,;]) {{1,2}}(?={NAMES} : \S)")
 RAISED = re.compile(r"^\w+(?:Error|Layer)\b")
 
 
@@ -83,7 +84,7 @@ def items(block: list[str]) -> list[tuple[str, str]]:
         text = " ".join(lines)
         for part in NEXT_ARGUMENT.split(text) if ARGUMENT.match(text) else [text]:
             argument = ARGUMENT.match(part)
-            out.append((argument[1], part[argument.end() :]) if argument else ("", part))
+            out.append((argument[1], part[argument.end() :].rstrip(",;")) if argument else ("", part))
     return out
 
 
@@ -98,6 +99,9 @@ def restructured(text: str) -> list[str]:
     for block in blocks(text):
         if block[0].lstrip().startswith(">>>"):
             literal("pycon", block)
+            continue
+        if len(block) == 2 and set(block[1]) == {"-"}:
+            out.extend([f".. rubric:: {inline(block[0])}", ""])
             continue
         for keeps, lines in set_out(block):
             if keeps:

@@ -9,6 +9,7 @@ import inspect
 import os
 import pkgutil
 import re
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -179,13 +180,18 @@ def plain(text: str) -> str:
 COPIED = {
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
+    "README.md": "project/readme.md",
+    "benchmarks/results.md": "project/benchmarks.md",
     "examples/README.md": "gallery/papers.md",
+} | {
+    path.relative_to(ROOT).as_posix(): "course/kit-" + path.relative_to(ROOT / "course").as_posix().replace("/", "-")
+    for path in sorted((ROOT / "course").rglob("*.md"))
 }
 """What reads well in the repository stays there; the site shows a copy, whose links lead to the same files."""
 
 
 def copied(source: str, target: str) -> None:
-    """A page of the repository as a page of the site."""
+    """A page of the repository as a page of the site; FileNotFoundError for a link that leads nowhere."""
     home, page = (ROOT / source).parent, DOCS / target
 
     def link(found: re.Match[str]) -> str:
@@ -193,10 +199,31 @@ def copied(source: str, target: str) -> None:
         if re.match(r"[a-z]+:", path) or not path:
             return found[0]
         name = (home / path).resolve().relative_to(ROOT).as_posix()
-        return f"]({os.path.relpath(DOCS / COPIED.get(name, ROOT / name), page.parent)}{mark}{anchor})"
+        if not (ROOT / name).exists():
+            raise FileNotFoundError(f"{source} links to {name}, which is not there")
+        to = DOCS / COPIED[name] if name in COPIED else ROOT / name
+        return f"]({os.path.relpath(to, page.parent)}{mark}{anchor})"
 
     text = (ROOT / source).read_text(encoding="utf-8")
     written(page, re.sub(r"\]\(([^)\s]+)\)", link, text))
+
+
+def notebooks() -> None:
+    """course/notebooks.md: every notebook of course/, to download and, where the repository is known, on Colab."""
+    source = (
+        tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {}).get("Source")
+    )
+    github = re.match(r"https://github.com/([\w-]+/[\w.-]+)", source or "")
+    text = "# Notebooks\n\n[Run it elsewhere](../guide/elsewhere.md) says how to open them without an installation.\n\n"
+    found = sorted((ROOT / "course").rglob("*.ipynb"))
+    for path in found:
+        name = path.relative_to(ROOT).as_posix()
+        text += f"- [{name}]({os.path.relpath(path, DOCS / 'course')})"
+        if github:
+            text += f", [on Colab](https://colab.research.google.com/github/{github[1]}/blob/main/{name})"
+        text += "\n"
+    if found:
+        written(DOCS / "course" / "kit-notebooks.md", text)
 
 
 # ----------------------------------------------------------------------------------------------- Sphinx
@@ -210,10 +237,30 @@ def on_start(app: Any, config: Any) -> None:
     gallery()
     for source, target in COPIED.items():
         copied(source, target)
+    notebooks()
+
+
+def on_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Called by Sphinx for each page it writes: listings of source lose their links back.
+
+    These name an object by the module that defines it, and `minintk.models.empirical.ntk` stands under `minintk.ntk`.
+    """
+    if page.startswith("_modules/") and "body" in context:
+        context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])
+
+
+def on_collect(app: Any) -> list[Any]:
+    """Called by Sphinx before the listings are written: what has no source, like `builtins`, is not listed."""
+    listed = getattr(app.env, "_viewcode_modules", {})
+    for name in [name for name, entry in listed.items() if not entry]:
+        del listed[name]
+    return []
 
 
 def setup(app: Any) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("config-inited", on_start)
     app.connect("autodoc-skip-member", on_skip)
+    app.connect("html-page-context", on_page)
+    app.connect("html-collect-pages", on_collect, priority=400)  # before sphinx.ext.viewcode, at 500
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,15 @@
+"""Where the built documentation is, and its pages."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "site"
+
+
+def pages() -> list[Path]:
+    """Every page of site/; the test is skipped where the documentation has not been built."""
+    if not (SITE / "searchindex.js").exists():
+        pytest.skip("site/ has not been built: python3 make.py docs")
+    return sorted(path for path in SITE.rglob("*.html") if "_static" not in path.parts)

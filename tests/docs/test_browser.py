@@ -1,0 +1,176 @@
+"""The site, and the report of verify, in a real browser: what a reader sees at 1400 and at 400 pixels.
+
+`python3 make.py browser` runs this.  It needs Playwright (the extra `browser`) and a Chromium: one on the PATH, or the
+one that `.venv/bin/playwright install chromium` fetches.  Without them the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from built_site import SITE, pages
+
+pytestmark = [pytest.mark.slow]
+
+WIDTHS = (1400, 400)
+
+MEASURE = """
+() => {
+  const wide = [], main = document.querySelector("main") || document.body;
+  const scrolls = e => ["auto", "scroll"].includes(getComputedStyle(e).overflowX);
+  const name = e => e.tagName.toLowerCase() + (e.className && e.className.split ? "." + e.className.split(" ")[0] : "");
+  if (document.documentElement.scrollWidth > innerWidth) wide.push("the page: " + document.documentElement.scrollWidth);
+  for (const e of main.querySelectorAll("*")) {
+    if (e.closest("mjx-container, svg, math, .skip-link, .visually-hidden, .sr-only") || !e.clientWidth) continue;
+    const box = e.getBoundingClientRect();
+    let inside = e.parentElement;
+    while (inside && !scrolls(inside)) inside = inside.parentElement;
+    if (!inside && box.right > innerWidth + 1) wide.push(name(e) + " ends at " + Math.round(box.right));
+    if (scrolls(e) && e.scrollWidth > e.clientWidth + 1 && !e.closest("pre, .bd-sidebar"))
+      wide.push((innerWidth > 1000 ? "" : "scrolls: ") + name(e) + ": " + e.scrollWidth + " > " + e.clientWidth);
+    if (e.tagName === "PRE" && e.scrollWidth > e.clientWidth + 1)
+      wide.push("scrolls: pre: " + e.scrollWidth + " > " + e.clientWidth);
+  }
+  return wide;
+}
+"""
+"""What is wider than its box.  "scrolls: ..." can be reached by scrolling inside a box of its own."""
+
+FORMULAS = """
+() => [...document.querySelectorAll(".math")]
+  .filter(e => !e.querySelector("mjx-container") || e.querySelector("mjx-merror") || /\\\\[a-z]+|\\$/.test(e.innerText))
+  .map(e => e.textContent)
+"""
+"""Formulas that are not typeset, or wrongly."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install -e '.[browser]'")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+    with playwright.sync_playwright() as driver:
+        try:
+            started = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(
+                f"no browser: put a Chromium on the PATH, or playwright install chromium ({error.message[:80]})"
+            )
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """The site, served to this machine alone."""
+    pages()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(SITE)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+@pytest.fixture(params=WIDTHS)
+def tab(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    page = browser.new_page(viewport={"width": request.param, "height": 900})
+    yield page
+    page.close()
+
+
+def read() -> list[str]:
+    """Addresses of the pages that are written to be read; of the listings of source, every twentieth."""
+    names = [path.relative_to(SITE).as_posix() for path in pages()]
+    listings = [name for name in names if name.startswith("_modules/")]
+    return [name for name in names if name not in listings] + listings[::20]
+
+
+def test_nothing_is_wider_than_its_box_and_every_formula_is_typeset(tab: Any, address: str) -> None:
+    """Nothing comes from another server either, and no script fails."""
+    outside: list[str] = []
+    tab.on("request", lambda request: request.url.startswith((address, "data:")) or outside.append(request.url))
+    tab.on("pageerror", lambda error: outside.append(str(error)))
+    wide, bare, formulas = {}, {}, 0
+    for name in read():
+        tab.goto(address + name, wait_until="load")
+        if tab.locator(".math").count():
+            tab.wait_for_function("() => window.MathJax?.startup?.promise")
+            tab.evaluate("() => MathJax.startup.promise")
+            formulas += tab.locator(".math").count()
+        found = tab.evaluate(MEASURE)
+        wide[name] = [what for what in found if not what.startswith("scrolls: ")]
+        bare[name] = tab.evaluate(FORMULAS)
+    assert {name: what for name, what in wide.items() if what} == {}
+    assert {name: what for name, what in bare.items() if what} == {}
+    assert outside == []
+    assert formulas > 10
+
+
+@pytest.mark.parametrize(
+    ("typed", "first"),
+    [
+        ("ntk", "minintk.ntk"),
+        ("NTK", "minintk.NTK"),
+        ("train", "minintk.train"),
+        ("kernel", "analytic.kernel"),
+        ("Dense", "minintk.Dense"),
+        ("ensemble", "analytic.ensemble"),
+    ],
+)
+def test_the_search_finds_first_what_was_typed(browser: Any, address: str, typed: str, first: str) -> None:
+    tab = browser.new_page()
+    tab.goto(f"{address}search.html?q={typed}")
+    tab.wait_for_selector("#search-results li a")
+    assert tab.locator("#search-results li a").first.inner_text() == first
+    tab.close()
+
+
+def test_every_picture_is_there(browser: Any, address: str) -> None:
+    tab = browser.new_page()
+    for name in ("index.html", "gallery/index.html"):
+        tab.goto(address + name, wait_until="load")
+        loaded = "i => (i.loading = 'eager', i.complete && i.naturalWidth > 0)"
+        tab.wait_for_function(f"() => [...document.images].every({loaded})")
+    tab.close()
+
+
+def test_the_report_fits(tab: Any, tmp_path: Path) -> None:
+    """Of a verify that is too small to decide anything."""
+    from minintk import verify
+
+    path = verify.write(verify.run(widths=(16, 32, 64), activations=["erf"], seeds=3), tmp_path / "report")
+    tab.goto(path.as_uri(), wait_until="load")
+    assert [what for what in tab.evaluate(MEASURE) if not what.startswith("scrolls: div.wide")] == []
+    assert tab.locator("math").count() > 10
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ("<p style='width: 3000px'>x</p>", True),
+        ("<div style='width: 300px; overflow-x: auto'><p style='width: 900px'>x</p></div>", True),
+        ("<p>x</p>", False),
+    ],
+)
+def test_what_is_too_wide_is_found(browser: Any, body: str, wrong: bool) -> None:
+    tab = browser.new_page(viewport={"width": 1400, "height": 900})
+    tab.set_content(f"<main>{body}</main>")
+    assert bool(tab.evaluate(MEASURE)) == wrong
+    tab.close()
+
+
+def test_a_formula_that_is_not_typeset_is_found(browser: Any) -> None:
+    tab = browser.new_page()
+    tab.set_content(r"<span class='math'>\(\alpha\)</span><span class='math'><mjx-container>a</mjx-container></span>")
+    assert tab.evaluate(FORMULAS) == [r"\(\alpha\)"]
+    tab.close()
