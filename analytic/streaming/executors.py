@@ -19,7 +19,7 @@ from minintk.sharing.units import InFlight, InTurn, calls_in_flight
 Evaluate = Callable[[Array, "Array | None"], "list[Array | None]"]
 """(x1, x2) -> NNGP and NTK of a block, None for one that is not requested."""
 
-SHORTEST, LONGEST = 0.05, 2.0
+SHORTEST, LONGEST = 0.1, 2.0
 """Seconds that a block takes at least, or its file costs as much, and at most, or workers wait for the last one."""
 
 FEWEST, MOST = 12, 512
@@ -40,7 +40,7 @@ def block_size(shape: tuple[int, int], most: int, cost: float) -> int:
     """Rows, and columns, of a block, the same on every machine; cost : seconds for an entry on one core, about.
 
     >>> block_size((4000, 4000), 2048, 4e-8), block_size((200, 200), 2048, 3e-3), block_size((10**5, 10**5), 45, 4e-2)
-    (1119, 17, 45)
+    (1582, 17, 45)
     """
     size = min(max(shape) / FEWEST, sqrt(LONGEST / cost))
     return max(1, min(most, ceil(max(size, sqrt(SHORTEST / cost), max(shape) / MOST))))

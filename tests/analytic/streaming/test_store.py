@@ -277,7 +277,7 @@ def test_starters_share_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("shape", "most", "cost", "rows"),
     [
-        ((4000, 4000), 2048, 3.5e-8, range(4, 6)),  # three rows of blocks before
+        ((4000, 4000), 2048, 3.5e-8, range(3, 4)),  # two rows of blocks before
         ((200, 200), 80, 2.6e-3, range(12, 13)),  # 16 x 16 pixels, pooled
         ((100, 100), 45, 4.2e-2, range(12, 20)),  # 32 x 32
         ((100_000, 100_000), 2048, 3.5e-8, range(48, 60)),
