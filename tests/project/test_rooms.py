@@ -213,9 +213,9 @@ def test_the_tangent_kernel_of_a_fully_connected_network_is_eight_files() -> Non
     with shut():
         net = mn.Network(mn.Sequential(mn.Dense(8, b_std=0.1), mn.ReLU(), mn.Dense(2)), (5,))
     theta, x = net.init(np.random.default_rng(0)), np.ones((3, 5))
-    opened, functions, _ = entered(lambda: mn.ntk(net, theta, x, memory=2**20))  # what is free is another question
+    opened, functions, _ = entered(lambda: mn.ntk(net, theta, x))
     assert len(opened) <= 8, sorted(opened)
-    assert len(functions) <= 50
+    assert len(functions) <= 56  # six of them find what memory is free
 
 
 def test_what_runs_is_counted() -> None:
