@@ -87,6 +87,8 @@ def draw(out: str, points: list[tuple[int, int, float, float]], worst: float) ->
     right.errorbar(one[:, 0], one[:, 1], yerr=3 * one[:, 2], fmt="o", label="measured, 3 standard errors")
     right.loglog(one[:, 0], 3 / one[:, 0], "k--", label="exact: 3 / n")
     right.set(xlabel="width n", ylabel=r"Var $\hat\Theta$ / $\Theta^2$", title=f"one layer; largest |z| {worst:.1f}")
+    right.set_xticks(one[:, 0], [f"{n:g}" for n in one[:, 0]])
+    right.minorticks_off()
     right.legend()
     figure.savefig(out, dpi=120)
 
