@@ -33,6 +33,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from itertools import zip_longest
 from math import inf
 from pathlib import Path
@@ -64,8 +65,9 @@ NOT_NUMERICAL = (
 ABOUT_FILES = (*(f"tests/project/test_{name}.py" for name in ("literals", "make", "project", "rooms")), "tests/mutants")
 """Tests of the checkout and not of what it computes: they would refuse a copy, or a mutant for its layout."""
 
+NEAR_OWN, NEAR_OTHERS = 60, 4  # tests of one file
 NEAR_SECONDS = 12.0  # of tests of its own file, and again of quick ones of all files
-PATIENCE = 60.0  # seconds beyond eight times what the tests took
+PATIENCE = 30.0  # seconds of a processor beyond four times what the tests took
 MEMORY = 12 << 30  # bytes of address space of a mutant: one that allocates without end fails, and not the machine
 
 
@@ -122,7 +124,10 @@ class Copy:
         self.reached = {test: entry for test, entry in known.items() if entry["passed"]}
 
     def pytest(self, arguments: list[str], variables: dict[str, str], limit: float = inf) -> tuple[int | None, str]:
-        """(exit status, output) of a run of pytest in the copy; no status where it ran out of time."""
+        """(exit status, output) of a run of pytest in the copy; no status where it ran out of time.
+
+        limit : seconds of a processor, as a busy machine would make clocks unjust.
+        """
         here = os.pathsep.join((str(self.tree), str(HERE)))
         settings = {"CI": "1", "PYTHONPATH": here, "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg"}
         threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -137,17 +142,17 @@ class Copy:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            preexec_fn=humble,
+            preexec_fn=partial(humble, limit),
         )
         try:
-            output, _ = child.communicate(timeout=limit if limit < inf else None)
+            output, _ = child.communicate(timeout=10 * limit if limit < inf else None)
         except BaseException as stopped:
             os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
             if isinstance(stopped, subprocess.TimeoutExpired):
                 return None, ""
             raise
-        return child.returncode, output
+        return None if child.returncode == -signal.SIGXCPU else child.returncode, output
 
     def tests(self, mutation: Mutation) -> dict[str, list[str]]:
         """Tests that reach the mutated function: those of its own file, quick ones of all files, the others."""
@@ -161,13 +166,14 @@ class Copy:
         if sum(test.startswith(homes) for test in found) < 4:  # the quickest few files instead
             homes = (*homes, *list(dict.fromkeys(test.split("::")[0] for test in found))[:3])
         stages: dict[str, list[str]] = {"own": [], "near": [], "reaching": []}
-        spent = dict.fromkeys(stages, 0.0)
+        spent, taken = dict.fromkeys(stages, 0.0), Counter[str]()
         for test in found:
-            for name, limit in (("own" if test.startswith(homes) else "near", NEAR_SECONDS), ("reaching", inf)):
-                if spent[name] < limit:
-                    stages[name].append(test)
-                    spent[name] += self.reached[test]["seconds"]
-                    break
+            file, stage = test.split("::")[0], "own" if test.startswith(homes) else "near"
+            if spent[stage] > NEAR_SECONDS or taken[file] == (NEAR_OWN if stage == "own" else NEAR_OTHERS):
+                stage = "reaching"
+            stages[stage].append(test)
+            spent[stage] += self.reached[test]["seconds"]
+            taken[file] += stage != "reaching"
         return stages
 
     def judge(self, mutation: Mutation, whole: bool) -> Verdict:
@@ -200,7 +206,7 @@ class Copy:
         while True:
             left = sorted({test.split("::")[0] for test in killers - found})
             only = self.folder / "only.json"
-            only.write_text(json.dumps({"run": sorted(killers - found), "known": [], "no others": True}))
+            only.write_text(json.dumps({"run": sorted(killers - found), "known": [], "young": []}))
             code, output = self.pytest(left, {"REACHED_ONLY": str(only)}) if left else (0, "")
             failed = failures(output)
             if code == 0 or not failed:
@@ -210,10 +216,11 @@ class Copy:
     def stage(self, path: str, tests: list[str], with_new: bool) -> tuple[str, str]:
         """(status, test that failed) of some tests, and of those of the mirrored file that the map does not know."""
         only = self.folder / "only.json"
-        only.write_text(json.dumps({"run": tests, "known": list(self.reached)}))
+        young = [mirrored(path), path] if with_new else []
+        only.write_text(json.dumps({"run": tests, "known": list(self.reached), "young": young}))
         files = {test.split("::")[0] for test in tests} | {path} | ({mirrored(path)} if with_new else set())
         present = sorted(name for name in files if (self.tree / name).exists())
-        limit = PATIENCE + 8 * sum(self.reached[test]["seconds"] for test in tests)
+        limit = PATIENCE + 4 * sum(self.reached[test]["seconds"] for test in tests)
         code, output = self.pytest(present, {"REACHED_ONLY": str(only)}, limit)
         if code is None:
             return "timeout", f"{limit:.0f} s"
@@ -230,12 +237,14 @@ def failures(output: str) -> list[str]:
     return re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
 
 
-def humble() -> None:
-    """What a mutant's process may take: the processor last, and a bound of memory."""
+def humble(seconds: float) -> None:
+    """What a mutant's process may take: the processor last and so long, and a bound of memory."""
     import resource
 
     os.nice(10)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    if seconds < inf:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
 
 
 def mirrored(path: str) -> str:

@@ -61,12 +61,12 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests that were asked for, in that order, and those that are younger than the map."""
+    """Keep the tests that were asked for, in that order, and the young ones of some files, which no map knows."""
     if not ONLY:
         return
     asked = json.loads(Path(ONLY).read_text(encoding="utf-8"))
     order = {name: i for i, name in enumerate(asked["run"])}
-    known = set(asked["known"])
-    chosen = [item for item in items if item.nodeid in order or (item.nodeid not in known and "no others" not in asked)]
+    known, young = set(asked["known"]), tuple(asked["young"])
+    chosen = [i for i in items if i.nodeid in order or (i.nodeid not in known and i.nodeid.startswith(young))]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     items[:] = sorted(chosen, key=lambda item: order.get(item.nodeid, -1))
