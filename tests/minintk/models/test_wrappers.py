@@ -354,3 +354,13 @@ def test_a_linearised_step_is_one_jvp_and_one_vjp(outputs: int) -> None:
         calls.clear()
         next(run)
         assert calls == expected
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_the_memory_that_a_taylor_model_asks_for(order: int) -> None:
+    """Its outputs are a series of `order` + 1 terms, and each layer keeps those of its input and of its Jacobian."""
+    net = mn.Network(mn.Sequential(mn.Dense(7), mn.Tanh(), mn.Dense(2)), (3,))
+    layers, widest = net.footprint
+    taylor = mn.Taylor(net, net.init(np.random.default_rng(0)), order)
+    assert taylor.footprint == ((order + 1) * layers + order * layers, (order + 1) * widest)
+    assert mn.Linearized(net, net.init(np.random.default_rng(0))).footprint == net.footprint
