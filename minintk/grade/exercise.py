@@ -47,7 +47,7 @@ class Case(Protocol):
 class Values:
     """function(*args) must be `want`: arrays, numbers, strings, or tuples and dicts of them.
 
-    rtol : relative to the largest of `want`; see `minintk.grade.compare.compare`.
+    rtol : relative to the largest of `want`; see `minintk.grade.compare`.
     suspects : {what it looks like: the wrong result}, the mistakes that this exercise invites, to be told by name.
     """
 
@@ -189,12 +189,14 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
     exercises.py.
 
     The file holds inputs and right results, and no code that computes them; `load` and `minintk grade` take it in place
-    of the assignment.  Cases of kinds other than Values and Gradient are left out, and so are exercises that have no
+    of the assignment.  The inputs are others than those of a grade with this seed, which a table of the results in the
+    file would pass.  Cases of kinds other than Values and Gradient are left out, and so are exercises that have no
     others. Returns the assignment as it can be read back.
     """
     variant, exercises = assignment.variant(seed), []
     for e in assignment.exercises:
-        cases = [] if e.hidden else [c for c in assignment.cases(e, seed, variant) if type(c).__name__ in RECORDED]
+        drawn = [] if e.hidden else assignment.cases(e, f"{seed}/handed out", variant)
+        cases = [case for case in drawn if type(case).__name__ in RECORDED]
         kept = [{"kind": type(case).__name__, **vars(case)} for case in cases]
         if kept:
             exercises.append({"name": e.name, "points": e.points, "hint": e.hint, "partial": e.partial, "cases": kept})

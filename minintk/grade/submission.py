@@ -65,6 +65,7 @@ class Submission:
             raise FileNotFoundError(f"submission expects a Python file, got {str(path)!r}, which is none")
         self.isolated, self.seconds, self.memory = isolated, seconds, memory
         self.allowed, self.closed = tuple(allowed), tuple(map(str, closed))
+        self._broken = ""  # why the file does not load, once that is known
         self._module: worker.Module | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -129,6 +130,8 @@ class Submission:
 
     def _exchange(self, asked: dict[str, Any], seconds: float = 0.0) -> Any:
         """One request and its reply; the process is killed at the time limit, `seconds` if that is more."""
+        if self._broken:
+            raise SubmissionError(self._broken)
         if self._process is None:
             self._start()
         assert self._process is not None
@@ -180,7 +183,8 @@ class Submission:
         reply = self._exchange(first, 60.0)  # NumPy has to be read, on a busy machine perhaps
         if "error" in reply:
             self.close()
-            raise SubmissionError(f"the file does not load: {reply['error']}")
+            self._broken = f"the file does not load: {reply['error']}"
+            raise SubmissionError(self._broken)
 
 
 def _homes(allowed: Sequence[str]) -> list[str]:

@@ -193,6 +193,23 @@ def test_a_submission_goes_on_after_a_call_that_was_stopped(tmp_path: Path) -> N
             student.call("fine", object())
 
 
+def test_a_file_that_does_not_load_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[Submission] = []
+    start = Submission._start
+
+    def counted(student: Submission) -> None:
+        starts.append(student)
+        start(student)
+
+    (tmp_path / "sub.py").write_text("1 / 0")
+    monkeypatch.setattr(Submission, "_start", counted)
+    with Submission(tmp_path / "sub.py") as student:
+        for _ in range(3):
+            with pytest.raises(SubmissionError, match="the file does not load: ZeroDivisionError"):
+                student.call("f")
+    assert len(starts) == 1
+
+
 def test_only_what_is_allowed_is_imported(tmp_path: Path) -> None:
     (tmp_path / "sub.py").write_text(
         "def f():\n    import minintk\n    return minintk.__name__\ndef g():\n    import analytic"
@@ -285,6 +302,10 @@ def test_students_get_public_exercises_as_data(tiny: Assignment, tmp_path: Path)
     assert given.variant("whatever") == tiny.variant("a")
     assert "x @ W" not in (tmp_path / "public.npz").read_bytes().decode("latin-1")
     assert graded(given, tmp_path, SOLUTION).score == 4
+    (shown, *_), (asked, *_) = (a.cases(a.exercises[0], "a", a.variant("a")) for a in (given, tiny))
+    assert isinstance(shown, Values)
+    assert isinstance(asked, Values)
+    assert not np.array_equal(shown.args[0], asked.args[0])  # a table of what is shown earns nothing
     wrong = graded(given, tmp_path, SOLUTION.replace("@ W +", "@ W -").replace("@ W - b\n\n", "@ W + b\n\n"))
     assert "it looks like this: the bias has the other sign" in wrong.exercises[0].text
     status = cli.main(["grade", str(tmp_path / "public.npz"), str(tmp_path / "sub.py")])
