@@ -1,0 +1,4 @@
+# refused by: cross-entropy, cross-entropy backward, gradients, gradients in parts, training
+
+
+LOSS = "sum" if LOSS == "mean" else "mean"

@@ -1,0 +1,8 @@
+# refused by: sgd
+
+
+def sgd(p, g, v, lr, momentum):
+    v *= momentum
+    v += g
+    p -= lr * v
+    return p, v

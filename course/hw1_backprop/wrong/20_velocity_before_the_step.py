@@ -1,0 +1,5 @@
+# refused by: sgd, training
+
+
+def sgd(p, g, v, lr, momentum):
+    return p - lr * v, momentum * v + g

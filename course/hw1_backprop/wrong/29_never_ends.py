@@ -1,0 +1,7 @@
+# refused by: training
+# isolated
+
+
+def train(x, labels, params, lr, momentum, steps):
+    while True:
+        pass
