@@ -249,7 +249,10 @@ class _Check:
         if g is None:
             self.say(self.d(i), "nothing", "not written: None is returned")
             return False
-        g = np.asarray(g)
+        try:
+            g = np.asarray(g)
+        except ValueError:  # lists of different lengths
+            g = np.asarray(None)
         if g.dtype.kind not in "biuf":
             self.say(self.d(i), "wrong kind", f"expected numbers, got {g.dtype}")
             return False
@@ -287,7 +290,13 @@ class _Check:
         once = dict(zip(self.where, self.gradients(self.u, self.args)[0], strict=True))
         for i, matrix in every.items():
             sum_, all_ = self.u.ravel() @ matrix, np.asarray(once[i], dtype=np.float64).ravel()
-            if np.all(np.isfinite(matrix)) and not np.allclose(sum_, all_, rtol=1e-6, atol=1e-6 * np.abs(matrix).max()):
+            if len(matrix) > 1 and np.any(matrix) and np.array_equal(matrix, matrix[:1].repeat(len(matrix), axis=0)):
+                self.say(
+                    self.d(i), "not linear", "the same for every u: the gradient that comes from above is forgotten"
+                )
+            elif np.all(np.isfinite(matrix)) and not np.allclose(
+                sum_, all_, rtol=1e-6, atol=1e-6 * np.abs(matrix).max()
+            ):
                 self.say(self.d(i), "not linear", "not linear in u: that for u + u' is not the sum of the two")
         return {i: matrix.reshape(*self.y.shape, *self.args[i].shape) for i, matrix in every.items()}
 

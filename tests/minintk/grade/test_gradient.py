@@ -68,6 +68,8 @@ def layer_norm_backward(u: Any, x: Any) -> Any:
         (lambda x: np.tanh(x), lambda u, x: u, ARGS[:1], "phi' forgotten"),
         (lambda x: np.maximum(x, 0), lambda u, x: u, ARGS[:1], "mask is missing"),
         (lambda x: x**3, lambda u, x: u**2 * x, ARGS[:1], "not linear in u"),
+        (lambda x: x**3, lambda u, x: 3 * x**2, ARGS[:1], "the gradient that comes from above is forgotten"),
+        (lambda x: x**3, lambda u, x: ([[1.0], [2.0, 3.0]],), ARGS[:1], "expected numbers, got object"),
         (lambda x: x.sum(), lambda u, x: u * np.ones(len(x)), ARGS[:1], "expected shape (5, 4), got (5,)"),
         (lambda x: (x, x)[:1] * 3, lambda u, x: u, ARGS[:1], "expected an array of floating-point numbers, got tuple"),
         (lambda x: np.log(x), lambda u, x: u / x, ARGS[:1], "forward: it gives nan"),
