@@ -73,12 +73,22 @@ class Kernel:
     All methods take examples x : (N, *shape), float32 or float64, of NumPy or CuPy, and return arrays of that library
     and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, in float32 a few 1e-7, for nearly
     parallel, equal, opposite and zero rows too; for activations without a closed form, `error` returns a bound.
+    Theta of saturated sigmoids (erf, sin) and what follows depends on angles of 1 / |u|, u the pre-activations: its
+    error between nearly parallel rows is up to |u| times the precision.
+
+    Range: variances of 0 and from 1e-306 to 1e306 at every layer, rows of |x| / sqrt(d) from 1e-153 to 1e153 at the
+    first (smaller ones count as 0 next to a random bias), and results that are numbers of the inputs' precision; in
+    float32, those below 1e-38 have fewer digits.  ValueError, with the row's name, beyond.
 
     If the network has convolutions or pooling, images (N, H, W, C) and sequences (N, L, C) are followed pixel by pixel.
-    The NNGP is as exact there.  The NTK depends on angles, and some of them are known only to the square root of the
-    precision: between pixels that are opposite before a kink, nearly parallel after pooling, or in collinear windows of
-    very different size.  Many of these cause errors of up to 1e-8 in the NTK, 1e-3 in float32, and of up to 1e-9 and
-    1e-4 in the NNGP of later layers.
+    The NNGP is as exact there, and so is the NTK of images that are equal, opposite or black.  Between other images, the
+    NTK depends on some angles that are known only to the square root of the precision: between pixels that are nearly
+    opposite before a kink, nearly parallel after pooling, or in collinear windows of very different size.  Many of
+    these cause errors of up to 1e-8 in the NTK, 1e-3 in float32, and of up to 1e-9 and 1e-4 in the NNGP of later
+    layers.  Images whose root mean squares have the ratio R add an error of R times float64's precision, unless the
+    network is ReLU-like without biases; beyond R = 1e8, and for root mean squares below 1e-135, ValueError.
+
+    Fully connected kernels are the same bits for every number of threads, those of images up to roundings.
 
     With Numba installed, `pip install minintk[fast]`, large kernels of ReLU networks on images take half the time.
 

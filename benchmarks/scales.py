@@ -1,0 +1,85 @@
+"""Not a timing: how exact kernels are at every scale of the inputs; `python benchmarks/scales.py`, kept in scales.md.
+
+For each scale s: rows u, v, 0, s u, -s u, s (u + 1e-6 v), s v, without biases, one hidden layer.  Errors of NNGP and
+NTK are the largest |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), the truth by mpmath; "refused": a ValueError that names the row.  For
+float32, sizes are taken as 1e-38 at least, the smallest number that has all its digits.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import analytic as an
+import minintk as mn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "oracles"))
+
+SCALES = [
+    1e-300,
+    1e-160,
+    1e-152,
+    1e-100,
+    1e-40,
+    1e-20,
+    1e-10,
+    1.0,
+    1e4,
+    1e6,
+    1e8,
+    1e20,
+    1e38,
+    1e100,
+    1e152,
+    1e160,
+    1e300,
+]
+
+
+def rows(scale: float, dtype: Any) -> Any:
+    """(7, 4); infinite where float32 does not go so far."""
+    u, v = np.random.default_rng(0).standard_normal((2, 4))
+    with np.errstate(over="ignore", under="ignore"):
+        return np.array([u, v, 0 * u, scale * u, -scale * u, scale * (u + 1e-6 * v), scale * v]).astype(dtype)
+
+
+def cell(phi: mn.spec.Layer, scale: float, dtype: Any) -> str:
+    """NNGP and NTK's error, or why there is none."""
+    import oracles_kernels
+    from oracles_kernels import exact_kernels
+
+    oracles_kernels.DIGITS = 640
+    x = rows(scale, dtype)
+    if not np.isfinite(x).all():
+        return "-"
+    spec = mn.Sequential(mn.Dense(8, w_std=1.5), phi, mn.Dense(1, w_std=1.5))
+    try:
+        got = an.kernel(spec).both(x)
+    except ValueError:
+        return "refused"
+    least = 1e-38 if dtype is np.float32 else 1e-306
+    found = []
+    for values, half in zip(got, exact_kernels(spec, x), strict=True):
+        worst = 0.0
+        for i, row in enumerate(half):
+            for j, want in enumerate(row, start=i):
+                size = max(float((row[0] * half[j][0]) ** 0.5), least)
+                worst = max(worst, float(abs(float(values[i, j]) - want)) / size)
+        found.append(f"{worst:.0e}")
+    return ", ".join(found)
+
+
+def main() -> None:
+    """Print the table."""
+    columns = [(phi, dtype) for dtype in (np.float64, np.float32) for phi in (mn.ReLU(), mn.Erf(), mn.GELU(), mn.Sin())]
+    print("| s | " + " | ".join(f"{type(phi).__name__} {np.dtype(d)}" for phi, d in columns) + " |")
+    print("| --- " * (1 + len(columns)) + "|")
+    for scale in SCALES:
+        print(f"| {scale:.0e} | " + " | ".join(cell(phi, scale, dtype) for phi, dtype in columns) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

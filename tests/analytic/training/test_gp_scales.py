@@ -1,0 +1,67 @@
+"""The posterior and the trained ensemble at every scale of the inputs, against 60 digits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from oracles_kernels import exact_kernels
+
+import analytic as an
+import minintk as mn
+
+Array = Any
+SPEC = mn.Sequential(mn.Dense(8, w_std=1.5), mn.ReLU(), mn.Dense(1))
+
+
+def matrix(half: list[list[Any]]) -> Any:
+    """A symmetric matrix from its upper triangle."""
+    full = mp.matrix(len(half))
+    for i, row in enumerate(half):
+        for j, value in enumerate(row, start=i):
+            full[i, j] = full[j, i] = value
+    return full
+
+
+def conditioned(x: Array, x_test: Array, y: Array, ridge: float, kind: str) -> tuple[Any, Any]:
+    """Mean and covariance: Lee et al. 2019, eqs. (13) and (16)."""
+    n = len(x)
+    K, T = (matrix(half) for half in exact_kernels(SPEC, np.concatenate([x, x_test])))
+    k = T if kind == "ntk" else K
+    A = k[n:, :n] * (k[:n, :n] + mp.mpf(ridge) * mp.eye(n)) ** -1
+    once = A * K[:n, n:]
+    cov = K[n:, n:] - once if kind == "nngp" else K[n:, n:] + A * K[:n, :n] * A.T - once - once.T
+    return A * mp.matrix(y.tolist()), cov
+
+
+def error(got: Array, want: Any) -> float:
+    """The largest, relative to the largest number; inf for a NaN."""
+    size = max(abs(value) for value in want)
+    found = [abs(mp.mpf(float(got[i, j])) - want[i, j]) for i in range(got.shape[0]) for j in range(got.shape[1])]
+    return float(max(found) / size) if np.isfinite(got).all() else np.inf
+
+
+@pytest.mark.parametrize("kind", ["nngp", "ntk"])
+@pytest.mark.parametrize("scale", [1e-150, 1e-30, 1.0, 1e30, 1e150])
+def test_equal_opposite_and_zero_test_rows_at_every_scale(scale: float, kind: Any) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((5, 4)), rng.standard_normal((5, 2))
+    x_test = scale * np.concatenate([rng.standard_normal((2, 4)), x[:1], -x[1:2], 0 * x[:1]])
+    x, ridge = scale * x, 0.1 * scale * scale
+    with mp.workdps(60):
+        mean, cov = conditioned(x, x_test, y, ridge, kind)
+        one = an.posterior(an.kernel(SPEC), x, y, ridge=ridge, kind=kind).predict(x_test, cov=True)
+        two = an.ensemble(an.kernel(SPEC), x, y, ridge=ridge).predict(x_test, kind=kind, cov=True)
+        for m, c in (one, two):
+            assert error(m, mean) < 1e-13
+            assert error(c, cov) < 1e-13
+        assert error(1.001 * one[0], mean) > 1e-4
+
+
+@pytest.mark.parametrize("scale", [1e-160, 1e160])
+def test_training_rows_out_of_range_have_names(scale: float) -> None:
+    x = np.eye(3) * np.array([1.0, scale, 1.0])
+    with pytest.raises(ValueError, match=r"x1\[1\] is out of range"):
+        an.posterior(an.kernel(SPEC), x, np.ones((3, 1))).predict(np.eye(3))
