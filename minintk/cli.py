@@ -130,6 +130,7 @@ def _add_coordinate_check(commands: Any) -> None:
     add("--data", default="digits", metavar="NAME|DIR", help="digits, mnist, cifar10, or a folder (digits)")
     add("--batch-size", type=int, default=32, metavar="B", help="training images (32)")
     add("--seeds", type=int, default=None, metavar="S", help="networks at each width (16; cnn 32)")
+    add("--budget", type=int, default=None, metavar="S", help="networks at each width while undecided (as --seeds)")
     add("--steps", type=int, default=3, metavar="T", help="training steps (3)")
     add("--tolerance", type=float, default=0.1, metavar="B", help="how far from 0 an exponent may be (0.1)")
     add("--device", choices=("cpu", "gpu"), default="cpu", help="device for training (cpu)")
@@ -164,7 +165,8 @@ def _coordinate_check(args: argparse.Namespace) -> int:
             named.spec_of_width(args.network, y.shape[1], args.depth, args.activation), x, y,
             parametrization=named.PARAMETRIZATIONS[args.parametrization](),
             optimizer=SGD(lr=lr) if args.optimizer == "sgd" else Adam(lr=lr),
-            loss=mse, widths=widths, seeds=seeds, steps=args.steps, tolerance=args.tolerance, rng=rng,
+            loss=mse, widths=widths, seeds=seeds, budget=args.budget,
+            steps=args.steps, tolerance=args.tolerance, rng=rng,
             progress=progress,
         )  # fmt: skip
     print(check.report())

@@ -124,8 +124,8 @@ class Submission:
         if self._module is None:
             try:
                 self._module = worker.Module(self.path, self.variant)
-            except Exception as error:
-                return {"error": f"the file does not load: {type(error).__name__}: {error}"}
+            except (Exception, SystemExit) as error:
+                return {"error": f"the file does not load: {worker.fault(error, str(self.path))}"}
         return worker.answer(self._module, worker.unpack(worker.pack(asked)))
 
     def _exchange(self, asked: dict[str, Any], seconds: float = 0.0) -> Any:

@@ -181,6 +181,26 @@ def test_what_goes_wrong_inside_is_said(body: str, says: str, tmp_path: Path) ->
     assert found.score == 0
 
 
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_file_that_does_not_load_is_said(tmp_path: Path, isolated: bool) -> None:
+    for text, says in (
+        ("import sys\nsys.exit(3)", "SystemExit: 3 (line 2"),
+        ("1 +", "SyntaxError"),
+        ("x", "NameError"),
+    ):
+        (tmp_path / "sub.py").write_text(text)
+        with Submission(tmp_path / "sub.py", isolated=isolated) as student:
+            with pytest.raises(SubmissionError, match="the file does not load") as error:
+                student.call("f")
+            assert says in str(error.value)
+
+
+def test_in_one_process_the_user_can_still_interrupt(tmp_path: Path) -> None:
+    (tmp_path / "sub.py").write_text("def f(): raise KeyboardInterrupt")
+    with Submission(tmp_path / "sub.py", isolated=False) as student, pytest.raises(KeyboardInterrupt):
+        student.call("f")
+
+
 def test_a_submission_goes_on_after_a_call_that_was_stopped(tmp_path: Path) -> None:
     (tmp_path / "sub.py").write_text("def slow():\n    while True: pass\ndef fine(): return 1\nprint('to nobody')")
     with Submission(tmp_path / "sub.py", seconds=1) as student:
