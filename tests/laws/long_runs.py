@@ -78,7 +78,7 @@ def kernel(folder: Path) -> None:
     def noted(of: store.KernelStore, evaluate: Any, *how: Any) -> Any:
         return right(of, partial(noted_block, evaluate), *how)
 
-    by_blocks.fill = noted
+    by_blocks.fill = noted  # type: ignore[assignment]
     try:
         k.both(X, store=folder)
     finally:
