@@ -81,8 +81,8 @@ class Kernel:
     float32, those below 1e-38 have fewer digits.  ValueError, with the row's name, beyond.
 
     If the network has convolutions or pooling, images (N, H, W, C) and sequences (N, L, C) are followed pixel by pixel.
-    The NNGP is as exact there, and so is the NTK of images that are equal, opposite or black.  Between other images, the
-    NTK depends on some angles that are known only to the square root of the precision: between pixels that are nearly
+    The NNGP is as exact there, and so is the NTK of images that are equal, opposite or black.  Between others, the NTK
+    depends on some angles that are known only to the square root of the precision: between pixels that are nearly
     opposite before a kink, nearly parallel after pooling, or in collinear windows of very different size.  Many of
     these cause errors of up to 1e-8 in the NTK, 1e-3 in float32, and of up to 1e-9 and 1e-4 in the NNGP of later
     layers.  Images whose root mean squares have the ratio R add an error of R times float64's precision, unless the

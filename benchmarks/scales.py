@@ -1,8 +1,8 @@
 """Not a timing: how exact kernels are at every scale of the inputs; `python benchmarks/scales.py`, kept in scales.md.
 
 For each scale s: rows u, v, 0, s u, -s u, s (u + 1e-6 v), s v, without biases, one hidden layer.  Errors of NNGP and
-NTK are the largest |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), the truth by mpmath; "refused": a ValueError that names the row.  For
-float32, sizes are taken as 1e-38 at least, the smallest number that has all its digits.
+NTK are the largest |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), the truth by mpmath; "refused": a ValueError that
+names the row.  For float32, sizes are taken as 1e-38 at least, the smallest number that has all its digits.
 """
 
 from __future__ import annotations
