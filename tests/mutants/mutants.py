@@ -164,12 +164,16 @@ class Copy:
         found.sort(key=lambda test: (self.reached[test]["seconds"], test))
         homes: tuple[str, ...] = (mirrored(mutation.path), mutation.path)
         if sum(test.startswith(homes) for test in found) < 4:  # the quickest few files instead
-            homes = (*homes, *list(dict.fromkeys(test.split("::")[0] for test in found))[:3])
+            homes = (*homes, *list(dict.fromkeys(test.split("::")[0] for test in found if "project" not in test))[:3])
         stages: dict[str, list[str]] = {"own": [], "near": [], "reaching": []}
         spent, taken = dict.fromkeys(stages, 0.0), Counter[str]()
         for test in found:
             file, stage = test.split("::")[0], "own" if test.startswith(homes) else "near"
-            if spent[stage] > NEAR_SECONDS or taken[file] == (NEAR_OWN if stage == "own" else NEAR_OTHERS):
+            if (
+                self.reached[test]["seconds"] > 3
+                or spent[stage] > NEAR_SECONDS
+                or taken[file] == (NEAR_OWN if stage == "own" else NEAR_OTHERS)
+            ):
                 stage = "reaching"
             stages[stage].append(test)
             spent[stage] += self.reached[test]["seconds"]
