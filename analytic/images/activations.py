@@ -7,7 +7,7 @@ from math import inf, pi, prod, sqrt
 from typing import Any, NamedTuple
 
 from analytic.images.fields import Field, Pixels
-from analytic.images.gpu_kernels import ARCSINE, KINKED
+from analytic.images.gpu_kernels import ARCSINE, KINKED, OPPOSITE_ROUNDINGS
 from analytic.images.memory import PixelValues
 from analytic.images.pixel_pairs import Square
 from analytic.images.steps import LinearCoefficients, Tile, add_pending, apply, half_variances, prepare
@@ -23,9 +23,6 @@ numbers."""
 
 LARGE = 1e36
 """Stands for tan(pi/2)^2."""
-
-OPPOSITE_ROUNDINGS = 8.0
-"""If X = U (1 + cos a) is less than so many roundings of A = U (1 - cos a), pixels are opposite, a = pi, X = 0."""
 
 
 class KinkedCoefficients(NamedTuple):

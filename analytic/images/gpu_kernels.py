@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 from minintk.arrays import elementwise
 
+OPPOSITE_ROUNDINGS = 8.0
+"""If X = U (1 + cos a) is less than so many roundings of A = U (1 - cos a), pixels are opposite, a = pi, X = 0."""
+
 
 class StepSource(NamedTuple):
     """The C source of one step: d from D and numbers of the pixels; theta from Theta and more such numbers."""

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.polynomial import Polynomial
 
-from analytic.images.activations import OPPOSITE_ROUNDINGS
+from analytic.images.gpu_kernels import OPPOSITE_ROUNDINGS
 from minintk.arrays import Array
 
 ARCTAN_TERMS = 19

@@ -12,8 +12,8 @@ from oracles_kernels import image_errors, image_kernels
 
 import analytic as an
 import minintk as mn
-from analytic.images.activations import OPPOSITE_ROUNDINGS, TINY_ROOT
-from analytic.images.gpu_kernels import ARCSINE, KINKED, StepSource
+from analytic.images.activations import TINY_ROOT
+from analytic.images.gpu_kernels import ARCSINE, KINKED, OPPOSITE_ROUNDINGS, StepSource
 from analytic.vectors.duals import asin_u
 from minintk.arrays import elementwise
 
