@@ -6,6 +6,7 @@ exception, a time limit, a process that died, a value that cannot be passed on.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import os
 import shutil
@@ -126,7 +127,7 @@ class Submission:
                 self._module = worker.Module(self.path, self.variant)
             except (Exception, SystemExit) as error:
                 return {"error": f"the file does not load: {worker.fault(error, str(self.path))}"}
-        return worker.answer(self._module, worker.unpack(worker.pack(asked)))
+        return worker.answer(self._module, copy.deepcopy(asked))
 
     def _exchange(self, asked: dict[str, Any], seconds: float = 0.0) -> Any:
         """One request and its reply; the process is killed at the time limit, `seconds` if that is more."""

@@ -1,0 +1,235 @@
+"""What assignment 2 asks, and what is right: by minintk's layers, and derivatives by differences."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+import minintk as mn
+from minintk.grade import Assignment, Exercise, Gradient, Law, Submission, Values, compare, hard_inputs
+from minintk.grade.exercise import Case
+
+Array = Any
+Variant = Mapping[str, Any]
+SECONDS = 5.0
+
+# --------------------------------------------------------------------------------------------- what is right
+
+
+def shown(x: Array, variant: Variant) -> Array:
+    """Images (N, H, W, C) in the student's layout."""
+    return x if variant["layout"] == "NHWC" else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+
+
+def layer(x: Array, layer: mn.Layer, W: Array = None, b: Array = None) -> tuple[Array, Any]:
+    """(y, its Jacobian in x) of one layer of minintk, images channels last in float64."""
+    net = mn.Network(mn.Sequential(layer, mn.Flatten()), x.shape[1:], mn.Standard())
+    theta = np.zeros(0) if W is None else np.concatenate([W.ravel(), b.ravel()])
+    y, J = net.linearize(theta, x, wrt="x")
+    inside = mn.spec.shapes.out_shape(layer, x.shape[1:])
+    return y.reshape(len(x), *inside), J
+
+
+def conv(x: Array, W: Array, b: Array, stride: int, pad: int, variant: Variant) -> Array:
+    """The convolution of images (N, H, W, C), by minintk."""
+    V = W if variant["kernel"] == "correlation" else W[::-1, ::-1].copy()
+    size = (V.shape[0], V.shape[1])
+    return layer(x, mn.Conv2d(V.shape[3], size, stride=stride, padding=pad, b_std=1.0), V, b)[0]
+
+
+def max_pool(x: Array, size: int, stride: int, pad: int) -> tuple[Array, Any]:
+    """(y, Jacobian): ties go to the first in row-major order."""
+    return layer(x, mn.MaxPool(size, stride=stride, padding=pad))
+
+
+def avg_pool(x: Array, size: int, stride: int, pad: int, variant: Variant) -> Array:
+    """The mean, over the window or over what of it is inside the image."""
+    pool = mn.AvgPool(size, stride=stride, padding=pad)
+    inside = layer(np.ones_like(x), pool)[0] if variant["average"] == "inside" else 1.0
+    return layer(x, pool)[0] / inside
+
+
+def filters(rng: np.random.Generator, size: tuple[int, int], C: int, n: int) -> tuple[Array, Array]:
+    return rng.standard_normal((*size, C, n)) / np.sqrt(size[0] * size[1] * C), rng.standard_normal(n)
+
+
+# ---------------------------------------------------------------------------------------------- convolution
+
+PLAIN = (
+    ("3 x 2 pixels", (2, 4, 3, 3), (3, 2), 2, 1, 0),
+    ("as many channels out as in", (2, 4, 4, 2), (2, 2), 2, 1, 0),
+    ("one example, one pixel", (1, 3, 4, 2), (1, 1), 3, 1, 0),
+)
+MOVED = (
+    ("padding 1", (2, 3, 4, 2), (3, 3), 2, 1, 1),
+    ("stride 2", (1, 5, 5, 2), (2, 2), 2, 2, 0),
+    ("stride 2, the last row and column left over", (1, 6, 4, 2), (3, 3), 3, 2, 0),
+    ("stride 2, padding 2", (1, 3, 4, 1), (3, 2), 2, 2, 2),
+    ("stride 3, wider than the kernel", (1, 5, 4, 2), (2, 2), 2, 3, 1),
+)
+
+
+def images(rng: np.random.Generator, variant: Variant, cases: Any) -> Iterator[Case]:
+    for title, shape, size, n, stride, pad in cases:
+        x, (W, b) = rng.standard_normal(shape), filters(rng, size, shape[3], n)
+        want = shown(conv(x, W, b, stride, pad, variant), variant)
+        other = {"kernel": "convolution" if variant["kernel"] == "correlation" else "correlation"}
+        suspects = {
+            "the kernel is turned around: look up which kernel your handout asks for": shown(
+                conv(x, W, b, stride, pad, other), variant
+            ),
+            "the bias is forgotten": shown(conv(x, W, 0 * b, stride, pad, variant), variant),
+        }
+        yield Values("conv", (shown(x, variant), W, b, stride, pad), want, title=title, suspects=suspects)
+    small = [a.astype(np.float32) for a in (shown(x, variant), W, b)]
+    yield Values("conv", (*small, stride, pad), want.astype(np.float32), title="float32")
+
+
+def conv_plain(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    yield from images(rng, variant, PLAIN)
+
+
+def conv_moved(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    yield from images(rng, variant, MOVED)
+
+
+def pulled(rng: np.random.Generator, variant: Variant, cases: Any) -> Iterator[Case]:
+    for title, shape, size, n, stride, pad in cases:
+        x, (W, b) = shown(rng.standard_normal(shape), variant), filters(rng, size, shape[3], n)
+        yield Gradient("conv", "conv_backward", (x, W, b, stride, pad), title=title)
+
+
+def conv_plain_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    yield from pulled(rng, variant, PLAIN)
+
+
+def conv_moved_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    yield from pulled(rng, variant, MOVED)
+
+
+def fast(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    x, (W, b) = shown(rng.standard_normal((16, 32, 32, 8)), variant), filters(rng, (3, 3), 8, 16)
+    u = shown(rng.standard_normal((16, 32, 32, 16)), variant)
+
+    def check(student: Submission) -> str:
+        began = time.perf_counter()
+        student.pull("conv", "conv_backward", u, x, W, b, 1, 1)
+        spent = time.perf_counter() - began
+        return f"conv and conv_backward took {spent:.1f} s" if spent > SECONDS else ""
+
+    yield Law("16 images of 32 x 32 pixels", check)
+
+
+# -------------------------------------------------------------------------------------------------- pooling
+
+POOLS = (("windows side by side", (2, 2, 4, 2), 2, 2), ("windows that overlap", (1, 5, 4, 1), 3, 1),
+         ("one left over", (1, 5, 3, 3), 2, 2))  # fmt: skip
+
+
+def max_plain(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, shape, size, stride in POOLS:
+        x = rng.standard_normal(shape)
+        want = shown(max_pool(x, size, stride, 0)[0], variant)
+        yield Values("max_pool", (shown(x, variant), size, stride, 0), want, title=title)
+    for title, x in hard_inputs(rng, (4, 4, 2)):
+        yield Values("max_pool", (shown(x, variant), 2, 2, 0), shown(max_pool(x, 2, 2, 0)[0], variant), title=title)
+    small = shown(x, variant).astype(np.float32)
+    yield Values("max_pool", (small, 2, 2, 0), shown(max_pool(x, 2, 2, 0)[0], variant).astype(np.float32),
+                 title="float32")  # fmt: skip
+
+
+def max_padded(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, shape, size, stride, pad in (("padding 1", (2, 4, 5, 2), 3, 2, 1), ("padding 2", (1, 3, 3, 1), 3, 1, 2)):
+        x = -1 - np.abs(rng.standard_normal(shape))
+        want = shown(max_pool(x, size, stride, pad)[0], variant)
+        suspects = {"the padding counts as 0, and is larger than the pixels": np.maximum(want, 0.0) * (want > 0)}
+        args = (shown(x, variant), size, stride, pad)
+        yield Values("max_pool", args, want, title=f"negative pixels, {title}", suspects=suspects)
+
+
+def max_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, shape, size, stride in POOLS:
+        x = shown(rng.standard_normal(shape), variant)
+        yield Gradient("max_pool", "max_pool_backward", (x, size, stride, 0), title=title, hard=False)
+    x = shown(-1 - np.abs(rng.standard_normal((2, 4, 5, 1))), variant)
+    yield Gradient("max_pool", "max_pool_backward", (x, 3, 2, 1), title="negative pixels, padding 1", hard=False)
+
+
+def ties(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    def case(title: str, x: Array, size: int, stride: int, pad: int) -> Case:
+        y, J = max_pool(x, size, stride, pad)
+        u = rng.standard_normal(y.shape)
+        want = shown(J.vjp(u.reshape(len(x), -1)), variant)
+        last = max_pool(x[:, ::-1, ::-1].copy(), size, stride, pad)[1].vjp(u[:, ::-1, ::-1].reshape(len(x), -1))
+        suspects = {"the last of the equal entries gets the gradient": shown(last[:, ::-1, ::-1], variant)}
+
+        def check(student: Submission) -> Any:
+            got, _ = student.pull(
+                "max_pool", "max_pool_backward", shown(u, variant), shown(x, variant), size, stride, pad
+            )
+            return compare("dx", got, want, suspects=suspects)
+
+        return Law(title, check)
+
+    yield case("all pixels equal", np.ones((1, 4, 4, 2)), 2, 2, 0)
+    yield case("all pixels 0, windows that overlap", np.zeros((2, 4, 4, 1)), 3, 1, 0)
+    yield case("entries of -1, 0 and 1", rng.integers(-1, 2, (3, 6, 4, 2)).astype(np.float64), 2, 2, 0)
+    yield case("all pixels 0, padding 1", np.zeros((1, 3, 3, 1)), 3, 2, 1)
+
+
+AVERAGES = (*((title, shape, size, stride, 0) for title, shape, size, stride in POOLS),
+            ("padding 1", (1, 4, 5, 2), 3, 2, 1), ("padding 1, windows of 2", (1, 3, 3, 2), 2, 1, 1))  # fmt: skip
+
+
+def averages(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, shape, size, stride, pad in AVERAGES:
+        x = rng.standard_normal(shape)
+        other = {"average": "inside" if variant["average"] == "window" else "window"}
+        suspects = {
+            "the sum, and not the mean": shown(
+                size**2 * avg_pool(x, size, stride, pad, {"average": "window"}), variant
+            ),
+            "divided by another number where a window reaches over the edge": shown(
+                avg_pool(x, size, stride, pad, other), variant
+            ),
+        }
+        want = shown(avg_pool(x, size, stride, pad, variant), variant)
+        yield Values("avg_pool", (shown(x, variant), size, stride, pad), want, title=title, suspects=suspects)
+    small = shown(x, variant).astype(np.float32)
+    yield Values("avg_pool", (small, size, stride, pad), want.astype(np.float32), title="float32")
+
+
+def averages_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, shape, size, stride, pad in AVERAGES:
+        x = shown(rng.standard_normal(shape), variant)
+        yield Gradient("avg_pool", "avg_pool_backward", (x, size, stride, pad), title=title)
+
+
+assignment = Assignment(
+    "hw2_convolution",
+    (
+        Exercise("conv", 10, conv_plain, hint="your handout says where the channels are, and how the kernel lies"),
+        Exercise("conv, stride and padding", 10, conv_moved, hint="(H + 2 pad - k) // stride + 1 rows come out"),
+        Exercise("conv backward", 14, conv_plain_backward, hint="which outputs has one pixel of x been used for?"),
+        Exercise(
+            "conv backward, stride and padding", 12, conv_moved_backward,
+            hint="every pixel gets a sum: += and not =; the gradient of the padding is cut off",
+        ),
+        Exercise("max pool", 8, max_plain),
+        Exercise("max pool with padding", 6, max_padded, hidden=True, hint="what is smaller than every pixel?"),
+        Exercise("max pool backward", 10, max_backward, hint="a pixel may be the largest of several windows"),
+        Exercise("ties", 8, ties, hidden=True, hint="of equal entries the first in reading order takes all"),
+        Exercise("average pool", 7, averages, hint="your handout says what is divided by at the edge"),
+        Exercise("average pool backward", 9, averages_backward),
+        Exercise("speed", 6, fast, hint="loop over the entries of the kernel, and not over pixels and channels"),
+    ),
+    variants={
+        "layout": ("NHWC", "NCHW"),
+        "kernel": ("correlation", "convolution"),
+        "average": ("window", "inside"),
+    },
+    seconds=SECONDS,
+)  # fmt: skip

@@ -1,0 +1,107 @@
+"""Assignment 2, convolution and pooling by hand. Write the functions below; the handout says what each one gives.
+
+Only NumPy may be imported. Inputs are never changed; float32 in gives float32 out.
+"""
+
+import numpy as np
+from variant import average as AVERAGE  # "window": divided by size^2; "inside": by the pixels inside the image
+from variant import kernel as KERNEL  # "correlation": W[a, c] meets pixel s i + a; "convolution": W turned around
+from variant import layout as LAYOUT  # "NHWC": images (N, H, W, C); "NCHW": (N, C, H, W)
+
+
+# BEGIN SOLUTION
+def last(x):
+    """Images with their channels last, and back by `first`."""
+    return x if LAYOUT == "NHWC" else x.transpose(0, 2, 3, 1)
+
+
+def first(x):
+    return x if LAYOUT == "NHWC" else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+
+
+def padded(x, pad, value=0):
+    return np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)), constant_values=value)
+
+
+def cut(x, pad):
+    return x[:, pad : x.shape[1] - pad, pad : x.shape[2] - pad]
+
+
+def windows(x, size, stride):
+    """Padded images (N, H, W, C) -> (N, H', W', C, *size), without copying."""
+    return np.lib.stride_tricks.sliding_window_view(x, size, axis=(1, 2))[:, ::stride, ::stride]
+
+
+def placed(u, a, c, stride):
+    """The pixels that entry (a, c) of every window reads, as two slices."""
+    return slice(a, a + stride * (u.shape[1] - 1) + 1, stride), slice(c, c + stride * (u.shape[2] - 1) + 1, stride)
+
+
+# END SOLUTION
+def conv(x, W, b, stride, pad):
+    """Images x, W (k, l, C, n), b (n,) -> images with n channels, cache."""
+    # BEGIN SOLUTION
+    V = W if KERNEL == "correlation" else W[::-1, ::-1]
+    X = padded(last(x), pad)
+    y = np.tensordot(windows(X, V.shape[:2], stride), V, axes=([4, 5, 3], [0, 1, 2])) + b
+    return first(y), (X, V, stride, pad)
+    # END SOLUTION
+
+
+def conv_backward(u, cache):
+    """u, of the shape of y -> dL/dx, dL/dW, dL/db."""
+    # BEGIN SOLUTION
+    X, V, stride, pad = cache
+    u = last(u)
+    dX, dV = np.zeros_like(X), np.zeros_like(V)
+    for a, c in np.ndindex(V.shape[:2]):
+        rows, columns = placed(u, a, c, stride)
+        dX[:, rows, columns] += u @ V[a, c].T
+        dV[a, c] = np.tensordot(X[:, rows, columns], u, axes=([0, 1, 2], [0, 1, 2]))
+    dW = dV if KERNEL == "correlation" else dV[::-1, ::-1].copy()
+    return first(cut(dX, pad)), dW, u.sum(axis=(0, 1, 2))
+    # END SOLUTION
+
+
+def max_pool(x, size, stride, pad):
+    """The largest entry of each window size x size, channel by channel -> y, cache; padding is never the largest."""
+    # BEGIN SOLUTION
+    X = padded(last(x), pad, -np.inf)
+    w = windows(X, (size, size), stride)
+    w = w.reshape(*w.shape[:4], size * size)
+    return first(w.max(axis=-1)), (X, w.argmax(axis=-1), size, stride, pad)
+    # END SOLUTION
+
+
+def max_pool_backward(u, cache):
+    """u, of the shape of y -> dL/dx; of equal entries the first in reading order takes all."""
+    # BEGIN SOLUTION
+    X, which, size, stride, pad = cache
+    u, dX = last(u), np.zeros_like(X)
+    for k in range(size * size):
+        dX[(slice(None), *placed(u, k // size, k % size, stride))] += u * (which == k)
+    return first(cut(dX, pad))
+    # END SOLUTION
+
+
+def avg_pool(x, size, stride, pad):
+    """The mean of each window, divided as your handout says -> y, cache."""
+    # BEGIN SOLUTION
+    X = last(x)
+    inside = windows(padded(np.ones_like(X), pad), (size, size), stride).sum(axis=(4, 5))
+    count = inside if AVERAGE == "inside" else np.full_like(inside, size * size)
+    y = windows(padded(X, pad), (size, size), stride).sum(axis=(4, 5)) / count
+    return first(y), (X.shape, count, size, stride, pad)
+    # END SOLUTION
+
+
+def avg_pool_backward(u, cache):
+    """u, of the shape of y -> dL/dx."""
+    # BEGIN SOLUTION
+    shape, count, size, stride, pad = cache
+    u = last(u) / count
+    dX = padded(np.zeros(shape, u.dtype), pad)
+    for a, c in np.ndindex(size, size):
+        dX[(slice(None), *placed(u, a, c, stride))] += u
+    return first(cut(dX, pad))
+    # END SOLUTION

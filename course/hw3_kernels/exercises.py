@@ -1,0 +1,271 @@
+"""What assignment 3 asks, and what is right: kernels by analytic, networks by minintk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from scipy.special import erfc
+
+import analytic as an
+import minintk as mn
+from analytic.textbook import erf_dual, relu_dual
+from minintk.grade import Assignment, Exercise, Values, hard_inputs
+from minintk.grade.exercise import Case
+
+Array = Any
+Variant = Mapping[str, Any]
+
+PLAIN = 1e-7
+"""What is asked where an angle is the arccos of a rounded cosine, which knows it to 1.5e-8."""
+
+# --------------------------------------------------------------------------------------------- what is right
+
+
+def spec(variant: Variant, depth: int, w_std: float, b_std: float, width: int = 1) -> mn.Sequential:
+    """The network with `depth` hidden layers."""
+    phi = {"relu": mn.ReLU(), "erf": mn.Erf()}[variant["activation"]]
+    drawn = variant["bias"] == "drawn"
+    layers: list[Any] = []
+    for n in [width] * depth + [1]:
+        layers += [mn.Dense(n, w_std=w_std, b_std=b_std, b_init="normal" if drawn else "zeros"), phi]
+    return mn.Sequential(*layers[:-1])
+
+
+def infinite(variant: Variant, x1: Array, x2: Array, depth: int, w_std: float, b_std: float) -> tuple[Array, Array]:
+    """(NNGP, NTK), (N, M) each."""
+    nngp, ntk = an.kernel(spec(variant, depth, w_std, b_std)).both(x1, x2)
+    return nngp, ntk
+
+
+def finite(
+    variant: Variant, d: int, params: tuple[Array, ...], w_std: float, b_std: float
+) -> tuple[mn.Network, Array]:
+    """The network with one hidden layer and these parameters, which are also returned as one vector."""
+    net = mn.Network(spec(variant, 1, w_std, b_std, params[0].shape[1]), (d,))
+    return net, np.concatenate([p.ravel() for p in params])
+
+
+def drawn(variant: Variant, rng: np.random.Generator, d: int, n: int) -> tuple[Array, ...]:
+    """(W, b, a, c) at initialisation, in the order that the handout gives."""
+
+    def bias(size: int) -> Array:
+        return rng.standard_normal(size) if variant["bias"] == "drawn" else np.zeros(size)
+
+    return rng.standard_normal((d, n)), bias(n), rng.standard_normal(n), bias(1)
+
+
+def moments(variant: Variant, K: Array, q1: Array, q2: Array) -> tuple[Array, Array]:
+    """E phi(u) phi(u'), and of the slopes."""
+    dual = relu_dual if variant["activation"] == "relu" else erf_dual
+    T, T_dot = dual(K, q1[:, None], q2[None, :])
+    return T, T_dot
+
+
+def between(x1: Array, x2: Array) -> Array:
+    """Angles (N, M), with the longest numbers of this machine."""
+    a, b = x1.astype(np.longdouble)[:, None, :], x2.astype(np.longdouble)[None, :, :]
+    a, b = a * np.linalg.norm(b, axis=2, keepdims=True), b * np.linalg.norm(a, axis=2, keepdims=True)
+    found = 2 * np.arctan2(np.linalg.norm(a - b, axis=2), np.linalg.norm(a + b, axis=2))
+    return found.astype(np.float64)
+
+
+def tested(samples: Array, theory: Array, level: float) -> tuple[Array, bool]:
+    """(z, whether they agree)."""
+    z = (samples.mean(0) - theory) / (samples.std(0, ddof=1) / len(samples) ** 0.5)
+    return z, bool(z.size * erfc(np.abs(z) / 2**0.5).min() >= level)
+
+
+# --------------------------------------------------------------------------------------------- the recursion
+
+
+def dense(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, shape in (("random", (3, 4)), ("as many as there are", (3, 3)), ("one pair", (1, 1))):
+        K, Theta, w, b = rng.uniform(0.5, 2, shape), rng.uniform(1, 3, shape), 1.3, 0.7
+        W, B = w**2, b**2
+        first = W * K + (B if variant["bias"] == "drawn" else 0.0)
+        right = (first, W * Theta + W * K + B)
+        suspects = {
+            "the standard deviations are not squared": (w * K + first - W * K, w * Theta + w * K + b),
+            "this layer's own weights give nothing to Theta": (first, W * Theta + B),
+            "biases that start at zero have no variance, but are trained": (W * K + B, W * Theta + W * K),
+            "drawn biases have a variance": (W * K, right[1]),
+            "biases are trained, and belong to Theta": (first, W * Theta + W * K),
+        }
+        yield Values("dense", (K, Theta, w, b), right, title=title, suspects=suspects)
+
+
+def dual(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, M, d in (("two sets", 3, 4, 5), ("as many in both", 3, 3, 5), ("one pair", 1, 1, 3)):
+        x1, x2 = rng.standard_normal((N, d)), 1.7 * rng.standard_normal((M, d))
+        K, q1, q2 = x1 @ x2.T / d, (x1**2).mean(1), (x2**2).mean(1)
+        T, T_dot = moments(variant, K, q1, q2)
+        suspects = {"the slope's expectation is half of what it should be": (T, T_dot / 2)}
+        if variant["activation"] == "relu":
+            suspects = {"pi stands where 2 pi belongs": (2 * T, 2 * T_dot)} | suspects
+        yield Values("dual", (K, q1, q2), (T, T_dot), title=title, suspects=suspects)
+
+
+def dual_hard(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, x in hard_inputs(rng):
+        K, q = x @ x.T / x.shape[1], (x**2).mean(1)
+        yield Values("dual", (K, q, q), moments(variant, K, q, q), title=title, rtol=PLAIN)
+
+
+def kernels(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for depth, N, M, d in ((0, 2, 3, 4), (1, 3, 3, 3), (2, 2, 4, 3), (3, 1, 1, 5)):
+        args = (rng.standard_normal((N, d)), rng.standard_normal((M, d)), depth, 1.2, 0.4)
+        want = infinite(variant, *args)
+        suspects = {}
+        if depth:
+            plain, fewer = infinite(variant, *args[:4], 0.0), infinite(variant, *args[:2], depth - 1, 1.2, 0.4)
+            suspects = {"the biases are forgotten": plain, "a layer is missing": fewer}
+        yield Values("kernels", args, want, title=f"depth {depth}", suspects=suspects)
+
+
+def kernels_hard(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for b_std in (0.0, 0.5):
+        for title, x in hard_inputs(rng):
+            args = (x, x, 2, 1.4, b_std)
+            yield Values("kernels", args, infinite(variant, *args), title=f"{title}, b_std = {b_std:g}", rtol=PLAIN)
+
+
+def deep(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    args = (rng.standard_normal((3, 4)), rng.standard_normal((2, 4)), 30, 1.4, 0.1)
+    yield Values("kernels", args, infinite(variant, *args), title="depth 30", rtol=PLAIN)
+
+
+# ---------------------------------------------------------------------------------------------------- angles
+
+
+def angles(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, M, d in (("random", 3, 5, 4), ("in the plane", 4, 4, 2), ("one pair", 1, 1, 3)):
+        x1, x2 = rng.standard_normal((N, d)), 3 * rng.standard_normal((M, d))
+        right = between(x1, x2)
+        suspects = {"cosines, and not angles": np.cos(right), "degrees": np.degrees(right)}
+        yield Values("angles", (x1, x2), right, title=title, suspects=suspects)
+
+
+def near_parallel(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for apart in (1e-5, 1e-9):
+        for title, length in (("equal lengths", 1.0), ("unequal lengths", 3.7)):
+            x = rng.standard_normal((1, 6))
+            near = length * (x + apart * rng.standard_normal((4, 6)))
+            yield Values("angles", (x, near), between(x, near), title=f"{apart:g} apart, {title}", rtol=1e-6)
+    for title, x in hard_inputs(rng):
+        if not title.startswith(("zero", "ties")):  # no angle with a vector of zeros
+            yield Values("angles", (x, x), between(x, x), title=title, rtol=PLAIN)
+
+
+# ------------------------------------------------------------------------------------------- finite networks
+
+NETWORKS = (("random", 3, 4, 3, 5), ("all sizes equal", 3, 3, 3, 3), ("one unit", 2, 3, 4, 1), ("one pair", 1, 1, 3, 4))
+
+
+def problem(
+    rng: np.random.Generator, N: int, M: int, d: int, n: int
+) -> tuple[Array, Array, tuple[Array, Array, Array, Array]]:
+    """(x1, x2, params), the biases other than zero, as they are once they have been trained."""
+    params = (rng.standard_normal((d, n)), rng.standard_normal(n), rng.standard_normal(n), rng.standard_normal(1))
+    return rng.standard_normal((N, d)), rng.standard_normal((M, d)), params
+
+
+def network(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, M, d, n in NETWORKS:
+        x, _, params = problem(rng, N, M, d, n)
+        net, theta = finite(variant, d, params, 1.3, 0.6)
+        yield Values("network", (x, params, 1.3, 0.6), net(theta, x)[:, 0], title=title)
+
+
+def empirical(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, M, d, n in NETWORKS:
+        x1, x2, params = problem(rng, N, M, d, n)
+        net, theta = finite(variant, d, params, 1.3, 0.6)
+        want = mn.ntk(net, theta, x1, x2)
+        suspects = {
+            "only the last layer counts": want - below(net, theta, x1, x2, "0.W", "0.b"),
+            "the bias of the first layer is forgotten": want - below(net, theta, x1, x2, "0.b"),
+            "the bias of the last layer is forgotten": want - 0.6**2,
+            "the biases are forgotten": want - below(net, theta, x1, x2, "0.b", "2.b"),
+        }
+        yield Values("empirical_ntk", (x1, x2, params, 1.3, 0.6), want, title=title, suspects=suspects)
+    yield Values("empirical_ntk", (x1, x1, params, 1.3, 0.6), mn.ntk(net, theta, x1), title="one set")
+
+
+def below(net: mn.Network, theta: Array, x1: Array, x2: Array, *names: str) -> Array:
+    """What the named tensors give to the kernel."""
+    J1, J2 = (net.linearize(theta, x)[1].dense()[:, 0] for x in (x1, x2))
+    rows = net.layout.unpack(J1), net.layout.unpack(J2)
+    return sum(rows[0][name].reshape(len(x1), -1) @ rows[1][name].reshape(len(x2), -1).T for name in names)
+
+
+def sampled(variant: Variant, x: Array, width: int, seeds: Array, w_std: float, b_std: float) -> Array:
+    """Empirical kernels (S, N, N), of the networks that the handout says are to be drawn."""
+    some = [drawn(variant, np.random.default_rng(int(seed)), x.shape[1], width) for seed in seeds]
+    nets = [finite(variant, x.shape[1], params, w_std, b_std) for params in some]
+    return np.array([mn.ntk(net, theta, x) for net, theta in nets])
+
+
+def samples(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, d, width, S in (("three networks", 3, 4, 5, 3), ("one network", 2, 3, 3, 1)):
+        x, seeds = rng.standard_normal((N, d)), rng.permutation(1000)[:S]
+        right = sampled(variant, x, width, seeds, 1.3, 0.6)
+        suspects = {
+            "the same network every time": np.repeat(right[:1], S, axis=0),
+            "the mean, and not each network's own": np.repeat(right.mean(0)[None], S, axis=0),
+        }
+        args = (x, width, seeds.tolist(), 1.3, 0.6)
+        yield Values("sample", args, right, title=title, suspects=suspects if S > 1 else {})
+
+
+def z_test(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, S, z in (
+        ("few samples", 5, rng.uniform(-1, 1, (2, 3))),
+        ("20 numbers, one of them at z = 2.5", 40, np.append(rng.uniform(-1, 1, 19), 2.5)),
+        ("20 numbers, one of them at z = 3.5", 40, np.append(rng.uniform(-1, 1, 19), 3.5)),
+        ("20 numbers, one of them at z = -3.5", 40, np.append(rng.uniform(-1, 1, 19), -3.5)),
+        ("one number at z = 1.8", 50, np.array([1.8])),
+    ):
+        theory, spread = rng.uniform(-1, 1, z.shape), rng.uniform(0.5, 2, z.shape)
+        noise = rng.standard_normal((S, *z.shape))
+        noise = (noise - noise.mean(0)) / noise.std(0, ddof=1)
+        values = theory + spread * (noise + z / S**0.5)
+        right, agrees = tested(values, theory, 0.05)
+        suspects = {
+            "the samples' own standard deviation, where that of their mean belongs": (right / S**0.5, agrees),
+            "a standard deviation that divides by S, where S - 1 belongs": (right * (S / (S - 1)) ** 0.5, agrees),
+            "the sign: it is samples minus theory": (-right, agrees),
+        }
+        yield Values("z_test", (values, theory, 0.05), (right, agrees), title=title, rtol=1e-7, suspects=suspects)
+
+
+def experiment(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    x, seeds = rng.standard_normal((3, 4)), rng.permutation(1000)[:60]
+    samples = sampled(variant, x, 8, seeds, 1.3, 0.6)
+    theory, other = infinite(variant, x, x, 1, 1.3, 0.6)[::-1]
+    suspects = {"it is compared with the NNGP": tested(samples, other, 1e-4)}
+    args = (x, 8, seeds.tolist(), 1.3, 0.6, 1e-4)
+    yield Values("experiment", args, tested(samples, theory, 1e-4), title="60 networks", rtol=1e-6, suspects=suspects)
+
+
+assignment = Assignment(
+    "hw3_kernels",
+    (
+        Exercise("dense", 8, dense, hint="where does the bias stand at the start, and is it trained?"),
+        Exercise("dual", 14, dual, hint="check E phi(u)^2 for q = q' = K against an average over random u"),
+        Exercise("kernels", 12, kernels, hint="K needs the variances of both inputs at every layer: carry them along"),
+        Exercise("angles", 6, angles),
+        Exercise("near-parallel", 8, near_parallel, hidden=True, hint="cos a = 1 - a^2/2 rounds to 1 for a = 1e-9"),
+        Exercise("dual, hard inputs", 8, dual_hard, hidden=True, hint="can a rounded cosine lie outside of [-1, 1]?"),
+        Exercise("kernels, hard inputs", 6, kernels_hard, hidden=True, hint="an input of zeros, and equal inputs"),
+        Exercise("deep", 4, deep, hidden=True),
+        Exercise("network", 4, network),
+        Exercise("empirical kernel", 12, empirical, hint="one term for each of the four tensors"),
+        Exercise("samples", 6, samples, hint="a new generator for each seed, and the handout's order of drawing"),
+        Exercise("z-test", 8, z_test, hint="the largest of 20 values of z may be larger than one alone"),
+        Exercise("experiment", 4, experiment),
+    ),
+    variants={"activation": ("relu", "erf"), "bias": ("drawn", "zero")},
+    seconds=5.0,
+)

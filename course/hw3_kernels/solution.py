@@ -1,0 +1,131 @@
+"""Assignment 3, the kernels of a wide network. Write the functions below; the handout says what each one gives.
+
+NumPy and SciPy may be imported. Every array is float64. Inputs are never changed.
+"""
+
+import numpy as np
+from scipy.special import erf, erfc
+from variant import activation as ACTIVATION  # "relu" or "erf"
+from variant import bias as BIAS  # "drawn": b ~ N(0, 1) at the start; "zero": b = 0 at the start, and trained
+
+
+def dense(K, Theta, w_std, b_std):
+    """K, Theta (N, M) of a layer's inputs -> K, Theta (N, M) of its outputs."""
+    # BEGIN SOLUTION
+    drawn = b_std**2 if BIAS == "drawn" else 0.0
+    return w_std**2 * K + drawn, w_std**2 * Theta + w_std**2 * K + b_std**2
+    # END SOLUTION
+
+
+def angles(x1, x2):
+    """x1 (N, d), x2 (M, d), no zeros among them -> angles (N, M) between 0 and pi."""
+    # BEGIN SOLUTION
+    n1, n2 = np.linalg.norm(x1, axis=1)[:, None, None], np.linalg.norm(x2, axis=1)[None, :, None]
+    a, b = n2 * x1[:, None, :], n1 * x2[None, :, :]
+    return 2 * np.arctan2(np.linalg.norm(a - b, axis=2), np.linalg.norm(a + b, axis=2))
+    # END SOLUTION
+
+
+# BEGIN SOLUTION
+def moments(K, q, q_prime):
+    """E phi(u) phi(u'), E phi'(u) phi'(u') entry by entry; the three arguments broadcast."""
+    if ACTIVATION == "erf":
+        r = (1 + 2 * q) * (1 + 2 * q_prime)
+        return 2 / np.pi * np.arcsin(2 * K / np.sqrt(r)), 4 / np.pi / np.sqrt(r - 4 * K**2)
+    norm = np.sqrt(q * q_prime)
+    a = np.arccos(np.clip(K / np.where(norm > 0, norm, 1), -1, 1))
+    T = norm * (np.sin(a) + (np.pi - a) * np.cos(a)) / (2 * np.pi)
+    return T, np.where(norm > 0, np.pi - a, 0) / (2 * np.pi)
+
+
+# END SOLUTION
+
+
+def dual(K, q1, q2):
+    """Covariances K (N, M) with variances q1 (N,), q2 (M,) -> E phi phi', E of the slopes, both (N, M)."""
+    # BEGIN SOLUTION
+    return moments(K, q1[:, None], q2[None, :])
+    # END SOLUTION
+
+
+def kernels(x1, x2, depth, w_std, b_std):
+    """x1 (N, d), x2 (M, d) -> NNGP, NTK, both (N, M), of a network with `depth` hidden layers."""
+    # BEGIN SOLUTION
+    d = x1.shape[1]
+    K, Theta = dense(x1 @ x2.T / d, np.zeros((len(x1), len(x2))), w_std, b_std)
+    q1, q2 = (dense((x**2).sum(axis=1) / d, 0.0, w_std, b_std)[0] for x in (x1, x2))
+    for _ in range(depth):
+        T, T_dot = dual(K, q1, q2)
+        K, Theta = dense(T, Theta * T_dot, w_std, b_std)
+        q1, q2 = (dense(moments(q, q, q)[0], 0.0, w_std, b_std)[0] for q in (q1, q2))
+    return K, Theta
+    # END SOLUTION
+
+
+# BEGIN SOLUTION
+def phi(h):
+    return np.maximum(h, 0) if ACTIVATION == "relu" else erf(h)
+
+
+def slope(h):
+    return (h > 0) * 1.0 if ACTIVATION == "relu" else 2 / np.sqrt(np.pi) * np.exp(-(h**2))
+
+
+def hidden(x, params, w_std, b_std):
+    """h (N, n), what goes into the activation."""
+    W, b, _, _ = params
+    return w_std / np.sqrt(x.shape[1]) * x @ W + b_std * b
+
+
+# END SOLUTION
+
+
+def network(x, params, w_std, b_std):
+    """x (N, d), params = (W (d, n), b (n,), a (n,), c (1,)) -> f (N,)."""
+    # BEGIN SOLUTION
+    _, _, a, c = params
+    return w_std / np.sqrt(len(a)) * phi(hidden(x, params, w_std, b_std)) @ a + b_std * c
+    # END SOLUTION
+
+
+def empirical_ntk(x1, x2, params, w_std, b_std):
+    """x1 (N, d), x2 (M, d), params as above -> sum over the parameters of df/dparam df'/dparam, (N, M)."""
+    # BEGIN SOLUTION
+    _, _, a, _ = params
+    d, n = x1.shape[1], len(a)
+    h1, h2 = hidden(x1, params, w_std, b_std), hidden(x2, params, w_std, b_std)
+    last = w_std**2 / n * phi(h1) @ phi(h2).T + b_std**2
+    back = w_std**2 / n * (slope(h1) * a) @ (slope(h2) * a).T
+    return last + back * (w_std**2 / d * x1 @ x2.T + b_std**2)
+    # END SOLUTION
+
+
+def sample(x, width, seeds, w_std, b_std):
+    """x (N, d), S seeds -> empirical tangent kernels (S, N, N) of S networks with a hidden layer of this width."""
+    # BEGIN SOLUTION
+    found = []
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        W = rng.standard_normal((x.shape[1], width))
+        b = rng.standard_normal(width) if BIAS == "drawn" else np.zeros(width)
+        a = rng.standard_normal(width)
+        c = rng.standard_normal(1) if BIAS == "drawn" else np.zeros(1)
+        found.append(empirical_ntk(x, x, (W, b, a, c), w_std, b_std))
+    return np.array(found)
+    # END SOLUTION
+
+
+def z_test(samples, theory, level):
+    """samples (S, ...), theory (...) -> z (...), and whether the two agree at this level, True or False."""
+    # BEGIN SOLUTION
+    z = (samples.mean(axis=0) - theory) / (samples.std(axis=0, ddof=1) / np.sqrt(len(samples)))
+    p = erfc(np.abs(z) / np.sqrt(2))
+    return z, bool(np.min(p) * z.size >= level)
+    # END SOLUTION
+
+
+def experiment(x, width, seeds, w_std, b_std, level):
+    """x (N, d) -> z (N, N) of sampled tangent kernels against the infinite network's, and whether they agree."""
+    # BEGIN SOLUTION
+    return z_test(sample(x, width, seeds, w_std, b_std), kernels(x, x, 1, w_std, b_std)[1], level)
+    # END SOLUTION
