@@ -290,7 +290,7 @@ class _Check:
         once = dict(zip(self.where, self.gradients(self.u, self.args)[0], strict=True))
         for i, matrix in every.items():
             sum_, all_ = self.u.ravel() @ matrix, np.asarray(once[i], dtype=np.float64).ravel()
-            if len(matrix) > 1 and np.any(matrix) and np.array_equal(matrix, matrix[:1].repeat(len(matrix), axis=0)):
+            if np.any(matrix) and np.array_equal(np.vstack([matrix, all_]), np.tile(all_, (len(matrix) + 1, 1))):
                 self.say(
                     self.d(i), "not linear", "the same for every u: the gradient that comes from above is forgotten"
                 )
@@ -339,8 +339,8 @@ class _Check:
                 right = derivative(self.f, args, i)
             except Exception:
                 continue
-            if right.shape != g.shape or np.mean(np.isnan(right)) > 0.5:
-                continue
+            if right.shape != g.shape or np.any(np.isnan(right) & ~np.isnan(self.right[i])):
+                continue  # on a kink little is known, and what is known fits too easily
             tolerance = RTOL * float(np.nanmax(np.abs(right), initial=1e-300)) + self.tolerance(i)
             if close(g, right, tolerance):
                 return cause, text
@@ -358,10 +358,10 @@ class _Check:
             a, name = self.args[j], self.names[j]
             if a.shape == self.y.shape:
                 add("at the output", f"the derivative at the output, where {name}, the input, belongs", j, self.y)
-            if a.ndim == 4:
-                turned = a[::-1, ::-1]
+            if a.ndim in (3, 4):
+                turned = a[::-1, ::-1] if a.ndim == 4 else a[::-1]
                 add("flip", f"right for {name} flipped in space: the kernel is flipped", j, turned)
-                if a.shape[2] == a.shape[3]:
+                if a.ndim == 4 and a.shape[2] == a.shape[3]:
                     add("map transposed", f"right for {name} with its channels swapped", j, a.swapaxes(2, 3))
                     add("map transposed", f"right for {name} flipped, channels swapped", j, turned.swapaxes(2, 3))
             if a.ndim >= 2 and a.shape[0] == a.shape[1]:

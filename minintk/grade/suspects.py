@@ -101,9 +101,11 @@ def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, floa
     A 2 is left out: it may come from anywhere.
 
     >>> dimensions({"y": (5, 4)}, {"window": 3})
-    {'N': 5.0, 'C': 4.0, 'N C': 20.0, 'window': 3.0, 'window^2': 9.0}
+    {'window': 3.0, 'window^2': 9.0, 'N': 5.0, 'C': 4.0, 'N C': 20.0}
     """
     found: dict[str, float] = {}
+    for name, value in numbers.items():
+        found |= {name: float(value), f"{name}^2": float(value) ** 2}
     for name, shape in shapes.items():
         if name == "y" and len(shape) > 1:
             pixels = int(np.prod(shape[1:-1]))
@@ -111,9 +113,8 @@ def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, floa
             found |= {"H W": pixels, "N H W": shape[0] * pixels}
         elif shape:
             found |= {"C" if name == "y" else f"len({name})": shape[0]}
-            found |= {f"{name}.shape[0] {name}.shape[1]": shape[0] * shape[1]} if len(shape) == 4 else {}
-    for name, value in numbers.items():
-        found |= {name: float(value), f"{name}^2": float(value) ** 2}
+            if len(shape) == 4:  # a kernel's window, an image's pixels
+                found |= {f"{name}.shape[{i}] {name}.shape[{i + 1}]": shape[i] * shape[i + 1] for i in (0, 1)}
     unique: dict[float, str] = {}
     for name, size in found.items():
         unique.setdefault(float(abs(size)), name)

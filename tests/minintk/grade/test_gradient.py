@@ -59,6 +59,33 @@ def layer_norm_backward(u: Any, x: Any) -> Any:
     return (u - u.mean(axis=1, keepdims=True) - y * (u * y).mean(axis=1, keepdims=True)) / std
 
 
+def spread(u: Any, x: Any) -> Any:
+    return u[:, None, None] * np.ones_like(x)
+
+
+def conv1d(x: Any, k: Any) -> Any:
+    return np.stack([np.tensordot(x[:, i : i + 3], k, 2) for i in range(x.shape[1] - 2)], axis=1)
+
+
+def conv1d_backward(u: Any, x: Any, k: Any) -> Any:
+    dx, dk = np.zeros_like(x), np.zeros_like(k)
+    for i in range(u.shape[1]):
+        dx[:, i : i + 3] += np.moveaxis(k[::-1] @ u[:, i].T, 2, 0)
+        dk += np.tensordot(x[:, i : i + 3], u[:, i], (0, 0))
+    return dx, dk
+
+
+def two_layers(x: Any, W: Any) -> Any:
+    return np.maximum(x @ W, 0) @ W[:, :1]
+
+
+def two_layers_unmasked(u: Any, x: Any, W: Any) -> Any:
+    h, dh = np.maximum(x @ W, 0), u @ W[:, :1].T
+    dW = x.T @ (dh * (h > 0))
+    dW[:, :1] += h.T @ u
+    return dh @ W.T, dW
+
+
 @pytest.mark.parametrize(
     ("forward", "backward", "args", "says"),
     [
@@ -69,6 +96,10 @@ def layer_norm_backward(u: Any, x: Any) -> Any:
         (lambda x: np.maximum(x, 0), lambda u, x: u, ARGS[:1], "mask is missing"),
         (lambda x: x**3, lambda u, x: u**2 * x, ARGS[:1], "not linear in u"),
         (lambda x: x**3, lambda u, x: 3 * x**2, ARGS[:1], "the gradient that comes from above is forgotten"),
+        (lambda x: (x * x).sum(), lambda u, x: 2 * x, ARGS[:1], "the gradient that comes from above is forgotten"),
+        (lambda x: x.mean(axis=(1, 2)), spread, (rng.standard_normal((2, 6, 5, 3)),), "30 = x.shape[1] x.shape[2]"),
+        (conv1d, conv1d_backward, (rng.standard_normal((2, 6, 3)), rng.standard_normal((3, 3, 3))), "flipped in space"),
+        (two_layers, two_layers_unmasked, ARGS[:2], "dx: expected"),  # and not that x is forgotten
         (lambda x: x**3, lambda u, x: ([[1.0], [2.0, 3.0]],), ARGS[:1], "expected numbers, got object"),
         (lambda x: x.sum(), lambda u, x: u * np.ones(len(x)), ARGS[:1], "expected shape (5, 4), got (5,)"),
         (lambda x: (x, x)[:1] * 3, lambda u, x: u, ARGS[:1], "expected an array of floating-point numbers, got tuple"),
