@@ -235,3 +235,15 @@ def test_gram_is_that_of_the_convolution(ensemble: int | None) -> None:
     u, v = rng.standard_normal((2, 2, *y.shape))
     for other in (u, v):
         close(J.gram(u, J, other, trace_contraction), plain.gram(u, plain, other, trace_contraction))
+    z = rng.standard_normal((*lead, 2, 4, 4, 48))
+    (y2, K), (_, plain2) = layer(w, z), conv(w, z)
+    v = rng.standard_normal((2, *y2.shape))
+    close(J.gram(u, K, v, trace_contraction), plain.gram(u, plain2, v, trace_contraction))
+
+
+def test_images_without_padding_are_not_copied() -> None:
+    _, conv = bound(mn.Conv2d(2, 3, padding="valid"), (5, 5, 2))
+    _, padded = bound(mn.Conv2d(2, 3), (5, 5, 2))
+    x = np.ones((4, 5, 5, 2))
+    assert conv.windows.pad(x) is x
+    assert padded.windows.pad(x).shape == (4, 7, 7, 2)
