@@ -298,3 +298,15 @@ def test_a_least_squares_solve_factorises_once() -> None:
     assert factorised == [(100, 100)]
     assert 1 <= len(solved) <= 10
     assert spectra == []
+
+
+@pytest.mark.parametrize(("N", "shares"), [(1, 1), (64, 2)])
+def test_a_large_convolution_is_dealt_out_to_the_cores(N: int, shares: int) -> None:
+    """Large by all of its multiplications, those of the windows side by side too."""
+    layer = conv.BlockedConv.of(convolution(6, 5, (28, 28, 1)))
+    assert layer.patches.B > 1
+    work = layer.patches.R * layer.patches.K * layer.patches.B * 6
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(THRESHOLDS, "patches_bytes", 1)
+        patch.setattr(THRESHOLDS, "convolution", 64 * work)
+        assert len(layer.shares(np.zeros((N, 28, 28, 1)))) == shares
