@@ -145,7 +145,7 @@ def _coordinate_check(args: argparse.Namespace) -> int:
     from minintk import SGD, Adam, coordinate_check, mse
     from minintk.arrays import device_namespace, to_library
     from minintk.experiments import named
-    from minintk.files import made_folder, write_atomically
+    from minintk.files.writing import made_folder, write_atomically
     from minintk.validate import whole
     from minintk.verify.report import check_folder
 
@@ -255,7 +255,7 @@ def _add_grade(commands: Any) -> None:
 def _grade(args: argparse.Namespace) -> int:
     from rich.markup import escape
 
-    from minintk.files import write_atomically
+    from minintk.files.writing import write_atomically
     from minintk.grade import grade, load, reports
 
     seed = Path(args.seed[1:]).read_text(encoding="utf-8").strip() if args.seed.startswith("@") else args.seed

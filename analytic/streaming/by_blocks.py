@@ -17,8 +17,8 @@ from analytic.vectors.engine import reserve_vectors, vector_diagonals
 from analytic.vectors.results import Examples, Wanted, blocks
 from analytic.vectors.state import Program
 from minintk.arrays import Array
-from minintk.sharing.claims import PAUSE, Claim, remove_dead
-from minintk.sharing.units import InFlight, calls_in_flight, shared
+from minintk.files.claims import PAUSE, Claim, remove_dead
+from minintk.files.units import InFlight, calls_in_flight, shared
 
 Store = str | os.PathLike[str] | None
 

@@ -14,7 +14,7 @@ from typing import Any
 from analytic.vectors.results import Examples, Place
 from minintk.arrays import Array, on_host, to_host
 from minintk.fast.threads import alone, single_threaded_blas
-from minintk.sharing.units import InFlight, InTurn, calls_in_flight
+from minintk.files.units import InFlight, InTurn, calls_in_flight
 
 Evaluate = Callable[[Array, "Array | None"], "list[Array | None]"]
 """(x1, x2) -> NNGP and NTK of a block, None for one that is not requested."""

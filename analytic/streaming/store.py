@@ -27,9 +27,9 @@ import numpy as np
 
 from analytic.vectors.results import Examples, Place, blocks
 from minintk.arrays import Array, to_host
-from minintk.files import made_folder, remove_parts, reserve, space_on_disk, write_atomically
-from minintk.reading import Unreadable, map_npy, npy_header, read_lines, read_npz, reading
-from minintk.sharing.claims import Watch, remove_dead
+from minintk.files.claims import Watch, remove_dead
+from minintk.files.reading import Unreadable, map_npy, npy_header, read_lines, read_npz, reading
+from minintk.files.writing import made_folder, remove_parts, reserve, space_on_disk, write_atomically
 
 KERNEL_NAMES = ("nngp", "ntk")
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from minintk.datasets.dataset import Dataset
-from minintk.reading import read_npz, reading
+from minintk.files.reading import read_npz, reading
 from minintk.validate import precision
 
 ATTRIBUTION = (

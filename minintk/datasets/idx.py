@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from minintk.reading import check_end, exactly, read_array, reading, unpacked
+from minintk.files.reading import check_end, exactly, read_array, reading, unpacked
 
 
 def read_idx(path: Path) -> np.ndarray[Any, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from minintk.datasets.dataset import Dataset
 from minintk.datasets.folders import download, find, named_folder
 from minintk.datasets.pickles import Call, Name, read_pickle
-from minintk.reading import reading, whole_file
+from minintk.files.reading import reading, whole_file
 
 ATTRIBUTION = "A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"

@@ -11,7 +11,7 @@ from time import sleep
 from typing import Any
 
 from minintk.fast.threads import cores
-from minintk.reading import read_json
+from minintk.files.reading import read_json
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 """Present in a checkout only, not in an installed package."""

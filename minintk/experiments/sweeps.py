@@ -35,11 +35,11 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import to_host
-from minintk.files import digest, made_folder, remove_parts, write_atomically
+from minintk.files.claims import Claim, Watch, remove_dead
+from minintk.files.reading import read_json
+from minintk.files.units import InFlight, InTurn, calls_in_flight, check_part, shared
+from minintk.files.writing import digest, made_folder, remove_parts, write_atomically
 from minintk.progress import progress_of
-from minintk.reading import read_json
-from minintk.sharing.claims import Claim, Watch, remove_dead
-from minintk.sharing.units import InFlight, InTurn, calls_in_flight, check_part, shared
 from minintk.training.checkpoints import arrays_inside, has_default_repr
 
 Work = Callable[..., Any]

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from minintk.files import write_atomically
+from minintk.files.writing import write_atomically
 from minintk.grade.compare import compare
 from minintk.grade.diagnosis import Diagnosis, Finding
 from minintk.grade.gradient import check_pair

@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
-from minintk.files import digest, write_atomically
+from minintk.files.reading import Unreadable, read_npz, reading
+from minintk.files.writing import digest, write_atomically
 from minintk.models.network import Model
-from minintk.reading import Unreadable, read_npz, reading
 from minintk.training.train import State
 
 FORMAT = 1

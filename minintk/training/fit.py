@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
-from minintk.files import made_folder, remove_parts
+from minintk.files.claims import Claim, Watch, remove_dead
+from minintk.files.reading import Unreadable
+from minintk.files.writing import made_folder, remove_parts
 from minintk.models.network import Model, Network, check_model
-from minintk.reading import Unreadable
-from minintk.sharing.claims import Claim, Watch, remove_dead
 from minintk.training.augment import Augmentation
 from minintk.training.batches import Batches
 from minintk.training.checkpoints import check_fingerprint, fingerprint, load, save

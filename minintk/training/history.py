@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from minintk.files import write_atomically
-from minintk.reading import reading, whole_file
+from minintk.files.reading import reading, whole_file
+from minintk.files.writing import write_atomically
 
 
 @dataclass(repr=False)

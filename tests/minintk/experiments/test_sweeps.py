@@ -394,7 +394,7 @@ def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch:
         begin.wait()
         return mn.sweep(spy, {"a": range(6)}, store=tmp_path)
 
-    monkeypatch.setattr("minintk.sharing.claims.Watch.alive", lambda *_: False)
+    monkeypatch.setattr("minintk.files.claims.Watch.alive", lambda *_: False)
     with ThreadPoolExecutor(2) as pool:
         errors = [future.exception() for future in [pool.submit(start, i) for i in range(2)]]
     assert len(made) > 6 or any(errors)
@@ -435,6 +435,6 @@ def test_a_read_only_folder_is_said_before_work(tmp_path: Path, monkeypatch: pyt
     def refused(*_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("minintk.sharing.claims.Claim.__init__", refused)
+    monkeypatch.setattr("minintk.files.claims.Claim.__init__", refused)
     with pytest.raises(OSError, match="Read-only file system"):
         mn.sweep(lambda a: pytest.fail("worked"), {"a": [1]}, store=tmp_path)

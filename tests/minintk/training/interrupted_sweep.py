@@ -17,9 +17,9 @@ import numpy as np
 from interrupted import die
 
 import minintk as mn
-from minintk import files
 from minintk.diagnostics import t1
 from minintk.experiments import sweeps
+from minintk.files import writing
 
 GRIDS: dict[str, tuple[dict[str, Any], int]] = {
     "small": ({"alpha": [0.1, 10.0], "h": [8, 12], "seed": range(3)}, 2),
@@ -58,7 +58,7 @@ if __name__ == "__main__":
     if when and when[0] == "train":
         happens, at = die, int(when[1])
     elif when:
-        right: Any = files.write_atomically
+        right: Any = writing.write_atomically
         writes = iter(range(1, 10_000))
 
         def half_written(path: Any, write: Any) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from hostile import ABOUT, IMAGES, KINDS, Reader, checkpoint, idx, most, npy
 
-from minintk.reading import Unreadable
+from minintk.files.reading import Unreadable
 from minintk.training import checkpoints
 
 Pack = Callable[[bytes], bytes]

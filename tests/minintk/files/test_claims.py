@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from minintk.sharing import claims, units
-from minintk.sharing.claims import BEAT, LEASE, Claim, Held, Watch, remove_dead
+from minintk.files import claims, units
+from minintk.files.claims import BEAT, LEASE, Claim, Held, Watch, remove_dead
 
 needs_kill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 
@@ -125,7 +125,7 @@ def test_a_chain_that_was_released_while_it_was_followed_is_not_gone_on_with(tmp
 @needs_kill
 def test_a_claim_dies_with_its_owner(tmp_path: Path) -> None:
     place = tmp_path / "17.claim"
-    code = "import sys, time; from pathlib import Path; from minintk.sharing.claims import Watch\n"
+    code = "import sys, time; from pathlib import Path; from minintk.files.claims import Watch\n"
     code += "claim = Watch().claim(Path(sys.argv[1])); print('mine', flush=True); time.sleep(100)"
     with subprocess.Popen([sys.executable, "-c", code, str(place)], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any, Generic, TypeVar
 
-from minintk.sharing.claims import PAUSE, Claim, Watch
+from minintk.files.claims import PAUSE, Claim, Watch
 
 Unit = TypeVar("Unit")
 Job = TypeVar("Job")

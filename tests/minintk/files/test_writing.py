@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from minintk.files import made_folder, remove_parts, reserve, space_on_disk, write_atomically
+from minintk.files.writing import made_folder, remove_parts, reserve, space_on_disk, write_atomically
 
 
 @pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be flushed here")

@@ -18,7 +18,7 @@ import numpy as np
 import minintk as mn
 from minintk.datasets.idx import read_idx
 from minintk.datasets.read_cifar import _read as read_batch
-from minintk.reading import CHUNK, EXPANSION, map_npy, read_json, read_lines
+from minintk.files.reading import CHUNK, EXPANSION, map_npy, read_json, read_lines
 from minintk.training import checkpoints
 
 REMEDY = "make it again"
@@ -107,5 +107,5 @@ def peak(call: Callable[[], Any]) -> int:
 
 
 def most(size: int) -> int:
-    """Bytes that reading a file of this size may take, as `minintk.reading` states it, and a constant for Python."""
+    """Bytes that reading a file of this size may take, as `files.reading` states it, and a constant for Python."""
     return EXPANSION * size + 4 * CHUNK
