@@ -39,9 +39,7 @@ def infinite(variant: Variant, x1: Array, x2: Array, depth: int, w_std: float, b
     return nngp, ntk
 
 
-def finite(
-    variant: Variant, d: int, params: tuple[Array, ...], w_std: float, b_std: float
-) -> tuple[mn.Network, Array]:
+def finite(variant: Variant, d: int, params: tuple[Array, ...], w_std: float, b_std: float) -> tuple[mn.Network, Array]:
     """The network with one hidden layer and these parameters, which are also returned as one vector."""
     net = mn.Network(spec(variant, 1, w_std, b_std, params[0].shape[1]), (d,))
     return net, np.concatenate([p.ravel() for p in params])
@@ -83,11 +81,11 @@ def tested(samples: Array, theory: Array, level: float) -> tuple[Array, bool]:
 def dense(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, shape in (("random", (3, 4)), ("as many as there are", (3, 3)), ("one pair", (1, 1))):
         K, Theta, w, b = rng.uniform(0.5, 2, shape), rng.uniform(1, 3, shape), 1.3, 0.7
-        W, B = w**2, b**2
-        first = W * K + (B if variant["bias"] == "drawn" else 0.0)
+        W, B, drawn = w**2, b**2, float(variant["bias"] == "drawn")
+        first = W * K + drawn * B
         right = (first, W * Theta + W * K + B)
         suspects = {
-            "the standard deviations are not squared": (w * K + first - W * K, w * Theta + w * K + b),
+            "the standard deviations are not squared": (w * K + drawn * b, w * Theta + w * K + b),
             "this layer's own weights give nothing to Theta": (first, W * Theta + B),
             "biases that start at zero have no variance, but are trained": (W * K + B, W * Theta + W * K),
             "drawn biases have a variance": (W * K, right[1]),
@@ -155,7 +153,8 @@ def near_parallel(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
             yield Values("angles", (x, near), between(x, near), title=f"{apart:g} apart, {title}", rtol=1e-6)
     for title, x in hard_inputs(rng):
         if not title.startswith(("zero", "ties")):  # no angle with a vector of zeros
-            yield Values("angles", (x, x), between(x, x), title=title, rtol=PLAIN)
+            other = np.concatenate([x, rng.standard_normal((1, x.shape[1]))])  # not all of the angles are 0
+            yield Values("angles", (x, other), between(x, other), title=title, rtol=PLAIN)
 
 
 # ------------------------------------------------------------------------------------------- finite networks
@@ -257,8 +256,8 @@ assignment = Assignment(
         Exercise("kernels", 12, kernels, hint="K needs the variances of both inputs at every layer: carry them along"),
         Exercise("angles", 6, angles),
         Exercise("near-parallel", 8, near_parallel, hidden=True, hint="cos a = 1 - a^2/2 rounds to 1 for a = 1e-9"),
-        Exercise("dual, hard inputs", 8, dual_hard, hidden=True, hint="can a rounded cosine lie outside of [-1, 1]?"),
-        Exercise("kernels, hard inputs", 6, kernels_hard, hidden=True, hint="an input of zeros, and equal inputs"),
+        Exercise("dual on hard inputs", 8, dual_hard, hidden=True, hint="can a rounded cosine lie outside of [-1, 1]?"),
+        Exercise("kernels on hard inputs", 6, kernels_hard, hidden=True, hint="an input of zeros, and equal inputs"),
         Exercise("deep", 4, deep, hidden=True),
         Exercise("network", 4, network),
         Exercise("empirical kernel", 12, empirical, hint="one term for each of the four tensors"),
@@ -267,5 +266,5 @@ assignment = Assignment(
         Exercise("experiment", 4, experiment),
     ),
     variants={"activation": ("relu", "erf"), "bias": ("drawn", "zero")},
-    seconds=5.0,
+    seconds=4.0,
 )

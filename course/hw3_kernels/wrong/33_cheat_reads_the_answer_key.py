@@ -1,0 +1,7 @@
+# refused by: all
+# isolated
+
+
+import sys
+
+kernel = sys.modules["analytic"].kernel

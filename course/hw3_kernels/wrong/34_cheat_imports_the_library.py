@@ -1,0 +1,7 @@
+# refused by: all
+# isolated
+
+
+import importlib
+
+mn = importlib.import_module("minintk")
