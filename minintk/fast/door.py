@@ -71,14 +71,14 @@ def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
 
 
 def cheaper(layer: Bound, *, kernels: bool) -> Bound:
-    """The layer, and the layers inside it, by cheaper pieces."""
-    if isinstance(layer, BoundChain):
+    """The layer, and the layers inside it, by cheaper pieces; a subclass of one of ours keeps its own methods."""
+    if type(layer) is BoundChain:
         return cheaper_chain(layer, kernels=kernels)
-    if isinstance(layer, BoundSum):
+    if type(layer) is BoundSum:
         return BoundSum(cheaper(layer.branch, kernels=kernels), cheaper(layer.shortcut, kernels=kernels))
-    if isinstance(layer, BoundConv):
+    if type(layer) is BoundConv:
         return BlockedConv.of(layer) if kernels else convolution(layer)
-    if isinstance(layer, BoundDense):
+    if type(layer) is BoundDense:
         return SplitDense(layer)
     return layer
 
@@ -93,11 +93,14 @@ def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
     """The layers with MaxPool and the ReLU before it exchanged."""
     found = list(layers)
     for i in range(1, len(found)):
-        before, layer = found[i - 1], found[i]
-        relu = isinstance(before, BoundActivation) and isinstance(before.layer, s.ReLU)
-        if relu and isinstance(layer, BoundMaxPool):
-            found[i - 1], found[i] = layer, before
+        if exchangeable(found[i - 1], found[i]):
+            found[i - 1], found[i] = found[i], found[i - 1]
     return tuple(found)
+
+
+def exchangeable(before: Bound, layer: Bound) -> bool:
+    """Whether `before` may wait for `layer`: ReLU for MaxPool, as it is increasing."""
+    return type(before) is BoundActivation and type(before.layer) is s.ReLU and type(layer) is BoundMaxPool
 
 
 def open_door() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -324,9 +323,11 @@ def _(patch: Patch) -> None:
 
 @planted("reorder: Abs waits for the pooling, as if it were increasing", fast_order)
 def _(patch: Patch) -> None:
-    patch.setattr(door, "s", SimpleNamespace(ReLU=(mn.ReLU, mn.Abs)))
+    kinds = (mn.ReLU, mn.Abs)
+    patch.setattr(door, "exchangeable", lambda a, b: type(getattr(a, "layer", a)) in kinds and type(b) is BoundMaxPool)
 
 
 @planted("reorder: ReLU waits for AvgPool, as if it were MaxPool", fast_order)
 def _(patch: Patch) -> None:
-    patch.setattr(door, "BoundMaxPool", (BoundMaxPool, BoundAvgPool))
+    pools = (BoundMaxPool, BoundAvgPool)
+    patch.setattr(door, "exchangeable", lambda a, b: isinstance(getattr(a, "layer", a), mn.ReLU) and type(b) in pools)

@@ -324,10 +324,10 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = training.warn_if_unstable
 
-    def wrong(run: training.Descent) -> None:
+    def wrong(run: training.Descent, stacklevel: int = 3) -> None:
         optimizer: Any = run.optimizer
         run.optimizer = replace(optimizer, lr=optimizer.lr * len(run.batches.x))
-        right(run)
+        right(run, stacklevel)
 
     patch.setattr(training, "warn_if_unstable", wrong)
 
@@ -336,10 +336,10 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = training.warn_if_unstable
 
-    def wrong(run: training.Descent) -> None:
+    def wrong(run: training.Descent, stacklevel: int = 3) -> None:
         optimizer: Any = run.optimizer
         run.optimizer = replace(optimizer, momentum=0.0)
-        right(run)
+        right(run, stacklevel)
 
     patch.setattr(training, "warn_if_unstable", wrong)
 

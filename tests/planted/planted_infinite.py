@@ -284,7 +284,7 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = windows.axis
     patch.setattr(windows, "axis", lambda *five: replace(right(*five), circular=False))
-    patch.setattr(infinite, "program", infinite.program.__wrapped__)
+    patch.setattr(infinite, "_program", infinite._program.__wrapped__)
 
 
 @planted("ReLU on images: the share of abs(x) as for Abs", brute_force)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from strategies import Case, cases, convolutional, networks
 import minintk as mn
 from minintk.fast.door import shut
 from minintk.fast.threads import single_threaded_blas
+from minintk.layers.contract import bind
+from minintk.layers.dense import BoundDense
 from minintk.models.network import as_written
 from minintk.testing import assert_close, roundings
 
@@ -128,3 +131,30 @@ def test_the_reading_house_does_not_import_the_engine_room() -> None:
         for file in [path] if path.suffix else sorted(path.rglob("*.py")):
             assert not {name for name in imported(file) if name.startswith("minintk.fast")}, file
     assert any(name.startswith("minintk.fast") for name in imported(ROOT / "minintk/training/train.py"))
+
+
+@dataclass(frozen=True)
+class Doubled(mn.Dense):
+    """A layer from outside that is Dense but for a factor 2."""
+
+
+class BoundDoubled(BoundDense):
+    """Its own forward pass, and the rest of Dense."""
+
+    def __call__(self, w: Any, x: Any) -> Any:
+        y, J = super().__call__(w, x)
+        return 2 * y, J
+
+
+def test_a_subclass_of_a_layer_of_ours_keeps_its_own_methods() -> None:
+    """The door knows what the layers of the library do, and only that."""
+
+    @bind.register
+    def _(layer: Doubled, site: Any, parametrization: Any, name: str) -> BoundDoubled:
+        plain: Any = bind.dispatch(mn.Dense)(layer, site, parametrization, name)
+        return BoundDoubled(plain.parameters)
+
+    x = np.ones((3, 2))
+    net, doubled = (mn.Network(mn.Sequential(kind(4), mn.ReLU(), mn.Dense(1)), (2,)) for kind in (mn.Dense, Doubled))
+    theta = net.init(np.random.default_rng(0))
+    np.testing.assert_allclose(doubled(theta, x), 2 * net(theta, x), rtol=1e-14)
