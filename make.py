@@ -49,6 +49,8 @@ CONSTRAINTS = ROOT / "constraints.txt"
 OLDEST = (3, 11)
 UNTRIED = (3, 15)  # from here on constraints.txt knows no versions
 
+AFRESH = ["-c", "import shutil; [shutil.rmtree(name, ignore_errors=True) for name in ('site', 'build/doctrees')]"]
+
 # command -> (extras of pyproject.toml that it needs, the Python command lines; the user's options join the last one)
 COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "verify": ([], [["-m", "minintk", "verify"]]),
@@ -61,7 +63,7 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "format": (["lint", "test"], [["-m", "ruff", "check", "--fix"], ["-m", "ruff", "format"]]),
     "bench": (["test", "bench"], [["benchmarks/run.py"]]),
     "mutants": (["test"], [["tests/mutants/mutants.py"]]),
-    "docs": (["docs"], [["-m", "sphinx", "-W", "--keep-going", "-q", "-d", "build/doctrees", "docs", "site"]]),
+    "docs": (["docs"], [AFRESH, ["-m", "sphinx", "-W", "--keep-going", "-q", "-d", "build/doctrees", "docs", "site"]]),
     "course": ([], [["course/check.py"]]),
     "browser": (["browser"], [["-m", "pytest", "-m", "", "-rs", "tests/docs"]]),
     "python": ([], [[]]),

@@ -181,11 +181,13 @@ COPIED = {
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
     "README.md": "project/readme.md",
-    "benchmarks/results.md": "project/benchmarks.md",
     "examples/README.md": "gallery/papers.md",
-} | {
+}
+COPIED |= {f"benchmarks/{path.name}": f"project/benchmarks-{path.name}" for path in (ROOT / "benchmarks").glob("*.md")}
+COPIED |= {
     path.relative_to(ROOT).as_posix(): "course/kit-" + path.relative_to(ROOT / "course").as_posix().replace("/", "-")
     for path in sorted((ROOT / "course").rglob("*.md"))
+    if "{{" not in path.read_text(encoding="utf-8")  # a template, of which each student gets a variant
 }
 """What reads well in the repository stays there; the site shows a copy, whose links lead to the same files."""
 
