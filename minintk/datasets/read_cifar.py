@@ -1,7 +1,7 @@
 """CIFAR-10: 50,000 and 10,000 photographs of 32 x 32 pixels in ten classes, from the published Python batches.
 
-The batches are pickles, and a pickle can call any function, so they are not unpickled: `pickles` records what they say,
-and an array is made here of bytes whose number agrees with its shape.
+The batches are pickles, and a pickle can call any function: `pickles` records what they say, and an array is made here
+of bytes whose number agrees with its shape.
 """
 
 from __future__ import annotations
@@ -72,29 +72,23 @@ def _read(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         images = _array(data)
         if images.ndim != 2 or images.shape[1] != 3072:
             raise ValueError(f"expected b'data' with bytes of shape (N, 3072), got shape {images.shape}")
-        if type(labels) is not list or len(labels) != len(images):
-            got = f"{len(labels)}" if type(labels) is list else type(labels).__name__
-            raise ValueError(f"expected b'labels' with {len(images)} numbers from 0 to 9, got {got}")
-        if not all(type(c) is int and 0 <= c < 10 for c in labels):
+        if type(labels) is not list or not all(type(c) is int and 0 <= c < 10 for c in labels):
             raise ValueError(f"expected b'labels' with {len(images)} numbers from 0 to 9, got others")
+        if len(labels) != len(images):
+            raise ValueError(f"expected b'labels' with {len(images)} numbers from 0 to 9, got {len(labels)}")
         return images.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), np.array(labels, dtype=np.int64)
 
 
 def _array(said: Any) -> np.ndarray[Any, Any]:
     """The array of bytes that a pickle describes as _reconstruct(ndarray, (0,), b"b") with a state."""
     match said:
-        case Call(function, (named, (0,), b"b"), (1, shape, Call(kind, (text, *_)), bool(fortran), bytes(content))) if (
-            function in RECONSTRUCT and named == NDARRAY and kind == DTYPE
-        ):
-            pass
-        case _:
-            raise ValueError(f"expected b'data' with an array of bytes, got {type(said).__name__}")
-    if text not in ("u1", b"u1"):
-        got = text[:20] if isinstance(text, (str, bytes)) else type(text).__name__
-        raise ValueError(f"expected b'data' with an array of bytes, 'u1', got {got!r}")
-    if type(shape) is not tuple or not all(type(axis) is int and axis >= 0 for axis in shape):
-        raise ValueError("the array in it has no shape")
-    if prod(shape) != len(content):
-        raise ValueError(f"it promises {prod(shape)} bytes of shape {shape} and holds {len(content)}")
-    found = np.frombuffer(content, np.uint8)
-    return found.reshape(shape[::-1]).T if fortran else found.reshape(shape)
+        case Call(
+            function, (named, (0,), b"b"), (1, tuple(shape), Call(kind, (text, *_)), fortran, bytes(content))
+        ) if function in RECONSTRUCT and (named, kind) == (NDARRAY, DTYPE) and text in ("u1", b"u1"):
+            if not all(type(axis) is int and axis >= 0 for axis in shape):
+                raise ValueError("the array in it has no shape")
+            if prod(shape) != len(content):
+                raise ValueError(f"it promises {prod(shape)} bytes of shape {shape} and holds {len(content)}")
+            found = np.frombuffer(content, np.uint8)
+            return found.reshape(shape[::-1]).T if fortran else found.reshape(shape)
+    raise ValueError(f"expected b'data' with an array of bytes, got {type(said).__name__}")

@@ -201,7 +201,7 @@ def test_malicious_pickles_are_refused(tmp_path: Path, where: str, capfd: pytest
         (b"<html>", "is damaged, or not a CIFAR-10 batch"),
         (dumped([1, 2]), "b'data' .* got NoneType"),
         (dumped({**batch(0), b"data": np.zeros((5, 3), np.uint8)}), r"got shape \(5, 3\)"),
-        (dumped({**batch(0), b"data": np.zeros((5, 3072))}), "with an array of bytes, 'u1', got 'f8'"),
+        (dumped({**batch(0), b"data": np.zeros((5, 3072))}), "with an array of bytes, got Call"),
         (dumped({**batch(0), b"labels": [0] * 4}), "5 numbers from 0 to 9, got 4"),
         (dumped({**batch(0), b"labels": [0, 1, 2, 3, 10]}), "0 to 9"),
         (dumped({**batch(0), b"labels": [0, 1, 2, 3, "4"]}), "0 to 9"),
