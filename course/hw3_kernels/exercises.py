@@ -266,5 +266,5 @@ assignment = Assignment(
         Exercise("experiment", 4, experiment),
     ),
     variants={"activation": ("relu", "erf"), "bias": ("drawn", "zero")},
-    seconds=4.0,
+    seconds=3.0,
 )

@@ -1,0 +1,319 @@
+"""What assignment 4 asks, and what is right: closed forms by analytic, on kernels of analytic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import Any
+
+import numpy as np
+
+import analytic as an
+import minintk as mn
+from minintk.grade import Assignment, Exercise, Law, Submission, SubmissionError, Values, hard_inputs
+from minintk.grade.exercise import Case
+
+Array = Any
+Variant = Mapping[str, Any]
+
+KERNEL = an.kernel(mn.Sequential(mn.Dense(1, b_std=0.5), mn.ReLU(), mn.Dense(1, b_std=0.5)))
+"""Of networks with one hidden layer: positive definite, unless two inputs are equal."""
+
+TIMES = (0.0, 0.3, 4.0, 100.0)
+"""From the start to where little is left to learn, in units of 1 / the largest rate."""
+
+LONG = 1e-6
+"""What is asked where rates far apart leave few digits: 10^8 steps, or t = inf."""
+
+# --------------------------------------------------------------------------------------------- what is right
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Training and test inputs, their kernels, targets, and outputs at the start."""
+
+    variant: Variant
+    x: Array
+    x_test: Array
+    y: Array
+    f0: Array
+    f0_test: Array
+
+    @cached_property
+    def K(self) -> Array:
+        return KERNEL.nngp(self.x)
+
+    @cached_property
+    def Theta(self) -> Array:
+        return KERNEL.ntk(self.x)
+
+    @cached_property
+    def prior(self) -> Array:
+        return KERNEL.nngp(self.x_test)
+
+    def test(self, kind: str) -> Array:
+        """The kernel between test and training inputs, (M, N)."""
+        return getattr(KERNEL, kind)(self.x_test, self.x)
+
+    def laid(self, kind: str) -> Array:
+        """The same as the variant has it."""
+        found = self.test(kind)
+        return found if self.variant["layout"] == "test_first" else found.T.copy()
+
+    @property
+    def N(self) -> int:
+        return len(self.y)
+
+    @property
+    def per(self) -> float:
+        """What the loss divides by."""
+        return self.N if self.variant["loss"] == "mean" else 1
+
+    def time(self, t: float) -> float:
+        """The variant's t for t in units of 1 / the largest rate."""
+        return float(t * self.per / np.linalg.eigvalsh(self.Theta)[-1])
+
+    def units(self, t: float) -> float:
+        """analytic's t, of the mean loss, for the variant's."""
+        return t * self.N / self.per
+
+    def flow(self, t: float, f0: Array | float, test: bool = False) -> Array:
+        """Outputs at the variant's t."""
+        solved = an.gradient_flow(self.Theta, self.y)
+        if not test:
+            return solved.predict(self.units(t), f0=f0)
+        start = 0.0 if np.ndim(f0) == 0 else self.f0_test
+        return solved.predict(self.units(t), self.test("ntk"), f0=f0, f0_test=start)
+
+    def ensemble(self, t: float) -> tuple[Array, Array]:
+        """(mean, covariance) at the variant's t, of what the variant trains."""
+        kind = "ntk" if self.variant["trained"] == "all" else "nngp"
+        trained = an.ensemble(KERNEL, self.x, self.y)
+        mean, cov = trained.predict(self.x_test, self.units(t), kind=kind, cov=True)  # type: ignore[arg-type]
+        return mean, cov
+
+
+def problem(rng: np.random.Generator, variant: Variant, N: int, M: int, C: int, x: Array | None = None) -> Problem:
+    """Random inputs (or these), targets, and outputs at the start."""
+    x = rng.standard_normal((N, 3)) if x is None else x
+    return Problem(
+        variant, x, rng.standard_normal((M, x.shape[1])), *(rng.standard_normal((n, C)) for n in (len(x), len(x), M))
+    )
+
+
+SIZES = (("several outputs", 5, 4, 2), ("one output", 4, 3, 1), ("all sizes equal", 3, 3, 3))
+
+# -------------------------------------------------------------------------------------------------- training
+
+
+def step(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, M, C in SIZES:
+        p = problem(rng, variant, N, M, C)
+        with_mean, with_sum = (p.f0 - 0.1 / n * p.Theta @ (p.f0 - p.y) for n in (N, 1))
+        suspects = {
+            "the gradient of the sum, where your handout asks for the mean": with_sum,
+            "the gradient of the mean, where your handout asks for the sum": with_mean,
+            "uphill: the sign of the step": 2 * p.f0 - (with_mean if variant["loss"] == "mean" else with_sum),
+        }
+        want = with_mean if variant["loss"] == "mean" else with_sum
+        yield Values("step", (p.Theta, p.f0, p.y, 0.1), want, title=title, suspects=suspects)
+
+
+def flow(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, M, C in SIZES:
+        p = problem(rng, variant, N, M, C)
+        for t in map(p.time, TIMES):
+            suspects = {
+                "the loss's 1/N: your handout says whether it is there": p.flow(t / N, p.f0),
+                "the loss's 1/N, the other way round": p.flow(t * N, p.f0),
+                "f0 is taken for 0": p.flow(t, 0.0),
+            }
+            yield Values(
+                "flow", (p.Theta, p.y, t, p.f0), p.flow(t, p.f0), title=f"{title}, t = {t:.3g}", suspects=suspects
+            )
+        yield Values("flow", (p.Theta, p.y, inf, p.f0), p.y, title=f"{title}, t = inf", rtol=LONG)
+
+
+def stability(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for N in (5, 3, 1):
+        p = problem(rng, variant, N, 1, 1)
+        want = an.max_learning_rate(p.Theta) * p.per / N
+        suspects = {
+            "half of it: from there on outputs swing to and fro, but do not diverge before twice that": want / 2,
+            "the loss's 1/N": want * N if variant["loss"] == "sum" else want / N,
+        }
+        yield Values(
+            "max_learning_rate", (p.Theta,), want, title=f"N = {N}", suspects=suspects if N > 1 else {}, dtype=False
+        )
+
+
+def descent(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, M, C in SIZES:
+        p = problem(rng, variant, N, M, C)
+        largest = an.max_learning_rate(p.Theta)
+        for part, steps in ((0.4, 1), (0.4, 7), (0.95, 40), (0.6, 0)):
+            right = an.gradient_descent(p.Theta, p.y, lr=part * largest).predict(steps, f0=p.f0)
+            lr = part * largest * p.per / N
+            suspects = {"exp(-lr Theta steps), which belongs to gradient flow": p.flow(lr * steps, p.f0)}
+            args = (p.Theta, p.y, lr, steps, p.f0)
+            yield Values("descent", args, right, title=f"{title}, {steps} steps", suspects=suspects if steps else {})
+
+
+def many_steps(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    p = problem(rng, variant, 30, 1, 2)
+    lr = 0.9 * an.max_learning_rate(p.Theta)
+    right = an.gradient_descent(p.Theta, p.y, lr=lr).predict(10**8, f0=p.f0)
+    yield Values("descent", (p.Theta, p.y, lr * p.per / p.N, 10**8, p.f0), right, title="100 million steps", rtol=LONG)
+
+
+def unstable(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    p = problem(rng, variant, 4, 1, 1)
+    largest = an.max_learning_rate(p.Theta) * p.per / p.N
+
+    def asked(part: float, steps: int) -> Any:
+        def check(student: Submission) -> str:
+            try:
+                student.call("descent", p.Theta, p.y, part * largest, steps, p.f0)
+            except SubmissionError as error:
+                if part < 1:
+                    return f"refused, but this learning rate is {part:g} of the largest: {error}"
+                return "" if str(error).startswith("ValueError") else f"expected a ValueError, got {error}"
+            return "" if part < 1 else f"expected a ValueError: the learning rate is {part:g} times the largest"
+
+        return check
+
+    for part, steps in ((1.05, 3), (3.0, 1000), (0.95, 1000)):
+        yield Law(f"{part:g} of the largest rate, {steps} steps", asked(part, steps))
+
+
+# ----------------------------------------------------------------------------------------------- predictions
+
+
+def predict(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, M, C in SIZES:
+        p = problem(rng, variant, N, M, C)
+        for t in (*map(p.time, TIMES), inf):
+            right = p.flow(t, p.f0, test=True)
+            suspects = {
+                "f0 on the test inputs is forgotten": right - p.f0_test,
+                "the residual is y, where y - f0 belongs": p.flow(t, 0.0, test=True) + p.f0_test,
+                "the loss's 1/N: your handout says whether it is there": p.flow(t / N, p.f0, test=True),
+                "the loss's 1/N, the other way round": p.flow(t * N, p.f0, test=True),
+            }
+            args = (p.Theta, p.laid("ntk"), p.y, t, p.f0, p.f0_test)
+            rtol = LONG if t == inf else None
+            yield Values("predict", args, right, title=f"{title}, t = {t:.3g}", suspects=suspects, rtol=rtol)
+
+
+def singular(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    x = rng.standard_normal((4, 3))
+    p = problem(rng, variant, 6, 3, 2, np.concatenate([x, x[:2]]))
+    for t in (p.time(4.0), p.time(100.0), inf):
+        here, there = p.flow(t, p.f0), p.flow(t, p.f0, test=True)
+        title = f"equal inputs with unequal targets, t = {t:.3g}"
+        yield Values("flow", (p.Theta, p.y, t, p.f0), here, title=title, rtol=LONG)
+        args = (p.Theta, p.laid("ntk"), p.y, t, p.f0, p.f0_test)
+        yield Values("predict", args, there, title=title, rtol=LONG)
+
+
+def hard(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, x in hard_inputs(rng, (3,)):
+        p = problem(rng, variant, len(x), 3, 1, x)
+        for t in (p.time(0.5), p.time(5.0)):
+            args = (p.Theta, p.laid("ntk"), p.y, t, p.f0, p.f0_test)
+            right = p.flow(t, p.f0, test=True)
+            yield Values("predict", args, right, title=f"{title}, t = {t:.3g}", rtol=LONG)
+
+
+def moved(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, P in (
+        ("more weights than examples", 4, 7),
+        ("as many", 4, 4),
+        ("fewer", 6, 3),
+        ("one example", 1, 3),
+    ):
+        U, _, V = np.linalg.svd(rng.standard_normal((N, P)), full_matrices=False)
+        J, y, f0 = (U * rng.uniform(0.5, 2, min(N, P))) @ V, rng.standard_normal(N), rng.standard_normal(N)
+        rate = float(np.linalg.norm(J, 2) ** 2)
+        for scaled in (0.7, 20.0, inf):
+            t = scaled * (N if variant["loss"] == "mean" else 1) / rate  # the variant's
+            mean = t if variant["loss"] == "mean" else t * N
+            a = an.gradient_flow(J @ J.T, y[:, None]).coefficients(mean, f0=f0[:, None])[:, 0]
+            if scaled == inf:  # the shortest of all that fit best
+                want = np.linalg.lstsq(J, y - f0)[0]
+            else:
+                want = J.T @ a
+            yield Values("weights", (J, y, t, f0), want, title=f"{title}, t = {t:.3g}", rtol=LONG)
+
+
+# ------------------------------------------------------------------------------------------------- ensembles
+
+
+def posterior(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, M, C in SIZES:
+        p = problem(rng, variant, N, M, C)
+        mean, cov = an.posterior(KERNEL, p.x, p.y).predict(p.x_test, cov=True)
+        suspects = {"the prior alone": (mean, p.prior), "what the data take away, and not what is left": (
+            mean, p.prior - cov
+        )}  # fmt: skip
+        args = (p.K, p.laid("nngp"), p.prior, p.y)
+        yield Values("posterior", args, (mean, cov), title=title, rtol=LONG, suspects=suspects)
+
+
+def ensemble_mean(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, M, C in SIZES:
+        p = problem(rng, variant, N, M, C)
+        for t in (*map(p.time, TIMES), inf):
+            want = p.ensemble(t)[0]
+            other = {"all": "last", "last": "all"}[variant["trained"]]
+            swapped = problem_with(p, trained=other).ensemble(t)[0]
+            suspects = {f"this is the mean where {other} layer(s) are trained: look up your variant": swapped}
+            args = (p.K, p.laid("nngp"), p.Theta, p.laid("ntk"), p.y, t)
+            rtol = LONG if t == inf else None
+            yield Values("ensemble_mean", args, want, title=f"{title}, t = {t:.3g}", suspects=suspects, rtol=rtol)
+
+
+def ensemble_cov(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title, N, M, C in SIZES:
+        p = problem(rng, variant, N, M, C)
+        for t in (*map(p.time, TIMES), inf):
+            want = p.ensemble(t)[1]
+            other = {"all": "last", "last": "all"}[variant["trained"]]
+            suspects = {
+                f"this is the covariance where {other} layer(s) are trained": problem_with(p, trained=other).ensemble(
+                    t
+                )[1],
+                "the posterior's covariance, which does not depend on t": p.ensemble(inf)[1],
+            }
+            args = (p.K, p.laid("nngp"), p.prior, p.Theta, p.laid("ntk"), t)
+            rtol = LONG if t == inf else None
+            yield Values("ensemble_cov", args, want, title=f"{title}, t = {t:.3g}", suspects=suspects, rtol=rtol)
+
+
+def problem_with(p: Problem, **other: Any) -> Problem:
+    """The same with another variant."""
+    return Problem({**p.variant, **other}, p.x, p.x_test, p.y, p.f0, p.f0_test)
+
+
+assignment = Assignment(
+    "hw4_dynamics",
+    (
+        Exercise("step", 5, step, hint="the gradient of which loss? see the top of your handout"),
+        Exercise("flow", 14, flow, hint="turn to the eigenvectors of Theta: each direction learns by itself"),
+        Exercise("stability", 6, stability, hint="which factor does one step put before each eigenvector?"),
+        Exercise("descent", 10, descent, hint="one step times itself, and not an exponential"),
+        Exercise("many steps", 5, many_steps, hidden=True, hint="a power of a number costs no loop"),
+        Exercise("unstable", 5, unstable, hidden=True),
+        Exercise("predict", 14, predict, hint="what does the formula give at t = 0?"),
+        Exercise("singular", 8, singular, hidden=True, hint="what of (1 - exp(-lam t)) / lam as lam goes to 0?"),
+        Exercise("hard inputs", 5, hard, hidden=True, hint="eigenvalues of 0 come out as +-1e-17"),
+        Exercise("weights", 8, moved, hint="theta_t - theta_0 is J' times something that `predict` has too"),
+        Exercise("posterior", 6, posterior),
+        Exercise("ensemble mean", 6, ensemble_mean, hint="which layers does your variant train?"),
+        Exercise("ensemble covariance", 8, ensemble_cov, hint="f0 is random too: f_t = f0 + A (y - f0)"),
+    ),
+    variants={"loss": ("mean", "sum"), "layout": ("test_first", "train_first"), "trained": ("all", "last")},
+    seconds=3.0,
+)

@@ -1,0 +1,118 @@
+"""Assignment 4, training in closed form. Write the functions below; the handout says what each one gives.
+
+NumPy and SciPy may be imported. Every array is float64. Inputs are never changed.
+"""
+
+import numpy as np
+from variant import layout as LAYOUT  # of K_test: "test_first" (M, N) or "train_first" (N, M)
+from variant import loss as LOSS  # "mean": 1/(2N) sum |f - y|^2;  "sum": 1/2 sum |f - y|^2
+from variant import trained as TRAINED  # "all" layers of the ensemble, or the "last" one
+
+# BEGIN SOLUTION
+LOST = 1e-10  # of the largest eigenvalue: below it there is nothing but rounding
+
+
+def eigen(K):
+    """Eigenvalues in units of what the loss divides by, those that are 0 set to 0, and eigenvectors."""
+    lam, V = np.linalg.eigh(K)
+    return np.where(lam > LOST * lam[-1], lam, 0.0) / (len(K) if LOSS == "mean" else 1), V
+
+
+def rows(K_test):
+    """K_test as (M, N)."""
+    return K_test if LAYOUT == "test_first" else K_test.T
+
+
+def gain(lam, t):
+    """(1 - exp(-lam t)) / lam; where lam is 0: t, or nothing in the limit, since nothing depends on it."""
+    some = np.where(lam > 0, lam, 1.0)
+    if np.isinf(t):
+        return (lam > 0) / some
+    return np.where(lam > 0, -np.expm1(-lam * t) / some, t)
+
+
+def matrix(K, t):
+    """(N, N), which takes y - f0 to the coefficients a_t."""
+    lam, V = eigen(K)
+    return V * gain(lam, t) @ V.T / (len(K) if LOSS == "mean" else 1)
+
+
+# END SOLUTION
+
+
+def step(K, f, y, lr):
+    """K (N, N), outputs f (N, C), targets y (N, C) -> the outputs (N, C) after one step of gradient descent."""
+    # BEGIN SOLUTION
+    return f - lr / (len(y) if LOSS == "mean" else 1) * K @ (f - y)
+    # END SOLUTION
+
+
+def flow(K, y, t, f0):
+    """Outputs (N, C) of gradient flow at time t, 0 <= t <= inf, from f0 (N, C)."""
+    # BEGIN SOLUTION
+    return f0 + K @ (matrix(K, t) @ (y - f0))
+    # END SOLUTION
+
+
+def max_learning_rate(K):
+    """The largest learning rate of gradient descent that does not diverge."""
+    # BEGIN SOLUTION
+    return float(2 / eigen(K)[0][-1])
+    # END SOLUTION
+
+
+def descent(K, y, lr, steps, f0):
+    """Outputs (N, C) after a whole number of steps of gradient descent; ValueError where they would diverge."""
+    # BEGIN SOLUTION
+    if lr > max_learning_rate(K):
+        raise ValueError(f"lr = {lr:g} diverges: it has to stay below {max_learning_rate(K):g}")
+    lam, V = eigen(K)
+    return y + V @ ((1 - lr * lam)[:, None] ** steps * (V.T @ (f0 - y)))
+    # END SOLUTION
+
+
+def predict(K, K_test, y, t, f0, f0_test):
+    """Outputs (M, C) of gradient flow on M other inputs; K_test as your handout has it, f0_test (M, C)."""
+    # BEGIN SOLUTION
+    return f0_test + rows(K_test) @ (matrix(K, t) @ (y - f0))
+    # END SOLUTION
+
+
+def weights(J, y, t, f0):
+    """J (N, P), y and f0 (N,) -> theta_t - theta_0 (P,) of gradient flow."""
+    # BEGIN SOLUTION
+    return J.T @ (matrix(J @ J.T, t) @ (y - f0))
+    # END SOLUTION
+
+
+def posterior(K, K_test, K_prior, y):
+    """K (N, N), K_test, K_prior (M, M), y (N, C) -> mean (M, C) and covariance (M, M) of the Gaussian process."""
+    # BEGIN SOLUTION
+    A = rows(K_test) @ np.linalg.inv(K)
+    return A @ y, K_prior - A @ rows(K_test).T
+    # END SOLUTION
+
+
+# BEGIN SOLUTION
+def taken(K, K_test, Theta, Theta_test, t):
+    """A (M, N), which takes y - f0 to what training adds to the test outputs."""
+    return rows(Theta_test) @ matrix(Theta, t) if TRAINED == "all" else rows(K_test) @ matrix(K, t)
+
+
+# END SOLUTION
+
+
+def ensemble_mean(K, K_test, Theta, Theta_test, y, t):
+    """Mean (M, C), at time t, of infinitely many trained networks."""
+    # BEGIN SOLUTION
+    return taken(K, K_test, Theta, Theta_test, t) @ y
+    # END SOLUTION
+
+
+def ensemble_cov(K, K_test, K_prior, Theta, Theta_test, t):
+    """Their covariance (M, M), the same for each output."""
+    # BEGIN SOLUTION
+    A = taken(K, K_test, Theta, Theta_test, t)
+    cross = A @ rows(K_test).T
+    return K_prior + A @ K @ A.T - cross - cross.T
+    # END SOLUTION

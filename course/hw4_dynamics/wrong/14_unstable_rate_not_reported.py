@@ -1,0 +1,6 @@
+# refused by: unstable
+
+
+def descent(K, y, lr, steps, f0):
+    lam, V = eigen(K)
+    return y + V @ ((1 - lr * lam)[:, None] ** steps * (V.T @ (f0 - y)))

@@ -1,0 +1,5 @@
+# refused by: predict, singular, hard inputs
+
+
+def predict(K, K_test, y, t, f0, f0_test):
+    return f0_test + rows(K_test) @ (matrix(K, np.inf) @ (y - f0))

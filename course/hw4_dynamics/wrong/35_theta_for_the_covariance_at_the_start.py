@@ -1,0 +1,7 @@
+# refused by: ensemble covariance
+
+
+def ensemble_cov(K, K_test, K_prior, Theta, Theta_test, t):
+    A = taken(K, K_test, Theta, Theta_test, t)
+    cross = A @ rows(K_test).T
+    return K_prior + A @ Theta @ A.T - cross - cross.T

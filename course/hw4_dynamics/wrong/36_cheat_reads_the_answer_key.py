@@ -1,0 +1,7 @@
+# refused by: all
+# isolated
+
+
+import sys
+
+gradient_flow = sys.modules["analytic"].gradient_flow

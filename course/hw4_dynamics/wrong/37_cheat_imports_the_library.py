@@ -1,0 +1,5 @@
+# refused by: all
+# isolated
+
+
+from analytic.training.dynamics import gradient_flow
