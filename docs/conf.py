@@ -36,16 +36,6 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "attrs_inline", "deflist"]
 myst_heading_anchors = 3
 myst_dmath_double_inline = True
-mathjax3_config = {
-    "tex": {
-        "macros": {
-            "E": r"\operatorname{\mathbb{E}}",
-            "Var": r"\operatorname{Var}",
-            "tr": r"\operatorname{tr}",
-            "norm": [r"\left\lVert #1 \right\rVert", 1],
-        }
-    }
-}
 
 # the reference, from the docstrings
 autosummary_generate = True
