@@ -12,8 +12,8 @@ What has to come out, for each assignment:
 A wrong submission is the solution's text with the file's text after it, so that a function defined again replaces the
 solution's.  Its first lines are its header:
 
-    # refused by: softmax, softmax backward     the exercises that it loses, and no other
-    # variant: activation = relu                the choice that the mistake needs, if it needs one
+    # refused by: softmax, softmax backward     the exercises that it loses, and no other; `all` for all of them
+    # variant: activation = relu, loss = mean   the choices that the mistake needs, if it needs any; a | b for either
     # isolated                                  run it in a process of its own: it would harm the grader otherwise
     # alone                                     a whole file, nothing of the solution's before it
 

@@ -212,10 +212,10 @@ assignment = Assignment(
     "hw2_convolution",
     (
         Exercise("conv", 10, conv_plain, hint="your handout says where the channels are, and how the kernel lies"),
-        Exercise("conv, stride and padding", 10, conv_moved, hint="(H + 2 pad - k) // stride + 1 rows come out"),
+        Exercise("conv with stride and padding", 10, conv_moved, hint="(H + 2 pad - k) // stride + 1 rows come out"),
         Exercise("conv backward", 14, conv_plain_backward, hint="which outputs has one pixel of x been used for?"),
         Exercise(
-            "conv backward, stride and padding", 12, conv_moved_backward,
+            "conv backward with stride and padding", 12, conv_moved_backward,
             hint="every pixel gets a sum: += and not =; the gradient of the padding is cut off",
         ),
         Exercise("max pool", 8, max_plain),

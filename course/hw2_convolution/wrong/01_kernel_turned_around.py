@@ -1,0 +1,4 @@
+# refused by: conv, conv with stride and padding
+
+
+KERNEL = "convolution" if KERNEL == "correlation" else "correlation"

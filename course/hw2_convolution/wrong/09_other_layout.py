@@ -1,0 +1,4 @@
+# refused by: all
+
+
+LAYOUT = "NCHW" if LAYOUT == "NHWC" else "NHWC"

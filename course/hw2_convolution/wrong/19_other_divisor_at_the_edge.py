@@ -1,0 +1,4 @@
+# refused by: average pool
+
+
+AVERAGE = "inside" if AVERAGE == "window" else "window"

@@ -1,0 +1,8 @@
+# refused by: average pool backward
+
+_avg_pool_backward = avg_pool_backward
+
+
+def avg_pool_backward(u, cache):  # right where windows stand side by side
+    shape, count, size, stride, pad = cache
+    return _avg_pool_backward(u, (shape, count, stride, stride, pad))

@@ -1,0 +1,10 @@
+# refused by: speed
+# isolated
+
+_conv_backward = conv_backward
+
+
+def conv_backward(u, cache):
+    while u.size > 10000:
+        pass
+    return _conv_backward(u, cache)
