@@ -98,7 +98,8 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
 
     The caller's thread takes items too, so that one thread fewer has to wake up.  It is a plain loop from inside the
-    pool, while the pool works for another thread, and with a single core or item.
+    pool, while the pool works for another thread, with a single core or item, and where no thread can start: in a
+    browser, or at a limit of the system.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]
@@ -123,7 +124,11 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
         with single_threaded_blas():
             try:
                 for _ in range(min(len(items), cores()) - 1):
-                    begun.append(_pool().submit(copy_context().run, take))  # noqa: PERF401 (an interrupt loses none)
+                    try:
+                        begun.append(_pool().submit(copy_context().run, take))  # one by one: an interrupt loses none
+                    except RuntimeError:  # no thread can start; a pool whose queue nobody empties is let go
+                        _pool.cache_clear()
+                        break
                 _inside.on = True
                 take()
             finally:
