@@ -162,10 +162,15 @@ def descent(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def many_steps(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
-    p = problem(rng, variant, 30, 1, 2)
-    lr = 0.9 * an.max_learning_rate(p.Theta)
-    right = an.gradient_descent(p.Theta, p.y, lr=lr).predict(10**8, f0=p.f0)
-    yield Values("descent", (p.Theta, p.y, lr * p.per / p.N, 10**8, p.f0), right, title="100 million steps", rtol=LONG)
+    """So slow in some directions that even a hundred million steps have not arrived."""
+    Q = np.linalg.qr(rng.standard_normal((10, 10)))[0]
+    K, p = (Q * np.logspace(-9, 0, 10)) @ Q.T, problem(rng, variant, 10, 1, 2)
+    K = (K + K.T) / 2
+    lr = 0.9 * an.max_learning_rate(K)
+    for steps in (10**4, 10**8):
+        right = an.gradient_descent(K, p.y, lr=lr).predict(steps, f0=p.f0)
+        args = (K, p.y, lr * p.per / p.N, steps, p.f0)
+        yield Values("descent", args, right, title=f"{steps} steps", rtol=LONG)
 
 
 def unstable(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:

@@ -3,4 +3,5 @@
 
 def descent(K, y, lr, steps, f0):
     lam, V = eigen(K)
-    return y + V @ ((1 - lr * lam)[:, None] ** steps * (V.T @ (f0 - y)))
+    with np.errstate(over="ignore"):
+        return y + V @ ((1 - lr * lam)[:, None] ** steps * (V.T @ (f0 - y)))

@@ -1,4 +1,4 @@
-# refused by: descent
+# refused by: descent, many steps
 
 
 def descent(K, y, lr, steps, f0):
