@@ -2,7 +2,6 @@
 
 Reading order:
 
-    executors    blocks of a kernel on any `concurrent.futures.Executor`
     store        blocks on disk: one writer at a time, checksums, what a kill leaves
-    by_blocks    the two together, for all processes that share a store
+    by_blocks    blocks computed on any `concurrent.futures.Executor`, by all processes that share a store
 """

@@ -13,12 +13,11 @@ that are neither merged nor waiting, and ends with the same bytes as one process
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,7 +28,15 @@ from analytic.vectors.results import Examples, Place, blocks
 from minintk.arrays import Array, to_host
 from minintk.files.claims import Watch, remove_dead
 from minintk.files.reading import Unreadable, map_npy, npy_header, read_lines, read_npz, reading
-from minintk.files.writing import made_folder, remove_parts, reserve, space_on_disk, write_atomically
+from minintk.files.writing import (
+    digest,
+    made_folder,
+    remove_parts,
+    reserve,
+    space_on_disk,
+    write_atomically,
+    write_bytes,
+)
 
 KERNEL_NAMES = ("nngp", "ntk")
 
@@ -38,14 +45,10 @@ Lines = dict[int, tuple[str, ...]]
 """{number of a block: the checksum of its bytes in each result}."""
 
 
-def fingerprint(what: str, *arrays: Array) -> str:
-    """A digest of a description and of arrays, exact to the last bit."""
-    digest = hashlib.sha256(what.encode())
-    for a in arrays:
-        host = np.ascontiguousarray(to_host(a))
-        digest.update(f"{host.shape}{host.dtype}".encode())
-        digest.update(host.data if host.size else b"")
-    return digest.hexdigest()
+def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callable[[Host], Host]]]:
+    """(rows, columns, how a block lies there) of a block, and where the matrix is symmetric of its mirror image."""
+    i, j = place
+    return [(i, j, np.asarray)] + [(j, i, np.transpose)] * (symmetric and i != j)
 
 
 class KernelStore:
@@ -60,7 +63,7 @@ class KernelStore:
         self.folder, self.inputs = made_folder(path, "store="), inputs
         self.record, self.waiting = self.folder / "record.txt", self.folder / "blocks"
         self.names = [name for name, wanted in zip(KERNEL_NAMES, asked, strict=True) if wanted]
-        self.mark = fingerprint(f"minintk store 2; {what}; {asked}; blocks of {size}", *inputs.x)
+        self.mark = digest(f"minintk store 3; {what}; {asked}; blocks of {size}", *inputs.x)
         self.places = dict(enumerate(blocks(inputs.shape, size, inputs.symmetric)))
         self.watch, self._length = Watch(), -1
         self.merged: Lines = self._lines() or {}
@@ -75,8 +78,8 @@ class KernelStore:
 
     def _open(self) -> None:
         """Make what is not there yet, remove what dead writers left, take damaged blocks off the record."""
-        for path in (self.record, *map(self._file, self.names)):
-            remove_parts(path)
+        for name in self.names:
+            remove_parts(self._file(name))
         lines = self._lines()
         if lines is None and (strangers := [name for name in self.names if self._file(name).exists()]):
             raise ValueError(
@@ -97,9 +100,9 @@ class KernelStore:
 
     def _write_record(self, lines: Lines) -> None:
         """A record of these lines, unless the one there is the same, to the last line's end."""
-        text = "\n".join([self.mark, *(_line(*entry) for entry in sorted(lines.items())), ""]).encode()
-        if not self.record.exists() or self.record.read_bytes() != text:
-            write_atomically(self.record, lambda file: file.write(text))
+        write_bytes(
+            self.record, "\n".join([self.mark, *(_line(*entry) for entry in sorted(lines.items())), ""]).encode()
+        )
         self.merged = lines
 
     def _file(self, name: str) -> Path:
@@ -158,15 +161,10 @@ class KernelStore:
         """The merged blocks whose bytes, or those of their mirror image, are not those of their line."""
         results = [result for result in self.results() if result is not None]
         return [n for n, sums in self.merged.items() if any(
-            checksum(a) != crc for result, crc in zip(results, sums, strict=True) for a in self._images(result, n)
+            checksum(turned(result[rows, columns])) != crc
+            for rows, columns, turned in images_of(self.places[n], self.inputs.symmetric)
+            for result, crc in zip(results, sums, strict=True)
         )]  # fmt: skip
-
-    def _images(self, result: Any, number: int) -> Iterator[Host]:
-        """A block in the result, and where the matrix is symmetric its mirror image, transposed back."""
-        i, j = self.places[number]
-        yield result[i, j]
-        if self.inputs.symmetric and i != j:
-            yield result[j, i].T
 
     # ---------------------------------------------------------------------------------------------- units
 
@@ -209,37 +207,31 @@ class KernelStore:
 
     def _merge(self, number: int) -> tuple[str, ...]:
         """Write a block that waits into the results; its checksums, () for a damaged one, which is removed."""
-        part = self._part(number)
+        part, (i, j) = self._part(number), self.places[number]
+        like = {name: ((i.stop - i.start, j.stop - j.start), str(self.inputs.dtype)) for name in self.names}
         try:
             with reading(part, "a block of this store", "it is computed again") as file:
-                found = self._checked(number, read_npz(file))
+                found = read_npz(file)
+                if (there := {name: (a.shape, str(a.dtype)) for name, a in found.items()}) != like:
+                    raise ValueError(f"it holds {there}")
         except Unreadable as error:
             warnings.warn(str(error), stacklevel=6)
             part.unlink()
             return ()
         for name in self.names:
-            with space_on_disk(self._file(name)), open(self._file(name), "r+b") as file:
-                self._write(file, self.places[number], found[name])
+            self._write(self._file(name), self.places[number], found[name])
         return tuple(checksum(found[name]) for name in self.names)
 
-    def _checked(self, number: int, found: dict[str, Host]) -> dict[str, Host]:
-        """What the file of a block holds; ValueError if it is that of another block."""
-        i, j = self.places[number]
-        shape, dtype = (i.stop - i.start, j.stop - j.start), str(self.inputs.dtype)
-        if found.keys() != set(self.names) or any(a.shape != shape or str(a.dtype) != dtype for a in found.values()):
-            raise ValueError(f"it holds { {name: a.shape for name, a in found.items()} }")
-        return found
-
-    def _write(self, file: Any, place: Place, block: Host) -> None:
-        """Write a block into an open result, row by row, and flush it; OSError, and no signal, on a full disk."""
-        start, (i, j) = npy_header(file).start, place
-        images = [(i, j, block)] + [(j, i, block.T)] * (self.inputs.symmetric and i != j)
-        for rows, columns, a in images:
-            for row, values in zip(range(rows.start, rows.stop), np.ascontiguousarray(a), strict=True):
-                file.seek(start + (row * self.inputs.shape[1] + columns.start) * block.itemsize)
-                file.write(values.data)
-        file.flush()
-        os.fsync(file.fileno())
+    def _write(self, path: Path, place: Place, block: Host) -> None:
+        """Write a block into a result, row by row, and flush it; OSError, and no signal, on a full disk."""
+        with space_on_disk(path), open(path, "r+b") as file:
+            start = npy_header(file).start
+            for rows, columns, turned in images_of(place, self.inputs.symmetric):
+                for row, values in enumerate(np.ascontiguousarray(turned(block)), rows.start):
+                    file.seek(start + (row * self.inputs.shape[1] + columns.start) * block.itemsize)
+                    file.write(values.data)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def checksum(a: Host) -> str:

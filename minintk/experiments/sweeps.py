@@ -37,7 +37,7 @@ import numpy as np
 from minintk.arrays import to_host
 from minintk.files.claims import Claim, Watch, remove_dead
 from minintk.files.reading import read_json
-from minintk.files.units import InFlight, InTurn, calls_in_flight, check_part, shared
+from minintk.files.units import InFlight, InTurn, check_part, shared
 from minintk.files.writing import digest, made_folder, remove_parts, write_atomically
 from minintk.progress import progress_of
 from minintk.training.checkpoints import arrays_inside, has_default_repr
@@ -235,7 +235,7 @@ def _run(
             return (executor or InTurn()).submit(work, **job[0].arguments)
 
     failed: Exception | None = None
-    with InFlight(units, begin, calls_in_flight(executor)) as flight:
+    with InFlight(units, begin, executor) as flight:
         for (call, claim), future in flight:
             with claim:
                 try:

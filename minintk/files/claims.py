@@ -22,16 +22,16 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
-import threading
 from contextlib import suppress
 from functools import cache
 from io import FileIO
 from pathlib import Path
+from threading import Event, Thread
 from time import monotonic, sleep
-from types import TracebackType
 from typing import NamedTuple
+
+from minintk.files.reading import reading
 
 BEAT = 10.0
 """Seconds between two heartbeats."""
@@ -50,7 +50,7 @@ class Held(RuntimeError):
 class Owner(NamedTuple):
     """What a claim says of the process that made it.
 
-    host : name, boot and process namespace, within which process ids mean something.  start : when the process began,
+    host : name, boot and process namespace, within which process ids mean something.   start : when the process began,
     None where the system does not tell.   token : random, of this claim alone.
     """
 
@@ -66,38 +66,30 @@ class Owner(NamedTuple):
 # ------------------------------------------------------------------------------------------- hosts, processes
 
 
-def this_host() -> str:
-    """Host name, boot and process namespace: equal for two processes that can look each other up by process id."""
-    name = platform.node().replace(" ", "-") or "localhost"
-    with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{name} {boot} {os.stat('/proc/self/ns/pid').st_ino}"
-    return name
-
-
 def start_of(pid: int) -> str | None:
-    """When a process began, in the system's own words; None if there is none, or where the system does not tell.
+    """When a process began, in ticks since the machine was started; None if there is none, and outside Linux.
 
     PermissionError for a process that exists, but that the system hides.
     """
-    if sys.platform == "linux":
-        try:
-            state, *fields = Path(f"/proc/{pid}/stat").read_text(encoding="latin1").rpartition(")")[2].split()
-        except OSError:
-            with suppress(ProcessLookupError, OverflowError):
-                os.kill(pid, 0)  # PermissionError: /proc shows a user his own processes only
-            return None
-        return None if state in "ZXx" else fields[18]  # a zombie has died; ticks since the machine was started
-    if os.name != "posix":
+    if sys.platform != "linux":
         return None
-    words, told = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}, ["ps", "-o", "lstart=", "-p", str(pid)]
-    return subprocess.run(told, env=words, capture_output=True, text=True, check=False).stdout.strip() or None
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text(encoding="latin1").rpartition(")")[2].split()
+    except OSError:
+        with suppress(ProcessLookupError, OverflowError):
+            os.kill(pid, 0)  # PermissionError: /proc shows a user his own processes only
+        return None
+    return None if state in "ZXx" else fields[18]  # a zombie has died
 
 
 @cache
 def _me(pid: int) -> Owner:
     """This process as an owner; pid : its id, which changes when it forks."""
-    return Owner(this_host(), pid, start_of(pid), "")
+    host = platform.node().replace(" ", "-") or "localhost"
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        host = f"{host} {boot} {os.stat('/proc/self/ns/pid').st_ino}"
+    return Owner(host, pid, start_of(pid), "")
 
 
 def lives(owner: Owner) -> bool | None:
@@ -105,75 +97,66 @@ def lives(owner: Owner) -> bool | None:
     me = _me(os.getpid())
     if owner[:3] == me[:3]:
         return owner.token in _held
-    if owner.host != me.host or me.start is None or owner.start is None:
-        return None
-    try:
-        return start_of(owner.pid) == owner.start
-    except PermissionError:
-        return None
+    if owner.host == me.host and owner.start is not None and me.start is not None:
+        with suppress(PermissionError):
+            return start_of(owner.pid) == owner.start
+    return None
 
 
 # ---------------------------------------------------------------------------------------------------- claims
 
-_lock = threading.Lock()
-_held: dict[str, Claim] = {}  # the claims of this process by token
-_pulse: threading.Thread | None = None
+_held = set[str]()
+"""The tokens of the claims that this process holds."""
 
 
 class Claim:
-    """A claim that this process holds, until `release`; a context that releases it.  Made by `Watch.claim`.
+    """A claim that this process holds, until `release`; a context that releases it.   Made by `Watch.claim`.
 
     place : the path that all who want this unit look at.   at : the file of this claim, `place` or a successor's.
+    FileExistsError if another one was quicker.
     """
 
     def __init__(self, place: Path, chain: list[Path], at: Path) -> None:
         self.place, self.chain = place, [*chain, at]
         self.owner = _me(os.getpid())._replace(token=os.urandom(8).hex())
-        self._line, self._beats = json.dumps(self.owner._asdict()).encode() + b"\n", 0
+        self._line = json.dumps(self.owner._asdict()).encode() + b"\n"
         new = place.with_name(f"{place.name}.new-{self.owner.token}")
-        self._file = self._write(new)
-        try:
-            _held[self.owner.token] = self
-            self._name(new, at)
-        except BaseException:
+        self._file = self._create(new)
+        _held.add(self.owner.token)
+        try:  # a link appears whole: a kill between creating and writing would leave a claim of nobody
+            os.link(new, at)
+        except OSError as error:
             self._file.close()
-            del _held[self.owner.token]
-            raise
+            if isinstance(error, FileExistsError | FileNotFoundError):  # or `new` was taken for what the dead left
+                _held.discard(self.owner.token)
+                raise FileExistsError(*error.args) from error
+            self._file = self._create(at)  # on a file system without links
         finally:
             new.unlink(missing_ok=True)
+        self._ended = Event()
+        self._heart = Thread(target=self._beat, name="minintk heartbeat", daemon=True)
+        self._heart.start()
 
-    def _name(self, new: Path, at: Path) -> None:
-        """Give the file `new` its name, whole: a kill between creating and writing would leave a claim of nobody.
-
-        FileExistsError if another one has the name, or has taken `new` for what a dead process left.
-        """
-        try:
-            os.link(new, at)
-        except FileNotFoundError as error:
-            raise FileExistsError(*error.args) from error
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without links
-            self._file.close()
-            self._file = self._write(at)
-
-    def _write(self, path: Path) -> FileIO:
+    def _create(self, path: Path) -> FileIO:
         file = open(path, "xb", buffering=0)  # noqa: SIM115
         try:
             file.write(self._line + b"0\n")
         except OSError:  # the disk is full
             file.close()
-            path.unlink(missing_ok=True)
+            path.unlink()
             raise
         return file
 
-    def beat(self) -> None:
-        """Raise the heartbeat.  The open file is written to, so never the claim of another one at the same path."""
-        self._beats += 1
-        with suppress(OSError, ValueError):  # lost with its disk, or released meanwhile
-            self._file.seek(len(self._line))
-            self._file.write(b"%d\n" % self._beats)
-            os.fsync(self._file.fileno())
+    def _beat(self) -> None:
+        """Raise the heartbeat in the file that is open: never in the claim of another one at the same path."""
+        beats = 0
+        with self._file:
+            while not self._ended.wait(BEAT):
+                beats += 1
+                with suppress(OSError):  # lost with its disk
+                    self._file.seek(len(self._line))
+                    self._file.write(b"%d\n" % beats)
+                    os.fsync(self._file.fileno())
 
     def held(self) -> bool:
         """Whether the claim is still this process's: not if others thought it dead, and one has succeeded it."""
@@ -192,64 +175,30 @@ class Claim:
     @property
     def released(self) -> bool:
         """Whether `release` was called."""
-        return self._file.closed
+        return self._ended.is_set()
 
     def release(self) -> None:
-        """Give the unit free, once; remove the claim and those that it succeeded, unless another one goes on."""
-        held = _held.pop(self.owner.token, None) is not None
-        self._file.close()
-        if held and self.held():
+        """Give the unit free; remove the claim and those that it succeeded, unless another one goes on."""
+        self._ended.set()
+        self._heart.join()
+        if os.getpid() == self.owner.pid and self.held():  # a fork's claim is its parent's
             for path in self.chain:  # the first one first: what remains after a kill is then not reached any more
                 with suppress(OSError):
                     path.unlink()
+        _held.discard(self.owner.token)
 
     def __enter__(self) -> Claim:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
-
-
-def _beat_while_held() -> None:
-    """Beat for all claims of this process, until there are none."""
-    global _pulse
-    while True:
-        sleep(BEAT)
-        with _lock:
-            claims = list(_held.values())
-            if not claims:
-                _pulse = None
-                return
-        for claim in claims:
-            claim.beat()
-
-
-def _start_beating() -> None:
-    global _pulse
-    with _lock:
-        if _pulse is None or not _pulse.is_alive():
-            _pulse = threading.Thread(target=_beat_while_held, name="minintk heartbeat", daemon=True)
-            _pulse.start()
-
-
-def _after_fork() -> None:
-    """The child holds none of its parent's claims, and has no heartbeat yet."""
-    global _lock, _pulse
-    _lock, _pulse = threading.Lock(), None
-    _held.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _read(path: Path) -> bytes | None:
     """The text of a claim; None if there is none."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(4096)
-    except FileNotFoundError:
-        return None
+    with suppress(FileNotFoundError), reading(path, "a claim", "move it away") as file:
+        return file.read(4096)
+    return None
 
 
 def _owner(text: bytes | None) -> Owner:
@@ -258,7 +207,7 @@ def _owner(text: bytes | None) -> Owner:
         found = Owner(**json.loads((text or b"").partition(b"\n")[0]))
         if isinstance(found.host, str) and type(found.pid) is int and re.fullmatch("[0-9a-f]{16}", found.token):
             return found
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         pass
     return Owner("", 0, None, "")
 
@@ -293,10 +242,8 @@ class Watch:
             return None
         if not claim.held():  # the chain was released meanwhile, and perhaps begun anew
             claim.release()
-            with suppress(OSError):
-                free.unlink()
+            free.unlink(missing_ok=True)
             return None
-        _start_beating()
         return claim
 
     def alive(self, at: Path, text: bytes) -> bool:
@@ -324,10 +271,8 @@ class Watch:
         first: bytes | None = None
         while (claim := self.claim(place)) is None:
             chain, text, _ = _follow(place)
-            if text is None:
-                continue
-            owner, first = _owner(text), text if first is None else first
-            if lives(owner) or (owner.token and text != first):
+            owner, first = _owner(text), first or text
+            if chain and (lives(owner) or (owner.token and text != first)):
                 raise Held(
                     f"{what}: {owner} is at work (its claim: {chain[-1]}). Wait for it, end it, or take another folder"
                 )

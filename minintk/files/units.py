@@ -1,18 +1,19 @@
 """Units of work for all who share a folder: each takes what no other has, until everything is finished.
 
     units = shared(missing, place=..., finished=...)
-    for (unit, claim), future in InFlight(units, lambda job: pool.submit(work, job[0]), most=8):
-        with claim:
-            ...                                             # publish future.result()
+    with closing(units), InFlight(units, lambda job: pool.submit(work, job[0]), pool) as flight:
+        for (unit, claim), future in flight:
+            with claim:
+                ...                                         # publish future.result()
 
 Without an executor the calls are made one after the other, by `InTurn`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from itertools import islice
 from pathlib import Path
 from time import sleep
 from typing import Any, Generic, TypeVar
@@ -49,25 +50,19 @@ def shared(
     Ends when all units are finished, whoever did it; one whose claim was released without a result comes again.
     place : of a unit's claim.   finished : whether there is a result.   Closed, it releases the claims it has given.
     """
-    watch, left, taken = Watch(), deque(units), dict[Unit, Claim]()
+    watch, left, taken = Watch(), list(units), dict[Unit, Claim]()
     try:
-        while left:
+        while left := [unit for unit in left if (unit in taken and not taken[unit].released) or not finished(unit)]:
             free = False
-            for _ in range(len(left)):
-                unit = left.popleft()
-                if unit in taken and not taken[unit].released:
-                    left.append(unit)
-                elif not finished(unit):
-                    left.append(unit)
-                    if (claim := watch.claim(place(unit))) is not None:
-                        taken[unit] = claim
-                        if finished(unit):  # between the look above and the claim
-                            claim.release()
-                            left.pop()
-                        else:
-                            free = True
-                            yield unit, claim
-            if left and not free:
+            for unit in left:
+                if (unit in taken and not taken[unit].released) or (claim := watch.claim(place(unit))) is None:
+                    continue
+                taken[unit], free = claim, True
+                if finished(unit):  # between the look above and the claim
+                    claim.release()
+                else:
+                    yield unit, claim
+            if not free:
                 yield None
     finally:
         for claim in taken.values():
@@ -98,35 +93,31 @@ def calls_in_flight(executor: Executor | None) -> int:
 class InFlight(Generic[Job]):
     """(job, its finished future) for each job, in the order in which they finish.
 
-    jobs : may give None for "none is free now, ask again".   submit : begins one.   most : begun and not finished.
+    jobs : may give None for "none is free now, ask again".   submit : begins one, on the executor if there is one.
     A context, at whose end the jobs that have not begun are cancelled.
     """
 
-    def __init__(self, jobs: Iterable[Job | None], submit: Callable[[Job], Future[Any]], most: int) -> None:
-        self._jobs, self._submit, self._most = iter(jobs), submit, most
+    def __init__(
+        self, jobs: Iterable[Job | None], submit: Callable[[Job], Future[Any]], executor: Executor | None
+    ) -> None:
+        self._jobs, self._submit, self._most = iter(jobs), submit, calls_in_flight(executor)
         self._running: dict[Future[Any], Job] = {}
-        self._ended = False
-
-    def _begin(self) -> bool:
-        """Begin as many jobs as may be; whether to ask again soon."""
-        while len(self._running) < self._most and not self._ended:
-            try:
-                job = next(self._jobs)
-            except StopIteration:
-                self._ended = True
-                return False
-            if job is None:
-                return True
-            self._running[self._submit(job)] = job
-        return False
 
     def __iter__(self) -> Iterator[tuple[Job, Future[Any]]]:
-        while (again := self._begin()) or self._running:
-            if not self._running:
+        while True:
+            ask_again = False
+            for job in islice(self._jobs, self._most - len(self._running)):
+                if job is None:
+                    ask_again = True
+                    break
+                self._running[self._submit(job)] = job
+            if self._running:
+                for future in wait(self._running, PAUSE if ask_again else None, FIRST_COMPLETED).done:
+                    yield self._running.pop(future), future
+            elif ask_again:
                 sleep(PAUSE)
-                continue
-            for future in wait(self._running, PAUSE if again else None, FIRST_COMPLETED).done:
-                yield self._running.pop(future), future
+            else:
+                return
 
     def __enter__(self) -> InFlight[Job]:
         return self
@@ -136,5 +127,5 @@ class InFlight(Generic[Job]):
 
     def stop(self) -> None:
         """Begin no more, and cancel what has not begun: only calls under way are still given."""
-        self._ended = True
+        self._jobs = iter(())
         self._running = {future: job for future, job in self._running.items() if not future.cancel()}

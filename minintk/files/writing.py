@@ -35,8 +35,8 @@ def made_folder(path: str | os.PathLike[str], what: str) -> Path:
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """Call write(file) so that `path` holds either its old content or all of the new one, whenever the process dies.
 
-    The content goes to a file of its own in the same folder, NAME.RANDOM.part, is flushed to disk, and then renamed.
-    What a kill leaves of it, `remove_parts` removes.   OSError, with what is missing, for a full disk.
+    The content goes to NAME.RANDOM.part in the same folder, is flushed to disk, and then renamed; what a kill leaves of
+    it, `remove_parts` removes.   OSError, with what is missing, for a full disk.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -62,6 +62,13 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """`write_atomically` for the owner of a claim on `path`: removes what the dead have left, writes what is new."""
+    remove_parts(path)
+    if not (path.exists() and path.stat().st_size == len(content) and path.read_bytes() == content):
+        write_atomically(path, lambda file: file.write(content))
 
 
 def remove_parts(path: str | os.PathLike[str]) -> None:
@@ -103,14 +110,18 @@ def reserve(file: BinaryIO, size: int) -> None:
                 raise
 
 
-def digest(*arrays: Array) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of shapes, dtypes and bytes.
+def digest(*things: Array | str) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of texts, and of the shapes, dtypes and bytes of arrays.
 
     >>> digest(np.zeros(3)) == digest(np.zeros(3)), digest(np.zeros(3)) == digest(np.zeros((3, 1)))
     (True, False)
     """
     total = hashlib.sha256()
-    for a in map(to_host, arrays):
+    for thing in things:
+        if isinstance(thing, str):
+            total.update(f"{thing!r}".encode())
+            continue
+        a = to_host(thing)
         total.update(f"{a.shape} {a.dtype.str}".encode())
-        total.update(np.ascontiguousarray(a).data)
+        total.update(np.ascontiguousarray(a).data if a.size else b"")
     return total.hexdigest()[:16]

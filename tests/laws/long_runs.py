@@ -12,7 +12,7 @@ import numpy as np
 
 import analytic as an
 import minintk as mn
-from analytic.streaming import by_blocks, executors, store
+from analytic.streaming import by_blocks, store
 from minintk.arrays import Array
 
 X = np.random.default_rng(0).standard_normal((10, 4, 3, 2))
@@ -72,7 +72,7 @@ def noted_block(evaluate: Any, *arguments: Any) -> Any:
 
 def kernel(folder: Path) -> None:
     """Fifteen blocks of two images each."""
-    by_blocks.PIXEL_PAIRS_PER_BLOCK, executors.FEWEST, executors.SHORTEST = 4 * (4 * 3) ** 2, 5, 0.0
+    by_blocks.PIXEL_PAIRS_PER_BLOCK, by_blocks.FEWEST, by_blocks.SHORTEST = 4 * (4 * 3) ** 2, 5, 0.0
     right, k = by_blocks.fill, an.kernel(POOLED)
 
     def noted(of: store.KernelStore, evaluate: Any, *how: Any) -> Any:

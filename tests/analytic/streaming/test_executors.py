@@ -15,7 +15,7 @@ from arrays_under_test import namespace
 
 import analytic as an
 import minintk as mn
-from analytic.streaming import by_blocks, executors
+from analytic.streaming import by_blocks
 from minintk.arrays import to_library
 from minintk.files import units
 
@@ -50,14 +50,14 @@ def test_processes_find_what_one_process_finds(name: str, processes: Executor) -
 
 def test_a_wrong_block_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks written to each other's places: what the comparison above must refuse."""
-    right = executors.begin_block
+    right = by_blocks.begin_block
 
     def swapped(inputs: Any, place: Any, evaluate: Any, executor: Any) -> Any:
         i, j = place
         return right(inputs, (j, i) if i != j else (slice(0, 1), slice(0, 1)), evaluate, executor)
 
-    monkeypatch.setattr(executors, "begin_block", swapped)
-    monkeypatch.setattr(executors, "SHORTEST", 0.0)
+    monkeypatch.setattr(by_blocks, "begin_block", swapped)
+    monkeypatch.setattr(by_blocks, "SHORTEST", 0.0)
     kernel = an.kernel(DENSE)
     x = inputs("dense")[0][:8]
     with ThreadPoolExecutor(2) as pool:

@@ -15,7 +15,7 @@ import pytest
 import analytic as an
 import minintk as mn
 from analytic.streaming import by_blocks, store
-from analytic.streaming.executors import block_size
+from analytic.streaming.by_blocks import block_size
 
 Array = Any
 D = mn.Dense(1, w_std=2**0.5, b_std=0.1)

@@ -43,7 +43,7 @@ READ = {
 }  # fmt: skip
 ELSEWHERE = {
     "minintk/files/writing.py": "writes",
-    "minintk/files/claims.py": "creates files, and reads 4096 bytes of them at most",
+    "minintk/files/claims.py": "creates files, and asks the system about processes",
     "minintk/experiments/sweeps.py": "compares a file with what it would write",
     "minintk/arrays.py": "asks the system how much memory is free",
     "minintk/verify/report.py": "the package's own page",
