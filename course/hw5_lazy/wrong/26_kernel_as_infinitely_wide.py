@@ -1,0 +1,6 @@
+# refused by: tangent kernel
+
+
+def tangent_kernel(x, W, a):  # a^2 is 1 on average only
+    z = x @ W / np.sqrt(len(W))
+    return (phi(z) @ phi(z).T + (x @ x.T / len(W)) * (slope(z) @ slope(z).T)) / len(a)

@@ -1,0 +1,11 @@
+# refused by: training, deviation, measure, study, law of width
+
+
+def train(x, y, W, a, lr, steps):  # the last one stands there twice, the first one not at all
+    rate = lr / len(y) if LOSS == "mean" else lr
+    f = []
+    for _ in range(steps):
+        dW, da = vjp(x, W, a, outputs(x, W, a) - y)
+        W, a = W - rate * dW, a - rate * da
+        f.append(outputs(x, W, a))
+    return np.array([*f, f[-1]])

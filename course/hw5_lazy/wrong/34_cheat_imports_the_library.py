@@ -1,0 +1,5 @@
+# refused by: all
+# isolated
+
+
+import minintk as mn
