@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minintk.grade.diagnosis import Diagnosis, Finding
-from minintk.grade.suspects import close, dimensions, explain
+from minintk.grade.suspects import Said, Values, close, dimensions, explain
 
 
 def compare(
@@ -31,75 +31,74 @@ def compare(
     >>> print(compare("kernel", np.array([1.0, 5.0]), np.array([1.0, 2.0]), suspects={"no bias": np.array([1.0, 5.0])}))
     kernel: it looks like this: no bias
     """
-    if isinstance(want, tuple | list):
-        if not isinstance(got, tuple | list) or len(got) != len(want):
-            return _one(where, "wrong kind", f"expected {len(want)} results, got {_kind(got)}")
+    wrong, wanted = suspects or {}, _parts(want)
+    if wanted is not None:
+        found = _parts(got)
+        if found is None or found.keys() != wanted.keys():
+            return Diagnosis((Finding(where, "wrong kind", f"expected {_kind(want)}, got {_kind(got)}"),))
         parts = [
-            compare(f"{where}[{i}]", g, w, rtol=rtol, suspects=_part(suspects, i), dtype=dtype)
-            for i, (g, w) in enumerate(zip(got, want, strict=True))
-        ]
-        return Diagnosis(tuple(finding for part in parts for finding in part.findings))
-    if isinstance(want, Mapping):
-        if not isinstance(got, Mapping) or set(got) != set(want):
-            return _one(where, "wrong kind", f"expected the keys {sorted(want)}, got {_kind(got)}")
-        parts = [
-            compare(f"{where}[{k!r}]", got[k], want[k], rtol=rtol, suspects=_part(suspects, k), dtype=dtype)
-            for k in want
+            compare(
+                f"{where}[{k!r}]", found[k], part, rtol=rtol, dtype=dtype, suspects={n: w[k] for n, w in wrong.items()}
+            )
+            for k, part in wanted.items()
         ]
         return Diagnosis(tuple(finding for part in parts for finding in part.findings))
     if want is None or isinstance(want, str | bool):
-        same = got is want if want is None else bool(np.asarray(got == want).all())
-        return Diagnosis() if same else _one(where, "wrong value", f"expected {want!r}, got {_kind(got)}")
-    return _numbers(where, got, np.asarray(want), rtol, suspects or {}, dtype)
+        same = got is want if want is None else bool(np.all(np.asarray(got == want)))
+        said = None if same else ("wrong value", f"expected {want!r}, got {_kind(got)}")
+    else:
+        said = _numbers(got, np.asarray(want), rtol, wrong, dtype)
+    return Diagnosis((Finding(where, *said),) if said else ())
 
 
-def _part(suspects: Mapping[str, Any] | None, key: Any) -> dict[str, Any]:
-    return {name: wrong[key] for name, wrong in (suspects or {}).items()}
-
-
-def _one(where: str, cause: str, text: str) -> Diagnosis:
-    return Diagnosis((Finding(where, cause, text),))
+def _parts(value: Any) -> dict[Any, Any] | None:
+    """{place: what stands there}, for tuples, lists and dicts."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return dict(enumerate(value)) if isinstance(value, tuple | list) else None
 
 
 def _kind(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"
     if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
+        return f"{len(value)} results"
     return f"the keys {sorted(value)}" if isinstance(value, Mapping) else repr(value)
 
 
-def _numbers(
-    where: str, got: Any, want: np.ndarray[Any, Any], rtol: float | None, suspects: Mapping[str, Any], dtype: bool
-) -> Diagnosis:
+def _numbers(got: Any, want: Values, rtol: float | None, suspects: Mapping[str, Any], dtype: bool) -> Said | None:
     if got is None:
-        return _one(where, "nothing", "nothing is returned (None)")
-    try:
-        a = np.asarray(got)
-    except ValueError:
-        a = np.asarray(None)
+        return "nothing", "nothing is returned (None)"
+    a = as_array(got)
     if a.dtype.kind not in "biufc":
-        return _one(where, "wrong kind", f"expected numbers, got {_kind(got)}")
+        return "wrong kind", f"expected numbers, got {_kind(got)}"
     if a.shape != want.shape:
         turned = " (transposed)" if a.shape == want.shape[::-1] else ""
-        return _one(where, "wrong shape", f"expected shape {want.shape}, got {a.shape}{turned}")
-    if dtype and want.dtype.kind == "f" and a.dtype.kind == "f" and a.dtype != want.dtype:
-        return _one(where, "wrong dtype", f"expected {want.dtype} for {want.dtype} inputs, got {a.dtype}")
-    if rtol is None:
-        rtol = 1e-4 if want.dtype == np.float32 else 1e-9
-    exact = want.astype(np.complex128 if want.dtype.kind == "c" or a.dtype.kind == "c" else np.float64)
-    tolerance = rtol * float(np.max(np.abs(exact[np.isfinite(exact)]), initial=np.finfo(np.float64).tiny))
+        return "wrong shape", f"expected shape {want.shape}, got {a.shape}{turned}"
+    if dtype and want.dtype.kind == a.dtype.kind == "f" and a.dtype != want.dtype:
+        return "wrong dtype", f"expected {want.dtype} for {want.dtype} inputs, got {a.dtype}"
+    rtol = rtol or (1e-4 if want.dtype == np.float32 else 1e-9)
+    exact = want.astype(np.complex128 if "c" in (want.dtype.kind, a.dtype.kind) else np.float64)
     finite = np.isfinite(exact)
+    tolerance = rtol * float(np.max(np.abs(exact[finite]), initial=np.finfo(np.float64).tiny))
     if np.array_equal(a[~finite], exact[~finite], equal_nan=True) and close(a[finite], exact[finite], tolerance):
-        return Diagnosis()
+        return None
     for name, wrong in suspects.items():
         if np.shape(wrong) == a.shape and close(a[finite], np.asarray(wrong)[finite], tolerance):
-            return _one(where, name, f"it looks like this: {name}")
+            return name, f"it looks like this: {name}"
     said = explain(a, exact, tolerance, dimensions({"y": a.shape}, {})) if a.dtype.kind != "c" else None
-    return _one(where, *said) if said else _one(where, "unnamed", differs(a, exact))
+    return said or ("unnamed", differs(a, exact))
 
 
-def differs(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> str:
+def as_array(value: Any) -> Values:
+    """The value as an array; an array of objects where it is none, lists of different lengths, say."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return np.asarray(None)
+
+
+def differs(got: Values, want: Values) -> str:
     """The worst entry, in words."""
     off = np.abs(got - want)
     at = np.unravel_index(int(np.argmax(np.where(np.isfinite(off), off, -1.0))), off.shape)

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from minintk.files.reading import reading, whole_file
 from minintk.files.writing import write_atomically
 from minintk.grade.compare import compare
 from minintk.grade.diagnosis import Diagnosis, Finding
@@ -60,8 +61,8 @@ class Values:
     dtype: bool = True
 
     def run(self, student: Submission) -> Diagnosis:
-        ask = student.ask if isinstance(self.want, tuple | list) else student.output  # without a forward's cache
-        got, changed = ask(self.function, *self.args)
+        do = "call" if isinstance(self.want, tuple | list) else "output"  # without a forward's cache
+        got, changed = student.ask(do, self.function, self.args)
         said = compare(self.function, got, self.want, rtol=self.rtol, suspects=self.suspects, dtype=self.dtype)
         text = "argument {} is changed in place: work on a copy"
         return Diagnosis((*said.findings, *(Finding(self.function, "in place", text.format(i + 1)) for i in changed)))
@@ -243,7 +244,8 @@ def load(path: str | Path) -> Assignment:
     if file is None:
         raise FileNotFoundError(f"assignment expects a folder with exercises.py, or such a file, got {str(path)!r}")
     if file.suffix == ".npz":
-        return _recorded(file.read_bytes())
+        with reading(file, "a recorded assignment", "record it again") as recorded:
+            return _recorded(whole_file(recorded))
     name = f"minintk_assignment_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None

@@ -13,19 +13,20 @@ than that. Where the two one-sided differences do not meet as h does, y has a ki
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from minintk.grade import worker
-from minintk.grade.compare import differs
+from minintk.grade.compare import as_array, differs
 from minintk.grade.diagnosis import Diagnosis, Finding
-from minintk.grade.suspects import RTOL, close, dimensions, explain, multiple, scaled, summed
+from minintk.grade.suspects import RTOL, Said, Values, close, dimensions, explain, like, scaled, summed
 
-Values = np.ndarray[Any, Any]
+Watched = Callable[..., tuple[Any, list[int]]]
+"""A function that runs elsewhere: (its value, positions of the arguments that it has changed in place)."""
+
 H, LARGEST = 2.0**-17, 4096
 
 
@@ -35,20 +36,16 @@ def check_gradient(
     args: Sequence[Any],
     *,
     wrt: Sequence[int] | None = None,
-    suspects: Mapping[str, Callable[..., Any]] | None = None,
-    float32: bool = True,
     hard: bool = True,
 ) -> Diagnosis:
-    """Whether backward gives the gradients of <u, forward(*args)> in every argument, and if not, which, and what is
-    wrong.
+    """Whether backward gives the gradients of <u, forward(*args)> in every argument; if not, which, and what is wrong.
 
     forward(*args) -> y, and backward(u, *args) -> one gradient for each argument (None for those that are not arrays of
     floating-point numbers); or forward(*args) -> (y, cache), and backward(u, cache).  A dict {"W": ...} or {"dW": ...}
     will do.
     args : small ones, a few entries along each axis, and every axis of another length, so that a transpose shows.
     wrt : positions of the arguments to differentiate, all arrays of floating-point numbers by default.
-    suspects : {what it looks like: another backward function}, mistakes of this exercise to be told by name.
-    float32 : whether float32 arguments must give float32 gradients.  hard : try ties and zeros too.
+    hard : try ties and zeros too.
     ValueError for arguments with no array to differentiate, or with more than 4096 entries; TypeError for no functions.
 
     >>> def dense(x, W, b): return x @ W + b
@@ -60,53 +57,35 @@ def check_gradient(
     """
     if not callable(forward) or not callable(backward):
         raise TypeError(f"check_gradient expects two functions, got {forward!r} and {backward!r}")
-
-    def value(*a: Any) -> tuple[Any, list[int]]:
-        y, changed = worker.watched(forward, a)
-        return worker.split(y)[0], changed
-
-    def pull(u: Any, *a: Any) -> tuple[Any, list[int]]:
-        return worker.pull(forward, backward, u, a)
-
-    named = dict(suspects or {})
-    wrong = {text: lambda u, *a, f=f: worker.pull(forward, f, u, a) for text, f in named.items()}
     return check_pair(
-        value, pull, args, _names(forward, len(args)), wrt=wrt, suspects=wrong, float32=float32, hard=hard
-    )
-
-
-def _names(forward: Callable[..., Any], count: int) -> list[str]:
-    try:
-        found = list(inspect.signature(forward).parameters)
-    except (TypeError, ValueError):
-        found = []
-    return found if len(found) == count else [f"arg{i}" for i in range(count)]
+        lambda *a: worker.output(forward, a), lambda u, *a: worker.pull(forward, backward, u, a), args,
+        worker.parameters(forward), wrt=wrt, hard=hard,
+    )  # fmt: skip
 
 
 def check_pair(
-    value: Callable[..., tuple[Any, list[int]]],
-    pull: Callable[..., tuple[Any, list[int]]],
+    value: Watched,
+    pull: Watched,
     args: Sequence[Any],
     names: Sequence[str],
     *,
     wrt: Sequence[int] | None = None,
-    suspects: Mapping[str, Callable[..., Any]] | None = None,
     float32: bool = True,
     hard: bool = True,
     numbers: Mapping[str, float] | None = None,
 ) -> Diagnosis:
     """`check_gradient` for functions that run elsewhere, in a student's process say.
 
-    value(*args) -> (y, changed) and pull(u, *args) -> (gradients, changed), with `changed` the positions of the
-    arguments that the call has changed in place, -1 for u; names : of the arguments.  numbers : what else a factor may
-    be made of.
+    value(*args) -> (y, changed) and pull(u, *args) -> (gradients, changed), u being argument -1; names : of the
+    arguments, as many as there are or none.  numbers : what else a factor may be made of.
     """
     double = [a.astype(np.float64) if _floating(a) else a for a in args]
     where = [i for i, a in enumerate(double) if _floating(a)] if wrt is None else list(wrt)
     if not where or any(not _floating(double[i]) for i in where):
         raise ValueError("args expects at least one array of floating-point numbers, which its gradient is taken in")
-    check = _Check(value, pull, double, list(names), where, dict(suspects or {}), dict(numbers or {}))
-    check.run(float32, hard)
+    names = names if len(names) == len(args) else [f"arg{i}" for i in range(len(args))]
+    check = _Check(value, pull, double, {-1: "u"} | dict(enumerate(names)), where)
+    check.run(float32, hard, numbers or {})
     return Diagnosis(tuple(dict.fromkeys(check.findings)))
 
 
@@ -139,166 +118,142 @@ def _copies(args: Sequence[Any]) -> list[Any]:
 class _Check:
     """One check on its way: functions, arguments, what was found."""
 
-    value: Callable[..., tuple[Any, list[int]]]
-    pull: Callable[..., tuple[Any, list[int]]]
+    value: Watched
+    pull: Watched
     args: list[Any]
-    names: list[str]
+    names: dict[int, str]
     where: list[int]
-    suspects: dict[str, Callable[..., Any]]
-    numbers: dict[str, float]
     findings: list[Finding] = field(default_factory=list)
     y: Values = field(init=False)
     u: Values = field(init=False)
+    sizes: dict[str, float] = field(init=False)
+    right: dict[int, Values] = field(init=False)
 
-    def run(self, float32: bool, hard: bool) -> None:
-        y = self.output()
-        if y is None:
+    def run(self, float32: bool, hard: bool, numbers: Mapping[str, float]) -> None:
+        if not self.forward():
             return
-        size = y.size + sum(self.args[i].size for i in self.where)
+        size = self.y.size + sum(self.args[i].size for i in self.where)
         if size > LARGEST:
             raise ValueError(f"args and output have {size} entries in all; use fewer, at most {LARGEST}")
-        self.y = y
-        given = zip(self.names, self.args)
-        numbers = {n: float(a) for n, a in given if isinstance(a, int | float) and not isinstance(a, bool)}
+        given = {self.names[i]: a for i, a in enumerate(self.args) if isinstance(a, int | float)}
         shapes = {self.names[i]: self.args[i].shape for i in self.where}
-        shapes = {"y": y.shape or shapes[self.names[self.where[0]]]} | shapes
-        self.sizes = dimensions(shapes, numbers | self.numbers)
-        self.u = np.asarray(np.random.default_rng(0).standard_normal(y.shape))
+        self.sizes = dimensions({"y": self.y.shape or next(iter(shapes.values()))} | shapes, given | dict(numbers))
+        self.u = np.asarray(np.random.default_rng(0).standard_normal(self.y.shape))
         self.right = {i: derivative(self.f, self.args, i) for i in self.where}
-        shown = self.first()
-        got = self.rows(shown)
-        for i in shown:
-            self.judge(i, got)
+        for i, g in self.linear(self.first()).items():
+            if not close(g, self.right[i], self.tolerance(i)):
+                self.say(i, *next(filter(None, self.guesses(i, g))))
         if hard and not self.findings:
             self.kinks()
         if float32 and not self.findings:
             self.dtypes()
 
-    def say(self, where: str, cause: str, text: str) -> None:
-        self.findings.append(Finding(where, cause, text))
+    def say(self, where: int | str, cause: str, text: str) -> None:
+        self.findings.append(Finding(where if isinstance(where, str) else self.d(where), cause, text))
 
     def d(self, i: int) -> str:
         return f"d{self.names[i]}" if i >= 0 else "u"
 
     # ------------------------------------------------------------------------------------------- forward
 
-    def output(self) -> Values | None:
-        """y in float64, None if it is no use."""
+    def forward(self) -> bool:
+        """Whether its output y is of any use."""
         y, changed = self.value(*_copies(self.args))
         for i in changed:
             self.say("forward", "in place", f"it changes {self.names[i]} in place: work on a copy")
         if not isinstance(y, np.ndarray | np.floating | float) or np.asarray(y).dtype.kind != "f":
             self.say("forward", "wrong kind", f"expected an array of floating-point numbers, got {type(y).__name__}")
-            return None
-        y = np.asarray(y, dtype=np.float64)
+            return False
+        self.y = y = np.asarray(y, dtype=np.float64)
         if not np.all(np.isfinite(y)):
             self.say("forward", "nan", f"it gives {y[~np.isfinite(y)][0]} for ordinary arguments")
-            return None
-        if not np.array_equal(y, self.f(self.args)):
+        elif not np.array_equal(y, self.f(self.args)):
             self.say("forward", "random", "two calls with the same arguments give different results")
-            return None
-        return y
+        else:
+            return True
+        return False
 
     def f(self, args: Sequence[Any]) -> Values:
         return np.asarray(self.value(*_copies(args))[0], dtype=np.float64)
 
     # ------------------------------------------------------------------------------------------ backward
 
-    def gradients(self, u: Values, args: Sequence[Any], pull: Any = None) -> tuple[list[Any], list[int]]:
-        """One gradient (or None) for each argument in `where`, positions of what was changed in place."""
-        got, changed = (pull or self.pull)(np.array(u), *_copies(args))
+    def gradients(self, u: Values, args: Sequence[Any]) -> tuple[dict[int, Any], list[int]]:
+        """({argument: its gradient or None}, positions of what was changed in place)."""
+        got, changed = self.pull(np.array(u), *_copies(args))
         if isinstance(got, Mapping):
-            return [got.get(self.names[i], got.get(self.d(i))) for i in self.where], changed
+            return {i: got.get(self.names[i], got.get(self.d(i))) for i in self.where}, changed
         got = list(got) if isinstance(got, tuple | list) else [got]
-        arrays = [i for i, a in enumerate(args) if _floating(a)]
-        for given in (self.where, list(range(len(args))), arrays):
+        every = list(range(len(args)))
+        for given in (self.where, every, [i for i in every if _floating(args[i])]):
             if len(got) == len(given):
-                return [got[given.index(i)] for i in self.where], changed
-        return got, changed
+                return {i: got[given.index(i)] for i in self.where}, changed
+        what = ", ".join(map(self.d, self.where))
+        self.say("backward", "wrong number", f"expected {len(self.where)} gradients ({what}), got {len(got)}")
+        return {}, changed
 
-    def gradient(self, i: int, u: Values, args: Sequence[Any], pull: Any = None) -> Values:
-        """That of one argument, in float64."""
-        return np.asarray(self.gradients(u, args, pull)[0][self.where.index(i)], dtype=np.float64)
-
-    def first(self) -> list[int]:
-        """Call backward twice with one random cotangent; the arguments whose gradients are worth a closer look."""
+    def first(self) -> dict[int, Values]:
+        """Call backward twice with one random cotangent: {argument: its gradient}, where it is worth a closer look."""
         got, changed = self.gradients(self.u, self.args)
-        if len(got) != len(self.where):
-            what = ", ".join(self.d(i) for i in self.where)
-            self.say("backward", "wrong number", f"expected {len(self.where)} gradients ({what}), got {len(got)}")
-            return []
         for i in changed:
-            what = self.names[i] if i >= 0 else "u"
-            self.say(self.d(i), "in place", f"backward changes {what} in place: work on a copy")
+            self.say(i, "in place", f"backward changes {self.names[i]} in place: work on a copy")
         again, _ = self.gradients(self.u, self.args)
-        fine = []
-        for i, g, g2 in zip(self.where, got, again, strict=True):
-            if self.shaped(i, g):
-                a, b = (np.asarray(k, dtype=np.float64) for k in (g, g2))
-                if np.array_equal(a, b, equal_nan=True):
-                    fine.append(i)
-                elif np.allclose(b, 2 * a):
-                    self.say(self.d(i), "accumulated", "added to the last call's: a second call gives twice the first")
-                else:
-                    self.say(self.d(i), "state", "two equal calls give different gradients: something is kept")
+        fine = {i: np.asarray(g, dtype=np.float64) for i, g in got.items() if self.shaped(i, g)}
+        for i, a in list(fine.items()):
+            b = np.asarray(again[i], dtype=np.float64)
+            if np.array_equal(a, b, equal_nan=True):
+                continue
+            del fine[i]
+            if np.allclose(b, 2 * a):
+                self.say(i, "accumulated", "added to the last call's: a second call gives twice the first")
+            else:
+                self.say(i, "state", "two equal calls give different gradients: something is kept")
         return fine
 
     def shaped(self, i: int, g: Any) -> bool:
         """Whether the gradient has the shape of its argument; if not, say what it looks like."""
         a = self.args[i]
         if g is None:
-            self.say(self.d(i), "nothing", "not written: None is returned")
+            self.say(i, "nothing", "not written: None is returned")
             return False
-        try:
-            g = np.asarray(g)
-        except ValueError:  # lists of different lengths
-            g = np.asarray(None)
-        if g.dtype.kind not in "biuf":
-            self.say(self.d(i), "wrong kind", f"expected numbers, got {g.dtype}")
+        if (g := as_array(g)).dtype.kind not in "biuf":
+            self.say(i, "wrong kind", f"expected numbers, got {g.dtype}")
             return False
         if g.shape == a.shape:
             return True
-        known = np.nan_to_num(self.right[i]).reshape(self.y.size, -1)
-        right = (self.u.ravel() @ known).reshape(a.shape)
+        right = (self.u.ravel() @ np.nan_to_num(self.right[i]).reshape(self.y.size, -1)).reshape(a.shape)
         tolerance = RTOL * max(float(np.abs(right).max(initial=0.0)), 1e-300)
-        text = f"expected shape {a.shape}, got {g.shape}"
+        cause, text, name = "wrong shape", f"expected shape {a.shape}, got {g.shape}", self.names[i]
         if g.shape == a.shape[::-1] and close(g.T, right, tolerance):
-            self.say(self.d(i), "transpose", f"{text}: it is transposed")
-        elif (axes := summed(g, right, tolerance)) is not None:
-            over = "axis " + " and ".join(map(str, axes))
-            text += f": the sum over {over} is missing, along which {self.names[i]} is broadcast"
-            self.say(self.d(i), "broadcast", text)
+            cause, text = "transpose", f"{text}: it is transposed"
+        elif over := summed(g, right, tolerance):
+            cause, text = "broadcast", f"{text}: the sum over {over} is missing, along which {name} is broadcast"
         elif g.size == a.size and close(g.reshape(a.shape), right, tolerance):
-            self.say(self.d(i), "wrong shape", f"{text}: the numbers are right, the axes of length 1 are not")
-        else:
-            other = [j for j in self.where if j != i and self.args[j].shape == g.shape]
-            hint = f", which is {self.names[other[0]]}'s: is the order right?" if other else ""
-            self.say(self.d(i), "swapped" if other else "wrong shape", text + hint)
+            text += ": the numbers are right, the axes of length 1 are not"
+        elif other := [j for j in self.where if j != i and self.args[j].shape == g.shape]:
+            cause, text = "swapped", f"{text}, which is {self.names[other[0]]}'s: is the order right?"
+        self.say(i, cause, text)
         return False
 
-    def rows(self, shown: Sequence[int]) -> dict[int, Values]:
-        """{argument: (*y.shape, *a.shape)}, by a unit cotangent for each output; and whether backward is linear."""
-        if not shown:
-            return {}
-        every = {i: np.empty((self.y.size, self.args[i].size)) for i in shown}
-        for k in range(self.y.size):
-            unit = np.zeros(self.y.size)
-            unit[k] = 1.0
-            got = dict(zip(self.where, self.gradients(unit.reshape(self.y.shape), self.args)[0], strict=True))
-            for i in shown:
-                every[i][k] = np.asarray(got[i], dtype=np.float64).ravel()
-        once = dict(zip(self.where, self.gradients(self.u, self.args)[0], strict=True))
-        for i, matrix in every.items():
-            sum_, all_ = self.u.ravel() @ matrix, np.asarray(once[i], dtype=np.float64).ravel()
-            if np.any(matrix) and np.array_equal(np.vstack([matrix, all_]), np.tile(all_, (len(matrix) + 1, 1))):
-                self.say(
-                    self.d(i), "not linear", "the same for every u: the gradient that comes from above is forgotten"
-                )
+    def linear(self, once: Mapping[int, Values]) -> dict[int, Values]:
+        """{argument: (*y.shape, *a.shape)}, by a unit cotangent for each output, where backward is linear in u.
+
+        once : the gradients for the cotangent u.
+        """
+        units = np.eye(self.y.size).reshape(self.y.size, *self.y.shape) if once else ()
+        rows = [self.gradients(unit, self.args)[0] for unit in units]
+        found = {}
+        for i, g in once.items():
+            matrix = np.array([np.asarray(row[i], dtype=np.float64).ravel() for row in rows])
+            if np.any(matrix) and np.all(matrix == g.ravel()):
+                self.say(i, "not linear", "the same for every u: the gradient that comes from above is forgotten")
             elif np.all(np.isfinite(matrix)) and not np.allclose(
-                sum_, all_, rtol=1e-6, atol=1e-6 * np.abs(matrix).max()
+                self.u.ravel() @ matrix, g.ravel(), rtol=1e-6, atol=1e-6 * np.abs(matrix).max()
             ):
-                self.say(self.d(i), "not linear", "not linear in u: that for u + u' is not the sum of the two")
-        return {i: matrix.reshape(*self.y.shape, *self.args[i].shape) for i, matrix in every.items()}
+                self.say(i, "not linear", "not linear in u: that for u + u' is not the sum of the two")
+            else:
+                found[i] = matrix.reshape(*self.y.shape, *g.shape)
+        return found
 
     # ------------------------------------------------------------------------------------------ the verdict
 
@@ -307,75 +262,50 @@ class _Check:
         scale = float(np.abs(self.args[i]).max(initial=0.0)) or 1.0
         return RTOL * largest + 1e-9 * float(np.abs(self.y).max(initial=0.0)) / scale
 
-    def judge(self, i: int, got: Mapping[int, Values]) -> None:
-        """Say what is wrong with one gradient, if anything."""
-        g, right, tolerance = got[i], self.right[i], self.tolerance(i)
-        if close(g, right, tolerance) or any(f.where == self.d(i) and f.cause == "not linear" for f in self.findings):
-            return
-        for text, wrong in self.suspects.items():
-            if self.same(i, wrong):
-                return self.say(self.d(i), text, f"it looks like this: {text}")
-        said = explain(g, right, tolerance, self.sizes, self.y.ndim)
-        said = said or self.swapped(i, g) or self.elsewhere(i, g) or scaled(g, right, tolerance, self.y.shape)
-        said = said or self.elsewhere(i, g, forgotten=True)
-        self.say(self.d(i), *(said or ("unnamed", differs(g, np.where(np.isnan(right), g, right)))))
-        return None
-
-    def same(self, i: int, wrong: Callable[..., Any]) -> bool:
-        """Whether another backward function gives just what was got."""
-        a, b = (self.gradient(i, self.u, self.args, pull) for pull in (self.pull, wrong))
-        return a.shape == b.shape and close(a, b, RTOL * float(np.abs(b).max(initial=1e-300)))
-
-    def swapped(self, i: int, g: Values) -> tuple[str, str] | None:
+    def guesses(self, i: int, g: Values) -> Iterator[Said | None]:
+        """What may be wrong with a gradient, None for a guess that does not fit; the last one always does."""
+        right, tolerance = self.right[i], self.tolerance(i)
+        yield explain(g, right, tolerance, self.sizes, self.y.ndim)
         for j in self.where:
             if j != i and self.right[j].shape == g.shape and close(g, self.right[j], self.tolerance(j)):
-                return "swapped", f"it is {self.d(j)}: the gradients are returned in another order"
-        return None
+                yield "swapped", f"it is {self.d(j)}: the gradients are returned in another order"
+        for cause, text, j, a in self.other_arguments():
+            yield self.elsewhere(i, g, cause, text, j, a)
+        yield scaled(g, right, tolerance, self.y.shape)
+        for j, a in self.arrays():
+            name = self.names[j]
+            yield self.elsewhere(i, g, "other argument", f"right for -{name} in place of {name}", j, -a)
+            yield self.elsewhere(i, g, "other argument", f"right for {name} = 0: {name} is forgotten", j, 0 * a)
+        yield "unnamed", differs(g, np.where(np.isnan(right), g, right))
 
-    def elsewhere(self, i: int, g: Values, forgotten: bool = False) -> tuple[str, str] | None:
-        """The derivative at other arguments: at the output for the input, a kernel flipped or transposed."""
-        for cause, text, args in self.forgotten() if forgotten else self.variations():
-            try:
-                right = derivative(self.f, args, i)
-            except Exception:
-                continue
-            if right.shape != g.shape or np.any(np.isnan(right) & ~np.isnan(self.right[i])):
-                continue  # on a kink little is known, and what is known fits too easily
-            tolerance = RTOL * float(np.nanmax(np.abs(right), initial=1e-300)) + self.tolerance(i)
-            if close(g, right, tolerance):
-                return cause, text
-            if said := multiple(g, right, tolerance, self.sizes):
-                return cause, f"{text}, and {said[1].removeprefix('right but for ')}"
-        return None
+    def arrays(self) -> Iterator[tuple[int, Values]]:
+        return ((j, a) for j, a in enumerate(self.args) if _floating(a))
 
-    def variations(self) -> list[tuple[str, str, list[Any]]]:
-        found: list[tuple[str, str, list[Any]]] = []
+    def elsewhere(self, i: int, g: Values, cause: str, text: str, j: int, other: Values) -> Said | None:
+        """The cause and the text where g is the derivative with another value of argument j."""
+        try:
+            right = derivative(self.f, [*self.args[:j], other, *self.args[j + 1 :]], i)
+        except Exception:
+            return None
+        if right.shape != g.shape or np.any(np.isnan(right) & ~np.isnan(self.right[i])):
+            return None  # on a kink little is known, and what is known fits too easily
+        tolerance = RTOL * float(np.nanmax(np.abs(right), initial=1e-300)) + self.tolerance(i)
+        return like(cause, text, g, right, tolerance, self.sizes)
 
-        def add(cause: str, text: str, j: int, other: Values) -> None:
-            found.append((cause, text, [*self.args[:j], other, *self.args[j + 1 :]]))
-
-        for j in (j for j, a in enumerate(self.args) if _floating(a)):
-            a, name = self.args[j], self.names[j]
+    def other_arguments(self) -> Iterator[tuple[str, str, int, Values]]:
+        """(cause, words, which argument, what backward may have in its place)."""
+        for j, a in self.arrays():
+            name = self.names[j]
             if a.shape == self.y.shape:
-                add("at the output", f"the derivative at the output, where {name}, the input, belongs", j, self.y)
+                yield "at the output", f"the derivative at the output, where {name}, the input, belongs", j, self.y
             if a.ndim in (3, 4):
                 turned = a[::-1, ::-1] if a.ndim == 4 else a[::-1]
-                add("flip", f"right for {name} flipped in space: the kernel is flipped", j, turned)
+                yield "flip", f"right for {name} flipped in space: the kernel is flipped", j, turned
                 if a.ndim == 4 and a.shape[2] == a.shape[3]:
-                    add("map transposed", f"right for {name} with its channels swapped", j, a.swapaxes(2, 3))
-                    add("map transposed", f"right for {name} flipped, channels swapped", j, turned.swapaxes(2, 3))
+                    yield "map transposed", f"right for {name} with its channels swapped", j, a.swapaxes(2, 3)
+                    yield "map transposed", f"right for {name} flipped, channels swapped", j, turned.swapaxes(2, 3)
             if a.ndim >= 2 and a.shape[0] == a.shape[1]:
-                add("map transposed", f"right for {name} with axes 0 and 1 swapped", j, a.swapaxes(0, 1))
-        return found
-
-    def forgotten(self) -> list[tuple[str, str, list[Any]]]:
-        """Arguments of the other sign, or none at all."""
-        found = []
-        for j in (j for j, a in enumerate(self.args) if _floating(a)):
-            a, name = self.args[j], self.names[j]
-            for text, other in ((f"-{name} in place of {name}", -a), (f"{name} = 0: {name} is forgotten", 0 * a)):
-                found.append(("other argument", f"right for {text}", [*self.args[:j], other, *self.args[j + 1 :]]))
-        return found
+                yield "map transposed", f"right for {name} with axes 0 and 1 swapped", j, a.swapaxes(0, 1)
 
     # ------------------------------------------------------------------------------------- ties, zeros, dtypes
 
@@ -393,25 +323,24 @@ class _Check:
             middle, above, below = (self.f([*tied[:i], tied[i] + s * H, *tied[i + 1 :]]) for s in (0, 1, -1))
             if middle.shape != self.y.shape or not np.all(np.isfinite([middle, above, below])):
                 continue
-            for j, g in zip(self.where, self.gradients(self.u, tied)[0]):
+            for j, g in self.gradients(self.u, tied)[0].items():
                 if not np.all(np.isfinite(g)):
                     text = f"not finite where entries of {self.names[i]} are 0 or equal, and y is finite"
-                    return self.say(self.d(j), "nan", text)
+                    return self.say(j, "nan", text)
             smooth = np.abs(above + below - 2 * middle) / H < 1e-2
-            got = float(self.gradient(i, self.u * smooth, tied).sum())
+            got = float(np.sum(self.gradients(self.u * smooth, tied)[0][i]))
             want = float(np.sum(self.u * smooth * (above - below)) / (2 * H))
             if abs(got - want) > 1e-5 * (1 + np.abs(self.u).sum() * max(1.0, float(np.abs(middle).max()))):
                 text = f"where entries of {self.names[i]} are equal, gradients add up to {got:.4g}, not {want:.4g}"
-                return self.say(self.d(i), "ties", f"{text}: ties are sent to all, or to none")
+                return self.say(i, "ties", f"{text}: ties are sent to all, or to none")
         return None
 
     def dtypes(self) -> None:
         """float32 arguments give a float32 output and float32 gradients."""
         args = [a.astype(np.float32) if _floating(a) else a for a in self.args]
-        given = [("forward", self.value(*_copies(args))[0])]
-        given += [(self.d(i), g) for i, g in zip(self.where, self.gradients(self.u.astype(np.float32), args)[0])]
+        gradients = self.gradients(self.u.astype(np.float32), args)[0]
+        given: list[tuple[int | str, Any]] = [("forward", self.value(*_copies(args))[0]), *gradients.items()]
         for where, a in given:
-            if np.asarray(a).dtype != np.float32:
-                text = f"float32 arguments give {np.asarray(a).dtype}: make arrays with dtype=x.dtype"
-                return self.say(where, "wrong dtype", text)
+            if (kind := np.asarray(a).dtype) != np.float32:
+                return self.say(where, "wrong dtype", f"float32 arguments give {kind}: make arrays with dtype=x.dtype")
         return None

@@ -13,10 +13,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Timer
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Self
 
 from minintk.grade import worker
@@ -67,7 +68,7 @@ class Submission:
         self.isolated, self.seconds, self.memory = isolated, seconds, memory
         self.allowed, self.closed = tuple(allowed), tuple(map(str, closed))
         self._broken = ""  # why the file does not load, once that is known
-        self._module: worker.Module | None = None
+        self._module: ModuleType | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -79,23 +80,40 @@ class Submission:
 
     def call(self, name: str, *args: Any) -> Any:
         """name(*args), as the submission defines it."""
-        return self.ask(name, *args)[0]
-
-    def ask(self, name: str, *args: Any) -> tuple[Any, list[int]]:
-        """(name(*args), positions of the arguments that it has changed in place)."""
-        return self._ask({"do": "call", "name": name, "args": args, "output": False})
+        return self.ask("call", name, args)[0]
 
     def output(self, name: str, *args: Any) -> tuple[Any, list[int]]:
         """(name(*args) without the cache that a forward function may return, arguments changed in place)."""
-        return self._ask({"do": "call", "name": name, "args": args, "output": True})
+        return self.ask("output", name, args)
 
     def pull(self, forward: str, backward: str, u: Any, *args: Any) -> tuple[Any, list[int]]:
         """(gradients of <u, forward(*args)> by the submission's backward function, arguments changed in place)."""
-        return self._ask({"do": "pull", "forward": forward, "backward": backward, "u": u, "args": args})
+        return self.ask("pull", forward, args, backward=backward, u=u)
 
     def parameters(self, name: str) -> list[str]:
         """Names of the arguments of the submission's function."""
-        return list(self._ask({"do": "parameters", "name": name})[0])
+        return list(self.ask("parameters", name)[0])
+
+    def ask(self, do: str, name: str, args: Sequence[Any] = (), **more: Any) -> tuple[Any, list[int]]:
+        """(the answer to a request as `minintk.grade.worker.answer` describes it, arguments changed in place)."""
+        asked = {"do": do, "name": name, "args": tuple(args), **more}
+        try:
+            worker.check(asked)
+        except TypeError as error:
+            raise GraderError(
+                f"the arguments of a case expect what can be passed to another process, {error}"
+            ) from error
+        if not self._broken and self._process is None and self._module is None:
+            self._start()
+        if self._broken:
+            raise SubmissionError(self._broken)
+        if self._module is not None:  # on copies of the arguments, as another process would get them
+            reply = worker.answer(self._module, copy.deepcopy(asked))
+        else:
+            reply = self._exchange(asked, self.seconds)
+        if "error" in reply:
+            raise SubmissionError(str(reply["error"]))
+        return reply.get("value"), list(reply.get("changed", ()))
 
     def close(self) -> None:
         """End the process, if there is one; the next call starts another."""
@@ -106,94 +124,61 @@ class Submission:
             self._folder.cleanup()
         self._process = self._folder = self._module = None
 
-    # ---------------------------------------------------------------------------------------- its two ways
-
-    def _ask(self, asked: dict[str, Any]) -> tuple[Any, list[int]]:
+    def _start(self) -> None:
+        """Load the file: here, or in a process in an empty folder, with no variables but those it needs."""
+        if not self.isolated:
+            loaded = worker.load(self.path, self.variant)
+            self._module, self._broken = (None, loaded) if isinstance(loaded, str) else (loaded, "")
+            return
+        self._folder = tempfile.TemporaryDirectory(prefix="minintk-grade-")
+        home = self._folder.name
+        kept = {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "LD_LIBRARY_PATH") if name in os.environ}
+        one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        command, pipe = [sys.executable, "-s", "-P", "-B", worker.__file__], subprocess.PIPE
+        env = kept | one | {"PYTHONHASHSEED": "0", "HOME": home}
         try:
-            worker.check(asked)
-        except TypeError as error:
-            raise GraderError(
-                f"the arguments of a case expect what can be passed to another process: {error}"
-            ) from error
-        reply = self._exchange(asked) if self.isolated else self._here(asked)
-        if not isinstance(reply, dict) or "error" in reply:
-            raise SubmissionError(str(reply["error"] if isinstance(reply, dict) else "its answer is no answer"))
-        return reply.get("value"), list(reply.get("changed", ()))
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=home, env=env
+            )
+        except OSError as error:
+            self.close()
+            raise GraderError(f"no process can start here ({error}): try isolated=False, --in-process") from error
+        first = {
+            "path": str(shutil.copy(self.path, Path(home, "submission.py"))), "variant": self.variant,
+            "memory": self.memory, "seconds": max(60, int(20 * self.seconds)), "refused": REFUSED,
+            "allowed": self.allowed, "roots": [*self.closed, *_homes(self.allowed), "/proc"],
+        }  # fmt: skip
+        reply = self._exchange(first, max(self.seconds, 60.0))  # NumPy has to be read, on a busy machine perhaps
+        if "error" in reply:
+            self.close()
+            self._broken = str(reply["error"])
 
-    def _here(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """In this process, on copies of the arguments, as another process would get them."""
-        if self._module is None:
-            try:
-                self._module = worker.Module(self.path, self.variant)
-            except (Exception, SystemExit) as error:
-                return {"error": f"the file does not load: {worker.fault(error, str(self.path))}"}
-        return worker.answer(self._module, copy.deepcopy(asked))
-
-    def _exchange(self, asked: dict[str, Any], seconds: float = 0.0) -> Any:
-        """One request and its reply; the process is killed at the time limit, `seconds` if that is more."""
-        if self._broken:
-            raise SubmissionError(self._broken)
-        if self._process is None:
-            self._start()
-        assert self._process is not None
+    def _exchange(self, asked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """One request and its reply; the process is killed at the time limit."""
         process: Any = self._process
-        late: list[bool] = []
-
-        def stop() -> None:
-            late.append(True)
-            process.kill()
-
-        seconds = max(self.seconds, seconds)
-        timer = Timer(seconds, stop)
+        timer, began = Timer(seconds, process.kill), time.monotonic()
         timer.start()
         try:
             worker.send(process.stdin, asked)
-            return worker.receive(process.stdout)
+            reply = worker.receive(process.stdout)
+            if not isinstance(reply, dict):
+                raise ValueError("no dict")
         except (EOFError, BrokenPipeError):
             status = process.wait()
             self.close()
-            why = f"no answer within {seconds:g} s" if late else _cause(status)
-            raise SubmissionError(f"{asked.get('name', asked.get('backward', 'the file'))}: {why}") from None
+            end = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+            late = time.monotonic() - began >= seconds
+            why = f"no answer within {seconds:g} s" if late else f"the process {end}"
+            raise SubmissionError(f"{asked.get('backward', asked.get('name', 'the file'))}: {why}") from None
         except ValueError as error:
             self.close()
             raise SubmissionError(f"its answer is no answer: {error}") from None
         finally:
             timer.cancel()
-
-    def _start(self) -> None:
-        """A process in an empty folder with a copy of the file, and no variables but those it needs."""
-        self._folder = tempfile.TemporaryDirectory(prefix="minintk-grade-")
-        copy = str(shutil.copy(self.path, Path(self._folder.name, "submission.py")))
-        kept = {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "LD_LIBRARY_PATH") if name in os.environ}
-        one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        command = [sys.executable, "-s", "-P", "-B", worker.__file__]
-        env, pipe = kept | one | {"PYTHONHASHSEED": "0", "HOME": self._folder.name}, subprocess.PIPE
-        try:
-            self._process = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=self._folder.name, env=env
-            )
-        except OSError as error:
-            self.close()
-            raise GraderError(
-                f"no process can start here ({error}): isolated=False, --in-process, does without"
-            ) from error
-        first = {
-            "path": copy, "variant": self.variant, "memory": self.memory, "seconds": max(60, int(20 * self.seconds)),
-            "refused": REFUSED, "allowed": self.allowed, "roots": [*self.closed, *_homes(self.allowed), "/proc"],
-        }  # fmt: skip
-        reply = self._exchange(first, 60.0)  # NumPy has to be read, on a busy machine perhaps
-        if "error" in reply:
-            self.close()
-            self._broken = f"the file does not load: {reply['error']}"
-            raise SubmissionError(self._broken)
+        return reply
 
 
 def _homes(allowed: Sequence[str]) -> list[str]:
     """Folders of this project's packages, found without importing them."""
     found = [importlib.util.find_spec(name) for name in ("minintk", "analytic") if name not in allowed]
     return [place for spec in found if spec for place in spec.submodule_search_locations or ()]
-
-
-def _cause(status: int) -> str:
-    """Why a process that did not answer has ended."""
-    return f"the process was ended by signal {-status}" if status < 0 else f"the process ended with status {status}"

@@ -1,9 +1,8 @@
 """The student's process: it loads one submission, calls its functions, and holds nothing else, no answer above all.
 
 The file runs as a script, `python worker.py`, and so imports the standard library and NumPy alone.  Messages pass in
-both directions as npz archives, each behind its length; `pack` and `unpack` are all that either side knows of the
-other. `Module` is what is done with a submission; in a browser, where no process can start, the grader uses it
-directly.
+both directions as npz archives, each behind its length. In a browser, where no process can start, the grader calls
+`load` and `answer` directly.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import sys
 import traceback
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -74,28 +73,16 @@ def _tree(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
 def unpack(data: bytes) -> Any:
     """The value in an archive that `pack` wrote, from a process that is not trusted: ValueError for any other bytes.
 
-    Nothing is unpickled, nothing decompressed, and no array is made before its size is known to be that of its bytes.
+    Nothing is unpickled, and nothing decompressed.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = {info.filename.removesuffix(".npy"): _member(archive, info) for info in archive.infolist()}
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            if any(info.compress_type != zipfile.ZIP_STORED for info in archive.zip.infolist()):
+                raise ValueError("it is compressed")
+            members = {name: archive[name] for name in archive.files}
         return _value(json.loads(members["tree"].tobytes()), members)
     except Exception as error:  # zipfile and NumPy have many ways to refuse bytes
         raise ValueError(f"not a message: {type(error).__name__}: {error}") from error
-
-
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray[Any, Any]:
-    if info.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"not a message: {info.filename} is compressed")
-    raw = archive.read(info)
-    stream = io.BytesIO(raw)
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(stream)
-    if dtype.kind not in "biufcU" or prod(shape) * dtype.itemsize != len(raw) - stream.tell():
-        raise ValueError(f"not a message: {info.filename} is {dtype} of shape {shape} in {len(raw)} bytes")
-    flat = np.frombuffer(raw, dtype, prod(shape), stream.tell()).copy()
-    return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
 
 
 def _value(tree: Any, members: Mapping[str, np.ndarray[Any, Any]]) -> Any:
@@ -132,44 +119,49 @@ def receive(stream: BinaryIO) -> Any:
 # ------------------------------------------------------------------------------------------- one submission
 
 
-class Module:
-    """A submission as a module of its own; its functions by name."""
+def load(path: str | Path, variant: Mapping[str, Any]) -> ModuleType | str:
+    """The submission as a module, or why it does not load; `from variant import NAME` in it gives the variant."""
+    here = ModuleType("variant")
+    vars(here).update(variant)
+    spec = importlib.util.spec_from_file_location("submission", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["variant"] = here
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        return f"the file does not load: {fault(error, str(path))}"
+    finally:
+        del sys.modules["variant"]
+    return module
 
-    def __init__(self, path: str | Path, variant: Mapping[str, Any]) -> None:
-        """Run the file; `from variant import NAME` in it gives the assignment's variant.  Raises what it raises."""
-        self.path = str(path)
-        here, before = ModuleType("variant"), sys.modules.get("variant")
-        vars(here).update(variant)
-        spec = importlib.util.spec_from_file_location("submission", self.path)
-        assert spec is not None
-        assert spec.loader is not None
-        self.module = importlib.util.module_from_spec(spec)
-        sys.modules["variant"] = here
-        try:
-            spec.loader.exec_module(self.module)
-        finally:
-            del sys.modules["variant"]
-            if before is not None:
-                sys.modules["variant"] = before
 
-    def function(self, name: str) -> Callable[..., Any]:
-        """The submission's function; AttributeError if there is none."""
-        found = getattr(self.module, name, None)
-        if not callable(found):
-            raise AttributeError(f"there is no function {name}" if found is None else f"{name} is not a function")
-        return found
+def answer(module: ModuleType, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The reply to one request: {"value", "changed"} or {"error"}.
 
-    def parameters(self, name: str) -> list[str]:
-        """The names of its arguments."""
-        return list(inspect.signature(self.function(name)).parameters)
+    asked : "do" is "call" or "output" (the call's value, without a cache) of function "name" with "args", "pull" (the
+    gradients that function "backward" gives for the cotangent "u"), or "parameters" (the names of its arguments).
+    """
+    try:
+        function, value, changed = _function(module, asked["name"]), None, list[int]()
+        if asked["do"] == "parameters":
+            value = parameters(function)
+        elif asked["do"] == "pull":
+            value, changed = pull(function, _function(module, asked["backward"]), asked["u"], asked["args"])
+        else:
+            value, changed = (output if asked["do"] == "output" else watched)(function, asked["args"])
+        check(value)
+    except (Exception, SystemExit) as error:  # and no KeyboardInterrupt: in the grader's process it is the user's
+        return {"error": fault(error, str(module.__file__))}
+    return {"value": value, "changed": changed}
 
-    def call(self, name: str, args: Sequence[Any]) -> tuple[Any, list[int]]:
-        """(its value, positions of the arguments that it has changed in place)."""
-        return watched(self.function(name), args)
 
-    def pull(self, forward: str, backward: str, u: Any, args: Sequence[Any]) -> tuple[Any, list[int]]:
-        """(the gradients of <u, forward(*args)>, positions of the arguments changed in place, u being number -1)."""
-        return pull(self.function(forward), self.function(backward), u, args)
+def _function(module: ModuleType, name: str) -> Callable[..., Any]:
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise AttributeError(f"there is no function {name}" if found is None else f"{name} is not a function")
+    return found
 
 
 def fault(error: BaseException, path: str) -> str:
@@ -188,19 +180,29 @@ def watched(function: Callable[..., Any], args: Sequence[Any], watch: Sequence[A
     return value, [i for i, (b, a) in pairs if b is not None and b.tobytes() != a.tobytes()]
 
 
-def split(value: Any) -> tuple[Any, bool, Any]:
-    """forward's value as (output, whether there is a cache, the cache)."""
-    if isinstance(value, tuple) and len(value) == 2:
-        return value[0], True, value[1]
-    return value, False, None
+def parameters(function: Callable[..., Any]) -> list[str]:
+    """The names of its arguments, none where they are not known."""
+    with suppress(TypeError, ValueError):
+        return list(inspect.signature(function).parameters)
+    return []
+
+
+def output(forward: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[int]]:
+    """(forward(*args) without the cache that it may return, positions of the arguments changed in place)."""
+    value, changed = watched(forward, args)
+    return (value[0] if _cached(value) else value), changed
+
+
+def _cached(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2
 
 
 def pull(
     forward: Callable[..., Any], backward: Callable[..., Any], u: Any, args: Sequence[Any]
 ) -> tuple[Any, list[int]]:
     """backward(u, *args), or backward(u, cache) where forward(*args) returns (output, cache)."""
-    _, cached, cache = split(forward(*args))
-    value, changed = watched(backward, (u, cache) if cached else (u, *args), (u, *args))
+    y = forward(*args)
+    value, changed = watched(backward, (u, y[1]) if _cached(y) else (u, *args), (u, *args))
     return value, [i - 1 for i in changed]
 
 
@@ -208,6 +210,7 @@ def pull(
 
 CALLS = ("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.kill", "os.killpg",
          "os.startfile", "pty.spawn", "gc.get_objects", "gc.get_referrers")  # fmt: skip
+FILES = ("open", "os.listdir", "os.scandir", "os.chdir", "os.link", "os.symlink", "os.rename")
 ROOMS = ("subprocess", "socket", "ctypes", "shutil", "ftplib", "urllib", "winreg", "mmap")
 
 
@@ -218,27 +221,20 @@ def guard(refused: Iterable[str], allowed: Iterable[str], roots: Iterable[str]) 
     This keeps an honest mistake and a cheap trick out; it is no sandbox against C code: see the course's page.
     """
     importlib.import_module("ctypes")  # NumPy loads it late, and may not any more after this
-    no, yes = tuple(refused), tuple(allowed)
-    closed = tuple(os.path.realpath(root) for root in roots)
-
-    def below(name: str, tops: tuple[str, ...]) -> bool:
-        return any(name == top or name.startswith(f"{top}.") for top in tops)
+    closed = tuple(os.path.realpath(root).rstrip(os.sep) + os.sep for root in roots)
+    no, yes = (tuple(f"{name}." for name in names) for names in (refused, allowed))
 
     def check_name(name: str) -> None:
-        if below(name, no) and not below(name, yes):
+        if f"{name}.".startswith(no) and not f"{name}.".startswith(yes):
             raise ImportError(f"{name} may not be imported in this assignment")
-
-    def check_path(path: Any) -> None:
-        if isinstance(path, str | bytes | os.PathLike):
-            full = os.path.realpath(os.fsdecode(path))
-            if any(full == root or full.startswith(root.rstrip(os.sep) + os.sep) for root in closed):
-                raise PermissionError(f"{os.path.basename(full)} may not be read by a submission")
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event == "import":
             check_name(str(args[0]))
-        elif event in ("open", "os.listdir", "os.scandir", "os.chdir", "os.link", "os.symlink", "os.rename"):
-            check_path(args[0])
+        elif event in FILES and isinstance(args[0], str | bytes | os.PathLike):
+            full = os.path.realpath(os.fsdecode(args[0]))
+            if (full + os.sep).startswith(closed):
+                raise PermissionError(f"{os.path.basename(full)} may not be read by a submission")
         elif event in CALLS or event.partition(".")[0] in ROOMS:
             raise PermissionError(f"{event} is not allowed in a submission")
 
@@ -264,25 +260,6 @@ def limit(memory: int, seconds: int) -> None:
         resource.setrlimit(kind, (most, most))
 
 
-# --------------------------------------------------------------------------------------------- its main loop
-
-
-def answer(module: Module, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The reply to one request: {"value", "changed"} or {"error"}."""
-    try:
-        if asked["do"] == "parameters":
-            return {"value": module.parameters(asked["name"]), "changed": []}
-        if asked["do"] == "call":
-            value, changed = module.call(asked["name"], asked["args"])
-            value = split(value)[0] if asked["output"] else value
-        else:
-            value, changed = module.pull(asked["forward"], asked["backward"], asked["u"], asked["args"])
-        check(value)
-    except (Exception, SystemExit) as error:  # and no KeyboardInterrupt: in the grader's process it is the user's
-        return {"error": fault(error, module.path)}
-    return {"value": value, "changed": changed}
-
-
 def main() -> None:
     """Answer requests on stdin until it closes; what the submission prints goes nowhere."""
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -294,18 +271,11 @@ def main() -> None:
     guard(first["refused"], first["allowed"], first["roots"])
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 (a submission may use the old generator; it shall get the same numbers again)
-    try:
-        module = Module(first["path"], first["variant"])
-    except (Exception, SystemExit) as error:
-        send(replies, {"error": fault(error, first["path"])})
-        return
-    send(replies, {"value": None, "changed": []})
-    while True:
-        try:
-            asked = receive(requests)
-        except EOFError:
-            return
-        send(replies, answer(module, asked))
+    module = load(first["path"], first["variant"])
+    send(replies, {"error": module} if isinstance(module, str) else {"value": None})
+    with suppress(EOFError):
+        while isinstance(module, ModuleType):
+            send(replies, answer(module, receive(requests)))
 
 
 if __name__ == "__main__":

@@ -117,14 +117,11 @@ def test_what_else_is_said(forward: Callable[..., Any], backward: Callable[..., 
     assert not said.passed
 
 
-def test_mistakes_of_an_exercise_are_told_by_name() -> None:
+def test_a_mistake_that_is_none_of_these_has_no_name() -> None:
     def wrong(u: Any, x: Any, W: Any, b: Any, m: float) -> Any:
         return dense_backward(u, x + 1, W, b, m)
 
-    plain = check_gradient(dense, wrong, ARGS)
-    assert plain.causes == {"dW": "unnamed"}
-    named = check_gradient(dense, wrong, ARGS, suspects={"x was moved by one": wrong})
-    assert named.causes == {"dW": "x was moved by one"}
+    assert check_gradient(dense, wrong, ARGS).causes == {"dW": "unnamed"}
 
 
 def test_an_argument_without_effect_has_no_gradient() -> None:
