@@ -12,6 +12,7 @@ import numpy as np
 
 import analytic as an
 import minintk as mn
+from analytic.training.gp import Ensemble, Kind
 from minintk.grade import Assignment, Exercise, Law, Submission, SubmissionError, Values, hard_inputs
 from minintk.grade.exercise import Case
 
@@ -31,40 +32,65 @@ LONG = 1e-6
 
 
 @dataclass(frozen=True)
+class Known:
+    """The kernels of inputs that are told by their numbers, (n, 1) each, from matrices of all of them."""
+
+    K: Array
+    Theta: Array
+
+    def nngp(self, x1: Array, x2: Array | None = None) -> Array:
+        return part(self.K, x1, x2)
+
+    def ntk(self, x1: Array, x2: Array | None = None) -> Array:
+        return part(self.Theta, x1, x2)
+
+    def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
+        return self.nngp(x1, x2), self.ntk(x1, x2)
+
+
+def part(k: Array, x1: Array, x2: Array | None) -> Array:
+    """The rows and columns with these numbers."""
+    return np.asarray(k[np.ix_(x1[:, 0].astype(int), (x1 if x2 is None else x2)[:, 0].astype(int))])
+
+
+@dataclass(frozen=True)
 class Problem:
-    """Training and test inputs, their kernels, targets, and outputs at the start."""
+    """Training and test inputs, by their numbers, and their kernels; targets, and outputs at the start."""
 
     variant: Variant
-    x: Array
-    x_test: Array
+    kernel: Known
     y: Array
     f0: Array
     f0_test: Array
 
-    @cached_property
-    def K(self) -> Array:
-        return KERNEL.nngp(self.x)
-
-    @cached_property
-    def Theta(self) -> Array:
-        return KERNEL.ntk(self.x)
-
-    @cached_property
-    def prior(self) -> Array:
-        return KERNEL.nngp(self.x_test)
-
-    def test(self, kind: str) -> Array:
-        """The kernel between test and training inputs, (M, N)."""
-        return getattr(KERNEL, kind)(self.x_test, self.x)
-
-    def laid(self, kind: str) -> Array:
-        """The same as the variant has it."""
-        found = self.test(kind)
-        return found if self.variant["layout"] == "test_first" else found.T.copy()
-
     @property
     def N(self) -> int:
         return len(self.y)
+
+    @property
+    def x(self) -> Array:
+        return np.arange(float(self.N))[:, None]
+
+    @property
+    def x_test(self) -> Array:
+        return np.arange(float(self.N), len(self.kernel.K))[:, None]
+
+    @property
+    def K(self) -> Array:
+        return self.kernel.nngp(self.x)
+
+    @property
+    def Theta(self) -> Array:
+        return self.kernel.ntk(self.x)
+
+    @property
+    def prior(self) -> Array:
+        return self.kernel.nngp(self.x_test)
+
+    def laid(self, kind: str) -> Array:
+        """The kernel between test and training inputs, as the variant has it."""
+        found = getattr(self.kernel, kind)(self.x_test, self.x)
+        return found if self.variant["layout"] == "test_first" else found.T.copy()
 
     @property
     def per(self) -> float:
@@ -79,28 +105,29 @@ class Problem:
         """analytic's t, of the mean loss, for the variant's."""
         return t * self.N / self.per
 
+    @cached_property
+    def trained(self) -> Ensemble:
+        return an.ensemble(self.kernel, self.x, self.y)
+
     def flow(self, t: float, f0: Array | float, test: bool = False) -> Array:
         """Outputs at the variant's t."""
-        solved = an.gradient_flow(self.Theta, self.y)
         if not test:
-            return solved.predict(self.units(t), f0=f0)
-        start = 0.0 if np.ndim(f0) == 0 else self.f0_test
-        return solved.predict(self.units(t), self.test("ntk"), f0=f0, f0_test=start)
+            return self.trained.flow().predict(self.units(t), f0=f0)
+        k, start = self.kernel.ntk(self.x_test, self.x), 0.0 if np.ndim(f0) == 0 else self.f0_test
+        return self.trained.flow().predict(self.units(t), k, f0=f0, f0_test=start)
 
-    def ensemble(self, t: float) -> tuple[Array, Array]:
-        """(mean, covariance) at the variant's t, of what the variant trains."""
-        kind = "ntk" if self.variant["trained"] == "all" else "nngp"
-        trained = an.ensemble(KERNEL, self.x, self.y)
-        mean, cov = trained.predict(self.x_test, self.units(t), kind=kind, cov=True)  # type: ignore[arg-type]
+    def ensemble(self, t: float, layers: str = "") -> tuple[Array, Array]:
+        """(mean, covariance) at the variant's t, of what the variant trains, or of the layers named."""
+        kind: Kind = "ntk" if (layers or self.variant["trained"]) == "all" else "nngp"
+        mean, cov = self.trained.predict(self.x_test, self.units(t), kind=kind, cov=True)
         return mean, cov
 
 
 def problem(rng: np.random.Generator, variant: Variant, N: int, M: int, C: int, x: Array | None = None) -> Problem:
     """Random inputs (or these), targets, and outputs at the start."""
     x = rng.standard_normal((N, 3)) if x is None else x
-    return Problem(
-        variant, x, rng.standard_normal((M, x.shape[1])), *(rng.standard_normal((n, C)) for n in (len(x), len(x), M))
-    )
+    kernel = Known(*KERNEL.both(np.concatenate([x, rng.standard_normal((M, x.shape[1]))])))
+    return Problem(variant, kernel, *(rng.standard_normal((n, C)) for n in (len(x), len(x), M)))
 
 
 SIZES = (("several outputs", 5, 4, 2), ("one output", 4, 3, 1), ("all sizes equal", 3, 3, 3))
@@ -259,7 +286,7 @@ def moved(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 def posterior(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, N, M, C in SIZES:
         p = problem(rng, variant, N, M, C)
-        mean, cov = an.posterior(KERNEL, p.x, p.y).predict(p.x_test, cov=True)
+        mean, cov = an.posterior(p.kernel, p.x, p.y).predict(p.x_test, cov=True)
         suspects = {"the prior alone": (mean, p.prior), "what the data take away, and not what is left": (
             mean, p.prior - cov
         )}  # fmt: skip
@@ -267,14 +294,16 @@ def posterior(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         yield Values("posterior", args, (mean, cov), title=title, rtol=LONG, suspects=suspects)
 
 
+WORDS = {"all": "all layers are trained", "last": "the last layer alone is trained"}
+
+
 def ensemble_mean(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, N, M, C in SIZES:
         p = problem(rng, variant, N, M, C)
         for t in (*map(p.time, TIMES), inf):
             want = p.ensemble(t)[0]
-            other = {"all": "last", "last": "all"}[variant["trained"]]
-            swapped = problem_with(p, trained=other).ensemble(t)[0]
-            suspects = {f"this is the mean where {other} layer(s) are trained: look up your variant": swapped}
+            other = "last" if variant["trained"] == "all" else "all"
+            suspects = {f"this is the mean where {WORDS[other]}: look up your variant": p.ensemble(t, other)[0]}
             args = (p.K, p.laid("nngp"), p.Theta, p.laid("ntk"), p.y, t)
             rtol = LONG if t == inf else None
             yield Values("ensemble_mean", args, want, title=f"{title}, t = {t:.3g}", suspects=suspects, rtol=rtol)
@@ -285,21 +314,14 @@ def ensemble_cov(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         p = problem(rng, variant, N, M, C)
         for t in (*map(p.time, TIMES), inf):
             want = p.ensemble(t)[1]
-            other = {"all": "last", "last": "all"}[variant["trained"]]
+            other = "last" if variant["trained"] == "all" else "all"
             suspects = {
-                f"this is the covariance where {other} layer(s) are trained": problem_with(p, trained=other).ensemble(
-                    t
-                )[1],
+                f"this is the covariance where {WORDS[other]}: look up your variant": p.ensemble(t, other)[1],
                 "the posterior's covariance, which does not depend on t": p.ensemble(inf)[1],
             }
             args = (p.K, p.laid("nngp"), p.prior, p.Theta, p.laid("ntk"), t)
             rtol = LONG if t == inf else None
             yield Values("ensemble_cov", args, want, title=f"{title}, t = {t:.3g}", suspects=suspects, rtol=rtol)
-
-
-def problem_with(p: Problem, **other: Any) -> Problem:
-    """The same with another variant."""
-    return Problem({**p.variant, **other}, p.x, p.x_test, p.y, p.f0, p.f0_test)
 
 
 assignment = Assignment(
