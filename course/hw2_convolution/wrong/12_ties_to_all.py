@@ -5,7 +5,7 @@ _max_pool = max_pool
 
 
 def max_pool(x, size, stride, pad):
-    y, (X, *rest) = _max_pool(x, size, stride, pad)
+    y, (X, _, *rest) = _max_pool(x, size, stride, pad)
     return y, (X, y, *rest)
 
 

@@ -1,4 +1,4 @@
-# refused by: max pool with padding
+# refused by: max pool with padding, ties
 
 
 def max_pool(x, size, stride, pad):
