@@ -18,7 +18,6 @@ with the same ``results.json``, byte for byte (on the same machine, with the sam
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -29,7 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from types import CellType, MethodType
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ from minintk.arrays import to_host
 from minintk.files.claims import Claim, Watch, remove_dead
 from minintk.files.reading import read_json
 from minintk.files.units import InFlight, InTurn, check_part, shared
-from minintk.files.writing import digest, made_folder, remove_parts, write_atomically
+from minintk.files.writing import digest, holds, made_folder, write_bytes
 from minintk.progress import progress_of
 from minintk.training.checkpoints import arrays_inside, has_default_repr
 
@@ -126,17 +125,15 @@ def sweep(
         raise TypeError(f"work expects a function, called as work(name=value, ...), got {work!r}")
     if executor is not None and not isinstance(executor, Executor):
         raise TypeError(f"executor expects a concurrent.futures.Executor, got {executor!r}")
-    axes = _axes(grid, together, batch)
-    mine = check_part(part)
+    axes, mine = _axes(grid, together, batch), check_part(part)
     folder = _folder_of(work, store)
-    records = folder / "records"
-    calls = list(_calls(axes, together, batch))
-    kept = {call: call.read(records) for call in calls}
+    calls = list(_calls(folder, axes, together, batch))
+    kept = {call: call.read() for call in calls}
     missing = [call for call in calls[mine] if kept[call] is None]
     with progress_of("sweep", sum(len(call.points) for call in missing), progress) as advance:
 
         def finished(call: _Call) -> bool:
-            if kept[call] is None and (found := call.read(records)) is not None:
+            if kept[call] is None and (found := call.read()) is not None:
                 kept[call] = found
                 advance(len(call.points))
             return kept[call] is not None
@@ -144,42 +141,46 @@ def sweep(
         def keep(call: _Call, claim: Claim, returned: Any) -> None:
             results = call.results(returned)
             if claim.held():
-                call.write(records, results)
+                call.write(results)
                 finished(call)
 
-        with closing(shared(missing, lambda call: folder / "claims" / f"{call.name()}.claim", finished)) as units:
+        with closing(shared(missing, _Call.claim, finished)) as units:
             _run(work, units, executor, keep)
     remove_dead(folder / "claims")  # of those who were killed meanwhile
-    kept = {call: results or call.read(records) for call, results in kept.items()}  # other parts, meanwhile
+    kept = {call: results or call.read() for call, results in kept.items()}  # other parts, meanwhile
     found = {_key(point): result for call in calls for point, result in zip(call.points, kept[call] or [])}
     table = Table(axes, [found.get(_key(dict(zip(axes, values))), {}) for values in product(*axes.values())])
     if len(found) == len(table.results):
         rows = [{"point": point, "result": result} for point, result in zip(table.points, table.results)]
-        _write_once(folder / "results.json", {"grid": axes, "rows": rows})
+        path, text = folder / "results.json", _text({"grid": axes, "rows": rows})
+        if not holds(path, text):
+            with Watch().wait(folder / "sweep.claim"):
+                write_bytes(path, text)
     return table
 
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """One call of `work`: its arguments, and the grid points it computes."""
+    """One call of `work`: its arguments, and the grid points it computes, several at once or one."""
 
+    folder: Path
     arguments: Point
     points: tuple[Point, ...]
     several: bool
 
-    def path(self, records: Path, point: Point) -> Path:
+    def claim(self) -> Path:
+        """Where the claim on it is."""
+        return self.folder / "claims" / f"{digest(_key(self.arguments))}.claim"
+
+    def path(self, point: Point) -> Path:
         """The file of one run, named after its point and all arguments of the call it was computed in."""
-        return records / f"{hashlib.sha256(_key([point, self.arguments]).encode()).hexdigest()[:24]}.json"
+        return self.folder / "records" / f"{digest(_key([point, self.arguments]))}.json"
 
-    def name(self) -> str:
-        """The name of its claim."""
-        return hashlib.sha256(_key(self.arguments).encode()).hexdigest()[:24]
-
-    def read(self, records: Path) -> list[Result] | None:
+    def read(self) -> list[Result] | None:
         """The results of all points, or None if one is missing."""
-        results = []
+        results, remedy = [], "delete it to run that point again"
         for point in self.points:
-            path, remedy = self.path(records, point), "delete it to run that point again"
+            path = self.path(point)
             try:
                 record = read_json(path, f"the record of {point}", remedy)
             except FileNotFoundError:
@@ -190,11 +191,10 @@ class _Call:
             results.append(record["result"])
         return results
 
-    def write(self, records: Path, results: list[Result]) -> None:
-        """Save one record per point, atomically; the call is claimed, so what is half written there is of the dead."""
+    def write(self, results: list[Result]) -> None:
+        """Save one record per point; the call is claimed."""
         for point, result in zip(self.points, results):
-            remove_parts(self.path(records, point))
-            _write(self.path(records, point), {"point": point, "result": result})
+            write_bytes(self.path(point), _text({"point": point, "result": result}))
 
     def results(self, returned: Any) -> list[Result]:
         """What `work` returned, as one JSON-ready result per point; TypeError or ValueError if it is not that."""
@@ -209,20 +209,17 @@ class _Call:
 Job = tuple[_Call, Claim]
 
 
-def _calls(axes: Mapping[str, tuple[Any, ...]], together: str | None, batch: int | None) -> Iterator[_Call]:
+def _calls(
+    folder: Path, axes: Mapping[str, tuple[Any, ...]], together: str | None, batch: int | None
+) -> Iterator[_Call]:
     """The calls of `work` that cover the grid."""
     outer = {name: values for name, values in axes.items() if name != together}
-    for values in product(*outer.values()):
-        fixed = dict(zip(outer, values))
-        if together is None:
-            yield _Call(fixed, (fixed,), several=False)
-            continue
-        members = axes[together]
-        size = batch or len(members)
-        for i in range(0, len(members), size):
-            share = members[i : i + size]
-            points = tuple({name: fixed.get(name, member) for name in axes} for member in share)
-            yield _Call({name: fixed.get(name, share) for name in axes}, points, several=True)
+    members = axes[together] if together else (None,)
+    size = batch or len(members)
+    for values, i in product(product(*outer.values()), range(0, len(members), size)):
+        fixed, share = dict(zip(outer, values)), members[i : i + size]
+        points = tuple({name: fixed.get(name, member) for name in axes} for member in share)
+        yield _Call(folder, {name: fixed.get(name, share) for name in axes}, points, together is not None)
 
 
 def _run(
@@ -313,8 +310,7 @@ def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
     if not path.exists():
         with Watch().wait(folder / "sweep.claim"):
             if not path.exists():
-                remove_parts(path)
-                _write(path, mine)
+                write_bytes(path, _text(mine))
     if (theirs := read_json(path, "the description of a sweep", "take another folder as store")) != mine:
         raise ValueError(f"{folder} holds the runs of {theirs}, not of {mine}: take another folder as store")
     return folder
@@ -335,22 +331,13 @@ def _name(work: Any) -> str:
         main = sys.modules["__main__"]
         module = getattr(main.__spec__, "name", None) or Path(getattr(main, "__file__", module)).stem
     if hasattr(work, "__qualname__"):
-        closed = zip(work.__code__.co_freevars, work.__closure__) if getattr(work, "__closure__", None) else ()
-        return f"{module}:{work.__qualname__}{_bound_values(dict(closed))}"
-    return f"{module}:{type(work).__qualname__}{_bound_values(getattr(work, '__dict__', {}))}"
-
-
-def _bound_values(values: Mapping[Any, Any]) -> str:
-    """The plain values and arrays in a function's closure or an object's attributes, as text."""
-    bound = []
-    for name, value in values.items():
-        try:
-            item = value.cell_contents if isinstance(value, CellType) else value
-        except ValueError:  # an empty cell
-            continue
-        if item is None or isinstance(item, (bool, int, float, str, tuple)) or _is_array(item):
-            bound.append(f"{name}={_bound(item)}")
-    return f"({', '.join(bound)})" if bound else ""
+        cells = getattr(work, "__closure__", None) or ()
+        values = {name: cell.cell_contents for name, cell in zip(work.__code__.co_freevars, cells)} if cells else {}
+    else:
+        values, work = getattr(work, "__dict__", {}), type(work)
+    plain = (bool, int, float, str, tuple, type(None))
+    bound = [f"{name}={_bound(a)}" for name, a in values.items() if isinstance(a, plain) or _is_array(a)]
+    return f"{module}:{work.__qualname__}" + (f"({', '.join(bound)})" if bound else "")
 
 
 def _is_array(value: Any) -> bool:
@@ -381,15 +368,3 @@ def _words(arguments: Point) -> str:
 
 def _text(content: Any) -> bytes:
     return f"{json.dumps(content, indent=1)}\n".encode()
-
-
-def _write(path: Path, content: Any) -> None:
-    write_atomically(path, lambda file: file.write(_text(content)))
-
-
-def _write_once(path: Path, content: Any) -> None:
-    """Write what all starters of a sweep find alike, unless it is there."""
-    if not path.exists() or path.read_bytes() != _text(content):
-        with Watch().wait(path.with_name("sweep.claim")):
-            remove_parts(path)
-            _write(path, content)

@@ -64,18 +64,23 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
             os.close(folder)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """`write_atomically` for the owner of a claim on `path`: removes what the dead have left, writes what is new."""
-    remove_parts(path)
-    if not (path.exists() and path.stat().st_size == len(content) and path.read_bytes() == content):
-        write_atomically(path, lambda file: file.write(content))
-
-
 def remove_parts(path: str | os.PathLike[str]) -> None:
     """Remove what killed writers of `path` have left; for the one who may write there now."""
     path = Path(path)
     for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
         part.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """`write_atomically` for the owner of a claim on `path`: removes what the dead have left, writes what is new."""
+    remove_parts(path)
+    if not holds(path, content):
+        write_atomically(path, lambda file: file.write(content))
+
+
+def holds(path: Path, content: bytes) -> bool:
+    """Whether a file has just this content; one of another size is not read."""
+    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 @contextmanager

@@ -44,7 +44,6 @@ READ = {
 ELSEWHERE = {
     "minintk/files/writing.py": "writes",
     "minintk/files/claims.py": "creates files, and asks the system about processes",
-    "minintk/experiments/sweeps.py": "compares a file with what it would write",
     "minintk/arrays.py": "asks the system how much memory is free",
     "minintk/verify/report.py": "the package's own page",
     "minintk/experiments/papers.py": "the sources of the examples",

@@ -64,6 +64,12 @@ def dense_backward(u, kept):
     assert found.score == 10, [g.text for g in found.exercises]
 
 
+def test_a_submission_may_define_a_dataclass(tiny: Assignment, tmp_path: Path) -> None:
+    """With annotations that are text, it looks for the module that it is in."""
+    kept = "from dataclasses import dataclass\n@dataclass\nclass Kept:\n    x: 'np.ndarray'\n"
+    assert graded(tiny, tmp_path, f"from __future__ import annotations\n{kept}{SOLUTION}", isolated=False).score == 10
+
+
 def test_the_other_variant_is_named(tiny: Assignment, tmp_path: Path) -> None:
     other = SOLUTION.replace(
         "from variant import bias", f"bias = {'minus' if tiny.variant('a')['bias'] == 'plus' else 'plus'!r}"

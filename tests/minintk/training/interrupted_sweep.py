@@ -18,7 +18,6 @@ from interrupted import die
 
 import minintk as mn
 from minintk.diagnostics import t1
-from minintk.experiments import sweeps
 from minintk.files import writing
 
 GRIDS: dict[str, tuple[dict[str, Any], int]] = {
@@ -73,5 +72,5 @@ if __name__ == "__main__":
                 right(path, half)
             right(path, write)
 
-        sweeps.write_atomically = half_written  # type: ignore[attr-defined,assignment]
+        writing.write_atomically = half_written
     run(folder, size)
