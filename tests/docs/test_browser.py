@@ -23,6 +23,7 @@ WIDTHS = (1400, 400)
 
 MEASURE = """
 () => {
+  const MAY_SCROLL = ".pst-scrollable-table-container, .wide, div.highlight, mjx-container";
   const wide = [], main = document.querySelector("main") || document.body;
   const scrolls = e => ["auto", "scroll"].includes(getComputedStyle(e).overflowX);
   const name = e => e.tagName.toLowerCase() + (e.className && e.className.split ? "." + e.className.split(" ")[0] : "");
@@ -33,8 +34,9 @@ MEASURE = """
     let inside = e.parentElement;
     while (inside && !scrolls(inside)) inside = inside.parentElement;
     if (!inside && box.right > innerWidth + 1) wide.push(name(e) + " ends at " + Math.round(box.right));
+    const may = innerWidth < 1000 && e.matches(MAY_SCROLL);
     if (scrolls(e) && e.scrollWidth > e.clientWidth + 1 && !e.closest("pre, .bd-sidebar"))
-      wide.push((innerWidth > 1000 ? "" : "scrolls: ") + name(e) + ": " + e.scrollWidth + " > " + e.clientWidth);
+      wide.push((may ? "scrolls: " : "") + name(e) + ": " + e.scrollWidth + " > " + e.clientWidth);
     if (e.tagName === "PRE" && e.scrollWidth > e.clientWidth + 1)
       wide.push("scrolls: pre: " + e.scrollWidth + " > " + e.clientWidth);
   }
