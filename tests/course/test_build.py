@@ -1,0 +1,119 @@
+"""The course's folders: what a student gets, and what he does not; every assignment has all of its parts."""
+
+import ast
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from check import header
+
+import build
+from minintk.grade import grade, load
+
+FOLDERS = build.folders()
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_an_assignment_has_all_of_its_parts(folder: Path) -> None:
+    assignment = load(folder)
+    assert sum(exercise.points for exercise in assignment.exercises) == 100
+    assert assignment.variants
+    assert any(exercise.hidden for exercise in assignment.exercises)
+    assert len(list(folder.glob("wrong/*.py"))) >= 14
+    assert len(list(folder.glob("right/*.py"))) >= 3
+    text = (folder / "handout.md").read_text(encoding="utf-8")
+    for number in range(8):
+        made = build.handout(text, assignment.variant(str(number)))
+        assert "{{" not in made
+        assert "<!-- if" not in made
+    assert (folder / "rubric.md").read_text(encoding="utf-8").count("|") > 10
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_handout_and_the_starter_name_every_function_that_is_asked_for(folder: Path) -> None:
+    solution = (folder / "solution.py").read_text(encoding="utf-8")
+    left = {node.name for node in ast.walk(ast.parse(build.starter(solution))) if isinstance(node, ast.FunctionDef)}
+    text = (folder / "handout.md").read_text(encoding="utf-8")
+    assert left
+    assert not [name for name in sorted(left) if f"`{name}" not in text]
+
+
+def test_the_cheats_are_among_the_wrong_ones() -> None:
+    wrong = [path.read_text(encoding="utf-8") for folder in FOLDERS for path in folder.glob("wrong/*.py")]
+    assert all(header(text)["refused by"] for text in wrong)
+    for cheat in ('sys.modules["analytic"]', "np.allclose =", "while True", "from minintk import"):
+        assert any(cheat in text for text in wrong), cheat
+
+
+def test_a_students_folder_holds_no_solution(tmp_path: Path) -> None:
+    folder = FOLDERS[0]
+    assert build.main(["student", str(tmp_path), folder.name, "--seed", "s/ada"]) == 0
+    place = tmp_path / folder.name
+    assert {path.name for path in place.iterdir()} == {
+        "handout.md", "public.npz", "starter.ipynb", "starter.py", "variant.py",
+    }  # fmt: skip
+    left = (place / "starter.py").read_text(encoding="utf-8")
+    solution = (folder / "solution.py").read_text(encoding="utf-8")
+    dropped = [m[2].strip() for m in build.SOLUTION.finditer(solution)]
+    everything = b"".join(path.read_bytes() for path in place.iterdir()).decode("latin-1")
+    assert len(dropped) > 3
+    assert not [text for text in dropped if text in everything]
+    assert left.count("raise NotImplementedError") == len([m for m in build.SOLUTION.finditer(solution) if m[1]])
+    given = load(place / "public.npz")
+    hidden = {exercise.name for exercise in load(folder).exercises if exercise.hidden}
+    assert not hidden & {exercise.name for exercise in given.exercises}
+    assert grade(given, folder / "solution.py", isolated=False).score == sum(e.points for e in given.exercises) > 0
+    assert grade(given, place / "starter.py", isolated=False).score == 0
+
+
+def test_the_variant_of_the_handout_is_that_of_the_grade(tmp_path: Path) -> None:
+    folder = FOLDERS[0]
+    names = tmp_path / "names.txt"
+    names.write_text("ada\nbob\n")
+    words = [str(tmp_path), folder.name, "--seed", "secret", "--names", str(names)]
+    assert build.main(["class", *words]) == 0
+    assert build.main(["instructor", *words]) == 0
+    with zipfile.ZipFile(tmp_path / f"{folder.name}.zip") as archive:
+        inside = set(archive.namelist())
+        assert {"assignment/exercises.py", "packages/minintk/grade/worker.py", "run_autograder"} <= inside
+        assert archive.read("seed.txt") == b"secret"
+        rows = archive.read("students.csv").decode().splitlines()
+    assignment = load(folder)
+    for name, row in zip(("ada", "bob"), rows[1:], strict=True):
+        drawn = assignment.variant(f"secret/{name}")
+        assert row == ",".join([name, *map(str, drawn.values())])
+        space: dict[str, object] = {}
+        exec((tmp_path / name / folder.name / "variant.py").read_text(), space)
+        assert {key: space[key] for key in drawn} == drawn
+
+
+def test_the_notebook_is_the_starter(tmp_path: Path) -> None:
+    folder = FOLDERS[0]
+    code = build.starter((folder / "solution.py").read_text(encoding="utf-8"))
+    made = json.loads(json.dumps(build.notebook("# Handout", code)))
+    joined = "\n\n\n".join("".join(cell["source"]) for cell in made["cells"] if cell["cell_type"] == "code")
+    whole = ast.parse(code)
+    whole.body = whole.body[1:]  # the docstring is a cell of text
+    assert ast.dump(ast.parse(joined)) == ast.dump(whole)
+    assert made["nbformat"] == 4
+    assert len({cell["id"] for cell in made["cells"]}) == len(made["cells"])
+
+
+def test_a_slip_in_the_sources_is_said() -> None:
+    with pytest.raises(ValueError, match="pairs of # BEGIN SOLUTION"):
+        build.starter("def f():\n    # BEGIN SOLUTION\n    return 1\n")
+    with pytest.raises(ValueError, match="pairs of # BEGIN SOLUTION"):
+        build.starter("def f():\n    return 1\n")
+    with pytest.raises(ValueError, match="alone"):
+        build.handout("a <!-- if f = relu --> b", {"f": "relu"})
+    with pytest.raises(KeyError, match="g"):
+        build.handout("{{g}}", {"f": "relu"})
+    with pytest.raises(ValueError, match="expected the beginning of"):
+        build.folders(["nothing"])
+
+
+def test_lines_that_belong_to_a_choice_go_as_lines() -> None:
+    text = "a\n<!-- if f = x | y -->\nb\n<!-- end -->\nc\n"
+    assert build.handout(text, {"f": "y"}) == "a\nb\nc\n"
+    assert build.handout(text, {"f": "z"}) == "a\nc\n"
