@@ -2,12 +2,10 @@
 
     python3 make.py python examples/eigenlearning.py [--out FILE.png]
 
-On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates, with known eigenvalues
-(`analytic.cube_modes`).  The learnability of each level in theory (`analytic.eigenlearning`) is compared with
-regression on random examples, at most a quarter of the cube (the theory assumes a continuum of inputs; at half the cube
-the error is .03), and likewise the test error on a noisy target with several levels, and on digits, with the modes of
-their kernel matrix.  On the sphere the eigenvalues fall as powers of the degree, l^-d for the NTK and l^-(d+2) for the
-NNGP kernel of ReLU (Bietti and Mairal 2019).
+On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates (`analytic.cube_modes`).
+The theory's learnability of each level and its test error (`analytic.eigenlearning`) stand beside regression on random
+examples, at most a quarter of the cube as the theory assumes a continuum; likewise on digits.  On the sphere the
+eigenvalues fall as l^-d for the NTK and l^-(d+2) for the NNGP kernel of ReLU (Bietti and Mairal 2019).
 """
 
 from __future__ import annotations
@@ -67,9 +65,8 @@ def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25
     for kind in ("ntk", "nngp"):
         spheres[kind] = an.sphere_modes(an.kernel(spec(1, 0.0)), 3, 100, kind=kind).eigenvalue
         some = (degrees >= 20) & (spheres[kind] > 0)
-        found[f"sphere, d = 3: exponent of {kind}"] = np.polyfit(np.log(degrees[some]), np.log(spheres[kind][some]), 1)[
-            0
-        ]
+        slope, _ = np.polyfit(np.log(degrees[some]), np.log(spheres[kind][some]), 1)
+        found[f"sphere, d = 3: exponent of {kind}"] = slope
     if out:
         import matplotlib.pyplot as plt
 
@@ -91,8 +88,7 @@ def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25
         for exponent in (-3.0, -5.0):
             right.loglog(degrees[10:], degrees[10:] ** exponent, "k--", label=f"$l^{{{exponent:.0f}}}$")
         right.set(xlabel="degree l", ylabel="eigenvalue", title="ReLU, on the sphere in d = 3")
-        for axes in (left, middle, right):
-            axes.legend()
+        _ = [axes.legend() for axes in (left, middle, right)]
         figure.savefig(out, dpi=120)
     return found
 

@@ -2,9 +2,8 @@
 
     python3 make.py python examples/feature_learning_limit.py [--out FILE.png]
 
-With outputs divided by gamma0 sqrt(n) and a learning rate multiplied by gamma0^2 n, a network has a limit n -> infinity
-in which features move, by an amount set by gamma0 (`analytic.limits.linear_problem`).  Theory against networks on five
-digits: loss, tangent kernel, and the distance to the limit, which falls as n^(-1/2); that to NTK training does not.
+With outputs divided by gamma0 sqrt(n) and a learning rate times gamma0^2 n, features move in the limit n -> infinity
+(`analytic.limits.linear_problem`): on five digits, networks approach it as n^(-1/2), and NTK training not at all.
 """
 
 from __future__ import annotations
@@ -39,10 +38,8 @@ def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[mn.Array, Host]
 
 def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -> tuple[Host, Host]:
     """(f, mean diagonal of the tangent kernel), (STEPS + 1, seeds, ...), of trained networks of width n."""
-    net = mn.Network(spec(hidden, n), x.shape[1:])
-    theta0 = net.init(np.random.default_rng(n), ensemble=seeds)
-    alpha = 1 / (gamma0 * n**0.5)
-    model, t = mn.Centred(net, theta0, alpha), TIMES[1:] / alpha**2
+    theta0 = (net := mn.Network(spec(hidden, n), x.shape[1:])).init(np.random.default_rng(n), ensemble=seeds)
+    model, t = mn.Centred(net, theta0, 1 / (gamma0 * n**0.5)), TIMES[1:] * gamma0**2 * n
     if hidden == 1:
         moments: Any = mn.flow(model, theta0, x, y, loss=mn.mse, times=t, by=mn.Solver(rtol=1e-6, atol=1e-7))
     else:
@@ -83,8 +80,7 @@ def draw(out: str, x: Host, y: Host, widths: tuple[int, ...], laws: Any) -> None
         losses = ((f - y) ** 2).mean(axis=(1, 2)), ((g[:, 0] - y) ** 2).mean(axis=(1, 2))
         for axes, theory, one in ((left, *losses), (middle, k / k[0], ks[:, 0] / ks[0, 0])):
             axes.plot(TIMES, theory, f"C{colour}--")
-            style = f"C{colour}{MARKERS[colour]}"
-            axes.plot(TIMES[::2], one[::2], style, markersize=3, label=rf"$\gamma_0$ = {gamma0:g}")
+            axes.plot(TIMES[::2], one[::2], f"C{colour}{MARKERS[colour]}", label=rf"$\gamma_0$ = {gamma0:g}")
     left.set(xlabel="t", ylabel="mean squared error", yscale="log", title=f"3 layers: limit, and width {widths[-1]}")
     middle.set(xlabel="t", title=r"tangent kernel, tr $\Theta_t$ / tr $\Theta_0$")
     middle.legend()

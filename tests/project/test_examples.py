@@ -30,8 +30,8 @@ REDUCED: dict[str, dict[str, Any]] = {
 }
 
 
-HELPERS = {"common", "geiger", "table"}
-"""What the scripts of the papers share, and what runs them all."""
+HELPERS = {"common", "gallery", "geiger", "table"}
+"""What the scripts of the papers share, and what runs them all, or draws them for the documentation."""
 
 
 def load(name: str) -> Any:
