@@ -7,11 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong.
-
-    where : "dW", "forward", "jvp", "cotangent".  cause : a short name that a test can ask for ("transpose", "mean for
-    sum", "shift"); "unnamed" where nothing known fits.  text : what it looks like, in words.
-    """
+    """One thing that is wrong: where ("dW", "forward"), the name of its cause ("unnamed" if none fits), a sentence."""
 
     where: str
     cause: str

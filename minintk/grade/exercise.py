@@ -1,21 +1,16 @@
-"""What an assignment is made of: exercises, each a list of cases drawn from a seed, and variants drawn from the same
-seed.
+"""What an assignment is made of: exercises, their cases, and the variants; a secret seed draws all of it.
 
-    case         one call, or one law, and what is right: Values, Gradient or Law
-    Exercise     a name, points, a function (rng, variant) -> cases; public or hidden; a hint
-    Assignment   exercises, and the choices from which an instructor's secret seed draws one variant
-
-A case says what is called and what must come out, and never calls anything of the submission's itself before it is run:
-answers stay on the grader's side.  See docs/course/writing-an-exercise.md.
+A case says what is called and what must come out: answers stay on the grader's side.  See
+docs/course/writing-an-exercise.md.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,20 +23,18 @@ from minintk.grade.compare import compare
 from minintk.grade.diagnosis import Diagnosis, Finding
 from minintk.grade.gradient import check_pair
 from minintk.grade.submission import Submission
-from minintk.grade.worker import pack, unpack
+from minintk.grade.worker import execute, pack, unpack
 
 Variant = Mapping[str, Any]
 
 
 class Case(Protocol):
-    """Something to ask of a submission; `run` gives what is wrong with the answer."""
+    """Something to ask of a submission; `title` says what is tried, `run` what is wrong with the answer."""
 
     @property
-    def title(self) -> str:
-        """What is tried, in a few words."""
+    def title(self) -> str: ...
 
-    def run(self, student: Submission) -> Diagnosis:
-        """Ask it; SubmissionError where the submission fails to answer."""
+    def run(self, student: Submission) -> Diagnosis: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +63,9 @@ class Values:
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """backward must give the gradients of forward's output, as `minintk.grade.check_gradient` finds; no answer is
-    needed.
+    """backward(u, *args) or backward(u, cache) must give the gradients of forward(*args) -> y or (y, cache).
 
-    The submission has both: forward(*args) -> y or (y, cache), backward(u, *args) or backward(u, cache).  A Values case
-    shall check that forward itself is right.
+    Both are the submission's, and no answer is needed; a Values case shall check that forward itself is right.
     """
 
     forward: str
@@ -82,28 +73,18 @@ class Gradient:
     args: tuple[Any, ...]
     title: str = ""
     wrt: Sequence[int] | None = None
-    float32: bool = True
     hard: bool = True
 
     def run(self, student: Submission) -> Diagnosis:
-        def value(*args: Any) -> tuple[Any, list[int]]:
-            return student.output(self.forward, *args)
-
-        def pull(u: Any, *args: Any) -> tuple[Any, list[int]]:
-            return student.pull(self.forward, self.backward, u, *args)
-
-        names = student.parameters(self.forward)
-        if len(names) != len(self.args):
-            names = [f"arg{i}" for i in range(len(self.args))]
-        return check_pair(value, pull, self.args, names, wrt=self.wrt, float32=self.float32, hard=self.hard)
+        value, pull = partial(student.output, self.forward), partial(student.pull, self.forward, self.backward)
+        return check_pair(value, pull, self.args, student.parameters(self.forward), wrt=self.wrt, hard=self.hard)
 
 
 @dataclass(frozen=True, eq=False)
 class Law:
     """Anything else: check(student) calls `student.call("function", ...)` as it likes, and says what is wrong.
 
-    It returns None or "" where all is well, a sentence, a Diagnosis, or a Verdict of `minintk.grade.exponent`, which
-    has to be a pass.
+    It returns None or "" where all is well, a sentence, a Diagnosis, or a Verdict, which has to be a pass.
     """
 
     title: str
@@ -119,12 +100,10 @@ class Law:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One line of the grade: points for the submission that answers every case.
+    """One line of the grade: points for the submission that answers every case, or with `partial` for the part of them.
 
-    name : unique in the assignment; a wrong submission names the exercise that refuses it.  cases : (rng, variant) ->
-    the cases, a generator function as a rule.  hidden : not shown to students before the due date.  hint : shown when
-    it fails.
-    partial : points for the part of the cases that pass; False asks for all of them.
+    cases : (rng, variant) -> the cases.  hidden : not shown to students before the due date.  hint : shown when it
+    fails.
     """
 
     name: str
@@ -139,10 +118,9 @@ class Exercise:
 class Assignment:
     """Exercises, and what the secret seed varies.
 
-    variants : {"activation": ("relu", "erf"), ...}: each seed draws one of each; the submission sees the choice as
-    `from variant import activation`.  allowed : packages that submissions may import beside NumPy, SciPy and the
-    standard library, "minintk" say (never "analytic").  seconds : for one call.  memory : bytes of the student's
-    process.
+    variants : {"activation": ("relu", "erf"), ...}: each seed draws one of each.  allowed : packages that submissions
+    may import beside NumPy, SciPy and the standard library, "minintk" say.  seconds : for one call.  memory : bytes of
+    the student's process.  folder : which submissions may not read.
 
     >>> drawn = Assignment("demo", (), variants={"loss": ("mean", "sum")}).variant("a secret")
     >>> drawn["loss"] in ("mean", "sum")
@@ -162,17 +140,10 @@ class Assignment:
         if len(set(names)) < len(names):
             raise ValueError(f"exercises expects a name of its own for each, got {names}")
 
-    @property
-    def points(self) -> float:
-        """Of all exercises together."""
-        return sum(exercise.points for exercise in self.exercises)
-
     def variant(self, seed: str) -> dict[str, Any]:
-        """The choice that the seed draws; the same seed, the same choice, however many variants are added after it."""
-        return {
-            name: some[int(stream(seed, self.name, "variant", name).integers(len(some)))]
-            for name, some in self.variants.items()
-        }
+        """The choice that the seed draws, however many variants are added after it."""
+        draw = {name: stream(seed, self.name, "variant", name) for name in self.variants}
+        return {name: some[int(draw[name].integers(len(some)))] for name, some in self.variants.items()}
 
     def cases(self, exercise: Exercise, seed: str, variant: Variant) -> Iterable[Case]:
         """The exercise's cases under this seed."""
@@ -185,55 +156,44 @@ def stream(*words: str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(seed, "little"))
 
 
-def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
-    """Write the public exercises, drawn from the seed, as data: what students check their work with, without
-    exercises.py.
+RECORDED: dict[str, Callable[..., Case]] = {"Values": Values, "Gradient": Gradient}
+"""Cases that are data."""
 
-    The file holds inputs and right results, and no code that computes them; `load` and `minintk grade` take it in place
-    of the assignment.  The inputs are others than those of a grade with this seed, which a table of the results in the
-    file would pass.  Cases of kinds other than Values and Gradient are left out, and so are exercises that have no
-    others. Returns the assignment as it can be read back.
+
+def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
+    """Write the public exercises as data, which students check their work with, and return them as `load` reads them.
+
+    The file holds inputs and right results, and no code that computes them.  The inputs are others than those of a
+    grade with this seed, which a table of the results in the file would pass.  Every `Law` is left out.
     """
     variant, exercises = assignment.variant(seed), []
     for e in assignment.exercises:
         drawn = [] if e.hidden else assignment.cases(e, f"{seed}/handed out", variant)
-        cases = [case for case in drawn if type(case).__name__ in RECORDED]
-        kept = [{"kind": type(case).__name__, **vars(case)} for case in cases]
-        if kept:
-            exercises.append({"name": e.name, "points": e.points, "hint": e.hint, "partial": e.partial, "cases": kept})
+        cases = [{"kind": kind, **vars(case)} for case in drawn if (kind := type(case).__name__) in RECORDED]
+        if cases:
+            exercises.append({"name": e.name, "points": e.points, "hint": e.hint, "partial": e.partial, "cases": cases})
     limits = {"allowed": list(assignment.allowed), "seconds": assignment.seconds, "memory": assignment.memory}
     data = pack({"name": assignment.name, "variants": variant, "exercises": exercises, **limits})
     write_atomically(path, methodcaller("write", data))
     return load(path)
 
 
-RECORDED: dict[str, Callable[..., Case]] = {"Values": Values, "Gradient": Gradient}
-"""Cases that are data."""
-
-
-class _Same:
-    """The same cases under every seed."""
-
-    def __init__(self, cases: list[Case]) -> None:
-        self.cases = cases
-
-    def __call__(self, rng: np.random.Generator, variant: Variant) -> list[Case]:
-        return self.cases
+def _given(cases: list[Case], rng: np.random.Generator, variant: Variant) -> list[Case]:
+    return cases
 
 
 def _recorded(data: bytes) -> Assignment:
     found = unpack(data)
     exercises = []
     for told in found.pop("exercises"):
-        cases = [RECORDED[case.pop("kind")](**case) for case in told.pop("cases")]
-        exercises.append(Exercise(**told, cases=_Same(cases)))
+        cases: list[Case] = [RECORDED[case.pop("kind")](**case) for case in told.pop("cases")]
+        exercises.append(Exercise(**told, cases=partial(_given, cases)))
     variants = {name: (choice,) for name, choice in found.pop("variants").items()}
-    return Assignment(exercises=tuple(exercises), variants=variants, **found)
+    return Assignment(exercises=exercises, variants=variants, **found)
 
 
 def load(path: str | Path) -> Assignment:
-    """The assignment in a folder's exercises.py, or in a Python file: its variable `assignment`; or what `record`
-    wrote.
+    """The `assignment` in a folder's exercises.py or in another Python file, or what `record` wrote.
 
     A bare name, hw1, is also looked for in ./course.  FileNotFoundError if there is none, TypeError if it is something
     else, ValueError for a damaged recording.
@@ -246,18 +206,13 @@ def load(path: str | Path) -> Assignment:
     if file.suffix == ".npz":
         with reading(file, "a recorded assignment", "record it again") as recorded:
             return _recorded(whole_file(recorded))
-    name = f"minintk_assignment_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses in it look themselves up
-    sys.path.insert(0, str(file.parent.resolve()))
+    home = str(file.parent.resolve())
+    sys.path.insert(0, home)
     try:
-        spec.loader.exec_module(module)
+        module = execute(f"minintk_assignment_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]}", file)
     finally:
-        sys.path.remove(str(file.parent.resolve()))
+        sys.path.remove(home)
     found = getattr(module, "assignment", None)
     if not isinstance(found, Assignment):
         raise TypeError(f"{file} expects a variable `assignment = Assignment(...)`, got {found!r}")
-    return found if found.folder else Assignment(**{**vars(found), "folder": str(file.parent.resolve())})
+    return replace(found, folder=found.folder or home)

@@ -6,8 +6,8 @@ The formats: https://gradescope-autograders.readthedocs.io/en/latest/specs/, and
 from __future__ import annotations
 
 import json
+import re
 from html import escape
-from typing import Any
 from xml.etree import ElementTree
 
 from minintk.grade.run import Grade
@@ -20,98 +20,74 @@ def rows(grade: Grade) -> list[tuple[str, str, str, str]]:
     """A row for each exercise: name, points, cases that pass, and why not all."""
     return [
         (
-            graded.exercise.name + (" (hidden)" if graded.exercise.hidden else ""),
-            f"{graded.score:g} / {graded.exercise.points:g}",
-            f"{graded.passed} / {graded.cases}",
-            graded.text,
+            g.exercise.name + (" (hidden)" if g.exercise.hidden else ""), f"{g.score:g} / {g.exercise.points:g}",
+            f"{g.passed} / {g.cases}", g.text,
         )
-        for graded in grade.exercises
-    ]
+        for g in grade.exercises
+    ]  # fmt: skip
 
 
 def junit(grade: Grade) -> str:
-    """JUnit's XML: a test case for each exercise, a failure with its reasons where it is not right.
-
-    >>> from minintk.grade.run import Grade
-    >>> print(junit(Grade("demo", "s.py", {}, (), True)).splitlines()[1])
-    <testsuites name="demo" tests="0" failures="0" errors="0" time="0.000">
-    """
-    failed = sum(bool(graded.failures) for graded in grade.exercises)
-    numbers = {
-        "name": grade.assignment, "tests": str(len(grade.exercises)), "failures": str(failed), "errors": "0",
-        "time": f"{sum(graded.seconds for graded in grade.exercises):.3f}",
-    }  # fmt: skip
+    """JUnit's XML: a test case for each exercise, a failure with its reasons where it is not right."""
+    failed, seconds = sum(bool(g.failures) for g in grade.exercises), sum(g.seconds for g in grade.exercises)
+    numbers = {"name": grade.assignment, "tests": f"{len(grade.exercises)}", "failures": f"{failed}", "errors": "0"}
+    numbers["time"] = f"{seconds:.3f}"
     top = ElementTree.Element("testsuites", numbers)
     suite = ElementTree.SubElement(top, "testsuite", numbers | {"skipped": "0"})
-    for graded in grade.exercises:
-        case = ElementTree.SubElement(
-            suite, "testcase", name=graded.exercise.name, classname=grade.assignment, time=f"{graded.seconds:.3f}"
-        )
-        if graded.failures:
-            first, *_ = graded.text.splitlines()
-            ElementTree.SubElement(case, "failure", message=_plain(first), type="wrong").text = _plain(graded.text)
+    for g in grade.exercises:
+        said = {"name": g.exercise.name, "classname": grade.assignment, "time": f"{g.seconds:.3f}"}
+        case = ElementTree.SubElement(suite, "testcase", said)
+        if g.failures:  # XML forbids control characters, which an error message of a submission may hold
+            text = re.sub(r"[^\n\t\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]", "", g.text)
+            ElementTree.SubElement(case, "failure", message=text.partition("\n")[0], type="wrong").text = text
     ElementTree.indent(top)
     return f"<?xml version='1.0' encoding='utf-8'?>\n{ElementTree.tostring(top, encoding='unicode')}\n"
 
 
-def _plain(text: str) -> str:
-    """The text without the control characters that XML forbids: a submission's error message may hold any."""
-    return "".join(c for c in text if c in "\n\t" or 0x20 <= ord(c) < 0xD800 or 0xE000 <= ord(c) < 0xFFFE)
-
-
 def gradescope(grade: Grade) -> str:
-    """Gradescope's results.json: scores, reasons and hints; hidden exercises become visible after the due date.
-
-    >>> from minintk.grade.run import Grade
-    >>> sorted(json.loads(gradescope(Grade("demo", "s.py", {}, (), True))))
-    ['execution_time', 'extra_data', 'output', 'output_format', 'stdout_visibility', 'tests', 'visibility']
-    """
+    """Gradescope's results.json: scores, reasons and hints; hidden exercises become visible after the due date."""
     tests = [
         {
-            "name": graded.exercise.name,
-            "number": str(number),
-            "score": graded.score,
-            "max_score": graded.exercise.points,
-            "status": "failed" if graded.failures else "passed",
-            "output": graded.text or "all right",
-            "output_format": "text",
-            "visibility": "after_due_date" if graded.exercise.hidden else "visible",
+            "name": g.exercise.name, "number": str(number), "score": g.score, "max_score": g.exercise.points,
+            "status": "failed" if g.failures else "passed", "output": g.text or "all right", "output_format": "text",
+            "visibility": "after_due_date" if g.exercise.hidden else "visible",
         }
-        for number, graded in enumerate(grade.exercises, 1)
-    ]
-    found: dict[str, Any] = {
-        "execution_time": round(sum(graded.seconds for graded in grade.exercises), 3),
-        "output": f"{grade.assignment}{_variant(grade)}",
-        "output_format": "text",
-        "visibility": "visible",
-        "stdout_visibility": "hidden",
-        "extra_data": {"variant": grade.variant, "isolated": grade.isolated},
-        "tests": tests,
-    }
+        for number, g in enumerate(grade.exercises, 1)
+    ]  # fmt: skip
+    found = {
+        "execution_time": round(sum(g.seconds for g in grade.exercises), 3), "output": _asked(grade),
+        "output_format": "text", "visibility": "visible", "stdout_visibility": "hidden",
+        "extra_data": {"variant": grade.variant, "isolated": grade.isolated}, "tests": tests,
+    }  # fmt: skip
     return json.dumps(found, indent=2, default=str)
 
 
-def _variant(grade: Grade) -> str:
-    return "".join(f", {name}: {choice}" for name, choice in grade.variant.items())
+def _asked(grade: Grade) -> str:
+    return ", ".join([grade.assignment, *(f"{name}: {choice}" for name, choice in grade.variant.items())])
 
 
-STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
-section{border-left:.4rem solid #009e73;padding:.1rem 1rem;margin:1rem 0;background:#f7f7f7}
-section.wrong{border-color:#d55e00}h2{font-size:1.1rem;margin:.5rem 0}
-pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.5rem 0}"""
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title><style>
+body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}}
+section{{border-left:.4rem solid #009e73;padding:.1rem 1rem;margin:1rem 0;background:#f7f7f7}}
+section.wrong{{border-color:#d55e00}}h2{{font-size:1.1rem;margin:.5rem 0}}
+pre{{white-space:pre-wrap;overflow-wrap:anywhere;margin:.5rem 0}}
+</style><h1>{title}</h1><p>{submission}, {asked}; run {how}.</p>{sections}</html>
+"""
+SECTION = '<section class="{kind}"><h2>{name}: {points} points, {cases} cases</h2><pre>{text}</pre></section>'
 
 
 def html(grade: Grade) -> str:
     """One page without anything from outside: the score, then each exercise with its reasons."""
-    parts = [
-        f'<section class="{"wrong" if graded.failures else "right"}"><h2>{escape(name)}: {points} points, '
-        f"{cases} cases</h2><pre>{escape(text) or 'all right'}</pre></section>"
-        for graded, (name, points, cases, text) in zip(grade.exercises, rows(grade), strict=True)
-    ]
-    title = f"{grade.assignment}: {grade.score:g} of {grade.points:g} points"
-    how = "in a process of its own" if grade.isolated else "without isolation: not for marks"
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style><h1>{escape(title)}</h1>"
-        f"<p>{escape(grade.submission)}{escape(_variant(grade))}; run {how}.</p>{''.join(parts)}</html>\n"
-    )
+    sections = [
+        SECTION.format(
+            kind="wrong" if text else "right", name=escape(name), points=points, cases=cases,
+            text=escape(text) or "all right",
+        )
+        for name, points, cases, text in rows(grade)
+    ]  # fmt: skip
+    return PAGE.format(
+        title=escape(f"{grade.assignment}: {grade.score:g} of {grade.points:g} points"),
+        submission=escape(grade.submission), asked=escape(_asked(grade)), sections="".join(sections),
+        how="in a process of its own" if grade.isolated else "without isolation: not for marks",
+    )  # fmt: skip

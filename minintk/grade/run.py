@@ -32,21 +32,17 @@ class Graded:
     @property
     def score(self) -> float:
         """Points: all for all cases, or for the part that passes where the exercise is `partial`."""
-        if self.passed == self.cases and self.cases:
-            return self.exercise.points
-        return self.exercise.points * self.passed / self.cases if self.exercise.partial and self.cases else 0.0
+        part = self.passed / self.cases if self.cases else 0.0
+        return self.exercise.points * (part if self.exercise.partial else part == 1)
 
     @property
     def text(self) -> str:
         """What is wrong, and the hint, a line each."""
-        lines = [
-            f"{title}: {finding}" if title else str(finding)
-            for title, said in self.failures
-            for finding in said.findings
+        all_of = [
+            f"{title}: {found}" if title else str(found) for title, said in self.failures for found in said.findings
         ]
-        return "\n".join(
-            [*dict.fromkeys(lines), *([f"hint: {self.exercise.hint}"] if self.exercise.hint and lines else [])]
-        )
+        hint = [f"hint: {self.exercise.hint}"] if self.exercise.hint and all_of else []
+        return "\n".join(dict.fromkeys(all_of + hint))
 
 
 @dataclass(frozen=True)
@@ -86,23 +82,19 @@ def grade(
 ) -> Grade:
     """Run the assignment's exercises on a submission, in a process of its own unless `isolated` is False.
 
-    seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.  One for each
-    student is a good idea: "spring-2027 secret/student".  hidden : include hidden exercises.  only : names of
-    exercises. FileNotFoundError if there is no such file, ValueError for a name in `only` that no exercise has.
-    Whatever goes wrong inside the submission is a finding, never an exception; GraderError for a case that
-    cannot be sent to it, and where no process can start.
+    seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.  hidden :
+    include hidden exercises.  only : names of exercises.  Whatever goes wrong inside the submission is a finding, never
+    an exception.  FileNotFoundError if there is no such file, ValueError for a name in `only` that no exercise has,
+    GraderError for a case that cannot be sent to it, and where no process can start.
     """
     if unknown := set(only) - {exercise.name for exercise in assignment.exercises}:
         raise ValueError(f"only expects names of exercises, got {sorted(unknown)}")
     variant = assignment.variant(seed)
     chosen = [e for e in assignment.exercises if (hidden or not e.hidden) and (not only or e.name in only)]
-    settings: dict[str, Any] = {
-        "seconds": assignment.seconds,
-        "memory": assignment.memory,
-        "allowed": assignment.allowed,
-    }
-    closed = [assignment.folder] if assignment.folder else []
-    with Submission(submission, variant, isolated=isolated, closed=closed, **settings) as student:
+    with Submission(
+        submission, variant, isolated=isolated, closed=[assignment.folder] if assignment.folder else [],
+        seconds=assignment.seconds, memory=assignment.memory, allowed=assignment.allowed,
+    ) as student:  # fmt: skip
         graded = tuple(_one(student, e, list(assignment.cases(e, seed, variant))) for e in chosen)
     return Grade(assignment.name, os.fspath(submission), variant, graded, isolated)
 
@@ -110,20 +102,15 @@ def grade(
 def _one(student: Submission, exercise: Exercise, cases: Sequence[Case]) -> Graded:
     began, failures = time.perf_counter(), []
     for case in cases:
-        said = _asked(student, exercise, case)
-        if not said.passed:
+        try:
+            said = case.run(student)
+        except SubmissionError as error:
+            said = Diagnosis((Finding(exercise.name, "error", str(error)),))
+        except GraderError:
+            raise
+        except Exception as error:  # an answer of a shape that a Law did not expect: the student's to mend, no crash
+            text = f"the answer cannot be checked: {type(error).__name__}: {error}"
+            said = Diagnosis((Finding(exercise.name, "error", text),))
+        if said:
             failures.append((case.title, said))
     return Graded(exercise, len(cases), len(cases) - len(failures), tuple(failures), time.perf_counter() - began)
-
-
-def _asked(student: Submission, exercise: Exercise, case: Case) -> Diagnosis:
-    try:
-        return case.run(student)
-    except SubmissionError as error:
-        return Diagnosis((Finding(exercise.name, "error", str(error)),))
-    except GraderError:
-        raise
-    except Exception as error:  # an answer of a shape that a Law did not expect: the student's to mend, and not a crash
-        return Diagnosis(
-            (Finding(exercise.name, "error", f"the answer cannot be checked: {type(error).__name__}: {error}"),)
-        )

@@ -28,10 +28,8 @@ Outcome = Literal["pass", "fail", "undecided"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a sequential test found.
+    """What a sequential test found, and after how many seeds at each width, at how many looks.
 
-    outcome : pass, fail or undecided.  text : the reason, in a line.  seeds : at each width.  looks : how often was
-    looked.
     confidence : of the interval at the last look.  exponent, interval : fitted, where there is a single one.
     """
 
@@ -52,15 +50,6 @@ class Verdict:
         return f"{self.outcome}: {self.text}"
 
 
-def confidence(look: int, level: float = 0.05) -> float:
-    """The confidence of the interval at look 1, 2, ...: 1 - level / 2^look.
-
-    >>> [confidence(look) for look in (1, 2)]
-    [0.975, 0.9875]
-    """
-    return 1 - level / 2**look
-
-
 def exponent(
     measure: Callable[[int, np.random.Generator], float],
     theory: float,
@@ -69,20 +58,17 @@ def exponent(
     *,
     widths: Sequence[int] = (64, 128, 256, 512),
     level: float = 0.05,
-    at_most: bool = False,
     rng: np.random.Generator | None = None,
 ) -> Verdict:
     """Whether measure(width, rng) scales as width^theory, and not as width^against.
 
     measure : one positive number for one width and one seed, which comes as a generator.  budget : seeds at each width,
     at most; 4 at the first look, then twice as many at each.  level : the probability of a wrong verdict, at most.
-    at_most : whether theory is only an upper bound; then `against` must lie above it.  rng :
-    numpy.random.default_rng(0) by default.
+    rng : numpy.random.default_rng(0) by default.
 
-    The interval is Student's, around the fit of `minintk.diagnostics.power_law`.  It knows of scatter, not of
-    corrections to the leading power: a relative correction c / n moves the exponent by about c / n, so start at widths
-    where that is small. ValueError for equal exponents, for a budget below 4 and for what is measured not being
-    positive.
+    The interval is Student's, around the fit of `minintk.diagnostics.power_law`: it knows of scatter alone.  A relative
+    correction c / n moves the exponent by about c / n, so start at widths where that is small.  ValueError for equal
+    exponents, for a budget below 4 and for what is measured not being positive.
 
     >>> verdict = exponent(lambda n, rng: np.exp(0.2 * rng.standard_normal()) / n, theory=-1.0, against=-0.5)
     >>> verdict.outcome, verdict.seeds
@@ -92,10 +78,8 @@ def exponent(
 
     number("level", level)
     whole("budget", budget, 4)
-    if theory == against or (at_most and against < theory):
-        raise ValueError(
-            f"against expects another exponent{' above theory' if at_most else ''}, got {against} for {theory}"
-        )
+    if theory == against:
+        raise ValueError(f"against expects another exponent than theory's, got {against} for both")
     rng, half = generator(rng), abs(against - theory) / 2
     values: list[list[float]] = [[] for _ in widths]
     seeds, looks = 4, 0
@@ -104,18 +88,17 @@ def exponent(
         for n, found in zip(widths, values, strict=True):
             found += [float(measure(n, child)) for child in rng.spawn(seeds - len(found))]
         fit = power_law(widths, [np.array(v) for v in values], resamples=1)
-        sure = confidence(looks, level)
+        sure = 1 - level / 2**looks
         reach = float(stdtrit(len(widths) * (seeds - 1), (1 + sure) / 2)) * fit.error
         low, high = fit.exponent - reach, fit.exponent + reach
-        least = -np.inf if at_most else theory - half
         outcome: Outcome = "undecided"
-        if low > least and high < theory + half:
+        if max(abs(low - theory), abs(high - theory)) < half:
             outcome = "pass"
-        elif high < least or low > theory + half:
+        elif high < theory - half or low > theory + half:
             outcome = "fail"
         if outcome != "undecided" or 2 * seeds > budget:
             break
         seeds *= 2
-    wanted = f"{'at most ' if at_most else ''}{theory:g}, and not {against:g}"
-    text = f"exponent {fit.exponent:.3f} ({low:.3f} to {high:.3f}, {sure:.2%}, {seeds} seeds), expected {wanted}"
+    said = f"exponent {fit.exponent:.3f} ({low:.3f} to {high:.3f}, {sure:.2%}, {seeds} seeds)"
+    text = f"{said}, expected {theory:g}, and not {against:g}"
     return Verdict(outcome, text, seeds, looks, sure, fit.exponent, (low, high))

@@ -15,9 +15,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from threading import Timer
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, Self
 
 from minintk.grade import worker
@@ -34,13 +35,14 @@ class GraderError(RuntimeError):
     """What is wrong on the grader's side, with a case or with the machine: the instructor's to mend."""
 
 
+@dataclass(eq=False)
 class Submission:
-    """A student's file, loaded; a context manager that ends its process.
+    """A student's file, which is run at the first call; a context manager that ends its process.
 
     path : the file.  variant : what `from variant import ...` gives it.  isolated : a process of its own, with an
     import guard and limits; False runs it here, without any of them.  seconds : for one call.  memory : bytes of the
-    process.
-    allowed : packages of `REFUSED` that it may import.  closed : folders that it may not read.
+    process.  allowed : packages of `REFUSED` that it may import.  closed : folders that it may not read.
+    FileNotFoundError if there is no such file.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "sub.py")
@@ -50,23 +52,18 @@ class Submission:
     42
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        variant: Mapping[str, Any] | None = None,
-        *,
-        isolated: bool = True,
-        seconds: float = 10.0,
-        memory: int = 2**32,
-        allowed: Sequence[str] = (),
-        closed: Sequence[str | os.PathLike[str]] = (),
-    ) -> None:
-        """Raises FileNotFoundError if there is no such file; the file itself runs at the first call."""
-        self.path, self.variant = Path(path), dict(variant or {})
-        if not self.path.is_file():
-            raise FileNotFoundError(f"submission expects a Python file, got {str(path)!r}, which is none")
-        self.isolated, self.seconds, self.memory = isolated, seconds, memory
-        self.allowed, self.closed = tuple(allowed), tuple(map(str, closed))
+    path: str | os.PathLike[str]
+    variant: Mapping[str, Any] = field(default_factory=dict)
+    _: KW_ONLY
+    isolated: bool = True
+    seconds: float = 10.0
+    memory: int = 2**32
+    allowed: Sequence[str] = ()
+    closed: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not Path(self.path).is_file():
+            raise FileNotFoundError(f"submission expects a Python file, got {os.fspath(self.path)!r}, which is none")
         self._broken = ""  # why the file does not load, once that is known
         self._module: ModuleType | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -75,7 +72,7 @@ class Submission:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def call(self, name: str, *args: Any) -> Any:
@@ -127,7 +124,7 @@ class Submission:
     def _start(self) -> None:
         """Load the file: here, or in a process in an empty folder, with no variables but those it needs."""
         if not self.isolated:
-            loaded = worker.load(self.path, self.variant)
+            loaded = worker.load(Path(self.path), self.variant)
             self._module, self._broken = (None, loaded) if isinstance(loaded, str) else (loaded, "")
             return
         self._folder = tempfile.TemporaryDirectory(prefix="minintk-grade-")

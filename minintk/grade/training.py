@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from minintk.grade.diagnosis import Diagnosis, Finding
 from minintk.grade.gradient import check_gradient
+from minintk.grade.suspects import Said, Values
 
-Values = np.ndarray[Any, Any]
 UPHILL = "it goes uphill: the sign of the step is wrong"
 
 
@@ -39,17 +39,10 @@ def check_loss(
     f = rng.standard_normal((5, 3)) if f is None else f
     y = np.eye(f.shape[-1])[rng.integers(f.shape[-1], size=f.shape[0])] if y is None else y
     slope: Callable[[Any, Any], Any] = cotangent or loss.cotangent  # type: ignore[attr-defined]
-
-    def forward(f: Any, y: Any) -> Any:
-        return np.asarray(loss(f, y))
-
-    def backward(u: Any, f: Any, y: Any) -> Any:
-        return u * slope(f, y), None
-
-    found = [
-        Finding("cotangent" if one.where == "df" else one.where, one.cause, one.text)
-        for one in check_gradient(forward, backward, (f, y), wrt=[0], hard=False).findings
-    ]
+    said = check_gradient(
+        lambda f, y: np.asarray(loss(f, y)), lambda u, f, y: (u * slope(f, y), None), (f, y), wrt=[0], hard=False
+    )
+    found = [dataclasses.replace(one, where=one.where.replace("df", "cotangent")) for one in said.findings]
     with np.errstate(all="ignore"):
         for name, function in (("loss", loss), ("cotangent", slope)):
             values = np.asarray(function(large * np.sign(f) * (1 + np.abs(f)), y))
@@ -76,72 +69,61 @@ def check_optimizer(step: Any, like: Any = None) -> Diagnosis:
     >>> print(check_optimizer(lambda theta, g, memory: theta - 0.1 * g, like=mn.SGD(lr=0.1, momentum=0.9)))
     theta: the momentum is forgotten
     """
-    path = trajectory(step)
-    if isinstance(path, Finding):
-        return Diagnosis((path,))
+    said = _wrong(trajectory(step), like)
+    return Diagnosis((Finding("theta", *said),) if said else ())
+
+
+def _wrong(path: list[Values], like: Any) -> Said | None:
+    """What is wrong with the thetas of some steps."""
     start = path[0]
-    if all(np.array_equal(start, theta) for theta in path[1:]):
+    if path[-1].shape != start.shape:
+        return "wrong shape", f"expected shape {start.shape} after a step, got {path[-1].shape}"
+    if np.array_equal(path, [start] * len(path)):
         text = "it does not change: theta = theta - ... makes a new array; write theta -= ..., or return it"
-        return Diagnosis((Finding("theta", "nothing changes", text),))
+        return "nothing changes", text
     if not np.all(np.isfinite(path)):
-        return Diagnosis((Finding("theta", "nan", "it is not finite after a step"),))
+        return "nan", "it is not finite after a step"
     if like is None:
-        uphill = float(np.sum((path[1] - start) * _gradient(start, 0))) > 0
-        return Diagnosis((Finding("theta", "sign", UPHILL),) if uphill else ())
-    right = trajectory(like)
-    assert not isinstance(right, Finding)
-    if np.allclose(path, right, rtol=1e-9, atol=0):
-        return Diagnosis()
-    for cause, text, other in _mistakes(like):
-        if np.allclose(path, other, rtol=1e-9, atol=0):
-            return Diagnosis((Finding("theta", cause, text),))
-    first = next(k for k in range(len(path)) if not np.allclose(path[k], right[k], rtol=1e-9, atol=0))
-    text = f"step {first} goes from {path[first - 1][0]:.6g} to {path[first][0]:.6g}, expected {right[first][0]:.6g}"
-    return Diagnosis((Finding("theta", "unnamed", text),))
+        return ("sign", UPHILL) if np.sum((path[1] - start) * _gradient(start, 0)) > 0 else None
+
+    def same(other: list[Values]) -> bool:
+        return np.allclose(path, other, rtol=1e-9, atol=0)
+
+    if same(right := trajectory(like)):
+        return None
+    if same(trajectory(like, sign=-1.0)):
+        return "sign", UPHILL
+    for cause, text, name, value in (
+        ("no momentum", "the momentum is forgotten", "momentum", 0.0),
+        ("no weight decay", "the weight decay is forgotten", "weight_decay", 0.0),
+        ("learning rate", "the learning rate is used twice", "lr", like.rate**2),
+        ("learning rate", "the learning rate is forgotten", "lr", 1.0),
+        ("damping", "the gradient is damped by 1 - momentum", "lr", like.rate * (1 - getattr(like, "momentum", 0.0))),
+    ):
+        if hasattr(like, name) and same(trajectory(dataclasses.replace(like, **{name: value}))):
+            return cause, text
+    k = next(k for k in range(len(path)) if not np.allclose(path[k], right[k], rtol=1e-9, atol=0))
+    return "unnamed", f"step {k} goes from {path[k - 1][0]:.6g} to {path[k][0]:.6g}, expected {right[k][0]:.6g}"
 
 
-def trajectory(step: Any, steps: int = 4) -> list[Values] | Finding:
-    """theta before and after each of some steps, by gradients that depend on it; a Finding where one has no sense."""
+def trajectory(step: Any, *, sign: float = 1.0) -> list[Values]:
+    """theta before and after each of four steps, by gradients that depend on it; it ends at one of another shape."""
     theta = np.random.default_rng(0).standard_normal(6)
     known = hasattr(step, "init") and hasattr(step, "step")
-    memory = step.init(theta) if known else None
-    path = [theta.copy()]
-    for k in range(steps):
-        gradient = _gradient(theta, k)
+    memory, path = step.init(theta) if known else None, [theta.copy()]
+    for k in range(4):
+        gradient = sign * _gradient(theta, k)
         said = step.at(k).step(theta, gradient, memory, None) if known else step(theta, gradient, memory)
         if isinstance(said, tuple):
             theta, memory = said
         elif said is not None:
             theta = said
         theta = np.asarray(theta, dtype=np.float64)
-        if theta.shape != path[0].shape:
-            return Finding("theta", "wrong shape", f"expected shape {path[0].shape} after a step, got {theta.shape}")
         path.append(theta.copy())
+        if theta.shape != path[0].shape:
+            break
     return path
 
 
 def _gradient(theta: Values, k: int) -> Values:
     return np.linspace(1, 2, theta.size) * theta + 0.1 * k
-
-
-def _mistakes(like: Any) -> list[tuple[str, str, Any]]:
-    """(cause, words, the path of an optimiser with that mistake)."""
-
-    def turned(theta: Values, gradient: Values, memory: Any) -> Any:
-        memory = like.init(theta) if memory is None else memory
-        like.step(theta, -gradient, memory, None)
-        return theta, memory
-
-    fields: Mapping[str, Any] = {f.name: getattr(like, f.name) for f in dataclasses.fields(like)}
-    options: list[tuple[str, str, dict[str, Any]]] = [
-        ("no momentum", "the momentum is forgotten", {"momentum": 0.0}),
-        ("no weight decay", "the weight decay is forgotten", {"weight_decay": 0.0}),
-        ("learning rate", "the learning rate is used twice", {"lr": like.rate**2}),
-        ("learning rate", "the learning rate is forgotten", {"lr": 1.0}),
-        ("damping", "the gradient is damped by 1 - momentum", {"lr": like.rate * (1 - fields.get("momentum", 0))}),
-    ]
-    found: list[tuple[str, str, Any]] = [("sign", UPHILL, trajectory(turned))]
-    for cause, words, change in options:
-        if change.keys() <= fields.keys() and all(fields[name] != value for name, value in change.items()):
-            found.append((cause, words, trajectory(dataclasses.replace(like, **change))))
-    return found

@@ -119,22 +119,26 @@ def receive(stream: BinaryIO) -> Any:
 # ------------------------------------------------------------------------------------------- one submission
 
 
-def load(path: str | Path, variant: Mapping[str, Any]) -> ModuleType | str:
-    """The submission as a module, or why it does not load; `from variant import NAME` in it gives the variant."""
-    here = ModuleType("variant")
-    vars(here).update(variant)
-    spec = importlib.util.spec_from_file_location("submission", path)
+def execute(name: str, path: str | Path) -> ModuleType:
+    """The Python file as a module of that name."""
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["variant"] = here
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses in it look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+def load(path: str | Path, variant: Mapping[str, Any]) -> ModuleType | str:
+    """The submission as a module, or why it does not load; `from variant import NAME` in it gives the variant."""
+    sys.modules["variant"] = here = ModuleType("variant")
+    vars(here).update(variant)
     try:
-        spec.loader.exec_module(module)
+        return execute("submission", path)
     except (Exception, SystemExit) as error:
         return f"the file does not load: {fault(error, str(path))}"
     finally:
         del sys.modules["variant"]
-    return module
 
 
 def answer(module: ModuleType, asked: Mapping[str, Any]) -> dict[str, Any]:
