@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -38,14 +38,16 @@ def numbers(values: Any) -> tuple[float, ...]:
     return tuple(map(float, host.ravel())) if host.dtype.kind in "iuf" else ()
 
 
-def whole(name: str, value: Any, low: int = 1) -> int:
-    """The value as a Python int; ValueError unless it is an integer >= low (True, 2.0 and "2" are refused).
+def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
+    """The value as a Python int; ValueError unless it is an integer from low to high (True, 2.0 and "2" are refused).
 
     >>> whole("steps", np.int64(3))
     3
     """
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__") or value.__index__() < low:
-        raise ValueError(f"{name} expects a whole number >= {low}, got {value!r}")
+    wrong = isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__")
+    if wrong or not low <= value.__index__() <= high:
+        within = f">= {low}" if high == inf else f"from {low} to {high}"
+        raise ValueError(f"{name} expects a whole number {within}, got {value!r}")
     return int(value.__index__())
 
 

@@ -6,8 +6,7 @@ Reading order:
     embedded       the 8 x 8 digits of the package
     generators     points on a sphere or cube, and targets from a teacher
     folders        where data files are: a named folder, $MININTK_DATA, or a download
-    idx            the file format of MNIST
-    read_mnist     MNIST
+    read_mnist     MNIST, and its file format
     pickles        the file format of CIFAR-10, as data
     read_cifar     CIFAR-10
 

@@ -109,9 +109,8 @@ class Dataset:
         (6, 3, 0)
         """
         _check_rng(rng)
-        for n in (n_train, n_test):
-            if isinstance(n, bool) or not hasattr(n, "__index__") or n < 0:
-                raise ValueError(f"split expects whole numbers of examples >= 0, got {n_train!r} and {n_test!r}")
+        for name, n in (("n_train", n_train), ("n_test", n_test)):
+            whole(name, n, 0)
         if n_train + n_test > len(self):
             raise ValueError(f"{n_train} + {n_test} examples asked for, but {self.name} has {len(self)}: ask for fewer")
         order = rng.permutation(len(self))[: n_train + n_test]
@@ -180,10 +179,7 @@ class Dataset:
         pixels.)
         """
         _check_rng(rng)
-        side = min(self._image_shape()[:2])
-        if isinstance(max_shift, bool) or not hasattr(max_shift, "__index__") or not 0 <= max_shift < side:
-            raise ValueError(f"shifted expects a whole number of pixels from 0 to {side - 1}, got {max_shift!r}")
-        shift = Shift(max_shift)
+        shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))
         moved = shift(self.images().raw, shift.draw(len(self), rng))
         return replace(self, raw=moved.reshape(self.raw.shape))
 
@@ -225,8 +221,7 @@ class Dataset:
         """
         source = self._same_features(fit, "pca").flat()
         N, d = source.raw.shape
-        if isinstance(k, bool) or not hasattr(k, "__index__") or not 1 <= k <= d:
-            raise ValueError(f"pca expects k from 1 to d = {d}, got {k!r}")
+        whole("k", k, 1, d)
         mean = source.x.mean(axis=0, dtype=np.float64)
         X = source.x - mean
         lam, U = np.linalg.eigh(X.T @ X if d <= N else X @ X.T)  # the smaller of the two; ascending

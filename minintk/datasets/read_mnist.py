@@ -1,15 +1,21 @@
-"""MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels, from the four IDX files."""
+"""MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels, from the four files in the IDX format.
+
+IDX: two zero bytes, a type (0x08: bytes), the number of axes, four bytes for the length of each (most significant byte
+first), then the values, last axis fastest.
+"""
 
 from __future__ import annotations
 
 import os
+import struct
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from minintk.datasets.dataset import Dataset
 from minintk.datasets.folders import download, find, named_folder
-from minintk.datasets.idx import read_idx
+from minintk.files.reading import check_end, exactly, read_array, reading, unpacked
 
 ATTRIBUTION = "Y. LeCun, C. Cortes and C. J. C. Burges, The MNIST Database of Handwritten Digits, CC BY-SA 3.0"
 URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -60,3 +66,25 @@ def _read(folder: str | os.PathLike[str] | None, name: str) -> np.ndarray[Any, A
         return read_idx(download(f"{URL}{name}.gz", f"sha256:{SHA256[name]}")[0])
     other = name.replace("-idx", ".idx")  # as some programs unpack it
     return read_idx(find(place, ("mnist", "MNIST/raw"), (name, f"{name}.gz", other, f"{other}.gz")))
+
+
+def read_idx(path: Path) -> np.ndarray[Any, Any]:
+    """The array of bytes in an IDX file, with or without gzip compression; `Unreadable` for a damaged file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "two-numbers")
+    ...     _ = path.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]))
+    ...     read_idx(path)
+    array([7, 9], dtype=uint8)
+    """
+    with reading(path, "an IDX file", "download it again") as file:
+        stream, most = unpacked(file)
+        start = stream.read(4)
+        if len(start) < 4 or start[:3] != b"\0\0\x08":
+            raise ValueError(f"expected bytes, beginning 00 00 08, but it begins {start.hex(' ') or 'nowhere'}")
+        axes = start[3]
+        shape = struct.unpack(f">{axes}I", exactly(stream, 4 * axes))
+        found = read_array(stream, shape, np.dtype(np.uint8), most)
+        check_end(stream)
+        return found

@@ -40,6 +40,7 @@ from minintk.files.units import InFlight, InTurn, check_part, shared
 from minintk.files.writing import digest, holds, made_folder, write_bytes
 from minintk.progress import progress_of
 from minintk.training.checkpoints import arrays_inside, has_default_repr
+from minintk.validate import whole
 
 Work = Callable[..., Any]
 Point = dict[str, Any]
@@ -277,10 +278,8 @@ def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | 
         raise ValueError("grid expects one name at least, got {}")
     if together is not None and together not in axes:
         raise ValueError(f"together expects one of the grid's names, {list(axes)}, got {together!r}")
-    if batch is not None and (
-        together is None or isinstance(batch, bool) or not hasattr(batch, "__index__") or batch < 1
-    ):
-        raise ValueError(f"batch expects a whole number >= 1, and together= to say of what, got {batch!r}")
+    if batch is not None and whole("batch", batch) and together is None:
+        raise ValueError(f"batch expects together=, to say of what, got {batch!r}")
     return axes
 
 

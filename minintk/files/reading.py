@@ -9,17 +9,9 @@ A file may be damaged, cut short, someone else's, or made to do harm, so every r
     errors    `Unreadable`, a ValueError with the path, what is wrong and what to do; FileNotFoundError and
               PermissionError where there is nothing to open
 
-What a module of the library calls:
-
-    read_json(path, what, remedy)           the value in a JSON file
-    read_lines(path, what, remedy)          the complete lines of a record; a last line that was cut off is left out
-    map_npy(path, shape, dtype, remedy)     a .npy file of that very shape and dtype as numpy.memmap; writable=True
-    reading(path, what, remedy)             a context with the open file for any other format: `read_npz`, `unpacked`,
-                                            `npy_header`, `read_array`, `exactly`, `whole_file`, `check_end` take it,
-                                            and whatever goes wrong inside, a ValueError of the caller's own included,
-                                            leaves it as `Unreadable`
-
-what : the kind of file, "a checkpoint"; remedy : what the user should do, "download it again".  Both go into the error:
+`read_json`, `read_lines` and `map_npy` take a path; any other format is read inside `reading(path, what, remedy)`, from
+which whatever goes wrong comes out as `Unreadable`.   what : the kind of file, "a checkpoint"; remedy : what the user
+should do, "download it again":
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -80,14 +72,9 @@ def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
         except Unreadable:
             raise
         except Exception as error:  # zipfile, zlib, json and NumPy raise nearly anything on corrupted bytes
-            raise Unreadable(f"{path} is damaged, or not {what} ({_words(error)}): {remedy}") from error
-
-
-def _words(error: Exception) -> str:
-    """What an error says, with its class where that says more than ValueError does; 300 characters at most."""
-    plain = isinstance(error, ValueError) and not isinstance(error, UnicodeError)
-    text = str(error) if plain else f"{type(error).__name__}: {error}"
-    return text if len(text) <= 300 else f"{text[:300]}..."
+            plain = isinstance(error, ValueError) and not isinstance(error, UnicodeError)
+            words = str(error) if plain else f"{type(error).__name__}: {error}"
+            raise Unreadable(f"{path} is damaged, or not {what} ({words:.300}): {remedy}") from error
 
 
 # ------------------------------------------------------------------------------------------------ text
@@ -151,12 +138,11 @@ def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], 
         raise ValueError(f"its header promises {dtype} of shape {shape}, {wanted} bytes, and it can hold {most}")
     found = np.empty(shape, dtype)
     content, at = found.reshape(-1).view(np.uint8), 0
-    while at < wanted:
-        piece = stream.read(min(CHUNK, wanted - at))
-        if not piece:
-            raise ValueError(f"its header promises {dtype} of shape {shape}, {wanted} bytes, and it holds {at}")
+    while piece := stream.read(min(CHUNK, wanted - at)):
         content[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
         at += len(piece)
+    if at < wanted:
+        raise ValueError(f"its header promises {dtype} of shape {shape}, {wanted} bytes, and it holds {at}")
     return found
 
 
@@ -220,10 +206,8 @@ def read_npz(file: IO[bytes]) -> dict[str, Host]:
     return found
 
 
-def map_npy(
-    path: Where, shape: tuple[int, ...], dtype: Any, remedy: str, *, writable: bool = False
-) -> np.memmap[Any, Any]:
-    """A .npy file as numpy.memmap; `Unreadable` unless it holds that shape and dtype, and as many bytes, exactly."""
+def map_npy(path: Where, shape: tuple[int, ...], dtype: Any, remedy: str) -> np.memmap[Any, Any]:
+    """A .npy file as read-only numpy.memmap; `Unreadable` unless it holds an array of just that shape and dtype."""
     expected = Header(tuple(shape), np.dtype(dtype), False, 0)
     with reading(path, f"an array of {expected.dtype} and shape {expected.shape}", remedy) as file:
         found = npy_header(file)
@@ -231,7 +215,6 @@ def map_npy(
             order = ", column by column" if found.fortran else ""
             raise ValueError(f"it holds {found.dtype} of shape {found.shape}{order}")
         wanted, there = found.start + prod(shape) * expected.dtype.itemsize, size_of(file)
-        if there != wanted:  # opened for writing, a file that is too short would grow
+        if there != wanted:
             raise ValueError(f"it should have {wanted} bytes and has {there}")
-        mode: Any = "r+" if writable else "r"
-        return np.memmap(path, expected.dtype, mode, found.start, expected.shape)
+        return np.memmap(path, expected.dtype, "r", found.start, expected.shape)

@@ -18,7 +18,6 @@ True
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -44,10 +43,8 @@ def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | 
     if state.memory is not None:
         arrays["memory"] = to_host(state.memory)
     arrays |= {f"anchor {name}": to_host(a) for name, a in state.anchors.items()}
-    text = json.dumps(
-        {"format": FORMAT, "step": state.step, "rng": state.rng, "about": dict(about or {})}, default=_plain
-    )
-    arrays["about"] = np.frombuffer(text.encode(), np.uint8)
+    text = {"format": FORMAT, "step": state.step, "rng": state.rng, "about": dict(about or {})}
+    arrays["about"] = np.frombuffer(json.dumps(text, default=_plain).encode(), np.uint8)
     write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
 
 
@@ -97,10 +94,8 @@ def _check_generator(state: Any) -> None:
     """
     if not isinstance(state, dict) or not isinstance(kind := state.get("bit_generator"), str):
         raise ValueError("its rng is not the state of a generator")
-    if kind in GENERATORS:
-        like = getattr(np.random, kind)(0).state
-        if _form(state) != _form(like):
-            raise ValueError(f"its rng is not a state of {kind}")
+    if kind in GENERATORS and _form(state) != _form(getattr(np.random, kind)(0).state):
+        raise ValueError(f"its rng is not a state of {kind}")
 
 
 def _form(value: Any, name: str = "") -> Any:
@@ -137,12 +132,8 @@ def _restored(value: dict[str, Any]) -> Any:
 
 def fingerprint(model: Model, theta: Array, x: Array, y: Array, **settings: Any) -> dict[str, str]:
     """What identifies a run: its settings in words, its arrays as digests."""
-    return {
-        "model": _model_text(model),
-        "theta0": digest(theta),
-        "data": digest(x, y),
-        **{name: _text(value) for name, value in settings.items()},
-    }
+    words = {name: _text(value) for name, value in settings.items()}
+    return {"model": _model_text(model), "theta0": digest(theta), "data": digest(x, y), **words}
 
 
 def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], theirs: Any) -> None:
@@ -150,13 +141,11 @@ def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], the
 
     theirs : what the checkpoint says of its own run, if it says anything.
     """
-    theirs = theirs if isinstance(theirs, dict) else {}
-    differ = [name for name in mine if mine[name] != theirs.get(name)]
-    if differ:
-        changed = "; ".join(f"{name} {theirs.get(name)} there, {mine[name]} here" for name in differ)
+    there = dict.fromkeys(mine) | (theirs if isinstance(theirs, dict) else {})
+    if changed := [f"{name} {there[name]} there, {mine[name]} here" for name in mine if mine[name] != there[name]]:
         raise ValueError(
-            f"{os.fspath(path)} belongs to another run: {changed}. Give the same arguments to resume it, or another "
-            "folder to start over"
+            f"{os.fspath(path)} belongs to another run: {'; '.join(changed)}. Give the same arguments to resume it, or "
+            "another folder to start over"
         )
 
 
@@ -164,7 +153,7 @@ def _text(value: Any) -> str:
     """The value as text: its repr, or its class if the repr is only an address; a generator by its state."""
     if isinstance(value, np.random.Generator):
         state = json.dumps(value.bit_generator.state, default=_plain, sort_keys=True)
-        return f"{type(value.bit_generator).__name__} {hashlib.sha256(state.encode()).hexdigest()[:16]}"
+        return f"{type(value.bit_generator).__name__} {digest(state)}"
     if isinstance(value, np.generic):
         value = value.item()
     return type(value).__qualname__ if has_default_repr(value) else repr(value)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from minintk.datasets import Dataset, cifar10, digits, mnist
-from minintk.datasets.idx import read_idx
 from minintk.datasets.read_cifar import CLASSES
+from minintk.datasets.read_mnist import read_idx
 
 Array = np.ndarray[Any, Any]
 

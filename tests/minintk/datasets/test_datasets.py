@@ -88,8 +88,8 @@ def test_dataset_refuses(raw: Any, labels: Any, options: dict[str, Any], error: 
         (lambda d: d.pair("a", 0), ValueError, "two different classes"),
         (lambda d: d.binary(-1), ValueError, "no class -1"),
         (lambda d: d.parity(), ValueError, "use binary"),
-        (lambda d: d.pca(0), ValueError, "k from 1 to d = 40"),
-        (lambda d: d.pca(41), ValueError, "k from 1 to d = 40, got 41"),
+        (lambda d: d.pca(0), ValueError, "k expects a whole number from 1 to 40, got 0"),
+        (lambda d: d.pca(41), ValueError, "from 1 to 40, got 41"),
         (lambda d: d.pca(12), ValueError, "11 directions only"),  # 12 examples, centred
         (lambda d: d.pca(2, fit=digits()), ValueError, r"got \(64,\)"),
         (lambda d: d.pca(2, fit="train"), TypeError, "expects a Dataset"),
