@@ -9,10 +9,13 @@ import inspect
 import os
 import pkgutil
 import re
+import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from minintk.grade import load
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -187,7 +190,6 @@ COPIED |= {f"benchmarks/{path.name}": f"project/benchmarks-{path.name}" for path
 COPIED |= {
     path.relative_to(ROOT).as_posix(): "course/kit-" + path.relative_to(ROOT / "course").as_posix().replace("/", "-")
     for path in sorted((ROOT / "course").rglob("*.md"))
-    if "{{" not in path.read_text(encoding="utf-8")  # a template, of which each student gets a variant
 }
 """What reads well in the repository stays there; the site shows a copy, whose links lead to the same files."""
 
@@ -207,7 +209,22 @@ def copied(source: str, target: str) -> None:
         return f"]({os.path.relpath(to, page.parent)}{mark}{anchor})"
 
     text = (ROOT / source).read_text(encoding="utf-8")
+    if source.endswith("/handout.md"):
+        text = as_handed_out(ROOT / source, text)
     written(page, re.sub(r"\]\(([^)\s]+)\)", link, text))
+
+
+def as_handed_out(path: Path, text: str) -> str:
+    """A handout in one variant, that of the seed "public": each student gets one of his own."""
+    sys.path.insert(0, str(ROOT / "course"))
+    try:
+        handout = importlib.import_module("build").handout
+    finally:
+        sys.path.remove(str(ROOT / "course"))
+    variant = load(path.parent).variant("public")
+    chosen = ", ".join(f"{name} {choice}" for name, choice in variant.items())
+    title, _, rest = handout(text, variant).partition("\n")
+    return f"{title}\n\n```{{note}}\nOne variant of several: {chosen}. A class gets others.\n```\n{rest}"
 
 
 def notebooks() -> None:
