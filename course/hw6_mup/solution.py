@@ -1,0 +1,154 @@
+"""Assignment 6, one learning rate for every width. Write the functions below; the handout says what each one gives.
+
+Only NumPy may be imported. Inputs are never changed; everything is float64.
+"""
+
+import numpy as np
+from variant import convention as CONVENTION  # "plain", "unit" or "one_rate"
+from variant import optimizer as OPTIMIZER  # "sgd" or "sign"
+from variant import size as SIZE  # "rms" or "abs"
+
+# ------------------------------------------------------------------------------------------------- given: numbers
+
+PLACES = ("input", "hidden", "output")
+SIGMA = {"input": 1.0, "hidden": 1.0, "output": 0.1}
+
+
+def draw(seed, n, s, d, C):
+    """Network number s of width n, d inputs, C outputs -> three arrays of N(0, 1), (d, n), (n, n) and (n, C)."""
+    rng = np.random.default_rng([seed, n, s])
+    return [rng.standard_normal(shape) for shape in ((d, n), (n, n), (n, C))]
+
+
+# ------------------------------------------------------------------------------------------------ part 1: the table
+
+
+def table():
+    """{"input": (a, b, c), "hidden": (a, b, c), "output": (a, b, c)}: muP in your handout's convention."""
+    # BEGIN SOLUTION
+    a, b = (0, 0, 0), (0, 0.5, 1)
+    c = (-1, 0, 1) if OPTIMIZER == "sgd" else (0, 1, 1)
+    found = dict(zip(PLACES, zip(a, b, c)))
+    twice = 2 if OPTIMIZER == "sgd" else 1
+    shifts = {"plain": a, "unit": b, "one_rate": [rate / twice for rate in c]}[CONVENTION]
+    for place, s in zip(PLACES, shifts):
+        found = shifted(found, place, s)
+    return found
+    # END SOLUTION
+
+
+def shifted(table, place, s):
+    """A table with a + s at `place`, which makes the same function at every step of training."""
+    # BEGIN SOLUTION
+    a, b, c = table[place]
+    return {**table, place: (a + s, b - s, c - (2 * s if OPTIMIZER == "sgd" else s))}
+    # END SOLUTION
+
+
+# -------------------------------------------------------------------------------------------- part 2: the network
+
+
+def initial(seed, n, s, d, C, table):
+    """The initial weights [W1 (d, n), W2 (n, n), W3 (n, C)] of network number s, made from `draw`."""
+    # BEGIN SOLUTION
+    weights = []
+    for place, normal in zip(PLACES, draw(seed, n, s, d, C)):
+        std = SIGMA[place] * float(n) ** -table[place][1]
+        weights.append(normal * (std / np.sqrt(d) if place == "input" else std))
+    return weights
+    # END SOLUTION
+
+
+def forward(x, weights, table):
+    """x (N, d) -> [h1 (N, n), h2 (N, n), f (N, C)], what the layers give before the activation."""
+    # BEGIN SOLUTION
+    n, h = float(len(weights[1])), []
+    for place, W in zip(PLACES, weights):
+        h.append(float(n) ** -table[place][0] * (np.tanh(h[-1]) if h else x) @ W)
+    return h
+    # END SOLUTION
+
+
+def gradients(x, y, weights, table):
+    """The gradients [dW1, dW2, dW3] of L = 1/(2N) sum_i |f(x_i) - y_i|^2."""
+    # BEGIN SOLUTION
+    n, h = float(len(weights[1])), forward(x, weights, table)
+    inputs = [x, np.tanh(h[0]), np.tanh(h[1])]
+    u, found = (h[2] - y) / len(x), []
+    for at in (2, 1, 0):
+        multiplier = n ** -table[PLACES[at]][0]
+        found.insert(0, multiplier * inputs[at].T @ u)
+        u = multiplier * u @ weights[at].T * (1 - inputs[at] ** 2) if at else u
+    return found
+    # END SOLUTION
+
+
+def step(x, y, weights, table, lr):
+    """New weights after one step of your handout's optimiser, at the table's rates."""
+    # BEGIN SOLUTION
+    n, found = float(len(weights[1])), []
+    for place, W, dW in zip(PLACES, weights, gradients(x, y, weights, table)):
+        rate = lr * n ** -table[place][2]
+        found.append(W - rate * (dW if OPTIMIZER == "sgd" else np.sign(dW)))
+    return found
+    # END SOLUTION
+
+
+# ------------------------------------------------------------------------------------- part 3: the coordinate check
+
+
+def sizes(x, y, weights, table, lr, steps):
+    """(2, 3): the size of h1, h2, f after the last step, and that of their change since the start."""
+    # BEGIN SOLUTION
+    start = forward(x, weights, table)
+    for _ in range(steps):
+        weights = step(x, y, weights, table, lr)
+    end = forward(x, weights, table)
+
+    def size(h):
+        return np.sqrt(np.mean(h**2)) if SIZE == "rms" else np.mean(np.abs(h))
+
+    return np.array([[size(h) for h in end], [size(h - h0) for h, h0 in zip(end, start)]])
+    # END SOLUTION
+
+
+def coordinate_check(x, y, widths, seeds, table, lr, steps, seed):
+    """(2, 3): the exponents of the width in `sizes`, by least squares over all widths and networks 0 ... seeds - 1."""
+    # BEGIN SOLUTION
+    d, C = x.shape[1], y.shape[1]
+    found = [[sizes(x, y, initial(seed, n, s, d, C, table), table, lr, steps) for s in range(seeds)] for n in widths]
+    logs = np.log(np.array(found)).mean(axis=1).reshape(len(widths), 6)
+    return np.polyfit(np.log(widths), logs, 1)[0].reshape(2, 3)
+    # END SOLUTION
+
+
+# ------------------------------------------------------------------------------------------------ part 4: transfer
+
+
+def best_rate(rates, losses):
+    """The rate at the minimum of the parabola in log(rate) through the lowest of the losses (R,) and its neighbours."""
+    # BEGIN SOLUTION
+    i = int(np.argmin(losses))
+    if i in (0, len(rates) - 1):
+        return float(rates[i])
+    bend, tilt, _ = np.polyfit(np.log(rates[i - 1 : i + 2]), losses[i - 1 : i + 2], 2)
+    return float(np.exp(-tilt / (2 * bend)))
+    # END SOLUTION
+
+
+def transfer(x, y, widths, seeds, rates, table, steps, seed):
+    """-> the best rate of each width (K,), and the slope of log2 of the best rate against log2 of the width."""
+    # BEGIN SOLUTION
+    best = []
+    for n in widths:
+        logs = np.zeros((len(rates), seeds))
+        for s in range(seeds):
+            start = initial(seed, n, s, x.shape[1], y.shape[1], table)
+            for r, lr in enumerate(rates):
+                weights = start
+                for _ in range(steps):
+                    weights = step(x, y, weights, table, lr)
+                logs[r, s] = np.log(np.sum((forward(x, weights, table)[2] - y) ** 2) / (2 * len(x)))
+        best.append(best_rate(rates, logs.mean(axis=1)))
+    return np.array(best), float(np.polyfit(np.log2(widths), np.log2(best), 1)[0])
+    # END SOLUTION

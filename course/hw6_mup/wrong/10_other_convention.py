@@ -1,0 +1,11 @@
+# refused by: convention
+
+
+right = table
+
+
+def table():  # the same function, as the neighbour's handout writes it
+    found = right()
+    for place, s in zip(PLACES, (0.5, 0.25, 1)):
+        found = shifted(found, place, s)
+    return found

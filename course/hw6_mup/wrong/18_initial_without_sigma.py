@@ -1,0 +1,4 @@
+# refused by: initial weights, coordinate check, transfer
+
+
+SIGMA = dict.fromkeys(PLACES, 1.0)

@@ -1,0 +1,4 @@
+# refused by: sizes, coordinate check
+
+
+SIZE = "abs" if SIZE == "rms" else "rms"

@@ -1,0 +1,7 @@
+# refused by: all
+# isolated
+
+
+import sys
+
+answers = sys.modules["minintk"]

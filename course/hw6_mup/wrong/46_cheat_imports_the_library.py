@@ -1,0 +1,5 @@
+# refused by: all
+# isolated
+
+
+from minintk import SpectralMuP
