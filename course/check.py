@@ -7,7 +7,8 @@ What has to come out, for each assignment:
     solution      all points, in a process of its own as students' submissions run, and for every choice of the variants
     right/*.py    all points, for every choice of the variants
     starter       no points
-    wrong/*.py    all points but those of the exercises that its first line names, which it has to lose
+    wrong/*.py    all points but those of the exercises that its first line names, which it has to lose; under one
+                  choice of the variants, with --all-variants under each choice that it is about
 
 A wrong submission is the solution's text with the file's text after it, so that a function defined again replaces the
 solution's.  Its first lines are its header:
@@ -28,12 +29,13 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count, product
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from build import folders, starter
 from minintk.grade import Assignment, grade, load
@@ -98,16 +100,17 @@ def _pairs(assignment: Assignment) -> Iterator[tuple[tuple[str, str]]]:
     yield from (((name, str(choice)),) for name, some in assignment.variants.items() for choice in some)
 
 
-def fitting(assignment: Assignment, needs: dict[str, list[str]]) -> str:
+def fits(variant: Mapping[str, Any], needs: Mapping[str, Sequence[str]]) -> bool:
+    """Whether the variant is among what is needed."""
+    return all(str(variant[name]) in choices for name, choices in needs.items())
+
+
+def fitting(assignment: Assignment, needs: Mapping[str, Sequence[str]]) -> str:
     """The first seed whose variant is among what is needed; ValueError where no variant is."""
     for name, choices in needs.items():
         if not set(choices) <= set(map(str, assignment.variants.get(name, ()))):
             raise ValueError(f"{assignment.name} expects one of its variants {dict(assignment.variants)}, got {needs}")
-    for seed in map("check-{}".format, count()):
-        drawn = assignment.variant(seed)
-        if all(str(drawn[name]) in choices for name, choices in needs.items()):
-            return seed
-    raise AssertionError
+    return next(seed for seed in map("check-{}".format, count()) if fits(assignment.variant(seed), needs))
 
 
 HEADER = re.compile(r"^# (refused by|variant|isolated|alone)(?:: *(.*))?$")
@@ -125,23 +128,21 @@ def header(text: str) -> dict[str, str]:
     return found
 
 
-def wrong(folder: Path, assignment: Assignment, solution: str) -> Iterator[Task]:
-    """The folder's wrong submissions."""
-    names = {exercise.name for exercise in assignment.exercises}
+def wrong(folder: Path, assignment: Assignment, solution: str, more: Sequence[str] = ()) -> Iterator[Task]:
+    """The folder's wrong submissions, each under one seed, and under those of `more` that draw what it needs."""
+    names = [exercise.name for exercise in assignment.exercises]
     for path in sorted(folder.glob("wrong/*.py")):
         text = path.read_text(encoding="utf-8")
         said = header(text)
-        refused = tuple(name.strip() for name in said["refused by"].split(","))
-        if refused == ("all",):
-            refused = tuple(exercise.name for exercise in assignment.exercises)
-        if unknown := set(refused) - names:
-            raise ValueError(f"{path} expects exercises among {sorted(names)}, got {sorted(unknown)}")
+        refused = names if said["refused by"] == "all" else [name.strip() for name in said["refused by"].split(",")]
+        if unknown := set(refused) - set(names):
+            raise ValueError(f"{path} expects exercises among {names}, got {sorted(unknown)}")
         parts = [part.split("=") for part in said.get("variant", "").split(",") if part.strip()]
         needs = {name.strip(): [some.strip() for some in choice.split("|")] for name, choice in parts}
-        whole = text if "alone" in said else f"{solution}\n\n{text}"
-        yield Task(
-            str(folder), "wrong", path.stem, fitting(assignment, needs), refused, whole, isolated="isolated" in said
-        )
+        whole, isolated = text if "alone" in said else f"{solution}\n\n{text}", "isolated" in said
+        others = [seed for seed in more if fits(assignment.variant(seed), needs) and not isolated]
+        for seed in dict.fromkeys([fitting(assignment, needs), *others]):
+            yield Task(str(folder), "wrong", path.stem, seed, tuple(refused), whole, isolated=isolated)
 
 
 def tasks(folder: Path, *, every: bool = False) -> Iterator[Task]:
@@ -156,7 +157,7 @@ def tasks(folder: Path, *, every: bool = False) -> Iterator[Task]:
     for path in sorted(folder.glob("right/*.py")):
         for seed in several:
             yield Task(str(folder), "right", path.stem, seed, (), path.read_text(encoding="utf-8"))
-    yield from wrong(folder, assignment, solution)
+    yield from wrong(folder, assignment, solution, seeds(assignment) if every else ())
 
 
 # ----------------------------------------------------------------------------------------------- one of them
@@ -230,9 +231,9 @@ def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
         elif times:
             lines.append(f"{o.seconds:6.2f} s  {where}: {o.score:g} points")
     bad = sum(bool(outcome.wrong) for outcome in outcomes)
-    planted = sum(outcome.task.kind == "wrong" for outcome in outcomes)
+    planted = len({(o.task.folder, o.task.name) for o in outcomes if o.task.kind == "wrong"})
     lines.append(
-        f"{len(outcomes)} gradings, {planted} of them of wrong submissions: "
+        f"{len(outcomes)} gradings, {planted} wrong submissions: "
         + (f"{bad} came out otherwise than they should" if bad else "all as they should")
     )
     return "\n".join(lines)
@@ -242,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Grade what the arguments name and print the table; 0 if all is as it should be."""
     parser = argparse.ArgumentParser(prog="make.py course", description="Grade the whole course.")
     parser.add_argument("assignments", nargs="*", metavar="HW", help="hw1, hw2, ...: all of them by default")
-    parser.add_argument("--all-variants", action="store_true", help="every combination of the variants' choices")
+    parser.add_argument("--all-variants", action="store_true", help="every combination; every choice for wrong ones")
     parser.add_argument("--kind", action="append", default=[], choices=("solution", "starter", "right", "wrong"))
     parser.add_argument("--processes", type=int, default=min(4, os.cpu_count() or 1), metavar="N")
     parser.add_argument("--times", action="store_true", help="a line for every submission")

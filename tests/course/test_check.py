@@ -47,7 +47,7 @@ def test_what_should_not_pass_is_found() -> None:
     given = check.run(replace(gone, text=solution.text, seed=solution.seed))
     assert given.wrong == "100 points, and not 0"
     table = check.report([accepted, check.run(gone)])
-    assert "2 gradings, 1 of them of wrong submissions: 1 came out otherwise than they should" in table
+    assert "2 gradings, 1 wrong submissions: 1 came out otherwise than they should" in table
 
 
 def test_headers() -> None:

@@ -1,4 +1,4 @@
-# refused by: sgd
+# refused by: sgd, training
 
 
 def sgd(p, g, v, lr, momentum):
