@@ -61,6 +61,29 @@ def moments(variant: Variant, K: Array, q1: Array, q2: Array) -> tuple[Array, Ar
     return T, T_dot
 
 
+def mistaken(
+    variant: Variant,
+    x1: Array,
+    x2: Array,
+    depth: int,
+    w_std: float,
+    b_std: float,
+    *,
+    below: float = 1.0,
+    slopes: bool = True,
+    later: float = 1.0,
+) -> tuple[Array, Array]:
+    """(NNGP, NTK) with a part of the recursion left out."""
+    W, B, b = w_std**2, b_std**2, b_std**2 * (variant["bias"] == "drawn")
+    K, q1, q2 = x1 @ x2.T / x1.shape[1], (x1**2).mean(1), (x2**2).mean(1)
+    K, q1, q2, Theta = W * K + b, W * q1 + b, W * q2 + b, W * K + B
+    for _ in range(depth):
+        T, T_dot = moments(variant, K, q1, q2)
+        q1, q2 = (W * moments(variant, np.diag(q), q, q)[0].diagonal() + later * b for q in (q1, q2))
+        K, Theta = W * T + later * b, W * (T + below * Theta * (T_dot if slopes else 1)) + later * B
+    return K, Theta
+
+
 def between(x1: Array, x2: Array) -> Array:
     """Angles (N, M), with the longest numbers of this machine."""
     a, b = x1.astype(np.longdouble)[:, None, :], x2.astype(np.longdouble)[None, :, :]
@@ -87,9 +110,9 @@ def dense(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         suspects = {
             "the standard deviations are not squared": (w * K + drawn * b, w * Theta + w * K + b),
             "this layer's own weights give nothing to Theta": (first, W * Theta + B),
-            "biases that start at zero have no variance, but are trained": (W * K + B, W * Theta + W * K),
+            "the bias is trained, and belongs to Theta": (first, W * Theta + W * K),
+            "biases that start at zero have no variance": (W * K + B, right[1]),
             "drawn biases have a variance": (W * K, right[1]),
-            "biases are trained, and belong to Theta": (first, W * Theta + W * K),
         }
         yield Values("dense", (K, Theta, w, b), right, title=title, suspects=suspects)
 
@@ -117,8 +140,14 @@ def kernels(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         want = infinite(variant, *args)
         suspects = {}
         if depth:
-            plain, fewer = infinite(variant, *args[:4], 0.0), infinite(variant, *args[:2], depth - 1, 1.2, 0.4)
-            suspects = {"the biases are forgotten": plain, "a layer is missing": fewer}
+            suspects = {
+                "the biases are forgotten": infinite(variant, *args[:4], 0.0),
+                "a layer is missing": infinite(variant, *args[:2], depth - 1, 1.2, 0.4),
+                "Theta lacks what comes from the layers below": mistaken(variant, *args, below=0.0),
+                "the slopes are missing in Theta": mistaken(variant, *args, slopes=False),
+                "only the first layer's bias counts": mistaken(variant, *args, later=0.0),
+                "this is K": (want[0], want[0]),
+            }
         yield Values("kernels", args, want, title=f"depth {depth}", suspects=suspects)
 
 
@@ -141,7 +170,11 @@ def angles(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, N, M, d in (("random", 3, 5, 4), ("in the plane", 4, 4, 2), ("one pair", 1, 1, 3)):
         x1, x2 = rng.standard_normal((N, d)), 3 * rng.standard_normal((M, d))
         right = between(x1, x2)
-        suspects = {"cosines, and not angles": np.cos(right), "degrees": np.degrees(right)}
+        suspects = {
+            "cosines, and not angles": np.cos(right),
+            "degrees": np.degrees(right),
+            "an angle beyond 90 degrees comes out as what it lacks to 180": np.minimum(right, np.pi - right),
+        }
         yield Values("angles", (x1, x2), right, title=title, suspects=suspects)
 
 
@@ -210,7 +243,10 @@ def samples(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, N, d, width, S in (("three networks", 3, 4, 5, 3), ("one network", 2, 3, 3, 1)):
         x, seeds = rng.standard_normal((N, d)), rng.permutation(1000)[:S]
         right = sampled(variant, x, width, seeds, 1.3, 0.6)
+        one = np.random.default_rng(int(seeds[0]))
+        apart = [finite(variant, d, drawn(variant, one, d, width), 1.3, 0.6) for _ in seeds]
         suspects = {
+            "one generator for all seeds": np.array([mn.ntk(net, theta, x) for net, theta in apart]),
             "the same network every time": np.repeat(right[:1], S, axis=0),
             "the mean, and not each network's own": np.repeat(right.mean(0)[None], S, axis=0),
         }

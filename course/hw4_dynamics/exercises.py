@@ -122,6 +122,12 @@ class Problem:
         mean, cov = self.trained.predict(self.x_test, self.units(t), kind=kind, cov=True)
         return mean, cov
 
+    def taken(self, t: float) -> Array:
+        """A_t (M, N), of what the variant trains."""
+        kind = "ntk" if self.variant["trained"] == "all" else "nngp"
+        each = getattr(self.kernel, kind)
+        return an.gradient_flow(each(self.x), np.eye(self.N)).predict(self.units(t), each(self.x_test, self.x))
+
 
 def problem(rng: np.random.Generator, variant: Variant, N: int, M: int, C: int, x: Array | None = None) -> Problem:
     """Random inputs (or these), targets, and outputs at the start."""
@@ -156,6 +162,8 @@ def flow(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
                 "the loss's 1/N: your handout says whether it is there": p.flow(t / N, p.f0),
                 "the loss's 1/N, the other way round": p.flow(t * N, p.f0),
                 "f0 is taken for 0": p.flow(t, 0.0),
+                "the exponential of each entry, and not of the matrix": p.y
+                + np.exp(-p.Theta * t / p.per) @ (p.f0 - p.y),
             }
             yield Values(
                 "flow", (p.Theta, p.y, t, p.f0), p.flow(t, p.f0), title=f"{title}, t = {t:.3g}", suspects=suspects
@@ -183,7 +191,10 @@ def descent(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         for part, steps in ((0.4, 1), (0.4, 7), (0.95, 40), (0.6, 0)):
             right = an.gradient_descent(p.Theta, p.y, lr=part * largest).predict(steps, f0=p.f0)
             lr = part * largest * p.per / N
-            suspects = {"exp(-lr Theta steps), which belongs to gradient flow": p.flow(lr * steps, p.f0)}
+            suspects = {
+                "exp(-lr Theta steps), which belongs to gradient flow": p.flow(lr * steps, p.f0),
+                "one step too many": right - lr / p.per * p.Theta @ (right - p.y),
+            }
             args = (p.Theta, p.y, lr, steps, p.f0)
             yield Values("descent", args, right, title=f"{title}, {steps} steps", suspects=suspects if steps else {})
 
@@ -231,6 +242,7 @@ def predict(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
             suspects = {
                 "f0 on the test inputs is forgotten": right - p.f0_test,
                 "the residual is y, where y - f0 belongs": p.flow(t, 0.0, test=True) + p.f0_test,
+                "the end of training, whatever t is": p.flow(inf, p.f0, test=True),
                 "the loss's 1/N: your handout says whether it is there": p.flow(t / N, p.f0, test=True),
                 "the loss's 1/N, the other way round": p.flow(t * N, p.f0, test=True),
             }
@@ -260,7 +272,7 @@ def hard(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def moved(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
-    for title, N, P in (
+    for size, N, P in (
         ("more weights than examples", 4, 7),
         ("as many", 4, 4),
         ("fewer", 6, 3),
@@ -268,16 +280,18 @@ def moved(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     ):
         U, _, V = np.linalg.svd(rng.standard_normal((N, P)), full_matrices=False)
         J, y, f0 = (U * rng.uniform(0.5, 2, min(N, P))) @ V, rng.standard_normal(N), rng.standard_normal(N)
-        rate = float(np.linalg.norm(J, 2) ** 2)
+        per = N if variant["loss"] == "mean" else 1
+        best = np.linalg.lstsq(J, y - f0)[0]  # the shortest of all that fit best
         for scaled in (0.7, 20.0, inf):
-            t = scaled * (N if variant["loss"] == "mean" else 1) / rate  # the variant's
-            mean = t if variant["loss"] == "mean" else t * N
-            a = an.gradient_flow(J @ J.T, y[:, None]).coefficients(mean, f0=f0[:, None])[:, 0]
-            if scaled == inf:  # the shortest of all that fit best
-                want = np.linalg.lstsq(J, y - f0)[0]
-            else:
-                want = J.T @ a
-            yield Values("weights", (J, y, t, f0), want, title=f"{title}, t = {t:.3g}", rtol=LONG)
+            t = scaled * per / float(np.linalg.norm(J, 2) ** 2)
+            a = an.gradient_flow(J @ J.T, y[:, None]).coefficients(t * N / per, f0=f0[:, None])[:, 0]
+            suspects = {
+                "the end of training, whatever t is": best,
+                "the first gradient all the way: the residual shrinks meanwhile": J.T @ (y - f0) * min(t, 1e9) / per,
+            }
+            want = best if t == inf else J.T @ a
+            title = f"{size}, t = {t:.3g}"
+            yield Values("weights", (J, y, t, f0), want, title=title, rtol=LONG, suspects=suspects)
 
 
 # ------------------------------------------------------------------------------------------------- ensembles
@@ -313,11 +327,17 @@ def ensemble_cov(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, N, M, C in SIZES:
         p = problem(rng, variant, N, M, C)
         for t in (*map(p.time, TIMES), inf):
-            want = p.ensemble(t)[1]
+            want, A = p.ensemble(t)[1], p.taken(t)
+            there = p.kernel.nngp(p.x_test, p.x)
+            cross, kept = A @ there.T, A @ p.K @ A.T
             other = "last" if variant["trained"] == "all" else "all"
             suspects = {
                 f"this is the covariance where {WORDS[other]}: look up your variant": p.ensemble(t, other)[1],
-                "the posterior's covariance, which does not depend on t": p.ensemble(inf)[1],
+                "the posterior's covariance, which does not depend on t": p.ensemble(inf, "last")[1],
+                "the terms between test and training inputs are missing": p.prior + kept,
+                "the term between test and training inputs is there once, and not twice": p.prior + kept - cross,
+                "Theta, where the covariance K of the start belongs": want - kept + A @ p.Theta @ A.T,
+                "a formula that holds at t = inf alone": p.prior - cross,
             }
             args = (p.K, p.laid("nngp"), p.prior, p.Theta, p.laid("ntk"), t)
             rtol = LONG if t == inf else None
