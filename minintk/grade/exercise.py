@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,15 +26,6 @@ from minintk.grade.submission import Submission
 from minintk.grade.worker import execute, pack, unpack
 
 Variant = Mapping[str, Any]
-
-
-class Case(Protocol):
-    """Something to ask of a submission; `title` says what is tried, `run` what is wrong with the answer."""
-
-    @property
-    def title(self) -> str: ...
-
-    def run(self, student: Submission) -> Diagnosis: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +68,8 @@ class Gradient:
 
     def run(self, student: Submission) -> Diagnosis:
         value, pull = partial(student.output, self.forward), partial(student.pull, self.forward, self.backward)
-        return check_pair(value, pull, self.args, student.parameters(self.forward), wrt=self.wrt, hard=self.hard)
+        names, _ = student.ask("parameters", self.forward)
+        return check_pair(value, pull, self.args, names, wrt=self.wrt, hard=self.hard)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,17 +90,21 @@ class Law:
         return Diagnosis() if outcome == "pass" else Diagnosis((Finding(self.title, outcome, str(said)),))
 
 
+Case = Values | Gradient | Law
+"""Something to ask of a submission: `title` says what is tried, `run(student)` what is wrong with the answer."""
+
+
 @dataclass(frozen=True)
 class Exercise:
     """One line of the grade: points for the submission that answers every case, or with `partial` for the part of them.
 
-    cases : (rng, variant) -> the cases.  hidden : not shown to students before the due date.  hint : shown when it
+    cases : a function (rng, variant) -> the cases, or they themselves.  hidden : not shown to students before the due date.  hint : shown when it
     fails.
     """
 
     name: str
     points: float
-    cases: Callable[[np.random.Generator, Variant], Iterable[Case]]
+    cases: Callable[[np.random.Generator, Variant], Iterable[Case]] | Sequence[Case]
     hidden: bool = False
     hint: str = ""
     partial: bool = False
@@ -147,7 +143,8 @@ class Assignment:
 
     def cases(self, exercise: Exercise, seed: str, variant: Variant) -> Iterable[Case]:
         """The exercise's cases under this seed."""
-        return exercise.cases(stream(seed, self.name, "cases", exercise.name), variant)
+        drawn = exercise.cases
+        return drawn(stream(seed, self.name, "cases", exercise.name), variant) if callable(drawn) else drawn
 
 
 def stream(*words: str) -> np.random.Generator:
@@ -156,7 +153,7 @@ def stream(*words: str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(seed, "little"))
 
 
-RECORDED: dict[str, Callable[..., Case]] = {"Values": Values, "Gradient": Gradient}
+RECORDED = {"Values": Values, "Gradient": Gradient}
 """Cases that are data."""
 
 
@@ -178,16 +175,12 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
     return load(path)
 
 
-def _given(cases: list[Case], rng: np.random.Generator, variant: Variant) -> list[Case]:
-    return cases
-
-
 def _recorded(data: bytes) -> Assignment:
     found = unpack(data)
     exercises = []
     for told in found.pop("exercises"):
-        cases: list[Case] = [RECORDED[case.pop("kind")](**case) for case in told.pop("cases")]
-        exercises.append(Exercise(**told, cases=partial(_given, cases)))
+        cases = [RECORDED[case.pop("kind")](**case) for case in told.pop("cases")]
+        exercises.append(Exercise(**told, cases=cases))
     variants = {name: (choice,) for name, choice in found.pop("variants").items()}
     return Assignment(exercises=exercises, variants=variants, **found)
 

@@ -1,14 +1,13 @@
-"""A backward function against differences of its forward function, argument by argument, and what a wrong one looks
-like.
+"""A backward function against differences of its forward function, argument by argument; what a wrong one looks like.
 
-The derivative of the output y with respect to an argument a is a matrix.  `backward`, called with each unit cotangent,
-gives its rows; differences of `forward` give its columns:
+The derivative of the output y in an argument a is a matrix.  `backward`, called with each unit cotangent, gives its
+rows; differences of `forward`, in float64, give its columns:
 
     dy/da_i = (y(a + h e_i) - y(a - h e_i)) / 2h,    h = 2^-17 times the size of a
 
-in float64.  Rounding puts these off by eps |y| / h = 3e-11 |y|, and the next term of Taylor's series by h^2/6 of a
-third derivative, so that 1e-6 of the largest entry leaves room for a thousand roundings; a wrong formula is off by more
-than that. Where the two one-sided differences do not meet as h does, y has a kink: that entry is not compared.
+Rounding puts these off by eps |y| / h = 3e-11 |y|, and the next term of Taylor's series by h^2/6 of a third derivative:
+1e-6 of the largest entry leaves room for a thousand roundings, and a wrong formula is off by more.  Where the two
+one-sided differences do not meet as h does, y has a kink: that entry is not compared.
 """
 
 from __future__ import annotations
@@ -41,12 +40,11 @@ def check_gradient(
     """Whether backward gives the gradients of <u, forward(*args)> in every argument; if not, which, and what is wrong.
 
     forward(*args) -> y, and backward(u, *args) -> one gradient for each argument (None for those that are not arrays of
-    floating-point numbers); or forward(*args) -> (y, cache), and backward(u, cache).  A dict {"W": ...} or {"dW": ...}
-    will do.
+    floating-point numbers), or a dict {"W": ...} or {"dW": ...}; or forward(*args) -> (y, cache), and
+    backward(u, cache).
     args : small ones, a few entries along each axis, and every axis of another length, so that a transpose shows.
-    wrt : positions of the arguments to differentiate, all arrays of floating-point numbers by default.
-    hard : try ties and zeros too.
-    ValueError for arguments with no array to differentiate, or with more than 4096 entries; TypeError for no functions.
+    wrt : positions of the arguments to differentiate, all arrays of floating-point numbers by default.  hard : try ties
+    and zeros too.  TypeError for no functions, ValueError for arguments with no such array or with over 4096 entries.
 
     >>> def dense(x, W, b): return x @ W + b
     >>> def backward(u, x, W, b): return u @ W.T, x.T @ u, u.mean(axis=0)
@@ -70,14 +68,13 @@ def check_pair(
     names: Sequence[str],
     *,
     wrt: Sequence[int] | None = None,
-    float32: bool = True,
     hard: bool = True,
     numbers: Mapping[str, float] | None = None,
 ) -> Diagnosis:
     """`check_gradient` for functions that run elsewhere, in a student's process say.
 
-    value(*args) -> (y, changed) and pull(u, *args) -> (gradients, changed), u being argument -1; names : of the
-    arguments, as many as there are or none.  numbers : what else a factor may be made of.
+    value(*args) -> (y, changed) and pull(u, *args) -> (gradients, changed), u being argument -1.  names : of the
+    arguments, if they are known.  numbers : what else a factor may be made of.
     """
     double = [a.astype(np.float64) if _floating(a) else a for a in args]
     where = [i for i, a in enumerate(double) if _floating(a)] if wrt is None else list(wrt)
@@ -85,7 +82,7 @@ def check_pair(
         raise ValueError("args expects at least one array of floating-point numbers, which its gradient is taken in")
     names = names if len(names) == len(args) else [f"arg{i}" for i in range(len(args))]
     check = _Check(value, pull, double, {-1: "u"} | dict(enumerate(names)), where)
-    check.run(float32, hard, numbers or {})
+    check.run(hard, numbers or {})
     return Diagnosis(tuple(dict.fromkeys(check.findings)))
 
 
@@ -129,7 +126,7 @@ class _Check:
     sizes: dict[str, float] = field(init=False)
     right: dict[int, Values] = field(init=False)
 
-    def run(self, float32: bool, hard: bool, numbers: Mapping[str, float]) -> None:
+    def run(self, hard: bool, numbers: Mapping[str, float]) -> None:
         if not self.forward():
             return
         size = self.y.size + sum(self.args[i].size for i in self.where)
@@ -145,7 +142,7 @@ class _Check:
                 self.say(i, *next(filter(None, self.guesses(i, g))))
         if hard and not self.findings:
             self.kinks()
-        if float32 and not self.findings:
+        if not self.findings:
             self.dtypes()
 
     def say(self, where: int | str, cause: str, text: str) -> None:
@@ -153,8 +150,6 @@ class _Check:
 
     def d(self, i: int) -> str:
         return f"d{self.names[i]}" if i >= 0 else "u"
-
-    # ------------------------------------------------------------------------------------------- forward
 
     def forward(self) -> bool:
         """Whether its output y is of any use."""
@@ -176,8 +171,6 @@ class _Check:
     def f(self, args: Sequence[Any]) -> Values:
         return np.asarray(self.value(*_copies(args))[0], dtype=np.float64)
 
-    # ------------------------------------------------------------------------------------------ backward
-
     def gradients(self, u: Values, args: Sequence[Any]) -> tuple[dict[int, Any], list[int]]:
         """({argument: its gradient or None}, positions of what was changed in place)."""
         got, changed = self.pull(np.array(u), *_copies(args))
@@ -198,13 +191,14 @@ class _Check:
         for i in changed:
             self.say(i, "in place", f"backward changes {self.names[i]} in place: work on a copy")
         again, _ = self.gradients(self.u, self.args)
-        fine = {i: np.asarray(g, dtype=np.float64) for i, g in got.items() if self.shaped(i, g)}
-        for i, a in list(fine.items()):
-            b = np.asarray(again[i], dtype=np.float64)
-            if np.array_equal(a, b, equal_nan=True):
+        fine = {}
+        for i, g in got.items():
+            if not self.shaped(i, g):
                 continue
-            del fine[i]
-            if np.allclose(b, 2 * a):
+            a, b = (np.asarray(k, dtype=np.float64) for k in (g, again[i]))
+            if np.array_equal(a, b, equal_nan=True):
+                fine[i] = a
+            elif np.allclose(b, 2 * a):
                 self.say(i, "accumulated", "added to the last call's: a second call gives twice the first")
             else:
                 self.say(i, "state", "two equal calls give different gradients: something is kept")
@@ -255,8 +249,6 @@ class _Check:
                 found[i] = matrix.reshape(*self.y.shape, *g.shape)
         return found
 
-    # ------------------------------------------------------------------------------------------ the verdict
-
     def tolerance(self, i: int) -> float:
         largest = float(np.nanmax(np.abs(self.right[i]), initial=0.0))
         scale = float(np.abs(self.args[i]).max(initial=0.0)) or 1.0
@@ -306,8 +298,6 @@ class _Check:
                     yield "map transposed", f"right for {name} flipped, channels swapped", j, turned.swapaxes(2, 3)
             if a.ndim >= 2 and a.shape[0] == a.shape[1]:
                 yield "map transposed", f"right for {name} with axes 0 and 1 swapped", j, a.swapaxes(0, 1)
-
-    # ------------------------------------------------------------------------------------- ties, zeros, dtypes
 
     def kinks(self) -> None:
         """Where entries of an argument tie or are zero: finite gradients, and no more handed on than there is.

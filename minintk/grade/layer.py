@@ -49,12 +49,12 @@ def diagnose_layer(layer: Layer, shape: Sequence[int], parametrization: Parametr
     written = _written(bound, args, names)
     found = list(written.values())
     for method, gradient in (("jvp", _turned(bound, args)), ("vjp", pull)):
-        said = check_pair(value, gradient, args, names, float32=False, hard=False, numbers=numbers)
+        said = check_pair(value, gradient, args, names, hard=False, numbers=numbers)
         for f in said.findings:
-            if f.where == "forward":
+            if f.where != "forward":
+                f = Finding(f"{method}, {f.where}", f.cause, f.text)
+            if f.where.removeprefix("vjp, d") not in written:
                 found.append(f)
-            elif method == "jvp" or f.where.removeprefix("d") not in written:
-                found.append(Finding(f"{method}, {f.where}", f.cause, f.text))
     if not couples(layer) and bound.tensors and not found:
         found += _gram(layer, shape, parametrization, rng)
     return Diagnosis(tuple(dict.fromkeys(found)))
@@ -75,16 +75,14 @@ def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) ->
 def _turned(bound: Bound, args: Sequence[Values]) -> Callable[..., tuple[Any, list[int]]]:
     """What vjp would be if jvp were right: jvp along each entry of each argument, written down once."""
     _, J = bound(_named(bound, args[1:]), args[0])
-    rows: list[list[Values]] = []
-    for i, a in enumerate(args):
-        rows.append([])
-        for k in range(a.size):
-            d = [np.zeros_like(b) for b in args]
-            d[i].flat[k] = 1.0
-            rows[i].append(np.asarray(J.jvp(_named(bound, d[1:]), d[0])))
+    rows = []
+    for a in args:
+        units = np.eye(a.size).reshape(a.size, *a.shape)
+        d = [[unit if b is a else np.zeros_like(b) for b in args] for unit in units]
+        rows.append([np.asarray(J.jvp(_named(bound, weights), x)) for x, *weights in d])
 
     def pull(u: Values, *args: Values) -> tuple[Any, list[int]]:
-        return [np.reshape([np.sum(u * y) for y in some], a.shape) for some, a in zip(rows, args)], []
+        return [np.reshape([np.sum(u * y) for y in ys], a.shape).astype(u.dtype) for ys, a in zip(rows, args)], []
 
     return pull
 

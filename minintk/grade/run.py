@@ -12,9 +12,6 @@ from minintk.grade.diagnosis import Diagnosis, Finding
 from minintk.grade.exercise import Assignment, Case, Exercise
 from minintk.grade.submission import GraderError, Submission, SubmissionError
 
-PUBLIC = "public"
-"""The seed of those who have none."""
-
 
 @dataclass(frozen=True)
 class Graded:
@@ -38,11 +35,9 @@ class Graded:
     @property
     def text(self) -> str:
         """What is wrong, and the hint, a line each."""
-        all_of = [
-            f"{title}: {found}" if title else str(found) for title, said in self.failures for found in said.findings
-        ]
-        hint = [f"hint: {self.exercise.hint}"] if self.exercise.hint and all_of else []
-        return "\n".join(dict.fromkeys(all_of + hint))
+        said = [f"{title}: {one}".removeprefix(": ") for title, found in self.failures for one in found.findings]
+        hint = [f"hint: {self.exercise.hint}"] if self.exercise.hint and said else []
+        return "\n".join(dict.fromkeys(said + hint))
 
 
 @dataclass(frozen=True)
@@ -75,7 +70,7 @@ def grade(
     assignment: Assignment,
     submission: str | os.PathLike[str],
     *,
-    seed: str = PUBLIC,
+    seed: str = "public",
     isolated: bool = True,
     hidden: bool = True,
     only: Sequence[str] = (),

@@ -1,15 +1,9 @@
 """Which power of the width is it?  Seeds are added until the answer is certain enough, or the budget is spent.
 
-Theory says b, a mistake would give b'.  Exponents nearer to b than half of |b - b'| are theory's, those farther off are
-not:
-
-    pass         the whole confidence interval of the fitted exponent is nearer
-    fail         none of it is
-    undecided    the budget is spent before either
-
-The level (how often a wrong verdict may come) is divided among the looks, level / 2 to the first, level / 4 to the
-second, and so on, so that all looks together stay below it, however many there are.  No tolerance is chosen, and no
-seed.
+Theory says b, a mistake would give b'.  It is a pass if the whole confidence interval of the fitted exponent is nearer
+to b than half of |b - b'|, a fail if none of it is, and undecided if the budget is spent before either.  The level (how
+often a wrong verdict may come) is divided among the looks, level / 2 to the first, level / 4 to the second, and so on,
+so that all looks together stay below it.  No tolerance is chosen, and no seed.
 """
 
 from __future__ import annotations

@@ -87,19 +87,13 @@ class Submission:
         """(gradients of <u, forward(*args)> by the submission's backward function, arguments changed in place)."""
         return self.ask("pull", forward, args, backward=backward, u=u)
 
-    def parameters(self, name: str) -> list[str]:
-        """Names of the arguments of the submission's function."""
-        return list(self.ask("parameters", name)[0])
-
     def ask(self, do: str, name: str, args: Sequence[Any] = (), **more: Any) -> tuple[Any, list[int]]:
         """(the answer to a request as `minintk.grade.worker.answer` describes it, arguments changed in place)."""
         asked = {"do": do, "name": name, "args": tuple(args), **more}
         try:
             worker.check(asked)
         except TypeError as error:
-            raise GraderError(
-                f"the arguments of a case expect what can be passed to another process, {error}"
-            ) from error
+            raise GraderError(f"a case expects what can be passed to another process: {error}") from error
         if not self._broken and self._process is None and self._module is None:
             self._start()
         if self._broken:
@@ -140,10 +134,12 @@ class Submission:
         except OSError as error:
             self.close()
             raise GraderError(f"no process can start here ({error}): try isolated=False, --in-process") from error
+        packages = map(importlib.util.find_spec, {"minintk", "analytic"}.difference(self.allowed))
+        homes = [place for spec in packages if spec for place in spec.submodule_search_locations or ()]
         first = {
             "path": str(shutil.copy(self.path, Path(home, "submission.py"))), "variant": self.variant,
             "memory": self.memory, "seconds": max(60, int(20 * self.seconds)), "refused": REFUSED,
-            "allowed": self.allowed, "roots": [*self.closed, *_homes(self.allowed), "/proc"],
+            "allowed": self.allowed, "roots": [*self.closed, *homes, "/proc"],
         }  # fmt: skip
         reply = self._exchange(first, max(self.seconds, 60.0))  # NumPy has to be read, on a busy machine perhaps
         if "error" in reply:
@@ -173,9 +169,3 @@ class Submission:
         finally:
             timer.cancel()
         return reply
-
-
-def _homes(allowed: Sequence[str]) -> list[str]:
-    """Folders of this project's packages, found without importing them."""
-    found = [importlib.util.find_spec(name) for name in ("minintk", "analytic") if name not in allowed]
-    return [place for spec in found if spec for place in spec.submodule_search_locations or ()]

@@ -56,9 +56,6 @@ def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, fl
     return partial(got, right, tolerance, lead)
 
 
-# --------------------------------------------------------------------------------------------------- factors
-
-
 def like(
     cause: str, words: str, got: Values, other: Values, tolerance: float, sizes: Mapping[str, float]
 ) -> Said | None:
@@ -118,9 +115,6 @@ def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, floa
     return {name: size for size, name in unique.items() if size not in (0.0, 1.0, 2.0)}
 
 
-# ------------------------------------------------------------------------------------ moved, turned, flipped
-
-
 def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
     """(cause, words, `right` with its entries moved as a common mistake moves them)."""
     axes, shape = range(lead, right.ndim), right.shape
@@ -162,9 +156,6 @@ def slid(a: Values, steps: Mapping[int, int]) -> Values:
         if step:
             np.moveaxis(a, axis, 0)[slice(step) if step > 0 else slice(step, None)] = np.nan
     return a
-
-
-# ----------------------------------------------------------------------------------------- a part is missing
 
 
 def partial(got: Values, right: Values, tolerance: float, lead: int) -> Said | None:
@@ -211,9 +202,6 @@ def _lost(lost: Values, kept: Values, lead: int) -> Said:
     at = tuple(map(int, np.argwhere(lost)[0]))
     where = f", the first at {at[lead:]}" + (f" for the output at {at[:lead]}" if lead else "")
     return "part missing", f"{int(lost.sum())} of {int((lost | kept).sum())} entries are missing{where}"
-
-
-# ------------------------------------------------------------------------------- summed, or scaled by rows
 
 
 def summed(g: Values, right: Values, tolerance: float) -> str:

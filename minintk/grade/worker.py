@@ -29,8 +29,6 @@ import numpy as np
 LARGEST = 2**28
 """Bytes of the largest message."""
 
-# ------------------------------------------------------------------------------------------ values as bytes
-
 
 def pack(value: Any) -> bytes:
     """The value as an npz archive: arrays, numbers, strings, None, and tuples, lists and dicts of them.
@@ -116,9 +114,6 @@ def receive(stream: BinaryIO) -> Any:
     return unpack(stream.read(size))
 
 
-# ------------------------------------------------------------------------------------------- one submission
-
-
 def execute(name: str, path: str | Path) -> ModuleType:
     """The Python file as a module of that name."""
     spec = importlib.util.spec_from_file_location(name, path)
@@ -176,12 +171,22 @@ def fault(error: BaseException, path: str) -> str:
 
 
 def watched(function: Callable[..., Any], args: Sequence[Any], watch: Sequence[Any] = ()) -> tuple[Any, list[int]]:
-    """(function(*args), positions of the arrays in `watch`, its arguments by default, that the call has changed)."""
+    """(function(*args), positions in `watch`, its arguments by default, of what the call has changed).
+
+    An array, or a list, tuple or dict of arrays: parameters, say.
+    """
     watch = watch or args
-    before = [np.array(a) if isinstance(a, np.ndarray) else None for a in watch]
+    before = [_bytes(a) for a in watch]
     value = function(*args)
-    pairs = enumerate(zip(before, watch, strict=True))
-    return value, [i for i, (b, a) in pairs if b is not None and b.tobytes() != a.tobytes()]
+    return value, [i for i, (b, a) in enumerate(zip(before, watch, strict=True)) if b != _bytes(a)]
+
+
+def _bytes(value: Any) -> list[bytes]:
+    """The bytes of each array in an argument."""
+    if isinstance(value, np.ndarray):
+        return [value.tobytes()]
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
+    return [some for part in parts for some in _bytes(part)]
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
