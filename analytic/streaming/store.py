@@ -17,7 +17,7 @@ import os
 import re
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,21 +28,13 @@ from analytic.vectors.results import Examples, Place, blocks
 from minintk.arrays import Array, to_host
 from minintk.files.claims import Watch, remove_dead
 from minintk.files.reading import Unreadable, map_npy, npy_header, read_lines, read_npz, reading
-from minintk.files.writing import (
-    digest,
-    made_folder,
-    remove_parts,
-    reserve,
-    space_on_disk,
-    write_atomically,
-    write_bytes,
-)
+from minintk.files.writing import digest, made_folder, remove_parts, space_on_disk, write_atomically, write_bytes
 
 KERNEL_NAMES = ("nngp", "ntk")
 
 Host = np.ndarray[Any, Any]
-Lines = dict[int, tuple[str, ...]]
-"""{number of a block: the checksum of its bytes in each result}."""
+Lines = dict[int, str]
+"""{number of a block: the rest of its line, " " and the checksum of its bytes in each result}."""
 
 
 def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callable[[Host], Host]]]:
@@ -82,10 +74,8 @@ class KernelStore:
             remove_parts(self._file(name))
         lines = self._lines()
         if lines is None and (strangers := [name for name in self.names if self._file(name).exists()]):
-            raise ValueError(
-                f"{str(self.folder)!r} holds {strangers[0]}.npy but is not a store: choose another path, or move it "
-                "away"
-            )
+            what = f"{str(self.folder)!r} holds {strangers[0]}.npy but is not a store"
+            raise ValueError(f"{what}: choose another path, or move it away")
         self._write_record(lines or {})
         for name in self.names:
             if not self.merged and not self._file(name).exists():
@@ -100,9 +90,8 @@ class KernelStore:
 
     def _write_record(self, lines: Lines) -> None:
         """A record of these lines, unless the one there is the same, to the last line's end."""
-        write_bytes(
-            self.record, "\n".join([self.mark, *(_line(*entry) for entry in sorted(lines.items())), ""]).encode()
-        )
+        text = "".join(f"{n}{sums}\n" for n, sums in sorted(lines.items()))
+        write_bytes(self.record, f"{self.mark}\n{text}".encode())
         self.merged = lines
 
     def _file(self, name: str) -> Path:
@@ -122,8 +111,8 @@ class KernelStore:
                 f"store {str(self.folder)!r} holds the kernel of another network, or of other inputs: "
                 "choose another path, or delete it"
             )
-        whole = re.compile(r"\d{1,18}" + len(self.names) * " [0-9a-f]{8}")  # a line that was cut short is none
-        found = {int(number): tuple(sums) for number, *sums in map(str.split, filter(whole.fullmatch, lines))}
+        whole = re.compile(rf"(\d{{1,18}})((?: [0-9a-f]{{8}}){{{len(self.names)}}})")  # not one that was cut short
+        found = {int(line[1]): line[2] for line in map(whole.fullmatch, lines) if line}
         return {number: sums for number, sums in found.items() if number in self.places}
 
     def _look_again(self) -> None:
@@ -140,7 +129,6 @@ class KernelStore:
             np.lib.format.write_array_header_1_0(file, header)
             need = file.tell() + shape[0] * shape[1] * dtype.itemsize
             with space_on_disk(self._file(name), need):
-                reserve(file, need)
                 rows = max(1, 2**24 // max(1, shape[1]))
                 for start in range(0, shape[0], rows):
                     file.write(np.full((min(rows, shape[0] - start), shape[1]), np.nan, dtype).data)
@@ -161,9 +149,8 @@ class KernelStore:
         """The merged blocks whose bytes, or those of their mirror image, are not those of their line."""
         results = [result for result in self.results() if result is not None]
         return [n for n, sums in self.merged.items() if any(
-            checksum(turned(result[rows, columns])) != crc
+            checksums(turned(result[rows, columns]) for result in results) != sums
             for rows, columns, turned in images_of(self.places[n], self.inputs.symmetric)
-            for result, crc in zip(results, sums, strict=True)
         )]  # fmt: skip
 
     # ---------------------------------------------------------------------------------------------- units
@@ -198,15 +185,15 @@ class KernelStore:
                 with space_on_disk(self.record), open(self.record, "r+b") as lines:
                     lines.seek(-1, os.SEEK_END)
                     end = b"" if lines.read() == b"\n" else b"\n"  # after a line that was cut short
-                    lines.write(end + "".join(f"{_line(*entry)}\n" for entry in new.items()).encode())
+                    lines.write(end + "".join(f"{n}{sums}\n" for n, sums in new.items()).encode())
                     lines.flush()
                     os.fsync(lines.fileno())
                 self.merged |= new
             for number in waiting & self.merged.keys():
                 self._part(number).unlink(missing_ok=True)
 
-    def _merge(self, number: int) -> tuple[str, ...]:
-        """Write a block that waits into the results; its checksums, () for a damaged one, which is removed."""
+    def _merge(self, number: int) -> str:
+        """Write a block that waits into the results; its checksums, "" for a damaged one, which is removed."""
         part, (i, j) = self._part(number), self.places[number]
         like = {name: ((i.stop - i.start, j.stop - j.start), str(self.inputs.dtype)) for name in self.names}
         try:
@@ -217,10 +204,10 @@ class KernelStore:
         except Unreadable as error:
             warnings.warn(str(error), stacklevel=6)
             part.unlink()
-            return ()
+            return ""
         for name in self.names:
             self._write(self._file(name), self.places[number], found[name])
-        return tuple(checksum(found[name]) for name in self.names)
+        return checksums(found[name] for name in self.names)
 
     def _write(self, path: Path, place: Place, block: Host) -> None:
         """Write a block into a result, row by row, and flush it; OSError, and no signal, on a full disk."""
@@ -234,10 +221,6 @@ class KernelStore:
             os.fsync(file.fileno())
 
 
-def checksum(a: Host) -> str:
-    """The CRC-32 of an array's bytes, eight hexadecimal digits."""
-    return f"{zlib.crc32(np.ascontiguousarray(a).data):08x}"
-
-
-def _line(number: int, sums: tuple[str, ...]) -> str:
-    return " ".join((str(number), *sums))
+def checksums(arrays: Iterable[Host]) -> str:
+    """A space and the CRC-32 of the bytes, eight hexadecimal digits, for each array."""
+    return "".join(f" {zlib.crc32(np.ascontiguousarray(a).data):08x}" for a in arrays)

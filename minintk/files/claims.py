@@ -25,7 +25,6 @@ import re
 import sys
 from contextlib import suppress
 from functools import cache
-from io import FileIO
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic, sleep
@@ -120,32 +119,18 @@ class Claim:
         self.place, self.chain = place, [*chain, at]
         self.owner = _me(os.getpid())._replace(token=os.urandom(8).hex())
         self._line = json.dumps(self.owner._asdict()).encode() + b"\n"
-        new = place.with_name(f"{place.name}.new-{self.owner.token}")
-        self._file = self._create(new)
+        self._file = open(at, "xb", buffering=0)  # noqa: SIM115 (until `release`)
         _held.add(self.owner.token)
-        try:  # a link appears whole: a kill between creating and writing would leave a claim of nobody
-            os.link(new, at)
-        except OSError as error:
+        try:
+            self._file.write(self._line + b"0\n")
+        except OSError:  # the disk is full
             self._file.close()
-            if isinstance(error, FileExistsError | FileNotFoundError):  # or `new` was taken for what the dead left
-                _held.discard(self.owner.token)
-                raise FileExistsError(*error.args) from error
-            self._file = self._create(at)  # on a file system without links
-        finally:
-            new.unlink(missing_ok=True)
+            at.unlink()
+            _held.discard(self.owner.token)
+            raise
         self._ended = Event()
         self._heart = Thread(target=self._beat, name="minintk heartbeat", daemon=True)
         self._heart.start()
-
-    def _create(self, path: Path) -> FileIO:
-        file = open(path, "xb", buffering=0)  # noqa: SIM115
-        try:
-            file.write(self._line + b"0\n")
-        except OSError:  # the disk is full
-            file.close()
-            path.unlink()
-            raise
-        return file
 
     def _beat(self) -> None:
         """Raise the heartbeat in the file that is open: never in the claim of another one at the same path."""
@@ -218,7 +203,7 @@ def _follow(place: Path) -> tuple[list[Path], bytes | None, Path]:
     at, last = place, None
     while (text := _read(at)) is not None and at not in chain:
         chain.append(at)
-        at, last = place.with_name(f"{place.name}.{_owner(text).token or 'unsigned'}"), text
+        at, last = place.with_name(f"{place.name}.{_owner(text).token or f'unsigned{len(chain)}'}"), text
     return chain, last, at
 
 

@@ -102,19 +102,6 @@ def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iter
         ) from error
 
 
-def reserve(file: BinaryIO, size: int) -> None:
-    """Give an open file `size` bytes of disk, as far as the system can promise them; OSError if there are not as many.
-
-    Where it cannot, the caller finds out as he writes: so write all of it, before work begins.
-    """
-    if hasattr(os, "posix_fallocate") and size:
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                raise
-
-
 def digest(*things: Array | str) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of texts, and of the shapes, dtypes and bytes of arrays.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -318,7 +317,6 @@ def test_a_claim_that_was_cut_short_dies_by_standing_still(
 def test_a_release_that_was_killed_half_way_leaves_nothing_for_long(tmp_path: Path) -> None:
     """The first file of a chain is removed first: the others are then reached by nobody."""
     dead(tmp_path / f"17.claim.{'33' * 8}")
-    (tmp_path / "18.claim.new-4444").write_bytes(b"")  # killed while it wrote
     dead(tmp_path / "19.claim")
     with Watch().wait(tmp_path / "17.claim") as claim:
         remove_dead(tmp_path)
@@ -326,47 +324,16 @@ def test_a_release_that_was_killed_half_way_leaves_nothing_for_long(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_claim_appears_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill between creating and writing would leave a claim of nobody, which holds a unit up for LEASE."""
-    place, right = tmp_path / "17.claim", os.link
-    seen = []
-
-    def spied(source: Path, target: Path) -> None:
-        seen.append((claims._owner(source.read_bytes()).pid, place.exists()))
-        right(source, target)
-
-    monkeypatch.setattr(os, "link", spied)
-    with Watch().wait(place):
-        assert [path.name for path in tmp_path.iterdir()] == ["17.claim"]
-    assert seen == [(os.getpid(), False)]
-
-
-def test_a_claim_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on FAT."""
-
-    def refused(source: Path, target: Path) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(os, "link", refused)
-    with Watch().wait(tmp_path / "17.claim") as claim:
-        assert claim.held()
-        assert Watch().claim(tmp_path / "17.claim") is None
-        assert len(list(tmp_path.iterdir())) == 1
+def test_two_claims_of_nobody_hold_nothing_up_for_ever(tmp_path: Path, clock: Callable[[float], None]) -> None:
+    """Two owners were killed between creating and writing, the second one as the successor of the first."""
+    place, watch = tmp_path / "17.claim", Watch()
+    for name in ("17.claim", "17.claim.unsigned1"):
+        (tmp_path / name).touch()
+        assert watch.claim(place) is None
+        clock(LEASE)
+    with watch.wait(place) as claim:
+        assert len(claim.chain) == 3
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_removed_while_it_is_made_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = os.link
-
-    def removed_first(source: Path, target: Path) -> None:
-        monkeypatch.setattr(os, "link", right)
-        remove_dead(tmp_path)
-        right(source, target)
-
-    monkeypatch.setattr(os, "link", removed_first)
-    assert Watch().claim(tmp_path / "17.claim") is None
-    with Watch().wait(tmp_path / "17.claim") as claim:
-        assert claim.held()
 
 
 def test_a_full_disk_leaves_no_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from minintk.files.writing import made_folder, remove_parts, reserve, space_on_disk, write_atomically
+from minintk.files.writing import made_folder, remove_parts, space_on_disk, write_atomically
 
 
 @pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be flushed here")
@@ -78,13 +78,6 @@ def test_a_full_disk_is_said_in_words(number: int, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Read-only") as other, space_on_disk(tmp_path / "a"):
         raise OSError(errno.EROFS, "Read-only")
     assert other.value.filename is None
-
-
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="no way to reserve space here")
-def test_reserved_space_is_there(tmp_path: Path) -> None:
-    with (tmp_path / "a").open("wb") as file:
-        reserve(file, 2**20)
-    assert os.stat(tmp_path / "a").st_blocks * 512 >= 2**20
 
 
 def test_a_link_to_nowhere_is_no_folder(tmp_path: Path) -> None:
