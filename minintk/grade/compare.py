@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minintk.grade.diagnosis import Diagnosis, Finding
-from minintk.grade.suspects import Said, Values, close, dimensions, explain
+from minintk.grade.suspects import Said, Values, close, dimensions, explain, misshapen
 
 
 def compare(
@@ -67,18 +67,13 @@ def _kind(value: Any) -> str:
 
 
 def _numbers(got: Any, want: Values, rtol: float | None, suspects: Mapping[str, Any], dtype: bool) -> Said | None:
-    if got is None:
-        return "nothing", "nothing is returned (None)"
-    a = as_array(got)
-    if a.dtype.kind not in "biufc":
-        return "wrong kind", f"expected numbers, got {_kind(got)}"
-    if a.shape != want.shape:
-        turned = " (transposed)" if a.shape == want.shape[::-1] else ""
-        return "wrong shape", f"expected shape {want.shape}, got {a.shape}{turned}"
+    exact = want.astype(np.complex128 if want.dtype.kind == "c" else np.float64)
+    if said := misshapen(got, exact):
+        return said
+    a = np.asarray(got)
     if dtype and want.dtype.kind == a.dtype.kind == "f" and a.dtype != want.dtype:
         return "wrong dtype", f"expected {want.dtype} for {want.dtype} inputs, got {a.dtype}"
     rtol = rtol or (1e-4 if want.dtype == np.float32 else 1e-9)
-    exact = want.astype(np.complex128 if "c" in (want.dtype.kind, a.dtype.kind) else np.float64)
     finite = np.isfinite(exact)
     tolerance = rtol * float(np.max(np.abs(exact[finite]), initial=np.finfo(np.float64).tiny))
     if np.array_equal(a[~finite], exact[~finite], equal_nan=True) and close(a[finite], exact[finite], tolerance):
@@ -86,16 +81,11 @@ def _numbers(got: Any, want: Values, rtol: float | None, suspects: Mapping[str, 
     for name, wrong in suspects.items():
         if np.shape(wrong) == a.shape and close(a[finite], np.asarray(wrong)[finite], tolerance):
             return name, f"it looks like this: {name}"
-    said = explain(a, exact, tolerance, dimensions({"y": a.shape}, {})) if a.dtype.kind != "c" else None
-    return said or ("unnamed", differs(a, exact))
-
-
-def as_array(value: Any) -> Values:
-    """The value as an array; an array of objects where it is none, lists of different lengths, say."""
-    try:
-        return np.asarray(value)
-    except ValueError:
-        return np.asarray(None)
+    real = "c" not in (a.dtype.kind, want.dtype.kind)
+    return (explain(a, exact, tolerance, dimensions({"y": a.shape}, {})) if real else None) or (
+        "unnamed",
+        differs(a, exact),
+    )
 
 
 def differs(got: Values, want: Values) -> str:

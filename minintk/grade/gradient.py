@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from minintk.grade import worker
-from minintk.grade.compare import as_array, differs
+from minintk.grade.compare import differs
 from minintk.grade.diagnosis import Diagnosis, Finding
-from minintk.grade.suspects import RTOL, Said, Values, close, dimensions, explain, like, scaled, summed
+from minintk.grade.suspects import Said, Values, close, dimensions, explain, like, margin, misshapen, scaled
 
 Watched = Callable[..., tuple[Any, list[int]]]
 """A function that runs elsewhere: (its value, positions of the arguments that it has changed in place)."""
@@ -193,7 +193,12 @@ class _Check:
         again, _ = self.gradients(self.u, self.args)
         fine = {}
         for i, g in got.items():
-            if not self.shaped(i, g):
+            right = (self.u.ravel() @ np.nan_to_num(self.right[i]).reshape(self.y.size, -1)).reshape(self.args[i].shape)
+            if said := misshapen(g, right, self.names[i]):
+                others = [self.names[j] for j in self.where if j != i and self.args[j].shape == np.shape(g)]
+                if others and said[0] == "wrong shape":
+                    said = "swapped", f"{said[1]}, which is {others[0]}'s: is the order right?"
+                self.say(i, *said)
                 continue
             a, b = (np.asarray(k, dtype=np.float64) for k in (g, again[i]))
             if np.array_equal(a, b, equal_nan=True):
@@ -203,31 +208,6 @@ class _Check:
             else:
                 self.say(i, "state", "two equal calls give different gradients: something is kept")
         return fine
-
-    def shaped(self, i: int, g: Any) -> bool:
-        """Whether the gradient has the shape of its argument; if not, say what it looks like."""
-        a = self.args[i]
-        if g is None:
-            self.say(i, "nothing", "not written: None is returned")
-            return False
-        if (g := as_array(g)).dtype.kind not in "biuf":
-            self.say(i, "wrong kind", f"expected numbers, got {g.dtype}")
-            return False
-        if g.shape == a.shape:
-            return True
-        right = (self.u.ravel() @ np.nan_to_num(self.right[i]).reshape(self.y.size, -1)).reshape(a.shape)
-        tolerance = RTOL * max(float(np.abs(right).max(initial=0.0)), 1e-300)
-        cause, text, name = "wrong shape", f"expected shape {a.shape}, got {g.shape}", self.names[i]
-        if g.shape == a.shape[::-1] and close(g.T, right, tolerance):
-            cause, text = "transpose", f"{text}: it is transposed"
-        elif over := summed(g, right, tolerance):
-            cause, text = "broadcast", f"{text}: the sum over {over} is missing, along which {name} is broadcast"
-        elif g.size == a.size and close(g.reshape(a.shape), right, tolerance):
-            text += ": the numbers are right, the axes of length 1 are not"
-        elif other := [j for j in self.where if j != i and self.args[j].shape == g.shape]:
-            cause, text = "swapped", f"{text}, which is {self.names[other[0]]}'s: is the order right?"
-        self.say(i, cause, text)
-        return False
 
     def linear(self, once: Mapping[int, Values]) -> dict[int, Values]:
         """{argument: (*y.shape, *a.shape)}, by a unit cotangent for each output, where backward is linear in u.
@@ -250,9 +230,8 @@ class _Check:
         return found
 
     def tolerance(self, i: int) -> float:
-        largest = float(np.nanmax(np.abs(self.right[i]), initial=0.0))
         scale = float(np.abs(self.args[i]).max(initial=0.0)) or 1.0
-        return RTOL * largest + 1e-9 * float(np.abs(self.y).max(initial=0.0)) / scale
+        return margin(self.right[i]) + 1e-9 * float(np.abs(self.y).max(initial=0.0)) / scale
 
     def guesses(self, i: int, g: Values) -> Iterator[Said | None]:
         """What may be wrong with a gradient, None for a guess that does not fit; the last one always does."""
@@ -281,8 +260,7 @@ class _Check:
             return None
         if right.shape != g.shape or np.any(np.isnan(right) & ~np.isnan(self.right[i])):
             return None  # on a kink little is known, and what is known fits too easily
-        tolerance = RTOL * float(np.nanmax(np.abs(right), initial=1e-300)) + self.tolerance(i)
-        return like(cause, text, g, right, tolerance, self.sizes)
+        return like(cause, text, g, right, margin(right) + self.tolerance(i), self.sizes)
 
     def other_arguments(self) -> Iterator[tuple[str, str, int, Values]]:
         """(cause, words, which argument, what backward may have in its place)."""

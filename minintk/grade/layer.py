@@ -14,7 +14,7 @@ import numpy as np
 from minintk.grade.compare import differs
 from minintk.grade.diagnosis import Diagnosis, Finding
 from minintk.grade.gradient import check_pair
-from minintk.grade.suspects import RTOL, Values, close, explain
+from minintk.grade.suspects import Values, close, explain, margin
 from minintk.grade.worker import watched
 from minintk.layers.contract import Bound, bind
 from minintk.models.network import Network
@@ -111,7 +111,7 @@ def _gram(layer: Layer, shape: Any, parametrization: Parametrization, rng: np.ra
     parts = {name: dense[..., at] for name, at in net.layout.slices.items()}
     whole = {name.rpartition(".")[2]: np.einsum("ncp,mdp->ncmd", d, d) for name, d in parts.items()}
     right = sum(whole.values(), np.zeros_like(got))
-    tolerance = RTOL * float(np.abs(right).max())
+    tolerance = margin(right)
     if close(got, right, tolerance):
         return []
     for name, part in whole.items() if len(whole) > 1 else ():

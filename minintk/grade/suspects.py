@@ -24,7 +24,13 @@ RTOL = 1e-6
 
 def close(got: Values, right: Values, tolerance: float) -> bool:
     """|got - right| <= tolerance everywhere that `right` is known; NaN in `got` is never close."""
-    return bool(np.all((np.abs(got - right) <= tolerance) | np.isnan(right)))
+    with np.errstate(invalid="ignore"):  # of infinite numbers
+        return bool(np.all((np.abs(got - right) <= tolerance) | np.isnan(right)))
+
+
+def margin(right: Values) -> float:
+    """How far differences of a derivative may be off."""
+    return RTOL * float(np.nanmax(np.abs(right), initial=1e-300))
 
 
 def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float], lead: int = 0) -> Said | None:
@@ -204,19 +210,32 @@ def _lost(lost: Values, kept: Values, lead: int) -> Said:
     return "part missing", f"{int(lost.sum())} of {int((lost | kept).sum())} entries are missing{where}"
 
 
-def summed(g: Values, right: Values, tolerance: float) -> str:
-    """The leading or trailing axes of g whose sum is `right`, in words; "" where there are none."""
-    if g.size <= right.size:
-        return ""
+def misshapen(got: Any, right: Values, name: str = "it") -> Said | None:
+    """(cause, sentence) where `got` is no array of numbers of the right shape."""
+    if got is None:
+        return "nothing", "not written: None is returned"
+    try:
+        g = np.asarray(got)
+    except ValueError:  # lists of different lengths
+        g = np.asarray(None)
+    if g.dtype.kind not in "biufc":
+        return "wrong kind", f"expected numbers, got {repr(got) if g.ndim == 0 else g.dtype}"
+    if g.shape == right.shape:
+        return None
+    text, tolerance = f"expected shape {right.shape}, got {g.shape}", margin(right)
+    if g.shape == right.shape[::-1] and close(g.T, right, tolerance):
+        return "transpose", f"{text}: it is transposed"
     extra = g.ndim - right.ndim
-    options = [tuple(range(extra)), tuple(range(right.ndim, g.ndim))]
-    if extra == 0:
-        options = [tuple(k for k in range(g.ndim) if right.shape[k] == 1 != g.shape[k])]
-    for axes in filter(None, options):
-        total = g.sum(axis=axes, keepdims=not extra)
-        if total.shape == right.shape and close(total, right, tolerance):
-            return "axis " + " and ".join(map(str, axes))
-    return ""
+    same = tuple(k for k in range(g.ndim) if not extra and right.shape[k] == 1 != g.shape[k])
+    for axes in (same, range(extra), range(right.ndim, g.ndim)):
+        if axes and g.size > right.size:
+            total = g.sum(axis=tuple(axes), keepdims=not extra)
+            if total.shape == right.shape and close(total, right, tolerance):
+                over = " and ".join(map(str, axes))
+                return "broadcast", f"{text}: the sum over axis {over} is missing, along which {name} is broadcast"
+    if g.size == right.size and close(g.reshape(right.shape), right, tolerance):
+        text += ": the numbers are right, the axes of length 1 are not"
+    return "wrong shape", text
 
 
 def scaled(g: Values, right: Values, tolerance: float, shape: tuple[int, ...]) -> Said | None:
