@@ -15,7 +15,7 @@ import numpy as np
 
 from minintk.datasets.dataset import Dataset
 from minintk.datasets.folders import download, find, named_folder
-from minintk.files.reading import check_end, exactly, read_array, reading, unpacked
+from minintk.files.reading import exactly, read_array, reading, unpacked
 
 ATTRIBUTION = "Y. LeCun, C. Cortes and C. J. C. Burges, The MNIST Database of Handwritten Digits, CC BY-SA 3.0"
 URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -85,6 +85,4 @@ def read_idx(path: Path) -> np.ndarray[Any, Any]:
             raise ValueError(f"expected bytes, beginning 00 00 08, but it begins {start.hex(' ') or 'nowhere'}")
         axes = start[3]
         shape = struct.unpack(f">{axes}I", exactly(stream, 4 * axes))
-        found = read_array(stream, shape, np.dtype(np.uint8), most)
-        check_end(stream)
-        return found
+        return read_array(stream, shape, np.dtype(np.uint8), most)

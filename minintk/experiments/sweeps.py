@@ -22,8 +22,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
-from contextlib import closing, contextmanager
+from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -227,34 +227,18 @@ def _run(
     work: Work, units: Iterator[Job | None], executor: Executor | None, keep: Callable[[_Call, Claim, Any], None]
 ) -> None:
     """Make the calls that this process gets a claim on, and `keep` each result as it arrives."""
-
-    def begin(job: Job) -> Future[Any]:
-        with _errors_naming(job[0]):
-            return (executor or InTurn()).submit(work, **job[0].arguments)
-
     failed: Exception | None = None
-    with InFlight(units, begin, executor) as flight:
+    with InFlight(units, lambda job: (executor or InTurn()).submit(work, **job[0].arguments), executor) as flight:
         for (call, claim), future in flight:
             with claim:
                 try:
-                    with _errors_naming(call):
-                        returned = future.result()
-                    keep(call, claim, returned)
+                    keep(call, claim, future.result())
                 except Exception as error:
+                    error.add_note(f"in the sweep's call work({_words(call.arguments)})")
                     failed = failed or error
                     flight.stop()  # calls under way cannot be stopped, so their results are kept
     if failed is not None:
         raise failed
-
-
-@contextmanager
-def _errors_naming(call: _Call) -> Iterator[None]:
-    """Adds to an error the arguments of the call it came from."""
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(f"in the sweep's call work({_words(call.arguments)})")
-        raise
 
 
 # ------------------------------------------------------------------------------------------- files, checks

@@ -125,14 +125,10 @@ def exactly(stream: IO[bytes], count: int) -> bytes:
     return found
 
 
-def check_end(stream: IO[bytes]) -> None:
-    """ValueError unless the stream ends here; reading to the end also compares the checksums of gzip and zip."""
-    if stream.read(1):
-        raise ValueError("it holds more bytes than its header promises")
-
-
 def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], most: int) -> Host:
-    """The next values as an array; ValueError for more than `most` bytes, before they are allocated, or fewer there."""
+    """The last values as an array; ValueError for more than `most` bytes, before they are allocated, and unless the
+    stream holds just these, which also compares the checksums of gzip and zip.
+    """
     wanted = prod(shape) * dtype.itemsize
     if wanted > most:
         raise ValueError(f"its header promises {dtype} of shape {shape}, {wanted} bytes, and it can hold {most}")
@@ -143,6 +139,8 @@ def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], 
         at += len(piece)
     if at < wanted:
         raise ValueError(f"its header promises {dtype} of shape {shape}, {wanted} bytes, and it holds {at}")
+    if stream.read(1):
+        raise ValueError("it holds more bytes than its header promises")
     return found
 
 
@@ -200,7 +198,6 @@ def read_npz(file: IO[bytes]) -> dict[str, Host]:
             with archive.open(member) as stream:
                 shape, dtype, fortran, _ = npy_header(stream)
                 a = read_array(stream, shape[::-1] if fortran else shape, dtype, left)
-                check_end(stream)
             found[name] = a.T if fortran else a
             left -= a.nbytes
     return found

@@ -1,14 +1,4 @@
-"""`fit`: `train` plus held-out evaluation, history, checkpoints and a progress bar.
-
->>> import numpy as np, minintk as mn
->>> rng = np.random.default_rng(0)
->>> train, test = mn.datasets.digits().split(1000, 500, rng)
->>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(10)), (64,), mn.PyTorch())
->>> run = fit(net, net.init(rng), *train.one_hot(), loss=mn.softmax_cross_entropy, epochs=10, batch_size=20, rng=rng,
-...           optimizer=mn.SGD(lr=0.1, momentum=0.9), test=test.one_hot())
->>> len(run.history), run.history.last["test_accuracy"] > 0.9
-(10, True)
-"""
+"""`fit`: `train` plus held-out evaluation, history, checkpoints and a progress bar."""
 
 from __future__ import annotations
 
