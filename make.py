@@ -64,6 +64,7 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "bench": (["test", "bench"], [["benchmarks/run.py"]]),
     "mutants": (["test"], [["tests/mutants/mutants.py"]]),
     "docs": (["docs"], [AFRESH, ["-m", "sphinx", "-W", "--keep-going", "-q", "-d", "build/doctrees", "docs", "site"]]),
+    "lite": (["lite"], [["docs/notebooks/lite.py"]]),
     "course": ([], [["course/check.py"]]),
     "browser": (["browser"], [["-m", "pytest", "-m", "", "-rs", "tests/docs"]]),
     "python": ([], [[]]),

@@ -20,7 +20,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx.ext.mathjax",
     "sphinx-mathjax-offline",  # MathJax itself, from the package index: nothing is fetched when a page is read
-    "myst_parser",
+    "myst_nb",  # MyST Markdown, and notebooks in it
     "sphinx_copybutton",
     "sphinx_design",
     "docstrings",
@@ -30,12 +30,21 @@ exclude_patterns = ["_ext", "_templates"]
 templates_path = ["_templates"]
 root_doc = "index"
 smartquotes = False  # J' is a transpose, phi' a derivative
-source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}  # .rst first: autosummary writes in the first
 
 # Markdown, and formulas between dollars
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "attrs_inline", "deflist"]
 myst_heading_anchors = 3
 myst_dmath_double_inline = True
+
+# the notebooks are run at every build: figures of an older library would be worse than none
+nb_execution_mode = "force"
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+nb_output_stderr = "show"
+nb_code_prompt_show = "Show one way to do it"
+nb_code_prompt_hide = "Hide it"
 
 # the reference, from the docstrings
 autosummary_generate = True

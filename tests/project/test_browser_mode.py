@@ -11,7 +11,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("[0-9]*.md"))
-QUICK = {"0-thirty-lines", "1-backprop"}
+QUICK = {"1-backprop", "2-kernels"}
 """Notebooks of a few seconds; the others are marked slow."""
 
 VERIFY = """

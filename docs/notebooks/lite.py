@@ -1,0 +1,52 @@
+"""Adds a JupyterLite with the notebooks to the site: `python3 make.py lite`, after or before `docs`.
+
+site/lite/ then holds Jupyter itself, the notebooks as .ipynb, and wheels of minintk and of what Pyodide lacks.  The
+reader's browser fetches Pyodide, NumPy, SciPy and Matplotlib from Pyodide's own server.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jupytext
+from nbformat.v4 import new_code_cell
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD, SITE = ROOT / "build" / "lite", ROOT / "site" / "lite"
+
+LACKING = ("array-api-compat", "markdown-it-py", "mdurl")
+"""What minintk needs, beyond the packages that Pyodide brings."""
+
+
+def converted(source: Path) -> None:
+    """A notebook as .ipynb in build/lite/files, which installs minintk in its first cell."""
+    notebook = jupytext.read(source)
+    notebook.metadata["kernelspec"] = {"name": "python", "display_name": "Python (Pyodide)", "language": "python"}
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(r"\]\((\d-[\w-]+)\.md\)", r"](\1.ipynb)", cell.source)
+        if "hide-cell" in cell.metadata.get("tags", ()):
+            cell.metadata["jupyter"] = {"source_hidden": True}
+    notebook.cells.insert(0, new_code_cell("%pip install -q minintk  # from this site"))
+    jupytext.write(notebook, BUILD / "files" / f"{source.stem}.ipynb", fmt="ipynb")
+
+
+def main() -> None:
+    """Build it."""
+    for folder in (BUILD, SITE):
+        shutil.rmtree(folder, ignore_errors=True)
+    (BUILD / "files").mkdir(parents=True)
+    for source in sorted(Path(__file__).parent.glob("[0-9]*.md")):
+        converted(source)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    subprocess.run([*pip, "wheel", "--no-deps", "-w", BUILD / "pypi", ROOT], check=True)
+    constraints = ["-c", ROOT / "constraints.txt"]
+    subprocess.run([*pip, "download", "--no-deps", "-d", BUILD / "pypi", *constraints, *LACKING], check=True)
+    program = [sys.executable, "-m", "jupyterlite_core.app", "build"]
+    subprocess.run([*program, "--lite-dir", BUILD, "--contents", BUILD / "files", "--output-dir", SITE], check=True)
+
+
+if __name__ == "__main__":
+    main()
