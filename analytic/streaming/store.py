@@ -123,18 +123,15 @@ class KernelStore:
     def _reserve(self, name: str) -> None:
         """A result full of NaN, whose space on disk is ours."""
         shape, dtype = self.inputs.shape, np.dtype(str(self.inputs.dtype))
+        row = np.full(shape[1], np.nan, dtype)
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
 
         def fill(file: BinaryIO) -> None:
             np.lib.format.write_array_header_1_0(file, header)
-            need = file.tell() + shape[0] * shape[1] * dtype.itemsize
-            with space_on_disk(self._file(name), need):
-                rows = max(1, 2**24 // max(1, shape[1]))
-                for start in range(0, shape[0], rows):
-                    file.write(np.full((min(rows, shape[0] - start), shape[1]), np.nan, dtype).data)
-                file.flush()
+            for _ in range(shape[0]):
+                file.write(row.data)
 
-        write_atomically(self._file(name), fill)
+        write_atomically(self._file(name), fill, shape[0] * row.nbytes)
 
     def results(self) -> list[Any]:
         """NNGP and NTK as read-only numpy.memmap; None for one that is not asked for."""

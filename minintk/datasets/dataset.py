@@ -108,7 +108,7 @@ class Dataset:
         >>> len(train), len(test), len(set(train.labels) & set(test.labels))
         (6, 3, 0)
         """
-        _check_rng(rng)
+        check_rng(rng)
         for name, n in (("n_train", n_train), ("n_test", n_test)):
             whole(name, n, 0)
         if n_train + n_test > len(self):
@@ -178,7 +178,7 @@ class Dataset:
         Shift before `standardise`: afterwards zero is no longer black.  (Samarin et al. 2020 shift MNIST by up to 7
         pixels.)
         """
-        _check_rng(rng)
+        check_rng(rng)
         shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))
         moved = shift(self.images().raw, shift.draw(len(self), rng))
         return replace(self, raw=moved.reshape(self.raw.shape))
@@ -306,6 +306,7 @@ class Dataset:
         return self.x, y - 1 / C if zero_mean else y
 
 
-def _check_rng(rng: np.random.Generator) -> None:
+def check_rng(rng: Any) -> None:
+    """TypeError for anything but a generator, None included: data are never drawn by accident."""
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng expects a numpy.random.Generator, got {rng!r}: np.random.default_rng(0)")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import check_finite
+from minintk.datasets.dataset import check_rng
 from minintk.validate import whole
 
 Array = np.ndarray[Any, Any]
@@ -64,5 +65,4 @@ def teacher_student(
 def _check(n: int, d: int, rng: np.random.Generator) -> None:
     whole("n", n)
     whole("d", d)
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"rng expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")
+    check_rng(rng)

@@ -20,15 +20,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
-from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -39,7 +36,7 @@ from minintk.files.reading import read_json
 from minintk.files.units import InFlight, InTurn, check_part, shared
 from minintk.files.writing import digest, holds, made_folder, write_bytes
 from minintk.progress import progress_of
-from minintk.training.checkpoints import arrays_inside, has_default_repr
+from minintk.training.identity import identity
 from minintk.validate import whole
 
 Work = Callable[..., Any]
@@ -285,7 +282,7 @@ def _value(point: Point, name: Any, value: Any) -> Any:
 
 def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
     """The folder of a sweep, with what it needs in it; ValueError if it belongs to another work."""
-    folder, mine = made_folder(store, "store="), {"format": 1, "work": _name(work)}
+    folder, mine = made_folder(store, "store="), {"format": 1, "work": identity(work)}
     for name in ("records", "claims"):
         (folder / name).mkdir(exist_ok=True)
     remove_dead(folder, folder / "claims")
@@ -297,48 +294,6 @@ def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
     if (theirs := read_json(path, "the description of a sweep", "take another folder as store")) != mine:
         raise ValueError(f"{folder} holds the runs of {theirs}, not of {mine}: take another folder as store")
     return folder
-
-
-def _name(work: Any) -> str:
-    """The identity of a work: its module and name, and the values bound to it, arrays by their digest.
-
-    Values are bound by functools.partial, by a closure, or as the attributes of a callable object.
-    """
-    if isinstance(work, partial):
-        bound = [*map(_bound, work.args), *(f"{name}={_bound(value)}" for name, value in work.keywords.items())]
-        return f"{_name(work.func)}({', '.join(bound)})"
-    if isinstance(work, MethodType):
-        return f"{_name(work.__func__)} of {_bound(work.__self__)}"
-    module = getattr(work, "__module__", "")
-    if module == "__main__":  # the same work, whether its file is run or imported
-        main = sys.modules["__main__"]
-        module = getattr(main.__spec__, "name", None) or Path(getattr(main, "__file__", module)).stem
-    if hasattr(work, "__qualname__"):
-        cells = getattr(work, "__closure__", None) or ()
-        values = {name: cell.cell_contents for name, cell in zip(work.__code__.co_freevars, cells)} if cells else {}
-    else:
-        values, work = getattr(work, "__dict__", {}), type(work)
-    plain = (bool, int, float, str, tuple, type(None))
-    bound = [f"{name}={_bound(a)}" for name, a in values.items() if isinstance(a, plain) or _is_array(a)]
-    return f"{module}:{work.__qualname__}" + (f"({', '.join(bound)})" if bound else "")
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "dtype") and hasattr(value, "ndim")
-
-
-def _bound(value: Any) -> str:
-    """A bound value as text, the same in every process."""
-    if _is_array(value):
-        return f"array {digest(value)}" if value.ndim else repr(value)
-    if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(_bound, value))})"
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name!r}: {_bound(item)}' for name, item in value.items())}}}"
-    if hasattr(value, "__qualname__") or has_default_repr(value):
-        return _name(value)
-    arrays = list(arrays_inside(value)) if hasattr(value, "__dict__") else []
-    return f"{value!r} with {digest(*arrays)}" if arrays else repr(value)
 
 
 def _key(value: Any) -> str:

@@ -32,11 +32,13 @@ def made_folder(path: str | os.PathLike[str], what: str) -> Path:
     return folder
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
+def write_atomically(
+    path: str | os.PathLike[str], write: Callable[[BinaryIO], object], need: int | None = None
+) -> None:
     """Call write(file) so that `path` holds either its old content or all of the new one, whenever the process dies.
 
     The content goes to NAME.RANDOM.part in the same folder, is flushed to disk, and then renamed; what a kill leaves of
-    it, `remove_parts` removes.   OSError, with what is missing, for a full disk.
+    it, `remove_parts` removes.   need : its bytes, if known, for the OSError of a full disk.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -47,7 +49,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
     path = Path(path)
     part = path.with_name(f"{path.name}.{os.urandom(6).hex()}.part")
     try:
-        with space_on_disk(path), open(part, "xb") as file:
+        with space_on_disk(path, need), open(part, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -89,8 +91,7 @@ def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iter
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None))
-        if not full or isinstance(error.__cause__, OSError):  # or said already, inside
+        if error.errno not in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
             raise
         free = shutil.disk_usage(Path(path).parent).free
         size = "" if need is None else f" needs {need / 1e9:.3g} GB and"

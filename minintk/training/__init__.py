@@ -11,6 +11,7 @@ Reading order:
     on_demand           a run that was never asked for anything says so
     train               the loop: a generator of snapshots
     history             rows of losses and accuracies
+    identity            whose a checkpoint, or a record, is
     checkpoints         the state of a run in one file
     fit                 `train` with evaluation, history, checkpoints and progress
     integrators         time steps for flows, and the systems that flow

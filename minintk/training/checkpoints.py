@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.files.reading import Unreadable, read_npz, reading
 from minintk.files.writing import digest, write_atomically
 from minintk.models.network import Model
+from minintk.training.identity import identity
 from minintk.training.train import State
 
 FORMAT = 1
@@ -132,8 +132,8 @@ def _restored(value: dict[str, Any]) -> Any:
 
 def fingerprint(model: Model, theta: Array, x: Array, y: Array, **settings: Any) -> dict[str, str]:
     """What identifies a run: its settings in words, its arrays as digests."""
-    words = {name: _text(value) for name, value in settings.items()}
-    return {"model": _model_text(model), "theta0": digest(theta), "data": digest(x, y), **words}
+    words = {name: identity(value) for name, value in {"model": model, **settings}.items()}
+    return words | {"theta0": digest(theta), "data": digest(x, y)}
 
 
 def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], theirs: Any) -> None:
@@ -147,38 +147,3 @@ def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], the
             f"{os.fspath(path)} belongs to another run: {'; '.join(changed)}. Give the same arguments to resume it, or "
             "another folder to start over"
         )
-
-
-def _text(value: Any) -> str:
-    """The value as text: its repr, or its class if the repr is only an address; a generator by its state."""
-    if isinstance(value, np.random.Generator):
-        state = json.dumps(value.bit_generator.state, default=_plain, sort_keys=True)
-        return f"{type(value.bit_generator).__name__} {digest(state)}"
-    if isinstance(value, np.generic):
-        value = value.item()
-    return type(value).__qualname__ if has_default_repr(value) else repr(value)
-
-
-def has_default_repr(value: Any) -> bool:
-    """Whether the repr is an address, which differs in every process."""
-    return getattr(type(value), "__repr__", None) is getattr(object, "__repr__", None)
-
-
-def _model_text(model: Model) -> str:
-    """The model and its network's spec as text, and a digest of the arrays it holds: theta_0, statistics, probes."""
-    points, network = list(arrays_inside(model)), model
-    while not hasattr(network, "spec") and isinstance(getattr(network, "model", None), Model):
-        network = getattr(network, "model")  # noqa: B009
-    spec = getattr(network, "spec", "")
-    return f"{_text(model)} {spec}" + (f" at {digest(*points)}" if points else "")
-
-
-def arrays_inside(thing: Any) -> Iterator[Array]:
-    """The array attributes of an object, and of the models and dataclasses inside it, in the order of their names."""
-    for name, value in sorted(vars(thing).items()):
-        inside = value.values() if isinstance(value, dict) else (value,)
-        for item in () if name.startswith("_") else inside:
-            if hasattr(item, "shape") and hasattr(item, "dtype"):
-                yield item
-            elif isinstance(item, Model) or (is_dataclass(item) and hasattr(item, "__dict__")):
-                yield from arrays_inside(item)

@@ -92,7 +92,7 @@ def fit(
     for name, value in (("epochs", epochs), ("every", every)):
         if value is not None:
             whole(name, value)
-    check_run(model, theta, x, y, loss, optimizer, 0 if steps is None else steps, batch_size, rng, 1, augment)
+    check_run(model, theta, x, y, loss, optimizer, steps or 0, batch_size, rng, 1, augment)
     if test is not None:
         if not isinstance(test, tuple) or len(test) != 2:
             raise TypeError(f"test expects a pair (x, y), got {type(test).__name__}")
@@ -214,19 +214,19 @@ def evaluate(
     if not x.shape[0]:
         raise ValueError("x expects at least one example, got none")
     loss.check(y, (x.shape[0], model.outputs))
-    return _numbers(_evaluate(model, theta, x, y, loss, whole("batch_size", batch_size)))
+    return _evaluate(model, theta, x, y, loss, whole("batch_size", batch_size))
 
 
-def _evaluate(model: Model, theta: Array, x: Array, y: Array, loss: Loss, batch_size: int = 1000) -> dict[str, Array]:
-    N, classes = x.shape[0], _are_classes(y)
-    total: dict[str, Array] = {}
+def _evaluate(model: Model, theta: Array, x: Array, y: Array, loss: Loss, batch_size: int = 1000) -> dict[str, Any]:
+    """`evaluate` without the checks."""
+    N, classes, total = x.shape[0], _are_classes(y), dict[str, Array]()
     for start in range(0, N, batch_size):
         part = slice(start, start + batch_size)
         f, _ = model.forward(theta, x[part])
         for name, value in _scores(f, y[part], loss(f, y[part]), classes).items():
             share = value * (f.shape[-2] / N)
             total[name] = total[name] + share if name in total else share
-    return total
+    return _numbers(total)
 
 
 def _scores(f: Array, y: Array, value: Array, classes: bool) -> dict[str, Array]:
@@ -263,17 +263,12 @@ class _Record:
         running = about.get("running", {"batches": 0, "sums": {}})
         self.batches: int = running["batches"]
         self.sums = {name: to_library(np.asarray(value), xp) for name, value in running["sums"].items()}
-        self._start = perf_counter() - about.get("seconds", 0.0)
-
-    @property
-    def seconds(self) -> float:
-        """Time spent in training, including before a resume."""
-        return float(perf_counter() - self._start)
+        self.start = perf_counter() - about.get("seconds", 0.0)  # as if it had never been interrupted
 
     def about(self) -> dict[str, Any]:
         """The part of a checkpoint that restores this record."""
         running = {"batches": self.batches, "sums": _numbers(self.sums)}
-        return {"history": self.history.rows, "running": running, "seconds": self.seconds}
+        return {"history": self.history.rows, "running": running, "seconds": perf_counter() - self.start}
 
     def add(self, run: Descent, f: Array, value: Array) -> None:
         """Add the batch of one step."""
@@ -297,9 +292,8 @@ class _Record:
             if model.coupled and isinstance(model, Network):
                 n = CALIBRATION_EXAMPLES
                 model = model.calibrate(run.theta, x[:: max(1, x.shape[0] // n)][:n])
-            held_out = _evaluate(model, run.theta, *test, run.loss)
-            row |= {f"test_{name}": value for name, value in _numbers(held_out).items()}
-        self.history.rows.append(row | {"seconds": round(self.seconds, 3)})
+            row |= {f"test_{name}": value for name, value in _evaluate(model, run.theta, *test, run.loss).items()}
+        self.history.rows.append(row | {"seconds": round(perf_counter() - self.start, 3)})
         self.since, self.batches, self.sums = step, 0, {}
 
 
@@ -336,19 +330,16 @@ def _shown(progress: bool, start: int, total: int) -> Iterator[Callable[[_Record
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if start:
         console.print(f"resuming at step {start} of {total}")
-    if not console.is_terminal:
-        yield lambda record, step, row: console.print(_line(record.history.last)) if row else None
-        return
     time = rich.TimeElapsedColumn(), rich.TextColumn("left"), rich.TimeRemainingColumn()
     columns = rich.BarColumn(), rich.MofNCompleteColumn(), *time, rich.TextColumn("{task.description}")
-    with rich.Progress(*columns, console=console, transient=True) as bar:
+    with rich.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task, last = bar.add_task("", total=total, completed=start), perf_counter()
 
         def show(record: _Record, step: int, row: bool) -> None:
             nonlocal last
             if row:
                 console.print(_line(record.history.last))
-            if row or perf_counter() - last > 0.2:  # reading the numbers makes a GPU wait
+            if console.is_terminal and (row or perf_counter() - last > 0.2):  # reading the numbers makes a GPU wait
                 last = perf_counter()
                 bar.update(task, completed=step, description=_line(record.means()))
 

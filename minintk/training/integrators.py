@@ -278,11 +278,8 @@ def _by_steps(system: System, s: Array, y: Array, settings: FlowSettings, by: St
     low, high = float(by.low), float(by.high)
     v: Array | float = 0.0
     at, target = None, y
-    g: Any = None
-    if rng is None:
-        f, g = system.learn(s, None, y, loss)
-    else:
-        f = system.outputs(s, None)
+    g: Any
+    f, g = system.learn(s, None, y, loss) if rng is None else (system.outputs(s, None), None)
     value, ended = _value(loss, f, y, t)
     yield Moment(t, *system.moment(s, f), value, steps, h, b, ended)
     for goal in settings.times:
@@ -301,10 +298,7 @@ def _by_steps(system: System, s: Array, y: Array, settings: FlowSettings, by: St
                 if rng is None and loss.ends and value.ndim:
                     v_new *= _moving(value, v_new)
                 s_new = s + h * v_new
-                if rng is None:
-                    f_new, g_new = system.learn(s_new, None, y, loss)
-                else:
-                    f_new, g_new = system.outputs(s_new, at), None
+                f_new, g_new = system.learn(s_new, None, y, loss) if rng is None else (system.outputs(s_new, at), None)
                 change = float(xp.max(xp.abs(f_new - f)))
                 if change < high or halvings == MAX_HALVINGS:  # NaN < high is False
                     break

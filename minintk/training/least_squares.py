@@ -16,7 +16,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from math import hypot, inf, sqrt
+from operator import iadd
 from typing import Any
 
 from minintk.arrays import Array, array_namespace, available_memory, check_finite, on_host
@@ -106,14 +108,13 @@ def solve_gram(
             f"{n} equations for {model.size} parameters: J J' is singular; pass ridge > 0 or rcond, or use "
             "mn.solve_lsqr, which gives the least-squares solution there too"
         )
-    xp, spectral = array_namespace(theta0), t < inf or cut is not None
+    xp, spectral, budget = array_namespace(theta0), t < inf or cut is not None, total - total // 8
     itemsize = 8 if spectral else theta0.dtype.itemsize
-    budget = total - total // 8
-    copies = 5 if spectral else 1
-    if copies * itemsize * n * n > budget:
+    need = (5 if spectral else 1) * itemsize * n * n
+    if need > budget:
         raise MemoryError(
-            f"the Gram matrix of {n} rows takes {copies * itemsize * n * n / 2**30:.3g} GiB, the limit is "
-            f"{budget / 2**30:.3g} GiB: use mn.solve_lsqr, float32, fewer examples, or a larger memory="
+            f"the Gram matrix of {n} rows takes {need / 2**30:.3g} GiB, the limit is {budget / 2**30:.3g} GiB: "
+            "use mn.solve_lsqr, float32, fewer examples, or a larger memory="
         )
     with progress_of("Gram matrix", 1.0, progress) as advance:
         k = gram_matrix(model, theta0, x, budget, advance, both=spectral)
@@ -168,9 +169,7 @@ def _filtered(
     a = (Q @ (g[:, None] * (Q.T @ xp.astype(b, xp.float64).reshape((-1, 1))))).reshape(b.shape)
     a = xp.astype(a, b.dtype)
     w = J.vjp(a)
-    total = _norm(b)
-    left = _norm(b - J.jvp(w) - ridge * a) / total if total else 0.0
-    return Solution(Linearized(model, theta0), theta0 + w, a, left, 0)
+    return Solution(Linearized(model, theta0), theta0 + w, a, _ratio(b - J.jvp(w) - ridge * a, b), 0)
 
 
 def gram_matrix(
@@ -256,9 +255,7 @@ def solve_lsqr(
             stacklevel=2,
         )
     r = b - J.jvp(w)
-    against = b if ridge == 0 else J.vjp(b)
-    total = _norm(against)
-    left = _norm(r if ridge == 0 else J.vjp(r) - ridge * w) / total if total else 0.0
+    left = _ratio(r, b) if ridge == 0 else _ratio(J.vjp(r) - ridge * w, J.vjp(b))
     return Solution(Linearized(model, theta0), theta0 + w, None, left, done)
 
 
@@ -274,12 +271,10 @@ def _lsqr(
     xp = array_namespace(b)
     w = xp.zeros_like(J.theta)
     beta = total = _norm(b)
-    if not beta:
-        return w, 0, True
-    u = b / beta
+    u = b / beta if beta else b
     v = J.vjp(u)
     alpha = _norm(v)
-    if not alpha:
+    if not alpha:  # w = 0 is the solution
         return w, 0, True
     v = v / alpha
     d, rho_bar, phi_bar, size, tail = v, alpha, beta, 0.0, 0.0
@@ -341,10 +336,8 @@ class ChunkedJacobian:
 
     def vjp(self, u: Array) -> Array:
         """J' u : (P,)."""
-        total = self._jacobian(0).vjp(u[self.chunks[0]])
-        for i in range(1, len(self.chunks)):
-            total += self._jacobian(i).vjp(u[self.chunks[i]])
-        return total
+        parts = (self._jacobian(i).vjp(u[at]) for i, at in enumerate(self.chunks))
+        return reduce(iadd, parts)
 
 
 # ------------------------------------------------------------------------------------------------ checks
@@ -354,9 +347,7 @@ def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tu
     """(y - f_0, J), checked."""
     check_kernel(model, theta0, x, None)
     if theta0.ndim != 1:
-        raise ValueError(
-            f"theta0 expects one network, ({model.size},), got {tuple(theta0.shape)}: solve member by member"
-        )
+        raise ValueError(f"theta0 expects one network, ({model.size},), got {theta0.shape}: solve member by member")
     check_finite("theta0", theta0)
     if not x.shape[0]:
         raise ValueError(f"y expects shape (N, {model.outputs}), N >= 1, got {tuple(y.shape)}")
@@ -400,6 +391,12 @@ def _norm(a: Array) -> float:
     if not 0 < top < inf:
         return top
     return top * sqrt(float(xp.sum(xp.astype(a / top, xp.float64, copy=False) ** 2)))
+
+
+def _ratio(r: Array, b: Array) -> float:
+    """|r| / |b|; 0 for b = 0, which w = 0 solves."""
+    total = _norm(b)
+    return _norm(r) / total if total else 0.0
 
 
 def _eps(a: Any) -> float:

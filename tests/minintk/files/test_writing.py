@@ -68,13 +68,11 @@ def test_a_full_disk_is_said_in_words(number: int, tmp_path: Path) -> None:
     words = r"needs 3 GB and cannot be written, .* GB are free there; make room"
 
     def refused(file: Any) -> None:
-        with space_on_disk(tmp_path / "a", 3 * 10**9):
-            raise OSError(number, os.strerror(number))
+        raise OSError(number, os.strerror(number))
 
     with pytest.raises(OSError, match=words) as caught:
-        write_atomically(tmp_path / "a", refused)
+        write_atomically(tmp_path / "a", refused, 3 * 10**9)
     assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / "a"))
-    assert str(caught.value).count("make room") == 1
     with pytest.raises(OSError, match="Read-only") as other, space_on_disk(tmp_path / "a"):
         raise OSError(errno.EROFS, "Read-only")
     assert other.value.filename is None
