@@ -1,14 +1,14 @@
 """The command line: `minintk verify`, `train`, `coordinate-check`, `reproduce`, `grade`; or `python -m minintk verify`.
 
-Each command is a pair of functions: one adds its parser, the other runs it and returns the exit status: 0 success, 1 a
-check failed or is undecided, 2 invalid arguments, 130 interrupted.
+Each command is a function of the parsed arguments, with its options above it, that returns the exit status: 0 success,
+1 a check failed or is undecided, 2 invalid arguments, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import methodcaller
 from pathlib import Path
@@ -20,6 +20,31 @@ if TYPE_CHECKING:
     from minintk.verify import Result
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+Run = Callable[[argparse.Namespace], int]
+Option = tuple[str, dict[str, Any]]
+
+COMMANDS: dict[str, tuple[Run, str, str, tuple[Option, ...]]] = {}
+"""{name: (function, help, description, options)}, filled by `_command`."""
+
+
+def _option(name: str, metavar: str | None = None, about: str = "", default: Any = None, **more: Any) -> Option:
+    """An option, or an argument; its help ends with the default, whose type it has.  more : for `add_argument`."""
+    if default is not None:
+        about, more = f"{about} ({default})".lstrip(), {"type": type(default), "default": default} | more
+    return name, {
+        key: value for key, value in (more | {"metavar": metavar, "help": about}).items() if value is not None
+    }
+
+
+def _command(name: str, brief: str, description: str, *options: Option) -> Callable[[Run], Run]:
+    """Registers the function below it as a command."""
+
+    def register(run: Run) -> Run:
+        COMMANDS[name] = run, brief, description, options
+        return run
+
+    return register
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,8 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"minintk {minintk.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in COMMANDS:
-        add(commands)
+    for name, (run, brief, description, options) in COMMANDS.items():
+        command = commands.add_parser(name, help=brief, description=description)
+        for option, about in options:
+            command.add_argument(option, **about)
+        command.set_defaults(run=run, prog=command.prog)
     try:
         args = parser.parse_args(arguments)
     except SystemExit as stop:  # argparse has printed the reason
@@ -50,33 +78,114 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    """32,64,128 as numbers."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expects whole numbers separated by commas, 32,64, got {text!r}") from None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """relu,erf as names."""
+    return tuple(part.strip().lower() for part in text.split(","))
+
+
+DATA = _option("--data", "NAME|DIR", "digits, mnist, cifar10, or a folder with their files", "digits")
+DEVICE = _option("--device", about="device for training", default="cpu", choices=("cpu", "gpu"))
+SEED = _option("--seed", "K", "seed of all random numbers", 0)
+
+
+# ------------------------------------------------------------------------------------------------ verify
+
+
+@_command(
+    "verify",
+    "real networks against infinite-width theory: figures, exponents, a verdict",
+    "Train networks of growing width on real digits, by hand-written backprop, and compare them with "
+    "the predictions of infinite-width theory. Exit status: 0 if the theory holds, 1 if it fails or is undecided.",
+    _option("--widths", "N,N,...", "widths of the hidden layers (32,64,...,2048)", type=_whole_numbers),
+    _option("--depth", "L", "hidden layers", 2),
+    _option("--activation", "NAME,...", "relu,erf; or tanh, gelu, ...", "relu,erf", type=_names),
+    DATA,
+    _option("--seeds", "S", "networks at each width (48, fewer where they cost more)", type=int),
+    DEVICE,
+    _option("--out", "DIR", "folder for the report", "minintk-verify"),
+    SEED,
+)
+def _verify(args: argparse.Namespace) -> int:
+    from minintk import verify
+    from minintk.verify.experiment import WIDTHS
+    from minintk.verify.report import check_folder
+
+    check_folder(args.out)
+    with _progress_bar() as progress:
+        result = verify.run(
+            widths=args.widths or WIDTHS, depth=args.depth, activations=args.activation, data=args.data,
+            seeds=args.seeds, device=args.device, seed=args.seed, progress=progress,
+        )  # fmt: skip
+        progress(1.0, "drawing the report")
+        path = verify.write(result, args.out, command=_command_line(args))
+    _show(result)
+    print(f"report: {path}")
+    return OK if result.verdict == "pass" else FAILED
+
+
+def _command_line(args: argparse.Namespace) -> str:
+    """The command line that produces this result."""
+    words = ["minintk verify"]
+    for name in ("widths", "depth", "activation", "data", "seeds", "device", "seed"):
+        value = getattr(args, name)
+        if value is not None:
+            words.append(f"--{name} {','.join(map(str, value)) if isinstance(value, tuple) else value}")
+    return " ".join(words)
+
+
+def _show(result: Result) -> None:
+    """The tables, in the terminal."""
+    from minintk.verify.text import SUMMARY, interval_of, signed, theory_of, wanted, z_text
+
+    console = _console(110)
+    for activation, study in result.studies.items():
+        rows = [
+            (row.claim.title, theory_of(row), signed(row.fit.exponent), interval_of(row), _coloured(row.verdict))
+            for row in study.rows
+        ]
+        columns = "what", "theory b", "fitted b", "95 % interval", "verdict"
+        _print_table(console, f"{activation}: error ~ n^b in the width n", columns, rows)
+        tests = [
+            (test.title, f"{test.t:g}", z_text(test.z), wanted(test), _coloured(test.verdict)) for test in study.tests
+        ]
+        who = f"{study.ensemble.f.shape[1]} trained networks of width {study.ensemble.width}"
+        columns = "what", "t (steps)", "z", "wanted", "verdict"
+        _print_table(console, f"{activation}: {who} against eqs. (14), (15)", columns, tests)
+    passed, total = sum(verdict == "pass" for verdict in result.verdicts), len(result.verdicts)
+    checks = f"{passed} of {total} checks pass, {result.seconds:.0f} s."
+    console.print(f"{_coloured(result.verdict)}: {SUMMARY[result.verdict]} {checks}")
+
+
 # ------------------------------------------------------------------------------------------------- train
 
 
-def _add_train(commands: Any) -> None:
-    parser = commands.add_parser(
-        "train",
-        help="train a network of the zoo on digits, MNIST or CIFAR-10; the same command resumes an interrupted run",
-        description="Train a network from scratch, by hand-written backprop: SGD with momentum, a cosine schedule "
-        "after a short warm-up, cross-entropy. Writes checkpoint, history and curve; after an interruption, the same "
-        "command resumes from the last epoch and ends with the same weights.",
-    )
-    add = parser.add_argument
-    add("network", help="mlp, lenet5, lenet, geiger_cnn, myrtle5, myrtle7, myrtle10 or wrn-DEPTH-WIDEN")
-    add("--data", default="digits", metavar="NAME|DIR", help="digits, mnist, cifar10, or a folder (digits)")
-    add("--width", type=int, default=None, metavar="N", help="width factor of lenet5, channels or features of others")
-    add("--epochs", type=int, default=15, metavar="N", help="number of epochs (15)")
-    add("--batch-size", type=int, default=64, metavar="B", help="examples per step (64)")
-    add("--lr", type=float, default=0.05, metavar="LR", help="largest learning rate (0.05)")
-    add("--momentum", type=float, default=0.9, metavar="M", help="(0.9)")
-    add("--weight-decay", type=float, default=5e-4, metavar="W", help="(0.0005)")
-    add("--shift", type=int, default=0, metavar="K", help="shift images by up to K pixels, redrawn every epoch (0)")
-    add("--device", choices=("cpu", "gpu"), default="cpu", help="device for training (cpu)")
-    add("--seed", type=int, default=0, metavar="K", help="seed of all random numbers (0)")
-    add("--out", default=None, metavar="DIR", help="output folder (./minintk-NETWORK)")
-    parser.set_defaults(run=_train, prog=parser.prog)
-
-
+@_command(
+    "train",
+    "train a network of the zoo on digits, MNIST or CIFAR-10; the same command resumes an interrupted run",
+    "Train a network from scratch, by hand-written backprop: SGD with momentum, a cosine schedule "
+    "after a short warm-up, cross-entropy. Writes checkpoint, history and curve; after an interruption, the same "
+    "command resumes from the last epoch and ends with the same weights.",
+    _option("network", about="mlp, lenet5, lenet, geiger_cnn, myrtle5, myrtle7, myrtle10 or wrn-DEPTH-WIDEN"),
+    DATA,
+    _option("--width", "N", "width factor of lenet5, channels or features of others", type=int),
+    _option("--epochs", "N", "number of epochs", 15),
+    _option("--batch-size", "B", "examples per step", 64),
+    _option("--lr", "LR", "largest learning rate", 0.05),
+    _option("--momentum", "M", "", 0.9),
+    _option("--weight-decay", "W", "", 0.0005),
+    _option("--shift", "K", "shift images by up to K pixels, redrawn every epoch", 0),
+    DEVICE,
+    SEED,
+    _option("--out", "DIR", "output folder (./minintk-NETWORK)"),
+)
 def _train(args: argparse.Namespace) -> int:
     import numpy as np
 
@@ -111,34 +220,29 @@ def _train(args: argparse.Namespace) -> int:
 # -------------------------------------------------------------------------------------- coordinate-check
 
 
-def _add_coordinate_check(commands: Any) -> None:
-    parser = commands.add_parser(
-        "coordinate-check",
-        help="do all layers learn equally at every width? exponents, a figure, a verdict",
-        description="Train networks of growing width for a few steps and fit how the sizes of features, weights and "
-        "their changes scale with the width. Exit status: 0 if all layers are flat, 1 if not, or if undecided; the "
-        "report then names the layer whose scale is wrong.",
-    )
-    add = parser.add_argument
-    add("--network", default="mlp", metavar="NAME", help="mlp, cnn, resnet, or MODULE:FUNCTION, width -> spec (mlp)")
-    add("--parametrization", default="mup", metavar="NAME", help="mup, mean-field, ntk, standard, pytorch (mup)")
-    add("--optimizer", choices=("sgd", "adam"), default="sgd", help="(sgd)")
-    add("--lr", type=float, default=None, metavar="LR", help="learning rate (sgd 0.1, adam 0.01)")
-    add("--widths", type=_whole_numbers, default=None, metavar="N,N,...", help="(64,128,...,1024; cnn 32,...,256)")
-    add("--depth", type=int, default=3, metavar="L", help="hidden layers, or residual branches (3)")
-    add("--activation", default="tanh", metavar="NAME", help="tanh, relu, erf, gelu (tanh)")
-    add("--data", default="digits", metavar="NAME|DIR", help="digits, mnist, cifar10, or a folder (digits)")
-    add("--batch-size", type=int, default=32, metavar="B", help="training images (32)")
-    add("--seeds", type=int, default=None, metavar="S", help="networks at each width (16; cnn 32)")
-    add("--budget", type=int, default=None, metavar="S", help="networks at each width while undecided (as --seeds)")
-    add("--steps", type=int, default=3, metavar="T", help="training steps (3)")
-    add("--tolerance", type=float, default=0.1, metavar="B", help="how far from 0 an exponent may be (0.1)")
-    add("--device", choices=("cpu", "gpu"), default="cpu", help="device for training (cpu)")
-    add("--seed", type=int, default=0, metavar="K", help="seed of all random numbers (0)")
-    add("--out", default="minintk-coordinate-check", metavar="DIR", help="folder for figure and report")
-    parser.set_defaults(run=_coordinate_check, prog=parser.prog)
-
-
+@_command(
+    "coordinate-check",
+    "do all layers learn equally at every width? exponents, a figure, a verdict",
+    "Train networks of growing width for a few steps and fit how the sizes of features, weights and "
+    "their changes scale with the width. Exit status: 0 if all layers are flat, 1 if not, or if undecided; the "
+    "report then names the layer whose scale is wrong.",
+    _option("--network", "NAME", "mlp, cnn, resnet, or MODULE:FUNCTION, width -> spec", "mlp"),
+    _option("--parametrization", "NAME", "mup, mean-field, ntk, standard, pytorch", "mup"),
+    _option("--optimizer", default="sgd", choices=("sgd", "adam")),
+    _option("--lr", "LR", "learning rate (sgd 0.1, adam 0.01)", type=float),
+    _option("--widths", "N,N,...", "(64,128,...,1024; cnn 32,...,256)", type=_whole_numbers),
+    _option("--depth", "L", "hidden layers, or residual branches", 3),
+    _option("--activation", "NAME", "tanh, relu, erf, gelu", "tanh"),
+    DATA,
+    _option("--batch-size", "B", "training images", 32),
+    _option("--seeds", "S", "networks at each width (16; cnn 32)", type=int),
+    _option("--budget", "S", "networks at each width while undecided (as --seeds)", type=int),
+    _option("--steps", "T", "training steps", 3),
+    _option("--tolerance", "B", "how far from 0 an exponent may be", 0.1),
+    DEVICE,
+    SEED,
+    _option("--out", "DIR", "folder for figure and report", "minintk-coordinate-check"),
+)
 def _coordinate_check(args: argparse.Namespace) -> int:
     import numpy as np
 
@@ -165,9 +269,8 @@ def _coordinate_check(args: argparse.Namespace) -> int:
             named.spec_of_width(args.network, y.shape[1], args.depth, args.activation), x, y,
             parametrization=named.PARAMETRIZATIONS[args.parametrization](),
             optimizer=SGD(lr=lr) if args.optimizer == "sgd" else Adam(lr=lr),
-            loss=mse, widths=widths, seeds=seeds, budget=args.budget,
-            steps=args.steps, tolerance=args.tolerance, rng=rng,
-            progress=progress,
+            loss=mse, widths=widths, seeds=seeds, budget=args.budget, steps=args.steps, tolerance=args.tolerance,
+            rng=rng, progress=progress,
         )  # fmt: skip
     print(check.report())
     folder = made_folder(Path(args.out).expanduser(), "out")
@@ -181,22 +284,17 @@ def _coordinate_check(args: argparse.Namespace) -> int:
 # --------------------------------------------------------------------------------------------- reproduce
 
 
-def _add_reproduce(commands: Any) -> None:
-    parser = commands.add_parser(
-        "reproduce",
-        help="rerun the papers' experiments: a table of claims, the papers' numbers and ours, and the figures",
-        description="Run the scripts of examples/, each for one claim or figure of a paper, and print the paper's "
-        "number beside ours. Writes NAME.png and NAME.json. Exit status: 0 if all ran, 1 if one failed to run.",
-    )
-    add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help="scripts of examples/, without .py (all)")
-    add("--out", default="minintk-reproduce", metavar="DIR", help="output folder (./minintk-reproduce)")
-    add("--data", default=None, metavar="DIR", help="folder with MNIST; without it, the packaged 8 x 8 digits")
-    add("--scale", choices=("laptop", "paper"), default="laptop", help="paper: the paper's sizes, on a GPU (laptop)")
-    add("--device", choices=("cpu", "gpu"), default=None, help="device (cpu; gpu with --scale paper)")
-    parser.set_defaults(run=_reproduce, prog=parser.prog)
-
-
+@_command(
+    "reproduce",
+    "rerun the papers' experiments: a table of claims, the papers' numbers and ours, and the figures",
+    "Run the scripts of examples/, each for one claim or figure of a paper, and print the paper's "
+    "number beside ours. Writes NAME.png and NAME.json. Exit status: 0 if all ran, 1 if one failed to run.",
+    _option("names", "NAME", "scripts of examples/, without .py (all)", nargs="*"),
+    _option("--out", "DIR", "output folder", "minintk-reproduce"),
+    _option("--data", "DIR", "folder with MNIST; without it, the packaged 8 x 8 digits"),
+    _option("--scale", about="paper: the paper's sizes, on a GPU", default="laptop", choices=("laptop", "paper")),
+    _option("--device", about="device (cpu; gpu with --scale paper)", choices=("cpu", "gpu")),
+)
 def _reproduce(args: argparse.Namespace) -> int:
     from rich.markup import escape
 
@@ -218,10 +316,8 @@ def _reproduce(args: argparse.Namespace) -> int:
                 print(f"{args.prog}: error: {paths[name].name} failed", file=sys.stderr)
                 failed.append(name)
                 continue
-            table = _table(f"{name}: {found['seconds']:.0f} s, {args.out}/{name}.png", "claim", "paper", "here")
-            for row in found["table"]:
-                table.add_row(*map(escape, row))
-            console.print(table, "")
+            title = f"{name}: {found['seconds']:.0f} s, {args.out}/{name}.png"
+            _print_table(console, title, ("claim", "paper", "here"), [map(escape, row) for row in found["table"]])
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{done} of {len(paths)} scripts are done, in {args.out}") from None
     if failed:
@@ -232,26 +328,21 @@ def _reproduce(args: argparse.Namespace) -> int:
 # ------------------------------------------------------------------------------------------------- grade
 
 
-def _add_grade(commands: Any) -> None:
-    parser = commands.add_parser(
-        "grade",
-        help="grade a submission: scores and reasons, for the terminal, a CI or Gradescope",
-        description="Run an assignment's exercises on a submission, in a process of its own that holds no answers, and "
-        "say what is wrong with it. Exit status: 0 with full points, 1 with fewer.",
-    )
-    add = parser.add_argument
-    add("assignment", metavar="ASSIGNMENT", help="a folder with exercises.py, or its name in ./course")
-    add("submission", metavar="SUBMISSION", help="the student's Python file")
-    add("--seed", default="public", metavar="S", help="the instructor's secret, or @FILE that holds it (public)")
-    add("--only", action="append", default=[], metavar="NAME", help="only this exercise; may be given again")
-    add("--public", action="store_true", help="leave hidden exercises out")
-    add("--in-process", action="store_true", help="without a process of its own: no time limit, not for marks")
-    add("--junit", metavar="FILE", help="write JUnit's XML")
-    add("--gradescope", metavar="FILE", help="write Gradescope's results.json")
-    add("--html", metavar="FILE", help="write a page")
-    parser.set_defaults(run=_grade, prog=parser.prog)
-
-
+@_command(
+    "grade",
+    "grade a submission: scores and reasons, for the terminal, a CI or Gradescope",
+    "Run an assignment's exercises on a submission, in a process of its own that holds no answers, and "
+    "say what is wrong with it. Exit status: 0 with full points, 1 with fewer.",
+    _option("assignment", "ASSIGNMENT", "a folder with exercises.py, or its name in ./course"),
+    _option("submission", "SUBMISSION", "the student's Python file"),
+    _option("--seed", "S", "the instructor's secret, or @FILE that holds it", "public"),
+    _option("--only", "NAME", "only this exercise; may be given again", action="append"),
+    _option("--public", about="leave hidden exercises out", action="store_true"),
+    _option("--in-process", about="without a process of its own: no time limit, not for marks", action="store_true"),
+    _option("--junit", "FILE", "write JUnit's XML"),
+    _option("--gradescope", "FILE", "write Gradescope's results.json"),
+    _option("--html", "FILE", "write a page"),
+)
 def _grade(args: argparse.Namespace) -> int:
     from rich.markup import escape
 
@@ -261,106 +352,18 @@ def _grade(args: argparse.Namespace) -> int:
     seed = Path(args.seed[1:]).read_text(encoding="utf-8").strip() if args.seed.startswith("@") else args.seed
     found = grade(
         load(args.assignment), args.submission, seed=seed, isolated=not args.in_process, hidden=not args.public,
-        only=args.only,
+        only=args.only or (),
     )  # fmt: skip
     for name in ("junit", "gradescope", "html"):
         if path := getattr(args, name):
             write_atomically(path, methodcaller("write", getattr(reports, name)(found).encode()))
-    table = _table(f"{found.assignment}, {found.submission}", *reports.COLUMNS)
-    for row in reports.rows(found):
-        table.add_row(*map(escape, row))
-    _console(120).print(table, "", f"{found.score:g} of {found.points:g} points", sep="\n")
+    title, console = f"{found.assignment}, {found.submission}", _console(120)
+    _print_table(console, title, reports.COLUMNS, [map(escape, row) for row in reports.rows(found)])
+    console.print(f"{found.score:g} of {found.points:g} points")
     return OK if found.score == found.points else FAILED
 
 
-# ------------------------------------------------------------------------------------------------ verify
-
-
-def _add_verify(commands: Any) -> None:
-    parser = commands.add_parser(
-        "verify",
-        help="real networks against infinite-width theory: figures, exponents, a verdict",
-        description="Train networks of growing width on real digits, by hand-written backprop, and compare them with "
-        "the predictions of infinite-width theory. Exit status: 0 if the theory holds, 1 if it fails or is undecided.",
-    )
-    add = parser.add_argument
-    add("--widths", type=_whole_numbers, metavar="N,N,...", help="widths of the hidden layers (32,64,...,2048)")
-    add("--depth", type=int, default=2, metavar="L", help="hidden layers (2)")
-    add(
-        "--activation",
-        type=_names,
-        default=("relu", "erf"),
-        metavar="NAME,...",
-        help="relu,erf; or tanh, gelu, ... (relu,erf)",
-    )
-    add(
-        "--data",
-        default="digits",
-        metavar="NAME|DIR",
-        help="digits, mnist, cifar10, or a folder with their files (digits)",
-    )
-    add("--seeds", type=int, default=None, metavar="S", help="networks at each width (48, fewer where they cost more)")
-    add("--device", choices=("cpu", "gpu"), default="cpu", help="device for training (cpu)")
-    add("--out", default="minintk-verify", metavar="DIR", help="folder for the report (./minintk-verify)")
-    add("--seed", type=int, default=0, metavar="K", help="seed of all random numbers (0)")
-    parser.set_defaults(run=_verify, prog=parser.prog)
-
-
-def _verify(args: argparse.Namespace) -> int:
-    from minintk import verify
-    from minintk.verify.experiment import WIDTHS
-    from minintk.verify.report import check_folder
-
-    check_folder(args.out)
-    with _progress_bar() as progress:
-        result = verify.run(
-            widths=args.widths or WIDTHS,
-            depth=args.depth,
-            activations=args.activation,
-            data=args.data,
-            seeds=args.seeds,
-            device=args.device,
-            seed=args.seed,
-            progress=progress,
-        )
-        progress(1.0, "drawing the report")
-        path = verify.write(result, args.out, command=_command(args))
-    _show(result)
-    print(f"report: {path}")
-    return OK if result.verdict == "pass" else FAILED
-
-
-def _command(args: argparse.Namespace) -> str:
-    """The command line that produces this result."""
-    words = ["minintk verify"]
-    for name in ("widths", "depth", "activation", "data", "seeds", "device", "seed"):
-        value = getattr(args, name)
-        if value is not None:
-            words.append(f"--{name} {','.join(map(str, value)) if isinstance(value, tuple) else value}")
-    return " ".join(words)
-
-
-def _show(result: Result) -> None:
-    """The tables, in the terminal."""
-    from minintk.verify.text import SUMMARY, interval_of, signed, theory_of, wanted, z_text
-
-    console = _console(110)
-    for activation, study in result.studies.items():
-        table = _table(
-            f"{activation}: error ~ n^b in the width n", "what", "theory b", "fitted b", "95 % interval", "verdict"
-        )
-        for row in study.rows:
-            numbers = theory_of(row), signed(row.fit.exponent), interval_of(row)
-            table.add_row(row.claim.title, *numbers, _coloured(row.verdict))
-        console.print(table, "")
-        who = f"{study.ensemble.f.shape[1]} trained networks of width {study.ensemble.width}"
-        table = _table(f"{activation}: {who} against eqs. (14), (15)", "what", "t (steps)", "z", "wanted", "verdict")
-        for test in study.tests:
-            table.add_row(test.title, f"{test.t:g}", z_text(test.z), wanted(test), _coloured(test.verdict))
-        console.print(table, "")
-    passed, total = sum(verdict == "pass" for verdict in result.verdicts), len(result.verdicts)
-    checks = f"{passed} of {total} checks pass, {result.seconds:.0f} s."
-    console.print(f"{_coloured(result.verdict)}: {SUMMARY[result.verdict]} {checks}")
+# ---------------------------------------------------------------------------------------------- terminal
 
 
 def _console(width: int) -> Any:
@@ -370,13 +373,14 @@ def _console(width: int) -> Any:
     return Console(highlight=False, width=None if sys.stdout.isatty() else width)
 
 
-def _table(title: str, *columns: str) -> Any:
+def _print_table(console: Any, title: str, columns: Sequence[str], rows: Iterable[Iterable[str]]) -> None:
+    """A table, and an empty line below it; the cells may hold markup."""
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column)
-    return table
+    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    console.print(table, "")
 
 
 def _coloured(verdict: str) -> str:
@@ -398,23 +402,3 @@ def _progress_bar() -> Iterator[Callable[[float, str], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=1.0)
         yield lambda fraction, doing: bar.update(task, completed=fraction, description=doing)
-
-
-def _whole_numbers(text: str) -> tuple[int, ...]:
-    """32,64,128 as numbers."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"expects whole numbers separated by commas, 32,64,128, got {text!r}"
-        ) from None
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """relu,erf as names."""
-    return tuple(part.strip().lower() for part in text.split(","))
-
-
-COMMANDS: tuple[Callable[[Any], None], ...] = (
-    _add_verify, _add_train, _add_coordinate_check, _add_reproduce, _add_grade,
-)  # fmt: skip

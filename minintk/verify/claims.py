@@ -52,75 +52,30 @@ class Claim:
 
 
 CLAIMS = (
-    Claim(
-        "ntk",
-        "tangent kernel at the start",
-        "‖Θ̂₀ − Θ‖ / ‖Θ‖",
-        "The tangent kernel of a random network is a mean over units; it converges to the analytic one like any mean.",
-    ),
-    Claim(
-        "nngp",
-        "NNGP kernel at the start",
-        "‖K̂ − K‖ / ‖K‖",
+    Claim("ntk", "tangent kernel at the start", "‖Θ̂₀ − Θ‖ / ‖Θ‖",
+        "The tangent kernel of a random network is a mean over units; it converges to the analytic one like any mean."),
+    Claim("nngp", "NNGP kernel at the start", "‖K̂ − K‖ / ‖K‖",
         "The covariance of the last hidden layer's pre-activations, a mean over its units, converges to the analytic "
-        "NNGP kernel.",
-    ),
-    Claim(
-        "kernel movement",
-        "movement of the tangent kernel",
-        "‖Θ̂_T − Θ̂₀‖ / ‖Θ̂₀‖",
+        "NNGP kernel."),
+    Claim("kernel movement", "movement of the tangent kernel", "‖Θ̂_T − Θ̂₀‖ / ‖Θ̂₀‖",
         "Training moves the kernel less the wider the network: at most as n^-1/2 (eq. 17), and as n^-1 where phi' has "
-        "no jumps.",
-        smooth=-1.0,
-        bound_if_kinked=True,
-    ),
-    Claim(
-        "input weights",
-        "movement of the input weights",
-        "‖W_T − W₀‖ / ‖W₀‖",
-        "Each input weight changes by a fraction n^-1/2; together they change the function by order 1.",
-    ),
-    Claim(
-        "hidden weights",
-        "movement of the hidden weights",
-        "‖W_T − W₀‖ / ‖W₀‖",
-        "There are n times as many hidden weights, and each changes by a fraction n^-1.",
-        smooth=-1.0,
-        kinked=-1.0,
-    ),
-    Claim(
-        "output weights",
-        "movement of the output weights",
-        "‖W_T − W₀‖ / ‖W₀‖",
-        "Each output weight changes by a fraction n^-1/2.",
-    ),
-    Claim(
-        "linearisation, train",
-        "network − its linearisation, train",
-        "sup_t ‖f_t − f_t^lin‖",
+        "no jumps.", smooth=-1.0, bound_if_kinked=True),
+    Claim("input weights", "movement of the input weights", "‖W_T − W₀‖ / ‖W₀‖",
+        "Each input weight changes by a fraction n^-1/2; together they change the function by order 1."),
+    Claim("hidden weights", "movement of the hidden weights", "‖W_T − W₀‖ / ‖W₀‖",
+        "There are n times as many hidden weights, and each changes by a fraction n^-1.", smooth=-1.0, kinked=-1.0),
+    Claim("output weights", "movement of the output weights", "‖W_T − W₀‖ / ‖W₀‖",
+        "Each output weight changes by a fraction n^-1/2."),
+    Claim("linearisation, train", "network − its linearisation, train", "sup_t ‖f_t − f_t^lin‖",
         "A wide network trains like its own first-order Taylor expansion (eqs. 5, 9): at most n^-1/2 apart (eq. 17), "
-        "and n^-1 where phi' has no jumps.",
-        smooth=-1.0,
-        bound_if_kinked=True,
-    ),
-    Claim(
-        "linearisation, test",
-        "network − its linearisation, test",
-        "sup_t ‖f_t − f_t^lin‖",
-        "The same on held-out images (eqs. 10, 11).",
-        smooth=-1.0,
-        bound_if_kinked=True,
-    ),
-    Claim(
-        "infinite width, train",
-        "network − infinite width, train",
-        "sup_t ‖f_t − f_t^∞‖",
-        "The analytic kernel predicts a real network's training from its initial outputs; the error is the kernel's.",
-    ),
-    Claim(
-        "infinite width, test", "network − infinite width, test", "sup_t ‖f_t − f_t^∞‖", "The same on held-out images."
-    ),
-)
+        "and n^-1 where phi' has no jumps.", smooth=-1.0, bound_if_kinked=True),
+    Claim("linearisation, test", "network − its linearisation, test", "sup_t ‖f_t − f_t^lin‖",
+        "The same on held-out images (eqs. 10, 11).", smooth=-1.0, bound_if_kinked=True),
+    Claim("infinite width, train", "network − infinite width, train", "sup_t ‖f_t − f_t^∞‖",
+        "The analytic kernel predicts a real network's training from its initial outputs; the error is the kernel's."),
+    Claim("infinite width, test", "network − infinite width, test", "sup_t ‖f_t − f_t^∞‖",
+        "The same on held-out images."),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -15,7 +15,7 @@ from minintk.models.empirical import ntk as empirical_ntk
 from minintk.models.network import Network
 from minintk.validate import whole
 from minintk.verify import theory
-from minintk.verify.claims import CLAIMS, JudgedClaim, Score, Verdict, critical_z, judge
+from minintk.verify.claims import CLAIMS, Claim, JudgedClaim, Score, Verdict, critical_z, judge
 from minintk.verify.networks import Trajectory, errors, hidden_part, linearised_training_error, trained_networks
 from minintk.verify.problem import ACTIVATIONS, N_TEST, N_TRAIN, Problem, network_spec, problem
 from minintk.verify.scores import covariance_z, mean_z, scale_z
@@ -154,20 +154,14 @@ def run(
     xp = device_namespace(device)
     given = problem(data, np.random.default_rng(seed))
     count = {n: default_members(n) if seeds is None else seeds for n in widths}
-    clock = _Clock(progress, count, depth, given.x.shape[1], len(activations))
-    critical = critical_z(len(activations) * (len(_claims(depth)) + Z_SCORES))
-    studies = {a: _study(_Bench(a, depth, given, xp, seed, clock), count, critical) for a in activations}
+    claims = [claim for claim in CLAIMS if depth > 1 or claim.key != "hidden weights"]
+    critical = critical_z(len(activations) * (len(claims) + Z_SCORES))
+    clock = _Clock(progress, len(activations) * sum(_work(n, E) for n, E in [*count.items(), ensemble_size(widths)]))
+    studies = {a: _study(_Bench(a, depth, given, xp, seed, clock), count, claims, critical) for a in activations}
     settings = {
-        "widths": list(widths),
-        "depth": depth,
-        "activations": list(activations),
-        "data": str(data),
-        "seeds": seeds,
-        "device": device,
-        "seed": seed,
-        "networks": {str(n): count[n] for n in widths},
-        "steps": STEPS,
-    }
+        "widths": widths, "depth": depth, "activations": list(activations), "data": str(data), "seeds": seeds,
+        "device": device, "seed": seed, "networks": {str(n): E for n, E in count.items()}, "steps": STEPS,
+    }  # fmt: skip
     return Result(settings, given, studies, critical, time.perf_counter() - started)
 
 
@@ -176,27 +170,19 @@ def check_settings(
 ) -> list[int]:
     """The widths in increasing order; ValueError for invalid settings."""
     if len(set(widths)) < 2 or min(widths) < 1:
-        raise ValueError(
-            f"widths expects two or more different widths >= 1, got {list(widths)}: a power needs two points"
-        )
-    if depth < 1:
-        raise ValueError(f"depth expects a number of hidden layers >= 1, got {depth}")
+        raise ValueError(f"widths expects two or more different widths >= 1, got {list(widths)}")
+    whole("depth", depth)
     if unknown := [name for name in activations if name not in ACTIVATIONS]:
         raise ValueError(f"activation expects names among {', '.join(ACTIVATIONS)}, got {', '.join(unknown)}")
     if not activations or len(set(activations)) < len(activations):
         raise ValueError(f"activation expects one or more different names, got {list(activations)}")
-    if seeds is not None and seeds < 2:
-        raise ValueError(f"seeds expects 2 or more networks at each width, got {seeds}: an interval needs two")
+    if seeds is not None:
+        whole("seeds", seeds, 2)
     whole("seed", seed, 0)
     return sorted(set(widths))
 
 
-def _claims(depth: int) -> list[Any]:
-    """The claims that apply: a network with one hidden layer has no hidden weights."""
-    return [claim for claim in CLAIMS if depth > 1 or claim.key != "hidden weights"]
-
-
-def _study(bench: _Bench, count: dict[int, int], critical: float) -> Study:
+def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critical: float) -> Study:
     """All widths of one activation, and its ensemble."""
     given, widths = bench.given, list(count)
     narrowest = bench.net(widths[0])
@@ -208,7 +194,7 @@ def _study(bench: _Bench, count: dict[int, int], critical: float) -> Study:
     expected = theory.Theory(nngp, ntk, given.y, lr)
 
     found = [errors(bench.trained(n, count[n], lr), expected, hidden_nngp, N_TEST) for n in widths]
-    rows = [judge(bench.activation, c, widths, [at[c.key] for at in found], critical) for c in _claims(bench.depth)]
+    rows = [judge(bench.activation, c, widths, [at[c.key] for at in found], critical) for c in claims]
     many = bench.trained(width, E, lr, role=1)
     linearised = linearised_training_error(
         bench.net(few), given, bench.xp, bench.rng(few, 2), lr=lr, steps=STEPS, every=EVERY
@@ -283,30 +269,25 @@ class _Bench:
         return np.random.default_rng([self.seed, list(ACTIVATIONS).index(self.activation), width, role])
 
     def trained(self, width: int, members: int, lr: float, role: int = 0) -> Trajectory:
-        report = self.clock.stage(f"{self.activation}, width {width}: {members} networks", width, members)
-        rng = self.rng(width, role)
-        return trained_networks(
-            self.net(width), self.given, self.xp, members, rng, lr=lr, steps=STEPS, every=EVERY, report=report
-        )
+        report = self.clock.stage(f"{self.activation}, width {width}: {members} networks", _work(width, members))
+        net, rng = self.net(width), self.rng(width, role)
+        return trained_networks(net, self.given, self.xp, members, rng, lr=lr, steps=STEPS, every=EVERY, report=report)
+
+
+def _work(width: int, members: int) -> float:
+    """The time that networks take, in any unit; for depth 2, and close enough for other depths."""
+    return members * width * (width + 400.0)
 
 
 class _Clock:
     """Converts the progress of each stage into a fraction of the whole, by estimated work."""
 
-    def __init__(
-        self, progress: Callable[[float, str], None], count: dict[int, int], depth: int, d: int, activations: int
-    ) -> None:
-        self.progress, self.depth, self.d, self.done = progress, depth, d, 0.0
-        stages = [*count.items(), ensemble_size(list(count))]
-        self.total = activations * sum(self.work(width, members) for width, members in stages)
+    def __init__(self, progress: Callable[[float, str], None], total: float) -> None:
+        self.progress, self.total, self.done = progress, total, 0.0
 
-    def work(self, width: int, members: int) -> float:
-        """Estimated work: multiplications by weights, and overhead."""
-        return members * (width * (self.d + (self.depth - 1) * width) + 300 * width)
-
-    def stage(self, doing: str, width: int, members: int) -> Callable[[float], None]:
+    def stage(self, doing: str, work: float) -> Callable[[float], None]:
         """Begin a stage; returns a function to call with the completed fraction of it."""
-        start, work = self.done, self.work(width, members)
+        start = self.done
         self.done += work
         self.progress(start / self.total, doing)
         return lambda fraction: self.progress((start + fraction * work) / self.total, doing)

@@ -15,25 +15,21 @@ from minintk.verify.problem import N_LINE, N_TEST, N_TRAIN
 from minintk.verify.text import signed, theory_of
 
 PANELS = {
-    "kernels": ("ntk", "nngp", "kernel movement"),
-    "weights": ("input weights", "hidden weights", "output weights"),
-    "outputs": ("linearisation, train", "linearisation, test", "infinite width, train", "infinite width, test"),
-}
-AXES = {
-    "kernels": "relative distance of kernels (Frobenius norm)",
-    "weights": r"relative movement of weights, $|W_T - W_0| / |W_0|$",
-    "outputs": "distance of outputs, root mean square, sup over t",
-}
-SHORT = {
-    "ntk": r"$\hat\Theta_0$ to $\Theta$",
-    "nngp": r"$\hat K$ to $K$",
-    "kernel movement": r"$\hat\Theta_T$ to $\hat\Theta_0$",
-    "input weights": "input",
-    "hidden weights": "hidden",
-    "output weights": "output",
-    "linearisation, train": "own linearisation, train",
-    "linearisation, test": "own linearisation, test",
-}
+    "kernels": ("relative distance of kernels (Frobenius norm)", {
+        "ntk": r"$\hat\Theta_0$ to $\Theta$",
+        "nngp": r"$\hat K$ to $K$",
+        "kernel movement": r"$\hat\Theta_T$ to $\hat\Theta_0$",
+    }),
+    "weights": (r"relative movement of weights, $|W_T - W_0| / |W_0|$", {
+        "input weights": "input", "hidden weights": "hidden", "output weights": "output",
+    }),
+    "outputs": ("distance of outputs, root mean square, sup over t", {
+        "linearisation, train": "own linearisation, train", "linearisation, test": "own linearisation, test",
+        "infinite width, train": "infinite width, train", "infinite width, test": "infinite width, test",
+    }),
+}  # fmt: skip
+"""{panel: (label of its axis, {claim: its name in the legend})}"""
+LEGEND: dict[str, Any] = {"fontsize": 8.5, "frameon": False}
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # a colour-blind safe palette (Okabe and Ito)
 MARKERS = ("o", "s", "^", "D")
 INK, FAINT = "#222222", "#999999"
@@ -64,31 +60,22 @@ def exponent_figure(activation: str, rows: list[JudgedClaim]) -> Any:
     """Error against width on logarithmic axes: kernels, weights, outputs."""
     figure = Figure(figsize=(15, 5.2), layout="constrained")
     axes = figure.subplots(1, 3)
-    for axis, (panel, keys) in zip(axes, PANELS.items(), strict=True):
-        for row, colour, marker in zip([row for row in rows if row.claim.key in keys], COLOURS, MARKERS):
-            _series(axis, row, colour, marker)
+    for axis, (panel, (label, names)) in zip(axes, PANELS.items(), strict=True):
+        for row, colour, marker in zip([row for row in rows if row.claim.key in names], COLOURS, MARKERS):
+            _series(axis, row, names[row.claim.key], colour, marker)
         axis.plot([], [], color=INK, lw=1, ls="--", label="theory")
-        axis.set(
-            xscale="log", yscale="log", xlabel="width n of the hidden layers (units)", ylabel=AXES[panel], title=panel
-        )
+        axis.set(xscale="log", yscale="log", xlabel="width n of the hidden layers (units)", ylabel=label, title=panel)
         widths = rows[0].widths
         axis.set_xticks(widths, [str(n) for n in widths])
         axis.minorticks_off()
         low, high = axis.get_ylim()
         axis.set_ylim(low / (high / low) ** 0.38, high)  # room for the legend
-        axis.legend(
-            loc="lower left",
-            fontsize=8.5,
-            frameon=False,
-            title="fitted exponent (theory)",
-            title_fontsize=8.5,
-            alignment="left",
-        )
+        axis.legend(title="fitted exponent (theory)", title_fontsize=8.5, alignment="left", loc="lower left", **LEGEND)
     figure.suptitle(f"{activation}: how finite networks approach infinite width", x=0.01, ha="left")
     return figure
 
 
-def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
+def _series(axis: Any, row: JudgedClaim, name: str, colour: str, marker: str) -> None:
     """One claim: points with bars, the fit with its band, the theory's line through the middle of the fit."""
     widths = np.array(row.widths, dtype=np.float64)
     logs = [np.log(v) for v in row.values]
@@ -96,8 +83,7 @@ def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
     sd = np.array([v.std(ddof=1) if len(v) > 1 else 0.0 for v in logs])
     bars = [mean * (1 - np.exp(-sd)), mean * (np.exp(sd) - 1)]
     low, high = row.fit.interval
-    exponent = f"{signed(row.fit.exponent)} ± {(high - low) / 2:.2f}  ({theory_of(row)})"
-    label = f"{SHORT.get(row.claim.key, row.claim.key)}: {exponent}"
+    label = f"{name}: {signed(row.fit.exponent)} ± {(high - low) / 2:.2f}  ({theory_of(row)})"
     axis.errorbar(widths, mean, bars, color=colour, marker=marker, ms=5, ls="none", lw=1, capsize=2, label=label)
     n = np.geomspace(row.fit.widths[0], row.fit.widths[-1], 30)
     axis.plot(n, row.fit(n), color=colour, lw=1.6)
@@ -119,14 +105,14 @@ def ensemble_figure(ensemble: Ensemble) -> Any:
         axis.set(xlabel="position on the arc from one test image to another", title=f"t = {t} steps")
         axis.axhline(0, color=FAINT, lw=0.5)
     axes[0].set_ylabel("output $f_t(x)$")
-    axes[0].legend(loc="upper left", frameon=False, fontsize=8.5)
+    axes[0].legend(loc="upper left", **LEGEND)
     axis, every_step = axes[3], np.arange(len(ensemble.mean))
     for end, colour, label in ((line[0], COLOURS[0], "left end"), (line[-1], COLOURS[2], "right end")):
         _band(axis, every_step, ensemble.mean[:, end], ensemble.sd[:, end], colour, label)
         _bars(axis, ensemble.steps, ensemble.f[:, :, end].T, colour, None)
         axis.plot(every_step, ensemble.last_layer[:, end], color=colour, lw=1, ls=":")
     axis.plot([], [], color=INK, lw=1, ls=":", label="theory if only the last layer trained")
-    axis.legend(loc="upper left", frameon=False, fontsize=8.5)
+    axis.legend(loc="upper left", **LEGEND)
     axis.set(xlabel="time t (steps)", title="the two ends of the arc over time")
     low, high = axes[0].get_ylim()
     axes[0].set_ylim(low, high + 0.18 * (high - low))

@@ -12,12 +12,13 @@ from datetime import datetime
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from operator import methodcaller
 from pathlib import Path
 from string import Template
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from minintk.verify.claims import FAMILY_WISE_ERROR, MARGIN, RESOLUTION, Claim, Verdict
+from minintk.files.writing import made_folder, write_atomically
+from minintk.verify.claims import FAMILY_WISE_ERROR, MARGIN, RESOLUTION, Claim, JudgedClaim, Score, Verdict
 from minintk.verify.experiment import LINEARISED_TOLERANCE, SCORED_IMAGES, Result, Study
 from minintk.verify.problem import N_TEST, N_TRAIN
 from minintk.verify.text import SUMMARY, interval_of, signed, theory_of, typical, wanted, z_text
@@ -26,25 +27,19 @@ from minintk.verify.text import SUMMARY, interval_of, signed, theory_of, typical
 def write(result: Result, out: str | Path, command: str = "minintk.verify.run(...)") -> Path:
     """Write report.html, results.json and the figures into the folder `out`; returns the path of report.html.
 
-    Everything is written to a temporary folder first and then moved, so an interruption leaves no partial report; other
-    files in the folder stay.  command : the command line shown in the report.
+    Everything is drawn before anything is written, and each file is replaced as a whole; other files in the folder
+    stay.  command : the command line shown in the report.
     """
     from minintk.verify.figures import figures  # matplotlib is imported with the first figure
 
-    out = Path(out).expanduser()
-    check_folder(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent, ignore_cleanup_errors=True) as temporary:
-        drawn = list(figures(result))
-        for name, _, png in drawn:
-            Path(temporary, name).write_bytes(png)
-        results = json.dumps(as_dict(result, command), indent=1, ensure_ascii=False)
-        Path(temporary, "results.json").write_text(results, encoding="utf-8")
-        Path(temporary, "report.html").write_text(html(result, drawn, command), encoding="utf-8")
-        out.mkdir(exist_ok=True)
-        for path in sorted(Path(temporary).iterdir()):
-            os.replace(path, out / path.name)
-    return out / "report.html"
+    drawn = list(figures(result))
+    results = json.dumps(as_dict(result, command), indent=1, ensure_ascii=False)
+    contents = {name: png for name, _, png in drawn}
+    contents |= {"results.json": results.encode(), "report.html": html(result, drawn, command).encode()}
+    folder = made_folder(Path(out).expanduser(), "out")
+    for name, content in contents.items():
+        write_atomically(folder / name, methodcaller("write", content))
+    return folder / "report.html"
 
 
 def check_folder(out: str | Path) -> None:
@@ -60,10 +55,8 @@ def check_folder(out: str | Path) -> None:
 
 def versions() -> dict[str, str]:
     """Versions of the software that the numbers depend on."""
-    found = {
-        "Python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-    }
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    found = {"Python": platform.python_version(), "machine": machine}
     for package in ("minintk", "numpy", "scipy", "matplotlib"):
         try:
             found[package] = version(package)
@@ -142,25 +135,9 @@ def html(result: Result, drawn: Sequence[tuple[str, str, bytes]], command: str) 
 def _section(activation: str, study: Study, drawn: Sequence[tuple[str, str, bytes]]) -> str:
     """The two tables and two figures of an activation."""
     widest, who = study.rows[0].widths[-1], f"{study.ensemble.f.shape[1]} networks of width {study.ensemble.width}"
-    exponents = _table(
-        ["what", "size", "theory", "fitted", "95 % interval", f"at n = {widest}", "verdict"],
-        [
-            (
-                [row.claim.title, typeset(row.claim.formula)],
-                [theory_of(row), signed(row.fit.exponent), interval_of(row), f"{typical(row):.2g}"],
-                row.verdict,
-                False,
-            )
-            for row in study.rows
-        ],
-    )
-    tests = _table(
-        ["what", "t (steps)", "z", "wanted", "verdict"],
-        [
-            ([test.title], [f"{test.t:g}", z_text(test.z), wanted(test)], test.verdict, test.control)
-            for test in study.tests
-        ],
-    )
+    columns = ["what", "size", "theory", "fitted", "95 % interval", f"at n = {widest}", "verdict"]
+    exponents = _table(columns, [_claim_cells(row) for row in study.rows])
+    tests = _table(["what", "t (steps)", "z", "wanted", "verdict"], [_score_cells(test) for test in study.tests])
     return f"""<h2>{activation}: exponents in the width</h2>
 {exponents}{_figure(drawn, f"exponents-{activation}.png")}
 <h2>{activation}: the trained ensemble</h2>
@@ -215,6 +192,15 @@ def typeset(formula: str) -> str:
 
 Cells = tuple[list[str], list[str], Verdict, bool]
 """Words, numbers, the verdict, and whether the row is a control."""
+
+
+def _claim_cells(row: JudgedClaim) -> Cells:
+    numbers = [theory_of(row), signed(row.fit.exponent), interval_of(row), f"{typical(row):.2g}"]
+    return [row.claim.title, typeset(row.claim.formula)], numbers, row.verdict, False
+
+
+def _score_cells(test: Score) -> Cells:
+    return [test.title], [f"{test.t:g}", z_text(test.z), wanted(test)], test.verdict, test.control
 
 
 def _table(head: Sequence[str], rows: Sequence[Cells]) -> str:

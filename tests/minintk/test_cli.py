@@ -77,7 +77,7 @@ def test_a_wrong_kernel_exits_with_1(
         (["verify", "--widths", "64"], "two or more different widths"),
         (["verify", "--activation", "swish"], "activation expects names among relu"),
         (["verify", "--data", "no-such-folder"], "'digits', 'mnist', 'cifar10' or a folder"),
-        (["verify", "--seeds", "1"], "seeds expects 2 or more"),
+        (["verify", "--seeds", "1"], "seeds expects a whole number >= 2"),
         (["train", "mlp", "--seed", "-1"], "seed expects a whole number >= 0, got -1"),
         (["verify", "--device", "tpu"], "invalid choice: 'tpu'"),
         (["verify", "--depth", "0"], "depth expects"),

@@ -400,7 +400,7 @@ def test_networks_of_another_parametrization_fail(monkeypatch: pytest.MonkeyPatc
         ({"activations": ("swish",)}, "relu, .*, got swish"),
         ({"activations": ()}, "one or more"),
         ({"activations": ("erf", "erf")}, "different names"),
-        ({"seeds": 1}, "seeds expects 2 or more"),
+        ({"seeds": 1}, "seeds expects a whole number >= 2"),
         ({"seed": -1}, "seed expects"),
         ({"device": "tpu"}, "device expects"),
     ],
