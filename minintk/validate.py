@@ -44,8 +44,7 @@ def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
     >>> whole("steps", np.int64(3))
     3
     """
-    wrong = isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__")
-    if wrong or not low <= value.__index__() <= high:
+    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__") or not low <= value.__index__() <= high:
         within = f">= {low}" if high == inf else f"from {low} to {high}"
         raise ValueError(f"{name} expects a whole number {within}, got {value!r}")
     return int(value.__index__())
