@@ -309,7 +309,6 @@ def study(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         ("theory is far off", 2.0, 1.0),
         ("never decided", never - 0.5, never + 0.5),
         ("decided with more seeds", late - 3, late + 3),
-        ("theory is right", -1.0, 9.0),
     ):
         told = [(decided(low, high, theory, against), S, b, low, high) for S, b, low, high in looks]
         want = next((some for some in told if some[0] != "undecided"), told[-1])

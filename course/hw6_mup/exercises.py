@@ -155,14 +155,14 @@ def examined(b: Triple, c: Triple, by: Literal["sgd", "adam"]) -> tuple[mn.Coord
     certain.
     """
     rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((8, 8)), rng.standard_normal((8, 2))
+    x, y = rng.standard_normal((16, 8)), rng.standard_normal((16, 2))
     optimizer = mn.SGD(lr=0.1) if by == "sgd" else mn.Adam(lr=0.02)
     check, wrong = None, {}
-    for seeds, budget in ((4, None), (16, 64)):
+    for seeds, budget in ((4, None), (16, 256)):
         try:
             check = mn.coordinate_check(
                 lambda n: spec(n, 2), x, y, parametrization=mn.ABC((0, 0, 0), b, c, by), optimizer=optimizer,
-                loss=mn.mse, widths=(32, 64, 128, 256), seeds=seeds, budget=budget, rng=rng,
+                loss=mn.mse, widths=(64, 128, 256), seeds=seeds, budget=budget, rng=rng,
             )  # fmt: skip
         except (FloatingPointError, OverflowError):
             return None, {}
@@ -197,7 +197,7 @@ def judged(variant: Variant, what: Literal["W", "dW"], student: Submission) -> A
     rates = tuple(round(r + k * p, 9) + 0.0 for p, r in zip(a, c)) if what == "dW" else right_c
     check, wrong = examined(start, rates, rule(variant))  # type: ignore[arg-type]
     if check is None:
-        return "training diverges at the widths 32 to 256"
+        return "training diverges at the widths 64 to 256"
     names = {f"{what} {tensor}": place for tensor, place in zip(TENSORS, PLACES)}
     word, theory = ("initial size", "|W|") if what == "W" else ("learning rate", "the first |dW|")
     findings = [
@@ -209,11 +209,11 @@ def judged(variant: Variant, what: Literal["W", "dW"], student: Submission) -> A
 
 
 def initial_sizes(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
-    yield Law("initial sizes, at widths 32 to 256", lambda student: judged(variant, "W", student))
+    yield Law("initial sizes, at widths 64 to 256", lambda student: judged(variant, "W", student))
 
 
 def learning_rates(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
-    yield Law("learning rates, at widths 32 to 256", lambda student: judged(variant, "dW", student))
+    yield Law("learning rates, at widths 64 to 256", lambda student: judged(variant, "dW", student))
 
 
 def convention(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:

@@ -2,6 +2,11 @@
 # isolated
 
 
+right = transfer
+
+
 def transfer(x, y, widths, seeds, rates, table, steps, seed):
-    while True:  # until the loss is zero
-        seeds += 1
+    while True:  # until the best rates agree, which they never do in the standard parametrization
+        best, slope = right(x, y, widths, seeds, rates, table, steps, seed)
+        if abs(slope) < 1e-3:
+            return best, slope

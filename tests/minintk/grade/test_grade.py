@@ -1,9 +1,11 @@
 """A submission through an assignment: scores, variants, reports, and the cheats that must not pay."""
 
+import io
 import json
 import re
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 from textwrap import dedent
 from xml.etree import ElementTree
@@ -219,6 +221,15 @@ def test_a_submission_goes_on_after_a_call_that_was_stopped(tmp_path: Path) -> N
             student.call("fine", object())
 
 
+@pytest.mark.parametrize("body", ["a = a + 1", "a += 1", "a[0] += 1"])
+def test_arrays_in_a_list_that_are_changed_in_place_are_seen(body: str, tmp_path: Path) -> None:
+    (tmp_path / "sub.py").write_text(f"def f(x, params):\n    for a in params['all']:\n        {body}\n    return x")
+    case = Values("f", (np.ones(2), {"all": [np.ones(2), np.ones(3)]}), np.ones(2))
+    with Submission(tmp_path / "sub.py", isolated=False) as student:
+        found = [finding.cause for finding in case.run(student).findings]
+    assert found == ([] if body == "a = a + 1" else ["in place"])
+
+
 def test_a_file_that_does_not_load_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[Submission] = []
     start = Submission._start
@@ -271,8 +282,14 @@ def test_no_bytes_are_trusted() -> None:
             worker.unpack(bytes(bad))
         except ValueError:
             continue
-    with pytest.raises(ValueError, match="not a message"):
-        worker.unpack(good[:-30])
+    packed, lying, header = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    np.savez_compressed(packed, tree=np.frombuffer(b"null", np.uint8))
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (2**40,)})
+    with zipfile.ZipFile(lying, "w") as archive:
+        archive.writestr("tree.npy", header.getvalue() + bytes(8))
+    for data, says in ((good[:-30], ""), (packed.getvalue(), "compressed"), (lying.getvalue(), "")):
+        with pytest.raises(ValueError, match=f"not a message.*{says}"):
+            worker.unpack(data)
     with pytest.raises(TypeError, match="array of object"):
         worker.pack(np.array([object()]))
 
