@@ -130,7 +130,10 @@ class Claim:
             raise
         self._ended = Event()
         self._heart = Thread(target=self._beat, name="minintk heartbeat", daemon=True)
-        self._heart.start()
+        try:
+            self._heart.start()
+        except RuntimeError:  # no thread can start, in a browser: only other hosts would miss the heartbeat
+            self._file.close()
 
     def _beat(self) -> None:
         """Raise the heartbeat in the file that is open: never in the claim of another one at the same path."""
@@ -165,7 +168,8 @@ class Claim:
     def release(self) -> None:
         """Give the unit free; remove the claim and those that it succeeded, unless another one goes on."""
         self._ended.set()
-        self._heart.join()
+        if self._heart.is_alive():
+            self._heart.join()
         if os.getpid() == self.owner.pid and self.held():  # a fork's claim is its parent's
             for path in self.chain:  # the first one first: what remains after a kill is then not reached any more
                 with suppress(OSError):
