@@ -29,7 +29,7 @@ def converted(source: Path) -> None:
             cell.source = re.sub(r"\]\((\d-[\w-]+)\.md\)", r"](\1.ipynb)", cell.source)
         if "hide-cell" in cell.metadata.get("tags", ()):
             cell.metadata["jupyter"] = {"source_hidden": True}
-    notebook.cells.insert(0, new_code_cell("%pip install -q minintk  # from this site"))
+    notebook.cells.insert(0, new_code_cell("%pip install -q minintk"))
     jupytext.write(notebook, BUILD / "files" / f"{source.stem}.ipynb", fmt="ipynb")
 
 
