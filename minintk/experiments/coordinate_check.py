@@ -104,7 +104,7 @@ class CoordinateCheck:
     @property
     def passed(self) -> bool:
         """Whether every |h| and |dh| passes."""
-        return all(row.verdict == "pass" for row in self.rows if row.quantity in ("h", "dh"))
+        return self.verdict == "pass"
 
     @property
     def verdict(self) -> Verdict:
@@ -113,14 +113,18 @@ class CoordinateCheck:
         return "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
 
     @property
+    def confidence(self) -> float:
+        """That of every interval."""
+        return max((row.fit.confidence for row in self.rows if row.fit), default=0.95)
+
+    @property
     def decision(self) -> Decision:
         """The verdict as `minintk.grade.exponent` gives one, with seeds, looks and the confidence of every interval."""
         from minintk.grade.slope import Verdict
 
-        sure = max((row.fit.confidence for row in self.rows if row.fit), default=0.95)
         text = f"{len(self.rows)} exponents within {self.tolerance:g} of 0; to blame: {self.blame or 'nothing'}"
         seeds = max(len(values) for row in self.rows for values in row.values)
-        return Verdict(self.verdict, text, seeds, self.looks, sure)
+        return Verdict(self.verdict, text, seeds, self.looks, self.confidence)
 
     @property
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
@@ -145,17 +149,15 @@ class CoordinateCheck:
 
     def report(self) -> str:
         """The exponents as a table, the verdict, and the tensors to blame."""
-        sure = f"{100 * max((row.fit.confidence for row in self.rows if row.fit), default=0.95):.4g} %"
         widths = " ".join(map(str, self.widths))
-        lines = [self.title, f"exponents b of n^b, {widths}; ± half of the {sure} interval", ""]
+        lines = [self.title, f"exponents b of n^b, {widths}; ± half of the {100 * self.confidence:.4g} % interval", ""]
+        texts: dict[tuple[str, str], str] = {(row.quantity, row.name): f"{row} {row.verdict}" for row in self.rows}
         for pair, kind in ((("h", "dh"), "layer"), (("W", "dW"), "tensor")):
-            names = dict.fromkeys(row.name for row in self.rows if row.quantity in pair)
+            names = dict.fromkeys(name for quantity, name in texts if quantity in pair)
             wide = max(len(kind), *map(len, names))
-            lines.append(f"{kind:<{wide}}  " + "".join(f"|{q}|".ljust(26) for q in pair).rstrip())
-            for name in names:
-                cells = [next((r for r in self.rows if (r.quantity, r.name) == (q, name)), None) for q in pair]
-                texts = ["" if row is None else f"{row} {row.verdict}" for row in cells]
-                lines.append(f"{name:<{wide}}  " + "".join(text.ljust(26) for text in texts).rstrip())
+            rows = [(name, *(texts.get((q, name), "") for q in pair)) for name in names]
+            for first, left, right in [(kind, *map("|{}|".format, pair)), *rows]:
+                lines.append(f"{first:<{wide}}  {left:<26}{right:<26}".rstrip())
             lines.append("")
         lines.append(f"{self.verdict}: every |h| and |dh| must be within {self.tolerance:g} of 0")
         for name, why in self.blame.items():
@@ -172,11 +174,11 @@ class CoordinateCheck:
         axes = figure.subplots(1, 4)
         labels = ("rms of h", "rms of dh", "|W| / spectral muP's", "first |dW| / sqrt(fan_out / fan_in)")
         for axis, quantity, label in zip(axes, QUANTITIES, labels, strict=True):
-            for row in (row for row in self.rows if row.quantity == quantity and row.fit is not None):
-                means = [float(np.exp(np.log(v).mean())) for v in row.values]
-                (line,) = axis.plot(self.widths, means, "o", ms=4, label=f"{row.name}: {row}")
-                assert row.fit is not None
-                axis.plot(self.widths, row.fit(self.widths), lw=1, color=line.get_color())
+            for row in self.rows:
+                if row.quantity == quantity and row.fit is not None:
+                    means = [float(np.exp(np.log(v).mean())) for v in row.values]
+                    (line,) = axis.plot(self.widths, means, "o", ms=4, label=f"{row.name}: {row}")
+                    axis.plot(self.widths, row.fit(self.widths), lw=1, color=line.get_color())
             axis.set(xscale="log", yscale="log", xlabel="width n", title=label)
             axis.set_xticks(self.widths, [str(n) for n in self.widths], rotation=45)
             axis.minorticks_off()
@@ -339,9 +341,7 @@ def _measure(
     try:
         run.advance()
         if not bool(xp.all(xp.isfinite(run.theta))):
-            raise FloatingPointError(
-                f"training diverged in the first step: choose a learning rate below {optimizer.lr}"
-            )
+            raise FloatingPointError(f"training diverged in the first step: choose a rate below {optimizer.lr}")
         step = spectral_norms(net, run.theta - theta, rtol=1e-2)
         for _ in range(steps - 1):
             run.advance()

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -19,27 +20,23 @@ from typing import Any, Literal
 import numpy as np
 
 from minintk import datasets
+from minintk import spec as s
 from minintk.datasets import Dataset
 from minintk.models.network import Network
 from minintk.spec import zoo
-from minintk.spec.layers import (
-    GELU,
-    Activation,
-    Conv2d,
-    Dense,
-    Erf,
-    Flatten,
-    GlobalAvgPool,
-    Layer,
-    ReLU,
-    Residual,
-    Sequential,
-    Tanh,
-)
 from minintk.spec.parametrization import NTK, MeanField, Parametrization, PyTorch, SpectralMuP, Standard
 from minintk.validate import whole
 
-NAMES = "mlp, lenet5, lenet, geiger_cnn, myrtle5, myrtle7, myrtle10, wrn-DEPTH-WIDEN"
+RECIPES: dict[str, tuple[Callable[[int, int], s.Sequential], int, Callable[[], Parametrization]]] = {
+    "mlp": (lambda n, C: s.Sequential(s.Flatten(), *zoo.mlp(2, n, C, b_std=1.0)), 512, PyTorch),
+    "lenet5": (zoo.lenet5, 1, PyTorch),
+    "lenet": (zoo.lenet, 50, PyTorch),
+    "geiger_cnn": (zoo.geiger_cnn, 64, Standard),
+    "myrtle5": (partial(zoo.myrtle, 5), 64, Standard),
+    "myrtle7": (partial(zoo.myrtle, 7), 64, Standard),
+    "myrtle10": (partial(zoo.myrtle, 10), 64, Standard),
+}
+"""{name: (width, outputs -> spec, the usual width, the usual parametrization)}"""
 
 
 def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None = None) -> Network:
@@ -50,39 +47,28 @@ def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None =
     """
     if width is not None:
         whole("width", width)
-    if name == "mlp":
-        return Network(Sequential(Flatten(), *zoo.mlp(2, width or 512, outputs, b_std=1.0)), shape, PyTorch())
-    if name == "lenet5":
-        return Network(zoo.lenet5(width or 1, outputs), shape, PyTorch())
-    if name == "lenet":
-        return Network(zoo.lenet(width or 50, outputs), shape, PyTorch())
-    if name == "geiger_cnn":
-        return Network(zoo.geiger_cnn(width or 64, outputs), shape, Standard())
-    if name in ("myrtle5", "myrtle7", "myrtle10"):
-        return Network(zoo.myrtle(int(name[6:]), width or 64, outputs), shape, Standard())
     if wide := re.fullmatch(r"wrn-(\d+)-(\d+)", name):
         depth, widen = map(int, wide.groups())
         return Network(zoo.wide_resnet(depth, widen, outputs, channels=width), shape, Standard())
-    raise ValueError(f"network expects one of {NAMES}, got {name!r}")
+    if name not in RECIPES:
+        raise ValueError(f"network expects one of {', '.join(RECIPES)}, wrn-DEPTH-WIDEN, got {name!r}")
+    spec, usual, parametrization = RECIPES[name]
+    return Network(spec(width or usual, outputs), shape, parametrization())
 
 
 PARAMETRIZATIONS: dict[str, Callable[[], Parametrization]] = {
-    "mup": SpectralMuP,
-    "mean-field": MeanField,
-    "ntk": NTK,
-    "standard": Standard,
-    "pytorch": PyTorch,
-}
-ACTIVATIONS: dict[str, tuple[Activation, float]] = {
-    "tanh": (Tanh(), 1.0),
-    "relu": (ReLU(), zoo.SQRT2),
-    "erf": (Erf(), 1.0),
-    "gelu": (GELU(), zoo.SQRT2),
+    "mup": SpectralMuP, "mean-field": MeanField, "ntk": NTK, "standard": Standard, "pytorch": PyTorch,
+}  # fmt: skip
+ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
+    "tanh": (s.Tanh(), 1.0),
+    "relu": (s.ReLU(), zoo.SQRT2),
+    "erf": (s.Erf(), 1.0),
+    "gelu": (s.GELU(), zoo.SQRT2),
 }
 """Activations, with the w_std that keeps the size of features from layer to layer."""
 
 
-def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], Layer]:
+def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], s.Layer]:
     """A function n -> spec of width n for a coordinate check: `depth` hidden layers, small outputs (w_std = C^-1/2).
 
     name : "mlp"; "cnn", 3 x 3 convolutions with n channels and the mean over pixels; "resnet", residual branches of two
@@ -97,32 +83,32 @@ def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "ta
         raise ValueError(f"activation expects one of {', '.join(ACTIVATIONS)}, got {activation!r}")
     whole("depth", depth)
     phi, w = ACTIVATIONS[activation]
-    end = Dense(outputs, w_std=outputs**-0.5)
+    end = s.Dense(outputs, w_std=outputs**-0.5)
 
-    def mlp(n: int) -> Layer:
-        return Sequential(Flatten(), Dense(n), phi, *[Dense(n, w_std=w), phi] * (depth - 1), end)
+    def mlp(n: int) -> s.Layer:
+        return s.Sequential(s.Flatten(), s.Dense(n), phi, *[s.Dense(n, w_std=w), phi] * (depth - 1), end)
 
-    def cnn(n: int) -> Layer:
-        return Sequential(Conv2d(n), phi, *[Conv2d(n, w_std=w), phi] * (depth - 1), GlobalAvgPool(), end)
+    def cnn(n: int) -> s.Layer:
+        return s.Sequential(s.Conv2d(n), phi, *[s.Conv2d(n, w_std=w), phi] * (depth - 1), s.GlobalAvgPool(), end)
 
-    def resnet(n: int) -> Layer:
-        branch = Sequential(phi, Dense(n, w_std=w), phi, Dense(n, w_std=w * depth**-0.5))
-        return Sequential(Flatten(), Dense(n), *[Residual(branch)] * depth, phi, end)
+    def resnet(n: int) -> s.Layer:
+        branch = s.Sequential(phi, s.Dense(n, w_std=w), phi, s.Dense(n, w_std=w * depth**-0.5))
+        return s.Sequential(s.Flatten(), s.Dense(n), *[s.Residual(branch)] * depth, phi, end)
 
-    kinds: dict[str, Callable[[int], Layer]] = {"mlp": mlp, "cnn": cnn, "resnet": resnet}
+    kinds: dict[str, Callable[[int], s.Layer]] = {"mlp": mlp, "cnn": cnn, "resnet": resnet}
     if name not in kinds:
         raise ValueError(f"network expects mlp, cnn, resnet or MODULE:FUNCTION, got {name!r}")
     return kinds[name]
 
 
-def _imported_function(name: str) -> Callable[[int], Layer]:
+def _imported_function(name: str) -> Callable[[int], s.Layer]:
     """The function "module:function" from an installed module or one in the working directory."""
     module, _, function = name.partition(":")
     if not module or not function:
         raise ValueError(f"network expects MODULE:FUNCTION, got {name!r}")
     if not {"", here := str(Path.cwd())} & set(sys.path):  # `minintk` leaves it out, unlike `python -m minintk`
         sys.path.append(here)
-    found: Callable[[int], Layer] | None = getattr(import_module(module), function, None)
+    found: Callable[[int], s.Layer] | None = getattr(import_module(module), function, None)
     if not callable(found):
         raise ValueError(f"network expects MODULE:FUNCTION, a function width -> spec, got {name!r}")
     return found
