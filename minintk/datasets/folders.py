@@ -18,8 +18,7 @@ def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
     named = folder if folder is not None else os.environ.get(VARIABLE) or None
     if named is None:
         return None
-    path = Path(named).expanduser()
-    if not path.is_dir():
+    if not (path := Path(named).expanduser()).is_dir():
         source = "folder" if folder is not None else VARIABLE
         raise FileNotFoundError(f"{source} expects a folder with data files, but {path} is not a folder")
     return path
@@ -27,10 +26,9 @@ def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
 
 def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
     """The first file with one of these names in `folder` or the folders `inside` it, or FileNotFoundError."""
-    for place in (folder, *(folder / name for name in inside)):
-        for name in names:
-            if (place / name).is_file():
-                return place / name
+    places = [folder / place / name for place in ("", *inside) for name in names]
+    if found := next((path for path in places if path.is_file()), None):
+        return found
     raise FileNotFoundError(
         f"no {' or '.join(names)} in {folder}, nor in its {' or '.join(inside)}: put the file there, "
         f"name another folder (folder=... or {VARIABLE}), or name none to download it"
