@@ -26,8 +26,8 @@ def check_loss(
     """Whether cotangent(f, y) is dL/df of loss(f, y), and both are finite for large outputs.
 
     cotangent : by default the loss's own method, as `minintk.training.losses.Loss` has it.  f, y : outputs and targets,
-    (N, C); random outputs and one-hot targets for five examples of three classes by default.  large : the size of
-    outputs for which loss and cotangent must still be finite: exp(1e4) is not, unless the largest is taken off first.
+    (N, C); by default random ones for five examples of three classes.  large : the size of outputs for which both must
+    still be finite: exp(1e4) is not, unless the largest is taken off first.
 
     >>> import minintk as mn
     >>> check_loss(mn.softmax_cross_entropy).passed
@@ -53,13 +53,12 @@ def check_loss(
 
 
 def check_optimizer(step: Any, like: Any = None) -> Diagnosis:
-    """Whether an optimiser moves theta, in place, downhill, and as it should.
+    """Whether an optimiser moves theta, downhill, and as it should.
 
     step : an optimiser as `minintk.training.optimizers.Optimizer` describes it, or a plain function
     step(theta, gradient, memory), which changes theta in place, or returns theta, or (theta, memory); memory is None at
-    first.
-    like : the optimiser of this library that it has to agree with, `mn.SGD(lr=0.1, momentum=0.9)` say, over four steps;
-    if it does not, the usual mistakes are tried: momentum forgotten, wrong sign, weight decay forgotten, lr used twice.
+    first.  like : the optimiser of this library that it has to agree with over four steps; if it does not, the usual
+    mistakes are tried: momentum forgotten, wrong sign, weight decay forgotten, lr used twice.
 
     >>> import minintk as mn
     >>> def step(theta, gradient, memory):
