@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, ClassVar, NamedTuple
 
+MOST = 10**6
+"""Instructions that are carried out, each for about 100 bytes of memory; a batch of CIFAR-10 has some 50,000."""
+
 
 class Name(NamedTuple):
     """A function or class that a pickle names."""
@@ -27,6 +30,8 @@ class Name(NamedTuple):
     name: str
 
     def __call__(self, *arguments: Any) -> Call:
+        if len(arguments) > 3:  # a copy: one tuple could be called again and again
+            raise ValueError(f"a call in it has {len(arguments)} arguments")
         return Call(self, arguments)
 
 
@@ -61,6 +66,18 @@ EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 MEMOIZE BINPUT LONG_BINPUT BINGET LONG_BI
 """The instructions that are carried out."""
 
 
+class _Counted(dict[int, Any]):
+    """Instructions, of which no more than MOST are carried out."""
+
+    left = MOST
+
+    def __getitem__(self, code: int) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError(f"it has more than {MOST} instructions")
+        return super().__getitem__(code)
+
+
 def _push_dictionary(reader: Any) -> None:
     reader.append(_Texts())
 
@@ -88,6 +105,7 @@ def read_pickle(content: bytes, names: frozenset[Name]) -> Any:
     file = BytesIO(content)
     reader = _Reader(file, fix_imports=False, encoding="bytes")
     reader.names = names
+    vars(reader)["dispatch"] = _Counted(_Reader.dispatch)  # counts for this pickle alone
     found = reader.load()
     if file.read(1):
         raise ValueError("it holds more bytes than one value")

@@ -85,7 +85,7 @@ def _array(said: Any) -> np.ndarray[Any, Any]:
         case Call(
             function, (named, (0,), b"b"), (1, tuple(shape), Call(kind, (text, *_)), fortran, bytes(content))
         ) if function in RECONSTRUCT and (named, kind) == (NDARRAY, DTYPE) and text in ("u1", b"u1"):
-            if not all(type(axis) is int and axis >= 0 for axis in shape):
+            if len(shape) > 4 or not all(type(axis) is int and 0 <= axis < 2**31 for axis in shape):
                 raise ValueError("the array in it has no shape")
             if prod(shape) != len(content):
                 raise ValueError(f"it promises {prod(shape)} bytes of shape {shape} and holds {len(content)}")

@@ -213,6 +213,33 @@ def test_damaged_cifar_batches(tmp_path: Path, content: bytes, says: str) -> Non
         cifar10(tmp_path, "test")
 
 
+NDARRAY, NUMBER = b"cnumpy\nndarray\n", b"\x8b" + struct.pack("<i", 100) + b"\xff" * 99 + b"\x7f"  # 2^799 - 1
+HUGE = (
+    b"\x80\x02}(U\x04datacnumpy.core.multiarray\n_reconstruct\n" + NDARRAY + b"K\x00\x85U\x01b\x87R(K\x01"
+    b"(" + NUMBER + b"q\x00" + b"h\x00" * 20_000 + b"t" + b"cnumpy\ndtype\nU\x02u1\x85R\x89U\x00tb"
+    b"U\x06labels]u."
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\x80\x02(" + b"}" * 10**6 + b"t.", "more than 1000000 instructions"),
+        (
+            b"\x80\x02(" + NDARRAY + b"q\x00(" + b"N" * 10**4 + b"tq\x01" + b"h\x00h\x01R" * 10**3 + b"t.",
+            "10000 arguments",
+        ),
+        (HUGE, "the array in it has no shape"),
+    ],
+    ids=["a dictionary a byte", "one tuple, called a thousand times", "a shape of twenty thousand large numbers"],
+)
+def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: bytes, says: str) -> None:
+    """80 and 70 times the file's size, for any size; and a product that took more than a minute to multiply."""
+    (tmp_path / "test_batch").write_bytes(content)
+    with pytest.raises(ValueError, match=says):
+        cifar10(tmp_path, "test")
+
+
 # ----------------------------------------------------------------------------------------------- downloads
 
 
