@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minintk.grade.diagnosis import Diagnosis, Finding
-from minintk.grade.suspects import Said, Values, close, dimensions, explain, misshapen
+from minintk.grade.suspects import Said, Values, close, dimensions, explain, misshapen, place
 
 
 def compare(
@@ -88,9 +88,9 @@ def _numbers(got: Any, want: Values, rtol: float | None, suspects: Mapping[str, 
     )
 
 
-def differs(got: Values, want: Values) -> str:
-    """The worst entry, in words."""
+def differs(got: Values, want: Values, lead: int = 0) -> str:
+    """The worst entry, in words; lead : how many axes belong to the output that a derivative is of."""
     off = np.abs(got - want)
     at = np.unravel_index(int(np.argmax(np.where(np.isfinite(off), off, -1.0))), off.shape)
-    place = f" at {tuple(map(int, at))}" if off.ndim else ""
-    return f"expected {want[at]:.6g}, got {got[at]:.6g}{place}, the worst of {int(off.size)}"
+    said = f"expected {want[at]:.6g}, got {got[at]:.6g}"
+    return f"{said} {place(tuple(map(int, at)), lead)}, the worst of {int(off.size)}" if off.ndim else said

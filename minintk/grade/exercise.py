@@ -48,8 +48,10 @@ class Values:
         do = "call" if isinstance(self.want, tuple | list) else "output"  # without a forward's cache
         got, changed = student.ask(do, self.function, self.args)
         said = compare(self.function, got, self.want, rtol=self.rtol, suspects=self.suspects, dtype=self.dtype)
-        text = "argument {} is changed in place: work on a copy"
-        return Diagnosis((*said.findings, *(Finding(self.function, "in place", text.format(i + 1)) for i in changed)))
+        names = student.ask("parameters", self.function)[0] if changed else ()
+        what = [names[i] if i < len(names) else f"argument {i + 1}" for i in changed]
+        text = "{} is changed in place: work on a copy"
+        return Diagnosis((*said.findings, *(Finding(self.function, "in place", text.format(one)) for one in what)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -247,7 +247,7 @@ class _Check:
             name = self.names[j]
             yield self.elsewhere(i, g, "other argument", f"right for -{name} in place of {name}", j, -a)
             yield self.elsewhere(i, g, "other argument", f"right for {name} = 0: {name} is forgotten", j, 0 * a)
-        yield "unnamed", differs(g, np.where(np.isnan(right), g, right))
+        yield "unnamed", differs(g, np.where(np.isnan(right), g, right), self.y.ndim)
 
     def arrays(self) -> Iterator[tuple[int, Values]]:
         return ((j, a) for j, a in enumerate(self.args) if _floating(a))

@@ -11,6 +11,7 @@ from typing import Any
 from minintk.grade.diagnosis import Diagnosis, Finding
 from minintk.grade.exercise import Assignment, Case, Exercise
 from minintk.grade.submission import GraderError, Submission, SubmissionError
+from minintk.grade.worker import UNWRITTEN
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,25 @@ class Graded:
 
     @property
     def text(self) -> str:
-        """What is wrong, and the hint, a line each."""
-        said = [f"{title}: {one}".removeprefix(": ") for title, found in self.failures for one in found.findings]
-        hint = [f"hint: {self.exercise.hint}"] if self.exercise.hint and said else []
-        return "\n".join(dict.fromkeys(said + hint))
+        """What is wrong, a line for each thing with the cases that show it, and the hint.
+
+        A function that is not written yet is said once, without a hint.
+        """
+        titles: dict[str, dict[str, None]] = {}
+        for title, found in self.failures:
+            for one in found.findings:
+                said = one.text if one.where == self.exercise.name else str(one)
+                titles.setdefault(said, {})[title] = None
+        missing = {said: None for said in titles if said.endswith(UNWRITTEN)}
+        lines = [said if said in missing else f"{self._shown(list(some))}{said}" for said, some in titles.items()]
+        hint = self.exercise.hint and len(titles) > len(missing)
+        return "\n".join([*lines, f"hint: {self.exercise.hint}"] if hint else lines)
+
+    def _shown(self, titles: Sequence[str]) -> str:
+        if 1 < self.cases == len(titles):
+            return f"all {self.cases} cases: "
+        some = f"{titles[0]} and {len(titles) - 1} others" if len(titles) > 3 else ", ".join(titles)
+        return f"{some}: " if some else ""
 
 
 @dataclass(frozen=True)
@@ -83,7 +99,8 @@ def grade(
     GraderError for a case that cannot be sent to it, and where no process can start.
     """
     if unknown := set(only) - {exercise.name for exercise in assignment.exercises}:
-        raise ValueError(f"only expects names of exercises, got {sorted(unknown)}")
+        names = ", ".join(repr(exercise.name) for exercise in assignment.exercises)
+        raise ValueError(f"only expects names of exercises ({names}), got {sorted(unknown)}")
     variant = assignment.variant(seed)
     chosen = [e for e in assignment.exercises if (hidden or not e.hidden) and (not only or e.name in only)]
     with Submission(

@@ -42,7 +42,7 @@ class Submission:
     path : the file.  variant : what `from variant import ...` gives it.  isolated : a process of its own, with an
     import guard and limits; False runs it here, without any of them.  seconds : for one call.  memory : bytes of the
     process.  allowed : packages of `REFUSED` that it may import.  closed : folders that it may not read.
-    FileNotFoundError if there is no such file.
+    FileNotFoundError if there is no such file, ValueError for a notebook.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "sub.py")
@@ -64,6 +64,8 @@ class Submission:
     def __post_init__(self) -> None:
         if not Path(self.path).is_file():
             raise FileNotFoundError(f"submission expects a Python file, got {os.fspath(self.path)!r}, which is none")
+        if Path(self.path).suffix == ".ipynb":
+            raise ValueError("submission expects a script; in Jupyter: File, Save and Export As, Executable Script")
         self._broken = ""  # why the file does not load, once that is known
         self._module: ModuleType | None = None
         self._process: subprocess.Popen[bytes] | None = None

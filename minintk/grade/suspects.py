@@ -47,7 +47,7 @@ def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, fl
     known = ~np.isnan(right)
     if not np.all(np.isfinite(got[known])):
         at = tuple(map(int, np.argwhere(~np.isfinite(got) & known)[0]))
-        return "nan", f"{got[at]} at {at}"
+        return "nan", f"{got[at]} {place(at, lead)}"
     if not np.any(np.abs(right[known]) > tolerance):
         return "not zero", f"zeros belong here, the largest entry is {np.abs(got[known]).max(initial=0.0):.3g}"
     if close(got, np.zeros_like(right), tolerance):
@@ -93,6 +93,8 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
             if abs(ratio - 1) < 1e-6:  # whole numbers count examples, pixels, window entries; others are multipliers
                 cause, why = (cause, why) if float(size).is_integer() else ("factor", multiplier)
                 return cause, f"a factor {c:.4g} = {words}: {why}{minus}"
+    if b.size == 1 and min(abs(k - round(k)) for k in (c, 1 / c)) > 1e-6:
+        return None  # one number is a multiple of any other
     return "factor", f"a factor {c:.4g}{minus}"
 
 
@@ -173,8 +175,8 @@ def partial(got: Values, right: Values, tolerance: float, lead: int) -> Said | N
     if np.all(same | lost) and lost.any():
         return _lost(lost, ~small & same & known, lead)
     if np.all(same | gained) and gained.any():
-        count, at = int(gained.sum()), tuple(map(int, np.argwhere(gained)[0]))
-        return "mask", f"a gradient passes where there is none, at {count} places (first {at}): a mask is missing"
+        count, first = int(gained.sum()), place(tuple(map(int, np.argwhere(gained)[0])), lead)
+        return "mask", f"a gradient passes where there is none, {count} times, first {first}: a mask is missing"
     rows = prod(right.shape[:lead])
     a, b = got.reshape(rows, -1), np.nan_to_num(right).reshape(rows, -1)
     if lead and close(a.sum(1), b.sum(1), tolerance * a.shape[1]):
@@ -205,9 +207,17 @@ def _lost(lost: Values, kept: Values, lead: int) -> Said:
             alone = every & (np.arange(rows)[:, None] == pick)
             if not np.any(left & ~alone) and np.any(left.any(axis=0) & (every.sum(axis=0) > 1)):
                 return "overwritten", f"only the {name} contribution is left where several overlap: = where += belongs"
-    at = tuple(map(int, np.argwhere(lost)[0]))
-    where = f", the first at {at[lead:]}" + (f" for the output at {at[:lead]}" if lead else "")
-    return "part missing", f"{int(lost.sum())} of {int((lost | kept).sum())} entries are missing{where}"
+    first = place(tuple(map(int, np.argwhere(lost)[0])), lead)
+    return "part missing", f"{int(lost.sum())} of {int((lost | kept).sum())} entries are missing, the first {first}"
+
+
+def place(at: tuple[int, ...], lead: int) -> str:
+    """Where an entry stands, in words.
+
+    >>> place((3, 0, 1, 2), 2)
+    'at (1, 2) for the output at (3, 0)'
+    """
+    return f"at {at[lead:]}" + (f" for the output at {at[:lead]}" if lead else "")
 
 
 def misshapen(got: Any, right: Values, name: str = "it") -> Said | None:

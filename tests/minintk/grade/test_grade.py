@@ -81,6 +81,17 @@ def test_the_other_variant_is_named(tiny: Assignment, tmp_path: Path) -> None:
     assert "it looks like this: the bias has the other sign" in found.exercises[0].text
 
 
+def test_what_all_cases_show_is_said_once(tiny: Assignment, tmp_path: Path) -> None:
+    """A starter has a line for each exercise, and hints only for what was tried."""
+    assert [g.text for g in graded(tiny, tmp_path, STARTER).exercises] == ["dense is not written yet"] * 2
+    half = f"{STARTER}def dense(x, W, b):\n    return x @ W @ W.T\n"
+    first, second = (g.text for g in graded(tiny, tmp_path, half).exercises)
+    assert first.startswith("five examples: expected shape (5, 4), got (5, 3)\none example: expected"), first
+    assert second == "dense_backward is not written yet"
+    said = "all 2 cases: AttributeError: there is no function dense\nhint: the variant says which sign the bias has"
+    assert graded(tiny, tmp_path, "").exercises[0].text == said
+
+
 def test_the_same_seed_gives_the_same_grade(tiny: Assignment, tmp_path: Path) -> None:
     wrong = SOLUTION.replace("x.T @ u", "x.T @ u * 1.3")
     first, second = (graded(tiny, tmp_path, wrong) for _ in range(2))
@@ -226,8 +237,8 @@ def test_arrays_in_a_list_that_are_changed_in_place_are_seen(body: str, tmp_path
     (tmp_path / "sub.py").write_text(f"def f(x, params):\n    for a in params['all']:\n        {body}\n    return x")
     case = Values("f", (np.ones(2), {"all": [np.ones(2), np.ones(3)]}), np.ones(2))
     with Submission(tmp_path / "sub.py", isolated=False) as student:
-        found = [finding.cause for finding in case.run(student).findings]
-    assert found == ([] if body == "a = a + 1" else ["in place"])
+        found = [finding.text for finding in case.run(student).findings]
+    assert found == ([] if body == "a = a + 1" else ["params is changed in place: work on a copy"])
 
 
 def test_a_file_that_does_not_load_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
