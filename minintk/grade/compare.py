@@ -67,7 +67,7 @@ def _kind(value: Any) -> str:
 
 
 def _numbers(got: Any, want: Values, rtol: float | None, suspects: Mapping[str, Any], dtype: bool) -> Said | None:
-    exact = want.astype(np.complex128 if want.dtype.kind == "c" else np.float64)
+    exact = want.astype(np.float64)
     if said := misshapen(got, exact):
         return said
     a = np.asarray(got)
@@ -81,11 +81,7 @@ def _numbers(got: Any, want: Values, rtol: float | None, suspects: Mapping[str, 
     for name, wrong in suspects.items():
         if np.shape(wrong) == a.shape and close(a[finite], np.asarray(wrong)[finite], tolerance):
             return name, f"it looks like this: {name}"
-    real = "c" not in (a.dtype.kind, want.dtype.kind)
-    return (explain(a, exact, tolerance, dimensions({"y": a.shape}, {})) if real else None) or (
-        "unnamed",
-        differs(a, exact),
-    )
+    return explain(a, exact, tolerance, dimensions({"y": a.shape}, {})) or ("unnamed", differs(a, exact))
 
 
 def differs(got: Values, want: Values, lead: int = 0) -> str:

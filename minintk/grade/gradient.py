@@ -243,14 +243,11 @@ class _Check:
         for cause, text, j, a in self.other_arguments():
             yield self.elsewhere(i, g, cause, text, j, a)
         yield scaled(g, right, tolerance, self.y.shape)
-        for j, a in self.arrays():
+        for j, a in ((j, a) for j, a in enumerate(self.args) if _floating(a)):
             name = self.names[j]
             yield self.elsewhere(i, g, "other argument", f"right for -{name} in place of {name}", j, -a)
             yield self.elsewhere(i, g, "other argument", f"right for {name} = 0: {name} is forgotten", j, 0 * a)
         yield "unnamed", differs(g, np.where(np.isnan(right), g, right), self.y.ndim)
-
-    def arrays(self) -> Iterator[tuple[int, Values]]:
-        return ((j, a) for j, a in enumerate(self.args) if _floating(a))
 
     def elsewhere(self, i: int, g: Values, cause: str, text: str, j: int, other: Values) -> Said | None:
         """The cause and the text where g is the derivative with another value of argument j."""
@@ -264,7 +261,7 @@ class _Check:
 
     def other_arguments(self) -> Iterator[tuple[str, str, int, Values]]:
         """(cause, words, which argument, what backward may have in its place)."""
-        for j, a in self.arrays():
+        for j, a in ((j, a) for j, a in enumerate(self.args) if _floating(a)):
             name = self.names[j]
             if a.shape == self.y.shape:
                 yield "at the output", f"the derivative at the output, where {name}, the input, belongs", j, self.y

@@ -228,8 +228,8 @@ def misshapen(got: Any, right: Values, name: str = "it") -> Said | None:
         g = np.asarray(got)
     except ValueError:  # lists of different lengths
         g = np.asarray(None)
-    if g.dtype.kind not in "biufc":
-        return "wrong kind", f"expected numbers, got {repr(got) if g.ndim == 0 else g.dtype}"
+    if g.dtype.kind not in "biuf":
+        return "wrong kind", f"expected numbers, got {repr(got)[:60] if g.ndim == 0 else g.dtype}"
     if g.shape == right.shape:
         return None
     text, tolerance = f"expected shape {right.shape}, got {g.shape}", margin(right)

@@ -100,7 +100,7 @@ def two_layers_unmasked(u: Any, x: Any, W: Any) -> Any:
         (lambda x: x.mean(axis=(1, 2)), spread, (rng.standard_normal((2, 6, 5, 3)),), "30 = x.shape[1] x.shape[2]"),
         (conv1d, conv1d_backward, (rng.standard_normal((2, 6, 3)), rng.standard_normal((3, 3, 3))), "flipped in space"),
         (two_layers, two_layers_unmasked, ARGS[:2], "dx: expected"),  # and not that x is forgotten
-        (lambda x: x**3, lambda u, x: ([[1.0], [2.0, 3.0]],), ARGS[:1], "expected numbers, got object"),
+        (lambda x: x**3, lambda u, x: ([[1.0], [2.0, 3.0]],), ARGS[:1], "expected numbers, got [[1.0], [2.0, 3.0]]"),
         (lambda x: x.sum(), lambda u, x: u * np.ones(len(x)), ARGS[:1], "expected shape (5, 4), got (5,)"),
         (lambda x: (x, x)[:1] * 3, lambda u, x: u, ARGS[:1], "expected an array of floating-point numbers, got tuple"),
         (lambda x: np.log(x), lambda u, x: u / x, ARGS[:1], "forward: it gives nan"),
