@@ -7,6 +7,7 @@ Each command is a function of the parsed arguments, with its options above it, t
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.set_defaults(run=run, prog=command.prog)
     try:
         args = parser.parse_args(arguments)
+        args.command = shlex.join(["minintk", *(sys.argv[1:] if arguments is None else arguments)])
     except SystemExit as stop:  # argparse has printed the reason
         return int(stop.code or 0)
     try:
@@ -125,37 +127,22 @@ def _verify(args: argparse.Namespace) -> int:
             seeds=args.seeds, device=args.device, seed=args.seed, progress=progress,
         )  # fmt: skip
         progress(1.0, "drawing the report")
-        path = verify.write(result, args.out, command=_command_line(args))
+        path = verify.write(result, args.out, command=args.command)
     _show(result)
     print(f"report: {path}")
     return OK if result.verdict == "pass" else FAILED
 
 
-def _command_line(args: argparse.Namespace) -> str:
-    """The command line that produces this result."""
-    words = ["minintk verify"]
-    for name in ("widths", "depth", "activation", "data", "seeds", "device", "seed"):
-        value = getattr(args, name)
-        if value is not None:
-            words.append(f"--{name} {','.join(map(str, value)) if isinstance(value, tuple) else value}")
-    return " ".join(words)
-
-
 def _show(result: Result) -> None:
     """The tables, in the terminal."""
-    from minintk.verify.text import SUMMARY, interval_of, signed, theory_of, wanted, z_text
+    from minintk.verify.claims import SUMMARY
 
     console = _console(110)
     for activation, study in result.studies.items():
-        rows = [
-            (row.claim.title, theory_of(row), signed(row.fit.exponent), interval_of(row), _coloured(row.verdict))
-            for row in study.rows
-        ]
+        rows = [(row.claim.title, *row.cells, _coloured(row.verdict)) for row in study.rows]
         columns = "what", "theory b", "fitted b", "95 % interval", "verdict"
         _print_table(console, f"{activation}: error ~ n^b in the width n", columns, rows)
-        tests = [
-            (test.title, f"{test.t:g}", z_text(test.z), wanted(test), _coloured(test.verdict)) for test in study.tests
-        ]
+        tests = [(test.title, *test.cells, _coloured(test.verdict)) for test in study.tests]
         who = f"{study.ensemble.f.shape[1]} trained networks of width {study.ensemble.width}"
         columns = "what", "t (steps)", "z", "wanted", "verdict"
         _print_table(console, f"{activation}: {who} against eqs. (14), (15)", columns, tests)
@@ -391,14 +378,11 @@ def _coloured(verdict: str) -> str:
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[float, str], None]]:
     """A progress bar on a terminal, silence elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda fraction, doing: None
-        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     left = (TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.description}"))
     columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %"), TimeElapsedColumn(), *left)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("", total=1.0)
         yield lambda fraction, doing: bar.update(task, completed=fraction, description=doing)

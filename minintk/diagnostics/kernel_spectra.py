@@ -1,9 +1,5 @@
 """The spectrum of a kernel, and pictures of its Gram matrix.
 
-    effective_rank      exp(- sum p log p),  p = sigma / sum sigma            Roy and Vetterli 2007
-    condition_number    sigma_max / sigma_min
-    gram_picture        the Gram matrix with its examples sorted by class
-
 k : ([E], N, M), or a full kernel ([E], N, C, M, C), whose Gram matrix is (N C, M C).
 """
 

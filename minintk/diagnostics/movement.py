@@ -1,8 +1,4 @@
-"""How far the kernel and the weights moved in training.
-
-kernel_movement    |Theta_T - Theta_0|_F / |Theta_0|_F            0 for a linearised network
-weight_movement    |W_T - W_0| / |W_0|, tensor by tensor
-"""
+"""How far the kernel and the weights moved in training."""
 
 from __future__ import annotations
 
@@ -69,7 +65,5 @@ def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Arra
         if a.ndim not in (1, 2) or a.shape[-1] != model.size:
             raise ValueError(f"{name} expects shape ({model.size},) or (E, {model.size}), got {tuple(a.shape)}")
         check_finite(name, a)
-    return {
-        name: _relative(theta[..., where] - theta0[..., where], theta0[..., where], (-1,))
-        for name, where in model.layout.slices.items()
-    }
+    moved, places = theta - theta0, model.layout.slices.items()
+    return {name: _relative(moved[..., at], theta0[..., at], (-1,)) for name, at in places}

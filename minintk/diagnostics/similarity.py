@@ -1,9 +1,4 @@
-"""Similarity of two kernels or two layers.
-
-alignment           <K, L> / (|K| |L|)                             Cristianini et al. 2001; centred: Cortes et al. 2012
-target_alignment    the alignment of a kernel with y y'
-cka                 linear centred kernel alignment of two sets of activations, Kornblith et al. 2019
-"""
+"""Similarity of two kernels, of a kernel and the labels, or of two layers."""
 
 from __future__ import annotations
 
@@ -72,9 +67,7 @@ def cka(a: Array, b: Array) -> Array:
         check_floating(name, m)
         if m.ndim not in (2, 3) or m.shape[:-1] != a.shape[:-1]:
             images = ": images are flattened first, a.reshape(len(a), -1)" if m.ndim > 3 else ""
-            raise ValueError(
-                f"{name} expects activations ([E], N, p), both of one ([E], N), got {tuple(m.shape)}{images}"
-            )
+            raise ValueError(f"{name} expects ([E], N, p), both of one ([E], N), got {tuple(m.shape)}{images}")
         check_finite(name, m)
     a, b = _normalised("a", a), _normalised("b", b)
     if max(a.shape[-1], b.shape[-1]) > a.shape[-2]:

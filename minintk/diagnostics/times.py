@@ -1,8 +1,4 @@
-"""Times to learn: Geiger et al. 2020, section 5.
-
-t1    the loss is half of its initial value
-t2    the loss is zero: no example remains inside the margin of the hinge loss
-"""
+"""Times to learn: Geiger et al. 2020, section 5."""
 
 from __future__ import annotations
 

@@ -190,8 +190,7 @@ def natural_norms(net: Network) -> dict[str, float]:
     {'0.W': 4.0, '2.W': 0.5}
     """
     places = _places(net)
-    sides = {t.name: _sides(t, places) for t in net.layout.tensors}
-    return {name: sqrt(o / i) for name, (i, o, _) in sides.items()}
+    return {t.name: sqrt(o / i) for t in net.layout.tensors for i, o, _ in [_sides(t, places)]}
 
 
 def gaussian_norms(net: Network) -> dict[str, float]:
@@ -199,9 +198,7 @@ def gaussian_norms(net: Network) -> dict[str, float]:
 
     This is the edge of the Marchenko-Pastur law; a random |W| differs from it by O(n^-2/3).  window = K K for a
     convolution, whose Fourier transform is a Gaussian matrix at each frequency (for circular padding and stride 1;
-    otherwise approximately).  For a bias, multiplier std sqrt(n).
-
-    TypeError for anything but an `mn.Network`.
+    otherwise approximately).  For a bias, multiplier std sqrt(n).  TypeError for anything but an `mn.Network`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())

@@ -10,10 +10,9 @@ Reading order:
     problem       the data and the networks' specs
     networks      training and measuring networks of one width
     theory        the predictions, the only file that imports `analytic`
-    claims        what is claimed about exponents in the width, and the verdicts
     scores        z-scores of an ensemble against the Gaussian process
+    claims        what is claimed about exponents in the width, and the verdicts
     experiment    all of it: `run`
-    text          numbers as text
     figures       the figures
     report        results.json and report.html: `write`
 """

@@ -22,10 +22,16 @@ import numpy as np
 
 from minintk.diagnostics import PowerLaw, power_law
 from minintk.verify.problem import is_smooth
+from minintk.verify.scores import LARGEST_Z
 
 Array = np.ndarray[Any, Any]
 Verdict = Literal["pass", "fail", "undecided"]
 
+SUMMARY: dict[Verdict, str] = {
+    "pass": "The networks obey the theory.",
+    "fail": "The networks and the theory disagree.",
+    "undecided": "Nothing contradicts the theory, but some of it could not be decided: use more seeds or more widths.",
+}
 FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 
 
@@ -95,6 +101,12 @@ class JudgedClaim:
         return f"JudgedClaim({self.activation}, {self.claim.key}: {self.fit!r}, {self.verdict})"
 
     @property
+    def cells(self) -> tuple[str, str, str]:
+        """The theory's exponent, "≤ −1/2" for a bound, the fitted one and its 95 % interval, as text."""
+        theory = ("≤ " if self.relation == "at most" else "") + {-0.5: "−1/2", -1.0: "−1"}[self.theory]
+        return theory, signed(self.fit.exponent), " to ".join(map(signed, self.fit.interval))
+
+    @property
     def verdict(self) -> Verdict:
         room = self.critical * self.fit.error
         off = self.fit.exponent - self.theory
@@ -106,14 +118,7 @@ class JudgedClaim:
 def judge(
     activation: str, claim: Claim, widths: Sequence[int], values: Sequence[Array], critical: float
 ) -> JudgedClaim:
-    """Fit one claim on the wider half of the widths (two at least).
-
-    >>> rng = np.random.default_rng(0)
-    >>> widths = [64, 128, 256, 512, 1024]
-    >>> seen = lambda power: [n**power * np.exp(0.2 * rng.standard_normal(20)) for n in widths]
-    >>> [judge("relu", CLAIMS[0], widths, seen(power), 3.5).verdict for power in (-0.5, -1.0, 0.0)]
-    ['pass', 'fail', 'fail']
-    """
+    """Fit one claim on the wider half of the widths (two at least)."""
     wider = min(len(widths) // 2, len(widths) - 2)
     relation, theory = claim.theory(activation)
     fit = power_law(widths[wider:], values[wider:])
@@ -134,6 +139,12 @@ class Score:
     control: bool = False
 
     @property
+    def cells(self) -> tuple[str, str, str]:
+        """The time, z (its bound if it was clipped) and the range in which it passes, as text."""
+        z = f"> {LARGEST_Z:.0f}" if self.z >= LARGEST_Z else signed(self.z, 1)
+        return f"{self.t:g}", z, f"{'>' if self.control else '≤'} {self.critical:.2f}"
+
+    @property
     def verdict(self) -> Verdict:
         rejected = self.z > self.critical
         if self.control:
@@ -148,3 +159,12 @@ def critical_z(tests: int) -> float:
     (2.576, 3.72)
     """
     return NormalDist().inv_cdf(1 - FAMILY_WISE_ERROR / (2 * tests))
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """A number with a typographic minus sign.
+
+    >>> signed(-0.504)
+    '−0.50'
+    """
+    return f"{value:.{digits}f}".replace("-", "−")

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from minintk.verify.claims import JudgedClaim
 from minintk.verify.experiment import TIMES, Ensemble, Result
 from minintk.verify.problem import N_LINE, N_TEST, N_TRAIN
-from minintk.verify.text import signed, theory_of
 
 PANELS = {
     "kernels": ("relative distance of kernels (Frobenius norm)", {
@@ -82,8 +81,8 @@ def _series(axis: Any, row: JudgedClaim, name: str, colour: str, marker: str) ->
     mean = np.exp([v.mean() for v in logs])
     sd = np.array([v.std(ddof=1) if len(v) > 1 else 0.0 for v in logs])
     bars = [mean * (1 - np.exp(-sd)), mean * (np.exp(sd) - 1)]
-    low, high = row.fit.interval
-    label = f"{name}: {signed(row.fit.exponent)} ± {(high - low) / 2:.2f}  ({theory_of(row)})"
+    (low, high), (theory, fitted, _) = row.fit.interval, row.cells
+    label = f"{name}: {fitted} ± {(high - low) / 2:.2f}  ({theory})"
     axis.errorbar(widths, mean, bars, color=colour, marker=marker, ms=5, ls="none", lw=1, capsize=2, label=label)
     n = np.geomspace(row.fit.widths[0], row.fit.widths[-1], 30)
     axis.plot(n, row.fit(n), color=colour, lw=1.6)

@@ -40,11 +40,7 @@ KINKED = (s.ReLU, s.LeakyReLU, s.Abs)
 
 
 def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
-    """`depth` hidden layers of `width` units and one output.
-
-    >>> network_spec("abs", 8, 1).layers[:2]
-    (Dense(width=8, w_std=1.0, b_std=0.1, b_init='normal'), Abs())
-    """
+    """`depth` hidden layers of `width` units and one output."""
     phi, w_std = ACTIVATIONS[activation]
     hidden = [s.Dense(width, w_std=w_std, b_std=B_STD), phi] * depth
     return s.Sequential(*hidden, s.Dense(1, w_std=w_std, b_std=B_STD))
@@ -81,10 +77,6 @@ def problem(data: str | Path, rng: np.random.Generator) -> Problem:
 
     data : "digits" (inside the package), "mnist" or "cifar10" (downloaded unless MININTK_DATA names a folder), or a
     folder with MNIST's or CIFAR-10's files.  FileNotFoundError if a folder has neither.
-
-    >>> p = problem("digits", np.random.default_rng(0))
-    >>> p.x.shape, p.y.shape, p.x_test.shape, bool(np.allclose((p.points**2).sum(axis=1), 64))
-    ((32, 64), (32, 1), (16, 64), True)
     """
     source = datasets.digits() if data == "digits" else images(data)
     photographs = source.name.startswith("cifar")
@@ -97,11 +89,7 @@ def problem(data: str | Path, rng: np.random.Generator) -> Problem:
 
 
 def arc(a: Array, b: Array) -> Array:
-    """(N_LINE, d): points on the great circle from a to b, which lie on the same sphere.
-
-    >>> arc(np.array([1.0, 0.0]), np.array([0.0, 1.0]))[N_LINE // 2].round(4)
-    array([0.7071, 0.7071])
-    """
+    """(N_LINE, d): points on the great circle from a to b, which lie on the same sphere."""
     angle = float(np.arccos(np.clip(a @ b / (a @ a), -1.0, 1.0)))
     s = np.linspace(0, 1, N_LINE)[:, None]
     return (np.sin((1 - s) * angle) * a + np.sin(s * angle) * b) / np.sin(angle)

@@ -17,11 +17,12 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import numpy as np
+
 from minintk.files.writing import made_folder, write_atomically
-from minintk.verify.claims import FAMILY_WISE_ERROR, MARGIN, RESOLUTION, Claim, JudgedClaim, Score, Verdict
+from minintk.verify.claims import FAMILY_WISE_ERROR, MARGIN, RESOLUTION, SUMMARY, Claim, Verdict
 from minintk.verify.experiment import LINEARISED_TOLERANCE, SCORED_IMAGES, Result, Study
 from minintk.verify.problem import N_TEST, N_TRAIN
-from minintk.verify.text import SUMMARY, interval_of, signed, theory_of, typical, wanted, z_text
 
 
 def write(result: Result, out: str | Path, command: str = "minintk.verify.run(...)") -> Path:
@@ -136,8 +137,14 @@ def _section(activation: str, study: Study, drawn: Sequence[tuple[str, str, byte
     """The two tables and two figures of an activation."""
     widest, who = study.rows[0].widths[-1], f"{study.ensemble.f.shape[1]} networks of width {study.ensemble.width}"
     columns = ["what", "size", "theory", "fitted", "95 % interval", f"at n = {widest}", "verdict"]
-    exponents = _table(columns, [_claim_cells(row) for row in study.rows])
-    tests = _table(["what", "t (steps)", "z", "wanted", "verdict"], [_score_cells(test) for test in study.tests])
+    rows: list[Cells] = []
+    for row in study.rows:
+        typical = np.exp(np.mean(np.log(row.values[-1])))  # the geometric mean over the networks of the largest width
+        words = [row.claim.title, typeset(row.claim.formula)]
+        rows.append((words, [*row.cells, f"{typical:.2g}"], row.verdict, False))
+    exponents = _table(columns, rows)
+    scores: list[Cells] = [([test.title], [*test.cells], test.verdict, test.control) for test in study.tests]
+    tests = _table(["what", "t (steps)", "z", "wanted", "verdict"], scores)
     return f"""<h2>{activation}: exponents in the width</h2>
 {exponents}{_figure(drawn, f"exponents-{activation}.png")}
 <h2>{activation}: the trained ensemble</h2>
@@ -192,15 +199,6 @@ def typeset(formula: str) -> str:
 
 Cells = tuple[list[str], list[str], Verdict, bool]
 """Words, numbers, the verdict, and whether the row is a control."""
-
-
-def _claim_cells(row: JudgedClaim) -> Cells:
-    numbers = [theory_of(row), signed(row.fit.exponent), interval_of(row), f"{typical(row):.2g}"]
-    return [row.claim.title, typeset(row.claim.formula)], numbers, row.verdict, False
-
-
-def _score_cells(test: Score) -> Cells:
-    return [test.title], [f"{test.t:g}", z_text(test.z), wanted(test)], test.verdict, test.control
 
 
 def _table(head: Sequence[str], rows: Sequence[Cells]) -> str:
