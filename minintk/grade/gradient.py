@@ -121,12 +121,14 @@ class _Check:
     names: dict[int, str]
     where: list[int]
     findings: list[Finding] = field(default_factory=list)
+    arrays: list[tuple[int, Values]] = field(init=False)
     y: Values = field(init=False)
     u: Values = field(init=False)
     sizes: dict[str, float] = field(init=False)
     right: dict[int, Values] = field(init=False)
 
     def run(self, hard: bool, numbers: Mapping[str, float]) -> None:
+        self.arrays = [(j, a) for j, a in enumerate(self.args) if _floating(a)]
         if not self.forward():
             return
         size = self.y.size + sum(self.args[i].size for i in self.where)
@@ -177,8 +179,7 @@ class _Check:
         if isinstance(got, Mapping):
             return {i: got.get(self.names[i], got.get(self.d(i))) for i in self.where}, changed
         got = list(got) if isinstance(got, tuple | list) else [got]
-        every = list(range(len(args)))
-        for given in (self.where, every, [i for i in every if _floating(args[i])]):
+        for given in (self.where, range(len(args)), [j for j, _ in self.arrays]):
             if len(got) == len(given):
                 return {i: got[given.index(i)] for i in self.where}, changed
         what = ", ".join(map(self.d, self.where))
@@ -243,7 +244,7 @@ class _Check:
         for cause, text, j, a in self.other_arguments():
             yield self.elsewhere(i, g, cause, text, j, a)
         yield scaled(g, right, tolerance, self.y.shape)
-        for j, a in ((j, a) for j, a in enumerate(self.args) if _floating(a)):
+        for j, a in self.arrays:
             name = self.names[j]
             yield self.elsewhere(i, g, "other argument", f"right for -{name} in place of {name}", j, -a)
             yield self.elsewhere(i, g, "other argument", f"right for {name} = 0: {name} is forgotten", j, 0 * a)
@@ -261,7 +262,7 @@ class _Check:
 
     def other_arguments(self) -> Iterator[tuple[str, str, int, Values]]:
         """(cause, words, which argument, what backward may have in its place)."""
-        for j, a in ((j, a) for j, a in enumerate(self.args) if _floating(a)):
+        for j, a in self.arrays:
             name = self.names[j]
             if a.shape == self.y.shape:
                 yield "at the output", f"the derivative at the output, where {name}, the input, belongs", j, self.y
