@@ -138,12 +138,20 @@ def notebook(handed: str, code: str) -> dict[str, Any]:
 CHECK = """
 ## Check your work
 
-Keep `variant.py` beside your file, and write your functions into `starter.py` (or into the notebook, whose code you
-save as a script). Then
+Keep `variant.py` beside your file, and write your functions into `starter.py` (or into the notebook, which you save
+as a script: File, Save and Export As, Executable Script). Then
 
     minintk grade public.npz starter.py
+    minintk grade public.npz starter.py --only "{first}"
 
-tries the public part of the grader's cases; what it cannot show, the hidden part, comes with your grade.
+tries the public part of the grader's cases, all of them or one exercise. Try it after each function: what is not
+written yet is said to be so, and nothing else. The points do not add up to 100, since hidden exercises are left out;
+and other exercises have more cases in the grade, so full points here are not yet full points there.
+
+`minintk` is the library of this course. Where the command is not found, `pip install` the folder of the library that
+you were given, in an environment with Python 3.11 or later. What your file prints is not shown here: to look at
+numbers, import your file in Python and call its functions. Nor may it import `minintk`, whose checks
+belong into a file of their own.
 """
 
 
@@ -157,7 +165,8 @@ def student(folder: Path, seed: str, out: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     variant = assignment.variant(seed)
     code = starter((folder / "solution.py").read_text(encoding="utf-8"))
-    handed = handout((folder / "handout.md").read_text(encoding="utf-8"), variant).rstrip() + "\n" + CHECK
+    handed = handout((folder / "handout.md").read_text(encoding="utf-8"), variant).rstrip() + "\n"
+    handed += CHECK.format(first=assignment.exercises[0].name)
     chosen = "".join(f"{name} = {choice!r}\n" for name, choice in variant.items())
     files = {
         "handout.md": handed,

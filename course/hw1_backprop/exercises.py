@@ -200,10 +200,23 @@ def gradients(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     yield Values("gradients", small, want, title="float32")
 
 
+def total(parts: Sequence[tuple[Any, list[Array]]], weight: float = 1.0) -> tuple[Any, list[Array]]:
+    """The sum of the parts' losses and gradients, times the weight."""
+    return weight * sum(loss for loss, _ in parts), [weight * sum(some) for some in zip(*(g for _, g in parts))]
+
+
 def in_parts(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
-    args = problem(rng, 7, (3, 4, 2), variant)
+    x, labels, params = args = problem(rng, 7, (3, 4, 2), variant)
     for title, size in (("parts of 3, 3 and 1", 3), ("one by one", 1), ("one part", 7), ("a part of all and more", 9)):
-        yield Values("gradients_in_parts", (*args, size), key(*args, variant), title=title)
+        parts = [key(x[i : i + size], labels[i : i + size], params, variant) for i in range(0, 7, size)]
+        whole = 7 // size * size
+        suspects = {} if len(parts) == 1 else {
+            "the parts are added, each a mean of its own": total(parts),
+            "the mean over the parts, where they are not equally large": total(parts, 1 / len(parts)),
+            "the last part, which is smaller, is left out": key(x[:whole], labels[:whole], params, variant),
+            "the last part alone": parts[-1],
+        }  # fmt: skip
+        yield Values("gradients_in_parts", (*args, size), key(*args, variant), title=title, suspects=suspects)
 
 
 def shared(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
@@ -258,11 +271,11 @@ assignment = Assignment(
         Exercise("dense", 8, dense, hint="the handout says whether W is (d, n) or (n, d)"),
         Exercise("dense backward", 12, dense_backward, hint="write down dy/dW for one entry of W first"),
         Exercise("activation", 5, activation),
-        Exercise("activation backward", 10, activation_backward, hint="the derivative is taken at z, not at phi(z)"),
+        Exercise("activation backward", 10, activation_backward, hint="phi' at z, not at phi(z), and finite at +-800"),
         Exercise("log softmax", 8, softmax),
-        Exercise("large logits", 6, extreme, hidden=True, hint="softmax(z) = softmax(z - c) for every number c"),
+        Exercise("large logits", 6, extreme, hidden=True, hint="each row has its own largest logit: subtract it"),
         Exercise("cross-entropy", 8, loss),
-        Exercise("cross-entropy backward", 10, loss_backward, hint="softmax(z) - onehot(labels), and what `loss` asks"),
+        Exercise("cross-entropy backward", 10, loss_backward, hint="differentiate the loss in one logit first"),
         Exercise("network", 5, network, hint="no activation after the last layer"),
         Exercise("gradients", 10, gradients, hint="hand u from layer to layer in the opposite order"),
         Exercise("gradients in parts", 5, in_parts, hidden=True, hint="the last part may be smaller than the others"),
