@@ -5,7 +5,7 @@ A store is a folder, as docs/long-runs.md describes it:
     nngp.npy, ntk.npy   the results, plain .npy files that numpy.load(..., mmap_mode="r") opens
     record.txt          a fingerprint of network, inputs and precision, then a line for each block that is in the
                         results: its number, and the checksum of its bytes in each of them
-    blocks/             17.npz, a block that is finished and not yet merged into the results, and 17.claim
+    blocks/             17.npz, a block that is finished and not yet merged, with the fingerprint, and 17.claim
 
 A block is merged, and flushed to disk, before its line is written.  The same call on the same store computes the blocks
 that are neither merged nor waiting, and ends with the same bytes as one process that nobody interrupted.
@@ -167,6 +167,7 @@ class KernelStore:
         """Save a block that this process has claimed and computed."""
         remove_parts(self._part(number))
         arrays = {name: to_host(a) for name, a in zip(KERNEL_NAMES, found, strict=True) if a is not None}
+        arrays["of"] = np.frombuffer(self.mark.encode(), np.uint8)
         write_atomically(self._part(number), lambda file: np.savez(file, allow_pickle=False, **arrays))
 
     def merge(self) -> None:
@@ -196,6 +197,8 @@ class KernelStore:
         try:
             with reading(part, "a block of this store", "it is computed again") as file:
                 found = read_npz(file)
+                if found.pop("of", np.empty(0)).tobytes() != self.mark.encode():
+                    raise ValueError("it holds a block of another kernel")
                 if (there := {name: (a.shape, str(a.dtype)) for name, a in found.items()}) != like:
                     raise ValueError(f"it holds {there}")
         except Unreadable as error:

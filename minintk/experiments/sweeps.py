@@ -290,6 +290,11 @@ def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
     if not path.exists():
         with Watch().wait(folder / "sweep.claim"):
             if not path.exists():
+                if any((folder / "records").glob("*.json")):
+                    raise ValueError(
+                        f"{folder} holds records, and no work.json that says of which work: delete the folder, or take "
+                        "another one as store"
+                    )
                 write_bytes(path, _text(mine))
     if (theirs := read_json(path, "the description of a sweep", "take another folder as store")) != mine:
         raise ValueError(f"{folder} holds the runs of {theirs}, not of {mine}: take another folder as store")

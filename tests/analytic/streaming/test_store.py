@@ -189,6 +189,26 @@ def test_a_damaged_block_that_waits_is_computed_again(tmp_path: Path, monkeypatc
         assert np.array_equal(kernel.ntk(x, store=tmp_path / "k"), whole)
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_a_block_of_another_kernel_that_waits_is_not_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`rm store/*` leaves the folder with blocks that a killed run had not merged."""
+
+    def killed(self: store.KernelStore) -> None:
+        raise Killed
+
+    x, other = images(7, (3, 4, 2)), an.kernel(mn.Sequential(mn.Conv2d(6, 3), mn.Erf(), mn.GlobalAvgPool(), D))
+    with monkeypatch.context() as patch:
+        patch.setattr(store.KernelStore, "merge", killed)
+        with pytest.raises(Killed):
+            other.ntk(x, store=tmp_path)
+    for path in tmp_path.glob("*.*"):
+        path.unlink()
+    assert [path.name for path in (tmp_path / "blocks").iterdir()] == ["0.npz"]
+    kernel = an.kernel(POOLED)
+    with pytest.warns(UserWarning, match=r"0\.npz .* block of another kernel\): it is computed again"):
+        assert np.array_equal(kernel.ntk(x, store=tmp_path), kernel.ntk(x, store=tmp_path / "new"))
+
+
 # ----------------------------------------------------------------------------------------- full disks, archives
 
 

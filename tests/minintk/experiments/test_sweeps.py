@@ -274,6 +274,17 @@ def scaled(factor: Any, a: int) -> dict[str, Any]:
     return {"v": np.asarray(factor) * a}
 
 
+def test_records_of_nobody_knows_which_work(tmp_path: Path) -> None:
+    """`rm store/*` leaves the folder with records: another work would return them as its own."""
+    mn.sweep(single, {"a": [1, 2]}, store=tmp_path)
+    for path in tmp_path.glob("*.json"):
+        path.unlink()
+    with pytest.raises(
+        ValueError, match=r"holds records, and no work\.json that says of which work: delete the folder"
+    ):
+        mn.sweep(lambda a: {"square": -a}, {"a": [1, 2]}, store=tmp_path)
+
+
 def test_bound_arguments_belong_to_the_work(tmp_path: Path) -> None:
     x = np.arange(3.0)
     mn.sweep(partial(scaled, x), {"a": [1]}, store=tmp_path)
@@ -314,6 +325,7 @@ def middle(value: float) -> np.ndarray[Any, Any]:
         lambda v: partial(scaled, {"x": middle(v)}["x"]), lambda v: partial(first_of, {"x": middle(v)}),
         lambda v: partial(first_of, mn.datasets.digits()[v : v + 5]), lambda v: partial(first_of, mn.Hinge(v)),
         lambda v: partial(first_of, Times(v)),
+        lambda v: partial(first_of, mn.Network(mn.Sequential(mn.Dense(3), mn.LeakyReLU(v / 4), mn.Dense(1)), (2,))),
     ],
 )  # fmt: skip
 def test_what_a_work_was_given_belongs_to_it(make: Callable[[int], Any], tmp_path: Path) -> None:
