@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from minintk.files.writing import made_folder, remove_parts, space_on_disk, write_atomically
+from minintk.files.writing import holds, made_folder, remove_parts, space_on_disk, write_atomically, write_bytes
 
 
 @pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be flushed here")
@@ -61,6 +61,20 @@ def test_what_a_kill_left_is_removed_and_no_more(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     remove_parts(tmp_path / "a[1]")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
+
+
+def test_a_file_of_another_size_is_not_read_to_be_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It might have any size."""
+    path = tmp_path / "a"
+    write_bytes(path, b"whole")
+    assert holds(path, b"whole")
+    assert not holds(path, b"other")
+    stamp = path.stat().st_ino
+    write_bytes(path, b"whole")
+    assert path.stat().st_ino == stamp  # nothing was written
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("read"))
+    assert not holds(path, b"longer")
+    assert not holds(tmp_path / "none", b"")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG])

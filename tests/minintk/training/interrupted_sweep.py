@@ -60,7 +60,7 @@ if __name__ == "__main__":
         right: Any = writing.write_atomically
         writes = iter(range(1, 10_000))
 
-        def half_written(path: Any, write: Any) -> None:
+        def half_written(path: Any, write: Any, need: int | None = None) -> None:
             if next(writes) == int(when[1]):
 
                 def half(file: Any) -> None:
@@ -69,8 +69,8 @@ if __name__ == "__main__":
                     file.flush()
                     die()
 
-                right(path, half)
-            right(path, write)
+                right(path, half, need)
+            right(path, write, need)
 
         writing.write_atomically = half_written
     run(folder, size)
