@@ -43,8 +43,8 @@ def compare(
             for k, part in wanted.items()
         ]
         findings = tuple(finding for part in parts for finding in part.findings)
-        if 1 < len(findings) == len(parts) and len(same := {(one.cause, one.text) for one in findings}) == 1:
-            findings = (Finding(where, *same.pop()),)  # of all parts the same
+        if 1 < len(findings) == len(parts) and len(told := {(one.cause, one.text) for one in findings}) == 1:
+            findings = (Finding(where, *told.pop()),)  # of all parts the same
         return Diagnosis(findings)
     if want is None or isinstance(want, str | bool):
         same = got is want if want is None else bool(np.all(np.asarray(got == want)))
