@@ -27,8 +27,9 @@ SIZES = (("wide", 4, 3, 7), ("more examples than parameters", 9, 2, 2), ("one ex
 # --------------------------------------------------------------------------------------------- what is right
 
 
-def network(d: int, n: int, variant: Variant) -> mn.Network:
-    """f(x) = phi(x W / sqrt(d)) a / sqrt(n)."""
+def network(shape: Sequence[int], variant: Variant) -> mn.Network:
+    """f(x) = phi(x W / sqrt(d)) a / sqrt(n), for W of this shape."""
+    d, n = shape[-2:]
     return mn.Network(mn.Sequential(mn.Dense(n), ACTIVATIONS[variant["activation"]](), mn.Dense(1)), (d,), mn.NTK())
 
 
@@ -60,7 +61,7 @@ def distance(f: Array, g: Array, variant: Variant) -> Array:
 
 def deviations(x: Array, y: Array, W: Array, a: Array, lr: float, steps: int, variant: Variant) -> Array:
     """() or (E,): how far networks get from their linearisations."""
-    net, theta, step = network(*W.shape[-2:], variant), vector(W, a), rate(lr, len(y), variant)
+    net, theta, step = network(W.shape, variant), vector(W, a), rate(lr, len(y), variant)
     own = descend(mn.Linearized(net, theta), theta, x, y, step, steps)
     return distance(descend(net, theta, x, y, step, steps), own, variant)
 
@@ -130,7 +131,7 @@ def runs(rng: np.random.Generator, variant: Variant) -> Iterator[tuple[str, tupl
 def jvp(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, N, d, n in SIZES:
         x, (W, a), (dW, da) = rng.standard_normal((N, d)), parameters(rng, d, n), parameters(rng, d, n)
-        f, J = network(d, n, variant).linearize(vector(W, a), x)
+        f, J = network(W.shape, variant).linearize(vector(W, a), x)
         only_W, only_a = (J.jvp(vector(*v))[:, 0] for v in ((dW, 0 * da), (0 * dW, da)))
         suspects = {
             "only W moves: the change of a belongs to it too": only_W,
@@ -143,7 +144,7 @@ def jvp(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 def f_lin(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, N, d, n in SIZES:
         x, (W0, a0), (W, a) = rng.standard_normal((N, d)), parameters(rng, d, n), parameters(rng, d, n)
-        net = network(d, n, variant)
+        net = network(W.shape, variant)
         lin = mn.Linearized(net, vector(W0, a0))
         suspects = {
             "this is the network itself": net(vector(W, a), x)[:, 0],
@@ -157,7 +158,7 @@ def kernel(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     pool = [("random", rng.standard_normal((4, 3))), *hard_inputs(rng, (3,))]
     for title, x in pool:
         W, a = parameters(rng, 3, 5)
-        net, theta = network(3, 5, variant), vector(W, a)
+        net, theta = network(W.shape, variant), vector(W, a)
         want = mn.ntk(net, theta, x)
         features = net.layer_outputs(theta, x)[-2]
         suspects = {
@@ -179,7 +180,7 @@ NORMALISED = "the loss is normalised otherwise in your handout: 1/N for the mean
 
 def train(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, (x, y, W, a, lr, steps) in runs(rng, variant):
-        net, theta, N = network(*W.shape, variant), vector(W, a), len(y)
+        net, theta, N = network(W.shape, variant), vector(W, a), len(y)
         want = descend(net, theta, x, y, rate(lr, N, variant), steps)
         suspects = {"this is the linearised network": descend(
             mn.Linearized(net, theta), theta, x, y, rate(lr, N, variant), steps
@@ -191,7 +192,7 @@ def train(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 def train_lin(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, (x, y, W, a, lr, steps) in runs(rng, variant):
-        net, theta, step = network(*W.shape, variant), vector(W, a), rate(lr, len(y), variant)
+        net, theta, step = network(W.shape, variant), vector(W, a), rate(lr, len(y), variant)
         lin = mn.Linearized(net, theta)
         thetas = [theta]
         for _ in range(steps):
@@ -208,7 +209,7 @@ def train_lin(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 def centred(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, (x, y, W, a, lr, steps) in runs(rng, variant):
-        net, theta, step = network(*W.shape, variant), vector(W, a), rate(lr, len(y), variant)
+        net, theta, step = network(W.shape, variant), vector(W, a), rate(lr, len(y), variant)
         for alpha in (1.0, 4.0):
             model = mn.Centred(net, theta, alpha)
             suspects = {
@@ -221,7 +222,7 @@ def centred(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 def deviation(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, (x, y, W, a, lr, steps) in runs(rng, variant):
-        net, theta, step = network(*W.shape, variant), vector(W, a), rate(lr, len(y), variant)
+        net, theta, step = network(W.shape, variant), vector(W, a), rate(lr, len(y), variant)
         f = descend(net, theta, x, y, step, steps)
         g = descend(mn.Linearized(net, theta), theta, x, y, step, steps)
         infinite = np.asarray(
@@ -327,7 +328,7 @@ def width(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
         return exponent(one, theory=-1, against=-0.5, budget=256, widths=(64, 256, 1024), rng=rng)
 
-    yield Law("the deviation falls as 1 / width", law)
+    yield Law("exponent of the width", law)
 
 
 def scale(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
@@ -337,14 +338,14 @@ def scale(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
         def one(alpha: int, draws: np.random.Generator) -> float:
             W, a = parameters(draws, 4, 64)
-            kernel = mn.ntk(network(4, 64, variant), vector(W, a), x)
+            kernel = mn.ntk(network(W.shape, variant), vector(W, a), x)
             lazy = an.gradient_descent(kernel, y[:, None], lr=rate(lr, 6, variant) * 6).predict(np.arange(9))
             F = np.asarray(student.call("train_centred", x, y, W, a, float(alpha), lr, 8))
             return float(distance(F, np.asarray(lazy)[..., 0], variant))
 
         return exponent(one, theory=-1, against=-0.5, budget=256, widths=(4, 16, 64), rng=rng)
 
-    yield Law("the distance to the kernel's descent falls as 1 / alpha", law)
+    yield Law("exponent of alpha", law)
 
 
 assignment = Assignment(

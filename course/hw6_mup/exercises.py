@@ -195,7 +195,7 @@ def judged(variant: Variant, what: Literal["W", "dW"], student: Submission) -> A
     (a, b, c), (right_b, right_c), k = found, plain(variant), shift(variant)
     start = tuple(round(p + q, 9) + 0.0 for p, q in zip(a, b)) if what == "W" else right_b
     rates = tuple(round(r + k * p, 9) + 0.0 for p, r in zip(a, c)) if what == "dW" else right_c
-    check, wrong = examined(start, rates, rule(variant))  # type: ignore[arg-type]
+    check, wrong = examined(start, rates, rule(variant))
     if check is None:
         return "training diverges at the widths 64 to 256"
     names = {f"{what} {tensor}": place for tensor, place in zip(TENSORS, PLACES)}
