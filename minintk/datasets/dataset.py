@@ -2,11 +2,6 @@
 
 Every method returns a new Dataset, so methods chain; `parity`, `binary` and `one_hot` end a chain with (x, y).
 Arrays are NumPy arrays; ``cupy.asarray`` moves the results to the GPU.
-
->>> import minintk as mn
->>> x, y = mn.datasets.digits().pca(10).on_sphere().parity()
->>> x.shape, y.shape
-((1797, 10), (1797, 1))
 """
 
 from __future__ import annotations
@@ -53,10 +48,8 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if not all(isinstance(a, np.ndarray) and not hasattr(a, "mask") for a in (self.raw, self.labels)):
-            raise TypeError(
-                "Dataset expects NumPy arrays, without masks, "
-                f"got {type(self.raw).__name__} and {type(self.labels).__name__}"
-            )
+            kinds = f"{type(self.raw).__name__} and {type(self.labels).__name__}"
+            raise TypeError(f"Dataset expects NumPy arrays, without masks, got {kinds}")
         if self.raw.dtype == np.uint8:
             if self.raw.ndim < 2:
                 raise ValueError(f"Dataset expects examples of shape (N, d) or (N, H, W, C), got {self.raw.shape}")
@@ -66,9 +59,7 @@ class Dataset:
             object.__setattr__(self, "dtype", self.raw.dtype)
         N, labels = len(self.raw), self.labels
         if labels.shape != (N,) or labels.dtype.kind not in "iu":
-            raise ValueError(
-                f"Dataset expects whole numbers as labels, shape ({N},), got {labels.dtype} of shape {labels.shape}"
-            )
+            raise ValueError(f"labels expect whole numbers, shape ({N},), got {labels.dtype}, shape {labels.shape}")
         count = len(self.classes) or int(labels.max(initial=0)) + 1
         if N and (int(labels.min()) < 0 or int(labels.max()) >= count):
             raise ValueError(f"labels expect 0 to {count - 1}, got {int(labels.min())} to {int(labels.max())}")
@@ -109,8 +100,7 @@ class Dataset:
         (6, 3, 0)
         """
         check_rng(rng)
-        for name, n in (("n_train", n_train), ("n_test", n_test)):
-            whole(name, n, 0)
+        n_train, n_test = whole("n_train", n_train, 0), whole("n_test", n_test, 0)
         if n_train + n_test > len(self):
             raise ValueError(f"{n_train} + {n_test} examples asked for, but {self.name} has {len(self)}: ask for fewer")
         order = rng.permutation(len(self))[: n_train + n_test]
@@ -159,8 +149,7 @@ class Dataset:
         >>> digits().enlarged(3, frame=2)[:5].x.shape
         (5, 28, 28, 1)
         """
-        for name, value, low in (("factor", factor, 1), ("frame", frame, 0)):
-            whole(f"enlarged({name}=...)", value, low)
+        factor, frame = whole("enlarged(factor=...)", factor), whole("enlarged(frame=...)", frame, 0)
         raw = self.raw.reshape(len(self), *self._image_shape()).repeat(factor, axis=1).repeat(factor, axis=2)
         raw = np.pad(raw, ((0, 0), (frame, frame), (frame, frame), (0, 0)))
         return replace(self, raw=raw, image_shape=raw.shape[1:])
@@ -199,10 +188,8 @@ class Dataset:
         mean, std = values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
         flat = np.flatnonzero(~(std > 1e-12 * np.abs(values).max(axis=0, initial=0.0)))
         if flat.size:
-            raise ValueError(
-                f"{flat.size} of {channels} features of {source.name} do not vary, the first is {int(flat[0])}: "
-                "drop them, or use pca(k), which drops them"
-            )
+            which = f"{flat.size} of {channels} features of {source.name} do not vary, the first is {int(flat[0])}"
+            raise ValueError(f"{which}: drop them, or use pca(k), which drops them")
         x = (self.x.reshape(-1, channels) - mean.astype(self.dtype)) / std.astype(self.dtype)
         return replace(self, raw=x.reshape(self.raw.shape))
 
@@ -247,8 +234,7 @@ class Dataset:
         True
         """
         x = self.flat().x
-        if radius is None:
-            radius = sqrt(x.shape[1])
+        radius = sqrt(x.shape[1]) if radius is None else radius
         if not 0 < radius < np.inf:
             raise ValueError(f"on_sphere expects a radius > 0, got {radius!r}")
         norms = np.linalg.norm(x, axis=1, keepdims=True)
@@ -262,10 +248,8 @@ class Dataset:
         if not isinstance(source, Dataset):
             raise TypeError(f"{what}(fit=...) expects a Dataset, got {type(source).__name__}")
         if prod(source.raw.shape[1:]) != prod(self.raw.shape[1:]):
-            raise ValueError(
-                f"{what}(fit=...) expects examples of shape {self.raw.shape[1:]}, got {source.raw.shape[1:]}: "
-                f"fit on the training set as it was before its own {what}"
-            )
+            shapes = f"examples of shape {self.raw.shape[1:]}, got {source.raw.shape[1:]}"
+            raise ValueError(f"{what}(fit=...) expects {shapes}: give the training set before its own {what}")
         if not len(source):
             raise ValueError(f"{source.name} has no examples: {what} has nothing to take its statistics from")
         return source
@@ -301,9 +285,8 @@ class Dataset:
 
         (Lee et al. 2019 use zero mean: .9 and -.1 for ten classes.)
         """
-        C = len(self.classes)
-        y = np.eye(C, dtype=self.dtype)[self.labels]
-        return self.x, y - 1 / C if zero_mean else y
+        y = np.eye(len(self.classes), dtype=self.dtype)[self.labels]
+        return self.x, y - 1 / len(self.classes) if zero_mean else y
 
 
 def check_rng(rng: Any) -> None:

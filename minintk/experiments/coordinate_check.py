@@ -45,7 +45,10 @@ Quantity = Literal["h", "dh", "W", "dW"]
 Verdict = Literal["pass", "fail", "undecided"]
 Values = np.ndarray[Any, Any]
 
-QUANTITIES: tuple[Quantity, ...] = ("h", "dh", "W", "dW")
+QUANTITIES: dict[Quantity, str] = {
+    "h": "rms of h", "dh": "rms of dh", "W": "|W| / spectral muP's", "dW": "first |dW| / sqrt(fan_out / fan_in)",
+}  # fmt: skip
+"""{quantity: the label of its axis}"""
 ENSEMBLE_BYTES = 2**31
 """Memory limit for the members that are trained together."""
 
@@ -71,9 +74,9 @@ class Scaling:
             return "fail"
         low, high = self.fit.interval
         least = -np.inf if self.at_most else -self.tolerance
-        if low >= least and high <= self.tolerance:
-            return "pass"
-        return "fail" if high < least or low > self.tolerance else "undecided"
+        if high < least or low > self.tolerance:
+            return "fail"
+        return "pass" if low >= least and high <= self.tolerance else "undecided"
 
     def __repr__(self) -> str:
         return f"Scaling(|{self.quantity}| of {self.name}: {self}, {self.verdict})"
@@ -89,8 +92,6 @@ class CoordinateCheck:
     """What `coordinate_check` measured.
 
     rows : in the order of the layers, h and dh of each, then W and dW of each tensor.  notes : caveats.
-    passed : whether every h and dh passes.  blame : {tensor name: "start", "rate" or "start and rate"}, the tensors
-    whose initial scale or learning rate is wrong; empty if the check passes, or if no tensor stands out.
     """
 
     title: str
@@ -128,7 +129,7 @@ class CoordinateCheck:
 
     @property
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
-        """{tensor name: what is wrong with it}; see `CoordinateCheck`."""
+        """The tensors whose initial scale or learning rate is wrong; {} for a pass, or if none of them stands out."""
         if self.passed:
             return {}
         start, rate = ([r.name for r in self.rows if r.quantity == q and r.verdict == "fail"] for q in ("W", "dW"))
@@ -139,10 +140,10 @@ class CoordinateCheck:
 
     def __getitem__(self, key: tuple[Quantity, str]) -> Scaling:
         """check["dh", "2"], check["W", "2.W"]."""
-        for row in self.rows:
-            if (row.quantity, row.name) == key:
-                return row
-        raise KeyError(f"{key!r}; there are {[(row.quantity, row.name) for row in self.rows]}")
+        rows = {(row.quantity, row.name): row for row in self.rows}
+        if key not in rows:
+            raise KeyError(f"{key!r}; there are {list(rows)}")
+        return rows[key]
 
     def __repr__(self) -> str:
         return f"CoordinateCheck({self.title}: {self.verdict})"
@@ -172,8 +173,7 @@ class CoordinateCheck:
 
         figure = Figure(figsize=(15, 4.2), layout="constrained")
         axes = figure.subplots(1, 4)
-        labels = ("rms of h", "rms of dh", "|W| / spectral muP's", "first |dW| / sqrt(fan_out / fan_in)")
-        for axis, quantity, label in zip(axes, QUANTITIES, labels, strict=True):
+        for axis, (quantity, label) in zip(axes, QUANTITIES.items(), strict=True):
             for row in self.rows:
                 if row.quantity == quantity and row.fit is not None:
                     means = [float(np.exp(np.log(v).mean())) for v in row.values]
@@ -233,8 +233,7 @@ def coordinate_check(
     """
     parametrization = parametrization or SpectralMuP()
     widths = check_widths(spec_of_width, x, widths)
-    for name, value, low in (("seeds", seeds, 2), ("steps", steps, 1)):
-        whole(name, value, low)
+    seeds, steps = whole("seeds", seeds, 2), whole("steps", steps)
     tolerance, rng = number("tolerance", tolerance), generator(rng)
     nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
     names = [t.name for t in nets[0].layout.tensors]
@@ -281,18 +280,14 @@ def _rows(
 
 def _notes(check: CoordinateCheck, nets: Sequence[Network], eps: float) -> Iterator[str]:
     """Warnings about changes of the size of rounding errors, and about widths below the number of inputs."""
-    for row in check.rows:
-        if row.quantity != "dh" or row.fit is None:
-            continue
+    for row in (row for row in check.rows if row.quantity == "dh" and row.fit):
         if any(np.any(dh < 300 * eps * h) for dh, h in zip(row.values, check["h", row.name].values)):
             yield f"note: |dh| of {row.name} is close to the rounding error of |h|: use float64 or a larger rate"
     first = min(nets, key=lambda net: net.size).layout.tensors[0]
     fan_in = prod(first.shape[:-1])
     if first.shape[-1] < fan_in:
-        yield (
-            f"note: {first.name} has fan-in {fan_in}; below that width features start smaller, as sqrt(n / {fan_in}), "
-            f"in spectral muP: use widths of at least {fan_in}"
-        )
+        smaller = f"below that width features start smaller, as sqrt(n / {fan_in}), in spectral muP"
+        yield f"note: {first.name} has fan-in {fan_in}; {smaller}: use widths of at least {fan_in}"
 
 
 def _regime(parametrization: Parametrization, optimizer: Optimizer) -> str:

@@ -37,7 +37,6 @@ class Transfer:
     losses : (widths, rates, seeds), after training; a network that diverged counts with its initial loss.
     optima : the best rate at each width, with an interval from a bootstrap over seeds.
     shift : log2 of the factor by which the best rate changes when the width doubles: 0 if constant, -1 if lr ~ 1/n.
-    at_edge : the widths whose best rate is the smallest or the largest one tried: add rates there.
     """
 
     title: str
@@ -49,7 +48,7 @@ class Transfer:
 
     @property
     def at_edge(self) -> tuple[int, ...]:
-        """The widths whose best rate is the first or the last one."""
+        """The widths whose best rate is the smallest or the largest one tried: add rates there."""
         best = _logs(self.losses).mean(axis=-1).argmin(axis=-1)
         return tuple(n for n, i in zip(self.widths, best) if i in (0, len(self.rates) - 1))
 
@@ -72,18 +71,15 @@ class Transfer:
         lines = [self.title, "", f"{'width':>6}  best learning rate (95 % interval)"]
         for n, optimum in zip(self.widths, self.optima):
             lines.append(f"{n:>6}  {optimum}" + (", at the edge of the rates" if n in self.at_edge else ""))
-        lines += ["", f"per doubling of the width: 2^b with b = {self.shift}"]
-        lines += [f"{'pass' if self.passed else 'fail'}: constant within a factor {self.spread:.2f} (2 allowed)"]
-        return "\n".join(lines)
+        said = f"{'pass' if self.passed else 'fail'}: constant within a factor {self.spread:.2f} (2 allowed)"
+        return "\n".join([*lines, "", f"per doubling of the width: 2^b with b = {self.shift}", said])
 
     def plot(self, axes: Any = None) -> Any:
         """Plot loss against learning rate, one line per width, on matplotlib's `axes`, or a new Figure; returns it."""
-        figure = None
-        if axes is None:
-            from matplotlib.figure import Figure
+        from matplotlib.figure import Figure
 
-            figure = Figure(figsize=(6, 4.4), layout="constrained")
-            axes = figure.subplots()
+        figure = Figure(figsize=(6, 4.4), layout="constrained") if axes is None else None
+        axes = axes if figure is None else figure.subplots()
         means = np.exp(_logs(self.losses).mean(axis=-1))
         for i, (n, optimum) in enumerate(zip(self.widths, self.optima)):
             shade = 0.15 + 0.75 * i / max(1, len(self.widths) - 1)
@@ -174,9 +170,8 @@ def _train(
     except FloatingPointError:
         if theta.shape[0] == 1:
             return start
-        parts = [theta[e : e + 1] for e in range(theta.shape[0])]  # to find out which one diverged
-        alone = [_train(net, part, x, y, loss, optimizer, steps, batch_size, order) for part in parts]
-        return np.concatenate(alone)
+        alone = (theta[e : e + 1] for e in range(theta.shape[0]))  # to find out which one diverged
+        return np.concatenate([_train(net, one, x, y, loss, optimizer, steps, batch_size, order) for one in alone])
     with np.errstate(over="ignore", invalid="ignore"):
         end = to_host(loss(net.forward(run.theta, x)[0], y)).astype(np.float64)
     return np.where(end < start, end, start)
@@ -190,22 +185,19 @@ def _optima(
     logs, log_n = _logs(losses), np.log2(np.asarray(widths, dtype=np.float64))
     log_n -= log_n.mean()
 
-    def best(mean: Values) -> Values:
-        """log2 of the best rate of each width, mean : (K, R)."""
-        return np.array([_minimum(rates, row) for row in mean])
+    def best(logs: Values) -> Values:
+        """log2 of the best rate of each width, logs : (K, R, S)."""
+        return np.array([_minimum(rates, row) for row in logs.mean(axis=-1)])
 
-    def slope(b: Values) -> float:
-        return float(b @ log_n / (log_n @ log_n))
-
-    here = best(logs.mean(axis=-1))
-    draws = np.empty((resamples, K))
+    here, draws = best(logs), np.empty((resamples, K))
     for d in range(resamples):
         chosen = rng.integers(S, size=(K, 1, S))
-        draws[d] = best(np.take_along_axis(logs, np.broadcast_to(chosen, logs.shape), axis=-1).mean(axis=-1))
+        draws[d] = best(np.take_along_axis(logs, np.broadcast_to(chosen, logs.shape), axis=-1))
     low, high = np.percentile(draws, [2.5, 97.5], axis=0)
     optima = tuple(Estimate(float(2**b), (float(2**p), float(2**q)), 0.95) for b, p, q in zip(here, low, high))
-    slopes = np.percentile([slope(draw) for draw in draws], [2.5, 97.5])
-    return optima, Estimate(slope(here), (float(slopes[0]), float(slopes[1])), 0.95)
+    slopes = np.vstack([here, draws]) @ log_n / (log_n @ log_n)
+    least, most = np.percentile(slopes[1:], [2.5, 97.5])
+    return optima, Estimate(float(slopes[0]), (float(least), float(most)), 0.95)
 
 
 def _logs(losses: Values) -> Values:

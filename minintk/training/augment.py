@@ -65,13 +65,9 @@ class Shift(Augmentation):
 
     def check(self, shape: tuple[int, ...]) -> None:
         if len(shape) != 3:
-            raise ValueError(
-                f"Shift moves images x : (N, H, W, C), got examples of shape {shape}: see Dataset.images()"
-            )
+            raise ValueError(f"Shift moves images x : (N, H, W, C), got examples {shape}: see Dataset.images()")
         if self.pixels >= min(shape[:2]):
-            raise ValueError(
-                f"Shift(pixels={self.pixels}) moves images of shape {shape} out of sight: take fewer pixels"
-            )
+            raise ValueError(f"Shift(pixels={self.pixels}) moves images of shape {shape} out of sight: take fewer")
 
     def every(self) -> Iterable[tuple[int, int]]:
         """All shifts (dy, dx), row by row."""

@@ -138,10 +138,9 @@ class WeightSpace:
     def advance(self, s: Array) -> bool:
         """Notify the system of a step to s; returns whether that changed the system."""
         before, self.model = self.model, self.model.advance(s)
-        if self.model is before:
-            return False
-        self.models = self._share()
-        return True
+        if self.model is not before:
+            self.models = self._share()
+        return self.model is not before
 
     def moment(self, s: Array, f: Array) -> tuple[Array | None, Array]:
         """(theta, f) for a `Moment`."""
@@ -217,15 +216,9 @@ class FlowSettings:
         if temperature and isinstance(by, Solver):
             raise ValueError("a stochastic flow is not smooth, as by=Solver(...) needs: by=Steps(), or temperature=0")
         if loss.ends and isinstance(by, Solver):
-            raise ValueError(
-                f"the gradient of {loss!r} jumps, and a flow can slide along the jump, where by=Solver(...) stalls: "
-                "use by=Steps(), or a smooth loss, mn.logistic"
-            )
+            jumps = f"the gradient of {loss!r} jumps, where by=Solver(...) stalls"
+            raise ValueError(f"{jumps}: use by=Steps(), or a smooth loss, mn.logistic")
         return cls(loss, goals, tau, mu, temperature, rng, by)
-
-    @property
-    def momentum(self) -> bool:
-        return self.tau is not None or self.mu is not None
 
     def decay(self, t: float, h: float) -> float:
         """a with v(t + h) = a v - (1 - a) g for a constant g, a = exp(-int dt/tau); 0 for gradient flow."""
@@ -304,10 +297,8 @@ def _by_steps(system: System, s: Array, y: Array, settings: FlowSettings, by: St
                     break
                 dt, halvings = h / 2, halvings + 1
             if not change < high or (halvings and change == 0):
-                raise FloatingPointError(
-                    f"at t = {t:g} no step changes the outputs by less than {high:g}, only by more or not at all: "
-                    "this is rounding, take float64 or a larger Steps(high=...)"
-                )
+                never = f"at t = {t:g} no step changes the outputs by less than {high:g}, only by more or not at all"
+                raise FloatingPointError(f"{never}: this is rounding, take float64 or a larger Steps(high=...)")
             if h == dt:
                 dt *= 2 if change <= low else min(1.1, 0.8 * high / change)
             t, steps, seen = goal if h == goal - t else t + h, steps + 1, seen + b
@@ -329,21 +320,20 @@ def _by_solver(system: System, s: Array, y: Array, settings: FlowSettings, by: S
     from scipy import integrate
 
     xp, shape, size, dtype, loss = array_namespace(s), s.shape, int(np.prod(s.shape)), s.dtype, settings.loss
+    momentum = settings.tau is not None or settings.mu is not None
 
     def state(z: Any) -> Array:
         return to_library(z[:size].astype(str(dtype)), xp).reshape(shape)
 
     def motion(t: float, z: Any) -> Any:
         """(s', v') concatenated, or s' alone."""
-        g = to_host(system.learn(state(z), None, y, loss)[1]).astype(np.float64)
-        if not settings.momentum:
-            return -g.ravel()
-        return np.concatenate([z[size:], -settings.friction(t) * (z[size:] + g.ravel())])
+        g = to_host(system.learn(state(z), None, y, loss)[1]).astype(np.float64).ravel()
+        return np.concatenate([z[size:], -settings.friction(t) * (z[size:] + g)]) if momentum else -g
 
     f, g0 = system.learn(s, None, y, loss)
     yield Moment(0.0, *system.moment(s, f), _value(loss, f, y, 0.0)[0], 0, 0.0, len(y), False)
     start = to_host(s).astype(np.float64).ravel()
-    if settings.momentum:
+    if momentum:
         g = to_host(g0).astype(np.float64).ravel()
         start = np.concatenate([start, -g if settings.mu is not None else np.zeros(size)])
     solver = getattr(integrate, by.method)(motion, 0.0, start, settings.times[-1], rtol=by.rtol, atol=by.atol)

@@ -104,10 +104,8 @@ def solve_gram(
     if cut is not None and ridge > 0:
         raise ValueError(f"rcond={rcond:g} and ridge={ridge:g} are two ways out of a singular J J': give one of them")
     if ridge == 0 and t == inf and cut is None and n > model.size:
-        raise ValueError(
-            f"{n} equations for {model.size} parameters: J J' is singular; pass ridge > 0 or rcond, or use "
-            "mn.solve_lsqr, which gives the least-squares solution there too"
-        )
+        singular = f"{n} equations for {model.size} parameters: J J' is singular"
+        raise ValueError(f"{singular}; pass ridge > 0 or rcond, or use mn.solve_lsqr, for the least-squares solution")
     xp, spectral, budget = array_namespace(theta0), t < inf or cut is not None, total - total // 8
     itemsize = 8 if spectral else theta0.dtype.itemsize
     need = (5 if spectral else 1) * itemsize * n * n
@@ -160,10 +158,7 @@ def _filtered(
     lam, Q = xp.linalg.eigh(k)
     mu = xp.maximum(lam, xp.zeros_like(lam)) + ridge
     some = xp.where(mu > 0, mu, xp.ones_like(mu))
-    if t < inf:
-        g = xp.where(mu > 0, -xp.expm1(-t / N * some) / some, xp.full_like(mu, t / N))
-    else:
-        g = 1 / some
+    g = xp.where(mu > 0, -xp.expm1(-t / N * some) / some, xp.full_like(mu, t / N)) if t < inf else 1 / some
     if cut > 0:
         g = xp.where(mu > cut * xp.max(mu), g, xp.zeros_like(g))
     a = (Q @ (g[:, None] * (Q.T @ xp.astype(b, xp.float64).reshape((-1, 1))))).reshape(b.shape)
@@ -187,16 +182,14 @@ def gram_matrix(
            [0. , 0.5]])
     """
     xp, N, C = array_namespace(theta, x), x.shape[0], model.outputs
-    dtype = xp.float64 if both else theta.dtype
-    k = xp.zeros((N * C, N * C), dtype=dtype)
+    k = xp.zeros((N * C, N * C), dtype=xp.float64 if both else theta.dtype)
     size = min(block_size(model, theta, N, False, k.nbytes, memory), max(1024, -(-N // 16)))
     for i in range(0, N, size):
         J = model.jacobian(theta, x[i : i + size])
         for j in range(0, i + size, size):
-            J2 = J if j == i else model.jacobian(theta, x[j : j + size])
-            block = J.gram(None if J2 is J else J2)
-            at = slice(i * C, (i + size) * C), slice(j * C, (j + size) * C)
+            block = J.gram(None if j == i else model.jacobian(theta, x[j : j + size]))
             block = block.reshape((block.shape[0] * C, -1))
+            at = slice(i * C, (i + size) * C), slice(j * C, (j + size) * C)
             k[at] = block
             if both:
                 k[at[::-1]] = block.T
@@ -250,10 +243,8 @@ def solve_lsqr(
     if not fits and steps is None:
         warnings.warn(
             f"LSQR did not reach tol={tol:.1g} in {limit} steps: pass steps= to stop early on purpose, ridge > 0, a "
-            "larger tol, or use mn.solve_gram",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+            "larger tol, or use mn.solve_gram", RuntimeWarning, stacklevel=2,
+        )  # fmt: skip
     r = b - J.jvp(w)
     left = _ratio(r, b) if ridge == 0 else _ratio(J.vjp(r) - ridge * w, J.vjp(b))
     return Solution(Linearized(model, theta0), theta0 + w, None, left, done)

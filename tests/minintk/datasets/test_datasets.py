@@ -60,7 +60,7 @@ def test_parity_is_plus_one_for_even() -> None:
     ("raw", "labels", "options", "error", "says"),
     [
         (np.ones((2, 3)), np.zeros(3, int), {}, ValueError, r"shape \(2,\)"),
-        (np.ones((2, 3)), np.zeros(2), {}, ValueError, "whole numbers as labels"),
+        (np.ones((2, 3)), np.zeros(2), {}, ValueError, "labels expect whole numbers"),
         (np.ones((2, 3)), np.array([0, 5]), {"classes": ("a", "b")}, ValueError, "0 to 1, got 0 to 5"),
         (np.ones((2, 3)), np.array([0, -1]), {}, ValueError, "got -1"),
         (np.array([[1.0], [np.nan]]), np.zeros(2, int), {}, ValueError, "NaN or infinite"),
