@@ -301,9 +301,9 @@ def verdict(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 def study(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     x, y = problem(rng, 3, 2)
     lr, seed = 1.0 if variant["loss"] == "mean" else 0.4, int(rng.integers(1000))
-    widths, budget, level = (8, 32, 128), 16, 0.05
+    widths, budget, level = (8, 32, 128), 8, 0.05
     found = measured(x, y, widths, budget, lr, 12, seed, variant)
-    looks = [(S, *fitted(widths, found[:, :S], 1 - level / 2**k)) for k, S in enumerate((4, 8, 16), 1)]
+    looks = [(S, *fitted(widths, found[:, :S], 1 - level / 2**k)) for k, S in enumerate((4, 8), 1)]
     lows, highs = [low for *_, low, _ in looks], [high for *_, high in looks]
     never, late = (max(lows) + min(highs)) / 2, (highs[0] + max(highs[1:])) / 2  # borders, halfway between exponents
     for title, theory, against in (
