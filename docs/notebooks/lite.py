@@ -42,7 +42,7 @@ def main() -> None:
         converted(source)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     subprocess.run([*pip, "wheel", "--no-deps", "-w", BUILD / "pypi", ROOT], check=True)
-    constraints = ["-c", ROOT / "constraints.txt"]
+    constraints = ["-c", str(ROOT / "constraints.txt")]
     subprocess.run([*pip, "download", "--no-deps", "-d", BUILD / "pypi", *constraints, *LACKING], check=True)
     program = [sys.executable, "-m", "jupyterlite_core.app", "build"]
     subprocess.run([*program, "--lite-dir", BUILD, "--contents", BUILD / "files", "--output-dir", SITE], check=True)
