@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,6 +37,10 @@ def compare(
         found = _parts(got)
         if found is None or found.keys() != wanted.keys():
             return Diagnosis((Finding(where, "wrong kind", f"expected {_kind(want)}, got {_kind(got)}"),))
+        given, right = ([getattr(some[k], "shape", None) for k in wanted] for some in (found, wanted))
+        if None not in given and given != right and Counter(given) == Counter(right):
+            text = f"expected shapes {', '.join(map(str, right))}, got {', '.join(map(str, given))}: another order"
+            return Diagnosis((Finding(where, "swapped", text),))
         parts = [
             compare(
                 f"{where}[{k!r}]", found[k], part, rtol=rtol, dtype=dtype, suspects={n: w[k] for n, w in wrong.items()}

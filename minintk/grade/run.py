@@ -52,7 +52,7 @@ class Graded:
     def _shown(self, titles: Sequence[str]) -> str:
         if 1 < self.cases == len(titles):
             return f"all {self.cases} cases: "
-        some = f"{titles[0]} and {len(titles) - 1} others" if len(titles) > 3 else ", ".join(titles)
+        some = f"{titles[0]} and {len(titles) - 1} others" if len(titles) > 3 else "; ".join(titles)
         return f"{some}: " if some else ""
 
 

@@ -163,6 +163,8 @@ def test_what_cannot_be_checked_is_refused() -> None:
         ({"a": 1.0}, {"b": 1.0}, "expected the keys ['b']"),
         ((1.0, 2.5), (1.0, 2.0), "r[1]: expected 2, got 2.5"),  # a single number is a multiple of any other
         ((1.0, 1.0), (1.0, 2.0), "r[1]: right but for a factor 0.5"),
+        ([np.ones(2), np.ones((2, 2))], [np.ones((2, 2)), np.ones(2)], "r: expected shapes (2, 2), (2,), got (2,), (2"),
+        ({"b": np.ones(2), "a": np.ones(3)}, {"a": np.ones(3), "b": np.ones(2)}, None),
         ((2.0, (4.0, 8.0)), (1.0, (2.0, 4.0)), "r: right but for a factor 2"),
         ((1.0, (4.0, 8.0)), (1.0, (2.0, 4.0)), "r[1]: right but for a factor 2"),
         (np.array([1.0, 2, 4]), np.array([1.0, 2, 3]), "expected 3, got 4 at (2,)"),
