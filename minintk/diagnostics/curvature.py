@@ -31,9 +31,7 @@ class Kappa:
     residual: float
 
 
-def kappa(
-    model: Model, theta: Array, x: Array, y: Array | None = None, *, starts: int = 4, steps: int = 30
-) -> Kappa:  # fmt: skip
+def kappa(model: Model, theta: Array, x: Array, y: Array | None = None, *, starts: int = 4, steps: int = 30) -> Kappa:
     """|f - y| |D^2 f| / |D f|^2 at theta : (P,), on x : (N, *input_shape); without y, |D^2 f| / |D f|^2.
 
     |D f| by power iteration on J' J.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
@@ -54,8 +52,7 @@ def kappa(
     if theta.ndim != 1:
         raise ValueError(f"theta expects one network, ({model.size},), got {tuple(theta.shape)}")
     check_finite("theta", theta)
-    for name, value in (("starts", starts), ("steps", steps)):
-        whole(name, value)
+    starts, steps = whole("starts", starts), whole("steps", steps)
     xp, f = array_namespace(theta, x), model(theta, x)
     residual = 1.0
     if y is not None:

@@ -48,9 +48,8 @@ def _follow(
             x = _follow(net, child, at, inner, w, x, found)
         return x
     if isinstance(layer, s.Residual):
-        branch, shortcut = (
-            _follow(net, child, at, inner, w, x, found) for inner, child, at in _children(layer, site, name)
-        )
+        inside = _children(layer, site, name)
+        branch, shortcut = (_follow(net, child, at, inner, w, x, found) for inner, child, at in inside)
         h = branch + shortcut
     else:
         h, _ = bind(layer, site, net.parametrization, name)(w, x)

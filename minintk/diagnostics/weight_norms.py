@@ -208,8 +208,8 @@ def gaussian_norms(net: Network) -> dict[str, float]:
     places, found = _places(net), {}
     for t in net.layout.tensors:
         i, o, window = _sides(t, places)
-        both = sqrt(o) if t.name not in places else sqrt(i) + sqrt(o)
-        found[t.name] = t.row.multiplier * t.row.std * sqrt(window) * both
+        sides = sqrt(o) + (sqrt(i) if t.name in places else 0.0)
+        found[t.name] = t.row.multiplier * t.row.std * sqrt(window) * sides
     return found
 
 

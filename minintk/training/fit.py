@@ -223,9 +223,8 @@ def _evaluate(model: Model, theta: Array, x: Array, y: Array, loss: Loss, batch_
     for start in range(0, N, batch_size):
         part = slice(start, start + batch_size)
         f, _ = model.forward(theta, x[part])
-        for name, value in _scores(f, y[part], loss(f, y[part]), classes).items():
-            share = value * (f.shape[-2] / N)
-            total[name] = total[name] + share if name in total else share
+        scores = _scores(f, y[part], loss(f, y[part]), classes)
+        total = {name: total.get(name, 0.0) + value * (f.shape[-2] / N) for name, value in scores.items()}
     return _numbers(total)
 
 

@@ -72,16 +72,15 @@ class History:
         """
         if "loss" not in self.names:
             raise ValueError(f"draw expects rows with a loss, got {len(self)} rows with {list(self.names)}")
-        import matplotlib.pyplot as plt
+        from matplotlib.figure import Figure
 
         unit = "epoch" if "epoch" in self.names else "step"
         panels = [("loss", "loss L", 1.0, 0.0)]
         if "accuracy" in self.names:
             panels.append(("accuracy", "error, %", -100.0, 100.0))
-        figure, axes = plt.subplots(1, len(panels), figsize=(5 * len(panels), 3.6), squeeze=False, layout="constrained")
-        for axis, (name, label, scale, shift) in zip(axes[0], panels):
-            curves = ((name, "training batches", "o-"), (f"test_{name}", "test", "s-"))
-            for column, what, style in curves:
+        figure = Figure(figsize=(5 * len(panels), 3.6), layout="constrained")
+        for axis, (name, label, scale, shift) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels):
+            for column, what, style in ((name, "training batches", "o-"), (f"test_{name}", "test", "s-")):
                 if column in self.names:
                     y = self[column].reshape(len(self), -1).mean(axis=1)
                     axis.plot(self[unit], shift + scale * y, style, ms=3, lw=1, label=what)
@@ -89,7 +88,6 @@ class History:
             axis.legend()
             axis.grid(alpha=0.3)
         figure.savefig(path, dpi=120)
-        plt.close(figure)
 
 
 def check_rows(rows: Any) -> list[dict[str, Any]]:

@@ -196,9 +196,8 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
     found = [errors(bench.trained(n, count[n], lr), expected, hidden_nngp, N_TEST) for n in widths]
     rows = [judge(bench.activation, c, widths, [at[c.key] for at in found], critical) for c in claims]
     many = bench.trained(width, E, lr, role=1)
-    linearised = linearised_training_error(
-        bench.net(few), given, bench.xp, bench.rng(few, 2), lr=lr, steps=STEPS, every=EVERY
-    )
+    net, rng = bench.net(few), bench.rng(few, 2)
+    linearised = linearised_training_error(net, given, bench.xp, rng, lr=lr, steps=STEPS, every=EVERY)
     tests = score(many, expected, critical)
     every_step = np.arange(STEPS + 1)
     mean, cov = expected.moments(every_step)
@@ -237,11 +236,8 @@ def score(run: Trajectory, expected: theory.Theory, critical: float) -> list[Sco
         if t:
             tests.append(Score("mean of f_t, eq. (14)", t, z_mean, critical))
         tests.append(Score("covariance of f_t, eq. (15)", t, z_cov, critical))
-    wrong = {
-        "last layer alone": expected.moments_of_last_layer(times),
-        "clock 4 times slow": expected.moments(times // 4),
-    }
-    for name, moments in wrong.items():
+    slow, last_layer = expected.moments(times // 4), expected.moments_of_last_layer(times)
+    for name, moments in {"last layer alone": last_layer, "clock 4 times slow": slow}.items():
         z, t = max((max(pair), t) for t, pair in zip(TIMES, scores(moments), strict=True) if t)
         tests.append(Score(f"wrong on purpose: {name}", t, z, critical, control=True))
     return tests

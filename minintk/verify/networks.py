@@ -125,10 +125,10 @@ def errors(run: Trajectory, theory: Theory, hidden_nngp: Array, n_test: int) -> 
     N = len(theory.y)
     seen = slice(N + n_test)  # without the arc, which is for figures
     train_set, test_set = slice(N), slice(N, N + n_test)
-    k0, kT = run.ntk0[:, seen, seen], run.ntk[:, seen, seen]
+    k0, kT, nngp0 = (k[:, seen, seen] for k in (run.ntk0, run.ntk, run.nngp0))
     found: dict[str, Any] = {
         "ntk": relative_distance(k0, theory.ntk[None, seen, seen]),
-        "nngp": relative_distance(run.nngp0[:, seen, seen], hidden_nngp[None, seen, seen]),
+        "nngp": relative_distance(nngp0, hidden_nngp[None, seen, seen]),
         "kernel movement": relative_distance(kT, k0),
     }
     weights = [name for name in run.movement if name.endswith(".W")]
@@ -138,10 +138,9 @@ def errors(run: Trajectory, theory: Theory, hidden_nngp: Array, n_test: int) -> 
             moved, before = (sum(run.movement[name][i] ** 2 for name in names) for i in (0, 1))
             found[claim] = np.sqrt(moved / before)
     for claim, kernel_of in (("linearisation", lambda e: run.ntk0[e]), ("infinite width", lambda e: theory.ntk)):
-        predicted = np.stack(
-            [descend(kernel_of(e)[:, :N], theory.y, run.f[0, e], run.steps, theory.lr) for e in range(run.f.shape[1])],
-            axis=1,
-        )
+        members = range(run.f.shape[1])
+        each = [descend(kernel_of(e)[:, :N], theory.y, run.f[0, e], run.steps, theory.lr) for e in members]
+        predicted = np.stack(each, axis=1)
         for where, which in (("train", train_set), ("test", test_set)):
             distance = np.sqrt(np.mean((run.f - predicted)[..., which] ** 2, axis=-1))  # (T, E)
             found[f"{claim}, {where}"] = distance.max(axis=0)

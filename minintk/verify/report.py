@@ -69,39 +69,23 @@ def versions() -> dict[str, str]:
 def as_dict(result: Result, command: str) -> dict[str, Any]:
     """The result as JSON data: every measurement of every network, fits, z-scores, settings, versions."""
     return {
-        "verdict": result.verdict,
-        "command": command,
-        "settings": result.settings,
-        "data": result.problem.name,
-        "labels": result.problem.labels,
-        "critical_z": result.critical,
-        "family_wise_error": FAMILY_WISE_ERROR,
-        "margin": MARGIN,
-        "seconds": round(result.seconds, 2),
-        "versions": versions(),
+        "verdict": result.verdict, "command": command, "settings": result.settings, "data": result.problem.name,
+        "labels": result.problem.labels, "critical_z": result.critical, "family_wise_error": FAMILY_WISE_ERROR,
+        "margin": MARGIN, "seconds": round(result.seconds, 2), "versions": versions(),
         "activations": {activation: _study_dict(study) for activation, study in result.studies.items()},
-    }
+    }  # fmt: skip
 
 
 def _study_dict(study: Study) -> dict[str, Any]:
     rows = [
         {
-            "claim": row.claim.key,
-            "relation": row.relation,
-            "theory": row.theory,
-            "exponent": row.fit.exponent,
-            "standard_error": row.fit.error,
-            "interval_95": list(row.fit.interval),
-            "fitted_widths": row.fit.widths.tolist(),
-            "verdict": row.verdict,
-            "values": {str(n): v.tolist() for n, v in zip(row.widths, row.values, strict=True)},
+            "claim": row.claim.key, "relation": row.relation, "theory": row.theory, "exponent": row.fit.exponent,
+            "standard_error": row.fit.error, "interval_95": row.fit.interval, "fitted_widths": row.fit.widths.tolist(),
+            "verdict": row.verdict, "values": {str(n): v.tolist() for n, v in zip(row.widths, row.values, strict=True)},
         }
         for row in study.rows
-    ]
-    tests = [
-        {"test": test.title, "t": test.t, "z": test.z, "control": test.control, "verdict": test.verdict}
-        for test in study.tests
-    ]
+    ]  # fmt: skip
+    tests = [{"test": s.title, "t": s.t, "z": s.z, "control": s.control, "verdict": s.verdict} for s in study.tests]
     return {"learning_rate": study.lr, "linearised_training_error": study.linearised, "rows": rows, "tests": tests}
 
 
@@ -111,8 +95,7 @@ def _study_dict(study: Study) -> dict[str, Any]:
 def html(result: Result, drawn: Sequence[tuple[str, str, bytes]], command: str) -> str:
     """report.html: page.html, filled in."""
     page = (files("minintk.verify") / "page.html").read_text(encoding="utf-8")
-    rows = [row for study in result.studies.values() for row in study.rows]
-    meanings = {_meaning(row.claim): None for row in rows}
+    claims = dict.fromkeys(row.claim for study in result.studies.values() for row in study.rows)
     return Template(page).substitute(
         verdict=result.verdict,
         shout=result.verdict.upper(),
@@ -120,7 +103,7 @@ def html(result: Result, drawn: Sequence[tuple[str, str, bytes]], command: str) 
         passed=sum(verdict == "pass" for verdict in result.verdicts),
         total=len(result.verdicts),
         sections="\n".join(_section(a, study, drawn) for a, study in result.studies.items()),
-        meanings="\n".join(meanings),
+        meanings="\n".join(map(_meaning, claims)),
         critical=f"{result.critical:.2f}",
         margin=f"{MARGIN:g}",
         resolution=f"{RESOLUTION:g}",
