@@ -53,12 +53,13 @@ class Foreign:
 
 def test_arrays_of_other_libraries_are_refused_at_the_door() -> None:
     x: Any = Foreign()
-    for call in (lambda: NET(THETA, x), lambda: an.kernel(NET.spec).ntk(x), lambda: mn.mse(x, x)):
+    calls: list[Any] = [lambda: NET(THETA, x), lambda: an.kernel(NET.spec).ntk(x), lambda: mn.mse(x, x)]
+    for call in calls:
         with pytest.raises(TypeError, match=r"NumPy or CuPy, got .*Foreign.*numpy\.asarray.*from_dlpack"):
             call()
 
 
-def deep(depth: int, **scales: float) -> mn.Network:
+def deep(depth: int, **scales: Any) -> mn.Network:
     """ReLU layers, and a number at the end."""
     hidden = [layer for _ in range(depth) for layer in (mn.Dense(16, **scales), mn.ReLU())]
     return mn.Network(mn.Sequential(*hidden, mn.Dense(1)), (4,))
