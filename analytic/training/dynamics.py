@@ -20,7 +20,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import inf, isfinite, prod
+from math import frexp, inf, isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -167,9 +167,9 @@ class Dynamics(ABC):
     def _result(self, t: Array, Q: Array, h: Array, r: Array, f0: Array | None, k: Array | None = None) -> Array:
         """f_0 + [k] Q h_t r : ([T], m, C) in the caller's dtype, all times in one matrix product."""
         xp = array_namespace(Q)
-        (n, c), T = r.shape, h.shape[0]
-        a = Q @ (h.T[:, :, None] * r[:, None, :]).reshape((n, T * c))
-        a = a if k is None else xp.astype(k, a.dtype, copy=False) @ a
+        (n, c), T, size = r.shape, h.shape[0], power_of_two(r)
+        a = Q @ (h.T[:, :, None] * (r / size)[:, None, :]).reshape((n, T * c))
+        a = (a if k is None else xp.astype(k, a.dtype, copy=False) @ a) * size  # h r alone may be out of range
         f = xp.moveaxis(a.reshape((a.shape[0], T, c)), 1, 0).reshape((T, -1, self.y.shape[1]))
         f = f if f0 is None else f + f0
         return xp.astype(f if t.ndim else f[0], self.dtype, copy=False)
@@ -312,6 +312,11 @@ def check_targets(y: Array) -> None:
         hint = ": a single output needs its axis, y[:, None]" if y.ndim == 1 else ""
         raise ValueError(f"y expects shape (N, C), got {tuple(y.shape)}{hint}")
     check_finite("y", y)
+
+
+def power_of_two(a: Array) -> float:
+    """The power of two s with which the numbers of a / s are below 2."""
+    return 2.0 ** (frexp(float(array_namespace(a).max(abs(a))))[1] - 1)
 
 
 def _factorised(k_train: Array, y: Array, lr: float, ridge: float) -> tuple[Spectrum, Array, float, bool, Any]:

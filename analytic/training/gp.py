@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
-from analytic.training.dynamics import GradientFlow, check_targets, gradient_flow
+from analytic.training.dynamics import GradientFlow, check_targets, gradient_flow, power_of_two
 from analytic.training.eigen import check_kernel, check_memory, eps, factorisation_bytes, resolution
 from minintk.arrays import (
     Array,
@@ -191,7 +191,8 @@ class Posterior:
         check_finite("the kernel of x_test and x", k_test)
         V = _solve(L, xp.astype(k_test, xp.float64, copy=False).T)  # L^-1 k(X, x)
         dtype = xp.result_type(k_test, ens.y)
-        mean = xp.astype(V.T @ self._whitened, dtype, copy=False)
+        size, whitened = self._whitened
+        mean = xp.astype(V.T @ whitened * size, dtype, copy=False)
         if not cov:
             return mean
         prior = xp.astype(k.nngp(x_test), xp.float64, copy=False)
@@ -219,7 +220,8 @@ class Posterior:
         xp = array_namespace(L)
         N, C = self.ensemble.y.shape
         half_log_det = float(xp.sum(xp.log(xp.diagonal(L))))
-        half_fit = float(xp.sum(self._whitened**2)) / 2
+        size, whitened = self._whitened
+        half_fit = float(xp.sum(whitened**2)) / 2 * size * size
         return -half_fit - int(C) * (half_log_det + int(N) / 2 * log(2 * pi))
 
     def sample(self, x_test: Array, size: int, rng: np.random.Generator) -> Array:
@@ -274,11 +276,12 @@ class Posterior:
         return L if float(xp.max(xp.abs(rows))) <= rounding else None
 
     @cached_property
-    def _whitened(self) -> Array:
-        """L^-1 y, (N, C)."""
+    def _whitened(self) -> tuple[float, Array]:
+        """s, a power of two, and L^-1 y / s, (N, C), which is in range where L^-1 y may not be."""
         y, L, xp = self.ensemble.y, self._factor, array_namespace(self.ensemble.y)
         assert L is not None
-        return _solve(L, xp.astype(y, xp.float64, copy=False))
+        size = power_of_two(y)
+        return size, _solve(L, xp.astype(y, xp.float64, copy=False) / size)
 
 
 def ensemble(kernel: KernelLike, x: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0) -> Ensemble:

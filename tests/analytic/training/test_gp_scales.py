@@ -65,3 +65,20 @@ def test_training_rows_out_of_range_have_names(scale: float) -> None:
     x = np.eye(3) * np.array([1.0, scale, 1.0])
     with pytest.raises(ValueError, match=r"x1\[1\] is out of range"):
         an.posterior(an.kernel(SPEC), x, np.ones((3, 1))).predict(np.eye(3))
+
+
+@pytest.mark.parametrize("kind", ["nngp", "ntk"])
+@pytest.mark.parametrize(("scale", "power"), [(1e-150, 664), (1e150, -664), (1.0, 900), (1.0, -900)])
+def test_means_are_linear_in_targets_of_any_size(scale: float, power: int, kind: Any) -> None:
+    """(K + ridge I)^-1 y may be out of range where the mean is not: it came out as NaN, or as 0."""
+    rng = np.random.default_rng(0)
+    x, y, x_test = scale * rng.standard_normal((5, 4)), rng.standard_normal((5, 2)), scale * rng.standard_normal((3, 4))
+
+    def means(y: Array) -> list[Array]:
+        late = an.ensemble(an.kernel(SPEC), x, y, lr=scale**-2)
+        gp = an.posterior(an.kernel(SPEC), x, y, kind=kind)
+        return [gp.predict(x_test), late.predict(x_test, kind=kind), late.predict(x_test, 2.0, kind=kind)]
+
+    for small, large in zip(means(y), means(y * 2.0**power), strict=True):
+        assert np.abs(small).max() > 0.01
+        assert np.array_equal(large, small * 2.0**power)
