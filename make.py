@@ -11,7 +11,8 @@
     python3 make.py bench [options]     the benchmarks against peers
     python3 make.py mutants [options]   change the numerical modules a little and see whether the tests notice
     python3 make.py docs                the documentation, into site/
-    python3 make.py course [options]    grade solutions, starters, right and wrong submissions of the course; hw1: of one
+    python3 make.py lite                the notebooks in a JupyterLite, which runs in a browser, into site/lite
+    python3 make.py course [options]    grade solutions, starters, right and wrong submissions of the course; hw1: one
     python3 make.py browser             the documentation of site/ in a real browser: widths, formulas, links, search
     python3 make.py python [arguments]  Python with the project installed: python3 make.py python examples/...
     python3 make.py clean               remove caches and build outputs (.venv stays: delete it to start afresh)

@@ -259,8 +259,8 @@ def exists(package: str, path: str) -> bool:
         if inspect.ismodule(thing) and not hasattr(thing, name):
             try:
                 importlib.import_module(f"{thing.__name__}.{name}")
-            except ImportError:
-                return False
+            except ImportError:  # or a style, which Matplotlib finds in a package
+                return any((Path(home) / f"{name}.mplstyle").exists() for home in getattr(thing, "__path__", ()))
         elif not any(hasattr(c, name) or name in getattr(c, "__annotations__", {}) for c in (thing, *mro(thing))):
             return False
         thing = getattr(thing, name, None)
