@@ -145,7 +145,8 @@ as a script: File, Save and Export As, Executable Script). Then
     minintk grade public.npz starter.py --only "{first}"
 
 tries the public part of the grader's cases, all of them or one exercise. Try it after each function: what is not
-written yet is said to be so, and nothing else. The points do not add up to 100, since hidden exercises are left out;
+written yet is said to be so, and nothing else. In what it says, `f[1]` is the second of the results of `f`, and `at
+(0, 2)` an entry of an array, counted from 0. The points do not add up to 100, since hidden exercises are left out;
 and other exercises have more cases in the grade, so full points here are not yet full points there.
 
 `minintk` is the library of this course. Where the command is not found, `pip install` the folder of the library that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,13 @@ def moments(variant: Variant, K: Array, q1: Array, q2: Array) -> tuple[Array, Ar
     return T, T_dot
 
 
+def by_columns(variant: Variant, K: Array, q1: Array, q2: Array) -> tuple[Array, Array]:
+    """The moments where both variances are broadcast along the rows."""
+    found = [moments(variant, K[:, [j]], np.full(len(K), q1[j]), q2[[j]]) for j in range(len(q1))]
+    T, T_dot = (np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
+    return T, T_dot
+
+
 def mistaken(
     variant: Variant,
     x1: Array,
@@ -110,7 +118,7 @@ def dense(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         suspects = {
             "the standard deviations are not squared": (w * K + drawn * b, w * Theta + w * K + b),
             "this layer's own weights give nothing to Theta": (first, W * Theta + B),
-            "the bias is trained, and belongs to Theta": (first, W * Theta + W * K),
+            "the bias is missing in Theta, though it is trained": (first, W * Theta + W * K),
             "biases that start at zero have no variance": (W * K + B, right[1]),
             "drawn biases have a variance": (W * K, right[1]),
         }
@@ -125,6 +133,9 @@ def dual(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         suspects = {"the slope's expectation is half of what it should be": (T, T_dot / 2)}
         if variant["activation"] == "relu":
             suspects = {"pi stands where 2 pi belongs": (2 * T, 2 * T_dot)} | suspects
+        if N == M > 1:
+            suspects["q1 and q2 change places: q1 belongs to the rows"] = moments(variant, K, q2, q1)
+            suspects["q1 runs along the columns, where it belongs to the rows"] = by_columns(variant, K, q1, q2)
         yield Values("dual", (K, q1, q2), (T, T_dot), title=title, suspects=suspects)
 
 
@@ -203,26 +214,43 @@ def problem(
     return rng.standard_normal((N, d)), rng.standard_normal((M, d)), params
 
 
+def output(variant: Variant, x: Array, W: Array, b: Array, a: Array, c: Array) -> Array:
+    """f of the finite network with these parameters."""
+    net, theta = finite(variant, x.shape[1], (W, b, a, c), 1.3, 0.6)
+    return net(theta, x)[:, 0]
+
+
 def network(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, N, M, d, n in NETWORKS:
         x, _, params = problem(rng, N, M, d, n)
-        net, theta = finite(variant, d, params, 1.3, 0.6)
-        yield Values("network", (x, params, 1.3, 0.6), net(theta, x)[:, 0], title=title)
+
+        f = partial(output, variant, x)
+        W, b, a, c = params
+        suspects = {
+            "the biases are forgotten": f(W, 0 * b, a, 0 * c),
+            "the biases are added without b_std": f(W, b / 0.6, a, c / 0.6),
+            "1 / sqrt(d) is missing in the first layer": f(W * d**0.5, b, a, c),
+            "1 / sqrt(n) is missing in the last layer": f(W, b, a * n**0.5, c),
+        }
+        yield Values("network", (x, params, 1.3, 0.6), f(*params), title=title, suspects=suspects)
 
 
 def empirical(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
-    for title, N, M, d, n in NETWORKS:
+    for title, N, M, d, n in (*NETWORKS, ("one set", 3, 3, 4, 5)):
         x1, x2, params = problem(rng, N, M, d, n)
+        x2 = x1 if title == "one set" else x2
         net, theta = finite(variant, d, params, 1.3, 0.6)
         want = mn.ntk(net, theta, x1, x2)
+        first = below(net, theta, x1, x2, "0.W", "0.b")
         suspects = {
-            "only the last layer counts": want - below(net, theta, x1, x2, "0.W", "0.b"),
+            "only the last layer counts": want - first,
             "the bias of the first layer is forgotten": want - below(net, theta, x1, x2, "0.b"),
             "the bias of the last layer is forgotten": want - 0.6**2,
             "the biases are forgotten": want - below(net, theta, x1, x2, "0.b", "2.b"),
+            "the last bias has the derivative 1, where b_std multiplies it": want - 0.6**2 + 1,
+            "w_std of the last layer is missing in the derivatives of the first": want - first + first / 1.3**2,
         }
         yield Values("empirical_ntk", (x1, x2, params, 1.3, 0.6), want, title=title, suspects=suspects)
-    yield Values("empirical_ntk", (x1, x1, params, 1.3, 0.6), mn.ntk(net, theta, x1), title="one set")
 
 
 def below(net: mn.Network, theta: Array, x1: Array, x2: Array, *names: str) -> Array:
@@ -232,7 +260,18 @@ def below(net: mn.Network, theta: Array, x1: Array, x2: Array, *names: str) -> A
     return sum(rows[0][name].reshape(len(x1), -1) @ rows[1][name].reshape(len(x2), -1).T for name in names)
 
 
-def sampled(variant: Variant, x: Array, width: int, seeds: Array, w_std: float, b_std: float) -> Array:
+def otherwise(variant: Variant, rng: np.random.Generator, d: int, n: int) -> tuple[Array, ...]:
+    """(W, b, a, c) drawn in another order: weights before biases, or where there are none, a before W."""
+    if variant["bias"] == "drawn":
+        W, a, b, c = (rng.standard_normal(shape) for shape in ((d, n), n, n, 1))
+        return W, b, a, c
+    a, W = rng.standard_normal(n), rng.standard_normal((d, n))
+    return W, np.zeros(n), a, np.zeros(1)
+
+
+def sampled(
+    variant: Variant, x: Array, width: int, seeds: Array, w_std: float, b_std: float, drawn: Any = drawn
+) -> Array:
     """Empirical kernels (S, N, N), of the networks that the handout says are to be drawn."""
     some = [drawn(variant, np.random.default_rng(int(seed)), x.shape[1], width) for seed in seeds]
     nets = [finite(variant, x.shape[1], params, w_std, b_std) for params in some]
@@ -246,12 +285,14 @@ def samples(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         one = np.random.default_rng(int(seeds[0]))
         apart = [finite(variant, d, drawn(variant, one, d, width), 1.3, 0.6) for _ in seeds]
         suspects = {
+            "the arrays are drawn in another order": sampled(variant, x, width, seeds, 1.3, 0.6, drawn=otherwise),
             "one generator for all seeds": np.array([mn.ntk(net, theta, x) for net, theta in apart]),
             "the same network every time": np.repeat(right[:1], S, axis=0),
             "the mean, and not each network's own": np.repeat(right.mean(0)[None], S, axis=0),
         }
         args = (x, width, seeds.tolist(), 1.3, 0.6)
-        yield Values("sample", args, right, title=title, suspects=suspects if S > 1 else {})
+        some = suspects if S > 1 else dict([*suspects.items()][:1])
+        yield Values("sample", args, right, title=title, suspects=some)
 
 
 def z_test(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
@@ -295,7 +336,7 @@ assignment = Assignment(
         Exercise("dual on hard inputs", 8, dual_hard, hidden=True, hint="can a rounded cosine lie outside of [-1, 1]?"),
         Exercise("kernels on hard inputs", 6, kernels_hard, hidden=True, hint="an input of zeros, and equal inputs"),
         Exercise("deep", 4, deep, hidden=True),
-        Exercise("network", 4, network),
+        Exercise("network", 4, network, hint="w_std, b_std, the root of d and the root of n: each has its place"),
         Exercise("empirical kernel", 12, empirical, hint="one term for each of the four tensors"),
         Exercise("samples", 6, samples, hint="a new generator for each seed, and the handout's order of drawing"),
         Exercise("z-test", 8, z_test, hint="the largest of 20 values of z may be larger than one alone"),

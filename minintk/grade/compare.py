@@ -71,7 +71,7 @@ def _kind(value: Any) -> str:
         return f"an array of shape {value.shape}"
     if isinstance(value, tuple | list):
         return f"{len(value)} results"
-    return f"the keys {sorted(value)}" if isinstance(value, Mapping) else repr(value)
+    return f"the keys {sorted(value)}" if isinstance(value, Mapping) else repr(getattr(value, "item", lambda: value)())
 
 
 def _numbers(got: Any, want: Values, rtol: float | None, suspects: Mapping[str, Any], dtype: bool) -> Said | None:
