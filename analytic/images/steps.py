@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from math import inf, prod
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +14,13 @@ from analytic.images.fields import Edges, Field, Pixels, edges_of
 from analytic.images.memory import FieldLayout, PixelValues
 from analytic.images.rules import Flat, Pool, Window
 from analytic.images.window_sums import across_sum, line_sum, window_matrix
-from analytic.vectors.ranges import LARGEST_VARIANCE
 from analytic.vectors.rules import Affine, ResidualSum
 from analytic.vectors.state import Program, Step
 from minintk.arrays import Array, to_library
 from minintk.spec.windows import Axis
+
+LARGEST_OF_IMAGES = 1e300
+"""Variances, and Theta, above this leave too little room for the sums of fields on the way."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,11 @@ class Tile:
     def check(self, pixels: Pixels) -> None:
         """ValueError, with its name, for an image whose variances have left the range of float64."""
         xp = self.layout.xp
-        if not (float(xp.max(pixels.q)) <= LARGEST_VARIANCE and float(xp.max(pixels.theta)) < inf):
-            bad = xp.any(~(pixels.q <= LARGEST_VARIANCE) | ~xp.isfinite(pixels.theta), axis=(1, 2))
+        if not all(float(xp.max(values)) <= LARGEST_OF_IMAGES for values in (pixels.q, pixels.theta)):
+            bad = xp.any(~(xp.maximum(pixels.q, pixels.theta) <= LARGEST_OF_IMAGES), axis=(1, 2))
             raise ValueError(
-                f"{self.called(int(xp.argmax(bad)))} is out of range: a pixel's variance exceeds {LARGEST_VARIANCE:g} "
-                "after some layer: scale the image, or w_std, down"
+                f"{self.called(int(xp.argmax(bad)))} is out of range: a pixel's variance, or Theta, exceeds "
+                f"{LARGEST_OF_IMAGES:g} after some layer: scale the image, or w_std, down"
             )
 
 

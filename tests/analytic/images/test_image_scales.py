@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,25 @@ def test_bright_next_to_dim_images(ratio: float) -> None:
     assert max(image_errors(an.kernel(spec).both(x), image_kernels(spec, x))) < 4e-16 * ratio + 4e-9
 
 
+@pytest.mark.parametrize("head", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
+@pytest.mark.parametrize("phi", [mn.ReLU(), mn.Abs()], ids=repr)
+def test_kernels_at_the_end_of_the_range_are_right_or_refused(phi: mn.Layer, head: mn.Layer) -> None:
+    """A sum on the way that left the range was cut off at its bound: Theta was wrong by up to all of it."""
+    x, right = np.clip(np.random.default_rng(0).standard_normal((4, 5, 5, 2)), -1, 1), set()
+    kernel = an.kernel(mn.Sequential(BIASED, phi, mn.AvgPool(2), BIASED, phi, head, mn.Dense(1)))
+    expected = [*kernel.both(2.0**400 * x), *kernel.diag(2.0**400 * x)]  # biases are as good as none
+    for power in range(490, 512):
+        with suppress(ValueError):
+            found = [*kernel.both(2.0**power * x), *kernel.diag(2.0**power * x)]
+            right.add(power)
+            assert all(np.array_equal(a, 4.0 ** (power - 400) * b) for a, b in zip(found, expected, strict=True))
+    assert right == set(range(490, max(right) + 1))
+    assert max(right) > 495
+    for call in (kernel.both, kernel.diag):
+        with pytest.raises(ValueError, match=r"x1?\[0\] is out of range"):
+            call(2.0 ** (max(right) + 1) * x)
+
+
 def test_images_out_of_range_have_names() -> None:
     x = some()
     x[1] *= 1e155
@@ -117,7 +137,7 @@ def test_images_out_of_range_have_names() -> None:
     with pytest.raises(ValueError, match=r"x1\[\d\] and x1\[\d\] have a kernel of .*, and float32 ends at 3\.4e\+38"):
         free.ntk(large)
     grown = mn.Sequential(*[mn.Conv2d(4, w_std=1e60), mn.ReLU()] * 3, mn.Flatten(), mn.Dense(1))
-    with pytest.raises(ValueError, match=r"x1\[0\] is out of range: a pixel's variance exceeds"):
+    with pytest.raises(ValueError, match=r"x1\[0\] is out of range: a pixel's variance, or Theta, exceeds"):
         an.kernel(grown).ntk(some())
 
 
