@@ -37,19 +37,32 @@ class Graded:
     def text(self) -> str:
         """What is wrong, a line for each thing with the cases that show it, and the hint.
 
-        A function that is not written yet is said once, without a hint.
+        A function that is not written yet is said once, without a hint. Of results that are not numbers, or wrong for
+        no reason that has a name, the first is shown.
         """
-        titles: dict[str, dict[str, None]] = {}
+        alike: dict[tuple[str, ...], tuple[str, list[str]]] = {}
         for title, found in self.failures:
             for one in found.findings:
                 said = one.text if one.where == self.exercise.name else str(one)
-                titles.setdefault(said, {})[title] = None
-        missing = {said: None for said in titles if said.endswith(UNWRITTEN)}
-        lines = [said if said in missing else f"{self._shown(list(some))}{said}" for said, some in titles.items()]
-        hint = self.exercise.hint and len(titles) > len(missing)
-        return "\n".join([*lines, f"hint: {self.exercise.hint}"] if hint else lines)
+                same = (one.where, one.cause) if one.cause in ("nan", "unnamed") else (said,)
+                titles = alike.setdefault(same, (said, []))[1]
+                if title not in titles:
+                    titles.append(title)
+        lines, hint = [], ""
+        for key, (said, titles) in alike.items():
+            if said.endswith(UNWRITTEN):
+                lines.append(said)
+                continue
+            if len(key) > 1 and len(titles) > 1:
+                others = "; ".join(titles[1:]) if len(titles) < 6 else f"{len(titles) - 1} others"
+                lines.append(f"{titles[0]}: {said} (and in {others})".removeprefix(": "))
+            else:
+                lines.append(f"{self._shown(titles)}{said}")
+            hint = self.exercise.hint
+        return "\n".join([*lines, f"hint: {hint}"] if hint else lines)
 
     def _shown(self, titles: Sequence[str]) -> str:
+        """The cases, as the beginning of a line."""
         if 1 < self.cases == len(titles):
             return f"all {self.cases} cases: "
         some = f"{titles[0]} and {len(titles) - 1} others" if len(titles) > 3 else "; ".join(titles)

@@ -90,6 +90,8 @@ def test_what_all_cases_show_is_said_once(tiny: Assignment, tmp_path: Path) -> N
     assert second == "dense_backward is not written yet"
     said = "all 2 cases: AttributeError: there is no function dense\nhint: the variant says which sign the bias has"
     assert graded(tiny, tmp_path, "").exercises[0].text == said
+    lost = graded(tiny, tmp_path, f"{SOLUTION}def dense(x, W, b):\n    return x[:, :1] @ W[:1] + x.mean() * b + 7\n")
+    assert re.fullmatch(r"five examples: .* the worst of 20 \(and in one example\)\nhint: .*", lost.exercises[0].text)
 
 
 def test_the_same_seed_gives_the_same_grade(tiny: Assignment, tmp_path: Path) -> None:
