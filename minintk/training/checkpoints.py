@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
-from minintk.files.reading import Unreadable, read_npz, reading
+from minintk.files.reading import Unreadable, read_npz, reading, size_of
 from minintk.files.writing import digest, write_atomically
 from minintk.models.network import Model
 from minintk.training.identity import identity
@@ -55,7 +55,10 @@ def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State
     """
     with reading(path, "a checkpoint of minintk", "move it away to start over, or restore an intact copy") as file:
         arrays = read_npz(file)
-        text = json.loads(arrays.pop("about").tobytes().decode(), object_hook=_restored)
+        content = arrays.pop("about").tobytes()
+        if len(content) > size_of(file):
+            raise ValueError(f"its text has {len(content)} bytes, more than the file")
+        text = json.loads(content.decode(), object_hook=_restored)
         if text["format"] != FORMAT:
             raise Unreadable(f"{path} is a checkpoint of format {text['format']!r:.20}, this version reads {FORMAT}")
         state, about = _state(arrays, text["step"], text["rng"]), text["about"]
