@@ -248,3 +248,6 @@ def _check(optimizer: Any, *memories: str) -> None:
         if len(found) != 1 or not 0 <= found[0] < 1:
             raise ValueError(f"{name}({memory}=...) expects a number in [0, 1), got {getattr(optimizer, memory)!r}")
     number(f"{name}(weight_decay=...)", optimizer.weight_decay, zero=True)
+    for field in ("lr", *memories, "weight_decay"):
+        if hasattr(value := getattr(optimizer, field), "dtype"):  # an array may change later
+            object.__setattr__(optimizer, field, float(value))

@@ -32,7 +32,12 @@ def arrays() -> dict[str, Any]:
         "v": rng.standard_normal(NET.size), "f0": rng.standard_normal((7, 2)), "u": rng.standard_normal((7, 2)),
         "labels": rng.integers(0, 3, 7), "pixels": rng.integers(0, 255, (7, 4), np.uint8), "power": rng.random(7),
     }  # fmt: skip
-    return found | {"k": KERNEL.ntk(found["x"]), "one": found["y"][:, :1].copy(), "t": np.array([0.5, 2.0])}
+    return found | {
+        "k": KERNEL.ntk(found["x"]),
+        "one": found["y"][:, :1].copy(),
+        "t": np.array([0.5, 2.0]),
+        "lr": np.array(0.1),
+    }
 
 
 XT = np.random.default_rng(1).standard_normal((4, 3))
@@ -133,6 +138,9 @@ CASES: dict[str, Case] = {
     ),
     "train, from theta": begun,
     "train, resumed": resumed,
+    "optimisers": lambda a: (lambda o: lambda: [number for one in o for number in vars(one).values()])(
+        (mn.SGD(a["lr"], a["lr"], a["lr"]), mn.Nesterov(a["lr"], a["lr"]), mn.Adam(a["lr"], a["lr"]))
+    ),
     "flow, from theta": flowing,
     "kernel_flow, from f0": kernel_flowing,
     "posterior": gaussian(an.posterior),
