@@ -180,7 +180,8 @@ class GradientFlow(Dynamics):
 
     def gain(self, t: Array) -> Array:
         xp, mu = array_namespace(t), self.spectrum.mu
-        s = self.lr / len(self.y) * t[:, None]
+        with np.errstate(over="ignore"):  # beyond the range is the limit
+            s = self.lr / len(self.y) * t[:, None]
         ends = xp.isinf(s)
         s = xp.where(ends, xp.zeros_like(s), s)
         some = xp.where(mu > 0, mu, xp.ones_like(mu))

@@ -82,3 +82,12 @@ def test_means_are_linear_in_targets_of_any_size(scale: float, power: int, kind:
     for small, large in zip(means(y), means(y * 2.0**power), strict=True):
         assert np.abs(small).max() > 0.01
         assert np.array_equal(large, small * 2.0**power)
+
+
+@pytest.mark.parametrize("kind", ["nngp", "ntk"])
+def test_a_rate_times_a_time_beyond_the_range_is_the_limit(kind: Any) -> None:
+    rng = np.random.default_rng(0)
+    x, y, x_test = rng.standard_normal((5, 4)), rng.standard_normal((5, 2)), rng.standard_normal((3, 4))
+    trained = an.ensemble(an.kernel(SPEC), x, y, lr=1e300)
+    late, limit = (trained.predict(x_test, t, kind=kind, cov=True) for t in (1e300, np.inf))
+    assert all(np.array_equal(a, b) for a, b in zip(late, limit, strict=True))
