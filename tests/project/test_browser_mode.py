@@ -67,7 +67,7 @@ print(run.history.last)
 def run(*paths: Path) -> dict[str, int]:
     """What was asked for while these files ran in a browser; fails with their message if one of them failed."""
     settings = os.environ | {"MPLBACKEND": "agg", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "error", str(HERE / "browser.py"), *map(str, paths)]
+    command = [sys.executable, str(HERE / "browser.py"), *map(str, paths)]
     done = subprocess.run(command, env=settings, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     asked: dict[str, int] = json.loads(done.stdout.splitlines()[-1])

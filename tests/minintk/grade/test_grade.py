@@ -134,7 +134,7 @@ TRICKS = {
     "import minintk": "ImportError: minintk may not be imported",
     "import importlib; importlib.import_module('analytic')": "ImportError: analytic may not be imported",
     "import sys; del sys.meta_path[0]; import analytic": "ImportError: analytic may not be imported",
-    "import importlib; importlib.import_module('analytic')  # now without the finder": "Error: ",  # by source or by cache
+    "import importlib; importlib.import_module('analytic')  # now without the finder": "Error: ",
     "open({answers!r}).read()": "PermissionError: exercises.py may not be read",
     "import os; os.chdir('/'); open({answers!r}[1:]).read()": "PermissionError: exercises.py may not be read",
     "import os; os.listdir({folder!r})": "PermissionError",
