@@ -71,7 +71,8 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "python": ([], [[]]),
 }
 
-LITTER = (".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist", "site", "jupyter_execute")  # .hypothesis: what `explore` found
+LITTER = (".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist", "site", "jupyter_execute")
+# not .hypothesis: what `explore` found
 
 
 class Failed(Exception):
