@@ -260,7 +260,7 @@ def test_a_text_that_unpacks_to_more_than_its_file_is_refused(tmp_path: Path) ->
     """As objects of Python it would take up to 1600 times the file: 0.4 MB took 0.7 GB."""
     about = b'{"format": 1, "step": 0, "rng": null, "about": {"": [' + b"[]," * 10**5 + b"[]]}}"
     path = tmp_path / "checkpoint.npz"
-    arrays = {"theta": np.zeros(3), "about": np.frombuffer(about, np.uint8)}
+    arrays: dict[str, Any] = {"theta": np.zeros(3), "about": np.frombuffer(about, np.uint8)}
     np.savez_compressed(path, allow_pickle=False, **arrays)
     with pytest.raises(ValueError, match=r"its text has 300058 bytes, more than the file"):
         checkpoints.load(path)
