@@ -136,7 +136,7 @@ def careless_gz(path: Path) -> Any:
 
 
 def careless_npz(path: Path) -> Any:
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 
