@@ -13,7 +13,7 @@ from minintk.verify.claims import JudgedClaim
 from minintk.verify.experiment import TIMES, Ensemble, Result
 from minintk.verify.problem import N_LINE, N_TEST, N_TRAIN
 
-PANELS = {
+PANELS = {  # panel: (label of its axis, {claim: its name in the legend})
     "kernels": ("relative distance of kernels (Frobenius norm)", {
         "ntk": r"$\hat\Theta_0$ to $\Theta$",
         "nngp": r"$\hat K$ to $K$",
@@ -27,7 +27,6 @@ PANELS = {
         "infinite width, train": "infinite width, train", "infinite width, test": "infinite width, test",
     }),
 }  # fmt: skip
-"""{panel: (label of its axis, {claim: its name in the legend})}"""
 LEGEND: dict[str, Any] = {"fontsize": 8.5, "frameon": False}
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # a colour-blind safe palette (Okabe and Ito)
 MARKERS = ("o", "s", "^", "D")
