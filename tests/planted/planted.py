@@ -29,7 +29,7 @@ HEAD = """# Planted errors
 A test that cannot fail shows nothing. Each line is a wrong formula, planted in place of the right one, the law that
 refused it, and what the law said. Without the error, the same law passes.
 
-In `tests/planted/`, `planted_finite*.py` and `planted_infinite.py` hold the errors, `planted_laws.py` the laws, and
+In `tests/planted/`, `planted_finite*.py` and `planted_infinite.py` hold the errors, `planted_laws*.py` the laws, and
 `planted.py` prints this page. `test_planted.py` plants them again on every run, and `tests/laws/` runs the laws over
 random networks.
 

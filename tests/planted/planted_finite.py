@@ -6,17 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from planted_laws import (
-    ACTIVATIONS,
-    Array,
-    Patch,
-    adjoint,
-    chain,
-    derivative,
-    ensemble,
-    float32,
-    gram,
-)
+from planted_laws import ACTIVATIONS, Array, Patch, adjoint, chain, derivative, ensemble, float32, gram
 from planting import (
     bias_by,
     change_gradient,

@@ -7,9 +7,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from planted_laws import (
-    Array,
-    Patch,
+from planted_laws import Array, Patch
+from planted_laws_images import (
     calibrated,
     image_adjoint,
     image_derivative,

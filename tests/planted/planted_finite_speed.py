@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from planted_laws import (
-    Array,
-    Patch,
+from planted_laws import Array, Patch
+from planted_laws_images import (
     fast_coupled,
     fast_dense,
     fast_gram,

@@ -1,0 +1,203 @@
+"""The laws on images, and those of the fast paths, which hold fast networks against layers as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from oracles_images import convolution, loop_norm, max_pool, pooled
+from planted_laws import Array, X, plain, points
+from small_is_large import small_is_large
+
+import minintk as mn
+from minintk import testing
+from minintk.fast import conv_gram
+from minintk.fast.threads import single_threaded_blas
+from minintk.fast.thresholds import THRESHOLDS
+from minintk.testing import assert_close
+
+# on images
+
+IMAGE_LAYERS: tuple[mn.spec.Layer, ...] = (
+    mn.Conv2d(3, 3, w_std=1.4, b_std=0.3),
+    mn.Conv2d(3, (2, 4), stride=(1, 2), padding="circular"),
+    mn.Conv2d(2, 2, padding=((0, 2), (1, 0)), b_std=0.5, b_init="zeros"),
+    mn.AvgPool(2),
+    mn.AvgPool(3, stride=2, padding="same"),
+    mn.MaxPool(2),
+    mn.MaxPool(3, stride=2, padding="same"),
+    mn.LayerNorm(eps=0.01),
+    mn.Residual(mn.Conv2d(3, 3), shortcut=mn.Conv2d(3, 1)),
+)
+PIXELS = np.random.default_rng(6).standard_normal((4, 4, 5, 3)) - 2.0
+
+
+def on_images(*layers: mn.spec.Layer, ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
+    """A network around each of the layers, at a point off its start; weights before and after, both kinds of end."""
+    rng, found = np.random.default_rng(3), []
+    for i, layer in enumerate(layers or IMAGE_LAYERS):
+        end = mn.Flatten() if i % 2 else mn.GlobalAvgPool()
+        spec = mn.Sequential(mn.Conv2d(3, 2, b_std=0.2), layer, mn.Sin(), mn.Conv2d(2, 2, b_std=0.3), end, mn.Dense(2))
+        net = plain(spec, PIXELS.shape[1:])
+        theta = net.init(rng, ensemble=ensemble)
+        found.append((net, theta + 0.3 * rng.standard_normal(theta.shape)))
+    return found
+
+
+def image_adjoint() -> None:
+    """<u, J v> = <J' u, v> on images"""
+    for net, theta in on_images():
+        testing.check_adjoint(net, theta, PIXELS, np.random.default_rng(0))
+
+
+def image_derivative() -> None:
+    """J v = df/ds on images"""
+    for net, theta in on_images(*IMAGE_LAYERS, mn.BatchNorm(eps=0.01)):
+        testing.check_derivative(net, theta, PIXELS, np.random.default_rng(0))
+
+
+def image_gram() -> None:
+    """gram = J J' on images"""
+    for net, theta in on_images():
+        testing.check_gram(net, theta, PIXELS, np.random.default_rng(0))
+
+
+def image_ensemble() -> None:
+    """members together = apart on images"""
+    for net, theta in on_images(*IMAGE_LAYERS, mn.BatchNorm(), ensemble=3):
+        testing.check_ensemble(net, theta, PIXELS, np.random.default_rng(0))
+
+
+def pixel_loops() -> None:
+    """a layer = the loop over its pixels"""
+    for layer in IMAGE_LAYERS[:7]:
+        net = plain(mn.Sequential(layer, mn.Flatten()), PIXELS.shape[1:])
+        theta = net.init(np.random.default_rng(0))
+        w = net.layout.unpack(theta)
+        want = convolution(layer, PIXELS, w["0.W"], w.get("0.b")) if w else pooled(layer, PIXELS)
+        assert_close(f"{type(layer).__name__}", net(theta, PIXELS), want.reshape(4, -1), 1e-12)
+    net = plain(mn.Sequential(mn.LayerNorm(eps=0.01), mn.Flatten()), PIXELS.shape[1:])
+    at = [(n, h, w) for n in range(4) for h in range(4) for w in range(5)]
+    assert_close("LayerNorm", net(np.empty(0), PIXELS), loop_norm(at, PIXELS, 0.01).reshape(4, -1), 1e-12)
+
+
+def ties() -> None:
+    """the first maximum in row-major order takes the derivative"""
+    _, dx = max_pool(np.array([[0.0, 7.0], [7.0, 7.0]]))
+    assert_close("d max / d x", dx, np.array([[0.0, 1.0], [0.0, 0.0]]), 0.0)
+
+
+def calibrated() -> None:
+    """a calibrated network's examples do not see each other"""
+    ((net, theta),) = on_images(mn.BatchNorm())
+    frozen = net.calibrate(theta, PIXELS)
+    assert_close("f of half a batch", frozen(theta, PIXELS[:2]), net(theta, PIXELS)[:2], 1e-12)
+
+
+# behind the door
+
+NEVER = 10**15
+
+
+@contextmanager
+def fast_paths(**closed: int) -> Iterator[None]:
+    """Small networks take every fast path, inside, but those that these thresholds close."""
+    with small_is_large(), single_threaded_blas(), pytest.MonkeyPatch.context() as patch:
+        for name, value in closed.items():
+            patch.setattr(THRESHOLDS, name, value)
+        yield
+
+
+def fast_as_written(net: mn.Network, theta: Array, x: Array) -> None:
+    """f, J v, J' u and the kernels of a fast network are those of the plain one, `net`, to rounding."""
+    fast, rng = mn.Network(net.spec, net.input_shape, net.parametrization), np.random.default_rng(0)
+    f, J = net.linearize(theta, x)
+    g, K = fast.linearize(theta, x)
+    v, u = rng.standard_normal(theta.shape), rng.standard_normal(f.shape)
+    m = 20 * testing.roundings(net, theta, x)  # tiles round more, by the inverse of their transform
+    size = float(np.sqrt((J.dense() ** 2).sum()))
+    assert_close("f", g, f, m * (float(np.abs(f).max()) + size * float(np.abs(theta).max())))
+    assert_close("J v", K.jvp(v), J.jvp(v), m * size * float(np.linalg.norm(v)))
+    assert_close("J' u", K.vjp(u), J.vjp(u), m * size * float(np.linalg.norm(u)))
+    if not net.coupled:
+        for name, kernel in (("ntk", mn.ntk), ("ntk_full", mn.ntk_full)):
+            assert_close(name, kernel(fast, theta, x), kernel(net, theta, x), m * size**2)
+            assert_close(name, kernel(fast, theta, x, x[:2]), kernel(net, theta, x, x[:2]), m * size**2)
+
+
+def fast_dense() -> None:
+    """a fast network = its layers as they are written"""
+    with fast_paths():
+        for net, theta in points() + points(2)[:1]:
+            fast_as_written(net, theta, X)
+
+
+def fast_patches() -> None:
+    """a fast network on patches = its layers as they are written"""
+    with fast_paths(tiles_saving=NEVER, batch=NEVER):
+        for net, theta in on_images() + on_images(*IMAGE_LAYERS[:3], ensemble=2):
+            fast_as_written(net, theta, PIXELS)
+
+
+def fast_gram() -> None:
+    """gram = J J' of a fast network on images, by gradients and by pairs of positions"""
+    for pairs in (False, True):
+        with fast_paths(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(conv_gram, "pairs_are_cheaper", lambda *_, pairs=pairs: pairs)
+            for net, theta in on_images():
+                fast = mn.Network(net.spec, net.input_shape)
+                testing.check_gram(fast, theta, PIXELS, np.random.default_rng(0))
+
+
+def by_tiles() -> list[tuple[mn.Network, Array, Array]]:
+    """(net, theta, x) whose second convolution goes by tiles; one network alone, and an ensemble."""
+    conv = mn.Conv2d(4, (3, 5), padding=(1, 2), w_std=1.4, b_std=0.2)
+    spec = mn.Sequential(mn.Conv2d(3, 1), conv, mn.MaxPool(2), mn.Flatten(), mn.Dense(2))
+    rng, found = np.random.default_rng(3), list[tuple[mn.Network, Array, Array]]()
+    for ensemble in (None, 2):
+        net = plain(spec, (4, 6, 3))
+        found.append((net, net.init(rng, ensemble=ensemble), rng.standard_normal((4, 4, 6, 3))))
+    return found
+
+
+def fast_tiles() -> None:
+    """a fast network by tiles = its layers as they are written"""
+    with fast_paths(batch=NEVER):
+        for net, theta, x in by_tiles():
+            fast_as_written(net, theta, x)
+
+
+def fast_zeros() -> None:
+    """where a window reads zeros alone, a convolution by tiles is 0, and relu' is relu'(0)"""
+    spec = mn.Sequential(mn.Conv2d(8, 3, b_std=0.2, b_init="zeros"), mn.ReLU(), mn.Flatten(), mn.Dense(2))
+    x = np.random.default_rng(6).standard_normal((4, 8, 8, 8))
+    x[:, :, 2:] = 0
+    net = plain(spec, x.shape[1:])
+    with fast_paths(batch=NEVER):
+        fast_as_written(net, net.init(np.random.default_rng(3)), x)
+
+
+def fast_shares() -> None:
+    """a fast network, its batch split over the cores = its layers as they are written"""
+    with fast_paths(tiles_saving=NEVER):
+        for net, theta in on_images():
+            fast_as_written(net, theta, PIXELS)
+
+
+def fast_coupled() -> None:
+    """a fast network with BatchNorm = its layers as they are written"""
+    with fast_paths():
+        for net, theta in on_images(mn.BatchNorm(eps=0.01)):
+            fast_as_written(net, theta, PIXELS)
+
+
+def fast_order() -> None:
+    """a fast network, its layers reordered = its layers as they are written"""
+    with fast_paths():
+        for phi in (mn.ReLU(), mn.Abs()):
+            for pool in (mn.MaxPool(2), mn.AvgPool(2)):
+                net = plain(mn.Sequential(mn.Conv2d(3, 3, b_std=0.2), phi, pool, mn.Flatten(), mn.Dense(2)), (4, 6, 3))
+                x = np.random.default_rng(6).standard_normal((4, 4, 6, 3))
+                fast_as_written(net, net.init(np.random.default_rng(3)), x)
