@@ -1,10 +1,10 @@
 """Optimisers: one step on the vector theta, in place.
 
-    SGD         v <- m v + g'                  theta <- theta - lr s v                  g' = g + weight_decay theta
+    SGD         v <- m v + g'                  theta <- theta - lr s v                  g' = g + weight_decay u
     Nesterov    v <- m v + g'                  theta <- theta - lr s (g' + m v)
-    Adam        first and second moments       theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay theta)
+    Adam        first and second moments       theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay u)
 
-g is the gradient; s are the learning-rate scales, one per parameter.
+g is the gradient; s the learning-rate scales, one per parameter; u = theta, or theta - theta_0 with `towards=theta_0`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, sqrt
 from typing import Any, ClassVar, Self
 
-from minintk.arrays import Array, array_namespace
+from minintk.arrays import Array, array_namespace, check_finite, own
 from minintk.fast.memory import cache_slices
 from minintk.fast.threads import share
 from minintk.fast.thresholds import THRESHOLDS
+from minintk.files.writing import digest
 from minintk.spec.parametrization import Rule
 from minintk.training.schedules import Schedule, rate, time
 from minintk.validate import number, numbers
@@ -29,9 +30,11 @@ class Optimizer(ABC):
     """theta <- theta + step(gradient).  `lr` is the learning rate, a number or a schedule.
 
     rule : which of a parametrization's learning-rate scales apply, those of gradient descent or those of Adam.
+    towards : (P,) or (E, P), the point that weight decay pulls theta to; None for 0.
     """
 
     lr: float | Schedule
+    towards: Array | None = None
     rule: ClassVar[Rule] = "sgd"
 
     @property
@@ -58,6 +61,29 @@ class Optimizer(ABC):
         """The time of the theory after this many steps: lr x steps, or the sum of a schedule's rates."""
         return time(self.lr, steps)
 
+    def check(self, theta: Array) -> None:
+        """ValueError or TypeError unless `towards` is a point for this theta."""
+        if (a := self.towards) is None:
+            return
+        array_namespace(theta, a)
+        if tuple(a.shape) not in {tuple(theta.shape), tuple(theta.shape[-1:])}:
+            raise ValueError(f"towards expects a point like theta, {tuple(theta.shape)}, got {tuple(a.shape)}")
+        if a.dtype != theta.dtype:
+            raise TypeError(f"towards must have the dtype of theta, {theta.dtype}, got {a.dtype}")
+        check_finite("towards", a)
+
+    def members(self, which: slice) -> Self:
+        """The optimiser of some members of an ensemble: their own points to decay to."""
+        if self.towards is None or self.towards.ndim == 1:
+            return self
+        part = copy(self)
+        object.__setattr__(part, "towards", self.towards[which])
+        return part
+
+    def decayed(self, theta: Array, at: slice) -> Array:
+        """u = theta - towards, of a piece."""
+        return theta[..., at] if self.towards is None else theta[..., at] - self.towards[..., at]
+
     @abstractmethod
     def init(self, theta: Array) -> Any:
         """The optimiser's memory before the first step: an array ([E], ..., P), or None if it needs none."""
@@ -71,10 +97,14 @@ class Optimizer(ABC):
 class SGD(Optimizer):
     """Gradient descent with heavy-ball momentum and weight decay, per-parameter scales s:
 
-        v <- momentum v + g + weight_decay theta,     theta <- theta - lr s v
+        v <- momentum v + g + weight_decay u,     theta <- theta - lr s v
 
-    lr : a number, or a schedule (`minintk.training.schedules`).  Full batch or mini-batch is `train`'s choice.  Raises
-    ValueError for a learning rate <= 0, momentum outside [0, 1) or weight_decay < 0.
+    lr : a number, or a schedule (`minintk.training.schedules`).  Full batch or mini-batch is `train`'s choice.
+    towards : theta_0, (P,) or (E, P): u = theta - theta_0 decays, as in a model with weights u (Samarin et al. 2022,
+        eq. (2)); by default u = theta.  For mn.mse and `Linearized` the end is that of `solve_gram` with ridge = N
+        weight_decay, for mn.sum_of_squares with half of that.
+
+    Raises ValueError for a learning rate <= 0, momentum outside [0, 1) or weight_decay < 0.
 
     >>> SGD(lr=0.1, momentum=0.9)
     SGD(lr=0.1, momentum=0.9, weight_decay=0.0)
@@ -83,6 +113,8 @@ class SGD(Optimizer):
     lr: float | Schedule
     momentum: float = 0.0
     weight_decay: float = 0.0
+    towards: Array | None = field(default=None, repr=False, compare=False)
+    _point: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check(self, "momentum")
@@ -102,7 +134,7 @@ class SGD(Optimizer):
         def work(at: slice) -> None:
             p, g = theta[..., at], gradient[..., at]
             if weight_decay:
-                g += weight_decay * p
+                g += weight_decay * self.decayed(theta, at)
             v = g
             if memory is not None:
                 v = memory[..., at]
@@ -117,7 +149,7 @@ class SGD(Optimizer):
 class Nesterov(Optimizer):
     """Gradient descent with Nesterov's momentum, which looks one velocity ahead; arguments and errors as in `SGD`:
 
-        g' = g + weight_decay theta,     v <- momentum v + g',     theta <- theta - lr s (g' + momentum v)
+        g' = g + weight_decay u,     v <- momentum v + g',     theta <- theta - lr s (g' + momentum v)
 
     (Sutskever et al. 2013; theta is the point where the gradient is taken.)
 
@@ -128,6 +160,8 @@ class Nesterov(Optimizer):
     lr: float | Schedule
     momentum: float = 0.9
     weight_decay: float = 0.0
+    towards: Array | None = field(default=None, repr=False, compare=False)
+    _point: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check(self, "momentum")
@@ -147,7 +181,7 @@ class Nesterov(Optimizer):
         def work(at: slice) -> None:
             p, g, v = theta[..., at], gradient[..., at], memory[..., at]
             if weight_decay:
-                g += weight_decay * p
+                g += weight_decay * self.decayed(theta, at)
             v *= m
             v += g
             g += m * v
@@ -161,11 +195,12 @@ class Adam(Optimizer):
     """Adam with bias correction and decoupled weight decay:
 
         m <- b1 m + (1 - b1) g,     r <- b2 r + (1 - b2) g^2,     m^ = m / (1 - b1^k),     r^ = r / (1 - b2^k)
-        theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay theta)                     in step k = 1, 2, ...
+        theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay u)                     in step k = 1, 2, ...
 
     (Kingma, Ba 2015; Loshchilov, Hutter 2019.)  The decay is decoupled because an L2 term inside g would be divided by
-    sqrt(r^) too and would no longer act equally on all weights.  s are the parametrization's learning-rate scales for
-    Adam.  Gradients shrink with the width: eps must stay far below them.  ``optimizer.at(step)`` sets the step k.
+    sqrt(r^) too and would no longer act equally on all weights: u = theta, or theta - towards as in `SGD`, but where it
+    ends is no ridge.  s are the parametrization's learning-rate scales for Adam.  Gradients shrink with the width: eps
+    must stay far below them.  ``optimizer.at(step)`` sets the step k.
     memory : ([E], 2, P), m and r.  Raises ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0.
 
     >>> import numpy as np
@@ -180,6 +215,8 @@ class Adam(Optimizer):
     b2: float = 0.999
     eps: float = 1e-8
     weight_decay: float = 0.0
+    towards: Array | None = field(default=None, repr=False, compare=False)
+    _point: str = field(default="", init=False, repr=False)
     _k: ClassVar[int | None] = None
     rule: ClassVar[Rule] = "adam"
 
@@ -218,7 +255,7 @@ class Adam(Optimizer):
             xp.divide(m, g, out=g)
             g *= rate
             if weight_decay:
-                g += lr * weight_decay * p
+                g += lr * weight_decay * self.decayed(theta, at)
             if scales is not None:
                 g *= scales[at]
             p -= g
@@ -248,6 +285,9 @@ def _check(optimizer: Any, *memories: str) -> None:
         if len(found) != 1 or not 0 <= found[0] < 1:
             raise ValueError(f"{name}({memory}=...) expects a number in [0, 1), got {getattr(optimizer, memory)!r}")
     number(f"{name}(weight_decay=...)", optimizer.weight_decay, zero=True)
-    for field in ("lr", *memories, "weight_decay"):
-        if hasattr(value := getattr(optimizer, field), "dtype"):  # an array may change later
-            object.__setattr__(optimizer, field, float(value))
+    for name in ("lr", *memories, "weight_decay"):
+        if hasattr(value := getattr(optimizer, name), "dtype"):  # an array may change later
+            object.__setattr__(optimizer, name, float(value))
+    if optimizer.towards is not None:
+        object.__setattr__(optimizer, "towards", own(optimizer.towards))
+        object.__setattr__(optimizer, "_point", digest(optimizer.towards))  # what two optimisers are compared by

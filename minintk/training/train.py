@@ -208,7 +208,7 @@ class Descent:
                     if not self.written:
                         self._check_written(self.gradient[part], value)
                     memory = None if self.memory is None else self.memory[part]
-                    optimizer.step(self.theta[part], self.gradient[part], memory, self.scales)
+                    optimizer.members(part).step(self.theta[part], self.gradient[part], memory, self.scales)
             return f, value
 
         with single_threaded_blas() if self.held else nullcontext():
@@ -263,6 +263,7 @@ def check_run(
         raise ValueError("x expects at least one example, got none")
     check_finite("theta", theta)
     array_namespace(theta, x, y)
+    optimizer.check(theta)
     loss.check(y, (x.shape[0], model.outputs))
     if y.dtype != theta.dtype:
         raise TypeError(f"y must have the dtype of theta, {theta.dtype}, got {y.dtype}: y.astype(theta.dtype)")
