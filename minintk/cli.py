@@ -275,12 +275,17 @@ def _coordinate_check(args: argparse.Namespace) -> int:
     "reproduce",
     "rerun the papers' experiments: a table of claims, the papers' numbers and ours, and the figures",
     "Run the scripts of examples/, each for one claim or figure of a paper, and print the paper's "
-    "number beside ours. Writes NAME.png and NAME.json. Exit status: 0 if all ran, 1 if one failed to run.",
+    "number beside ours. Writes NAME.png and NAME.json. Every run is a record in the output folder: the same "
+    "command goes on after an interruption, and only draws what is complete. Exit status: 0 if all ran, 1 if not.",
     _option("names", "NAME", "scripts of examples/, without .py (all)", nargs="*"),
     _option("--out", "DIR", "output folder", "minintk-reproduce"),
-    _option("--data", "DIR", "folder with MNIST; without it, the packaged 8 x 8 digits"),
-    _option("--scale", about="paper: the paper's sizes, on a GPU", default="laptop", choices=("laptop", "paper")),
+    _option("--data", "DIR", "folder with MNIST or CIFAR-10; without it, the packaged 8 x 8 digits"),
+    _option("--set", about="which images (mnist with --data)", choices=("digits", "mnist", "cifar10")),
+    _option(
+        "--scale", about="paper: the papers' sizes, on a GPU", default="small", choices=("small", "evening", "paper")
+    ),
     _option("--device", about="device (cpu; gpu with --scale paper)", choices=("cpu", "gpu")),
+    _option("--part", "I/N", "only part I of N of the runs, I from 0, as in a job array"),
 )
 def _reproduce(args: argparse.Namespace) -> int:
     from rich.markup import escape
@@ -291,20 +296,21 @@ def _reproduce(args: argparse.Namespace) -> int:
 
     check_folder(args.out)
     if args.data is not None and not Path(args.data).is_dir():
-        raise ValueError(f"data expects a folder with MNIST's files, got {args.data!r}")
+        raise ValueError(f"data expects a folder with MNIST's or CIFAR-10's files, got {args.data!r}")
     paths = chosen(args.names)
     device = args.device or ("gpu" if args.scale == "paper" else "cpu")
     device_namespace(device)  # fails now if there is no such device
+    options = {"data": args.data, "scale": args.scale, "device": device, "part": args.part}
     console, failed, done = _console(160), [], 0
     try:
-        for name, found in rerun(paths, args.out, data=args.data, scale=args.scale, device=device):
+        for name, found in rerun(paths, args.out, images=args.set, **options):
             done += 1
             if found is None:
                 print(f"{args.prog}: error: {paths[name].name} failed", file=sys.stderr)
                 failed.append(name)
                 continue
-            title = f"{name}: {found['seconds']:.0f} s, {args.out}/{name}.png"
-            _print_table(console, title, ("claim", "paper", "here"), [map(escape, row) for row in found["table"]])
+            rows = [[escape(row[cell]) for cell in ("claim", "paper", "here")] for row in found["table"]]
+            _print_table(console, f"{name}, {found['data']}: {args.out}", ("claim", "paper", "here"), rows)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{done} of {len(paths)} scripts are done, in {args.out}") from None
     if failed:

@@ -7,14 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from time import sleep
 from typing import Any
 
-from minintk.fast.threads import cores
 from minintk.files.reading import read_json
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 """Present in a checkout only, not in an installed package."""
+ENDS = '\nif __name__ == "__main__":\n    command_line(main, SIZES'
+"""How such a script ends."""
 
 
 def scripts() -> dict[str, Path]:
@@ -22,7 +22,7 @@ def scripts() -> dict[str, Path]:
 
     FileNotFoundError if the package was installed without them.
     """
-    found = [p for p in sorted(EXAMPLES.glob("*.py")) if "command_line(main, __doc__" in p.read_text(encoding="utf-8")]
+    found = [path for path in sorted(EXAMPLES.glob("*.py")) if ENDS in path.read_text("utf-8")]
     if not found:
         raise FileNotFoundError(
             f"the scripts that rerun the papers come with the source, not with the installed package: no {EXAMPLES}; "
@@ -44,32 +44,30 @@ def chosen(names: Sequence[str]) -> dict[str, Path]:
 
 
 def rerun(
-    paths: Mapping[str, Path], out: str, *, data: str | None = None, scale: str = "laptop", device: str | None = None
+    paths: Mapping[str, Path], out: str, *, images: str | None = None, **options: str | None
 ) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Run each script in its own process, and yield (name, content of out/NAME.json) as they finish.
+    """Run the scripts one after the other, each over all cores, and yield (name, its numbers) as they finish.
 
-    On the CPU, one script per core at a time with one BLAS thread each; on a GPU, one after the other.  The content is
-    None for a script that failed (the reason is on stderr).  Closing the generator terminates the running scripts.
+    The numbers are None for a script that failed.  Its progress and the reason are on stderr.  Runs that are recorded
+    in `out` are not repeated.  A script ends with this process, however that ends.
 
-    data : a folder with MNIST, replacing the packaged digits.  scale : "laptop" or "paper".  device : "cpu" or "gpu";
-    by default the GPU at the paper's scale.
+    images : "digits", "mnist" or "cifar10"; with data= alone, "mnist".  options : data, scale, device and part, as the
+    scripts' own command lines have them; None leaves one out.
     """
-    options = {"out": out, "data": data, "scale": scale, "device": device}
+    options = {"out": out, "set": images} | options
     arguments = [part for name, value in options.items() if value is not None for part in (f"--{name}", value)]
-    at_once = 1 if "gpu" in (device, "gpu" if scale == "paper" else "") else cores()
-    one_thread = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    left, running = list(paths.items()), dict[str, subprocess.Popen[bytes]]()
-    try:
-        while left or running:
-            while left and len(running) < at_once:
-                name, path = left.pop(0)
-                command = [sys.executable, str(path), *arguments]
-                running[name] = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=one_thread)
-            sleep(0.1)
-            for name in [name for name, process in running.items() if process.poll() is not None]:
-                kept = Path(out) / f"{name}.json"
-                failed = running.pop(name).returncode
-                yield name, None if failed else read_json(kept, "the result of an example", "run the example again")
-    finally:
-        for process in running.values():
+    kind = images or ("mnist" if options.get("data") else "digits")
+    for name, path in paths.items():
+        sys.stderr.write(f"{name}, {kind}\n")
+        process = subprocess.Popen(
+            [sys.executable, str(path), *arguments],
+            stdin=subprocess.PIPE,  # closed by the end of this process
+            stdout=subprocess.DEVNULL,
+            env=os.environ | {"MININTK_ENDS_WITH_STDIN": "1"},
+        )
+        try:
+            failed = process.wait()
+        finally:
             process.terminate()
+        kept = Path(out) / (f"{name}.json" if kind == "digits" else f"{name}-{kind}.json")
+        yield name, None if failed else read_json(kept, "the result of an example", "run the example again")

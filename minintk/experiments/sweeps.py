@@ -10,20 +10,23 @@
                      store="runs/alpha-width")
     table["error"].mean(axis=-1)                                                    # (3, 2): alpha x width
 
-Every run is one file in ``store/records``, written atomically; runs that have one are not repeated.  Processes that are
-given one store share its calls; docs/long-runs.md says how.  Which runs share a call of `work` depends only on the grid
-and `batch`, not on what remains to be done, so a resumed sweep groups its runs as an uninterrupted one does and ends
-with the same ``results.json``, byte for byte (on the same machine, with the same libraries and number of threads).
+Every run is one file in ``store/records``, written atomically; runs that have one are not repeated.  A run that
+diverges is a record too.  Processes that are given one store share its calls; docs/long-runs.md says how.  Which runs
+share a call of `work` depends only on the grid and `batch`, not on what remains to be done, so a resumed sweep groups
+its runs as an uninterrupted one does and ends with the same ``results.json``, byte for byte (on the same machine, with
+the same libraries and number of threads).
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -43,17 +46,21 @@ Work = Callable[..., Any]
 Point = dict[str, Any]
 Result = dict[str, Any]
 
+DIVERGED = "diverged"
+"""The name under which a run that raised FloatingPointError has its message."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """The results of a sweep.
 
     grid : {name: values}.  results : one per grid point, the last axis varying fastest.
-    table["error"] has the shape of the grid, followed by the axes of a single result.
+    table["error"] has the shape of the grid, followed by the axes of a single result; it is NaN where a run diverged.
 
-    >>> table = Table({"width": (4, 8), "seed": (0, 1, 2)}, [{"loss": float(i)} for i in range(6)])
-    >>> table["loss"].shape, float(table["loss"][1, 0])
-    ((2, 3), 3.0)
+    >>> results = [{"loss": float(i)} for i in range(5)] + [{"diverged": "at step 3"}]
+    >>> table = Table({"width": (4, 8), "seed": (0, 1, 2)}, results)
+    >>> table["loss"].shape, float(table["loss"][1, 0]), table.diverged.tolist()
+    ((2, 3), 3.0, [[False, False, False], [False, False, True]])
     """
 
     grid: dict[str, tuple[Any, ...]]
@@ -61,10 +68,45 @@ class Table:
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
         """What the runs returned under this name; KeyError, listing the names, if one of them did not."""
-        if missing := [i for i, result in enumerate(self.results) if name not in result]:
+        diverged = self.diverged.ravel()
+        if missing := [i for i, result in enumerate(self.results) if name not in result and not diverged[i]]:
             raise KeyError(f"{name!r}: the result at {self.points[missing[0]]} has {list(self.results[missing[0]])}")
-        values = np.array([result[name] for result in self.results])
-        return values.reshape((*self.shape, *values.shape[1:]))
+        some = next((np.asarray(result[name]) for result in self.results if name in result), np.array(np.nan))
+        values = np.array([result.get(name, np.full(some.shape, np.nan)) for result in self.results])
+        return values.reshape((*self.shape, *some.shape))
+
+    @property
+    def diverged(self) -> np.ndarray[Any, Any]:
+        """Which runs ended in a FloatingPointError, of the shape of the grid."""
+        return np.array([DIVERGED in result for result in self.results]).reshape(self.shape)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write a line for each run: its point, then what it returned, lists as JSON."""
+        names = dict.fromkeys(name for result in self.results for name in result)
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            lines = csv.DictWriter(file, [*self.grid, *names])
+            lines.writeheader()
+            for point, result in zip(self.points, self.results):
+                plain = {name: json.dumps(v) if isinstance(v, (list, dict)) else v for name, v in result.items()}
+                lines.writerow(point | plain)
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row for each run; needs pandas."""
+        import pandas
+
+        return pandas.DataFrame([point | result for point, result in zip(self.points, self.results)])
+
+    def to_xarray(self) -> Any:
+        """An xarray.Dataset with the grid's axes as dimensions, for results of one shape each; needs xarray."""
+        import xarray
+
+        names = dict.fromkeys(name for result in self.results for name in result if name != DIVERGED)
+        found = {}
+        for name in names:
+            values = self[name]
+            inner = tuple(f"{name}_{i}" for i in range(values.ndim - len(self.grid)))
+            found[name] = ((*self.grid, *inner), values)
+        return xarray.Dataset(found, coords={axis: list(values) for axis, values in self.grid.items()})
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,10 +148,12 @@ def sweep(
     executor : any `concurrent.futures.Executor`; by default, one call after the other in this process.
     progress : a bar with the time left, on stderr.
 
-    An error in `work` is raised again with the grid point added; finished runs are kept, as are those that an executor
-    has started and then finishes.  ValueError if the store belongs to another work (compared by name, and by the
-    arguments bound through functools.partial, an object or a closure; an edited function is not noticed: take another
-    folder), for a damaged record, NaN in a result, or an invalid grid.
+    A run in which `work` raises FloatingPointError, as `mn.train` does where it diverges, is recorded as {"diverged":
+    message}; if it ran together with others, each of them is run again alone.  Any other error in `work` is raised
+    again with the grid point added; finished runs are kept, as are those that an executor has started and then
+    finishes.  ValueError if the store belongs to another work (compared by name, and by the arguments bound through
+    functools.partial, an object or a closure; an edited function is not noticed: take another folder), for a damaged
+    record, NaN in a result, or an invalid grid.
 
     >>> import tempfile
     >>> def power(base: int, exponent: tuple[int, ...]) -> list[dict[str, int]]:
@@ -143,7 +187,7 @@ def sweep(
                 finished(call)
 
         with closing(shared(missing, _Call.claim, finished)) as units:
-            _run(work, units, executor, keep)
+            _run(partial(_attempt, work, together), units, executor, keep)
     remove_dead(folder / "claims")  # of those who were killed meanwhile
     kept = {call: results or call.read() for call, results in kept.items()}  # other parts, meanwhile
     found = {_key(point): result for call in calls for point, result in zip(call.points, kept[call] or [])}
@@ -207,6 +251,19 @@ class _Call:
 Job = tuple[_Call, Claim]
 
 
+def _attempt(work: Work, together: str | None, arguments: Point) -> Any:
+    """What `work` returns; where it diverges, a result that says so, for those alone that diverge on their own."""
+    try:
+        return work(**arguments)
+    except FloatingPointError as error:
+        if together is None:
+            return {DIVERGED: str(error)}
+        members = arguments[together]
+        if len(members) == 1:
+            return [{DIVERGED: str(error)}]
+    return [result for member in members for result in _attempt(work, together, arguments | {together: (member,)})]
+
+
 def _calls(
     folder: Path, axes: Mapping[str, tuple[Any, ...]], together: str | None, batch: int | None
 ) -> Iterator[_Call]:
@@ -225,7 +282,7 @@ def _run(
 ) -> None:
     """Make the calls that this process gets a claim on, and `keep` each result as it arrives."""
     failed: Exception | None = None
-    with InFlight(units, lambda job: (executor or InTurn()).submit(work, **job[0].arguments), executor) as flight:
+    with InFlight(units, lambda job: (executor or InTurn()).submit(work, job[0].arguments), executor) as flight:
         for (call, claim), future in flight:
             with claim:
                 try:

@@ -231,9 +231,12 @@ out = Path(sys.argv[sys.argv.index("--out") + 1])
 if "{name}" == "broken":
     sys.exit("no data there")
 out.mkdir(parents=True, exist_ok=True)
-found = {{"table": [["a claim", "[1]", " ".join(sys.argv[1:])]], "seconds": 1.0}}
-(out / "{name}.json").write_text(json.dumps(found))
-# command_line(main, __doc__
+row = {{"claim": "a claim", "paper": "[1]", "here": " ".join(sys.argv[1:])}}
+name = "{name}-mnist" if "--data" in sys.argv else "{name}"
+(out / f"{{name}}.json").write_text(json.dumps({{"table": [row], "data": "its data"}}))
+command_line = main = SIZES = lambda *_: None
+if __name__ == "__main__":
+    command_line(main, SIZES, __doc__, "{name}")
 """
 
 
@@ -243,7 +246,7 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     for name in ("first", "broken", "last"):
         (folder / f"{name}.py").write_text(SCRIPT.format(name=name))
-    (folder / "common.py").write_text("def command_line(main: object, doc: str) -> None: ...")
+    (folder / "common.py").write_text("def command_line(main: object, sizes: object) -> None: ...")
     monkeypatch.setattr(reproduce, "EXAMPLES", folder)
     monkeypatch.setattr(cli, "_console", lambda width: Console(highlight=False, width=1000))
     return folder
@@ -255,19 +258,19 @@ def test_reproduce_runs_the_scripts_and_prints_their_tables(
     folder, mnist = str(tmp_path / "out"), tmp_path / "mnist"
     mnist.mkdir()
     status, out, err = run("reproduce", "last", "first", "--out", folder, "--data", str(mnist), capsys=capsys)
-    assert (status, err) == (cli.OK, "")
-    assert "last: 1 s" in out
-    assert "first: 1 s" in out
+    assert (status, err) == (cli.OK, "last, mnist\nfirst, mnist\n")
+    assert "last, its data" in out
+    assert "first, its data" in out
     assert "[1]" in out  # not taken for markup
-    assert f"--out {folder} --data {mnist} --scale laptop --device cpu" in out
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"first.json", "last.json"}
+    assert f"--out {folder} --data {mnist} --scale small --device cpu" in out
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"first-mnist.json", "last-mnist.json"}
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         (["--out", "file"], "out expects a folder, but file is a file"),
-        (["--data", "nowhere"], "data expects a folder with MNIST's files, got 'nowhere'"),
+        (["--data", "nowhere"], "data expects a folder with MNIST's or CIFAR-10's files, got 'nowhere'"),
     ],
 )
 def test_reproduce_refuses_folders_that_are_none_before_any_script_runs(
@@ -289,8 +292,8 @@ def test_reproduce_goes_on_after_a_script_that_fails(
     assert status == cli.FAILED
     assert "broken.py failed" in err
     assert "1 of 3 scripts failed: broken" in err
-    assert "first: 1 s" in out
-    assert "last: 1 s" in out
+    assert "first, its data" in out
+    assert "last, its data" in out
 
 
 def test_reproduce_knows_the_scripts_of_a_checkout_and_says_where_there_are_none(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -108,11 +110,57 @@ def test_company_by_what_is_left_would_be_noticed(tmp_path: Path, monkeypatch: p
     def regrouped(f: Any, calls: list[Any], executor: Any, keep: Any) -> None:
         for call, claim in calls:
             with claim:
-                keep(call, claim, [f(**(call.arguments | {"seed": (point["seed"],)}))[0] for point in call.points])
+                keep(call, claim, [f(call.arguments | {"seed": (point["seed"],)})[0] for point in call.points])
 
     monkeypatch.setattr(sweeps, "_run", regrouped)
     mn.sweep(work, GRID, store=tmp_path / "half", together="seed", batch=2)
     assert (tmp_path / "half" / "results.json").read_bytes() != (tmp_path / "whole" / "results.json").read_bytes()
+
+
+# ------------------------------------------------------------------------------------------------ divergence
+
+
+def diverging(lr: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
+    if lr > 1 and 2 in seed:
+        raise FloatingPointError(f"lr = {lr} is too large")
+    return [{"loss": lr + s, "curve": [lr, s]} for s in seed]
+
+
+@pytest.mark.parametrize("workers", [None, ThreadPoolExecutor])
+def test_a_run_that_diverges_is_a_record(tmp_path: Path, workers: Any) -> None:
+    grid = {"lr": [0.5, 2.0], "seed": [1, 2, 3]}
+    with workers(2) if workers else nullcontext() as executor:
+        table = mn.sweep(diverging, grid, store=tmp_path, together="seed", executor=executor)
+    assert table.diverged.tolist() == [[False, False, False], [False, True, False]]  # its companions were run alone
+    assert np.array_equal(table["loss"], [[1.5, 2.5, 3.5], [3.0, np.nan, 5.0]], equal_nan=True)
+    assert table["curve"].shape == (2, 3, 2)
+    assert np.isnan(table["curve"][1, 1]).all()
+    with pytest.raises(KeyError, match="'time'"):
+        table["time"]
+    (tmp_path / "work.json").touch()
+    again = mn.sweep(diverging, grid, store=tmp_path, together="seed")  # read, not run
+    assert again.results == table.results
+
+
+def test_a_table_as_csv(tmp_path: Path) -> None:
+    table = mn.sweep(diverging, {"lr": [0.5, 2.0], "seed": [1, 2]}, store=tmp_path / "runs", together="seed")
+    table.to_csv(tmp_path / "runs.csv")
+    with (tmp_path / "runs.csv").open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["lr"], line["seed"], line["loss"], line["curve"], bool(line["diverged"])) for line in lines] == [
+        ("0.5", "1", "1.5", "[0.5, 1]", False), ("0.5", "2", "2.5", "[0.5, 2]", False),
+        ("2.0", "1", "3.0", "[2.0, 1]", False), ("2.0", "2", "", "", True),
+    ]  # fmt: skip
+
+
+def test_a_table_for_pandas_and_xarray(tmp_path: Path) -> None:
+    table = mn.sweep(diverging, {"lr": [0.5, 2.0], "seed": [1, 2]}, store=tmp_path / "runs", together="seed")
+    frame = pytest.importorskip("pandas") and table.to_pandas()
+    assert list(frame.columns) == ["lr", "seed", "loss", "curve", "diverged"]
+    assert frame["loss"].isna().tolist() == [False, False, False, True]
+    data = pytest.importorskip("xarray") and table.to_xarray()
+    assert data["curve"].dims == ("lr", "seed", "curve_0")
+    assert float(data["loss"].sel(lr=2.0, seed=1)) == 3.0
 
 
 # ------------------------------------------------------------------------------------------ grids, executors
@@ -179,14 +227,14 @@ def test_any_executor_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def failing(a: int) -> dict[str, Any]:
     if a == 3:
-        raise FloatingPointError("training diverged")
+        raise ZeroDivisionError("no margin")
     return {"a": a}
 
 
 @pytest.mark.parametrize("pool", [None, ThreadPoolExecutor])
 def test_an_error_tells_where_and_keeps_the_rest(pool: Any, tmp_path: Path) -> None:
     executor = None if pool is None else pool(1)
-    with pytest.raises(FloatingPointError, match="diverged") as caught:
+    with pytest.raises(ZeroDivisionError, match="margin") as caught:
         mn.sweep(failing, {"a": [1, 2, 3, 4]}, store=tmp_path, executor=executor)
     assert caught.value.__notes__ == ["in the sweep's call work(a=3)"]
     assert records(tmp_path) >= 2

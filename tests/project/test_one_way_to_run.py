@@ -1,0 +1,180 @@
+"""Every script that reruns a paper runs in one way: recorded, killed at any moment, resumed with the same bytes."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SCRIPT = '''
+"""Square roots."""
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, {examples!r})
+from common import Row, command_line, finish, interval
+SIZES = {{"small": {{"numbers": 6, "pause": 0.4}}, "paper": {{"numbers": 60, "pause": 1.0}}}}
+
+def work(data, number, pause, seed):
+    (Path({folder!r}) / f"pid-{{os.getpid()}}").touch()
+    time.sleep(pause)
+    if number == 3:
+        raise FloatingPointError("diverged in step 7")
+    return [{{"root": number**0.5 + s}} for s in seed]
+
+def main(s, numbers, pause):
+    runs = s.sweep(work, {{"number": range(numbers), "seed": (0, 1)}}, together="seed", data=s.data, pause=pause)
+    roots = {{str(n): interval(runs["root"][n]) for n in range(numbers)}}
+    def draw(plt):
+        plt.plot(runs["root"])
+    return finish(s, {{"roots": roots, "diverged": runs.diverged.tolist()}}, [Row("roots", "sqrt", "sqrt")], draw)
+
+if __name__ == "__main__":
+    command_line(main, SIZES, __doc__, "roots")
+'''
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Path:
+    """A script like those of examples/."""
+    path = tmp_path / "examples" / "roots.py"
+    path.parent.mkdir()
+    path.write_text(SCRIPT.format(examples=str(ROOT / "examples"), folder=str(tmp_path)))
+    return path
+
+
+@pytest.fixture
+def common(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    return importlib.import_module("common")
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def all_end(pids: list[int], within: float = 20.0) -> bool:
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        if not any(map(alive, pids)):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def workers_of(folder: Path, at_least: int) -> list[int]:
+    """The processes in which `work` has begun, once there are so many."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        found = [int(path.name.split("-")[1]) for path in folder.glob("pid-*")]
+        if len(found) >= at_least:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("no work has begun")
+
+
+def test_a_script_killed_goes_on_and_ends_with_the_same_bytes(roots: Path, tmp_path: Path) -> None:
+    def start(out: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, str(roots), "--out", str(tmp_path / out)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    whole = start("whole")
+    assert "roots" in whole.communicate()[0]
+    assert whole.returncode == 0
+    for path in tmp_path.glob("pid-*"):
+        path.unlink()
+
+    killed = start("killed")
+    pids = workers_of(tmp_path, 1)
+    records = tmp_path / "killed" / "roots.runs" / "work" / "records"
+    while not list(records.glob("*.json")):
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert all_end(pids + workers_of(tmp_path, 1))  # a worker outlives its parent in no case
+    kept = {path: path.stat().st_mtime_ns for path in records.glob("*.json")}
+    assert 0 < len(kept) < 12
+    again = start("killed")
+    again.communicate()
+    assert again.returncode == 0
+    assert all(path.stat().st_mtime_ns == at for path, at in kept.items())  # not computed again
+    for name in ("roots.json", "roots.png", "roots.runs/work/results.json"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    found = json.loads((tmp_path / "killed" / "roots.json").read_text())
+    assert found["diverged"] == [[False, False]] * 3 + [[True, True]] + [[False, False]] * 2
+    assert found["table"][0]["claim"] == "roots"
+
+
+def test_reproduce_killed_takes_its_script_along(roots: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from minintk.experiments import papers; from minintk.cli import main\n"
+        f"papers.EXAMPLES = Path({str(roots.parent)!r})\n"
+        f"main(['reproduce', '--scale', 'paper', '--device', 'cpu', '--out', {str(tmp_path / 'out')!r}])"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    pids = workers_of(tmp_path, 1)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert all_end(pids + workers_of(tmp_path, 1))
+
+
+def test_parts_make_the_whole(roots: Path, tmp_path: Path) -> None:
+    def run(*options: str) -> int:
+        command = [sys.executable, str(roots), "--out", str(tmp_path / "out"), *options]
+        return subprocess.run(command, capture_output=True, check=False).returncode
+
+    assert run("--part", "0/2") == 1  # says what is missing, draws nothing
+    assert not (tmp_path / "out" / "roots.json").exists()
+    assert len(list((tmp_path / "out" / "roots.runs" / "work" / "records").glob("*.json"))) == 6
+    assert run("--part", "1/2") == 0
+    assert (tmp_path / "out" / "roots.json").exists()
+
+
+def coverage(interval_of: object, draws: int, rng: np.random.Generator, seeds: int, images: int) -> float:
+    """How often the interval holds the true mean of a score with variance over seeds and over images."""
+    hits = 0
+    for _ in range(draws):
+        score = rng.normal(size=(seeds, 1)) + rng.normal(size=(1, images)) + rng.normal(size=(seeds, images))
+        mean, half = interval_of(score)[:2]  # type: ignore[operator]
+        hits += abs(mean) <= half
+    return hits / draws
+
+
+@pytest.mark.parametrize(("seeds", "images"), [(2, 300), (5, 40), (8, 20)])
+def test_intervals_cover_what_they_say(common: ModuleType, seeds: int, images: int) -> None:
+    """Within three standard errors of 95 %, or above; 1.96 standard errors of two seeds cover 74 %, and are refused."""
+    draws = 2000
+    low = 0.95 - 3 * (0.95 * 0.05 / draws) ** 0.5
+    assert coverage(common.tested, draws, np.random.default_rng(1), seeds, images) > low
+
+    def normal(score: np.ndarray) -> tuple[float, float]:
+        mean, _, of = common.tested(score)
+        assert of == "both"
+        variance = score.mean(0).var(ddof=1) / score.shape[1] + score.mean(1).var(ddof=1) / seeds
+        return mean, 1.96 * variance**0.5
+
+    if seeds == 2:
+        assert coverage(normal, draws, np.random.default_rng(1), seeds, images) < low - 0.1
+
+
+def test_an_interval_over_seeds_is_students(common: ModuleType) -> None:
+    values = [1.0, 2.0, 4.0]
+    mean, half, of = common.interval(values)
+    low, high = student.interval(0.95, 2, loc=np.mean(values), scale=np.std(values, ddof=1) / 3**0.5)
+    assert (mean, of) == (np.mean(values), "seeds")
+    assert (mean - half, mean + half) == pytest.approx((low, high))
+    assert common.tested(np.array([[1.0, 0.0, 1.0]]))[2] == "images"  # one seed: about images alone
