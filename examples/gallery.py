@@ -1,8 +1,10 @@
 """The figures of the documentation's gallery: runs the examples and keeps what each draws and prints.
 
+Those that rerun papers are kept by table.py instead.
+
     python3 make.py python examples/gallery.py [NAME ...] [--out docs/gallery]
 
-Each script runs in a process of its own, with its default sizes, so that all take about an hour on two cores; with
+Each script runs in a process of its own, with its default sizes, so that all take about half an hour on two cores; with
 names, only these run.  NAME.png is reduced to 128 colours, a third of its size; NAME.txt holds what the script printed.
 """
 
@@ -17,11 +19,14 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image
 
-HERE = Path(__file__).resolve().parent
-SHARED = {"common", "geiger", "table", "gallery"}
-"""What is no example: parts of several, and what runs them."""
+from minintk.experiments.papers import scripts
 
-NAMES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in SHARED)
+HERE = Path(__file__).resolve().parent
+NAMES = sorted(
+    path.stem for path in HERE.glob("*.py")
+    if 'if __name__ == "__main__"' in path.read_text("utf-8") and path.stem not in {"table", "gallery", *scripts()}
+)  # fmt: skip
+"""The scripts, without parts of several, what runs them, and those of papers."""
 
 
 def run(name: str, out: Path) -> None:
@@ -29,12 +34,11 @@ def run(name: str, out: Path) -> None:
     script = HERE / f"{name}.py"
     with TemporaryDirectory() as folder:
         figure = Path(folder) / f"{name}.png"
-        asked = folder if "command_line(main" in script.read_text(encoding="utf-8") else str(figure)
-        command = [sys.executable, str(script), "--out", asked]
+        command = [sys.executable, str(script), "--out", str(figure)]
         printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=folder).stdout
         with Image.open(figure) as drawn:
             drawn.convert("RGB").quantize(128).save(out / f"{name}.png", optimize=True)
-    lines = [line.rstrip() for line in printed.splitlines() if "s of one core" not in line]
+    lines = [line.rstrip() for line in printed.splitlines()]
     (out / f"{name}.txt").write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
 
 

@@ -136,23 +136,22 @@ def gallery() -> None:
         figure = DOCS / "gallery" / f"{path.stem}.png"
         if figure.exists():
             text += entry(path)
-    text += "```{toctree}\n:hidden:\n\npapers\n```\n"
+    text += "```{toctree}\n:hidden:\n\nexamples\n```\n"
     written(DOCS / "gallery" / "index.md", text)
 
 
 ABOUT = """\
 Each figure is drawn by one short script, which also prints what it measured. Points are measured, each series with a
 marker of its own; dashed lines are theory. `python3 make.py python examples/...` draws a figure again, and
-`python3 make.py python examples/gallery.py` all of them. [Examples](papers.md) has the table of the papers' numbers
-beside ours."""
+`python3 make.py python examples/gallery.py` all of them. [The papers, run again](../papers/index.md) has the figures of
+the papers' claims, with their numbers beside ours; [examples](examples.md) lists the scripts."""
 
 FIRST = ("backprop_by_hand", "empirical_kernel_converges", "ensemble_dynamics")
 
 
-def order(path: Path) -> tuple[bool, int, str]:
-    """The examples that a newcomer reads first; then those of the library; then the claims of papers, run again."""
-    place = FIRST.index(path.stem) if path.stem in FIRST else len(FIRST)
-    return "command_line(main" in path.read_text(encoding="utf-8"), place, path.stem
+def order(path: Path) -> tuple[int, str]:
+    """The examples that a newcomer reads first, then the others."""
+    return FIRST.index(path.stem) if path.stem in FIRST else len(FIRST), path.stem
 
 
 def entry(path: Path) -> str:
@@ -184,7 +183,7 @@ COPIED = {
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
     "README.md": "project/readme.md",
-    "examples/README.md": "gallery/papers.md",
+    "examples/README.md": "gallery/examples.md",
 }
 COPIED |= {f"benchmarks/{path.name}": f"project/benchmarks-{path.name}" for path in (ROOT / "benchmarks").glob("*.md")}
 COPIED |= {
