@@ -5,6 +5,7 @@ The files are independent, except that several use power_laws and layer_io:
     movement           kernel_movement, weight_movement                   how far kernel and weights moved
     kernel_spectra     singular_values, effective_rank, condition_number  the spectrum of a kernel
                        gram_picture, draw_gram                            a kernel with its examples sorted by class
+    kernel_over_time   kernel_over_time, KernelPath                       the kernel along a run, and its layers' shares
     similarity         alignment, target_alignment                        kernels with each other and with the labels
                        activations, cka, layer_similarity                 layers with each other
     ensembles          ensemble_variance                                  how much f depends on the initialisation
@@ -19,6 +20,7 @@ The files are independent, except that several use power_laws and layer_io:
 
 from minintk.diagnostics.curvature import Kappa, kappa
 from minintk.diagnostics.ensembles import ensemble_variance
+from minintk.diagnostics.kernel_over_time import KernelPath, kernel_over_time
 from minintk.diagnostics.kernel_spectra import (
     condition_number,
     draw_gram,
@@ -42,9 +44,9 @@ from minintk.diagnostics.weight_norms import (
 )
 
 __all__ = [
-    "Estimate", "Kappa", "Passage", "PowerLaw", "activations", "alignment", "cka", "condition_number", "crossover",
-    "draw_gram", "effective_rank", "ensemble_variance", "gaussian_norms", "gram_picture", "kappa", "kernel_movement",
-    "layer_similarity", "natural_norms", "power_law", "relative_distance", "singular_values", "spectral_norm",
-    "spectral_norms", "spectrally_normalised", "stable_rank", "t1", "t2", "target_alignment", "trace",
-    "update_alignment", "weight_movement",
+    "Estimate", "Kappa", "KernelPath", "Passage", "PowerLaw", "activations", "alignment", "cka", "condition_number",
+    "crossover", "draw_gram", "effective_rank", "ensemble_variance", "gaussian_norms", "gram_picture", "kappa",
+    "kernel_movement", "kernel_over_time", "layer_similarity", "natural_norms", "power_law", "relative_distance",
+    "singular_values", "spectral_norm", "spectral_norms", "spectrally_normalised", "stable_rank", "t1", "t2",
+    "target_alignment", "trace", "update_alignment", "weight_movement",
 ]  # fmt: skip

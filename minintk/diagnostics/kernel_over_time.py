@@ -1,0 +1,139 @@
+"""The tangent kernel along a training run: how far it moves, where it turns to, and which layers it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, to_host
+from minintk.diagnostics.kernel_spectra import effective_rank
+from minintk.diagnostics.movement import relative_distance
+from minintk.diagnostics.similarity import target_alignment
+from minintk.models.empirical import ntk
+from minintk.models.network import Model, check_model
+from minintk.validate import whole
+
+Host = np.ndarray[Any, Any]
+
+
+class Moving(Protocol):
+    """A point of a run: a snapshot of `mn.train`, a moment of `mn.flow`."""
+
+    @property
+    def t(self) -> float: ...
+    @property
+    def theta(self) -> Array | None: ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KernelPath:
+    """The kernel Theta_t at S times, against the first one, Theta_0; all on the host.
+
+    t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred, of Theta_t with y y', at most 1.
+    effective_rank : between 1 and N.  eigenvalues : the k largest, descending.  overlap : |U_0' U_t|^2 / j for the
+    spaces U that the first j = 1 ... k eigenvectors span, 1 if the space stays, about j / N if it turns anywhere; it
+    means little where eigenvalues j and j + 1 are equal.  share : {layer: its part of the trace}, with the sum 1.
+    Each is (S, [E]); eigenvalues and overlap are (S, [E], k).
+    """
+
+    t: Host
+    movement: Host
+    alignment: Host
+    effective_rank: Host
+    eigenvalues: Host
+    overlap: Host
+    share: dict[str, Host]
+
+    def __repr__(self) -> str:
+        return f"KernelPath({len(self.t)} times up to t={self.t[-1]:g}, movement {self.movement[-1].mean():.3g})"
+
+    def plot(self, axes: Any = None, label: str = "") -> Any:
+        """Draw movement, alignment, rank, overlap and shares on five of matplotlib's axes, or a new Figure; returns it.
+
+        An ensemble is drawn as its mean; `label` names the curves of this path.
+        """
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(16, 3.2), layout="constrained") if axes is None else None
+        panels = axes if figure is None else figure.subplots(1, 5)
+        curves = {
+            "movement of the kernel": {label: self.movement},
+            "alignment with the labels": {label: self.alignment},
+            "effective rank": {label: self.effective_rank},
+            f"overlap of the top {self.overlap.shape[-1]} eigenvectors": {label: self.overlap[..., -1]},
+            "share of the trace": {f"{label} {layer}".strip(): share for layer, share in self.share.items()},
+        }
+        for panel, (title, lines) in zip(panels, curves.items(), strict=True):
+            for name, values in lines.items():
+                panel.plot(self.t, values.reshape(len(self.t), -1).mean(axis=1), ".-", ms=4, lw=1, label=name or None)
+            panel.set(xlabel="t", title=title)
+            if any(lines):
+                panel.legend(fontsize=7)
+        return axes if figure is None else figure
+
+
+def kernel_over_time(model: Model, run: Iterable[Moving], x: Array, y: Array, *, k: int = 5) -> KernelPath:
+    """The empirical NTK of a model along a run, on x : (N, *input_shape) with labels y : (N, C); a `KernelPath`.
+
+    run : snapshots of `mn.train` or moments of `mn.flow`, theta : ([E], P); the first is the start.  A model that
+    re-anchors is taken from the snapshot.  k : eigenvectors, at most N.
+
+    Each of the S points costs one kernel on N examples, C gradients of each example, and two decompositions of an
+    N x N matrix: choose a few hundred examples, and snapshots at increasing distances.  One point is held at a time.
+    TypeError for a run without theta, ValueError for an empty one; else as `ntk` and `target_alignment`.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
+    >>> theta0, x, y = net.init(np.random.default_rng(0)), np.eye(2), np.array([[1.0], [-1.0]])
+    >>> snapshots = mn.train(net, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(1.0), steps=50, every=10)
+    >>> path = kernel_over_time(net, snapshots, x, y, k=1)
+    >>> path.t.tolist(), float(path.movement[0]), sorted(path.share)
+    ([0.0, 10.0, 20.0, 30.0, 40.0, 50.0], 0.0, ['0', '2'])
+    """
+    check_model(model)
+    k = whole("k", k, high=x.shape[0])
+    rows, shares, start = list[tuple[Any, ...]](), list[dict[str, Array]](), None
+    for point in run:
+        if point.theta is None:
+            raise TypeError("kernel_over_time expects a run with theta: the kernel of mn.kernel_flow does not move")
+        here = getattr(point, "model", model) if model.anchors() else model
+        kernel = ntk(here, point.theta, x)
+        xp = array_namespace(kernel)
+        values, vectors = (xp.flip(a, axis=-1)[..., :k] for a in xp.linalg.eigh(kernel))
+        first, frame = start = (kernel, vectors) if start is None else start
+        aligned = target_alignment(kernel, y, centred=True)
+        moved, rank = relative_distance(kernel, first), effective_rank(kernel)
+        rows.append((np.asarray(point.t), *map(to_host, (moved, aligned, rank, values, _overlap(frame, vectors)))))
+        shares.append(_layer_shares(here, point.theta, x))
+    if start is None:
+        raise ValueError("kernel_over_time expects at least one snapshot, got none")
+    t, movement, alignment, ranks, eigenvalues, overlap = (np.stack(column) for column in zip(*rows, strict=True))
+    share = {layer: np.stack([to_host(part[layer]) for part in shares]) for layer in shares[0]}
+    return KernelPath(t, movement, alignment, ranks, eigenvalues, overlap, share)
+
+
+def _overlap(U: Array, V: Array) -> Array:
+    """|U_j' V_j|^2 / j for the first j = 1 ... k columns of U, V : ([E], N, k)."""
+    xp = array_namespace(U, V)
+    squares = xp.linalg.matrix_transpose(U) @ V
+    sums = xp.cumulative_sum(xp.cumulative_sum(squares * squares, axis=-1), axis=-2)
+    return xp.linalg.diagonal(sums) / xp.arange(1, U.shape[-1] + 1, dtype=U.dtype)
+
+
+def _layer_shares(model: Model, theta: Array, x: Array) -> dict[str, Array]:
+    """{layer: sum_{n, c} |df_c(x_n) / dw|^2 over its weights w, as a part of the sum over all}, each () or (E,)."""
+    xp = array_namespace(theta, x)
+    lead, C = (1,) * (theta.ndim - 1), model.outputs
+    u = xp.broadcast_to(xp.eye(C, dtype=theta.dtype).reshape((C, *lead, 1, C)), (C, *theta.shape[:-1], 1, C))
+    squares = xp.zeros_like(theta)
+    for n in range(x.shape[0]):  # one example at a time: C gradients are held, not N C
+        gradients = model.forward(theta, x[n : n + 1])[1].vjp(u)
+        squares += xp.sum(gradients * gradients, axis=0)
+    total, layers = xp.sum(squares, axis=-1), dict[str, Array]()
+    for name, at in model.layout.slices.items():
+        layer = name.rpartition(".")[0] or name
+        layers[layer] = layers.get(layer, 0) + xp.sum(squares[..., at], axis=-1) / total
+    return layers
