@@ -25,6 +25,7 @@ REDUCED: dict[str, dict[str, Any]] = {
     "spectral_norms": {"widths": (64, 128, 256, 512), "networks": 10},
     "feature_learning_limit": {"widths": (64, 128, 256), "seeds": 32},
     "finite_width_statistics": {"shapes": ((1, 4), (1, 16), (2, 16), (4, 16), (4, 32)), "members": 4000},
+    "kernel_over_time": {"width": 32, "networks": 2, "n": 20},
     "laziness": {"widths": (32, 64, 128), "seeds": 4, "deep": (1,)},
     "train_lenet5": {"epochs": 4},
 }
@@ -171,6 +172,14 @@ def check_laziness(found: dict[str, float]) -> None:
             assert abs(found[f"{name}: exponent"] - theory) < 0.15 + 2 * found[f"{name}: error"]
 
 
+def check_path(found: dict[str, float]) -> None:
+    """s = 100: movement of order 1 / s; s = .1: far more than the kernel itself, with a turn to the labels."""
+    assert found["lazy: movement"] < 0.1 < 10 < found["feature: movement"]
+    assert found["feature: overlap"] < 0.9 < 0.98 < found["lazy: overlap"]
+    lazy, feature = (found[f"{n}: alignment, largest"] / found[f"{n}: alignment, first"] for n in ("lazy", "feature"))
+    assert lazy < 1.1 < 1.3 < feature
+
+
 def check_lenet5(found: dict[str, float]) -> None:
     assert found["parameters"] == 61_706
     assert found["test accuracy"] > 0.85  # with a quarter of the epochs that take it beyond 0.99
@@ -188,6 +197,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "eigenlearning": check_eigenlearning,
     "feature_learning_limit": check_limit,
     "finite_width_statistics": check_finite_width,
+    "kernel_over_time": check_path,
     "laziness": check_laziness,
     "train_lenet5": check_lenet5,
 }
@@ -204,6 +214,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "spectral_norms": {"|dW2|": 0.5},
     "feature_learning_limit": {"2 hidden, NTK: exponent": -0.5},
     "finite_width_statistics": {"width 16: n Var / Theta^2": 2.0},
+    "kernel_over_time": {"lazy: movement": 1.0},
     "laziness": {"kappa, 2 layers, mean field: exponent": -0.5},
     "train_lenet5": {"test accuracy": 0.5},
 }

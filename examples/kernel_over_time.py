@@ -1,0 +1,91 @@
+"""The tangent kernel while a network learns: it stays in the lazy regime, and turns to the labels in the other.
+
+    python3 make.py python examples/kernel_over_time.py [--out FILE.png] [--data DIR]
+
+Two hidden layers of width h, alpha (f - f_0), parity of digits, by the flow until every digit has margin 1.  With
+s = sqrt(h) alpha = 100 the kernel does not move: its eigenvectors stay, its alignment with the labels is the initial
+one.  With s = .1 the weights have to grow: the kernel turns to the labels until most digits are learned, and away from
+them while it learns the last ones, when its effective rank grows; the first layer takes over the trace.
+
+--data: real MNIST, its folder; without it the 8 x 8 digits inside the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+import minintk as mn
+from minintk.diagnostics import KernelPath, kernel_over_time, t1
+
+REGIMES = {"lazy": 100.0, "feature": 0.1}
+"""s = sqrt(h) alpha."""
+
+
+def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> KernelPath:
+    """The kernel of `networks` networks along their flow, 4 moments in a decade; t in units of t1."""
+    hidden = [mn.Dense(width, b_std=1.0, b_init="zeros"), mn.Softplus(5.0, 1.404383)]
+    net = mn.Network(mn.Sequential(*hidden, *hidden, mn.Dense(1, b_std=1.0, b_init="zeros")), x.shape[1:])
+    theta0, alpha = net.init(np.random.default_rng(0), ensemble=networks), s / sqrt(width)
+    losses: list[tuple[float, Any]] = []
+
+    def moments() -> Any:
+        times = np.geomspace(1e-5, 1e7, 97)
+        run = mn.flow(mn.Centred(net, theta0, alpha), theta0, x, y, loss=mn.Hinge(alpha), times=times, mu=1000.0)
+        for i, moment in enumerate(run):
+            losses.append((moment.t, moment.loss))
+            if i % 2 == 0 or moment.ended:
+                yield moment
+            if moment.ended:
+                return
+        raise RuntimeError(f"width {width} is too narrow: some of the {len(x)} digits are still not learned at t = 1e7")
+
+    found = kernel_over_time(net, moments(), x, y)
+    halved = t1(*map(np.array, zip(*losses, strict=True)))
+    return replace(found, t=found.t / float(np.median(halved)))
+
+
+def main(
+    out: str | None = None, data: str | None = None, width: int = 128, networks: int = 4, n: int = 100
+) -> dict[str, float]:
+    """How far the kernel moved in both regimes; its alignment, rank and first layer's share: first, largest, last."""
+    digits = mn.datasets.mnist(data) if data else mn.datasets.digits()
+    x, y = digits.subset(n, np.random.default_rng(0)).pca(10).parity()
+    paths = {name: path(s, width, networks, x, y) for name, s in REGIMES.items()}
+    found = dict[str, Any]()
+    for name, p in paths.items():
+        found |= {f"{name}: movement": p.movement[-1].mean(), f"{name}: overlap": p.overlap[-1, :, -1].mean()}
+        curves = {"alignment": p.alignment, "rank": p.effective_rank, "first layer": p.share["0"]}
+        for what, values in curves.items():
+            mean = values.mean(axis=1)
+            found |= {f"{name}: {what}, {when}": of for when, of in
+                      (("first", mean[0]), ("largest", mean.max()), ("last", mean[-1]))}  # fmt: skip
+    if out:
+        import matplotlib.pyplot as plt
+
+        with plt.style.context("minintk.verify.look"):
+            figure, panels = plt.subplots(2, 3, figsize=(12, 6.4), layout="constrained")
+            *both, lazy, feature = panels.ravel()
+            for name, p in paths.items():
+                p.plot([*both, lazy if name == "lazy" else feature], name)
+            for axes in panels.ravel():
+                axes.set(xscale="log", xlabel="t / time at which the loss halves", xlim=(1e-2, None))
+            both[0].set(yscale="log", ylim=(1e-3, None))
+            lazy.set(title="share of the trace, lazy", ylim=(0, 1))
+            feature.set(title="share of the trace, feature", ylim=(0, 1))
+            figure.savefig(out, dpi=120)
+            plt.close(figure)
+    return {name: float(value) for name, value in found.items()}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="kernel_over_time.png", metavar="FILE.png", help="the figure")
+    parser.add_argument("--data", metavar="DIR", help="folder with MNIST")
+    args = parser.parse_args()
+    for name, value in main(args.out, args.data).items():
+        print(f"{name:30} {value:.4g}")
