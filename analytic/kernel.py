@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from analytic.images.engine import image_diagonals, image_kernels
 from analytic.images.rules import Flat, grid, needs_images
 from analytic.streaming.by_blocks import Store, kernels_by_blocks
+from analytic.vectors.derivatives import PARAMETERS, closed, derivatives, differences, scaled
 from analytic.vectors.engine import vector_diagonals, vector_kernels
 from analytic.vectors.results import Examples, Progress, Wanted
 from analytic.vectors.rules import lower
@@ -42,6 +43,13 @@ class Both(NamedTuple):
 
     nngp: Array
     ntk: Array
+
+
+class Derivatives(NamedTuple):
+    """Both kernels' derivatives in the logarithms of all w_std, and of all b_std."""
+
+    w_std: Both
+    b_std: Both
 
 
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
@@ -173,6 +181,34 @@ class Kernel:
         inputs = Examples(x, name="x")
         rows, xp = self._rows(inputs), inputs.xp
         return Both(xp.astype(rows.q, inputs.dtype), xp.astype(rows.theta, inputs.dtype))
+
+    def derivatives(self, x1: Array, x2: Array | None = None) -> Derivatives:
+        """d(nngp, ntk) / d log w_std and / d log b_std, of all layers' together, (N, M) each.
+
+        By forward mode where every layer has a closed form (Dense, LayerNorm, Residual, ReLU and its family, Erf): the
+        time of a few plain kernels.  Otherwise by central differences of fourth order: eight kernels, relative errors
+        of about 1e-11.  float32 inputs are taken in float64 on the way.  It holds about 30 N M numbers.
+
+        >>> import numpy as np, minintk as mn
+        >>> k = kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
+        >>> k.derivatives(np.eye(2)).w_std.nngp.round(4)          # K is a product of two w_std^2: 4 K
+        array([[2.    , 0.6366],
+               [0.6366, 2.    ]])
+        """
+        inputs = Examples(x1, x2)
+        xp, steps = inputs.xp, self._program(inputs.example)
+        wide = [xp.astype(a, xp.float64, copy=False) for a in (x1, x1 if x2 is None else x2)]
+        if needs_images(steps) or not closed(steps):
+            found = [Both(*differences(partial(self._scaled, name), *wide)) for name in PARAMETERS]
+        else:
+            doubled = {name: self._scaled(name, 2.0)._program(inputs.example) for name in PARAMETERS}
+            rows = [a.reshape(a.shape[0], -1) for a in wide]
+            _, _, dK, dTheta = derivatives(steps, doubled, xp, *rows)
+            found = [Both(*pair) for pair in zip(dK, dTheta)]
+        return Derivatives(*(Both(*(xp.astype(a, inputs.dtype, copy=False) for a in both)) for both in found))
+
+    def _scaled(self, name: str, factor: float) -> Kernel:
+        return Kernel(s.as_sequential(scaled(self.spec, name, factor)), self.parametrization)
 
     def error(self, x: Array) -> float:
         """Bound on the quadratures' error for these rows, relative to sqrt(k(x, x) k(x', x')); 0 for closed forms."""
