@@ -52,13 +52,14 @@ def scaled(layer: s.Layer, name: str, factor: float) -> s.Layer:
     if isinstance(layer, s.Sequential):
         return s.Sequential(*(scaled(inner, name, factor) for inner in layer))
     changed: dict[str, Any] = {}
-    for each in fields(layer):
+    here: Any = layer  # a dataclass, as every layer is
+    for each in fields(here):
         value = getattr(layer, each.name)
         if isinstance(value, s.Layer):
             changed[each.name] = scaled(value, name, factor)
         elif each.name == name:
             changed[name] = value * factor
-    return replace(layer, **changed) if changed else layer
+    return replace(here, **changed) if changed else layer
 
 
 def closed(program: Program) -> bool:
@@ -142,7 +143,7 @@ def _affine(step: Affine, doubled: list[Affine], xp: Any, state: State) -> State
 
 
 def _homogeneous(step: Homogeneous, xp: Any, state: State) -> State:
-    """phi = alpha u + beta |u|:  kappa = alpha^2 K + beta^2 (2/pi) n (sin a + (pi/2 - a) c),  n = sqrt(q q'), c = K/n."""
+    """kappa = alpha^2 K + beta^2 (2/pi) n (sin a + (pi/2 - a) c),  n = sqrt(q q'),  c = K / n = cos a."""
     q, q2, K, T = state.q, state.q2, state.K, state.Theta
     gain, odd = step.alpha**2 + step.beta**2, 2 / pi * step.beta**2
     n = xp.sqrt(q.a[:, None] * q2.a)
@@ -156,8 +157,8 @@ def _homogeneous(step: Homogeneous, xp: Any, state: State) -> State:
     ddot = odd * dc / xp.where(sin > 0, sin, xp.inf)
     dot = xp.where(n > 0, dot, _at_zero(step, xp, q.a, q2.a))
     dK = dot * K.da + odd * n * sin * relative / 2
-    rows = [Tangent(gain * v.a, gain * v.da) for v in (q, q2)]
-    return State(*rows, Tangent(kappa, dK), Tangent(T.a * dot, T.da * dot + T.a * ddot))
+    one, two = (Tangent(gain * v.a, gain * v.da) for v in (q, q2))
+    return State(one, two, Tangent(kappa, dK), Tangent(T.a * dot, T.da * dot + T.a * ddot))
 
 
 def _at_zero(step: Homogeneous, xp: Any, q: Array, q2: Array) -> Array:
@@ -179,12 +180,12 @@ def _erf(xp: Any, state: State) -> State:
     sigma = 2 * K.a / xp.sqrt(left * right)
     dot = 4 / pi / xp.sqrt(g)
     dK = dot * (K.da - K.a * (dleft / left + dright / right) / 2)  # sqrt(g) = sqrt(1 - sigma^2) sqrt((1+2q)(1+2q'))
-    rows = [
+    one, two = (
         Tangent(2 / pi * xp.arcsin(2 * v.a / (1 + 2 * v.a)), 4 / pi * v.da / ((1 + 2 * v.a) * xp.sqrt(1 + 4 * v.a)))
         for v in (q, q2)
-    ]
+    )
     kappa = Tangent(2 / pi * xp.arcsin(sigma), dK)
-    return State(*rows, kappa, Tangent(T.a * dot, T.da * dot - T.a * dot * dg / (2 * g)))
+    return State(one, two, kappa, Tangent(T.a * dot, T.da * dot - T.a * dot * dg / (2 * g)))
 
 
 def _normalise(step: Normalise, xp: Any, state: State) -> State:
