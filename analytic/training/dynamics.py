@@ -9,7 +9,8 @@ linear equation for a_t : (N, C) alone:
     da/dt = -(lr/N) ((Theta + ridge I) a - (y - f_0)),    a_0 = 0
     a_t   = g_t(Theta + ridge I) (y - f_0),               g_t(mu) = (1 - e^(-lr t mu / N)) / mu
 
-Gradient descent, theta <- theta - lr grad L, replaces e^(-lr t mu / N) by (1 - lr mu / N)^t.  Without ridge this is
+Gradient descent, theta <- theta - lr grad L, replaces e^(-lr t mu / N) by (1 - lr mu / N)^t; with momentum, two of
+these are coupled, theta's and the velocity's, a 2 x 2 block for each eigenvalue.  Without ridge this is
 Lee et al. 2019, eqs. (8) to (11): the paper's loss has no 1/N, so its eta is lr/N here.
 
 Unit of time: t = lr * steps with lr = 1, t = steps with the network's own lr.
@@ -190,30 +191,51 @@ class GradientFlow(Dynamics):
         return xp.where(mu > 0, g, s)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class GradientDescent(Dynamics):
-    """g_t(mu) = (1 - (1 - z)^t) / mu with z = lr mu / N."""
+    """g_t(mu) = (1 - e_t) / mu, where e_t = (1 - z)^t with z = lr mu / N; with momentum m, the heavy ball's e_t:
+
+    (e_t, w_t)' = M^t (1, 0)',    M = [[1 - z, -m], [z, m]],    e_(t+1) = (1 + m - z) e_t - m e_(t-1)
+    """
+
+    momentum: float = 0.0
 
     def gain(self, t: Array) -> Array:
-        xp, mu = array_namespace(t), self.spectrum.mu
-        rate = self.lr / len(self.y)
-        z, t = rate * mu, t[:, None]
-        largest = float(xp.max(z))
-        if largest >= 2 - 1e-12 and bool(xp.any(xp.isinf(t))):
+        xp, mu, rate = array_namespace(t), self.spectrum.mu, self.lr / len(self.y)
+        if float(xp.max(mu)) * rate >= 2 * (1 + self.momentum) - 1e-12 and bool(xp.any(xp.isinf(t))):
             raise ValueError(f"gradient descent has no limit t = inf: {self._bound()}")
+        z, t, one = xp.where(mu > 0, rate * mu, xp.full_like(mu, 2.0**-1000)), t[:, None], xp.ones_like(mu)
         ends = xp.isinf(t)
         t = xp.where(ends, xp.zeros_like(t), t)
-        slow = z < 1  # log1p keeps the digits of a small z; z > 1 does not need it
-        with np.errstate(over="ignore"):  # reported below
-            done = xp.where(
-                slow,
-                -xp.expm1(t * xp.log1p(-xp.where(slow, z, xp.zeros_like(z)))),
-                1 - xp.where(slow, xp.zeros_like(z), 1 - z) ** t,
-            )
+        with np.errstate(over="ignore", invalid="ignore"):  # reported below
+            done = self._heavy_ball(z, t) if self.momentum else self._plain(z, t)
         if not bool(xp.all(xp.isfinite(done))):
             raise ValueError(f"gradient descent has overflowed at t = {float(xp.max(t)):g}: {self._bound()}")
-        some = xp.where(mu > 0, mu, xp.ones_like(mu))
-        g = xp.where(ends, xp.ones_like(done), done) / some
-        return xp.where(mu > 0, g, rate * t)
+        return xp.where(ends, xp.where(mu > 0, one, 0 * one), done) / z * rate
+
+    def _plain(self, z: Array, t: Array) -> Array:
+        """1 - (1 - z)^t, (T, n)."""
+        xp = array_namespace(z)
+        slow, zero = z < 1, xp.zeros_like(z)  # log1p keeps the digits of a small z; z > 1 does not need it
+        return xp.where(slow, -xp.expm1(t * xp.log1p(-xp.where(slow, z, zero))), 1 - xp.where(slow, zero, 1 - z) ** t)
+
+    def _heavy_ball(self, z: Array, t: Array) -> Array:
+        """1 - e_t, (T, n), where M^t is a product of M^(2^j), stored as D = M^(2^j) - I with the digits of a small z.
+
+        M^2 - I = D (2 I + D).  No eigenvalue of M appears, so nothing happens where two coincide, z = (1 +- sqrt(m))^2.
+        Where they are near -1, (-1)^t e_t takes the place of e_t: it has 2 (1 + m) - z for z, and starts from (1, -2).
+        """
+        xp, m = array_namespace(z), self.momentum
+        flips = z > 1 + m
+        z = xp.where(flips, 2 * (1 + m) - z, z)
+        a, b, c, d = -z, xp.full_like(z, -m), z, xp.full_like(z, m - 1)
+        p = xp.zeros_like(z * t)  # (1 + p, q) = M^t (1, q_0) for the bits of t so far
+        q = p - 2.0 * flips
+        for j in range(int(xp.max(t)).bit_length()):
+            odd = xp.remainder(xp.floor(t / 2.0**j), 2.0) == 1
+            p, q = xp.where(odd, p + a * (1 + p) + b * q, p), xp.where(odd, q + c * (1 + p) + d * q, q)
+            a, b, c, d = a * (2 + a) + b * c, b * (2 + a + d), c * (2 + a + d), d * (2 + d) + b * c
+        return xp.where(flips, 1 - xp.where(xp.remainder(t, 2.0) == 1, -1 - p, 1 + p), -p)
 
     def _times(self, t: Any) -> Array:
         times = super()._times(t)
@@ -227,8 +249,9 @@ class GradientDescent(Dynamics):
 
     def _bound(self) -> str:
         """The learning rate and its bound, for messages."""
-        bound = 2 * len(self.y) / float(self.spectrum.mu[-1])
-        return f"lr = {self.lr:g} must stay below {bound:.6g} = 2 N / (lambda_max + ridge)"
+        reach = 2 * (1 + self.momentum)
+        bound = reach * len(self.y) / float(self.spectrum.mu[-1])
+        return f"lr = {self.lr:g} must stay below {bound:.6g} = {reach:g} N / (lambda_max + ridge)"
 
 
 def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0) -> GradientFlow:
@@ -257,21 +280,31 @@ def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0
     return GradientFlow(*_factorised(k_train, y, lr, ridge))
 
 
-def gradient_descent(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0) -> GradientDescent:
+def gradient_descent(
+    k_train: Array, y: Array, *, lr: float = 1.0, momentum: float = 0.0, ridge: float = 0.0
+) -> GradientDescent:
     """Full-batch gradient descent on L = 1/(2N) sum ||f - y||^2 in closed form: f <- f - (lr/N) Theta (f - y), t times.
 
         f_t = f_0 + Theta (Theta + ridge I)^-1 (I - (I - lr (Theta + ridge I) / N)^t) (y - f_0)
 
-    Arguments and errors as `gradient_flow`; t is the number of steps, a whole number or inf.  Warns if lr exceeds the
-    stability bound 2 N / (lambda_max + ridge): the outputs then grow without limit, as they do in training.
+    Arguments and errors as `gradient_flow`; t is the number of steps, a whole number or inf.  momentum : m in [0, 1) of
+    the heavy ball, v <- m v + grad L, theta <- theta - lr v, v = 0 at first, as in `minintk.SGD`.  Warns if lr exceeds
+    the stability bound 2 (1 + m) N / (lambda_max + ridge): the outputs then grow without limit, as they do in training.
+
+    As lr -> 0 with tau = lr / (1 - m)^2 fixed, t steps become `minintk.kernel_flow(..., tau=tau)` at its time
+    lr t / (1 - m), which at m = 0 is gradient flow; the difference is of order lr / (1 - m) = sqrt(lr tau).
 
     >>> import numpy as np
-    >>> descent = gradient_descent(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [-1.0]]), lr=0.5)
-    >>> descent.predict(1)[:, 0]                                # -(lr/N) Theta (0 - y)
+    >>> k, y = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [-1.0]])
+    >>> gradient_descent(k, y, lr=0.5).predict(1)[:, 0]         # -(lr/N) Theta (0 - y)
     array([ 0.25, -0.25])
+    >>> gradient_descent(k, y, lr=0.5, momentum=0.5).predict([2, np.inf])[:, :, 0]
+    array([[ 0.5625, -0.5625],
+           [ 1.    , -1.    ]])
     """
-    descent = GradientDescent(*_factorised(k_train, y, lr, ridge))
-    if lr * float(descent.spectrum.mu[-1]) / len(y) > 2 + 1e-12:
+    momentum = _momentum(momentum)
+    descent = GradientDescent(*_factorised(k_train, y, lr, ridge), momentum)
+    if lr * float(descent.spectrum.mu[-1]) / len(y) > 2 * (1 + momentum) + 1e-12:
         warnings.warn(f"gradient descent diverges: {descent._bound()}", RuntimeWarning, stacklevel=2)
     return descent
 
@@ -286,10 +319,9 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
     >>> max_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))
     1.3333333333333333
     """
-    if isinstance(momentum, str) or not 0 <= momentum < 1:
-        raise ValueError(f"momentum expects a number in [0, 1), got {momentum!r}")
+    momentum = _momentum(momentum)
     _, largest = _extremes(k_train)
-    return 2 * (1 + float(momentum)) * k_train.shape[0] / largest if largest > 0 else inf
+    return 2 * (1 + momentum) * k_train.shape[0] / largest if largest > 0 else inf
 
 
 def critical_learning_rate(k_train: Array) -> float:
@@ -313,6 +345,12 @@ def check_targets(y: Array) -> None:
         hint = ": a single output needs its axis, y[:, None]" if y.ndim == 1 else ""
         raise ValueError(f"y expects shape (N, C), got {tuple(y.shape)}{hint}")
     check_finite("y", y)
+
+
+def _momentum(momentum: Any) -> float:
+    if isinstance(momentum, str) or not 0 <= momentum < 1:
+        raise ValueError(f"momentum expects a number in [0, 1), got {momentum!r}")
+    return float(momentum)
 
 
 def power_of_two(a: Array) -> float:

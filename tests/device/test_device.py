@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -314,7 +315,11 @@ def regression() -> Any:
     return rng.standard_normal((N, 9)), rng.standard_normal((M, 9)), rng.standard_normal((N, 2))
 
 
-@pytest.mark.parametrize("dynamics", [gradient_flow, gradient_descent], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "dynamics",
+    [gradient_flow, gradient_descent, partial(gradient_descent, momentum=0.6)],
+    ids=["flow", "steps", "ball"],
+)
 def test_dynamics(xp: Any, dtype: str, dynamics: Callable[..., Any]) -> None:
     x, x_test, y = regression()
 
