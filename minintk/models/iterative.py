@@ -107,6 +107,29 @@ class IterativelyLinearized(Linearized):
             self.check(self.theta0, self.every.probe)
             self._u = self.every.draw(model.outputs)
 
+    @property
+    def reach(self) -> float:
+        """Gradient descent on a squared loss survives if lr lambda < reach, lambda its largest curvature at theta_0:
+
+            1 + 3^(1/K) for odd K, so 4 for K = 1 and 2.44 for K = 3;     2 for even K, and for K = inf
+
+        K steps multiply the residual r of that direction by q = (1 - lr lambda)^K: a step of rate a = (1 - q) / lambda.
+        Above lr lambda = 2 it grows, until the curvature changes.  In two linear layers of great width n, one example,
+
+            r <- (1 - a lambda + a^2 r^2 / n) r,     lambda <- lambda + (a lambda - 4) a r^2 / n
+
+        (Lewkowycz et al. 2020 for K = 1): the curvature falls while 0 < a lambda < 4, or -3 < q < 1.  For even K, q > 1
+        and a < 0: a window climbs, and so does the curvature.  TypeError for another `every` than a number.
+
+        >>> import minintk as mn
+        >>> net = mn.Network(mn.Dense(1), (2,))
+        >>> [round(IterativelyLinearized(net, np.zeros(2), K).reach, 2) for K in (1, 2, 3, 5, inf)]
+        [4.0, 2.0, 2.44, 2.25, 2.0]
+        """
+        if not isinstance(self.every, (int, float)):
+            raise TypeError(f"reach expects every=K, a number, got {self.every!r}")
+        return 1 + 3 ** (1 / self.every) if self.every % 2 == 1 else 2.0
+
     def advance(self, theta: Array) -> IterativelyLinearized:
         model = self.model.advance(theta)
         if model is self.model and self.every == inf:

@@ -1,0 +1,49 @@
+"""The largest rate of iterative linearisation, by training two wide linear layers on one example."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+import minintk as mn
+
+X, Y = np.ones((1, 1)), np.ones((1, 1))
+NET = mn.Network(mn.Sequential(mn.Dense(2000), mn.Dense(1)), (1,))
+
+
+def survives(theta0: mn.Array, K: float, lr_times_curvature: float) -> bool:
+    """Whether the residual vanishes in 200 windows (K = inf: 200 steps); the kernel is the curvature of mn.mse."""
+    model = mn.IterativelyLinearized(NET, theta0, K)
+    sgd = mn.SGD(lr=lr_times_curvature / float(mn.ntk(NET, theta0, X)[0, 0]))
+    steps = 200 if inf == K else 200 * int(K)
+    run = mn.train(model, theta0, X, Y, loss=mn.mse, optimizer=sgd, steps=steps, every=steps)
+    try:
+        *_, end = run
+    except FloatingPointError:
+        return False
+    return float(end.loss) < 1e-6
+
+
+def check_reach(theta0: mn.Array, K: float, reach: float) -> None:
+    """A rate 4 % below is survived, one 4 % above is not: n = 2000 and the target shift the threshold by 1/sqrt(n)."""
+    assert survives(theta0, K, 0.96 * reach)
+    assert not survives(theta0, K, 1.04 * reach)
+
+
+@pytest.mark.filterwarnings("ignore:learning rate:RuntimeWarning")
+@pytest.mark.parametrize("K", [1, 2, 3, 4, 5, 8, inf])
+def test_reach_is_the_largest_rate(K: float) -> None:
+    theta0 = NET.init(np.random.default_rng(0))
+    right = mn.IterativelyLinearized(NET, theta0, K).reach
+    check_reach(theta0, K, right)
+    for wrong in {2.0, 4.0, 1 + 3**0.2} - {right}:  # of the linearisation, of gradient descent, of K = 5
+        if abs(wrong / right - 1) > 0.08:
+            with pytest.raises(AssertionError):
+                check_reach(theta0, K, wrong)
+
+
+def test_other_rules_have_none() -> None:
+    with pytest.raises(TypeError, match=r"reach expects every=K, a number, got \(1, 5\)"):
+        _ = mn.IterativelyLinearized(NET, np.zeros(NET.size), (1, 5)).reach
