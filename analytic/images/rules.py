@@ -109,9 +109,8 @@ def is_nonlinear(program: Program) -> bool:
     return any(isinstance(step, Dual | Normalise) for step in all_steps(program))
 
 
-@lower.register(s.Conv2d)
-@lower.register(s.Conv1d)
-def _(layer: s.Conv2d | s.Conv1d, site: Site, parametrization: Parametrization) -> Program:
+@lower.register
+def _(layer: s.Convolution, site: Site, parametrization: Parametrization) -> Program:
     found = axes(layer, site.shape)
     fan_in = prod(a.kernel for a in found) * site.shape[-1]
     return (Window(both_axes(found), affine(layer, fan_in, int(layer.channels), site, parametrization)),)

@@ -197,7 +197,7 @@ class Affine(Step):
 
 
 def affine(
-    layer: s.Dense | s.Conv2d | s.Conv1d, fan_in: int, fan_out: int, site: Site, parametrization: Parametrization
+    layer: s.Dense | s.Convolution, fan_in: int, fan_out: int, site: Site, parametrization: Parametrization
 ) -> Affine:
     """The step of a layer's weights and bias."""
     window = fan_in // site.shape[-1]

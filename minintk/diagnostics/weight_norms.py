@@ -119,7 +119,7 @@ class Operator:
     """A weight tensor as it acts in its layer: maps of ([E], N, *before) and ([E], N, *after), multiplier included."""
 
     def __init__(self, net: Network, layer: s.Layer, site: Site, name: str, W: Array) -> None:
-        if isinstance(layer, s.Conv2d | s.Conv1d | s.Dense):
+        if isinstance(layer, s.Convolution | s.Dense):
             layer = replace(layer, b_std=0.0)
         bound = cast(Any, bind(layer, site, net.parametrization, name))
         bound = replace(bound, parameters=replace(bound.parameters, first=False))
@@ -168,9 +168,10 @@ def spectral_norms(net: Network, theta: Array, *, rtol: float = RTOL) -> dict[st
 def _places(net: Network) -> dict[str, tuple[str, s.Layer, Site]]:
     """{name of a weight tensor: (name, layer, site) of its layer}, for Dense and convolutions."""
     check_model(net, Network)
-    known = (s.Dense, s.Conv2d, s.Conv1d)
     found = leaves(net.spec, Site(net.input_shape))
-    return {f"{name}.W": (name, layer, site) for name, layer, site in found if isinstance(layer, known)}
+    return {
+        f"{name}.W": (name, layer, site) for name, layer, site in found if isinstance(layer, s.Dense | s.Convolution)
+    }
 
 
 def _sides(t: Tensor, places: dict[str, tuple[str, s.Layer, Site]]) -> tuple[int, int, int]:

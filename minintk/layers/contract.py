@@ -134,7 +134,7 @@ class WeightAndBias:
 
 
 def weight_and_bias(
-    layer: s.Dense | s.Conv2d | s.Conv1d, site: Site, parametrization: Parametrization, name: str, shape: Shape
+    layer: s.Dense | s.Convolution, site: Site, parametrization: Parametrization, name: str, shape: Shape
 ) -> WeightAndBias:
     """W : shape = (*window, fan_in / |window|, fan_out) and b : (fan_out,), by the rows of the table."""
     *before, fan_out = shape

@@ -120,9 +120,8 @@ class BoundConv:
         return u.reshape((*lead, N * prod(self.windows.out), self.after[-1]))
 
 
-@bind.register(s.Conv2d)
-@bind.register(s.Conv1d)
-def _(layer: s.Conv2d | s.Conv1d, site: Site, parametrization: Parametrization, name: str) -> BoundConv:
+@bind.register
+def _(layer: s.Convolution, site: Site, parametrization: Parametrization, name: str) -> BoundConv:
     windows, after = Windows.of(layer, site.shape), out_shape(layer, site.shape)
     window = windows.window if len(site.shape) == 3 else windows.window[1:]
     shape = (*window, site.shape[-1], int(layer.channels))

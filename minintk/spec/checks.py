@@ -41,12 +41,12 @@ def check_count(layer: str, name: str, value: int) -> None:
     whole(f"{layer}({name}=...)", value)
 
 
-def check_sizes(layer: str, name: str, value: Size) -> None:
-    """Raise unless `value` is a whole number >= 1 or a pair of them."""
-    if isinstance(value, tuple) and len(value) != 2:
+def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> None:
+    """Raise unless `value` is a whole number >= 1, or a pair of them where there may be two axes."""
+    if isinstance(value, tuple) and 2 in axes and len(value) != 2:
         raise ValueError(f"{layer}({name}=...) expects a whole number >= 1 or a pair of them, got {value!r}")
-    for item in value if isinstance(value, tuple) else (value,):
-        check_count(layer, name, item)
+    for item in value if isinstance(value, tuple) and 2 in axes else (value,):
+        whole(f"{layer}({name}=...)", item)
 
 
 def check_padding(layer: str, value: Padding) -> None:
@@ -69,11 +69,3 @@ def check_scales(layer: str, w_std: float, b_std: float, b_init: str) -> None:
     check_number(layer, "b_std", b_std, 0.0)
     if b_init not in ("normal", "zeros"):
         raise ValueError(f"{layer}(b_init=...) expects 'normal' or 'zeros', got {b_init!r}")
-
-
-def check_pool(layer: str, window: Size, stride: Size | None, padding: Padding) -> None:
-    """Raise unless these describe a pooling window."""
-    check_sizes(layer, "window", window)
-    if stride is not None:
-        check_sizes(layer, "stride", stride)
-    check_padding(layer, padding)

@@ -24,15 +24,14 @@ from minintk.spec.checks import (
     check_count,
     check_number,
     check_padding,
-    check_pool,
     check_scales,
     check_sizes,
 )
 
 __all__ = [
-    "GELU", "Abs", "Activation", "AvgPool", "BatchNorm", "Conv1d", "Conv2d", "Dense", "Erf", "Flatten", "GlobalAvgPool",
-    "Identity", "Layer", "LayerNorm", "LeakyReLU", "MaxPool", "Padding", "ReLU", "Residual", "Sequential", "Sigmoid",
-    "Sin", "Size", "Softplus", "Tanh", "as_sequential",
+    "GELU", "Abs", "Activation", "AvgPool", "BatchNorm", "Conv1d", "Conv2d", "Convolution", "Dense", "Erf", "Flatten",
+    "GlobalAvgPool", "Identity", "Layer", "LayerNorm", "LeakyReLU", "MaxPool", "Padding", "Pooling", "ReLU", "Residual",
+    "Sequential", "Sigmoid", "Sin", "Size", "Softplus", "Tanh", "as_sequential",
 ]  # fmt: skip
 
 
@@ -184,7 +183,31 @@ class Dense(Layer):
 
 
 @dataclass(frozen=True)
-class Conv2d(Layer):
+class Convolution(Layer):
+    """What `Conv2d` and `Conv1d` share.   axes : how many of an image they go along."""
+
+    weights = True
+    axes: ClassVar[tuple[int, ...]]
+    channels: int
+    kernel_size: Size = 3
+    _: KW_ONLY
+    stride: Size = 1
+    padding: Padding = "same"
+    w_std: float = 1.0
+    b_std: float = 0.0
+    b_init: Literal["normal", "zeros"] = "normal"
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        check_count(name, "channels", self.channels)
+        check_sizes(name, "kernel_size", self.kernel_size, self.axes)
+        check_sizes(name, "stride", self.stride, self.axes)
+        check_padding(name, self.padding)
+        check_scales(name, self.w_std, self.b_std, self.b_init)
+
+
+@dataclass(frozen=True)
+class Conv2d(Convolution):
     """z[p] = w_std / sqrt(fan_in) * sum_s x[stride p + s] W[s] + b_std * b,  fan_in = K K C_in at every pixel p.
 
     Images are channels-last, x : (N, H, W, C_in);  W : (K, K, C_in, channels).
@@ -203,26 +226,11 @@ class Conv2d(Layer):
     ((32, 32, 16), (14, 14, 16))
     """
 
-    weights = True
-    channels: int
-    kernel_size: Size = 3
-    _: KW_ONLY
-    stride: Size = 1
-    padding: Padding = "same"
-    w_std: float = 1.0
-    b_std: float = 0.0
-    b_init: Literal["normal", "zeros"] = "normal"
-
-    def __post_init__(self) -> None:
-        check_count("Conv2d", "channels", self.channels)
-        check_sizes("Conv2d", "kernel_size", self.kernel_size)
-        check_sizes("Conv2d", "stride", self.stride)
-        check_padding("Conv2d", self.padding)
-        check_scales("Conv2d", self.w_std, self.b_std, self.b_init)
+    axes = (2,)
 
 
 @dataclass(frozen=True)
-class Conv1d(Layer):
+class Conv1d(Convolution):
     """The convolution of sequences x : (N, L, C_in);  W : (K, C_in, channels).  Arguments as for `Conv2d`.
 
     >>> from minintk.spec.shapes import out_shape
@@ -230,22 +238,7 @@ class Conv1d(Layer):
     (50, 16)
     """
 
-    weights = True
-    channels: int
-    kernel_size: int = 3
-    _: KW_ONLY
-    stride: int = 1
-    padding: Padding = "same"
-    w_std: float = 1.0
-    b_std: float = 0.0
-    b_init: Literal["normal", "zeros"] = "normal"
-
-    def __post_init__(self) -> None:
-        check_count("Conv1d", "channels", self.channels)
-        check_count("Conv1d", "kernel_size", self.kernel_size)
-        check_count("Conv1d", "stride", self.stride)
-        check_padding("Conv1d", self.padding)
-        check_scales("Conv1d", self.w_std, self.b_std, self.b_init)
+    axes = (1,)
 
 
 # --------------------------------------------------------------------------- layers without parameters
@@ -257,35 +250,37 @@ class Flatten(Layer):
 
 
 @dataclass(frozen=True)
-class AvgPool(Layer):
+class Pooling(Layer):
+    """What `AvgPool` and `MaxPool` share."""
+
+    axes = (1, 2)
+    window: Size = 2
+    _: KW_ONLY
+    stride: Size | None = None
+    padding: Padding = "valid"
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        check_sizes(name, "window", self.window, self.axes)
+        if self.stride is not None:
+            check_sizes(name, "stride", self.stride, self.axes)
+        check_padding(name, self.padding)
+
+
+@dataclass(frozen=True)
+class AvgPool(Pooling):
     """y[p] = 1/|window| * sum_s x[stride p + s]: divided by the window's size, also where it reaches over the edge.
 
     window, stride : a number or a pair; stride = window unless given.  padding : as for `Conv2d`.
     """
 
-    window: Size = 2
-    _: KW_ONLY
-    stride: Size | None = None
-    padding: Padding = "valid"
-
-    def __post_init__(self) -> None:
-        check_pool("AvgPool", self.window, self.stride, self.padding)
-
 
 @dataclass(frozen=True)
-class MaxPool(Layer):
+class MaxPool(Pooling):
     """y[p] = max_s x[stride p + s]; pixels outside the image do not count.  Finite networks only.
 
     Where several are largest, the first in row-major order takes the derivative.  Arguments as for `AvgPool`.
     """
-
-    window: Size = 2
-    _: KW_ONLY
-    stride: Size | None = None
-    padding: Padding = "valid"
-
-    def __post_init__(self) -> None:
-        check_pool("MaxPool", self.window, self.stride, self.padding)
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ def variance_gain(layer: s.Layer) -> float:
     """
     if isinstance(layer, s.Sequential):
         return prod(map(variance_gain, layer.layers))
-    if isinstance(layer, (s.Dense, s.Conv2d, s.Conv1d)):
+    if isinstance(layer, s.Dense | s.Convolution):
         return layer.w_std**2 if layer.b_std == 0 else nan
     if isinstance(layer, s.LeakyReLU):
         return (1 + layer.slope**2) / 2
-    kept = isinstance(layer, (s.Abs, s.Identity, s.Flatten, s.MaxPool, s.AvgPool, s.GlobalAvgPool))
+    kept = isinstance(layer, (s.Abs, s.Identity, s.Flatten, s.Pooling, s.GlobalAvgPool))
     return 0.5 if isinstance(layer, s.ReLU) else 1.0 if kept else nan
 
 

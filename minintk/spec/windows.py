@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from minintk import spec as s
 from minintk.spec.shapes import Shape, out_shape
 
-Windowed = s.Conv2d | s.Conv1d | s.AvgPool | s.MaxPool
+Windowed = s.Convolution | s.Pooling
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,11 @@ def axis(layer: str, size: int, kernel: int, stride: int, padding: str | tuple[i
 def axes(layer: Windowed, shape: Shape) -> tuple[Axis, ...]:
     """The spatial axes of `layer` on images of `shape`, (H, W, C) or (L, C)."""
     name, ndim = type(layer).__name__, len(shape) - 1
-    needs = {"Conv2d": (2,), "Conv1d": (1,)}.get(name, (1, 2))
-    if ndim not in needs:
+    if ndim not in layer.axes:
         images, sequences = "images (H, W, C)", "sequences (L, C)"
-        want = " or ".join([images] * (2 in needs) + [sequences] * (1 in needs))
+        want = " or ".join([images] * (2 in layer.axes) + [sequences] * (1 in layer.axes))
         raise ValueError(f"{layer!r} expects {want}, channels last, got examples of shape {shape}")
-    window = layer.window if isinstance(layer, (s.AvgPool, s.MaxPool)) else layer.kernel_size
+    window = layer.window if isinstance(layer, s.Pooling) else layer.kernel_size
     kernel = _each(layer, window, ndim)
     stride = kernel if layer.stride is None else _each(layer, layer.stride, ndim)
     padding = _paddings(layer, layer.padding, ndim)
@@ -106,15 +105,13 @@ def _paddings(layer: s.Layer, padding: s.Padding, ndim: int) -> tuple[str | tupl
     return pairs  # type: ignore[return-value]
 
 
-@out_shape.register(s.Conv2d)
-@out_shape.register(s.Conv1d)
-def _(layer: s.Conv2d | s.Conv1d, shape: Shape) -> Shape:
+@out_shape.register
+def _(layer: s.Convolution, shape: Shape) -> Shape:
     return (*(a.out for a in axes(layer, shape)), int(layer.channels))
 
 
-@out_shape.register(s.AvgPool)
-@out_shape.register(s.MaxPool)
-def _(layer: s.AvgPool | s.MaxPool, shape: Shape) -> Shape:
+@out_shape.register
+def _(layer: s.Pooling, shape: Shape) -> Shape:
     return (*(a.out for a in axes(layer, shape)), shape[-1])
 
 
@@ -137,4 +134,4 @@ def check_channels_last(spec: s.Layer, shape: Shape) -> None:
 
 def _windowed(layer: s.Layer) -> bool:
     """Whether a convolution or pooling stands anywhere in the layer."""
-    return isinstance(layer, (s.Conv2d, s.AvgPool, s.MaxPool)) or any(map(_windowed, layer.inside))
+    return isinstance(layer, s.Conv2d | s.Pooling) or any(map(_windowed, layer.inside))

@@ -227,7 +227,7 @@ def test_every_layer_has_a_rule_or_a_refusal() -> None:
     }
     shapes = {"Conv2d": (5, 5, 2), "Conv1d": (5, 2), "AvgPool": (5, 5, 2), "GlobalAvgPool": (5, 5, 2)}
     for layer in classes(specs.Layer):
-        if layer.__module__ != "minintk.spec.layers" or layer is specs.Activation:
+        if layer.__module__ != "minintk.spec.layers" or layer in (specs.Activation, specs.Convolution, specs.Pooling):
             continue
         one = layer(*arguments.get(layer.__name__, ()))
         site = mn.spec.shapes.Site(shapes.get(layer.__name__, (4,)))
