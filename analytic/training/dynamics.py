@@ -302,7 +302,7 @@ def gradient_descent(
     array([[ 0.5625, -0.5625],
            [ 1.    , -1.    ]])
     """
-    momentum = _momentum(momentum)
+    momentum = check_momentum(momentum)
     descent = GradientDescent(*_factorised(k_train, y, lr, ridge), momentum)
     if lr * float(descent.spectrum.mu[-1]) / len(y) > 2 * (1 + momentum) + 1e-12:
         warnings.warn(f"gradient descent diverges: {descent._bound()}", RuntimeWarning, stacklevel=2)
@@ -319,7 +319,7 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
     >>> max_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))
     1.3333333333333333
     """
-    momentum = _momentum(momentum)
+    momentum = check_momentum(momentum)
     _, largest = _extremes(k_train)
     return 2 * (1 + momentum) * k_train.shape[0] / largest if largest > 0 else inf
 
@@ -347,7 +347,8 @@ def check_targets(y: Array) -> None:
     check_finite("y", y)
 
 
-def _momentum(momentum: Any) -> float:
+def check_momentum(momentum: Any) -> float:
+    """m as a float; ValueError unless it is in [0, 1)."""
     if isinstance(momentum, str) or not 0 <= momentum < 1:
         raise ValueError(f"momentum expects a number in [0, 1), got {momentum!r}")
     return float(momentum)

@@ -3,9 +3,10 @@
 Infinitely wide networks start as draws f_0 ~ GP(0, K) and train by f_t(x) = f_0(x) + A_t (y - f_0(X)), all with the
 same matrix A_t (see `analytic.training.dynamics`):
 
-    A_t = Theta(x, X) (Theta + ridge I)^-1 (I - e^(-lr t (Theta + ridge I) / N))
+    A_t = Theta(x, X) (Theta + ridge I)^-1 (I - e_t(Theta + ridge I)),    e_t(mu) = e^(-lr t mu / N)
 
-An affine map of a Gaussian process is Gaussian: Lee et al. 2019, eqs. (13) to (16).  K is the NNGP, Theta the NTK.
+or, trained in steps, e_t(mu) = (1 - lr mu / N)^t, or that of the heavy ball.  An affine map of a Gaussian process is
+Gaussian: Lee et al. 2019, eqs. (13) to (16).  K is the NNGP, Theta the NTK.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
-from analytic.training.dynamics import GradientFlow, check_targets, gradient_flow, power_of_two
+from analytic.training.dynamics import (
+    Dynamics,
+    check_momentum,
+    check_targets,
+    gradient_descent,
+    gradient_flow,
+    power_of_two,
+)
 from analytic.training.eigen import check_kernel, check_memory, eps, factorisation_bytes, resolution
 from minintk.arrays import (
     Array,
@@ -32,11 +40,12 @@ from minintk.arrays import (
 from minintk.validate import number, whole
 
 Kind = Literal["ntk", "nngp"]
+By = Literal["flow", "descent"]
 
 
 @runtime_checkable
 class KernelLike(Protocol):
-    """Anything with the methods of `analytic.kernel(spec)`, which return (N, M) arrays."""
+    """Anything with the methods of `analytic.kernel(spec)`, which return (N, M) arrays; its `diag` is used if there."""
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
         """K(x1, x2), (N, M); K(x1, x1) without x2."""
@@ -57,11 +66,15 @@ class Ensemble:
     y: Array
     lr: float
     ridge: float
+    by: By = "flow"
+    momentum: float = 0.0
     _train: dict[Kind, Array] = field(default_factory=dict, init=False)
-    _flows: dict[Kind, GradientFlow] = field(default_factory=dict, init=False)
+    _dynamics: dict[Kind, Dynamics] = field(default_factory=dict, init=False)
 
-    def predict(self, x_test: Array, t: Any = inf, *, kind: Kind = "ntk", cov: bool = False) -> Any:
-        """Mean (M, C) of the ensemble's outputs at time t, or (mean, covariance (M, M), the same for every output).
+    def predict(self, x_test: Array, t: Any = inf, *, kind: Kind = "ntk", cov: bool = False, std: bool = False) -> Any:
+        """Mean (M, C) of the ensemble's outputs at time t, alone or with its spread, the same for every output:
+
+        cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), with no (M, M) matrix.
 
         kind="ntk", all layers trained, eqs. (14) to (16):
 
@@ -71,59 +84,63 @@ class Ensemble:
         kind="nngp", only the last layer trained (supplement).  t = inf is the Bayesian posterior, with ridge as its
         noise variance: each member has its own draw of that noise in its targets (Matthews et al. 2017).
 
-            mean = K(x, X) (K + ridge I)^-1 (I - e^(-  lr t (K + ridge I) / N)) y
-            cov  = K(x, x) - K(x, X) (K + ridge I)^-1 (I - e^(-2 lr t (K + ridge I) / N)) K(X, x)
+            mean = K(x, X) (K + ridge I)^-1 (I - e_t(K + ridge I)) y
+            cov  = K(x, x) - K(x, X) (K + ridge I)^-1 (I - e_t(K + ridge I)^2) K(X, x)
 
         x_test : (M, *shape of an example).
         t : a number >= 0, inf included, or a one-dimensional array of them: the results then have a leading axis T.
-            t = lr * steps if lr = 1, t = steps if lr is the network's.
+            t = lr * steps if lr = 1, t = steps if lr is the network's; by="descent": steps.
         ValueError for a negative t or NaN, an indefinite kernel, and a singular one whose limit does not exist.
         MemoryError, before any work, with what is needed and what is free.
         """
         _check_kind(kind)
+        _check_spread(cov, std)
         k, xp, t = self._test(x_test), array_namespace(self.x), to_host(t)
-        self.check_memory(kind, x_test.shape[0], int(np.size(t)) + 2 if cov else 0)
-        if cov and kind == "ntk":
+        self.check_memory(kind, x_test.shape[0], int(np.size(t)) + 2 if cov else 0 if std else None)
+        if (cov or std) and kind == "ntk":
             self._both()
-        flow = self.flow(kind)
-        if not cov:
-            return flow.predict(t, k.ntk(x_test, self.x) if kind == "ntk" else k.nngp(x_test, self.x))
-        nngp, ntk = k.both(x_test, self.x) if kind == "ntk" else (k.nngp(x_test, self.x), None)
-        mean = flow.predict(t, nngp if ntk is None else ntk)
-        prior = xp.astype(k.nngp(x_test), xp.float64, copy=False)
-        q = xp.astype(nngp, xp.float64, copy=False) @ flow.spectrum.Q  # K(x, X) Q
-        if ntk is None:
-            covs = [prior - (q * g) @ q.T for g in flow.gains(2 * t, nngp)]
-        else:
-            p = xp.astype(ntk, xp.float64, copy=False) @ flow.spectrum.Q  # Theta(x, X) Q, so that A_t = (p g_t) Q'
-            covs = [prior + (p * g) @ self._rotated @ (p * g).T - 2 * ((p * g) @ q.T) for g in flow.gains(t, ntk)]
-        stacked = xp.stack([_covariance(c, prior) for c in covs])
+        one = self.dynamics(kind)
+        if not (cov or std):
+            return one.predict(t, k.ntk(x_test, self.x) if kind == "ntk" else k.nngp(x_test, self.x))
+        nngp, theta = k.both(x_test, self.x) if kind == "ntk" else (k.nngp(x_test, self.x),) * 2
+        mean, Q, spreads = one.predict(t, theta), one.spectrum.Q, []
+        prior = self._variances(x_test) if std else xp.astype(k.nngp(x_test), xp.float64, copy=False)
+        q = xp.astype(nngp, xp.float64, copy=False) @ Q  # K(x, X) Q
+        p = q if kind == "nngp" else xp.astype(theta, xp.float64, copy=False) @ Q  # A_t = (p g_t) Q'
+        for g in one.gains(t, theta):
+            a = p * g
+            b = (a * one.spectrum.mu if kind == "nngp" else a @ self._rotated) - 2 * q  # a b' = A K A' - 2 A K(X, x)
+            spreads.append(_deviation(a, b, prior, nngp) if std else _covariance(prior + a @ b.T, prior))
+        stacked = xp.stack(spreads)
         return mean, xp.astype(stacked if np.ndim(t) else stacked[0], mean.dtype, copy=False)
 
-    def flow(self, kind: Kind = "ntk") -> GradientFlow:
-        """The gradient flow of one function under Theta ("ntk") or K ("nngp"), factorised on first use."""
-        if kind not in self._flows:
-            self._flows[kind] = gradient_flow(self._block(kind), self.y, lr=self.lr, ridge=self.ridge)
-        return self._flows[kind]
+    def dynamics(self, kind: Kind = "ntk") -> Dynamics:
+        """The training of one function under Theta ("ntk") or K ("nngp"), factorised on first use."""
+        if kind not in self._dynamics:
+            k, y, how = self._block(kind), self.y, {"lr": self.lr, "ridge": self.ridge}
+            by_steps = self.by == "descent"
+            one = gradient_descent(k, y, momentum=self.momentum, **how) if by_steps else gradient_flow(k, y, **how)
+            self._dynamics[kind] = one
+        return self._dynamics[kind]
 
-    def check_memory(self, kind: Kind, M: int, covariances: int, factor: int | None = None) -> None:
+    def check_memory(self, kind: Kind, M: int, covariances: int | None, factor: int | None = None) -> None:
         """MemoryError, before any work, if what a prediction of M outputs has yet to compute does not fit.
 
-        covariances : how many (M, M) it takes, 0 without any.   factor : bytes of the factorisation, unless done.
+        covariances : how many (M, M) it takes, None for a mean alone.  factor : bytes of the factorisation, if due.
         """
         N, M, xp, item = int(self.x.shape[0]), int(M), array_namespace(self.x), int(self.x.dtype.itemsize)
         if factor is None:
-            factor = 0 if kind in self._flows else factorisation_bytes(N)
-        both = covariances > 0 and kind == "ntk"
+            factor = 0 if kind in self._dynamics else factorisation_bytes(N)
+        both = covariances is not None and kind == "ntk"
         missing = ({kind, "nngp"} if both else {kind}) - set(self._train)
         need = (
             factor
             + item * N * N * len(missing)
             + (3 * 8 * N * N if both else 0)
-            + (4 * 8 * N + 8 * covariances * M) * M
+            + ((4 if covariances is None else 6) * 8 * N + 8 * (covariances or 0) * M) * M
         )
         what = f"this prediction of {M} outputs from {N} examples"
-        check_memory(xp, what, need, "use fewer examples, predict a part of x_test at a time, or leave cov out")
+        check_memory(xp, what, need, "use fewer examples, predict a part of x_test at a time, or take std for cov")
 
     def _block(self, kind: Kind) -> Array:
         """K(X, X) or Theta(X, X), evaluated on first use."""
@@ -139,9 +156,17 @@ class Ensemble:
     @cached_property
     def _rotated(self) -> Array:
         """Q' K(X, X) Q, with the Q of Theta: the covariance of f_0(X) in the directions that train independently."""
-        K, Q = self._block("nngp"), self.flow("ntk").spectrum.Q
+        K, Q = self._block("nngp"), self.dynamics("ntk").spectrum.Q
         check_kernel("kernel.nngp(x)", K)
         return Q.T @ (array_namespace(Q).astype(K, Q.dtype, copy=False) @ Q)
+
+    def _variances(self, x: Array) -> Array:
+        """K(x, x) of each example with itself, (M,), in float64."""
+        xp, k, N = array_namespace(x), self.kernel, max(1, int(self.x.shape[0]))
+        if hasattr(k, "diag"):
+            return xp.astype(k.diag(x)[0], xp.float64, copy=False)
+        blocks = [xp.linalg.diagonal(k.nngp(x[i : i + N])) for i in range(0, max(1, x.shape[0]), N)]
+        return xp.astype(xp.concat(blocks), xp.float64, copy=False)
 
     def _test(self, x_test: Array) -> KernelLike:
         """The kernel; checks that x_test fits the training examples first."""
@@ -161,8 +186,10 @@ class Posterior:
     ensemble: Ensemble
     kind: Kind
 
-    def predict(self, x_test: Array, cov: bool = False) -> Any:
-        """Mean (M, C) at x_test : (M, *shape of an example), or (mean, covariance (M, M), the same for every output).
+    def predict(self, x_test: Array, cov: bool = False, std: bool = False) -> Any:
+        """Mean (M, C) at x_test : (M, *shape of an example), alone or with its spread, the same for every output:
+
+        cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), with no (M, M) matrix.
 
             nngp, eq. (13):   mean = A y,   A = K(x, X) (K + ridge I)^-1,   cov = K(x, x) - A K(X, x)
             ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
@@ -172,20 +199,19 @@ class Posterior:
         t = inf of `ensemble`, or ValueError, with the smallest eigenvalue, if there is no limit.
         MemoryError, before any work, with what is needed and what is free.
         """
+        _check_spread(cov, std)
         ens = self.ensemble
         ens._test(x_test)
-        ens.check_memory(self.kind, x_test.shape[0], 3 if cov else 0, self._factor_bytes)
-        if cov and self.kind == "ntk":
+        ens.check_memory(self.kind, x_test.shape[0], 3 if cov else 0 if std else None, self._factor_bytes)
+        if (cov or std) and self.kind == "ntk":
             ens._both()
         L = self._factor
         if L is None:
-            return ens.predict(x_test, kind=self.kind, cov=cov)
+            return ens.predict(x_test, kind=self.kind, cov=cov, std=std)
         k, X = ens._test(x_test), ens.x
         xp = array_namespace(X)
-        if not cov:
-            k_test, nngp = (k.ntk if self.kind == "ntk" else k.nngp)(x_test, X), None
-        elif self.kind == "ntk":
-            nngp, k_test = k.both(x_test, X)
+        if self.kind == "ntk":
+            nngp, k_test = k.both(x_test, X) if cov or std else (None, k.ntk(x_test, X))
         else:
             k_test = nngp = k.nngp(x_test, X)
         check_finite("the kernel of x_test and x", k_test)
@@ -193,16 +219,15 @@ class Posterior:
         dtype = xp.result_type(k_test, ens.y)
         size, whitened = self._whitened
         mean = xp.astype(V.T @ whitened * size, dtype, copy=False)
-        if not cov:
+        if nngp is None or not (cov or std):
             return mean
-        prior = xp.astype(k.nngp(x_test), xp.float64, copy=False)
-        if self.kind == "nngp":
-            c = prior - V.T @ V
-        else:
-            A = _solve(L, V, transposed=True).T
-            K = xp.astype(ens._block("nngp"), xp.float64, copy=False)
-            c = prior + A @ K @ A.T - 2 * (A @ xp.astype(nngp, xp.float64, copy=False).T)
-        return mean, xp.astype(_covariance(c, prior), dtype, copy=False)
+        prior = ens._variances(x_test) if std else xp.astype(k.nngp(x_test), xp.float64, copy=False)
+        a, b = V.T, -V.T
+        if self.kind == "ntk":
+            a = _solve(L, V, transposed=True).T
+            b = a @ xp.astype(ens._block("nngp"), xp.float64, copy=False) - 2 * xp.astype(nngp, xp.float64, copy=False)
+        spread = _deviation(a, b, prior, k_test) if std else _covariance(prior + a @ b.T, prior)
+        return mean, xp.astype(spread, dtype, copy=False)
 
     def log_marginal_likelihood(self) -> float:
         """log N(y; 0, K + ridge I), summed over the C outputs; for kind="nngp".
@@ -215,7 +240,7 @@ class Posterior:
             raise ValueError("log_marginal_likelihood expects kind='nngp': kind='ntk' is not the posterior of a model")
         L = self._factor
         if L is None:
-            remedy = self.ensemble.flow("nngp").spectrum.remedy()
+            remedy = self.ensemble.dynamics("nngp").spectrum.remedy()
             raise ValueError(f"log_marginal_likelihood expects a kernel that is not singular: {remedy}")
         xp = array_namespace(L)
         N, C = self.ensemble.y.shape
@@ -284,11 +309,16 @@ class Posterior:
         return size, _solve(L, xp.astype(y, xp.float64, copy=False) / size)
 
 
-def ensemble(kernel: KernelLike, x: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0) -> Ensemble:
-    """The ensemble of infinitely wide networks trained on (x, y) by gradient flow on L = 1/(2N) sum ||f - y||^2.
+def ensemble(
+    kernel: KernelLike, x: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0, by: By = "flow",
+    momentum: float = 0.0,
+) -> Ensemble:  # fmt: skip
+    """The ensemble of infinitely wide networks trained on (x, y) on L = 1/(2N) sum ||f - y||^2.
 
     kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example), y : (N, C), both copied.
-    lr : with lr = 1 the unit of t is lr * steps, with the network's own lr it is steps.
+    by : "flow", gradient flow: with lr = 1 the unit of t is lr * steps, with the network's own lr it is steps.
+        "descent", gradient descent with this lr: t counts steps; `momentum` as in `gradient_descent`.  The two differ
+        most at first: where lr is near its bound, by a fifth of the standard deviation after one step.
     ridge : absolute; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
     Each kernel of the training set is evaluated and factorised once, for all t: about 6 s at N = 4000 on two cores.
@@ -311,13 +341,17 @@ def ensemble(kernel: KernelLike, x: Array, y: Array, *, lr: float = 1.0, ridge: 
         raise TypeError(f"expected a kernel such as analytic.kernel(spec), with nngp, ntk and both, got {got}")
     array_namespace(x, y)
     lr, ridge = number("lr", lr), number("ridge", ridge, zero=True)
+    if by not in get_args(By):
+        raise ValueError(f"by expects 'flow' or 'descent', got {by!r}")
+    if check_momentum(momentum) and by == "flow":
+        raise ValueError(f"momentum expects by='descent', got {momentum!r} with by='flow': mn.kernel_flow has tau")
     check_targets(y)
     check_floating("x", x)
     if x.ndim < 2 or x.shape[0] != y.shape[0]:
         raise ValueError(f"expected x : (N, ...) and y : (N, C) with one N, got {tuple(x.shape)} and {tuple(y.shape)}")
     check_finite("x", x)
     xp = array_namespace(x)  # kernels are evaluated at the first prediction: of the examples as they are now
-    return Ensemble(kernel, xp.asarray(x, copy=True), xp.asarray(y, copy=True), lr, ridge)
+    return Ensemble(kernel, xp.asarray(x, copy=True), xp.asarray(y, copy=True), lr, ridge, by, float(momentum))
 
 
 def posterior(kernel: KernelLike, x: Array, y: Array, *, ridge: float = 0.0, kind: Kind = "nngp") -> Posterior:
@@ -346,6 +380,11 @@ def _check_kind(kind: str) -> None:
         raise ValueError(f"kind expects 'ntk' or 'nngp', got {kind!r}")
 
 
+def _check_spread(cov: bool, std: bool) -> None:
+    if cov and std:
+        raise ValueError("predict expects cov=True or std=True, not both: the standard deviation is sqrt(diag(cov))")
+
+
 def cholesky(k: Array) -> Array:
     """L with L L' = k, lower triangular; on the host in the memory of k.  LinAlgError where there is none."""
     xp = array_namespace(k)
@@ -364,6 +403,20 @@ def _covariance(c: Array, prior: Array) -> Array:
     i = xp.arange(c.shape[0])
     c[i, i] = xp.where(rounding, xp.zeros_like(variance), variance)
     return c
+
+
+def _deviation(a: Array, b: Array, prior: Array, k: Array) -> Array:
+    """sqrt(prior + diag(a b')), (M,); ValueError for a variance below zero beyond the rounding of the kernel k."""
+    xp = array_namespace(a, prior)
+    parts = a * b
+    variance = prior + xp.sum(parts, axis=1)
+    if bool(xp.any(variance < -sqrt(eps(k)) * (prior + xp.sum(xp.abs(parts), axis=1)))):
+        raise ValueError(
+            f"the variance at x_test is {float(xp.min(variance)):.3g}, where the prior's is up to "
+            f"{float(xp.max(prior)):.3g}: the kernels are not positive semi-definite; compute them in float64, or pass "
+            "a ridge"
+        )
+    return xp.sqrt(xp.maximum(variance, xp.zeros_like(variance)))
 
 
 def _solve(L: Array, b: Array, *, transposed: bool = False) -> Array:

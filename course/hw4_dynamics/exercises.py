@@ -112,9 +112,9 @@ class Problem:
     def flow(self, t: float, f0: Array | float, test: bool = False) -> Array:
         """Outputs at the variant's t."""
         if not test:
-            return self.trained.flow().predict(self.units(t), f0=f0)
+            return self.trained.dynamics().predict(self.units(t), f0=f0)
         k, start = self.kernel.ntk(self.x_test, self.x), 0.0 if np.ndim(f0) == 0 else self.f0_test
-        return self.trained.flow().predict(self.units(t), k, f0=f0, f0_test=start)
+        return self.trained.dynamics().predict(self.units(t), k, f0=f0, f0_test=start)
 
     def ensemble(self, t: float, layers: str = "") -> tuple[Array, Array]:
         """(mean, covariance) at the variant's t, of what the variant trains, or of the layers named."""

@@ -346,7 +346,10 @@ def test_gaussian_processes(xp: Any, dtype: str, kind: Kind) -> None:
         times = trained.predict(b, t=[1.0, 5.0], kind=kind, cov=True), trained.predict(b, t=to(np.ones(2)), kind=kind)
         gp = posterior(Linear(), a, targets, ridge=0.1, kind=kind)
         evidence = gp.log_marginal_likelihood() if kind == "nngp" else 0.0
-        return times, trained.predict(b, kind=kind, cov=True), gp.predict(b, cov=True), evidence
+        ball = ensemble(Linear(), a, targets, lr=0.2, by="descent", momentum=0.6)
+        steps = ball.predict(b, t=[1, 5], kind=kind, cov=True), ball.predict(b, t=[1, 5], kind=kind, std=True)
+        spreads = trained.predict(b, kind=kind, cov=True), gp.predict(b, cov=True), gp.predict(b, std=True)
+        return times, steps, spreads, evidence
 
     agree(xp, dtype, compute, digits_lost=4.0)
 

@@ -15,8 +15,10 @@ from planted_laws import (
     Patch,
     closed_form,
     covariance,
+    covariance_in_steps,
     erf_kernel,
     flow_limit,
+    heavy_ball,
     infinite,
     relu_kernel,
     residual_kernel,
@@ -153,6 +155,56 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     flow = analytic.training.dynamics.GradientFlow
     patch.setattr(analytic.training.dynamics.GradientDescent, "gain", flow.gain)
+
+
+def wrong_ball(patch: Patch, wrong: Callable[[Any], dict[str, float]]) -> None:
+    """Plants other constants in the heavy ball's gains: wrong(self) -> those that change."""
+    descent = analytic.training.dynamics.GradientDescent
+    right = descent.gain
+    patch.setattr(descent, "gain", lambda self, t: right(replace(self, **wrong(self)), t))
+
+
+@planted("heavy ball: v <- m v + (1 - m) grad L", heavy_ball)
+def _(patch: Patch) -> None:
+    wrong_ball(patch, lambda self: {"lr": self.lr * (1 - self.momentum)})
+
+
+@planted("heavy ball: lr / (1 - m) in place of the momentum", heavy_ball)
+def _(patch: Patch) -> None:
+    wrong_ball(patch, lambda self: {"lr": self.lr / (1 - self.momentum), "momentum": 0.0})
+
+
+@planted("ensemble in steps: the covariance by gradient flow", covariance_in_steps)
+def _(patch: Patch) -> None:
+    right = analytic.training.gp.Ensemble.dynamics
+    flow = analytic.training.dynamics.gradient_flow
+
+    def dynamics(self: Any, kind: Any = "ntk") -> Any:
+        return flow(self._block(kind), self.y) if self.by == "descent" else right(self, kind)
+
+    patch.setattr(analytic.training.gp.Ensemble, "dynamics", dynamics)
+
+
+@planted("ensemble: e_(2t) for e_t^2 where the last layer trains", covariance_in_steps)
+def _(patch: Patch) -> None:
+    """The same for gradient flow; not so with momentum."""
+    right = analytic.training.gp.Ensemble.predict
+
+    def predict(self: Any, x_test: Array, t: Any = np.inf, *, kind: Any = "ntk", **how: Any) -> Any:
+        mean, spread = right(self, x_test, t, kind=kind, **how)
+        if kind == "nngp" and how.get("cov"):
+            one, k = self.dynamics(kind), self.kernel.nngp(x_test, self.x)
+            q = k @ one.spectrum.Q
+            spread = self.kernel.nngp(x_test) - (q * one.gains(2 * t, k)) @ q.T
+        return mean, spread
+
+    patch.setattr(analytic.training.gp.Ensemble, "predict", predict)
+
+
+@planted("std: the variance without its root", covariance)
+def _(patch: Patch) -> None:
+    right = analytic.training.gp._deviation
+    patch.setattr(analytic.training.gp, "_deviation", lambda *arguments: right(*arguments) ** 2)
 
 
 @planted("gradient flow: the sum loss, no 1/N", flow_limit)

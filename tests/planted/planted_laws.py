@@ -7,6 +7,7 @@ The networks run their layers as they are written, with the door to the fast one
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -344,6 +345,16 @@ def closed_form() -> None:
         assert_close(f"f after {snap.step} steps", snap.f, descent.predict(snap.step, f0=f0), 1e-11)
 
 
+def heavy_ball() -> None:
+    """train on Linearized with momentum = gradient_descent(momentum=)"""
+    net, theta = points()[0]
+    f0, J = net.linearize(theta, X)
+    descent = analytic.training.dynamics.gradient_descent(J.gram(), Y, lr=0.05, momentum=0.9)
+    optimizer = mn.SGD(lr=0.05, momentum=0.9)
+    for snap in mn.train(mn.Linearized(net, theta), theta, X, Y, loss=mn.mse, optimizer=optimizer, steps=40):
+        assert_close(f"f after {snap.step} steps", snap.f, descent.predict(snap.step, f0=f0), 1e-11)
+
+
 def flow_limit() -> None:
     """many small steps = gradient_flow"""
     k, y, t, f = X @ X.T + np.eye(5), Y, 2.0, np.zeros_like(Y)
@@ -360,11 +371,26 @@ def flow_limit() -> None:
 
 def covariance() -> None:
     """ensemble's covariance = the prior's, pushed through gradient_flow"""
+    pushed(analytic.training.dynamics.gradient_flow, {})
+
+
+def covariance_in_steps() -> None:
+    """ensemble's covariance in steps = the prior's, pushed through gradient_descent"""
+    pushed(partial(analytic.training.dynamics.gradient_descent, momentum=0.5), {"by": "descent", "momentum": 0.5})
+
+
+def pushed(dynamics: Callable[..., Any], how: dict[str, Any]) -> None:
+    """Compares covariance and standard deviation at t = 5, for networks with all layers trained and with the last."""
     kernel = an.kernel(mn.Sequential(mn.Dense(9, w_std=1.4, b_std=0.3), mn.Erf(), mn.Dense(1)))
     x, x_test = X[:3], X[3:]
-    flow, k = analytic.training.dynamics.gradient_flow(kernel.ntk(x), Y[:3, :1]), kernel.ntk(x_test, x)
-    start = flow.predict(5.0, k)
-    columns = [flow.predict(5.0, k, f0=e[:3], f0_test=e[3:]) - start for e in np.eye(5)[:, :, None]]
-    B = np.concatenate(columns, axis=1)
-    _, cov = analytic.training.gp.ensemble(kernel, x, Y[:3, :1]).predict(x_test, t=5.0, cov=True)
-    assert_close("covariance at t = 5", cov, B @ kernel.nngp(np.concatenate([x, x_test])) @ B.T, 1e-12)
+    trained = analytic.training.gp.ensemble(kernel, x, Y[:3, :1], **how)
+    for kind, theta in (("ntk", kernel.ntk), ("nngp", kernel.nngp)):
+        one, k = dynamics(theta(x), Y[:3, :1]), theta(x_test, x)
+        start = one.predict(5.0, k)
+        columns = [one.predict(5.0, k, f0=e[:3], f0_test=e[3:]) - start for e in np.eye(5)[:, :, None]]
+        B = np.concatenate(columns, axis=1)
+        want = B @ kernel.nngp(np.concatenate([x, x_test])) @ B.T
+        _, cov = trained.predict(x_test, t=5.0, kind=kind, cov=True)  # type: ignore[arg-type]
+        assert_close(f"covariance at t = 5, {kind}", cov, want, 1e-12)
+        _, std = trained.predict(x_test, t=5.0, kind=kind, std=True)  # type: ignore[arg-type]
+        assert_close(f"std at t = 5, {kind}", std, np.sqrt(np.diag(want)), 1e-12)
