@@ -127,11 +127,11 @@ class SumJacobian(LayerJacobian):
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
         """dy = db + ds."""
         b, t = self.branch.jvp(dw, dx), self.shortcut.jvp(dw, dx)
-        return t if b is None else b if t is None else b + t
+        return t if b is None else b if t is None else self.add(b, t)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
         """dx = u db/dx + u ds/dx."""
-        return _add(self.branch.vjp(u, dw), self.shortcut.vjp(u, dw))
+        return self._both(self.branch.vjp(u, dw), self.shortcut.vjp(u, dw))
 
     def gram(self, u: Array, other: SumJacobian, v: Array, kernel: Contraction) -> Array | float:
         """gram_branch + gram_shortcut."""
@@ -145,13 +145,17 @@ class SumJacobian(LayerJacobian):
         check_gram(self.layer.shortcut, self.shortcut)
         B, bu, bv = self.branch.gram_and_back(u, other.branch, v, kernel)
         S, su, sv = self.shortcut.gram_and_back(u, other.shortcut, v, kernel)
-        du = _add(bu, su)
-        return B + S, du, du if bu is bv and su is sv else _add(bv, sv)
+        du = self._both(bu, su)
+        return B + S, du, du if bu is bv and su is sv else self._both(bv, sv)
 
+    def _both(self, a: Array | None, b: Array | None) -> Array | None:
+        """a + b of two cotangents; None (no weights come before) stays None."""
+        return None if a is None or b is None else self.add(a, b)
 
-def _add(a: Array | None, b: Array | None) -> Array | None:
-    """a + b of two cotangents; None (no weights come before) stays None."""
-    return None if a is None or b is None else a + b
+    @staticmethod
+    def add(a: Any, b: Any) -> Any:
+        """a + b of two tangents or cotangents."""
+        return a + b
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,19 @@ no weights, linear or linear by pieces (pools, ...) y_j = A x_j, the piece that 
 LayerNorm                                           y = r c,  c = x - mean(x),  r = (mean(c^2) + eps)^(-1/2)
 
 The expansion of a network with kinks is that of its piece at theta_0: exact until a kink is crossed.  The derivative of
-a truncated series is the layer's derivative with series in place of numbers; only coefficients 1 ... k depend on d, so
-a change of a series is a list of these k, and so is a cotangent.
+a truncated series is the layer's derivative with series in place of numbers, a `LayerJacobian` whose tangents and
+cotangents are lists: of the coefficients 1 ... k, as only these depend on d.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any, Protocol
+from typing import Any
 
 from minintk.arrays import Array, array_namespace
 from minintk.layers.activation import BoundActivation
-from minintk.layers.combine import BoundChain, BoundReshape, BoundSum
+from minintk.layers.combine import BoundChain, BoundReshape, BoundSum, ChainJacobian, SumJacobian
 from minintk.layers.contract import Bound, Contraction, LayerJacobian, Weights
 from minintk.layers.conv import BoundConv
 from minintk.layers.dense import BoundDense
@@ -29,24 +29,9 @@ from minintk.layers.pool import BoundAvgPool, BoundGlobalAvgPool, BoundMaxPool
 from minintk.models.power_series import Series, add, expanded, inverse_root, product, scaled, times
 from minintk.spec.shapes import UnsupportedLayer
 
-SeriesGram = tuple[Any, Series | None, Series | None]
-
-
-class SeriesJacobian(Protocol):
-    """The derivatives of one layer's series: a `LayerJacobian` for lists of coefficients 1 ... k."""
-
-    def jvp(self, dw: Weights, dx: Series) -> Series:
-        """dy for a change dw of d and dx of the input."""
-
-    def vjp(self, u: Series, dw: Weights | None) -> Series | None:
-        """The transposed map; writes into dw where given.  None where no weights come before the layer."""
-
-    def gram(self, u: Series, other: Any, v: Series, kernel: Contraction) -> SeriesGram:
-        """(G, u dy/dx, v dy'/dx), as for a layer."""
-
 
 @singledispatch
-def expand(layer: Bound, w: Weights, d: Weights, x: Series) -> tuple[Series, SeriesJacobian]:
+def expand(layer: Bound, w: Weights, d: Weights, x: Series) -> tuple[Series, LayerJacobian]:
     """(y, J): the series of a bound layer with weights w + t d at the series x, both with coefficients 0 ... k."""
     name = type(layer).__name__.removeprefix("Bound")
     raise UnsupportedLayer(f"{name} has no Taylor expansion: register minintk.models.taylor.expand for it")
@@ -62,7 +47,7 @@ def along(layers: Bound, w: Weights, d: Weights, x: Array, order: int) -> tuple[
 class Sum(LayerJacobian):
     """The end of a network's series: f = sum_j y_j, so that every coefficient has the cotangent u."""
 
-    J: SeriesJacobian
+    J: Any  # a LayerJacobian, whose tangents and cotangents are lists
     order: int
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
@@ -77,14 +62,14 @@ class Sum(LayerJacobian):
 
     def gram(self, u: Array, other: Sum, v: Array, kernel: Contraction) -> Array | float:
         us: Series = [u] * self.order
-        return self.J.gram(us, other.J, us if u is v else [v] * other.order, kernel)[0]
+        return self.J.gram(us, other.J, us if u is v else [v] * other.order, kernel)
 
 
 # ------------------------------------------------------------------- linear in the weights and in the input
 
 
 @dataclass(frozen=True)
-class BilinearSeries:
+class BilinearSeries(LayerJacobian):
     """y_j = L(w) x_j + L(d) x_{j-1}, the bias c b in y_0 and its change in y_1.
 
     jvp   dy_j = L(w) dx_j + L(d) dx_{j-1} + L(dw) x_{j-1}
@@ -103,7 +88,7 @@ class BilinearSeries:
     inputs: tuple[Any, ...]
     names: tuple[str, ...]
 
-    def jvp(self, dw: Weights, dx: Series) -> Series:
+    def jvp(self, dw: Weights, dx: Any) -> Any:
         dy: Series = []
         for j, J in enumerate(self.inputs):
             now, before = dx[j], dx[j - 1] if j else None
@@ -115,7 +100,7 @@ class BilinearSeries:
             dy.append(y)
         return dy
 
-    def vjp(self, u: Series, dw: Weights | None) -> Series | None:
+    def vjp(self, u: Any, dw: Weights | None) -> Any:
         if dw is not None:
             self.inputs[0].vjp(u[0], dw)
             for J, uj in zip(self.inputs[1:], u[1:], strict=True):
@@ -133,7 +118,7 @@ class BilinearSeries:
             back.append(dx if after is None else add(dx, self.at_d.vjp(after, None)))
         return back
 
-    def gram(self, u: Series, other: BilinearSeries, v: Series, kernel: Contraction) -> SeriesGram:
+    def gram(self, u: Any, other: BilinearSeries, v: Any, kernel: Contraction) -> Array | float:
         same = self is other and u is v
         total: Array | float = 0.0
         for j, J in enumerate(self.inputs):
@@ -146,8 +131,7 @@ class BilinearSeries:
                     bias = i == j == 0
                     J_, K_ = (J, K) if bias else (_without_bias(J), _without_bias(K))
                     total = total + J_.gram(u[j], K_, v[i], kernel)
-        back = self.vjp(u, None)
-        return total, back, back if same else other.vjp(v, None)
+        return total
 
 
 def _without_bias(J: Any) -> Any:
@@ -181,25 +165,16 @@ def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, BilinearSe
 
 
 @dataclass(frozen=True)
-class MultiplicationSeries:
+class MultiplicationSeries(LayerJacobian):
     """dy = p dx, a product of series; transposed, dx_i = sum_{j >= i} p_{j-i} u_j: the same with the lists reversed."""
 
     p: Series
 
-    def jvp(self, dw: Weights, dx: Series) -> Series:
+    def jvp(self, dw: Weights, dx: Any) -> Any:
         return times(self.p, dx)
 
-    def vjp(self, u: Series, dw: Weights | None) -> Series:
+    def vjp(self, u: Any, dw: Weights | None) -> Any:
         return times(self.p, u[::-1])[::-1]
-
-    def gram(self, u: Series, other: Any, v: Series, kernel: Contraction) -> SeriesGram:
-        return _no_gram(self, u, other, v)
-
-
-def _no_gram(J: Any, u: Series, other: Any, v: Series) -> SeriesGram:
-    """(0, u dy/dx, v dy'/dx) of a layer without weights."""
-    back = J.vjp(u, None)
-    return 0.0, back, back if J is other and u is v else other.vjp(v, None)
 
 
 @expand.register
@@ -213,19 +188,16 @@ def _(layer: BoundActivation, w: Weights, d: Weights, x: Series) -> tuple[Series
 
 
 @dataclass(frozen=True)
-class EachSeries:
+class EachSeries(LayerJacobian):
     """y_j = A x_j, A the layer's Jacobian at x_0."""
 
     A: LayerJacobian
 
-    def jvp(self, dw: Weights, dx: Series) -> Series:
+    def jvp(self, dw: Weights, dx: Any) -> Any:
         return [None if c is None else self.A.jvp(dw, c) for c in dx]
 
-    def vjp(self, u: Series, dw: Weights | None) -> Series:
+    def vjp(self, u: Any, dw: Weights | None) -> Any:
         return [None if c is None else self.A.vjp(c, None) for c in u]
-
-    def gram(self, u: Series, other: Any, v: Series, kernel: Contraction) -> SeriesGram:
-        return _no_gram(self, u, other, v)
 
 
 @expand.register(BoundReshape)
@@ -245,23 +217,20 @@ def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, EachSeries
 
 
 @dataclass(frozen=True)
-class NormSeries:
+class NormSeries(LayerJacobian):
     """dy = r (dx - mean(dx) - y mean(y dx)), products of series; its own transpose but for the order of the lists."""
 
     y: Series
     r: Series
 
-    def jvp(self, dw: Weights, dx: Series) -> Series:
+    def jvp(self, dw: Weights, dx: Any) -> Any:
         mean = [scaled(-1, _mean(c)) for c in times(self.y, dx)]
         pulled = times(self.y, mean)
         return times(self.r, [add(c, p) for c, p in zip(map(_centred, dx), pulled, strict=True)])
 
-    def vjp(self, u: Series, dw: Weights | None) -> Series:
+    def vjp(self, u: Any, dw: Weights | None) -> Any:
         """r is one number for an example, so it commutes with means over features."""
         return self.jvp({}, u[::-1])[::-1]
-
-    def gram(self, u: Series, other: Any, v: Series, kernel: Contraction) -> SeriesGram:
-        return _no_gram(self, u, other, v)
 
 
 def _mean(a: Array | None) -> Array | None:
@@ -287,74 +256,26 @@ def _(layer: BoundLayerNorm, w: Weights, d: Weights, x: Series) -> tuple[Series,
 # -------------------------------------------------------------------------------------- combinations
 
 
-@dataclass(frozen=True)
-class ChainSeries:
-    """The layers' derivatives, in order."""
-
-    links: tuple[SeriesJacobian, ...]
-
-    def jvp(self, dw: Weights, dx: Series) -> Series:
-        for J in self.links:
-            dx = J.jvp(dw, dx)
-        return dx
-
-    def vjp(self, u: Series, dw: Weights | None) -> Series | None:
-        back: Series | None = u
-        for J in reversed(self.links):
-            if back is None:
-                return None
-            back = J.vjp(back, dw)
-        return back
-
-    def gram(self, u: Series, other: ChainSeries, v: Series, kernel: Contraction) -> SeriesGram:
-        total: Any = 0.0
-        du: Series | None = u
-        dv: Series | None = v
-        for J, K in zip(reversed(self.links), reversed(other.links), strict=True):
-            if du is None or dv is None:
-                break
-            G, du, dv = J.gram(du, K, dv, kernel)
-            total = total + G
-        return total, du, dv
-
-
 @expand.register
-def _(layer: BoundChain, w: Weights, d: Weights, x: Series) -> tuple[Series, ChainSeries]:
+def _(layer: BoundChain, w: Weights, d: Weights, x: Series) -> tuple[Series, ChainJacobian]:
     links = []
     for inner in layer.layers:
         x, J = expand(inner, w, d, x)
         links.append(J)
-    return x, ChainSeries(tuple(links))
+    return x, ChainJacobian(layer.layers, tuple(links))
 
 
 @dataclass(frozen=True)
-class SumSeries:
-    """The derivatives of the branch and of the shortcut, which add up."""
+class SumSeries(SumJacobian):
+    """The derivatives of the branch and of the shortcut, which add up, coefficient by coefficient."""
 
-    branch: SeriesJacobian
-    shortcut: SeriesJacobian
-
-    def jvp(self, dw: Weights, dx: Series) -> Series:
-        return _both(self.branch.jvp(dw, dx), self.shortcut.jvp(dw, dx))
-
-    def vjp(self, u: Series, dw: Weights | None) -> Series | None:
-        b, t = self.branch.vjp(u, dw), self.shortcut.vjp(u, dw)
-        return None if b is None or t is None else _both(b, t)
-
-    def gram(self, u: Series, other: SumSeries, v: Series, kernel: Contraction) -> SeriesGram:
-        B, bu, bv = self.branch.gram(u, other.branch, v, kernel)
-        S, su, sv = self.shortcut.gram(u, other.shortcut, v, kernel)
-        du = None if bu is None or su is None else _both(bu, su)
-        dv = du if bu is bv and su is sv else None if bv is None or sv is None else _both(bv, sv)
-        return B + S, du, dv
-
-
-def _both(a: Series, b: Series) -> Series:
-    return [add(p, q) for p, q in zip(a, b, strict=True)]
+    @staticmethod
+    def add(a: Any, b: Any) -> Any:
+        return [add(p, q) for p, q in zip(a, b, strict=True)]
 
 
 @expand.register
 def _(layer: BoundSum, w: Weights, d: Weights, x: Series) -> tuple[Series, SumSeries]:
     b, B = expand(layer.branch, w, d, x)
     t, S = expand(layer.shortcut, w, d, x)
-    return _both(b, t), SumSeries(B, S)
+    return SumSeries.add(b, t), SumSeries(layer, B, S)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace
-from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights, bind
 from minintk.models.network import Network
-from minintk.spec.parametrization import Parametrization, Row
-from minintk.spec.shapes import Shape, Site, out_shape
+from minintk.spec.parametrization import Parametrization
+from minintk.spec.shapes import Shape, out_shape
 from minintk.testing.laws import check_float32, check_model
 
 
 def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
     """Every law for small networks with this layer first, in the middle, last and as a residual branch.
 
-    shape : of one example as it enters the layer, ``(d,)`` or ``(H, W, C)``.  AssertionError with the law that is
-    broken, and with what `minintk.grade.diagnose_layer` finds: jvp, vjp or gram, which tensor, what it looks like.
+    shape : of one example as it enters the layer, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  AssertionError with the law
+    that is broken, and with what `minintk.grade.diagnose_layer` finds: jvp, vjp or gram, which tensor, what it looks
+    like.
 
     >>> import minintk as mn
     >>> check_layer(mn.Dense(4, b_std=0.5), (3,))
@@ -46,11 +44,11 @@ def _laws(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization
     end = [s.Flatten()] if len(after) > 1 else []
     networks = [
         s.Sequential(layer, *end, s.Dense(2)),
-        s.Sequential(Shift(), layer, Shift(), *end, s.Dense(2)),
-        s.Sequential(Shift(), layer, *end),
+        s.Sequential(weights(shape), layer, weights(after), *end, s.Dense(2)),
+        s.Sequential(weights(shape), layer, *end),
     ]
     if after == shape:
-        networks.append(s.Sequential(Shift(), s.Residual(layer), *end, s.Dense(2)))
+        networks.append(s.Sequential(weights(shape), s.Residual(layer), *end, s.Dense(2)))
     for number, spec in enumerate(networks):
         rng = np.random.default_rng(number)
         network = Network(spec, shape, parametrization)
@@ -62,61 +60,8 @@ def _laws(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization
         check_float32(network, theta[0], x, rng)
 
 
-# --------------------------------------------- a weighted layer of any shape, to stand before the one tested
-
-
-@dataclass(frozen=True)
-class Shift(s.Layer):
-    """y = x + b, b of the shape of one example: gives every layer after it weights that it must pass u dy/dx to."""
-
-    weights = True
-
-
-@dataclass(frozen=True)
-class ShiftJacobian(LayerJacobian):
-    """Holds the tensor b and the number of examples."""
-
-    b: Tensor
-    N: int
-
-    def jvp(self, dw: Weights, dx: Array | None) -> Array:
-        db = _row(dw[self.b.name], self.b.shape)
-        if dx is not None:
-            return db + dx
-        lead = db.shape[: db.ndim - len(self.b.shape) - 1]
-        return array_namespace(db).broadcast_to(db, (*lead, self.N, *self.b.shape))
-
-    def vjp(self, u: Array, dw: Weights | None) -> Array:
-        if dw is not None:
-            dw[self.b.name][...] = u.sum(axis=-1 - len(self.b.shape))
-        return u
-
-    def gram(self, u: Array, other: ShiftJacobian, v: Array, kernel: Contraction) -> Array:
-        flat = [a.reshape((*a.shape[: a.ndim - len(self.b.shape)], -1)) for a in (u, v)]
-        return kernel(flat[0], flat[1], 1.0)
-
-
-@dataclass(frozen=True)
-class BoundShift:
-    """Shift in its place."""
-
-    tensors: tuple[Tensor, ...]
-
-    def __call__(self, w: Weights, x: Array) -> tuple[Array, ShiftJacobian]:
-        b = self.tensors[0]
-        return x + _row(w[b.name], b.shape), ShiftJacobian(b, x.shape[x.ndim - len(b.shape) - 1])
-
-
-def _row(b: Array, shape: Shape) -> Array:
-    """b : (..., *shape) with an axis of length 1 for the examples, (..., 1, *shape)."""
-    return b.reshape((*b.shape[: b.ndim - len(shape)], 1, *shape))
-
-
-@out_shape.register
-def _(layer: Shift, shape: Shape) -> Shape:
-    return shape
-
-
-@bind.register
-def _(layer: Shift, site: Site, parametrization: Parametrization, name: str) -> BoundShift:
-    return BoundShift((Tensor(f"{name}.b", site.shape, Row(1.0, 1.0)),))
+def weights(shape: Shape) -> s.Layer:
+    """A layer with weights that keeps this shape: those after it must pass u dy/dx on to it."""
+    if len(shape) == 1:
+        return s.Dense(shape[-1], b_std=0.5)
+    return (s.Conv1d if len(shape) == 2 else s.Conv2d)(shape[-1], 1, b_std=0.5)
