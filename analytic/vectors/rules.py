@@ -331,35 +331,20 @@ def _(layer: s.Identity, site: Site, parametrization: Parametrization) -> Progra
 
 
 @lower.register
-def _(layer: s.ReLU, site: Site, parametrization: Parametrization) -> Program:
-    return (Homogeneous("ReLU", 0.5, 0.5, 0.0),)
-
-
-@lower.register
-def _(layer: s.LeakyReLU, site: Site, parametrization: Parametrization) -> Program:
-    return (Homogeneous("LeakyReLU", (1 + layer.slope) / 2, (1 - layer.slope) / 2, layer.slope),)
-
-
-@lower.register
-def _(layer: s.Abs, site: Site, parametrization: Parametrization) -> Program:
-    return (Homogeneous("Abs", 0.0, 1.0, 0.0),)
-
-
-@lower.register
-def _(layer: s.Erf, site: Site, parametrization: Parametrization) -> Program:
-    return (Erf("Erf"),)
-
-
-@lower.register
-def _(layer: s.Sin, site: Site, parametrization: Parametrization) -> Program:
-    return (Sin("Sin"),)
-
-
-@lower.register
-def _(layer: s.GELU, site: Site, parametrization: Parametrization) -> Program:
-    return (Gelu("GELU"),)
-
-
-@lower.register
 def _(layer: s.Activation, site: Site, parametrization: Parametrization) -> Program:
-    return (Quadrature(type(layer).__name__, pointwise(layer)),)
+    """In closed form where there is one, else by quadrature."""
+    name = type(layer).__name__
+    match layer:
+        case s.ReLU():
+            return (Homogeneous(name, 0.5, 0.5, 0.0),)
+        case s.LeakyReLU(slope):
+            return (Homogeneous(name, (1 + slope) / 2, (1 - slope) / 2, slope),)
+        case s.Abs():
+            return (Homogeneous(name, 0.0, 1.0, 0.0),)
+        case s.Erf():
+            return (Erf(name),)
+        case s.Sin():
+            return (Sin(name),)
+        case s.GELU():
+            return (Gelu(name),)
+    return (Quadrature(name, pointwise(layer)),)
