@@ -21,6 +21,7 @@ from minintk.models.network import Model
 from minintk.training.integrators import FlowSettings, FrozenKernel, Moment, Solver, Steps, WeightSpace, run_flow
 from minintk.training.losses import Loss
 from minintk.training.on_demand import OnDemand
+from minintk.training.train import State
 
 
 def flow(
@@ -37,6 +38,7 @@ def flow(
     rng: np.random.Generator | None = None,
     by: Steps | Solver = Steps(),  # noqa: B008 (frozen)
     lr_scales: Mapping[str, float] | None = None,
+    resume: State | None = None,
 ) -> Iterator[Moment]:
     """The flow of a model's parameters; yields a `Moment` at t = 0, at each of `times`, and at the end of the flow.
 
@@ -50,6 +52,8 @@ def flow(
     temperature : T of the stochastic flow.  Batches of b = N / (T/dt (N - 1) + 1) examples, rounded, at least 1, are
     drawn with `rng` without replacement, one draw for all members; if dt < T, b is 1 and the temperature only dt.
     by : `Steps(low, high)` or `Solver(rtol, atol)`.  lr_scales : as for `train`: theta' = -S grad L with the scales S.
+    resume : the state of a moment of the same flow, with the same `times`.  The flow goes on there with the same bits:
+    it yields that moment, then the later ones, and sets `rng` back.  `minintk.training.checkpoints` saves states.
 
     ValueError or TypeError for invalid arguments; FloatingPointError if no step is small enough, or f is not finite.
 
@@ -70,7 +74,7 @@ def flow(
         raise ValueError("x expects at least one example, got none")
     check_finite("theta", theta)
     xp = array_namespace(theta, x, y)
-    settings = FlowSettings.checked(loss, times, tau, mu, temperature, rng, by)
+    settings = FlowSettings.checked(loss, times, tau, mu, temperature, rng, by, resume)
     _check_targets(loss, y, (x.shape[0], model.outputs), theta)
     if isinstance(by, Solver) and model.advance(theta) is not model:
         raise ValueError(f"by=Solver(...) knows no steps at which {model!r} could re-anchor: use by=Steps()")
@@ -92,6 +96,7 @@ def kernel_flow(
     temperature: float = 0.0,
     rng: np.random.Generator | None = None,
     by: Steps | Solver = Steps(),  # noqa: B008 (frozen)
+    resume: State | None = None,
 ) -> Iterator[Moment]:
     """The same flows with a frozen kernel, in function space: f' = -K dL/df, or f' = v, v' = -(v + K dL/df) / tau.
 
@@ -125,7 +130,7 @@ def kernel_flow(
         )
     if not 1 <= N <= M:
         raise ValueError(f"y expects at least 1 and at most the {M} points of f0, training points first, got {N}")
-    settings = FlowSettings.checked(loss, times, tau, mu, temperature, rng, by)
+    settings = FlowSettings.checked(loss, times, tau, mu, temperature, rng, by, resume)
     _check_targets(loss, y, (N, C), kernel)
     full = tuple(kernel.shape[-4:]) == (M, C, N, C) and kernel.ndim >= 4
     moments = run_flow(FrozenKernel(kernel, full, N), xp.asarray(f0, copy=True), y, settings)

@@ -8,7 +8,7 @@ s is theta and g = grad L, or s is f on all points and g = K dL/df.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, inf
@@ -20,7 +20,7 @@ from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.fast.threads import parallel
 from minintk.models.network import Model
 from minintk.training.losses import Loss
-from minintk.training.train import loss_text, member_slices
+from minintk.training.train import State, check_state, loss_text, member_slices
 from minintk.validate import number, numbers
 
 # ------------------------------------------------------------------------------------------- integrators
@@ -36,16 +36,24 @@ class Steps:
     otherwise it is steered towards changes of 0.8 high, growing by at most a tenth per step.  With `Centred`, f already
     includes alpha.  (Geiger et al. 2020, eq. (18).)
 
+    Weights may inflate while outputs stand still, as they do where alpha is small.  So the first step changes J' y by
+    a part 2 early at most, and until the outputs have travelled a distance of 0.1, dt grows by a part `early` per step,
+    or up to early t.  With the default the loss of a network in the feature regime halves within 0.6 % of the right
+    time; early = 1 leaves the outputs' bounds alone, with which it may halve several times later.
+
     One step of length dt holds the gradient g at its initial value and solves for v exactly:
     v <- a v - (1 - a) g,  theta <- theta + dt v;  a = e^(-dt/tau), (t/(t + dt))^mu if tau = t/mu, 0 for gradient flow.
     """
 
     low: float = 1e-4
     high: float = 1e-2
+    early: float = 2e-3
 
     def __post_init__(self) -> None:
         if not 0 <= self.low < self.high < inf:
             raise ValueError(f"Steps expects 0 <= low < high, finite, got low={self.low!r}, high={self.high!r}")
+        if not 0 < self.early <= 1:
+            raise ValueError(f"Steps expects 0 < early <= 1, the share of t in a step, got early={self.early!r}")
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,7 @@ class Moment:
     theta : ([E], P), None in a kernel flow.  f : ([E], N, C) on the training set; in a kernel flow ([E], M, C) on all
     points.  loss : () or (E,), on the training set.  steps : taken so far.  dt : the latest step; batch_size : its
     number of examples.  ended : whether every member's loss is exactly zero, so that the flow is over.
+    state : where `flow(..., resume=state)` goes on; its memory is the velocity v.  None with by=Solver(...).
     """
 
     t: float
@@ -85,6 +94,7 @@ class Moment:
     dt: float
     batch_size: int
     ended: bool
+    state: State | None = None
 
     def __repr__(self) -> str:
         ended = ", ended" if self.ended else ""
@@ -92,6 +102,9 @@ class Moment:
 
 
 # --------------------------------------------------------------------------------------------- systems
+
+Cotangent = Callable[[Array, Array], Array]
+"""(f, y) -> dL/df."""
 
 
 class WeightSpace:
@@ -101,17 +114,12 @@ class WeightSpace:
     """
 
     def __init__(self, model: Model, x: Array, scales: Array | None, theta: Array, whole: bool) -> None:
-        self.model, self.x, self.scales, self.whole = model, x, scales, whole
+        self.model, self.x, self.scales, self.theta, self.whole = model, x, scales, theta, whole
         self.parts = member_slices(model, theta, x.shape[0])
-        self.models = self._share()
+        share = model.members if not whole else lambda at: model.members(at).fixed(x)
+        self.models: list[Model] = parallel(share, self.parts)
 
-    def _share(self) -> list[Model]:
-        """The model of each part of the ensemble."""
-        if not self.whole:
-            return [self.model.members(at) for at in self.parts]
-        return parallel(lambda at: self.model.members(at).fixed(self.x), self.parts)
-
-    def learn(self, s: Array, at: Array | None, y: Array, loss: Loss) -> tuple[Array, Array]:
+    def learn(self, s: Array, at: Array | None, y: Array, cotangent: Cotangent) -> tuple[Array, Array]:
         """(f, g) for the training examples `at` (None: all), whose targets are y."""
         xp, x = array_namespace(s), self.x if at is None else self.x[at]
         g = xp.empty_like(s)
@@ -119,7 +127,7 @@ class WeightSpace:
         def work(i: int) -> Array:
             with np.errstate(over="ignore", invalid="ignore"):  # a step that is too long gets rejected
                 f, J = self.models[i].forward(s[self.parts[i]], x)
-                J.pull(loss.cotangent(f, y), g[self.parts[i]])
+                J.pull(cotangent(f, y), g[self.parts[i]])
             return f
 
         fs = parallel(work, range(len(self.parts)))
@@ -135,16 +143,25 @@ class WeightSpace:
             parts = [self.model.forward(s, x[i : i + step])[0] for i in range(0, N, step)]
         return array_namespace(s).concat(parts, axis=-2)
 
-    def advance(self, s: Array) -> bool:
-        """Notify the system of a step to s; returns whether that changed the system."""
-        before, self.model = self.model, self.model.advance(s)
-        if self.model is not before:
-            self.models = self._share()
-        return self.model is not before
+    def on(self, model: Model) -> WeightSpace:
+        """The same with another model."""
+        return self if model is self.model else WeightSpace(model, self.x, self.scales, self.theta, self.whole)
+
+    def after(self, s: Array) -> WeightSpace:
+        """The system after a step that arrived at s: itself, unless the model re-anchors."""
+        return self.on(self.model.advance(s))
+
+    def anchors(self) -> dict[str, Array]:
+        """What a flow changes of the system."""
+        return self.model.anchors()
+
+    def anchored(self, anchors: Mapping[str, Array]) -> WeightSpace:
+        """The system as it was when these anchors were taken."""
+        return self.on(self.model.anchored(anchors))
 
     def moment(self, s: Array, f: Array) -> tuple[Array | None, Array]:
         """(theta, f) for a `Moment`."""
-        return array_namespace(s).asarray(s, copy=True), f
+        return s, f
 
 
 class FrozenKernel:
@@ -156,10 +173,10 @@ class FrozenKernel:
     def __init__(self, kernel: Array, full: bool, N: int) -> None:
         self.kernel, self.full, self.N = kernel, full, N
 
-    def learn(self, s: Array, at: Array | None, y: Array, loss: Loss) -> tuple[Array, Array]:
+    def learn(self, s: Array, at: Array | None, y: Array, cotangent: Cotangent) -> tuple[Array, Array]:
         f, K = self.outputs(s, at), self.kernel
         with np.errstate(over="ignore", invalid="ignore"):
-            u = loss.cotangent(f, y)
+            u = cotangent(f, y)
             if not self.full:
                 return f, (K if at is None else K[..., at]) @ u
             K = K if at is None else K[..., at, :]
@@ -171,11 +188,17 @@ class FrozenKernel:
         f = s[..., : self.N, :]
         return f if at is None else f[..., at, :]
 
-    def advance(self, s: Array) -> bool:
-        return False
+    def after(self, s: Array) -> FrozenKernel:
+        return self
+
+    def anchors(self) -> dict[str, Array]:
+        return {}
+
+    def anchored(self, anchors: Mapping[str, Array]) -> FrozenKernel:
+        return self
 
     def moment(self, s: Array, f: Array) -> tuple[Array | None, Array]:
-        return None, array_namespace(s).asarray(s, copy=True)
+        return None, s
 
 
 System = WeightSpace | FrozenKernel
@@ -194,9 +217,12 @@ class FlowSettings:
     temperature: float
     rng: np.random.Generator | None
     by: Steps | Solver
+    resume: State | None = None
 
     @classmethod
-    def checked(cls, loss: Any, times: Any, tau: Any, mu: Any, temperature: Any, rng: Any, by: Any) -> FlowSettings:
+    def checked(
+        cls, loss: Any, times: Any, tau: Any, mu: Any, temperature: Any, rng: Any, by: Any, resume: Any = None
+    ) -> FlowSettings:  # fmt: skip
         """The settings; ValueError or TypeError for invalid ones."""
         if not isinstance(loss, Loss):
             raise TypeError(f"loss expects a loss such as mn.mse or mn.hinge, got {loss!r}")
@@ -218,7 +244,14 @@ class FlowSettings:
         if loss.ends and isinstance(by, Solver):
             jumps = f"the gradient of {loss!r} jumps, where by=Solver(...) stalls"
             raise ValueError(f"{jumps}: use by=Steps(), or a smooth loss, mn.logistic")
-        return cls(loss, goals, tau, mu, temperature, rng, by)
+        if resume is not None and isinstance(by, Solver):
+            raise ValueError("by=Solver(...) keeps no state to resume from: use by=Steps(), or start over")
+        return cls(loss, goals, tau, mu, temperature, rng, by, resume)
+
+    @property
+    def momentum(self) -> bool:
+        """Whether there is a velocity."""
+        return self.tau is not None or self.mu is not None
 
     def decay(self, t: float, h: float) -> float:
         """a with v(t + h) = a v - (1 - a) g for a constant g, a = exp(-int dt/tau); 0 for gradient flow."""
@@ -241,9 +274,10 @@ class FlowSettings:
 
 
 def run_flow(system: System, s: Array, y: Array, settings: FlowSettings) -> Iterator[Moment]:
-    """The moments of a flow that starts at s; s may be overwritten."""
-    by = settings.by
-    return _by_steps(system, s, y, settings, by) if isinstance(by, Steps) else _by_solver(system, s, y, settings, by)
+    """The moments of a flow that starts at s; s may be overwritten.  ValueError if `resume` belongs to another flow."""
+    if isinstance(settings.by, Solver):
+        return _by_solver(system, s, y, settings, settings.by)
+    return SteppedFlow(system, s, y, settings, settings.by).moments()
 
 
 def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
@@ -263,57 +297,143 @@ def _moving(value: Array, like: Array) -> Array:
 
 MAX_HALVINGS = 200
 """After this many halvings of dt in a row, the change of the outputs must be rounding."""
+HUGE = 1e60
+"""The first step is no longer than this, where outputs never move."""
+TRAVELLED = 0.1
+"""Once the outputs have travelled so far, their own bounds resolve the flow."""
 
 
-def _by_steps(system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> Iterator[Moment]:
-    xp, N, loss, rng = array_namespace(s), y.shape[0], settings.loss, settings.rng if settings.temperature else None
-    t, dt, h, steps, b, seen = 0.0, 1.0, 0.0, 0, N, 0
-    low, high = float(by.low), float(by.high)
-    v: Array | float = 0.0
-    at, target = None, y
-    g: Any
-    f, g = system.learn(s, None, y, loss) if rng is None else (system.outputs(s, None), None)
-    value, ended = _value(loss, f, y, t)
-    yield Moment(t, *system.moment(s, f), value, steps, h, b, ended)
-    for goal in settings.times:
-        while t < goal and not ended:
-            order = None if rng is None else rng.permutation(N)
-            halvings = 0
-            while True:
-                h = min(dt, goal - t)
-                if order is not None:
-                    b = settings.batch(h, N)
-                    at = to_library(order[:b], xp)
-                    target = y[at]
-                    f, g = system.learn(s, at, target, loss)
-                a = settings.decay(t, h)
-                v_new = a * v - (1 - a) * g
-                if rng is None and loss.ends and value.ndim:
-                    v_new *= _moving(value, v_new)
-                s_new = s + h * v_new
-                f_new, g_new = system.learn(s_new, None, y, loss) if rng is None else (system.outputs(s_new, at), None)
-                change = float(xp.max(xp.abs(f_new - f)))
-                if change < high or halvings == MAX_HALVINGS:  # NaN < high is False
-                    break
-                dt, halvings = h / 2, halvings + 1
-            if not change < high or (halvings and change == 0):
-                never = f"at t = {t:g} no step changes the outputs by less than {high:g}, only by more or not at all"
-                raise FloatingPointError(f"{never}: this is rounding, take float64 or a larger Steps(high=...)")
-            if h == dt:
-                dt *= 2 if change <= low else min(1.1, 0.8 * high / change)
-            t, steps, seen = goal if h == goal - t else t + h, steps + 1, seen + b
-            s, v, f, g = s_new, v_new, f_new, g_new
-            moved = system.advance(s)
-            if rng is None:
-                if moved:
-                    f, g = system.learn(s, None, y, loss)
-                value, ended = _value(loss, f, y, t)
-            elif t == goal or (loss.ends and seen >= N and not bool(xp.any(loss(f, target)))):
-                f, seen = system.outputs(s, None), 0
-                value, ended = _value(loss, f, y, t)
-        yield Moment(t, *system.moment(s, f), value, steps, h, b, ended)
-        if ended:
-            return
+class SteppedFlow:
+    """A flow by `Steps` in progress.
+
+    dt : the next step, if no goal comes before its end.  path : how far the outputs have travelled, the sum of their
+    largest changes.  h, b : the latest step and its number of examples.  seen : examples since all were looked at.
+    """
+
+    def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:
+        self.system, self.s, self.y, self.settings, self.by, self.N = system, s, y, settings, by, y.shape[0]
+        self.rng = settings.rng if settings.temperature else None
+        self.t, self.dt, self.path, self.h, self.b, self.seen, self.steps = 0.0, 1.0, 0.0, 0.0, self.N, 0, 0
+        self.v: Array | float = array_namespace(s).zeros_like(s) if settings.momentum else 0.0
+        if settings.resume is not None:
+            self._restore(settings.resume)
+
+    def state(self) -> State:
+        """Everything that the flow has changed."""
+        xp = array_namespace(self.s)
+        v = None if isinstance(self.v, float) else xp.asarray(self.v, copy=True)
+        clock = np.array([self.t, self.dt, self.path, self.h, self.b, self.seen])
+        rng = None if self.rng is None else dict(self.rng.bit_generator.state)
+        anchors = self.system.anchors() | {"flow": to_library(clock, xp)}
+        return State(self.steps, xp.asarray(self.s, copy=True), v, rng, anchors)
+
+    def _restore(self, state: State) -> None:
+        here, last = self.state(), self.settings.times[-1]
+        check_state(state, here.theta, here.memory, here.anchors)
+        if (state.rng is None) != (self.rng is None):
+            raise ValueError("resume expects the state of a flow at the same temperature, zero or not")
+        *clock, b, seen = to_host(state.anchors["flow"]).tolist()
+        if clock[0] > last:
+            raise ValueError(
+                f"resume is the state at t = {clock[0]:g}, beyond times up to {last:g}: ask for later ones"
+            )
+        xp = array_namespace(self.s, state.theta)
+        (self.t, self.dt, self.path, self.h), self.b, self.seen = clock, int(b), int(seen)
+        self.steps, self.s = state.step, xp.asarray(state.theta, copy=True)
+        self.v = 0.0 if state.memory is None else state.memory
+        self.system = self.system.anchored(state.anchors)
+        if self.rng is not None and state.rng is not None:
+            self.rng.bit_generator.state = state.rng
+
+    def moments(self) -> Iterator[Moment]:
+        """From here to the last of the times, or to the end."""
+        self._look()
+        yield self._moment()
+        for goal in self.settings.times:
+            while self.t < goal and not self.ended:
+                self._step(goal)
+                if self.t == goal or self.ended:
+                    yield self._moment()
+
+    def _look(self) -> None:
+        """f, g and the loss at s, on all examples."""
+        self.f: Array
+        self.g: Any
+        if self.rng is None:
+            self.f, self.g = self.system.learn(self.s, None, self.y, self.settings.loss.cotangent)
+        else:
+            self.f, self.seen = self.system.outputs(self.s, None), 0
+        self.value, self.ended = _value(self.settings.loss, self.f, self.y, self.t)
+
+    def _moment(self) -> Moment:
+        state = self.state()
+        theta, f = self.system.moment(state.theta, self.f)
+        return Moment(self.t, theta, f, self.value, self.steps, self.h, self.b, self.ended, state)
+
+    def _step(self, goal: float) -> None:
+        """One step, to `goal` at most."""
+        loss, system = self.settings.loss, self.system
+        at, v, change = self._choose(goal)
+        if self.h == self.dt:
+            self._lengthen(change)
+        self.t = goal if self.h == goal - self.t else self.t + self.h
+        self.steps, self.seen, self.path = self.steps + 1, self.seen + self.b, self.path + change
+        self.v = v if self.settings.momentum else 0.0
+        self.system = system.after(self.s)
+        if self.rng is None and self.system is system:
+            self.value, self.ended = _value(loss, self.f, self.y, self.t)
+        elif (
+            self.rng is None
+            or self.t == goal
+            or (loss.ends and self.seen >= self.N and not array_namespace(v).any(loss(self.f, self.y[at])))
+        ):
+            self._look()
+
+    def _choose(self, goal: float) -> tuple[Array | None, Array, float]:
+        """Make a step of a length h that the outputs allow: its examples, its velocity, the change of their outputs."""
+        xp, settings, high = array_namespace(self.s), self.settings, self.by.high
+        order = None if self.rng is None else self.rng.permutation(self.N)
+        at, y, halvings, growing, cotangent = None, self.y, 0, self.steps == 0, settings.loss.cotangent
+        while True:
+            h = min(self.dt, goal - self.t)
+            if order is not None:
+                self.b = settings.batch(h, self.N)
+                at = to_library(order[: self.b], xp)
+                y = self.y[at]
+                self.f, self.g = self.system.learn(self.s, at, y, cotangent)
+            a = settings.decay(self.t, h)
+            v = a * self.v - (1 - a) * self.g
+            if order is None and settings.loss.ends and self.value.ndim:
+                v *= _moving(self.value, v)
+            s = self.s + h * v
+            f, g = (self.system.outputs(s, at), None) if at is not None else self.system.learn(s, None, y, cotangent)
+            change = float(xp.max(xp.abs(f - self.f)))
+            fits = change < high and (self.steps > 0 or self._resolved(s, at, y))  # NaN < high is False
+            growing = growing and fits and h == self.dt < HUGE
+            if halvings == MAX_HALVINGS or (fits and not growing):
+                break
+            self.dt, halvings = (2 * h, 0) if growing else (h / 2, halvings + 1)
+        if not change < high or (halvings and change == 0):
+            never = f"at t = {self.t:g} no step changes the outputs by less than {high:g}, only by more or not at all"
+            raise FloatingPointError(f"{never}: this is rounding, take float64 or a larger Steps(high=...)")
+        self.s, self.f, self.g, self.h = s, f, g, h
+        return at, v, change
+
+    def _resolved(self, s: Array, at: Array | None, y: Array) -> bool:
+        """Whether J' y, the gradient of the outputs along the targets, is at s what it was to a part 2 early."""
+        xp, axes = array_namespace(s), tuple(range(self.value.ndim, s.ndim))
+        systems = self.system, self.system.after(s)
+        here, there = (one.learn(a, at, y, lambda f, y: 0 * f + y)[1] for one, a in zip(systems, (self.s, s)))
+        change, size = (xp.sum(xp.square(a), axis=axes) for a in (there - here, here))
+        return bool(xp.all(change <= (2 * self.by.early) ** 2 * size))
+
+    def _lengthen(self, change: float) -> None:
+        """Choose dt after a step that was not cut short."""
+        low, high, early = float(self.by.low), float(self.by.high), float(self.by.early)
+        dt = self.dt * (2 if change <= low else min(1.1, 0.8 * high / change))
+        if change and self.path < TRAVELLED:
+            dt = min(dt, max((1 + early) * self.dt, early * self.t))
+        self.dt = dt
 
 
 def _by_solver(system: System, s: Array, y: Array, settings: FlowSettings, by: Solver) -> Iterator[Moment]:
@@ -327,10 +447,10 @@ def _by_solver(system: System, s: Array, y: Array, settings: FlowSettings, by: S
 
     def motion(t: float, z: Any) -> Any:
         """(s', v') concatenated, or s' alone."""
-        g = to_host(system.learn(state(z), None, y, loss)[1]).astype(np.float64).ravel()
+        g = to_host(system.learn(state(z), None, y, loss.cotangent)[1]).astype(np.float64).ravel()
         return np.concatenate([z[size:], -settings.friction(t) * (z[size:] + g)]) if momentum else -g
 
-    f, g0 = system.learn(s, None, y, loss)
+    f, g0 = system.learn(s, None, y, loss.cotangent)
     yield Moment(0.0, *system.moment(s, f), _value(loss, f, y, 0.0)[0], 0, 0.0, len(y), False)
     start = to_host(s).astype(np.float64).ravel()
     if momentum:

@@ -176,12 +176,8 @@ class Descent:
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
 
     def _restore(self, state: State) -> None:
-        if not isinstance(state, State):
-            raise TypeError(f"resume expects the state of a snapshot, snap.state, got {state!r}")
+        check_state(state, self.theta, self.memory, self.model.anchors())
         xp = array_namespace(self.theta, state.theta)
-        expected = _form(self.theta, self.memory, self.model.anchors())
-        if (given := _form(state.theta, state.memory, state.anchors)) != expected:
-            raise ValueError(f"resume expects a state of this run, {expected}, got {given}")
         self.step, self.theta = state.step, xp.asarray(state.theta, copy=True)
         self.memory = None if state.memory is None else xp.asarray(state.memory, copy=True)
         self.model = self.model.anchored(state.anchors)
@@ -228,6 +224,15 @@ class Descent:
         for t in layout.tensors if bool(xp.all(xp.isfinite(value))) else ():
             if bool(xp.any(xp.isnan(gradient[..., layout.slices[t.name]]))):
                 raise TypeError(f"no layer wrote the gradient of {t.name}: vjp(u, dw) must fill dw[{t.name!r}], with =")
+
+
+def check_state(state: State, theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> None:
+    """TypeError or ValueError unless `state` has the form of this run's: what its arrays look like."""
+    if not isinstance(state, State):
+        raise TypeError(f"resume expects the state of a snapshot or a moment, snap.state, got {state!r}")
+    expected = _form(theta, memory, anchors)
+    if (given := _form(state.theta, state.memory, state.anchors)) != expected:
+        raise ValueError(f"resume expects a state of this run, {expected}, got {given}")
 
 
 def _form(theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> str:
