@@ -8,12 +8,16 @@ Reading order:
     streaming    kernels on disk, and in other processes
     kernel       the front: `kernel(spec)`
     training     closed-form training, Gaussian processes
+    large        regression with kernels that do not fit into memory
     limits       moving features, finite width
     spectra      eigenvalues, and what they predict
 """
 
+from typing import Any
+
 from analytic import textbook
 from analytic.kernel import Both, Kernel, kernel
+from analytic.large.solve import solve
 from analytic.limits.deep_linear import deep_linear_flow, deep_linear_limit
 from analytic.limits.finite_width import depth_over_width, finite_width
 from analytic.limits.two_layer import two_layer_limit
@@ -29,5 +33,18 @@ __all__ = [
     "Angular", "Both", "Kernel", "Modes", "angular", "critical_learning_rate", "cube_modes", "data_modes",
     "deep_linear_flow", "deep_linear_limit", "depth_over_width", "eigenlearning", "ensemble", "finite_width",
     "gradient_descent", "gradient_flow", "kernel", "lower", "max_learning_rate", "posterior", "register_dual",
-    "sphere_modes", "textbook", "two_layer_limit",
+    "solve", "sphere_modes", "textbook", "two_layer_limit",
 ]  # fmt: skip
+
+ESTIMATORS = ("NTKClassifier", "NTKRegressor", "NNGPRegressor", "NetworkKernel")
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators, which import scikit-learn."""
+    if name not in ESTIMATORS:
+        raise AttributeError(f"module 'analytic' has no attribute {name!r}")
+    try:
+        from analytic import estimators
+    except ImportError as error:
+        raise ImportError(f"analytic.{name} needs scikit-learn: pip install minintk[sklearn]") from error
+    return getattr(estimators, name)
