@@ -67,22 +67,13 @@ def half_angle(D: Any, half: Any, half2: Any, p: Any) -> Any:
 
 
 @numba.njit(nogil=True, **NUMBA_OPTIONS)
-def line(D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any) -> None:
-    """D' of one contiguous line of pixels."""
+def line(D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any, theta: Any, ratio: Any, rest: Any) -> None:
+    """D', and Theta' where there is one, of one contiguous line of pixels."""
     for k in range(D.size):
         two_k, W, h = half_angle(D[k], half[k], half2[k], p)
         D[k] = (D[k] * c + (two_k * h - W)) * scale
-
-
-@numba.njit(nogil=True, **NUMBA_OPTIONS)
-def line_with_theta(
-    D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any, theta: Any, ratio: Any, rest: Any
-) -> None:
-    """D' and Theta' of one contiguous line of pixels."""
-    for k in range(D.size):
-        two_k, W, h = half_angle(D[k], half[k], half2[k], p)
-        D[k] = (D[k] * c + (two_k * h - W)) * scale
-        theta[k] = (theta[k] + two_k * ratio + (rest + rest)) * ((c - (h + h)) * scale)
+        if theta is not None:
+            theta[k] = (theta[k] + two_k * ratio + (rest + rest)) * ((c - (h + h)) * scale)
 
 
 def compiled(f: Any) -> Any:
@@ -94,25 +85,16 @@ def compiled(f: Any) -> Any:
 
 
 @compiled
-def field(D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any) -> None:
-    """D' of all lines."""
+def field(D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any, theta: Any, ratio: Any, rest: Any) -> None:
+    """D', and Theta' where there is one, of all lines; Numba compiles it for either."""
     left = np.empty_like(half2[0])
     for a in range(D.shape[0]):
         left[:] = half[a]
         for b in range(D.shape[1]):
-            line(D[a, b], left, half2[b], c, scale, p)
-
-
-@compiled
-def field_with_theta(
-    D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any, theta: Any, ratio: Any, rest: Any
-) -> None:
-    """D' and Theta' of all lines."""
-    left = np.empty_like(half2[0])
-    for a in range(D.shape[0]):
-        left[:] = half[a]
-        for b in range(D.shape[1]):
-            line_with_theta(D[a, b], left, half2[b], c, scale, p, theta[a, b], ratio, rest)
+            if theta is None:
+                line(D[a, b], left, half2[b], c, scale, p, None, ratio, rest)
+            else:
+                line(D[a, b], left, half2[b], c, scale, p, theta[a, b], ratio, rest)
 
 
 def kinked(
@@ -124,7 +106,4 @@ def kinked(
     half : (A, n), or (A, 1), and half2 : (B, n), sqrt(q / 2 unit) of the pixels of x and of x'.
     """
     T, p = D.dtype.type, constants(D.dtype)
-    if theta is None:
-        field(D, half, half2, T(c), T(scale), p)
-    else:
-        field_with_theta(D, half, half2, T(c), T(scale), p, theta, T(ratio), T(rest))
+    field(D, half, half2, T(c), T(scale), p, theta, T(ratio), T(rest))
