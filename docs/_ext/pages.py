@@ -146,7 +146,7 @@ marker of its own; dashed lines are theory. `python3 make.py python examples/...
 `python3 make.py python examples/gallery.py` all of them. [The papers, run again](../papers/index.md) has the figures of
 the papers' claims, with their numbers beside ours; [examples](examples.md) lists the scripts."""
 
-FIRST = ("backprop_by_hand", "empirical_kernel_converges", "ensemble_dynamics")
+FIRST = ("backprop_by_hand",)
 
 
 def order(path: Path) -> tuple[int, str]:

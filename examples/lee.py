@@ -1,0 +1,131 @@
+"""What the scripts on Lee et al. 2019 share: data, networks, steps of training, their closed form, exponents.
+
+The paper's losses.  Its text has L = 1/2 sum ||f - y||^2 and its figures show means.  At the rates of its figures only
+means are stable: on 128 digits of MNIST a sum over the examples allows rates up to .005 where figure 1 takes 1.  Here
+eta is the rate of the mean over examples and outputs, as in the authors' own library, 1/(2 N C) sum ||f - y||^2.
+`mn.mse` is a mean over the examples alone, so lr = eta / C, and the rate of the sum is lr / N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from common import images
+
+import analytic as an
+import minintk as mn
+from minintk.arrays import to_host
+from minintk.diagnostics import power_law
+
+Host = np.ndarray[Any, Any]
+
+MARGIN = 0.1
+"""Allowed beside an exponent's interval: a relative correction c / n to a power shifts the fit by about c / n."""
+HE, TANH = 2**0.5, 1.5**0.5
+"""w_std of the paper's ReLU and tanh networks."""
+
+
+@lru_cache(maxsize=8)
+def problem(data: str, task: str, n_train: int, n_test: int, seed: int = 0) -> tuple[Host, Host, Host, Host]:
+    """(x, y, x_test, y_test) in float64, images as standardised vectors; the same arrays at every call.
+
+    task : "classes", ten outputs, 9/10 for the class and -1/10 for the others; "binary", +-1 for the parity of digits,
+    and for horse against aeroplane of CIFAR-10.
+    """
+    if data == "cifar10" and task == "binary":
+        rng = np.random.default_rng(seed)
+        sets = [part.pair("horse", "airplane") for part in images(data, 10**9, 10**9)]
+        train, test = (part.subset(min(n, len(part)), rng) for part, n in zip(sets, (n_train, n_test)))
+        ends = [part.binary(0, 1) for part in (train.standardise(), test.standardise(fit=train))]
+    else:
+        train, test = images(data, n_train, n_test, seed)
+        both = train.standardise(), test.standardise(fit=train)
+        ends = [part.parity() if task == "binary" else part.one_hot(zero_mean=True) for part in both]
+    (x, y), (x_test, y_test) = ends
+    return (
+        x.reshape(len(x), -1).astype(float), y.astype(float),
+        x_test.reshape(len(x_test), -1).astype(float), y_test.astype(float),
+    )  # fmt: skip
+
+
+def spec(phi: str, depth: int, width: int, outputs: int = 1, b_std: float = 0.0) -> mn.Sequential:
+    """`depth` hidden layers; phi : "relu", sigma_w^2 = 2, or "tanh", sigma_w^2 = 1.5."""
+    activation, w_std = (mn.ReLU(), HE) if phi == "relu" else (mn.Tanh(), TANH)
+    return mn.zoo.mlp(depth, width, outputs, activation=activation, w_std=w_std, b_std=b_std)
+
+
+def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> Host:
+    """(E, P), one network a seed."""
+    return np.stack([net.init(np.random.default_rng(seed), dtype=dtype) for seed in seeds])
+
+
+def powers(steps: int, base: int = 2) -> list[int]:
+    """0, 1, base, base^2, ... and `steps`.
+
+    >>> powers(10)
+    [0, 1, 2, 4, 8, 10]
+    """
+    found, step = [0], 1
+    while step < steps:
+        found.append(step)
+        step *= base
+    return [*found, steps]
+
+
+def at_steps(
+    model: mn.Model, theta0: Any, x: Any, y: Any, lr: float, steps: Sequence[int], **options: Any
+) -> Iterator[mn.Snapshot]:
+    """Full-batch descent on `mn.mse` in the dtype of theta0: a snapshot after each of `steps`, ascending."""
+    x, y = (a.astype(theta0.dtype) for a in (x, y))
+    state = None
+    for step in steps:
+        run = mn.train(
+            model, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=step, every=max(1, step), resume=state,
+            **options,
+        )  # fmt: skip
+        *_, snap = run
+        state = snap.state
+        yield snap
+
+
+def linearised(net: mn.Network, theta0: Any, x: Any, y: Any, points: Any, lr: float, steps: Sequence[int]) -> Host:
+    """f_lin after each of `steps`, (T, len(points), C), in closed form: eqs. (9) to (11), exp replaced by powers.
+
+    theta0 : (P,), one network.
+    """
+    theta0 = np.asarray(theta0, dtype=np.float64)
+    k, k_test = mn.ntk_full(net, theta0, x), mn.ntk_full(net, theta0, points, x)
+    descent = an.gradient_descent(k, y, lr=lr)
+    return to_host(descent.predict(np.array(steps), k_test, f0=net(theta0, x), f0_test=net(theta0, points)))
+
+
+def rms(a: Any, axis: Any = None) -> Any:
+    """Root mean square."""
+    return np.sqrt(np.mean(np.square(a), axis=axis))
+
+
+def exponent(widths: Sequence[float], values: Any) -> tuple[float, float, float]:
+    """The fitted power of the width and its 95 % interval; values : (widths, seeds)."""
+    fit = power_law(widths, list(np.asarray(values)))
+    return fit.exponent, *fit.interval
+
+
+def words(fit: tuple[float, float, float]) -> str:
+    """An exponent with its 95 % interval."""
+    return "{:.2f} ({:.2f} to {:.2f})".format(*fit)
+
+
+def follows(fit: tuple[float, float, float], power: float, *, bound: bool = False) -> bool:
+    """Whether an exponent is `power`, or at most that, within its interval and MARGIN."""
+    _, low, high = fit
+    return low <= power + MARGIN and (bound or high >= power - MARGIN)
+
+
+def widths_axis(panel: Any, widths: Sequence[int]) -> None:
+    """A logarithmic axis with the widths as its ticks."""
+    panel.set(xscale="log", xlabel="width n")
+    panel.set_xticks(widths, map(str, widths))
+    panel.minorticks_off()

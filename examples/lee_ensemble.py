@@ -1,0 +1,150 @@
+"""The outputs of a hundred networks in training, their mean and variance: Lee et al. 2019, figures 2 and S1.
+
+    python3 make.py python examples/lee_ensemble.py [--out DIR] [--data DIR]
+
+Tanh networks (three hidden layers, sigma_w^2 = 1.5, no bias, eta = .5) learn a binary task, and are followed on the
+straight line x(a) = a x_1 + (1 - a) x_2 between two training inputs of different classes.  Eqs. (14) and (15), with
+powers of I - lr Theta / N for the exponential, give mean and variance after any number of steps; training the top layer
+alone gives those of the Gaussian process (eqs. (22), (23)), which end at the Bayesian posterior, eq. (13): another
+distribution.  A single network follows f_0 + A_t (y - f_0(X)) from its own start (figure S1), up to O(n^(-1/2)).
+
+Each network gives one number for the mean, <f, mean> / <mean, mean> over line and steps, and one for the variance,
+the average of (f - mean)^2 / variance: both are 1 on average if the theory is right, and have an interval over seeds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import lee
+import numpy as np
+from common import Found, Row, Setting, command_line, finish, interval, plus
+
+import analytic as an
+import minintk as mn
+
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"width": 128, "members": 100, "n_train": 32, "steps": 256},
+    "evening": {"width": 256, "members": 100, "n_train": 128, "steps": 256},
+    "paper": {"width": 8192, "members": 100, "n_train": 128, "steps": 4**8},
+}
+KERNEL = an.kernel(lee.spec("tanh", 3, 1))
+KINDS: dict[str, Literal["ntk", "nngp"]] = {"all": "ntk", "top": "nngp"}
+WRONG = "all, by the top layer's theory"
+MIX = np.linspace(-0.5, 1.5, 25)
+
+
+def line(x: lee.Host, y: lee.Host) -> lee.Host:
+    """(25, d): a x_1 + (1 - a) x_2 for a in MIX, x_1 the first example with y = 1, x_2 the first with y = -1."""
+    one, other = int(np.argmax(y[:, 0])), int(np.argmin(y[:, 0]))
+    return MIX[:, None] * x[one] + (1 - MIX)[:, None] * x[other]
+
+
+def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Outputs on the line after 0, 1, 4, 16, ... steps, (T, 25) each.
+
+    all, top : all layers trained, or the top layer alone.  own : f_0 + A_t (y - f_0(X)), with the analytic kernel.
+    """
+    x, y, *_ = lee.problem(data, "binary", n_train, 32)
+    on, at = line(x, y), lee.powers(steps, 4)
+    net = mn.Network(lee.spec("tanh", 3, width), x.shape[1:])
+    theta0 = lee.start(net, seed)
+    runs = lee.at_steps(net, theta0, x, y, eta, at)
+    f = np.stack([net(snap.theta, on.astype(np.float32))[..., 0] for snap in runs], axis=1)
+    one, found, k_on = an.gradient_descent(KERNEL.ntk(x), y, lr=eta), [], KERNEL.ntk(on, x)
+    for e, theta in enumerate(theta0.astype(float)):
+        own = one.predict(np.array(at), k_on, net(theta, x), net(theta, on))[..., 0]
+        found.append({"all": f[e], "top": top_layer(net, theta, x, y, on, eta, at), "own": own})
+    return found
+
+
+def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: float, at: list[int]) -> lee.Host:
+    """f(points), (T, M), where the last layer alone is trained: linear descent on the kernel of its features."""
+    trunk = mn.Network(mn.Sequential(*net.spec.layers[:-1]), x.shape[1:])
+    k, k_test = (lee.TANH**2 * mn.nngp(trunk, theta[: trunk.size], a, x) for a in (x, points))
+    descent = an.gradient_descent((k + k.T) / 2, y, lr=lr)
+    return np.asarray(descent.predict(np.array(at), k_test, net(theta, x), net(theta, points)))[..., 0]
+
+
+def scores(f: lee.Host, mean: lee.Host, sd: lee.Host) -> tuple[lee.Host, lee.Host]:
+    """The two numbers of each network, (E,) and (E,), from outputs (E, T, M) after training has begun."""
+    f, mean, sd = f[:, 1:], mean[1:], sd[1:]
+    where = sd > 0.1 * sd.max()  # at the training points both vanish
+    return (f * mean).sum((1, 2)) / (mean**2).sum(), np.mean((((f - mean) / sd) ** 2)[:, where], axis=1)
+
+
+def main(s: Setting, width: int, members: int, n_train: int, steps: int, eta: float = 0.5) -> Found:
+    """Means and variances over the theory's, with intervals over networks; draws both kinds of figure."""
+    x, y, *_ = lee.problem(s.data, "binary", n_train, 32)
+    at = lee.powers(steps, 4)
+    runs = s.sweep(
+        work, {"seed": range(members)}, together="seed", batch=20, data=s.data, n_train=n_train, width=width,
+        steps=steps, eta=eta,
+    )  # fmt: skip
+    f = {name: runs[name] for name in ("all", "top", "own")}  # (E, T, M)
+    ensemble = an.ensemble(KERNEL, x, y, lr=eta, by="descent")
+    says = {}
+    for name, kind in KINDS.items():
+        mean, sd = ensemble.predict(line(x, y), t=np.array(at), kind=kind, std=True)
+        says[name] = mean[..., 0], sd  # (T, M)
+    found: Found = {"steps": at, "bound": an.max_learning_rate(KERNEL.ntk(x))}
+    for name, by in (("all", "all"), ("top", "top"), ("all", "top")):
+        key = name if name == by else WRONG
+        found[key] = {part: interval(v) for part, v in zip(("mean", "variance"), scores(f[name], *says[by]))}
+    off, wrong = (
+        lee.rms((f["all"] - g)[:, 1:], axis=(1, 2)) / lee.rms(says["all"][1][1:]) for g in (f["own"], says["all"][0])
+    )
+    found["one network"], found["without its start"] = interval(off), interval(wrong)
+    limits = [an.posterior(KERNEL, x, y, kind=kind).predict(line(x, y), std=True) for kind in KINDS.values()]
+    found["limits"] = [(mean[:, 0].tolist(), sd.tolist()) for mean, sd in limits]
+    apart = np.abs(np.subtract(*found["limits"])).max(axis=-1)
+    size = f"{n_train} images, width {width}, {at[1]} to {steps} steps"
+
+    def row(claim: str, paper: str, key: str, equal: bool = True) -> Row:
+        close = [abs(v.mean - 1) <= v.half + lee.MARGIN for v in found[key].values()]
+        ours = ", ".join(f"{part} {plus(v)}" for part, v in found[key].items())
+        return Row(claim, paper, ours, "seeds", size, members, all(close) if equal else not all(close))
+
+    rows = [
+        row("all layers trained, over eqs. (14), (15) in steps", "1, 1", "all"),
+        row("the top layer alone trained, over eqs. (22), (23) in steps", "1, 1", "top"),
+        row("all layers trained, over the top layer's theory at the same steps", "not 1, 1", WRONG, False),
+        Row("one network from f_0 + A_t (y - f_0), in standard deviations of the ensemble (figure S1)", "small",
+            f"{plus(found['one network'])}; from the mean {plus(found['without its start'])}", "seeds", size, members,
+            found["one network"].mean < 0.5 * found["without its start"].mean),
+        Row("limits, NTK (16) less NNGP (13), largest on the line", "similar, noticeably different",
+            f"mean {apart[0]:.2f}, standard deviation {apart[1]:.2f}", "", f"{n_train} images, theory", None,
+            bool(apart[0] > 0.05)),
+    ]  # fmt: skip
+
+    def draw(plt: Any) -> None:
+        shown = [0, *range(max(1, len(at) - 3), len(at))]
+        _, panels = plt.subplots(2, 4, figsize=(14, 6.6), sharex=True, sharey=True, layout="constrained")
+        for j, i in enumerate(shown):
+            upper, lower = panels[:, j]
+            for name, colour, text in (("all", "C0", "eqs. (14), (15)"), ("top", "C1", "top layer, (22), (23)")):
+                mean, sd = says[name][0][i], says[name][1][i]
+                upper.fill_between(MIX, mean - 2 * sd, mean + 2 * sd, color=colour, alpha=0.2, label=text)
+                upper.plot(MIX, mean, f"{colour}--", lw=1)
+            mean, sd = f["all"][:, i].mean(0), f["all"][:, i].std(0, ddof=1)
+            upper.plot(MIX, mean, "k", lw=1, label=f"{members} networks, ± 2 sd")
+            upper.plot(MIX, mean - 2 * sd, "k:", MIX, mean + 2 * sd, "k:", lw=1)
+            for e in range(5):
+                lower.plot(MIX, f["all"][e, i], f"C{e}", lw=1, label=None if e else "five networks")
+                lower.plot(MIX, f["own"][e, i], f"C{e}--", lw=1, label=None if e else "each predicted from its start")
+            for panel in (upper, lower):
+                panel.plot([0, 1], [-1, 1], "ko", ms=4)
+            upper.set(title=f"{at[i]} steps of {eta:g}")
+            lower.set(xlabel="a, from one training input to another")
+        mean, sd = np.array(found["limits"][1])
+        panels[0, -1].plot(MIX, mean - 2 * sd, "C3-.", lw=1, label="posterior (13), ± 2 sd")
+        panels[0, -1].plot(MIX, mean + 2 * sd, "C3-.", lw=1)
+        for row in panels:
+            row[-1].legend(fontsize=7)
+            row[0].set_ylabel("output f")
+
+    return finish(s, found, rows, draw)
+
+
+if __name__ == "__main__":
+    command_line(main, SIZES, __doc__, "lee_ensemble")

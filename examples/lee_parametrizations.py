@@ -1,0 +1,135 @@
+"""NTK and standard parametrization, all layers and the top one: Lee et al. 2019, figures S7 and S8.
+
+    python3 make.py python examples/lee_parametrizations.py [--out DIR] [--data DIR]
+
+Networks with three hidden ReLU layers learn a binary task, full batches, mean squared loss, in four ways:
+
+    NTK        z = sigma_w x W / sqrt(fan-in) + sigma_b b
+    standard   z = x W + b, with the variances in the weights: its tangent kernel grows with the width, so that the
+               rate is the same fraction of the largest stable one; input weights and biases then hardly learn
+    matched    standard, with rates sigma_w^2 / fan-in for weights and sigma_b^2 for biases: the NTK runs exactly
+    top        NTK, the top layer alone: the dynamics of the NNGP kernel
+
+Each follows the infinitely wide network with its own kernel: mean squared error on test images is (mean - y)^2 +
+variance, eqs. (14), (15), and (22), (23) for the top layer.  All rates are a quarter of the largest stable one for the
+infinitely wide network.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import lee
+import numpy as np
+from common import Found, Row, Setting, command_line, finish, interval, percent, plus, tested
+
+import analytic as an
+import minintk as mn
+
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"width": 256, "seeds": 10, "n_train": 64, "steps": 512},
+    "evening": {"width": 512, "seeds": 10, "n_train": 128, "steps": 1024},
+    "paper": {"width": 2048, "seeds": 20, "n_train": 1024, "steps": 2**16},
+}
+B_STD, N_TEST, SHARE = 0.1**0.5, 297, 0.25
+WAYS = ("NTK", "standard", "matched", "top")
+
+
+def network(way: str, width: int, d: int) -> tuple[mn.Network, Any, dict[str, float] | None]:
+    """The network, its kernel at infinite width, and the scales of its rates."""
+    rule = mn.NTK() if way in ("NTK", "top") else mn.Standard()
+    net = mn.Network(lee.spec("relu", 3, width, b_std=B_STD), (d,), rule)
+    kernel = an.kernel(net.spec, rule)
+    if way == "matched":
+        fans = {name: d if name == "0.W" else width for name in net.layout.slices}
+        scales = {name: B_STD**2 if name.endswith("b") else lee.HE**2 / fan for name, fan in fans.items()}
+        return net, an.kernel(net.spec), scales
+    return net, kernel, {name: float(name.startswith("6")) for name in net.layout.slices} if way == "top" else None
+
+
+def rate(way: str, width: int, x: Any) -> float:
+    """A quarter of the largest stable rate of the infinitely wide network; that of the NTK for "matched"."""
+    _, kernel, _ = network(way, width, x.shape[1])
+    return SHARE * an.max_learning_rate(kernel.nngp(x) if way == "top" else kernel.ntk(x))
+
+
+def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Outputs on the test images after 0, 1, 2, 4, ... steps, (T, M)."""
+    x, y, x_test, _ = lee.problem(data, "binary", n_train, N_TEST)
+    net, _, scales = network(way, width, x.shape[1])
+    theta0, low, at = lee.start(net, seed), x_test.astype(np.float32), lee.powers(steps)
+    runs = lee.at_steps(net, theta0, x, y, rate(way, width, x), at, lr_scales=scales)
+    f = np.stack([net(snap.theta, low)[..., 0] for snap in runs], axis=1)
+    return [{"f": g} for g in f]
+
+
+def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
+    """Test losses against theory, test errors of all ways, steps to learn; draws losses against steps."""
+    x, y, x_test, y_test = lee.problem(s.data, "binary", n_train, N_TEST)
+    runs = s.sweep(
+        work, {"way": WAYS, "seed": range(seeds)}, together="seed", data=s.data, n_train=n_train, steps=steps,
+        width=width,
+    )  # fmt: skip
+    at, f, target = lee.powers(steps), dict(zip(WAYS, runs["f"])), y_test[:, 0]
+    loss = {way: 0.5 * np.mean((g - target) ** 2, axis=-1) for way, g in f.items()}  # (E, T)
+    wrong = {way: (g[:, -1] * target < 0).astype(float) for way, g in f.items()}  # (E, M)
+    says, limits = {}, {}
+    for way in WAYS:
+        _, kernel, _ = network(way, width, x.shape[1])
+        kind: Literal["ntk", "nngp"] = "nngp" if way == "top" else "ntk"
+        ensemble = an.ensemble(kernel, x, y, lr=rate(way, width, x), by="descent")
+        mean, sd = ensemble.predict(x_test, t=np.array(at), kind=kind, std=True)
+        says[way] = 0.5 * np.mean((mean[..., 0] - target) ** 2 + sd**2, axis=-1)
+        end = an.posterior(kernel, x, y, kind=kind).predict(x_test)[:, 0]
+        limits[way] = (end * target < 0).astype(float)
+    found: Found = {"steps": at, "loss": {way: [interval(v) for v in a.T] for way, a in loss.items()}}
+    found["theory"] = {way: v.tolist() for way, v in says.items()}
+    found["over theory"] = {way: interval(np.mean(loss[way][:, 1:] / says[way][1:], axis=1)) for way in WAYS}
+    found["error"] = {way: tested(v) for way, v in wrong.items()}
+    found["standard less NTK"] = tested(wrong["standard"] - wrong["NTK"])
+    found["matched from NTK"] = float(np.abs(f["matched"] - f["NTK"]).max())
+    found["limits"] = {way: tested(v[None]) for way, v in limits.items()}
+    found["top less NTK, limits"] = tested((limits["top"] - limits["NTK"])[None])
+    size = f"{n_train} images, width {width}, {steps} steps"
+    found["eigenvalues"] = [spread(k) for k in network("NTK", 1, x.shape[1])[1].both(x)]
+    over = ", ".join(f"{way} {plus(found['over theory'][way])}" for way in WAYS if way != "matched")
+    gap, apart = found["standard less NTK"], found["top less NTK, limits"]
+    rows = [
+        Row("test loss over that of infinite width at the same steps", "1", over, "seeds", size, seeds,
+            all(abs(v.mean - 1) <= v.half + lee.MARGIN for v in found["over theory"].values())),
+        Row("standard less NTK parametrization, test error (points)", "similar",
+            f"{percent(gap)}; {percent(found['error']['standard'])} and {percent(found['error']['NTK'])}", "both", size,
+            seeds, abs(gap.mean) <= gap.half + 0.02),
+        Row("standard with the rates sigma_w^2 / fan-in, sigma_b^2: largest difference from NTK", "-",
+            f"{found['matched from NTK']:.1e}", "", f"{size}, float32", seeds),
+        Row("NNGP less NTK, test error of the limits (points)", "similar",
+            f"{percent(apart)}; {percent(found['limits']['top'])} and {percent(found['limits']['NTK'])}", "images",
+            f"{n_train} images, theory", None, abs(apart.mean) <= apart.half + 0.02),
+        Row("largest over median eigenvalue, NNGP and NTK: how much slower most directions learn", "-",
+            f"{found['eigenvalues'][0]:.0f} and {found['eigenvalues'][1]:.0f}", "", f"{n_train} images, theory"),
+    ]  # fmt: skip
+
+    def draw(plt: Any) -> None:
+        _, panel = plt.subplots(figsize=(7, 4.6), layout="constrained")
+        t = np.maximum(at, 0.5)  # the start on a logarithmic axis
+        for i, way in enumerate(WAYS):
+            mean, half = np.transpose([v[:2] for v in found["loss"][way]])
+            label = f"{way}: error {percent(found['error'][way], 1)} %"
+            panel.errorbar(t, mean, half, fmt=f"C{i}{'os^v'[i]}", ms=4, lw=1, label=label)
+            panel.plot(t, says[way], f"C{i}--", lw=1)
+        panel.plot([], [], "k--", label="infinite width, the same rate")
+        panel.set(xscale="log", xlabel="steps, 0 at the left", ylabel="test loss")
+        panel.set_title(f"{s.data}, {n_train} images, {seeds} networks of width {width}")
+        panel.legend(fontsize=8)
+
+    return finish(s, found, rows, draw)
+
+
+def spread(k: Any) -> float:
+    """The largest eigenvalue over the median."""
+    values = np.linalg.eigvalsh(k)
+    return float(values[-1] / np.median(values))
+
+
+if __name__ == "__main__":
+    command_line(main, SIZES, __doc__, "lee_parametrizations")

@@ -1,0 +1,111 @@
+"""Network against linearisation by width and number of examples: Lee et al. 2019, figure S5.
+
+    python3 make.py python examples/lee_width_and_data.py [--out DIR] [--data DIR]
+
+Three hidden ReLU layers (sigma_w^2 = 2, sigma_b^2 = .1) learn a binary task.  The rms distance of the outputs on test
+images from the linearisation falls with the width.  Whether it grows with the number N of examples depends on when
+training stops.  To fit more examples equally well the weights move further, |theta - theta_0|^2 being about
+y' Theta^(-1) y, so the distance at a given loss grows; after a given time eta x steps it hardly does.
+
+Each N is trained to the step at which the infinitely wide network has a tenth of its first loss; the other time is the
+step at which the smallest N gets there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lee
+import numpy as np
+from common import Found, Row, Setting, command_line, finish, interval
+
+import analytic as an
+import minintk as mn
+
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"widths": (64, 128, 256, 512), "numbers": (16, 64, 256), "seeds": 4},
+    "evening": {"widths": (64, 128, 256, 512), "numbers": (32, 128, 512), "seeds": 4},
+    "paper": {"widths": (64, 256, 1024, 4096), "numbers": (32, 128, 512, 2048, 4096), "seeds": 10},
+}
+B_STD, N_TEST, LEFT = 0.1**0.5, 200, 0.1
+WHEN = ("at a tenth of the loss", "at one time")
+
+
+def length(data: str, N: int, share: float) -> tuple[float, int]:
+    """(lr, steps) on the first N examples: `share` of the largest stable rate, until a tenth of the loss is left."""
+    x, y, *_ = lee.problem(data, "binary", N, N_TEST)
+    k = an.kernel(lee.spec("relu", 3, 1, b_std=B_STD)).ntk(x)
+    lr = share * an.max_learning_rate(k)
+    steps = np.unique(np.geomspace(1, 10**6, 400).astype(int))
+    left = np.mean((an.gradient_descent(k, y, lr=lr).predict(steps) - y) ** 2, axis=(1, 2))
+    return lr, int(steps[np.argmax(left <= LEFT)])
+
+
+def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Distances from the linearisation at both times, and how far the weights have moved.
+
+    first : the smallest number of examples.
+    """
+    x, y, x_test, _ = lee.problem(data, "binary", N, N_TEST)
+    lr, steps = length(data, N, share)
+    rate, number = length(data, first, share)
+    early = max(1, round(rate * number / lr))  # the same lr x steps
+    net = mn.Network(lee.spec("relu", 3, width, b_std=B_STD), x.shape[1:])
+    theta0, low, at = lee.start(net, seed), x_test.astype(np.float32), sorted({early, steps})
+    says = np.stack([lee.linearised(net, theta, x, y, x_test, lr, at) for theta in theta0], axis=1)
+    snaps = list(lee.at_steps(net, theta0, x, y, lr, at))
+    found: dict[str, Any] = {}
+    for when, step in zip(WHEN, (steps, early)):
+        i = at.index(step)
+        found[when] = lee.rms(net(snaps[i].theta, low) - says[i], axis=(1, 2))
+        found[f"weights, {when}"] = np.linalg.norm(snaps[i].theta - theta0, axis=1)
+    return [{name: float(v[e]) for name, v in found.items()} for e in range(len(seed))]
+
+
+def main(s: Setting, widths: tuple[int, ...], numbers: tuple[int, ...], seeds: int, share: float = 0.25) -> Found:
+    """Exponents in width and number of examples at both times; draws the distance against each."""
+    runs = s.sweep(
+        work, {"N": numbers, "width": widths, "seed": range(seeds)}, together="seed", data=s.data, first=numbers[0],
+        share=share,
+    )  # fmt: skip
+    found: Found = {"widths": widths, "numbers": numbers, "steps": [length(s.data, N, share)[1] for N in numbers]}
+    size, rows = f"N = {numbers[0]} to {numbers[-1]}, n = {widths[0]} to {widths[-1]}", []
+    for when in WHEN:
+        v = runs[when]  # (numbers, widths, seeds)
+        found[when] = [[interval(cell) for cell in line] for line in v]
+        in_n = found[f"{when}, in n"] = [lee.exponent(widths, line) for line in v]
+        in_N = found[f"{when}, in N"] = [lee.exponent(numbers, v[:, j]) for j in range(len(widths))]
+        moved = found[f"{when}, weights in N"] = lee.exponent(numbers, runs[f"weights, {when}"][:, -1])
+        rows += [
+            Row(f"rms of network - linearisation, test, {when}: ~ n^b, by N: b", "falls",
+                ", ".join(f"{lee.words(fit)} (N = {N})" for fit, N in zip(in_n, numbers)), "seeds", size, seeds,
+                all(lee.follows(fit, -0.5, bound=True) for fit in in_n)),
+            Row(f"the same ~ N^c: c, n = {widths[-1]}; |theta - theta_0| ~ N^c: c", "grows" if when == WHEN[0] else "-",
+                f"{lee.words(in_N[-1])}; {lee.words(moved)}", "seeds", size, seeds,
+                in_N[-1][1] > 0 if when == WHEN[0] else None,
+                "" if when == WHEN[0] else "more examples are fitted less well after the same time"),
+        ]  # fmt: skip
+
+    def draw(plt: Any) -> None:
+        _, panels = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+        for i, (when, style) in enumerate(zip(WHEN, ("-", ":"))):
+            cells = np.array([[v[:2] for v in line] for line in found[when]])  # (numbers, widths, 2)
+            for j, N in enumerate(numbers):
+                label = f"N = {N}: {found[f'{when}, in n'][j][0]:.2f}, {when}"
+                panels[0].errorbar(widths, *cells[j].T, fmt=f"C{j}{'os^vD'[j]}{style}", ms=4, lw=1, label=label)
+            label = f"n = {widths[-1]}, {when}: {found[f'{when}, in N'][-1][0]:.2f}"
+            panels[1].errorbar(numbers, *cells[:, -1].T, fmt=f"C{i}{'os'[i]}{style}", label=label)
+        n = np.array(widths, float)
+        panels[0].plot(n, 1.2 * cells[-1, 0, 0] * (n / n[0]) ** -0.5, "k--", label="bound of the theory, $n^{-1/2}$")
+        lee.widths_axis(panels[0], widths)
+        lee.widths_axis(panels[1], numbers)
+        panels[1].set_xlabel("number N of examples")
+        for panel in panels:
+            panel.set(yscale="log", ylabel="rms |network - linearisation|, test")
+            panel.legend(fontsize=7)
+
+    return finish(s, found, rows, draw)
+
+
+if __name__ == "__main__":
+    command_line(main, SIZES, __doc__, "lee_width_and_data")

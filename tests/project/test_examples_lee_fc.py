@@ -1,0 +1,158 @@
+"""Lee et al. 2019, fully connected: each script runs, reduced, its numbers carry its claim, wrong ones are refused."""
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minintk as mn
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+Found = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a script is run: its own folder first."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for shared in ("common", "lee"):
+        monkeypatch.setitem(sys.modules, shared, importlib.import_module(shared))
+
+
+def check_movement(found: Found) -> None:
+    """Exponents of three tanh layers; the intervals of four seeds are wide, so 0.15 beside -1/2 and -1."""
+    of = {name.partition(", ")[2]: fit for name, fit in found["exponents"].items()}
+    for kind, power in (("input weights", -0.5), ("output weights", -0.5), ("middle weights", -1.0)):
+        assert abs(of[kind][0] - power) < 0.15
+    for kind in ("NTK", "NNGP", "all weights", "outputs, train", "outputs, test"):
+        assert of[kind][1] < -0.5 + 0.15
+    assert of["NTK"][0] < -0.5
+    assert found["bound"]["3 x tanh"] > 1  # the paper's rate is stable on the mean over ten outputs
+
+
+def check_ensemble(found: Found) -> None:
+    """Both theories within 3 half-widths and the O(1/n) of width 64; the top layer's is refused by all layers."""
+    for name in ("all", "top"):
+        for mean, half, _ in found[name].values():
+            assert abs(mean - 1) < 1.5 * half + 0.15
+    wrong = found["all, by the top layer's theory"]["mean"]
+    assert wrong[0] - wrong[1] > 1.05
+    assert found["one network"][0] < 0.5 * found["without its start"][0]
+
+
+def check_linearisation(found: Found) -> None:
+    assert found["empirical"][-1][0] < found["empirical"][0][0]
+    assert found["ratio"][-1][0] - found["ratio"][-1][1] > 0  # the empirical kernel predicts better
+    assert found["weights"][-1][0] < 0.6
+    for where in ("train", "test"):
+        assert found[f"loss, {where}"][-1][0] < 0.1
+    assert 0.1 < found["bound"] < 1  # and not of order 1/N, as for the sum over the examples
+
+
+def check_width_and_data(found: Found) -> None:
+    loss, time = "at a tenth of the loss", "at one time"
+    assert all(fit[0] < -0.4 for fit in found[f"{loss}, in n"])
+    assert found[f"{loss}, in N"][-1][0] > found[f"{time}, in N"][-1][0] + 0.15
+    assert found[f"{loss}, weights in N"][1] > 0.1
+    assert abs(found[f"{time}, weights in N"][0]) < 0.15
+
+
+def check_parametrizations(found: Found) -> None:
+    for way, (mean, half, _) in found["over theory"].items():
+        assert abs(mean - 1) < 1.5 * half + 0.1, way
+    assert 0 < found["matched from NTK"] < 0.01
+    assert found["eigenvalues"][0] > 2 * found["eigenvalues"][1] > 10
+    assert found["theory"]["top"][-1] > found["theory"]["NTK"][-1]
+
+
+def check_monte_carlo(found: Found) -> None:
+    for kind in ("NTK", "NNGP"):
+        for name in ("n", "M"):
+            assert all(low - 0.1 < -0.5 < high + 0.1 for _, low, high in found[f"{kind}, in {name}"])
+            assert all(abs(b + 0.5) < 0.2 for b, *_ in found[f"{kind}, in {name}"])
+
+
+PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
+    "lee_movement": (
+        {"widths": (32, 64, 128, 256), "seeds": 4, "steps": 32, "n_train": 32, "cases": ("3 x tanh",)},
+        check_movement,
+        {"exponents": {"3 x tanh, input weights": (-1.0, -1.1, -0.9)}},
+    ),
+    "lee_ensemble": (
+        {"width": 64, "members": 60, "n_train": 16, "steps": 64},
+        check_ensemble,
+        {"all": {"mean": (1.0, 0.03, "seeds"), "variance": (1.6, 0.1, "seeds")}},
+    ),
+    "lee_linearisation": (
+        {"widths": (64, 256), "seeds": 3, "n_train": 32, "steps": 32, "eta": 0.1},
+        check_linearisation,
+        {"ratio": [(0.0, 0.1, "seeds"), (0.0, 0.1, "seeds")]},
+    ),
+    "lee_width_and_data": (
+        {"widths": (64, 256), "numbers": (16, 128), "seeds": 4},
+        check_width_and_data,
+        {"at a tenth of the loss, weights in N": (0.0, -0.1, 0.1)},
+    ),
+    "lee_parametrizations": (
+        {"width": 128, "seeds": 8, "n_train": 24, "steps": 128},
+        check_parametrizations,
+        {"over theory": {"standard": (1.5, 0.1, "seeds")}},
+    ),
+    "lee_monte_carlo": (
+        {"widths": (32, 128), "draws": (1, 4, 16), "repeats": 24},
+        check_monte_carlo,
+        {"NTK, in M": [(0.0, -0.1, 0.1), (0.0, -0.1, 0.1)]},
+    ),
+}
+"""Name: the arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""
+
+
+@pytest.mark.parametrize("name", sorted(PAPERS))
+def test_script(name: str, tmp_path: Path) -> None:
+    arguments, check, wrong = PAPERS[name]
+    setting = importlib.import_module("common").Setting(name, tmp_path)
+    found = importlib.import_module(name).main(setting, **arguments)
+    check(found)
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert set(json.loads((tmp_path / f"{name}.json").read_text())) == set(found)
+    with pytest.raises(AssertionError):
+        check(found | {name: {**found[name], **v} if isinstance(v, dict) else v for name, v in wrong.items()})
+
+
+def test_every_size_has_the_same_arguments() -> None:
+    """What `--scale evening` and `--scale paper` ask for, `main` takes."""
+    for name in PAPERS:
+        sizes = importlib.import_module(name).SIZES
+        assert set(sizes) == {"small", "evening", "paper"}
+        assert len({tuple(size) for size in sizes.values()}) == 1
+
+
+def test_the_top_layer_alone() -> None:
+    """Linear descent on the kernel of the features is training with the other rates at zero, to rounding."""
+    lee, script = importlib.import_module("lee"), importlib.import_module("lee_ensemble")
+    x, y, x_test, _ = lee.problem("digits", "binary", 12, 8)
+    net = mn.Network(lee.spec("tanh", 3, 16), x.shape[1:])
+    theta, at = lee.start(net, [3], np.float64), [0, 1, 40]
+    frozen = {name: float(name == "6.W") for name in net.layout.slices}
+    runs = lee.at_steps(net, theta, x, y, 0.5, at, lr_scales=frozen)
+    trained = np.stack([net(snap.theta, x_test)[0, :, 0] for snap in runs])
+    closed = script.top_layer(net, theta[0], x, y, x_test, 0.5, at)
+    assert np.abs(closed - trained).max() < 1e-10
+    all_layers = np.stack([net(s.theta, x_test)[0, :, 0] for s in lee.at_steps(net, theta, x, y, 0.5, at)])
+    assert np.abs(closed - all_layers).max() > 1e-2
+
+
+def test_the_linearisation_in_closed_form() -> None:
+    """`lee.linearised` is training the linearised network, several outputs, to rounding; the network itself differs."""
+    lee = importlib.import_module("lee")
+    x, y, x_test, _ = lee.problem("digits", "classes", 8, 5)
+    net = mn.Network(lee.spec("relu", 2, 12, 10), x.shape[1:])
+    theta = lee.start(net, [1], np.float64)[0]
+    for model, close in ((mn.Linearized(net, theta), True), (net, False)):
+        found = np.stack([model(snap.theta, x_test) for snap in lee.at_steps(model, theta, x, y, 0.1, [0, 2, 30])])
+        assert (np.abs(found - lee.linearised(net, theta, x, y, x_test, 0.1, [0, 2, 30])).max() < 1e-10) == close
