@@ -1,0 +1,9 @@
+"""Regression with kernels that do not fit into memory, or whose factor does not.
+
+Reading order:
+
+    gram         the kernel of the training set by panels of rows, from disk or computed when needed
+    factor       its Cholesky factor, block by block, in memory or on disk
+    low_rank     what stands in for the factor: a Nystrom sketch, a randomly pivoted Cholesky factor
+    solve        the front: conjugate gradients until a stated residual, with either as preconditioner
+"""

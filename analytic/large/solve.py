@@ -1,0 +1,280 @@
+"""Kernel regression at any size: (K + ridge I) a = y by conjugate gradients, until a stated residual.
+
+    preconditioner        work                     memory beside x                     on disk, with store=
+    "cholesky"  L L'      n^3 / 3, 2 to 4 steps    one panel of K                      K and L
+    "pivoted"   U, lam    steps times n^2          U : (n, rank)                       K, U and the state
+    "nystrom"             the same                 the same; one product with K more   the same
+
+The factor is in the precision of K, for instance float32; residuals and steps are in float64.  So the steps also refine
+what rounding in the factor leaves.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from math import ceil, inf, log, sqrt
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from analytic.kernel import Kernel
+from analytic.large import gram
+from analytic.large.factor import Factor
+from analytic.large.low_rank import LowRank, nystrom, pivoted
+from analytic.streaming.by_blocks import Store
+from analytic.training.eigen import check_memory
+from analytic.training.gp import Ensemble, KernelLike, Kind, posterior
+from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
+from minintk.files.claims import Watch
+from minintk.files.reading import Unreadable, read_npz, reading
+from minintk.files.writing import digest, made_folder, remove_parts, write_atomically
+from minintk.progress import progress_of
+from minintk.validate import number, whole
+
+Host = np.ndarray[Any, Any]
+Precondition = Callable[[Array], Array]
+By = Literal["cholesky", "pivoted", "nystrom"]
+
+MOST_STEPS = 1000
+"""Steps after which the residual is reported as it is, with a warning."""
+
+CHUNK = 2**28
+"""Bytes of the kernel between test and training examples that are held at a time."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solved:
+    """f(x) = k(x, X) a, with (K + ridge I) a = y; built by `solve`.
+
+    coefficients : a, (N, C), float64.   residual : |y - (K + ridge I) a| / |y| in float64, the largest of the C
+    columns.   steps : of conjugate gradients.
+    """
+
+    coefficients: Array
+    residual: float
+    steps: int
+    _of: Callable[[Array, Array | None], Array]
+    _examples: Ensemble
+
+    def predict(self, x_test: Array) -> Array:
+        """f : (M, C) at x_test : (M, *shape of an example), in pieces of 256 MiB of the kernel."""
+        self._examples._test(x_test)
+        X = self._examples.x
+        xp, rows = array_namespace(X), max(1, CHUNK // (int(X.dtype.itemsize) * X.shape[0]))
+        pieces = [x_test[i : i + rows] for i in range(0, x_test.shape[0], rows)]
+        found = [xp.astype(self._of(piece, X), xp.float64) @ self.coefficients for piece in pieces]
+        return xp.astype(xp.concat(found) if found else self.coefficients[:0], X.dtype)
+
+
+def solve(
+    kernel: KernelLike,
+    x: Array,
+    y: Array,
+    *,
+    ridge: float = 0.0,
+    kind: Kind = "ntk",
+    by: By = "cholesky",
+    rank: int | None = None,
+    tol: float = 1e-8,
+    store: Store = None,
+    progress: bool = False,
+) -> Solved:
+    """f(x) = k(x, X) (k(X, X) + ridge I)^-1 y: the mean of `posterior`, for more examples than fit into memory.
+
+    kernel, x, y, ridge, kind : as in `posterior`, with no more than a few panels of 2048 rows of the kernel in memory.
+    by : "cholesky" factorises the kernel, on the host, and fails with the pivot's number where it is not positive
+        definite.  "pivoted" (randomly pivoted Cholesky) and "nystrom" only approximate it, by `rank`, 4 sqrt(N) unless
+        given, and then take more steps: for large ridges, fast decaying spectra, or arrays on a GPU.
+    tol : the residual |y - (K + ridge I) a| / |y| at which the steps end, of each column of y.
+    store : a folder for the kernel, its factor and the state: if the process is killed, the same call continues where
+        it stopped and gives the same bytes (docs/large-kernels.md).  Without it, the factor is in memory, half of
+        N^2 numbers, and blocks of the kernel are computed again for each step.
+    progress : bars with the time left, on stderr.
+
+    ValueError for what `posterior` refuses, for a kernel that is not positive definite, a residual of 1 or more, and a
+    store of another kernel.  RuntimeWarning if tol is not reached.  Held if another process works in the store.
+    MemoryError, OSError before the work where memory or disk do not suffice.  Hestenes and Stiefel 1952; beta as in
+    Golub and Ye 1999.
+
+    >>> import numpy as np, minintk as mn, analytic as an
+    >>> x = np.random.default_rng(0).standard_normal((20, 5))
+    >>> k = an.kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
+    >>> fit = solve(k, x, x[:, :2], ridge=0.1)
+    >>> bool(np.allclose(fit.predict(x[:3]), an.posterior(k, x, x[:, :2], ridge=0.1, kind="ntk").predict(x[:3])))
+    True
+    """
+    examples = posterior(kernel, x, y, ridge=ridge, kind=kind).ensemble  # checked, and copied
+    x, y, ridge, xp = examples.x, examples.y, examples.ridge, array_namespace(examples.x)
+    if by not in get_args(By):
+        raise ValueError(f"by expects 'cholesky', 'pivoted' or 'nystrom', got {by!r}")
+    if by == "cholesky" and not on_host(xp):
+        raise TypeError("by='cholesky' is for arrays of NumPy: on a GPU use posterior, or by='pivoted'")
+    if not (tol := number("tol", tol)) < 1:
+        raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
+    rank = min(x.shape[0], ceil(4 * sqrt(x.shape[0])) if rank is None else whole("rank", rank))
+    _check_memory(x, y, by, rank, store)
+    of: Callable[[Array, Array | None], Array] = getattr(kernel, kind)
+    folder, stored, mark = None, None, ""
+    if store is not None:
+        parts = (repr(kernel), kind, by, rank if by != "cholesky" else "", ridge, gram.BLOCK)
+        mark = digest(f"minintk solve 1; {parts}", x)
+        folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
+        if isinstance(kernel, Kernel):
+            with progress_of("kernel", 1.0, progress) as advance:
+                stored = getattr(kernel, kind)(x, store=store, progress=_shares(advance))
+    with nullcontext() if folder is None else Watch().claim_or_say_who(folder / "solve.claim", f"solve in {folder}"):
+        K = gram.Gram(of, x, ridge, stored)
+        precondition = (
+            _factor(K, folder, mark, progress) if by == "cholesky" else _low_rank(K, by, rank, folder, progress)
+        )
+        state = None if folder is None else folder / f"state-{digest(y)}.npz"
+        a, residual, steps = _gradients(K, precondition, xp.astype(y, xp.float64), tol, state, progress)
+    if not residual <= tol:
+        what = f"the residual after {steps} steps is {residual:.2g}, not tol={tol:.2g}"
+        remedy = "pass a larger ridge, rank or tol, float64 examples, or remove examples that coincide"
+        if not residual < 1:
+            raise ValueError(f"{what}, so the kernel + ridge may be singular: {remedy}")
+        warnings.warn(f"{what}: {remedy}", RuntimeWarning, stacklevel=2)
+    return Solved(a, residual, steps, of, examples)
+
+
+def _gradients(
+    K: gram.Gram, precondition: Precondition, y: Array, tol: float, state: Path | None, progress: bool
+) -> tuple[Array, float, int]:
+    """(a, residual, steps): conjugate gradients for each column of y, with one product for all of them.
+
+        z = P^-1 r,   beta = -z'w / r'z (of before),   p = z + beta p
+        q = (K + ridge) p,   alpha = r'z / p'q,   w = alpha q,   a += alpha p,   r -= w
+
+    At the end, r is computed afresh from a; if that is larger than tol after all, the steps begin anew from there.
+    """
+    xp = K.xp
+    sizes = xp.max(xp.abs(y), axis=0)
+    sizes = xp.where(sizes > 0, sizes, xp.ones_like(sizes))
+    y = y / sizes
+    lengths = xp.maximum(_lengths(y), xp.full_like(sizes, 1e-300))
+    zero = xp.zeros_like(y)
+    now = {"a": zero, "r": y, "p": zero, "w": zero, "rz": xp.zeros_like(sizes), "counts": xp.zeros(2)}
+    if state is not None and (found := _read(state, now)) is not None:
+        now = {name: to_library(value, xp) for name, value in found.items()}
+    steps, fresh, best = int(now["counts"][0]), bool(now["counts"][1]), inf
+    residual = float(xp.max(_lengths(now["r"]) / lengths))
+    with progress_of("residual", 1.0, progress) as advance:
+        advance(_share(residual, tol))
+        while True:
+            if residual <= tol or steps >= MOST_STEPS:
+                if fresh:
+                    break
+                now |= {"r": y - K.product(now["a"]), "p": zero, "w": zero, "rz": xp.zeros_like(sizes)}
+                fresh = True
+            else:
+                now, steps, fresh = _step(K, precondition, now), steps + 1, False
+            before, residual = residual, float(xp.max(_lengths(now["r"]) / lengths))
+            advance(_share(residual, tol) - _share(before, tol))
+            if state is not None:
+                _write(state, now | {"counts": np.array([steps, fresh], float)})
+            if fresh:
+                if not residual < best / 2:
+                    break
+                best = residual
+    return now["a"] * sizes, residual, steps
+
+
+def _step(K: gram.Gram, precondition: Precondition, now: dict[str, Array]) -> dict[str, Array]:
+    """One step; ValueError where p'(K + ridge)p shows a negative eigenvalue."""
+    xp, a, r = K.xp, now["a"], now["r"]
+    z = precondition(r)
+    beta = -xp.sum(z * now["w"], axis=0) / xp.where(now["rz"] > 0, now["rz"], xp.full_like(now["rz"], inf))
+    p = z + beta * now["p"]
+    rz, q = xp.sum(z * r, axis=0), K.product(p)
+    pq, pp = xp.sum(p * q, axis=0), xp.sum(p * p, axis=0)
+    if bool(xp.any(pq < 0)):
+        least = float(xp.min(pq / xp.where(pp > 0, pp, xp.ones_like(pp))))
+        raise ValueError(
+            f"the kernel + ridge is not positive definite: it has an eigenvalue of {least:.3g} or less; pass a larger "
+            f"ridge (it is {K.ridge:.3g}), or float64 examples"
+        )
+    alpha = xp.where(pq > 0, rz, xp.zeros_like(rz)) / xp.where(pq > 0, pq, xp.ones_like(pq))
+    w = alpha * q
+    return {"a": a + alpha * p, "r": r - w, "p": p, "w": w, "rz": rz}
+
+
+def _lengths(v: Array) -> Array:
+    """The norm of each column, (C,)."""
+    xp = array_namespace(v)
+    return xp.sqrt(xp.sum(v * v, axis=0))
+
+
+def _share(residual: float, tol: float) -> float:
+    """How much of the way from 1 to tol is done, on a logarithmic scale."""
+    return min(1.0, max(0.0, log(max(residual, tol)) / log(tol)))
+
+
+def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
+    """progress(done, total) of a kernel, as advances; what an earlier process did is none of them."""
+    last: list[int] = []
+
+    def progress(done: int, total: int) -> None:
+        if last:
+            advance((done - last[-1]) / max(1, total - last[0]))
+        last.append(done)
+
+    return progress
+
+
+# ------------------------------------------------------------------------------------------- preconditioners, files
+
+
+def _factor(K: gram.Gram, folder: Path | None, mark: str, progress: bool) -> Precondition:
+    factor = Factor(K, folder, mark, progress)
+    return lambda r: factor.solve(np.asarray(r))
+
+
+def _low_rank(K: gram.Gram, by: By, rank: int, folder: Path | None, progress: bool) -> Precondition:
+    """P^-1 of small rank, found in the folder, or computed and kept there."""
+    path = None if folder is None else folder / "low_rank.npz"
+    like = {"U": np.empty(0), "lam": np.empty(0)}
+    if path is None or (found := _read(path, like)) is None:
+        with progress_of(f"rank {rank}", 1.0, progress) as advance:
+            U, lam = (nystrom if by == "nystrom" else pivoted)(K, rank, advance)
+        if path is not None:
+            _write(path, {"U": U, "lam": lam})
+    else:
+        U, lam = (to_library(found[name], K.xp) for name in ("U", "lam"))
+    return LowRank(U, lam, K.ridge).solve
+
+
+def _read(path: Path, like: Mapping[str, Array]) -> dict[str, Host] | None:
+    """The arrays of an earlier process, of the names and shapes of `like`; None without them, or with a warning."""
+    try:
+        with reading(path, "the state of a solve", "it is computed again") as file:
+            found = read_npz(file)
+            if found.keys() != like.keys() or any(found[n].shape != a.shape for n, a in like.items() if a.size):
+                raise ValueError(f"it holds { {name: a.shape for name, a in found.items()} }")
+            return found
+    except FileNotFoundError:
+        return None
+    except Unreadable as error:
+        warnings.warn(str(error), stacklevel=5)
+        return None
+
+
+def _write(path: Path, arrays: dict[str, Array]) -> None:
+    remove_parts(path)
+    host = {name: to_host(a) for name, a in arrays.items()}
+    write_atomically(
+        path, lambda file: np.savez(file, allow_pickle=False, **host), sum(a.nbytes for a in host.values())
+    )
+
+
+def _check_memory(x: Array, y: Array, by: By, rank: int, store: Store) -> None:
+    """MemoryError, before the work, with what is needed."""
+    n, item = x.shape[0], int(x.dtype.itemsize)
+    need = 2 * item * n * min(n, gram.BLOCK) + 80 * n * y.shape[1]
+    need += 32 * n * rank if by != "cholesky" else 0 if store is not None else item * n * n // 2
+    remedy = "pass store=, a smaller rank, or float32 examples"
+    check_memory(array_namespace(x), f"the solve with {n} examples, by {by!r},", need, remedy)

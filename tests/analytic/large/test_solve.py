@@ -1,0 +1,362 @@
+"""Regression with large kernels, on small ones: against SciPy, killed and gone on with, damaged, indefinite."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import analytic as an
+import minintk as mn
+from analytic.large import factor, gram, low_rank, solve
+from analytic.large.factor import Blocks, Factor
+from analytic.large.gram import Gram
+from minintk.files.claims import Claim, Held
+
+Array = Any
+BY = ("cholesky", "pivoted", "nystrom")
+KERNEL = an.kernel(mn.Sequential(mn.Dense(64, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
+N, RIDGE = 130, 0.01
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 32 rows, threads that take 8 of them, and no waiting for disks."""
+    monkeypatch.setattr(gram, "BLOCK", 32)
+    monkeypatch.setattr(factor, "PIECE", 8)
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+
+
+def data(n: int = N, dtype: str = "float64", d: int = 8) -> tuple[Array, Array, Array]:
+    """x : (n, d), y : (n, 3), x_test : (17, d)."""
+    rng = np.random.default_rng(0)
+    x, x_test = rng.standard_normal((n, d)), rng.standard_normal((17, d))
+    return x.astype(dtype), np.column_stack([x[:, :2] ** 2, rng.standard_normal(n)]).astype(dtype), x_test.astype(dtype)
+
+
+def by_scipy(x: Array, y: Array, ridge: float, K: Array) -> Array:
+    return scipy.linalg.solve(K.astype(np.float64) + ridge * np.eye(len(x)), y.astype(np.float64), assume_a="pos")
+
+
+# ------------------------------------------------------------------------------------------- the right answer
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["memory", "disk"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("by", BY)
+def test_coefficients_are_those_of_scipy(tmp_path: Path, by: Any, dtype: str, stored: bool) -> None:
+    """|a - a'| <= tol |y| / (smallest eigenvalue), K as it is stored; without a store, as one call computes it."""
+    x, y, x_test = data(dtype=dtype)
+    fit = an.solve(KERNEL, x, y, ridge=RIDGE, by=by, rank=40, tol=1e-10, store=tmp_path if stored else None)
+    K = np.load(tmp_path / "ntk.npy") if stored else KERNEL.ntk(x)
+    a = by_scipy(x, y, RIDGE, K)
+    lowest = float(np.linalg.eigvalsh(K.astype(np.float64))[0]) + RIDGE
+    rounding = 0.0 if stored or dtype == "float64" else 1e-6 * np.abs(K).max() * len(x) ** 0.5 * np.abs(a).max()
+    assert fit.residual <= 1e-10
+    assert np.linalg.norm(fit.coefficients - a) <= (1e-10 * np.linalg.norm(y) + rounding) / lowest + 1e-12
+    assert fit.coefficients.dtype == np.float64
+    f = fit.predict(x_test)
+    assert f.dtype == dtype
+    np.testing.assert_allclose(f, KERNEL.ntk(x_test, x) @ fit.coefficients, atol=1e-5 if dtype == "float32" else 1e-12)
+    assert fit.predict(x_test[:0]).shape == (0, 3)
+
+
+@pytest.mark.parametrize("wrong", ["ridge", "last row", "sign"])
+def test_the_residual_tells_wrong_from_right(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preconditioner changes the number of steps alone; an error in the product changes the answer."""
+    x, y, _ = data(60)
+    a = by_scipy(x, y, RIDGE, KERNEL.ntk(x))
+    product = Gram.product
+
+    def planted(self: Gram, v: Array) -> Array:
+        found = product(self, v)
+        if wrong == "ridge":
+            return found + RIDGE * v
+        return found + (0.1 * v if wrong == "sign" else np.where(np.arange(60)[:, None] == 59, 0.1 * v, 0.0))
+
+    assert np.abs(an.solve(KERNEL, x, y, ridge=RIDGE).coefficients - a).max() < 1e-6
+    monkeypatch.setattr(Gram, "product", planted)
+    assert np.abs(an.solve(KERNEL, x, y, ridge=RIDGE).coefficients - a).max() > 1e-4
+
+
+def test_a_wrong_factor_costs_steps_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, _ = data(60)
+    right, reduce = an.solve(KERNEL, x, y, ridge=RIDGE), Factor._reduce
+
+    def planted(self: Factor, panel: Array, at: slice, r: int, j: int) -> None:
+        reduce(self, panel, at, r, j)
+        panel[at, self.rows[j]] *= 1.01 if j < r else 1.0
+
+    monkeypatch.setattr(Factor, "_reduce", planted)
+    wrong = an.solve(KERNEL, x, y, ridge=RIDGE)
+    assert right.steps <= 2 < wrong.steps
+    np.testing.assert_allclose(wrong.coefficients, right.coefficients, atol=1e-6)
+
+
+def test_targets_of_any_size_and_of_zero() -> None:
+    x, y, _ = data(60)
+    scaled = y * np.array([1e-200, 0.0, 1e200])
+    a = an.solve(KERNEL, x, scaled, ridge=RIDGE, by="pivoted", rank=20).coefficients
+    assert not a[:, 1].any()
+    like = an.solve(KERNEL, x, y, ridge=RIDGE).coefficients
+    np.testing.assert_allclose(a[:, [0, 2]] / [1e-200, 1e200], like[:, [0, 2]], atol=1e-6)
+
+
+def test_preconditioners_save_steps() -> None:
+    """A spectrum that falls off fast: rank 60 of 130 leaves little."""
+    x, y, _ = data(d=2)
+    plain = an.solve(KERNEL, x, y, ridge=0.1, by="pivoted", rank=1)
+    for by in ("pivoted", "nystrom"):
+        assert an.solve(KERNEL, x, y, ridge=0.1, by=by, rank=60).steps < plain.steps / 3
+
+
+@pytest.mark.parametrize("find", [low_rank.nystrom, low_rank.pivoted])
+def test_low_rank_is_exact_at_full_rank_and_below_the_kernel(find: Callable[..., Any]) -> None:
+    x, _, _ = data(40)
+    K = KERNEL.ntk(x)
+    for rank in (40, 15):
+        U, lam = find(Gram(KERNEL.ntk, x, 0.0, None), rank, lambda share: None)
+        left = np.linalg.eigvalsh(K - (U * lam) @ U.T)
+        assert left[0] > -1e-9
+        assert (left[-1] < 1e-7) == (rank == 40)
+        np.testing.assert_allclose(U.T @ U, np.eye(len(lam)), atol=1e-6)
+
+
+def test_only_one_half_of_a_stored_kernel_is_read() -> None:
+    x, y, _ = data(70)
+    K = KERNEL.ntk(x)
+    half = np.where(np.tri(70, dtype=bool), K, np.nan)
+    for rows in (slice(0, 32), slice(32, 64), slice(64, 70)):
+        half[rows, rows] = K[rows, rows]
+    stored = Gram(KERNEL.ntk, x, RIDGE, half)  # type: ignore[arg-type]
+    L = Factor(stored, None, "", progress=False)
+    np.testing.assert_allclose(L.solve(y), by_scipy(x, y, RIDGE, K), atol=1e-8)
+    np.testing.assert_allclose(stored.product(y), K @ y + RIDGE * y, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------- killed, damaged, shared
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool) -> None:
+    """The call-th call of owner.name is the last one, before or after its work; later ones are as before."""
+    real, calls = getattr(owner, name), [0]
+
+    def dies(*args: Any, **options: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == call and not after:
+            raise Killed
+        found = real(*args, **options)
+        if calls[0] == call:
+            raise Killed
+        return found
+
+    monkeypatch.setattr(owner, name, dies)
+
+
+@pytest.mark.parametrize(
+    ("by", "owner", "name", "call", "after"),
+    [
+        ("cholesky", Blocks, "append", 1, False),
+        ("cholesky", Blocks, "append", 9, True),
+        ("cholesky", factor, "_flush", 13, True),  # the bytes of a block are there, its line is not
+        ("cholesky", factor, "checksums", 6, False),
+        ("cholesky", solve, "_step", 2, False),
+        ("pivoted", solve, "_step", 5, True),
+        ("nystrom", solve, "_write", 1, False),
+        ("pivoted", solve, "_write", 4, True),
+    ],
+)
+def test_a_killed_solve_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: Any, owner: Any, name: str, call: int, after: bool
+) -> None:
+    """The same bytes in every file, and no block of the factor is computed twice."""
+    x, y, _ = data(dtype="float32")
+    whole = an.solve(KERNEL, x, y, ridge=RIDGE, by=by, rank=20, store=tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        killed_at(patch, owner, name, call, after)
+        with pytest.raises(Killed):
+            an.solve(KERNEL, x, y, ridge=RIDGE, by=by, rank=20, store=tmp_path / "killed")
+    begun = len([*(tmp_path / "killed").glob("cholesky-*/factor.txt")]) and lines(tmp_path / "killed")
+    computed: list[int] = []
+    append = Blocks.append
+
+    def counted(self: Blocks, block: Array) -> None:
+        computed.append(len(self))
+        append(self, block)
+
+    monkeypatch.setattr(Blocks, "append", counted)
+    again = an.solve(KERNEL, x, y, ridge=RIDGE, by=by, rank=20, store=tmp_path / "killed")
+    assert computed == (list(range(begun, 15)) if by == "cholesky" else [])
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+    assert np.array_equal(again.coefficients, whole.coefficients)
+    assert (again.residual, again.steps) == (whole.residual, whole.steps)
+
+
+def lines(store: Path) -> int:
+    """Blocks that the record lists."""
+    (record,) = store.glob("cholesky-*/factor.txt")
+    return len(record.read_text().splitlines()) - 1
+
+
+def test_bytes_are_flushed_before_their_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[str] = []
+    flush = factor._flush
+
+    def noted(file: Any) -> None:
+        flush(file)
+        flushed.append(Path(file.name).name)
+
+    monkeypatch.setattr(factor, "_flush", noted)
+    x, y, _ = data(40)
+    an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
+    assert flushed == ["factor.npy", "factor.txt"] * 3
+
+
+def test_finished_work_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other targets use the same factor; another ridge has one of its own."""
+    x, y, _ = data(60)
+    fit = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
+    monkeypatch.setattr(Factor, "_row", None)
+    other = an.solve(KERNEL, x, y[:, ::-1].copy(), ridge=RIDGE, store=tmp_path)
+    np.testing.assert_allclose(other.coefficients[:, ::-1], fit.coefficients, atol=1e-6)
+    monkeypatch.setattr(solve, "_step", None)
+    assert np.array_equal(an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path).coefficients, fit.coefficients)
+    with pytest.raises(TypeError):
+        an.solve(KERNEL, x, y, ridge=2 * RIDGE, store=tmp_path)
+
+
+@pytest.mark.parametrize("how", ["bytes", "line", "cut", "other lines"])
+def test_damage_is_noticed_and_mended(tmp_path: Path, how: str) -> None:
+    x, y, _ = data()
+    fit = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
+    before = files(tmp_path)
+    (record,) = tmp_path.glob("cholesky-*/factor.txt")
+    text = record.read_text()
+    if how == "bytes":
+        with open(record.with_name("factor.npy"), "r+b") as file:
+            file.seek(5000)
+            file.write(b"\xff")
+    elif how == "cut":
+        record.write_text(text[:-5])
+    else:
+        at = text.index("\n7 ")
+        record.write_text(text[:at] + ("\n7 00000000\n" if how == "line" else "\n9 \xe9\n") + text[at + 12 :])
+    if how == "cut":
+        again = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
+    else:
+        with pytest.warns(UserWarning, match="is the disk sound"):
+            again = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
+    assert np.array_equal(again.coefficients, fit.coefficients)
+    assert files(tmp_path) == before
+
+
+def test_a_damaged_state_or_low_rank_is_computed_again(tmp_path: Path) -> None:
+    x, y, _ = data(60)
+    fit = an.solve(KERNEL, x, y, ridge=RIDGE, by="pivoted", rank=20, store=tmp_path)
+    for path in tmp_path.glob("pivoted-*/*.npz"):
+        path.write_bytes(path.read_bytes()[:-30])
+    with pytest.warns(UserWarning, match="it is computed again"):
+        again = an.solve(KERNEL, x, y, ridge=RIDGE, by="pivoted", rank=20, store=tmp_path)
+    assert np.array_equal(again.coefficients, fit.coefficients)
+
+
+def test_a_second_starter_is_told_who_works_there(tmp_path: Path) -> None:
+    x, y, _ = data(40)
+    an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
+    (folder,) = tmp_path.glob("cholesky-*")
+    with Claim(folder / "solve.claim", [], folder / "solve.claim"), pytest.raises(Held, match=r"process \d+"):
+        an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
+
+
+# ------------------------------------------------------------------------------------------- what is refused
+
+
+class Shifted:
+    """A kernel that is not positive definite: that of KERNEL less `by` times the identity."""
+
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    def ntk(self, x1: Array, x2: Array | None = None) -> Array:
+        """Theta - by I."""
+        k = KERNEL.ntk(x1, x2)
+        return k - self.by * np.eye(len(x1)) if x2 is None else k
+
+    nngp = ntk
+
+    def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
+        """The same twice."""
+        return self.ntk(x1, x2), self.ntk(x1, x2)
+
+
+def test_an_indefinite_kernel_is_refused_with_its_pivot() -> None:
+    """The pivot is the first leading minor that is not positive."""
+    x, y, _ = data(100)
+    shift = float(np.linalg.eigvalsh(KERNEL.ntk(x[:50]))[0] + np.linalg.eigvalsh(KERNEL.ntk(x[:60]))[0]) / 2
+    lowest = [float(np.linalg.eigvalsh(KERNEL.ntk(x[:n]))[0]) for n in range(50, 61)]
+    first = 49 + int(np.argmax(np.array(lowest) < shift))
+    with pytest.raises(ValueError, match=rf"pivot {first} of 100.*pass a larger ridge"):
+        an.solve(Shifted(shift), x, y)
+    with pytest.raises(ValueError, match="not positive definite: it has an eigenvalue of -"):
+        an.solve(Shifted(1.0), x, y, by="nystrom", rank=5)
+    with pytest.raises(ValueError, match="not positive definite: its diagonal has the entry -"):
+        an.solve(Shifted(100.0), x, y, by="pivoted", rank=5)
+
+
+@pytest.mark.parametrize("by", BY)
+def test_a_kernel_that_is_zero_leaves_the_ridge(by: Any) -> None:
+    _, y, _ = data(40)
+    np.testing.assert_allclose(an.solve(KERNEL, np.zeros((40, 2)), y, ridge=0.5, by=by).coefficients, 2 * y, rtol=1e-12)
+
+
+def test_a_singular_kernel_is_no_silent_answer() -> None:
+    """An example twice with two targets: no a exists, and the residual says so."""
+    x, y, _ = data(40)
+    x[1] = x[0]
+    with pytest.raises(ValueError, match=r"not positive definite|so the kernel \+ ridge may be singular"):
+        an.solve(KERNEL, x, y)
+    assert an.solve(KERNEL, x, y, ridge=RIDGE).residual < 1e-8
+
+
+def test_a_tolerance_out_of_reach_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, _ = data(40)
+    with pytest.warns(RuntimeWarning, match=r"not tol=1e-17"):
+        fit = an.solve(KERNEL, x, y, ridge=RIDGE, tol=1e-17)
+    assert fit.residual < 1e-12
+    monkeypatch.setattr(solve, "MOST_STEPS", 3)
+    with pytest.warns(RuntimeWarning, match="after 3 steps"):
+        assert an.solve(KERNEL, x, y, ridge=RIDGE, by="pivoted", rank=3).residual > 1e-8
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"ridge": -1.0}, "ridge"), ({"by": "lu"}, "by expects"), ({"kind": "x"}, "kind expects"),
+        ({"tol": 2.0}, "tol"), ({"tol": 0.0}, "tol"), ({"rank": 0}, "rank"), ({"x": np.ones((3, 2))}, "one N"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_refused(change: dict[str, Any], error: str) -> None:
+    x, y, _ = data(40)
+    with pytest.raises(ValueError, match=error):
+        an.solve(KERNEL, **({"x": x, "y": y} | change))
+
+
+def test_memory_is_asked_for_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, _ = data(40)
+    monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 1000)
+    with pytest.raises(MemoryError, match="pass store="):
+        an.solve(replace(KERNEL), x, y, ridge=RIDGE)
