@@ -48,6 +48,7 @@ from minintk.training.fit import Run, evaluate, fit
 from minintk.training.flows import flow, kernel_flow
 from minintk.training.history import History
 from minintk.training.integrators import Moment, Solver, Steps
+from minintk.training.kernel_descent import kernel_descent
 from minintk.training.least_squares import Solution, solve_gram, solve_lsqr
 from minintk.training.losses import (
     Hinge,
@@ -88,6 +89,6 @@ __all__ = [
     "SoftmaxCrossEntropy", "Softplus", "Solution", "Solver", "SpectralDescent", "SpectralMuP", "Standard", "State",
     "StepDecay", "Steps", "SumOfSquares", "Table", "Tanh", "Taylor", "Transfer", "UnsupportedLayer", "WarmUp",
     "checkpoints", "coordinate_check", "datasets", "diagnostics", "evaluate", "exponents", "fit", "flow", "hinge",
-    "kernel_flow", "learning_rate_transfer", "logistic", "mse", "nngp", "ntk", "ntk_full", "softmax_cross_entropy",
-    "solve_gram", "solve_lsqr", "sum_of_squares", "sweep", "testing", "train", "zoo",
+    "kernel_descent", "kernel_flow", "learning_rate_transfer", "logistic", "mse", "nngp", "ntk", "ntk_full",
+    "softmax_cross_entropy", "solve_gram", "solve_lsqr", "sum_of_squares", "sweep", "testing", "train", "zoo",
 ]  # fmt: skip

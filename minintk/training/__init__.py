@@ -10,6 +10,7 @@ Reading order:
     batches             the examples of each step
     on_demand           a run that was never asked for anything says so
     train               the loop: a generator of snapshots
+    kernel_descent      the same on a frozen kernel
     history             rows of losses and accuracies
     identity            whose a checkpoint, or a record, is
     checkpoints         the state of a run in one file

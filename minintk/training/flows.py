@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_library
+from minintk.arrays import Array, array_namespace, check_finite, to_library
 from minintk.models.network import Model
 from minintk.training.integrators import FlowSettings, FrozenKernel, Moment, Solver, Steps, WeightSpace, run_flow
+from minintk.training.kernel_descent import check_frozen
 from minintk.training.losses import Loss
 from minintk.training.on_demand import OnDemand
 from minintk.training.train import State
@@ -114,26 +115,11 @@ def kernel_flow(
     >>> bool(np.allclose(end.f[:, 0], 1 - np.exp([-1.0, -3.0])))     # 1 - e^(-K t / N)
     True
     """
-    xp = array_namespace(kernel, f0, y)
-    for name, a in (("kernel", kernel), ("f0", f0)):
-        check_floating(name, a)
-        check_finite(name, a)
-        if a.dtype != kernel.dtype:
-            raise TypeError(f"{name} must have the dtype of the kernel, {kernel.dtype}, got {a.dtype}")
-    if f0.ndim not in (2, 3) or y.ndim != 2:
-        raise ValueError(f"f0 expects shape ([E], M, C) and y (N, C), got {tuple(f0.shape)} and {tuple(y.shape)}")
-    (M, C), N, lead = f0.shape[-2:], y.shape[0], tuple(f0.shape[:-2])
-    if tuple(kernel.shape) not in {(*e, *k) for e in ((), lead) for k in ((M, N), (M, C, N, C))}:
-        raise ValueError(
-            f"kernel expects shape ([E], {M}, {N}), or ([E], {M}, {C}, {N}, {C}), rows for every point of f0, "
-            f"columns for those of y, got {tuple(kernel.shape)}"
-        )
-    if not 1 <= N <= M:
-        raise ValueError(f"y expects at least 1 and at most the {M} points of f0, training points first, got {N}")
+    N, full = check_frozen(kernel, f0, y)
     settings = FlowSettings.checked(loss, times, tau, mu, temperature, rng, by, resume)
-    _check_targets(loss, y, (N, C), kernel)
-    full = tuple(kernel.shape[-4:]) == (M, C, N, C) and kernel.ndim >= 4
-    moments = run_flow(FrozenKernel(kernel, full, N), xp.asarray(f0, copy=True), y, settings)
+    _check_targets(loss, y, (N, f0.shape[-1]), kernel)
+    start = array_namespace(f0).asarray(f0, copy=True)
+    moments = run_flow(FrozenKernel(kernel, full, N), start, y, settings)
     return OnDemand(moments, "mn.kernel_flow(...)")
 
 

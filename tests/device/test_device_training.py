@@ -96,6 +96,23 @@ def test_flows_of_kernels(xp: Any, dtype: str, how: dict[str, Any], full: bool) 
     agree(xp, dtype, compute, digits_lost=4.5)
 
 
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_descent_on_kernels(xp: Any, dtype: str, batch_size: int | None, full: bool) -> None:
+    net, theta, x, x2, y = data(ensemble=E)
+    points = np.concatenate([x, x2])
+
+    def compute(to: To) -> Any:
+        kernel = (mn.ntk_full if full else mn.ntk)(net, to(theta), to(points), to(x))
+        how: dict[str, Any] = {"batch_size": batch_size, "rng": np.random.default_rng(0)}
+        run = mn.kernel_descent(
+            kernel, net(to(theta), to(points)), to(y), loss=mn.mse, optimizer=mn.SGD(0.02, 0.9), steps=6, every=3, **how
+        )
+        return [(snap.f, snap.theta, snap.loss) for snap in run]
+
+    agree(xp, dtype, compute, digits_lost=4.0)
+
+
 @pytest.mark.parametrize("ensemble", [None, E])
 def test_adaptive_relinearisation(xp: Any, dtype: str, ensemble: int | None) -> None:
     net, theta, x, _, y = data(ensemble=ensemble)

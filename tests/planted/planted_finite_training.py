@@ -26,6 +26,7 @@ from planted_laws import (
     moved,
     mup_by_adam,
     mup_by_descent,
+    on_a_kernel,
     resumed,
     starts_at_zero,
     times,
@@ -43,6 +44,7 @@ from minintk.models.wrappers import Scaled
 from minintk.spec.parametrization import Row
 from minintk.training import train as training
 from minintk.training.batches import Batches
+from minintk.training.kernel_descent import FromKernel, InCoefficients
 from minintk.training.losses import MeanSquared, SoftmaxCrossEntropy
 
 
@@ -352,3 +354,20 @@ def _(patch: Patch) -> None:
         return np.asarray(right(J1, J2, trace)[:: 1 if J1 is J2 else -1])
 
     patch.setattr(empirical, "_block", wrong)
+
+
+@planted("kernel descent: a batch's gradient over N, not over its own size", on_a_kernel)
+def _(patch: Patch) -> None:
+    right = InCoefficients.pull
+    patch.setattr(InCoefficients, "pull", lambda self, u, out: right(self, u * u.shape[-2] / self.model.N, out))
+
+
+@planted("kernel descent: f = K a, without the outputs at the start", on_a_kernel)
+def _(patch: Patch) -> None:
+    right = FromKernel.forward
+
+    def forward(self: FromKernel, theta: Array, x: Array) -> Any:
+        _, J = right(self, theta, x)
+        return J.push(theta), J
+
+    patch.setattr(FromKernel, "forward", forward)

@@ -1,0 +1,154 @@
+"""Gradient descent on a frozen kernel, in steps: any loss, momentum, schedules, mini-batches.
+
+A linearised network f = f_0 + J (theta - theta_0) never leaves theta = theta_0 + J' a, so that f = f_0 + K a.  Its
+gradient is J' u with u = dL/df: an optimiser that is linear in the gradient takes, on the coefficients a, the step that
+it takes on theta, with u in the place of J' u.  So this is `train` with another model, and no theory of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, check_finite, check_floating
+from minintk.layers.contract import Layout, Tensor
+from minintk.models.jacobian import Jacobian
+from minintk.models.network import Model
+from minintk.spec.parametrization import Row
+from minintk.training.losses import Loss
+from minintk.training.on_demand import OnDemand
+from minintk.training.optimizers import SGD, Nesterov
+from minintk.training.train import Snapshot, State, train
+
+
+def kernel_descent(
+    kernel: Array,
+    f0: Array,
+    y: Array,
+    *,
+    loss: Loss,
+    optimizer: SGD | Nesterov,
+    steps: int,
+    batch_size: int | None = None,
+    rng: np.random.Generator | None = None,
+    every: int = 1,
+    resume: State | None = None,
+) -> Iterator[Snapshot]:
+    """`train` for a kernel in place of a model: yields what training a network with this constant kernel gives.
+
+    kernel, f0, y : as in `kernel_flow`: ([E], M, N) or ([E], M, C, N, C), ([E], M, C) and (N, C), with rows for all M
+    points, training points first.  All other arguments are those of `train`, and the same `rng` draws the same batches.
+    Weight decay pulls theta to theta_0.
+    A snapshot's f : ([E], M, C) is of all points, its loss of all training points, and its theta : ([E], N, C) are the
+    coefficients a of f = f_0 + K a: the network's weights are theta_0 + J.vjp(a).  t = lr x steps; with momentum m the
+    flow's time is t / (1 - m), see `analytic.gradient_descent`.
+
+    Errors and warnings as in `train` and `kernel_flow`.  TypeError for Adam, which no kernel describes.
+    Lee et al. 2019, supplement, in steps.
+
+    >>> import numpy as np, minintk as mn
+    >>> K, f0, y = np.diag([1.0, 3.0]), np.zeros((2, 1)), np.ones((2, 1))
+    >>> *_, end = kernel_descent(K, f0, y, loss=mn.mse, optimizer=mn.SGD(lr=0.1), steps=20)
+    >>> bool(np.allclose(end.f[:, 0], 1 - (1 - 0.1 * np.array([1.0, 3.0]) / 2) ** 20))      # 1 - (1 - lr K / N)^t
+    True
+    """
+    N, full = check_frozen(kernel, f0, y)
+    if not isinstance(optimizer, (SGD, Nesterov)) or optimizer.towards is not None:
+        raise TypeError(f"kernel_descent expects mn.SGD or mn.Nesterov, without towards=, got {optimizer!r}")
+    xp = array_namespace(kernel)
+    model = FromKernel(kernel, f0, N, full)
+    a = xp.zeros((*f0.shape[:-2], model.size), dtype=f0.dtype)
+    run = train(
+        model, a, model.rows, y, loss=loss, optimizer=optimizer, steps=steps, batch_size=batch_size, rng=rng,
+        every=every, resume=resume,
+    )  # fmt: skip
+    return OnDemand((_on_all_points(model, snap, y, loss) for snap in run), "mn.kernel_descent(...)")
+
+
+def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
+    """(N, whether outputs interact) of a kernel with its f0 and y; ValueError or TypeError where they do not fit."""
+    array_namespace(kernel, f0, y)
+    for name, a in (("kernel", kernel), ("f0", f0)):
+        check_floating(name, a)
+        check_finite(name, a)
+        if a.dtype != kernel.dtype:
+            raise TypeError(f"{name} must have the dtype of the kernel, {kernel.dtype}, got {a.dtype}")
+    if f0.ndim not in (2, 3) or y.ndim != 2:
+        raise ValueError(f"f0 expects shape ([E], M, C) and y (N, C), got {tuple(f0.shape)} and {tuple(y.shape)}")
+    (M, C), N, lead = f0.shape[-2:], y.shape[0], tuple(f0.shape[:-2])
+    if tuple(kernel.shape) not in {(*e, *k) for e in ((), lead) for k in ((M, N), (M, C, N, C))}:
+        raise ValueError(
+            f"kernel expects shape ([E], {M}, {N}), or ([E], {M}, {C}, {N}, {C}), rows for every point of f0, "
+            f"columns for those of y, got {tuple(kernel.shape)}"
+        )
+    if not 1 <= N <= M:
+        raise ValueError(f"y expects at least 1 and at most the {M} points of f0, training points first, got {N}")
+    return N, tuple(kernel.shape[-4:]) == (M, C, N, C) and kernel.ndim >= 4
+
+
+def _on_all_points(model: FromKernel, snap: Snapshot, y: Array, loss: Loss) -> Snapshot:
+    """The snapshot with f on all points."""
+    f = model.f0 + model.times(model.kernel, snap.theta)
+    a = snap.theta.reshape((*snap.theta.shape[:-1], model.N, model.outputs))
+    return replace(snap, theta=a, f=f, loss=loss(f[..., : model.N, :], y))
+
+
+class FromKernel(Model):
+    """f = f_0 + K a as a model with the parameters a : ([E], N C).  Its inputs are numbers of rows, `rows` : (N, 1)."""
+
+    input_shape = (1,)
+
+    def __init__(self, kernel: Array, f0: Array, N: int, full: bool) -> None:
+        xp = array_namespace(kernel)
+        self.kernel, self.f0, self.N, self.full, self.outputs = kernel, f0, N, full, int(f0.shape[-1])
+        self.rows = xp.astype(xp.arange(N), f0.dtype)[:, None]
+        self.layout = Layout((Tensor("a", (N, self.outputs), Row(1.0, 0.0)),))
+
+    @property
+    def footprint(self) -> tuple[int, int]:
+        return self.N, self.N
+
+    def members(self, which: slice) -> Self:
+        if self.f0.ndim == 2:
+            return self
+        part = copy(self)
+        part.f0 = self.f0[which]
+        part.kernel = self.kernel[which] if self.kernel.ndim % 2 else self.kernel
+        return part
+
+    def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        J = InCoefficients(self, theta, x)
+        return self.f0[..., J.at, :] + J.push(theta), J
+
+    def times(self, k: Array, a: Array) -> Array:
+        """k a for rows k of the kernel, ([K], [E], M, C)."""
+        lead, C = tuple(a.shape[:-1]), self.outputs
+        if not self.full:
+            return k @ a.reshape((*lead, self.N, C))
+        m, columns = k.shape[-4], self.N * C
+        return (k.reshape((*k.shape[:-4], m * C, columns)) @ a[..., None]).reshape((*lead, m, C))
+
+    def __repr__(self) -> str:
+        return f"FromKernel({tuple(self.kernel.shape)})"
+
+
+class InCoefficients(Jacobian):
+    """a -> K a for some rows `at`, and back u -> u, the gradient in the metric K: K dL/df is one after the other."""
+
+    def __init__(self, model: FromKernel, theta: Array, x: Array) -> None:
+        self.model, self.size, self.like = model, model.size, theta
+        self.outputs, self.ensemble = (x.shape[0], model.outputs), theta.shape[0] if theta.ndim == 2 else None
+        everything = x.shape[0] == model.N and x is model.rows  # a view, where a batch is a copy
+        self.at = slice(model.N) if everything else array_namespace(x).astype(x[:, 0], np.int64)
+
+    def push(self, v: Array) -> Array:
+        kernel, after = self.model.kernel, (slice(None),) * (3 if self.model.full else 1)
+        return self.model.times(kernel[(..., self.at, *after)], v)
+
+    def pull(self, u: Array, out: Array) -> None:
+        out[...] = 0
+        out.reshape((*out.shape[:-1], self.model.N, self.model.outputs))[..., self.at, :] = u
