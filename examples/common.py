@@ -272,12 +272,12 @@ def tested(score: Any) -> Measured:
     return Measured(over_images.mean, hypot(over_seeds.half, over_images.half), "both")
 
 
-def percent(value: tuple[float, ...], digits: int = 2) -> str:
+def percent(value: Measured | tuple[float, float], digits: int = 2) -> str:
     """A fraction and its half-width, in per cent."""
     return plus((100 * value[0], 100 * value[1]), digits)
 
 
-def plus(value: tuple[float, ...], digits: int = 2) -> str:
+def plus(value: Measured | tuple[float, float], digits: int = 2) -> str:
     """A number and its half-width, if it has one."""
     return f"{value[0]:.{digits}f}" + (f" ± {value[1]:.{digits}f}" if value[1] == value[1] else "")
 
