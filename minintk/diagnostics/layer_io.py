@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from minintk import spec as s
 from minintk.arrays import Array
-from minintk.layers.contract import Weights, bind
+from minintk.layers.combine import BoundChain, BoundSum
+from minintk.layers.contract import Bound, Weights
 from minintk.models.network import Network, check_model
-from minintk.spec.shapes import Site, has_weights, sites
 
 
 class Passage(NamedTuple):
@@ -35,44 +34,40 @@ def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
     check_model(net, Network)
     net.check(theta, x)
     found: dict[str, Passage] = {}
-    _follow(net, net.spec, Site(net.input_shape), "", net.layout.unpack(theta) | net.statistics, x, found)
+    _follow(net.layers, "", net.layout.unpack(theta) | net.statistics, x, found)
     return found
 
 
-def _follow(
-    net: Network, layer: s.Layer, site: Site, name: str, w: Weights, x: Array, found: dict[str, Passage]
-) -> Array:
+def _follow(layer: Bound, name: str, w: Weights, x: Array, found: dict[str, Passage]) -> Array:
     """The layer's output; adds the passages inside it to `found`."""
-    if isinstance(layer, s.Sequential):
-        for inner, child, at in _children(layer, site, name):
-            x = _follow(net, child, at, inner, w, x, found)
+    if isinstance(layer, BoundChain):
+        for inner, child in _children(layer, name):
+            x = _follow(child, inner, w, x, found)
         return x
-    if isinstance(layer, s.Residual):
-        inside = _children(layer, site, name)
-        branch, shortcut = (_follow(net, child, at, inner, w, x, found) for inner, child, at in inside)
+    if isinstance(layer, BoundSum):
+        branch, shortcut = (_follow(child, inner, w, x, found) for inner, child in _children(layer, name))
         h = branch + shortcut
     else:
-        h, _ = bind(layer, site, net.parametrization, name)(w, x)
-    if has_weights(layer):
+        h, _ = layer(w, x)
+    if layer.tensors:
         found[name] = Passage(x, h)
     return h
 
 
-def leaves(layer: s.Layer, site: Site, name: str = "") -> Iterator[tuple[str, s.Layer, Site]]:
-    """(name, layer, site) of every layer that directly owns weights."""
-    if isinstance(layer, s.Sequential | s.Residual):
-        for inner, child, at in _children(layer, site, name):
-            yield from leaves(child, at, inner)
-    elif has_weights(layer):
-        yield name, layer, site
+def leaves(layer: Bound, name: str = "") -> Iterator[tuple[str, Bound]]:
+    """(name, layer) of every layer in its place that directly owns weights."""
+    inside = list(_children(layer, name))
+    for inner, child in inside:
+        yield from leaves(child, inner)
+    if layer.tensors and not inside:
+        yield name, layer
 
 
-def _children(layer: s.Sequential | s.Residual, site: Site, name: str) -> Iterator[tuple[str, s.Layer, Site]]:
-    """(name, layer, site) of the layers inside, as `minintk.layers.combine` names them."""
+def _children(layer: Bound, name: str) -> Iterator[tuple[str, Bound]]:
+    """(name, layer) of the layers inside, as `minintk.layers.combine` names them."""
     prefix = f"{name}." if name else ""
-    if isinstance(layer, s.Residual):
-        yield f"{prefix}branch", layer.branch, site
-        yield f"{prefix}shortcut", layer.shortcut, site
-    else:
-        for i, (child, at) in enumerate(sites(layer.layers, site)):
-            yield f"{prefix}{i}", child, at
+    if isinstance(layer, BoundSum):
+        yield f"{prefix}branch", layer.branch
+        yield f"{prefix}shortcut", layer.shortcut
+    elif isinstance(layer, BoundChain):
+        yield from ((f"{prefix}{i}", child) for i, child in enumerate(layer.layers))

@@ -10,19 +10,19 @@ norm.  (Yang, Simon, Bernstein 2023, condition 1.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from math import prod, sqrt
 from typing import Any, cast
 
 import numpy as np
 
-from minintk import spec as s
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
 from minintk.diagnostics.layer_io import leaves, trace
-from minintk.layers.contract import Tensor, bind
+from minintk.layers.contract import Tensor
+from minintk.layers.conv import BoundConv
+from minintk.layers.dense import BoundDense
 from minintk.models.network import Network, check_model
-from minintk.spec.shapes import Site
 from minintk.validate import number
 
 RTOL = 1e-3
@@ -115,26 +115,27 @@ def stable_rank(W: Array) -> Array:
 # --------------------------------------------------------------------------------- the operators of a network
 
 
+Weighted = BoundDense | BoundConv
+
+
 class Operator:
     """A weight tensor as it acts in its layer: maps of ([E], N, *before) and ([E], N, *after), multiplier included."""
 
-    def __init__(self, net: Network, layer: s.Layer, site: Site, name: str, W: Array) -> None:
-        if isinstance(layer, s.Convolution | s.Dense):
-            layer = replace(layer, b_std=0.0)
-        bound = cast(Any, bind(layer, site, net.parametrization, name))
-        bound = replace(bound, parameters=replace(bound.parameters, first=False))
-        self.shape, self._bound, self._w = site.shape, bound, {f"{name}.W": W}
-        self._like, self._lead = W, W.ndim - len(bound.parameters.W.shape)
+    def __init__(self, layer: Weighted, W: Array) -> None:
+        p = layer.parameters
+        self.shape = layer.before if isinstance(layer, BoundConv) else p.W.shape[:1]
+        self._layer: Any = replace(layer, parameters=replace(p, b=None, first=False))
+        self._W, self._w, self._lead = W, {p.W.name: W}, W.ndim - len(p.W.shape)
 
     def apply(self, x: Array) -> Array:
         """z = multiplier * x W."""
-        return self._bound(self._w, x)[0]
+        return self._layer(self._w, x)[0]
 
     def norm(self, rtol: float = RTOL) -> Array:
         """|W|, () or (E,)."""
-        like, shape = self._like, (1, *self.shape)
-        start = _start(like, shape, self._lead)
-        J = self._bound(self._w, start)[1]
+        shape = (1, *self.shape)
+        start = _start(self._W, shape, self._lead)
+        J = self._layer(self._w, start)[1]
         return largest_singular_value(self.apply, lambda u: J.vjp(u, None), start, len(shape), rtol)
 
 
@@ -157,24 +158,20 @@ def spectral_norms(net: Network, theta: Array, *, rtol: float = RTOL) -> dict[st
     pieces, norms = net.layout.unpack(theta), {}
     for t in net.layout.tensors:
         if t.name in places and len(t.shape) > 2:
-            name, layer, site = places[t.name]
-            norms[t.name] = Operator(net, layer, site, name, pieces[t.name]).norm(rtol)
+            norms[t.name] = Operator(places[t.name], pieces[t.name]).norm(rtol)
         else:
             W = pieces[t.name].reshape((*theta.shape[:-1], -1, t.shape[-1]))
             norms[t.name] = float(t.row.multiplier) * spectral_norm(W, rtol=rtol)
     return norms
 
 
-def _places(net: Network) -> dict[str, tuple[str, s.Layer, Site]]:
-    """{name of a weight tensor: (name, layer, site) of its layer}, for Dense and convolutions."""
+def _places(net: Network) -> dict[str, Weighted]:
+    """{name of a weight tensor: its layer in its place}, for Dense and convolutions."""
     check_model(net, Network)
-    found = leaves(net.spec, Site(net.input_shape))
-    return {
-        f"{name}.W": (name, layer, site) for name, layer, site in found if isinstance(layer, s.Dense | s.Convolution)
-    }
+    return {f"{name}.W": layer for name, layer in leaves(net.layers) if isinstance(layer, Weighted)}
 
 
-def _sides(t: Tensor, places: dict[str, tuple[str, s.Layer, Site]]) -> tuple[int, int, int]:
+def _sides(t: Tensor, places: Container[str]) -> tuple[int, int, int]:
     """(fan-in, fan-out, window) of a tensor; 1 and n for a bias, channels and K K for a convolution."""
     window = prod(t.shape[:-2]) if t.name in places else 1
     return prod(t.shape[:-1]) // window, t.shape[-1], window
@@ -232,12 +229,12 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
     xp, seen, found = array_namespace(theta0, theta, x), trace(net, theta0, x), {}
     net.check(theta, x)
     moved = net.layout.unpack(theta - theta0)
-    for weight, (name, layer, site) in _places(net).items():
-        dW, h = Operator(net, layer, site, name, moved[weight]), seen[name].x
+    for weight, layer in _places(net).items():
+        dW, h = Operator(layer, moved[weight]), seen[weight.removesuffix(".W")].x
         norm = dW.norm()
         if not bool(xp.all(norm > 0)):
             raise ValueError(f"update_alignment expects weights that moved, but {weight} did not")
-        features = xp.sqrt(xp.sum(h * h, axis=tuple(range(-len(site.shape) - 1, 0))))
+        features = xp.sqrt(xp.sum(h * h, axis=tuple(range(-len(dW.shape) - 1, 0))))
         if not bool(xp.all(features > 0)):
             raise ValueError(f"update_alignment expects features that are not all zero, but those before {weight} are")
         z = dW.apply(h)

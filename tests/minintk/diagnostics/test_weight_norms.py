@@ -15,7 +15,6 @@ from minintk.diagnostics import trace
 from minintk.diagnostics import weight_norms as sp
 from minintk.diagnostics.layer_io import leaves
 from minintk.spec.parametrization import Parametrization
-from minintk.spec.shapes import Site
 
 Array = np.ndarray[Any, Any]
 
@@ -67,10 +66,9 @@ def test_stable_rank() -> None:
 
 def written(net: mn.Network, theta: Array, name: str) -> Array:
     """The matrix of the linear map of a convolution, or Dense, from one-hot inputs."""
-    layer, site = next((layer, site) for n, layer, site in leaves(net.spec, Site(net.input_shape)) if n == name)
-    W = net.layout.unpack(theta)[f"{name}.W"]
-    operator = sp.Operator(net, layer, site, name, W)
-    basis = np.eye(int(np.prod(site.shape))).reshape((-1, *site.shape))
+    layer: Any = dict(leaves(net.layers))[name]
+    operator = sp.Operator(layer, net.layout.unpack(theta)[f"{name}.W"])
+    basis = np.eye(int(np.prod(operator.shape))).reshape((-1, *operator.shape))
     return np.asarray(operator.apply(basis)).reshape(len(basis), -1)
 
 
@@ -110,8 +108,9 @@ def test_the_operator_of_a_layer_is_the_layer_without_its_bias() -> None:
     theta, x = net.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((4, 5, 6, 2))
     pieces, seen = net.layout.unpack(theta), trace(net, theta, x)
     rows = {t.name: t.row for t in net.layout.tensors}
-    for name, layer, site in leaves(net.spec, Site(net.input_shape)):
-        z = sp.Operator(net, layer, site, name, pieces[f"{name}.W"]).apply(seen[name].x)
+    operators: dict[str, Any] = dict(leaves(net.layers))
+    for name, layer in operators.items():
+        z = sp.Operator(layer, pieces[f"{name}.W"]).apply(seen[name].x)
         if f"{name}.b" in pieces:
             z = z + rows[f"{name}.b"].multiplier * pieces[f"{name}.b"]
         np.testing.assert_allclose(z, seen[name].h, rtol=1e-12, atol=1e-14)
