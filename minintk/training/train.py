@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_finite, on_host, to_host, to_library
+from minintk.diagnostics.weight_norms import largest_singular_value
 from minintk.fast.memory import keep_freed_memory
 from minintk.fast.threads import cores, parallel, single_threaded_blas
 from minintk.fast.thresholds import THRESHOLDS
@@ -293,7 +295,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
     Applies to squared losses on full batches; of a schedule, the first rate counts.
     """
     batches, reach, curvature = run.batches, run.optimizer.reach, run.loss.curvature
-    if batches.rng is not None or curvature is None or reach == float("inf"):
+    if batches.rng is not None or curvature is None or reach == inf:
         return
     lr = rate(run.optimizer.lr, 0)
     worst = max(
@@ -301,7 +303,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
             lambda part: _largest_eigenvalue(run.model.members(part), run.theta[part], batches.x, run.scales), run.parts
         )
     )
-    bound = reach * batches.size / (curvature * worst) if worst > 0 else float("inf")
+    bound = reach * batches.size / (curvature * worst) if worst > 0 else inf
     if lr > bound:
         warnings.warn(
             f"learning rate {lr:g} is above the stability bound {bound:.4g}: {reach / curvature:.3g} N / lambda_max"
@@ -320,25 +322,18 @@ def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | No
     xp = array_namespace(theta)
     N, C = x.shape[0], model.outputs
     start = np.cos(np.arange(N * C) ** 2).reshape((N, C))  # breaks the symmetries a network may have
-    alphas, betas = [], []
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"), suppress(np.linalg.LinAlgError):
         f, J = model.forward(theta, x)
-        q, last = xp.zeros_like(f) + to_library(start.astype(str(f.dtype)), xp), xp.zeros_like(f)
-        for _ in range(8):
-            beta = xp.sqrt(xp.sum(q * q, axis=(-2, -1), keepdims=True))
-            q = q / xp.where(beta > 0, beta, xp.ones_like(beta))  # q = 0: the Krylov space is exhausted
-            g = J.vjp(q)
-            if scales is not None:
-                g *= scales
-            v = J.push(g)
-            alpha = xp.sum(q * v, axis=(-2, -1), keepdims=True)
-            last, q = q, v - alpha * q - beta * last
-            alphas.append(alpha)
-            betas.append(beta)
-    diagonals, beside = (to_host(xp.stack(k)).reshape((len(k), -1)).T.astype(np.float64) for k in (alphas, betas))
-    if not np.isfinite(diagonals).all():
-        return 0.0  # the first step of training raises
-    return max(float(np.linalg.eigvalsh(np.diag(a) + np.diag(b[1:], -1))[-1]) for a, b in zip(diagonals, beside))
+
+        def back(u: Array) -> Array:
+            g = J.vjp(u)
+            return g if scales is None else g * scales
+
+        q = xp.zeros_like(f) + to_library(start.astype(str(f.dtype)), xp)
+        size = float(xp.max(largest_singular_value(back, J.push, q, 2, rtol=inf)))
+        if isfinite(size):
+            return size**2
+    return 0.0  # the first step of training raises
 
 
 def _diverged(step: int, value: Array, optimizer: Optimizer) -> str:
