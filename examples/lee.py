@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from common import images
+from common import images, placed
 
 import analytic as an
 import minintk as mn
@@ -44,11 +44,8 @@ def problem(data: str, task: str, n_train: int, n_test: int, seed: int = 0) -> t
         train, test = images(data, n_train, n_test, seed)
         both = train.standardise(), test.standardise(fit=train)
         ends = [part.parity() if task == "binary" else part.one_hot(zero_mean=True) for part in both]
-    (x, y), (x_test, y_test) = ends
-    return (
-        x.reshape(len(x), -1).astype(float), y.astype(float),
-        x_test.reshape(len(x_test), -1).astype(float), y_test.astype(float),
-    )  # fmt: skip
+    (x, y), (x_test, y_test) = [(x.reshape(len(x), -1).astype(float), y.astype(float)) for x, y in ends]
+    return x, y, x_test, y_test
 
 
 def spec(phi: str, depth: int, width: int, outputs: int = 1, b_std: float = 0.0) -> mn.Sequential:
@@ -57,9 +54,29 @@ def spec(phi: str, depth: int, width: int, outputs: int = 1, b_std: float = 0.0)
     return mn.zoo.mlp(depth, width, outputs, activation=activation, w_std=w_std, b_std=b_std)
 
 
-def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> Host:
-    """(E, P), one network a seed."""
-    return np.stack([net.init(np.random.default_rng(seed), dtype=dtype) for seed in seeds])
+def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> Any:
+    """(E, P) on the device of --device, one network a seed."""
+    return placed(np.stack([net.init(np.random.default_rng(seed), dtype=dtype) for seed in seeds]))[0]
+
+
+def like(theta: Any, *arrays: Host) -> tuple[Any, ...]:
+    """Arrays of the host on the device, in the dtype of theta."""
+    return placed(*(a.astype(str(theta.dtype)) for a in arrays))
+
+
+def double(theta: Any) -> Any:
+    """theta in float64, where it is."""
+    return placed(to_host(theta).astype(np.float64))[0]
+
+
+def outputs(model: mn.Model, theta: Any, x: Host) -> Host:
+    """f(x) on the host, computed where theta is and in its dtype."""
+    return to_host(model(theta, *like(theta, x)))
+
+
+def distance(theta: Any, theta0: Any) -> Host:
+    """|theta - theta_0|, (E,), on the host."""
+    return to_host(((theta - theta0) ** 2).sum(-1)) ** 0.5
 
 
 def powers(steps: int, base: int = 2) -> list[int]:
@@ -79,7 +96,7 @@ def at_steps(
     model: mn.Model, theta0: Any, x: Any, y: Any, lr: float, steps: Sequence[int], **options: Any
 ) -> Iterator[mn.Snapshot]:
     """Full-batch descent on `mn.mse` in the dtype of theta0: a snapshot after each of `steps`, ascending."""
-    x, y = (a.astype(theta0.dtype) for a in (x, y))
+    x, y = like(theta0, x, y)
     state = None
     for step in steps:
         run = mn.train(
@@ -96,7 +113,8 @@ def linearised(net: mn.Network, theta0: Any, x: Any, y: Any, points: Any, lr: fl
 
     theta0 : (P,), one network.
     """
-    theta0 = np.asarray(theta0, dtype=np.float64)
+    theta0 = double(theta0)
+    x, y, points = like(theta0, x, y, points)
     k, k_test = mn.ntk_full(net, theta0, x), mn.ntk_full(net, theta0, points, x)
     descent = an.gradient_descent(k, y, lr=lr)
     return to_host(descent.predict(np.array(steps), k_test, f0=net(theta0, x), f0_test=net(theta0, points)))

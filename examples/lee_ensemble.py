@@ -2,14 +2,15 @@
 
     python3 make.py python examples/lee_ensemble.py [--out DIR] [--data DIR]
 
-Tanh networks (three hidden layers, sigma_w^2 = 1.5, no bias, eta = .5) learn a binary task, and are followed on the
-straight line x(a) = a x_1 + (1 - a) x_2 between two training inputs of different classes.  Eqs. (14) and (15), with
-powers of I - lr Theta / N for the exponential, give mean and variance after any number of steps; training the top layer
-alone gives those of the Gaussian process (eqs. (22), (23)), which end at the Bayesian posterior, eq. (13): another
-distribution.  A single network follows f_0 + A_t (y - f_0(X)) from its own start (figure S1), up to O(n^(-1/2)).
+Tanh networks (three hidden layers, sigma_w^2 = 1.5, no bias, eta = .5) learn a binary task and are followed on the line
+x(a) = a x_1 + (1 - a) x_2 between two training inputs of different classes.  Eqs. (14) and (15), with powers of I - lr
+Theta / N for the exponential, give mean and variance after any number of steps; training the top layer alone gives
+those of eqs. (22), (23), which end at the Bayesian posterior, eq. (13): another distribution.  A single network follows
+f_0 + A_t (y - f_0(X)) from its own start (figure S1), up to O(n^(-1/2)).
 
-Each network gives one number for the mean, <f, mean> / <mean, mean> over line and steps, and one for the variance,
-the average of (f - mean)^2 / variance: both are 1 on average if the theory is right, and have an interval over seeds.
+Each network gives one number for the mean, <f, mean> / <mean, mean> over line and steps, and one for the variance, the
+average of (f - mean)^2 / variance: both are 1 on average if the theory is right.  A part of order N / n is missing: the
+mean of 256 steps on 128 images of MNIST, top layer, is .84, .90, .93 of theory's at n = 128, 256, 1024.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from common import Found, Row, Setting, command_line, finish, interval, plus
 
 import analytic as an
 import minintk as mn
+from minintk.arrays import to_host
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"width": 128, "members": 100, "n_train": 32, "steps": 256},
@@ -41,29 +43,26 @@ def line(x: lee.Host, y: lee.Host) -> lee.Host:
 
 
 def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Outputs on the line after 0, 1, 4, 16, ... steps, (T, 25) each.
-
-    all, top : all layers trained, or the top layer alone.  own : f_0 + A_t (y - f_0(X)), with the analytic kernel.
-    """
+    """f on the line after 0, 1, 4, ... steps, (T, 25): all layers, the top one, and f_0 + A_t (y - f_0(X)), "own"."""
     x, y, *_ = lee.problem(data, "binary", n_train, 32)
     on, at = line(x, y), lee.powers(steps, 4)
     net = mn.Network(lee.spec("tanh", 3, width), x.shape[1:])
     theta0 = lee.start(net, seed)
     runs = lee.at_steps(net, theta0, x, y, eta, at)
-    f = np.stack([net(snap.theta, on.astype(np.float32))[..., 0] for snap in runs], axis=1)
+    f = np.stack([lee.outputs(net, snap.theta, on)[..., 0] for snap in runs], axis=1)
     one, found, k_on = an.gradient_descent(KERNEL.ntk(x), y, lr=eta), [], KERNEL.ntk(on, x)
-    for e, theta in enumerate(theta0.astype(float)):
-        own = one.predict(np.array(at), k_on, net(theta, x), net(theta, on))[..., 0]
+    for e, theta in enumerate(lee.double(theta0)):
+        own = one.predict(np.array(at), k_on, lee.outputs(net, theta, x), lee.outputs(net, theta, on))[..., 0]
         found.append({"all": f[e], "top": top_layer(net, theta, x, y, on, eta, at), "own": own})
     return found
 
 
-def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: float, at: list[int]) -> lee.Host:
+def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: float, at: list[int]) -> Any:
     """f(points), (T, M), where the last layer alone is trained: linear descent on the kernel of its features."""
     trunk = mn.Network(mn.Sequential(*net.spec.layers[:-1]), x.shape[1:])
-    k, k_test = (lee.TANH**2 * mn.nngp(trunk, theta[: trunk.size], a, x) for a in (x, points))
-    descent = an.gradient_descent((k + k.T) / 2, y, lr=lr)
-    return np.asarray(descent.predict(np.array(at), k_test, net(theta, x), net(theta, points)))[..., 0]
+    both = [lee.TANH**2 * to_host(mn.nngp(trunk, theta[: trunk.size], *lee.like(theta, a, x))) for a in (x, points)]
+    descent = an.gradient_descent((both[0] + both[0].T) / 2, y, lr=lr)
+    return descent.predict(np.array(at), both[1], *(lee.outputs(net, theta, a) for a in (x, points)))[..., 0]
 
 
 def scores(f: lee.Host, mean: lee.Host, sd: lee.Host) -> tuple[lee.Host, lee.Host]:

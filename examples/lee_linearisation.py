@@ -21,6 +21,7 @@ from common import Found, Row, Setting, command_line, finish, interval, plus
 
 import analytic as an
 import minintk as mn
+from minintk.arrays import to_host
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"widths": (128, 256, 512), "seeds": 5, "n_train": 64, "steps": 64, "eta": 0.1},
@@ -41,16 +42,17 @@ def work(data: str, n_train: int, steps: int, eta: float, width: int, seed: tupl
     rng, tensors = np.random.default_rng(0), [at for name, at in net.layout.slices.items() if name.endswith(".W")]
     which = [int(rng.integers(part.start, part.stop)) for part in tensors]  # SHOWN weights, one of each layer
     for first in theta0:
-        f0, J = net.linearize(first.astype(float), x)
-        kernels = {"empirical": mn.ntk(net, first.astype(float), points, x), "analytic": limit}
+        theta = lee.double(first)
+        _, J = net.linearize(theta, *lee.like(theta, x))
+        kernels = {"empirical": to_host(mn.ntk(net, theta, *lee.like(theta, points, x))), "analytic": limit}
         own = {name: an.gradient_descent((k[:N] + k[:N].T) / 2, y, lr=eta) for name, k in kernels.items()}
-        start = net(first.astype(float), points)
-        says = {name: own[name].predict(np.array(at), k, f0, start)[..., 0] for name, k in kernels.items()}
-        coefficients = own["empirical"].coefficients(np.array(at), f0)
+        start = lee.outputs(net, theta, points)
+        says = {name: own[name].predict(np.array(at), k, start[:N], start)[..., 0] for name, k in kernels.items()}
+        coefficients = own["empirical"].coefficients(np.array(at), start[:N])
         f, weights = [], []
         for snap, a in zip(lee.at_steps(net, first, x, y, eta, at), coefficients):
-            moved, linear = snap.theta - first, J.vjp(a)
-            f.append(net(snap.theta, points.astype(np.float32))[:, 0])
+            moved, linear = to_host(snap.theta - first), to_host(J.vjp(*lee.like(theta, a)))
+            f.append(lee.outputs(net, snap.theta, points)[:, 0])
             away = float(lee.rms(moved - linear) / lee.rms(linear)) if snap.step else 0.0
             weights.append((away, *moved[which], *linear[which]))
         result: dict[str, Any] = {"weights": weights, "f": f, "says": says["empirical"]}

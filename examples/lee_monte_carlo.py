@@ -13,10 +13,11 @@ from typing import Any
 
 import lee
 import numpy as np
-from common import Found, Row, Setting, command_line, finish, interval
+from common import Found, Row, Setting, command_line, finish, interval, placed
 
 import analytic as an
 import minintk as mn
+from minintk.arrays import to_host
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"widths": (32, 64, 128, 256, 512), "draws": (1, 4, 16), "repeats": 24},
@@ -37,9 +38,9 @@ def work(data: str, width: int, draws: int, repeat: int) -> dict[str, Any]:
     for M in lee.powers(draws, 4)[1:]:
         sums = [np.zeros((N, N)) for _ in KINDS]
         for _ in range(M):
-            theta = net.init(rng, dtype=np.float32)
-            sums[0] += mn.ntk(net, theta, x.astype(np.float32))
-            sums[1] += lee.HE**2 * mn.nngp(trunk, theta[: trunk.size], x.astype(np.float32))
+            (theta,) = placed(net.init(rng, dtype=np.float32))
+            sums[0] += to_host(mn.ntk(net, theta, *lee.like(theta, x)))
+            sums[1] += lee.HE**2 * to_host(mn.nngp(trunk, theta[: trunk.size], *lee.like(theta, x)))
         for kind, total, exact in zip(KINDS, sums, limit[::-1]):
             found[kind].append(float(np.linalg.norm(total / M - exact) / np.linalg.norm(exact)))
     return found

@@ -22,6 +22,7 @@ from common import Found, Row, Setting, command_line, finish, interval
 
 import analytic as an
 import minintk as mn
+from minintk.arrays import to_host
 from minintk.diagnostics import relative_distance, weight_movement
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -52,8 +53,9 @@ def work(
     lr, points = eta / C, np.concatenate([x, x_test])
     net = mn.Network(lee.spec(phi, depth, width, C), x.shape[1:])
     trunk = mn.Network(mn.Sequential(*net.spec.layers[:-1]), x.shape[1:])
-    theta0, low = lee.start(net, seed), x.astype(np.float32)
-    predicted = np.stack([lee.linearised(net, theta, x, y, points, lr, at) for theta in theta0], axis=1)  # (T, E, .)
+    theta0 = lee.start(net, seed)
+    (low,) = lee.like(theta0, x)
+    predicted = np.stack([lee.linearised(net, theta, x, y, points, lr, at) for theta in theta0], axis=1)  # (T, E, A, C)
 
     def kernels(theta: Any) -> dict[str, Any]:
         return {"NTK": mn.ntk(net, theta, low), "NNGP": mn.nngp(trunk, theta[:, : trunk.size], low)}
@@ -62,17 +64,17 @@ def work(
     weights = [name for name in net.layout.slices if name.endswith(".W")]
     found: list[dict[str, Any]] = []
     for i, snap in enumerate(lee.at_steps(net, theta0, x, y, lr, at)):
-        moved = weight_movement(net, theta0, snap.theta)
+        moved = {name: to_host(v) for name, v in weight_movement(net, theta0, snap.theta).items()}
         now = {"input weights": moved[weights[0]], "output weights": moved[weights[-1]]}
         if depth > 1:  # equal sizes, so that the root mean square is the joint movement
             now["middle weights"] = lee.rms([moved[name] for name in weights[1:-1]], axis=0)
-        now |= {name: relative_distance(k, first[name]) for name, k in kernels(snap.theta).items()}
-        now["all weights"] = np.linalg.norm(snap.theta - theta0, axis=1) / width**0.5
-        off = lee.rms(net(snap.theta, points.astype(np.float32)) - predicted[i], axis=-1)
+        now |= {name: to_host(relative_distance(k, first[name])) for name, k in kernels(snap.theta).items()}
+        now["all weights"] = lee.distance(snap.theta, theta0) / width**0.5
+        off = lee.rms(lee.outputs(net, snap.theta, points) - predicted[i], axis=-1)
         now["outputs, train"], now["outputs, test"] = (
             lee.rms(part, axis=1) for part in np.split(off, [len(x)], axis=1)
         )
-        now["loss"] = snap.loss
+        now["loss"] = to_host(snap.loss)
         found.append(now)
     return [{name: [float(now[name][e]) for now in found] for name in found[0]} for e in range(len(seed))]
 

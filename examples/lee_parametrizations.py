@@ -57,9 +57,9 @@ def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[
     """Outputs on the test images after 0, 1, 2, 4, ... steps, (T, M)."""
     x, y, x_test, _ = lee.problem(data, "binary", n_train, N_TEST)
     net, _, scales = network(way, width, x.shape[1])
-    theta0, low, at = lee.start(net, seed), x_test.astype(np.float32), lee.powers(steps)
+    theta0, at = lee.start(net, seed), lee.powers(steps)
     runs = lee.at_steps(net, theta0, x, y, rate(way, width, x), at, lr_scales=scales)
-    f = np.stack([net(snap.theta, low)[..., 0] for snap in runs], axis=1)
+    f = np.stack([lee.outputs(net, snap.theta, x_test)[..., 0] for snap in runs], axis=1)
     return [{"f": g} for g in f]
 
 

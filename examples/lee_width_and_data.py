@@ -51,14 +51,14 @@ def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[in
     rate, number = length(data, first, share)
     early = max(1, round(rate * number / lr))  # the same lr x steps
     net = mn.Network(lee.spec("relu", 3, width, b_std=B_STD), x.shape[1:])
-    theta0, low, at = lee.start(net, seed), x_test.astype(np.float32), sorted({early, steps})
+    theta0, at = lee.start(net, seed), sorted({early, steps})
     says = np.stack([lee.linearised(net, theta, x, y, x_test, lr, at) for theta in theta0], axis=1)
     snaps = list(lee.at_steps(net, theta0, x, y, lr, at))
     found: dict[str, Any] = {}
     for when, step in zip(WHEN, (steps, early)):
         i = at.index(step)
-        found[when] = lee.rms(net(snaps[i].theta, low) - says[i], axis=(1, 2))
-        found[f"weights, {when}"] = np.linalg.norm(snaps[i].theta - theta0, axis=1)
+        found[when] = lee.rms(lee.outputs(net, snaps[i].theta, x_test) - says[i], axis=(1, 2))
+        found[f"weights, {when}"] = lee.distance(snaps[i].theta, theta0)
     return [{name: float(v[e]) for name, v in found.items()} for e in range(len(seed))]
 
 

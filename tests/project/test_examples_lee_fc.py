@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays_under_test import namespace
 
 import minintk as mn
+from minintk.arrays import to_library
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 Found = dict[str, Any]
@@ -112,6 +114,16 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
 """Name: the arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""
 
 
+TINY: dict[str, dict[str, Any]] = {
+    "lee_movement": {"widths": (8, 16), "seeds": 2, "steps": 2, "n_train": 8, "cases": ("3 x tanh",)},
+    "lee_ensemble": {"width": 8, "members": 3, "n_train": 6, "steps": 4},
+    "lee_linearisation": {"widths": (8, 16), "seeds": 2, "n_train": 8, "steps": 2, "eta": 0.05},
+    "lee_width_and_data": {"widths": (16, 32), "numbers": (4, 8), "seeds": 2},
+    "lee_parametrizations": {"width": 16, "seeds": 2, "n_train": 8, "steps": 4},
+    "lee_monte_carlo": {"widths": (8, 16), "draws": (1, 4), "repeats": 2},
+}
+
+
 @pytest.mark.parametrize("name", sorted(PAPERS))
 def test_script(name: str, tmp_path: Path) -> None:
     arguments, check, wrong = PAPERS[name]
@@ -122,6 +134,39 @@ def test_script(name: str, tmp_path: Path) -> None:
     assert set(json.loads((tmp_path / f"{name}.json").read_text())) == set(found)
     with pytest.raises(AssertionError):
         check(found | {name: {**found[name], **v} if isinstance(v, dict) else v for name, v in wrong.items()})
+
+
+@pytest.mark.parametrize("name", sorted(PAPERS))
+def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `--scale paper` does on a GPU, on the strict stand-in: the same table, nothing left to NumPy."""
+    module, lee, common = (importlib.import_module(each) for each in (name, "lee", "common"))
+    on_host = module.main(common.Setting(name), **TINY[name])
+    moved: list[int] = []
+
+    def placed(*arrays: Any) -> tuple[Any, ...]:
+        moved.append(len(arrays))
+        return tuple(to_library(a, namespace("standin")) for a in arrays)
+
+    for where in (lee, module):
+        monkeypatch.setattr(where, "placed", placed, raising=where is lee)
+    on_device = module.main(common.Setting(name), **TINY[name])
+    assert moved
+    assert [row["claim"] for row in on_device["table"]] == [row["claim"] for row in on_host["table"]]
+    assert_near(on_device, on_host)
+
+
+def assert_near(a: Any, b: Any) -> None:
+    """Numbers within the rounding of float32 that a few steps amplify; the same words, but for the table's."""
+    if isinstance(a, dict):
+        for key in a.keys() - {"table"}:
+            assert_near(a[key], b[key])
+    elif isinstance(a, (list, tuple)):
+        for x, y in zip(a, b, strict=True):
+            assert_near(x, y)
+    elif isinstance(a, float):
+        assert a == pytest.approx(b, rel=1e-2, abs=1e-3, nan_ok=True)
+    else:
+        assert a == b
 
 
 def test_every_size_has_the_same_arguments() -> None:
