@@ -32,6 +32,7 @@ REDUCED: dict[str, dict[str, Any]] = {
     "finite_width_statistics": {"shapes": ((1, 4), (1, 16), (2, 16), (4, 16), (4, 32)), "members": 4000},
     "kernel_over_time": {"width": 32, "networks": 2, "n": 20},
     "laziness": {"widths": (32, 64, 128), "seeds": 4, "deep": (1,)},
+    "mnist_60000": {"train": 600},
     "train_lenet5": {"epochs": 4},
 }
 
@@ -175,6 +176,12 @@ def check_path(found: dict[str, float]) -> None:
     assert lazy < 1.1 < 1.3 < feature
 
 
+def check_large(found: dict[str, float]) -> None:
+    assert found["accuracy"] > 0.97  # 600 digits in training
+    assert found["residual"] < 1e-8
+    assert found["steps"] <= 4  # float32 factors
+
+
 def check_lenet5(found: dict[str, float]) -> None:
     assert found["parameters"] == 61_706
     assert found["test accuracy"] > 0.85  # with a quarter of the epochs that take it beyond 0.99
@@ -192,6 +199,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "finite_width_statistics": check_finite_width,
     "kernel_over_time": check_path,
     "laziness": check_laziness,
+    "mnist_60000": check_large,
     "train_lenet5": check_lenet5,
 }
 
@@ -207,6 +215,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "finite_width_statistics": {"width 16: n Var / Theta^2": 2.0},
     "kernel_over_time": {"lazy: movement": 1.0},
     "laziness": {"kappa, 2 layers, mean field: exponent": -0.5},
+    "mnist_60000": {"residual": 1e-4},
     "train_lenet5": {"test accuracy": 0.5},
 }
 """What each check must refuse."""
