@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import partial, singledispatch
 from math import pi, sqrt
 from typing import Any, Literal
 
@@ -87,16 +87,12 @@ def pointwise(layer: s.Layer) -> Pointwise:
     raise UnsupportedLayer(f"{kind} has no phi: register minintk.layers.activation.pointwise for it")
 
 
-def _erf(xp: Any, x: Array) -> Array:
-    return scipy_module(xp, "special").erf(x)
+def special(name: str, xp: Any, x: Array) -> Array:
+    """SciPy's special function of that name."""
+    return getattr(scipy_module(xp, "special"), name)(x)
 
 
-def _expit(xp: Any, x: Array) -> Array:
-    return scipy_module(xp, "special").expit(x)
-
-
-def _ndtr(xp: Any, x: Array) -> Array:
-    return scipy_module(xp, "special").ndtr(x)
+_erf, _expit, _ndtr = (partial(special, name) for name in ("erf", "expit", "ndtr"))
 
 
 @pointwise.register

@@ -19,6 +19,17 @@ from minintk.layers.patches import Windows, images
 from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Shape, Site, out_shape
 
+
+@dataclass(frozen=True)
+class BoundPool:
+    """The windows of a pooling, and the shapes of one example before and after it."""
+
+    windows: Windows
+    before: Shape
+    after: Shape
+    tensors: tuple[Tensor, ...] = ()
+
+
 # --------------------------------------------------------------------------------------------- AvgPool
 
 
@@ -44,13 +55,8 @@ class AvgPoolJacobian(LayerJacobian):
 
 
 @dataclass(frozen=True)
-class BoundAvgPool:
+class BoundAvgPool(BoundPool):
     """AvgPool in its place."""
-
-    windows: Windows
-    before: Shape
-    after: Shape
-    tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, AvgPoolJacobian]:
         """y = 1/k sum_s x[s]."""
@@ -104,13 +110,8 @@ class MaxPoolJacobian(LayerJacobian):
 
 
 @dataclass(frozen=True)
-class BoundMaxPool:
+class BoundMaxPool(BoundPool):
     """MaxPool in its place."""
-
-    windows: Windows
-    before: Shape
-    after: Shape
-    tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, MaxPoolJacobian]:
         """y = max_s x[s]."""

@@ -14,11 +14,9 @@ from copy import copy
 from typing import Self
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating
-from minintk.layers.contract import Layout
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
 from minintk.models.power_series import Series, add, scaled
-from minintk.spec.shapes import Shape
 from minintk.validate import number, whole
 
 
@@ -33,19 +31,8 @@ class Anchored(Model):
             raise ValueError(f"theta0 expects shape ({model.size},) or (E, {model.size}), got {tuple(theta0.shape)}")
         check_finite("theta0", theta0)
         self.model = model
+        self.input_shape, self.layout, self.outputs = model.input_shape, model.layout, model.outputs
         self.theta0 = array_namespace(theta0).asarray(theta0, copy=True)  # training may move the caller's array
-
-    @property
-    def input_shape(self) -> Shape:  # type: ignore[override]
-        return self.model.input_shape
-
-    @property
-    def layout(self) -> Layout:  # type: ignore[override]
-        return self.model.layout
-
-    @property
-    def outputs(self) -> int:  # type: ignore[override]
-        return self.model.outputs
 
     @property
     def footprint(self) -> tuple[int, int]:
