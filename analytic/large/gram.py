@@ -33,7 +33,7 @@ class Gram:
         """K[r, :end], (rows, end), without the ridge; the caller's own."""
         rows = self.blocks[r]
         if self.stored is not None:
-            return np.array(self.stored[rows, : rows.stop])
+            return to_library(np.array(self.stored[rows, : rows.stop]), self.xp)
         own = self.of(self.x[rows], None)
         if not r:
             return own
@@ -42,7 +42,7 @@ class Gram:
     def columns(self, chosen: np.ndarray[Any, Any]) -> Array:
         """K[:, chosen] in float64, (n, len(chosen))."""
         if self.stored is not None:
-            return np.ascontiguousarray(self.stored[chosen].T, dtype=np.float64)
+            return to_library(np.ascontiguousarray(self.stored[chosen].T, dtype=np.float64), self.xp)
         of = self.of(self.x, self.x[to_library(chosen, self.xp)])
         return self.xp.astype(of, self.xp.float64)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from strategies import Case, cases, convolutional
 
 import minintk as mn
 from analytic.kernel import kernel
+from analytic.large.solve import solve
 from analytic.training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
 from analytic.training.gp import Kind, ensemble, posterior
 from minintk import testing
@@ -352,6 +354,29 @@ def test_gaussian_processes(xp: Any, dtype: str, kind: Kind) -> None:
         return times, steps, spreads, evidence
 
     agree(xp, dtype, compute, digits_lost=4.0)
+
+
+@pytest.mark.parametrize("by", ["pivoted", "nystrom"])
+def test_large_kernels(xp: Any, dtype: str, by: Any, tmp_path: Path) -> None:
+    x, x_test, y = regression()
+    dense = kernel(mn.Sequential(mn.Dense(8, w_std=1.4), mn.ReLU(), mn.Dense(1)))
+
+    def compute(to: To) -> Any:
+        a, b, targets = to(x), to(x_test), to(y)
+        how: dict[str, Any] = {"ridge": 0.1, "by": by, "rank": 3, "tol": 1e-13}
+        plain = solve(Linear(), a, targets, **how)
+        store = tmp_path / f"{library(array_namespace(a))}-{dtype}"
+        first, again = (solve(dense, a, targets, store=store, **how) for _ in range(2))
+        assert bool(array_namespace(a).all(first.coefficients == again.coefficients))
+        return plain.predict(b), first.predict(b)
+
+    agree(xp, dtype, compute, digits_lost=4.0)
+
+
+def test_cholesky_of_large_kernels_is_for_the_host() -> None:
+    x, _, y = (to_library(a, namespace("standin")) for a in regression())
+    with pytest.raises(TypeError, match="on a GPU use posterior"):
+        solve(Linear(), x, y, ridge=0.1)
 
 
 def test_samples(xp: Any) -> None:
