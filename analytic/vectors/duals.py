@@ -40,14 +40,13 @@ def seen(xp: Any, q: Array) -> Array:
 
 
 class HomogeneousRow(NamedTuple):
-    """If some q = 0 (`RowState.has_zero_rows`), else None; left . right of each pair is
+    """If some q = 0 (`RowState.has_zero_rows`), else None; the product for a pair is
 
-    zero_left, zero_right: > 0 if either row has q = 0.
+    nonzero: 0 if either row has q = 0.
     factor: for such pairs, E phi'(u) phi'(u'), divided by sqrt(v / q) of a row with q > 0.
     """
 
-    zero_left: Array | None
-    zero_right: Array | None
+    nonzero: Array | None
     factor: Array | None
 
 
@@ -79,10 +78,9 @@ class Homogeneous(Dual):
         slope = xp.where(rows.q > 0, gain, self.at_zero**2)
         after = RowState(gain * rows.q, slope * rows.theta, rows.error)
         if not rows.has_zero_rows:
-            return after, HomogeneousRow(None, None, None)
-        one, zero = xp.ones_like(rows.q), xp.where(rows.q > 0, 0.0, 1.0)
-        factor = xp.where(rows.q > 0, self.alpha / sqrt(gain), self.at_zero)
-        return after, HomogeneousRow(columns(xp, zero, one), columns(xp, one, zero), columns(xp, factor))
+            return after, HomogeneousRow(None, None)
+        nonzero, factor = (xp.where(rows.q > 0, a, b) for a, b in ((1.0, 0.0), (self.alpha / sqrt(gain), self.at_zero)))
+        return after, HomogeneousRow(columns(xp, nonzero), columns(xp, factor))
 
     def pairs(self, pairs: Pairs, row: HomogeneousRow) -> None:
         xp, p, r, b2 = pairs.xp, pairs.p, pairs.r, self.b2
@@ -111,8 +109,8 @@ class Homogeneous(Dual):
                 h *= 4 / pi
                 h[...] = (1 - b2) + b2 * xp.where(p_less, 1 - h, h - 1)
             if pairs.tau is not None:
-                if row.zero_left is not None and row.zero_right is not None and row.factor is not None:
-                    zero = pairs.dot(row.zero_left, row.zero_right, w) > 0
+                if row.nonzero is not None and row.factor is not None:
+                    zero = pairs.dot(row.nonzero, row.nonzero, w) == 0
                     h[...] = xp.where(zero, pairs.dot(row.factor, row.factor, w), h)
                 pairs.tau *= h
 
