@@ -107,6 +107,13 @@ def main(
                 )  # fmt: skip
         found["suprema"][f"{case}, loss"] = (runs["loss"][..., -1] / runs["loss"][..., 0]).tolist()
 
+    bound = found["bound"][cases[0]]
+    rows.append(
+        Row(f"{cases[0]}: largest stable rate of a mean over examples and outputs, over examples, of a sum",
+            f"{eta:g} used", f"{bound:.3g}, {bound / 10:.2g}, {bound / 10 / n_train:.1g}", "",
+            f"{n_train} images, theory", None, bound > eta)
+    )  # fmt: skip
+
     def draw(plt: Any) -> None:
         _, panels = plt.subplots(
             1, len(cases), figsize=(4.8 * len(cases), 5.6), squeeze=False, layout="constrained", sharey=True
