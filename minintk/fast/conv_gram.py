@@ -41,16 +41,16 @@ def pairs_are_cheaper(windows: Patches, a: Array, b: Array, kernel: Contraction)
 def by_gradients(
     p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b: Array, kernel: Contraction
 ) -> Array | float:
-    """m^2 dW . dW' + c^2 db . db', some output channels at a time."""
-    n = a.shape[-1]
+    """S_W m^2 dW . dW' + S_b c^2 db . db', some output channels at a time."""
+    n, (W, c) = a.shape[-1], p.squares(kernel)
     step = max(1, a.shape[-2] * n // windows.K)  # dW no larger than a
     total: Array | float = 0.0
     for i in range(0, n, step):
         dW = gradient_rows(windows, x, a[..., i : i + step])
-        total = total + kernel(dW, dW if b is a else gradient_rows(windows, z, b[..., i : i + step]), p.m**2)
-    if p.b is not None:
+        total = total + kernel(dW, dW if b is a else gradient_rows(windows, z, b[..., i : i + step]), W)
+    if c:
         db = a.sum(axis=-2)
-        total = total + kernel(db, db if b is a else b.sum(axis=-2), p.c**2)
+        total = total + kernel(db, db if b is a else b.sum(axis=-2), c)
     return total
 
 
@@ -69,8 +69,8 @@ def gradient_rows(windows: Patches, x: Array, u: Array) -> Array:
 
 
 def by_pairs(p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b: Array, kernel: Contraction) -> Array:
-    """sum_pq (a_p . b_q) * (m^2 P_p P_q' + c^2), some examples at a time."""
-    xp, same = array_namespace(a), b is a
+    """sum_pq (a_p . b_q) * (S_W m^2 P_p P_q' + S_b c^2), some examples at a time."""
+    xp, same, (W, c) = array_namespace(a), b is a, p.squares(kernel)
     C, N, M, R = a.shape[0], a.shape[-3], b.shape[-3], a.shape[-2]
     lead, Q = a.shape[1:-3], windows.read(z).swapaxes(-1, -2)
     b = b.reshape((*b.shape[:-3], M * R, b.shape[-1]))
@@ -79,9 +79,8 @@ def by_pairs(p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b
     for i in range(0, N, step):
         at = slice(i, min(i + step, N))
         g = windows.read(x[..., at, :, :, :]) @ Q
-        g *= p.m**2
-        if p.b is not None:
-            g += p.c**2
+        g *= W
+        g += c
         part = a[..., at, :, :]
         k = kernel(part.reshape((*part.shape[:-3], -1, part.shape[-1])), b, g)
         if kernel.full:

@@ -37,7 +37,7 @@ Weights = dict[str, Array]
 
 
 class Contraction(Protocol):
-    """How cotangents u : (C, [E], N, n) and v : (C, [E], M, n) are contracted over n.
+    """How cotangents u : (C, [E], N, n) and v : (C, [E], M, n) are contracted over n, into J S J'.
 
     Their axes E and N may have length 1 and broadcast: a cotangent at the outputs is the same for every example.
     """
@@ -48,6 +48,9 @@ class Contraction(Protocol):
     @property
     def full(self) -> bool:
         """Whether the result is ([E], N, C, M, C), all pairs of outputs, or their trace ([E], N, M)."""
+
+    def scale(self, tensor: Tensor) -> float:
+        """S of this tensor, the factor of what it adds to the kernel: 1 in J J'."""
 
 
 class LayerJacobian:
@@ -66,7 +69,9 @@ class LayerJacobian:
         raise TypeError(f"{type(self).__name__} has no vjp")
 
     def gram(self, u: Array, other: Any, v: Array, kernel: Contraction) -> Array | float:
-        """The sum over the layer's weights w of (u dy/dw)(v dy'/dw), contracted by `kernel`; 0 without weights.
+        """The sum over the layer's weights w of S (u dy/dw)(v dy'/dw), contracted by `kernel`; 0 without weights.
+
+        S = kernel.scale(tensor of w).
 
         y' is the output of `other`, the same layer at other inputs.  `kernel` takes the axes of an example as one.
         """
@@ -131,6 +136,10 @@ class WeightAndBias:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.W,) if self.b is None else (self.W, self.b)
+
+    def squares(self, kernel: Contraction) -> tuple[float, float]:
+        """(S_W m^2, S_b c^2), the factors of the weights' part of J S J' and of the bias's; 0 where there is none."""
+        return kernel.scale(self.W) * self.m**2, 0.0 if self.b is None else kernel.scale(self.b) * self.c**2
 
 
 def weight_and_bias(
@@ -216,19 +225,20 @@ class Layout:
         return theta[0] if ensemble is None else theta
 
     def learning_rate_scales(
-        self, override: Mapping[str, float] | None = None, rule: Rule = "sgd"
+        self, override: Mapping[str, float] | None = None, rule: Rule = "sgd", name: str = "lr_scales"
     ) -> np.ndarray[Any, Any] | None:
         """The scale of each parameter's learning rate, (P,); None where all are 1.
 
-        override : {tensor name: scale}; 0 freezes a tensor.  rule : the optimiser's, `Optimizer.rule`.
+        override : {tensor name: scale}; 0 freezes a tensor.  rule : the optimiser's, `Optimizer.rule`.  name : the
+        argument's, for errors.
         """
         if override is not None and not isinstance(override, Mapping):
-            raise TypeError(f"lr_scales expects {{tensor name: scale}}, got {override!r}")
+            raise TypeError(f"{name} expects {{tensor name: scale}}, got {override!r}")
         override = dict(override or {})
         if unknown := sorted(set(override) - set(self.slices)):
-            raise ValueError(f"lr_scales names unknown tensors {unknown}; this layout has {list(self.slices)}")
+            raise ValueError(f"{name} names unknown tensors {unknown}; this layout has {list(self.slices)}")
         own = {t.name: t.row.rate(rule) for t in self.tensors}
-        scales = {name: number(f"lr_scales[{name!r}]", s, zero=True) for name, s in (own | override).items()}
+        scales = {at: number(f"{name}[{at!r}]", s, zero=True) for at, s in (own | override).items()}
         if all(scale == 1 for scale in scales.values()):
             return None
         return np.concatenate([np.full(t.size, scales[t.name]) for t in self.tensors])

@@ -5,7 +5,7 @@ P(x) are the patches that the windows read (`minintk.layers.patches`), one row f
 
 jvp     dy = m P(dx) W + m P(x) dW + c db
 vjp     dW = m P(x)' u,   db = c sum u over examples and windows,   dx = m P'(u W')
-gram    m^2 dW_n . dW'_m + c^2 db_n . db'_m,   where dW_n = P(x_n)' u_n and db_n = sum u_n are example n's own
+gram    S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m,   where dW_n = P(x_n)' u_n and db_n = sum u_n are example n's own
 """
 
 from __future__ import annotations
@@ -55,18 +55,19 @@ class ConvJacobian(LayerJacobian):
         return dx.reshape((*dx.shape[:-3], *layer.before))
 
     def gram(self, u: Array, other: ConvJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """m^2 dW_n . dW'_m + c^2 db_n . db'_m, for some output channels at a time: dW no larger than u."""
-        p, same, K = self.layer.parameters, other is self and v is u, prod(self.layer.parameters.W.shape[:-1])
+        """S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m, for some output channels at a time: dW no larger than u."""
+        same, K = other is self and v is u, prod(self.layer.parameters.W.shape[:-1])
+        W, b = self.layer.parameters.squares(kernel)
         P, u = self.each_example(u)
         Q, v = (P, u) if same else other.each_example(v)
         G: Array | float = 0.0
         step = max(1, u.shape[-2] * u.shape[-1] // K)
         for o in range(0, u.shape[-1], step):
             dW = flat(P @ u[..., o : o + step])
-            G = G + kernel(dW, dW if same else flat(Q @ v[..., o : o + step]), p.m**2)
-        if p.b is not None:
+            G = G + kernel(dW, dW if same else flat(Q @ v[..., o : o + step]), W)
+        if b:
             db = u.sum(axis=-2)
-            G = G + kernel(db, db if same else v.sum(axis=-2), p.c**2)
+            G = G + kernel(db, db if same else v.sum(axis=-2), b)
         return G
 
     def each_example(self, u: Array) -> tuple[Array, Array]:

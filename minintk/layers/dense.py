@@ -2,7 +2,7 @@
 
 jvp     dy = m dx W + m x dW + c db
 vjp     dW = m x' u,   db = c sum_N u,   dx = m u W'
-gram    (u . v) * (m^2 x x' + c^2)
+gram    (u . v) * (S_W m^2 x x' + S_b c^2)          S: the scales of J S J', 1 in J J'
 """
 
 from __future__ import annotations
@@ -45,12 +45,11 @@ class DenseJacobian(LayerJacobian):
         return None if p.first else p.m * (u @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: DenseJacobian, v: Array, kernel: Contraction) -> Array:
-        """(u . v) * (m^2 x x' + c^2)."""
-        p = self.layer.parameters
+        """(u . v) * (S_W m^2 x x' + S_b c^2)."""
+        W, b = self.layer.parameters.squares(kernel)
         g = self.x @ other.x.swapaxes(-1, -2)
-        g *= p.m**2
-        if p.b is not None:
-            g += p.c**2
+        g *= W
+        g += b
         return kernel(u, v, g)
 
 

@@ -4,40 +4,56 @@
     ntk        1/C sum_c Theta[n, c, m, c]                                              (N, M)
     nngp       1/C sum_c f_c(x_n) f_c(x_m)                                              (N, M)
 
+`scales` puts a factor S of its tensor before every term of the first two, J S J': with learning rates by tensor, lr S,
+gradient descent trains with that kernel; with S = 0 and 1, by the parameters where it is 1.
+
 With an ensemble each has a leading axis E.  The Jacobian is never formed: the memory is that of the activations
 and of C cotangents for two blocks of examples.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from minintk.arrays import Array, array_namespace, available_memory, check_finite
 from minintk.layers.norm import UNCALIBRATED
-from minintk.models.jacobian import Jacobian
+from minintk.models.jacobian import FullContraction, Jacobian, ScaledContraction, TraceContraction
 from minintk.models.network import Model, check_model
 from minintk.validate import number
 
 
-def ntk(model: Model, theta: Array, x1: Array, x2: Array | None = None, *, memory: int | None = None) -> Array:
+def ntk(
+    model: Model, theta: Array, x1: Array, x2: Array | None = None, *, scales: Mapping[str, float] | None = None,
+    memory: int | None = None,
+) -> Array:  # fmt: skip
     """The tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) J_c(x2)'   (Lee et al. 2019, eq. 4).
 
-    x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.  memory : bytes the computation may take,
-    half of what is free unless given; MemoryError says what is needed where the result alone is larger.  ValueError or
-    TypeError for theta and inputs that do not fit the model, or hold NaN.
+    x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.
+    scales : {tensor name: S}, 1 for tensors without a name, for J S J': the kernel of training with `lr_scales=` alike.
+    0 leaves a tensor out: with all but the last layer left out, it is the NNGP kernel of the last hidden layer, what
+    kind="nngp" trains with in `analytic.ensemble`.
+    memory : bytes the computation may take, half of what is free unless given; MemoryError says what is needed where
+    the result alone is larger.  ValueError or TypeError for theta and inputs that do not fit the model, or hold NaN.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
     >>> k = ntk(net, net.init(np.random.default_rng(0)), np.eye(3))
     >>> k.shape, bool(np.linalg.eigvalsh(k)[0] > 0)
     ((3, 3), True)
+    >>> top = ntk(net, net.init(np.random.default_rng(0)), np.eye(3), scales={"0.W": 0})     # the last layer's part
+    >>> bool(np.all(np.diag(top) < np.diag(k)))
+    True
     """
-    k = _blocks(model, theta, x1, x2, memory, trace=True)
+    k = _blocks(model, theta, x1, x2, memory, _contraction(TraceContraction, model, scales))
     k /= model.outputs
     return k
 
 
-def ntk_full(model: Model, theta: Array, x1: Array, x2: Array | None = None, *, memory: int | None = None) -> Array:
+def ntk_full(
+    model: Model, theta: Array, x1: Array, x2: Array | None = None, *, scales: Mapping[str, float] | None = None,
+    memory: int | None = None,
+) -> Array:  # fmt: skip
     """The tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) J(x2)'; arguments as for `ntk`.
 
     As a Gram matrix, ``k.reshape(N * C, M * C)``; `ntk` is its trace over c = c', over C, and C^2 times smaller.
@@ -49,7 +65,7 @@ def ntk_full(model: Model, theta: Array, x1: Array, x2: Array | None = None, *, 
     >>> k.shape, bool(np.allclose(np.einsum("icjc->ij", k) / 2, ntk(net, theta, np.eye(3))))
     ((3, 2, 3, 2), True)
     """
-    return _blocks(model, theta, x1, x2, memory, trace=False)
+    return _blocks(model, theta, x1, x2, memory, _contraction(FullContraction, model, scales))
 
 
 def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Array:
@@ -71,18 +87,26 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
     return f1 @ f2.swapaxes(-1, -2) / model.outputs
 
 
-def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int | None, *, trace: bool) -> Array:
+def _contraction(kind: type[ScaledContraction], model: Model, scales: Mapping[str, float] | None) -> ScaledContraction:
+    """How J S J' is contracted; S is 1 for a tensor that `scales` does not name."""
+    check_model(model)
+    return kind(model.layout.learning_rate_scales(scales, "none", "scales"), model.layout)
+
+
+def _blocks(
+    model: Model, theta: Array, x1: Array, x2: Array | None, memory: int | None, kernel: ScaledContraction
+) -> Array:
     """The kernel, block of rows by block of columns; only the upper blocks where x2 is x1."""
     check_kernel(model, theta, x1, x2)
     xp = array_namespace(theta, x1)
     lead, C = tuple(theta.shape[:-1]), model.outputs
-    N, M = x1.shape[0], (x1 if x2 is None else x2).shape[0]
+    N, M, trace = x1.shape[0], (x1 if x2 is None else x2).shape[0], not kernel.full
     shape = (*lead, N, M) if trace else (*lead, N, C, M, C)
     budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
     size = block_size(model, theta, max(N, M), trace, theta.dtype.itemsize * prod(shape), budget)
     if size >= max(N, M):
         J1 = model.jacobian(theta, x1)
-        return _block(J1, J1 if x2 is None else model.jacobian(theta, x2), trace)
+        return _block(J1, J1 if x2 is None else model.jacobian(theta, x2), kernel)
 
     k = xp.empty(shape, dtype=theta.dtype)
     for i in range(0, N, size):
@@ -90,7 +114,7 @@ def _blocks(model: Model, theta: Array, x1: Array, x2: Array | None, memory: int
         for j in range(i if x2 is None else 0, M, size):
             same = x2 is None and i == j
             J2 = J1 if same else model.jacobian(theta, (x1 if x2 is None else x2)[j : j + size])
-            block = _block(J1, J2, trace)
+            block = _block(J1, J2, kernel)
             rows, columns = slice(i, i + size), slice(j, j + size)
             if trace:
                 k[..., rows, columns] = block
@@ -114,10 +138,9 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
         model.check(theta, x2)
 
 
-def _block(J1: Jacobian, J2: Jacobian, trace: bool) -> Array:
+def _block(J1: Jacobian, J2: Jacobian, kernel: ScaledContraction) -> Array:
     """The kernel of two blocks of examples."""
-    other = None if J1 is J2 else J2
-    return J1.trace_gram(other) if trace else J1.gram(other)
+    return J1.contracted(None if J1 is J2 else J2, kernel)
 
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:

@@ -10,12 +10,12 @@ With an ensemble every result has a leading axis E.  v and u may carry one more 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import nan
-from typing import Any
+from typing import Any, ClassVar
 
-from minintk.arrays import Array, array_namespace, on_host
-from minintk.layers.contract import Contraction, LayerJacobian, Layout
+from minintk.arrays import Array, array_namespace, on_host, to_library
+from minintk.layers.contract import LayerJacobian, Layout, Tensor
 from minintk.layers.norm import UNCALIBRATED
 
 
@@ -45,8 +45,8 @@ class Jacobian(ABC):
         """(alpha, J) where this map is alpha J."""
         return 1.0, self
 
-    def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """J J_other' by `kernel`: one sweep back and one forwards for every output of `other`."""
+    def contract(self, other: Jacobian, kernel: ScaledContraction) -> Array:
+        """J S J_other' by `kernel`: one sweep back and one forwards for every output of `other`."""
         (N, C), (M, _), xp = self.outputs, other.outputs, array_namespace(self.like)
         columns = []
         for row in range(M * C):
@@ -54,6 +54,8 @@ class Jacobian(ABC):
             u[..., row] = 1
             v = xp.zeros((*self.lead, self.size), dtype=self.like.dtype)
             other.pull(u.reshape((*self.lead, M, C)), v)
+            if kernel.S is not None:
+                v *= to_library(kernel.S.astype(str(v.dtype)), xp)
             columns.append(self.push(v))
         full = xp.stack(columns, axis=-1).reshape((*self.lead, N, C, M, C))
         return full if kernel.full else xp.sum(xp.linalg.diagonal(xp.moveaxis(full, -3, -2)), axis=-1)
@@ -89,13 +91,14 @@ class Jacobian(ABC):
 
     def gram(self, other: Jacobian | None = None) -> Array:
         """J J' : ([E], N, C, N, C), or J J_other' : ([E], N, C, M, C); `.reshape(N*C, M*C)` is the Gram matrix."""
-        return self._gram(other, full_contraction)
+        return self.contracted(other, FullContraction())
 
     def trace_gram(self, other: Jacobian | None = None) -> Array:
         """sum_c (J J')[n, c, m, c] : ([E], N, M), C times cheaper than the full gram."""
-        return self._gram(other, trace_contraction)
+        return self.contracted(other, TraceContraction())
 
-    def _gram(self, other: Jacobian | None, kernel: Contraction) -> Array:
+    def contracted(self, other: Jacobian | None, kernel: ScaledContraction) -> Array:
+        """J S J_other' : ([E], N, C, M, C), or its trace over outputs, as `kernel` says."""
         alpha, J = self.factor
         beta, K = (alpha, J) if other is None else other.factor
         xp = array_namespace(J.like, K.like)
@@ -170,8 +173,8 @@ class NetworkJacobian(Jacobian):
     def pull(self, u: Array, out: Array) -> None:
         self.root.vjp(u, self.layout.unpack(out))
 
-    def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """J J_other' layer by layer: no Jacobian is formed, and no sweep goes forwards."""
+    def contract(self, other: Jacobian, kernel: ScaledContraction) -> Array:
+        """J S J_other' layer by layer: no Jacobian is formed, and no sweep goes forwards."""
         if self.coupled:
             raise ValueError(UNCALIBRATED)
         if not isinstance(other, NetworkJacobian) or type(other.root) is not type(self.root):
@@ -179,11 +182,39 @@ class NetworkJacobian(Jacobian):
         (N, C), M, xp = self.outputs, other.outputs[0], array_namespace(self.like)
         u = xp.eye(C, dtype=self.like.dtype).reshape((C, *(1 for _ in self.lead), 1, C))
         k = self.root.gram(u, other.root, u, kernel)
+        kernel.check_asked(self.layout)
         shape = (*self.lead, N, C, M, C) if kernel.full else (*self.lead, N, M)
         return k if not isinstance(k, float | int) and k.shape == shape else xp.zeros(shape, dtype=self.like.dtype) + k
 
 
-class TraceContraction:
+@dataclass(frozen=True)
+class ScaledContraction:
+    """S of J S J', (P,) on the host, and the layout that cuts it up; None for J J'."""
+
+    S: Any = None
+    layout: Layout | None = None
+    full: ClassVar[bool]
+    _asked: set[str] = field(default_factory=set, repr=False)
+
+    def scale(self, tensor: Tensor) -> float:
+        """S of this tensor."""
+        self._asked.add(tensor.name)
+        return 1.0 if self.S is None or self.layout is None else float(self.S[self.layout.slices[tensor.name]][0])
+
+    def check_asked(self, layout: Layout) -> None:
+        """TypeError for a tensor whose layer did not ask for its S, which is not 1."""
+        for t in layout.tensors:
+            if t.name not in self._asked and self.scale(t) != 1:
+                raise TypeError(
+                    f"the gram of {t.name}'s layer forgets scales: multiply its part by kernel.scale(tensor)"
+                )
+
+    def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
+        """(u . v) * g."""
+        raise NotImplementedError
+
+
+class TraceContraction(ScaledContraction):
     """[n, m] = g[n, m] sum_c u[c, n] . v[c, m], as one product over the merged axes (c, features)."""
 
     full = False
@@ -195,7 +226,7 @@ class TraceContraction:
         return k * g
 
 
-class FullContraction:
+class FullContraction(ScaledContraction):
     """[n, c, m, e] = g[n, m] u[c, n] . v[e, m], as one product over the merged axes (n, c) and (m, e)."""
 
     full = True
@@ -207,9 +238,6 @@ class FullContraction:
         k = a @ b.swapaxes(-1, -2)
         k = k.reshape((*k.shape[:-2], N, C, M, C))
         return k * (g if isinstance(g, (int, float)) else g[..., :, None, :, None])
-
-
-trace_contraction, full_contraction = TraceContraction(), FullContraction()
 
 
 def _rows(u: Array, merge: int = 1) -> Array:

@@ -26,22 +26,22 @@ gives it an infinite width.  Here is one, y = g x with a trained g for each feat
 ... class ScaleJacobian(LayerJacobian):                             # its derivatives, from what it saved
 ...     g: object
 ...     x: object
-...     name: str
+...     tensor: Tensor
 ...     def jvp(self, dw, dx):                                      # dy = x dg + g dx
-...         dy = self.x * dw[self.name][..., None, :]
+...         dy = self.x * dw[self.tensor.name][..., None, :]
 ...         return dy if dx is None else dy + self.g[..., None, :] * dx
 ...     def vjp(self, u, dw):                                       # dg = sum_N x u,  dx = g u
 ...         if dw is not None:
-...             dw[self.name][...] = (self.x * u).sum(axis=-2)
+...             dw[self.tensor.name][...] = (self.x * u).sum(axis=-2)
 ...         return self.g[..., None, :] * u
-...     def gram(self, u, other, v, kernel):                        # sum_i (u_i x_i) (v_i x'_i)
-...         return kernel(u * self.x, v * other.x, 1.0)
+...     def gram(self, u, other, v, kernel):                        # sum_i S (u_i x_i) (v_i x'_i)
+...         return kernel(u * self.x, v * other.x, kernel.scale(self.tensor))
 >>> @dataclass(frozen=True)
 ... class BoundScale:                                               # it in its place
 ...     tensors: tuple
 ...     def __call__(self, w, x):
 ...         g = w[self.tensors[0].name]
-...         return g[..., None, :] * x, ScaleJacobian(g, x, self.tensors[0].name)
+...         return g[..., None, :] * x, ScaleJacobian(g, x, self.tensors[0])
 >>> def bind_scale(layer, site, parametrization, name):
 ...     return BoundScale((Tensor(f"{name}.g", site.shape, Row(1.0, 1.0)),))
 >>> _ = bind.register(Scale, bind_scale)

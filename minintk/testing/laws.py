@@ -22,7 +22,7 @@ import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.models.empirical import ntk, ntk_full
-from minintk.models.jacobian import Jacobian
+from minintk.models.jacobian import FullContraction, Jacobian
 from minintk.models.network import Model
 from minintk.models.wrappers import Centred
 from minintk.testing.tolerance import assert_close, assert_shape, roundings
@@ -98,7 +98,7 @@ def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Genera
 
 
 def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """gram = J J' and trace_gram = its trace over outputs, of the batch with itself and with another one."""
+    """gram = J J' and trace_gram = its trace over outputs, of a batch with itself and with another; J S J' too."""
     N, C = x.shape[0], model.outputs
     _, J = model.linearize(theta, x)
     _, J2 = model.linearize(theta, x[::-1][: (N + 1) // 2])
@@ -116,6 +116,10 @@ def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -
         assert_shape(f"trace_gram {law}", got, (*J.lead, N, M))
         trace = [np.einsum("...ncmc->...nm", k.reshape(shape)) for k in (want, tolerance)]
         assert_close(f"trace_gram = trace of J J' {law}", got, *trace)
+        scales = {t.name: float(2 + i) for i, t in enumerate(model.layout.tensors)}
+        if (S := model.layout.learning_rate_scales(scales)) is not None:
+            got, want = to_host(J.contracted(other, FullContraction(S, model.layout))), (a * S) @ right.swapaxes(-1, -2)
+            assert_close(f"contraction = J S J' {law}", got, want.reshape(shape), S.max() * tolerance.reshape(shape))
 
 
 def check_kernel(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:

@@ -185,7 +185,10 @@ def test_empirical_kernels(xp: Any, dtype: str, model: str, ensemble: int | None
     def compute(to: To) -> Any:
         t, a, b = to(theta), to(x), to(x2)
         f = MODELS[model](net, t * 0.9)
-        return mn.ntk(f, t, a), mn.ntk(f, t, a, b), mn.ntk_full(f, t, a), mn.ntk_full(f, t, a, b), mn.nngp(f, t, a, b)
+        scales = {f.layout.tensors[0].name: 0.0, f.layout.tensors[-1].name: 3.0}
+        scaled = mn.ntk(f, t, a, b, scales=scales), mn.ntk_full(f, t, a, scales=scales)
+        kernels = mn.ntk(f, t, a), mn.ntk(f, t, a, b), mn.ntk_full(f, t, a), mn.ntk_full(f, t, a, b)
+        return kernels, scaled, mn.nngp(f, t, a, b)
 
     agree(xp, dtype, compute)
 

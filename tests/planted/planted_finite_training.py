@@ -29,6 +29,7 @@ from planted_laws import (
     on_a_kernel,
     resumed,
     starts_at_zero,
+    subsets,
     times,
     together,
     untouched,
@@ -37,9 +38,9 @@ from planted_laws import (
 from planting import planted
 
 import minintk as mn
-from minintk.layers.contract import Layout
+from minintk.layers.contract import Layout, WeightAndBias
 from minintk.models import empirical
-from minintk.models.jacobian import NetworkJacobian
+from minintk.models.jacobian import NetworkJacobian, ScaledContraction
 from minintk.models.wrappers import Scaled
 from minintk.spec.parametrization import Row
 from minintk.training import train as training
@@ -354,6 +355,21 @@ def _(patch: Patch) -> None:
         return np.asarray(right(J1, J2, trace)[:: 1 if J1 is J2 else -1])
 
     patch.setattr(empirical, "_block", wrong)
+
+
+@planted("ntk of some tensors: a bias counts with its layer's weights", subsets)
+def _(patch: Patch) -> None:
+    def squares(self: WeightAndBias, kernel: Any) -> tuple[float, float]:
+        S = kernel.scale(self.W)
+        return S * self.m**2, 0.0 if self.b is None else S * self.c**2 + 0 * kernel.scale(self.b)
+
+    patch.setattr(WeightAndBias, "squares", squares)
+
+
+@planted("ntk of some tensors: S^2 for S", subsets)
+def _(patch: Patch) -> None:
+    right = ScaledContraction.scale
+    patch.setattr(ScaledContraction, "scale", lambda self, tensor: right(self, tensor) ** 2)
 
 
 @planted("kernel descent: a batch's gradient over N, not over its own size", on_a_kernel)

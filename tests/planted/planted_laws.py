@@ -355,6 +355,16 @@ def heavy_ball() -> None:
         assert_close(f"f after {snap.step} steps", snap.f, descent.predict(snap.step, f0=f0), 1e-11)
 
 
+def subsets() -> None:
+    """ntk(scales=) = J S J' with J written down"""
+    net, theta = points()[0]
+    names, J = [t.name for t in net.layout.tensors], net.linearize(theta, X)[1].dense()
+    for name in names:
+        S = net.layout.learning_rate_scales(dict.fromkeys(names, 0.0) | {name: 2.0})
+        got = mn.ntk_full(net, theta, X, scales=dict.fromkeys(names, 0.0) | {name: 2.0})
+        assert_close(f"the part of {name}", got, np.einsum("ncp,p,mep->ncme", J, S, J), 1e-11)
+
+
 def on_a_kernel() -> None:
     """train on Linearized = kernel_descent, batch by batch"""
     net, theta = points()[0]

@@ -21,7 +21,7 @@ from minintk.fast.toom_cook import ToomCook
 from minintk.fast.toom_cook_transforms import Tiles, powers, transforms
 from minintk.layers.combine import BoundChain, BoundSum
 from minintk.layers.conv import BoundConv
-from minintk.models.jacobian import trace_contraction
+from minintk.models.jacobian import TraceContraction
 from minintk.spec import zoo
 
 Array = mn.Array
@@ -234,11 +234,11 @@ def test_gram_is_that_of_the_convolution(ensemble: int | None) -> None:
     (y, J), (_, plain) = layer(w, x), conv(w, x)
     u, v = rng.standard_normal((2, 2, *y.shape))
     for other in (u, v):
-        close(J.gram(u, J, other, trace_contraction), plain.gram(u, plain, other, trace_contraction))
+        close(J.gram(u, J, other, TraceContraction()), plain.gram(u, plain, other, TraceContraction()))
     z = rng.standard_normal((*lead, 2, 4, 4, 48))
     (y2, K), (_, plain2) = layer(w, z), conv(w, z)
     v = rng.standard_normal((2, *y2.shape))
-    close(J.gram(u, K, v, trace_contraction), plain.gram(u, plain2, v, trace_contraction))
+    close(J.gram(u, K, v, TraceContraction()), plain.gram(u, plain2, v, TraceContraction()))
 
 
 def test_images_without_padding_are_not_copied() -> None:

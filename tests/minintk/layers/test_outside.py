@@ -48,7 +48,7 @@ class ScaleJacobian(LayerJacobian):
         return self.g[..., None, :] * u
 
     def gram(self, u: Any, other: Any, v: Any, kernel: Any) -> Any:
-        return kernel(u * self.x, v * other.x, 1.0)
+        return kernel(u * self.x, v * other.x, kernel.scale(Tensor(self.name, (), Row(1.0, 1.0))))
 
 
 @dataclass(frozen=True)
