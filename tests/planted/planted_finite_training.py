@@ -351,8 +351,8 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = empirical._block
 
-    def wrong(J1: Any, J2: Any, trace: bool) -> Array:
-        return np.asarray(right(J1, J2, trace)[:: 1 if J1 is J2 else -1])
+    def wrong(J1: Any, J2: Any, kernel: Any) -> Array:
+        return np.asarray(right(J1, J2, kernel)[:: 1 if J1 is J2 else -1])
 
     patch.setattr(empirical, "_block", wrong)
 

@@ -362,7 +362,7 @@ def subsets() -> None:
     for name in names:
         S = net.layout.learning_rate_scales(dict.fromkeys(names, 0.0) | {name: 2.0})
         got = mn.ntk_full(net, theta, X, scales=dict.fromkeys(names, 0.0) | {name: 2.0})
-        assert_close(f"the part of {name}", got, np.einsum("ncp,p,mep->ncme", J, S, J), 1e-11)
+        assert_close(f"the part of {name}", got, np.einsum("ncp,p,mep->ncme", J, np.asarray(S), J), 1e-11)
 
 
 def on_a_kernel() -> None:
