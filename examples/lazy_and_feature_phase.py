@@ -1,150 +1,147 @@
-"""Two regimes: test error, fluctuations and ensembles over (alpha, h)  (Geiger et al. 2020, figures 1 (c, d) and 2).
+"""Two regimes: test error, fluctuations and ensembles over (alpha, h)  (Geiger et al. 2020, figures 1 (a, c, d) and 2).
 
-    python3 make.py python examples/lazy_and_feature_phase.py [--out DIR] [--data DIR]
+    python3 make.py python examples/lazy_and_feature_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-Networks alpha (f - f_0) of width h, parity of digits.  The claims: s = sqrt(h) alpha alone decides the regime, so that
-the regimes meet at alpha* ~ h^(-1/2), where the kernel changes by its own size; in both, the variance over
-initialisations falls as 1/h; the ensemble average does not depend on h, so width only reduces fluctuations.
+Networks alpha (f - f_0) of width h.  The claims: s = sqrt(h) alpha alone decides the regime, so that the regimes meet
+at alpha* ~ h^(-1/2); the lazy one is the frozen initial kernel, s -> infinity; feature learning is better, and nearly
+as good as lazy learning in large fully connected networks on MNIST; in both, the variance over initialisations falls as
+1/h, so that averages over networks hardly depend on h.
 
-The lazy limit needs no network: it is the flow of the frozen initial kernel, for widths up to 2048.  The fit starts at
-h = 128, a bound chosen after lazy networks of h = 32 to 256 had given -.75 (-.86 to -.64): h Var f grows up to h = 128.
-
-Laptop: 200 of the 8 x 8 digits, L = 2.  --scale paper: 5,000 of MNIST, L = 5, widths up to 1,000, on a GPU.
+Two tasks: y = sign(x_1 x_2) of ten normal inputs, where features help, and with --data the parity of real digits, where
+they hardly do.  (On the 8 x 8 digits nothing can be told, and they are not used.)  alpha* is where the test error lies
+half-way between the two regimes, in geometric steps of s.
 """
 
 from __future__ import annotations
 
-from math import inf, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
-from common import Found, Source, command_line, finish, interval, percent, placed, tested
-from geiger import HIGH, digits, drawn, exponent, guide, in_widths, network, on_all_cores, plus, spread, trained
+from common import Found, Row, Setting, command_line, finish, percent, placed, plus, tested
+from geiger import drawn, exponent, frozen, guide, in_widths, network, start, task, trained
 
 import minintk as mn
-from minintk.arrays import array_namespace, to_host
-from minintk.diagnostics import kernel_movement, power_law
+from minintk.arrays import to_host
 
-SCALES = (0.01, 3.0, 10.0, 30.0, 1000.0)
-"""s = sqrt(h) alpha; the first is the feature regime, the last the lazy one."""
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"widths": (16, 32, 64), "wide": (128, 256), "scales": (0.1, 1.0, 3.0, 10.0, 100.0), "depth": 2,
+              "seeds": 6, "n_train": 250, "n_test": 1000},
+    "evening": {"widths": (32, 64, 128), "wide": (256, 512), "scales": (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0),
+                "depth": 2, "seeds": 10, "n_train": 500, "n_test": 2000},
+    "paper": {"widths": (100, 200, 400, 800), "wide": (), "scales": tuple(10.0 ** np.arange(-2, 4.1, 0.25)), "depth": 5,
+              "seeds": 26, "n_train": 5000, "n_test": 10_000},
+}  # fmt: skip
 
 
-def measured(
-    s: float, width: int, depth: int, seeds: int, arrays: tuple[mn.Array, ...], scale: str
-) -> dict[str, np.ndarray[Any, Any]]:
-    """One cell: f (E, M) on the test set, wrong (E, M), the ensemble average's wrong (M,), the kernel's change (E,)."""
-    x, y, x_test, y_test = arrays
+def outputs(
+    n_train: int, n_test: int, depth: int, data: str, width: int, s: float, seed: tuple[int, ...]
+) -> list[dict[str, Any]]:  # fmt: skip
+    """f (M,) on the test set by seed; s = 0 stands for infinity: the flow of the frozen initial kernel."""
+    (x, y), (x_test, _) = (placed(*part) for part in task(data, n_train, n_test))
     net = network(width, depth)
-    theta0 = placed(scale, net.init(np.random.default_rng(width), ensemble=seeds, dtype=np.float32))[0]
-    run = trained(net, theta0, s / sqrt(width), x, y, high=HIGH[scale])
-    f, sign = to_host(run.model(run.theta, x_test))[..., 0].astype(float), to_host(y_test)[:, 0]
-    change = to_host(kernel_movement(net, theta0, run.theta, x_test[:100])).astype(float)
-    return {"f": f, "wrong": (f * sign <= 0) * 1.0, "average": (f.mean(0) * sign <= 0) * 1.0, "change": change}
+    theta0 = start(net, seed)
+    if s:
+        model, theta = trained(net, theta0, s, x, y)
+        f = model(theta, x_test)
+    else:
+        f = frozen(mn.Centred(net, theta0, 1.0), theta0, x, y, x_test)
+    return [{"f": values.tolist()} for values in to_host(f)[..., 0].astype(float).round(5)]
 
 
-def frozen(width: int, depth: int, seeds: int, arrays: tuple[mn.Array, ...], scale: str) -> np.ndarray[Any, Any]:
-    """f (E, M) on the test set after the flow of each network's initial kernel: the limit alpha -> infinity."""
-    x, y, x_test, _ = arrays
-    net, rng, kernels, xp = network(width, depth), np.random.default_rng([width, 1]), [], array_namespace(x)
-    for _ in range(seeds):
-        theta0 = placed(scale, net.init(rng, dtype=np.float32))[0]
-        kernels.append(mn.ntk(net, theta0, xp.concat([x, x_test]), x))
-    K = xp.stack(kernels)
-    by = mn.Steps(high=HIGH[scale])
-    *_, end = mn.kernel_flow(K, 0 * K[..., :1], y, loss=mn.hinge, times=inf, mu=1000.0, by=by)
-    return to_host(end.f)[:, len(x) :, 0].astype(float)
-
-
-def crossing(scales: tuple[float, ...], change: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The s at which each network's kernel changes by its own size; change : (K, E), decreasing, log-interpolated."""
-    logs = np.log(change)
-    return np.array([np.exp(np.interp(0.0, -logs[:, e], np.log(scales))) for e in range(logs.shape[1])])
+def crossing(scales: tuple[float, ...], error: np.ndarray[Any, Any]) -> float:
+    """The s at which the error, (K + 1,) with the lazy limit last, is half-way from the first to the last."""
+    share = np.maximum.accumulate((error - error[0]) / (error[-1] - error[0]))
+    return float(np.exp(np.interp(0.5, share[:-1], np.log(scales))))
 
 
 def main(
-    out: str | None = None, data: Source = None, scale: str = "laptop", widths: tuple[int, ...] = (32, 64, 128),
-    ends: tuple[int, ...] = (256,), wide: tuple[int, ...] = (128, 256, 512, 1024, 2048),
-    scales: tuple[float, ...] = SCALES, depth: int = 2, seeds: int = 8, many: int = 16, n_train: int = 200,
+    s: Setting, widths: tuple[int, ...], wide: tuple[int, ...], scales: tuple[float, ...], depth: int, seeds: int,
+    n_train: int, n_test: int,
 ) -> Found:  # fmt: skip
-    """Errors, variances and crossovers; draws figures 1 (c) and 2.  `seeds` networks per cell.
-
-    `ends` : widths for the feature regime only.  `wide` : widths of frozen kernels.  `many` : networks in both.
-    """
-    if scale == "paper":
-        widths, ends, depth, seeds, many = (30, 100, 300, 1000), (), 5, 20, 26
-    (x, y), (x_test, y_test) = digits(data, n_train, 1500, scale)
-    arrays = placed(scale, x, y, x_test, y_test)
-    every = (*widths, *ends)
-    feature, lazy = scales[0], scales[-1]
-    sizes = {(feature, h): many for h in every[::-1]} | {(s, h): seeds for h in widths for s in scales[1:]}
-    calls = [(measured, (s, h, depth, E, arrays, scale)) for (s, h), E in sizes.items()]
-    found = on_all_cores(calls + [(frozen, (h, depth, many, arrays, scale)) for h in wide])
-    cells, kernels = dict(zip(sizes, found)), dict(zip(wide, found[len(sizes) :]))
-    spreads = {
-        "feature": (every, [spread(cells[feature, h]["f"]) for h in every]),
-        "lazy": (widths, [spread(cells[lazy, h]["f"]) for h in widths]),
-        "frozen kernel": (wide, [spread(kernels[h]) for h in wide]),
-    }
-    laws = {n: power_law(at, values) for n, (at, values) in spreads.items()}
-    star = [crossing(scales, np.array([cells[s, h]["change"][:seeds] for s in scales])) / sqrt(h) for h in widths]
-    meets = exponent(widths, star)
-    behind = [tested(cells[lazy, h]["wrong"] - cells[feature, h]["wrong"][:seeds]) for h in widths]
-    ensembles = {n: (at, s) for n, at, s in (("feature", every, feature), ("lazy", widths, lazy))}
-    gains = {n: [tested(cells[s, h]["wrong"] - cells[s, h]["average"]) for h in at] for n, (at, s) in ensembles.items()}
-    drift = {n: tested((cells[s, at[0]]["average"] - cells[s, at[-1]]["average"])[None])
-             for n, (at, s) in ensembles.items()}  # fmt: skip
-    apart = [tested((cells[lazy, h]["average"] - cells[feature, h]["average"])[None]) for h in widths]
-
-    def each(values: Any, at: tuple[int, ...] = every) -> str:
-        return ", ".join(f"{percent(v)} (h = {h})" for h, v in zip(at, values))
-
-    table: list[tuple[str, str, str]] = [
-        ("alpha* ~ h^b, where the kernel changes by its own size: b", "-1/2", f"{plus(meets)}; sqrt(h) alpha* = "
-         + ", ".join(f"{a.mean() * sqrt(h):.1f} (h = {h})" for h, a in zip(widths, star))),
-        *((f"Var f ~ h^b, {n}, h = {spreads[n][0][0]} to {spreads[n][0][-1]}: b", "-1",
-           f"{law.exponent:.2f} ({law.interval[0]:.2f} to {law.interval[1]:.2f})") for n, law in laws.items()),
-        ("lazy - feature, test error (points)", "> 0, small at large h (FC)", each(behind, widths)),
-        ("averages, lazy - feature, test error (points)", "about 0 (FC)", each(apart, widths)),
-        *((f"one network - average, {n}, test error (points)", "> 0, less at large h", each(gain))
-          for n, gain in gains.items()),
-        *((f"the average's test error, h = {at[0]} less h = {at[-1]}, {n} (points)", "0", percent(drift[n]))
-          for n, (at, _) in ensembles.items()),
-    ]  # fmt: skip
+    """Errors, variances and crossovers by task; draws figures 1 (a, c, d) and 2."""
+    tasks = ("sparse",) if s.data == "digits" else ("sparse", s.data)
+    fixed: dict[str, Any] = {"n_train": n_train, "n_test": n_test, "depth": depth}
+    grid: dict[str, Any] = {"data": tasks, "width": widths, "s": (*scales, 0.0), "seed": range(seeds)}
+    f = s.sweep(outputs, grid, together="seed", **fixed)["f"]  # (task, width, s, seed, test example)
+    kernels = s.sweep(outputs, grid | {"width": wide, "s": [0.0]}, together="seed", **fixed) if wide else None
+    found: Found = {"widths": widths, "scales": scales, "tasks": tasks, "error": {}, "alpha*": {}, "Var f": {}}
+    found |= {"lazy - feature": {}, "averages, lazy - feature": {}, "ratio": {}, "drift": {}, "collapse": {}}
+    rows, drawings = [], []
+    for i, data in enumerate(tasks):
+        y = task(data, n_train, n_test)[1][1][:, 0]
+        wrong, average = (f[i] * y <= 0) * 1.0, (f[i].mean(-2) * y <= 0) * 1.0
+        error = wrong.mean((-2, -1))  # (width, s)
+        where: dict[str, Any] = {"size": f"{n_train} of {data}, L = {depth}, h = {', '.join(map(str, widths))}"}
+        where["seeds"] = seeds
+        found["error"][data] = [[tested(w) for w in row] for row in wrong]
+        gaps = found["lazy - feature"][data] = [tested(w[-1] - w[0]) for w in wrong]
+        apart = found["averages, lazy - feature"][data] = [tested((a[-1] - a[0])[None]) for a in average]
+        ratio = found["ratio"][data] = [float(a[-1].mean() / a[0].mean()) for a in average]
+        drift = found["drift"][data] = [tested((average[0, k] - average[-1, k])[None]) for k in (0, -1)]
+        variance = f[i].var(-2, ddof=1).mean(-1)  # (width, s)
+        spread = (f[i] - f[i].mean(-2, keepdims=True)) ** 2 * seeds / (seeds - 1)
+        laws = {"feature": exponent(widths, spread.mean(-1)[:, 0])}
+        frozens = {h: f[i, k, -1] for k, h in enumerate(widths)}
+        frozens |= {h: kernels["f"][i, k, 0] for k, h in enumerate(wide)} if kernels else {}
+        squares = [((v - v.mean(0)) ** 2).mean(-1) * seeds / (seeds - 1) for v in frozens.values()]
+        laws["frozen kernel"] = exponent(list(frozens), np.array(squares))
+        found["Var f"][data] = laws
+        agrees = all(g[0] > g[1] for g in gaps)
+        small = all(abs(g[0]) < g[1] + 0.02 for g in gaps)
+        rows += [
+            Row(f"{data}: lazy - feature, test error (points)", "> 0, small at large h (FC, MNIST)",
+                f"{', '.join(percent(g) for g in gaps)} (feature: {', '.join(f'{100 * e[0]:.1f}' for e in error)} %)",
+                "both", agrees=agrees or small, **where),
+            Row(f"{data}: averages of {seeds}, lazy - feature (points); lazy / feature", "about 0; 1.02 (MNIST)",
+                f"{', '.join(percent(g) for g in apart)}; {', '.join(f'{r:.2f}' for r in ratio)}", "images",
+                agrees=None if data == "sparse" else abs(ratio[-1] - 1) < 0.15, **where),
+            Row(f"{data}: the average's error, h = {widths[0]} less h = {widths[-1]}, feature and lazy (points)", "0",
+                ", ".join(percent(d) for d in drift), "images",
+                agrees=all(abs(d[0]) < d[1] + 0.02 for d in drift), **where),
+            Row(f"{data}: Var f ~ h^b, feature; frozen initial kernel, h = {widths[0]} to {max(frozens)}: b", "-1; -1",
+                "; ".join(plus(v) for v in laws.values()), "seeds",
+                agrees=all(abs(v[0] + 1) < v[1] + 0.15 for v in laws.values()), **where),
+        ]  # fmt: skip
+        if agrees:
+            star = np.array([crossing(scales, e) for e in error])
+            slope = float(np.polyfit(np.log(widths), np.log(star / np.sqrt(widths)), 1)[0])
+            found["alpha*"][data] = slope, star.tolist()
+            rescaled = (error - error[:, :1]) / (error[:, -1:] - error[:, :1])
+            found["collapse"][data] = collapse = float(np.ptp(rescaled, axis=0).max())
+            rows.append(Row(
+                f"{data}: alpha* ~ h^b, where the error is half-way: b; sqrt(h) alpha*; rescaled errors over h",
+                "-1/2; the same; one curve",
+                f"{slope:.2f}; {', '.join(f'{v:.1f}' for v in star)}; within {collapse:.2f} of each other", "",
+                agrees=abs(slope + 0.5) < 0.25, **where,
+            ))  # fmt: skip
+        drawings.append((data, error, average.mean(-1), variance, frozens, squares))
 
     def draw(plt: Any) -> None:
-        _, (error, variance, average) = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
-        for i, h in enumerate(widths):
-            mean, half = 100 * np.array([interval(cells[s, h]["wrong"].mean(1)) for s in scales]).T
-            error.errorbar(scales, mean, half, fmt=f"C{i}{'os^Dv'[i % 5]}-", ms=3, lw=1, label=f"h = {h}")
-            error.plot(scales, [100 * cells[s, h]["average"].mean() for s in scales], f"C{i}:")
-        error.plot([], [], "k:", label=f"average of {seeds}")
-        error.set(xscale="log", xlabel="sqrt(h) alpha", ylabel="test error, %")
-        for i, (n, (at, values)) in enumerate(spreads.items()):
-            drawn(variance, at, values, f"{n}: {laws[n].exponent:.2f}", f"C{i}", "os^Dv"[i])
-        for i, n in enumerate(("feature", "frozen kernel")):
-            guide(variance, spreads[n][0], (spreads[n][0][0], laws[n](spreads[n][0][0])), -1, "slope -1" if i else "")
-        for i, (n, (at, s)) in enumerate(ensembles.items()):
-            single = 100 * np.array([interval(cells[s, h]["wrong"].mean(1)) for h in at])
-            average.errorbar(at, single[:, 0], single[:, 1], fmt=f"C{i}{'os'[i]}-", ms=3, lw=1, label=n)
-            average.plot(at, [100 * cells[s, h]["average"].mean() for h in at], f"C{i}{'^D'[i]}:", ms=3)
-        average.plot([], [], "k^:", ms=3, label=f"average of {seeds} (feature: {many})")
-        variance.set(ylabel="Var f over initialisations")
-        average.set(ylabel="test error, %")
-        in_widths(variance, sorted({*every, *wide}))
-        in_widths(average, every)
-        for axes in (error, variance, average):
-            axes.legend(fontsize=8)
+        _, panels = plt.subplots(len(tasks), 4, figsize=(16, 3.7 * len(tasks)), squeeze=False, layout="constrained")
+        for (data, error, average, variance, frozens, squares), axes in zip(drawings, panels):
+            for i, h in enumerate(widths):
+                axes[0].semilogx(np.array(scales) / sqrt(h), 100 * error[i, :-1], f"C{i}o-", ms=3, label=f"h = {h}")
+                axes[0].axhline(100 * error[i, -1], color=f"C{i}", ls=":", lw=0.9)
+                rescaled = (error[i, :-1] - error[i, 0]) / (error[i, -1] - error[i, 0])
+                axes[1].semilogx(scales, rescaled, f"C{i}o-", ms=3, label=f"h = {h}")
+            for k, name, style in ((0, "feature", "C0o"), (-1, "frozen initial kernel", "C1s")):
+                axes[2].plot(widths, 100 * error[:, k], f"{style}-", ms=4, label=name)
+                axes[2].plot(widths, 100 * average[:, k], f"{style}:", ms=4, label=f"average of {seeds}")
+            axes[3].loglog(widths, variance[:, 0], "C0o-", ms=4, label="feature")
+            drawn(axes[3], list(frozens), np.array(squares), "frozen initial kernel", "C1")
+            guide(axes[3], list(frozens), (widths[0], variance[0, 0]), -1, "slope -1")
+            axes[0].set(xlabel="alpha", ylabel="test error, %", title=f"{data}; dotted: alpha = infinity")
+            axes[1].set(xlabel="s = sqrt(h) alpha", ylabel="rescaled error", title=f"{data}: one curve?")
+            axes[2].set(ylabel="test error, %")
+            axes[3].set(ylabel="Var f over initialisations")
+            in_widths(axes[2], widths)
+            in_widths(axes[3], list(frozens))
+            for panel in axes:
+                panel.legend(fontsize=7)
 
-    return finish(out, "lazy_and_feature_phase", {
-        "widths": every, "alpha*": [interval(a) for a in star], "crossover": meets,
-        "Var f": {n: (law.exponent, *law.interval) for n, law in laws.items()},
-        "h Var f": {n: [float(h * v.mean()) for h, v in zip(at, values)] for n, (at, values) in spreads.items()},
-        "error": {f"{s:g}, {h}": tested(c["wrong"]) for (s, h), c in cells.items()},
-        "change": {f"{s:g}, {h}": interval(c["change"]) for (s, h), c in cells.items()},
-        "lazy - feature": behind, "averages, lazy - feature": apart, "gain of averaging": gains, "drift": drift,
-        "table": table,
-    }, draw)  # fmt: skip
+    return finish(s, found, rows, draw)
 
 
 if __name__ == "__main__":
-    command_line(main, __doc__, "lazy_and_feature_phase")
+    command_line(main, SIZES, __doc__, "lazy_and_feature_phase")

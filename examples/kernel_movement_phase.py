@@ -1,0 +1,123 @@
+"""How far kernel and weights move, from feature to lazy learning  (Geiger et al. 2020, figures 3 (a), 6 and 9).
+
+    python3 make.py python examples/kernel_movement_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
+
+At the end of training, against alpha and against s = sqrt(h) alpha.  The claims: one curve for all widths in s; the
+change of the kernel falls as s^-1 in the lazy regime, as does sqrt(h) |theta - theta_0| / |theta_0|; with ReLU there is
+a third regime in between, with slope -1/2, in which the network moves from one linear piece to the next.  (The
+exponents of the feature regime are those of `kernel_movement_exponents.py`.)
+
+One claim does not hold as printed: that the lazy change of the kernel depends on s alone.  Its first-order part is odd
+in the outgoing weights, so that over many neurons it averages to 1/(sqrt(h) s) = 1/(h alpha): at a fixed, large s it
+should fall as h^(-1/2) once h is large.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from common import Found, Row, Setting, command_line, finish, interval, placed, plus
+from geiger import FEATURE, LAZY, SOFTPLUS, by_decade, drawn, exponent, guide, network, start, task, trained
+
+import minintk as mn
+from minintk.arrays import array_namespace, to_host
+from minintk.diagnostics import kernel_movement
+
+ACTIVATIONS = {"softplus": SOFTPLUS, "relu": mn.ReLU()}
+DECADES = tuple(10.0 ** np.arange(-2, 5))
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"widths": (16, 32, 64), "scales": DECADES, "depth": 5, "seeds": 4, "n_train": 40},
+    "evening": {"widths": (30, 60, 120), "scales": DECADES, "depth": 5, "seeds": 5, "n_train": 200},
+    "paper": {"widths": (100, 200, 400, 800), "scales": tuple(10.0 ** np.arange(-4, 5.1, 0.5)), "depth": 5,
+              "seeds": 10, "n_train": 5000},
+}  # fmt: skip
+
+
+def moved(
+    data: str, n_train: int, depth: int, phi: str, width: int, s: float, seed: tuple[int, ...]
+) -> list[dict[str, float]]:  # fmt: skip
+    """Relative changes of kernel, on test examples, and of the weights, times sqrt(h), where the loss is zero."""
+    (x, y), (x_test, _) = task(data, n_train, 100, "float64")
+    arrays = placed(x, y, x_test[:100])
+    net = network(width, depth, ACTIVATIONS[phi])
+    theta0 = start(net, seed, np.float64)
+    _, theta = trained(net, theta0, s, *arrays[:2])
+    norm = array_namespace(theta).linalg.vector_norm
+    weights = to_host(norm(theta - theta0, axis=-1) / norm(theta0, axis=-1)) * width**0.5
+    kernel = to_host(kernel_movement(net, theta0, theta, arrays[2]))
+    return [{"kernel": float(k), "weights": float(w)} for k, w in zip(kernel, weights)]
+
+
+def main(
+    s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], depth: int, seeds: int, n_train: int
+) -> Found:  # fmt: skip
+    """Slopes in s by regime, and how far the curves of different widths are apart."""
+    grid = {"phi": tuple(ACTIVATIONS), "width": widths, "s": scales, "seed": range(seeds)}
+    runs = s.sweep(moved, grid, together="seed", data=s.data, n_train=n_train, depth=depth)
+    at, middle = np.array(scales), len(widths) // 2
+    feature, lazy = at <= FEATURE, at >= LAZY
+    size = f"{n_train} of {s.data}, L = {depth}"
+    found: Found = {"widths": widths, "scales": scales, "lazy": {}, "in h": {}, "apart": {}, "decades": {}}
+    rows = []
+    for i, phi in enumerate(ACTIVATIONS):
+        one, all_ = f"{size}, h = {widths[middle]}", f"{size}, h = {', '.join(map(str, widths))}"
+        for name in ("kernel", "weights"):
+            own, key = runs[name][i], f"{name}, {phi}"  # (width, s, seed)
+            slope = found["lazy"][key] = exponent(at, own[middle], lazy)
+            found["decades"][key] = by_decade(at, own[middle])
+            # the power of h that is left at fixed s: 0 if the curves collapse
+            left = found["in h"][key] = [exponent(widths, own[:, k]) for k in range(len(scales))]
+            logs = np.log(own).mean(-1)
+            logs = np.log(own[:, feature]).mean(-1)
+            apart = found["apart"][key] = float(np.exp(np.ptp(logs, axis=0).max()) - 1)
+            what = "kernel's change" if name == "kernel" else "sqrt(h) weights' change"
+            agrees = abs(slope[0] + 1) < slope[1] + 0.1
+            why = "" if agrees else "the third regime reaches beyond s = 1e4" if phi == "relu" else "open"
+            rows.append(Row(f"{what} ~ s^-a, lazy regime, s >= {LAZY:g}, {phi}: a", "1", plus((-slope[0], slope[1])),
+                            "seeds", one, seeds, agrees, why))  # fmt: skip
+            early, late = (np.flatnonzero(part)[k] for part, k in ((feature, 0), (lazy, -1)))
+            agrees = apart < 1 and abs(left[late][0]) < 0.2
+            rows.append(Row(
+                f"{what} ~ h^c at s = {at[early]:g} and {at[late]:g}, {phi}: c", "0, 0 (one curve)",
+                f"{plus(left[early])}, {plus(left[late])}; curves within {100 * apart:.0f} % where s <= {FEATURE:g}",
+                "seeds", all_, seeds, agrees,
+                "" if agrees else "open" if name == "weights" else
+                "the first-order change of the kernel averages out over neurons: -1/2 derived here",
+            ))  # fmt: skip
+    between = found["decades"]["kernel, relu"]
+    third = [v for v, low in zip(between, scales) if 10 <= low < 1e4]
+    rows.append(Row(
+        f"relu: slopes of the kernel's change, decade by decade from s = {scales[0]:g}", "-1/2 in a third regime",
+        ", ".join(plus(v) for v in between), "seeds", size, seeds,
+        any(abs(v[0] + 0.5) < max(v[1], 0.15) for v in third),
+    ))  # fmt: skip
+
+    def draw(plt: Any) -> None:
+        _, panels = plt.subplots(2, 3, figsize=(12, 7.5), layout="constrained")
+        for i, phi in enumerate(ACTIVATIONS):
+            for k, h in enumerate(widths):
+                drawn(panels[i, 0], at / h**0.5, runs["kernel"][i, k], f"h = {h}", f"C{k}")
+                drawn(panels[i, 1], at, runs["kernel"][i, k], f"h = {h}", f"C{k}")
+                drawn(panels[i, 2], at, runs["weights"][i, k], f"h = {h}", f"C{k}")
+            power = -2 / (1 + 1 / depth)
+            for axes, name, slope in ((panels[i, 1], "kernel", power), (panels[i, 2], "weights", -1 / (depth + 1))):
+                value = runs[name][i, middle].mean(-1)
+                guide(axes, at[feature], (at[feature][-1], value[feature][-1]), slope, f"slope {slope:.2f}, -1")
+                guide(axes, at[lazy], (at[lazy][0], value[lazy][0]), -1, "")
+            if phi == "relu":
+                guide(panels[i, 1], [10, 1e4], (100, value[at == 100][0] if 100 in at else 1), -0.5, "slope -1/2")
+            for axes, x, y in zip(
+                panels[i],
+                ("alpha", "s = sqrt(h) alpha", "s = sqrt(h) alpha"),
+                (*["|Theta - Theta_0| / |Theta_0|"] * 2, "sqrt(h) |theta - theta_0| / |theta_0|"),
+            ):
+                axes.set(xlabel=x, ylabel=y, title=phi)
+                axes.legend(fontsize=7)
+
+    found["mean change"] = {p: [[interval(v) for v in w] for w in runs["kernel"][i]] for i, p in enumerate(ACTIVATIONS)}
+    return finish(s, found, rows, draw)
+
+
+if __name__ == "__main__":
+    command_line(main, SIZES, __doc__, "kernel_movement_phase")

@@ -1,0 +1,117 @@
+"""Until t1 the dynamics is linear, and outputs grow by sqrt(h) till then  (Geiger et al. 2020, figures 7 and 8).
+
+    python3 make.py python examples/linear_until_t1.py [--out DIR] [--data DIR] [--scale small|evening|paper]
+
+t1 is where the loss has halved.  The claims, in the feature regime, s = sqrt(h) alpha << 1, with two layers: |f_t -
+f_0| grows as t up to about t1, whatever s and h are; at a given part of t1 it is of order sqrt(h), not 1, as the sum
+over the last layer's neurons no longer averages out.  The reason: all pre-activations move at the rate 1/(sqrt(h)
+alpha), in every layer; measured here at t = 0 in five layers, where |dz/dt| at alpha = 1 should fall as h^(-1/2).
+
+The paper takes |f| over the test set; this is over the training set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from common import Found, Row, Setting, command_line, finish, interval, placed, plus
+from geiger import by_decade, drawn, exponent, flowing, guide, in_widths, network, start, task
+
+import minintk as mn
+from minintk.arrays import to_host
+from minintk.diagnostics import activations, t1
+
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"widths": (32, 64, 128, 256), "scales": (1e-4, 1e-3, 1e-2, 1e-1), "seeds": 6, "n_train": 60},
+    "evening": {"widths": (64, 128, 256, 512), "scales": (1e-4, 1e-3, 1e-2, 1e-1), "seeds": 10, "n_train": 1000},
+    "paper": {"widths": (100, 200, 400, 800), "scales": (1e-4, 1e-3, 1e-2, 1e-1), "seeds": 10, "n_train": 5000},
+}
+PARTS = np.geomspace(0.01, 1.0, 13)
+"""t / t1."""
+EARLY = slice(0, 7)
+"""Up to t1/10, where the exponent in t is fitted."""
+TIMES = np.concatenate([np.geomspace(1e-3, 0.1, 40), np.geomspace(0.1, 20.0, 350)[1:]])
+
+
+def growth(data: str, n_train: int, width: int, s: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
+    """|f_t - f_0|, the root mean square over the training set, at PARTS of each network's t1; L = 2."""
+    x, y = placed(*task(data, n_train, 100)[0])
+    net = network(width, 2)
+    sizes, losses = [], []
+    for moment in flowing(net, start(net, seed), s, x, y, times=s * TIMES, by=mn.Steps(high=0.03, early=0.002)):
+        sizes.append(np.sqrt((to_host(moment.f).astype(float) ** 2).mean((-2, -1))) * width**0.5 / s)
+        losses.append(to_host(moment.loss).astype(float))
+        if np.all(losses[-1] < losses[0] / 2):
+            break
+    t = s * np.concatenate([[0.0], TIMES])[: len(losses)]
+    half, f = t1(t, np.array(losses)), np.array(sizes)
+    return [{"size": np.interp(PARTS * half[e], t, f[:, e]).tolist()} for e in range(len(seed))]
+
+
+def speed(data: str, n_train: int, depth: int, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
+    """|dz/dt| of each layer's pre-activations at t = 0 and alpha = 1, by one small step of descent."""
+    x, y = (a.astype(np.float64) for a in task(data, n_train, 100)[0])
+    net, step = network(width, depth), 1e-5
+    theta0 = np.stack([net.init(np.random.default_rng(e)) for e in seed])
+    f, J = net.linearize(theta0, x)
+    z, z0 = (activations(net, t, x) for t in (theta0 - step * J.vjp(mn.Hinge().cotangent(0 * f, y)), theta0))
+    moved = [np.sqrt(((z[str(2 * i)] - z0[str(2 * i)]) ** 2).mean((-2, -1))) / step for i in range(depth)]
+    return [{"speed": [float(layer[e]) for layer in moved]} for e in range(len(seed))]
+
+
+def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: int, n_train: int) -> Found:
+    """Exponents of |f_t - f_0| in t and h, and of the pre-activations' speed in h."""
+    middle, small = widths[len(widths) // 2], scales[min(1, len(scales) - 1)]
+    fixed: dict[str, Any] = {"data": s.data, "n_train": n_train}
+    seed = range(seeds)
+    by_s = s.sweep(growth, {"s": scales, "seed": seed}, together="seed", width=middle, **fixed)["size"]
+    by_h = s.sweep(growth, {"width": widths, "seed": seed}, together="seed", s=small, **fixed)["size"]
+    z = s.sweep(speed, {"width": widths, "seed": range(3 * seeds)}, together="seed", depth=5, **fixed)["speed"]
+    in_t = [exponent(PARTS[EARLY], runs[:, EARLY].T) for runs in by_s]
+    in_h = {f"{PARTS[i]:.2g} t1": exponent(widths, by_h[:, :, i]) for i in (0, 6, 12)}
+    layers = [exponent(widths, layer) for layer in np.moveaxis(z, -1, 0)]
+    apart = np.exp(np.ptp(np.log(by_h.mean(1) / np.sqrt(widths)[:, None]), axis=0)) - 1  # over h, at each part of t1
+    found: Found = {
+        "widths": widths, "scales": scales, "in t": in_t, "in h": in_h, "layers": layers,
+        "size": [[interval(v) for v in np.moveaxis(h, -1, 0)] for h in by_h], "apart": apart.tolist(),
+        "decades": [by_decade(PARTS[::6], runs[:, ::6].T) for runs in by_s],
+    }  # fmt: skip
+    data = f"{n_train} of {s.data}"
+    rows = [
+        Row(f"|f_t - f_0| ~ t^b up to t1/10, L = 2, s = {', '.join(f'{v:g}' for v in scales)}: b", "1",
+            ", ".join(plus(v, 3) for v in in_t), "seeds", f"{data}, h = {middle}", seeds,
+            all(abs(v[0] - 1) < v[1] + 0.1 for v in in_t)),
+        Row(f"|f_t - f_0| ~ h^b at s = {small:g}, L = 2, at t = {', '.join(in_h)}: b", "1/2",
+            ", ".join(plus(v, 3) for v in in_h.values()), "seeds", f"{data}, h = {widths[0]} to {widths[-1]}", seeds,
+            all(abs(v[0] - 0.5) < v[1] + 0.05 for v in in_h.values())),
+        Row("|f_t - f_0| / sqrt(h) at the same t/t1, over all h", "the same",
+            f"within {100 * apart.max():.0f} %", "", f"{data}, h = {widths[0]} to {widths[-1]}", seeds,
+            bool(apart.max() < 0.5)),
+        Row("|dz/dt| at t = 0 ~ h^b, L = 5, layers 1 to 5: b", "-1/2", ", ".join(plus(v) for v in layers), "seeds",
+            f"{data}, h = {widths[0]} to {widths[-1]}", 3 * seeds, all(abs(v[0] + 0.5) < v[1] + 0.05 for v in layers)),
+    ]  # fmt: skip
+
+    def draw(plt: Any) -> None:
+        _, panels = plt.subplots(1, 3, figsize=(12, 3.9), layout="constrained")
+        for i, scale in enumerate(scales):
+            drawn(panels[0], PARTS, by_s[i].T, f"s = {scale:g}", f"C{i}")
+        for i, h in enumerate(widths):
+            drawn(panels[1], PARTS, by_h[i].T / h**0.5, f"h = {h}", f"C{i}")
+        for panel, first in zip(panels, (by_s[0, :, 0].mean(), by_h[0, :, 0].mean() / widths[0] ** 0.5)):
+            guide(panel, PARTS, (PARTS[0], first), 1, "slope 1")
+        for i, layer in enumerate(np.moveaxis(z, -1, 0)):
+            drawn(panels[2], widths, layer, f"layer {i + 1}: {layers[i][0]:.2f}", f"C{i}")
+        guide(panels[2], widths, (widths[0], z[0, :, 0].mean()), -0.5, "slope -1/2")
+        panels[0].set(xlabel="t / t1", ylabel="|f_t - f_0|", title=f"h = {middle}, L = 2")
+        panels[1].set(xlabel="t / t1", ylabel="|f_t - f_0| / sqrt(h)", title=f"s = {small:g}, L = 2")
+        panels[2].set(ylabel="|dz/dt| at t = 0, alpha = 1", title="L = 5")
+        in_widths(panels[2], widths)
+        for panel in panels:
+            panel.legend(fontsize=8)
+
+    return finish(s, found, rows, draw)
+
+
+if __name__ == "__main__":
+    command_line(main, SIZES, __doc__, "linear_until_t1")
