@@ -39,9 +39,9 @@ def mlp(
     *,
     activation: Activation = ReLU(),  # noqa: B008 (frozen)
     w_std: float = SQRT2,
-    b_std: float = 0.1,
+    b_std: float = 0.1**0.5,
 ) -> Sequential:
-    """`depth` hidden layers of `width` features, on vectors (d,)   (Lee et al. 2019: sigma_w^2 = 2, sigma_b = 0.1).
+    """`depth` hidden layers of `width` features, on vectors (d,)   (Lee et al. 2019, figure 3: sigma_w^2 = 2, sigma_b^2 = .1).
 
     P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C.  ValueError unless width and depth are whole numbers >= 1.
 
@@ -144,6 +144,7 @@ def wide_resnet(
     norm: Layer | None = BatchNorm(),  # noqa: B008 (frozen)
     channels: int | None = None,
     w_std: float = SQRT2,
+    b_std: float = 0.0,
 ) -> Sequential:
     """WRN-depth-widen (Zagoruyko and Komodakis 2016), for 32 x 32 x 3 images; depth = 6 N + 4.
 
@@ -153,13 +154,13 @@ def wide_resnet(
 
     norm : the layer before each ReLU, `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
     channels : the same number in every layer instead of 16, 16k, 32k, 64k (Lee et al. 2019, figure 4: depth 10, 1024
-        channels, w_std = 1).
+        channels, w_std = 1, norm=None).  b_std : of the dense layer, 0 for no bias.
     P of WRN-28-10 is 36.5 million in the paper's table: 36,479,194 including the 17,952 scales and offsets of its batch
-    normalisation, which this one does not have.  ValueError unless depth = 6 N + 4.
+    normalisation and the dense layer's 10 biases, which this one does not have.  ValueError unless depth = 6 N + 4.
 
     >>> import minintk as mn
     >>> mn.Network(wide_resnet(10, 1), (32, 32, 3)).size
-    77370
+    77360
     """
     whole("wide_resnet(widen=...)", widen)
     if isinstance(depth, bool) or not hasattr(depth, "__index__") or depth < 10 or depth % 6 != 4:
@@ -181,7 +182,7 @@ def wide_resnet(
             else:
                 layers += [*active, Residual(Sequential(*branch), shortcut=conv(n, 1, stride))]
             before = n
-    return Sequential(*layers, *active, GlobalAvgPool(), Dense(outputs, b_std=1.0))
+    return Sequential(*layers, *active, GlobalAvgPool(), Dense(outputs, b_std=b_std))
 
 
 def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:

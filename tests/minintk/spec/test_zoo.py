@@ -63,7 +63,7 @@ MNIST, CIFAR, IMAGENET = (28, 28, 1), (32, 32, 3), (224, 224, 3)
         (zoo.myrtle(7, 16), CIFAR, 9 * 16 * (3 + 5 * 16) + 160),
         (zoo.myrtle(10, 16), CIFAR, 9 * 16 * (3 + 8 * 16) + 160),
         (zoo.lenet(), MNIST, 25 * 50 + 50 + 25 * 50 * 50 + 50 + 1250 * 120 + 120 + 120 * 84 + 84 + 850),
-        (zoo.wide_resnet(10, channels=64, norm=None), CIFAR, 9 * 3 * 64 + 6 * 9 * 64**2 + 2 * 64**2 + 650),
+        (zoo.wide_resnet(10, channels=64, norm=None), CIFAR, 9 * 3 * 64 + 6 * 9 * 64**2 + 2 * 64**2 + 640),
     ],
     ids=[
         "lenet5",
@@ -100,9 +100,18 @@ def test_wide_resnets_are_as_large_as_published(depth: int, widen: int, millions
 
 
 def test_the_widest_number_in_the_docstring() -> None:
-    spec = zoo.wide_resnet(28, 10)
+    spec = zoo.wide_resnet(28, 10, b_std=1.0)
+    assert weights(spec, CIFAR) == weights(zoo.wide_resnet(28, 10), CIFAR) + 10
     assert weights(spec, CIFAR) + 2 * normalised(spec, CIFAR) == 36_479_194
     assert 2 * normalised(spec, CIFAR) == 17_952
+
+
+def test_the_networks_of_lee_et_al() -> None:
+    """sigma_w^2 = 2, sigma_b^2 = .1 in figure 3, no bias anywhere in figure 4."""
+    dense = [layer for layer in zoo.mlp(5, 8, 1).layers if isinstance(layer, mn.Dense)]
+    assert [(layer.w_std**2, layer.b_std**2) for layer in dense] == pytest.approx([(2, 0.1)] * 6)
+    net = mn.Network(zoo.wide_resnet(10, channels=4, norm=None, w_std=1.0), CIFAR)
+    assert all(t.name.endswith(".W") for t in net.layout.tensors)
 
 
 def test_width_scales_every_layer() -> None:
