@@ -228,15 +228,18 @@ class Kernel:
         inputs = Examples(x1, x2)
         steps = self._program(inputs.example)
         if store is not None or executor is not None:
-            block = partial(self._block, wanted.asked, wanted.memory if executor is None else None)
+            pairs = inputs.shape[0] * inputs.shape[1] // (2 if inputs.symmetric else 1)
+            block = partial(self._block, wanted.asked, wanted.memory if executor is None else None, pairs)
             return kernels_by_blocks(steps, inputs, wanted, block, repr(self), store, executor)
         if needs_images(steps):
             return image_kernels(steps, inputs, wanted)
         return vector_kernels(steps, inputs, wanted)
 
-    def _block(self, asked: tuple[bool, bool], memory: int | None, x1: Array, x2: Array | None) -> list[Array | None]:
-        """One block of the kernels, as stores and executors compute it."""
-        return self._kernels(x1, x2, Wanted(asked, (None, None), memory, None, self._warn))
+    def _block(
+        self, asked: tuple[bool, bool], memory: int | None, pairs: int, x1: Array, x2: Array | None
+    ) -> list[Array | None]:
+        """One block of the kernels, as stores and executors compute it.  pairs : of the whole."""
+        return self._kernels(x1, x2, Wanted(asked, (None, None), memory, None, self._warn, pairs))
 
     def _warn(self, error: float) -> None:
         """Warn of a quadrature that is not exact."""

@@ -36,7 +36,7 @@ from minintk.spec.shapes import Shape
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
     """NNGP and NTK of x1 (and x2): each image with itself if that is needed, then the pairs; errors as in `Wanted`."""
-    plan = plan_images(program, inputs)
+    plan = plan_images(program, inputs, wanted.pairs)
     results = reserve_images(plan, inputs, wanted)
     if 0 in inputs.shape:
         return results
@@ -141,11 +141,14 @@ def numba_works() -> bool:
     return True
 
 
-def plan_images(program: Program, inputs: Examples, *, each: bool = False) -> ImagePlan:
-    """How to compute the kernel of x1 with x2, or with itself; or, for `each`, of every image with itself alone."""
+def plan_images(program: Program, inputs: Examples, pairs: int = 0, *, each: bool = False) -> ImagePlan:
+    """How to compute the kernel of x1 with x2, or with itself; or, for `each`, of every image with itself alone.
+
+    pairs : of the whole kernel, if these inputs are a block of it.
+    """
     xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
     dtype = inputs.dtype if each else field_precision(program, inputs)
-    pairs = 0 if each else N * M // (2 if inputs.symmetric else 1)
+    pairs = 0 if each else max(pairs, N * M // (2 if inputs.symmetric else 1))
     first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
     jit = on_host(xp) and worth_compiling(program, shape, pairs, int(xp.dtype(dtype).itemsize))
     layout = FieldLayout(xp, dtype, first is None, guards_needed(program, on_host(xp)), jit)

@@ -51,7 +51,8 @@ class Examples:
 class Wanted:
     """What a call asks for: NNGP, NTK or both; `out`, `memory` and `progress` as in `an.kernel`.
 
-    warn : takes the bound on the quadratures' error.
+    warn : takes the bound on the quadratures' error.  pairs : of the whole kernel, where this is a block of one, which
+    then chooses its way of computing as the whole would, for the same bits.
     """
 
     asked: tuple[bool, bool]
@@ -59,6 +60,7 @@ class Wanted:
     memory: int | None
     progress: Progress | None
     warn: Callable[[float], None]
+    pairs: int = 0
 
     def __post_init__(self) -> None:
         if self.memory is not None:
