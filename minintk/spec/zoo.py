@@ -41,7 +41,7 @@ def mlp(
     w_std: float = SQRT2,
     b_std: float = 0.1**0.5,
 ) -> Sequential:
-    """`depth` hidden layers of `width` features, on vectors (d,)   (Lee et al. 2019, figure 3: sigma_w^2 = 2, sigma_b^2 = .1).
+    """`depth` hidden layers of `width` features, on vectors (d,)  (Lee et al. 2019: sigma_w^2 = 2, sigma_b^2 = .1).
 
     P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C.  ValueError unless width and depth are whole numbers >= 1.
 
