@@ -24,7 +24,7 @@ import numpy as np
 
 from analytic.large.gram import Gram
 from analytic.streaming.store import checksums
-from minintk.arrays import scipy_module
+from minintk.arrays import Array, scipy_module
 from minintk.fast.threads import parallel, single_threaded_blas
 from minintk.files.reading import map_npy, npy_header, read_lines
 from minintk.files.writing import space_on_disk, write_atomically, write_bytes
@@ -181,10 +181,10 @@ class Factor:
             )
         return np.asarray(L)
 
-    def solve(self, b: Host) -> Host:
+    def solve(self, b: Array) -> Host:
         """(L L')^-1 b in the factor's precision, (n, C); in float64 outside."""
-        size = np.maximum(np.max(np.abs(b), axis=0), np.finfo(np.float64).tiny)
-        z = (b / size).astype(self.dtype)
+        size = np.maximum(np.max(np.abs(np.asarray(b)), axis=0), np.finfo(np.float64).tiny)
+        z = np.asarray(b / size).astype(self.dtype)
         for r, at in enumerate(self.rows):
             for j, before in enumerate(self.rows[:r]):
                 z[at] -= self.block(r, j) @ z[before]

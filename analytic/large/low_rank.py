@@ -9,7 +9,6 @@ of the k.  Frangella, Tropp and Udell 2021, eq. (1.3).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,19 +19,10 @@ TOGETHER = 64
 """Pivots that are drawn at a time."""
 
 
-@dataclass(frozen=True, eq=False)
-class LowRank:
-    """P^-1 for K ~ U diag(lam) U'.   U : (n, k), orthonormal columns.   lam : (k,).   Both float64."""
-
-    U: Array
-    lam: Array
-    ridge: float
-
-    def solve(self, v: Array) -> Array:
-        """P^-1 v, (n, C)."""
-        xp = array_namespace(v)
-        gain = (xp.min(self.lam) + self.ridge) / (self.lam + self.ridge) - 1
-        return v + self.U @ (gain[:, None] * (self.U.T @ v))
+def inverse(U: Array, lam: Array, ridge: float) -> Callable[[Array], Array]:
+    """v -> P^-1 v, (n, C).   U : (n, k), orthonormal columns.   lam : (k,).   Both float64."""
+    gain = (array_namespace(lam).min(lam) + ridge) / (lam + ridge + 1e-300) - 1
+    return lambda v: v + U @ (gain[:, None] * (U.T @ v))
 
 
 def nystrom(gram: Gram, rank: int, advance: Callable[[float], None]) -> tuple[Array, Array]:

@@ -24,7 +24,7 @@ import numpy as np
 from analytic.kernel import Kernel
 from analytic.large import gram
 from analytic.large.factor import Factor
-from analytic.large.low_rank import LowRank, nystrom, pivoted
+from analytic.large.low_rank import inverse, nystrom, pivoted
 from analytic.streaming.by_blocks import Store
 from analytic.training.eigen import check_memory
 from analytic.training.gp import Ensemble, KernelLike, Kind, posterior
@@ -120,17 +120,19 @@ def solve(
     of: Callable[[Array, Array | None], Array] = getattr(kernel, kind)
     folder, stored, mark = None, None, ""
     if store is not None:
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"store= is for kernels of analytic.kernel, which say what they are, got {kernel!r}")
         parts = (repr(kernel), kind, by, rank if by != "cholesky" else "", ridge, gram.BLOCK)
         mark = digest(f"minintk solve 1; {parts}", x)
         folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
-        if isinstance(kernel, Kernel):
-            with progress_of("kernel", 1.0, progress) as advance:
-                stored = getattr(kernel, kind)(x, store=store, progress=_shares(advance))
+        with progress_of("kernel", 1.0, progress) as advance:
+            stored = getattr(kernel, kind)(x, store=store, progress=_shares(advance))
     with nullcontext() if folder is None else Watch().claim_or_say_who(folder / "solve.claim", f"solve in {folder}"):
         K = gram.Gram(of, x, ridge, stored)
-        precondition = (
-            _factor(K, folder, mark, progress) if by == "cholesky" else _low_rank(K, by, rank, folder, progress)
-        )
+        if by == "cholesky":
+            precondition: Precondition = Factor(K, folder, mark, progress).solve
+        else:
+            precondition = _low_rank(K, by, rank, folder, progress)
         state = None if folder is None else folder / f"state-{digest(y)}.npz"
         a, residual, steps = _gradients(K, precondition, xp.astype(y, xp.float64), tol, state, progress)
     if not residual <= tol:
@@ -229,11 +231,6 @@ def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
 # ------------------------------------------------------------------------------------------- preconditioners, files
 
 
-def _factor(K: gram.Gram, folder: Path | None, mark: str, progress: bool) -> Precondition:
-    factor = Factor(K, folder, mark, progress)
-    return lambda r: factor.solve(np.asarray(r))
-
-
 def _low_rank(K: gram.Gram, by: By, rank: int, folder: Path | None, progress: bool) -> Precondition:
     """P^-1 of small rank, found in the folder, or computed and kept there."""
     path = None if folder is None else folder / "low_rank.npz"
@@ -245,7 +242,7 @@ def _low_rank(K: gram.Gram, by: By, rank: int, folder: Path | None, progress: bo
             _write(path, {"U": U, "lam": lam})
     else:
         U, lam = (to_library(found[name], K.xp) for name in ("U", "lam"))
-    return LowRank(U, lam, K.ridge).solve
+    return inverse(U, lam, K.ridge)
 
 
 def _read(path: Path, like: Mapping[str, Array]) -> dict[str, Host] | None:

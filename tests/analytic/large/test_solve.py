@@ -355,6 +355,13 @@ def test_wrong_arguments_are_refused(change: dict[str, Any], error: str) -> None
         an.solve(KERNEL, **({"x": x, "y": y} | change))
 
 
+def test_a_kernel_that_does_not_say_what_it_is_has_no_store(tmp_path: Path) -> None:
+    """Its repr is an address, which another kernel may have in the next process."""
+    x, y, _ = data(40)
+    with pytest.raises(TypeError, match="which say what they are"):
+        an.solve(Shifted(0.0), x, y, ridge=RIDGE, store=tmp_path)
+
+
 def test_memory_is_asked_for_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, _ = data(40)
     monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 1000)
