@@ -81,8 +81,8 @@ def kernel_over_time(model: Model, run: Iterable[Moving], x: Array, y: Array, *,
     run : snapshots of `mn.train` or moments of `mn.flow`, theta : ([E], P); the first is the start.  A model that
     re-anchors is taken from the snapshot.  k : eigenvectors, at most N.
 
-    Each of the S points costs one kernel on N examples, C gradients of each example, and two decompositions of an
-    N x N matrix: choose a few hundred examples, and snapshots at increasing distances.  One point is held at a time.
+    Each of the S points costs a kernel on N examples for every layer with weights, and two decompositions of an N x N
+    matrix: choose a few hundred examples, and snapshots at increasing distances.  One point is held at a time.
     TypeError for a run without theta, ValueError for an empty one; else as `ntk` and `target_alignment`.
 
     >>> import minintk as mn
@@ -100,14 +100,15 @@ def kernel_over_time(model: Model, run: Iterable[Moving], x: Array, y: Array, *,
         if point.theta is None:
             raise TypeError("kernel_over_time expects a run with theta: the kernel of mn.kernel_flow does not move")
         here = getattr(point, "model", model) if model.anchors() else model
-        kernel = ntk(here, point.theta, x)
-        xp = array_namespace(kernel)
+        xp, parts = array_namespace(point.theta, x), _layer_kernels(here, point.theta, x)
+        kernel = xp.sum(xp.stack(list(parts.values())), axis=0)
         values, vectors = (xp.flip(a, axis=-1)[..., :k] for a in xp.linalg.eigh(kernel))
         first, frame = start = (kernel, vectors) if start is None else start
         aligned = target_alignment(kernel, y, centred=True)
         moved, rank = relative_distance(kernel, first), effective_rank(kernel)
         rows.append((np.asarray(point.t), *map(to_host, (moved, aligned, rank, values, _overlap(frame, vectors)))))
-        shares.append(_layer_shares(here, point.theta, x))
+        total = xp.linalg.trace(kernel)
+        shares.append({layer: xp.linalg.trace(part) / total for layer, part in parts.items()})
     if start is None:
         raise ValueError("kernel_over_time expects at least one snapshot, got none")
     t, movement, alignment, ranks, eigenvalues, overlap = (np.stack(column) for column in zip(*rows, strict=True))
@@ -123,17 +124,11 @@ def _overlap(U: Array, V: Array) -> Array:
     return xp.linalg.diagonal(sums) / xp.arange(1, U.shape[-1] + 1, dtype=U.dtype)
 
 
-def _layer_shares(model: Model, theta: Array, x: Array) -> dict[str, Array]:
-    """{layer: sum_{n, c} |df_c(x_n) / dw|^2 over its weights w, as a part of the sum over all}, each () or (E,)."""
-    xp = array_namespace(theta, x)
-    lead, C = (1,) * (theta.ndim - 1), model.outputs
-    u = xp.broadcast_to(xp.eye(C, dtype=theta.dtype).reshape((C, *lead, 1, C)), (C, *theta.shape[:-1], 1, C))
-    squares = xp.zeros_like(theta)
-    for n in range(x.shape[0]):  # one example at a time: C gradients are held, not N C
-        gradients = model.forward(theta, x[n : n + 1])[1].vjp(u)
-        squares += xp.sum(gradients * gradients, axis=0)
-    total, layers = xp.sum(squares, axis=-1), dict[str, Array]()
-    for name, at in model.layout.slices.items():
-        layer = name.rpartition(".")[0] or name
-        layers[layer] = layers.get(layer, 0) + xp.sum(squares[..., at], axis=-1) / total
-    return layers
+def _layer_kernels(model: Model, theta: Array, x: Array) -> dict[str, Array]:
+    """{layer: what its weights add to the kernel}, each ([E], N, N); the kernel is their sum."""
+    names = list(model.layout.slices)
+    layers = {name: name.rpartition(".")[0] or name for name in names}
+    return {
+        layer: ntk(model, theta, x, scales={name: 0 for name in names if layers[name] != layer})
+        for layer in dict.fromkeys(layers.values())
+    }
