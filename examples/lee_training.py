@@ -1,0 +1,150 @@
+"""A network and its linearisation, trained alike: what the scripts for the deep networks of Lee et al. 2019 share.
+
+The paper's rate.  Its figures show means over the examples, and the authors' public code takes the mean over the C
+outputs too: 0.5 * mean((f - y)^2) and -mean(y * log_softmax(f)).  `mn.mse` and `mn.softmax_cross_entropy` are means
+over the examples of a sum over the outputs, so that the paper's eta is lr = eta / C here, and eta = C lr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from common import images, interval, placed, plus
+from lee import HE, rms, widths_axis
+
+import analytic as an
+import minintk as mn
+from minintk.arrays import to_host
+
+Array = np.ndarray[Any, Any]
+Pair = tuple[Array, Array]
+Pairs = tuple[Pair, Pair]
+CLASSES = 10
+
+
+@lru_cache(maxsize=2)
+def ten_classes(data: str, n_train: int, n_test: int, *, flat: bool = False, zero_mean: bool = False) -> Pairs:
+    """Standardised images (N, H, W, C), or (N, d) if `flat`, and one-hot labels, float32: (training, test).
+
+    zero_mean : 9/10 for the class and -1/10 for the others.  The same arrays at every call.
+    """
+    train, test = images(data, n_train, n_test)
+    sets = [part.one_hot(zero_mean=zero_mean) for part in (train.standardise(), test.standardise(fit=train))]
+    first, second = [(x.reshape(len(x), -1) if flat else x, y) for x, y in sets]
+    return first, second
+
+
+def two_layers(width: int, shape: tuple[int, ...]) -> mn.Network:
+    """The paper's network for ten digits: two hidden layers of ReLU, sigma_w^2 = 2, sigma_b^2 = .1."""
+    return mn.Network(mn.zoo.mlp(2, width, CLASSES, activation=mn.ReLU(), w_std=HE, b_std=0.1**0.5), shape)
+
+
+def marks(steps: int, number: int = 9) -> list[int]:
+    """Steps at which to look, evenly spread on a logarithmic axis, the last one among them."""
+    return sorted({round(step) for step in np.geomspace(1, steps, number)})
+
+
+def outputs(model: mn.Model, theta: mn.Array, x: mn.Array, batch: int = 100) -> Array:
+    """f at x, on the host, a batch at a time."""
+    return np.concatenate([to_host(model(theta, x[i : i + batch])) for i in range(0, len(x), batch)])
+
+
+def trained(
+    model: mn.Model, theta0: mn.Array, train: tuple[mn.Array, mn.Array], x_test: mn.Array, at: Sequence[int], *,
+    loss: mn.Loss, optimizer: mn.SGD, batch: int | None = None, seed: int = 0,
+) -> tuple[Array, Array]:  # fmt: skip
+    """(losses, f): of each batch, (at[-1] + 1,), at x_test after `at` steps, (len(at), M, C); seed : of batches."""
+    losses, f = [], []
+    how: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch_size": batch}
+    for snap in mn.train(model, theta0, *train, steps=at[-1], rng=np.random.default_rng(seed), **how):
+        losses.append(float(snap.loss))
+        if snap.step in at:
+            f.append(outputs(snap.model, snap.theta, x_test))
+    return np.array(losses), np.array(f)
+
+
+def side_by_side(
+    net: mn.Network, train: Pair, test: Pair, at: Sequence[int], *,
+    loss: mn.Loss, lr: float, momentum: float, batch: int | None, seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    """One network and its linearisation at its own start, on the same batches.
+
+    For each of the steps `at`: "distance" rms (f - f_lin), "moved" rms (f_lin - f_0) and "size" rms f_lin over the
+    test points; "loss", "lin loss" averaged over the batches since the step before; "accuracy", "lin accuracy" on the
+    test points; "f", "lin f" the outputs at one of them.
+    """
+    theta0, x_test, x, y = placed(net.init(np.random.default_rng(seed), dtype=np.float32), test[0], *train)
+    optimizer = mn.SGD(lr, momentum=momentum)
+    how: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch": batch, "seed": seed}
+    (l_net, f), (l_lin, g) = (
+        trained(model, theta0, (x, y), x_test, at, **how) for model in (net, mn.Linearized(net, theta0))
+    )
+    means = [[float(v[a:b].mean()) for a, b in zip([0, *at], at)] for v in (l_net, l_lin)]
+    right = [(h.argmax(-1) == test[1].argmax(-1)).mean(1).tolist() for h in (f, g)]
+    sizes = {"distance": f - g, "moved": g - outputs(net, theta0, x_test), "size": g}
+    return {
+        **{name: rms(a, (1, 2)).tolist() for name, a in sizes.items()}, "loss": means[0], "lin loss": means[1],
+        "accuracy": right[0], "lin accuracy": right[1], "f": f[:, 0].tolist(), "lin f": g[:, 0].tolist(),
+    }  # fmt: skip
+
+
+class Frozen:
+    """A network of two hidden layers for `n` images, and outputs that follow from its kernel at the start, in float64.
+
+    kernel : (M, C, N, C), and limit : (M, N), of infinite width, for all points, training points first.
+    bound : the largest stable rate of the heavy ball.
+    """
+
+    def __init__(self, data: str, width: int, n: int, seed: int, momentum: float, *, zero_mean: bool) -> None:
+        train, test = ten_classes(data, n, 100, flat=True, zero_mean=zero_mean)
+        x, y, x_test = (a.astype(float) for a in (*train, test[0]))
+        self.net, rng = two_layers(width, x.shape[1:]), np.random.default_rng(seed)
+        self.theta0, self.x, y_on, self.x_test = placed(self.net.init(rng), x, y, x_test)
+        self.train, self.y, both = (self.x, y_on), y, placed(np.concatenate([x, x_test]))[0]
+        self.f0 = to_host(self.net(self.theta0, both))
+        self.kernel = to_host(mn.ntk_full(self.net, self.theta0, both, self.x))
+        self.limit = to_host(an.kernel(self.net.spec).ntk(both, self.x))
+        self.bound = an.max_learning_rate(self.kernel[:n], momentum)
+
+    def trained(
+        self,
+        model: mn.Model,
+        at: Sequence[int],
+        loss: mn.Loss,
+        lr: float,
+        momentum: float = 0.0,
+        batch: int | None = None,
+    ) -> Array:
+        """Test outputs after the steps `at`, on full batches or with generator 0."""
+        how: dict[str, Any] = {"loss": loss, "optimizer": mn.SGD(lr, momentum=momentum), "batch": batch}
+        return trained(model, self.theta0, self.train, self.x_test, at, **how)[1]
+
+    def closed(self, kernel: Array, at: Sequence[int], lr: float, momentum: float = 0.0) -> Array:
+        """The same for `mn.mse` in closed form; kernel : (M, N) or (M, C, N, C)."""
+        n = len(self.x)
+        form = an.gradient_descent(kernel[:n], self.y, lr=lr, momentum=momentum)
+        return np.asarray(form.predict(np.array(at), kernel[n:], f0=self.f0[:n], f0_test=self.f0[n:]))
+
+    def flow(self, kernel: Array, times: Sequence[float] | Array, loss: mn.Loss, tau: float | None = None) -> Array:
+        """The same at `times` of the differential equation."""
+        run = mn.kernel_flow(kernel, self.f0, self.y, loss=loss, times=times, tau=tau, by=mn.Solver())
+        return np.stack([moment.f[len(self.x) :] for moment in run][1:])
+
+
+def by_width(widths: Sequence[int], values: Array, digits: int = 3) -> str:
+    """Mean and interval over seeds at each width; values : (widths, seeds)."""
+    return ", ".join(f"{plus(interval(v), digits)} ({n})" for n, v in zip(widths, values))
+
+
+def against_width(panel: Any, widths: Sequence[int], values: Array, label: str, mark: str = "o") -> None:
+    """Means with their intervals over seeds, values : (widths, seeds), and the slope of theorem 2.1's bound."""
+    line = panel.errorbar(widths, *np.array([interval(v)[:2] for v in values]).T, fmt=mark, capsize=3, label=label)
+    shape = np.array(widths, float) ** -0.5
+    bound = shape * np.exp(np.log(values / shape[:, None]).mean())
+    panel.plot(widths, bound, "--", color=line[0].get_color(), label="$n^{-1/2}$, the bound")
+    panel.set_yscale("log")
+    widths_axis(panel, widths)
+    panel.legend()
