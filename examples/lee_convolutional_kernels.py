@@ -95,13 +95,14 @@ def main(s: Setting, channels: tuple[int, ...], draws: int, repeats: int, n: int
         for panel, end in zip(panels, ENDS):
             for kind, mark in zip(KINDS, "os"):
                 error = np.array(found[f"{end} {kind}"]["error"])
-                for m, face in ((0, None), (-1, "none")):
-                    label = f"{kind}, mean of {many[m]}: b = {found[f'{end} {kind}']['exponent'][0]:.2f}"
+                law = (np.outer(channels, many) ** -0.5)[:, None]
+                law = law[:, 0] * np.exp(np.log(error / law).mean())  # (channels, draws): one constant for all
+                color, power = f"C{KINDS.index(kind)}", found[f"{end} {kind}"]["exponent"]
+                for m, face, label in ((0, None, f"one network; b = {plus(power)}"), (-1, "none", f"mean of {draws}")):
                     points = np.array([interval(v)[:2] for v in error[..., m]]).T
-                    color = f"C{KINDS.index(kind)}"
-                    panel.errorbar(channels, *points, fmt=mark, color=color, mfc=face, capsize=3, label=label)
-                    law = np.array(channels, float) ** -0.5
-                    panel.plot(channels, law * np.exp(np.log(error[..., m] / law[:, None]).mean()), "--", color=color)
+                    how = {"fmt": mark, "color": color, "mfc": face or color, "capsize": 3}
+                    panel.errorbar(channels, *points, **how, label=f"{kind}, {label}")
+                    panel.plot(channels, law[:, m], "--", color=color)
             panel.plot([], [], "k--", label="$(n M)^{-1/2}$")
             panel.set(yscale="log", title=end)
             widths_axis(panel, channels)

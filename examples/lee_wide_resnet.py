@@ -38,8 +38,7 @@ MOMENTUM, BATCH, ETA, ABOVE = 0.9, 8, 1.0, 10.0
 
 def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
     """Table S1 with N = 1 and one number of channels."""
-    body = mn.zoo.wide_resnet(10, channels=channels, norm=None, w_std=1.0).layers[:-1]
-    return mn.Network(mn.Sequential(*body, mn.Dense(CLASSES)), shape)
+    return mn.Network(mn.zoo.wide_resnet(10, channels=channels, norm=None, w_std=1.0), shape)
 
 
 def pair(data: str, channels: int, steps: int, n_train: int, n_test: int, seed: int) -> dict[str, Any]:
