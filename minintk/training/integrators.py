@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, inf
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -37,9 +37,10 @@ class Steps:
     includes alpha.  (Geiger et al. 2020, eq. (18).)
 
     Weights may inflate while outputs stand still, as they do where alpha is small.  So the first step changes J' y by
-    a part 2 early at most, and until the outputs have travelled a distance of 0.1, dt grows by a part `early` per step,
-    or up to early t.  With the default the loss of a network in the feature regime halves within 0.6 % of the right
-    time; early = 1 leaves the outputs' bounds alone, with which it may halve several times later.
+    a part 2 early at most.  Then, until the outputs of every network have travelled a distance of 0.1, dt grows by a
+    part `early` per step, or up to early t, and no step takes outputs further than twice the way that they have come.
+    With the default the loss of a network in the feature regime halves within 0.6 % of the right time; early = 1 leaves
+    little but the outputs' bounds, with which it may halve several times later.
 
     One step of length dt holds the gradient g at its initial value and solves for v exactly:
     v <- a v - (1 - a) g,  theta <- theta + dt v;  a = e^(-dt/tau), (t/(t + dt))^mu if tau = t/mu, 0 for gradient flow.
@@ -113,6 +114,8 @@ class WeightSpace:
     whole : whether every step uses all of x.
     """
 
+    axes: ClassVar[int] = 1  # of s, for one network
+
     def __init__(self, model: Model, x: Array, scales: Array | None, theta: Array, whole: bool) -> None:
         self.model, self.x, self.scales, self.theta, self.whole = model, x, scales, theta, whole
         self.parts = member_slices(model, theta, x.shape[0])
@@ -169,6 +172,8 @@ class FrozenKernel:
 
     Methods as in `WeightSpace`; the kernel never changes.
     """
+
+    axes: ClassVar[int] = 2
 
     def __init__(self, kernel: Array, full: bool, N: int) -> None:
         self.kernel, self.full, self.N = kernel, full, N
@@ -306,15 +311,18 @@ TRAVELLED = 0.1
 class SteppedFlow:
     """A flow by `Steps` in progress.
 
-    dt : the next step, if no goal comes before its end.  path : how far the outputs have travelled, the sum of their
-    largest changes.  h, b : the latest step and its number of examples.  seen : examples since all were looked at.
+    dt : the next step, if no goal comes before its end.  path : () or (E,), how far each network's outputs have
+    travelled, the sum of their largest changes.  h, b : the latest step and its number of examples.  seen : examples
+    since all were looked at.
     """
 
     def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:
         self.system, self.s, self.y, self.settings, self.by, self.N = system, s, y, settings, by, y.shape[0]
         self.rng = settings.rng if settings.temperature else None
-        self.t, self.dt, self.path, self.h, self.b, self.seen, self.steps = 0.0, 1.0, 0.0, 0.0, self.N, 0, 0
-        self.v: Array | float = array_namespace(s).zeros_like(s) if settings.momentum else 0.0
+        self.t, self.dt, self.h, self.b, self.seen, self.steps = 0.0, 1.0, 0.0, self.N, 0, 0
+        xp = array_namespace(s)
+        self.v: Array | float = xp.zeros_like(s) if settings.momentum else 0.0
+        self.path = xp.zeros(s.shape[: s.ndim - system.axes], dtype=s.dtype)
         if settings.resume is not None:
             self._restore(settings.resume)
 
@@ -322,9 +330,9 @@ class SteppedFlow:
         """Everything that the flow has changed."""
         xp = array_namespace(self.s)
         v = None if isinstance(self.v, float) else xp.asarray(self.v, copy=True)
-        clock = np.array([self.t, self.dt, self.path, self.h, self.b, self.seen])
+        clock = np.array([self.t, self.dt, self.h, self.b, self.seen])
         rng = None if self.rng is None else dict(self.rng.bit_generator.state)
-        anchors = self.system.anchors() | {"flow": to_library(clock, xp)}
+        anchors = self.system.anchors() | {"flow": to_library(clock, xp), "path": xp.asarray(self.path, copy=True)}
         return State(self.steps, xp.asarray(self.s, copy=True), v, rng, anchors)
 
     def _restore(self, state: State) -> None:
@@ -338,7 +346,8 @@ class SteppedFlow:
                 f"resume is the state at t = {clock[0]:g}, beyond times up to {last:g}: ask for later ones"
             )
         xp = array_namespace(self.s, state.theta)
-        (self.t, self.dt, self.path, self.h), self.b, self.seen = clock, int(b), int(seen)
+        (self.t, self.dt, self.h), self.b, self.seen = clock, int(b), int(seen)
+        self.path = xp.asarray(state.anchors["path"])
         self.steps, self.s = state.step, xp.asarray(state.theta, copy=True)
         self.v = 0.0 if state.memory is None else state.memory
         self.system = self.system.anchored(state.anchors)
@@ -373,11 +382,11 @@ class SteppedFlow:
     def _step(self, goal: float) -> None:
         """One step, to `goal` at most."""
         loss, system = self.settings.loss, self.system
-        at, v, change = self._choose(goal)
+        at, v, changes = self._choose(goal)
         if self.h == self.dt:
-            self._lengthen(change)
+            self._lengthen(float(array_namespace(v).max(changes)))
         self.t = goal if self.h == goal - self.t else self.t + self.h
-        self.steps, self.seen, self.path = self.steps + 1, self.seen + self.b, self.path + change
+        self.steps, self.seen, self.path = self.steps + 1, self.seen + self.b, self.path + changes
         self.v = v if self.settings.momentum else 0.0
         self.system = system.after(self.s)
         if self.rng is None and self.system is system:
@@ -389,8 +398,8 @@ class SteppedFlow:
         ):
             self._look()
 
-    def _choose(self, goal: float) -> tuple[Array | None, Array, float]:
-        """Make a step of a length h that the outputs allow: its examples, its velocity, the change of their outputs."""
+    def _choose(self, goal: float) -> tuple[Array | None, Array, Array]:
+        """Make a step of a length h that the outputs allow: its examples, its velocity, the changes of the outputs."""
         xp, settings, high = array_namespace(self.s), self.settings, self.by.high
         order = None if self.rng is None else self.rng.permutation(self.N)
         at, y, halvings, growing, cotangent = None, self.y, 0, self.steps == 0, settings.loss.cotangent
@@ -407,8 +416,9 @@ class SteppedFlow:
                 v *= _moving(self.value, v)
             s = self.s + h * v
             f, g = (self.system.outputs(s, at), None) if at is not None else self.system.learn(s, None, y, cotangent)
-            change = float(xp.max(xp.abs(f - self.f)))
-            fits = change < high and (self.steps > 0 or self._resolved(s, at, y))  # NaN < high is False
+            changes = xp.max(xp.abs(f - self.f), axis=(-2, -1))
+            change = float(xp.max(changes))
+            fits = change < high and (self._near(changes) if self.steps else self._resolved(s, at, y))  # NaN: False
             growing = growing and fits and h == self.dt < HUGE
             if halvings == MAX_HALVINGS or (fits and not growing):
                 break
@@ -417,7 +427,7 @@ class SteppedFlow:
             never = f"at t = {self.t:g} no step changes the outputs by less than {high:g}, only by more or not at all"
             raise FloatingPointError(f"{never}: this is rounding, take float64 or a larger Steps(high=...)")
         self.s, self.f, self.g, self.h = s, f, g, h
-        return at, v, change
+        return at, v, changes
 
     def _resolved(self, s: Array, at: Array | None, y: Array) -> bool:
         """Whether J' y, the gradient of the outputs along the targets, is at s what it was to a part 2 early."""
@@ -427,11 +437,16 @@ class SteppedFlow:
         change, size = (xp.sum(xp.square(a), axis=axes) for a in (there - here, here))
         return bool(xp.all(change <= (2 * self.by.early) ** 2 * size))
 
+    def _near(self, changes: Array) -> bool:
+        """Whether no network that has hardly moved goes more than twice as far as it has come."""
+        some = (self.path > 0) & (self.path < TRAVELLED)
+        return not array_namespace(changes).any(some & (changes > 2 * self.path))
+
     def _lengthen(self, change: float) -> None:
         """Choose dt after a step that was not cut short."""
         low, high, early = float(self.by.low), float(self.by.high), float(self.by.early)
         dt = self.dt * (2 if change <= low else min(1.1, 0.8 * high / change))
-        if change and self.path < TRAVELLED:
+        if change and float(array_namespace(self.s).min(self.path)) < TRAVELLED:
             dt = min(dt, max((1 + early) * self.dt, early * self.t))
         self.dt = dt
 

@@ -18,7 +18,7 @@ from scipy.special import hyp0f1
 import analytic as an
 import minintk as mn
 from minintk.training.checkpoints import load, save
-from minintk.training.integrators import FlowSettings
+from minintk.training.integrators import FlowSettings, SteppedFlow, WeightSpace
 from minintk.training.train import State
 
 Array = mn.Array
@@ -302,6 +302,27 @@ def test_the_early_flow_is_resolved(depth: int) -> None:
     before, after = losses([0.994 * t1, 1.006 * t1], mn.Steps())
     assert before > 0.5 > after
     assert losses([1.06 * t1], mn.Steps(early=1.0))[0] > 0.5
+
+
+def test_weights_do_not_inflate_within_a_step() -> None:
+    """Near the finite time at which weights would diverge, a step at most trebles the way that outputs have come."""
+    net = mn.Network(
+        mn.Sequential(mn.Dense(16), mn.Softplus(5.0, 1.404383), mn.Dense(16), mn.Softplus(5.0), mn.Dense(1)), (3,)
+    )
+    theta, alpha = net.init(np.random.default_rng(0), ensemble=3), 1e-6
+    flow = FlowSettings.checked(mn.Hinge(alpha), inf, None, 1000.0, 0.0, None, mn.Steps(high=0.05, early=5e-3))
+    model = mn.Centred(net, theta, alpha)
+    run = SteppedFlow(
+        WeightSpace(model, X, None, theta, True), theta, np.sign(X[:, :1]), flow, mn.Steps(high=0.05, early=5e-3)
+    )
+    moments, worst, before = run.moments(), 0.0, np.zeros(3)
+    next(moments)
+    while before.min() < 0.1:
+        run._step(inf)
+        small = (before > 0) & (before < 0.1)
+        worst = max(worst, float(np.max((run.path / np.where(small, before, np.inf)), initial=0.0)))
+        before = run.path.copy()
+    assert 2 < worst <= 3
 
 
 # ------------------------------------------------------------------------------------------- resumed
