@@ -71,7 +71,7 @@ def main(s: Setting, widths: tuple[int, ...], draws: tuple[int, ...], repeats: i
             for m, M in enumerate(draws):
                 label = f"mean of {M}: {found[f'{kind}, in n'][m][0]:.2f}"
                 panel.errorbar(n, *cells[:, m].T, fmt=f"C{m}{'os^vD'[m]}", ms=4, lw=1, label=label)
-                first = np.sqrt(np.mean(runs[kind][..., 0] ** 2 * n[:, None]))
+                first = np.mean(cells[:, 0, 0] * np.sqrt(n))
                 panel.plot(n, first / np.sqrt(n * M), f"C{m}--", lw=1)
             panel.plot([], [], "k--", label="$c\\,(n M)^{-1/2}$, c from single networks")
             panel.set(yscale="log", title=f"{kind} kernel, {s.data}, {repeats} repeats")

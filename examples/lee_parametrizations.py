@@ -28,7 +28,7 @@ import minintk as mn
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"width": 256, "seeds": 10, "n_train": 64, "steps": 512},
-    "evening": {"width": 512, "seeds": 10, "n_train": 128, "steps": 1024},
+    "evening": {"width": 512, "seeds": 6, "n_train": 128, "steps": 512},
     "paper": {"width": 2048, "seeds": 20, "n_train": 1024, "steps": 2**16},
 }
 B_STD, N_TEST, SHARE = 0.1**0.5, 297, 0.25
