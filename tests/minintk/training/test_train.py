@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -231,6 +232,58 @@ def test_the_bound_is_where_the_linearised_network_diverges() -> None:
     with pytest.warns(RuntimeWarning, match="stability bound"):
         above = go(model=lin, optimizer=mn.SGD(lr=1.05 * critical), steps=400, every=400)
     assert above[-1].loss > 1e6 * above[0].loss
+
+
+def end_of_batches(lr: float, momentum: float, b: int) -> tuple[float, list[str]]:
+    """(loss at the end over that at the start, warnings) of the linearised network on mini-batches of b of 48."""
+    data = mn.datasets.digits().subset(48, np.random.default_rng(0))
+    x, y = data.parity()
+    net = mn.Network(mn.Sequential(mn.Dense(24, b_std=0.3), mn.Tanh(), mn.Dense(1)), x.shape[1:])
+    theta = net.init(np.random.default_rng(1))
+    how: dict[str, Any] = {"loss": mn.mse, "batch_size": b, "rng": np.random.default_rng(2), "steps": 3000}
+    lin, grown = mn.Linearized(net, theta), np.inf
+    with warnings.catch_warnings(record=True) as caught, suppress(FloatingPointError):
+        warnings.simplefilter("always")
+        *_, end = mn.train(lin, theta, x, y, optimizer=mn.SGD(lr, momentum), every=3000, **how)
+        grown = float(mn.mse(lin(end.theta, x), y) / mn.mse(net(theta, x), y))
+    return grown, [str(w.message) for w in caught]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("b", [1, 4, 16])
+def test_the_bound_of_mini_batches_is_near_where_they_diverge(momentum: float, b: int) -> None:
+    """Half of it converges in silence, three times it diverges, with a warning that names it before the first step."""
+    _, (words,) = end_of_batches(1e3, momentum, b)
+    critical = float(words.split("bound ")[1].split(":")[0])
+    assert f"that of mini-batches of {b}, from one of" in words
+    grown, said = end_of_batches(critical / 2, momentum, b)
+    assert (grown < 1, said) == (True, [])
+    grown, said = end_of_batches(3 * critical, momentum, b)
+    assert grown > 1e3
+    assert len(said) == 1
+    assert "stability bound" in said[0]
+
+
+def test_momentum_and_small_batches_diverge_far_below_the_bound_of_full_batches() -> None:
+    """The bound of full batches alone says nothing there: a control of the one for batches."""
+    rates = [float(end_of_batches(1e3, 0.9, b)[1][0].split("bound ")[1].split(":")[0]) for b in (1, 16, 48)]
+    assert rates[0] < rates[2] / 20
+    assert rates[0] < rates[1] < rates[2]
+    assert end_of_batches(rates[2] / 3, 0.9, 1)[0] > 1e3
+
+
+def test_no_run_diverges_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no bound is known, the loss itself is looked at: cross-entropy, and a bound that was wrong."""
+    y = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True)
+    with pytest.warns(
+        RuntimeWarning, match=r"the loss has grown 1000-fold, to .* at step \d+: training diverges"
+    ) as found:
+        go(y=y, loss=mn.softmax_cross_entropy, optimizer=mn.SGD(lr=1e6), steps=5)
+    assert len(found) == 1
+    assert found[0].filename == __file__
+    monkeypatch.setattr("minintk.training.train._inverse_rate", lambda *arguments: 0.0)
+    with pytest.warns(RuntimeWarning, match="the loss has grown 1000-fold"):
+        go(model=mn.Linearized(NET, THETA), optimizer=mn.SGD(lr=1.2 * bound()), steps=200, every=200)
 
 
 @pytest.mark.parametrize(
