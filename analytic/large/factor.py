@@ -32,7 +32,7 @@ from minintk.progress import progress_of
 
 Host = np.ndarray[Any, Any]
 
-PIECE = 256
+PIECE = 512
 """Rows that a thread takes at a time through all products of a block."""
 
 
