@@ -306,22 +306,18 @@ def test_the_early_flow_is_resolved(depth: int) -> None:
 
 def test_weights_do_not_inflate_within_a_step() -> None:
     """Near the finite time at which weights would diverge, a step at most trebles the way that outputs have come."""
-    net = mn.Network(
-        mn.Sequential(mn.Dense(16), mn.Softplus(5.0, 1.404383), mn.Dense(16), mn.Softplus(5.0), mn.Dense(1)), (3,)
-    )
-    theta, alpha = net.init(np.random.default_rng(0), ensemble=3), 1e-6
-    flow = FlowSettings.checked(mn.Hinge(alpha), inf, None, 1000.0, 0.0, None, mn.Steps(high=0.05, early=5e-3))
-    model = mn.Centred(net, theta, alpha)
-    run = SteppedFlow(
-        WeightSpace(model, X, None, theta, True), theta, np.sign(X[:, :1]), flow, mn.Steps(high=0.05, early=5e-3)
-    )
-    moments, worst, before = run.moments(), 0.0, np.zeros(3)
+    layers = [layer for _ in range(5) for layer in (mn.Dense(16), mn.Softplus(5.0, 1.404383))]
+    net = mn.Network(mn.Sequential(*layers, mn.Dense(1)), (3,))
+    theta, alpha = net.init(np.random.default_rng(0)), 1e-8
+    by = mn.Steps(high=0.05, early=5e-3)
+    how = FlowSettings.checked(mn.Hinge(alpha), inf, None, 1000.0, 0.0, None, by)
+    system = WeightSpace(mn.Centred(net, theta, alpha), X, None, theta, True)
+    run = SteppedFlow(system, theta, np.sign(X[:, :1]), how, by)
+    moments, worst, before = run.moments(), 0.0, 0.0
     next(moments)
-    while before.min() < 0.1:
+    while before < 0.1:
         run._step(inf)
-        small = (before > 0) & (before < 0.1)
-        worst = max(worst, float(np.max((run.path / np.where(small, before, np.inf)), initial=0.0)))
-        before = run.path.copy()
+        worst, before = max(worst, float(run.path) / before if before else 0.0), float(run.path)
     assert 2 < worst <= 3
 
 
