@@ -311,12 +311,12 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
     the heavy ball, and c the curvature of the loss, 1 for mn.mse.  Mini-batches of b: in a direction with the mean
     curvature lambda, the batches' own has the variance lambda s, and training is stable in mean square up to
 
-        1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean of |J_n|^2
+        1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
     at the worst lambda from 0 to lambda_max / N, both estimated from one batch.  Linearised networks diverged at .8 to
     1.5 times that rate (b = 2 to 32, momentum 0 and .9), so the warning comes at 1.5 times.  With momentum and small
-    batches it is far below the bound of full batches.  Cost: eight Lanczos steps on a batch and a sweep for each of
-    eight examples, as 20 to 30 steps of training.  Of a schedule, the first rate counts.
+    batches it is far below the bound of full batches.  Cost: eight Lanczos steps on a batch and on each of at most
+    eight examples, as 10 to 30 steps of training.  Of a schedule, the first rate counts.
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)
@@ -344,23 +344,12 @@ def _inverse_rate(run: Descent, reach: float) -> float:
         top = _largest_eigenvalue(model, theta, x, run.scales)
         if b == N:
             return top / N / reach
-        ks = [_size(model, theta, x[i : i + 1], run.scales) for i in range(min(b, 8))]
+        ks = [_largest_eigenvalue(model, theta, x[i : i + 1], run.scales) for i in range(min(b, 8))]
         k = sum(ks) / len(ks)
         mean = max(0.0, top - k) / max(b - 1, 1)
         return max(at / reach + (k - at) * (1 / b - 1 / N) / (2 * (1 - m)) for at in (0.0, mean))
 
     return max(parallel(work, run.parts))
-
-
-def _size(model: Model, theta: Array, x: Array, scales: Array | None) -> float:
-    """tr J S J' / C of one example, of the worst member, from one sweep with random signs; exact where C = 1."""
-    xp = array_namespace(theta)
-    with np.errstate(over="ignore", invalid="ignore"):
-        f, J = model.forward(theta, x)
-        signs = to_library(np.sign(np.cos(np.arange(model.outputs) ** 2.0)).astype(str(f.dtype)), xp)
-        g = J.vjp(xp.zeros_like(f) + signs)
-        size = float(xp.max(xp.sum(g * g if scales is None else g * g * scales, axis=-1))) / model.outputs
-    return size if isfinite(size) else 0.0
 
 
 def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None) -> float:
