@@ -10,6 +10,7 @@ With an ensemble every result has a leading axis E.  v and u may carry one more 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import nan
 from typing import Any, ClassVar
@@ -116,12 +117,20 @@ class Jacobian(ABC):
         return k
 
     def dense(self) -> Array:
-        """J written down, ([E], N, C, P): N C backward sweeps, for tests and small networks."""
-        N, C = self.outputs
-        xp = array_namespace(self.like)
-        u = xp.eye(N * C, dtype=self.like.dtype).reshape((N * C, *(1 for _ in self.lead), N, C))
-        rows = self.vjp(xp.broadcast_to(u, (N * C, *self.lead, N, C)))
-        return xp.moveaxis(rows, 0, -2).reshape((*self.lead, N, C, self.size))
+        """J written down, ([E], N, C, P): a backward sweep for each row, in little more memory than the result."""
+        xp, C = array_namespace(self.like), self.outputs[1]
+        rows = xp.empty((*self.lead, self.outputs[0] * C, self.size), dtype=self.like.dtype)
+        for start, J in self.parts():
+            n = J.outputs[0]
+            for i in range(0, n * C, 16):
+                u = xp.eye(n * C, dtype=self.like.dtype)[i : i + 16].reshape((-1, *(1 for _ in self.lead), n, C))
+                some = J.vjp(xp.broadcast_to(u, (u.shape[0], *self.lead, n, C)))
+                rows[..., start * C + i : start * C + i + u.shape[0], :] = xp.moveaxis(some, 0, -2)
+        return rows.reshape((*self.lead, *self.outputs, self.size))
+
+    def parts(self) -> Iterator[tuple[int, Jacobian]]:
+        """(start, the Jacobian of the examples from there on), until all are there; by default this one alone."""
+        yield 0, self
 
     def as_linear_operator(self) -> Any:
         """J as a `scipy.sparse.linalg.LinearOperator` of shape (N C, P), for SciPy's solvers; one network, NumPy.
@@ -153,6 +162,7 @@ class NetworkJacobian(Jacobian):
     """The Jacobian of a network: its layers' Jacobians, and the layout that cuts theta into their weights.
 
     coupled : whether an example's output depends on the others of the batch; then there is no kernel.
+    part : the Jacobian of some of the examples, by their slice.
     """
 
     root: LayerJacobian
@@ -161,6 +171,7 @@ class NetworkJacobian(Jacobian):
     ensemble: int | None
     like: Array
     coupled: bool = False
+    part: Callable[[slice], NetworkJacobian] | None = None
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -172,6 +183,13 @@ class NetworkJacobian(Jacobian):
 
     def pull(self, u: Array, out: Array) -> None:
         self.root.vjp(u, self.layout.unpack(out))
+
+    def parts(self) -> Iterator[tuple[int, Jacobian]]:
+        """Eight examples at a time, so that a sweep for one example does not go through all others."""
+        if self.part is None or self.coupled:
+            yield 0, self
+        else:
+            yield from ((i, self.part(slice(i, i + 8))) for i in range(0, self.outputs[0], 8))
 
     def contract(self, other: Jacobian, kernel: ScaledContraction) -> Array:
         """J S J_other' layer by layer: no Jacobian is formed, and no sweep goes forwards."""

@@ -314,7 +314,11 @@ class Network(Model):
         ensemble = theta.shape[0] if theta.ndim == 2 else None
         if ensemble is not None and f.ndim == 2:  # no weights at all: the members agree
             f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))
-        return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta, self.coupled)
+
+        def part(at: slice) -> NetworkJacobian:
+            return self._through(layers, theta, x[at])[1]
+
+        return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta, self.coupled, part)
 
     def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, NetworkJacobian]:
         w, ensemble = self.layout.unpack(theta0) | self.statistics, d.shape[0] if d.ndim == 2 else None

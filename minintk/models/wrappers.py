@@ -9,7 +9,7 @@ They nest, in any order, and `train`, `ntk` and every diagnostic take any of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Self
 
@@ -179,6 +179,9 @@ class Scaled(Jacobian):
 
     def pull(self, u: Array, out: Array) -> None:
         self.J.pull(self.alpha * u, out)
+
+    def parts(self) -> Iterator[tuple[int, Jacobian]]:
+        return ((i, Scaled(J, self.alpha)) for i, J in self.J.parts())
 
     @property
     def factor(self) -> tuple[float, Jacobian]:

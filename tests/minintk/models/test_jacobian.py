@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -138,3 +139,47 @@ def test_a_jacobian_from_outside_has_all_maps(ensemble: int | None) -> None:
             want = factor * getattr(J, name)(K)
             np.testing.assert_allclose(getattr(mine, name)(theirs), want, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(Twice(J).dense(), 2 * J.dense(), rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------- written down
+
+
+def row_by_row(J: Any) -> Any:
+    """J from one cotangent at a time, on the whole batch."""
+    N, C = J.outputs
+    rows = []
+    for i in range(N * C):
+        u = np.zeros((*J.lead, N * C))
+        u[..., i] = 1
+        rows.append(J.vjp(u.reshape((*J.lead, N, C))))
+    return np.stack(rows, axis=-2).reshape((*J.lead, N, C, J.size))
+
+
+@pytest.mark.parametrize("ensemble", [None, 2])
+def test_dense_is_every_row_of_the_whole_batch(ensemble: int | None) -> None:
+    """For 0, 1, 8 and 19 examples, in parts where there are parts: also scaled, expanded and coupled models."""
+    spec = mn.Sequential(mn.Dense(6, b_std=0.3), mn.Tanh(), mn.Dense(3, b_std=0.1))
+    rng = np.random.default_rng(0)
+    net, coupled = mn.Network(spec, (4,)), mn.Network(mn.Sequential(mn.Dense(5), mn.BatchNorm(), mn.Dense(3)), (4,))
+    theta, other = net.init(rng, ensemble=ensemble), coupled.init(rng, ensemble=ensemble)
+    models: list[tuple[mn.Model, Any]] = [
+        (net, theta),
+        (mn.Centred(mn.Linearized(net, theta), theta, 3.0), 1.1 * theta),
+    ]
+    models += [(mn.Taylor(net, theta, 2), 1.1 * theta), (coupled, other)]
+    for model, at in models:
+        for N in (0, 1, 8, 19) if model is not coupled else (8, 19):
+            J = model.linearize(at, rng.standard_normal((N, 4)))[1]
+            want = row_by_row(J) if N else np.zeros((*J.lead, 0, 3, J.size))
+            np.testing.assert_allclose(J.dense(), want, rtol=1e-12, atol=1e-13)
+
+
+def test_dense_takes_little_more_memory_than_its_result() -> None:
+    """It took 75 times the result for 1000 examples: N C sweeps at once, each through all N examples."""
+    net, rng = mn.Network(mn.Sequential(mn.Dense(30), mn.Tanh(), mn.Dense(1)), (10,)), np.random.default_rng(0)
+    _, J = net.linearize(net.init(rng), rng.standard_normal((1000, 10)))
+    tracemalloc.start()
+    dense = J.dense()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.2 * 8 * dense.size + 2**20
