@@ -20,6 +20,7 @@ the same libraries and number of threads).
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ from minintk.arrays import to_host
 from minintk.files.claims import Claim, Watch, remove_dead
 from minintk.files.reading import read_json
 from minintk.files.units import InFlight, InTurn, check_part, shared
-from minintk.files.writing import digest, holds, made_folder, write_bytes
+from minintk.files.writing import digest, holds, made_folder, write_atomically, write_bytes
 from minintk.progress import progress_of
 from minintk.training.identity import identity
 from minintk.validate import whole
@@ -83,12 +84,13 @@ class Table:
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write a line for each run: its point, then what it returned, lists as JSON."""
         names = dict.fromkeys(name for result in self.results for name in result)
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            lines = csv.DictWriter(file, [*self.grid, *names])
-            lines.writeheader()
-            for point, result in zip(self.points, self.results):
-                plain = {name: json.dumps(v) if isinstance(v, (list, dict)) else v for name, v in result.items()}
-                lines.writerow(point | plain)
+        text = io.StringIO(newline="")
+        lines = csv.DictWriter(text, [*self.grid, *names])
+        lines.writeheader()
+        for point, result in zip(self.points, self.results):
+            plain = {name: json.dumps(v) if isinstance(v, (list, dict)) else v for name, v in result.items()}
+            lines.writerow(point | plain)
+        write_atomically(path, lambda file: file.write(text.getvalue().encode()))
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row for each run; needs pandas."""

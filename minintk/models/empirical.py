@@ -90,7 +90,8 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
 def _contraction(kind: type[ScaledContraction], model: Model, scales: Mapping[str, float] | None) -> ScaledContraction:
     """How J S J' is contracted; S is 1 for a tensor that `scales` does not name."""
     check_model(model)
-    return kind(model.layout.learning_rate_scales(scales, "none", "scales"), model.layout)
+    S = None if scales is None else model.layout.learning_rate_scales(scales, "none", "scales")
+    return kind(S, model.layout)
 
 
 def _blocks(
