@@ -1,12 +1,12 @@
 """Why the exact solution of a narrow linearised LeNet is poor: the interpolation threshold.
 
-    python3 make.py python examples/interpolation_threshold.py [--out DIR]
+    python3 make.py python examples/interpolation_threshold.py [--out DIR] [--data DIR]
 
 In Samarin et al. 2022, tables 1 and 2, the network of width 1 has P = 60,941 weights for N = 60,000 equations.  Least
 squares is worst where it can just fit every example, N = rank J (double descent): there, more examples hurt.  Here the
-paper's P / N = 1.016 is that of a small LeNet on up to 867 digits, compared with twice its width.  At width 1 the
-accuracy dips where N passes the rank of J, about two thirds of P because of dead and redundant units; at width 2 it
-always rises.
+paper's P / N = 1.016 is that of a small LeNet on up to 867 digits, or 1,960 images of MNIST, compared with twice its
+width.  At width 1 the accuracy dips where N passes the rank of J, some two thirds of P because of dead and redundant
+units; at width 2 it always rises.
 """
 
 from __future__ import annotations
@@ -14,62 +14,101 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from common import Found, Source, command_line, finish, interval, percent
-from exact_linearised_lenet import accuracies, examples, reduced, rows
+from common import Found, Row, Setting, command_line, finish, images, interval, percent, placed, plus, right
 
 import minintk as mn
+from minintk.arrays import to_host
 
-Curves = dict[str, dict[int, tuple[float, float]]]
+SIZES: dict[str, dict[str, Any]] = {"small": {"seeds": 8}, "evening": {"seeds": 16}, "paper": {"seeds": 64}}
+SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
 
 
-def curves(data: Source, n_train: int, shift: int, seeds: int, widths: tuple[int, ...]) -> Curves:
-    """{"x1": {N: test accuracy of the solver}, ...} for N / 8 to N images, and under "rank" that of J at width 1."""
-    sizes = [n_train * k // 8 for k in (1, 2, 4, 6, 8)]
-    found: dict[str, dict[int, list[float]]] = {f"x{w}": {N: [] for N in sizes} for w in widths}
-    found["rank"] = {n_train: []}
-    for seed in range(seeds):
-        x, y, *test = examples(data, n_train, "laptop", shift, seed)
-        for width in widths:
-            for N in sizes:
-                score = accuracies((x[:N], y[:N], *test), width, seed, 0, "laptop")["solver, test"]
-                found[f"x{width}"][N].append(score)
-        net = mn.Network(reduced(1), x.shape[1:], mn.PyTorch())
-        J = rows(net, net.init(np.random.default_rng(seed)), x)
-        found["rank"][n_train].append(float(np.linalg.matrix_rank(J)))
-    return {name: {N: interval(values) for N, values in by.items()} for name, by in found.items()}
+def reduced(shape: tuple[int, ...], width: int) -> mn.Sequential:
+    """A LeNet with 50 k^2 + 20 k + 1 weights, k = 4 width, for 8 x 8 images; with 1,991 and more for 28 x 28 ones."""
+    c, size, dense = (4 * width, 3, 16 * width) if shape[0] == 8 else (2 * width, 5, 17 * width)
+    layers: list[mn.spec.Layer] = []
+    for channels, padding in ((c, size // 2), (2 * c, 1 if size == 3 else 0)):
+        layers += [mn.Conv2d(channels, size, padding=padding, b_std=1.0), mn.ReLU(), mn.MaxPool(2)]
+    return mn.Sequential(*layers, mn.Flatten(), mn.Dense(dense, b_std=1.0), mn.ReLU(), mn.Dense(1, b_std=1.0))
+
+
+def problem(data: str, n_train: int, shift: int, width: int, seed: int) -> tuple[mn.Network, mn.Array, list[mn.Array]]:
+    """The network, theta_0 and (x, y, x_test, y_test), y = 1 for the first class and -1 for the rest; in float64."""
+    train, test = images(data, n_train, 2000, seed)
+    if shift:
+        rng = np.random.default_rng(seed)
+        train, test = train.shifted(shift, rng), test.shifted(shift, rng)
+    first = train.classes[0]
+    arrays = (*train.standardise().binary(first), *test.standardise(fit=train).binary(first))
+    dtype = np.float64 if n_train < 10_000 else np.float32  # at the threshold float32 is not enough
+    shape = train.x.shape[1:]
+    net = mn.Network(reduced(shape, width) if n_train < 10_000 else mn.zoo.lenet5(width, 1), shape, mn.PyTorch())
+    theta0 = net.init(np.random.default_rng(seed), dtype=dtype)
+    return net, placed(theta0)[0], list(placed(*(a.astype(dtype) for a in arrays)))
+
+
+def exact(net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> mn.Array:
+    """theta of the minimum-norm least-squares solution; where J J' is singular by LAPACK on J, as in the paper."""
+    try:
+        return mn.solve_gram(net, theta0, x, y).theta
+    except ValueError:
+        return theta0 + np.linalg.lstsq(rows(net, theta0, x), (y - net(theta0, x))[:, 0])[0]
+
+
+def rows(net: mn.Network, theta0: mn.Array, x: mn.Array) -> mn.Array:
+    """J : (N, P) of a network with one output."""
+    return np.stack([net.linearize(theta0, x[i : i + 1])[1].vjp(np.ones((1, 1))) for i in range(len(x))])
+
+
+def curve(data: str, n_train: int, shift: int, width: int, seed: int) -> dict[str, Any]:
+    """Test accuracy of the solver on each share of the images, and at width 1 the rank of J on all of them."""
+    net, theta0, (x, y, x_test, y_test) = problem(data, n_train, shift, width, seed)
+    lin, found = mn.Linearized(net, theta0), []
+    for n in (int(share * n_train) for share in SHARES):
+        theta = exact(net, theta0, x[:n], y[:n])
+        found.append(float(right(lin, theta, x_test, y_test).mean()))
+    rank = np.linalg.matrix_rank(to_host(rows(net, theta0, x))) if width == 1 else 0
+    return {"test": found, "rank": int(rank)}
 
 
 def main(
-    out: str | None = None, data: Source = None, scale: str = "laptop", widths: tuple[int, ...] = (1, 2),
-    shifts: tuple[int, ...] = (0, 2), n_train: int = 867, seeds: int = 16,
-) -> Found:  # fmt: skip
-    """Test accuracy against the number of images at each width, on the packaged digits at every scale."""
-    found: Found = {"table": []}
-    for shift in shifts:
-        found[f"shifts up to {shift}"] = by = curves(None, n_train, shift, seeds, widths)
-        rank = by["rank"][n_train]
-        for name in (f"x{w}" for w in widths):
-            ours = "; ".join(f"{percent(value)} ({N})" for N, value in by[name].items())
-            at = f"; rank J = {rank[0]:.0f} ± {rank[1]:.0f}" if name == "x1" else ""
+    s: Setting, widths: tuple[int, ...] = (1, 2), shifts: tuple[int, ...] = (), n_train: int = 0, seeds: int = 16
+) -> Found:
+    """Test accuracy against the number of images at each width."""
+    shifts = shifts or (0, 2 if s.data == "digits" else 7)
+    n_train = n_train or (867 if s.data == "digits" else 1960)
+    axes: dict[str, Any] = {"shift": shifts, "width": widths, "seed": range(seeds)}
+    runs = s.sweep(curve, axes, data=s.data, n_train=n_train)
+    sizes, found, table = [int(share * n_train) for share in SHARES], Found(), []
+    size = f"{n_train} images, first class against the rest"
+    for i, shift in enumerate(shifts):
+        rank = interval(runs["rank"][i, 0])
+        by = {f"x{w}": [interval(v) for v in runs["test"][i, j].T] for j, w in enumerate(widths)}
+        found[f"shifts up to {shift}"] = by | {"rank": rank}
+        for name, values in by.items():
+            ours = "; ".join(f"{percent(value)} ({n})" for n, value in zip(sizes, values))
+            at = f"; rank J = {plus(rank, 0)}" if name == "x1" else ""
             claim = f"exact solution at {name}, shifts up to {shift}: test accuracy (%) by number of images"
-            found["table"].append((claim, "97.8 (x1) but 99.86 (x2)" if shift == 0 else "86.05, 98.7", ours + at))
+            said = "86.05, 98.7 at x1, x2, all images" if shift else "97.8, 99.86 at x1, x2, all images"
+            dips = min(v.mean for v in values[1:]) < values[0].mean
+            table.append(Row(claim, said, ours + at, "seeds", size, seeds, dips == (name == "x1")))
 
     def draw(plt: Any) -> None:
         _, panels = plt.subplots(1, len(shifts), figsize=(5.5 * len(shifts), 4), squeeze=False, layout="constrained")
         for panel, shift in zip(panels[0], shifts):
             by = found[f"shifts up to {shift}"]
             for w, style in zip(widths, ("o-", "s-", "^-")):
-                N, mean, half = np.array([(N, *value) for N, value in by[f"x{w}"].items()]).T
-                panel.errorbar(N, 100 * mean, 100 * half, fmt=style, capsize=3, label=f"exact solution, x{w}")
-            panel.axvline(by["rank"][n_train][0], color="k", ls=":", label="N = rank J at x1")
-            panel.set(xscale="log", xlabel="training images", title=f"8 x 8 digits, shifts up to {shift} pixels")
-            panel.set_xticks(N, [f"{n:g}" for n in N])
-            panel.minorticks_off()
+                mean, half, _ = zip(*by[f"x{w}"])
+                label = f"exact solution, x{w}"
+                panel.errorbar(sizes, 100 * np.array(mean), 100 * np.array(half), fmt=style, capsize=3, label=label)
+            panel.axvline(by["rank"].mean, color="k", ls=":", label="N = rank J at x1")
+            panel.set(xscale="log", xlabel="training images", title=f"{s.data}, shifts up to {shift} pixels")
+            panel.set_xticks(sizes, [f"{n:g}" for n in sizes]), panel.minorticks_off()
         panels[0, 0].set_ylabel(f"test accuracy, %; 95 % intervals, {seeds} seeds")
         panels[0, 0].legend()
 
-    return finish(out, "interpolation_threshold", found, draw)
+    return finish(s, found, table, draw)
 
 
 if __name__ == "__main__":
-    command_line(main, __doc__, "interpolation_threshold")
+    command_line(main, SIZES, __doc__, "interpolation_threshold")

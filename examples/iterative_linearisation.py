@@ -1,137 +1,141 @@
-"""Iterative linearisation: a network whose features are updated only every K steps.
+"""Iterative linearisation: a network whose features are updated only every K steps, and which rates it survives.
 
     python3 make.py python examples/iterative_linearisation.py [--out DIR] [--data DIR --set mnist|cifar10]
 
-Gradient descent on the linearisation of a network, linearised again every K steps: K = 1 is the network itself, K =
-infinity never learns features (Iterative linearised training, 2022, algorithm 1, figures 1 and 2).  Full batches, with
-softmax cross-entropy outside the linearisation.  Every finite K ends where the network ends, K = infinity does not.  At
-each linearisation the accuracy drops, because the last step was right only for the old one, and then recovers.
+Gradient descent on the linearisation of a LeNet, linearised again every K steps: K = 1 is the network itself, K =
+infinity never learns features (Iterative linearised training, 2022, algorithm 1, figures 1 and 2).  Full batches,
+softmax and cross-entropy outside the linearisation.  At a low rate finite K ends where the network ends; at each
+renewal the accuracy drops, because the last step was right only for the old features.  At higher rates K = 1 and K =
+infinity learn and finite K > 1 diverges: windows.py derives the bounds that are drawn.
 
-Laptop: the 8 x 8 digits, two hidden layers; with --data, a LeNet on 300 images.  --scale paper: all images, LeNet with
-50 channels, and the paper's rate of 1e-5 interpreted as that of a loss summed over the examples (README.md says why).
+Rates are of a loss that is a mean over examples: the paper's 1e-4 and 1e-5 are 5 and .5 if its loss is a sum.  Every
+run lasts a time t = lr x steps, and three windows at least.  small, evening: 60 images and 6 channels
+instead of all and 50, so that a window can run in function space, on J J'.
 """
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
-from common import Found, Source, command_line, finish, images, interval, placed, right
+from common import Found, Measured, Row, Setting, command_line, finish, interval, percent, plus, right
+from windows import POINTS, CrossEntropy, along_the_path, beside_it, descend, problem
 
 import minintk as mn
-from minintk.arrays import to_host
 
-PERIODS = (1, 10, 100, 1000, inf)
-
-
-def problem(
-    data: Source, scale: str, width: int, n_train: int, seeds: int
-) -> tuple[mn.Network, mn.Array, tuple[mn.Array, ...]]:
-    """The network, its initial weights (E, P), and (x, y, x_test, y_test)."""
-    train, test = images(data, 60_000 if scale == "paper" else 300 if data else n_train, 10_000 if data else 797)
-    if data:
-        train, test = train.standardise(), test.standardise(fit=train)
-        spec = mn.zoo.lenet(50 if scale == "paper" else 6)
-    else:
-        train, test = train.flat(), test.flat()
-        hidden = [layer for _ in range(2) for layer in (mn.Dense(width, b_std=1.0), mn.ReLU())]
-        spec = mn.Sequential(*hidden, mn.Dense(10, b_std=1.0))
-    net = mn.Network(spec, train.x.shape[1:], mn.PyTorch())
-    theta0: mn.Array = net.init(np.random.default_rng(0), ensemble=seeds, dtype=np.float32)
-    theta0, *arrays = placed(scale, theta0, *train.one_hot(), *test.one_hot())
-    return net, theta0, tuple(arrays)
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"periods": (1, 2, 5, 50, 500, inf), "rates": 6},
+    "evening": {"seeds": 2},
+    "paper": {"n_train": 60_000, "channels": 50, "seeds": 3},
+}
+LOWEST = {"digits": (0.01, 30.0), "mnist": (0.003, 8.0), "cifar10": (0.003, 12.0)}
+"""The lowest rate, and the time t of all runs, which is some thousand steps then."""
 
 
-def curve(
-    model: mn.IterativelyLinearized, theta0: mn.Array, arrays: tuple[mn.Array, ...], lr: float, steps: int, every: int
-) -> dict[str, Any]:
-    """Test accuracy (E,) every `every` steps; if K >= every, also just before the features are updated."""
-    x, y, x_test, y_test = arrays
-    run = mn.train(
-        model, theta0, x, y, loss=mn.softmax_cross_entropy, optimizer=mn.SGD(lr=lr), steps=steps, every=every
-    )
-    step, before, after = [], [], []
-    count: Any = 1.0
-    old: mn.Model = model
-    slow = isinstance(model.every, (int, float)) and model.every >= every
-    try:
-        for snap in run:
-            step.append(snap.step)
-            after.append(right(snap.model, snap.theta, x_test, y_test).mean(-1))
-            before.append(right(old, snap.theta, x_test, y_test).mean(-1) if slow else after[-1])
-            old, count = snap.model, getattr(snap.model, "linearizations", count)
-    except FloatingPointError:  # the linearisation left its region of validity
-        after[-1] = before[-1] = np.full(len(theta0), nan)
-    return {"step": step, "before": before, "after": after, "linearizations": float(np.mean(to_host(count)))}
-
-
-def against_fixed(
-    net: mn.Network, theta0: mn.Array, arrays: tuple[mn.Array, ...], lr: float, steps: int, every: int, fraction: float
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Curves of the adaptive rule, and of the fixed period with as many linearisations (or at most one more)."""
-    rule = mn.Moved(fraction, arrays[0][:100])
-    adaptive = curve(mn.IterativelyLinearized(net, theta0, rule), theta0, arrays, lr, steps, every)
-    K = max(1, int(steps / adaptive["linearizations"]))
-    return adaptive, curve(mn.IterativelyLinearized(net, theta0, K), theta0, arrays, lr, steps, every)
+@np.errstate(over="ignore", invalid="ignore")  # divergence is an error of its own
+def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, seed: int) -> dict[str, Any]:
+    """Loss and test accuracy at the end; accuracy before and after some renewals of the features, and their times."""
+    net, theta, (x, y, x_test, y_test) = problem(data, n_train, channels, seed)
+    steps = ceil(max(t / lr, 3 * K if inf > K else 15_000))
+    windows = ceil(steps / K) if inf > K else 20
+    shown = np.linspace(1, windows, POINTS).astype(int).tolist()
+    found: dict[str, list[float]] = {"times": [], "before": [], "after": []}
+    for i, window in enumerate(descend(net, theta, x, y, lr, K, steps), 1):
+        if many := shown.count(i):
+            lin = mn.Linearized(net, window.theta0)
+            end: mn.Model = net if inf > K else lin
+            scores = i * lr * steps / windows, *(right(m, window.theta, x_test, y_test).mean() for m in (lin, end))
+            for name, value in zip(found, scores):
+                found[name] += [float(value)] * many
+    loss = float(CrossEntropy(end(window.theta, x), y))
+    if not loss < 1e3:
+        raise FloatingPointError(f"the loss ends at {loss:.3g}")
+    return {"loss": loss, "test": found["after"][-1], **found}
 
 
 def main(
-    out: str | None = None, data: Source = None, scale: str = "laptop", periods: tuple[float, ...] = PERIODS,
-    width: int = 64, n_train: int = 600, steps: int = 6000, every: int = 100, lr: float = 0.03, seeds: int = 5,
-    fraction: float = 0.5,
+    s: Setting, periods: tuple[float, ...] = (1, 2, 5, 50, 500, 5000, 20_000, inf), n_train: int = 60,
+    channels: int = 6, rates: int = 8, seeds: int = 1, lowest: tuple[float, float] | None = None,
 ) -> Found:  # fmt: skip
-    """Final accuracy and the drop at each linearisation for every K; draws the curves."""
-    net, theta0, arrays = problem(data, scale, width, n_train, seeds if data is None else 1)
-    if data:
-        steps, lr = (20_000, 1e-5 * len(arrays[0])) if scale == "paper" else (2000, 0.03)
-    curves = {
-        K: curve(mn.IterativelyLinearized(net, theta0, K), theta0, arrays, lr, steps, every) for K in periods
-    }  # fmt: skip
-    end = {K: c["before"][-1] for K, c in curves.items()}
-    adaptive, fixed = against_fixed(net, theta0, arrays, lr, steps, every, fraction)
-    better = interval(np.mean(adaptive["after"], axis=0) - np.mean(fixed["after"], axis=0))
-    gaps = {K: interval(np.asarray(end[1]) - np.asarray(end[K])) for K in periods}
-    drops = {
-        K: [interval(np.subtract(b, a)) for s, b, a in zip(c["step"], c["before"], c["after"]) if s and s % K == 0]
-        for K, c in curves.items()
-        if every <= K < inf
-    }  # fmt: skip
-    finite = {K: gap for K, gap in gaps.items() if 1 < K < inf}
-    worst = max(finite, key=lambda K: abs(finite[K][0]))
-    table = [
-        ("K <= 1000 ends where gradient descent ends (points)", "within 0.4 (MNIST)",
-         f"K = {worst:g} is farthest off: {_points(finite[worst])}"),
-        ("K = infinity ends below (points)", "visibly below (figure 1)", _points(gaps[inf])),
-        (f"adaptive against fixed, {adaptive['linearizations']:.1f} and {fixed['linearizations']:.1f} linearisations:"
-         " mean over training (points)", "asked for", _points(better)),
-        *((f"drop at the first renewal, K = {K:g} (points)", "-", _points(d[0])) for K, d in drops.items() if d),
+    """The phase diagram of period and rate, its bound, and what all periods learn at the lowest rate."""
+    low, t = lowest or LOWEST[s.data]
+    where: dict[str, Any] = {"data": s.data, "n_train": n_train, "channels": channels, "t": t}
+    lrs, seed, K = [low * 2**r for r in range(rates)], range(seeds), np.array(periods)
+    runs = s.sweep(run, {"K": periods, "lr": lrs, "seed": seed}, **where)
+    along = s.sweep(along_the_path, {"seed": seed}, **where, low=low, rates=rates)
+    beside = s.sweep(beside_it, {"seed": seed}, **where, lr=2 * low)
+    learns, finite = runs["loss"] < np.log(10) / 2, (K > 1) & (inf > K)  # NaN, where it diverged, is not less
+    largest = [max((lr for lr, ok in zip(lrs, each) if ok.all()), default=0.0) for each in learns]
+    peak, first = along["curvature"].max(-1), along["curvature"][:, 0]
+    net, theta0, _ = problem(s.data, n_train, channels, 0)
+    reach = np.array([mn.IterativelyLinearized(net, theta0, k).reach for k in periods])
+    inside = ((K[:, None, None] <= along["longest"].T) & (np.outer(lrs, peak) < reach[:, None, None]))[finite]
+    gaps = [interval(end) for end in runs["test"][0, 0] - runs["before"][:, 0, :, -1]]
+    drops = [interval(d) for d in (runs["before"] - runs["after"])[:, 0, :, 0]]
+    better, n = interval(beside["adaptive"] - beside["fixed"]), beside["adaptive, linearised"].mean()
+    names = ["∞" if inf == k else f"{k:g}" for k in periods]
+    size = f"{n_train} images, " + ("reduced LeNet" if s.data == "digits" else f"LeNet, {channels} channels")
+
+    def row(claim: str, paper: str, here: str, agrees: bool | None = None) -> Row:
+        return Row(claim, paper, here, "seeds" if seeds > 1 else "", size, seeds, agrees)
+
+    def near(gap: Measured) -> bool:  # of twenty windows and more
+        return bool(abs(gap.mean) < 0.004 + (gap.half if seeds > 1 else 0.03))  # 2 errors of 500 paired images
+
+    rows = [
+        row("largest rate that learns", "CIFAR-10: 1e-4 at K < 5, 1e-5 up to K = 20,000",
+            ", ".join(f"{r:g} (K = {n})" for r, n in zip(largest, names)),
+            min(largest[0], largest[-1]) > max(r for r, f in zip(largest, finite) if f)),
+        row("finite K > 1: runs that learn inside the bounds; outside", "-",
+            f"{learns[finite][inside].sum()} of {inside.sum()}; {learns[finite][~inside].sum()} of {(~inside).sum()}"),
+        row("2 / largest curvature on the path; at the start", "-",
+            f"{plus(interval(2 / peak), 4)}; {plus(interval(2 / first), 2)}"),
+        row(f"gradient descent - finite K at the end, rate {low:g}, t = {t:g} (points)", "within 0.4 (MNIST)",
+            ", ".join(f"{percent(g)} (K = {n})" for g, n, f in zip(gaps, names, finite) if f),
+            all(near(g) for g, k in zip(gaps, periods) if k <= t / low / 20)),
+        row(f"gradient descent - K = ∞, rate {low:g} (points)", "visibly below", percent(gaps[-1]), gaps[-1].mean > 0),
+        *(row(f"drop at the first renewal, K = {n}, rate {low:g} (points)", "-", percent(d))
+          for n, k, d in zip(names, periods, drops) if 50 < k < inf),
+        row(f"adaptive - fixed K, {n:.0f} linearisations: mean over training (points)", "asked for", percent(better)),
+        row(f"SGD, batches of 10, rate {2 * low:g}: test accuracy (%); gradient descent's", "alike",
+            f"{percent(interval(beside['sgd']))}; {percent(interval(runs['test'][0, 1]))}"),
     ]  # fmt: skip
 
     def draw(plt: Any) -> None:
-        _, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-        for i, (K, c) in enumerate(curves.items()):
-            steps_twice = np.repeat(c["step"], 2)
-            a = 100 * np.stack([c["before"], c["after"]], axis=1).reshape((len(steps_twice), -1))
-            low, high = (np.quantile(a, q, axis=1) for q in (0, 1))
-            axes.plot(steps_twice, a.mean(1), f"C{i}", lw=1, label=f"K = {'∞' if inf == K else int(K)}")
-            axes.fill_between(steps_twice, low, high, color=f"C{i}", alpha=0.2, lw=0)
-        axes.axhline(100 * np.mean(end[1]), color="k", ls=":", lw=0.8, label="gradient descent, at the end")
-        axes.set(xlabel=f"step of size {lr:g}", ylabel="test accuracy, %", title="mean and range over seeds")
-        axes.legend()
+        _, (left, middle) = plt.subplots(1, 2, figsize=(12, 4.8), layout="constrained")
+        place = [min(k, 4 * max(k for k in periods if k < inf)) for k in periods]
+        for (i, r), share in np.ndenumerate(learns.mean(-1)):
+            how: Any = {"marker": "x", "color": "C3"}
+            if not runs.diverged[i, r].any():
+                how = {"color": str(1 - share), "edgecolor": "k"}
+            left.scatter(place[i], lrs[r], s=60, **how)
+        left.plot(np.maximum(along["longest"].min(0), 0.5), lrs, "C0-", label="longest window that lowers the loss")
+        left.plot(K[finite], reach[finite] / peak.mean(), "C1--", label="reach / largest curvature on the path")
+        left.set(
+            xscale="log",
+            yscale="log",
+            xlabel="K; black: learns, white: does not, x: diverges",
+            ylabel="rate",
+            title=s.data,
+        )
+        left.set_xticks(place, names)
+        for i in range(len(periods)):
+            both = np.stack([runs[which][i, 0].mean(0) for which in ("before", "after")], axis=1)
+            middle.plot(
+                runs["times"][i, 0, 0].repeat(2),
+                100 * both.ravel(),
+                "--" if inf == K[i] else "-",
+                lw=1,
+                label=f"K = {names[i]}",
+            )
+        middle.set(xscale="log", xlabel=f"t, rate {low:g}", ylabel="test accuracy, %", title=size)
+        left.legend(fontsize=8), middle.legend(fontsize=8)
 
-    return finish(out, "iterative_linearisation", {
-        "accuracy": {str(K): interval(a) for K, a in end.items()},
-        "behind gradient descent": {str(K): g for K, g in gaps.items()},
-        "drops": {str(K): d for K, d in drops.items()},
-        "adaptive against fixed": better, "linearisations": [adaptive["linearizations"], fixed["linearizations"]],
-        "table": table,
-    }, draw)  # fmt: skip
-
-
-def _points(value: tuple[float, float]) -> str:
-    return f"{100 * value[0]:.2f} ± {100 * value[1]:.2f}"
+    found = {"periods": names, "rates": lrs, "learns": learns.mean(-1).tolist(), "largest": largest, "gaps": gaps}
+    found |= {"inside": [int(learns[finite][inside].sum()), int(inside.sum())], "drops": drops, "adaptive": better}
+    return finish(s, found | {name: along[name].tolist() for name in ("curvature", "longest")}, rows, draw)
 
 
 if __name__ == "__main__":
-    command_line(main, __doc__, "iterative_linearisation")
+    command_line(main, SIZES, __doc__, "iterative_linearisation")

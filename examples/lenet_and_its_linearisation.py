@@ -3,8 +3,9 @@
     python3 make.py python examples/lenet_and_its_linearisation.py [--out DIR] [--data DIR --set mnist|cifar10]
 
 Both start from the same weights and see the same mini-batches: sum of squares on one-hot targets, momentum .9, batches
-of 32, PyTorch's initialisation.  The network gains little from width, the linearisation much; shifting the digits
-widens the gap, most at small width.  A step takes one JVP and one VJP for any number of classes.
+of 32, PyTorch's initialisation, a rate that is divided by ten every 30 % of the epochs.  The network gains little from
+width, the linearisation much; shifting the digits widens the gap, most at small width.  The linearisation's weights are
+u = theta - theta_0, so its weight decay is one towards theta_0; it is also trained at ten times the rate.
 
 The rate.  The paper's loss is sum_l (f_l - y_l)^2 and its rate .1.  The largest rate at which heavy-ball descent on
 that loss is stable for the linearisation, 2 (1 + m) / (2 lambda_max(Theta) / N), falls with the width and is below .1
@@ -12,8 +13,7 @@ from width 10 on (MNIST: about .5, .3, .15, .08 at widths 1, 2, 5, 10), so that 
 widths 25 and 60.  It can if the loss is a mean over the ten classes (PyTorch's MSELoss): rate .01 here, and weight
 decay 5e-4 in place of 5e-5.
 
-Laptop: 1,500 8 x 8 digits and a LeNet for them; with --data, 5,000 images and LeNet-5.  --scale paper: 100 epochs of
-all images, widths up to 60, also with shifts.
+small, evening: 2,000 images for 10 epochs.  paper: all of them for 100 epochs, widths up to 60.
 """
 
 from __future__ import annotations
@@ -22,81 +22,112 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from common import Found, Source, command_line, finish, images, lenet, percent, placed, right, stable_rate, tested
+from common import (
+    Found,
+    Row,
+    Setting,
+    command_line,
+    finish,
+    images,
+    interval,
+    lenet,
+    percent,
+    placed,
+    right,
+    stable_rate,
+    tested,
+)
 
 import minintk as mn
 
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"widths": (1, 2)},
+    "evening": {"widths": (1, 2, 5, 10)},
+    "paper": {"widths": (1, 2, 5, 10, 25, 60), "n_train": 60_000, "n_test": 10_000, "epochs": 100, "seeds": 5},
+}
 PAPER = {("mnist", 0): (4.67, 0.48), ("mnist", 7): (27.65, 3.91), ("cifar10", 0): (20.22, 13.17)}
 """Gaps at widths 1 and 60, in points."""
+KINDS = {"LeNet": (False, 1), "LinLeNet": (True, 1), "LinLeNet, 10 x rate": (True, 10)}
+"""Whether linearised, and the multiple of the rate."""
+
+
+def train(
+    data: str, n_train: int, n_test: int, epochs: int, shift: int, width: int, kind: str, seed: tuple[int, ...]
+) -> list[dict[str, Any]]:
+    """Which test images each network classifies correctly, its training accuracy, and the stable rate."""
+    parts = images(data, n_train, n_test)
+    if shift:
+        rng = np.random.default_rng(1)
+        parts = parts[0].shifted(shift, rng), parts[1].shifted(shift, rng)
+    x, y, x_test, y_test = placed(*parts[0].standardise().one_hot(), *parts[1].standardise(fit=parts[0]).one_hot())
+    net = mn.Network(lenet(x.shape[1:], width), x.shape[1:], mn.PyTorch())
+    drawn = np.stack([net.init(np.random.default_rng((width, e)), dtype=np.float32) for e in seed])
+    theta0 = placed(drawn)[0]
+    (linear, faster), steps = KINDS[kind], len(x) // 32
+    lr = (0.03 if data == "digits" else 0.01) * faster
+    run = mn.fit(
+        mn.Linearized(net, theta0) if linear else net, theta0, x, y, loss=mn.sum_of_squares, epochs=epochs,
+        batch_size=32, rng=np.random.default_rng(0), optimizer=mn.SGD(
+            lr=mn.StepDecay(lr, every=max(1, 3 * epochs * steps // 10)), momentum=0.9, weight_decay=5e-6 / lr,
+            towards=theta0 if linear else None),
+    )  # fmt: skip
+    score = right(run.model, run.theta, x_test, y_test).astype(int)
+    train_score = np.reshape(run.history.last["accuracy"], -1)
+    stable = stable_rate(net, theta0[0], x[:100])
+    return [{"right": s.tolist(), "train": float(t), "stable": stable} for s, t in zip(score, train_score)]
 
 
 def main(
-    out: str | None = None, data: Source = None, scale: str = "laptop", widths: tuple[int, ...] = (1, 2, 5, 10),
-    shifts: tuple[int, ...] | None = None, n_train: int = 5000, epochs: int | None = None, seeds: int = 2,
-    lr: float | None = None,
+    s: Setting, widths: tuple[int, ...], shifts: tuple[int, ...] = (), n_train: int = 2000,
+    n_test: int = 2000, epochs: int = 10, seeds: int = 2,
 ) -> Found:  # fmt: skip
-    """Accuracies of both and their gap at each width and shift, with 95 % intervals; draws them against width."""
-    if scale == "paper":
-        widths, n_train, epochs, seeds = (1, 2, 5, 10, 25, 60), 60_000, epochs or 100, 5
-    epochs, lr = epochs or (5 if data else 15), lr or (0.01 if data else 0.03)
-    seeds = seeds if scale == "paper" or not data else 1
-    largest = 2 if data is None else 7
-    shifts = shifts if shifts is not None else (0, largest) if scale == "paper" or not data else (0,)
-    found: Found = {"widths": widths, "stable rate": {}, "LeNet": {}, "LinLeNet": {}, "gap": {}, "train gap": {}}
-    for shift in shifts:
-        train, test = images(data, n_train, 10_000)
-        if shift:
-            rng = np.random.default_rng(1)
-            train, test = train.shifted(shift, rng), test.shifted(shift, rng)
-        host = (*train.standardise().one_hot(), *test.standardise(fit=train).one_hot())
-        rows = [pair(host, width, seeds, epochs, lr, scale) for width in widths]
-        for name in rows[0]:
-            found[name][shift] = [row[name] for row in rows]
-    table = []
-    for shift, gaps in found["gap"].items():
-        key = (data[0], shift) if data else None
-        falling = all(a[0] > b[0] for a, b in pairwise(gaps))
-        said = "{} at x1, {} at x60".format(*PAPER[key]) if key in PAPER else "falls with width"
-        ours = ", ".join(f"{percent(g)} (x{w})" for w, g in zip(widths, gaps))
-        where = "8 x 8 digits" if data is None else f"{data[0]}, {n_train} images"
-        table.append((f"LeNet - LinLeNet, test, {where}, shifts up to {shift} (points)", said,
-                      f"{ours}: {'falls' if falling else 'does not fall'} monotonically"))  # fmt: skip
+    """Accuracies of all kinds and the gaps at each width and shift, with 95 % intervals; draws them against width."""
+    shifts = shifts or {"digits": (0, 2), "mnist": (0, 7)}.get(s.data, (0,))
+    axes: dict[str, Any] = {"shift": shifts, "width": widths, "kind": tuple(KINDS), "seed": range(seeds)}
+    fixed: dict[str, Any] = {"data": s.data, "n_train": n_train, "n_test": n_test, "epochs": epochs}
+    runs = s.sweep(train, axes, together="seed", **fixed)
+    score, learnt = runs["right"], runs["train"].mean(-1)  # (shifts, widths, kinds, seeds, images), NaN: diverged
+    lost = np.any(runs.diverged, axis=-1, keepdims=True)[..., 0]
+    rows, gap = [], {}
+    size = f"{n_train} images, {epochs} epochs"
+
+    def at_widths(values: list[str]) -> str:
+        return ", ".join(f"{value} (x{w})" for value, w in zip(values, widths))
+
+    for i, shift in enumerate(shifts):
+        said = PAPER.get((s.data, shift))
+        for k, kind in enumerate(list(KINDS)[1:], 1):
+            gaps = gap[f"{kind}, {shift}"] = [tested(score[i, w, 0] - score[i, w, k]) for w in range(len(widths))]
+            ours = ["diverges" if lost[i, w, k] else percent(g) for w, g in enumerate(gaps)]
+            falling = all(a.mean > b.mean for a, b in pairwise(gaps))
+            paper = "{} at x1, {} at x60".format(*said) if said and k == 1 else "falls with width" if k == 1 else "-"
+            rows.append(Row(f"LeNet - {kind}, test, shifts up to {shift} (points)", paper, at_widths(ours),
+                            "both" if seeds > 1 else "images", size, seeds, falling if k == 1 else None))  # fmt: skip
+        for k, name in ((0, "LeNet"), (1, "LinLeNet")):
+            tests = [percent(tested(score[i, w, k])) for w in range(len(widths))]
+            rows.append(Row(f"{name}, test accuracy, shifts up to {shift} (%)", "-", at_widths(tests),
+                            "both" if seeds > 1 else "images", size, seeds))  # fmt: skip
+    stable = [interval(np.unique(r)) for r in runs["stable"][0, :, 0]]
 
     def draw(plt: Any) -> None:
         _, panels = plt.subplots(1, len(shifts), figsize=(5.5 * len(shifts), 4), squeeze=False, layout="constrained")
-        for panel, shift in zip(panels[0], shifts):
-            for name, style in (("LeNet", "o-"), ("LinLeNet", "s-")):
-                mean, half = 100 * np.array(found[name][shift]).T
-                panel.errorbar(widths, mean, half, fmt=style, capsize=3, label=name)
-            panel.axhline(100 * found["LeNet"][shift][0][0], color="0.5", ls=":", lw=0.8, label="LeNet x1")
-            panel.set(xscale="log", xlabel="width factor", title=f"shifts up to {shift} pixels")
-            panel.set_xticks(widths, map(str, widths))
-        panels[0, 0].set_ylabel("test accuracy, %; 95 % intervals")
-        panels[0, 0].legend()
+        for i, panel in enumerate(panels[0]):
+            for k, kind in enumerate(KINDS):
+                mean, half, *_ = zip(*(tested(score[i, w, k]) for w in range(len(widths))))
+                line = panel.errorbar(widths, 100 * np.array(mean), 100 * np.array(half), fmt="os^"[k] + "-",
+                                      capsize=3, label=kind)  # fmt: skip
+                panel.plot(widths, 100 * learnt[i, :, k], ":", color=line[0].get_color())
+            panel.plot([], [], "k:", label="training")
+            panel.axhline(100 * float(np.mean(score[i, 0, 0])), color="0.5", ls="--", lw=0.8, label="LeNet x1")
+            panel.set(xscale="log", xlabel="width factor", title=f"{s.data}, shifts up to {shifts[i]} pixels")
+            panel.set_xticks(widths, map(str, widths)), panel.minorticks_off()
+        panels[0, 0].set_ylabel("accuracy, %; 95 % intervals")
+        panels[0, 0].legend(fontsize=8)
 
-    return finish(out, "lenet_and_its_linearisation", {**found, "table": table}, draw)
-
-
-def pair(host: tuple[Any, ...], width: int, seeds: int, epochs: int, lr: float, scale: str) -> dict[str, Any]:
-    """The network and its linearisation, trained in the same way from the same weights."""
-    x, y, x_test, y_test = placed(scale, *host)
-    net = mn.Network(lenet(x.shape[1:], width), x.shape[1:], mn.PyTorch())
-    theta0 = placed(scale, net.init(np.random.default_rng(width), ensemble=seeds, dtype=np.float32))[0]
-    stable = stable_rate(net, theta0[0], x[:100])
-    scores, learnt = [], []
-    for model in (net, mn.Linearized(net, theta0)):
-        run = mn.fit(
-            model, theta0, x, y, loss=mn.sum_of_squares, epochs=epochs, batch_size=32, rng=np.random.default_rng(0),
-            optimizer=mn.SGD(lr=lr, momentum=0.9, weight_decay=5e-6 / lr),
-        )  # fmt: skip
-        scores.append(right(run.model, run.theta, x_test, y_test))
-        learnt.append(np.asarray(run.history.last["accuracy"]))
-    a, b = scores
-    return {
-        "LeNet": tested(a), "LinLeNet": tested(b), "gap": tested(a - b), "stable rate": stable,
-        "train gap": float(np.mean(learnt[0] - learnt[1])),
-    }  # fmt: skip
+    found = {"widths": widths, "shifts": shifts, "gap": gap, "stable rate": stable, "train": learnt.tolist()}
+    found |= {"test": score.mean((-2, -1)).tolist(), "diverged": lost.tolist()}
+    return finish(s, found, rows, draw)
 
 
 if __name__ == "__main__":
-    command_line(main, __doc__, "lenet_and_its_linearisation")
+    command_line(main, SIZES, __doc__, "lenet_and_its_linearisation")

@@ -8,32 +8,39 @@ values themselves (figure 7).  The paper does not say whether the p are those of
 Both are given here; widths and shifts are ordered the same way by both.  J itself is never formed: the kernel (6000,
 6000) is contracted layer by layer in float64, and its eigenvalues are the squared singular values.
 
-Laptop: 200 of the 8 x 8 digits, four networks at each width; with --data, 600 images and LeNet-5, width 1 on all of
-them, wider ones on a third.  --scale paper: 600 images at all widths up to 60.
+small, evening: 200 images at all widths, and, but for the digits, 600 at width 1.  paper: 600 at all widths up to 60.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from common import Found, Source, command_line, finish, images, interval, lenet, placed
+from common import Found, Row, Setting, command_line, finish, images, interval, lenet, placed, plus
 
 import minintk as mn
 from minintk.arrays import array_namespace, to_host
 
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"widths": (1, 2)},
+    "evening": {"widths": (1, 2, 5), "whole": 600},
+    "paper": {"widths": (1, 2, 5, 10, 25, 60), "n": 600, "seeds": 5},
+}
 
-def singular_values(data: Source, scale: str, n: int, width: int, shift: int, seed: int) -> np.ndarray[Any, Any]:
-    """sigma(J) : (10 n,), descending, from the eigenvalues of J J'; those negative by rounding become 0."""
+
+def spectrum(data: str, n: int, shift: int, width: int, seed: int) -> dict[str, Any]:
+    """sigma(J) : (10 n,), descending, from the eigenvalues of J J', those negative by rounding 0; effective ranks."""
     train, _ = images(data, n, 1, seed)
     if shift:
         train = train.shifted(shift, np.random.default_rng(seed))
     x: mn.Array = train.standardise().x.astype(np.float64)
     net = mn.Network(lenet(x.shape[1:], width), x.shape[1:], mn.PyTorch())
-    x, theta = placed(scale, x, net.init(np.random.default_rng(seed)))
-    k = mn.ntk_full(net, theta, x).reshape(n * net.outputs, n * net.outputs)
-    eigenvalues = to_host(array_namespace(k).linalg.eigvalsh(k))[::-1]
-    return np.asarray(np.sqrt(np.maximum(eigenvalues, 0)))
+    x, theta = placed(x, net.init(np.random.default_rng(seed)))
+    k = net.linearize(theta, x)[1].gram().reshape(n * net.outputs, n * net.outputs)
+    sigma = np.sqrt(np.maximum(to_host(array_namespace(k).linalg.eigvalsh(k))[::-1], 0))
+    ranks = {"rank of J": effective_rank(sigma), "rank of kernel": effective_rank(sigma**2)}
+    return {"sigma": np.quantile(sigma, np.linspace(1, 0, 201)), **ranks}
 
 
 def effective_rank(sigma: np.ndarray[Any, Any]) -> float:
@@ -42,55 +49,45 @@ def effective_rank(sigma: np.ndarray[Any, Any]) -> float:
     return float(np.exp(-np.sum(p * np.log(p))))
 
 
-def main(
-    out: str | None = None, data: Source = None, scale: str = "laptop", widths: tuple[int, ...] = (1, 2, 5),
-    n: int = 200, seeds: int = 4, shift: int | None = None,
-) -> Found:  # fmt: skip
+def main(s: Setting, widths: tuple[int, ...], n: int = 200, seeds: int = 3, whole: int = 0) -> Found:
     """Effective ranks of J and J J' at each width, plain and shifted, and quantiles of the singular values."""
-    full = 600 if data else n
-    if scale == "paper":
-        widths, n, seeds = (1, 2, 5, 10, 25, 60), 600, 1
-    elif data:
-        seeds = min(seeds, 2)
-    largest = (2 if data is None else 7) if shift is None else shift
-    found: Found = {"widths": widths, "rank of J": {}, "rank of kernel": {}, "condition": {}, "table": []}
-    spectra: dict[tuple[int, int], np.ndarray[Any, Any]] = {}
-    for s in (0, largest):
-        for width in widths:
-            drawn = [singular_values(data, scale, n, width, s, seed) for seed in range(seeds)]
-            spectra[s, width] = drawn[0]
-            for name, values in (
-                ("rank of J", [effective_rank(v) for v in drawn]),
-                ("rank of kernel", [effective_rank(v**2) for v in drawn]),
-                ("condition", [float(np.log10(v[0] / np.quantile(v, 0.1))) for v in drawn]),
-            ):
-                found[name].setdefault(s, []).append(interval(values))
-        at = ", ".join(f"{r:.0f} ± {h:.0f} (x{w})" for w, (r, h) in zip(widths, found["rank of J"][s]))
-        at_kernel = ", ".join(f"{r:.1f} (x{w})" for w, (r, _) in zip(widths, found["rank of kernel"][s]))
-        claim = f"effective rank of J, {n} images, {10 * n} rows, shifts up to {s}"
-        found["table"].append((claim, "far below the rows, grows", f"{at}; of J J': {at_kernel}"))
-    if full > n:
-        spectra[0, 1] = v = singular_values(data, scale, full, 1, 0, 0)
-        found["full size"] = {"rank of J": effective_rank(v), "rank of kernel": effective_rank(v**2)}
-        found["full size"] |= {"largest": float(v[0]), "smallest": float(v[-1]), "median": float(np.median(v))}
-        ours = "{rank of J:.0f} of J, {rank of kernel:.1f} of J J'".format(**found["full size"])
-        found["table"].append((f"effective rank, {full} images, {10 * full} rows, width 1", "far below 6000", ours))
+    shifts = (0, 2 if s.data == "digits" else 7)
+    runs = s.sweep(spectrum, {"shift": shifts, "width": widths, "seed": range(seeds)}, data=s.data, n=n)
+    found: Found = {"widths": widths, "sigma": runs["sigma"][:, :, 0].tolist()}
+    rows = []
+    for name in ("rank of J", "rank of kernel"):
+        found[name] = {shift: [interval(v) for v in each] for shift, each in zip(shifts, runs[name])}
+        for shift in shifts:
+            here = ", ".join(f"{plus(r, 1)} (x{w})" for w, r in zip(widths, found[name][shift]))
+            grows = all(a.mean < b.mean < 7 * n for a, b in pairwise(found[name][shift]))
+            rows.append(Row(f"effective {name}, shifts up to {shift}", "far below the rows, grows", here, "seeds",
+                            f"{n} images, {10 * n} rows", seeds, grows))  # fmt: skip
+    if whole and s.data != "digits":
+        large = s.sweep(spectrum, {"shift": shifts, "seed": (0, 1)}, data=s.data, n=whole, width=1)
+        ranks = {name: [interval(v) for v in large[name]] for name in ("rank of J", "rank of kernel")}
+        found["whole"] = ranks
+        for i, shift in enumerate(shifts):
+            here = f"{plus(ranks['rank of J'][i], 0)} of J, {plus(ranks['rank of kernel'][i], 1)} of J J'"
+            low = ranks["rank of J"][i].mean < 0.7 * 10 * whole
+            claim, said = f"effective rank at width 1, shifts up to {shift}", f"far below {10 * whole}"
+            rows.append(Row(claim, said, here, "seeds", f"{whole} images, {10 * whole} rows", 2, low))
 
     def draw(plt: Any) -> None:
         _, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-        for s, style in ((0, "o-"), (largest, "s-")):
-            mean, half = np.array(found["rank of J"][s]).T
-            left.errorbar(widths, mean, half, fmt=style, label=f"of J, shifts up to {s}")
+        for shift, style in zip(shifts, ("o-", "s-")):
+            mean, half, _ = zip(*found["rank of J"][shift])
+            left.errorbar(widths, mean, half, fmt=style, capsize=3, label=f"of J, shifts up to {shift}")
         left.axhline(10 * n, color="k", ls=":", lw=0.8, label=f"full rank, {10 * n}")
         left.set(xlabel="width factor", ylabel="effective rank; 95 % intervals over seeds", xscale="log", yscale="log")
-        left.set_xticks(widths, map(str, widths))
-        for (s, width), v in spectra.items():
-            right.loglog(np.arange(1, len(v) + 1) / len(v), v, ":" if s else "-", label=f"x{width}, shifts up to {s}")
-        right.set(xlabel="rank / rows of J", ylabel="singular value of J")
+        left.set_xticks(widths, map(str, widths)), left.minorticks_off()
+        for i, w in np.ndindex(len(shifts), len(widths)):
+            label = f"x{widths[w]}, shifts up to {shifts[i]}"
+            right.semilogy(np.linspace(0, 1, 201), found["sigma"][i][w], ":" if i else "-", color=f"C{w}", label=label)
+        right.set(xlabel="rank / rows of J", ylabel="singular value of J", title=f"{s.data}, {n} images")
         left.legend(), right.legend(fontsize=8)
 
-    return finish(out, "spectrum_of_lenet", found, draw)
+    return finish(s, found, rows, draw)
 
 
 if __name__ == "__main__":
-    command_line(main, __doc__, "spectrum_of_lenet")
+    command_line(main, SIZES, __doc__, "spectrum_of_lenet")

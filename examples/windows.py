@@ -1,0 +1,140 @@
+"""Shared part of iterative_linearisation.py: windows of linearised training, and the bound on their rate.
+
+A window of K steps from theta_0 moves theta by -lr J' sum_j L'(f_j), f_j the outputs of the linear model.  To first
+order in the gradient g that is -A g with A = (1 - (1 - lr G)^K) / G and G the Gauss-Newton curvature: descent with
+another metric.  Two things can go wrong, and `along_the_path` measures both along gradient flow.
+
+Short windows   Steps along the top direction grow unless lr lambda < `IterativelyLinearized.reach`, 2 for even K;
+                lambda is the largest curvature on the path, a hundred times that of the start in a LeNet with
+                PyTorch's initial weights.  They grow over many windows: a single one from the flow does not show it.
+Long windows    The linear model leaves the region where it is valid after a time K lr, and a window no longer lowers
+                the network's own loss.  The longest one that does, from every point, falls as 1 / lr.
+
+A period and a rate inside both bounds should learn.  Neither holds back K = 1, which turns to flatter points where
+lr lambda > 2 (edge of stability; inside a window the curvature is frozen), nor K = infinity, which never meets the
+path's curvature.  So both survive rates at which finite K > 1 diverges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from math import ceil, inf
+from typing import Any
+
+import numpy as np
+from common import images, lenet, placed, right
+
+import minintk as mn
+from minintk.arrays import array_namespace
+
+ROWS, LONGEST, POINTS, TEST = 2000, 2**14, 8, 500
+"""Rows of J up to which windows run on J J'; the longest window that the bound tries; points of a curve; test images."""
+CrossEntropy = mn.softmax_cross_entropy
+
+
+def problem(data: str, n_train: int, channels: int, seed: int) -> tuple[mn.Network, mn.Array, tuple[mn.Array, ...]]:
+    """The network, its initial weights (P,), and (x, y, x_test, y_test)."""
+    train, test = images(data, n_train, TEST)
+    arrays = placed(*train.standardise().one_hot(), *test.standardise(fit=train).one_hot())
+    shape = train.x.shape[1:]
+    spec = lenet(shape, 1) if data == "digits" else mn.zoo.lenet(channels)
+    net = mn.Network(spec, shape, mn.PyTorch())
+    return net, placed(net.init(np.random.default_rng(seed), dtype=np.float32))[0], arrays
+
+
+class Window:
+    """The linearisation at theta0, trained from there on cross-entropy: theta, and its outputs f."""
+
+    def __init__(self, net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> None:
+        self.theta0 = self.theta = theta0
+        self.f, self.J = net.linearize(theta0, x)
+        self.y, self.gram = y, None
+
+    def product(self, u: mn.Array, often: bool = True) -> mn.Array:
+        """J J' u, by the Gram matrix if it will be used often and is small."""
+        if self.gram is None and often and u.size <= ROWS:
+            self.gram = self.J.gram().reshape((u.size, u.size))
+        return self.J.jvp(self.J.vjp(u)) if self.gram is None else (self.gram @ u.reshape(-1)).reshape(u.shape)
+
+    def step(self, lr: float, steps: int, last: bool = False) -> None:
+        """Gradient descent; FloatingPointError if it leaves the floating-point numbers.  last : f is not needed."""
+        total = 0 * self.f
+        for i in range(steps):
+            u = CrossEntropy.cotangent(self.f, self.y)
+            total += u
+            if not (last and i == steps - 1):
+                self.f = self.f - lr * self.product(u, steps > 5)
+        self.theta = self.theta - lr * self.J.vjp(total)
+        xp = array_namespace(total)
+        if not bool(xp.all(xp.isfinite(self.theta))):
+            raise FloatingPointError("the weights are no longer finite")
+
+    def curvature(self) -> float:
+        """lambda_max of J' L'' J, by power iteration on L'' J J'."""
+        xp = array_namespace(self.f)
+        p = xp.exp(self.f - xp.max(self.f, axis=-1, keepdims=True))
+        p, v, size = p / xp.sum(p, axis=-1, keepdims=True), CrossEntropy.cotangent(self.f, self.y), 0.0
+        for _ in range(30):
+            v = self.product(v / xp.sqrt(xp.sum(v * v)))
+            v = p * (v - xp.sum(p * v, axis=-1, keepdims=True)) / len(p)
+            size = float(xp.sqrt(xp.sum(v * v)))
+        return size
+
+
+def descend(
+    net: mn.Network, theta: mn.Array, x: mn.Array, y: mn.Array, lr: float, K: float, steps: int
+) -> Iterator[Window]:
+    """The windows of a run, each at its end; K = inf is one window in twenty parts."""
+    part = int(K) if inf > K else ceil(steps / 20)
+    window = None
+    for _ in range(0, steps, part):
+        if window is None or inf > K:
+            window = Window(net, theta, x, y)
+        window.step(lr, part, last=inf > K)
+        theta = window.theta
+        yield window
+
+
+@np.errstate(over="ignore", invalid="ignore")  # divergence is an error of its own
+def along_the_path(
+    data: str, n_train: int, channels: int, t: float, low: float, rates: int, seed: int
+) -> dict[str, Any]:
+    """Along descent at rate `low`: curvatures; for each rate low 2^r the longest window 2^k that lowers the loss."""
+    net, theta, (x, y, *_) = problem(data, min(n_train, 200), channels, seed)
+    steps = ceil(t / low)
+    curvature, allowed = [], [LONGEST] * rates
+
+    def loss(theta: mn.Array) -> float:
+        return float(CrossEntropy(net(theta, x), y))
+
+    for i, window in enumerate(descend(net, theta, x, y, low, 1, steps)):
+        if i % max(1, steps // (2 * POINTS)):
+            continue
+        start = Window(net, window.theta0, x, y)
+        curvature.append(start.curvature())
+        for r in range(rates):
+            trial, longest = copy(start), 0
+            while longest < allowed[r]:
+                trial.step(low * 2**r, max(1, longest))
+                if not loss(trial.theta) < loss(start.theta0):
+                    break
+                longest = max(1, 2 * longest)
+            allowed[r] = longest
+    return {"curvature": curvature, "longest": allowed}
+
+
+def beside_it(data: str, n_train: int, channels: int, t: float, lr: float, seed: int) -> dict[str, Any]:
+    """Test accuracy of SGD; means over training of the adaptive rule's, and of the fixed K with as many windows."""
+    net, theta, (x, y, x_test, y_test) = problem(data, n_train, channels, seed)
+    steps, every = ceil(t / lr), None
+    how: dict[str, Any] = {"loss": CrossEntropy, "optimizer": mn.SGD(lr), "steps": steps}
+    *_, sgd = mn.train(net, theta, x, y, **how, batch_size=10, rng=np.random.default_rng(seed), every=steps)
+    found = {"sgd": float(right(net, sgd.theta, x_test, y_test).mean())}
+    for name in ("adaptive", "fixed"):
+        model = mn.IterativelyLinearized(net, theta, mn.Moved(0.5, x[:20]) if every is None else every)
+        snaps = list(mn.train(model, theta, x, y, **how, every=ceil(steps / POINTS)))
+        found[name] = float(np.mean([right(s.model, s.theta, x_test, y_test).mean() for s in snaps]))
+        found[f"{name}, linearised"] = n = int(getattr(snaps[-1].model, "linearizations", 1))
+        every = max(1, steps // n)
+    return found

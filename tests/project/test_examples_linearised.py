@@ -1,0 +1,192 @@
+"""Linearised networks in two papers: each script runs, reduced, its numbers carry its claim, wrong ones are refused."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from arrays_under_test import namespace
+
+import minintk as mn
+from minintk.arrays import to_library
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+Found = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a script is run: its own folder first."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for shared in ("common", "windows", "interpolation_threshold"):
+        monkeypatch.setitem(sys.modules, shared, importlib.import_module(shared))
+    monkeypatch.setattr(sys.modules["windows"], "LONGEST", 64)
+
+
+def check_iterative(found: Found) -> None:
+    """K = 1 and infinity learn where no finite K > 1 does; all runs inside the bound learn, and some are inside."""
+    first, *finite, last = found["largest"]
+    assert min(first, last) > max(finite) > 0
+    good, all_inside = found["inside"]
+    assert good == all_inside > 0
+    curvature = np.array(found["curvature"])
+    assert (curvature.max(1) > 20 * curvature[:, 0]).all()
+
+
+def check_lenet(found: Found) -> None:
+    narrow, wide = found["gap"]["LinLeNet, 0"]
+    assert narrow[0] - wide[0] > 0.02
+    assert wide[0] > -0.05
+    assert found["stable rate"][0][0] > found["stable rate"][1][0]
+
+
+def check_spectrum(found: Found) -> None:
+    for kind in ("rank of J", "rank of kernel"):
+        narrow, wide = found[kind][0]
+        assert 1 < narrow[0] < wide[0] < 0.8 * 300
+
+
+def check_exact(found: Found) -> None:
+    """The narrow exact solution overfits; a ridge takes it to SGD's accuracy, and SGD's time gives nearly that too."""
+    assert np.min(found["train"]) == 1
+    (narrow, wide), (sgd, _), (ridge, _) = (found[name][0] for name in ("solver", "linearised", "ridge"))
+    assert wide[0] > narrow[0]
+    assert ridge[0] > sgd[0] - 0.01
+    assert ridge[0] > narrow[0]
+    assert abs(found["stopped"][0][0][0] - sgd[0]) < 0.02
+    assert 1 < found["P / N"][0] < 1.05
+
+
+def check_threshold(found: Found) -> None:
+    """At N near the rank of J fewer digits are better, in a narrow network only."""
+    by = found["shifts up to 0"]
+    few, *middle, _ = by["x1"]
+    assert min(m[0] for m in middle) < few[0] - 0.03
+    assert by["x2"][-1][0] > by["x2"][0][0]
+    assert 433 < by["rank"][0] < 867
+
+
+def check_alexnet(found: Found) -> None:
+    for name in ("LinAlexNet", "LinAlexNet, 10 x rate"):
+        assert found["AlexNet"][0][0] > found[name][0][0]
+
+
+PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
+    "iterative_linearisation": (
+        {"periods": (1, 2, 50, inf), "n_train": 30, "rates": 4, "lowest": (0.015, 15.0)},
+        check_iterative,
+        {"largest": [0.1, 0.1, 0.1, 0.1]},
+    ),
+    "lenet_and_its_linearisation": (
+        {"widths": (1, 4), "shifts": (0,), "n_train": 600, "epochs": 8, "n_test": 800},
+        check_lenet,
+        {"gap": {"LinLeNet, 0": [(0.1, 0.01), (0.1, 0.01)]}},
+    ),
+    "spectrum_of_lenet": (
+        {"widths": (1, 4), "n": 30},
+        check_spectrum,
+        {"rank of J": {0: [(200.0, 1.0), (100.0, 1.0)]}},
+    ),
+    "exact_linearised_lenet": (
+        {"widths": (1, 2), "shifts": (0,), "seeds": 2, "epochs": 10},
+        check_exact,
+        {"ridge": [[(0.5, 0.1), (0.9, 0.1)]]},
+    ),
+    "interpolation_threshold": (
+        {"shifts": (0,), "seeds": 3},
+        check_threshold,
+        {"shifts up to 0": {"x1": [(0.9, 0.0)] * 5, "x2": [(0.9, 0.0)] * 5, "rank": (600.0, 1.0)}},
+    ),
+    "reduced_alexnet": (
+        {"widths": (1,), "n_train": 800, "epochs": 8, "seeds": 1},
+        check_alexnet,
+        {"AlexNet": [(0.1, 0.0)]},
+    ),
+}
+"""Name: the arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""
+
+TINY: dict[str, dict[str, Any]] = {
+    "iterative_linearisation": {"periods": (1, 8, inf), "n_train": 20, "rates": 2, "lowest": (0.01, 0.1)},
+    "lenet_and_its_linearisation": {"widths": (1,), "shifts": (0,), "n_train": 40, "n_test": 40, "epochs": 1},
+    "spectrum_of_lenet": {"widths": (1,), "n": 5, "seeds": 1},
+    "exact_linearised_lenet": {"widths": (1,), "shifts": (0,), "n_train": 40, "seeds": 1, "epochs": 1},
+    "reduced_alexnet": {"widths": (1,), "n_train": 40, "n_test": 40, "epochs": 1, "seeds": 1},
+}
+
+
+@pytest.mark.parametrize("name", sorted(PAPERS))
+def test_script(name: str, tmp_path: Path) -> None:
+    arguments, check, wrong = PAPERS[name]
+    setting = importlib.import_module("common").Setting(name, tmp_path)
+    found = importlib.import_module(name).main(setting, **arguments)
+    check(found)
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert set(json.loads((tmp_path / f"{name}.json").read_text())) == set(found)
+    with pytest.raises(AssertionError):
+        check(found | wrong)
+
+
+@pytest.mark.parametrize("name", sorted(TINY))
+def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `--scale paper` does on a GPU, on the strict stand-in: the same table, nothing left to NumPy."""
+    module, common = importlib.import_module(name), importlib.import_module("common")
+    on_host = module.main(common.Setting(name), **TINY[name])
+    moved: list[int] = []
+
+    def placed(*arrays: Any) -> tuple[Any, ...]:
+        moved.append(len(arrays))
+        return tuple(to_library(a, namespace("standin")) for a in arrays)
+
+    for where in (module, *(importlib.import_module(shared) for shared in ("windows", "interpolation_threshold"))):
+        monkeypatch.setattr(where, "placed", placed, raising=False)
+    on_device = module.main(common.Setting(name), **TINY[name])
+    assert moved
+    assert on_device["table"] == on_host["table"]
+
+
+def test_windows_are_iterative_linearisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows on the Gram matrix, and step by step, end where `mn.train` of the model does, to rounding."""
+    windows = importlib.import_module("windows")
+    rng = np.random.default_rng(0)
+    net = mn.Network(mn.Sequential(mn.Dense(7), mn.Tanh(), mn.Dense(3)), (4,))
+    theta0, x, y = net.init(rng), rng.standard_normal((6, 4)), np.eye(3)[rng.integers(0, 3, 6)]
+    ends = {}
+    for K in (1, 3, 8, 10, inf):
+        model = mn.IterativelyLinearized(net, theta0, K)
+        *_, end = mn.train(model, theta0, x, y, loss=mn.softmax_cross_entropy, optimizer=mn.SGD(0.7), steps=240)
+        for rows in (0, 2000):
+            monkeypatch.setattr(windows, "ROWS", rows)
+            *_, last = windows.descend(net, theta0, x, y, 0.7, K, 240)
+            assert np.abs(last.theta - end.theta).max() < 1e-10
+        ends[K] = end.theta
+    assert min(np.abs(ends[K] - ends[1]).max() for K in (3, 8, 10, inf)) > 1e-3
+
+
+def test_the_curvature_is_that_of_the_linear_models_loss() -> None:
+    """Second differences of t -> L(f_lin(theta_0 + t v)) never exceed it, and reach it at the top eigenvector."""
+    windows = importlib.import_module("windows")
+    rng = np.random.default_rng(0)
+    net = mn.Network(mn.Sequential(mn.Dense(7), mn.Tanh(), mn.Dense(3)), (4,))
+    theta0, x, y = net.init(rng), rng.standard_normal((6, 4)), np.eye(3)[rng.integers(0, 3, 6)]
+    J = net.linearize(theta0, x)[1].dense().reshape(18, -1)
+    p = np.exp(f := net(theta0, x)) / np.exp(f).sum(-1, keepdims=True)
+    H = np.zeros((18, 18))
+    for n in range(6):
+        at = slice(3 * n, 3 * n + 3)
+        H[at, at] = (np.diag(p[n]) - np.outer(p[n], p[n])) / 6
+    assert windows.Window(net, theta0, x, y).curvature() == pytest.approx(np.linalg.eigvalsh(J.T @ H @ J)[-1], rel=1e-3)
+
+
+def test_every_size_is_one_that_main_takes() -> None:
+    for name in PAPERS:
+        module = importlib.import_module(name)
+        assert set(module.SIZES) == {"small", "evening", "paper"}
+        taken = set(module.main.__code__.co_varnames[: module.main.__code__.co_argcount])
+        assert all(set(size) <= taken for size in module.SIZES.values())
