@@ -212,7 +212,7 @@ def test_the_tangent_kernel_of_a_fully_connected_network_is_eight_files() -> Non
     theta, x = net.init(np.random.default_rng(0)), np.ones((3, 5))
     opened, functions, _ = entered(lambda: mn.ntk(net, theta, x))
     assert len(opened) <= 8, sorted(opened)
-    assert len(functions) <= 56  # six of them find what memory is free
+    assert len(functions) <= 59  # six of them find what memory is free, three ask for the scales of tensors
 
 
 def test_what_runs_is_counted() -> None:
