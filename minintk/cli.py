@@ -112,6 +112,7 @@ SEED = _option("--seed", "K", "seed of all random numbers", 0)
     DATA,
     _option("--seeds", "S", "networks at each width (48, fewer where they cost more)", type=int),
     DEVICE,
+    _option("--draw", "N", "instead: the law of width on N random networks, and controls; 0: these alone", type=int),
     _option("--out", "DIR", "folder for the report", "minintk-verify"),
     SEED,
 )
@@ -121,6 +122,8 @@ def _verify(args: argparse.Namespace) -> int:
     from minintk.verify.report import check_folder
 
     check_folder(args.out)
+    if args.draw is not None:
+        return _verify_draws(args)
     with _progress_bar() as progress:
         result = verify.run(
             widths=args.widths or WIDTHS, depth=args.depth, activations=args.activation, data=args.data,
@@ -131,6 +134,26 @@ def _verify(args: argparse.Namespace) -> int:
     _show(result)
     print(f"report: {path}")
     return OK if result.verdict == "pass" else FAILED
+
+
+def _verify_draws(args: argparse.Namespace) -> int:
+    """The gate on random networks; the same command goes on after an interruption."""
+    from minintk.fast.threads import cores
+    from minintk.validate import whole
+    from minintk.verify import draw_report as report
+
+    whole("draw", args.draw, 0)
+    settings: Any = {"seed": whole("seed", args.seed, 0), "processes": cores(), "progress": True}
+    law, controls = report.draws(args.draw, f"{args.out}/draws", **settings)
+    report.draw_figure(law, controls, Path(args.out) / "draws.png")
+    console, columns = _console(160), ("network", "exponent", "verdict", "rounds")
+    for title, records in (("the law: sup |f - f_lin| falls as n^-1/2 or faster", law), ("controls", controls)):
+        _print_table(console, title, columns, report.rows(records))
+    columns = "exponent of", "theory", "smooth", "ReLU family"
+    _print_table(console, "mean exponents over the draws", columns, report.by_class(law))
+    passed, text = report.summary(law, controls)
+    console.print(f"{_coloured('pass' if passed else 'fail')}: {text} figure: {args.out}/draws.png")
+    return OK if passed else FAILED
 
 
 def _show(result: Result) -> None:

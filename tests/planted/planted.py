@@ -18,6 +18,7 @@ import planted_finite  # noqa: F401  (puts its errors on the list)
 import planted_finite_images  # noqa: F401
 import planted_finite_speed  # noqa: F401
 import planted_finite_training  # noqa: F401
+import planted_gate  # noqa: F401
 import planted_infinite  # noqa: F401
 import pytest
 from planting import PLANTED, Planted
@@ -29,9 +30,9 @@ HEAD = """# Planted errors
 A test that cannot fail shows nothing. Each line is a wrong formula, planted in place of the right one, the law that
 refused it, and what the law said. Without the error, the same law passes.
 
-In `tests/planted/`, `planted_finite*.py` and `planted_infinite.py` hold the errors, `planted_laws*.py` the laws, and
-`planted.py` prints this page. `test_planted.py` plants them again on every run, and `tests/laws/` runs the laws over
-random networks.
+In `tests/planted/`, `planted_finite*.py`, `planted_gate.py` and `planted_infinite.py` hold the errors,
+`planted_laws*.py` the laws, and `planted.py` prints this page. `test_planted.py` plants them again on every run, and
+`tests/laws/` runs the laws over random networks.
 
 | planted error | law that caught it | how it failed |
 | --- | --- | --- |

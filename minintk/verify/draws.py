@@ -1,0 +1,137 @@
+"""Random networks on which the law of width is tested as a property, and controls that break it.
+
+A draw is a network of any width, data, a loss and a way to train it.  The law (Lee et al. 2019, Theorem 2.1) is for
+rates below the critical one, with f the network and f_lin its linearisation, trained in the same way:
+
+    sup_t |f_t - f_lin,t| = O(n^-1/2)
+
+Both are centred, f - f_0: the residual at the start is then the same for all seeds and widths, and exponents scatter
+three times less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from minintk import spec as s
+from minintk.arrays import Array
+from minintk.models.network import Network
+from minintk.spec.parametrization import NTK, MeanField, Parametrization, SpectralMuP, Standard
+from minintk.training.losses import Loss, logistic, mse, softmax_cross_entropy
+from minintk.verify.problem import KINKED
+
+PHIS: tuple[s.Layer, ...] = (
+    s.ReLU(), s.LeakyReLU(0.1), s.Abs(), s.Erf(), s.GELU(), s.Sin(), s.Tanh(), s.Sigmoid(), s.Softplus(),
+    s.Softplus(5.0, 1.404383), s.Identity(),
+)  # fmt: skip
+LOSSES: dict[str, tuple[Loss, int, float]] = {
+    "mse": (mse, 1, 1.0), "logistic": (logistic, 1, 0.25), "cross-entropy": (softmax_cross_entropy, 3, 0.5),
+}  # fmt: skip
+"""{name: (loss, outputs C, the largest eigenvalue of N d2L/df2)}"""
+REGIMES: dict[str, Parametrization] = {
+    "NTK": NTK(), "standard": Standard(), "muP": SpectralMuP(), "mean field": MeanField(),
+}  # fmt: skip
+NO_WIDTH, ANOTHER, FACTOR = "rate without the width", "another theta_0", "jvp times 3/2"
+CONTROLS = ("muP", "mean field", NO_WIDTH, ANOTHER, FACTOR)
+"""What breaks the law, so that every one has to be refused.
+
+In muP and mean field the features move at every width.  NO_WIDTH is the standard parametrization at one rate for all
+widths, early in training, when the narrow lag behind; later all have learnt, and the law holds.  ANOTHER linearises at
+other weights than training starts from; FACTOR takes 3/2 J for J.
+"""
+WIDTHS = (16, 32, 64, 128, 256)
+N_TEST = 4
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A network of any width, data, and how it is trained.
+
+    body : "dense", or convolutions of sequences that end in "flatten" or "pool".  fraction : of the critical learning
+    rate.  regime : a key of REGIMES.  seed : of data, labels and weights.  control : one of CONTROLS, or "".
+    """
+
+    depth: int
+    phi: s.Layer
+    body: Literal["dense", "flatten", "pool"]
+    residual: bool
+    w_std: float
+    b_std: float
+    b_init: Literal["normal", "zeros"]
+    loss: str
+    examples: int
+    fraction: float
+    steps: int
+    regime: str
+    seed: int
+    control: str = ""
+
+    def __str__(self) -> str:
+        numbers = ", ".join(f"{v:.3g}" for v in vars(self.phi).values())
+        bias = f", b {self.b_std:g}{' from 0' if self.b_init == 'zeros' else ''}" if self.b_std else ""
+        return (
+            f"{self.depth} {type(self.phi).__name__}{f'({numbers})' if numbers else ''} {self.body}"
+            f"{' residual' if self.residual and self.depth > 1 else ''}, w {self.w_std:.2f}{bias}, {self.regime}; "
+            f"{self.loss}, N {self.examples}, {self.steps} steps at {self.fraction:g}"
+        )
+
+    @property
+    def smooth(self) -> bool:
+        """Whether phi' has no jumps."""
+        return not isinstance(self.phi, KINKED)
+
+    def rate(self, width: int) -> float:
+        """How the learning rate depends on the width: 1/n in standard parametrization, elsewhere not at all."""
+        return 1 / width if self.regime == "standard" and self.control != NO_WIDTH else 1.0
+
+    def widths(self, widths: Sequence[int]) -> list[int]:
+        """The widths of the hidden layers; a convolution has half as many channels."""
+        return [n if self.body == "dense" else n // 2 for n in widths]
+
+    def network(self, width: int) -> Network:
+        """The network of this width: weights, then (phi, weights) again and again, in residual branches or not."""
+        scales: Any = {"w_std": self.w_std, "b_std": self.b_std, "b_init": self.b_init}
+        image = self.body != "dense"
+        weights = s.Conv1d(width, 3, **scales) if image else s.Dense(width, **scales)
+        block = s.Residual(s.Sequential(self.phi, weights)) if self.residual else s.Sequential(self.phi, weights)
+        end = [s.Flatten() if self.body == "flatten" else s.GlobalAvgPool()] if image else []
+        head = s.Dense(LOSSES[self.loss][1], **scales)
+        spec = s.Sequential(weights, *[block] * (self.depth - 1), self.phi, *end, head)
+        return Network(spec, (4, 3) if image else (6,), REGIMES[self.regime])
+
+    def data(self) -> tuple[Array, Array, Array]:
+        """(x, y, x_test), of inputs on the sphere |x|^2 = d."""
+        rng, C, N = np.random.default_rng(self.seed), LOSSES[self.loss][1], self.examples
+        x = rng.standard_normal((N + N_TEST, *((6,) if self.body == "dense" else (4, 3))))
+        x /= np.sqrt(np.mean(x**2, axis=tuple(range(1, x.ndim)), keepdims=True))
+        y = np.eye(C)[rng.integers(C, size=N)] if C > 1 else rng.choice([-1.0, 1.0], (N, 1))
+        return x[:N], y, x[N:]
+
+
+def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
+    """A draw whose every part is `choose(options)`: a generator's choice (`by`), or hypothesis'.
+
+    >>> print(drawn(by(np.random.default_rng(1))))
+    2 Sin pool residual, w 1.41, b 0.5; cross-entropy
+    """
+    draw = Draw(
+        depth=choose((1, 2, 3, 4)), phi=choose(PHIS), body=choose(("dense", "dense", "flatten", "pool")),
+        residual=choose((False, True)), w_std=choose((1.0, 1.5**0.5, 2**0.5)), b_std=choose((0.0, 0.1, 0.5)),
+        b_init=choose(("normal", "zeros")), loss=choose(tuple(LOSSES)), examples=choose((4, 6, 8)),
+        fraction=choose((0.05, 0.1, 0.2, 0.4)), steps=choose((5, 10, 20, 40)), regime=choose(("NTK", "standard")),
+        seed=choose(range(2**32)),
+    )  # fmt: skip
+    if not control:
+        return draw
+    regime = "standard" if control == NO_WIDTH else control if control in REGIMES else draw.regime
+    fraction, steps = (0.1, 5) if control == NO_WIDTH else (0.2, 40)
+    return replace(draw, control=control, regime=regime, fraction=fraction, steps=steps)
+
+
+def by(rng: np.random.Generator) -> Callable[[Sequence[Any]], Any]:
+    """Choices by a generator, each option alike."""
+    return lambda options: options[int(rng.integers(len(options)))]

@@ -1,0 +1,74 @@
+"""The gate on an exponent: networks are added in rounds until it is clear whether an error falls as fast as n^-1/2.
+
+One seed gives a network at every width and so one exponent, the least-squares slope of log(error) against log(n).
+Whatever the widths of one seed have in common, exponents of different seeds are independent, with one mean b.  After
+each round of SEEDS seeds two statements are tested:
+
+    refused   b <= REFUSED_ABOVE = -1/2 + MARGIN is rejected: the error falls more slowly than the law says
+    holds     b >= PASSED_BELOW is rejected: the error falls, by more than half of what the law says
+
+Student's t of round i alone has a p-value that does not depend on other rounds.  As normal numbers, z_i = Phi^-1(1 -
+p_i), which have unit variance if b is the boundary, the rounds add up (Lehmacher, Wassmer 1999):
+
+    Z_k = (z_1 + ... + z_k) / sqrt(k),    cov(Z_j, Z_k) = sqrt(j / k) for j <= k
+
+so P(Z_k > CRITICAL for any k <= ROUNDS) = LEVEL, exactly for normal exponents (Pocock 1977); the looks spend .0022,
+.0018, .0014, .0012, .0010, .0009, .0008, .0007 of it.  A law with b at the boundary is thus refused with probability
+LEVEL, less where an earlier round has passed it; one with a lower b is refused more seldom.  Among D draws that obey
+the law, false refusals are Binomial(D, LEVEL) at most, and so are passes among D controls with b >= PASSED_BELOW.
+
+A relative correction c/n to the leading power shifts the slope over n ... 4n by .54 c/n: MARGIN covers c < .09 n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+LEVEL, ROUNDS, SEEDS, CRITICAL = 0.01, 8, 12, 2.847887
+MARGIN = 0.05
+REFUSED_ABOVE, PASSED_BELOW = -0.5 + MARGIN, -0.25
+
+Gate = Literal["holds", "refused", "undecided"]
+
+
+def slopes(widths: Sequence[int], errors: Array) -> Array:
+    """The least-squares slope of log(error) against log(width), errors : (..., K) at K widths; (...).
+
+    >>> slopes((2, 4, 8), np.array([[1.0, 0.5, 0.25]])).round(9).tolist()
+    [-1.0]
+    """
+    log_n = np.log(np.asarray(widths, dtype=np.float64))
+    log_n -= log_n.mean()
+    found: Array = np.log(errors) @ (log_n / (log_n @ log_n))
+    return found
+
+
+def z_scores(exponents: Array, boundary: float) -> Array:
+    """Z_k, (..., K), of exponents : (..., K, S), K rounds of S seeds, against a mean of `boundary`."""
+    from scipy.special import ndtri, stdtr
+
+    K, S = exponents.shape[-2:]
+    error = np.maximum(exponents.std(axis=-1, ddof=1) / S**0.5, 1e-300)
+    t = (exponents.mean(axis=-1) - boundary) / error
+    z = np.clip(-np.sign(t) * ndtri(stdtr(S - 1, -np.abs(t))), -37, 37)
+    summed: Array = np.cumsum(z, axis=-1) / np.sqrt(np.arange(1, K + 1))
+    return summed
+
+
+def decide(exponents: Array) -> tuple[Gate, int]:
+    """(what is decided, after how many rounds) by exponents : (K, S); of two findings at one look, the refusal counts.
+
+    >>> rng = np.random.default_rng(0)
+    >>> [decide(b + 0.3 * rng.standard_normal((ROUNDS, SEEDS))) for b in (-1.0, 0.0)]
+    [('holds', 1), ('refused', 1)]
+    """
+    for k, (refused, holds) in enumerate(zip(z_scores(exponents, REFUSED_ABOVE), z_scores(exponents, PASSED_BELOW)), 1):
+        if refused >= CRITICAL:
+            return "refused", k
+        if holds <= -CRITICAL:
+            return "holds", k
+    return "undecided", len(exponents)

@@ -1,0 +1,256 @@
+"""The law of width on random networks: the gate keeps its level, the law holds, the controls are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom, norm
+
+import analytic as an
+import minintk as mn
+from minintk.cli import FAILED, OK, main
+from minintk.verify import draw_report as report
+from minintk.verify.draw_networks import analytic_kernel, critical_rate, gate
+from minintk.verify.draws import CONTROLS, LOSSES, NO_WIDTH, PHIS, WIDTHS, Draw, by, drawn
+from minintk.verify.sequential import (
+    CRITICAL,
+    LEVEL,
+    PASSED_BELOW,
+    REFUSED_ABOVE,
+    ROUNDS,
+    SEEDS,
+    decide,
+    slopes,
+    z_scores,
+)
+
+Array = np.ndarray[Any, Any]
+
+FEW: dict[str, Any] = {"widths": (4, 8, 16, 32, 64), "seed": 36, "each_control": 1}
+
+
+@st.composite
+def random_draws(choose: st.DrawFn) -> Draw:
+    """The library's draws, each choice hypothesis'."""
+    return drawn(lambda options: choose(st.sampled_from(options)))
+
+
+def within(successes: int, trials: int, p: float) -> bool:
+    """Whether that many successes are likely at p, to one in a million."""
+    low, high = binom.interval(1 - 1e-6, trials, p)
+    return bool(low <= successes <= high)
+
+
+# -------------------------------------------------------------------------------------------- the gate's level
+
+
+def spending(critical: float, rounds: int, nodes: int = 1001) -> Array:
+    """P(Z_k > critical first at look k): the density of the sums that go on, convolved look by look."""
+    x = np.linspace(-12, critical, nodes)
+    density, spent = norm.pdf(x), [norm.sf(critical)]
+    for k in range(2, rounds + 1):
+        mass = density * (x[1] - x[0]) * np.where((x == x[0]) | (x == x[-1]), 0.5, 1.0)
+        spent.append(float(mass @ norm.sf(critical * k**0.5 - x)))
+        y = np.linspace(-12 * k**0.5, critical * k**0.5, nodes)
+        density, x = norm.pdf(y[:, None] - x) @ mass, y
+    return np.array(spent)
+
+
+def test_the_critical_value_spends_the_level() -> None:
+    """As the module's docstring lists it, look by look; 3e-7 of the level are 1e-5 of the critical value."""
+    spent = spending(CRITICAL, ROUNDS)
+    assert spent.round(4).tolist() == [0.0022, 0.0018, 0.0014, 0.0012, 0.0010, 0.0009, 0.0008, 0.0007]
+    assert spent.sum() == pytest.approx(LEVEL, abs=3e-7)
+
+
+def errors_at(exponent: float, trials: int, scatter: float, rng: np.random.Generator) -> Array:
+    """The slopes of errors n^exponent times e^(scatter N(0, 1)), (trials, ROUNDS, SEEDS)."""
+    widths = np.array(WIDTHS[2:])
+    noise = scatter * rng.standard_normal((trials, ROUNDS, SEEDS, len(widths)))
+    return slopes(WIDTHS[2:], widths**exponent * np.exp(noise))
+
+
+def test_refusals_at_the_boundary_are_binomial() -> None:
+    """And looking again without spending, at 2.33 each time, is seen to be wrong."""
+    trials = 10_000
+    z = z_scores(errors_at(REFUSED_ABOVE, trials, 0.5, np.random.default_rng(0)), REFUSED_ABOVE)
+    assert within(int((z >= CRITICAL).any(axis=1).sum()), trials, LEVEL)
+    assert not within(int((z >= norm.isf(LEVEL)).any(axis=1).sum()), trials, LEVEL)
+
+
+def test_the_level_holds_for_errors_that_are_far_from_lognormal() -> None:
+    """A single normal number's size at each width: its log has a long tail towards 0."""
+    trials, rng = 10_000, np.random.default_rng(1)
+    widths = np.array(WIDTHS[2:])
+    sizes = np.abs(rng.standard_normal((trials, ROUNDS, SEEDS, len(widths))))
+    z = z_scores(slopes(WIDTHS[2:], widths**REFUSED_ABOVE * sizes), REFUSED_ABOVE)
+    assert (z >= CRITICAL).any(axis=1).sum() <= binom.isf(1e-6, trials, LEVEL)
+
+
+RARE = [
+    (REFUSED_ABOVE, "refused", LEVEL),
+    (PASSED_BELOW, "holds", LEVEL),
+    (-1.0, "refused", 1e-5),
+    (0.0, "holds", 1e-5),
+]
+
+
+@pytest.mark.parametrize(("exponent", "wrong", "most"), RARE)
+def test_wrong_decisions_are_as_rare_as_stated(exponent: float, wrong: str, most: float) -> None:
+    found = [decide(one)[0] for one in errors_at(exponent, 1000, 0.3, np.random.default_rng(2))]
+    assert found.count(wrong) <= binom.isf(1e-6, 1000, most)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("exponent", "right"), [(-1.0, "holds"), (-0.5, "holds"), (0.0, "refused")])
+def test_the_gate_decides(exponent: float, right: str) -> None:
+    """Its power: at the scatter of real draws four in five decisions are right even at the law's own bound."""
+    found = [decide(one) for one in errors_at(exponent, 300, 0.4, np.random.default_rng(3))]
+    assert sum(verdict == right for verdict, _ in found) >= 0.8 * 300
+    assert np.mean([rounds for _, rounds in found]) < (4.5 if exponent == -0.5 else 2)
+
+
+def test_slopes_without_scatter_are_decided_too() -> None:
+    assert decide(np.full((2, 3), -1.0))[0] == "holds"
+    assert decide(np.full((2, 3), 0.0))[0] == "refused"
+
+
+# ------------------------------------------------------------------------------------------------ the law
+
+
+@settings(max_examples=4, phases=[Phase.explicit, Phase.generate])
+@given(draw=random_draws())
+def test_the_distance_from_the_linearisation_falls_with_the_width(draw: Draw) -> None:
+    """One draw is falsely refused with probability LEVEL at most; with other data and weights again, once in 10,000."""
+    assert "holds" in {gate(draw)["gate"]} or gate(replace(draw, seed=draw.seed + 1))["gate"] != "refused"
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_control_is_refused(control: str) -> None:
+    """On a network that hypothesis has not chosen, so that the five are compared on one."""
+    draw = replace(drawn(by(np.random.default_rng(0)), control), depth=2, phi=mn.Tanh(), body="dense", residual=False)
+    assert gate(draw)["gate"] == "refused"
+
+
+@pytest.mark.slow
+@given(draw=random_draws(), control=st.sampled_from(CONTROLS))
+@settings(max_examples=20, phases=[Phase.explicit, Phase.generate])
+def test_every_control_is_refused(draw: Draw, control: str) -> None:
+    """On any network: it is never passed, and at most once undecided."""
+    other = drawn(by(np.random.default_rng(draw.seed)), control)
+    assert "refused" in (gate(other)["gate"], gate(replace(other, seed=other.seed + 1))["gate"])
+
+
+# ------------------------------------------------------------------------------------------------ the draws
+
+
+@given(draw=random_draws())
+def test_every_draw_is_a_network_of_any_width(draw: Draw) -> None:
+    x, y, x_test = draw.data()
+    net = draw.network(4)
+    f = net(net.init(np.random.default_rng(0)), np.concatenate([x, x_test]))
+    LOSSES[draw.loss][0].check(y, (draw.examples, net.outputs))
+    assert f.shape == (draw.examples + 4, LOSSES[draw.loss][1])
+    np.testing.assert_allclose(np.sum(x**2, axis=tuple(range(1, x.ndim))), np.prod(x.shape[1:]), rtol=1e-12)
+    assert "\n" not in str(draw)
+    assert draw.rate(8) == (1 / 8 if draw.regime == "standard" else 1)
+
+
+def test_draws_have_every_part() -> None:
+    """Four hundred of them miss one of eleven activations with probability 3e-16."""
+    found = [drawn(by(np.random.default_rng([0, i]))) for i in range(400)]
+    assert {draw.phi for draw in found} == set(PHIS)
+    assert {type(phi) for phi in PHIS} >= set(mn.Activation.__subclasses__()) - {mn.testing}
+    for part, many in (("depth", 4), ("body", 3), ("residual", 2), ("loss", 3), ("regime", 2), ("steps", 4)):
+        assert len({getattr(draw, part) for draw in found}) == many
+    assert drawn(by(np.random.default_rng(0)), NO_WIDTH).rate(8) == 1
+
+
+@given(draw=random_draws())
+@settings(max_examples=10)
+def test_the_critical_rate_is_that_of_the_theory(draw: Draw) -> None:
+    """For squared loss 2 N / lambda_max of the wide network's kernel; twice and four times that for the others."""
+    draw = replace(draw, depth=1, body="dense", regime="NTK")
+    k = analytic_kernel(draw, 4)
+    assert k is not None
+    most = an.max_learning_rate(k[: draw.examples, : draw.examples]) / LOSSES[draw.loss][2]
+    found = critical_rate(draw, [512, 512], np.random.default_rng(0))
+    assert 0.6 * most < found < 1.05 * most
+    standard = critical_rate(replace(draw, regime="standard"), [64, 512], np.random.default_rng(0))
+    assert standard == pytest.approx(
+        critical_rate(replace(draw, regime="standard"), [512], np.random.default_rng(0)), 0.7
+    )
+
+
+# ----------------------------------------------------------------------------------------------- the report
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[report.Records, report.Records, Path]:
+    """Four draws and each control once, on narrow networks; of this seed, because its draws take little time."""
+    store = tmp_path_factory.mktemp("draws")
+    return *report.draws(4, store, **FEW), store
+
+
+def test_draws_are_records_that_are_not_repeated(study: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    law, controls, store = study
+    assert (len(law), len(controls), len(list((store / "records").iterdir()))) == (4, 5, 9)
+    monkeypatch.setattr("minintk.verify.draw_networks.gate", lambda *_: pytest.fail("it was drawn before"))
+    assert report.draws(4, store, **FEW) == (law, controls)
+    with pytest.raises(ValueError, match="take another folder"):
+        report.draws(4, store, **FEW | {"seed": 1})
+
+
+def test_processes_find_the_same(study: Any, tmp_path: Path) -> None:
+    law, _, _ = study
+    assert report.draws(2, tmp_path, **FEW | {"each_control": 0}, processes=2) == (law[:2], [])
+
+
+def test_the_tables(study: Any) -> None:
+    law, _, _ = study
+    name, exponent, verdict, rounds = report.rows(law)[0]
+    assert (name, verdict, int(rounds)) == (law[0]["name"], law[0]["gate"], law[0]["rounds"])
+    mean, reach = report.interval(report.exponents(law[0]))
+    assert exponent == f"{mean:.2f} ± {reach:.2f}".replace("-", "−")
+    table = {row[0]: row for row in report.by_class(law)}
+    assert set(table) == {*report.QUANTITIES, "trend"}
+    smooth = [np.mean(report.exponents(found, "weights")) for found in law if found["smooth"]]
+    assert table["weights"][2].startswith(f"{np.mean(smooth):.2f}".replace("-", "−"))
+    assert table["weights"][2].endswith(f"({len(smooth)} draws)")
+    assert report.rows([{"diverged": "at step 3"}]) == [("at step 3", "", "diverged", "")]
+
+
+def test_the_verdict_counts_refusals_and_controls() -> None:
+    def records(*verdicts: str) -> report.Records:
+        return [{"name": "", "widths": [1, 2, 4, 8], "linearisation": np.ones((2, 4)), "gate": v, "rounds": 1}
+                for v in verdicts]  # fmt: skip
+
+    bad = records("refused")
+    assert report.summary(records("holds") * 95 + bad * 5, bad)[0]
+    assert not report.summary(records("holds") * 94 + bad * 6, bad)[0]
+    assert not report.summary(records("holds"), [*bad, *records("undecided")])[0]
+    assert not report.summary([*records("holds"), {"diverged": "at step 3"}], bad)[0]
+    assert [report.most_refusals(n) for n in (0, 1, 10, 100)] == [0, 1, 2, 5]
+
+
+@pytest.mark.parametrize(("control", "status"), [("refused", OK), ("holds", FAILED)])
+def test_the_command(
+    study: Any, control: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    law, controls, _ = study
+    law, controls = (
+        [one | {"gate": verdict} for one in some] for some, verdict in ((law, "holds"), (controls, control))
+    )
+    monkeypatch.setattr(report, "draws", lambda *arguments, **settings: (law, controls))
+    monkeypatch.setattr("minintk.files.writing.made_folder", lambda *_: tmp_path)
+    assert main(["verify", "--draw", "4", "--out", str(tmp_path)]) == status
+    said = capsys.readouterr().out
+    assert all(found["name"] in said for found in law)
+    assert "4 draws: 0 refused" in said
+    assert (tmp_path / "draws.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["verify", "--draw", "-1", "--out", str(tmp_path)]) == 2
