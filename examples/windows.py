@@ -29,7 +29,7 @@ import minintk as mn
 from minintk.arrays import array_namespace
 
 ROWS, LONGEST, POINTS, TEST = 2000, 2**14, 8, 500
-"""Rows of J up to which windows run on J J'; the longest window that the bound tries; points of a curve; test images."""
+"""Rows of J up to which windows run on J J'; the longest window that a bound tries; points of a curve; test images."""
 CrossEntropy = mn.softmax_cross_entropy
 
 
