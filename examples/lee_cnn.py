@@ -25,7 +25,7 @@ from minintk.arrays import to_host
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"channels": (16, 32, 64, 128), "steps": 100, "seeds": 3, "n": 40},
-    "evening": {"channels": (8, 16, 32, 64), "steps": 40, "seeds": 3, "n": 40},
+    "evening": {"channels": (8, 16, 32, 64), "steps": 40, "seeds": 6, "n": 40},
     "paper": {"channels": (64, 128, 256, 512), "steps": 1000, "seeds": 5, "n": 128},
 }
 MOMENTUM, LR = 0.9, 0.1

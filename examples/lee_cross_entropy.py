@@ -23,7 +23,7 @@ import minintk as mn
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"widths": (32, 128, 512), "steps": 600, "seeds": 3, "n_train": 1000},
-    "evening": {"widths": (32, 128, 512), "steps": 937, "seeds": 3},
+    "evening": {"widths": (32, 128, 512), "steps": 937, "seeds": 6},
     "paper": {"widths": (128, 512, 2048), "steps": 46_850, "seeds": 3, "n_test": 10_000},
 }
 MOMENTUM, BATCH, ETA, EARLY = 0.9, 64, 1.0, 10

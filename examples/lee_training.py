@@ -57,8 +57,8 @@ def trained(
     loss: mn.Loss, optimizer: mn.SGD, batch: int | None = None, seed: int = 0,
 ) -> tuple[Array, Array]:  # fmt: skip
     """(losses, f): of each batch, (at[-1] + 1,), at x_test after `at` steps, (len(at), M, C); seed : of batches."""
-    losses, f = [], []
     how: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch_size": batch}
+    losses, f = [], []
     for snap in mn.train(model, theta0, *train, steps=at[-1], rng=np.random.default_rng(seed), **how):
         losses.append(float(snap.loss))
         if snap.step in at:
@@ -72,9 +72,8 @@ def side_by_side(
 ) -> dict[str, Any]:  # fmt: skip
     """One network and its linearisation at its own start, on the same batches.
 
-    For each of the steps `at`: "distance" rms (f - f_lin), "moved" rms (f_lin - f_0) and "size" rms f_lin over the
-    test points; "loss", "lin loss" averaged over the batches since the step before; "accuracy", "lin accuracy" on the
-    test points; "f", "lin f" the outputs at one of them.
+    For each of the steps `at`: "distance" rms (f - f_lin), "moved" rms (f_lin - f_0), "size" rms f_lin, "accuracy" and
+    "lin accuracy" on the test points, "f" and "lin f" at one; "loss" and "lin loss" of the batches since the last step.
     """
     theta0, x_test, x, y = placed(net.init(np.random.default_rng(seed), dtype=np.float32), test[0], *train)
     optimizer = mn.SGD(lr, momentum=momentum)
@@ -140,11 +139,12 @@ def by_width(widths: Sequence[int], values: Array, digits: int = 3) -> str:
 
 
 def against_width(panel: Any, widths: Sequence[int], values: Array, label: str, mark: str = "o") -> None:
-    """Means with their intervals over seeds, values : (widths, seeds), and the slope of theorem 2.1's bound."""
-    line = panel.errorbar(widths, *np.array([interval(v)[:2] for v in values]).T, fmt=mark, capsize=3, label=label)
-    shape = np.array(widths, float) ** -0.5
-    bound = shape * np.exp(np.log(values / shape[:, None]).mean())
-    panel.plot(widths, bound, "--", color=line[0].get_color(), label="$n^{-1/2}$, the bound")
+    """Geometric means and intervals over seeds, values : (widths, seeds), and the slope of theorem 2.1's bound."""
+    mean, half = np.array([interval(np.log(v))[:2] for v in values]).T
+    ends = np.exp(mean) * abs(np.exp([-half, half]) - 1)
+    line = panel.errorbar(widths, np.exp(mean), ends, fmt=mark, capsize=3, label=label)
+    bound = np.exp((np.log(values).mean(1) + np.log(widths) / 2).mean()) * np.array(widths, float) ** -0.5
+    panel.plot(widths, bound, "--", color=line[0].get_color(), label=None if mark != "o" else "$n^{-1/2}$, the bound")
     panel.set_yscale("log")
     widths_axis(panel, widths)
     panel.legend()

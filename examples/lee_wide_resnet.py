@@ -27,7 +27,7 @@ import minintk as mn
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"channels": (16, 32, 64, 128), "early": 40, "steps": 300, "seeds": 4},
-    "evening": {"channels": (16, 32, 64, 128), "early": 32, "steps": 300, "seeds": 3, "n_test": 150},
+    "evening": {"channels": (16, 32, 64, 128), "early": 32, "steps": 300, "seeds": 5, "n_test": 150},
     "paper": {
         "channels": (128, 256, 512, 1024), "early": 100, "steps": 50_000, "long": 1024, "seeds": 3, "n_train": 50_000,
         "n_test": 1000,
