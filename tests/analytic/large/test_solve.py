@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -204,6 +206,39 @@ def test_a_killed_solve_goes_on(
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
     assert np.array_equal(again.coefficients, whole.coefficients)
     assert (again.residual, again.steps) == (whole.residual, whole.steps)
+
+
+SCRIPT = """
+import sys, numpy as np, minintk as mn, analytic as an
+from analytic.large import gram
+gram.BLOCK = 64
+x = np.random.default_rng(0).standard_normal((1200, 8)).astype(np.float32)
+k = an.kernel(mn.Sequential(mn.Dense(64, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
+an.solve(k, x, x[:, :2], ridge=0.01, by=sys.argv[1], rank=30, tol=1e-10, store=sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["cholesky", "pivoted"])
+def test_a_process_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path, by: str) -> None:
+    """SIGKILL after half a second, and a little later each time, until the process is quicker."""
+
+    def start(folder: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", SCRIPT, by, str(tmp_path / folder)])
+
+    assert start("whole").wait() == 0
+    kills, seconds = 0, 0.5
+    while True:
+        process = start("killed")
+        try:
+            assert process.wait(timeout=seconds) == 0
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills, seconds = kills + 1, 1.1 * seconds
+    assert kills > 3
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
 
 def lines(store: Path) -> int:
