@@ -82,10 +82,7 @@ def flowing(
     net: mn.Network, theta0: mn.Array, s: float, x: mn.Array, y: mn.Array, *, until: float | None = None,
     times: Any = 1e7, by: mn.Steps = STEPS,
 ) -> Iterator[mn.Moment]:  # fmt: skip
-    """The moments of the flow of alpha (f - f_0), alpha = s / sqrt(h), until its loss is zero.
-
-    until : or until the outputs have this root mean square, in each network on its own.
-    """
+    """The flow of alpha (f - f_0), alpha = s / sqrt(h), until its loss is zero, or its root mean square is `until`."""
     alpha = s / sqrt(net.layout.tensors[-2].shape[0])
     loss = mn.Hinge(alpha) if until is None else UntilOutput(alpha, until)
     return mn.flow(mn.Centred(net, theta0, alpha), theta0, x, y, loss=loss, times=times, mu=1000.0, by=by)
@@ -93,11 +90,8 @@ def flowing(
 
 def trained(
     net: mn.Network, theta0: mn.Array, s: float, x: mn.Array, y: mn.Array, **how: Any
-) -> tuple[mn.Centred, mn.Array]:  # fmt: skip
-    """The model, and theta (E, P) at the end.
-
-    FloatingPointError if a network has not learned all examples by t = 1e7, thousands of times later than usual.
-    """
+) -> tuple[mn.Centred, Any]:
+    """The model and theta (E, P) at the end; FloatingPointError if some example is not learned by t = 1e7."""
     *_, end = flowing(net, theta0, s, x, y, **how)
     if not end.ended:
         raise FloatingPointError(f"{net!r} is too narrow for {len(x)} examples: some are not learned at t = 1e7")
@@ -112,9 +106,6 @@ def frozen(model: mn.Centred, theta: mn.Array, x: mn.Array, y: mn.Array, x_test:
     f0 = xp.zeros((*K.shape[:-1], 1), dtype=K.dtype)
     *_, end = mn.kernel_flow(K, f0, y, loss=mn.Hinge(model.alpha), times=inf, mu=1000.0, by=STEPS)
     return end.f[:, len(x) :]
-
-
-# ------------------------------------------------------------------------------------------- exponents, figures
 
 
 def exponent(x: Any, values: Any, where: Any = None) -> Measured:
@@ -136,10 +127,7 @@ def by_decade(x: Any, values: Any) -> list[Measured]:
 
 
 def drawn(axes: Any, x: Any, values: Any, label: str, colour: str, style: str = "") -> None:
-    """Geometric means over seeds, values : (K, E), with their 95 % intervals, on logarithmic axes.
-
-    colour : "C0", "C1", ..., each with a marker of its own.
-    """
+    """Geometric means over seeds, values : (K, E), with their 95 % intervals, on logarithmic axes; colour: "C0", ..."""
     style = style or "os^Dv"[int(colour[1:]) % 5] + "-"
     mean, half = np.array([interval(np.log(v))[:2] for v in values]).T
     reach = np.exp(mean) - np.exp(mean - half), np.exp(mean + half) - np.exp(mean)
