@@ -8,7 +8,7 @@ s is theta and g = grad L, or s is f on all points and g = K dL/df.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, inf
@@ -154,18 +154,6 @@ class WeightSpace:
         """The system after a step that arrived at s: itself, unless the model re-anchors."""
         return self.on(self.model.advance(s))
 
-    def anchors(self) -> dict[str, Array]:
-        """What a flow changes of the system."""
-        return self.model.anchors()
-
-    def anchored(self, anchors: Mapping[str, Array]) -> WeightSpace:
-        """The system as it was when these anchors were taken."""
-        return self.on(self.model.anchored(anchors))
-
-    def moment(self, s: Array, f: Array) -> tuple[Array | None, Array]:
-        """(theta, f) for a `Moment`."""
-        return s, f
-
 
 class FrozenKernel:
     """s = f on all points : ([E], M, C), g = K dL/df; the first N points are the training set.
@@ -195,15 +183,6 @@ class FrozenKernel:
 
     def after(self, s: Array) -> FrozenKernel:
         return self
-
-    def anchors(self) -> dict[str, Array]:
-        return {}
-
-    def anchored(self, anchors: Mapping[str, Array]) -> FrozenKernel:
-        return self
-
-    def moment(self, s: Array, f: Array) -> tuple[Array | None, Array]:
-        return None, s
 
 
 System = WeightSpace | FrozenKernel
@@ -332,7 +311,8 @@ class SteppedFlow:
         v = None if isinstance(self.v, float) else xp.asarray(self.v, copy=True)
         clock = np.array([self.t, self.dt, self.h, self.b, self.seen])
         rng = None if self.rng is None else dict(self.rng.bit_generator.state)
-        anchors = self.system.anchors() | {"flow": to_library(clock, xp), "path": xp.asarray(self.path, copy=True)}
+        anchors = self.system.model.anchors() if isinstance(self.system, WeightSpace) else {}
+        anchors |= {"flow": to_library(clock, xp), "path": xp.asarray(self.path, copy=True)}
         return State(self.steps, xp.asarray(self.s, copy=True), v, rng, anchors)
 
     def _restore(self, state: State) -> None:
@@ -350,7 +330,8 @@ class SteppedFlow:
         self.path = xp.asarray(state.anchors["path"])
         self.steps, self.s = state.step, xp.asarray(state.theta, copy=True)
         self.v = 0.0 if state.memory is None else state.memory
-        self.system = self.system.anchored(state.anchors)
+        if isinstance(self.system, WeightSpace):
+            self.system = self.system.on(self.system.model.anchored(state.anchors))
         if self.rng is not None and state.rng is not None:
             self.rng.bit_generator.state = state.rng
 
@@ -376,7 +357,7 @@ class SteppedFlow:
 
     def _moment(self) -> Moment:
         state = self.state()
-        theta, f = self.system.moment(state.theta, self.f)
+        theta, f = (state.theta, self.f) if isinstance(self.system, WeightSpace) else (None, state.theta)
         return Moment(self.t, theta, f, self.value, self.steps, self.h, self.b, self.ended, state)
 
     def _step(self, goal: float) -> None:
@@ -465,8 +446,12 @@ def _by_solver(system: System, s: Array, y: Array, settings: FlowSettings, by: S
         g = to_host(system.learn(state(z), None, y, loss.cotangent)[1]).astype(np.float64).ravel()
         return np.concatenate([z[size:], -settings.friction(t) * (z[size:] + g)]) if momentum else -g
 
+    def moment(t: float, s: Array, f: Array, steps: int, dt: float) -> Moment:
+        theta, outputs = (s, f) if isinstance(system, WeightSpace) else (None, s)
+        return Moment(t, theta, outputs, _value(loss, f, y, t)[0], steps, dt, len(y), False)
+
     f, g0 = system.learn(s, None, y, loss.cotangent)
-    yield Moment(0.0, *system.moment(s, f), _value(loss, f, y, 0.0)[0], 0, 0.0, len(y), False)
+    yield moment(0.0, xp.asarray(s, copy=True), f, 0, 0.0)
     start = to_host(s).astype(np.float64).ravel()
     if momentum:
         g = to_host(g0).astype(np.float64).ravel()
@@ -481,5 +466,4 @@ def _by_solver(system: System, s: Array, y: Array, settings: FlowSettings, by: S
             if solver.status == "failed":
                 raise FloatingPointError(f"the solver gave up at t = {solver.t:g}: {message}")
         s = state(solver.y if goal == solver.t else solver.dense_output()(goal))
-        f = system.outputs(s, None)
-        yield Moment(goal, *system.moment(s, f), _value(loss, f, y, goal)[0], steps, solver.step_size, len(y), False)
+        yield moment(goal, s, system.outputs(s, None), steps, solver.step_size)
