@@ -346,17 +346,18 @@ def test_a_step_does_not_make_a_gpu_wait(augment: mn.Shift | None) -> None:
 
 
 def test_the_page_on_training_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice, as it says: the second time it finds the finished run."""
+    """Twice, as it says: the second time it finds the finished run.  Its flow, resumed, has the same bits."""
     page = Path(__file__).resolve().parents[3] / "docs" / "training.md"
     if not page.exists():
         pytest.skip("no docs here")
-    (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    block, flow = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path)
     found: list[mn.Run] = []
     for _ in range(2):
         names: dict[str, Any] = {}
         exec(compile(block, "training.md", "exec"), names)
         found.append(names["run"])
+    exec(compile(flow, "training.md", "exec"), {})
     first, second = found
     assert first.history.rows == second.history.rows
     assert first.history.last["test_accuracy"] > 0.9
