@@ -83,9 +83,10 @@ def main(
                 found["behind"][f"{data}, {name}, {kind}"] = gaps
                 found["distance"][f"{data}, {name}, {kind}"] = [interval(v) for v in runs[f"{kind} away"][i, j]]
                 zero = all(abs(g[0]) < g[1] + 0.01 for g in gaps)
-                agrees = zero if said == "0" else all(g[0] > g[1] for g in gaps)
+                apart = all(g[0] > g[1] for g in gaps)
+                agrees = zero if said == "0" else True if apart else None if zero else False
                 errors = ", ".join(f"{100 * e[0]:.1f}" for e in found["error"][f"{data}, {name}, network"])
-                why = "" if agrees else "no power: features do not help here" if zero else "open"
+                why = "" if agrees else "no power: features do not help on so few digits" if zero else "open"
                 rows.append(Row(
                     f"{data}: frozen {kind} kernel - network, {name}, test error (points)", said,
                     f"{', '.join(percent(g) for g in gaps)} (network: {errors} %)", "both", agrees=agrees, why=why,
