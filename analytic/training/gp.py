@@ -27,6 +27,7 @@ from analytic.training.dynamics import (
     power_of_two,
 )
 from analytic.training.eigen import check_kernel, check_memory, eps, factorisation_bytes, resolution
+from analytic.training.given import Given
 from minintk.arrays import (
     Array,
     array_namespace,
@@ -171,6 +172,9 @@ class Ensemble:
     def _test(self, x_test: Array) -> KernelLike:
         """The kernel; checks that x_test fits the training examples first."""
         array_namespace(self.x, x_test)
+        if isinstance(self.kernel, Given):
+            self.kernel.check("x_test", x_test)
+            return self.kernel
         if x_test.ndim != self.x.ndim or x_test.shape[1:] != self.x.shape[1:]:
             want = ", ".join(map(str, self.x.shape[1:]))
             raise ValueError(f"x_test expects shape (M, {want}) as the training examples, got {tuple(x_test.shape)}")
@@ -310,12 +314,14 @@ class Posterior:
 
 
 def ensemble(
-    kernel: KernelLike, x: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0, by: By = "flow",
-    momentum: float = 0.0,
+    kernel: KernelLike | tuple[Array, Array], x: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0,
+    by: By = "flow", momentum: float = 0.0,
 ) -> Ensemble:  # fmt: skip
     """The ensemble of infinitely wide networks trained on (x, y) on L = 1/(2N) sum ||f - y||^2.
 
-    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example), y : (N, C), both copied.
+    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example), y : (N, C), both copied.  Or kernels that exist
+        already, empirical ones or from a store: (nngp, ntk), each (n, n) over all n points, read when they are needed
+        and not copied; then x : (N,) and x_test : (M,) are whole numbers, the points' rows.
     by : "flow", gradient flow: with lr = 1 the unit of t is lr * steps, with the network's own lr it is steps.
         "descent", gradient descent with this lr: t counts steps; `momentum` as in `gradient_descent`.  The two differ
         most at first: where lr is near its bound, by a fifth of the standard deviation after one step.
@@ -336,9 +342,12 @@ def ensemble(
     >>> cov[:, 0, 0].round(6)                                  # 4 e^-2t
     array([4.      , 0.541341, 0.      ])
     """
+    if isinstance(kernel, tuple) and len(kernel) == 2:
+        kernel = Given(*kernel)
     if isinstance(kernel, type) or not isinstance(kernel, KernelLike):
         got = f"the class {kernel.__name__}" if isinstance(kernel, type) else type(kernel).__name__
-        raise TypeError(f"expected a kernel such as analytic.kernel(spec), with nngp, ntk and both, got {got}")
+        expected = "a kernel such as analytic.kernel(spec), with nngp, ntk and both, or the matrices (nngp, ntk)"
+        raise TypeError(f"expected {expected}, got {got}")
     array_namespace(x, y)
     lr, ridge = number("lr", lr), number("ridge", ridge, zero=True)
     if by not in get_args(By):
@@ -346,15 +355,20 @@ def ensemble(
     if check_momentum(momentum) and by == "flow":
         raise ValueError(f"momentum expects by='descent', got {momentum!r} with by='flow': mn.kernel_flow has tau")
     check_targets(y)
-    check_floating("x", x)
-    if x.ndim < 2 or x.shape[0] != y.shape[0]:
+    if isinstance(kernel, Given):
+        kernel.check("x", x)
+    else:
+        check_floating("x", x)
+        check_finite("x", x)
+    if x.ndim < (1 if isinstance(kernel, Given) else 2) or x.shape[0] != y.shape[0]:
         raise ValueError(f"expected x : (N, ...) and y : (N, C) with one N, got {tuple(x.shape)} and {tuple(y.shape)}")
-    check_finite("x", x)
     xp = array_namespace(x)  # kernels are evaluated at the first prediction: of the examples as they are now
     return Ensemble(kernel, xp.asarray(x, copy=True), xp.asarray(y, copy=True), lr, ridge, by, float(momentum))
 
 
-def posterior(kernel: KernelLike, x: Array, y: Array, *, ridge: float = 0.0, kind: Kind = "nngp") -> Posterior:
+def posterior(
+    kernel: KernelLike | tuple[Array, Array], x: Array, y: Array, *, ridge: float = 0.0, kind: Kind = "nngp"
+) -> Posterior:
     """The Gaussian process GP(0, K) conditioned on (x, y), or (kind="ntk") the fully trained ensemble.
 
     kernel, x, y as in `ensemble`.  ridge : absolute; for "nngp" the variance of the noise in y.

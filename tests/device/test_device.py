@@ -353,8 +353,11 @@ def test_gaussian_processes(xp: Any, dtype: str, kind: Kind) -> None:
         evidence = gp.log_marginal_likelihood() if kind == "nngp" else 0.0
         ball = ensemble(Linear(), a, targets, lr=0.2, by="descent", momentum=0.6)
         steps = ball.predict(b, t=[1, 5], kind=kind, cov=True), ball.predict(b, t=[1, 5], kind=kind, std=True)
+        xp, points = array_namespace(a), array_namespace(a).concat([a, b])
+        given = ensemble(Linear().both(points), xp.arange(len(a)), targets, lr=0.2)
+        matrices = given.predict(xp.arange(len(a), len(points)), t=5.0, kind=kind, std=True)
         spreads = trained.predict(b, kind=kind, cov=True), gp.predict(b, cov=True), gp.predict(b, std=True)
-        return times, steps, spreads, evidence
+        return times, steps, matrices, spreads, evidence
 
     agree(xp, dtype, compute, digits_lost=4.0)
 

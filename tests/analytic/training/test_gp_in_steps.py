@@ -177,3 +177,49 @@ def test_bad_input_is_refused() -> None:
             one.predict(x_test, cov=True, std=True)
     with pytest.warns(RuntimeWarning, match="gradient descent diverges: lr = 100 must stay below"):
         an.ensemble(KERNEL, x, y, lr=100.0, by="descent").predict(x_test, t=1)
+
+
+# ------------------------------------------------------------------------------- matrices that exist already
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", STEPS)
+def test_matrices_give_what_the_kernel_gives(kind: Kind, how: str) -> None:
+    """Points in any order, training and test points mixed."""
+    x, y, x_test = data()
+    order = np.random.default_rng(3).permutation(N + M)
+    points = np.concatenate([x, x_test])[order]
+    place = np.argsort(order)
+    matrices = KERNEL.both(points)
+    options: dict[str, Any] = {"lr": LR, "ridge": 0.1, **STEPS[how]}  # type: ignore[dict-item]
+    a = an.ensemble(KERNEL, x, y, **options)
+    b = an.ensemble(matrices, place[:N], y, **options)
+    for spread in ({}, {"cov": True}, {"std": True}):
+        for t in (2, np.array([1.0, np.inf])):
+            want = a.predict(x_test, t=t, kind=kind, **spread)
+            got = b.predict(place[N:], t=t, kind=kind, **spread)
+            for one, other in zip(want, got, strict=True) if spread else [(want, got)]:
+                np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12)
+    gp, same = (an.posterior(k, at, y, ridge=0.2, kind=kind) for k, at in ((KERNEL, x), (matrices, place[:N])))
+    for one, other in zip(gp.predict(x_test, cov=True), same.predict(place[N:], cov=True), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12)
+    if kind == "nngp":
+        assert same.log_marginal_likelihood() == pytest.approx(gp.log_marginal_likelihood(), rel=1e-12)
+
+
+def test_bad_matrices_are_refused() -> None:
+    (x, y, _), K = data(), KERNEL.nngp(np.random.default_rng(0).standard_normal((N + M, 3)))
+    rows = np.arange(N)
+    with pytest.raises(ValueError, match=r"nngp expects a symmetric kernel"):
+        an.ensemble((np.triu(K), K), rows, y)
+    with pytest.raises(ValueError, match=r"expected \(nngp, ntk\), both \(n, n\).*got ntk : \(5, 5\)"):
+        an.ensemble((K, K[:N, :N]), rows, y)
+    with pytest.raises(ValueError, match=r"x expects numbers of points, \(N,\) from 0 to 8"):
+        an.ensemble((K, K), x, y)
+    with pytest.raises(ValueError, match=r"one N, got \(4,\) and \(5, 2\)"):
+        an.ensemble((K, K), rows[:4], y)
+    for bad in (np.array([9]), np.array([-1]), np.array([0.5]), np.array([[1]])):
+        with pytest.raises(ValueError, match=r"x_test expects numbers of points"):
+            an.ensemble((K, K), rows, y).predict(bad)
+    with pytest.raises(TypeError, match=r"or the matrices \(nngp, ntk\), got tuple"):
+        an.ensemble((K,), rows, y)  # type: ignore[arg-type]
