@@ -364,20 +364,21 @@ class SteppedFlow:
         """One step, to `goal` at most."""
         loss, system = self.settings.loss, self.system
         at, v, changes = self._choose(goal)
+        self.steps, self.seen, self.path = self.steps + 1, self.seen + self.b, self.path + changes
         if self.h == self.dt:
             self._lengthen(float(array_namespace(v).max(changes)))
         self.t = goal if self.h == goal - self.t else self.t + self.h
-        self.steps, self.seen, self.path = self.steps + 1, self.seen + self.b, self.path + changes
         self.v = v if self.settings.momentum else 0.0
         self.system = system.after(self.s)
-        if self.rng is None and self.system is system:
-            self.value, self.ended = _value(loss, self.f, self.y, self.t)
-        elif (
-            self.rng is None
-            or self.t == goal
-            or (loss.ends and self.seen >= self.N and not array_namespace(v).any(loss(self.f, self.y[at])))
-        ):
+        if self.rng is None:
+            look = self.system is not system
+        else:
+            done = loss.ends and self.seen >= self.N and not array_namespace(v).any(loss(self.f, self.y[at]))
+            look = self.t == goal or done
+        if look:
             self._look()
+        elif self.rng is None:
+            self.value, self.ended = _value(loss, self.f, self.y, self.t)
 
     def _choose(self, goal: float) -> tuple[Array | None, Array, Array]:
         """Make a step of a length h that the outputs allow: its examples, its velocity, the changes of the outputs."""
@@ -399,7 +400,8 @@ class SteppedFlow:
             f, g = (self.system.outputs(s, at), None) if at is not None else self.system.learn(s, None, y, cotangent)
             changes = xp.max(xp.abs(f - self.f), axis=(-2, -1))
             change = float(xp.max(changes))
-            fits = change < high and (self._near(changes) if self.steps else self._resolved(s, at, y))  # NaN: False
+            near = not xp.any(self._young() & (changes > 2 * self.path))
+            fits = change < high and near and (self.steps > 0 or self._resolved(s, at, y))  # NaN < high is False
             growing = growing and fits and h == self.dt < HUGE
             if halvings == MAX_HALVINGS or (fits and not growing):
                 break
@@ -418,16 +420,15 @@ class SteppedFlow:
         change, size = (xp.sum(xp.square(a), axis=axes) for a in (there - here, here))
         return bool(xp.all(change <= (2 * self.by.early) ** 2 * size))
 
-    def _near(self, changes: Array) -> bool:
-        """Whether no network that has hardly moved goes more than twice as far as it has come."""
-        some = (self.path > 0) & (self.path < TRAVELLED)
-        return not array_namespace(changes).any(some & (changes > 2 * self.path))
+    def _young(self) -> Array:
+        """Which networks have moved, but have hardly moved."""
+        return (self.path > 0) & (self.path < TRAVELLED)
 
     def _lengthen(self, change: float) -> None:
         """Choose dt after a step that was not cut short."""
         low, high, early = float(self.by.low), float(self.by.high), float(self.by.early)
         dt = self.dt * (2 if change <= low else min(1.1, 0.8 * high / change))
-        if change and float(array_namespace(self.s).min(self.path)) < TRAVELLED:
+        if change and array_namespace(self.s).any(self._young()):
             dt = min(dt, max((1 + early) * self.dt, early * self.t))
         self.dt = dt
 
