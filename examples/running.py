@@ -1,0 +1,146 @@
+"""How a script that reruns a paper runs: its settings, its recorded runs over the cores, its command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from time import perf_counter
+from typing import Any
+
+import minintk as mn
+from minintk.arrays import device_namespace
+from minintk.fast.threads import cores
+from minintk.files.writing import write_bytes
+
+Found = dict[str, Any]
+Main = Callable[..., Found]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the command line says: the defaults run a script inside a test, without files that stay.
+
+    name : of the script.  out : folder for results, or None.  data : "digits" (inside the package), "mnist" or
+    "cifar10".  part : (i, n), to make only that part of the runs, for job arrays.  workers : processes; 1 is this one.
+    """
+
+    name: str = ""
+    out: Path | None = None
+    data: str = "digits"
+    scale: str = "small"
+    part: tuple[int, int] | None = None
+    workers: int = 1
+    progress: bool = False
+
+    @property
+    def key(self) -> str:
+        """The name of the files: NAME on digits, NAME-mnist, NAME-cifar10."""
+        return self.name if self.data == "digits" else f"{self.name}-{self.data}"
+
+    def sweep(
+        self,
+        work: Callable[..., Any],
+        grid: Mapping[str, Sequence[Any]],
+        *,
+        together: str | None = None,
+        batch: int | None = None,
+        **fixed: Any,
+    ) -> mn.Table:
+        """`mn.sweep` of work(**fixed, **point) over the grid, in this script's store.
+
+        SystemExit where another part of the runs is missing.
+        """
+        axes = {name: [value] for name, value in fixed.items()} | dict(grid)
+        with TemporaryDirectory() as nowhere, _pool(self.workers) as executor:
+            store = (self.out / f"{self.name}.runs" if self.out else Path(nowhere)) / work.__name__
+            table = mn.sweep(
+                work, axes, store=store, together=together, batch=batch, part=self.part, executor=executor,
+                progress=self.progress,
+            )  # fmt: skip
+        if missing := sum(not result for result in table.results):
+            raise SystemExit(f"{self.name}: {missing} of {len(table.results)} runs are left to other parts")
+        return mn.Table({name: table.grid[name] for name in grid}, table.results)
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[Executor | None]:
+    """Processes with one BLAS thread each, which end with this one however it ends; None for a single worker."""
+    if workers == 1:
+        yield None
+        return
+    os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_die_with_parent) as pool:
+        yield pool
+
+
+def _die_with_parent() -> None:
+    """End this process when its parent has ended, killed or not."""
+
+    def wait() -> None:
+        parent = parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
+
+
+def _die_with_stdin() -> None:
+    """End this process when whoever holds the other end of stdin has ended: `minintk reproduce`."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
+
+
+def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | None, name: str) -> None:
+    """Run main(setting, **sizes[scale]) as --out, --data, --set, --scale, --device, --part say; print its table."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default=".", metavar="DIR", help="folder for runs, figure and numbers (.)")
+    parser.add_argument("--data", metavar="DIR", help="folder with MNIST or CIFAR-10; without it, the digits inside")
+    parser.add_argument("--set", choices=("digits", "mnist", "cifar10"), help="which images (mnist with --data)")
+    parser.add_argument("--scale", default="small", choices=tuple(sizes), help="how large; paper: the paper's own")
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="where it computes (cpu; gpu at the paper's scale)")
+    parser.add_argument("--part", metavar="I/N", help="only part I of N of the runs, I from 0, as in a job array")
+    args = parser.parse_args()
+    if os.environ.pop("MININTK_ENDS_WITH_STDIN", ""):
+        _die_with_stdin()
+    if args.data:
+        os.environ["MININTK_DATA"] = str(Path(args.data).expanduser().resolve())
+    device = args.device or ("gpu" if args.scale == "paper" else "cpu")
+    device_namespace(device)  # fails now if there is none
+    os.environ["MININTK_DEVICE"] = device
+    part = None
+    if args.part:
+        i, n = args.part.split("/")
+        part = int(i), int(n)
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)  # or fail now rather than at the end
+    s = Setting(
+        name, out, args.set or ("mnist" if args.data else "digits"), args.scale, part,
+        cores() if device == "cpu" else 1, progress=True,
+    )  # fmt: skip
+    start, busy = perf_counter(), sum(os.times()[:4])
+    try:
+        found = main(s, **sizes[args.scale])
+    finally:  # beside the numbers, which do not depend on it
+        path = out / f"{s.key}.time.json"
+        spent = json.loads(path.read_text()) if path.exists() else {"seconds": 0.0, "core seconds": 0.0}
+        spent["seconds"] += perf_counter() - start
+        spent["core seconds"] += sum(os.times()[:4]) - busy
+        write_bytes(path, json.dumps(spent).encode())
+    for row in found["table"]:
+        print(f"- {row['claim']}\n      paper {row['paper']}\n      here  {row['here']}")
+    print("{seconds:.0f} s, {core seconds:.0f} s of one core, earlier calls included".format(**spent))
