@@ -15,7 +15,8 @@ Reading order:
     identity            whose a checkpoint, or a record, is
     checkpoints         the state of a run in one file
     fit                 `train` with evaluation, history, checkpoints and progress
-    integrators         time steps for flows, and the systems that flow
+    systems             what flows: parameters, or outputs under a frozen kernel
+    integrators         time steps for flows
     flows               gradient, momentum and stochastic flow
     least_squares       where the linearised network ends, solved directly
 """

@@ -18,10 +18,11 @@ import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_finite, to_library
 from minintk.models.network import Model
-from minintk.training.integrators import FlowSettings, FrozenKernel, Moment, Solver, Steps, WeightSpace, run_flow
+from minintk.training.integrators import FlowSettings, Moment, Solver, Steps, run_flow
 from minintk.training.kernel_descent import check_frozen
 from minintk.training.losses import Loss
 from minintk.training.on_demand import OnDemand
+from minintk.training.systems import FrozenKernel, WeightSpace
 from minintk.training.train import State
 
 

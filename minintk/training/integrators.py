@@ -1,26 +1,25 @@
-"""Integrators of flows: the systems that flow, the settings of a flow, and two ways to integrate it.
+"""Integrators of flows: the settings of a flow, and two ways to integrate it.
 
     explicit steps     s <- s + dt v,   v <- a v - (1 - a) g          dt as `Steps` says
     an ODE solver      s' = v,  v' = -(v + g) / tau,   or s' = -g     SciPy's
 
-s is theta and g = grad L, or s is f on all points and g = K dL/df.
+s and g are those of a system, `minintk.training.systems`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, inf
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
-from minintk.fast.threads import parallel
-from minintk.models.network import Model
 from minintk.training.losses import Loss
-from minintk.training.train import State, check_state, loss_text, member_slices
+from minintk.training.systems import System, WeightSpace
+from minintk.training.train import State, check_state, loss_text
 from minintk.validate import number, numbers
 
 # ------------------------------------------------------------------------------------------- integrators
@@ -101,91 +100,6 @@ class Moment:
         ended = ", ended" if self.ended else ""
         return f"Moment(t={self.t:g}, {loss_text(self.loss)}, f {tuple(self.f.shape)}, steps={self.steps}{ended})"
 
-
-# --------------------------------------------------------------------------------------------- systems
-
-Cotangent = Callable[[Array, Array], Array]
-"""(f, y) -> dL/df."""
-
-
-class WeightSpace:
-    """s = theta, g = S J' dL/df with the scales S; the members of an ensemble are divided among the cores.
-
-    whole : whether every step uses all of x.
-    """
-
-    axes: ClassVar[int] = 1  # of s, for one network
-
-    def __init__(self, model: Model, x: Array, scales: Array | None, theta: Array, whole: bool) -> None:
-        self.model, self.x, self.scales, self.theta, self.whole = model, x, scales, theta, whole
-        self.parts = member_slices(model, theta, x.shape[0])
-        share = model.members if not whole else lambda at: model.members(at).fixed(x)
-        self.models: list[Model] = parallel(share, self.parts)
-
-    def learn(self, s: Array, at: Array | None, y: Array, cotangent: Cotangent) -> tuple[Array, Array]:
-        """(f, g) for the training examples `at` (None: all), whose targets are y."""
-        xp, x = array_namespace(s), self.x if at is None else self.x[at]
-        g = xp.empty_like(s)
-
-        def work(i: int) -> Array:
-            with np.errstate(over="ignore", invalid="ignore"):  # a step that is too long gets rejected
-                f, J = self.models[i].forward(s[self.parts[i]], x)
-                J.pull(cotangent(f, y), g[self.parts[i]])
-            return f
-
-        fs = parallel(work, range(len(self.parts)))
-        if self.scales is not None:
-            g *= self.scales
-        return fs[0] if len(fs) == 1 else xp.concat(fs), g
-
-    def outputs(self, s: Array, at: Array | None) -> Array:
-        """f alone."""
-        x = self.x if at is None else self.x[at]
-        N, step = x.shape[0], x.shape[0] if self.model.coupled else 1000
-        with np.errstate(over="ignore", invalid="ignore"):
-            parts = [self.model.forward(s, x[i : i + step])[0] for i in range(0, N, step)]
-        return array_namespace(s).concat(parts, axis=-2)
-
-    def on(self, model: Model) -> WeightSpace:
-        """The same with another model."""
-        return self if model is self.model else WeightSpace(model, self.x, self.scales, self.theta, self.whole)
-
-    def after(self, s: Array) -> WeightSpace:
-        """The system after a step that arrived at s: itself, unless the model re-anchors."""
-        return self.on(self.model.advance(s))
-
-
-class FrozenKernel:
-    """s = f on all points : ([E], M, C), g = K dL/df; the first N points are the training set.
-
-    Methods as in `WeightSpace`; the kernel never changes.
-    """
-
-    axes: ClassVar[int] = 2
-
-    def __init__(self, kernel: Array, full: bool, N: int) -> None:
-        self.kernel, self.full, self.N = kernel, full, N
-
-    def learn(self, s: Array, at: Array | None, y: Array, cotangent: Cotangent) -> tuple[Array, Array]:
-        f, K = self.outputs(s, at), self.kernel
-        with np.errstate(over="ignore", invalid="ignore"):
-            u = cotangent(f, y)
-            if not self.full:
-                return f, (K if at is None else K[..., at]) @ u
-            K = K if at is None else K[..., at, :]
-            M, C, b, _ = K.shape[-4:]
-            g = K.reshape((*K.shape[:-4], M * C, b * C)) @ u.reshape((*u.shape[:-2], b * C, 1))
-        return f, g.reshape(s.shape)
-
-    def outputs(self, s: Array, at: Array | None) -> Array:
-        f = s[..., : self.N, :]
-        return f if at is None else f[..., at, :]
-
-    def after(self, s: Array) -> FrozenKernel:
-        return self
-
-
-System = WeightSpace | FrozenKernel
 
 # ---------------------------------------------------------------------------------------------- settings
 

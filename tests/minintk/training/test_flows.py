@@ -18,7 +18,8 @@ from scipy.special import hyp0f1
 import analytic as an
 import minintk as mn
 from minintk.training.checkpoints import load, save
-from minintk.training.integrators import FlowSettings, SteppedFlow, WeightSpace
+from minintk.training.integrators import FlowSettings, SteppedFlow
+from minintk.training.systems import WeightSpace
 from minintk.training.train import State
 
 Array = mn.Array
