@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from minintk.arrays import Array
 from minintk.experiments.sweeps import DIVERGED, sweep
-from minintk.files.writing import write_bytes
-from minintk.verify.claims import signed
+from minintk.files.writing import write_atomically
+from minintk.verify.claims import Array, signed
 from minintk.verify.draw_networks import record
 from minintk.verify.draws import CONTROLS, WIDTHS
 from minintk.verify.sequential import LEVEL, REFUSED_ABOVE, slopes
@@ -25,10 +24,10 @@ from minintk.verify.sequential import LEVEL, REFUSED_ABOVE, slopes
 Records = list[dict[str, Any]]
 
 QUANTITIES = {
-    "linearisation": "≤ −1/2", "kernel movement": "≤ −1/2", "weights": "−1/2", "kernel": "−1/2",
+    "linearisation": "≤ −1/2", "trend": "0", "kernel movement": "≤ −1/2", "weights": "−1/2", "kernel": "−1/2",
     "infinite width": "−1/2",
 }  # fmt: skip
-"""{what `draw_networks.errors` measures: the theory's exponent}"""
+"""{what `draw_networks.errors` measures: the theory's exponent}; trend is the change of the linearisation's."""
 
 
 def draws(
@@ -37,15 +36,11 @@ def draws(
 ) -> tuple[Records, Records]:  # fmt: skip
     """The records of `count` draws, and of each control on `each_control` draws, kept in the sweep `store`."""
     work = partial(record, seed=seed, widths=tuple(widths))
+    grids = {"control": [""], "draw": range(count)}, {"control": CONTROLS, "draw": range(each_control)}
     with _workers(processes) as executor:
-        found = [
-            sweep(work, grid, store=store, executor=executor, progress=progress).results if all(grid.values()) else []
-            for grid in (
-                {"control": [""], "draw": range(count)},
-                {"control": CONTROLS, "draw": range(each_control)},
-            )
-        ]
-    return found[0], found[1]
+        settings: Any = {"store": store, "executor": executor, "progress": progress}
+        law, controls = (sweep(work, grid, **settings).results if grid["draw"] else [] for grid in grids)
+    return law, controls
 
 
 @contextmanager
@@ -67,55 +62,47 @@ def _wait(parent: Any) -> None:
     os._exit(1)
 
 
-def exponents(found: dict[str, Any], quantity: str = "linearisation", narrow: bool = False) -> Array:
-    """The exponent of each seed, (S,), on the wider half of the widths, or on the narrower half."""
-    middle = len(found["widths"]) // 2
-    half = slice(middle + 1) if narrow else slice(middle, None)
-    return slopes(found["widths"][half], np.array(found[quantity])[:, half])
+def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Array:
+    """The exponent of each seed, (S,), on the wider half of the widths; "trend": less that on the narrower half."""
+    sizes, half = found["widths"], len(found["widths"]) // 2
+    errors = np.array(found["linearisation" if quantity == "trend" else quantity])
+    wider = slopes(sizes[half:], errors[:, half:])
+    return wider - slopes(sizes[: half + 1], errors[:, : half + 1]) if quantity == "trend" else wider
 
 
 def interval(values: Any) -> tuple[float, float]:
-    """(mean, half the 95 % interval) of independent values, two or more, by Student's t."""
+    """(mean, half the 95 % interval) of independent values by Student's t; infinite for a single one."""
     from scipy.special import stdtrit
 
-    a = np.asarray(values)
-    return float(a.mean()), float(stdtrit(len(a) - 1, 0.975) * a.std(ddof=1) / len(a) ** 0.5)
+    a, S = np.asarray(values), len(values)
+    return float(a.mean()), float(stdtrit(S - 1, 0.975) * a.std(ddof=1) / S**0.5) if S > 1 else np.inf
+
+
+def _text(values: Any) -> str:
+    mean, reach = interval(values) if len(values) else (np.nan, np.nan)
+    return f"{signed(mean)} ± {reach:.2f}"
 
 
 def rows(records: Records) -> list[tuple[str, ...]]:
     """(name, exponent ± its 95 % interval, verdict, rounds) of each record."""
     return [
-        (found["name"], _text(exponents(found)), found["gate"], str(found["rounds"]))
-        if DIVERGED not in found
-        else (found[DIVERGED], "", "diverged", "")
+        (found[DIVERGED], "", "diverged", "")
+        if DIVERGED in found
+        else (found["name"], _text(exponents(found)), found["gate"], str(found["rounds"]))
         for found in records
     ]
 
 
 def by_class(records: Records) -> list[tuple[str, ...]]:
-    """(quantity, theory, smooth, ReLU's family) with the mean exponent over the draws of a class, and its interval.
-
-    trend : how much the linearisation's exponent on the wider half of the widths exceeds that on the narrower half.
-    """
+    """(quantity, theory, smooth, ReLU's family) with the mean exponent over the draws of a class, and its interval."""
     table = []
-    for name, theory in (QUANTITIES | {"trend": "0"}).items():
-        cells = []
-        for smooth in (True, False):
-            some = [found for found in records if found.get("smooth") is smooth and (name in found or name == "trend")]
-            if name == "trend":
-                means = [np.mean(exponents(found) - exponents(found, narrow=True)) for found in some]
-            else:
-                means = [np.mean(exponents(found, name)) for found in some]
-            cells.append(f"{_text(means)} ({len(some)} draws)")
-        table.append((name, theory, *cells))
+    for name, theory in QUANTITIES.items():
+        means: dict[bool, list[Any]] = {True: [], False: []}
+        for found in records:
+            if DIVERGED not in found and (name == "trend" or name in found):
+                means[found["smooth"]].append(np.mean(exponents(found, name)))
+        table.append((name, theory, *(f"{_text(some)} ({len(some)} draws)" for some in means.values())))
     return table
-
-
-def _text(values: Any) -> str:
-    if len(values) < 2:
-        return ", ".join(signed(value) for value in values)
-    mean, reach = interval(values)
-    return f"{signed(mean)} ± {reach:.2f}"
 
 
 def most_refusals(count: int, chance: float = 1e-3) -> int:
@@ -131,42 +118,42 @@ def most_refusals(count: int, chance: float = 1e-3) -> int:
 
 def summary(law: Records, controls: Records) -> tuple[bool, str]:
     """(whether the law holds and every control is refused, the counts in words)."""
-    counts = {verdict: sum(row[2] == verdict for row in rows(law)) for verdict in ("refused", "undecided", "diverged")}
-    refused, most = sum(row[2] == "refused" for row in rows(controls)), most_refusals(len(law))
-    said = ", ".join(f"{many} {verdict}" for verdict, many in counts.items())
+    verdicts, refused = [row[2] for row in rows(law)], [row[2] for row in rows(controls)].count("refused")
+    counts, most = (
+        {word: verdicts.count(word) for word in ("refused", "undecided", "diverged")},
+        most_refusals(len(law)),
+    )
     text = (
-        f"{len(law)} draws: {said}; at level {LEVEL:g} chance explains {most} refusals at most (99.9 %). "
-        f"Controls: {refused} of {len(controls)} refused."
+        f"{len(law)} draws: {', '.join(f'{many} {word}' for word, many in counts.items())}; at level {LEVEL:g} chance "
+        f"explains {most} refusals at most (99.9 %). Controls: {refused} of {len(controls)} refused."
     )
     return counts["refused"] <= most and not counts["diverged"] and refused == len(controls), text
 
 
 def draw_figure(law: Records, controls: Records, path: Path) -> None:
     """All exponents with their intervals, and their histogram by class; the theory's bound dashed."""
-    from io import BytesIO
-
     from matplotlib import style
     from matplotlib.figure import Figure
 
-    kept = [[found for found in records if DIVERGED not in found] for records in (law, controls)]
-    smooth, kinked = ([found for found in kept[0] if found["smooth"] is kind] for kind in (True, False))
+    classes: dict[str, list[tuple[float, float]]] = {"smooth": [], "ReLU family": [], "controls": []}
+    for found in law + controls:
+        if DIVERGED not in found:
+            kind = "controls" if found in controls else "smooth" if found["smooth"] else "ReLU family"
+            classes[kind].append(interval(exponents(found)))
     with style.context("minintk.verify.look"):
-        figure = Figure(figsize=(13, 5), layout="constrained")
+        figure, start = Figure(figsize=(13, 5), layout="constrained"), 0
         left, right = figure.subplots(1, 2, width_ratios=(2.2, 1))
-        start, bins = 0, np.arange(-2.6, 1.6, 0.1)
-        for label, some, marker in (("smooth", smooth, "o"), ("ReLU family", kinked, "s"), ("controls", kept[1], "^")):
-            found = np.array(sorted(interval(exponents(one)) for one in some)).reshape(-1, 2)
-            at = start + np.arange(len(found))
-            left.errorbar(at, found[:, 0], found[:, 1], marker=marker, ms=4, lw=0.8, ls="none", label=label)
-            right.hist(found[:, 0], bins=bins, alpha=0.6, label=label)
-            start += len(found) + 2
-        for draw in (left.axhline, right.axvline):
-            draw(-0.5, color="#222222", ls="--", lw=1, label="the law's bound, −1/2")
-            draw(REFUSED_ABOVE, color="#999999", ls=":", lw=1, label=f"the gate, {signed(REFUSED_ABOVE)}")
-        left.set(xlabel="draws, sorted within their class", ylabel="exponent b,  sup |f − f_lin| ~ n^b", xticks=[])
-        left.set_ylim(-3, 2)
+        for (label, some), marker in zip(classes.items(), "os^"):
+            b, reach = np.array(sorted(some)).reshape(-1, 2).T
+            left.errorbar(start + np.arange(len(b)), b, reach, marker=marker, ms=4, lw=0.8, ls="none", label=label)
+            right.hist(b, bins=np.arange(-2.6, 1.6, 0.1).tolist(), alpha=0.6, label=label)
+            start += len(b) + 2
+        for line in (left.axhline, right.axvline):
+            line(-0.5, color="#222222", ls="--", lw=1, label="the law's bound, −1/2")
+            line(REFUSED_ABOVE, color="#999999", ls=":", lw=1, label=f"the gate, {signed(REFUSED_ABOVE)}")
+        ylabel = "exponent b of sup |f − f$_{lin}$| ~ n$^b$"
+        left.set(xlabel="draws, sorted within their class", ylabel=ylabel, xticks=[], ylim=(-3, 2))
         right.set(xlabel="exponent b", ylabel="draws")
+        right.yaxis.get_major_locator().set_params(integer=True)
         left.legend(loc="upper left")
-        buffer = BytesIO()
-        figure.savefig(buffer, format="png", dpi=110)
-    write_bytes(path, buffer.getvalue())
+        write_atomically(path, lambda file: figure.savefig(file, dpi=110, format="png"))

@@ -72,12 +72,12 @@ class Draw:
 
     def __str__(self) -> str:
         numbers = ", ".join(f"{v:.3g}" for v in vars(self.phi).values())
+        phi = type(self.phi).__name__ + (f"({numbers})" if numbers else "")
+        residual = " residual" if self.residual and self.depth > 1 else ""
         bias = f", b {self.b_std:g}{' from 0' if self.b_init == 'zeros' else ''}" if self.b_std else ""
-        return (
-            f"{self.depth} {type(self.phi).__name__}{f'({numbers})' if numbers else ''} {self.body}"
-            f"{' residual' if self.residual and self.depth > 1 else ''}, w {self.w_std:.2f}{bias}, {self.regime}; "
-            f"{self.loss}, N {self.examples}, {self.steps} steps at {self.fraction:g}"
-        )
+        training = f"{self.loss}, N {self.examples}, {self.steps} steps at {self.fraction:g}"
+        spec = f"{self.depth} {phi} {self.body}{residual}, w {self.w_std:.2f}{bias}, {self.regime}"
+        return f"{self.control and f'{self.control}: '}{spec}; {training}"
 
     @property
     def smooth(self) -> bool:
@@ -116,7 +116,7 @@ def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
     """A draw whose every part is `choose(options)`: a generator's choice (`by`), or hypothesis'.
 
     >>> print(drawn(by(np.random.default_rng(1))))
-    2 Sin pool residual, w 1.41, b 0.5; cross-entropy
+    2 Sin pool residual, w 1.00, NTK; cross-entropy, N 4, 40 steps at 0.1
     """
     draw = Draw(
         depth=choose((1, 2, 3, 4)), phi=choose(PHIS), body=choose(("dense", "dense", "flatten", "pool")),

@@ -122,7 +122,11 @@ def test_slopes_without_scatter_are_decided_too() -> None:
 
 # ------------------------------------------------------------------------------------------------ the law
 
+# Of the narrowest networks, which the gate leaves out, one may have a kernel twice as large as those of the pilot.
+UNSTABLE = pytest.mark.filterwarnings("ignore:learning rate:RuntimeWarning")
 
+
+@UNSTABLE
 @settings(max_examples=4, phases=[Phase.explicit, Phase.generate])
 @given(draw=random_draws())
 def test_the_distance_from_the_linearisation_falls_with_the_width(draw: Draw) -> None:
@@ -130,6 +134,7 @@ def test_the_distance_from_the_linearisation_falls_with_the_width(draw: Draw) ->
     assert "holds" in {gate(draw)["gate"]} or gate(replace(draw, seed=draw.seed + 1))["gate"] != "refused"
 
 
+@UNSTABLE
 @pytest.mark.parametrize("control", CONTROLS)
 def test_a_control_is_refused(control: str) -> None:
     """On a network that hypothesis has not chosen, so that the five are compared on one."""
@@ -137,6 +142,7 @@ def test_a_control_is_refused(control: str) -> None:
     assert gate(draw)["gate"] == "refused"
 
 
+@UNSTABLE
 @pytest.mark.slow
 @given(draw=random_draws(), control=st.sampled_from(CONTROLS))
 @settings(max_examples=20, phases=[Phase.explicit, Phase.generate])
