@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -19,10 +20,11 @@ from minintk.layers.contract import Layout, Tensor
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
 from minintk.spec.parametrization import Row
+from minintk.training.batches import Batches
 from minintk.training.losses import Loss
 from minintk.training.on_demand import OnDemand
 from minintk.training.optimizers import SGD, Nesterov
-from minintk.training.train import Snapshot, State, train
+from minintk.training.train import Descent, Snapshot, State, check_run, snapshots
 
 
 def kernel_descent(
@@ -41,8 +43,8 @@ def kernel_descent(
     """`train` for a kernel in place of a model: yields what training a network with this constant kernel gives.
 
     kernel, f0, y : as in `kernel_flow`: ([E], M, N) or ([E], M, C, N, C), ([E], M, C) and (N, C), with rows for all M
-    points, training points first.  All other arguments are those of `train`, and the same `rng` draws the same batches.
-    Weight decay pulls theta to theta_0.
+    points, training points first; kernel and y are read while it runs and not copied.  All other arguments are those of
+    `train`, and the same `rng` draws the same batches.  Weight decay pulls theta to theta_0.
     A snapshot's f : ([E], M, C) is of all points, its loss of all training points, and its theta : ([E], N, C) are the
     coefficients a of f = f_0 + K a: the network's weights are theta_0 + J.vjp(a).  t = lr x steps; with momentum m the
     flow's time is t / (1 - m), see `analytic.gradient_descent`.
@@ -60,13 +62,12 @@ def kernel_descent(
     if not isinstance(optimizer, (SGD, Nesterov)) or optimizer.towards is not None:
         raise TypeError(f"kernel_descent expects mn.SGD or mn.Nesterov, without towards=, got {optimizer!r}")
     xp = array_namespace(kernel)
-    model = FromKernel(kernel, f0, N, full)
+    model = FromKernel(kernel, xp.asarray(f0, copy=True), N, full)
     a = xp.zeros((*f0.shape[:-2], model.size), dtype=f0.dtype)
-    run = train(
-        model, a, model.rows, y, loss=loss, optimizer=optimizer, steps=steps, batch_size=batch_size, rng=rng,
-        every=every, resume=resume,
-    )  # fmt: skip
-    return OnDemand((_on_all_points(model, snap, y, loss) for snap in run), "mn.kernel_descent(...)")
+    check_run(model, a, model.rows, y, loss, optimizer, steps, batch_size, rng, every, None)
+    run = Descent(model, a, Batches(model.rows, y, batch_size, rng, None), loss, optimizer, None, resume)
+    found = map(partial(_on_all_points, model, y, loss), snapshots(run, steps, every))
+    return OnDemand(found, "mn.kernel_descent(...)")
 
 
 def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
@@ -90,7 +91,7 @@ def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
     return N, tuple(kernel.shape[-4:]) == (M, C, N, C) and kernel.ndim >= 4
 
 
-def _on_all_points(model: FromKernel, snap: Snapshot, y: Array, loss: Loss) -> Snapshot:
+def _on_all_points(model: FromKernel, y: Array, loss: Loss, snap: Snapshot) -> Snapshot:
     """The snapshot with f on all points."""
     f = model.f0 + model.times(model.kernel, snap.theta)
     a = snap.theta.reshape((*snap.theta.shape[:-1], model.N, model.outputs))

@@ -121,9 +121,14 @@ def train(
     """
     check_run(model, theta, x, y, loss, optimizer, steps, batch_size, rng, every, augment)
     run = Descent(model, theta, Batches(x, y, batch_size, rng, augment), loss, optimizer, lr_scales, resume)
+    return OnDemand(snapshots(run, steps, every), "mn.train(...)")
+
+
+def snapshots(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
+    """The snapshots of a run, computed as they are asked for; ValueError where it is beyond `steps` already."""
     if run.step > steps:
         raise ValueError(f"resume is the state at step {run.step}, beyond steps={steps}: ask for more steps")
-    return OnDemand(_train(run, steps, every), "mn.train(...)")
+    return _train(run, steps, every)
 
 
 def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
@@ -220,11 +225,12 @@ class Descent:
         if check or self.step % self._check_every == 0:
             if not bool(xp.all(xp.isfinite(value))):
                 raise FloatingPointError(_diverged(self.step, value, optimizer))
+            largest = float(xp.max(value))
             if self.limit is None:
-                self.limit = GROWN * float(xp.max(xp.maximum(value, self.loss(xp.zeros_like(f), yb))))
-            elif float(xp.max(value)) > self.limit:
+                self.limit = GROWN * largest
+            elif largest > self.limit and largest > GROWN * float(self.loss(xp.zeros_like(f), yb).max()):
                 warnings.warn(
-                    f"the loss has grown {GROWN:g}-fold, to {float(xp.max(value)):.3g} at step {self.step}: training"
+                    f"the loss has grown {GROWN:g}-fold, to {largest:.3g} at step {self.step}: training"
                     f" diverges; choose a learning rate below {optimizer.lr:g}",
                     RuntimeWarning,
                     stacklevel=4,  # the caller's loop

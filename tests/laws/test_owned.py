@@ -88,6 +88,11 @@ def kernel_flowing(a: dict[str, Any]) -> Use:
     return lambda: [m.f for m in moments]
 
 
+def descending(a: dict[str, Any]) -> Use:
+    snaps = mn.kernel_descent(a["k"].copy(), a["f0"], np.ones((7, 2)), loss=mn.mse, optimizer=mn.SGD(0.1), steps=3)
+    return lambda: [s.f for s in snaps]
+
+
 def dynamics(make: Any) -> Case:
     def case(a: dict[str, Any]) -> Use:
         found = make(a["k"], a["y"], lr=0.1)
@@ -143,6 +148,7 @@ CASES: dict[str, Case] = {
     ),
     "flow, from theta": flowing,
     "kernel_flow, from f0": kernel_flowing,
+    "kernel_descent, from f0": descending,
     "posterior": gaussian(an.posterior),
     "posterior, ntk": gaussian(lambda *a, **o: an.posterior(*a, kind="ntk", **o)),
     "ensemble": gaussian(an.ensemble, t=2.0),
@@ -216,7 +222,7 @@ def test_a_borrower_is_found(key: str) -> None:
     assert not stale(lambda a: (lambda own: lambda: own.x * 1.0)(Borrower(a[key].copy())))
 
 
-@pytest.mark.parametrize("function", [mn.train, mn.flow, mn.kernel_flow, mn.datasets.Dataset])
+@pytest.mark.parametrize("function", [mn.train, mn.flow, mn.kernel_flow, mn.kernel_descent, mn.datasets.Dataset])
 def test_what_reads_its_data_while_it_runs_says_so(function: Any) -> None:
     """Their data may fill the memory, or be a file: a copy would double it."""
     assert "read while" in " ".join(function.__doc__.split())

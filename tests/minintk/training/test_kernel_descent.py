@@ -155,8 +155,16 @@ def test_float32_stays() -> None:
 
 def test_a_rate_above_the_bound_warns() -> None:
     K, f0, y = np.diag([1.0, 4.0]), np.zeros((2, 1)), np.ones((2, 1))
-    with pytest.warns(RuntimeWarning, match=r"learning rate 1\.1 is above the stability bound 1\b"):
+    with pytest.warns(RuntimeWarning, match=r"learning rate 1\.1 is above the stability bound 1\b") as found:
         next(iter(mn.kernel_descent(K, f0, y, loss=mn.mse, optimizer=mn.SGD(1.1), steps=3)))
+    assert found[0].filename == __file__
+
+
+def test_a_run_that_is_never_asked_for_says_so_once() -> None:
+    K, f0, y = np.eye(2), np.zeros((2, 1)), np.ones((2, 1))
+    with pytest.warns(RuntimeWarning, match=r"mn\.kernel_descent\(\.\.\.\) computes each result") as found:
+        mn.kernel_descent(K, f0, y, loss=mn.mse, optimizer=mn.SGD(0.1), steps=3)
+    assert len(found) == 1
 
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -286,6 +286,13 @@ def test_no_run_diverges_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
         go(model=mn.Linearized(NET, THETA), optimizer=mn.SGD(lr=1.2 * bound()), steps=200, every=200)
 
 
+def test_a_loss_that_grows_from_nothing_does_not_diverge() -> None:
+    """It starts at its end, and weight decay moves it away: far more than a thousandfold, and not beyond f = 0."""
+    losses = [float(snap.loss) for snap in go(y=NET(THETA, X), optimizer=mn.SGD(lr=0.1, weight_decay=0.5), steps=30)]
+    assert losses[0] < 1e-20
+    assert losses[-1] > 1e-3
+
+
 @pytest.mark.parametrize(
     "options", [{"loss": mn.softmax_cross_entropy}, {"batch_size": 3, "rng": np.random.default_rng(0)}]
 )
