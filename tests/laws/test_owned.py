@@ -143,7 +143,7 @@ CASES: dict[str, Case] = {
     ),
     "train, from theta": begun,
     "train, resumed": resumed,
-    "optimisers": lambda a: (lambda o: lambda: [number for one in o for number in vars(one).values()])(
+    "optimisers": lambda a: (lambda o: lambda: [v for one in o for v in vars(one).values() if isinstance(v, float)])(
         (mn.SGD(a["lr"], a["lr"], a["lr"]), mn.Nesterov(a["lr"], a["lr"]), mn.Adam(a["lr"], a["lr"]))
     ),
     "flow, from theta": flowing,
