@@ -8,8 +8,7 @@ as good as lazy learning in large fully connected networks on MNIST; in both, th
 1/h, so that averages over networks hardly depend on h.
 
 Two tasks: y = sign(x_1 x_2) of ten normal inputs, where features help, and with --data the parity of real digits, where
-they hardly do.  (On the 8 x 8 digits nothing can be told, and they are not used.)  alpha* is where the test error lies
-half-way between the two regimes, in geometric steps of s.
+they hardly do.  alpha* is where the error lies half-way between the two regimes, in geometric steps of s.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ from typing import Any
 import numpy as np
 from common import Found, Row, Setting, command_line, finish, percent, placed, plus, tested
 from geiger import drawn, exponent, frozen, guide, in_widths, network, start, task, trained
+from intervals import MARGIN, POINTS, above, holds, within
 
 import minintk as mn
 from minintk.arrays import to_host
 
 SIZES: dict[str, dict[str, Any]] = {
-    "small": {"widths": (16, 32, 64), "wide": (128, 256), "scales": (0.1, 1.0, 3.0, 10.0), "depth": 2,
+    "small": {"widths": (16, 32, 64), "wide": (128, 256), "scales": (0.1, 1.0, 3.0, 10.0, 30.0), "depth": 2,
               "seeds": 5, "n_train": 200, "n_test": 1000},
     "evening": {"widths": (32, 64, 128), "wide": (256, 512), "scales": (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0),
                 "depth": 2, "seeds": 10, "n_train": 500, "n_test": 2000},
@@ -52,7 +52,7 @@ def outputs(
     return [{"f": values.tolist()} for values in to_host(f)[..., 0].astype(float).round(5)]
 
 
-def crossing(scales: tuple[float, ...], error: np.ndarray[Any, Any]) -> float:
+def crossing(scales: tuple[float, ...], error: Any) -> float:
     """The s at which the error, (K + 1,) with the lazy limit last, is half-way from the first to the last."""
     share = np.maximum.accumulate((error - error[0]) / (error[-1] - error[0]))
     return float(np.exp(np.interp(0.5, share[:-1], np.log(scales))))
@@ -68,15 +68,15 @@ def main(
     grid: dict[str, Any] = {"data": tasks, "width": widths, "s": (*scales, 0.0), "seed": range(seeds)}
     f = s.sweep(outputs, grid, together="seed", **fixed)["f"]  # (task, width, s, seed, test example)
     kernels = s.sweep(outputs, grid | {"width": wide, "s": [0.0]}, together="seed", **fixed) if wide else None
-    found: Found = {"widths": widths, "scales": scales, "tasks": tasks, "error": {}, "alpha*": {}, "Var f": {}}
-    found |= {"lazy - feature": {}, "averages, lazy - feature": {}, "ratio": {}, "drift": {}, "collapse": {}}
+    names = ("error", "alpha*", "Var f", "lazy - feature", "averages, lazy - feature", "ratio", "drift", "collapse")
+    found: Found = {"widths": widths, "scales": scales, "tasks": tasks} | {name: {} for name in names}
     rows, drawings = [], []
     for i, data in enumerate(tasks):
         y = task(data, n_train, n_test)[1][1][:, 0]
         wrong, average = (f[i] * y <= 0) * 1.0, (f[i].mean(-2) * y <= 0) * 1.0
         error = wrong.mean((-2, -1))  # (width, s)
-        where: dict[str, Any] = {"size": f"{n_train} of {data}, L = {depth}, h = {', '.join(map(str, widths))}"}
-        where["seeds"] = seeds
+        size = f"{n_train} of {data}, L = {depth}, h = {', '.join(map(str, widths))}"
+        where: dict[str, Any] = {"size": size, "seeds": seeds}
         found["error"][data] = [[tested(w) for w in row] for row in wrong]
         gaps = found["lazy - feature"][data] = [tested(w[-1] - w[0]) for w in wrong]
         apart = found["averages, lazy - feature"][data] = [tested((a[-1] - a[0])[None]) for a in average]
@@ -90,21 +90,20 @@ def main(
         squares = [((v - v.mean(0)) ** 2).mean(-1) * seeds / (seeds - 1) for v in frozens.values()]
         laws["frozen kernel"] = exponent(list(frozens), np.array(squares))
         found["Var f"][data] = laws
-        agrees = all(g[0] > g[1] for g in gaps)
-        small = all(abs(g[0]) < g[1] + 0.02 for g in gaps)
         rows += [
             Row(f"{data}: lazy - feature, test error (points)", "> 0, small at large h (FC, MNIST)",
                 f"{', '.join(percent(g) for g in gaps)} (feature: {', '.join(f'{100 * e[0]:.1f}' for e in error)} %)",
-                "both", agrees=agrees or small, **where),
-            Row(f"{data}: averages of {seeds}, lazy - feature (points); lazy / feature", "about 0; 1.02 (MNIST)",
+                "both", agrees=above(gaps), why="open", **where),
+            Row(f"{data}: averages of {seeds}, lazy - feature (points); lazy / feature",
+                "-" if data == "sparse" else "about 0; 1.02",
                 f"{', '.join(percent(g) for g in apart)}; {', '.join(f'{r:.2f}' for r in ratio)}", "images",
-                agrees=None if data == "sparse" else abs(ratio[-1] - 1) < 0.15, **where),
+                agrees=within(apart[-1:], POINTS) if data != "sparse" else None, why="open", **where),
             Row(f"{data}: the average's error, h = {widths[0]} less h = {widths[-1]}, feature and lazy (points)", "0",
                 ", ".join(percent(d) for d in drift), "images",
-                agrees=all(abs(d[0]) < d[1] + 0.02 for d in drift), **where),
+                agrees=within(drift, POINTS), why="open", **where),
             Row(f"{data}: Var f ~ h^b, feature; frozen initial kernel, h = {widths[0]} to {max(frozens)}: b", "-1; -1",
                 "; ".join(plus(v) for v in laws.values()), "seeds",
-                agrees=all(abs(v[0] + 1) < v[1] + 0.15 for v in laws.values()), **where),
+                agrees=holds(laws.values(), -1, MARGIN), why="open", **where),
         ]  # fmt: skip
         if all(g[0] > GAP for g in gaps):
             star = np.array([crossing(scales, e) for e in error])
@@ -116,7 +115,7 @@ def main(
                 f"{data}: alpha* ~ h^b, where the error is half-way: b; sqrt(h) alpha*; rescaled errors over h",
                 "-1/2; the same; one curve",
                 f"{slope:.2f}; {', '.join(f'{v:.1f}' for v in star)}; within {collapse:.2f} of each other", "",
-                agrees=abs(slope + 0.5) < 0.25, **where,
+                agrees=abs(slope + 0.5) < MARGIN, why="open", **where,
             ))  # fmt: skip
         drawings.append((data, error, average.mean(-1), variance, frozens, squares))
 
@@ -126,8 +125,9 @@ def main(
             for i, h in enumerate(widths):
                 axes[0].semilogx(np.array(scales) / sqrt(h), 100 * error[i, :-1], f"C{i}o-", ms=3, label=f"h = {h}")
                 axes[0].axhline(100 * error[i, -1], color=f"C{i}", ls=":", lw=0.9)
-                rescaled = (error[i, :-1] - error[i, 0]) / (error[i, -1] - error[i, 0])
-                axes[1].semilogx(scales, rescaled, f"C{i}o-", ms=3, label=f"h = {h}")
+                if data in found["alpha*"]:
+                    rescaled = (error[i, :-1] - error[i, 0]) / (error[i, -1] - error[i, 0])
+                    axes[1].semilogx(scales, rescaled, f"C{i}o-", ms=3, label=f"h = {h}")
             for k, name, style in ((0, "feature", "C0o"), (-1, "frozen initial kernel", "C1s")):
                 axes[2].plot(widths, 100 * error[:, k], f"{style}-", ms=4, label=name)
                 axes[2].plot(widths, 100 * average[:, k], f"{style}:", ms=4, label=f"average of {seeds}")
@@ -135,12 +135,13 @@ def main(
             drawn(axes[3], list(frozens), np.array(squares), "frozen initial kernel", "C1")
             guide(axes[3], list(frozens), (widths[0], variance[0, 0]), -1, "slope -1")
             axes[0].set(xlabel="alpha", ylabel="test error, %", title=f"{data}; dotted: alpha = infinity")
-            axes[1].set(xlabel="s = sqrt(h) alpha", ylabel="rescaled error", title=f"{data}: one curve?")
+            one = "one curve?" if data in found["alpha*"] else "errors too close to rescale"
+            axes[1].set(xlabel="s = sqrt(h) alpha", ylabel="rescaled error", title=f"{data}: {one}")
             axes[2].set(ylabel="test error, %")
             axes[3].set(ylabel="Var f over initialisations")
             in_widths(axes[2], widths)
             in_widths(axes[3], list(frozens))
-            for panel in axes:
+            for panel in axes[[0, 2, 3]]:
                 panel.legend(fontsize=7)
 
     return finish(s, found, rows, draw)
