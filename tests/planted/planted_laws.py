@@ -369,7 +369,7 @@ def on_a_kernel() -> None:
     """train on Linearized = kernel_descent, batch by batch"""
     net, theta = points()[0]
     lin, kernel = mn.Linearized(net, theta), mn.ntk_full(net, theta, X, X[:4])
-    how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(0.05, momentum=0.9), "steps": 20, "batch_size": 2}
+    how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(0.01, momentum=0.9), "steps": 20, "batch_size": 2}
     run = mn.train(lin, theta, X[:4], Y[:4], rng=np.random.default_rng(0), **how)
     for snap, end in zip(run, mn.kernel_descent(kernel, net(theta, X), Y[:4], rng=np.random.default_rng(0), **how)):
         assert_close(f"f after {snap.step} steps", end.f, lin(snap.theta, X), 1e-11)
