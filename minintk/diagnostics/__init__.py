@@ -3,35 +3,27 @@
 The files are independent, except that several use power_laws and layer_io:
 
     movement           kernel_movement, weight_movement                   how far kernel and weights moved
-    kernel_spectra     singular_values, effective_rank, condition_number  the spectrum of a kernel
-                       gram_picture, draw_gram                            a kernel with its examples sorted by class
+    kernel_spectra     effective_rank                                     how many eigenvalues count
+                       draw_gram                                          a kernel with its examples sorted by class
     kernel_over_time   kernel_over_time, KernelPath                       the kernel along a run, and its layers' shares
     similarity         alignment, target_alignment                        kernels with each other and with the labels
-                       activations, cka, layer_similarity                 layers with each other
-    ensembles          ensemble_variance                                  how much f depends on the initialisation
+                       activations, cka                                   layers with each other
     times              t1, t2                                             when the loss halves, when it is zero
     curvature          kappa                                              how nonlinear f is on the way to a solution
     layer_io           trace                                              the input and output of each layer
     weight_norms       spectral_norm(s), natural_norms, gaussian_norms    norms measured, required, at initialisation
-                       stable_rank, update_alignment                      rank of a matrix; updates against features
+                       update_alignment                                   updates against features
                        spectrally_normalised                              weights with exactly the norms of muP
-    power_laws         power_law, crossover                               exponents with intervals; where two laws meet
+    power_laws         power_law                                          exponents with intervals
 """
 
 from minintk.diagnostics.curvature import Kappa, kappa
-from minintk.diagnostics.ensembles import ensemble_variance
 from minintk.diagnostics.kernel_over_time import KernelPath, kernel_over_time
-from minintk.diagnostics.kernel_spectra import (
-    condition_number,
-    draw_gram,
-    effective_rank,
-    gram_picture,
-    singular_values,
-)
+from minintk.diagnostics.kernel_spectra import draw_gram, effective_rank
 from minintk.diagnostics.layer_io import Passage, trace
 from minintk.diagnostics.movement import kernel_movement, relative_distance, weight_movement
-from minintk.diagnostics.power_laws import Estimate, PowerLaw, crossover, power_law
-from minintk.diagnostics.similarity import activations, alignment, cka, layer_similarity, target_alignment
+from minintk.diagnostics.power_laws import Estimate, PowerLaw, power_law
+from minintk.diagnostics.similarity import activations, alignment, cka, target_alignment
 from minintk.diagnostics.times import t1, t2
 from minintk.diagnostics.weight_norms import (
     gaussian_norms,
@@ -39,14 +31,12 @@ from minintk.diagnostics.weight_norms import (
     spectral_norm,
     spectral_norms,
     spectrally_normalised,
-    stable_rank,
     update_alignment,
 )
 
 __all__ = [
-    "Estimate", "Kappa", "KernelPath", "Passage", "PowerLaw", "activations", "alignment", "cka", "condition_number",
-    "crossover", "draw_gram", "effective_rank", "ensemble_variance", "gaussian_norms", "gram_picture", "kappa",
-    "kernel_movement", "kernel_over_time", "layer_similarity", "natural_norms", "power_law", "relative_distance",
-    "singular_values", "spectral_norm", "spectral_norms", "spectrally_normalised", "stable_rank", "t1", "t2",
-    "target_alignment", "trace", "update_alignment", "weight_movement",
+    "Estimate", "Kappa", "KernelPath", "Passage", "PowerLaw", "activations", "alignment", "cka", "draw_gram",
+    "effective_rank", "gaussian_norms", "kappa", "kernel_movement", "kernel_over_time", "natural_norms", "power_law",
+    "relative_distance", "spectral_norm", "spectral_norms", "spectrally_normalised", "t1", "t2", "target_alignment",
+    "trace", "update_alignment", "weight_movement",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The spectrum of a kernel, and pictures of its Gram matrix.
+"""The effective rank of a kernel, and a picture of its Gram matrix.
 
 k : ([E], N, M), or a full kernel ([E], N, C, M, C), whose Gram matrix is (N C, M C).
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host
 
 
 def as_matrix(k: Array) -> Array:
@@ -24,15 +24,6 @@ def as_matrix(k: Array) -> Array:
     return k.reshape((*k.shape[:-4], N * C, M * D))
 
 
-def singular_values(k: Array) -> Array:
-    """sigma : ([E], min(N, M)), descending; for a positive semidefinite kernel these are its eigenvalues.
-
-    >>> singular_values(np.diag([1.0, 3.0])).tolist()
-    [3.0, 1.0]
-    """
-    return array_namespace(k).linalg.svdvals(as_matrix(k))
-
-
 def effective_rank(k: Array) -> Array:
     """exp(H(p)), p = sigma / sum sigma, H the entropy: () or (E,), between 1 and min(N, M)   (Roy and Vetterli 2007).
 
@@ -42,7 +33,8 @@ def effective_rank(k: Array) -> Array:
     >>> round(float(effective_rank(np.diag([5.0, 5.0, 5.0, 0.0]))), 12)
     3.0
     """
-    xp, sigma = array_namespace(k), singular_values(k)
+    xp = array_namespace(k)
+    sigma = xp.linalg.svdvals(as_matrix(k))
     total = xp.sum(sigma, axis=-1, keepdims=True)
     if not bool(xp.all(total > 0)):
         raise ValueError("effective_rank expects a matrix that is not zero")
@@ -51,42 +43,11 @@ def effective_rank(k: Array) -> Array:
     return xp.exp(-xp.sum(p * log_p, axis=-1))
 
 
-def condition_number(k: Array) -> Array:
-    """sigma_max / sigma_min, () or (E,); inf if sigma_min is at most the rounding error max(N, M) eps sigma_max.
-
-    >>> float(condition_number(np.diag([8.0, 2.0])))
-    4.0
-    """
-    xp, sigma = array_namespace(k), singular_values(k)
-    top, low = sigma[..., 0], sigma[..., -1]
-    lost = low <= max(as_matrix(k).shape[-2:]) * float(xp.finfo(sigma.dtype).eps) * top
-    return xp.where(lost, xp.full_like(low, float("inf")), top / xp.where(lost, xp.ones_like(low), low))
-
-
-def gram_picture(k: Array, labels: Array) -> tuple[Array, np.ndarray[Any, Any]]:
-    """(k : (N, N) with rows and columns sorted by class, the positions where classes begin and end : (classes + 1,)).
-
-    labels : (N,), whole numbers.  Order is kept within a class.  A network that has learned its classes shows bright
-    blocks on the diagonal.
-
-    >>> picture, boundaries = gram_picture(np.arange(9.0).reshape(3, 3), np.array([1, 0, 1]))
-    >>> picture.tolist(), boundaries.tolist()
-    ([[4.0, 3.0, 5.0], [1.0, 0.0, 2.0], [7.0, 6.0, 8.0]], [0, 1, 3])
-    """
-    check_floating("k", k)
-    here = to_host(labels)
-    if k.ndim != 2 or k.shape[0] != k.shape[1] or here.shape != k.shape[:1] or here.dtype.kind not in "iu":
-        raise ValueError(
-            f"gram_picture expects k (N, N) and whole labels (N,), got {tuple(k.shape)}, {here.dtype} {here.shape}"
-        )
-    order = np.argsort(here, kind="stable")
-    boundaries = np.concatenate([[0], np.cumsum(np.unique(here, return_counts=True)[1])])
-    at = to_library(order, array_namespace(k))
-    return k[at][:, at], boundaries
-
-
 def draw_gram(k: Array, labels: Array, axes: Any) -> None:
-    """Draw `gram_picture` on matplotlib's `axes`, with lines between classes; the darkest colour is 0 or the minimum.
+    """Draw k : (N, N) on matplotlib's `axes`, its examples sorted by class, with lines between classes.
+
+    labels : (N,), whole numbers.  Order is kept within a class; the darkest colour is 0 or the minimum.  A network that
+    has learned its classes shows bright blocks on the diagonal.  ValueError for other shapes.
 
     >>> import matplotlib.figure
     >>> axes = matplotlib.figure.Figure().add_subplot()
@@ -94,9 +55,13 @@ def draw_gram(k: Array, labels: Array, axes: Any) -> None:
     >>> len(axes.images), len(axes.lines)
     (1, 2)
     """
-    picture, boundaries = gram_picture(k, labels)
-    host = to_host(picture)
-    axes.imshow(host, vmin=min(0.0, float(host.min())), interpolation="nearest")
-    for boundary in boundaries[1:-1]:
+    check_floating("k", k)
+    host, classes = to_host(k), to_host(labels)
+    if k.ndim != 2 or k.shape[0] != k.shape[1] or classes.shape != k.shape[:1] or classes.dtype.kind not in "iu":
+        said = f"{tuple(k.shape)}, {classes.dtype} {classes.shape}"
+        raise ValueError(f"draw_gram expects k (N, N) and whole labels (N,), got {said}")
+    order = np.argsort(classes, kind="stable")
+    axes.imshow(host[np.ix_(order, order)], vmin=min(0.0, float(host.min())), interpolation="nearest")
+    for boundary in np.cumsum(np.unique(classes, return_counts=True)[1])[:-1]:
         axes.axhline(boundary - 0.5, color="white", linewidth=0.5)
         axes.axvline(boundary - 0.5, color="white", linewidth=0.5)

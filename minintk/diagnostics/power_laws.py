@@ -1,4 +1,4 @@
-"""Power laws in the width or any other variable: fits with a confidence interval, and crossings of two laws."""
+"""Power laws in the width or any other variable, fitted with a confidence interval."""
 
 from __future__ import annotations
 
@@ -117,35 +117,3 @@ class Estimate:
 
     def __str__(self) -> str:
         return f"{self.value:.3g} ({self.interval[0]:.3g} to {self.interval[1]:.3g})"
-
-
-def crossover(first: PowerLaw, second: PowerLaw) -> Estimate:
-    """Where two fitted laws cross, n* = (A_1 / A_2)^(1 / (b_2 - b_1)), with an interval from their bootstraps.
-
-    The interval covers the crossings of independent bootstrap fits of the two; it is (0, inf) if too many of the pairs
-    are nearly parallel.  ValueError for equal exponents, and for laws fitted at different confidence.  Geiger et al.
-    2020: alpha*, where the lazy and the feature regime meet.
-
-    >>> noise = np.exp(0.01 * np.random.default_rng(0).standard_normal((2, 3, 10)))
-    >>> n = np.array([1.0, 10.0, 100.0])
-    >>> falling = power_law(n, list((8 / n)[:, None] * noise[0]))
-    >>> rising = power_law(n, list((2 * n)[:, None] * noise[1]))
-    >>> meet = crossover(falling, rising)
-    >>> round(meet.value, 1), meet.interval[0] < 2 < meet.interval[1]
-    (2.0, True)
-    """
-    for law in (first, second):
-        if not isinstance(law, PowerLaw):
-            raise TypeError(f"crossover expects two laws, power_law(widths, values), got {law!r}")
-    if first.confidence != second.confidence:
-        raise ValueError(f"crossover expects laws of one confidence, got {first.confidence} and {second.confidence}")
-    if first.exponent == second.exponent:
-        raise ValueError(f"both laws have the exponent {first.exponent:g}: they do not cross")
-    log_n = np.log(first.prefactor / second.prefactor) / (second.exponent - first.exponent)
-    R = min(len(first.draws), len(second.draws))
-    gap, slope = (first.draws[:R] - second.draws[:R]).T
-    tail = (1 - first.confidence) / 2
-    if min(np.mean(slope <= 0), np.mean(slope >= 0)) > tail / 2:  # which exponent is larger is not determined
-        return Estimate(float(np.exp(log_n)), (0.0, float("inf")), first.confidence)
-    low, high = np.exp(np.quantile(-gap / slope, [tail, 1 - tail]))
-    return Estimate(float(np.exp(log_n)), (float(low), float(high)), first.confidence)

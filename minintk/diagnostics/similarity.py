@@ -94,22 +94,6 @@ def activations(net: Network, theta: Array, x: Array) -> dict[str, Array]:
     return {str(i): y.reshape((*lead, -1)) for i, y in enumerate(net.layer_outputs(theta, x))}
 
 
-def layer_similarity(net: Network, theta: Array, other: Array, x: Array) -> Array:
-    """CKA of every layer at theta with every layer at `other`, ([E], layers, layers); theta, other : ([E], P).
-
-    With theta = other, the similarity of the layers of one network; with theta_0 and theta_T, how far each has moved.
-
-    >>> import numpy as np, minintk as mn
-    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(2)), (3,))
-    >>> theta = net.init(np.random.default_rng(0))
-    >>> layer_similarity(net, theta, theta, np.eye(3)).diagonal().round(12).tolist()
-    [1.0, 1.0, 1.0]
-    """
-    xp = array_namespace(theta, other, x)
-    first, second = activations(net, theta, x), activations(net, other, x)
-    return xp.stack([xp.stack([cka(a, b) for b in second.values()], axis=-1) for a in first.values()], axis=-2)
-
-
 def _centred(k: Array) -> Array:
     """H k H."""
     xp = array_namespace(k)

@@ -97,21 +97,6 @@ def _start(like: Array, shape: tuple[int, ...], lead: int = -2) -> Array:
     return xp.asarray(xp.broadcast_to(to_library(draw, xp), (*like.shape[:lead], *shape)), copy=True)
 
 
-def stable_rank(W: Array) -> Array:
-    """|W|_F^2 / |W|^2 of W : ([E], m, n); () or (E,), between 1 and min(m, n): the effective number of directions.
-
-    About min(m, n) / (1 + sqrt(min/max))^2 for Gaussian matrices, n / 4 for square ones; close to 1 for gradients.
-    ValueError for W = 0.
-
-    >>> round(float(stable_rank(np.diag([2.0, 2.0, 1.0]))), 6)
-    2.25
-    """
-    xp, norm = array_namespace(W), spectral_norm(W, rtol=1e-5)
-    if not bool(xp.all(norm > 0)):
-        raise ValueError("stable_rank expects matrices that are not zero")
-    return xp.sum((W / norm[..., None, None]) ** 2, axis=(-2, -1))
-
-
 # --------------------------------------------------------------------------------- the operators of a network
 
 

@@ -25,7 +25,6 @@ NET, OTHER = mn.Network(SPEC, (5,)), mn.Network(SPEC, (7,))
 THETA = NET.init(RNG)
 K, KERNEL = an.kernel(SPEC).ntk(X), an.kernel(SPEC)
 MODES = an.cube_modes(an.kernel(SPEC), d=4)
-LAW = dg.power_law([8, 16], [np.array([1.0, 1.1]), np.array([0.7, 0.8])])
 ABC = mn.ABC(a=(0, 0.5, 0.5), b=(0, 0, 0), c=(0, 0, 0))
 
 
@@ -177,7 +176,6 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "a negative accuracy": (lambda: dg.spectral_norm(X, rtol=-1), ValueError, "rtol expects a finite number >= 0"),
     "widths in words": (lambda: dg.power_law("a", [X[0]]), ValueError, "power_law expects two or more widths"),
-    "lists that cross": (lambda: dg.crossover(LAW, [1, 2]), TypeError, "crossover expects two laws"),
     # data
     "a seed for points": (lambda: mn.datasets.sphere(5, 3, 0), TypeError, r"rng expects a numpy\.random\.Generator"),
     "a seed for corners": (lambda: mn.datasets.cube(5, 3, 0), TypeError, r"rng expects a numpy\.random\.Generator"),

@@ -54,13 +54,6 @@ def test_float32_stays_float32() -> None:
     assert small == pytest.approx(np.linalg.norm(W, 2), rel=2e-5)
 
 
-def test_stable_rank() -> None:
-    rng = np.random.default_rng(0)
-    assert sp.stable_rank(rng.standard_normal((1, 300))) == pytest.approx(1)
-    assert sp.stable_rank(rng.standard_normal((600, 600))) == pytest.approx(600 / 4, rel=0.05)
-    np.testing.assert_allclose(sp.stable_rank(np.stack([np.eye(5), 2 * np.eye(5)])), 5, rtol=1e-9)
-
-
 # ----------------------------------------------------------------------------------- operators of a network
 
 
@@ -292,13 +285,9 @@ def test_norms_of_very_small_and_very_large_matrices(dtype: str, scale: float) -
     norms, exact = mn.diagnostics.spectral_norm(W * np.asarray(scale, dtype)), np.linalg.norm(W[0], 2)
     np.testing.assert_allclose(norms, [scale * float(exact), 0], rtol=1e-5)
     assert str(norms.dtype) == dtype
-    rank = mn.diagnostics.stable_rank(W[0] * np.asarray(scale, dtype))
-    np.testing.assert_allclose(rank, mn.diagnostics.stable_rank(W[0]), rtol=1e-5)
 
 
 def test_what_has_no_direction_is_refused() -> None:
-    with pytest.raises(ValueError, match="stable_rank expects matrices that are not zero"):
-        mn.diagnostics.stable_rank(np.zeros((3, 4)))
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.Dense(1)), (3,))
     theta = net.init(np.random.default_rng(0))
     with pytest.raises(ValueError, match=r"features that are not all zero, but those before 0\.W are"):
