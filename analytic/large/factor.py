@@ -2,8 +2,8 @@
 
     L_rj = (K_rj - sum_{i<j} L_ri L_ji') L_jj^-T,      L_rr L_rr' = K_rr - sum_{i<r} L_ri L_ri'
 
-row by row of blocks, in the kernel's own precision.  Each block of K is read once and each of L is written once, in a
-file that only grows; what is held in memory is one panel of K.  A folder contains
+row by row of blocks, in the kernel's own precision.  Each block of K is read once and each of L is written once, from
+the front of a file to its end; what is held in memory is one panel of K.  A folder contains
 
     factor.npy    the blocks (0, 0), (1, 0), (1, 1), (2, 0), ... of L, each row by row
     factor.txt    a fingerprint, then a line for each finished block: its number, the checksum of its bytes
