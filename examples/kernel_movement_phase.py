@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from common import Found, Row, Setting, command_line, finish, interval, placed, plus
+from common import MARGIN, Found, Row, Setting, command_line, every, finish, holds, interval, placed, plus
 from geiger import FEATURE, LAZY, SOFTPLUS, by_decade, drawn, exponent, guide, network, start, task, trained
 
 import minintk as mn
@@ -72,12 +72,12 @@ def main(
             logs = np.log(own[:, feature]).mean(-1)
             apart = found["apart"][key] = float(np.exp(np.ptp(logs, axis=0).max()) - 1)
             what = "kernel's change" if name == "kernel" else "sqrt(h) weights' change"
-            agrees = abs(slope[0] + 1) < slope[1] + 0.1
+            agrees = holds([slope], -1, MARGIN)
             why = "" if agrees else "the third regime reaches beyond s = 1e4" if phi == "relu" else "open"
             rows.append(Row(f"{what} ~ s^-a, lazy regime, s >= {LAZY:g}, {phi}: a", "1", plus((-slope[0], slope[1])),
                             "seeds", one, seeds, agrees, why))  # fmt: skip
             early, late = (np.flatnonzero(part)[k] for part, k in ((feature, 0), (lazy, -1)))
-            agrees = apart < 1 and abs(left[late][0]) < 0.2
+            agrees = every([apart < 1, holds([left[early], left[late]], 0, MARGIN)])
             rows.append(Row(
                 f"{what} ~ h^c at s = {at[early]:g} and {at[late]:g}, {phi}: c", "0, 0 (one curve)",
                 f"{plus(left[early])}, {plus(left[late])}; curves within {100 * apart:.0f} % where s <= {FEATURE:g}",
@@ -90,7 +90,7 @@ def main(
     rows.append(Row(
         f"relu: slopes of the kernel's change, decade by decade from s = {scales[0]:g}", "-1/2 in a third regime",
         ", ".join(plus(v) for v in between), "seeds", size, seeds,
-        any(abs(v[0] + 0.5) < max(v[1], 0.15) for v in third),
+        any(holds([v], -0.5, MARGIN, 0.3) for v in third), "open",
     ))  # fmt: skip
 
     def draw(plt: Any) -> None:
@@ -106,7 +106,8 @@ def main(
                 guide(axes, at[feature], (at[feature][-1], value[feature][-1]), slope, f"slope {slope:.2f}, -1")
                 guide(axes, at[lazy], (at[lazy][0], value[lazy][0]), -1, "")
             if phi == "relu":
-                guide(panels[i, 1], [10, 1e4], (100, value[at == 100][0] if 100 in at else 1), -0.5, "slope -1/2")
+                kernel = runs["kernel"][i, middle].mean(-1)
+                guide(panels[i, 1], at[lazy], (at[lazy][0], kernel[lazy][0]), -0.5, "slope -1/2")
             for axes, x, y in zip(
                 panels[i],
                 ("alpha", "s = sqrt(h) alpha", "s = sqrt(h) alpha"),
