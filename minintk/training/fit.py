@@ -116,6 +116,7 @@ def fit(
         run = Descent(model, theta, batches, loss, optimizer, lr_scales, resume)
         if run.step > total:
             raise ValueError(f"{checkpoint} holds this run at step {run.step}, beyond {total}: ask for more steps")
+        run.limit = None
         if run.step == 0:
             warn_if_unstable(run)
         record = _Record(History(about.get("history", [])), _are_classes(y), about, array_namespace(theta))

@@ -132,6 +132,7 @@ def snapshots(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
 
 
 def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
+    run.limit = None
     if run.step == 0:
         warn_if_unstable(run, stacklevel=4)  # the caller's loop
     while True:
@@ -167,7 +168,7 @@ class Descent:
             self._restore(resume)
         self.gradient, self.y = xp.full_like(self.theta, float("nan")), batches.y
         self.written = False  # whether a sweep has filled the gradient
-        self.limit: float | None = None  # the loss above which it has grown beyond reason, until it is reported
+        self.limit: float | None = inf  # report a larger loss as grown beyond reason; None: by the next loss
         self.parts = member_slices(model, self.theta, batches.size)
         # For one large network the step splits its work over the cores itself; BLAS's own threads would keep a core
         # busy for milliseconds after each product, waiting for the next one.
