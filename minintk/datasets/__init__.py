@@ -4,7 +4,7 @@ Reading order:
 
     dataset        examples with labels, and the transformations of the experiments
     embedded       the 8 x 8 digits of the package
-    generators     points on a sphere or cube, and targets from a teacher
+    generators     points on a sphere or cube
     folders        where data files are: a named folder, $MININTK_DATA, or a download
     read_mnist     MNIST, and its file format
     pickles        the file format of CIFAR-10, as data
@@ -18,8 +18,8 @@ Reading order:
 
 from minintk.datasets.dataset import Dataset
 from minintk.datasets.embedded import digits
-from minintk.datasets.generators import cube, sphere, teacher_student
+from minintk.datasets.generators import cube, sphere
 from minintk.datasets.read_cifar import cifar10
 from minintk.datasets.read_mnist import mnist
 
-__all__ = ["Dataset", "cifar10", "cube", "digits", "mnist", "sphere", "teacher_student"]
+__all__ = ["Dataset", "cifar10", "cube", "digits", "mnist", "sphere"]

@@ -193,8 +193,8 @@ class Dataset:
         x = (self.x.reshape(-1, channels) - mean.astype(self.dtype)) / std.astype(self.dtype)
         return replace(self, raw=x.reshape(self.raw.shape))
 
-    def pca(self, k: int, *, whiten: bool = True, fit: Dataset | None = None) -> Dataset:
-        """x <- (x - mean) V : (N, k), the first k principal components, scaled to unit variance if `whiten`.
+    def pca(self, k: int, *, fit: Dataset | None = None) -> Dataset:
+        """x <- (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
 
         `fit` : the data set that mean, V and the variances (1/N sum) are taken from: the training set before its own
         pca.  The largest loading of each component is positive.  Geiger et al. 2020 use k = 10.
@@ -218,13 +218,11 @@ class Dataset:
             raise ValueError(f"{source.name} varies in {rank} directions only: pca expects k <= {rank}, got {k}")
         V = U[:, :k] if d <= N else X.T @ (U[:, :k] / np.sqrt(lam[:k]))
         V = V * np.sign(V[np.abs(V).argmax(axis=0), np.arange(k)])
-        if whiten:
-            V = V / (X @ V).std(axis=0)  # the eigenvalues say the same, less accurately
-        x = (self.flat().x - mean) @ V
+        x = (self.flat().x - mean) @ (V / (X @ V).std(axis=0))  # the eigenvalues say the same, less accurately
         return replace(self, raw=x.astype(self.dtype, copy=False), image_shape=None)
 
-    def on_sphere(self, radius: float | None = None) -> Dataset:
-        """x <- radius x / |x|, by default with radius sqrt(d), so that the input kernel x x' / d has a unit diagonal.
+    def on_sphere(self) -> Dataset:
+        """x <- sqrt(d) x / |x|, so that the input kernel x x' / d has a unit diagonal.
 
         ValueError if there are zero examples.
 
@@ -234,13 +232,11 @@ class Dataset:
         True
         """
         x = self.flat().x
-        radius = sqrt(x.shape[1]) if radius is None else radius
-        if not 0 < radius < np.inf:
-            raise ValueError(f"on_sphere expects a radius > 0, got {radius!r}")
         norms = np.linalg.norm(x, axis=1, keepdims=True)
         if zero := int(np.sum(norms == 0)):
             raise ValueError(f"{zero} examples of {self.name} are zero and have no direction: leave them out")
-        return replace(self, raw=(x * (radius / norms)).astype(self.dtype, copy=False).reshape(self.raw.shape))
+        x = x * (sqrt(x.shape[1]) / norms)
+        return replace(self, raw=x.astype(self.dtype, copy=False).reshape(self.raw.shape))
 
     def _same_features(self, fit: Dataset | None, what: str) -> Dataset:
         """The data set to take statistics from: this one, or `fit` if it has the same features and is not empty."""

@@ -78,16 +78,12 @@ class _Counted(dict[int, Any]):
         return super().__getitem__(code)
 
 
-def _push_dictionary(reader: Any) -> None:
-    reader.append(_Texts())
-
-
 class _Reader(pickle._Unpickler):
     """Python's reader as written in Python: that in C reserves memory for a place which a pickle only names."""
 
     dispatch: ClassVar = {
         code: pickle._Unpickler.dispatch[code] for code in (getattr(pickle, name)[0] for name in OBEYED.split())
-    } | {pickle.EMPTY_DICT[0]: _push_dictionary}
+    } | {pickle.EMPTY_DICT[0]: lambda reader: reader.append(_Texts())}
     names: frozenset[Name]
 
     def find_class(self, module: str, name: str) -> Name:

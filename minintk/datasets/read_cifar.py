@@ -52,16 +52,10 @@ def cifar10(
         first = find(place, (FOLDER,), names)
         paths = [first.parent / name for name in names if (first.parent / name).is_file()]
     batches = [_read(path) for path in paths]
-    images = np.concatenate([images for images, _ in batches])
-    return Dataset(
-        images.reshape(len(images), 3072),
-        np.concatenate([labels for _, labels in batches]),
-        classes=CLASSES,
-        image_shape=(32, 32, 3),
-        name=f"cifar10 {split}" + (f" ({len(paths)} of {len(names)} batches)" if len(paths) < len(names) else ""),
-        attribution=ATTRIBUTION,
-        dtype=dtype,
-    )
+    images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    name = f"cifar10 {split}" + (f" ({len(paths)} of {len(names)} batches)" if len(paths) < len(names) else "")
+    flat = images.reshape(len(images), 3072)
+    return Dataset(flat, labels, CLASSES, (32, 32, 3), name, attribution=ATTRIBUTION, dtype=dtype)
 
 
 def _read(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

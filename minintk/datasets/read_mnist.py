@@ -49,15 +49,8 @@ def mnist(
             "the files do not belong together"
         )
     N, H, W = images.shape
-    return Dataset(
-        images.reshape(N, H * W),
-        labels,
-        classes=tuple("0123456789"),
-        image_shape=(H, W, 1),
-        name=f"mnist {split}",
-        attribution=ATTRIBUTION,
-        dtype=dtype,
-    )
+    flat, names = images.reshape(N, H * W), tuple("0123456789")
+    return Dataset(flat, labels, names, (H, W, 1), f"mnist {split}", attribution=ATTRIBUTION, dtype=dtype)
 
 
 def _read(folder: str | os.PathLike[str] | None, name: str) -> np.ndarray[Any, Any]:

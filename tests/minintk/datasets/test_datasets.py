@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minintk.datasets import Dataset, cube, digits, sphere, teacher_student
+from minintk.datasets import Dataset, cube, digits, sphere
 
 Array = np.ndarray[Any, Any]
 
@@ -103,7 +103,6 @@ def test_dataset_refuses(raw: Any, labels: Any, options: dict[str, Any], error: 
         (lambda d: d.split(10, 3, rng()), ValueError, r"10 \+ 3"),
         (lambda d: d.subset(3, np.random), TypeError, "default_rng"),
         (lambda d: d[3], TypeError, "slice or an array"),
-        (lambda d: d.on_sphere(-1.0), ValueError, "radius > 0"),
         (lambda d: d.standardise(fit=d[:0]), ValueError, "no examples"),
     ],
 )
@@ -169,9 +168,7 @@ def test_pca_against_the_definition(N: int) -> None:
     assert np.allclose(z.T @ z / N, np.eye(k), atol=1e-12)
     centred = data.x - data.x.mean(axis=0)
     _, s, Vt = np.linalg.svd(centred, full_matrices=False)
-    unscaled = data.pca(k, whiten=False).x
-    assert np.allclose(np.abs(unscaled), np.abs(centred @ Vt[:k].T), atol=1e-10)
-    assert np.allclose(unscaled.var(axis=0), s[:k] ** 2 / N, rtol=1e-10)
+    assert np.allclose(np.abs(z), np.abs(centred @ Vt[:k].T) / (s[:k] / np.sqrt(N)), atol=1e-10)
 
 
 def test_pca_of_the_test_set_is_the_training_sets_map() -> None:
@@ -209,7 +206,6 @@ def test_on_sphere() -> None:
     data = small().on_sphere()
     assert data.x.shape == (12, 4, 5, 2)
     assert np.allclose((data.x**2).sum(axis=(1, 2, 3)), 40)
-    assert np.allclose(np.linalg.norm(small().flat().on_sphere(2.0).x, axis=1), 2.0)
 
 
 def test_shifts_are_translations_with_zeros_moving_in() -> None:
@@ -298,25 +294,13 @@ def test_cube_has_fair_independent_coordinates() -> None:
     assert np.abs(pairs * np.sqrt(n)).max() < 4.5
 
 
-def test_teacher_student() -> None:
-    W = rng(9).standard_normal((5, 2))
-    x, y = teacher_student(lambda x: np.tanh(x @ W), 2000, 5, rng(), noise=0.3)
-    z = ((y - np.tanh(x @ W)).var() / 0.09 - 1) / np.sqrt(2 / y.size)
-    assert abs(z) < 4
-    x, y = teacher_student(lambda x: np.tanh(x @ W), 10, 5, rng())
-    assert np.array_equal(y, np.tanh(x @ W))
-
-
 @pytest.mark.parametrize(
     ("call", "says"),
     [
         (lambda: sphere(0, 3, rng()), "n expects a whole number >= 1, got 0"),
         (lambda: cube(3, 1.5, rng()), "d expects a whole number >= 1, got 1.5"),  # type: ignore[arg-type]
-        (lambda: teacher_student(lambda x: x[:, 0], 4, 3, rng()), r"got \(4,\): one output is a column"),
-        (lambda: teacher_student(lambda x: x / 0.0 * 0.0, 4, 3, rng()), "NaN or infinite"),
-        (lambda: teacher_student(lambda x: x, 4, 3, rng(), noise=-1.0), "noise"),
     ],
 )
 def test_generators_refuse(call: Callable[[], Any], says: str) -> None:
-    with np.errstate(all="ignore"), pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=says):
         call()
