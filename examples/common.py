@@ -29,15 +29,32 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from intervals import LEVEL, Measured, Row, finish, interval, percent, plus, tested
+from intervals import (
+    LEVEL,
+    LOSS,
+    MARGIN,
+    POINTS,
+    Measured,
+    Row,
+    above,
+    every,
+    finish,
+    holds,
+    interval,
+    percent,
+    plus,
+    tested,
+    within,
+)  # fmt: skip
 from running import Found, Setting, command_line
 
 import minintk as mn
 from minintk.arrays import device_namespace, to_host, to_library
 
 __all__ = [
-    "LEVEL", "Found", "Measured", "Row", "Setting", "command_line", "finish", "images", "interval", "lenet", "percent",
-    "placed", "plus", "right", "stable_rate", "tested",
+    "LEVEL", "LOSS", "MARGIN", "POINTS", "Found", "Measured", "Row", "Setting", "above", "command_line", "every",
+    "finish", "holds", "images", "interval", "lenet", "percent", "placed", "plus", "right", "stable_rate", "tested",
+    "within",
 ]  # fmt: skip
 
 

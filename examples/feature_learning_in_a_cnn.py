@@ -17,7 +17,7 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from common import Found, Row, Setting, command_line, finish, images, percent, placed, tested
+from common import Found, Row, Setting, above, command_line, finish, images, percent, placed, tested
 from geiger import in_widths, start
 
 import minintk as mn
@@ -80,22 +80,15 @@ def main(s: Setting, channels: tuple[int, ...], seeds: int, n_train: int, n_test
     def each(values: list[Any]) -> str:
         return ", ".join(percent(v) for v in values)
 
-    def judged(values: list[Any], zero: float = 0.0) -> tuple[bool | None, str]:
-        """Whether all lie above zero; None where the intervals decide nothing."""
-        if all(v[0] - v[1] > zero for v in values):
-            return True, ""
-        return (False, "open") if any(v[0] + v[1] < zero for v in values) else (None, "the intervals decide nothing")
-
-    single, of_averages = judged(behind), judged(averaged)
     rows = [
         Row("CNN, stochastic flow: lazy - feature, test error (points)", "> 0, at all h", each(behind), "both",
-            agrees=single[0], why=single[1], **where),
+            agrees=above(behind), why="open", **where),
         Row(f"CNN: averages of {seeds}, lazy - feature (points); lazy error / feature error", "> 0; 1.7",
-            f"{each(averaged)}; {', '.join(f'{r:.2f}' for r in ratio)}", "images", agrees=of_averages[0],
-            why=of_averages[1], **where),
+            f"{each(averaged)}; {', '.join(f'{r:.2f}' for r in ratio)}", "images", agrees=above(averaged),
+            why="open", **where),
         *(Row(f"CNN: one network - average of {seeds}, {n}, test error (points)", "> 0",
               f"{each(gain)} (one: {', '.join(f'{100 * e[0]:.1f}' for e in errors[n])} %)", "both",
-              agrees=judged(gain)[0], why=judged(gain)[1], **where) for n, gain in gains.items()),
+              agrees=above(gain), why="open", **where) for n, gain in gains.items()),
     ]  # fmt: skip
 
     def draw(plt: Any) -> None:

@@ -18,7 +18,22 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from common import Found, Row, Setting, command_line, finish, interval, percent, placed, plus, tested
+from common import (
+    POINTS,
+    Found,
+    Row,
+    Setting,
+    above,
+    command_line,
+    finish,
+    holds,
+    interval,
+    percent,
+    placed,
+    plus,
+    tested,
+    within,
+)  # fmt: skip
 from geiger import frozen, in_widths, network, start, task, trained
 
 import minintk as mn
@@ -82,9 +97,8 @@ def main(
                 gaps = [tested(a - b) for a, b in zip(wrong[kind][i, j], wrong["network"][i, j])]
                 found["behind"][f"{data}, {name}, {kind}"] = gaps
                 found["distance"][f"{data}, {name}, {kind}"] = [interval(v) for v in runs[f"{kind} away"][i, j]]
-                zero = all(abs(g[0]) < g[1] + 0.01 for g in gaps)
-                apart = all(g[0] > g[1] for g in gaps)
-                agrees = zero if said == "0" else True if apart else None if zero else False
+                zero = holds(gaps, 0) and not above(gaps)
+                agrees = within(gaps, POINTS) if said == "0" else above(gaps)
                 errors = ", ".join(f"{100 * e[0]:.1f}" for e in found["error"][f"{data}, {name}, network"])
                 why = "" if agrees else "no power: features do not help on so few digits" if zero else "open"
                 rows.append(Row(
@@ -96,7 +110,8 @@ def main(
         found["alignment"][data] = before, after
         rows.append(Row(
             f"{data}: alignment of the kernel with the labels, feature regime, first and last", "grows",
-            f"{plus(before, 3)}, {plus(after, 3)}", "seeds", agrees=after[0] > before[0], **where,
+            f"{plus(before, 3)}, {plus(after, 3)}", "seeds", **where,
+            agrees=after[0] - after[1] > before[0] + before[1],
         ))  # fmt: skip
 
     def draw(plt: Any) -> None:

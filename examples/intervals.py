@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import hypot, nan, sqrt
 from typing import Any, NamedTuple
@@ -62,13 +62,54 @@ def plus(value: Measured | tuple[float, float], digits: int = 2) -> str:
     return f"{value[0]:.{digits}f}" + (f" ± {value[1]:.{digits}f}" if value[1] == value[1] else "")
 
 
+MARGIN = 0.1
+"""Allowed beside an exponent's interval: a relative correction c / n to a power shifts the fit by about c / n."""
+LOSS, POINTS = 0.05, 0.02
+"""Curves of a figure "agree" if losses differ by less than 5 %, accuracies by less than 2 points."""
+
+
+def above(values: Iterable[Measured], bound: float = 0.0) -> bool | None:
+    """Whether all intervals lie above the bound; False if one lies below it, None if one holds it or is missing.
+
+    >>> above([Measured(1, 0.5)]), above([Measured(1, 0.5), Measured(1, 2)]), above([Measured(-1, 0.5)])
+    (True, None, False)
+    """
+    return every(True if v[0] - v[1] > bound else False if v[0] + v[1] < bound else None for v in values)
+
+
+def within(values: Iterable[Measured], limit: float) -> bool | None:
+    """Whether all intervals lie between -limit and limit; False if one lies outside, None if one does neither.
+
+    >>> within([Measured(0, 0.01)], LOSS), within([Measured(0, 0.15)], LOSS), within([Measured(0.2, 0.1)], LOSS)
+    (True, None, False)
+    """
+    ends = [(abs(v[0]) - v[1], abs(v[0]) + v[1]) for v in values]
+    return every(True if most < limit else False if least > limit else None for least, most in ends)
+
+
+def holds(values: Iterable[Measured], target: float, margin: float = 0.0, apart: float = 0.5) -> bool | None:
+    """Whether all intervals, with a margin, hold the paper's number; None if one also holds a number `apart` from it.
+
+    >>> holds([Measured(-0.55, 0.1)], -0.5), holds([Measured(-0.3, 0.4)], -0.5), holds([Measured(-0.7, 0.1)], -0.5)
+    (True, None, False)
+    """
+    off = [(abs(v[0] - target), v[1] + margin) for v in values]
+    return every(False if d > reach else True if d + reach < apart else None for d, reach in off)
+
+
+def every(answers: Iterable[bool | None]) -> bool | None:
+    """False if one answer is, else None if one is, else True."""
+    given = set(answers)
+    return False if False in given else None if None in given else True
+
+
 @dataclass(frozen=True)
 class Row:
     """A line of the table of claims.
 
     of : what the interval behind ± covers, "seeds", "images", "both", or "" without one.  size : data and networks in
-    words.  agrees : whether ours is what the paper says, None where it says nothing.  why : if not, the cause that was
-    tested, or "open".
+    words.  agrees : whether ours is what the paper says, None where it says nothing ("-") or where our intervals decide
+    nothing (`above`, `within`, `holds`).  why : if not, the cause that was tested, with its number, or "open".
     """
 
     claim: str

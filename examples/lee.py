@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from common import images, placed
+from common import MARGIN, images, placed
 
 import analytic as an
 import minintk as mn
@@ -22,8 +22,6 @@ from minintk.diagnostics import power_law
 
 Host = np.ndarray[Any, Any]
 
-MARGIN = 0.1
-"""Allowed beside an exponent's interval: a relative correction c / n to a power shifts the fit by about c / n."""
 HE, TANH = 2**0.5, 1.5**0.5
 """w_std of the paper's ReLU and tanh networks."""
 
@@ -136,10 +134,12 @@ def words(fit: tuple[float, float, float]) -> str:
     return "{:.2f} ({:.2f} to {:.2f})".format(*fit)
 
 
-def follows(fit: tuple[float, float, float], power: float, *, bound: bool = False) -> bool:
-    """Whether an exponent is `power`, or at most that, within its interval and MARGIN."""
-    _, low, high = fit
-    return low <= power + MARGIN and (bound or high >= power - MARGIN)
+def follows(fit: tuple[float, float, float], power: float, *, bound: bool = False) -> bool | None:
+    """Whether an exponent is `power`, or at most that, within its interval and MARGIN; None if also 1/2 off."""
+    low, high = fit[1] - MARGIN, fit[2] + MARGIN
+    if low > power or (high < power and not bound):
+        return False
+    return None if high >= power + 0.5 or (low <= power - 0.5 and not bound) else True
 
 
 def widths_axis(panel: Any, widths: Sequence[int]) -> None:

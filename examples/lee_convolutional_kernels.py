@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from common import Found, Row, Setting, command_line, finish, images, interval, percent, placed, plus
-from lee import HE, MARGIN, powers, widths_axis
+from common import MARGIN, Found, Row, Setting, command_line, finish, holds, images, interval, percent, placed, plus
+from lee import HE, powers, widths_axis
 
 import analytic as an
 import minintk as mn
@@ -84,10 +84,10 @@ def main(s: Setting, channels: tuple[int, ...], draws: int, repeats: int, n: int
         how: dict[str, Any] = {"of": "seeds", "size": size, "seeds": repeats}
         rows += [
             Row(f"{end}: error of the {kind} kernel at the start ~ (n M)^b: b", "-1/2", plus(fit),
-                agrees=abs(fit.mean + 0.5) < fit.half + MARGIN, why="open", **how),
+                agrees=holds([fit], -0.5, MARGIN), why="open", **how),
             Row(f"{end}: error of {draws} {kind} kernels' mean, {channels[-1]} channels; off the other end's (%)",
                 "small; large", f"{percent(least, 1)}; {percent(control, 0)}", **how,
-                agrees=control.mean - control.half > least.mean + least.half),
+                agrees=control.mean - control.half > least.mean + least.half, why="open"),
         ]  # fmt: skip
 
     def draw(plt: Any) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from common import Found, Row, Setting, command_line, finish, interval, plus
+from common import LOSS, POINTS, Found, Row, Setting, above, command_line, every, finish, interval, plus, within
 from lee import exponent, follows, words
 from lee_training import CLASSES, against_width, by_width, marks, side_by_side, ten_classes, two_layers
 
@@ -66,20 +66,22 @@ def main(
     }  # fmt: skip
     rows = [
         Row(f"cross-entropy, |f - f_lin| / |f_lin| of test logits after {EARLY} steps, by width", "agree early (2048)",
-            by_width(widths, ratio[..., early]), agrees=bool(ratio[-1, :, early].mean() < 0.1), **how),
+            by_width(widths, ratio[..., early]), **how,
+            agrees=within([interval(ratio[-1, :, early])], LOSS), why="open"),
         Row(f"the same after {steps:,} steps", "far apart late, least where wide", by_width(widths, ratio[..., -1]),
-            agrees=bool((ratio[..., -1].mean(1) > ratio[..., early].mean(1)).all()), **how),
+            agrees=every([above(map(interval, np.log(ratio[..., -1] / ratio[..., early]))), fits["late"][2] < 0]),
+            **how),
         Row("rms of f - f_lin grows with the steps as t^p: p, by width", "> 0: logits grow without end",
             ", ".join(f"{plus(g)} ({n})" for n, g in zip(widths, grows)), **how,
-            agrees=all(g.mean - g.half > 0 for g in grows)),
+            agrees=above(grows)),
         Row("the linearisation's logits grow as t^p: p, by width", "> 0", by_width(widths, growth["size"], 2), **how,
-            agrees=all(g.mean - g.half > 0 for g in map(interval, growth["size"]))),
+            agrees=above(map(interval, growth["size"]))),
         *(Row(f"rms of f - f_lin ~ width^b, after {step:,} steps: b", "at most -1/2 (theorem 2.1)", words(fit),
               agrees=follows(fit, -0.5, bound=True), why="open", **how)
           for step, fit in ((EARLY, fits["early"]), (steps, fits["late"]))),
         Row("test accuracy, network - linearisation at the end (points), by width", "curves agree (2048)",
             ", ".join(f"{plus(p, 1)} ({n})" for n, p in zip(widths, points)), **how,
-            agrees=abs(points[-1].mean) < max(points[-1].half, 1)),
+            agrees=within(points[-1:], 100 * POINTS), why="open"),
     ]  # fmt: skip
     found: Found = {
         "widths": widths, "steps": at.tolist(), "distance": far.tolist(), "ratio": ratio.tolist(), "exponents": fits,

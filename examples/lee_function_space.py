@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from common import Found, Row, Setting, command_line, finish, interval, plus
+from common import MARGIN, Found, Row, Setting, above, command_line, finish, holds, interval, plus
 from lee import exponent, follows, rms, words
 from lee_training import Frozen, against_width, by_width, marks
 
@@ -97,7 +97,7 @@ def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) ->
         Row("cross-entropy, momentum, batches of 8: steps on the kernel and training the linearisation, the same",
             "equal", f"{steps_on:.0e}", agrees=steps_on < 1e-10, size=size, seeds=seeds),
         Row("control: network from the closed form without momentum / from the one with it", "> 1",
-            factor(control), agrees=above_one(control), **how),
+            factor(control), agrees=above([interval(control)]), why="open", **how),
     ]  # fmt: skip
     found: Found = {"widths": widths, "exact": [exact, steps_on], "control": control.tolist()}
     for name, (table, theory, power) in tables.items():
@@ -107,13 +107,13 @@ def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) ->
         found[name] = {"distance": far.tolist(), "exponent": fit, "nearer": near.tolist(), "order": order}
         rows += [
             Row(f"{name}: rms of network - {theory}, test, at the end, by width", "falls", by_width(widths, far),
-                agrees=fit[2] < 0, **how),
+                agrees=fit[2] < 0, why="open", **how),
             Row(f"{name}: the same ~ width^b: b", "at most -1/2 (theorem 2.1)", words(fit),
                 agrees=follows(fit, -0.5, bound=True), why="open", **how),
             Row(f"{name}: distance to the infinite network's kernel / to its own, all widths", "> 1 (figure 3)",
-                factor(near), agrees=above_one(near), **how),
+                factor(near), agrees=above([interval(near)]), why="open", **how),
             Row(f"{name}: |steps - flow| of the linearisation ~ lr^p: p", f"{power:g}, derived here", plus(order),
-                agrees=abs(order.mean - power) < 0.1 + order.half, **how),
+                agrees=holds([order], power, MARGIN), why="open", **how),
         ]  # fmt: skip
 
     def draw(plt: Any) -> None:
@@ -133,12 +133,6 @@ def factor(logs: Any) -> str:
     """A mean factor and its interval over seeds, from logarithms."""
     mean, half, _ = interval(logs)
     return "{:.2g} ({:.2g} to {:.2g})".format(*np.exp([mean, mean - half, mean + half]))
-
-
-def above_one(logs: Any) -> bool:
-    """Whether the factor's interval lies above 1."""
-    mean, half, _ = interval(logs)
-    return mean - half > 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 
 import lee
 import numpy as np
-from common import Found, Row, Setting, command_line, finish, interval
+from common import Found, Row, Setting, command_line, every, finish, interval
 
 import analytic as an
 import minintk as mn
@@ -103,7 +103,7 @@ def main(
                 rows.append(
                     Row(f"{case}: {claim} ~ n^b: b", said, ", ".join(map(lee.words, fits)), "seeds",
                         f"{n_train} images, n = {widths[half]} to {widths[-1]}, {steps} steps", seeds,
-                        all(lee.follows(fit, power, bound="most" in said) for fit in fits))
+                        every(lee.follows(fit, power, bound="most" in said) for fit in fits), "open")
                 )  # fmt: skip
         found["suprema"][f"{case}, loss"] = (runs["loss"][..., -1] / runs["loss"][..., 0]).tolist()
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import lee
 import numpy as np
-from common import Found, Row, Setting, command_line, finish, interval, percent, plus, tested
+from common import POINTS, Found, Row, Setting, command_line, finish, holds, interval, percent, plus, tested, within
 
 import analytic as an
 import minintk as mn
@@ -96,15 +96,15 @@ def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
     gap, apart = found["standard less NTK"], found["top less NTK, limits"]
     rows = [
         Row("test loss over that of infinite width at the same steps", "1", over, "seeds", size, seeds,
-            all(abs(v.mean - 1) <= v.half + lee.MARGIN for v in found["over theory"].values())),
+            holds(found["over theory"].values(), 1), "open"),
         Row("standard less NTK parametrization, test error (points)", "similar",
             f"{percent(gap)}; {percent(found['error']['standard'])} and {percent(found['error']['NTK'])}", "both", size,
-            seeds, abs(gap.mean) <= gap.half + 0.02),
+            seeds, within([gap], POINTS), "open"),
         Row("standard with the rates sigma_w^2 / fan-in, sigma_b^2: largest difference from NTK", "-",
             f"{found['matched from NTK']:.1e}", "", f"{size}, float32", seeds),
         Row("NNGP less NTK, test error of the limits (points)", "similar",
             f"{percent(apart)}; {percent(found['limits']['top'])} and {percent(found['limits']['NTK'])}", "images",
-            f"{n_train} images, theory", None, abs(apart.mean) <= apart.half + 0.02),
+            f"{n_train} images, theory", None, within([apart], POINTS), "open"),
         Row("largest over median eigenvalue, NNGP and NTK: how much slower most directions learn", "-",
             f"{found['eigenvalues'][0]:.0f} and {found['eigenvalues'][1]:.0f}", "", f"{n_train} images, theory"),
     ]  # fmt: skip

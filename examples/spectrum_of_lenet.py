@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from common import Found, Row, Setting, command_line, finish, images, interval, lenet, placed, plus
+from common import Found, Row, Setting, above, command_line, every, finish, images, interval, lenet, placed, plus
 
 import minintk as mn
 from minintk.arrays import array_namespace, to_host
@@ -59,7 +59,9 @@ def main(s: Setting, widths: tuple[int, ...], n: int = 200, seeds: int = 3, whol
         found[name] = {shift: [interval(v) for v in each] for shift, each in zip(shifts, runs[name])}
         for shift in shifts:
             here = ", ".join(f"{plus(r, 1)} (x{w})" for w, r in zip(widths, found[name][shift]))
-            grows = all(a.mean < b.mean < 7 * n for a, b in pairwise(found[name][shift]))
+            last = found[name][shift][-1]
+            grows = every([above(interval(b - a) for a, b in pairwise(runs[name][shifts.index(shift)])),
+                           last.mean + last.half < 7 * n])  # fmt: skip
             rows.append(Row(f"effective {name}, shifts up to {shift}", "far below the rows, grows", here, "seeds",
                             f"{n} images, {10 * n} rows", seeds, grows))  # fmt: skip
     if whole and s.data != "digits":

@@ -36,7 +36,18 @@ REDUCED: dict[str, dict[str, Any]] = {
 }
 
 
-HELPERS = {"common", "gallery", "geiger", "intervals", "lee", "lee_training", "running", "table", "windows"}
+HELPERS = {
+    "common",
+    "gallery",
+    "geiger",
+    "intervals",
+    "lee",
+    "lee_training",
+    "papers_page",
+    "running",
+    "table",
+    "windows",
+}
 """What the scripts of the papers share, and what runs them all, or draws them for the documentation."""
 
 
