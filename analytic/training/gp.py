@@ -11,6 +11,7 @@ Gaussian: Lee et al. 2019, eqs. (13) to (16).  K is the NNGP, Theta the NTK.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, log, pi, sqrt
@@ -189,6 +190,7 @@ class Posterior:
 
     ensemble: Ensemble
     kind: Kind
+    noise: Array | None = None
 
     def predict(self, x_test: Array, cov: bool = False, std: bool = False) -> Any:
         """Mean (M, C) at x_test : (M, *shape of an example), alone or with its spread, the same for every output:
@@ -291,18 +293,18 @@ class Posterior:
         xp = array_namespace(k)
         L = xp.astype(k, xp.float64, copy=True)
         i = xp.arange(len(k))
-        L[i, i] += self.ensemble.ridge
+        L[i, i] += self.ensemble.ridge if self.noise is None else self.noise
         diagonal = xp.asarray(xp.diagonal(L), copy=True)
-        try:
+        with suppress(np.linalg.LinAlgError):
             L = cholesky(L)
-        except np.linalg.LinAlgError:
-            return None
-        smallest = float(xp.min(xp.diagonal(L)))
-        if not (smallest > 0 and smallest**2 > resolution(k)):
-            return None
-        rows = xp.einsum("ij,ij->i", L, L) - diagonal  # as a GPU's solver may fail silently
-        rounding = float(len(k) + 100) * eps(L) * float(xp.max(diagonal))
-        return L if float(xp.max(xp.abs(rows))) <= rounding else None
+            smallest = float(xp.min(xp.diagonal(L)))
+            rows = xp.einsum("ij,ij->i", L, L) - diagonal  # as a GPU's solver may fail silently
+            rounding = float(len(k) + 100) * eps(L) * float(xp.max(diagonal))
+            if smallest > 0 and smallest**2 > resolution(k) and float(xp.max(xp.abs(rows))) <= rounding:
+                return L
+        if self.noise is not None:
+            raise ValueError("the kernel and the noise of each example are singular together: give each more noise")
+        return None
 
     @cached_property
     def _whitened(self) -> tuple[float, Array]:
@@ -367,11 +369,13 @@ def ensemble(
 
 
 def posterior(
-    kernel: KernelLike | tuple[Array, Array], x: Array, y: Array, *, ridge: float = 0.0, kind: Kind = "nngp"
-) -> Posterior:
+    kernel: KernelLike | NngpAlone | tuple[Array, Array], x: Array, y: Array, *, ridge: float | Array = 0.0,
+    kind: Kind = "nngp",
+) -> Posterior:  # fmt: skip
     """The Gaussian process GP(0, K) conditioned on (x, y), or (kind="ntk") the fully trained ensemble.
 
-    kernel, x, y as in `ensemble`.  ridge : absolute; for "nngp" the variance of the noise in y.
+    kernel, x, y as in `ensemble`; for "nngp" a kernel of your own needs the method nngp alone.
+    ridge : absolute; for "nngp" the variance of the noise in y, a number or, (N,), one for each example.
     kind="nngp" is Bayes' rule, eq. (13).  kind="ntk" is eq. (16), the outputs of networks with all layers trained to
     t = inf: a Gaussian process, but not the posterior of any probabilistic model.  Lee et al. 2019.
 
@@ -386,7 +390,44 @@ def posterior(
     (4.0, 1.333333)
     """
     _check_kind(kind)
-    return Posterior(ensemble(kernel, x, y, ridge=ridge), kind)
+    given: Any = kernel  # checked by `ensemble`
+    noise: Any = ridge
+    if kind == "nngp" and not isinstance(kernel, KernelLike | tuple | type) and callable(getattr(kernel, "nngp", None)):
+        given = Prior(kernel)
+    if getattr(noise, "shape", ()) == ():
+        return Posterior(ensemble(given, x, y, ridge=noise), kind)
+    xp = array_namespace(y, noise)
+    check_floating("ridge", noise)
+    check_finite("ridge", noise)
+    if tuple(noise.shape) != (y.shape[0],) or not bool(xp.all(noise >= 0)):
+        raise ValueError(f"ridge expects a number or shape ({y.shape[0]},), all >= 0, got {tuple(noise.shape)}")
+    return Posterior(ensemble(given, x, y), kind, xp.asarray(noise, copy=True))
+
+
+class NngpAlone(Protocol):
+    """What kind="nngp" asks of a kernel."""
+
+    def nngp(self, x1: Array, x2: Array | None = None) -> Array:
+        """K(x1, x2), (N, M); K(x1, x1) without x2."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prior:
+    """A kernel with nngp alone as one that has no NTK."""
+
+    kernel: NngpAlone
+
+    def nngp(self, x1: Array, x2: Array | None = None) -> Array:
+        """K(x1, x2)."""
+        return self.kernel.nngp(x1) if x2 is None else self.kernel.nngp(x1, x2)
+
+    def ntk(self, x1: Array, x2: Array | None = None) -> Array:
+        """TypeError."""
+        raise TypeError("this kernel has nngp alone: kind='nngp' is what it can answer")
+
+    def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
+        """TypeError."""
+        return self.nngp(x1, x2), self.ntk(x1, x2)
 
 
 def _check_kind(kind: str) -> None:
