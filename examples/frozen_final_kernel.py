@@ -97,10 +97,10 @@ def main(
                 gaps = [tested(a - b) for a, b in zip(wrong[kind][i, j], wrong["network"][i, j])]
                 found["behind"][f"{data}, {name}, {kind}"] = gaps
                 found["distance"][f"{data}, {name}, {kind}"] = [interval(v) for v in runs[f"{kind} away"][i, j]]
-                zero = holds(gaps, 0) and not above(gaps)
+                zero = said != "0" and holds(gaps, 0)
                 agrees = within(gaps, POINTS) if said == "0" else above(gaps)
                 errors = ", ".join(f"{100 * e[0]:.1f}" for e in found["error"][f"{data}, {name}, network"])
-                why = "" if agrees else "no power: features do not help on so few digits" if zero else "open"
+                why = "" if agrees else "features do not help on so few digits" if zero else "open"
                 rows.append(Row(
                     f"{data}: frozen {kind} kernel - network, {name}, test error (points)", said,
                     f"{', '.join(percent(g) for g in gaps)} (network: {errors} %)", "both", agrees=agrees, why=why,

@@ -123,7 +123,7 @@ def main(
             xscale="log",
             yscale="log",
             xlabel="K; black: learns, white: does not, x: diverges",
-            ylabel="rate",
+            ylabel="learning rate lr",
             title=s.data,
         )
         left.set_xticks(place, names)
@@ -136,8 +136,8 @@ def main(
                 lw=1,
                 label=f"K = {names[i]}",
             )
-        middle.set(xscale="log", xlabel=f"t, rate {low:g}", ylabel="test accuracy, %", title=size)
-        left.legend(fontsize=8), middle.legend(fontsize=8)
+        middle.set(xscale="log", xlabel=f"t = lr x steps, rate {low:g}", ylabel="test accuracy, %", title=size)
+        left.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14)), middle.legend(fontsize=8)
 
     found = {"periods": names, "rates": lrs, "learns": learns.mean(-1).tolist(), "largest": largest, "gaps": gaps}
     found |= {"inside": [int(learns[finite][inside].sum()), int(inside.sum())], "drops": drops, "adaptive": better}

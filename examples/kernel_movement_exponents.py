@@ -107,7 +107,7 @@ def main(
     spread = float(change.max() / change.min() - 1)
     found |= {"gains": gains, "layers": change.tolist(), "spread": spread}
     rows.append(Row(
-        "gains of the six layers ~ s^-b, L = 5: b", "alike (assumed), 0.167",
+        "gains of the six layers ~ s^-b, L = 5: b", "0.167, all alike (assumed)",
         f"{falling(gains)}; |W_l - W_l(0)| at s = {scales[-1]:g} within {100 * spread:.0f} %", "seeds", size, seeds,
         every([holds(gains, -1 / 6, MARGIN, APART["weights"]), spread < 0.5]), "open",
     ))  # fmt: skip

@@ -107,10 +107,7 @@ def at_steps(
 
 
 def linearised(net: mn.Network, theta0: Any, x: Any, y: Any, points: Any, lr: float, steps: Sequence[int]) -> Host:
-    """f_lin after each of `steps`, (T, len(points), C), in closed form: eqs. (9) to (11), exp replaced by powers.
-
-    theta0 : (P,), one network.
-    """
+    """f_lin of theta0, (P,), after `steps`, (T, len(points), C): eqs. (9) to (11), exp replaced by powers."""
     theta0 = double(theta0)
     x, y, points = like(theta0, x, y, points)
     k, k_test = mn.ntk_full(net, theta0, x), mn.ntk_full(net, theta0, points, x)
@@ -146,4 +143,7 @@ def widths_axis(panel: Any, widths: Sequence[int]) -> None:
     """A logarithmic axis with the widths as its ticks."""
     panel.set(xscale="log", xlabel="width n")
     panel.set_xticks(widths, map(str, widths))
+    if panel.get_yscale() == "log":
+        panel.yaxis.get_major_locator().set_params(subs=(1, 2, 5))
+        panel.yaxis.set_major_formatter("{x:g}")
     panel.minorticks_off()

@@ -91,7 +91,7 @@ def main(s: Setting, channels: tuple[int, ...], draws: int, repeats: int, n: int
         ]  # fmt: skip
 
     def draw(plt: Any) -> None:
-        _, panels = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True, layout="constrained")
+        _, panels = plt.subplots(1, 2, figsize=(10, 5), sharey=True, layout="constrained")
         for panel, end in zip(panels, ENDS):
             for kind, mark in zip(KINDS, "os"):
                 error = np.array(found[f"{end} {kind}"]["error"])
@@ -107,7 +107,7 @@ def main(s: Setting, channels: tuple[int, ...], draws: int, repeats: int, n: int
             panel.set(yscale="log", title=end)
             widths_axis(panel, channels)
             panel.set_xlabel("channels n")
-            panel.legend(fontsize=8)
+            panel.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14))
         panels[0].set_ylabel("relative error of the mean kernel")
 
     return finish(s, found, rows, draw)

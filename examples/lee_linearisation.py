@@ -96,7 +96,7 @@ def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int, steps: i
     for where, v in loss.items():
         found[f"loss, {where}"] = [interval(a) for a in np.abs(v[:, :, 0] - v[:, :, 1]).max(-1) / v[:, :, 0, 0]]
     widest, size = f"n = {widths[-1]}: ", f"{n_train} images, n = {widths[0]} to {widths[-1]}, t = {eta * steps:g}"
-    factor = [np.exp(v.mean) for v in found["ratio"]]
+    factor = [lee.words(tuple(np.exp([v[0], v[0] - v[1], v[0] + v[1]]))) for v in found["ratio"]]
     exponents = [lee.words(found[f"{name}, exponent"]) for name in KINDS]
     rows = [
         Row("rms of network - linearisation on test images, largest in training", "at most n^(-1/2)",
@@ -106,8 +106,8 @@ def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int, steps: i
             f"{widest}{plus(found['analytic'][-1], 3)}; ~ n^b, b = {exponents[1]}", "seeds", size, seeds,
             lee.follows(found["analytic, exponent"], -0.5)),
         Row("analytic over empirical kernel's error", "> 1",
-            ", ".join(f"{a:.1f} (n = {w})" for a, w in zip(factor, widths)), "", size, seeds,
-            above(found["ratio"])),
+            ", ".join(f"{a} (n = {w})" for a, w in zip(factor, widths)), "seeds", size, seeds,
+            above(found["ratio"][len(widths) // 2 :])),
         Row("|theta - theta_lin| / |theta_lin - theta_0|, largest in training: ~ n^b", "follows closely (4096)",
             f"{widest}{plus(found['weights'][-1])}; b = {lee.words(found['weights, exponent'])}", "seeds", size, seeds,
             found["weights, exponent"][2] < 0, "open"),

@@ -80,14 +80,14 @@ def main(s: Setting, widths: tuple[int, ...], numbers: tuple[int, ...], seeds: i
             Row(f"rms of network - linearisation, test, {when}: ~ n^b, by N: b", "falls",
                 ", ".join(f"{lee.words(fit)} (N = {N})" for fit, N in zip(in_n, numbers)), "seeds", size, seeds,
                 all(fit[2] < 0 for fit in in_n), "open"),
-            Row(f"the same ~ N^c: c, n = {widths[-1]}; |theta - theta_0| ~ N^c: c", "grows" if when == WHEN[0] else "-",
+            Row(f"the same, n = {widths[-1]}, ~ N^c: c; of |theta - theta_0|: c", "grows" if when == WHEN[0] else "-",
                 f"{lee.words(in_N[-1])}; {lee.words(moved)}", "seeds", size, seeds,
                 in_N[-1][1] > 0 if when == WHEN[0] else None,
                 "" if when == WHEN[0] else "more examples are fitted less well after the same time"),
         ]  # fmt: skip
 
     def draw(plt: Any) -> None:
-        _, panels = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+        _, panels = plt.subplots(1, 2, figsize=(10, 5), layout="constrained")
         for i, (when, style) in enumerate(zip(WHEN, ("-", ":"))):
             cells = np.array([[v[:2] for v in line] for line in found[when]])  # (numbers, widths, 2)
             for j, N in enumerate(numbers):
@@ -102,7 +102,7 @@ def main(s: Setting, widths: tuple[int, ...], numbers: tuple[int, ...], seeds: i
         panels[1].set_xlabel("number N of examples")
         for panel in panels:
             panel.set(yscale="log", ylabel="rms |network - linearisation|, test")
-            panel.legend(fontsize=7)
+            panel.legend(fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
     return finish(s, found, rows, draw)
 

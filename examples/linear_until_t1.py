@@ -108,6 +108,7 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
         panels[1].set(xlabel="t / t1", ylabel="|f_t - f_0| / sqrt(h)", title=f"s = {small:g}, L = 2")
         panels[2].set(ylabel="|dz/dt| at t = 0, alpha = 1", title="L = 5")
         in_widths(panels[2], widths)
+        panels[2].set_ylim(top=3 * panels[2].get_ylim()[1])  # for the legend
         for panel in panels:
             panel.legend(fontsize=8)
 

@@ -117,7 +117,7 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
             drawn(axes, scales, zero[d], f"t2, h = {middle}", "C4", "s:")
             guide(axes, at[at <= 1], (scales[0], half[d, 0, 0].mean()), 1, "slope 1")
             time.set(xlabel="time (lr x steps)", ylabel="$\\alpha^2$ loss", title=f"L = {L}, h = {middle}")
-            rescaled.set(xlabel="t / (sqrt(h) alpha)", ylabel="alpha^2 loss", title=f"L = {L}: collapse for s << 1")
+            rescaled.set(xlabel="t / (sqrt(h) alpha)", ylabel="$\\alpha^2$ loss", title=f"L = {L}: collapse for s << 1")
             axes.set(xlabel="s = sqrt(h) alpha", ylabel="time (lr x steps)", title=f"L = {L}")
             time.legend(fontsize=7), axes.legend(fontsize=7)
 
