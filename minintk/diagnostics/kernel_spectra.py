@@ -1,7 +1,4 @@
-"""The effective rank of a kernel, and a picture of its Gram matrix.
-
-k : ([E], N, M), or a full kernel ([E], N, C, M, C), whose Gram matrix is (N C, M C).
-"""
+"""The effective rank of a kernel, and a picture of its Gram matrix."""
 
 from __future__ import annotations
 
@@ -12,29 +9,24 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host
 
 
-def as_matrix(k: Array) -> Array:
-    """The Gram matrix: ([E], N, M) unchanged, ([E], N, C, M, C) as ([E], N C, M C)."""
-    check_floating("k", k)
-    check_finite("k", k)
-    if k.ndim not in (2, 3, 4, 5) or 0 in k.shape:
-        raise ValueError(f"k expects shape ([E], N, M) or ([E], N, C, M, C), not empty, got {tuple(k.shape)}")
-    if k.ndim < 4:
-        return k
-    N, C, M, D = k.shape[-4:]
-    return k.reshape((*k.shape[:-4], N * C, M * D))
-
-
 def effective_rank(k: Array) -> Array:
     """exp(H(p)), p = sigma / sum sigma, H the entropy: () or (E,), between 1 and min(N, M)   (Roy and Vetterli 2007).
 
-    n equal singular values give n.  For J J', sigma are the squared singular values of the Jacobian; compare Samarin et
+    k : ([E], N, M), or a full kernel ([E], N, C, M, C), whose Gram matrix is (N C, M C); sigma its singular values.
+    n equal ones give n.  For J J', sigma are the squared singular values of the Jacobian; compare Samarin et
     al. 2020, figure 6.  ValueError for a zero matrix.
 
     >>> round(float(effective_rank(np.diag([5.0, 5.0, 5.0, 0.0]))), 12)
     3.0
     """
+    check_floating("k", k)
+    check_finite("k", k)
+    if k.ndim not in (2, 3, 4, 5) or 0 in k.shape:
+        raise ValueError(f"k expects shape ([E], N, M) or ([E], N, C, M, C), not empty, got {tuple(k.shape)}")
+    if k.ndim > 3:
+        k = k.reshape((*k.shape[:-4], k.shape[-4] * k.shape[-3], k.shape[-2] * k.shape[-1]))
     xp = array_namespace(k)
-    sigma = xp.linalg.svdvals(as_matrix(k))
+    sigma = xp.linalg.svdvals(k)
     total = xp.sum(sigma, axis=-1, keepdims=True)
     if not bool(xp.all(total > 0)):
         raise ValueError("effective_rank expects a matrix that is not zero")

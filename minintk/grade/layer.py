@@ -43,12 +43,9 @@ def diagnose_layer(layer: Layer, shape: Sequence[int], parametrization: Parametr
         y, changed = watched(lambda x, *w: bound(_named(bound, w), x)[0], (x, *weights))
         return np.asarray(y), changed
 
-    def pull(u: Values, *args: Values) -> tuple[Any, list[int]]:
-        return _pull(bound, u, args)
-
     written = _written(bound, args, names)
     found = list(written.values())
-    for method, gradient in (("jvp", _turned(bound, args)), ("vjp", pull)):
+    for method, gradient in (("jvp", _turned(bound, args)), ("vjp", lambda u, *a: _pull(bound, u, a))):
         said = check_pair(value, gradient, args, names, hard=False, numbers=numbers)
         for f in said.findings:
             if f.where != "forward":

@@ -129,12 +129,11 @@ def _one(student: Submission, exercise: Exercise, cases: Sequence[Case]) -> Grad
     for case in cases:
         try:
             said = case.run(student)
-        except SubmissionError as error:
-            said = Diagnosis((Finding(exercise.name, "error", str(error)),))
         except GraderError:
             raise
-        except Exception as error:  # an answer of a shape that a Law did not expect: the student's to mend, no crash
-            text = f"the answer cannot be checked: {type(error).__name__}: {error}"
+        except Exception as error:  # also an answer of a shape that a Law did not expect: the student's to mend
+            known = isinstance(error, SubmissionError)
+            text = str(error) if known else f"the answer cannot be checked: {type(error).__name__}: {error}"
             said = Diagnosis((Finding(exercise.name, "error", text),))
         if said:
             failures.append((case.title, said))

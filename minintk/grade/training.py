@@ -12,7 +12,7 @@ from minintk.grade.diagnosis import Diagnosis, Finding
 from minintk.grade.gradient import check_gradient
 from minintk.grade.suspects import Said, Values
 
-UPHILL = "it goes uphill: the sign of the step is wrong"
+UPHILL, LARGE = "it goes uphill: the sign of the step is wrong", 1e4
 
 
 def check_loss(
@@ -20,14 +20,12 @@ def check_loss(
     cotangent: Callable[[Any, Any], Any] | None = None,
     f: Values | None = None,
     y: Values | None = None,
-    *,
-    large: float = 1e4,
 ) -> Diagnosis:
     """Whether cotangent(f, y) is dL/df of loss(f, y), and both are finite for large outputs.
 
     cotangent : by default the loss's own method, as `minintk.training.losses.Loss` has it.  f, y : outputs and targets,
-    (N, C); by default random ones for five examples of three classes.  large : the size of outputs for which both must
-    still be finite: exp(1e4) is not, unless the largest is taken off first.
+    (N, C); by default random ones for five examples of three classes.  Both must be finite for outputs of size 1e4:
+    exp(1e4) is not, unless the largest is taken off first.
 
     >>> import minintk as mn
     >>> check_loss(mn.softmax_cross_entropy).passed
@@ -45,9 +43,9 @@ def check_loss(
     found = [dataclasses.replace(one, where=one.where.replace("df", "cotangent")) for one in said.findings]
     with np.errstate(all="ignore"):
         for name, function in (("loss", loss), ("cotangent", slope)):
-            values = np.asarray(function(large * np.sign(f) * (1 + np.abs(f)), y))
+            values = np.asarray(function(LARGE * np.sign(f) * (1 + np.abs(f)), y))
             if not np.all(np.isfinite(values)) and not found:
-                text = f"not finite for outputs of size {large:g}: take the largest off before exp"
+                text = f"not finite for outputs of size {LARGE:g}: take the largest off before exp"
                 found.append(Finding(name, "overflow", text))
     return Diagnosis(tuple(found))
 

@@ -151,29 +151,17 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
         raise ValueError(f"check_ensemble expects theta of shape (E, P), got {tuple(theta.shape)}")
     f, J = model.linearize(theta, x)
     v, u = _normal(rng, theta.shape, theta), _normal(rng, f.shape, theta)
-
-    def grams(J: Jacobian) -> tuple[Array, ...]:
-        return () if model.coupled else (J.gram(), J.trace_gram())
-
-    together = [to_host(a) for a in (f, J.jvp(v), J.vjp(u), *grams(J))]
+    together = _results(model, f, J, v, u)
     rows, m = _norm(_rows(J)).max(axis=-1), roundings(model, theta, x)
     for e in range(theta.shape[0]):
         one = slice(e, e + 1)
         part = model.members(one)
         pick: Any = e if part is model else one  # a member of its own, where the model is anchored to no ensemble
-        f_e, J_e = part.linearize(theta[pick], x)
-        apart = (f_e, J_e.jvp(v[pick]), J_e.vjp(u[pick]), *grams(J_e))
-        J_norm, C = float(rows[e]), model.outputs
-        sizes = (
-            _terms(part, theta[pick], x),
-            J_norm * float(_norm(to_host(v[e]))),
-            J_norm * float(_norm(to_host(u[e]).ravel())),
-            J_norm**2,
-            C * J_norm**2,
-        )
-        names = ("f", "J v", "J' u", "gram", "trace_gram")
-        for name, all_members, alone, size in zip(names, together, apart, sizes, strict=False):
-            assert_close(f"member {e} of {name} = the member alone", all_members[pick], to_host(alone), m * size)
+        apart = _results(model, *part.linearize(theta[pick], x), v[pick], u[pick])
+        sizes = _sizes(model, _terms(part, theta[pick], x), float(rows[e]), v[e], u[e])
+        for name, alone in apart.items():
+            law = f"member {e} of {name} = the member alone"
+            assert_close(law, together[name][pick], alone, m * sizes[name])
 
 
 def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
@@ -207,31 +195,37 @@ def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator
     f, J = model.linearize(theta, x)
     v, u = _normal(rng, theta.shape, theta), _normal(rng, f.shape, theta)
 
-    def results(point: Array, dtype: Any) -> list[Array]:
+    def results(point: Array, dtype: Any) -> dict[str, Host]:
         f, J = model.linearize(xp.astype(point, dtype), xp.astype(x, dtype))
-        maps = [f, J.jvp(xp.astype(v, dtype)), J.vjp(xp.astype(u, dtype))]
-        return maps if model.coupled else [*maps, J.gram(), J.trace_gram()]
+        return _results(model, f, J, xp.astype(v, dtype), xp.astype(u, dtype))
 
     change = 2.0**-12
     moved = [results(theta * (1 + change * _normal(rng, theta.shape, theta)), np.float64) for _ in range(4)]
     m = roundings(model, xp.astype(theta, small), x)
-    J_norm, f_norm, theta_norm, v_norm, u_norm = (float(_norm(to_host(a).ravel())) for a in (J.dense(), f, theta, v, u))
-    sizes = {
-        "f": f_norm + J_norm * theta_norm,
-        "J v": J_norm * v_norm,
-        "J' u": J_norm * u_norm,
-        "gram": J_norm**2,
-        "trace_gram": model.outputs * J_norm**2,
-    }
-    columns = zip(sizes.items(), results(theta, small), results(theta, np.float64), *moved, strict=False)
-    for (name, size), a, b, *others in columns:
+    J_norm, f_norm, theta_norm = (float(_norm(to_host(a).ravel())) for a in (J.dense(), f, theta))
+    sizes, double = _sizes(model, f_norm + J_norm * theta_norm, J_norm, v, u), results(theta, np.float64)
+    for name, a in results(theta, small).items():
         if a.dtype != small:
             raise AssertionError(f"float32: {name} expects float32 for float32 inputs, got {a.dtype}")
-        response = max(float(_norm((to_host(c) - to_host(b)).ravel())) for c in others) / change
-        assert_close(f"float32: {name} = float64's", to_host(a), to_host(b), m * (size + response))
+        response = max(float(_norm((other[name] - double[name]).ravel())) for other in moved) / change
+        assert_close(f"float32: {name} = float64's", a, double[name], m * (sizes[name] + response))
 
 
 # ------------------------------------------------------------------------------------------ their tools
+
+
+def _results(model: Model, f: Array, J: Jacobian, v: Array, u: Array) -> dict[str, Host]:
+    """What J gives on the host; kernels only where examples do not see each other."""
+    found = {"f": f, "J v": J.jvp(v), "J' u": J.vjp(u)}
+    if not model.coupled:
+        found |= {"gram": J.gram(), "trace_gram": J.trace_gram()}
+    return {name: to_host(a) for name, a in found.items()}
+
+
+def _sizes(model: Model, f: float, J: float, v: Array, u: Array) -> dict[str, float]:
+    """The size of what is added up to get each of `_results`; f, J : those of f and |J|."""
+    v_norm, u_norm = (float(_norm(to_host(a).ravel())) for a in (v, u))
+    return {"f": f, "J v": J * v_norm, "J' u": J * u_norm, "gram": J**2, "trace_gram": model.outputs * J**2}
 
 
 def _terms(model: Model, theta: Array, x: Array) -> float:

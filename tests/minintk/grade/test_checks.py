@@ -55,8 +55,7 @@ def test_wrong_cotangents_of_squares_are_named(cotangent: Any, says: str) -> Non
 
 def test_a_softmax_without_shift_overflows() -> None:
     said = check_loss(entropy, entropy_cotangent)
-    assert said.causes["loss"] == "overflow"
-    assert check_loss(entropy, entropy_cotangent, large=10.0).passed
+    assert said.causes == {"loss": "overflow"}  # and nothing else is wrong
 
 
 # ------------------------------------------------------------------------------------------------- optimisers
