@@ -128,7 +128,7 @@ def diverging(lr: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("workers", [None, ThreadPoolExecutor])
 def test_a_run_that_diverges_is_a_record(tmp_path: Path, workers: Any) -> None:
-    grid = {"lr": [0.5, 2.0], "seed": [1, 2, 3]}
+    grid: dict[str, list[Any]] = {"lr": [0.5, 2.0], "seed": [1, 2, 3]}
     with workers(2) if workers else nullcontext() as executor:
         table = mn.sweep(diverging, grid, store=tmp_path, together="seed", executor=executor)
     assert table.diverged.tolist() == [[False, False, False], [False, True, False]]  # its companions were run alone
