@@ -45,7 +45,7 @@ class Layer:
         analytic.lower                   its infinite width, where it has one
         minintk.models.taylor.expand     its power series, where `mn.Taylor` shall take it
 
-    `minintk.testing` builds a layer in this way and checks it.
+    The page "Extending" of the documentation builds a layer in this way and checks it.
 
     weights : whether the layer itself owns parameters.  couples : whether an example's output depends on the other
     examples of its batch, as in BatchNorm.
