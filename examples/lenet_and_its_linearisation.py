@@ -100,7 +100,9 @@ def main(
             gaps = gap[f"{kind}, {shift}"] = [tested(score[i, w, 0] - score[i, w, k]) for w in range(len(widths))]
             ours = ["diverges" if lost[i, w, k] else percent(g) for w, g in enumerate(gaps)]
             fall = above([tested((score[i, 0, 0] - score[i, 0, k]) - (score[i, -1, 0] - score[i, -1, k]))])
-            paper = "{} at x1, {} at x60".format(*said) if said and k == 1 else "falls with width" if k == 1 else "-"
+            paper = (
+                "falls: {} at x1, {} at x60".format(*said) if said and k == 1 else "falls with width" if k == 1 else "-"
+            )
             rows.append(Row(f"LeNet - {kind}, test, shifts up to {shift} (points)", paper, at_widths(ours),
                             "both" if seeds > 1 else "images", size, seeds, fall if k == 1 else None))  # fmt: skip
         for k, name in ((0, "LeNet"), (1, "LinLeNet")):

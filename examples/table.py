@@ -33,7 +33,8 @@ def keep(name: str, kind: str, out: Path) -> None:
         "scale": found["scale"],
         "core seconds": round(spent["core seconds"]),
     }
-    text = json.dumps(kept | {"table": found["table"]}, indent=1, ensure_ascii=False)
+    rows = [row | {"why": row["why"] if row["agrees"] is False else ""} for row in found["table"]]
+    text = json.dumps(kept | {"table": rows}, indent=1, ensure_ascii=False)
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     (PAGE.parent / f"{key}.json").write_text(f"{text}\n", "utf-8")
     with Image.open(out / f"{key}.png") as drawn:
