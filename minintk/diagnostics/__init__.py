@@ -7,7 +7,7 @@ The files are independent, except that several use power_laws and layer_io:
                        draw_gram                                          a kernel with its examples sorted by class
     kernel_over_time   kernel_over_time, KernelPath                       the kernel along a run, and its layers' shares
     similarity         alignment, target_alignment                        kernels with each other and with the labels
-                       activations, cka                                   layers with each other
+                       activations                                        each layer's output
     times              t1, t2                                             when the loss halves, when it is zero
     curvature          kappa                                              how nonlinear f is on the way to a solution
     layer_io           trace                                              the input and output of each layer
@@ -23,7 +23,7 @@ from minintk.diagnostics.kernel_spectra import draw_gram, effective_rank
 from minintk.diagnostics.layer_io import Passage, trace
 from minintk.diagnostics.movement import kernel_movement, relative_distance, weight_movement
 from minintk.diagnostics.power_laws import Estimate, PowerLaw, power_law
-from minintk.diagnostics.similarity import activations, alignment, cka, target_alignment
+from minintk.diagnostics.similarity import activations, alignment, target_alignment
 from minintk.diagnostics.times import t1, t2
 from minintk.diagnostics.weight_norms import (
     gaussian_norms,
@@ -35,7 +35,7 @@ from minintk.diagnostics.weight_norms import (
 )
 
 __all__ = [
-    "Estimate", "Kappa", "KernelPath", "Passage", "PowerLaw", "activations", "alignment", "cka", "draw_gram",
+    "Estimate", "Kappa", "KernelPath", "Passage", "PowerLaw", "activations", "alignment", "draw_gram",
     "effective_rank", "gaussian_norms", "kappa", "kernel_movement", "kernel_over_time", "natural_norms", "power_law",
     "relative_distance", "spectral_norm", "spectral_norms", "spectrally_normalised", "t1", "t2", "target_alignment",
     "trace", "update_alignment", "weight_movement",

@@ -1,4 +1,4 @@
-"""Similarity of two kernels, of a kernel and the labels, or of two layers."""
+"""Similarity of two kernels, of a kernel and the labels, or of two layers by their kernels."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from minintk.models.network import Network, check_model
 def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
     """<K, L>_F / (|K|_F |L|_F), () or (E,), of kernels ([E], N, N); 1 if one is a positive multiple of the other.
 
-    centred : first K <- H K H, H = I - 1 1'/N, which removes the mean feature (Cortes et al. 2012).  ValueError if a
-    kernel is zero, also after centring.
+    centred : first K <- H K H, H = I - 1 1'/N, which removes the mean feature (Cortes et al. 2012).  Of A A' and B B',
+    A, B : (N, features) the `activations` of two layers, this is linear CKA, in [0, 1] and unchanged by rotations of
+    either (Kornblith et al. 2019).  ValueError if a kernel is zero, also after centring.
 
     >>> import numpy as np
     >>> k = np.array([[2.0, 1.0], [1.0, 2.0]])
@@ -49,34 +50,6 @@ def target_alignment(k: Array, y: Array, *, centred: bool = False) -> Array:
     return alignment(k, y @ y.T, centred=centred)
 
 
-def cka(a: Array, b: Array) -> Array:
-    """|A'B|_F^2 / (|A'A|_F |B'B|_F) of centred activations A : ([E], N, p), B : ([E], N, q); () or (E,), in [0, 1].
-
-    Invariant under rotation and scaling of either.  It equals the centred `alignment` of A A' and B B'; the smaller of
-    the two forms is computed (Kornblith et al. 2019, linear CKA).  Flatten images first, a.reshape(len(a), -1), as
-    `activations` does.  ValueError for other shapes, and for activations that are the same for all examples.
-
-    >>> import numpy as np
-    >>> a = np.random.default_rng(0).standard_normal((20, 3))
-    >>> turned = a @ np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]
-    >>> round(float(cka(a, 5 * turned)), 12)
-    1.0
-    """
-    xp = array_namespace(a, b)
-    for name, m in (("a", a), ("b", b)):
-        check_floating(name, m)
-        if m.ndim not in (2, 3) or m.shape[:-1] != a.shape[:-1]:
-            images = ": images are flattened first, a.reshape(len(a), -1)" if m.ndim > 3 else ""
-            raise ValueError(f"{name} expects ([E], N, p), both of one ([E], N), got {tuple(m.shape)}{images}")
-        check_finite(name, m)
-    a, b = _normalised("a", a), _normalised("b", b)
-    if max(a.shape[-1], b.shape[-1]) > a.shape[-2]:
-        a, b = (m @ m.swapaxes(-1, -2) for m in (a, b))
-        return xp.sum(a * b, axis=(-2, -1)) / (_frobenius(a) * _frobenius(b))
-    ab, aa, bb = (_frobenius(p.swapaxes(-1, -2) @ q) for p, q in ((a, b), (a, a), (b, b)))
-    return ab**2 / (aa * bb)
-
-
 def activations(net: Network, theta: Array, x: Array) -> dict[str, Array]:
     """{"0": y_0, "1": y_1, ...}: the output of each layer of the spec, ([E], N, features), images flattened.
 
@@ -99,18 +72,6 @@ def _centred(k: Array) -> Array:
     xp = array_namespace(k)
     rows = k - xp.mean(k, axis=-2, keepdims=True)
     return rows - xp.mean(rows, axis=-1, keepdims=True)
-
-
-def _normalised(name: str, a: Array) -> Array:
-    """Centred activations of Frobenius norm 1; ValueError if they are zero up to rounding."""
-    xp = array_namespace(a)
-    top = xp.max(xp.abs(a), axis=(-2, -1), keepdims=True) if a.size else xp.zeros_like(a)
-    a = a / xp.where(top > 0, top, xp.ones_like(top))  # so that fourth powers neither overflow nor underflow
-    centred = a - xp.mean(a, axis=-2, keepdims=True)
-    size = _frobenius(centred)
-    if not bool(xp.all(size > 10 * float(xp.finfo(a.dtype).eps) * _frobenius(a))):
-        raise ValueError(f"{name} expects activations that differ between examples")
-    return centred / size[..., None, None]
 
 
 def _frobenius(a: Array) -> Array:
