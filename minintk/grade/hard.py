@@ -11,9 +11,7 @@ import numpy as np
 Values = np.ndarray[Any, Any]
 
 
-def hard_inputs(
-    rng: np.random.Generator, shape: Sequence[int] = (4,), dtype: Any = np.float64
-) -> Iterator[tuple[str, Values]]:
+def hard_inputs(rng: np.random.Generator, shape: Sequence[int] = (4,)) -> Iterator[tuple[str, Values]]:
     """(what is hard about it, x : (N, *shape)); the first word of a title says of which kind it is.
 
     shape : of one example, (d,) or (H, W, C).
@@ -28,7 +26,6 @@ def hard_inputs(
 
     base = normal(5)
     rays = rng.uniform(0.1, 10, (30, *([1] * len(shape)))) * normal(1)
-    near = 1e-4 if np.dtype(dtype) == np.float32 else 1e-9
     pool = {
         "random": base,
         "random, more examples than entries": normal(prod(shape) + 3),
@@ -37,10 +34,9 @@ def hard_inputs(
         "collinear examples": rays,  # 435 such cosines: code without a clip fails
         "opposite examples": np.concatenate([base, -base[:2], -2.5 * base[:1]]),  # cosines of -1
         "zero: an example of zeros": np.concatenate([base, np.zeros((1, *shape))]),  # no angle at all
-        f"close: examples {near:g} apart": np.concatenate([base, base[:2] + near * normal(2)]),  # arccos loses digits
+        "close: examples 1e-09 apart": np.concatenate([base, base[:2] + 1e-9 * normal(2)]),  # arccos loses digits
         "ties: entries of -1, 0 and 1": rng.integers(-1, 2, (6, *shape)).astype(np.float64),  # maxima, kinks
         "one example": normal(1),
         "large entries": 1e3 * normal(4),  # exponentials overflow
     }
-    for title, x in pool.items():
-        yield title, x.astype(dtype)
+    yield from pool.items()

@@ -42,20 +42,15 @@ def pack(value: Any) -> bytes:
     {'x': array([1., 1.]), 'size': (3, 'same', None)}
     """
     arrays: list[np.ndarray[Any, Any]] = []
-    tree = json.dumps(_tree(value, arrays)).encode()
+    tree = json.dumps(tree_of(value, arrays)).encode()
     buffer = io.BytesIO()
     members = {f"a{i}": a for i, a in enumerate(arrays)}
     np.savez(buffer, allow_pickle=False, tree=np.frombuffer(tree, np.uint8), **members)
     return buffer.getvalue()
 
 
-def check(value: Any) -> None:
-    """TypeError unless `pack` takes the value."""
-    _tree(value, [])
-
-
-def _tree(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
-    """The value as JSON; an array is ["array", its number]."""
+def tree_of(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    """The value as JSON; an array is ["array", its number in `arrays`].  TypeError for what `pack` does not take."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.ndarray | np.generic | complex):
@@ -65,9 +60,9 @@ def _tree(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
         arrays.append(array)
         return ["array" if isinstance(value, np.ndarray) else "number", len(arrays) - 1]
     if isinstance(value, tuple | list):
-        return ["tuple" if isinstance(value, tuple) else "list", [_tree(part, arrays) for part in value]]
+        return ["tuple" if isinstance(value, tuple) else "list", [tree_of(part, arrays) for part in value]]
     if isinstance(value, Mapping):
-        return ["dict", [[_tree(key, arrays), _tree(part, arrays)] for key, part in value.items()]]
+        return ["dict", [[tree_of(key, arrays), tree_of(part, arrays)] for key, part in value.items()]]
     raise TypeError(f"{type(value).__name__} cannot be passed on: arrays, numbers, strings, tuples and dicts can")
 
 
@@ -153,7 +148,7 @@ def answer(module: ModuleType, asked: Mapping[str, Any]) -> dict[str, Any]:
             value, changed = pull(function, _function(module, asked["backward"]), asked["u"], asked["args"])
         else:
             value, changed = (output if asked["do"] == "output" else watched)(function, asked["args"])
-        check(value)
+        tree_of(value, [])
     except (Exception, SystemExit) as error:  # and no KeyboardInterrupt: in the grader's process it is the user's
         return {"error": fault(error, str(module.__file__))}
     return {"value": value, "changed": changed}
