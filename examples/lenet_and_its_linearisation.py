@@ -27,7 +27,9 @@ from common import (
     Setting,
     above,
     command_line,
+    every,
     finish,
+    holds,
     images,
     interval,
     lenet,
@@ -100,6 +102,8 @@ def main(
             gaps = gap[f"{kind}, {shift}"] = [tested(score[i, w, 0] - score[i, w, k]) for w in range(len(widths))]
             ours = ["diverges" if lost[i, w, k] else percent(g) for w, g in enumerate(gaps)]
             fall = above([tested((score[i, 0, 0] - score[i, 0, k]) - (score[i, -1, 0] - score[i, -1, k]))])
+            if said and k == 1 and widths[0] == 1:
+                fall = every([fall, holds(gaps[:1], said[0] / 100, apart=0.1)])
             paper = (
                 "falls: {} at x1, {} at x60".format(*said) if said and k == 1 else "falls with width" if k == 1 else "-"
             )

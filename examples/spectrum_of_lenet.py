@@ -80,7 +80,7 @@ def main(s: Setting, widths: tuple[int, ...], n: int = 200, seeds: int = 3, whol
             mean, half, _ = zip(*found["rank of J"][shift])
             left.errorbar(widths, mean, half, fmt=style, capsize=3, label=f"of J, shifts up to {shift}")
         left.axhline(10 * n, color="k", ls=":", lw=0.8, label=f"full rank, {10 * n}")
-        left.set(xlabel="width factor", ylabel="effective rank; 95 % intervals over seeds", xscale="log", yscale="log")
+        left.set(xlabel="width factor", ylabel="effective rank; 95 % intervals over seeds", xscale="log")
         left.set_xticks(widths, map(str, widths)), left.minorticks_off()
         for i, w in np.ndindex(len(shifts), len(widths)):
             label = f"x{widths[w]}, shifts up to {shifts[i]}"
