@@ -10,6 +10,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -68,12 +69,9 @@ class Gradient:
     hard: bool = True
 
     def run(self, student: Submission) -> Diagnosis:
+        value, pull = partial(student.output, self.forward), partial(student.pull, self.forward, self.backward)
         names, _ = student.ask("parameters", self.forward)
-        return check_pair(
-            lambda *a: student.ask("output", self.forward, a),
-            lambda u, *a: student.ask("pull", self.forward, a, backward=self.backward, u=u),
-            self.args, names, wrt=self.wrt, hard=self.hard,
-        )  # fmt: skip
+        return check_pair(value, pull, self.args, names, wrt=self.wrt, hard=self.hard)
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,6 +81,14 @@ class Submission:
         """name(*args), as the submission defines it."""
         return self.ask("call", name, args)[0]
 
+    def output(self, name: str, *args: Any) -> tuple[Any, list[int]]:
+        """(name(*args) without the cache that a forward function may return, arguments changed in place)."""
+        return self.ask("output", name, args)
+
+    def pull(self, forward: str, backward: str, u: Any, *args: Any) -> tuple[Any, list[int]]:
+        """(gradients of <u, forward(*args)> by the submission's backward function, arguments changed in place)."""
+        return self.ask("pull", forward, args, backward=backward, u=u)
+
     def ask(self, do: str, name: str, args: Sequence[Any] = (), **more: Any) -> tuple[Any, list[int]]:
         """(the answer to a request as `minintk.grade.worker.answer` describes it, arguments changed in place)."""
         asked = {"do": do, "name": name, "args": tuple(args), **more}
