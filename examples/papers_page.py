@@ -17,7 +17,7 @@ OF = {"seeds": "seeds", "images": "test images", "both": "seeds and test images"
 HEAD = """\
 # The papers, run again
 
-Every claim of the papers that this library implements, measured again: the paper's number, ours, and what its interval
+Claims of the papers that this library implements, measured again: the paper's number, ours, and what its interval
 covers. ± is half of a 95 % interval by Student's t, over seeds (other networks), over test images (the same network on
 other images), or over both. One script stands behind each figure, and one command fills this page:
 
