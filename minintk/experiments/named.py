@@ -3,7 +3,7 @@
 >>> network("lenet5", (28, 28, 1), 10).size
 61706
 >>> network("wrn-10-1", (32, 32, 3), 10).spec.layers[-1]
-Dense(width=10, w_std=1.0, b_std=1.0, b_init='normal')
+Dense(width=10, w_std=1.0, b_std=0.0, b_init='normal')
 """
 
 from __future__ import annotations
