@@ -59,15 +59,12 @@ def rerun(
     kind = images or ("mnist" if options.get("data") else "digits")
     for name, path in paths.items():
         sys.stderr.write(f"{name}, {kind}\n")
-        process = subprocess.Popen(
-            [sys.executable, str(path), *arguments],
-            stdin=subprocess.PIPE,  # closed by the end of this process
-            stdout=subprocess.DEVNULL,
-            env=os.environ | {"MININTK_ENDS_WITH_STDIN": "1"},
-        )
-        try:
-            failed = process.wait()
-        finally:
-            process.terminate()
+        command, ends = [sys.executable, str(path), *arguments], {"MININTK_ENDS_WITH_STDIN": "1"}
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL  # stdin is closed when this process ends
+        with subprocess.Popen(command, stdin=pipe, stdout=nothing, env=os.environ | ends) as process:
+            try:
+                failed = process.wait()
+            finally:
+                process.terminate()
         kept = Path(out) / (f"{name}.json" if kind == "digits" else f"{name}-{kind}.json")
         yield name, None if failed else read_json(kept, "the result of an example", "run the example again")
