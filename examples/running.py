@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -99,7 +98,8 @@ def _die_with_stdin() -> None:
     """End this process when whoever holds the other end of stdin has ended: `minintk reproduce`."""
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 1):  # not sys.stdin: its lock would be held when this process ends by itself
+            pass
         os._exit(1)
 
     Thread(target=wait, daemon=True).start()

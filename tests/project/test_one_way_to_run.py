@@ -132,6 +132,19 @@ def test_reproduce_killed_takes_its_script_along(roots: Path, tmp_path: Path) ->
     assert all_end(pids + workers_of(tmp_path, 1))
 
 
+def test_reproduce_runs_a_script_to_its_end(roots: Path, tmp_path: Path) -> None:
+    """Its thread that waits for the end of reproduce is no obstacle to its own."""
+    code = (
+        "import sys; from pathlib import Path; from minintk.experiments import papers; from minintk.cli import main\n"
+        f"papers.EXAMPLES = Path({str(roots.parent)!r})\n"
+        f"sys.exit(main(['reproduce', '--out', {str(tmp_path / 'out')!r}]))"
+    )
+    for _ in range(2):  # and again, to draw alone
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert (found.returncode, "Fatal" in found.stderr) == (0, False), found.stderr
+        assert "sqrt" in found.stdout
+
+
 def test_parts_make_the_whole(roots: Path, tmp_path: Path) -> None:
     def run(*options: str) -> int:
         command = [sys.executable, str(roots), "--out", str(tmp_path / "out"), *options]
