@@ -206,7 +206,7 @@ class NetworkJacobian(Jacobian):
 
 
 @dataclass(frozen=True)
-class ScaledContraction:
+class ScaledContraction(ABC):
     """S of J S J', (P,) on the host, and the layout that cuts it up; None for J J'."""
 
     S: Any = None
@@ -227,9 +227,9 @@ class ScaledContraction:
                     f"the gram of {t.name}'s layer forgets scales: multiply its part by kernel.scale(tensor)"
                 )
 
+    @abstractmethod
     def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
         """(u . v) * g."""
-        raise NotImplementedError
 
 
 class TraceContraction(ScaledContraction):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,6 @@ from standin import counting
 from strategies import Case, cases, convolutional
 
 import minintk as mn
-from analytic.kernel import kernel
-from analytic.large.solve import solve
-from analytic.training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
-from analytic.training.gp import Kind, ensemble, posterior
 from minintk import testing
 from minintk.arrays import Array, array_namespace, library, on_host, to_host, to_library
 from minintk.diagnostics import kernel_movement, weight_movement
@@ -295,139 +289,6 @@ def test_networks_on_images(xp: Any, dtype: str, name: str, ensemble: int | None
 def test_laws_on_images(library: str, case: Case) -> None:
     theta, x = (to_library(a, namespace(library)) for a in (case.theta, case.x))
     testing.check_model(case.net, theta, x, case.rng)
-
-
-# -------------------------------------------------------------------------------------- infinite side
-
-
-class Linear:
-    """K = x x' / d and Theta = K + K^3, plain arithmetic: the dynamics are tested on their own."""
-
-    def nngp(self, x1: Array, x2: Array | None = None) -> Array:
-        return x1 @ (x1 if x2 is None else x2).T / x1.shape[1]
-
-    def ntk(self, x1: Array, x2: Array | None = None) -> Array:
-        k = self.nngp(x1, x2)
-        return k + k**3
-
-    def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
-        return self.nngp(x1, x2), self.ntk(x1, x2)
-
-
-def regression() -> Any:
-    """x : (N, 9), x_test : (M, 9), y : (N, 2) on the host."""
-    rng = np.random.default_rng(4)
-    return rng.standard_normal((N, 9)), rng.standard_normal((M, 9)), rng.standard_normal((N, 2))
-
-
-@pytest.mark.parametrize(
-    "dynamics",
-    [gradient_flow, gradient_descent, partial(gradient_descent, momentum=0.6)],
-    ids=["flow", "steps", "ball"],
-)
-def test_dynamics(xp: Any, dtype: str, dynamics: Callable[..., Any]) -> None:
-    x, x_test, y = regression()
-
-    def compute(to: To) -> Any:
-        k, a, b, targets = Linear(), to(x), to(x_test), to(y)
-        train, test = k.ntk(a), k.ntk(b, a)
-        one = dynamics(train, targets, lr=0.3, ridge=0.01)
-        alone = one.predict(3), one.predict([0, 5, np.inf], test, f0=targets / 2, f0_test=test[:, :2])
-        each = array_namespace(a).eye(2, dtype=train.dtype)[None, :, None, :]
-        full = dynamics(train[:, None, :, None] * each, targets, lr=0.3)
-        rates = max_learning_rate(train, momentum=0.9), critical_learning_rate(train)
-        return alone, one.coefficients(4), one.predict(to(np.array([0.0, 2.0]))), full.predict(2), rates
-
-    agree(xp, dtype, compute, digits_lost=4.0)
-
-
-@pytest.mark.parametrize("kind", ["ntk", "nngp"])
-def test_gaussian_processes(xp: Any, dtype: str, kind: Kind) -> None:
-    x, x_test, y = regression()
-
-    def compute(to: To) -> Any:
-        a, b, targets = to(x), to(x_test), to(y)
-        trained = ensemble(Linear(), a, targets, lr=0.2)
-        times = trained.predict(b, t=[1.0, 5.0], kind=kind, cov=True), trained.predict(b, t=to(np.ones(2)), kind=kind)
-        gp = posterior(Linear(), a, targets, ridge=0.1, kind=kind)
-        evidence = gp.log_marginal_likelihood() if kind == "nngp" else 0.0
-        ball = ensemble(Linear(), a, targets, lr=0.2, by="descent", momentum=0.6)
-        steps = ball.predict(b, t=[1, 5], kind=kind, cov=True), ball.predict(b, t=[1, 5], kind=kind, std=True)
-        xp, points = array_namespace(a), array_namespace(a).concat([a, b])
-        given = ensemble(Linear().both(points), xp.arange(len(a)), targets, lr=0.2)
-        matrices = given.predict(xp.arange(len(a), len(points)), t=5.0, kind=kind, std=True)
-        spreads = trained.predict(b, kind=kind, cov=True), gp.predict(b, cov=True), gp.predict(b, std=True)
-        return times, steps, matrices, spreads, evidence
-
-    agree(xp, dtype, compute, digits_lost=4.0)
-
-
-@pytest.mark.parametrize("by", ["pivoted", "nystrom"])
-def test_large_kernels(xp: Any, dtype: str, by: Any, tmp_path: Path) -> None:
-    x, x_test, y = regression()
-    dense = kernel(mn.Sequential(mn.Dense(8, w_std=1.4), mn.ReLU(), mn.Dense(1)))
-
-    def compute(to: To) -> Any:
-        a, b, targets = to(x), to(x_test), to(y)
-        how: dict[str, Any] = {"ridge": 0.1, "by": by, "rank": 3, "tol": 1e-13}
-        plain = solve(Linear(), a, targets, **how)
-        store = tmp_path / f"{library(array_namespace(a))}-{dtype}"
-        first, again = (solve(dense, a, targets, store=store, **how) for _ in range(2))
-        assert bool(array_namespace(a).all(first.coefficients == again.coefficients))
-        return plain.predict(b), first.predict(b)
-
-    agree(xp, dtype, compute, digits_lost=4.0)
-
-
-def test_cholesky_of_large_kernels_is_for_the_host() -> None:
-    x, _, y = (to_library(a, namespace("standin")) for a in regression())
-    with pytest.raises(TypeError, match="on a GPU use posterior"):
-        solve(Linear(), x, y, ridge=0.1)
-
-
-def test_samples(xp: Any) -> None:
-    """The numbers are the host's, an eigenvector's sign is the solver's own: so the mean is compared, by z-scores."""
-    x, x_test, y = (to_library(a, xp) for a in regression())
-    gp = posterior(Linear(), x, y, ridge=0.1)
-    draws = gp.sample(x_test, 4000, np.random.default_rng(0))
-    assert array_namespace(draws) is xp
-    mean, cov = (to_host(a) for a in gp.predict(x_test, cov=True))
-    z = (to_host(draws).mean(axis=0) - mean) / np.sqrt(np.diag(cov)[:, None] / 4000)
-    assert np.abs(z).max() < 5
-
-
-def test_a_singular_kernel_is_noticed(xp: Any) -> None:
-    """An example given twice: the limit, or an error where there is none, though a GPU's solver says nothing."""
-    x, x_test, y = regression()
-    x[1], y[1] = x[0], y[0]
-    a, b, targets = (to_library(array, xp) for array in (x, x_test, y))
-    gp = posterior(Linear(), a, targets, kind="ntk")
-    expected = posterior(Linear(), a[1:], targets[1:], kind="ntk").predict(b)
-    np.testing.assert_allclose(to_host(gp.predict(b)), to_host(expected), atol=1e-9)
-    with pytest.raises(ValueError, match="smallest eigenvalue"):
-        posterior(Linear(), a, targets).log_marginal_likelihood()
-
-
-BRANCH = mn.Sequential(mn.Dense(8, b_std=0.3, b_init="zeros"), mn.Erf(), mn.Dense(8))
-DEEP = mn.Sequential(mn.Flatten(), mn.Dense(8, w_std=1.3, b_std=0.2), mn.ReLU(), mn.Dense(8), mn.Residual(BRANCH))
-DUALS = [a for a in ACTIVATIONS if not isinstance(a, (mn.Sigmoid, mn.Softplus))]  # quadrature, as for Tanh
-SHALLOW = [mn.Sequential(mn.Flatten(), mn.Dense(8, b_std=0.1), activation, mn.Dense(1)) for activation in DUALS]
-
-
-@pytest.mark.parametrize("spec", [DEEP, *SHALLOW], ids=lambda spec: type(spec.layers[-2]).__name__)
-def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -> None:
-    """Rows that coincide, oppose each other, nearly coincide, or are zero are among the examples."""
-    _, _, x, x2, _ = data()
-    x[1], x[2], x[3], x[4] = x[0], -2 * x[0], (1 + 1e-3) * x[0], 0
-    x[3, 0, 0, 0] += 1e-4
-    infinite = kernel(spec)
-
-    def compute(to: To) -> Any:
-        a, b = to(x), to(x2)
-        alone = (infinite.nngp(a, b), infinite.ntk(a, b), tuple(infinite.diag(a))) if spec is DEEP else ()
-        return tuple(infinite.both(a)), tuple(infinite.both(a, b)), alone
-
-    agree(xp, dtype, compute, digits_lost=2.5)
 
 
 # ------------------------------------------------------------------------------------------- bad input

@@ -24,7 +24,7 @@ sys.path.insert(0, {examples!r})
 from common import Row, command_line, finish, interval
 SIZES = {{"small": {{"numbers": 6, "pause": 0.4}}, "paper": {{"numbers": 60, "pause": 1.0}}}}
 
-def work(data, number, pause, seed):
+def root_of(data, number, pause, seed):
     (Path({folder!r}) / f"pid-{{os.getpid()}}").touch()
     time.sleep(pause)
     if number == 3:
@@ -32,7 +32,7 @@ def work(data, number, pause, seed):
     return [{{"root": number**0.5 + s}} for s in seed]
 
 def main(s, numbers, pause):
-    runs = s.sweep(work, {{"number": range(numbers), "seed": (0, 1)}}, together="seed", data=s.data, pause=pause)
+    runs = s.sweep(root_of, {{"number": range(numbers), "seed": (0, 1)}}, together="seed", data=s.data, pause=pause)
     roots = {{str(n): interval(runs["root"][n]) for n in range(numbers)}}
     def draw(plt):
         plt.plot(runs["root"])
@@ -77,7 +77,7 @@ def all_end(pids: list[int], within: float = 20.0) -> bool:
 
 
 def workers_of(folder: Path, at_least: int) -> list[int]:
-    """The processes in which `work` has begun, once there are so many."""
+    """The processes in which `root_of` has begun, once there are so many."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         found = [int(path.name.split("-")[1]) for path in folder.glob("pid-*")]
@@ -100,7 +100,7 @@ def test_a_script_killed_goes_on_and_ends_with_the_same_bytes(roots: Path, tmp_p
 
     killed = start("killed")
     pids = workers_of(tmp_path, 1)
-    records = tmp_path / "killed" / "roots.runs" / "work" / "records"
+    records = tmp_path / "killed" / "roots.runs" / "root_of" / "records"
     while not list(records.glob("*.json")):
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
@@ -112,7 +112,7 @@ def test_a_script_killed_goes_on_and_ends_with_the_same_bytes(roots: Path, tmp_p
     again.communicate()
     assert again.returncode == 0
     assert all(path.stat().st_mtime_ns == at for path, at in kept.items())  # not computed again
-    for name in ("roots.json", "roots.png", "roots.runs/work/results.json"):
+    for name in ("roots.json", "roots.png", "roots.runs/root_of/results.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     found = json.loads((tmp_path / "killed" / "roots.json").read_text())
     assert found["diverged"] == [[False, False]] * 3 + [[True, True]] + [[False, False]] * 2
@@ -152,7 +152,7 @@ def test_parts_make_the_whole(roots: Path, tmp_path: Path) -> None:
 
     assert run("--part", "0/2") == 1  # says what is missing, draws nothing
     assert not (tmp_path / "out" / "roots.json").exists()
-    assert len(list((tmp_path / "out" / "roots.runs" / "work" / "records").glob("*.json"))) == 6
+    assert len(list((tmp_path / "out" / "roots.runs" / "root_of" / "records").glob("*.json"))) == 6
     assert run("--part", "1/2") == 0
     assert (tmp_path / "out" / "roots.json").exists()
 

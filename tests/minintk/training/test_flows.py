@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from math import exp, expm1, inf
-from pathlib import Path
+from math import expm1, inf
 from typing import Any
 
 import numpy as np
@@ -17,10 +15,8 @@ from scipy.special import hyp0f1
 
 import analytic as an
 import minintk as mn
-from minintk.training.checkpoints import load, save
 from minintk.training.integrators import FlowSettings, SteppedFlow
 from minintk.training.systems import WeightSpace
-from minintk.training.train import State
 
 Array = mn.Array
 
@@ -322,74 +318,6 @@ def test_weights_do_not_inflate_within_a_step() -> None:
     assert 2 < worst <= 3
 
 
-# ------------------------------------------------------------------------------------------- resumed
-
-
-def same(whole: list[mn.Moment], resumed: list[mn.Moment]) -> bool:
-    """Whether all numbers of all moments have the same bits."""
-
-    def numbers(m: mn.Moment) -> Any:
-        arrays = (np.asarray(a).tobytes() for a in (m.f, m.loss, m.f if m.theta is None else m.theta))
-        return m.t, m.steps, m.dt, m.batch_size, m.ended, *arrays
-
-    return [numbers(m) for m in whole] == [numbers(m) for m in resumed]
-
-
-COLD: dict[str, Any] = {"temperature": 0.05, "tau": 0.3, "by": mn.Steps(1e-3, 0.1)}
-
-
-@pytest.mark.parametrize(
-    "how", [{}, {"tau": 0.5}, {"mu": 3.0}, COLD, {"loss": mn.hinge, "mu": 10.0}, {"loss": mn.hinge, **COLD}], ids=repr
-)
-@pytest.mark.parametrize("kind", ["network", "ensemble", "re-anchoring", "kernel"])
-def test_a_resumed_flow_has_the_same_bits(kind: str, how: dict[str, Any], tmp_path: Path) -> None:
-    """Cut at any moment, through a file; with another velocity it is another flow."""
-    theta = NET.init(np.random.default_rng(2), ensemble=3) if kind == "ensemble" else THETA
-    model = mn.IterativelyLinearized(NET, THETA, 7) if kind == "re-anchoring" else mn.Centred(NET, theta, 2.0)
-    settings: dict[str, Any] = {"loss": mn.mse, "times": (0.01, 0.1, 0.5, 2.0)} | how
-
-    def run(resume: State | None = None) -> list[mn.Moment]:
-        rng = np.random.default_rng(3 if resume is None else 4)  # set back
-        if kind == "kernel":
-            kernel = mn.ntk(NET, THETA, ALL, X)
-            return list(mn.kernel_flow(kernel, NET(THETA, ALL), SIGNS, **settings, rng=rng, resume=resume))
-        return list(mn.flow(model, theta, X, SIGNS, **settings, rng=rng, resume=resume))
-
-    whole = run()
-    for k, moment in enumerate(whole):
-        assert moment.state is not None
-        save(tmp_path / "flow.npz", moment.state)
-        assert same(run(load(tmp_path / "flow.npz")[0]), whole[k:])
-    state = whole[1].state
-    assert state is not None
-    if state.memory is not None:
-        assert not same(run(replace(state, memory=0 * state.memory)), whole[1:])
-
-
-def test_what_a_flow_does_not_resume_from() -> None:
-    how: dict[str, Any] = {"loss": mn.mse, "times": (1.0, 2.0)}
-    state = last(mn.flow(NET, THETA, X, Y, **how)).state
-    assert state is not None
-    for other, words in (
-        ({"tau": 1.0}, r"expects a state of this run, .* and momentum \(150,\), .* got theta .* and no momentum"),
-        ({"times": 1.0}, r"resume is the state at t = 2, beyond times up to 1: ask for later ones"),
-        ({"temperature": 0.1, "rng": np.random.default_rng(0)}, r"of a flow at the same temperature, zero or not"),
-        ({"by": mn.Solver()}, r"by=Solver\(\.\.\.\) keeps no state to resume from: use by=Steps\(\)"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=words):
-            mn.flow(NET, THETA, X, Y, **how | other, resume=state)
-    with pytest.raises(TypeError, match=r"resume expects the state of a snapshot or a moment, snap\.state, got Moment"):
-        mn.flow(NET, THETA, X, Y, **how, resume=last(mn.flow(NET, THETA, X, Y, **how)))  # type: ignore[arg-type]
-    assert last(mn.flow(NET, THETA, X, Y, **how, by=mn.Solver())).state is None
-
-
-def test_outputs_that_never_move() -> None:
-    """Nothing to learn: no step is too long, and that is no rounding."""
-    moments = list(mn.kernel_flow(np.eye(2), np.ones((2, 1)), np.ones((2, 1)), loss=mn.mse, times=(5.0, 1e9)))
-    assert [m.t for m in moments] == [0.0, 5.0, 1e9]
-    assert moments[-1].steps < 100
-
-
 # ----------------------------------------------------------------------------------- models, ensembles
 
 
@@ -503,99 +431,3 @@ def test_the_callers_arrays_stay_as_they_are() -> None:
     assert np.array_equal(f0, before)
     assert len({id(m.f) for m in moments}) == 3
     assert np.abs(moments[1].f - moments[2].f).max() > 1e-6
-
-
-# ------------------------------------------------------------------------------------------ bad input
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        ({"times": ()}, ValueError, r"times expects numbers > 0, increasing, got \(\)"),
-        ({"times": (1.0, 1.0)}, ValueError, r"times expects numbers > 0, increasing"),
-        ({"times": (0.0, 1.0)}, ValueError, r"times expects numbers > 0, increasing"),
-        ({"times": np.nan}, ValueError, r"times expects numbers > 0, increasing, got nan"),
-        ({"times": inf}, ValueError, r"times up to inf need a loss that reaches zero .* mn\.hinge, got Mean"),
-        ({"tau": 1.0, "mu": 2.0}, ValueError, r"tau, or mu for tau = t/mu, not both, got tau=1\.0, mu=2\.0"),
-        ({"tau": 0.0}, ValueError, r"tau expects a finite number > 0, got 0\.0"),
-        ({"mu": inf}, ValueError, r"mu expects a finite number > 0, got inf"),
-        ({"temperature": -1.0}, ValueError, r"temperature expects a finite number >= 0, got -1\.0"),
-        ({"temperature": 1.0}, TypeError, r"rng=numpy\.random\.default_rng\(seed\), got None"),
-        (
-            {"temperature": 1.0, "rng": np.random.default_rng(0), "by": mn.Solver()},
-            ValueError, r"not smooth, as by=Solver",
-        ),
-        (
-            {"loss": mn.hinge, "by": mn.Solver()}, ValueError,
-            r"gradient of Hinge\(alpha=1\.0\) jumps, .* use by=Steps\(\), or a smooth loss, mn\.logistic",
-        ),
-        ({"by": "RK45"}, TypeError, r"by expects mn\.Steps\(\.\.\.\) or mn\.Solver\(\.\.\.\), got 'RK45'"),
-        ({"loss": "mse"}, TypeError, r"loss expects a loss such as mn\.mse or mn\.hinge, got 'mse'"),
-        ({"loss": mn.hinge}, ValueError, r"expects labels y = -1 or 1"),
-    ],
-)  # fmt: skip
-def test_invalid_settings(arguments: Any, error: type[Exception], words: str) -> None:
-    """At the call, not at the first moment."""
-    how: dict[str, Any] = {"loss": mn.mse, "times": 1.0, **arguments}
-    with pytest.raises(error, match=words):
-        mn.flow(NET, THETA, X, Y, **how)
-    with pytest.raises(error, match=words):
-        mn.kernel_flow(np.eye(6), np.zeros((6, 1)), Y, **how)
-
-
-def test_arrays_that_do_not_fit() -> None:
-    with pytest.raises(TypeError, match=r"flow expects a model such as mn\.Network\(\.\.\.\), got Sequential"):
-        mn.flow(NET.spec, THETA, X, Y, loss=mn.mse, times=1.0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"y must have the dtype of the outputs, float64, got float32"):
-        mn.flow(NET, THETA, X, Y.astype(np.float32), loss=mn.mse, times=1.0)
-    with pytest.raises(ValueError, match=r"x expects at least one example, got none"):
-        mn.flow(NET, THETA, X[:0], Y[:0], loss=mn.mse, times=1.0)
-    with pytest.raises(ValueError, match=r"kernel expects shape \(\[E\], 6, 6\), .* got \(6, 5\)"):
-        mn.kernel_flow(np.ones((6, 5)), np.zeros((6, 1)), Y, loss=mn.mse, times=1.0)
-    with pytest.raises(ValueError, match=r"y expects at least 1 and at most the 5 points of f0"):
-        mn.kernel_flow(np.ones((5, 6)), np.zeros((5, 1)), Y, loss=mn.mse, times=1.0)
-    with pytest.raises(TypeError, match=r"f0 must have the dtype of the kernel, float64, got float32"):
-        mn.kernel_flow(np.eye(6), np.zeros((6, 1), np.float32), Y, loss=mn.mse, times=1.0)
-
-
-@pytest.mark.parametrize("arguments", [{"low": 1.0, "high": 0.1}, {"low": -1.0}, {"high": inf}, {"high": np.nan}])
-def test_steps_that_cannot_be(arguments: Any) -> None:
-    with pytest.raises(ValueError, match=r"Steps expects 0 <= low < high, finite, got"):
-        replace(mn.Steps(), **arguments)
-
-
-@pytest.mark.parametrize("early", [0.0, 1.5, np.nan])
-def test_a_share_of_time_that_cannot_be(early: float) -> None:
-    with pytest.raises(ValueError, match=r"Steps expects 0 < early <= 1, the share of t in a step, got early="):
-        mn.Steps(early=early)
-
-
-@pytest.mark.parametrize("arguments", [{"rtol": 0.0}, {"atol": -1.0}, {"method": "LSODA"}])
-def test_solvers_that_cannot_be(arguments: Any) -> None:
-    with pytest.raises(ValueError, match=rf"Solver\({next(iter(arguments))}=\.\.\.\) expects"):
-        replace(mn.Solver(), **arguments)
-
-
-def test_rounding_is_told_from_steps_too_long() -> None:
-    """alpha = 1e7 in float32: outputs are multiples of about 1, and cannot change by less than 1e-2."""
-    theta, x, y = (a.astype(np.float32) for a in (THETA, X, SIGNS))
-    model = mn.Centred(NET, theta, 1e7)
-    with pytest.raises(
-        FloatingPointError,
-        match=r"no step changes the outputs by less than 0\.01.*take float64",
-    ):
-        last(mn.flow(model, theta, x, y, loss=mn.Hinge(1e7), times=100.0))
-
-
-def test_outputs_that_are_not_finite() -> None:
-    net = mn.Network(mn.Dense(1), (1,))
-    with pytest.raises(FloatingPointError, match=r"the loss is not finite at t = 0"), np.errstate(over="ignore"):
-        next(mn.flow(net, np.array([1e200]), np.array([[1e200]]), np.ones((1, 1)), loss=mn.mse, times=1.0))
-
-
-def test_exponential_decay_in_the_docstring() -> None:
-    """Steps: a of constant tau and of tau = t/mu is exp(-int dt/tau)."""
-    for tau, mu in ((0.7, None), (None, 3.0), (None, None)):
-        settings = FlowSettings.checked(mn.mse, 1.0, tau, mu, 0.0, None, mn.Steps())
-        want = exp(-0.2 / 0.7) if tau else (2.0 / 2.2) ** 3 if mu else 0.0
-        assert settings.decay(2.0, 0.2) == pytest.approx(want, rel=1e-12)
