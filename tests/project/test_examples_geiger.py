@@ -1,8 +1,6 @@
 """Geiger et al. 2020: each script runs, reduced, its numbers carry its claim, and wrong numbers are refused."""
 
 import importlib
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,20 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from arrays_under_test import namespace
+from reruns import Found, check_script, importable
 
 import minintk as mn
 from minintk.arrays import to_library
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-Found = dict[str, Any]
-
 
 @pytest.fixture(autouse=True)
 def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a script is run: its own folder first."""
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    for shared in ("common", "geiger"):
-        monkeypatch.setitem(sys.modules, shared, importlib.import_module(shared))
+    importable(monkeypatch, "common", "geiger")
 
 
 def check_exponents(found: Found) -> None:
@@ -121,16 +114,9 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
 
 @pytest.mark.parametrize("name", sorted(PAPERS))
 def test_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments, check, wrong = PAPERS[name]
-    setting, module = importlib.import_module("common").Setting(name, tmp_path), importlib.import_module(name)
     if name == "frozen_final_kernel":
-        monkeypatch.setattr(module, "REGIMES", {"feature": 0.1})
-    found = module.main(setting, **arguments)
-    check(found)
-    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    assert set(json.loads((tmp_path / f"{name}.json").read_text())) == set(found)
-    with pytest.raises(AssertionError):
-        check(found | {key: {**found[key], **v} if isinstance(v, dict) else v for key, v in wrong.items()})
+        monkeypatch.setattr(importlib.import_module(name), "REGIMES", {"feature": 0.1})
+    check_script(name, PAPERS[name], tmp_path)
 
 
 def test_every_size_is_taken() -> None:

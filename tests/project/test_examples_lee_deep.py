@@ -1,29 +1,20 @@
 """Lee et al. 2019, deep networks: each script runs, reduced, its numbers carry its claim, wrong ones are refused."""
 
 import importlib
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from arrays_under_test import namespace
+from reruns import Found, check_script, importable, on_standin, same_claims
 
 import minintk as mn
-from minintk.arrays import to_library
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-Found = dict[str, Any]
 
 
 @pytest.fixture(autouse=True)
 def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a script is run: its own folder first."""
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    for shared in ("common", "lee", "lee_training"):
-        monkeypatch.setitem(sys.modules, shared, importlib.import_module(shared))
+    importable(monkeypatch, "common", "lee", "lee_training")
 
 
 def check_wide_resnet(found: Found) -> None:
@@ -111,14 +102,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", sorted(PAPERS))
 def test_script(name: str, tmp_path: Path) -> None:
-    arguments, check, wrong = PAPERS[name]
-    setting = importlib.import_module("common").Setting(name, tmp_path)
-    found = importlib.import_module(name).main(setting, **arguments)
-    check(found)
-    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    assert set(json.loads((tmp_path / f"{name}.json").read_text())) == set(found)
-    with pytest.raises(AssertionError):
-        check(found | {name: {**found[name], **v} if isinstance(v, dict) else v for name, v in wrong.items()})
+    check_script(name, PAPERS[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", sorted(PAPERS))
@@ -126,19 +110,12 @@ def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `--scale paper` does on a GPU, on the strict stand-in: the same numbers, nothing left to NumPy."""
     module, shared, common = (importlib.import_module(each) for each in (name, "lee_training", "common"))
     on_host = module.main(common.Setting(name), **TINY[name])
-    moved: list[int] = []
-
-    def placed(*arrays: Any) -> tuple[Any, ...]:
-        moved.append(len(arrays))
-        return tuple(to_library(a, namespace("standin")) for a in arrays)
-
     if hasattr(module, "theory"):
         module.theory.cache_clear()
-    for where in (shared, module):
-        monkeypatch.setattr(where, "placed", placed, raising=where is shared)
+    moved = on_standin(monkeypatch, shared, module)
     on_device = module.main(common.Setting(name), **TINY[name])
     assert moved
-    assert [row["claim"] for row in on_device["table"]] == [row["claim"] for row in on_host["table"]]
+    assert same_claims(on_device, on_host)
     for key in ("distance", "error", "ratio", "heavy ball", "Flatten NTK"):
         if key in on_host:
             near(on_device[key], on_host[key])

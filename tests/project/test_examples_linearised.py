@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from collections.abc import Callable
 from math import inf
@@ -12,21 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_under_test import namespace
+from reruns import Found, check_script, importable, on_standin
 
 import minintk as mn
-from minintk.arrays import to_library
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-Found = dict[str, Any]
 
 
 @pytest.fixture(autouse=True)
 def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a script is run: its own folder first."""
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    for shared in ("common", "windows", "interpolation_threshold"):
-        monkeypatch.setitem(sys.modules, shared, importlib.import_module(shared))
+    importable(monkeypatch, "common", "windows", "interpolation_threshold")
     monkeypatch.setattr(sys.modules["windows"], "LONGEST", 64)
 
 
@@ -123,14 +115,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", sorted(PAPERS))
 def test_script(name: str, tmp_path: Path) -> None:
-    arguments, check, wrong = PAPERS[name]
-    setting = importlib.import_module("common").Setting(name, tmp_path)
-    found = importlib.import_module(name).main(setting, **arguments)
-    check(found)
-    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    assert set(json.loads((tmp_path / f"{name}.json").read_text())) == set(found)
-    with pytest.raises(AssertionError):
-        check(found | wrong)
+    check_script(name, PAPERS[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", sorted(TINY))
@@ -138,14 +123,8 @@ def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `--scale paper` does on a GPU, on the strict stand-in: the same table, nothing left to NumPy."""
     module, common = importlib.import_module(name), importlib.import_module("common")
     on_host = module.main(common.Setting(name), **TINY[name])
-    moved: list[int] = []
-
-    def placed(*arrays: Any) -> tuple[Any, ...]:
-        moved.append(len(arrays))
-        return tuple(to_library(a, namespace("standin")) for a in arrays)
-
-    for where in (module, *(importlib.import_module(shared) for shared in ("windows", "interpolation_threshold"))):
-        monkeypatch.setattr(where, "placed", placed, raising=False)
+    shared = [importlib.import_module(each) for each in ("windows", "interpolation_threshold")]
+    moved = on_standin(monkeypatch, module, *shared)
     on_device = module.main(common.Setting(name), **TINY[name])
     assert moved
     assert on_device["table"] == on_host["table"]

@@ -1,0 +1,56 @@
+"""What the tests of the scripts that rerun papers share."""
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from arrays_under_test import namespace
+
+from minintk.arrays import to_library
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+Found = dict[str, Any]
+Case = tuple[dict[str, Any], Callable[[Found], None], Found]
+"""The arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""
+
+
+def importable(monkeypatch: pytest.MonkeyPatch, *shared: str) -> None:
+    """As where a script is run: its own folder first.  shared : modules that scripts import."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for name in shared:
+        monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
+
+
+def check_script(name: str, case: Case, folder: Path) -> None:
+    """Run it, reduced; its numbers pass their check, its files are there, and the wrong numbers are refused."""
+    arguments, check, wrong = case
+    setting = importlib.import_module("common").Setting(name, folder)
+    found = importlib.import_module(name).main(setting, **arguments)
+    check(found)
+    assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert set(json.loads((folder / f"{name}.json").read_text())) == set(found)
+    with pytest.raises(AssertionError):
+        check(found | {key: {**found[key], **v} if isinstance(v, dict) else v for key, v in wrong.items()})
+
+
+def on_standin(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> list[int]:
+    """Have `placed` of these modules move arrays to the strict stand-in; the list grows with each call."""
+    moved: list[int] = []
+
+    def placed(*arrays: Any) -> tuple[Any, ...]:
+        moved.append(len(arrays))
+        return tuple(to_library(a, namespace("standin")) for a in arrays)
+
+    for module in modules:
+        monkeypatch.setattr(module, "placed", placed, raising=False)
+    return moved
+
+
+def same_claims(one: Found, other: Found) -> bool:
+    """Whether the tables make the same claims in the same order."""
+    return [row["claim"] for row in one["table"]] == [row["claim"] for row in other["table"]]
