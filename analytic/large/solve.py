@@ -29,7 +29,7 @@ from analytic.streaming.by_blocks import Store
 from analytic.training.eigen import check_memory
 from analytic.training.gp import Ensemble, KernelLike, Kind, posterior
 from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
-from minintk.files.claims import Watch
+from minintk.files.claims import claim_or_say_who
 from minintk.files.reading import Unreadable, read_npz, reading
 from minintk.files.writing import digest, made_folder, remove_parts, write_atomically
 from minintk.progress import progress_of
@@ -127,7 +127,7 @@ def solve(
         folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
         with progress_of("kernel", 1.0, progress) as advance:
             stored = getattr(kernel, kind)(x, store=store, progress=_shares(advance))
-    with nullcontext() if folder is None else Watch().claim_or_say_who(folder / "solve.claim", f"solve in {folder}"):
+    with nullcontext() if folder is None else claim_or_say_who(folder / "solve.lock", f"solve in {folder}"):
         K = gram.Gram(of, x, ridge, stored)
         if by == "cholesky":
             precondition: Precondition = Factor(K, folder, mark, progress).solve

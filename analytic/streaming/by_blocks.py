@@ -22,7 +22,7 @@ from analytic.vectors.results import Examples, Place, Wanted, blocks
 from analytic.vectors.state import Program
 from minintk.arrays import Array, on_host, to_host
 from minintk.fast.threads import alone, single_threaded_blas
-from minintk.files.claims import PAUSE, Claim, remove_dead
+from minintk.files.claims import PAUSE, Claim
 from minintk.files.units import InFlight, InTurn, shared
 
 Store = str | os.PathLike[str] | None
@@ -131,14 +131,12 @@ def fill(
         ):
             for (number, claim), future in flight:
                 with claim:
-                    found = future.result()
-                    if claim.held():
-                        store.keep(number, found)
+                    store.keep(number, future.result())
                 store.merge()
                 tell()
         store.merge()
         tell()
         if store.places.keys() - store.merged.keys():
             sleep(PAUSE)  # another process merges
-    remove_dead(store.waiting)  # of those who were killed meanwhile
+    store.clear()
     return store.results()

@@ -5,7 +5,7 @@ A store is a folder, as docs/long-runs.md describes it:
     nngp.npy, ntk.npy   the results, plain .npy files that numpy.load(..., mmap_mode="r") opens
     record.txt          a fingerprint of network, inputs and precision, then a line for each block that is in the
                         results: its number, and the checksum of its bytes in each of them
-    blocks/             17.npz, a block that is finished and not yet merged, with the fingerprint, and 17.claim
+    blocks/             17.npz, a block that is finished and not yet merged, with the fingerprint, and 17.lock
 
 A block is merged, and flushed to disk, before its line is written.  The same call on the same store computes the blocks
 that are neither merged nor waiting, and ends with the same bytes as one process that nobody interrupted.
@@ -18,7 +18,6 @@ import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,7 +25,7 @@ import numpy as np
 
 from analytic.vectors.results import Examples, Place, blocks
 from minintk.arrays import Array, to_host
-from minintk.files.claims import Watch, remove_dead
+from minintk.files.claims import Claim, claimed, remove_claims
 from minintk.files.reading import Unreadable, map_npy, npy_header, read_lines, read_npz, reading
 from minintk.files.writing import digest, made_folder, remove_parts, space_on_disk, write_atomically, write_bytes
 
@@ -57,15 +56,13 @@ class KernelStore:
         self.names = [name for name, wanted in zip(KERNEL_NAMES, asked, strict=True) if wanted]
         self.mark = digest(f"minintk store 3; {what}; {asked}; blocks of {size}", *inputs.x)
         self.places = dict(enumerate(blocks(inputs.shape, size, inputs.symmetric)))
-        self.watch, self._length = Watch(), -1
+        self._length = -1
         self.merged: Lines = self._lines() or {}
         if self.merged and self.merged.keys() == self.places.keys() and not self._damaged():
-            with suppress(OSError):  # nothing to write, perhaps nowhere to
-                remove_dead(self.folder, self.waiting)
+            self.clear()
             return
         self.waiting.mkdir(exist_ok=True)
-        remove_dead(self.folder, self.waiting)
-        with self.watch.wait(self.folder / "record.claim"):
+        with Claim(self.folder / "record.lock", wait=True):
             self._open()
 
     def _open(self) -> None:
@@ -154,7 +151,11 @@ class KernelStore:
 
     def claim_of(self, number: int) -> Path:
         """Where the claim on a block is."""
-        return self.waiting / f"{number}.claim"
+        return self.waiting / f"{number}.lock"
+
+    def clear(self) -> None:
+        """Remove the files of the claims, once all blocks are merged."""
+        remove_claims(self.waiting.glob("*.lock"))
 
     def finished(self, number: int) -> bool:
         """Whether a block is merged, or waits to be."""
@@ -172,7 +173,7 @@ class KernelStore:
 
     def merge(self) -> None:
         """Merge the blocks that wait into the results, unless another process is at it."""
-        if (claim := self.watch.claim(self.folder / "record.claim")) is None:
+        if (claim := claimed(self.folder / "record.lock")) is None:
             return
         with claim:
             self._look_again()

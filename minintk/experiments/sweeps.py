@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import to_host
-from minintk.files.claims import Claim, Watch, remove_dead
+from minintk.files.claims import Claim, remove_claims
 from minintk.files.reading import read_json
 from minintk.files.units import InFlight, InTurn, check_part, shared
 from minintk.files.writing import digest, holds, made_folder, write_atomically, write_bytes
@@ -182,23 +182,21 @@ def sweep(
                 advance(len(call.points))
             return kept[call] is not None
 
-        def keep(call: _Call, claim: Claim, returned: Any) -> None:
-            results = call.results(returned)
-            if claim.held():
-                call.write(results)
-                finished(call)
+        def keep(call: _Call, returned: Any) -> None:
+            call.write(call.results(returned))
+            finished(call)
 
         with closing(shared(missing, _Call.claim, finished)) as units:
             _run(partial(_attempt, work, together), units, executor, keep)
-    remove_dead(folder / "claims")  # of those who were killed meanwhile
     kept = {call: results or call.read() for call, results in kept.items()}  # other parts, meanwhile
+    remove_claims(call.claim() for call, results in kept.items() if results is not None)
     found = {_key(point): result for call in calls for point, result in zip(call.points, kept[call] or [])}
     table = Table(axes, [found.get(_key(dict(zip(axes, values))), {}) for values in product(*axes.values())])
     if len(found) == len(table.results):
         rows = [{"point": point, "result": result} for point, result in zip(table.points, table.results)]
         path, text = folder / "results.json", _text({"grid": axes, "rows": rows})
         if not holds(path, text):
-            with Watch().wait(folder / "sweep.claim"):
+            with Claim(folder / "sweep.lock", wait=True):
                 write_bytes(path, text)
     return table
 
@@ -214,7 +212,7 @@ class _Call:
 
     def claim(self) -> Path:
         """Where the claim on it is."""
-        return self.folder / "claims" / f"{digest(_key(self.arguments))}.claim"
+        return self.folder / "claims" / f"{digest(_key(self.arguments))}.lock"
 
     def path(self, point: Point) -> Path:
         """The file of one run, named after its point and all arguments of the call it was computed in."""
@@ -280,7 +278,7 @@ def _calls(
 
 
 def _run(
-    work: Work, units: Iterator[Job | None], executor: Executor | None, keep: Callable[[_Call, Claim, Any], None]
+    work: Work, units: Iterator[Job | None], executor: Executor | None, keep: Callable[[_Call, Any], None]
 ) -> None:
     """Make the calls that this process gets a claim on, and `keep` each result as it arrives."""
     failed: Exception | None = None
@@ -288,7 +286,7 @@ def _run(
         for (call, claim), future in flight:
             with claim:
                 try:
-                    keep(call, claim, future.result())
+                    keep(call, future.result())
                 except Exception as error:
                     error.add_note(f"in the sweep's call work({_words(call.arguments)})")
                     failed = failed or error
@@ -344,10 +342,9 @@ def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
     folder, mine = made_folder(store, "store="), {"format": 1, "work": identity(work)}
     for name in ("records", "claims"):
         (folder / name).mkdir(exist_ok=True)
-    remove_dead(folder, folder / "claims")
     path = folder / "work.json"
     if not path.exists():
-        with Watch().wait(folder / "sweep.claim"):
+        with Claim(folder / "sweep.lock", wait=True):
             if not path.exists():
                 if any((folder / "records").glob("*.json")):
                     raise ValueError(

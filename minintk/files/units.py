@@ -18,7 +18,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any, Generic, TypeVar
 
-from minintk.files.claims import PAUSE, Claim, Watch
+from minintk.files.claims import PAUSE, Claim, claimed
 
 Unit = TypeVar("Unit")
 Job = TypeVar("Job")
@@ -50,12 +50,16 @@ def shared(
     Ends when all units are finished, whoever did it; one whose claim was released without a result comes again.
     place : of a unit's claim.   finished : whether there is a result.   Closed, it releases the claims it has given.
     """
-    watch, left, taken = Watch(), list(units), dict[Unit, Claim]()
+    left, taken = list(units), dict[Unit, Claim]()
+
+    def ours(unit: Unit) -> bool:
+        return unit in taken and taken[unit].held
+
     try:
-        while left := [unit for unit in left if (unit in taken and not taken[unit].released) or not finished(unit)]:
+        while left := [unit for unit in left if ours(unit) or not finished(unit)]:
             free = False
             for unit in left:
-                if (unit in taken and not taken[unit].released) or (claim := watch.claim(place(unit))) is None:
+                if ours(unit) or (claim := claimed(place(unit))) is None:
                     continue
                 taken[unit], free = claim, True
                 if finished(unit):  # between the look above and the claim

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
-from minintk.files.claims import Claim, Watch, remove_dead
+from minintk.files.claims import claim_or_say_who
 from minintk.files.reading import Unreadable
 from minintk.files.writing import made_folder, remove_parts
 from minintk.models.network import Model, Network, check_model
@@ -28,7 +28,7 @@ from minintk.training.schedules import rate
 from minintk.training.train import Descent, State, check_run, warn_if_unstable
 from minintk.validate import whole
 
-CHECKPOINT_FILE, HISTORY_FILE, CLAIM_FILE = "checkpoint.npz", "history.json", "fit.claim"
+CHECKPOINT_FILE, HISTORY_FILE, CLAIM_FILE = "checkpoint.npz", "history.json", "fit.lock"
 CALIBRATION_EXAMPLES = 1000
 REMEDY = "use net.calibrate(theta, x), the network with frozen statistics"
 
@@ -150,11 +150,10 @@ class _Folder:
 
     def __init__(self, path: str | os.PathLike[str], identity: dict[str, str]) -> None:
         self.path, self.identity = made_folder(path, "checkpoint="), identity
-        self.claim: Claim = Watch().claim_or_say_who(self.path / CLAIM_FILE, f"fit(checkpoint={str(path)!r})")
+        self.claim = claim_or_say_who(self.path / CLAIM_FILE, f"fit(checkpoint={str(path)!r})")
 
     def load(self, like: Array) -> tuple[State | None, dict[str, Any]]:
         """(state, what `_Record.about` gave), (None, {}) for an empty folder; ValueError for another run's."""
-        remove_dead(self.path)
         for name in (CHECKPOINT_FILE, HISTORY_FILE):
             remove_parts(self.path / name)
         path = self.path / CHECKPOINT_FILE
@@ -167,11 +166,7 @@ class _Folder:
         return state, about
 
     def save(self, run: Descent, record: _Record) -> None:
-        """Write both files; FloatingPointError instead of overwriting a good checkpoint with a diverged one.
-
-        `Held` if another process has taken the run over.
-        """
-        self.claim.check(f"fit(checkpoint={str(self.path)!r})")
+        """Write both files; FloatingPointError instead of overwriting a good checkpoint with a diverged one."""
         xp = array_namespace(run.theta)
         if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would show it, but too late
             raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")

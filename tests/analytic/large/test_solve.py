@@ -19,7 +19,7 @@ import minintk as mn
 from analytic.large import factor, gram, low_rank, solve
 from analytic.large.factor import Blocks, Factor
 from analytic.large.gram import Gram
-from minintk.files.claims import Claim, Held
+from minintk.files.claims import Held, claim_or_say_who
 
 Array = Any
 BY = ("cholesky", "pivoted", "nystrom")
@@ -313,7 +313,7 @@ def test_a_second_starter_is_told_who_works_there(tmp_path: Path) -> None:
     x, y, _ = data(40)
     an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
     (folder,) = tmp_path.glob("cholesky-*")
-    with Claim(folder / "solve.claim", [], folder / "solve.claim"), pytest.raises(Held, match=r"process \d+"):
+    with claim_or_say_who(folder / "solve.lock", "a test"), pytest.raises(Held, match=r"process \d+"):
         an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
 
 
