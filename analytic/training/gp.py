@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
+from analytic.kernel import Kernel
 from analytic.training.dynamics import (
     Dynamics,
     check_momentum,
@@ -128,13 +129,14 @@ class Ensemble:
     def check_memory(self, kind: Kind, M: int, covariances: int | None, factor: int | None = None) -> None:
         """MemoryError, before any work, if what a prediction of M outputs has yet to compute does not fit.
 
-        covariances : how many (M, M) it takes, None for a mean alone.  factor : bytes of the factorisation, if due.
+        covariances : how many (M, M) it takes, None for a mean alone.  factor : bytes that the kernel of this kind and
+            its factorisation have yet to take, if that is not the ensemble's own.
         """
         N, M, xp, item = int(self.x.shape[0]), int(M), array_namespace(self.x), int(self.x.dtype.itemsize)
+        both = covariances is not None and kind == "ntk"
+        missing = ({kind, "nngp"} if both else {kind}) - set(self._train) - (set() if factor is None else {kind})
         if factor is None:
             factor = 0 if kind in self._dynamics else factorisation_bytes(N)
-        both = covariances is not None and kind == "ntk"
-        missing = ({kind, "nngp"} if both else {kind}) - set(self._train)
         need = (
             factor
             + item * N * N * len(missing)
@@ -209,7 +211,7 @@ class Posterior:
         ens = self.ensemble
         ens._test(x_test)
         ens.check_memory(self.kind, x_test.shape[0], 3 if cov else 0 if std else None, self._factor_bytes)
-        if (cov or std) and self.kind == "ntk":
+        if (cov or std) and self.kind == "ntk" and not self._factorised:
             ens._both()
         L = self._factor
         if L is None:
@@ -269,7 +271,7 @@ class Posterior:
         check_memory(xp, f"{size} draws at {M} points", need, "draw fewer, or at fewer points")
         mean, cov = self.predict(x_test, cov=True)
         variance, U = xp.linalg.eigh(xp.astype(cov, xp.float64, copy=False))
-        scale = max(float(xp.max(xp.abs(k))) for k in (cov, self.ensemble._block("nngp")))
+        scale = max(float(xp.max(xp.abs(k))) for k in (cov, self.ensemble._variances(self.ensemble.x)))
         if -float(variance[0]) > sqrt(eps(cov)) * scale:
             raise ValueError(
                 f"the covariance at x_test has the eigenvalue {float(variance[0]):.3g}, where kernel entries are up to "
@@ -280,30 +282,51 @@ class Posterior:
         return xp.astype(root @ z + mean, mean.dtype, copy=False)
 
     @property
+    def _factorised(self) -> bool:
+        return "_factor" in self.__dict__
+
+    @property
     def _factor_bytes(self) -> int:
-        """What the factor has yet to take, at most."""
-        return 0 if "_factor" in self.__dict__ else 8 * int(self.ensemble.x.shape[0]) ** 2
+        """What the kernel and its factor have yet to take, at most."""
+        ens, N = self.ensemble, int(self.ensemble.x.shape[0])
+        item = int(ens.x.dtype.itemsize) if ens.x.dtype.kind == "f" else 8
+        kernel = 0 if self.kind in ens._train else item
+        factor = 0 if self._owned and item == 8 and on_host(array_namespace(ens.x)) else 8
+        return 0 if self._factorised else (kernel + factor) * N * N
+
+    @property
+    def _owned(self) -> bool:
+        """Whether the kernel's matrix is nobody else's, so that the factor may take its place."""
+        return type(self.ensemble.kernel) in (Kernel, Given)
 
     @cached_property
     def _factor(self) -> Array | None:
-        """L, lower triangular, with L L' = k + ridge I; None if a pivot cannot be distinguished from zero."""
-        self.ensemble.check_memory(self.kind, 0, 0, self._factor_bytes)
-        k = self.ensemble._block(self.kind)
+        """L, lower triangular (what stands above is not part of it), with L L' = k + ridge I.
+
+        On the host and in float64, in the memory of k, which is given up.  None, and k as it was, if a pivot cannot be
+        distinguished from zero.
+        """
+        ens = self.ensemble
+        ens.check_memory(self.kind, 0, 0, self._factor_bytes)
+        k = ens._block(self.kind)
         check_kernel(f"kernel.{self.kind}(x)", k)
-        xp = array_namespace(k)
-        L = xp.astype(k, xp.float64, copy=True)
-        i = xp.arange(len(k))
-        L[i, i] += self.ensemble.ridge if self.noise is None else self.noise
+        xp, tau = array_namespace(k), resolution(k)
+        L = xp.astype(k, xp.float64, copy=not self._owned)
+        i, variances = xp.arange(len(k)), xp.asarray(xp.diagonal(L), copy=True)
+        L[i, i] += ens.ridge if self.noise is None else self.noise
         diagonal = xp.asarray(xp.diagonal(L), copy=True)
         with suppress(np.linalg.LinAlgError):
-            L = cholesky(L)
-            smallest = float(xp.min(xp.diagonal(L)))
-            rows = xp.einsum("ij,ij->i", L, L) - diagonal  # as a GPU's solver may fail silently
-            rounding = float(len(k) + 100) * eps(L) * float(xp.max(diagonal))
-            if smallest > 0 and smallest**2 > resolution(k) and float(xp.max(xp.abs(rows))) <= rounding:
-                return L
+            factor = cholesky(L)
+            smallest = float(xp.min(xp.diagonal(factor)))
+            if smallest > 0 and smallest**2 > tau and (on_host(xp) or is_factor(factor, diagonal)):
+                ens._train.pop(self.kind)
+                return factor
         if self.noise is not None:
             raise ValueError("the kernel and the noise of each example are singular together: give each more noise")
+        if L is k:  # its lower triangle is intact
+            for n in range(len(k)):
+                k[n, n + 1 :] = k[n + 1 :, n]
+            k[i, i] = variances
         return None
 
     @cached_property
@@ -441,12 +464,22 @@ def _check_spread(cov: bool, std: bool) -> None:
 
 
 def cholesky(k: Array) -> Array:
-    """L with L L' = k, lower triangular; on the host in the memory of k.  LinAlgError where there is none."""
+    """L with L L' = k, lower triangular; LinAlgError where there is none.
+
+    On the host in the memory of k, whose triangle below the diagonal, which is above that of L, stays as it is.
+    """
     xp = array_namespace(k)
     if not on_host(xp):
         return xp.linalg.cholesky(k)
     # LAPACK's order is that of columns: to it, k' is the symmetric k where it stands
-    return scipy_module(xp, "linalg").cholesky(k.T, lower=True, overwrite_a=True, check_finite=False)
+    return scipy_module(xp, "linalg").cho_factor(k.T, lower=True, overwrite_a=True, check_finite=False)[0]
+
+
+def is_factor(L: Array, diagonal: Array) -> bool:
+    """Whether L L' has this diagonal, up to rounding: a GPU's solver may fail and say nothing."""
+    xp = array_namespace(L)
+    rounding = float(len(L) + 100) * eps(L) * float(xp.max(diagonal))
+    return float(xp.max(xp.abs(xp.einsum("ij,ij->i", L, L) - diagonal))) <= rounding
 
 
 def _covariance(c: Array, prior: Array) -> Array:

@@ -69,6 +69,21 @@ SOLVE = """
     bound = max(asked)
 """
 
+IN_PLACE = """
+    x, y = rng.standard_normal(({N}, 20)).astype("{dtype}"), rng.standard_normal(({N}, 1)).astype("{dtype}")
+    k, x_test = an.kernel(dense), x[:50] + 1
+    an.posterior(k, x[:50], y[:50], ridge=0.1).predict(x_test, std=True)
+    growth = peak(lambda: an.posterior(k, x, y, ridge=0.1).predict(x_test, std=True))
+    bound = {share} * 8 * {N} ** 2
+"""
+
+FLOW = """
+    k, y = rng.standard_normal((1500, 2000)), rng.standard_normal((1500, 1))
+    k = k @ k.T
+    an.gradient_flow(k[:50, :50], y[:50], ridge=0.1).predict(1.0)
+    growth, bound = peak(lambda: an.gradient_flow(k, y, ridge=0.1).predict(1.0)), 44 * 1500**2
+"""
+
 PLANTED = """
     k, x = an.kernel(dense), rng.standard_normal((1200, 20))
     k.both(x[:8])
@@ -81,7 +96,12 @@ CASES = {
     "conv float32": KERNEL.format(spec="conv", shape=(60, 8, 8, 3), dtype="float32"),
     "mn.ntk": NTK,
     "posterior": SOLVE,
+    "posterior in place": IN_PLACE.format(N=2000, dtype="float64", share=1.6),  # 1, and tiles of the kernel
+    "posterior float32": IN_PLACE.format(N=2000, dtype="float32", share=1.9),  # 1.5, and tiles
+    "gradient flow": FLOW,
 }
+
+LONG = "dense float64", "posterior float32"
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
 
@@ -95,7 +115,7 @@ def ratio(case: str) -> float:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "dense float64" else name for name in CASES]
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in CASES]
 )
 def test_a_warm_call_stays_within_its_bound(name: str) -> None:
     assert 0.02 < ratio(CASES[name]) <= 1
