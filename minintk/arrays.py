@@ -311,7 +311,7 @@ def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> N
 
 
 def matmul_into(a: Array, b: Array, out: Array) -> None:
-    """out[...] = a @ b, without a temporary where the library can write into a view; out overlaps neither.
+    """out[...] = a @ b, without a temporary where the library can write there; out overlaps neither.
 
     >>> a, out = np.eye(2), np.zeros((2, 3))
     >>> matmul_into(a, a, out[:, :2])
@@ -319,7 +319,7 @@ def matmul_into(a: Array, b: Array, out: Array) -> None:
     array([[1., 0., 0.],
            [0., 1., 0.]])
     """
-    if on_host(xp := array_namespace(a, b, out)):
+    if on_host(xp := array_namespace(a, b, out)) or out.flags.c_contiguous:  # a GPU's product writes whole arrays
         xp.matmul(a, b, out=out)
     else:
         out[...] = a @ b
