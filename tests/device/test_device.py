@@ -396,7 +396,7 @@ def test_a_product_is_written_where_it_belongs(xp: Any) -> None:
         matmul_into(a, b, gaps[..., ::2])
     assert to_host(whole).tolist() == to_host(gaps[..., ::2]).tolist() == np.full((2, 3, 5), 4.0).tolist()
     if library(xp) == "standin":
-        assert (first.launches, second.launches) == (1, 3)  # the view counts
+        assert (first.launches, second.launches) == (1, 2)
 
 
 def test_the_library_under_test_is_the_one_named(xp: Any) -> None:
