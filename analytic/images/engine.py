@@ -17,7 +17,7 @@ from threading import Lock, local
 
 from analytic.images.fields import Field, Pixels
 from analytic.images.memory import FieldLayout, Workspace
-from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Square
+from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Selves, Square
 from analytic.images.precision import check_entries, field_precision, first_variances, holds_opposites, scale_free
 from analytic.images.rules import Pool, Window, all_steps, grid, is_nonlinear, mixes_pixels, needs_images
 from analytic.images.steps import Tile, add_pending, apply_all, follow, half_variances, prepare_all
@@ -192,7 +192,8 @@ def working_memory(plan: ImagePlan, inputs: Examples) -> int:
     pools = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
     pairs = min(pairs_at_once(plan), size * size if plan.layout.diagonal else size)
     double = replace(plan, layout=replace(plan.layout, dtype=plan.layout.xp.float64))
-    one = prepared_bytes(double, inputs, 1) + field_bytes(double, 1) if plan.recorded else 0
+    many = min(selves_at_once(double), max(inputs.shape))
+    one = prepared_bytes(double, inputs, many) + field_bytes(double, many) if plan.recorded else 0
     tile = prepared_bytes(plan, inputs, 2 * min(size, max(inputs.shape))) + field_bytes(plan, pairs)
     each = max(one, tile) + 2**21 + (0 if like_relu(plan.program) else 8 * 8 * NUMBERS_IN_CACHE)
     return pools + (min(cores(), max(1, inputs.shape[0])) if host else 1) * each
@@ -256,10 +257,12 @@ class PreparedImages:
         self.channels = [layout.spread(x[..., c]) for c in range(x.shape[3])]
         self.pixels = Pixels(q, xp.zeros_like(q), 1 / (2 * x.shape[3]))
 
-    def field(self, plan: ImagePlan, workspace: Workspace, i: slice, j: slice, ntk: bool) -> Field:
+    def field(
+        self, plan: ImagePlan, workspace: Workspace, i: slice, j: slice, ntk: bool, kind: type[Field] = Square
+    ) -> Field:
         """The distances of the inputs, D = mean over channels of (x - x')^2 / 2."""
-        xp = plan.layout.xp
-        field = (Diagonal if plan.layout.diagonal else Square)(plan.layout, workspace, i, j, plan.grid, asked=ntk)
+        xp, kind = plan.layout.xp, Diagonal if plan.layout.diagonal else kind
+        field = kind(plan.layout, workspace, i, j, plan.grid, asked=ntk)
         w = field.a[1] if ntk else workspace.take(field.d.shape)
         for c, values in enumerate(self.channels):
             target = w if c else field.d
@@ -280,39 +283,48 @@ class SelfKernels:
     rows: RowState
 
 
+def selves_at_once(double: ImagePlan) -> int:
+    """How many images are taken, each with itself, through the layers at a time: many on a GPU, where launches cost."""
+    if on_host(double.layout.xp) or not like_relu(double.program):  # others have coefficients by image
+        return 1
+    return pairs_at_once(double)
+
+
 def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
     """Take every image with itself through all layers, in float64: those of x1, or of x2, from number `first` on."""
     x, xp = inputs.x[first > 0], plan.layout.xp
     N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)
     double = replace(plan, layout=layout)
+    size = selves_at_once(double)
     pools = [
         (xp.empty((N, *pooled), dtype=xp.float64), xp.empty((N, *pooled), dtype=xp.float64)) for pooled in plan.pooled
     ]
     nngp, ntk = xp.empty(N, dtype=xp.float64), xp.empty(N, dtype=xp.float64)
-    errors = [0.0] * N
+    errors = [0.0]
     own, room = local(), plan.room
 
     def work(n: int) -> None:
         if not hasattr(own, "workspace"):
             own.workspace = Workspace(xp, xp.float64, room)
-        images = PreparedImages(double, x[n : n + 1])
+        at = slice(n, min(n + size, N))
+        images, kind = PreparedImages(double, x[at]), Square if size == 1 else Selves
         record: list[tuple[Array, Array]] = []
-        tile = Tile(layout, iter(()), lambda _: inputs.called(first + n))
+        tile = Tile(layout, iter(()), lambda k: inputs.called(first + n + k))
         if plan.layout.diagonal:
             after, _ = prepare_all(plan.program, images.pixels, tile)
         else:
-            field = images.field(double, own.workspace, slice(0, 1), slice(0, 1), True)
+            field = images.field(double, own.workspace, slice(0, 1), slice(0, at.stop - n), True, kind)
             after, field = follow(plan.program, images.pixels, field, tile, record)
             field.release()
         for (to_d, to_theta), (d, theta) in zip(pools, record, strict=True):
-            to_d[n], to_theta[n] = d[0], theta[0]
-        square = images.scale[0] ** 2
-        nngp[n], ntk[n] = after.q[0, 0, 0] * square, after.theta[0, 0, 0] * square
-        errors[n] = after.error
+            to_d[at], to_theta[at] = d, theta
+        square = images.scale**2
+        nngp[at], ntk[at] = after.q[:, 0, 0] * square, after.theta[:, 0, 0] * square
+        errors.append(after.error)
 
-    for_each(xp, work, range(N))
-    return SelfKernels(pools, RowState(nngp, ntk, max(errors, default=0.0)))
+    for_each(xp, work, range(0, N, size))
+    return SelfKernels(pools, RowState(nngp, ntk, max(errors)))
 
 
 @dataclass(frozen=True)

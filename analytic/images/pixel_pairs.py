@@ -1,6 +1,7 @@
 """Which pairs of pixels a field holds, and how sums over windows, pooling and flattening act on them.
 
     Square     all pairs of pixels of one image x and some images x', a matrix (pixels of x, pixels of all x')
+    Selves     the same of some images x', each with itself in the place of x
     Diagonal   equal pixels only, of some images x and some x'
 
 Each line of pixels may end in guards, pixels outside the image, so that the sum over a window consists of a few sums of
@@ -35,6 +36,10 @@ class Square(Field):
 
     def right(self, values: PixelValues) -> Array:
         return values.right[self.j].reshape((1, -1))
+
+    def pixels_of_x(self, v: Array) -> Array:
+        """v : (2, n, H, W) as (live, H, W, 1 or B, 1, 1), beside the pixels of all x'."""
+        return v[: self.live, self.i.start, ..., None, None, None]
 
     def pieces(self) -> Iterator[slice]:
         return self.split(*self.d.shape)
@@ -76,16 +81,16 @@ class Square(Field):
 
     def across(self, out: Array, to: tuple[int, int], axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
         """Lines `to` of `out` = the sums across the lines, for the lines `piece` of x after the step."""
-        (H, W), live, i, j, xp = self.grid, self.live, self.i.start, self.j, self.xp
+        (H, W), live, j, xp = self.grid, self.live, self.j, self.xp
         if plain(axis, H):
-            left, right = edges.half[:live, i].reshape((live, H * W, 1, 1)), edges.across
+            left, right = self.pixels_of_x(edges.half).reshape((live, H * W, -1, 1)), edges.across
             for one in self.cached(self.across_views, (self.a, out), to, axis, piece):
                 xp.add(one.here, one.there, out=one.out)
                 xp.add(one.right[0], left[:, one.source], out=one.right[1])
                 if one.left is not None:
                     xp.add(one.left[0], right[one.s][:live, None, j], out=one.left[1])
             return
-        outside = edges.half[:live, i, :, :, None, None, None], edges.half[:live, None, None, j]
+        outside = self.pixels_of_x(edges.half), edges.half[:live, None, None, j]
         source, target = self.images(self.a[:live], H, W), self.images(out[:live], axis.out, W)
         joint_sum(self.layout.inside(source, H, W), self.layout.inside(target, axis.out, W), axis, (1, 4), outside)
 
@@ -115,8 +120,8 @@ class Square(Field):
 
     def along(self, a: Array, out: Array, axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
         """The sums along the lines, for some lines of x; overwrites a, which holds these lines."""
-        live, xp, i, j, (h, W) = self.live, self.xp, self.i.start, self.j, edges.half_sum.shape[2:]
-        left, right = edges.half_sum[:live, i, slice(*piece), :, None, None, None], edges.along
+        live, xp, j, (h, W) = self.live, self.xp, self.j, edges.half_sum.shape[2:]
+        left, right = self.pixels_of_x(edges.half_sum)[:, slice(*piece)], edges.along
         if plain(axis, self.layout.guards(W)):
             after, before, views = self.cached(self.along_views, (a, out), axis, piece, (h, W))
             after[...] = left
@@ -163,6 +168,18 @@ class Square(Field):
         mean = self.xp.mean(pixels[:, every, :, every], axis=0)
         out[:live].reshape((live, B, -1))[..., 0] = mean
         self.swap_in(out, (1, 1))
+
+
+class Selves(Square):
+    """All pairs of pixels of B images, each with itself: d, theta : (H W, B size)."""
+
+    def left(self, values: PixelValues) -> Array:
+        of, xp = values.left[self.j], self.xp  # (B, H W, 1)
+        wide = xp.broadcast_to(xp.moveaxis(of, 0, 1), (of.shape[1], of.shape[0], values.right.shape[1]))
+        return wide.reshape((of.shape[1], -1))
+
+    def pixels_of_x(self, v: Array) -> Array:
+        return self.xp.moveaxis(v[: self.live, self.j], 1, -1)[..., None, None]
 
 
 class Diagonal(Field):

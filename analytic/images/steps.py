@@ -300,13 +300,13 @@ def _(step: Flat, row: LinearCoefficients, field: Field) -> None:
     field.flatten()
 
 
-# ------------------------------------------------------------------------- one image with itself, step by step
+# ------------------------------------------------------------------------- images with themselves, step by step
 
 
 def follow(
     program: Program, pixels: Pixels, field: Field, tile: Tile, record: list[tuple[Array, Array]]
 ) -> tuple[Pixels, Field]:
-    """Take an image with itself through all steps, pixels and field side by side; `record` collects the pools."""
+    """Take images, each with itself, through all steps, pixels and field side by side; `record` collects the pools."""
     for step in program:
         if isinstance(step, ResidualSum):
             add_pending(field, half_variances(pixels, tile.layout))
@@ -332,8 +332,8 @@ def follow(
 
 
 def diagonal(field: Field, a: Array) -> Array:
-    """The equal pixels of a Square field of one pair, (1, H, W), float64."""
-    xp, P = field.xp, prod(field.grid)
+    """The equal pixels of a Square field, (B, H, W), float64."""
+    xp, P, B = field.xp, prod(field.grid), field.sizes[1]
     every = xp.arange(P)
-    equal = field.layout.inside(a, *field.grid).reshape((P, P))[every, every]
-    return xp.astype(equal, xp.float64).reshape((1, *field.grid))
+    equal = field.layout.inside(a.reshape((P, B, -1)), *field.grid).reshape((P, B, P))[every, :, every]
+    return xp.astype(equal, xp.float64).T.reshape((B, *field.grid))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from arrays_under_test import LIBRARIES, namespace
+from standin import counting
 
 import analytic as an
 import minintk as mn
+from analytic.images import engine
 from minintk.arrays import array_namespace, library, to_host, to_library
 
 CONV = mn.Conv2d(5, 3, w_std=1.4, b_std=0.2)
@@ -37,3 +39,43 @@ def test_infinite_convolutional_kernels(where: str, dtype: str, name: str) -> No
             assert library(array_namespace(a)) == library(xp)
             assert str(a.dtype) == dtype
             np.testing.assert_allclose(to_host(a), b, rtol={"float32": 1e-4, "float64": 1e-12}[dtype])
+
+
+# ------------------------------------------------------------------------------- images with themselves, many at a time
+
+HALVED = mn.Sequential(
+    CONV, mn.ReLU(), mn.AvgPool(2, padding="same"), CONV, mn.Residual(mn.Sequential(mn.LeakyReLU(0.2), CONV)),
+    mn.LayerNorm(), mn.Conv2d(5, (3, 2), stride=(2, 1), padding="circular"), mn.Abs(), mn.GlobalAvgPool(), mn.Dense(1),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("where", LIBRARIES)
+@pytest.mark.parametrize("batch", [2, 100])
+def test_images_meet_themselves_in_batches(where: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the size of a batch; one image is black, one the opposite of another."""
+    x = np.random.default_rng(0).standard_normal((7, 5, 4, 2))
+    x[2], x[5] = 0, -x[1]
+    kernel, there = an.kernel(HALVED), to_library(x, namespace(where))
+    monkeypatch.setattr(engine, "BYTES_PER_GPU_BATCH", batch * 20 * 20 * 8)
+    for got, want in ((kernel.diag(there), kernel.diag(x)), (kernel.both(there), kernel.both(x))):
+        for a, b in zip(got, want):
+            np.testing.assert_allclose(to_host(a), b, rtol=1e-12)
+
+
+@pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
+def test_a_batch_takes_no_more_launches_than_an_image() -> None:
+    x = to_library(np.random.default_rng(0).standard_normal((40, 5, 4, 2)), namespace("standin"))
+    kernel = an.kernel(HALVED)
+    with counting() as one:
+        kernel.diag(x[:1])
+    with counting() as many:
+        kernel.diag(x)
+    assert many.launches <= one.launches + 40  # shapes that a copy takes
+    assert many.synchronisations == one.synchronisations
+
+
+def test_an_image_of_a_batch_is_called_by_its_number() -> None:
+    x = np.random.default_rng(0).standard_normal((9, 5, 4, 2))
+    x[7] *= 1e150
+    with pytest.raises(ValueError, match=r"x\[7\]"):
+        an.kernel(HALVED).diag(to_library(x, namespace(LIBRARIES[-1])))
