@@ -13,5 +13,4 @@ Reading order:
     split_outputs    the outputs of a kernel split over the cores
     threads          the pool, and BLAS held at one thread meanwhile
     memory           scratch memory, and pieces that stay in a core's cache
-    cholesky         factorisation in place, for kernels that fill the memory
 """

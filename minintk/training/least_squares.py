@@ -3,8 +3,8 @@
     min_w |J w + f_0 - y|^2 + ridge |w|^2            J = J(theta_0) : (N C, P),   theta = theta_0 + w
 
 solve_gram    function space: w = J' (J J' + ridge)^-1 (y - f_0).  The Gram matrix J J' is built layer by layer in
-              blocks and factorised in place.  Memory N C x N C for any P.
-solve_lsqr    parameter space: the iteration of Paige and Saunders 1982 through jvp and vjp.  Memory P for any N C.
+              blocks and factorised in place by LAPACK.  Memory N C x N C for any P.
+solve_lsqr    parameter space: SciPy's LSQR (Paige and Saunders 1982) through jvp and vjp.  Memory P for any N C.
 
 Without ridge both give the solution of smallest |w|, which gradient descent from theta_0 converges to: the only w in
 the row space of J with J w = y - f_0.  So the residual alone certifies the answer, and both report it.  At finite
@@ -15,14 +15,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import reduce
-from math import hypot, inf, sqrt
+from math import inf, sqrt
 from operator import iadd
 from typing import Any
 
-from minintk.arrays import Array, array_namespace, available_memory, check_finite, on_host
-from minintk.fast.cholesky import BLOCK, NotPositive, factorise, smallest_eigenvalue, solve_factorised
+import numpy as np
+
+from minintk.arrays import (
+    Array,
+    array_namespace,
+    available_memory,
+    check_finite,
+    on_host,
+    scipy_module,
+    to_host,
+    to_library,
+)
+from minintk.fast.threads import single_threaded_blas
 from minintk.models.empirical import block_size, check_kernel
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
@@ -33,6 +45,12 @@ from minintk.validate import number, whole
 
 MAX_REFINEMENTS = 8
 """Steps of iterative refinement after the Cholesky solution."""
+
+THREADS_FROM = 4096
+"""Rows of a matrix up to which OpenBLAS's threads do not pay: on a busy machine, they take ten times as long."""
+
+LIMIT_REACHED = 7
+"""SciPy's reason to stop without having reached the tolerance."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,44 +118,83 @@ def solve_gram(
     if t != inf and (isinstance(t, bool) or not hasattr(t, "__float__") or not t >= 0):
         raise ValueError(f"t expects a number >= 0 (lr x steps), inf for the end, got {t!r}")
     n = b.size
-    cut = None if rcond is None else number("rcond", rcond)
-    if cut is not None and ridge > 0:
+    cut, spectral = 0.0 if rcond is None else number("rcond", rcond), t < inf or rcond is not None
+    if cut > 0 and ridge > 0:
         raise ValueError(f"rcond={rcond:g} and ridge={ridge:g} are two ways out of a singular J J': give one of them")
-    if ridge == 0 and t == inf and cut is None and n > model.size:
+    if ridge == 0 and not spectral and n > model.size:
         singular = f"{n} equations for {model.size} parameters: J J' is singular"
         raise ValueError(f"{singular}; pass ridge > 0 or rcond, or use mn.solve_lsqr, for the least-squares solution")
-    xp, spectral, budget = array_namespace(theta0), t < inf or cut is not None, total - total // 8
+    xp, budget = array_namespace(theta0), total - total // 8
     itemsize = 8 if spectral else theta0.dtype.itemsize
-    need = (5 if spectral else 1) * itemsize * n * n
+    copies = 5 if spectral else 1 if on_host(xp) else 2  # LAPACK factorises in place, CuPy a copy
+    need = copies * itemsize * n * n
     if need > budget:
         raise MemoryError(
             f"the Gram matrix of {n} rows takes {need / 2**30:.3g} GiB, the limit is {budget / 2**30:.3g} GiB: "
             "use mn.solve_lsqr, float32, fewer examples, or a larger memory="
         )
     with progress_of("Gram matrix", 1.0, progress) as advance:
-        k = gram_matrix(model, theta0, x, budget, advance, both=spectral)
+        k = gram_matrix(model, theta0, x, budget, advance, dtype=xp.float64 if spectral else None)
     if spectral:
-        return _filtered(model, theta0, k, b, J, ridge, 0.0 if cut is None else cut, t)
+        return _filtered(model, theta0, k, b, J, ridge, cut, t)
     _add_to_diagonal(k, ridge)
-    scale = float(xp.max(xp.abs(xp.diagonal(k))))
-    with progress_of("Cholesky", 1.0, progress) as advance:
+    return _refined(model, theta0, Factor(k), b, J, ridge)
+
+
+class Factor:
+    """L with L L' = K = J J' + ridge, in the lower triangle of K itself on the host.
+
+    ValueError, with the smallest eigenvalue and remedies, where K has none.
+    """
+
+    def __init__(self, k: Array) -> None:
+        xp = array_namespace(k)
+        self.linalg, self.k = scipy_module(xp, "linalg"), k
+        self.diagonal = xp.asarray(xp.diagonal(k), copy=True)
         try:
-            spare = (budget - k.size * k.dtype.itemsize) // (6 * n * itemsize)  # a panel and its workspace
-            factorise(k, block=max(16, min(BLOCK, spare)), report=advance)
-        except NotPositive as error:
-            raise ValueError(_singular(f"at most {error.bound:.3g}", k, scale)) from None
-    return _refined(model, theta0, k, b, J, ridge, scale)
+            if on_host(xp):  # the lower triangle by rows is the upper one by columns, as LAPACK reads
+                few = k.shape[0] <= THREADS_FROM
+                with single_threaded_blas() if few else nullcontext():
+                    self.linalg.cho_factor(k.T, overwrite_a=True, check_finite=False)
+                self.L = k
+            else:
+                self.L = xp.linalg.cholesky(k)
+        except np.linalg.LinAlgError:
+            raise ValueError(self.singular()) from None
+
+    def solve(self, b: Array) -> Array:
+        """K^-1 b."""
+        half = self.linalg.solve_triangular(self.L, b.reshape((-1, 1)), lower=True, check_finite=False)
+        return self.linalg.solve_triangular(self.L, half, lower=True, trans=1, check_finite=False).reshape(b.shape)
+
+    def singular(self) -> str:
+        """The message for a singular K, with remedies; what is left of K, its upper triangle, is lost."""
+        k, xp = self.k, array_namespace(self.k)
+        i = xp.arange(k.shape[0])
+        k[i, i] = self.diagonal
+        if on_host(xp):
+            how = {"eigvals_only": True, "overwrite_a": True, "subset_by_index": (0, 0), "check_finite": False}
+            smallest = self.linalg.eigh(k.T, lower=True, **how)
+        else:
+            smallest = xp.linalg.eigvalsh(k)
+        scale = float(xp.max(xp.abs(self.diagonal)))
+        rounding = _eps(k) * k.shape[0] * scale
+        double = "" if k.dtype.itemsize == 8 else "theta0, x and y in float64, "
+        return (
+            f"the smallest eigenvalue of J J' + ridge is {float(smallest[0]):.3g}, its largest entry {scale:.3g}, and "
+            f"rounding in {k.dtype} may reach {rounding:.1g}: pass a larger ridge ({rounding:.0e} covers it), {double}"
+            "remove examples that coincide, pass rcond=1e-10 for the pseudo-inverse, or use mn.solve_lsqr, which "
+            "factorises nothing"
+        )
 
 
-def _refined(
-    model: Model, theta0: Array, k: Array, b: Array, J: ChunkedJacobian, ridge: float, scale: float
-) -> Solution:  # fmt: skip
+def _refined(model: Model, theta0: Array, K: Factor, b: Array, J: ChunkedJacobian, ridge: float) -> Solution:
     """a += (J J' + ridge)^-1 r,  r = b - J J' a - ridge a, as long as r shrinks."""
     xp, total = array_namespace(b), _norm(b)
     a, w, r, left, new = xp.zeros_like(b), xp.zeros_like(theta0), b, 1.0 if total else 0.0, 0.0
     steps = 0
     while steps < MAX_REFINEMENTS and left > 0:
-        da = solve_factorised(k, r.reshape((-1, 1))).reshape(b.shape)
+        da = K.solve(r)
         nearer = w + J.vjp(da)
         r = b - J.jvp(nearer) - ridge * (a + da)
         new = _norm(r) / total
@@ -145,8 +202,7 @@ def _refined(
             break
         a, w, left, steps = a + da, nearer, new, steps + 1
     if not left <= sqrt(_eps(b)):
-        lowest = f"about {smallest_eigenvalue(k):.3g}"
-        raise ValueError(f"rounding leaves {min(new, left):.2g} of y - f_0 unexplained: {_singular(lowest, k, scale)}")
+        raise ValueError(f"rounding leaves {min(new, left):.2g} of y - f_0 unexplained: {K.singular()}")
     return Solution(Linearized(model, theta0), theta0 + w, a, left, steps)
 
 
@@ -169,9 +225,9 @@ def _filtered(
 
 def gram_matrix(
     model: Model, theta: Array, x: Array, memory: int, report: Callable[[float], None] = lambda share: None, *,
-    both: bool = False,
+    dtype: Any = None,
 ) -> Array:  # fmt: skip
-    """J J' : (N C, N C), block by block: the lower triangle, or, if `both`, the full matrix in float64.
+    """J J' : (N C, N C), block by block.   dtype : by default that of theta.
 
     memory : bytes for the matrix and a block.  report : called with each block's share of the work.
 
@@ -182,7 +238,7 @@ def gram_matrix(
            [0. , 0.5]])
     """
     xp, N, C = array_namespace(theta, x), x.shape[0], model.outputs
-    k = xp.zeros((N * C, N * C), dtype=xp.float64 if both else theta.dtype)
+    k = xp.zeros((N * C, N * C), dtype=theta.dtype if dtype is None else dtype)
     size = min(block_size(model, theta, N, False, k.nbytes, memory), max(1024, -(-N // 16)))
     for i in range(0, N, size):
         J = model.jacobian(theta, x[i : i + size])
@@ -191,8 +247,7 @@ def gram_matrix(
             block = block.reshape((block.shape[0] * C, -1))
             at = slice(i * C, (i + size) * C), slice(j * C, (j + size) * C)
             k[at] = block
-            if both:
-                k[at[::-1]] = block.T
+            k[at[::-1]] = block.T
             report((1 if i == j else 2) * (block.shape[0] / (N * C)) * (block.shape[1] / (N * C)))
     return k
 
@@ -239,8 +294,8 @@ def solve_lsqr(
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
     limit = steps if steps is not None else _limit(min(b.size, model.size))
     with progress_of("LSQR", limit, progress) as advance:
-        w, done, fits = _lsqr(J, b, sqrt(ridge), limit, tol, advance)
-    if not fits and steps is None:
+        w, stop, done = _lsqr(J, b, sqrt(ridge), limit, tol, advance)
+    if stop == LIMIT_REACHED and steps is None:
         warnings.warn(
             f"LSQR did not reach tol={tol:.1g} in {limit} steps: pass steps= to stop early on purpose, ridge > 0, a "
             "larger tol, or use mn.solve_gram", RuntimeWarning, stacklevel=2,
@@ -252,46 +307,25 @@ def solve_lsqr(
 
 def _lsqr(
     J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float, report: Callable[[float], None]
-) -> tuple[Array, int, bool]:
-    """(w, steps, whether tol was reached): Golub-Kahan bidiagonalisation, with a running QR of the bidiagonal matrix.
+) -> tuple[Array, int, int]:
+    """(w, SciPy's reason to stop, steps).  Its few vectors stay on the host; jvp and vjp run where the examples are."""
+    from scipy.sparse.linalg import LinearOperator, lsqr
 
-    beta u = J v - alpha u,   alpha v = J' u - beta v        the next column
-    (rho, theta, phi)                                        one rotation of it
-    w += phi/rho d,   d = v - theta/rho d                    the next solution
-    """
     xp = array_namespace(b)
-    w = xp.zeros_like(J.theta)
-    beta = total = _norm(b)
-    u = b / beta if beta else b
-    v = J.vjp(u)
-    alpha = _norm(v)
-    if not alpha:  # w = 0 is the solution
-        return w, 0, True
-    v = v / alpha
-    d, rho_bar, phi_bar, size, tail = v, alpha, beta, 0.0, 0.0
-    for step in range(1, limit + 1):
-        u = J.jvp(v) - alpha * u
-        size, beta = hypot(size, alpha, damp), _norm(u)
-        if beta:
-            u = u / beta
-            v = J.vjp(u) - beta * v
-            size, alpha = hypot(size, beta), _norm(v)
-            v = v / alpha if alpha else v
-        else:
-            alpha = 0.0
-        rho_1 = hypot(rho_bar, damp)  # the ridge, rotated away
-        psi, phi_bar = damp / rho_1 * phi_bar, rho_bar / rho_1 * phi_bar
-        rho = hypot(rho_1, beta)
-        c, s = rho_1 / rho, beta / rho
-        theta, rho_bar, phi, phi_bar = s * alpha, -c * alpha, c * phi_bar, s * phi_bar
-        w = w + (phi / rho) * d
-        d = v - (theta / rho) * d
-        tail = hypot(tail, psi)
-        r = hypot(phi_bar, tail)
+
+    def across(a: Any, shape: tuple[int, ...]) -> Array:
+        return to_library(a.astype(str(b.dtype), copy=False).reshape(shape), xp)
+
+    def jvp(v: Any) -> Any:
         report(1)
-        if r <= tol * (total + size * _norm(w)) or alpha * abs(phi * s) <= tol * size * r:
-            return w, step, True
-    return w, limit, False
+        return to_host(J.jvp(across(v, J.theta.shape))).ravel()
+
+    def vjp(u: Any) -> Any:
+        return to_host(J.vjp(across(u, b.shape))).ravel()
+
+    A = LinearOperator((b.size, J.theta.size), matvec=jvp, rmatvec=vjp, dtype=str(b.dtype))
+    w, stop, steps, *_ = lsqr(A, to_host(b).ravel(), damp, atol=tol, btol=tol, conlim=0, iter_lim=limit)
+    return across(w, J.theta.shape), stop, steps
 
 
 class ChunkedJacobian:
@@ -349,17 +383,6 @@ def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tu
     return y - J.f0, J
 
 
-def _singular(smallest: str, k: Array, scale: float) -> str:
-    """The message for a singular Gram matrix, with remedies."""
-    rounding = _eps(k) * k.shape[0] * scale
-    double = "" if k.dtype.itemsize == 8 else "theta0, x and y in float64, "
-    return (
-        f"the smallest eigenvalue of J J' + ridge is {smallest}, its largest entry {scale:.3g}, and rounding in "
-        f"{k.dtype} may reach {rounding:.1g}: pass a larger ridge ({rounding:.0e} covers it), {double}remove examples "
-        "that coincide, pass rcond=1e-10 for the pseudo-inverse, or use mn.solve_lsqr, which factorises nothing"
-    )
-
-
 def _budget(theta: Array, memory: int | None) -> int:
     return 9 * available_memory(array_namespace(theta)) // 10 if memory is None else int(number("memory", memory))
 
@@ -378,10 +401,7 @@ def _add_to_diagonal(k: Array, ridge: float) -> None:
 def _norm(a: Array) -> float:
     """|a|, accumulated in float64 for any dtype."""
     xp = array_namespace(a)
-    top = float(xp.max(xp.abs(a))) if a.size else 0.0
-    if not 0 < top < inf:
-        return top
-    return top * sqrt(float(xp.sum(xp.astype(a / top, xp.float64, copy=False) ** 2)))
+    return float(xp.linalg.vector_norm(xp.astype(a, xp.float64, copy=False)))
 
 
 def _ratio(r: Array, b: Array) -> float:

@@ -14,7 +14,9 @@ from standin.namespace import _fill
 _fill(sys.modules[__name__], "cupyx.scipy.linalg", scipy.linalg)
 
 
-def _solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False) -> Any:
+def _solve_triangular(
+    a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, check_finite: bool = False
+) -> Any:
     if np.any(np.diagonal(a) == 0) and not unit_diagonal:
         return np.full_like(b, np.inf)  # cuBLAS divides by it
     return scipy.linalg.solve_triangular(a, b, trans, lower, unit_diagonal, check_finite=False)
