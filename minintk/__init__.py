@@ -1,6 +1,8 @@
 """minintk: a neural network in every form the theory of wide networks talks about, by hand, in NumPy or CuPy."""
 
+import warnings
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 from minintk import datasets, diagnostics
@@ -75,6 +77,29 @@ def __getattr__(name: str) -> ModuleType:
         return import_module("minintk.testing")
     raise AttributeError(f"module 'minintk' has no attribute {name!r}")
 
+
+def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
+    """What is wrong with the package `analytic` beside minintk, and the remedy; None where it is this distribution's.
+
+    Another distribution has that name too: installed over ours, it takes the place of `analytic/__init__.py`, and when
+    it is removed, that is gone.
+
+    >>> other_analytic() is None
+    True
+    """
+    face = home / "analytic" / "__init__.py"
+    if not face.parent.is_dir():  # minintk was taken along by itself
+        return None
+    if face.exists() and b"from analytic.kernel import" in face.read_bytes():
+        return None
+    what = "belongs to another distribution, installed over minintk's" if face.exists() else (
+        "is missing: another distribution named analytic was installed over minintk's, and removed"
+    )  # fmt: skip
+    return f"{face} {what}: pip uninstall -y analytic, then pip install --force-reinstall --no-deps minintk"
+
+
+if (_problem := other_analytic()) is not None:
+    warnings.warn(_problem, RuntimeWarning, stacklevel=2)
 
 __version__ = "0.1.0"  # as in pyproject.toml
 

@@ -1,4 +1,6 @@
-"""The command line: `minintk verify`, `train`, `coordinate-check`, `reproduce`, `grade`; or `python -m minintk verify`.
+"""The command line: `minintk verify`, `train`, `coordinate-check`, `reproduce`, `grade`, `doctor`.
+
+The same by `python -m minintk verify`.
 
 Each command is a function of the parsed arguments, with its options above it, that returns the exit status: 0 success,
 1 a check failed or is undecided, 2 invalid arguments, 130 interrupted.
@@ -377,6 +379,25 @@ def _grade(args: argparse.Namespace) -> int:
     _print_table(console, title, reports.COLUMNS, [map(escape, row) for row in reports.rows(found)])
     console.print(f"{found.score:g} of {found.points:g} points")
     return OK if found.score == found.points else FAILED
+
+
+# ------------------------------------------------------------------------------------------------ doctor
+
+
+@_command(
+    "doctor",
+    "what this machine has, what will be used of it, and what is broken",
+    "Versions, extras, processor, memory, GPU and folders. Exit status: 0 if nothing is broken, 1 if something is.",
+)
+def _doctor(args: argparse.Namespace) -> int:
+    from rich.markup import escape
+
+    from minintk.doctor import examine
+
+    found = list(examine())
+    rows = [(what, _coloured("fail") if broken else "", escape(text)) for what, text, broken in found]
+    _print_table(_console(200), "this machine, for minintk", ("what", "", "found"), rows)
+    return FAILED if any(broken for *_, broken in found) else OK
 
 
 # ---------------------------------------------------------------------------------------------- terminal

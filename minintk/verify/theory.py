@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-import analytic
+from analytic.kernel import kernel
 from analytic.training.dynamics import gradient_descent
 from analytic.training.dynamics import max_learning_rate as max_learning_rate
 from minintk import spec as s
@@ -63,7 +63,7 @@ class Theory:
 
 def kernels(spec: s.Sequential, x: Array) -> tuple[Array, Array]:
     """(K, Theta) of the infinitely wide network, (A, A) each."""
-    nngp, ntk = analytic.kernel(spec).both(x)
+    nngp, ntk = kernel(spec).both(x)
     return np.asarray(nngp), np.asarray(ntk)
 
 
