@@ -1,0 +1,136 @@
+"""Every CUDA source of the library, compiled by NVIDIA's compiler, which needs no GPU: extra `gpu-test`."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from ctypes.util import find_library
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import declarations
+
+from analytic.images import gpu_kernels
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGETS = (70, 80, 90)
+"""V100, A100, H100 and H200; those that the compiler still knows."""
+
+
+def compiler() -> Any:
+    """NVRTC from pip's packages, or the system's; None where there is none."""
+    nvidia = find_spec("nvidia")
+    places = [Path(place) for place in (nvidia.submodule_search_locations or ())] if nvidia else []
+    patterns = "*/lib/libnvrtc.so.*", "*/lib/x86_64/libnvrtc.so.*", "*/bin/nvrtc64*.dll", "*/bin/x86_64/nvrtc64*.dll"
+    found = [str(path) for place in places for pattern in patterns for path in sorted(place.glob(pattern))]
+    found += [name for name in (find_library("nvrtc"),) if name is not None]
+    try:
+        return ctypes.CDLL(found[0]) if found else None
+    except OSError:
+        return None
+
+
+NVRTC = compiler()
+needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason="no NVRTC here: pip install 'minintk[gpu-test]'")
+
+
+def sources() -> dict[str, tuple[str, str, str, str]]:
+    """{name: what `elementwise` gets}, of every step, with and without Theta."""
+    found: dict[str, tuple[str, str, str, str]] = {}
+
+    def record(_: Any, name: str, inputs: str, outputs: str, body: str) -> None:
+        found[name] = name, inputs, outputs, body
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_kernels, "elementwise", record)
+        for step in vars(gpu_kernels).values():
+            if isinstance(step, gpu_kernels.StepSource):
+                step.compiled(np, tangent=False)
+                step.compiled(np, tangent=True)
+    return found
+
+
+def text(name: str, inputs: str, outputs: str, body: str, precision: str) -> str:
+    """The kernel as CuPy writes it: inputs are references to constants, results are references."""
+    arguments, loads = [], []
+    for kind, declared in (("const ", inputs), ("", outputs)):
+        for _, ctype, one in declarations(declared):
+            arguments.append(f"{kind}{ctype} *all_{one}")
+            loads.append(f"{kind}{ctype} &{one} = all_{one}[i];")
+    return f"""
+    typedef {precision} T;
+    extern "C" __global__ void {name}({", ".join(arguments)}, long long entries) {{
+        long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+        for (long long i = first; i < entries; i += gridDim.x * blockDim.x) {{
+            {" ".join(loads)}
+            {body};
+        }}
+    }}
+    """
+
+
+def compiled(source: str, option: str) -> tuple[str, bytes]:
+    """(PTX, machine code) for the target of an option; AssertionError with the compiler's words."""
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    assert NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None) == 0
+    options = (ctypes.c_char_p * 2)(option.encode(), b"--std=c++17")
+    status = NVRTC.nvrtcCompileProgram(program, 2, options)
+    made: list[bytes] = []
+    for what in ("ProgramLog", "PTX", "CUBIN"):
+        if what != "ProgramLog":
+            assert status == 0, made[0].decode()
+        assert getattr(NVRTC, f"nvrtcGet{what}Size")(program, ctypes.byref(size)) == 0
+        buffer = ctypes.create_string_buffer(size.value)
+        assert getattr(NVRTC, f"nvrtcGet{what}")(program, buffer) == 0
+        made.append(buffer.raw)
+    NVRTC.nvrtcDestroyProgram(ctypes.byref(program))
+    return made[1].decode(), made[2]
+
+
+def targets() -> list[int]:
+    """Those of TARGETS that this compiler knows: CUDA 13 has left out 70."""
+    count = ctypes.c_int()
+    assert NVRTC.nvrtcGetNumSupportedArchs(ctypes.byref(count)) == 0
+    known = (ctypes.c_int * count.value)()
+    assert NVRTC.nvrtcGetSupportedArchs(known) == 0
+    return [target for target in TARGETS if target in list(known)]
+
+
+def test_these_are_all() -> None:
+    """Compiled text stands in one file; two steps, each with and without Theta."""
+    calls = {
+        path.relative_to(ROOT).as_posix(): len(
+            re.findall(r"\b(?:elementwise|RawKernel|ReductionKernel|RawModule)\(", path.read_text("utf-8"))
+        )
+        for package in ("minintk", "analytic")
+        for path in (ROOT / package).rglob("*.py")
+    }
+    assert {name: n for name, n in calls.items() if n} == {"minintk/arrays.py": 1, "analytic/images/gpu_kernels.py": 2}
+    assert len(sources()) == 4
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("precision", ["float", "double"])
+@pytest.mark.parametrize("name", sources())
+def test_a_source_compiles_for_every_target(name: str, precision: str) -> None:
+    assert {80, 90} <= set(targets())
+    for target in targets():
+        ptx, code = compiled(text(*sources()[name], precision), f"--gpu-architecture=sm_{target}")
+        assert f"sm_{target}" in ptx
+        assert code[:4] == b"\x7fELF"
+        if precision == "float" and name.startswith("kinked"):  # a constant without (T) would make all of it double
+            assert ".f64" not in ptx
+
+
+@needs_nvrtc
+def test_a_mistake_in_a_source_is_found() -> None:
+    """The negative controls: a name that there is not, and arithmetic that leaves float32."""
+    name, inputs, outputs, body = sources()["kinked"]
+    with pytest.raises(AssertionError, match='identifier "halb" is undefined'):
+        compiled(text(name, inputs, outputs, body.replace("half2", "halb"), "float"), "--gpu-architecture=sm_80")
+    wider = body.replace("two - A", "two - 1.1 * A")
+    ptx, _ = compiled(text(name, inputs, outputs, wider, "float"), "--gpu-architecture=sm_80")
+    assert ".f64" in ptx
