@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_under_test import namespace
+from arrays_under_test import LIBRARIES, namespace
 from test_device import ACTIVATIONS, M, N, To, agree, data, dtype, xp
 
 import minintk as mn
@@ -150,3 +151,22 @@ def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -
         return tuple(infinite.both(a)), tuple(infinite.both(a, b)), alone
 
     agree(xp, dtype, compute, digits_lost=2.5)
+
+
+@pytest.mark.parametrize("where", [where for where in LIBRARIES if where != "numpy"])
+def test_a_device_takes_no_memory_for_each_core_of_its_host(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tiles come one after another.  5000 rows in float64 asked for 225 GB on a host of 112 cores."""
+    x = np.random.default_rng(0).standard_normal((50, 8, 8, 3))
+    conv = kernel(mn.Sequential(mn.Conv2d(8), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)))
+    flat = kernel(mn.Sequential(mn.Flatten(), mn.Dense(8), mn.ReLU(), mn.Dense(1)))
+
+    def asked(library: str, of: Any, cores: int) -> int:
+        for engine in ("vectors", "images"):
+            monkeypatch.setattr(f"analytic.{engine}.engine.cores", lambda: cores)
+        with pytest.raises(MemoryError) as refused:
+            of.both(to_library(x, namespace(library)), memory=1)
+        return int(1e6 * sum(map(float, re.findall(r"([\d.e+-]+) GB", str(refused.value))[:2])))
+
+    for of in (conv, flat):
+        assert asked(where, of, 1) == asked(where, of, 112)
+        assert asked("numpy", of, 112) > asked("numpy", of, 1)
