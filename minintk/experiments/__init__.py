@@ -2,7 +2,8 @@
 
 Reading order:
 
-    coordinate_check    do features and updates keep their size as the width grows?
+    layer_sizes         the sizes of features and weights of networks of several widths or depths
+    coordinate_check    do they stay the same as the width or the depth grows?
     lr_transfer         does the best learning rate stay the same?
     sweeps              a grid of runs that survives a kill
     named               networks, parametrizations and data by name, for the command line

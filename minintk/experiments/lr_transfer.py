@@ -17,7 +17,7 @@ import numpy as np
 
 from minintk.arrays import Array, to_host
 from minintk.diagnostics.power_laws import Estimate
-from minintk.experiments.coordinate_check import check_widths, initial_thetas
+from minintk.experiments.layer_sizes import check_widths, initial_thetas
 from minintk.models.network import Network
 from minintk.spec.layers import Layer
 from minintk.spec.parametrization import Parametrization, SpectralMuP

@@ -72,7 +72,7 @@ def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "ta
     """A function n -> spec of width n for a coordinate check: `depth` hidden layers, small outputs (w_std = C^-1/2).
 
     name : "mlp"; "cnn", 3 x 3 convolutions with n channels and the mean over pixels; "resnet", residual branches of two
-    layers, scaled by 1/sqrt(depth); or "module:function", your own function.  ValueError for other names.
+    layers; or "module:function", your own function.  ValueError for other names.
 
     >>> spec_of_width("mlp", outputs=10, depth=1)(64)
     Sequential(Flatten(), Dense(width=64, ...), Tanh(), Dense(width=10, w_std=0.316..., b_std=0.0, b_init='normal'))
@@ -92,7 +92,7 @@ def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "ta
         return s.Sequential(s.Conv2d(n), phi, *[s.Conv2d(n, w_std=w), phi] * (depth - 1), s.GlobalAvgPool(), end)
 
     def resnet(n: int) -> s.Layer:
-        branch = s.Sequential(phi, s.Dense(n, w_std=w), phi, s.Dense(n, w_std=w * depth**-0.5))
+        branch = s.Sequential(phi, s.Dense(n, w_std=w), phi, s.Dense(n, w_std=w))
         return s.Sequential(s.Flatten(), s.Dense(n), *[s.Residual(branch)] * depth, phi, end)
 
     kinds: dict[str, Callable[[int], s.Layer]] = {"mlp": mlp, "cnn": cnn, "resnet": resnet}

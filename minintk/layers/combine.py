@@ -178,7 +178,7 @@ class BoundSum:
 @bind.register
 def _(layer: s.Residual, site: Site, parametrization: Parametrization, name: str) -> BoundSum:
     return BoundSum(
-        place(layer.branch, site, parametrization, f"{name}.branch"),
+        place(layer.branch, site.branch, parametrization, f"{name}.branch"),
         place(layer.shortcut, site, parametrization, f"{name}.shortcut"),
     )
 

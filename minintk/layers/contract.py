@@ -27,7 +27,7 @@ import numpy as np
 
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
-from minintk.spec.parametrization import Parametrization, Role, Row, Rule
+from minintk.spec.parametrization import NO_KERNEL, Parametrization, Role, Row, Rule
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer
 from minintk.validate import number
 
@@ -148,8 +148,9 @@ def weight_and_bias(
     """W : shape = (*window, fan_in / |window|, fan_out) and b : (fan_out,), by the rows of the table."""
     *before, fan_out = shape
     window, fan_in = prod(before[:-1]), prod(before)
-    weight = parametrization.row(Role("weight", site.place, window), fan_in, fan_out, float(layer.w_std))
-    bias = parametrization.row(Role("bias", site.place, window), fan_in, fan_out, float(layer.b_std))
+    at = site.place, window, site.branches, site.end
+    weight = parametrization.row(Role("weight", *at), fan_in, fan_out, float(layer.w_std))
+    bias = parametrization.row(Role("bias", *at), fan_in, fan_out, float(layer.b_std))
     if layer.b_init == "zeros":
         bias = replace(bias, std=0.0)
     b = None if layer.b_std == 0 else Tensor(f"{name}.b", (fan_out,), bias)
@@ -233,11 +234,12 @@ class Layout:
         argument's, for errors.
         """
         if override is not None and not isinstance(override, Mapping):
-            raise TypeError(f"{name} expects {{tensor name: scale}}, got {override!r}")
+            why = f"; {NO_KERNEL}" if name == "scales" else ""
+            raise TypeError(f"{name} expects {{tensor name: scale}}, got {override!r}{why}")
         override = dict(override or {})
         if unknown := sorted(set(override) - set(self.slices)):
             raise ValueError(f"{name} names unknown tensors {unknown}; this layout has {list(self.slices)}")
-        own = {t.name: t.row.rate(rule) for t in self.tensors}
+        own = {t.name: t.row.rate(rule) for t in self.tensors if t.name not in override}
         scales = {at: number(f"{name}[{at!r}]", s, zero=True) for at, s in (own | override).items()}
         if all(scale == 1 for scale in scales.values()):
             return None

@@ -15,6 +15,7 @@ u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1), and that of the features by n
     trivial             stable, and f does not move: u > 0 and v > 0
     feature learning    stable, not trivial, and r = 0: features move by order one
     kernel              stable, not trivial, and r > 0: f moves, features do not, the tangent kernel is constant
+    maximal             stable, r = 0 for every l, and u = 0: every layer learns (Yang, Hu 2021, section 5)
 
 Their theorem is for a single c and gradient descent; the same power counting gives the above for a c in each layer, and
 for Adam, whose step is n^-c for any gradient (Yang, Littwin 2023).
@@ -44,7 +45,7 @@ ROUNDING = 1e-9
 class ABC(Parametrization):
     """The parametrization with exponents a, b, c for (input, hidden, output).
 
-    rule : the optimiser that c is for, "sgd" or "adam".
+    rule : the optimiser that c is for, "sgd" or "adam"; with "adam" there are no rates for gradient descent.
     The width n of a layer is its fan-out at the input, and its fan-in (channels, for a convolution) elsewhere.  The
     rest of the fan-in is a constant, which goes into the standard deviation: std = sigma n^-b / sqrt(fan_in / n), at
     the input sigma n^-b / sqrt(fan_in).  The biases of input and hidden layers scale like input weights; that of the
@@ -77,12 +78,16 @@ class ABC(Parametrization):
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         if role.kind == "bias" and role.place == "output":
-            return Row(1.0, sigma)
+            return self._row(1.0, sigma, 1.0)
         bias = role.kind == "bias"
         at = 0 if bias else PLACES.index(role.place)
         n = fan_out if bias or role.place == "input" else fan_in // role.window
         constant = 1 if bias else fan_in if role.place == "input" else fan_in / n
-        return Row(_power(n, self.a[at]), sigma / sqrt(constant) * _power(n, self.b[at]), lr=_power(n, self.c[at]))
+        return self._row(_power(n, self.a[at]), sigma / sqrt(constant) * _power(n, self.b[at]), _power(n, self.c[at]))
+
+    def _row(self, multiplier: float, std: float, rate: float) -> Row:
+        """The row, whose rate is that of `rule`."""
+        return Row(multiplier, std, lr=rate) if self.rule == "sgd" else Row(multiplier, std, lr=None, adam=rate)
 
     def shifted(self, *by: float) -> ABC:
         """The equivalent parametrization a + s, b - s, c - 2 s (Adam: c - s); `by`: one s, or one per role.
@@ -164,6 +169,17 @@ class ABC(Parametrization):
         if not self.nontrivial:
             return "trivial"
         return "feature learning" if _same(self.r, 0) else "kernel"
+
+    @property
+    def maximal(self) -> bool:
+        """Whether every layer learns: stable, with r = 0 in each layer and not in one alone, and u = 0.
+
+        >>> frozen = ABC(a=(0, 0, 0), b=(0, 0.5, 1), c=(0, 2, 1), rule="adam")         # hidden rates too small by 1/n
+        >>> frozen.regime, frozen.maximal
+        ('feature learning', False)
+        """
+        moves = self._moves(min(self.a[2] + self.b[2], self._u + 1))
+        return self.stable and all(_same(exponent, 0) for exponent in (*moves, self._u))
 
 
 def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:

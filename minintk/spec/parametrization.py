@@ -10,6 +10,7 @@ own w_std or b_std; i and o are fan-in and fan-out.
 | Standard    | 1                         | sigma/sqrt(i)                   | 1               | 1                    |
 | PyTorch     | 1                         | sigma/sqrt(3 i) U               | 1               | 1                    |
 | SpectralMuP | 1                         | sigma/sqrt(i) min(1, sqrt(o/i)) | o/i             | 1/i                  |
+|             |                           | input: sigma/sqrt(i)            |                 |                      |
 | MeanField   | sigma/sqrt(i); output: /i | 1                               | o;   output: i  | 1/sqrt(i); output: 1 |
 
 | biases      | multiplier                | std                             | lr              | adam                 |
@@ -22,8 +23,18 @@ own w_std or b_std; i and o are fan-in and fan-out.
 
 U: drawn uniformly, so that the interval is +-sigma/sqrt(i); the rest is normal.  A bias with b_init="zeros" keeps its
 multiplier and starts at 0.  Live weights are never rescaled.  A convolution has i = K K C_in and o = C_out; o/i under
-the root of SpectralMuP is C_out / C_in, see there.  The layers of residual branches are layers like others: a factor
-1/sqrt(branches) against depth is the spec's, in the w_std of a branch's last layer.
+the root of SpectralMuP is C_out / C_in, see there.
+
+Depth: in a network of L residual branches, SpectralMuP and MeanField scale the weights and biases of the branches by
+
+| in a branch                    | multiplier or std | lr                       | adam                         |
+| ------------------------------ | ----------------- | ------------------------ | ---------------------------- |
+| SpectralMuP, its last weights  | 1/sqrt(L)         | 1/L                      | 1/L                          |
+| MeanField, its last weights    | 1/sqrt(L)         | 1                        | 1/sqrt(L)                    |
+| both, the weights before these | 1                 | 1                        | 1/sqrt(L)                    |
+
+so that a branch adds 1/sqrt(L) of random sign at the start, and a step changes what it adds by 1/L of one sign (Yang,
+Yu, Zhu, Hayou 2023; Bordelon, Noci, Li, Hanin, Pehlevan 2023).  The other rows leave depth to w_std.
 
 A new parametrization is one new row: subclass `Parametrization`, give it `row`.  How rows scale with the width, and
 what training does then, is in `minintk.spec.abc_parametrization`.
@@ -36,11 +47,15 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Literal
 
+from minintk.spec.checks import check_count
 from minintk.spec.shapes import Place
 
 Rule = Literal["sgd", "adam", "none"]
 """Which rates an optimiser takes: those for steps in proportion to the gradient (SGD, momentum), those for steps of one
 size in every entry (Adam), or none, because it sets the size of its steps itself."""
+
+NO_KERNEL = "Adam has no tangent kernel, because its steps are not linear in the gradient"
+"""Why J S J' is for gradient descent alone."""
 
 
 @dataclass(frozen=True)
@@ -48,35 +63,51 @@ class Role:
     """What a tensor is for: "weight" or "bias", and the place of its layer, "input", "hidden" or "output".
 
     window : positions that a convolution reads at once, K K; they are a factor of its fan-in.  1 for a Dense.
+    branches : the number L of residual branches in the network, for a layer inside one of them; 1 for others.
+    end : whether these are the last weights of their branch.
     """
 
     kind: Literal["weight", "bias"]
     place: Place = "hidden"
     window: int = 1
+    branches: int = 1
+    end: bool = False
+
+    @property
+    def depth(self) -> tuple[float, float]:
+        """(1/sqrt(L) for the last weights of a branch, else 1;  1/sqrt(L) for all weights of a branch, else 1)."""
+        scale = self.branches**-0.5
+        return scale if self.end else 1.0, scale
 
 
 @dataclass(frozen=True)
 class Row:
     """One row of the table: how a tensor enters the network, how it is drawn, how fast it learns.
 
-    lr : the scale of the learning rate under gradient descent.  adam : that under Adam; None, the same as `lr`.
+    lr : the scale of the learning rate under gradient descent; None, there is none.  adam : that under Adam; None, the
+    same as `lr`.
     """
 
     multiplier: float
     std: float
-    lr: float = 1.0
+    lr: float | None = 1.0
     draw: Literal["normal", "uniform"] = "normal"
     adam: float | None = None
 
     def rate(self, rule: Rule) -> float:
-        """The scale of the learning rate under an optimiser of this rule.
+        """The scale of the learning rate under an optimiser of this rule; ValueError if there is none.
 
         >>> Row(1.0, 1.0, lr=4.0, adam=0.5).rate("adam"), Row(1.0, 1.0, lr=4.0).rate("adam")
         (0.5, 4.0)
         """
         if rule == "none":
             return 1.0
-        return self.lr if rule == "sgd" or self.adam is None else self.adam
+        if (found := self.lr if rule == "sgd" or self.adam is None else self.adam) is None:
+            raise ValueError(
+                "these learning rates are Adam's, and gradient descent has none: take mn.ABC(..., rule='sgd'), or train"
+                f" with mn.Adam; {NO_KERNEL}"
+            )
+        return found
 
 
 class Parametrization(ABC):
@@ -137,19 +168,47 @@ class SpectralMuP(Parametrization):
     sqrt(fan_in / fan_out), so lr ~ fan_out / fan_in; Adam's entries are +-lr, so |dW| = lr sqrt(fan_in fan_out) and
     lr ~ 1/fan_in.  A bias is a matrix with fan_in = 1.  A convolution of K K positions, which add up in an update, has
     |W| = s K (sqrt(C_in) + sqrt(C_out)): the same with fan_in = K K C_in, but for the root, sqrt(C_out / C_in).
+    The first weights start at 1/sqrt(fan_in) for any fan_out: inputs do not line up with the weights, so the features
+    have their size; the norm's min(1, sqrt(n / d)) would make them small in networks narrower than the inputs.
     With fan_in = d, n, n and fan_out = n, n, 1 these are sigma = 1/sqrt(d), 1/sqrt(n), 1/n and eta = n/d, 1, 1/n, the
     table for linear networks in Pleiss's lecture 11.
 
     >>> rows = [SpectralMuP().row(Role("weight"), i, o, sigma=1.0) for i, o in ((16, 400), (400, 400), (400, 1))]
     >>> [(round(row.std, 6), row.lr, row.adam) for row in rows]
     [(0.25, 25.0, 0.0625), (0.05, 1.0, 0.0025), (0.0025, 0.0025, 0.0025)]
+
+    base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates are `Standard`'s,
+    so that a learning rate tuned there holds at every width (Yang et al. 2022, `mup`): each row is divided by that of
+    the layer at width b, and multiplied by the standard one.  ValueError unless it is a whole number >= 1.
+
+    >>> SpectralMuP(base_width=100).row(Role("weight"), 400, 400, sigma=1.0)
+    Row(multiplier=1.0, std=0.05, lr=1.0, draw='normal', adam=0.25)
     """
 
+    base_width: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.base_width is not None:
+            check_count("SpectralMuP", "base_width", self.base_width)
+
+    def __repr__(self) -> str:
+        return f"SpectralMuP({'' if self.base_width is None else f'base_width={self.base_width}'})"
+
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
+        (end, branch), weight = role.depth, role.kind == "weight"
+        std, lr, adam = self._scales(role, fan_in, fan_out)
+        if (b := self.base_width) is not None:
+            i = fan_in if role.place == "input" else role.window * b
+            base = self._scales(role, i, fan_out if role.place == "output" else b)
+            std, lr, adam = std / base[0] / (sqrt(i) if weight else 1.0), lr / base[1], adam / base[2]
+        return Row(1.0, sigma * std * end, lr=lr * end**2, adam=adam * end * branch)
+
+    def _scales(self, role: Role, fan_in: int, fan_out: int) -> tuple[float, float, float]:
+        """(std / sigma, lr, adam) outside of residual branches."""
         if role.kind == "bias":
-            return Row(1.0, sigma, lr=float(fan_out), adam=1.0)
-        narrow = min(1.0, sqrt(role.window * fan_out / fan_in))
-        return Row(1.0, sigma / sqrt(fan_in) * narrow, lr=fan_out / fan_in, adam=1 / fan_in)
+            return 1.0, float(fan_out), 1.0
+        narrow = 1.0 if role.place == "input" else min(1.0, sqrt(role.window * fan_out / fan_in))
+        return narrow / sqrt(fan_in), fan_out / fan_in, 1 / fan_in
 
 
 @dataclass(frozen=True)
@@ -166,9 +225,9 @@ class MeanField(Parametrization):
     """
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
-        output = role.place == "output"
+        output, (end, branch) = role.place == "output", role.depth
         if role.kind == "bias":
-            return Row(sigma, 1.0, lr=1.0 if output else float(fan_out), adam=1.0)
+            return Row(sigma * end, 1.0, lr=1.0 if output else float(fan_out), adam=branch)
         if output:
             return Row(sigma / fan_in, 1.0, lr=float(fan_in), adam=1.0)
-        return Row(sigma / sqrt(fan_in), 1.0, lr=float(fan_out), adam=1 / sqrt(fan_in))
+        return Row(sigma / sqrt(fan_in) * end, 1.0, lr=float(fan_out), adam=branch / sqrt(fan_in))

@@ -7,7 +7,7 @@ fan-in and place (a parametrization may treat the first and the last weights dif
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from math import prod
 from typing import Literal
@@ -29,12 +29,22 @@ class Site:
     shape : shape of one example as it enters the layer, ``(d,)`` or ``(H, W, C)``.
     first : no weights come before it.  last : no weights come after it.  inputs : whether the derivative in the
     network's inputs is wanted too, so that the backward sweep goes on through the first weights.
+    residuals : the number of residual branches in the network, 0 before they are counted.  branches : the same for a
+    layer inside a branch, 1 for others.  end : no weights come after it in its branch.
     """
 
     shape: Shape
     first: bool = True
     last: bool = True
     inputs: bool = False
+    residuals: int = 0
+    branches: int = 1
+    end: bool = False
+
+    @property
+    def branch(self) -> Site:
+        """The site of the branch of a Residual that is here."""
+        return replace(self, branches=max(1, self.residuals), end=True)
 
     @property
     def place(self) -> Place:
@@ -51,6 +61,11 @@ def out_shape(layer: s.Layer, shape: Shape) -> Shape:
 def has_weights(layer: s.Layer) -> bool:
     """Whether the layer, or any layer inside it, owns parameters."""
     return layer.weights or any(map(has_weights, layer.inside))
+
+
+def count_residuals(layer: s.Layer) -> int:
+    """How many residual branches there are: the layer itself, and those inside it."""
+    return isinstance(layer, s.Residual) + sum(map(count_residuals, layer.inside))
 
 
 def couples(layer: s.Layer) -> bool:
@@ -74,10 +89,11 @@ def kept_shapes(layer: s.Layer, shape: Shape) -> Iterator[Shape]:
 def sites(layers: Sequence[s.Layer], site: Site) -> Iterator[tuple[s.Layer, Site]]:
     """Each layer of a chain with its own Site, given the chain's."""
     weighted = [has_weights(layer) for layer in layers]
-    shape = site.shape
+    shape, residuals = site.shape, site.residuals or sum(map(count_residuals, layers))
     for i, layer in enumerate(layers):
-        first, last = site.first and not any(weighted[:i]), site.last and not any(weighted[i + 1 :])
-        yield layer, Site(shape, first, last, site.inputs)
+        first, ends = site.first and not any(weighted[:i]), not any(weighted[i + 1 :])
+        here = replace(site, shape=shape, first=first, last=site.last and ends, residuals=residuals)
+        yield layer, replace(here, end=site.end and ends)
         shape = out_shape(layer, shape)
 
 

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import PARAMETRIZATIONS, Case, cases
 
+import analytic as an
 import minintk as mn
-from minintk.spec.parametrization import Parametrization, Role
+from minintk.spec.parametrization import Parametrization, Role, Row
+from minintk.training.optimizers import Optimizer
 
 sizes = st.integers(1, 4096)
 sigmas = st.floats(0.1, 10.0)
@@ -108,10 +110,61 @@ def test_one_step_uses_the_rows_learning_rates() -> None:
         g = net.layout.unpack(J.vjp((f - y) / 4))
         *_, last = mn.train(net, theta, x, y, loss=mn.mse, optimizer=mn.SGD(lr=1e-3), steps=1)
         before, after = net.layout.unpack(theta), net.layout.unpack(last.theta)
-        rates = {t.name: t.row.lr for t in net.layout.tensors}
+        rates = {t.name: t.row.rate("sgd") for t in net.layout.tensors}
         assert all(rate != 1 for rate in rates.values())
         for name, rate in rates.items():
             np.testing.assert_allclose(after[name], before[name] - 1e-3 * rate * g[name], rtol=1e-14, atol=1e-16)
+
+
+@pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.05), mn.Adam(lr=0.01)], ids=["SGD", "Adam"])
+def test_at_the_base_width_spectral_mup_is_the_standard_parametrization(optimizer: Optimizer) -> None:
+    """The same start and training at the base width; at others, starts and rates in the ratios of spectral muP."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((6, 5)), rng.standard_normal((6, 3))
+    rows: dict[str, dict[int, list[Row]]] = {"base": {}, "mup": {}}
+    for n in (8, 32):
+        spec = mn.Sequential(mn.Dense(n, b_std=0.5), mn.Tanh(), mn.Dense(n, w_std=1.3), mn.Tanh(), mn.Dense(3, b_std=1))
+        tables = {"base": mn.SpectralMuP(base_width=8), "mup": mn.SpectralMuP(), "standard": mn.Standard()}
+        nets = {name: mn.Network(spec, (5,), table) for name, table in tables.items()}
+        for name, all_ in rows.items():
+            all_[n] = [t.row for t in nets[name].layout.tensors]
+        if n == 8:
+            ends = []
+            for name in ("base", "standard"):
+                theta = nets[name].init(np.random.default_rng(1))
+                *_, last = mn.train(nets[name], theta, x, y, loss=mn.mse, optimizer=optimizer, steps=3)
+                ends.append(last.theta)
+            np.testing.assert_allclose(ends[0], ends[1], rtol=1e-12, atol=1e-14)
+    for (one, four), (small, large) in zip(zip(*rows["base"].values()), zip(*rows["mup"].values()), strict=True):
+        for what in ("std", "lr", "adam"):
+            assert getattr(four, what) / getattr(one, what) == pytest.approx(
+                getattr(large, what) / getattr(small, what)
+            )
+    assert repr(mn.SpectralMuP(base_width=8)) == "SpectralMuP(base_width=8)"
+    with pytest.raises(ValueError, match=r"SpectralMuP\(base_width=\.\.\.\) expects a whole number >= 1, got 0"):
+        mn.SpectralMuP(base_width=0)
+
+
+def test_depth_is_in_the_table_of_both_sides() -> None:
+    """Four branches: 1/sqrt(4) at the end of each, no factor elsewhere; the kernel at infinite width has the same."""
+    x = np.random.default_rng(0).standard_normal((4, 5))
+
+    def spec(end: float, last: float) -> mn.Sequential:
+        branch = mn.Sequential(mn.ReLU(), mn.Dense(30), mn.ReLU(), mn.Dense(30, w_std=end, b_std=0.4 * end))
+        blocks = [mn.Residual(branch)] * 2, mn.Sequential(mn.Residual(branch), mn.Residual(branch, mn.Dense(30)))
+        return mn.Sequential(mn.Dense(30), *blocks[0], blocks[1], mn.ReLU(), mn.Dense(3, w_std=last))
+
+    right = an.kernel(spec(0.5, 0.1**0.5), mn.Standard()).nngp(x)
+    np.testing.assert_allclose(an.kernel(spec(1.0, 1.0), mn.SpectralMuP()).nngp(x), right, rtol=1e-13)
+    mup, field = (mn.Network(spec(1.0, 1.0), (5,), p).layout.tensors for p in (mn.SpectralMuP(), mn.MeanField()))
+    for one, two in zip(mup, field, strict=True):
+        inside, end = ".branch." in one.name, ".branch.3." in one.name
+        lr, adam = (1.0, 1 / 30) if one.name.endswith("W") else (30.0, 1.0)
+        if inside:
+            assert (one.row.lr, one.row.adam) == pytest.approx((lr / 4, adam / 4) if end else (lr, adam / 2)), one.name
+            scale = 0.4**2 if one.name.endswith("b") else 1.0
+            assert two.row.multiplier * two.row.std == pytest.approx(one.row.std)
+            assert two.row.rate("sgd") * two.row.multiplier**2 == pytest.approx(one.row.rate("sgd") * scale)
 
 
 def test_a_row_may_hold_numpy_numbers() -> None:

@@ -1,0 +1,141 @@
+"""Networks of several widths or depths: their layers matched, the sizes of features and weights measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, available_memory, check_floating, to_host, to_library
+from minintk.diagnostics.layer_io import trace
+from minintk.diagnostics.weight_norms import gaussian_norms, natural_norms, spectral_norms
+from minintk.models.network import Network
+from minintk.spec.layers import Residual
+from minintk.spec.parametrization import Parametrization, Role, Row, SpectralMuP
+from minintk.training.batches import Batches
+from minintk.training.losses import Loss
+from minintk.training.optimizers import Optimizer
+from minintk.training.train import Descent, check_run
+
+Quantity = Literal["h", "dh", "W", "dW", "dL/df", "growth"]
+Values = np.ndarray[Any, Any]
+
+ENSEMBLE_BYTES = 2**31
+"""Memory limit for the members that are trained together."""
+
+
+def check_widths(spec_of_width: Any, x: Array, widths: Any) -> tuple[int, ...]:
+    """The widths; TypeError or ValueError unless there are at least two and spec_of_width is callable."""
+    if not callable(spec_of_width):
+        raise TypeError(f"spec_of_width expects a function, width -> spec, got {spec_of_width!r}")
+    check_floating("x", x)
+    found = tuple(widths) if isinstance(widths, Iterable) else ()
+    if len(set(found)) < 2 or not all(hasattr(n, "__index__") and n >= 1 for n in found):
+        raise ValueError(f"widths expects two different whole numbers >= 1 at least, got {widths!r}")
+    return tuple(map(int, found))
+
+
+def chosen_optimizer(optimizer: Any, net: Network) -> Optimizer:
+    """The optimiser that a function returns for a network."""
+    chosen = optimizer(net) if callable(optimizer) and not isinstance(optimizer, type) else optimizer
+    if not isinstance(chosen, Optimizer):
+        raise TypeError(f"optimizer expects one such as mn.SGD(lr=0.1), or a function network -> one, got {chosen!r}")
+    return chosen
+
+
+def initial_thetas(net: Network, x: Array, rng: np.random.Generator, seeds: int) -> Iterator[Array]:
+    """Initial parameters theta : (E, P) drawn with `rng`, for as many members at a time as memory allows."""
+    xp = array_namespace(x)
+    room = min(ENSEMBLE_BYTES, available_memory(xp) // 4)
+    E = max(1, min(seeds, room // (8 * net.size * x.dtype.itemsize)))
+    for i in range(0, seeds, E):
+        yield to_library(net.init(rng, ensemble=min(E, seeds - i), dtype=x.dtype), xp)
+
+
+def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[Callable[[str], str | None]]]:
+    """("n", or "L" for networks of several depths; for each, a layer's or tensor's name -> that in the shallowest one).
+
+    Branch k of L_0 is branch k L / L_0 of L: as far from the inputs, relative to the whole.  Other branches have no
+    counterpart, None.
+    """
+    sizes = [len(net.spec) for net in nets]
+    blocks = [[i for i, layer in enumerate(net.spec) if isinstance(layer, Residual)] for net in nets]
+    least, deep = sizes.index(min(sizes)), len(set(sizes)) > 1 and all(blocks)
+
+    def places(size: int, its: list[int]) -> dict[int, int]:
+        """{position of a layer: that of its counterpart}."""
+        after = {i: i + sizes[least] - size for i in range(its[-1] + 1, size)}
+        chosen = {its[-(-(k + 1) * len(its) // len(blocks[least])) - 1]: i for k, i in enumerate(blocks[least])}
+        return {i: i for i in range(its[0])} | chosen | after
+
+    names = [partial(_counterpart, places(*both) if deep else None) for both in zip(sizes, blocks)]
+    tensors = [[(name(t.name), t.shape if deep else ()) for t in net.layout.tensors] for net, name in zip(nets, names)]
+    tensors = [[tensor for tensor in its if tensor[0]] for its in tensors]
+    if odd := [n for n, its in zip(widths, tensors) if its != tensors[0]]:
+        what = "the same layers at every width, or residual branches of the same width at every depth"
+        raise ValueError(f"spec_of_width expects {what}, but {odd[0]} and {widths[0]} differ")
+    return "L" if deep else "n", [*names]
+
+
+def _counterpart(places: Mapping[int, int] | None, name: str) -> str | None:
+    """The name with the position that `places` gives; as it is for None, and for what is no layer."""
+    at, dot, rest = name.partition(".")
+    if places is None or not at.isdigit():
+        return name
+    return f"{places[int(at)]}{dot}{rest}" if int(at) in places else None
+
+
+@dataclass(frozen=True)
+class Unit(Parametrization):
+    """Spectral muP with w_std = b_std = 1, which |W| and |dW| are compared with."""
+
+    def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
+        return SpectralMuP().row(role, fan_in, fan_out, 1.0)
+
+
+def measure(
+    net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
+    variable: str, width: int,
+) -> dict[tuple[Quantity, str], Values]:  # fmt: skip
+    """{(quantity, name): (E,), or (E, steps + 1)}."""
+    check_run(net, theta, x, y, loss, optimizer, steps, None, None, 1, None)
+    run = Descent(net, theta, Batches(x, y, None, None, None), loss, optimizer)
+    xp, before, f, curves = array_namespace(theta), trace(net, theta, x), net(theta, x), []
+    grown = moved = theta
+    try:
+        for step in range(steps + 1):
+            with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported below
+                now = trace(net, run.theta, x)
+                sizes = [(_rms(now[name].h), _rms(now[name].h - before[name].h)) for name in before]
+            if not all(bool(xp.all(xp.isfinite(size))) for pair in sizes for size in pair):
+                raise FloatingPointError(f"training diverged in step {step}: choose a rate below {optimizer.lr}")
+            curves.append(sizes)
+            _, value = run.advance(learn=step < steps)
+            grown, moved = (value, run.theta - theta) if step == 0 else (grown, moved)
+    except FloatingPointError as error:
+        raise FloatingPointError(f"at {variable} = {width}: {error}") from error
+    start, first, late = (spectral_norms(net, at, rtol=1e-2) for at in (theta, moved, run.theta - theta))
+    unit, natural, one = Network(net.spec, net.input_shape, Unit()), natural_norms(net), xp.ones_like(value)
+    size, rates = gaussian_norms(unit), {t.name: t.row.rate("adam") * prod(t.shape[:-1]) for t in unit.layout.tensors}
+    u = _rms(loss.cotangent(f, y)) * x.shape[0]
+    shared = xp.where(u > 0, u, one) if optimizer.rule == "sgd" else one
+    found: dict[Quantity, dict[str, Array]] = {
+        "h": {name: xp.stack([step[i][0] for step in curves], axis=-1) for i, name in enumerate(before)},
+        "dh": {name: xp.stack([step[i][1] for step in curves], axis=-1) for i, name in enumerate(before)},
+        "W": {name: norm / (size[name] or 1.0) for name, norm in start.items()},
+        # what does not move in the first step, below outputs that start at 0, may do so later
+        "dW": {k: xp.where(v > 0, v, late[k]) / (natural[k] * rates[k]) / shared for k, v in first.items()},
+        "dL/df": {"loss": u},
+        "growth": {"loss": value / xp.where(grown > 0, grown, one)},
+    }
+    return {(q, name): to_host(a).astype(np.float64) for q, of in found.items() for name, a in of.items()}
+
+
+def _rms(h: Array) -> Array:
+    """Root mean square over examples and features, (E,)."""
+    xp = array_namespace(h)
+    return xp.sqrt(xp.mean(h * h, axis=tuple(range(1, h.ndim))))
