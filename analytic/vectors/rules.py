@@ -200,9 +200,9 @@ def affine(
     layer: s.Dense | s.Convolution, fan_in: int, fan_out: int, site: Site, parametrization: Parametrization
 ) -> Affine:
     """The step of a layer's weights and bias."""
-    window = fan_in // site.shape[-1]
-    weight = parametrization.row(Role("weight", site.place, window), fan_in, fan_out, float(layer.w_std))
-    bias = parametrization.row(Role("bias", site.place, window), fan_in, fan_out, float(layer.b_std))
+    at = site.place, fan_in // site.shape[-1], site.branches, site.end
+    weight = parametrization.row(Role("weight", *at), fan_in, fan_out, float(layer.w_std))
+    bias = parametrization.row(Role("bias", *at), fan_in, fan_out, float(layer.b_std))
     if not weight.std > 0:
         raise UnsupportedLayer(f"{layer!r} under {parametrization!r} starts with weights that are all zero: no kernel")
     w2 = (weight.multiplier * weight.std) ** 2 * fan_in
@@ -266,7 +266,8 @@ class ResidualSum(Step):
 
 @lower.register
 def _(layer: s.Residual, site: Site, parametrization: Parametrization) -> Program:
-    return (ResidualSum(lower(layer.branch, site, parametrization), lower(layer.shortcut, site, parametrization)),)
+    branch, shortcut = lower(layer.branch, site.branch, parametrization), lower(layer.shortcut, site, parametrization)
+    return (ResidualSum(branch, shortcut),)
 
 
 # ---------------------------------------------------------------------------- layers without parameters
