@@ -1,9 +1,10 @@
 """The infinitely wide network: `kernel(spec)` and its NNGP and NTK matrices.
 
     K(x, x')     = E f_i(x) f_i(x')                             of one output i, over initialisations
-    Theta(x, x') = sum_theta df_i/dtheta(x) df_i/dtheta(x')     the same for every i, 0 across outputs
+    Theta(x, x') = sum_theta S df_i/dtheta(x) df_i/dtheta(x')   the same for every i, 0 across outputs
 
 as all widths go to infinity (Lee et al. 2019, eqs. (12) and (4); Jacot et al. 2018).  The input kernel is x x' / d.
+S are the parametrization's learning-rate scales for gradient descent: a step changes f by -lr Theta dL/df.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from math import prod
+from math import isclose, prod, sqrt
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from analytic.images.engine import image_diagonals, image_kernels
 from analytic.images.rules import Flat, grid, needs_images
@@ -27,8 +30,8 @@ from analytic.vectors.rules import lower
 from analytic.vectors.state import Law, Program, RowState, run_law
 from minintk import spec as s
 from minintk.arrays import Array
-from minintk.spec.parametrization import NTK, Parametrization
-from minintk.spec.shapes import Shape, Site, out_shape
+from minintk.spec.parametrization import NTK, Parametrization, Role, Row
+from minintk.spec.shapes import Shape, Site, UnsupportedLayer, out_shape
 from minintk.spec.windows import check_channels_last
 
 DEFAULT_PARAMETRIZATION = NTK()
@@ -72,6 +75,49 @@ def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: 
     steps = steps[1:] if steps and isinstance(steps[0], Flat) else steps  # flattened inputs are vectors
     pixels = prod(grid(out_shape(spec, shape)))
     return (*steps, Flat(pixels)) if pixels > 1 and needs_images(steps) else steps
+
+
+class Wider(Parametrization):
+    """The rows of networks with hidden layers 16 times as wide, for layers that are written at their own widths.
+
+    rates : the learning-rate scales of the rows asked for, hidden : whether there is a hidden layer at all.
+    """
+
+    def __init__(self, of: Parametrization) -> None:
+        self.of, self.rates, self.hidden = of, set[float](), False
+
+    def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
+        into, out = (1 if role.place == end else 16 for end in ("input", "output"))
+        row = self.of.row(role, fan_in * into, fan_out * out, sigma)
+        self.rates.add(row.rate("sgd"))
+        self.hidden |= role.place != "input"
+        return replace(row, multiplier=row.multiplier * sqrt(into)) if role.kind == "weight" else row
+
+
+@lru_cache(maxsize=256)
+def check_rates(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> None:
+    """UnsupportedLayer if there are learning-rate scales with which Theta depends on the width: it is not the limit.
+
+    All widths of hidden layers grow together, their ratios stay.  ValueError for rates that are Adam's.
+    """
+    wider, one = Wider(parametrization), Examples(np.ones((1, *shape)), name="x")
+    wide = _program.__wrapped__(spec, wider, shape, ())
+    if not wider.hidden or not wider.rates - {1.0}:
+        return
+    steps = program(spec, parametrization, shape)
+    here, there = (float(diagonals(some, one).theta[0]) for some in (steps, wide))
+    if not isclose(here, there, rel_tol=1e-6):
+        raise UnsupportedLayer(
+            f"under {parametrization!r} the tangent kernel J S J' has no limit that these widths show: at x = 1 it is "
+            f"{here:.4g}, {there:.4g} where hidden layers are 16 times as wide.  Take learning-rate scales for which "
+            "it is of order one, as in mn.NTK(), mn.SpectralMuP() and mn.MeanField(), and 0 (c = inf in mn.ABC) for "
+            "tensors whose share vanishes"
+        )
+
+
+def diagonals(steps: Program, inputs: Examples) -> RowState:
+    """The state of each row after all steps."""
+    return image_diagonals(steps, inputs) if needs_images(steps) else vector_diagonals(steps, inputs)
 
 
 @dataclass(frozen=True)
@@ -179,6 +225,7 @@ class Kernel:
         Both(nngp=array([0.5, 0.5]), ntk=array([1., 1.]))
         """
         inputs = Examples(x, name="x")
+        check_rates(self.spec, self.parametrization, inputs.example)
         rows, xp = self._rows(inputs), inputs.xp
         return Both(xp.astype(rows.q, inputs.dtype), xp.astype(rows.theta, inputs.dtype))
 
@@ -196,6 +243,7 @@ class Kernel:
                [0.6366, 2.    ]])
         """
         inputs = Examples(x1, x2)
+        check_rates(self.spec, self.parametrization, inputs.example)
         xp, steps = inputs.xp, self._program(inputs.example)
         wide = [xp.astype(a, xp.float64, copy=False) for a in (x1, x1 if x2 is None else x2)]
         if needs_images(steps) or not closed(steps):
@@ -218,8 +266,7 @@ class Kernel:
         return program(self.spec, self.parametrization, shape)
 
     def _rows(self, inputs: Examples) -> RowState:
-        steps = self._program(inputs.example)
-        return image_diagonals(steps, inputs) if needs_images(steps) else vector_diagonals(steps, inputs)
+        return diagonals(self._program(inputs.example), inputs)
 
     def _kernels(
         self, x1: Array, x2: Array | None, wanted: Wanted, store: Store = None, executor: Executor | None = None
@@ -227,6 +274,8 @@ class Kernel:
         """Check the inputs, and hand them on: by blocks, as images, or as vectors."""
         inputs = Examples(x1, x2)
         steps = self._program(inputs.example)
+        if wanted.asked[1]:
+            check_rates(self.spec, self.parametrization, inputs.example)
         if store is not None or executor is not None:
             pairs = inputs.shape[0] * inputs.shape[1] // (2 if inputs.symmetric else 1)
             block = partial(self._block, wanted.asked, wanted.memory if executor is None else None, pairs)
@@ -255,9 +304,12 @@ class Kernel:
 def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION) -> Kernel:
     """The NNGP and NTK of `spec` at infinite width.
 
-    Widths matter only if the parametrization makes them (standard: Theta grows with fan-in).  If features move
-    (`SpectralMuP`, `MeanField`), these are the kernels at initialisation, of networks with the spec's own widths n:
-    outputs of variance O(1/n), and an NTK, without learning rates, that training changes by order one.
+    parametrization : Theta has its learning-rate scales for gradient descent.  With them it does not depend on the
+    widths, but for the ratios of those of hidden layers; a parametrization with scales for which it does is refused
+    when Theta is asked for.  Without scales, the standard parametrization and PyTorch's have no limit: Theta is
+    that of the spec's own widths, to first order, and grows with them, as in neural-tangents.
+    If features move (`SpectralMuP`, `MeanField`), these are the kernels at initialisation: Theta changes by order one
+    in training, and K, the outputs' variance, is O(1/n), here that of the spec's own widths n.
     UnsupportedLayer, with the reason, for a layer without a rule and for a spec whose limit is not this recursion.
 
     >>> import minintk as mn

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from analytic.kernel import DEFAULT_PARAMETRIZATION, Both, Kernel, program
+from analytic.kernel import DEFAULT_PARAMETRIZATION, Both, Kernel, check_rates, program
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.rules import Affine, ResidualSum
 from analytic.vectors.state import (
@@ -106,6 +106,7 @@ def clenshaw(xp: Any, c: tuple[float, ...], t: Array, out: Array, scratch: list[
 def angular_series(spec: s.Layer, parametrization: Parametrization, d: int) -> AngularSeries:
     """The AngularSeries of a spec for inputs of d numbers, as long as it has to be."""
     steps = program(spec, parametrization, (d,))
+    check_rates(spec, parametrization, (d,))
     check_homogeneous(steps)
     degree = 8
     while True:

@@ -132,8 +132,10 @@ class AffineRow(NamedTuple):
 class Affine(Step):
     """K' = w2 K + beta2,   Theta' = w2 Theta + ratio K' + rest.
 
-    With weights of multiplier m and std s, a bias of multiplier m_b and std s_b: w2 = (m s)^2 fan_in,
-    beta2 = (m_b s_b)^2, ratio = 1 / s^2, rest = m_b^2 - ratio beta2, for Theta' = w2 Theta + m^2 fan_in K + m_b^2.
+    With weights of multiplier m, std s and learning-rate scale S, a bias of m_b, s_b and S_b: w2 = (m s)^2 fan_in,
+    beta2 = (m_b s_b)^2, ratio = S / s^2, rest = S_b m_b^2 - ratio beta2, for J S J',
+
+        Theta' = w2 Theta + S m^2 fan_in K + S_b m_b^2
     """
 
     w2: float
@@ -207,8 +209,9 @@ def affine(
         raise UnsupportedLayer(f"{layer!r} under {parametrization!r} starts with weights that are all zero: no kernel")
     w2 = (weight.multiplier * weight.std) ** 2 * fan_in
     beta2 = (bias.multiplier * bias.std) ** 2 if layer.b_std > 0 and layer.b_init == "normal" else 0.0
-    ratio = 1 / weight.std**2
-    trained = bias.multiplier**2 if layer.b_std > 0 else 0.0
+    S, S_b = (row.lr or 0.0 for row in (weight, bias))  # None, if the rates are Adam's: `kernel.check_rates` refuses it
+    ratio = S / weight.std**2
+    trained = S_b * bias.multiplier**2 if layer.b_std > 0 else 0.0
     return Affine(w2, beta2, ratio, trained - ratio * beta2)
 
 

@@ -3,13 +3,16 @@
     kappa = |f - y| |D^2 f| / |D f|^2            Chizat, Oyallon and Bach 2019: lazy where kappa << 1
 
 |D f| and |D^2 f| are the operator norms of the first and second derivatives with respect to the parameters,
-sup |J v| and sup |D^2 f[v, v]| over |v| = 1.  A step of size |f - y| / |D f| solves the problem to first order and
-changes J by |D^2 f| times that; kappa is this change relative to |D f|.  It falls as n^-1/2 in the NTK scaling and
-stays of order 1 in the mean-field scaling.
+sup |J v| and sup |D^2 f[v, v]| over |S^-1/2 v| = 1, S the learning-rate scales.  Gradient descent with rates lr S on
+theta is descent with the rate lr on S^-1/2 theta, so it is there that steps have a length: |D f|^2 is the largest
+eigenvalue of J S J', and equivalent parametrizations have the same kappa.  A step of size |f - y| / |D f| solves the
+problem to first order and changes J by |D^2 f| times that; kappa is this change relative to |D f|.  It falls as n^-1/2
+in the NTK scaling and stays of order 1 in muP and mean field.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 
@@ -31,11 +34,15 @@ class Kappa:
     residual: float
 
 
-def kappa(model: Model, theta: Array, x: Array, y: Array | None = None, *, starts: int = 4, steps: int = 30) -> Kappa:
+def kappa(
+    model: Model, theta: Array, x: Array, y: Array | None = None, *, starts: int = 4, steps: int = 30,
+    scales: Mapping[str, float] | None = None,
+) -> Kappa:  # fmt: skip
     """|f - y| |D^2 f| / |D f|^2 at theta : (P,), on x : (N, *input_shape); without y, |D^2 f| / |D f|^2.
 
-    |D f| by power iteration on J' J.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
+    |D f| by power iteration on J S J'.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
     times, from `starts` fixed starting points; the result is a lower bound, the best local maximum found.
+    scales : S by tensor, as for `mn.ntk`; the parametrization's for gradient descent unless given.
 
     D^2 f[v, .] is the derivative at d = v of the second-order term of f(theta + d), by Taylor mode
     (`minintk.models.taylor`), exact up to rounding, eps |D f|.  With ReLU and max-pooling it is the curvature between
@@ -62,49 +69,51 @@ def kappa(model: Model, theta: Array, x: Array, y: Array | None = None, *, start
             raise ValueError(f"y expects shape {tuple(f.shape)}, got {tuple(y.shape)}")
         residual = _norm(f - y)
     _, J = model.linearize(theta, x)
+    S = model.layout.learning_rate_scales(scales, "sgd", "scales")
+    root = xp.ones_like(theta) if S is None else to_library((S**0.5).astype(str(theta.dtype)), xp)
     best, slope = 0.0, 0.0
     for start in range(starts):
         draw = np.random.default_rng(start).standard_normal(model.size)  # fixed, without any symmetry of a network
         v, _ = _unit(to_library(draw.astype(str(theta.dtype)), xp))
         w = v
         for _ in range(steps):
-            Jw = J.jvp(w)
+            Jw = J.jvp(root * w)
             slope = max(slope, _norm(Jw))
-            w, _ = _unit(J.vjp(Jw))
-        best = max(best, _ascend(model, theta, x, v, steps, J))
+            w, _ = _unit(root * J.vjp(Jw))
+        best = max(best, _ascend(model, theta, x, v, steps, J, root))
     if slope == 0:
         raise ValueError("kappa expects outputs that depend on theta: J is zero here")
     return Kappa(residual * best / slope**2, best, slope, residual)
 
 
-def _ascend(model: Model, theta: Array, x: Array, v: Array, steps: int, J: Jacobian) -> float:
-    """max of u . D^2 f[v, w] = <v, H_u w>, H_u = D^2 (u . f), over each of u, v, w in turn."""
+def _ascend(model: Model, theta: Array, x: Array, v: Array, steps: int, J: Jacobian, root: Array) -> float:
+    """max of u . D^2 f[v, w] = <v, H_u w>, H_u = D^2 (u . f), over each of u, v, w in turn.  root : S^1/2."""
     w, value = v, 0.0
-    second = _Second(model, theta, x, v, J)
+    second = _Second(model, theta, x, v, J, root)
     for _ in range(steps):
         u, length = _unit(second.jvp(w))
         if length == 0:
             break
-        v, _ = _unit(_Second(model, theta, x, w, J).vjp(u))
-        second = _Second(model, theta, x, v, J)
+        v, _ = _unit(_Second(model, theta, x, w, J, root).vjp(u))
+        second = _Second(model, theta, x, v, J, root)
         w, value = _unit(second.vjp(u))
     return value
 
 
 class _Second:
-    """D^2 f[v, .]: in d, f(theta) + D f[d] + D^2 f[d, d] / 2 has the derivative D f[.] + D^2 f[d, .]."""
+    """D^2 f[v, .] in S^-1/2 theta: f(theta) + D f[d] + D^2 f[d, d] / 2 has the derivative D f[.] + D^2 f[d, .] in d."""
 
-    def __init__(self, model: Model, theta: Array, x: Array, v: Array, J: Jacobian) -> None:
-        self.J = J
-        _, self.both = model.expand(theta, v, x, 2)
+    def __init__(self, model: Model, theta: Array, x: Array, v: Array, J: Jacobian, root: Array) -> None:
+        self.J, self.root = J, root
+        _, self.both = model.expand(theta, root * v, x, 2)
 
     def jvp(self, w: Array) -> Array:
         """D^2 f[v, w] : (N, C)."""
-        return self.both.jvp(w) - self.J.jvp(w)
+        return self.both.jvp(self.root * w) - self.J.jvp(self.root * w)
 
     def vjp(self, u: Array) -> Array:
         """H_u v : (P,)."""
-        return self.both.vjp(u) - self.J.vjp(u)
+        return self.root * (self.both.vjp(u) - self.J.vjp(u))
 
 
 def _unit(a: Array) -> tuple[Array, float]:

@@ -1,11 +1,12 @@
 """Empirical kernels of a model at theta, by blocks of examples under a memory bound.
 
-    ntk_full   Theta[n, c, m, e] = sum_p df_c(x_n)/dtheta_p df_e(x_m)/dtheta_p          (N, C, M, C)
+    ntk_full   Theta[n, c, m, e] = sum_p S_p df_c(x_n)/dtheta_p df_e(x_m)/dtheta_p      (N, C, M, C)
     ntk        1/C sum_c Theta[n, c, m, c]                                              (N, M)
     nngp       1/C sum_c f_c(x_n) f_c(x_m)                                              (N, M)
 
-`scales` puts a factor S of its tensor before every term of the first two, J S J': with learning rates by tensor, lr S,
-gradient descent trains with that kernel; with S = 0 and 1, by the parameters where it is 1.
+S holds the learning-rate scale of every parameter.  A small step of gradient descent changes theta by -lr S J' dL/df,
+and therefore f by -lr J S J' dL/df: the kernel of training is J S J'.  S is the parametrization's (1 for NTK, Standard
+and PyTorch) unless `scales` replaces it.  `J.gram` knows no training, it is J J'.
 
 With an ensemble each has a leading axis E.  The Jacobian is never formed: the memory is that of the activations
 and of C cotangents for two blocks of examples.
@@ -27,12 +28,13 @@ def ntk(
     model: Model, theta: Array, x1: Array, x2: Array | None = None, *, scales: Mapping[str, float] | None = None,
     memory: int | None = None,
 ) -> Array:  # fmt: skip
-    """The tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) J_c(x2)'   (Lee et al. 2019, eq. 4).
+    """The tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) S J_c(x2)'  (Lee et al. 2019, eq. 4).
 
     x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.
-    scales : {tensor name: S}, 1 for tensors without a name, for J S J': the kernel of training with `lr_scales=` alike.
-    0 leaves a tensor out: with all but the last layer left out, it is the NNGP kernel of the last hidden layer, what
-    kind="nngp" trains with in `analytic.ensemble`.
+    scales : {tensor name: S}, in place of the parametrization's learning-rate scales for gradient descent, as
+    `lr_scales` of `train`.  0 leaves a tensor out: with all but the last layer left out, it is the NNGP kernel of the
+    last hidden layer, what kind="nngp" trains with in `analytic.ensemble`.  ValueError where the parametrization has
+    learning rates for Adam alone, which has no tangent kernel.
     memory : bytes the computation may take, half of what is free unless given; MemoryError says what is needed where
     the result alone is larger.  ValueError or TypeError for theta and inputs that do not fit the model, or hold NaN.
 
@@ -54,7 +56,7 @@ def ntk_full(
     model: Model, theta: Array, x1: Array, x2: Array | None = None, *, scales: Mapping[str, float] | None = None,
     memory: int | None = None,
 ) -> Array:  # fmt: skip
-    """The tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) J(x2)'; arguments as for `ntk`.
+    """The tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) S J(x2)'; arguments as for `ntk`.
 
     As a Gram matrix, ``k.reshape(N * C, M * C)``; `ntk` is its trace over c = c', over C, and C^2 times smaller.
 
@@ -88,10 +90,9 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
 
 
 def _contraction(kind: type[ScaledContraction], model: Model, scales: Mapping[str, float] | None) -> ScaledContraction:
-    """How J S J' is contracted; S is 1 for a tensor that `scales` does not name."""
+    """How J S J' is contracted."""
     check_model(model)
-    S = None if scales is None else model.layout.learning_rate_scales(scales, "none", "scales")
-    return kind(S, model.layout)
+    return kind(model.layout.learning_rate_scales(scales, "sgd", "scales"), model.layout)
 
 
 def _blocks(

@@ -11,7 +11,7 @@ import numpy as np
 from minintk.arrays import Array
 from minintk.diagnostics import relative_distance
 from minintk.fast.threads import alone, single_threaded_blas
-from minintk.models.empirical import ntk
+from minintk.models.empirical import ntk, ntk_full
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
 from minintk.models.wrappers import Centred, Linearized
@@ -62,10 +62,8 @@ def critical_rate(draw: Draw, widths: Sequence[int], rng: np.random.Generator, m
     (_, C, curvature), (x, _, _), bounds = LOSSES[draw.loss], draw.data(), []
     for n in (widths[0], widths[-1]):
         net = draw.network(n)
-        scales = net.layout.learning_rate_scales(None, "sgd")
         for theta in net.init(rng, ensemble=members):
-            J = np.asarray(net.linearize(theta, x)[1].dense()).reshape(len(x) * C, -1)
-            top = float(np.linalg.eigvalsh((J if scales is None else J * scales) @ J.T)[-1])
+            top = float(np.linalg.eigvalsh(ntk_full(net, theta, x).reshape(len(x) * C, -1))[-1])
             bounds.append(2 * len(x) / (curvature * top * draw.rate(n)))
     return min(bounds)
 

@@ -36,11 +36,11 @@ def run(ensemble: int | None = None) -> tuple[list[Point], Array, Array]:
 
 
 def by_dense_jacobians(points: list[Point], x: Array, y: Array, net: mn.Network = NET) -> list[dict[str, Any]]:
-    """Every number of one network's path, from J written down."""
-    found, first = [], None
+    """Every number of one network's path, from J S^1/2 written down."""
+    found, first, S = [], None, net.layout.learning_rate_scales()
     H = np.eye(N) - 1 / N
     for point in points:
-        J = net.linearize(point.theta, x)[1].dense()
+        J = net.linearize(point.theta, x)[1].dense() * (1 if S is None else S**0.5)
         theta = np.einsum("ncp,mcp->nm", J, J) / 2
         values, vectors = np.linalg.eigh(theta)
         values, vectors = values[::-1], vectors[:, ::-1]

@@ -1,0 +1,116 @@
+"""Learning-rate scales in the tangent kernel, in kappa, at infinite width and in decay: laws, limits and refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import learning_rates as law
+import numpy as np
+import pytest
+from arrays_under_test import LIBRARIES, namespace
+from montecarlo import assert_mean, kernels
+
+import analytic as an
+import minintk as mn
+from minintk.arrays import to_host, to_library
+from minintk.diagnostics import kappa, kernel_movement, kernel_over_time
+
+ADAM = mn.ABC((0, 0, 1), (0, 0.5, 0), (0, 1, 0), "adam")
+
+
+@pytest.mark.parametrize(
+    "holds", [law.one_step, law.same_kappa, law.limit_of_rates, law.stable_rate], ids=lambda f: f.__name__
+)
+def test_laws(holds: Any) -> None:
+    holds()
+
+
+@pytest.mark.parametrize("parametrization", law.WITH_RATES[:3], ids=repr)
+def test_a_kernel_without_the_rates_or_with_other_powers_is_refused(parametrization: Any) -> None:
+    for power in (0.0, 0.5, 2.0):
+
+        def wrong(net: mn.Network, theta: Any, x: Any, power: float = power) -> Any:
+            scales = {t.name: t.row.rate("sgd") ** power for t in net.layout.tensors}
+            return mn.ntk_full(net, theta, x, scales=scales)
+
+        assert law.departure(parametrization, 64, wrong) > 0.1
+
+
+def test_deep_networks_tend_to_the_analytic_kernel() -> None:
+    """E J S J' = Theta + c/n: 2 E_2n - E_n has no term in 1/n.  Two hidden layers, muP, and ReLU residual branches."""
+    for layers in (
+        lambda n: (mn.Dense(n, b_std=0.5), mn.Erf(), mn.Dense(n, w_std=1.4), mn.Erf(), mn.Dense(1)),
+        lambda n: (mn.Dense(n), mn.Residual(mn.Sequential(mn.ReLU(), mn.Dense(n))), mn.ReLU(), mn.Dense(1)),
+    ):
+        narrow, wide = (kernels(mn.Sequential(*layers(n)), law.X[:2], 1000, n, mn.SpectralMuP())[1] for n in (48, 96))
+        truth = an.kernel(mn.Sequential(*layers(7)), mn.SpectralMuP()).ntk(law.X[:2])
+        assert_mean("2 E Theta_96 - E Theta_48", 2 * wide - narrow, truth[np.triu_indices(2)])
+
+
+def test_convolutions_have_it_too() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 4, 4, 2))
+    for n in (8, 32):
+        spec = mn.Sequential(mn.Conv2d(n, 3, b_std=0.2), mn.Erf(), mn.GlobalAvgPool(), mn.Dense(1))
+        truth = an.kernel(spec, mn.SpectralMuP()).ntk(x)[np.triu_indices(2)]
+        assert_mean("conv", kernels(spec, x, 500, parametrization=mn.SpectralMuP())[1], truth)
+
+
+@pytest.mark.parametrize(
+    "parametrization",
+    [
+        mn.ABC((0, 0.5, 0.5), (0, 0, 0), (0.5, 0.5, 0.5)),  # falls as n^-1/2
+        mn.ABC((0, 0, 0), (0, 0.5, 0.5), (-1, -1, -1)),  # grows as n^2
+        mn.ABC((0, 0, 0), (0, 0.5, 0.5), (1, 1, 1)),  # has a limit, in which the input's share is 0
+    ],
+    ids=repr,
+)
+def test_a_kernel_that_is_no_limit_is_refused(parametrization: Any) -> None:
+    kernel = an.kernel(law.network(parametrization, 64).spec, parametrization)
+    for call in (kernel.ntk, kernel.both, kernel.diag, kernel.derivatives):
+        with pytest.raises(mn.UnsupportedLayer, match="has no limit that these widths show: at x = 1 it is"):
+            call(law.X)
+    assert kernel.nngp(law.X).shape == (6, 6)
+
+
+def test_the_share_that_vanishes_left_out() -> None:
+    """c = inf: the rate is 0, and what remains is a limit; without hidden layers there is no width."""
+    left = mn.ABC((0, 0, 0), (0, 0.5, 0.5), (np.inf, 1, 1))
+    k = [an.kernel(law.network(left, n).spec, left).ntk(law.X) for n in (64, 1024)]
+    np.testing.assert_allclose(k[1], k[0], rtol=1e-11)
+    assert an.kernel(mn.Dense(3), mn.SpectralMuP()).ntk(law.X).shape == (6, 6)
+
+
+def test_adam_has_no_tangent_kernel() -> None:
+    net, words = law.network(ADAM, 8), "Adam has no tangent kernel, because its steps are not linear in the gradient"
+    theta = net.init(np.random.default_rng(0))
+    calls: list[Any] = [
+        lambda: mn.ntk(net, theta, law.X), lambda: mn.ntk_full(net, theta, law.X), lambda: kappa(net, theta, law.X),
+        lambda: mn.flow(net, theta, law.X, law.Y, loss=mn.mse, times=1.0), lambda: an.kernel(net.spec, ADAM).ntk(law.X),
+        lambda: list(mn.train(net, theta, law.X, law.Y, loss=mn.mse, optimizer=mn.SGD(0.1), steps=1)),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(ValueError, match=words):
+            call()
+    with pytest.raises(TypeError, match=f"scales expects .tensor name: scale., got 'adam'; {words}"):
+        mn.ntk(net, theta, law.X, scales="adam")  # type: ignore[arg-type]
+    *_, end = mn.train(net, theta, law.X, law.Y, loss=mn.mse, optimizer=mn.Adam(0.01), steps=2)
+    every = dict.fromkeys(net.layout.slices, 1.0)
+    assert mn.ntk(net, end.theta, law.X, scales=every).shape == an.kernel(net.spec, ADAM).nngp(law.X).shape
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_on_every_library(library: str) -> None:
+    """ntk, kappa, a kernel over time and its scales; float32 stays."""
+    net, xp = law.network(mn.SpectralMuP(), 16), namespace(library)
+    theta, x, y = (to_library(a.astype(np.float32), xp) for a in (net.init(np.random.default_rng(0)), law.X, law.Y))
+    k = mn.ntk(net, theta, x)
+    assert k.dtype == theta.dtype
+    want = mn.ntk(net, to_host(theta).astype(float), law.X)
+    np.testing.assert_allclose(to_host(k), want, rtol=1e-4, atol=1e-4 * want.max())
+    assert kappa(net, theta, x, y, starts=1, steps=3).kappa > 0
+    scales = {"0.W": 0.0, "0.b": 0.0}
+    run = list(mn.train(net, theta, x, y, loss=mn.mse, optimizer=mn.SGD(0.1), steps=2, lr_scales=scales))
+    path = kernel_over_time(net, run, x, y, k=1, scales=scales)
+    assert path.share["0"].tolist() == [0, 0, 0]
+    moved = kernel_movement(net, theta, run[-1].theta, x, scales=scales)
+    assert path.movement[-1] == pytest.approx(float(moved), rel=1e-4)

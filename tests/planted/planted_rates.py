@@ -1,0 +1,75 @@
+"""Errors planted in the learning-rate scales of kernels, of kappa, of the infinite network and of decay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from learning_rates import limit_of_rates, one_step, same_kappa, stable_rate
+from planted_laws import Patch, infinite
+from planting import planted
+
+from minintk.layers.contract import Layout
+from minintk.models.jacobian import ScaledContraction
+from minintk.spec.parametrization import Parametrization, Role, Row
+from minintk.training import train as training
+
+POWERS = {"forgotten": 0.0, "twice": 2.0, "S^(1/2) for S": 0.5}
+
+
+def contraction(power: float) -> Callable[[Patch], None]:
+    """Plants S^power in J S J'."""
+    right = ScaledContraction.scale
+    return lambda patch: patch.setattr(ScaledContraction, "scale", lambda self, t: right(self, t) ** power)
+
+
+def lengths(power: float) -> Callable[[Patch], None]:
+    """Plants S^power where kappa has S."""
+    right = Layout.learning_rate_scales
+
+    def plant(patch: Patch) -> None:
+        def scales(self: Layout, override: Any = None, rule: Any = "sgd", name: str = "lr_scales") -> Any:
+            S = right(self, override, rule, name)
+            return S if S is None or name != "scales" else S**power
+
+        patch.setattr(Layout, "learning_rate_scales", scales)
+
+    return plant
+
+
+@dataclass(frozen=True)
+class Powers(Parametrization):
+    """The rates of another parametrization to a power."""
+
+    of: Parametrization
+    power: float
+
+    def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
+        row = self.of.row(role, fan_in, fan_out, sigma)
+        return replace(row, lr=row.rate("sgd") ** self.power)
+
+
+def recursion(power: float) -> Callable[[Patch], None]:
+    """Plants S^power in the infinite network's recursion, where nothing asks for a limit."""
+
+    def plant(patch: Patch) -> None:
+        def program(spec: Any, of: Parametrization, shape: Any) -> Any:
+            return infinite._program.__wrapped__(spec, Powers(of, power), shape, ())
+
+        patch.setattr(infinite, "program", program)
+        patch.setattr(infinite, "check_rates", lambda *arguments: None)
+
+    return plant
+
+
+for how, power in POWERS.items():
+    planted(f"tangent kernel: rates {how}", one_step)(contraction(power))
+    planted(f"kappa: rates {how}", same_kappa)(lengths(power))
+    planted(f"infinite tangent kernel: rates {how}", limit_of_rates)(recursion(power))
+
+
+@planted("train: stability bound of J J', without rates", stable_rate)
+def _(patch: Patch) -> None:
+    right = training._largest_eigenvalue
+    patch.setattr(training, "_largest_eigenvalue", lambda model, theta, x, scales: right(model, theta, x, None))
