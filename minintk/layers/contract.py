@@ -239,8 +239,8 @@ class Layout:
         override = dict(override or {})
         if unknown := sorted(set(override) - set(self.slices)):
             raise ValueError(f"{name} names unknown tensors {unknown}; this layout has {list(self.slices)}")
-        own = {t.name: t.row.rate(rule) for t in self.tensors if t.name not in override}
-        scales = {at: number(f"{name}[{at!r}]", s, zero=True) for at, s in (own | override).items()}
+        own = {t.name: float(t.row.rate(rule)) for t in self.tensors if t.name not in override}
+        scales = own | {at: number(f"{name}[{at!r}]", s, zero=True) for at, s in override.items()}
         if all(scale == 1 for scale in scales.values()):
             return None
         return np.concatenate([np.full(t.size, scales[t.name]) for t in self.tensors])

@@ -49,6 +49,7 @@ from typing import Literal
 
 from minintk.spec.checks import check_count
 from minintk.spec.shapes import Place
+from minintk.validate import number
 
 Rule = Literal["sgd", "adam", "none"]
 """Which rates an optimiser takes: those for steps in proportion to the gradient (SGD, momentum), those for steps of one
@@ -85,7 +86,7 @@ class Row:
     """One row of the table: how a tensor enters the network, how it is drawn, how fast it learns.
 
     lr : the scale of the learning rate under gradient descent; None, there is none.  adam : that under Adam; None, the
-    same as `lr`.
+    same as `lr`.  ValueError for a rate that is not a finite number >= 0.
     """
 
     multiplier: float
@@ -93,6 +94,11 @@ class Row:
     lr: float | None = 1.0
     draw: Literal["normal", "uniform"] = "normal"
     adam: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "adam"):
+            if (scale := getattr(self, name)) is not None:
+                number(f"Row({name}=...)", scale, zero=True)
 
     def rate(self, rule: Rule) -> float:
         """The scale of the learning rate under an optimiser of this rule; ValueError if there is none.

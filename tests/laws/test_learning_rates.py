@@ -14,6 +14,7 @@ import analytic as an
 import minintk as mn
 from minintk.arrays import to_host, to_library
 from minintk.diagnostics import kappa, kernel_movement, kernel_over_time
+from minintk.spec.parametrization import Row
 
 ADAM = mn.ABC((0, 0, 1), (0, 0.5, 0), (0, 1, 0), "adam")
 
@@ -96,6 +97,12 @@ def test_adam_has_no_tangent_kernel() -> None:
     *_, end = mn.train(net, theta, law.X, law.Y, loss=mn.mse, optimizer=mn.Adam(0.01), steps=2)
     every = dict.fromkeys(net.layout.slices, 1.0)
     assert mn.ntk(net, end.theta, law.X, scales=every).shape == an.kernel(net.spec, ADAM).nngp(law.X).shape
+
+
+@pytest.mark.parametrize("rates", [{"lr": -1.0}, {"lr": np.nan}, {"adam": np.inf}, {"adam": True}])
+def test_rates_that_are_none_are_refused(rates: Any) -> None:
+    with pytest.raises(ValueError, match=r"Row\((lr|adam)=...\) expects a finite number >= 0, got"):
+        Row(1.0, 1.0, **rates)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
