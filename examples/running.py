@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -19,6 +16,7 @@ from typing import Any
 import minintk as mn
 from minintk.arrays import device_namespace
 from minintk.fast.threads import cores
+from minintk.files.units import processes
 from minintk.files.writing import write_bytes
 
 Found = dict[str, Any]
@@ -60,7 +58,9 @@ class Setting:
         SystemExit where another part of the runs is missing.
         """
         axes = {name: [value] for name, value in fixed.items()} | dict(grid)
-        with TemporaryDirectory() as nowhere, _pool(self.workers) as executor:
+        if self.workers > 1:  # with one BLAS thread each
+            os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        with TemporaryDirectory() as nowhere, processes(self.workers) as executor:
             store = (self.out / f"{self.name}.runs" if self.out else Path(nowhere)) / work.__name__
             table = mn.sweep(
                 work, axes, store=store, together=together, batch=batch, part=self.part, executor=executor,
@@ -69,29 +69,6 @@ class Setting:
         if missing := sum(not result for result in table.results):
             raise SystemExit(f"{self.name}: {missing} of {len(table.results)} runs are left to other parts")
         return mn.Table({name: table.grid[name] for name in grid}, table.results)
-
-
-@contextmanager
-def _pool(workers: int) -> Iterator[Executor | None]:
-    """Processes with one BLAS thread each, which end with this one however it ends; None for a single worker."""
-    if workers == 1:
-        yield None
-        return
-    os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_die_with_parent) as pool:
-        yield pool
-
-
-def _die_with_parent() -> None:
-    """End this process when its parent has ended, killed or not."""
-
-    def wait() -> None:
-        parent = parent_process()
-        assert parent is not None
-        parent.join()
-        os._exit(1)
-
-    Thread(target=wait, daemon=True).start()
 
 
 def _die_with_stdin() -> None:

@@ -7,8 +7,7 @@ Reading order:
     generators     points on a sphere or cube
     folders        where data files are: a named folder, $MININTK_DATA, or a download
     read_mnist     MNIST, and its file format
-    pickles        the file format of CIFAR-10, as data
-    read_cifar     CIFAR-10
+    read_cifar     CIFAR-10, and its file format
 
 >>> import minintk as mn
 >>> x, y = mn.datasets.digits().parity()

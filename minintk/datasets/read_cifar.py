@@ -1,12 +1,15 @@
 """CIFAR-10: 50,000 and 10,000 photographs of 32 x 32 pixels in ten classes, from the published Python batches.
 
-The batches are pickles, and a pickle can call any function: `pickles` records what they say, and an array is made here
-of bytes whose number agrees with its shape.
+The batches are pickles, and a pickle calls whatever it names: any function, or a NumPy class, whose state it then sets
+to any bytes.  Here the four names in a pickled array stand for a record of what is called with what, and every other
+name is refused; an array is made of bytes whose number agrees with its shape.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
+from io import BytesIO
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +18,6 @@ import numpy as np
 
 from minintk.datasets.dataset import Dataset
 from minintk.datasets.folders import download, find, named_folder
-from minintk.datasets.pickles import Call, Name, read_pickle
 from minintk.files.reading import reading, whole_file
 
 ATTRIBUTION = "A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
@@ -24,8 +26,8 @@ SHA256 = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FOLDER = "cifar-10-batches-py"
 
-NDARRAY, DTYPE = Name("numpy", "ndarray"), Name("numpy", "dtype")
-RECONSTRUCT = {Name("numpy.core.multiarray", "_reconstruct"), Name("numpy._core.multiarray", "_reconstruct")}
+NAMES = {("numpy", "ndarray"), ("numpy", "dtype"), ("numpy.core.multiarray", "_reconstruct"),
+         ("numpy._core.multiarray", "_reconstruct")}  # fmt: skip
 """The names in a pickled array, before and since NumPy 2."""
 
 
@@ -61,7 +63,7 @@ def cifar10(
 def _read(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """(images (N, 32, 32, 3), labels (N,)) of one batch."""
     with reading(path, "a CIFAR-10 batch", "download it again") as file:
-        batch = read_pickle(whole_file(file), frozenset({NDARRAY, DTYPE, *RECONSTRUCT}))
+        batch = Recorder(BytesIO(whole_file(file)), encoding="bytes").load()
         data, labels = (batch.get(key) for key in (b"data", b"labels")) if isinstance(batch, dict) else (None, None)
         images = _array(data)
         if images.ndim != 2 or images.shape[1] != 3072:
@@ -73,12 +75,30 @@ def _read(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         return images.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), np.array(labels, dtype=np.int64)
 
 
+class Record:
+    """What a pickle calls, and the state that it sets on the result."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments, self.state = arguments, ()
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class Recorder(pickle._Unpickler):
+    """Python's reader as written in Python: that in C reserves memory for a place which a pickle only names."""
+
+    def find_class(self, module: str, name: str) -> type[Record]:
+        """A record in place of the function or class."""
+        if (module, name) not in NAMES:
+            raise ValueError(f"it asks for {module[:80]}.{name[:80]}, which has no place here")
+        return Record
+
+
 def _array(said: Any) -> np.ndarray[Any, Any]:
-    """The array of bytes that a pickle describes as _reconstruct(ndarray, (0,), b"b") with a state."""
-    match said:
-        case Call(
-            function, (named, (0,), b"b"), (1, tuple(shape), Call(kind, (text, *_)), fortran, bytes(content))
-        ) if function in RECONSTRUCT and (named, kind) == (NDARRAY, DTYPE) and text in ("u1", b"u1"):
+    """The array of bytes that a pickle describes as a record with a state."""
+    match getattr(said, "state", None):
+        case (1, tuple(shape), Record(arguments=("u1" | b"u1", *_)), fortran, bytes(content)):
             if len(shape) > 4 or not all(type(axis) is int and 0 <= axis < 2**31 for axis in shape):
                 raise ValueError("the array in it has no shape")
             if prod(shape) != len(content):

@@ -11,10 +11,13 @@ Without an executor the calls are made one after the other, by `InTurn`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 from time import sleep
 from typing import Any, Generic, TypeVar
 
@@ -84,6 +87,32 @@ class InTurn(Executor):
         except Exception as error:
             future.set_exception(error)
         return future
+
+
+@contextmanager
+def processes(count: int) -> Iterator[Executor | None]:
+    """An executor of so many processes, which end with this one however it ends; None for a single one."""
+    if count == 1:
+        yield None
+        return
+    from concurrent.futures import ProcessPoolExecutor  # not to be had in a browser
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
+        yield pool
+
+
+def _end_with_parent() -> None:
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    assert parent is not None
+
+    def wait_for_it() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait_for_it, daemon=True).start()
 
 
 def calls_in_flight(executor: Executor | None) -> int:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
-from multiprocessing import get_context, parent_process
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
 
 from minintk.experiments.sweeps import DIVERGED, sweep
+from minintk.files.units import processes as start_processes
 from minintk.files.writing import write_atomically
 from minintk.verify.claims import Array, signed
 from minintk.verify.draw_networks import record
@@ -37,29 +33,10 @@ def draws(
     """The records of `count` draws, and of each control on `each_control` draws, kept in the sweep `store`."""
     work = partial(record, seed=seed, widths=tuple(widths))
     grids = {"control": [""], "draw": range(count)}, {"control": CONTROLS, "draw": range(each_control)}
-    with _workers(processes) as executor:
+    with start_processes(processes) as executor:
         settings: Any = {"store": store, "executor": executor, "progress": progress}
         law, controls = (sweep(work, grid, **settings).results if grid["draw"] else [] for grid in grids)
     return law, controls
-
-
-@contextmanager
-def _workers(count: int) -> Iterator[Executor | None]:
-    """Processes that end when this one does, killed or not; None for a single one."""
-    if count == 1:
-        yield None
-        return
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_die_with_parent) as pool:
-        yield pool
-
-
-def _die_with_parent() -> None:
-    Thread(target=_wait, args=(parent_process(),), daemon=True).start()
-
-
-def _wait(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
 
 
 def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Array:

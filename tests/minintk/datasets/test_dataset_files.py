@@ -201,7 +201,7 @@ def test_malicious_pickles_are_refused(tmp_path: Path, where: str, capfd: pytest
         (b"<html>", "is damaged, or not a CIFAR-10 batch"),
         (dumped([1, 2]), "b'data' .* got NoneType"),
         (dumped({**batch(0), b"data": np.zeros((5, 3), np.uint8)}), r"got shape \(5, 3\)"),
-        (dumped({**batch(0), b"data": np.zeros((5, 3072))}), "with an array of bytes, got Call"),
+        (dumped({**batch(0), b"data": np.zeros((5, 3072))}), "with an array of bytes, got Record"),
         (dumped({**batch(0), b"labels": [0] * 4}), "5 numbers from 0 to 9, got 4"),
         (dumped({**batch(0), b"labels": [0, 1, 2, 3, 10]}), "0 to 9"),
         (dumped({**batch(0), b"labels": [0, 1, 2, 3, "4"]}), "0 to 9"),
@@ -221,22 +221,10 @@ HUGE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"\x80\x02(" + b"}" * 10**6 + b"t.", "more than 1000000 instructions"),
-        (
-            b"\x80\x02(" + NDARRAY + b"q\x00(" + b"N" * 10**4 + b"tq\x01" + b"h\x00h\x01R" * 10**3 + b"t.",
-            "10000 arguments",
-        ),
-        (HUGE, "the array in it has no shape"),
-    ],
-    ids=["a dictionary a byte", "one tuple, called a thousand times", "a shape of twenty thousand large numbers"],
-)
-def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: bytes, says: str) -> None:
-    """80 and 70 times the file's size, for any size; and a product that took more than a minute to multiply."""
-    (tmp_path / "test_batch").write_bytes(content)
-    with pytest.raises(ValueError, match=says):
+def test_a_shape_of_large_numbers_is_not_multiplied(tmp_path: Path) -> None:
+    """Which took more than a minute."""
+    (tmp_path / "test_batch").write_bytes(HUGE)
+    with pytest.raises(ValueError, match="the array in it has no shape"):
         cifar10(tmp_path, "test")
 
 

@@ -19,7 +19,6 @@ import pytest
 from hostile import KINDS, REMEDY, Reader, archive, batch, checkpoint, header, idx, npy, peak, plain
 
 import minintk as mn
-from minintk.datasets.pickles import Name, read_pickle
 from minintk.datasets.read_cifar import _read as read_batch
 from minintk.datasets.read_mnist import read_idx
 from minintk.files.reading import Unreadable, map_npy, read_json, read_lines, read_npz, reading
@@ -43,7 +42,6 @@ READ = {
 }  # fmt: skip
 ELSEWHERE = {
     "minintk/files/writing.py": "writes",
-    "minintk/files/claims.py": "creates files, and asks the system about processes",
     "minintk/arrays.py": "asks the system how much memory is free",
     "minintk/verify/report.py": "the package's own page",
     "minintk/experiments/papers.py": "the sources of the examples",
@@ -137,12 +135,6 @@ BOMBS: dict[str, tuple[bytes, Reader, str]] = {
     ),
     "pickle that remembers at 2^31": (b"\x80\x02Nr\xff\xff\xff\x7f.", read_batch, "b'data'"),
     "pickle of 2^40 bytes": (b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b"x.", read_batch, "EOFError"),
-    "pickle whose tuples double": (
-        b"\x80\x02)" + b"2\x86" * 3 + b".", read_batch, "KeyError: 50",
-    ),
-    "pickle whose keys double": (
-        b"\x80\x02})q\x00" + b"h\x00\x86q\x00" * 60 + b"Ns.", read_batch, "other keys than strings",
-    ),
     "rng text of 2 GB": (
         checkpoint({"rng": {"array": ["x"], "dtype": "S2000000000"}}), checkpoints.load, "dtype 'S2000000000'",
     ),
@@ -260,19 +252,18 @@ HOSTILE = {
     "a dtype with a pointer": (forged_dtype(), "does not support item assignment"),
     "an array without values": (
         b"\x80\x02}(U\x04datacnumpy\nndarray\nK\x04M\x00\x0c\x86U\x02u1\x86RU\x06labels](K\x00K\x00K\x00K\x00eu.",
-        "expected b'data' with an array of bytes, got Call",
+        "expected b'data' with an array of bytes, got Record",
     ),
     "a function": (b"\x80\x02cposix\nsystem\nU\x04true\x85R.", "asks for posix.system"),
     "a function of NumPy": (b"\x80\x02cnumpy\nfromfile\n.", "asks for numpy.fromfile"),
     "an attribute of a name": (b"\x80\x04\x8c\x05numpy\x8c\x0fndarray.__new__\x93.", r"asks for numpy\.ndarray\._"),
     "a name put together": (b"\x80\x04)\x8c\x01x\x93.", "STACK_GLOBAL requires str"),
-    "an object": (b"\x80\x02cnumpy\nndarray\n)\x81.", "KeyError: 129"),
-    "a state for a class": (b"\x80\x02cnumpy\nndarray\n}U\x01aK\x01sb.", "AttributeError"),
+    "an object": (b"\x80\x02cnumpy\nndarray\n)\x81.", "got NoneType"),
+    "a state for a class": (b"\x80\x02cnumpy\nndarray\n}U\x01aK\x01sb.", "TypeError"),
     "a call of a result": (b"\x80\x02cnumpy\nndarray\n)R)R.", "not callable"),
-    "an extension": (b"\x80\x02\x82\x01.", "KeyError: 130"),
-    "someone else's object": (b"\x80\x02K\x01Q.", "KeyError: 81"),
-    "a list as its own key": (b"\x80\x02}]q\x00h\x00s.", "other keys than strings"),
-    "bytes behind the end": (b"\x80\x02}.x", "more bytes than one value"),
+    "an extension": (b"\x80\x02\x82\x01.", "unregistered extension"),
+    "someone else's object": (b"\x80\x02K\x01Q.", "persistent"),
+    "a list as its own key": (b"\x80\x02}]q\x00h\x00s.", "unhashable"),
     "an empty stack": (b"\x80\x02\x86.", "IndexError"),
     "a stack below a mark": (b"\x80\x02N(\x85.", "IndexError"),
 }
@@ -285,7 +276,7 @@ def test_hostile_pickles_are_refused(name: str, tmp_path: Path) -> None:
         read_batch(written(tmp_path / "test_batch", content))
 
 
-def test_an_array_has_as_many_bytes_as_its_shape() -> None:
+def test_an_array_has_as_many_bytes_as_its_shape(tmp_path: Path) -> None:
     whole = batch(np.zeros((2, 3072), np.uint8), [1, 2], protocol=3)
     for was, now in (
         (b"K\x02M\x00\x0c\x86", b"K\x03M\x00\x0c\x86"),
@@ -293,24 +284,7 @@ def test_an_array_has_as_many_bytes_as_its_shape() -> None:
     ):
         assert was in whole
         with pytest.raises(ValueError, match=r"promises 9216 bytes of shape|has no shape"):
-            read_cifar_bytes(whole.replace(was, now))
-
-
-def read_cifar_bytes(content: bytes) -> Any:
-    from minintk.datasets.read_cifar import DTYPE, NDARRAY, RECONSTRUCT, _array
-
-    return _array(read_pickle(content, frozenset({NDARRAY, DTYPE, *RECONSTRUCT}))[b"data"])
-
-
-def test_pickles_are_read_as_python_reads_them() -> None:
-    value: dict[Any, Any] = {
-        "a": [1, -2, 2**40, 2**90, 1.5, None, True, False, ()],
-        b"b": ("x", b"y" * 300, "z" * 300, [[]] * 2, (1, 2, 3, 4)),
-    }
-    for protocol in (3, 4):
-        assert read_pickle(pickle.dumps(value, protocol=protocol), frozenset()) == value
-    with pytest.raises(ValueError, match="asks for collections"):
-        read_pickle(b"\x80\x02ccollections\nOrderedDict\n.", frozenset({Name("numpy", "dtype")}))
+            read_batch(written(tmp_path / "test_batch", whole.replace(was, now)))
 
 
 # --------------------------------------------------------------------------------------------------- checkpoints
