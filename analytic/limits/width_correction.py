@@ -1,0 +1,239 @@
+"""The mean of many networks of width n to first order in 1/n: outputs and tangent kernel, computed and not fitted.
+
+Gradient flow on L = 1/(2N) sum (f - y)^2, one output, t = lr * steps, r = f - y on the training set:
+
+    df_a = -1/N sum_b Theta_ab r_b    dTheta_ab = -1/N sum_c O3_abc r_c    dO3_abc = -1/N sum_d O4_abcd r_d
+
+At width n, Theta = T + O(n^-1/2) with the T of infinite width, O3 and O4 are O(1/n), and what follows in this
+hierarchy is O(1/n^2) (Dyer and Gur-Ari 2020; Huang and Yau 2020).  At leading order r = e^{-T t / N} (f_0 - y) with
+f_0 ~ N(0, K), K the NNGP, and the mean of f is kernel regression.  At first order, C is added to it.  In the modes of T
+on the training set, with E_b = e^{-lam_b t} for the eigenvalues lam of T / N,
+
+    dC_a = -1/N (sum_b T_ab C_b + S_a)
+    S_a  = - sum_b E[Theta - T]_ab y_b E_b + 1/N sum_bd Cov(Theta_ab, Theta_bd) y_d J_bd
+           + 1/N sum_bc (E[O3_abc f_c] y_b + E[O3_abc f_b] y_c) E_b V_c
+           - 1/N^2 sum_bcd E[O4_abcd] (y_b y_c y_d + K_bc y_d + K_bd y_c + K_cd y_b) E_b H_cd
+    E[Theta]_ab = T_ab + E[Theta - T]_ab - 1/N sum_c E[O3_abc f_c] V_c + 1/N^2 sum_cd E[O4_abcd] (y_c y_d + K_cd) H_cd
+
+    V_c = int_0^t e^{-lam_c s} ds   J_bd = int_0^t e^{-lam_b (t-s) - lam_d s} ds   H_cd = int_0^t e^{-lam_c s} V_d(s) ds
+
+Moments of odd order in f vanish, since f and -f are equally likely at the start; so it does not matter at this order
+that f_0 is not quite Gaussian.  The moments of Theta, O3, O4 are those of `analytic.limits.one_finite_layer`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from analytic.kernel import kernel
+from analytic.limits.one_finite_layer import FiniteLayer, Host, Jet, Moments, derivatives, through
+from analytic.training.dynamics import check_targets
+from analytic.training.eigen import check_memory, spectrum
+from minintk import spec as s
+from minintk.arrays import Array, array_namespace, check_examples, own, to_host, to_library
+from minintk.layers.activation import pointwise
+from minintk.spec.shapes import UnsupportedLayer
+from minintk.validate import numbers, whole
+
+DRAWS = 8
+"""Independent estimates R of the moments; their scatter gives the standard error."""
+
+RTOL, ATOL = 1e-7, 1e-9
+"""Error tolerated per step of the solver: RTOL |value| + ATOL max |y|."""
+
+
+class Expansion(NamedTuple):
+    """A mean over networks of the spec's widths: the limit of infinite width, plus a correction of first order.
+
+    error : standard error of the correction, whose Gaussian averages are sampled.
+    """
+
+    limit: Array
+    correction: Array
+    error: Array
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WidthCorrection:
+    """Built by `width_correction`; on the host, in float64, for P examples, the first N of which are the training set.
+
+    T : (P, N).  lam : (N,), ascending.  Q : (N, N), the modes.  K : (N, N) and y : (N,), in the modes.  moments : with
+    b, c, d in the modes, and a leading axis of R estimates.  like : an array of the caller's library and dtype.
+    """
+
+    T: Host
+    lam: Host
+    Q: Host
+    K: Host
+    y: Host
+    moments: Moments
+    like: Array
+
+    def predict(self, t: Any) -> Expansion:
+        """E f_t, (M, 1), or (times, M, 1) for times (times,), on x_test, or the training set where none was given."""
+        from scipy.integrate import solve_ivp
+
+        times, (P, N), R = self._times(t), self.T.shape, len(self.moments.theta)
+        order, at = np.unique(times, return_inverse=True)
+        source, atol = self._source(), ATOL * float(np.max(np.abs(self.y))) or ATOL
+
+        def rate(t: float, state: Host) -> Host:
+            C = state.reshape(R, P)
+            return np.asarray(-(C[:, :N] @ self.T.T + source(t)).ravel() / N)
+
+        done = solve_ivp(rate, (0, order[-1] or 1), np.zeros(R * P), "LSODA", order, rtol=RTOL, atol=atol)
+        if not done.success:
+            raise RuntimeError(f"the solver stopped at t = {done.t[-1] if len(done.t) else 0:g}: {done.message}")
+        learned = _integral(self.lam, times[:, None]) * self.y / N @ (self.T @ self.Q).T
+        found = self._expansion(learned, done.y.reshape(R, P, -1)[..., at].swapaxes(1, 2), axis=1)
+        return Expansion(*(a[..., None] if np.ndim(t) else a[0, :, None] for a in found))
+
+    def kernel(self, t: float) -> Expansion:
+        """E Theta_t of x_test, or the training set where none was given, with the training set, (M, N)."""
+        (t,), N, m = self._times(t), len(self.y), self.moments
+        V, _, H = self._integrals(t)
+        moved = np.einsum("rabcd,cd->rab", m.o4, (np.outer(self.y, self.y) + self.K) * H / N**2)
+        moved += m.theta - np.einsum("rabcc,c->rab", m.o3f, V / N)
+        return self._expansion(self.T, moved @ self.Q.T, axis=0)
+
+    def _source(self) -> Any:
+        """S : (R, P) as a function of t."""
+        y, K, m, N = self.y, self.K, self.moments, len(self.y)
+        noise = np.einsum("rabbd,d->rabd", m.cov, y) / N
+        turning = (np.einsum("rabcc,b->rabc", m.o3f, y) + np.einsum("rabcb,c->rabc", m.o3f, y)) / N
+        y_K = y[:, None, None] * K
+        cubic = np.multiply.outer(np.outer(y, y), y) + y_K + y_K.swapaxes(0, 1) + y_K.transpose(1, 2, 0)
+        bending = m.o4 * cubic / N**2
+
+        def at(t: float) -> Host:
+            V, J, H = self._integrals(t)
+            driven = turning @ V - m.theta * y - np.einsum("rabcd,cd->rab", bending, H)
+            return np.asarray(driven @ np.exp(-self.lam * t) + np.einsum("rabd,bd->ra", noise, J))
+
+        return at
+
+    def _integrals(self, t: float) -> tuple[Host, Host, Host]:
+        """V : (N,), J and H : (N, N)."""
+        b, d = self.lam[:, None], self.lam
+        V = _integral(d, t)
+        return V, np.exp(-np.minimum(b, d) * t) * _integral(abs(b - d), t), (V[:, None] - _integral(b + d, t)) / d
+
+    def _times(self, t: Any) -> Host:
+        """The times as an array; after sixty times the slowest mode's, nothing changes."""
+        times = np.array(numbers(t))
+        if np.ndim(t) > 1 or len(times) == 0 or not np.all(times >= 0):
+            raise ValueError(f"t expects numbers >= 0, t = lr * steps, got {t!r}")
+        return np.minimum(times, 60 / self.lam[0])
+
+    def _expansion(self, limit: Host, found: Host, axis: int) -> Expansion:
+        """Of limit and R estimates of its correction, the rows that are asked for, P along `axis` of the limit."""
+        P, N = self.T.shape
+        parts = (limit, found.mean(axis=0), found.std(axis=0, ddof=1) / len(found) ** 0.5)
+        rows = np.arange(N if P > N else 0, P)
+        xp, dtype = array_namespace(self.like), str(self.like.dtype)
+        return Expansion(*(to_library(np.take(a, rows, axis).astype(dtype), xp) for a in parts))
+
+
+def _integral(lam: Host, t: Any) -> Host:
+    """int_0^t e^{-lam s} ds."""
+    from scipy.special import exprel
+
+    return np.asarray(t * exprel(-lam * t))
+
+
+def width_correction(
+    spec: s.Layer, x: Array, y: Array, x_test: Array | None = None, *, rng: np.random.Generator, samples: int = 2**12
+) -> WidthCorrection:
+    """The mean over networks of the spec's widths, trained by gradient flow, to first order in the inverse widths.
+
+    spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(1)), of any depth, with or without biases, in the NTK
+    parametrization.  x : (N, d), y : (N, 1), x_test : (M, d).  The result's `predict(t)` and `kernel(t)` give the limit
+    and its correction, c / n if all widths are n; the next term is O(1/n^2).
+
+    samples : of a neuron's pre-activations, rounded down to a power of two, for each of the Gaussian averages.  They
+    are Sobol points with 8 random shifts, by `rng`, whose scatter gives the error.  O(samples L P^2 N^2) operations for
+    P = N + M examples and L hidden layers.
+
+    UnsupportedLayer for other layers, other than one output, and activations with kinks: ReLU's O4 vanishes almost
+    everywhere, but its mean needs E phi''^2, which is infinite.  ValueError for shapes, and if the NTK of the training
+    set is singular; MemoryError before any work.
+
+    >>> import numpy as np, minintk as mn
+    >>> spec = mn.Sequential(mn.Dense(100), mn.Tanh(), mn.Dense(100), mn.Tanh(), mn.Dense(1))
+    >>> x, y = np.array([[1.0, 0.0], [0.8, 0.6]]), np.array([[1.0], [-1.0]])
+    >>> mean = width_correction(spec, x, y, rng=np.random.default_rng(0)).predict(20.0)
+    >>> mean.limit.ravel().round(3), mean.correction.ravel().round(3)
+    (array([ 0.745, -0.745]), array([ 0.034, -0.034]))
+    """
+    dense, phi = _read(spec)
+    check_examples("x", x)
+    check_targets(y)
+    if x.ndim != 2 or tuple(y.shape) != (x.shape[0], 1):
+        raise ValueError(f"expected x : (N, d) and y : (N, 1), got {tuple(x.shape)} and {tuple(y.shape)}")
+    every = [x] if x_test is None else [x, x_test]
+    array_namespace(*every, y)
+    check_examples("x_test", every[-1], x.shape[1:])
+    points = np.concatenate([np.asarray(to_host(a), dtype=np.float64) for a in every])
+    P, N, L, samples = len(points), len(x), len(phi), whole("samples", samples, 2)
+    check_memory(np, "the moments", 8 * P * P * (20 * samples + DRAWS * N * N + 200), "use fewer examples or samples")
+    ladder = [layer for pair in zip(dense, phi) for layer in pair]
+    below = [kernel(s.Sequential(*ladder[: 2 * at + 1])).both(points) for at in range(L)]  # of the pre-activations
+    K, T = (to_host(k) for k in kernel(spec).both(points))
+    modes = spectrum(T[:N, :N])
+    if modes.zeros:
+        raise ValueError(
+            f"the NTK of the training set is singular, its smallest eigenvalue is {modes.smallest:.3g}: remove "
+            "examples that nearly coincide, or add biases"
+        )
+    found = [_moments(dense, phi, below, N, samples, rng) for _ in range(DRAWS)]
+    theta, *rest = (np.stack(draws) for draws in zip(*found))
+    Q = to_host(modes.Q)
+    turned = (np.einsum("rabcd,bi,cj,dk->raijk", a, Q, Q, Q, optimize=True) for a in rest)
+    target = Q.T @ np.asarray(to_host(y), dtype=np.float64)[:, 0]
+    lam = to_host(modes.lam) / N
+    return WidthCorrection(T[:, :N], lam, Q, Q.T @ K[:N, :N] @ Q, target, Moments(theta @ Q, *turned), own(x[:0]))
+
+
+def _moments(dense: Any, phi: Any, below: Any, N: int, samples: int, rng: np.random.Generator) -> Moments:
+    """The sum over layers, from the last hidden one down: K = w2 c + b^2 and T = K + w2 rho there."""
+    P, w2 = len(below[0].nngp), dense[-1].w_std ** 2
+    flat = np.zeros((4, 4, P, P))
+    K, T = (Jet(w2 * np.multiply.outer(on, np.ones((P, P))), flat) for on in ((1, 0, 0, 0), (1, 0, 0, 1)))
+    total: list[Any] = [0.0] * 4
+    for layer, act, (nngp, kappa) in reversed(list(zip(dense, phi, below))):
+        at = derivatives(act, _gaussian(nngp, samples, rng))
+        total = [a + b / layer.width for a, b in zip(total, FiniteLayer(at, kappa, K, T, N).moments(), strict=True)]
+        step = through(at, kappa, layer.w_std**2)
+        K, T = K.below(*step), T.below(*step)
+    return Moments(*total)
+
+
+def _gaussian(k: Host, samples: int, rng: np.random.Generator) -> Host:
+    """Samples of N(0, k), (S, P), from shifted Sobol points, the first coordinates for the largest modes of k."""
+    from scipy.special import ndtri
+    from scipy.stats.qmc import Sobol
+
+    lam, V = np.linalg.eigh(k)
+    points = (Sobol(len(k), scramble=False).random_base2(samples.bit_length() - 1) + rng.random(len(k))) % 1
+    return np.asarray(ndtri(points)[:, ::-1] @ (V * np.sqrt(np.maximum(lam, 0))).T)
+
+
+def _read(spec: s.Layer) -> tuple[list[s.Dense], list[s.Layer]]:
+    """The Dense layers, and the activations between them."""
+    dense, phi = list[s.Dense](), list[s.Layer]()
+    for layer in s.as_sequential(spec).layers:
+        if isinstance(layer, s.Dense):
+            phi += [s.Identity()] * (len(dense) - len(phi))
+            dense.append(layer)
+        elif isinstance(layer, s.Activation) and len(phi) < len(dense) and not pointwise(layer).kinks:
+            phi.append(layer)
+        else:
+            raise UnsupportedLayer(
+                f"expected Dense layers, with a smooth activation between two of them, got {layer!r}"
+            )
+    if len(dense) < 2 or len(phi) == len(dense) or dense[-1].width != 1:
+        raise UnsupportedLayer("expected mn.Sequential(mn.Dense(n), phi, ..., mn.Dense(1)): hidden layers, one output")
+    return dense, phi
