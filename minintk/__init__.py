@@ -67,7 +67,7 @@ from minintk.training.losses import (
 )
 from minintk.training.optimizers import SGD, Adam, Nesterov, Optimizer
 from minintk.training.schedules import Cosine, StepDecay, WarmUp
-from minintk.training.spectral_descent import SpectralDescent
+from minintk.training.spectral_descent import Muon, SpectralDescent
 from minintk.training.train import Snapshot, State, train
 
 
@@ -109,7 +109,7 @@ __all__ = [
     "ABC", "GELU", "NTK", "SGD", "Abs", "Activation", "Adam", "Array", "AvgPool", "BatchNorm", "Centred", "Conv1d",
     "Conv2d", "CoordinateCheck", "Cosine", "Dense", "Erf", "Flatten", "GlobalAvgPool", "Hinge", "History",
     "Identity", "IterativelyLinearized", "Layer", "LayerNorm", "LeakyReLU", "Linearized", "Logistic", "Loss",
-    "MaxPool", "MeanField", "MeanSquared", "Model", "Moment", "Moved", "Nesterov", "Network", "Optimizer",
+    "MaxPool", "MeanField", "MeanSquared", "Model", "Moment", "Moved", "Muon", "Nesterov", "Network", "Optimizer",
     "Parametrization", "PyTorch", "ReLU", "Residual", "Run", "Sequential", "Shift", "Sigmoid", "Sin", "Snapshot",
     "SoftmaxCrossEntropy", "Softplus", "Solution", "Solver", "SpectralDescent", "SpectralMuP", "Standard", "State",
     "StepDecay", "Steps", "SumOfSquares", "Table", "Tanh", "Taylor", "Transfer", "UnsupportedLayer", "WarmUp",

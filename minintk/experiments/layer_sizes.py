@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -118,17 +117,17 @@ def measure(
             grown, moved = (value, run.theta - theta) if step == 0 else (grown, moved)
     except FloatingPointError as error:
         raise FloatingPointError(f"at {variable} = {width}: {error}") from error
-    start, first, late = (spectral_norms(net, at, rtol=1e-2) for at in (theta, moved, run.theta - theta))
-    unit, natural, one = Network(net.spec, net.input_shape, Unit()), natural_norms(net), xp.ones_like(value)
-    size, rates = gaussian_norms(unit), {t.name: t.row.rate("adam") * prod(t.shape[:-1]) for t in unit.layout.tensors}
     u = _rms(loss.cotangent(f, y)) * x.shape[0]
+    start, first, late = (spectral_norms(net, at, rtol=1e-2) for at in (theta, moved, run.theta - theta))
+    size, natural, one = gaussian_norms(Network(net.spec, net.input_shape, Unit())), natural_norms(net), xp.ones_like(u)
+    depth = {t.name: t.depth for t in net.layout.tensors}
     shared = xp.where(u > 0, u, one) if optimizer.rule == "sgd" else one
     found: dict[Quantity, dict[str, Array]] = {
         "h": {name: xp.stack([step[i][0] for step in curves], axis=-1) for i, name in enumerate(before)},
         "dh": {name: xp.stack([step[i][1] for step in curves], axis=-1) for i, name in enumerate(before)},
         "W": {name: norm / (size[name] or 1.0) for name, norm in start.items()},
         # what does not move in the first step, below outputs that start at 0, may do so later
-        "dW": {k: xp.where(v > 0, v, late[k]) / (natural[k] * rates[k]) / shared for k, v in first.items()},
+        "dW": {k: xp.where(v > 0, v, late[k]) / (natural[k] * depth[k]) / shared for k, v in first.items()},
         "dL/df": {"loss": u},
         "growth": {"loss": value / xp.where(grown > 0, grown, one)},
     }

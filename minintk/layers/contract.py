@@ -109,11 +109,16 @@ def bind(layer: s.Layer, site: Site, parametrization: Parametrization, name: str
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named piece of theta: its shape and its row of the parametrization table."""
+    """A named piece of theta: its shape and its row of the parametrization table.
+
+    depth : how much less than elsewhere a step may move it in one of L residual branches, 1/L at the end, 1/sqrt(L)
+    before.
+    """
 
     name: str
     shape: Shape
     row: Row
+    depth: float = 1.0
 
     @property
     def size(self) -> int:
@@ -149,13 +154,15 @@ def weight_and_bias(
     *before, fan_out = shape
     window, fan_in = prod(before[:-1]), prod(before)
     at = site.place, window, site.branches, site.end
-    weight = parametrization.row(Role("weight", *at), fan_in, fan_out, float(layer.w_std))
+    role = Role("weight", *at)
+    weight = parametrization.row(role, fan_in, fan_out, float(layer.w_std))
     bias = parametrization.row(Role("bias", *at), fan_in, fan_out, float(layer.b_std))
     if layer.b_init == "zeros":
         bias = replace(bias, std=0.0)
-    b = None if layer.b_std == 0 else Tensor(f"{name}.b", (fan_out,), bias)
-    first = site.first and not site.inputs
-    return WeightAndBias(Tensor(f"{name}.W", shape, weight), b, float(weight.multiplier), float(bias.multiplier), first)
+    depth, first = prod(role.depth), site.first and not site.inputs
+    b = None if layer.b_std == 0 else Tensor(f"{name}.b", (fan_out,), bias, depth)
+    W = Tensor(f"{name}.W", shape, weight, depth)
+    return WeightAndBias(W, b, float(weight.multiplier), float(bias.multiplier), first)
 
 
 class Layout:

@@ -1,9 +1,12 @@
-"""Spectral descent: every update has the spectral norm that muP asks for, by construction.
+"""Spectral descent and Muon: every update has the spectral norm that muP asks for, by construction.
 
-    dW = - lr s sqrt(fan_out / fan_in) / multiplier * G / |G|         G the gradient of W, |G| its spectral norm
+    SpectralDescent     dW = - lr s d sqrt(fan_out / fan_in) / multiplier * G / |G|       |G| the spectral norm
+    Muon                dW = - lr s d sqrt(fan_out / fan_in) / multiplier * U V'          G = U diag V'
 
-so the effective weights, multiplier included, move by lr sqrt(fan_out / fan_in) at every width in any parametrization:
-the second half of the spectral condition holds exactly (Yang, Simon, Bernstein 2023, section 5).  A kernel of K x K
+G is the gradient of W, or its running sum v <- momentum v + G; d is 1, but in residual branches (`Tensor.depth`).  So
+the effective weights, multiplier included, move by lr sqrt(fan_out / fan_in) at every width in any parametrization: the
+second half of the spectral condition holds exactly (Yang, Simon, Bernstein 2023, section 5), in one direction or in all
+of them.  Muon's is the steepest step of its norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  A kernel of K x K
 pixels is treated as the matrix (K K C_in, C_out), whose norm times K bounds that of the convolution; a bias as (1, n).
 """
 
@@ -19,7 +22,11 @@ from minintk.layers.contract import Layout
 from minintk.spec.parametrization import Rule
 from minintk.training.optimizers import Optimizer
 from minintk.training.schedules import Schedule
-from minintk.validate import number
+from minintk.validate import number, numbers
+
+SWEEP = 3e-3
+"""The part of the singular values, from the largest down, that one sweep of Newton-Schulz steps brings to 1."""
+TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,7 +35,7 @@ class SpectralDescent(Optimizer):
 
     lr : the relative size of a step, a number or a schedule.  s above are the `lr_scales` of `train`, 1 by default; the
     parametrization's own rates are not used.  A tensor with zero gradient does not move.  Steps do not shrink by
-    themselves near a minimum: use a schedule that falls to 0.  Raises ValueError for lr <= 0.
+    themselves near a minimum: use a schedule that falls to 0.  Raises ValueError for lr <= 0, momentum outside [0, 1).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))
@@ -41,30 +48,108 @@ class SpectralDescent(Optimizer):
 
     lr: float | Schedule
     layout: Layout
+    momentum: float = 0.0
     rule: ClassVar[Rule] = "none"
 
     def __post_init__(self) -> None:
+        name, found = type(self).__name__, numbers(self.momentum)
         if not isinstance(self.lr, Schedule):
-            number("SpectralDescent(lr=...)", self.lr)
+            number(f"{name}(lr=...)", self.lr)
         if not isinstance(self.layout, Layout):
-            raise TypeError(f"SpectralDescent(layout=...) expects net.layout, got {self.layout!r}")
+            raise TypeError(f"{name}(layout=...) expects net.layout, got {self.layout!r}")
+        if len(found) != 1 or not 0 <= found[0] < 1:
+            raise ValueError(f"{name}(momentum=...) expects a number in [0, 1), got {self.momentum!r}")
 
     def __repr__(self) -> str:
-        return f"SpectralDescent(lr={self.lr!r})"
+        return f"{type(self).__name__}(lr={self.lr!r}{f', momentum={self.momentum!r}' if self.momentum else ''})"
 
-    def init(self, theta: Array) -> None:
-        return None
+    def init(self, theta: Array) -> Array | None:
+        return array_namespace(theta).zeros_like(theta) if self.momentum else None
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         if theta.shape[-1] != self.layout.size:
             raise ValueError(f"theta expects the {self.layout.size} parameters of the layout, got {theta.shape[-1]}")
-        xp, lr = array_namespace(theta), self.rate
+        lr = self.rate
+        if memory is not None:
+            memory *= float(self.momentum)
+            memory += gradient
+            gradient = memory
         for t in self.layout.tensors:
             at, fan_in, fan_out = self.layout.slices[t.name], prod(t.shape[:-1]), t.shape[-1]
             g = gradient[..., at]
-            norm = spectral_norm(g.reshape((*g.shape[:-1], fan_in, fan_out)), rtol=RTOL)[..., None]
-            g *= lr * sqrt(fan_out / fan_in) / float(t.row.multiplier)
-            g /= xp.where(norm > 0, norm, xp.ones_like(norm))
+            step = self.direction(g.reshape((*g.shape[:-1], fan_in, fan_out))).reshape(g.shape)
+            step *= lr * t.depth * sqrt(fan_out / fan_in) / float(t.row.multiplier)
             if scales is not None:
-                g *= scales[at]
-            theta[..., at] -= g
+                step *= scales[at]
+            theta[..., at] -= step
+
+    def direction(self, G: Array) -> Array:
+        """G / |G|, or 0, for G : ([E], fan_in, fan_out)."""
+        return G / _or_one(spectral_norm(G, rtol=RTOL)[..., None, None])
+
+
+@dataclass(frozen=True, repr=False)
+class Muon(SpectralDescent):
+    """Descent by orthogonalised gradients: all singular values of a step are lr sqrt(fan_out / fan_in).
+
+    Arguments and errors as for `SpectralDescent`.  Directions in which the gradient is zero do not move.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))
+    >>> theta, x, y = net.init(np.random.default_rng(0)), np.eye(8), np.eye(8)[:, :2]
+    >>> *_, last = mn.train(net, theta, x, y, loss=mn.mse, optimizer=Muon(0.1, net.layout), steps=1)
+    >>> step = net.layout.unpack(theta - last.theta)["2.W"] * 50**-0.5                    # times the multiplier of NTK
+    >>> np.linalg.svd(step, compute_uv=False).round(5) / np.sqrt(2 / 50)
+    array([0.1, 0.1])
+    """
+
+    momentum: float = 0.95
+
+    def direction(self, G: Array) -> Array:
+        """U V' of G = U diag V'."""
+        return orthogonalised(G)
+
+
+def orthogonalised(G: Array) -> Array:
+    """U V' of G = U diag(s) V', to TOLERANCE: singular values 1 in place of s, 0 where s = 0.  G : ([E], m, n).
+
+        X <- 3/2 a X - 1/2 a^3 X X'X,        a^2 = 3 / (1 + low + low^2),        low <- 1/2 a low (3 - a^2 low^2)
+
+    from X = G / |G|: Newton-Schulz steps, matrix products alone, scaled for singular values between low and 1 (Chen,
+    Chow 2014).  Sweeps from low = SWEEP to 1 go on until |X X'X - X| (Frobenius) is within the tolerance, so that every
+    singular value is within half of it of 1, or within it of 0.  Those of G below about 1e-5 |G| in float32, 1e-13 |G|
+    in float64, may be rounding errors: they become 0.
+
+    >>> import numpy as np
+    >>> np.linalg.svd(orthogonalised(np.diag([100.0, 1.0, 0.01, 0.0])), compute_uv=False).round(3)
+    array([1., 1., 1., 0.])
+    """
+    xp = array_namespace(G)
+    X = G.swapaxes(-1, -2) if G.shape[-1] > G.shape[-2] else G
+    X = X / _or_one(xp.max(xp.abs(X), axis=(-2, -1), keepdims=True))  # so that nothing overflows
+    X = X / _or_one(xp.sqrt(_size(X.swapaxes(-1, -2) @ X)))  # sum(s^4)^(1/4) is a bound of |X|
+    least = 1.0
+    while least > float(xp.finfo(X.dtype).eps) ** 0.7:
+        low, least = SWEEP, SWEEP * least
+        while low < 1 - 1e-4:
+            a = sqrt(3 / (1 + low + low * low))
+            X = 1.5 * a * X - 0.5 * a**3 * (X @ (X.swapaxes(-1, -2) @ X))
+            low *= 0.5 * a * (3 - a * a * low * low)
+        if float(xp.max(_size(X @ (X.swapaxes(-1, -2) @ X) - X))) <= TOLERANCE:
+            break
+    else:  # s <- s^3 (5 - 3 s^2) / 2 parts what is left between 0 and 1
+        for _ in range(8):
+            A = X.swapaxes(-1, -2) @ X
+            X = X @ (2.5 * A - 1.5 * (A @ A))
+    return X.swapaxes(-1, -2) if G.shape[-1] > G.shape[-2] else X
+
+
+def _or_one(size: Array) -> Array:
+    """The sizes, with 1 in place of 0."""
+    return array_namespace(size).where(size > 0, size, 1 + size)
+
+
+def _size(X: Array) -> Array:
+    """The Frobenius norm, ([E], 1, 1)."""
+    xp = array_namespace(X)
+    return xp.sqrt(xp.sum(X * X, axis=(-2, -1), keepdims=True))
