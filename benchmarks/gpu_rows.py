@@ -1,0 +1,222 @@
+"""What `benchmarks/gpu.py` measures: each row's inputs, its work, and what its answer is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+import analytic as an
+import minintk as mn
+from analytic.training.dynamics import gradient_flow
+from minintk.models.network import Network
+
+Array = Any
+To = Callable[[np.ndarray[Any, Any]], Array]
+"""Moves a host array to the device, in the dtype measured."""
+
+Make = Callable[[To], tuple[Callable[[], Any], Callable[[Any], Array]]]
+"""Inputs on the device; gives (run, answer): the work, and the array of its result that is compared."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One piece of work.  per : units of it in one run.  operations : floating-point operations of one unit, the matrix
+    products only.  roundings : error allowed, in units of the dtype's eps times the largest entry of the answer, and no
+    more than a thousandth of that entry.
+    reference : another way to the same answer, for NumPy in float64; the same one, if None."""
+
+    name: str
+    make: Make
+    operations: float
+    roundings: float
+    per: int = 1
+    reference: Make | None = None
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    """Numbers from N(0, 1), always the same."""
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+# ------------------------------------------------------------------------------------------------ kernels of vectors
+
+
+def product(n: int, d: int, to: To) -> Any:
+    """x @ y', what no kernel can do without."""
+    x, y = to(normal(n, d)), to(normal(n, d, seed=1))
+    return lambda: x @ y.T, lambda z: z[0]
+
+
+def dense(phi: mn.spec.Activation, depth: int = 3) -> an.Kernel:
+    """Hidden layers with bias."""
+    hidden = [layer for _ in range(depth) for layer in (mn.Dense(512, w_std=2**0.5, b_std=0.1), phi)]
+    return an.kernel(mn.Sequential(*hidden, mn.Dense(1, w_std=2**0.5, b_std=0.1)))
+
+
+def analytic_kernel(phi: mn.spec.Activation, n: int, d: int, to: To) -> Any:
+    """NNGP and NTK of three hidden layers with bias."""
+    kernel, x = dense(phi), to(normal(n, d))
+    return lambda: kernel.both(x), lambda both: both[1][0]
+
+
+def vectors(quick: bool) -> list[Work]:
+    """Kernels of fully connected networks; the reference takes NumPy some ten seconds a row."""
+    n, pairs = (256, 256**2) if quick else (8192, 8192**2)
+    return [
+        Work(f"x @ y', {n} x 784", partial(product, n, 784), 2 * pairs * 784, 1e3),
+        Work(f"NNGP + NTK, ReLU, N = {n}", partial(analytic_kernel, mn.ReLU(), n, 784), pairs * 784, 1e3),
+        Work(f"NNGP + NTK, erf, N = {n}", partial(analytic_kernel, mn.Erf(), n, 784), pairs * 784, 1e3),
+        Work(f"NNGP + NTK, GELU, N = {n}", partial(analytic_kernel, mn.GELU(), n, 784), pairs * 784, 1e3),
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ kernels of images
+
+
+def convolutional(phi: mn.spec.Activation, depth: int, outputs: int = 1) -> mn.Sequential:
+    """3 x 3 convolutions, then global pooling: all pairs of pixels."""
+    hidden = [layer for _ in range(depth) for layer in (mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), phi)]
+    return mn.Sequential(*hidden, mn.GlobalAvgPool(), mn.Dense(outputs))
+
+
+def image_diagonals(n: int, size: int, depth: int, to: To) -> Any:
+    """Each image with itself; the reference of sixteen of them is enough."""
+    kernel, x = an.kernel(convolutional(mn.ReLU(), depth)), to(normal(n, size, size, 3))
+    return lambda: kernel.diag(x), lambda both: both[1][:16]
+
+
+def few_diagonals(size: int, depth: int, n: int, to: To) -> Any:
+    """The first sixteen images of `image_diagonals`."""
+    return image_diagonals(n, size, depth, lambda a: to(a)[:16])
+
+
+def images(quick: bool) -> list[Work]:
+    """Each image with itself; `gpu.image_kernel` measures pairs of images."""
+    n, size, depth = (20, 8, 3) if quick else (1000, 32, 11)
+    make, reference = partial(image_diagonals, n, size, depth), partial(few_diagonals, size, depth, n)
+    return [Work(f"diagonal, {n} images of {size} x {size}, {depth} layers", make, 0.0, 1e3, reference=reference)]
+
+
+# ------------------------------------------------------------------------------------------------- finite networks
+
+
+def perceptron(sizes: tuple[int, ...]) -> Network:
+    """ReLU, with bias, standard parametrization."""
+    hidden = [layer for n in sizes[1:-1] for layer in (mn.Dense(n, w_std=2**0.5, b_std=0.1), mn.ReLU())]
+    return mn.Network(mn.Sequential(*hidden, mn.Dense(sizes[-1])), sizes[:1], mn.Standard())
+
+
+def steps(net: Network, n: int, ensemble: int | None, count: int, to: To) -> Any:
+    """Full-batch SGD with momentum through the public interface."""
+    theta, x = to(net.init(np.random.default_rng(0), ensemble=ensemble)), to(normal(n, *net.input_shape))
+    C = net(net.init(np.random.default_rng(0)), normal(1, *net.input_shape)).shape[1]
+    y = to(np.eye(C)[np.random.default_rng(1).integers(0, C, n)])
+    how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "optimizer": mn.SGD(lr=0.01, momentum=0.9)}
+
+    def run() -> Array:
+        *_, last = mn.train(net, theta, x, y, steps=count, every=count, **how)
+        return last.f
+
+    return run, lambda f: f
+
+
+def weights(sizes: tuple[int, ...]) -> int:
+    """How many there are, without biases."""
+    return sum(a * b for a, b in pairwise(sizes))
+
+
+def training(quick: bool) -> list[Work]:
+    """Steps of training; the references are as many steps of NumPy, at most a minute."""
+    mlp, batch = ((64, 128, 128, 10), 32) if quick else ((784, 2048, 2048, 10), 256)
+    many, count = (64, 100, 100, 100, 100, 100, 2), 5 if quick else 50
+    size, few, deep = (12, 2, 10) if quick else (28, 20, 128)
+    lenet = mn.Network(mn.zoo.lenet5(1), (28, 28, 1), mn.PyTorch())
+    cnn = mn.Network(convolutional(mn.ReLU(), 3, 10), (size, size, 3))
+    resnet = mn.Network(mn.zoo.wide_resnet(10, 1), (32, 32, 3), mn.PyTorch())
+    rows = [
+        Work(f"SGD step, {'-'.join(map(str, mlp))}, batch {batch}", partial(steps, perceptron(mlp), batch, None, count),
+             6 * batch * weights(mlp), 1e4, count),
+        Work("SGD step of 20 networks, 5 x 100, N = 200", partial(steps, perceptron(many), 200, 20, count),
+             20 * 6 * 200 * weights(many), 1e4, count),
+        Work(f"SGD step, 3 convolutions of 64 channels, {size} x {size}, batch {deep}",
+             partial(steps, cnn, deep, None, few), 6 * deep * size**2 * 9 * (3 * 64 + 2 * 64**2), 1e4, few),
+    ]  # fmt: skip
+    images = [("LeNet-5", lenet, batch, few) for batch in ((16,) if quick else (32, 256))]
+    images.append(("WRN-10-1 with BatchNorm", resnet, 4 if quick else 64, 2))
+    return rows + [
+        Work(f"SGD step, {name}, batch {batch}", partial(steps, net, batch, None, count), 0.0, 1e5, count)
+        for name, net, batch, count in images
+    ]
+
+
+def empirical(net: Network, n: int, to: To) -> Any:
+    """The tangent kernel of a network, averaged over outputs."""
+    theta, x = to(net.init(np.random.default_rng(0))), to(normal(n, *net.input_shape))
+    return lambda: mn.ntk(net, theta, x), lambda k: k
+
+
+def tangents(quick: bool) -> list[Work]:
+    """Tangent kernels of finite networks."""
+    sizes, n = ((64, 128, 128, 10), 16) if quick else ((784, 512, 512, 10), 512)
+    lenet = mn.Network(mn.zoo.lenet5(1), (28, 28, 1), mn.PyTorch())
+    cnn = mn.Network(convolutional(mn.ReLU(), 3), (8, 8, 3) if quick else (32, 32, 3))
+    few = n if quick else 128
+    return [
+        Work(f"empirical NTK, {'-'.join(map(str, sizes))}, N = {n}", partial(empirical, perceptron(sizes), n),
+             2 * n**2 * (sum(sizes[:-1]) + 10 * sum(sizes[1:])), 1e3),
+        Work(f"empirical NTK, LeNet-5, N = {n}", partial(empirical, lenet, n), 0.0, 1e3),
+        Work(f"empirical NTK, 3 convolutions of 64 channels, N = {few}", partial(empirical, cnn, few), 0.0, 1e3),
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------- solves
+
+
+def flow(n: int, to: To) -> Any:
+    """The outputs at t = 10, by the eigenvalues of a kernel: in float64 whatever the dtype."""
+    z = normal(n, 2 * n)
+    k, y = to(z @ z.T / (2 * n)), to(normal(n, 1))
+    return lambda: gradient_flow(k, y, lr=float(n)).predict(10.0), lambda f: f
+
+
+RIDGE = 0.1
+
+
+def regression(n: int, to: To) -> Any:
+    """x, y and 500 test examples: smooth targets of twenty inputs."""
+    x, w = normal(n + 500, 20), normal(20, 10, seed=1)
+    return to(x[:n]), to(np.sin(x[:n] @ w)), to(x[n:])
+
+
+def posterior(n: int, std: bool, to: To) -> Any:
+    """The Bayesian mean at the test examples, by a Cholesky factor in float64; and the spread."""
+    x, y, x_test = regression(n, to)
+    return lambda: an.posterior(dense(mn.ReLU()), x, y, ridge=RIDGE).predict(
+        x_test, std=std
+    ), lambda found: found[1] if std else found
+
+
+def solve(n: int, by: Any, to: To) -> Any:
+    """The same mean by conjugate gradients, which evaluate the kernel by panels at each step."""
+    x, y, x_test = regression(n, to)
+    return lambda: an.solve(dense(mn.ReLU()), x, y, ridge=RIDGE, kind="nngp", by=by, tol=1e-11).predict(
+        x_test
+    ), lambda f: f
+
+
+def solves(quick: bool) -> list[Work]:
+    """Factorisations and solves; the reference is the posterior's mean of NumPy, twenty seconds at N = 20,000."""
+    eigen, n = (128, 200) if quick else (4096, 20_000)
+    mean = partial(posterior, n, False)
+    return [
+        Work(f"gradient flow, N = {eigen}, one time", partial(flow, eigen), 0.0, 1e5),
+        Work(f"posterior, N = {n}: mean at 500", mean, n**3 / 3, 1e5),
+        Work(f"posterior, N = {n}: spread at 500", partial(posterior, n, True), n**3 / 3 + 500 * n**2, 1e5),
+        Work(f"an.solve, pivoted, N = {n}", partial(solve, n, "pivoted"), 0.0, 1e6, reference=mean),
+        Work(f"an.solve, nystrom, N = {n}", partial(solve, n, "nystrom"), 0.0, 1e6, reference=mean),
+    ]
