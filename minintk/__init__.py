@@ -48,6 +48,7 @@ from minintk.training import checkpoints
 from minintk.training.augment import Shift
 from minintk.training.fit import Run, evaluate, fit
 from minintk.training.flows import flow, kernel_flow
+from minintk.training.hierarchy import hierarchy
 from minintk.training.history import History
 from minintk.training.integrators import Moment, Solver, Steps
 from minintk.training.kernel_descent import kernel_descent
@@ -113,7 +114,7 @@ __all__ = [
     "Parametrization", "PyTorch", "ReLU", "Residual", "Run", "Sequential", "Shift", "Sigmoid", "Sin", "Snapshot",
     "SoftmaxCrossEntropy", "Softplus", "Solution", "Solver", "SpectralDescent", "SpectralMuP", "Standard", "State",
     "StepDecay", "Steps", "SumOfSquares", "Table", "Tanh", "Taylor", "Transfer", "UnsupportedLayer", "WarmUp",
-    "checkpoints", "coordinate_check", "datasets", "diagnostics", "evaluate", "exponents", "fit", "flow", "hinge",
-    "kernel_descent", "kernel_flow", "learning_rate_transfer", "logistic", "mse", "nngp", "ntk", "ntk_full",
+    "checkpoints", "coordinate_check", "datasets", "diagnostics", "evaluate", "exponents", "fit", "flow", "hierarchy",
+    "hinge", "kernel_descent", "kernel_flow", "learning_rate_transfer", "logistic", "mse", "nngp", "ntk", "ntk_full",
     "softmax_cross_entropy", "solve_gram", "solve_lsqr", "sum_of_squares", "sweep", "testing", "train", "zoo",
 ]  # fmt: skip

@@ -62,7 +62,8 @@ class Sum(LayerJacobian):
 
     def gram(self, u: Array, other: Sum, v: Array, kernel: Contraction) -> Array | float:
         us: Series = [u] * self.order
-        return self.J.gram(us, other.J, us if u is v else [v] * other.order, kernel)
+        vs = us if u is v and self.order == other.order else [v] * other.order
+        return self.J.gram(us, other.J, vs, kernel)
 
 
 # ------------------------------------------------------------------- linear in the weights and in the input

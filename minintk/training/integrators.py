@@ -84,6 +84,7 @@ class Moment:
     points.  loss : () or (E,), on the training set.  steps : taken so far.  dt : the latest step; batch_size : its
     number of examples.  ended : whether every member's loss is exactly zero, so that the flow is over.
     state : where `flow(..., resume=state)` goes on; its memory is the velocity v.  None with by=Solver(...).
+    kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`; None elsewhere.
     """
 
     t: float
@@ -95,6 +96,7 @@ class Moment:
     batch_size: int
     ended: bool
     state: State | None = None
+    kernel: Array | None = None
 
     def __repr__(self) -> str:
         ended = ", ended" if self.ended else ""

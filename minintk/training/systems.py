@@ -7,7 +7,7 @@ FrozenKernel     s = f on all points, g = K dL/df
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -97,4 +97,11 @@ class FrozenKernel:
         return self
 
 
-System = WeightSpace | FrozenKernel
+class System(Protocol):
+    """What an integrator asks of a flow: see `WeightSpace`."""
+
+    @property
+    def axes(self) -> int: ...
+    def learn(self, s: Array, at: Array | None, y: Array, cotangent: Cotangent) -> tuple[Array, Array]: ...
+    def outputs(self, s: Array, at: Array | None) -> Array: ...
+    def after(self, s: Array) -> System: ...

@@ -68,6 +68,18 @@ def test_flows_of_models(xp: Any, dtype: str, how: dict[str, Any], ensemble: int
     agree(xp, dtype, compute, digits_lost=4.0)
 
 
+@pytest.mark.parametrize("order", [3, 4])
+def test_hierarchies(xp: Any, dtype: str, order: int) -> None:
+    net, theta, x, _, y = data(ensemble=E)
+
+    def compute(to: To) -> Any:
+        by = mn.Solver(rtol=1e-5, atol=1e-6)
+        moments = mn.hierarchy(net, to(theta), to(x), to(y), loss=mn.mse, times=0.05, order=order, by=by)
+        return [(m.f, m.kernel, m.loss) for m in moments]
+
+    agree(xp, dtype, compute, digits_lost=4.0)
+
+
 def test_flows_by_a_solver(xp: Any, dtype: str) -> None:
     net, theta, x, _, y = data(ensemble=E)
 

@@ -18,6 +18,7 @@ from planted_laws import (
     epochs,
     equivalent,
     every_one,
+    hierarchy_in_time,
     independent,
     linearized,
     loop,
@@ -43,8 +44,10 @@ from minintk.models import empirical
 from minintk.models.jacobian import NetworkJacobian, ScaledContraction
 from minintk.models.wrappers import Scaled
 from minintk.spec.parametrization import Row
+from minintk.training import hierarchy
 from minintk.training import train as training
 from minintk.training.batches import Batches
+from minintk.training.hierarchy import Hierarchy
 from minintk.training.kernel_descent import FromKernel, InCoefficients
 from minintk.training.losses import MeanSquared, SoftmaxCrossEntropy
 
@@ -387,3 +390,24 @@ def _(patch: Patch) -> None:
         return J.push(theta), J
 
     patch.setattr(FromKernel, "forward", forward)
+
+
+@planted("hierarchy: O3 = 2 D^2f_a[grad f_b, grad f_c], not symmetric in a and b", hierarchy_in_time)
+def _(patch: Patch) -> None:
+    patch.setattr(hierarchy, "_symmetric", lambda a: 2 * a)
+
+
+@planted("hierarchy: O4 without the change of grad f_c along grad f_d", hierarchy_in_time)
+def _(patch: Patch) -> None:
+    patch.setattr(Hierarchy, "along", lambda self, d: 0 * self.theta_0)
+
+
+@planted("hierarchy: O4 without D^3f", hierarchy_in_time)
+def _(patch: Patch) -> None:
+    right = Hierarchy.expansion
+    patch.setattr(Hierarchy, "expansion", lambda self, d, order: right(self, d, 2))
+
+
+@planted("hierarchy: gradients pulled back without the learning-rate scales", hierarchy_in_time)
+def _(patch: Patch) -> None:
+    patch.setattr(Hierarchy, "pull", lambda self, J, u: J.vjp(u))

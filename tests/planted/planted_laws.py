@@ -375,6 +375,25 @@ def on_a_kernel() -> None:
         assert_close(f"f after {snap.step} steps", end.f, lin(snap.theta, X), 1e-11)
 
 
+def hierarchy_in_time() -> None:
+    """the hierarchy of order k is off by t^(k - 1) in the kernel, by t^k in the outputs"""
+    spec = mn.Sequential(mn.Dense(8, b_std=0.3), mn.Tanh(), mn.Dense(8), mn.Erf(), mn.Dense(2))
+    net = mn.Network(spec, (3,), mn.SpectralMuP())
+    theta, times = net.init(np.random.default_rng(0)), (2e-3, 4e-3)
+    how: dict[str, Any] = {"loss": mn.mse, "times": times, "by": mn.Solver(1e-12, 1e-14)}
+    truth = list(mn.flow(net, theta, X, Y, **how))[1:]
+    for order in (2, 3, 4):
+        f, k = [], []
+        for moment, true in zip(list(mn.hierarchy(net, theta, X, Y, order=order, **how))[1:], truth, strict=True):
+            assert moment.kernel is not None
+            assert true.theta is not None
+            f.append(np.abs(moment.f - true.f).max())
+            k.append(np.abs(moment.kernel - mn.ntk_full(net, true.theta, X)).max())
+        for name, errors, power in (("kernel", k, order - 1), ("f", f, order)):
+            found = float(np.log2(errors[1] / errors[0]))
+            assert abs(found - power) < 0.25, f"power of time in the error of {name}, order {order}: {found:.2f}"
+
+
 def flow_limit() -> None:
     """many small steps = gradient_flow"""
     k, y, t, f = X @ X.T + np.eye(5), Y, 2.0, np.zeros_like(Y)

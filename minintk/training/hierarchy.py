@@ -1,0 +1,194 @@
+"""The hierarchy of tangent kernels: training beyond the frozen kernel, to the next orders in 1/width.
+
+    df_a = - sum_b Theta_ab r_b,   dTheta_ab = - sum_c O3_abc r_c,   dO3_abc = - sum_d O4_abcd r_d,     r = dL/df
+
+Theta = J S J' with the learning-rate scales S, and O_(k+1) is the derivative of O_k along S grad f.  O3 and O4 are of
+order 1/width, O5 and O6 of order 1/width^2: with O4 frozen the error of outputs and kernel is of order 1/width^2, where
+it is 1/width with Theta frozen.  (Dyer and Gur-Ari 2020, section 4; Huang and Yau 2020, eq. (1.9).)
+
+For a given r(t) the solution is Theta(t) = Theta - O3.s + O4.A with s_c = int r_c dt, A_cd = int r_c s_d dt.  Neither
+O3 nor O4 is ever formed.  O4_..cd is D^2Theta along S grad f_c and S grad f_d, plus DTheta along the derivative of
+S grad f_c in the direction S grad f_d.  So both sums are derivatives of Theta along displacements of the weights,
+
+    d1 = - S J' s,        d2' = - S D^2f[d1, .]' r
+    Theta(t) = Theta + DTheta[d1]                                       O3 frozen
+    Theta(t) = Theta + DTheta[d1] + 1/2 D^2Theta[d1, d1] + Xi           O4 frozen,  Xi' = DTheta[d2']
+
+and products of Jacobians give these; Taylor mode (`minintk.models.taylor`) has each Jacobian as a linear map:
+
+    T1 = J,   T2 = J + D^2f[d1, .],   T3 = T2 + 1/2 D^3f[d1, d1, .]
+    O3 frozen:  T2 S T1' + T1 S T2' - T1 S T1'        O4 frozen:  T2 S T2' + (T3 - T2) S T1' + T1 S (T3 - T2)' + Xi
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, ClassVar, cast
+
+from minintk.arrays import Array, array_namespace, available_memory, to_library
+from minintk.models.empirical import check_kernel
+from minintk.models.jacobian import FullContraction, Jacobian
+from minintk.models.network import Model
+from minintk.training.integrators import FlowSettings, Moment, Solver, run_flow
+from minintk.training.losses import Loss
+from minintk.training.on_demand import OnDemand
+from minintk.training.systems import Cotangent
+from minintk.validate import number, whole
+
+
+def hierarchy(
+    net: Model,
+    theta0: Array,
+    x: Array,
+    y: Array,
+    *,
+    loss: Loss,
+    times: float | Sequence[float] | Array,
+    order: int = 4,
+    by: Solver = Solver(),  # noqa: B008 (frozen)
+    memory: int | None = None,
+) -> Iterator[Moment]:
+    """Gradient flow by the hierarchy of tangent kernels at theta0; yields a `Moment` at t = 0 and at each of `times`.
+
+    net : any model with an expansion, `Network` or `Centred`.  theta0 : ([E], P).  x : (M, *input_shape), all points,
+    the N training points first.  y : (N, C).  A moment has f : ([E], M, C) and kernel : ([E], M, C, M, C), the outputs
+    and the tangent kernel as the hierarchy has them at that time, with the learning-rate scales of the parametrization;
+    its theta is None.  t = lr x steps, as for `flow`.
+    order : 2 freezes Theta, as in `Linearized`; 3 freezes O3; 4 freezes O4.  loss : a smooth one, so not `Hinge`.
+
+    A time derivative takes one expansion of the network for order 3 and three for order 4, with C cotangents each.
+    The memory grows as (M C)^2 and as P.  memory : bytes it may take, half of what is free unless given.
+    For ReLU and max-pooling the derivatives are those of the piece of f at theta0.  Crossing a kink changes the kernel
+    too, by an amount of order 1/width that is in neither O3 nor O4, so orders 3 and 4 do not come closer by a power.
+
+    ValueError or TypeError for invalid arguments, UnsupportedLayer for a model or a layer without an expansion,
+    MemoryError, with the bytes needed, for M C too large.
+
+    >>> import numpy as np, minintk as mn
+    >>> net, x = mn.Network(mn.Sequential(mn.Dense(99), mn.Tanh(), mn.Dense(1)), (2,)), np.eye(2)
+    >>> theta0, y = net.init(np.random.default_rng(0)), np.array([[1.0], [-1.0]])
+    >>> *_, true = mn.flow(net, theta0, x, y, loss=mn.mse, times=5.0, by=mn.Solver())
+    >>> for order in (2, 3, 4):
+    ...     *_, end = hierarchy(net, theta0, x, y, loss=mn.mse, times=5.0, order=order)
+    ...     print(f"{np.abs(end.f - true.f).max():.0e}")
+    6e-04
+    1e-04
+    9e-07
+    """
+    check_kernel(net, theta0, x, None)
+    order = whole("order", order, 2, 4)
+    if not isinstance(by, Solver):
+        raise TypeError(f"by expects mn.Solver(...), got {by!r}")
+    settings = FlowSettings.checked(loss, times, None, None, 0.0, None, by)
+    if not 1 <= len(y) <= x.shape[0]:
+        raise ValueError(f"x expects the training points of y first, 1 <= N <= M, got N = {len(y)}, M = {x.shape[0]}")
+    loss.check(y, (len(y), net.outputs))
+    _check_memory(net, theta0, x.shape[0], memory)
+    system = Hierarchy(net, theta0, x, len(y), order)
+    moments = (system.moment(m) for m in run_flow(system, system.start(), y, settings))
+    return OnDemand(moments, "mn.hierarchy(...)")
+
+
+class Hierarchy:
+    """z = (f, s, Xi) as one vector, ([E], M C + N C + (M C)^2), without Xi below order 4; a `System`."""
+
+    axes: ClassVar[int] = 1
+
+    def __init__(self, model: Model, theta0: Array, x: Array, N: int, order: int) -> None:
+        self.model, self.theta0, self.x, self.N, self.order = model, theta0, x, N, order
+        self.xp, S = array_namespace(theta0, x), model.layout.learning_rate_scales()
+        self.contraction = FullContraction(S, model.layout)
+        self.S = 1.0 if S is None else to_library(S.astype(str(theta0.dtype)), self.xp)
+        (f0, *_), self.T1 = model.expand(theta0, self.xp.zeros_like(theta0), x, 1)
+        self.f0 = cast(Array, f0)
+        self.size = prod(self.f0.shape[-2:])
+        self.theta_0 = self.product(self.T1, self.T1)
+
+    def product(self, A: Jacobian, B: Jacobian) -> Array:
+        """A S B' : ([E], M C, M C)."""
+        k = A.contracted(None if A is B else B, self.contraction)
+        return k.reshape((*k.shape[:-4], self.size, self.size))
+
+    def pull(self, J: Jacobian, u: Array) -> Array:
+        """S J' u : ([E], P), for a cotangent u : ([E], N, C) of the training points."""
+        everywhere = self.xp.zeros_like(self.f0)
+        everywhere[..., : self.N, :] = u
+        return J.vjp(everywhere) * self.S
+
+    def expansion(self, d: Array, order: int) -> Jacobian:
+        """J + D^2f[d, .], and with order 3 + 1/2 D^3f[d, d, .]."""
+        return self.model.expand(self.theta0, d, self.x, order)[1]
+
+    def along(self, d: Array) -> Array:
+        """DTheta[d] = D^2f[d, .] S J' + J S D^2f[d, .]'."""
+        return _symmetric(self.product(self.expansion(d, 2), self.T1) - self.theta_0)
+
+    def kernel(self, z: Array) -> tuple[Array, Jacobian]:
+        """(Theta(t), T2)."""
+        _, s, xi = self.parts(z)
+        if self.order == 2:
+            return self.theta_0, self.T1
+        d1 = -self.pull(self.T1, s)
+        T1, T2 = self.T1, self.expansion(d1, 2)
+        first = self.product(T2, T1)
+        if self.order == 3:
+            return _symmetric(first) - self.theta_0, T2
+        third = self.product(self.expansion(d1, 3), T1) - first
+        return self.product(T2, T2) + _symmetric(third) + xi, T2
+
+    def parts(self, z: Array) -> tuple[Array, Array, Array]:
+        """f : ([E], M, C), s : ([E], N, C), Xi : ([E], M C, M C), which is empty below order 4."""
+        lead, C, m = z.shape[:-1], self.f0.shape[-1], self.size
+        n = m + self.N * C
+        xi = z[..., n:].reshape((*lead, m, m)) if self.order == 4 else z[..., n:]
+        return z[..., :m].reshape((*lead, -1, C)), z[..., m:n].reshape((*lead, -1, C)), xi
+
+    def start(self) -> Array:
+        """f_0, s = 0, Xi = 0."""
+        lead, m, C = self.f0.shape[:-2], self.size, self.f0.shape[-1]
+        rest = self.N * C + (m**2 if self.order == 4 else 0)
+        zeros = self.xp.zeros((*lead, rest), dtype=self.f0.dtype)
+        return self.xp.concat([self.f0.reshape((*lead, m)), zeros], axis=-1)
+
+    def learn(self, z: Array, at: Array | None, y: Array, cotangent: Cotangent) -> tuple[Array, Array]:
+        """(f on the training points, -z')."""
+        f = self.outputs(z, at)
+        r = cotangent(f, y)
+        kernel, T2 = self.kernel(z)
+        flat = r.reshape((*r.shape[:-2], -1))
+        back = [(kernel[..., : flat.shape[-1]] @ flat[..., None])[..., 0], -flat]
+        if self.order == 4:
+            minus_d2 = self.pull(T2, r) - self.pull(self.T1, r)
+            back.append(self.along(minus_d2).reshape((*flat.shape[:-1], -1)))
+        return f, self.xp.concat(back, axis=-1)
+
+    def outputs(self, z: Array, at: Array | None) -> Array:
+        return self.parts(z)[0][..., : self.N, :]
+
+    def after(self, z: Array) -> Hierarchy:
+        return self
+
+    def moment(self, m: Moment) -> Moment:
+        """The moment with f and the kernel in place of the state z."""
+        shape, f = self.f0.shape, self.xp.asarray(self.parts(m.f)[0], copy=True)
+        return replace(m, f=f, kernel=self.kernel(m.f)[0].reshape((*shape, *shape[-2:])))
+
+
+def _symmetric(a: Any) -> Any:
+    """a + a'."""
+    return a + a.swapaxes(-1, -2)
+
+
+def _check_memory(model: Model, theta0: Array, M: int, memory: int | None) -> None:
+    """MemoryError if kernels (30, with the solver's stages), expansions and displacements together do not fit."""
+    budget = available_memory(array_namespace(theta0)) // 2 if memory is None else int(number("memory", memory))
+    item, m, (layers, widest) = theta0.dtype.itemsize * prod(theta0.shape[:-1]), M * model.outputs, model.footprint
+    kernels, rest = 30 * item * m**2, item * (6 * model.size + M * (20 * layers + 8 * model.outputs * widest))
+    if kernels + rest > budget:
+        raise MemoryError(
+            f"a hierarchy on {m} outputs (points x C) needs {(kernels + rest) / 2**30:.3g} GiB, "
+            f"{kernels / 2**30:.3g} GiB of them for kernels of {m} x {m}, but the bound is {budget / 2**30:.3g} GiB: "
+            "pass fewer points, or a larger memory="
+        )
