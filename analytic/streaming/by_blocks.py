@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import closing
 from math import ceil, sqrt
-from time import sleep
 from typing import Any
 
 from analytic.images.engine import image_diagonals, pixel_pairs_followed, plan_images, reserve_images
@@ -22,7 +21,7 @@ from analytic.vectors.results import Examples, Place, Wanted, blocks
 from analytic.vectors.state import Program
 from minintk.arrays import Array, on_host, to_host
 from minintk.fast.threads import alone, single_threaded_blas
-from minintk.files.claims import PAUSE, Claim
+from minintk.files.claims import Claim
 from minintk.files.units import InFlight, InTurn, shared
 
 Store = str | os.PathLike[str] | None
@@ -116,27 +115,23 @@ def fill(
 
     def tell() -> None:
         nonlocal told
-        if progress is not None and len(store.merged) > told:
-            told = len(store.merged)
+        if progress is not None and len(store.done) > told:
+            told = len(store.done)
             progress(told, len(store.places))
 
     def begin(job: tuple[int, Claim]) -> Future[Any]:
         return begin_block(store.inputs, store.places[job[0]], evaluate, executor)
 
     tell()
-    while missing := store.places.keys() - store.merged.keys():
-        with (
-            closing(shared(sorted(missing), store.claim_of, store.finished)) as units,
-            InFlight(units, begin, executor) as flight,
-        ):
-            for (number, claim), future in flight:
-                with claim:
-                    store.keep(number, future.result())
-                store.merge()
-                tell()
-        store.merge()
-        tell()
-        if store.places.keys() - store.merged.keys():
-            sleep(PAUSE)  # another process merges
+    missing = sorted(store.places.keys() - store.done.keys())
+    with (
+        closing(shared(missing, store.claim_of, store.finished)) as units,
+        InFlight(units, begin, executor) as flight,
+    ):
+        for (number, claim), future in flight:
+            with claim:
+                store.keep(number, future.result())
+            tell()
+    tell()  # what others have computed
     store.clear()
     return store.results()

@@ -5,10 +5,10 @@ A store is a folder, as docs/long-runs.md describes it:
     nngp.npy, ntk.npy   the results, plain .npy files that numpy.load(..., mmap_mode="r") opens
     record.txt          a fingerprint of network, inputs and precision, then a line for each block that is in the
                         results: its number, and the checksum of its bytes in each of them
-    blocks/             17.npz, a block that is finished and not yet merged, with the fingerprint, and 17.lock
+    blocks/             17.lock, the claim on a block
 
-A block is merged, and flushed to disk, before its line is written.  The same call on the same store computes the blocks
-that are neither merged nor waiting, and ends with the same bytes as one process that nobody interrupted.
+A block is written into the results, and flushed to disk, before its line is written.  The same call on the same store
+computes the blocks without a line, and ends with the same bytes as one process that nobody interrupted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import numpy as np
 
 from analytic.vectors.results import Examples, Place, blocks
 from minintk.arrays import Array, to_host
-from minintk.files.claims import Claim, claimed, remove_claims
-from minintk.files.reading import Unreadable, map_npy, npy_header, read_lines, read_npz, reading
+from minintk.files.claims import Claim, remove_claims
+from minintk.files.reading import Unreadable, map_npy, npy_header, read_lines
 from minintk.files.writing import digest, made_folder, remove_parts, space_on_disk, write_atomically, write_bytes
 
 KERNEL_NAMES = ("nngp", "ntk")
@@ -52,16 +52,16 @@ class KernelStore:
 
     def __init__(self, path: str | os.PathLike[str], what: str, inputs: Examples, asked: tuple[bool, bool], size: int):
         self.folder, self.inputs = made_folder(path, "store="), inputs
-        self.record, self.waiting = self.folder / "record.txt", self.folder / "blocks"
+        self.record, self.claims = self.folder / "record.txt", self.folder / "blocks"
         self.names = [name for name, wanted in zip(KERNEL_NAMES, asked, strict=True) if wanted]
         self.mark = digest(f"minintk store 3; {what}; {asked}; blocks of {size}", *inputs.x)
         self.places = dict(enumerate(blocks(inputs.shape, size, inputs.symmetric)))
         self._length = -1
-        self.merged: Lines = self._lines() or {}
-        if self.merged and self.merged.keys() == self.places.keys() and not self._damaged():
+        self.done: Lines = self._lines() or {}
+        if self.done and self.done.keys() == self.places.keys() and not self._damaged():
             self.clear()
             return
-        self.waiting.mkdir(exist_ok=True)
+        self.claims.mkdir(exist_ok=True)
         with Claim(self.folder / "record.lock", wait=True):
             self._open()
 
@@ -75,7 +75,7 @@ class KernelStore:
             raise ValueError(f"{what}: choose another path, or move it away")
         self._write_record(lines or {})
         for name in self.names:
-            if not self.merged and not self._file(name).exists():
+            if not self.done and not self._file(name).exists():
                 self._reserve(name)
         if damaged := self._damaged():
             warnings.warn(
@@ -83,19 +83,16 @@ class KernelStore:
                 f"(the first one: {damaged[0]}), so these are computed again; is the disk sound?",
                 stacklevel=5,
             )
-            self._write_record({number: sums for number, sums in self.merged.items() if number not in damaged})
+            self._write_record({number: sums for number, sums in self.done.items() if number not in damaged})
 
     def _write_record(self, lines: Lines) -> None:
         """A record of these lines, unless the one there is the same, to the last line's end."""
         text = "".join(f"{n}{sums}\n" for n, sums in sorted(lines.items()))
         write_bytes(self.record, f"{self.mark}\n{text}".encode())
-        self.merged = lines
+        self.done = lines
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.npy"
-
-    def _part(self, number: int) -> Path:
-        return self.waiting / f"{number}.npz"
 
     def _lines(self) -> Lines | None:
         """What the record lists; None if there is none, ValueError for that of another kernel."""
@@ -113,9 +110,9 @@ class KernelStore:
         return {number: sums for number, sums in found.items() if number in self.places}
 
     def _look_again(self) -> None:
-        """Read what other processes have merged meanwhile."""
+        """Read what other processes have finished meanwhile."""
         if (length := self.record.stat().st_size) != self._length:
-            self.merged, self._length = self._lines() or {}, length
+            self.done, self._length = self._lines() or {}, length
 
     def _reserve(self, name: str) -> None:
         """A result full of NaN, whose space on disk is ours."""
@@ -140,9 +137,9 @@ class KernelStore:
             raise Unreadable(f"{error.filename} is missing: {remedy}") from error
 
     def _damaged(self) -> list[int]:
-        """The merged blocks whose bytes, or those of their mirror image, are not those of their line."""
+        """The blocks whose bytes, or those of their mirror image, are not those of their line."""
         results = [result for result in self.results() if result is not None]
-        return [n for n, sums in self.merged.items() if any(
+        return [n for n, sums in self.done.items() if any(
             checksums(turned(result[rows, columns]) for result in results) != sums
             for rows, columns, turned in images_of(self.places[n], self.inputs.symmetric)
         )]  # fmt: skip
@@ -151,64 +148,32 @@ class KernelStore:
 
     def claim_of(self, number: int) -> Path:
         """Where the claim on a block is."""
-        return self.waiting / f"{number}.lock"
+        return self.claims / f"{number}.lock"
 
     def clear(self) -> None:
-        """Remove the files of the claims, once all blocks are merged."""
-        remove_claims(self.waiting.glob("*.lock"))
+        """Remove the files of the claims, once all blocks are there."""
+        remove_claims(self.claims.glob("*.lock"))
 
     def finished(self, number: int) -> bool:
-        """Whether a block is merged, or waits to be."""
-        if number in self.merged or self._part(number).exists():
-            return True
-        self._look_again()  # the file of a block that another process has merged is gone, but its line is there
-        return number in self.merged
+        """Whether a block is in the results."""
+        if number not in self.done:
+            self._look_again()
+        return number in self.done
 
     def keep(self, number: int, found: list[Array | None]) -> None:
-        """Save a block that this process has claimed and computed."""
-        remove_parts(self._part(number))
+        """Write a block that this process has claimed and computed: into the results, then its line."""
         arrays = {name: to_host(a) for name, a in zip(KERNEL_NAMES, found, strict=True) if a is not None}
-        arrays["of"] = np.frombuffer(self.mark.encode(), np.uint8)
-        write_atomically(self._part(number), lambda file: np.savez(file, allow_pickle=False, **arrays))
-
-    def merge(self) -> None:
-        """Merge the blocks that wait into the results, unless another process is at it."""
-        if (claim := claimed(self.folder / "record.lock")) is None:
-            return
-        with claim:
-            self._look_again()
-            waiting = {int(path.stem) for path in self.waiting.glob("*.npz") if path.stem.isdecimal()}
-            waiting &= self.places.keys()
-            new = {n: sums for n in sorted(waiting - self.merged.keys()) if (sums := self._merge(n))}
-            if new:
-                with space_on_disk(self.record), open(self.record, "r+b") as lines:
-                    lines.seek(-1, os.SEEK_END)
-                    end = b"" if lines.read() == b"\n" else b"\n"  # after a line that was cut short
-                    lines.write(end + "".join(f"{n}{sums}\n" for n, sums in new.items()).encode())
-                    lines.flush()
-                    os.fsync(lines.fileno())
-                self.merged |= new
-            for number in waiting & self.merged.keys():
-                self._part(number).unlink(missing_ok=True)
-
-    def _merge(self, number: int) -> str:
-        """Write a block that waits into the results; its checksums, "" for a damaged one, which is removed."""
-        part, (i, j) = self._part(number), self.places[number]
-        like = {name: ((i.stop - i.start, j.stop - j.start), str(self.inputs.dtype)) for name in self.names}
-        try:
-            with reading(part, "a block of this store", "it is computed again") as file:
-                found = read_npz(file)
-                if found.pop("of", np.empty(0)).tobytes() != self.mark.encode():
-                    raise ValueError("it holds a block of another kernel")
-                if (there := {name: (a.shape, str(a.dtype)) for name, a in found.items()}) != like:
-                    raise ValueError(f"it holds {there}")
-        except Unreadable as error:
-            warnings.warn(str(error), stacklevel=6)
-            part.unlink()
-            return ""
-        for name in self.names:
-            self._write(self._file(name), self.places[number], found[name])
-        return checksums(found[name] for name in self.names)
+        with Claim(self.folder / "record.lock", wait=True):
+            for name, block in arrays.items():
+                self._write(self._file(name), self.places[number], block)
+            sums = checksums(arrays.values())
+            with space_on_disk(self.record), open(self.record, "r+b") as lines:
+                lines.seek(-1, os.SEEK_END)
+                end = "" if lines.read() == b"\n" else "\n"  # after a line that was cut short
+                lines.write(f"{end}{number}{sums}\n".encode())
+                lines.flush()
+                os.fsync(lines.fileno())
+        self.done[number] = sums
 
     def _write(self, path: Path, place: Place, block: Host) -> None:
         """Write a block into a result, row by row, and flush it; OSError, and no signal, on a full disk."""

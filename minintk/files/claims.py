@@ -37,7 +37,7 @@ class Claim:
 
     def __init__(self, place: Path, wait: bool = False) -> None:
         self._lock = FileLock(place, thread_local=False)
-        self._lock.acquire(blocking=wait, poll_interval=PAUSE)
+        self._lock.acquire(blocking=wait)
 
     @property
     def held(self) -> bool:

@@ -172,41 +172,22 @@ def test_without_checksums_a_flipped_bit_would_be_returned(tmp_path: Path, monke
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_a_damaged_block_that_waits_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_without_its_line_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between the two, or while the block was written."""
     kernel, x = an.kernel(POOLED), images(7, (3, 4, 2))
     whole = np.array(kernel.ntk(x, store=tmp_path / "whole"))
-    right = store.KernelStore.keep
+    right = store.KernelStore._write
 
-    def damaged(self: store.KernelStore, number: int, found: list[Any]) -> None:
-        right(self, number, found)
-        if number == 3:
-            monkeypatch.setattr(store.KernelStore, "keep", right)
-            path = self.waiting / "3.npz"
-            flip(path, 60 - path.stat().st_size // 2)
-
-    monkeypatch.setattr(store.KernelStore, "keep", damaged)
-    with pytest.warns(UserWarning, match=r"3\.npz is damaged, or not a block .*: it is computed again"):
-        assert np.array_equal(kernel.ntk(x, store=tmp_path / "k"), whole)
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_a_block_of_another_kernel_that_waits_is_not_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`rm store/*` leaves the folder with blocks that a killed run had not merged."""
-
-    def killed(self: store.KernelStore) -> None:
+    def half(self: store.KernelStore, path: Path, place: Any, block: Array) -> None:
+        right(self, path, place, np.where(np.arange(len(block))[:, None] % 2, block, 7.0))
         raise Killed
 
-    x, other = images(7, (3, 4, 2)), an.kernel(mn.Sequential(mn.Conv2d(6, 3), mn.Erf(), mn.GlobalAvgPool(), D))
     with monkeypatch.context() as patch:
-        patch.setattr(store.KernelStore, "merge", killed)
+        patch.setattr(store.KernelStore, "_write", half)
         with pytest.raises(Killed):
-            other.ntk(x, store=tmp_path)
-    for path in tmp_path.glob("*.*"):
-        path.unlink()
-    assert [path.name for path in (tmp_path / "blocks").glob("*.npz")] == ["0.npz"]
-    kernel = an.kernel(POOLED)
-    with pytest.warns(UserWarning, match=r"0\.npz .* block of another kernel\): it is computed again"):
-        assert np.array_equal(kernel.ntk(x, store=tmp_path), kernel.ntk(x, store=tmp_path / "new"))
+            kernel.ntk(x, store=tmp_path / "k")
+    assert (np.load(tmp_path / "k" / "ntk.npy") == 7).any()
+    assert np.array_equal(kernel.ntk(x, store=tmp_path / "k"), whole)
 
 
 # ----------------------------------------------------------------------------------------- full disks, archives
