@@ -1,4 +1,4 @@
-"""The command line: `minintk verify`, `train`, `coordinate-check`, `reproduce`, `grade`, `doctor`.
+"""The command line: `minintk verify`, `train`, `coordinate-check`, `transfer`, `reproduce`, `grade`, `doctor`.
 
 The same by `python -m minintk verify`.
 
@@ -71,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args.command = shlex.join(["minintk", *(sys.argv[1:] if arguments is None else arguments)])
     except SystemExit as stop:  # argparse has printed the reason
         return int(stop.code or 0)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a console of Windows, or its pipe, may know no Greek
+            stream.reconfigure(errors="replace")
     try:
         status: int = args.run(args)
     except KeyboardInterrupt as stop:
@@ -229,68 +232,134 @@ def _train(args: argparse.Namespace) -> int:
     return OK
 
 
-# -------------------------------------------------------------------------------------- coordinate-check
+# --------------------------------------------------------------------------- coordinate-check, transfer
+
+
+SWEPT = (
+    _option("--network", "NAME", "mlp, cnn, resnet, or MODULE:FUNCTION, width -> spec", "mlp"),
+    _option(
+        "--parametrization", "NAME", "mup, mup:BASE, mean-field, ntk, standard, pytorch, MODULE:NAME, or the exponents "
+        "of input, hidden and output, A,A,A/B,B,B/C,C,C", "mup",
+    ),
+    _option("--optimizer", default="sgd", choices=("sgd", "adam", "spectral", "muon")),
+    _option("--depth", "L", "hidden layers, or residual branches", 3),
+    _option("--depths", "L,L,...", "instead of widths: numbers of residual branches", type=_whole_numbers),
+    _option("--width", "N", "width at --depths", 128),
+    _option("--activation", "NAME", "tanh, relu, erf, gelu", "tanh"),
+    DATA,
+    DEVICE,
+    SEED,
+)  # fmt: skip
+"""What the two commands share: which networks grow, how they are trained, on what."""
+
+
+def _swept(args: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `coordinate_check` and `learning_rate_transfer` that the options of SWEPT give."""
+    import numpy as np
+
+    from minintk import mse
+    from minintk.arrays import device_namespace, to_library
+    from minintk.experiments import named
+    from minintk.validate import whole
+    from minintk.verify.report import check_folder
+
+    check_folder(args.out)
+    for name, low in (("seed", 0), ("batch_size", 1), ("width", 1)):
+        whole(name.replace("_", "-"), getattr(args, name), low)
+    xp, rng = device_namespace(args.device), np.random.default_rng(args.seed)
+    train, _ = named.data(args.data, flat=True)
+    x, y = (to_library(a, xp) for a in train.subset(min(args.batch_size, len(train)), rng).one_hot())
+
+    def spec(n: int) -> Any:
+        depth, width = (n, args.width) if args.depths else (args.depth, n)
+        return named.spec_of_width(args.network, y.shape[1], depth, args.activation)(width)
+
+    table = named.parametrization(args.parametrization, args.optimizer)
+    given = {"spec_of_width": spec, "x": x, "y": y, "loss": mse, "parametrization": table}
+    return given | {"widths": args.depths or args.widths, "steps": args.steps, "rng": rng}
+
+
+def _written(found: Any, args: argparse.Namespace, name: str) -> int:
+    """Prints the report; writes figure, report and numbers, NAME.png, NAME.txt, NAME.json; the exit status."""
+    import json
+
+    from minintk.files.writing import made_folder, write_atomically
+
+    print(found.report())
+    folder = made_folder(Path(args.out).expanduser(), "out")
+    picture, text = found.plot(), f"{found.report()}\n".encode()
+    numbers = json.dumps({"command": args.command} | found.record()).encode()
+    write_atomically(folder / f"{name}.png", lambda file: picture.savefig(file, dpi=110, format="png"))
+    write_atomically(folder / f"{name}.txt", lambda file: file.write(text))
+    write_atomically(folder / f"{name}.json", lambda file: file.write(numbers))
+    print(f"{folder / f'{name}.png'}, {name}.txt, {name}.json")
+    return OK if found.passed else FAILED
 
 
 @_command(
     "coordinate-check",
-    "do all layers learn equally at every width? exponents, a figure, a verdict",
+    "do all layers learn equally at every width, or depth? exponents, a figure, a verdict",
     "Train networks of growing width for a few steps and fit how the sizes of features, weights and "
-    "their changes scale with the width. Exit status: 0 if all layers are flat, 1 if not, or if undecided; the "
-    "report then names the layer whose scale is wrong.",
-    _option("--network", "NAME", "mlp, cnn, resnet, or MODULE:FUNCTION, width -> spec", "mlp"),
-    _option("--parametrization", "NAME", "mup, mean-field, ntk, standard, pytorch", "mup"),
-    _option("--optimizer", default="sgd", choices=("sgd", "adam")),
-    _option("--lr", "LR", "learning rate (sgd 0.1, adam 0.01)", type=float),
+    "their changes scale with the width. Exit status: 0 if every layer learns, and all are flat; 1 if not, or if "
+    "undecided; the report then names the layer whose scale is wrong.",
+    *SWEPT,
+    _option("--lr", "LR", "learning rate (sgd 0.1, adam 0.01, spectral and muon 0.02)", type=float),
     _option("--widths", "N,N,...", "(64,128,...,1024; cnn 32,...,256)", type=_whole_numbers),
-    _option("--depth", "L", "hidden layers, or residual branches", 3),
-    _option("--activation", "NAME", "tanh, relu, erf, gelu", "tanh"),
-    DATA,
     _option("--batch-size", "B", "training images", 32),
     _option("--seeds", "S", "networks at each width (16; cnn 32)", type=int),
     _option("--budget", "S", "networks at each width while undecided (as --seeds)", type=int),
     _option("--steps", "T", "training steps", 3),
     _option("--tolerance", "B", "how far from 0 an exponent may be", 0.1),
-    DEVICE,
-    SEED,
     _option("--out", "DIR", "folder for figure and report", "minintk-coordinate-check"),
 )
 def _coordinate_check(args: argparse.Namespace) -> int:
-    import numpy as np
+    from minintk import coordinate_check
+    from minintk.experiments.named import OPTIMIZERS
 
-    from minintk import SGD, Adam, coordinate_check, mse
-    from minintk.arrays import device_namespace, to_library
-    from minintk.experiments import named
-    from minintk.files.writing import made_folder, write_atomically
-    from minintk.validate import whole
-    from minintk.verify.report import check_folder
-
-    check_folder(args.out)
-    whole("seed", args.seed, 0)
-    whole("batch-size", args.batch_size)
-    lr = args.lr if args.lr is not None else 0.1 if args.optimizer == "sgd" else 0.01
-    if args.parametrization not in named.PARAMETRIZATIONS:
-        raise ValueError(f"parametrization expects {', '.join(named.PARAMETRIZATIONS)}, got {args.parametrization!r}")
-    xp, rng = device_namespace(args.device), np.random.default_rng(args.seed)
-    train, _ = named.data(args.data, flat=True)
-    x, y = (to_library(a, xp) for a in train.subset(min(args.batch_size, len(train)), rng).one_hot())
-    seeds = args.seeds if args.seeds is not None else 32 if args.network == "cnn" else 16
-    widths = args.widths or ((32, 64, 128, 256) if args.network == "cnn" else (64, 128, 256, 512, 1024))
+    cnn, (make, lr) = args.network == "cnn", OPTIMIZERS[args.optimizer]
+    args.widths = args.widths or ((32, 64, 128, 256) if cnn else (64, 128, 256, 512, 1024))
+    seeds, lr = (32 if cnn else 16) if args.seeds is None else args.seeds, lr if args.lr is None else args.lr
     with _progress_bar() as progress:
         check = coordinate_check(
-            named.spec_of_width(args.network, y.shape[1], args.depth, args.activation), x, y,
-            parametrization=named.PARAMETRIZATIONS[args.parametrization](),
-            optimizer=SGD(lr=lr) if args.optimizer == "sgd" else Adam(lr=lr),
-            loss=mse, widths=widths, seeds=seeds, budget=args.budget, steps=args.steps, tolerance=args.tolerance,
-            rng=rng, progress=progress,
+            **_swept(args), optimizer=lambda net: make(lr, net), seeds=seeds, budget=args.budget,
+            tolerance=args.tolerance, progress=progress,
         )  # fmt: skip
-    print(check.report())
-    folder = made_folder(Path(args.out).expanduser(), "out")
-    picture, text = check.plot(), f"{check.report()}\n".encode()
-    write_atomically(folder / "coordinate-check.png", lambda file: picture.savefig(file, dpi=110, format="png"))
-    write_atomically(folder / "coordinate-check.txt", lambda file: file.write(text))
-    print(f"{folder / 'coordinate-check.png'}, coordinate-check.txt")
-    return OK if check.passed else FAILED
+    return _written(check, args, "coordinate-check")
+
+
+@_command(
+    "transfer",
+    "is the best learning rate the same at every width, or depth? losses, a figure, a verdict",
+    "Train networks of growing width at many learning rates and find the best one of each width. Exit "
+    "status: 0 if the best rates are within a factor 2, 1 if not, or if one is at the edge of the rates.",
+    *SWEPT,
+    _option("--rates", "LR:LR", "the least and the largest rate, steps of sqrt(2) between them; as the optimizer"),
+    _option("--widths", "N,N,...", "(64,128,256,512; cnn 8,16,32)", type=_whole_numbers),
+    _option("--batch-size", "B", "training images", 96),
+    _option("--seeds", "S", "networks at each width", 4),
+    _option("--steps", "T", "training steps", 30),
+    _option("--out", "DIR", "folder for figure and report", "minintk-transfer"),
+)
+def _transfer(args: argparse.Namespace) -> int:
+    from functools import partial
+
+    from minintk import learning_rate_transfer
+    from minintk.experiments.named import OPTIMIZERS
+
+    args.widths = args.widths or ((8, 16, 32) if args.network == "cnn" else (64, 128, 256, 512))
+    make, usual = OPTIMIZERS[args.optimizer]
+    try:
+        low, high = map(float, args.rates.split(":")) if args.rates else (usual, 100 * usual)
+    except ValueError:
+        raise ValueError(f"rates expects LOW:HIGH, as in 0.01:1, got {args.rates!r}") from None
+    rates = [low]
+    while 0 < rates[-1] < high:
+        rates.append(rates[-1] * 2**0.5)
+    with _progress_bar() as progress:
+        found = learning_rate_transfer(
+            **_swept(args), rates=rates, optimizer=lambda lr: partial(make, lr), seeds=args.seeds, progress=progress
+        )
+    return _written(found, args, "transfer")
 
 
 # --------------------------------------------------------------------------------------------- reproduce

@@ -1,8 +1,8 @@
 """Learning-rate transfer: does the best learning rate stay the same as the network grows?
 
-Networks of every width are trained at every rate from the same initial weights.  At each width, the best rate is the
-minimum of the parabola in log lr through the lowest mean log loss and its two neighbours.  Yang et al. 2022 (tensor
-programs V), figure 1: the best rate is constant in muP and moves in the standard parametrization.
+Networks of every width, or depth, are trained at every rate from the same initial weights.  At each width, the best
+rate is the minimum of the parabola in log lr through the lowest mean log loss and its two neighbours.  Yang et al. 2022
+(tensor programs V), figure 1: the best rate is constant in muP and moves in the standard parametrization.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log2
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 
 from minintk.arrays import Array, to_host
 from minintk.diagnostics.power_laws import Estimate
-from minintk.experiments.layer_sizes import check_widths, initial_thetas
+from minintk.experiments.layer_sizes import check_widths, chosen_optimizer, initial_thetas
 from minintk.models.network import Network
 from minintk.spec.layers import Layer
 from minintk.spec.parametrization import Parametrization, SpectralMuP
 from minintk.training.batches import Batches
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
+from minintk.training.spectral_descent import SpectralDescent
 from minintk.training.train import Descent, check_run
 from minintk.validate import generator, numbers, whole
 
@@ -34,6 +36,7 @@ Values = np.ndarray[Any, Any]
 class Transfer:
     """Losses over widths and rates; see `learning_rate_transfer`.
 
+    widths : or depths, for which `variable` is "L" in place of "n".
     losses : (widths, rates, seeds), after training; a network that diverged counts with its initial loss.
     optima : the best rate at each width, with an interval from a bootstrap over seeds.
     shift : log2 of the factor by which the best rate changes when the width doubles: 0 if constant, -1 if lr ~ 1/n.
@@ -45,6 +48,12 @@ class Transfer:
     losses: Values
     optima: tuple[Estimate, ...]
     shift: Estimate
+    variable: str = "n"
+
+    @property
+    def untrained(self) -> tuple[int, ...]:
+        """The widths where no rate lowers the loss."""
+        return tuple(n for n, losses in zip(self.widths, self.losses) if np.all(losses == losses[:1]))
 
     @property
     def at_edge(self) -> tuple[int, ...]:
@@ -68,11 +77,25 @@ class Transfer:
 
     def report(self) -> str:
         """The best rates as a table, their shift, and the verdict."""
-        lines = [self.title, "", f"{'width':>6}  best learning rate (95 % interval)"]
+        name = "width" if self.variable == "n" else "depth"
+        lines = [self.title, "", f"{name:>6}  best learning rate (95 % interval)"]
         for n, optimum in zip(self.widths, self.optima):
-            lines.append(f"{n:>6}  {optimum}" + (", at the edge of the rates" if n in self.at_edge else ""))
+            edge = ", at the edge of the rates" if n in self.at_edge else ""
+            lines.append(f"{n:>6}  {'none: no rate trained' if n in self.untrained else f'{optimum}{edge}'}")
+        shift = f"per doubling of the {name}: 2^b with b = {self.shift}"
         said = f"{'pass' if self.passed else 'fail'}: constant within a factor {self.spread:.2f} (2 allowed)"
-        return "\n".join([*lines, "", f"per doubling of the width: 2^b with b = {self.shift}", said])
+        if self.at_edge:
+            said = f"fail: the best rate is at the edge of the rates at {name} {_listed(self.at_edge)}: add rates there"
+        if self.untrained:
+            said = f"fail: no rate trained at {name} {_listed(self.untrained)}: choose smaller rates, or more steps"
+        return "\n".join([*lines, "", *(() if self.untrained else (shift,)), said])
+
+    def record(self) -> dict[str, Any]:
+        """All of it as numbers and text for JSON."""
+        told = ("title", "variable", "widths", "rates", "passed", "spread", "at_edge", "untrained")
+        best = [{"rate": optimum.value, "interval": optimum.interval} for optimum in self.optima]
+        more = {"shift": {"value": self.shift.value, "interval": self.shift.interval}, "losses": self.losses.tolist()}
+        return {name: getattr(self, name) for name in told} | {"best": best} | more
 
     def plot(self, axes: Any = None) -> Any:
         """Plot loss against learning rate, one line per width, on matplotlib's `axes`, or a new Figure; returns it."""
@@ -84,11 +107,11 @@ class Transfer:
         for i, (n, optimum) in enumerate(zip(self.widths, self.optima)):
             shade = 0.15 + 0.75 * i / max(1, len(self.widths) - 1)
             colour = (0.2 + 0.7 * (1 - shade), 0.3, shade)
-            label = f"n = {n}: {optimum.value:.3g}"
+            label = f"{self.variable} = {n}: {optimum.value:.3g}"
             axes.plot(self.rates, means[i], "os^Dv"[i % 5] + "-", ms=3, lw=1.2, color=colour, label=label)
             axes.axvline(optimum.value, color=colour, lw=0.7, ls=":")
-        axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="loss after training", title=self.title)
-        axes.title.set_fontsize(8)
+        axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="loss after training")
+        axes.set_title(fill(self.title, 90), fontsize=8)
         axes.legend(fontsize=7, title=f"best rate; 2^({self.shift.value:+.2f}) per doubling", title_fontsize=7)
         return axes if figure is None else figure
 
@@ -99,7 +122,7 @@ def learning_rate_transfer(
     y: Array,
     *,
     rates: Sequence[float],
-    optimizer: Callable[[float], Optimizer],
+    optimizer: Callable[[float], Optimizer | Callable[[Network], Optimizer]] | type[SpectralDescent],
     loss: Loss,
     steps: int,
     parametrization: Parametrization | None = None,
@@ -112,11 +135,12 @@ def learning_rate_transfer(
 ) -> Transfer:
     """Train networks of these widths at these rates, and find the best rate of each width.
 
-    spec_of_width : n -> the spec of width n.  x : (N, *input_shape), y : (N, C).  rates : three or more, increasing,
-    with the best ones inside.  optimizer : rate -> optimiser, `mn.SGD`, `mn.Adam`.  steps, batch_size : of training, by
-    default full batch.  parametrization : `SpectralMuP()` by default.  seeds : networks of each width, at least two,
-    with the same initial weights at every rate.  rng : draws weights and batches, numpy.random.default_rng(0) by
-    default.  resamples : of the bootstrap.  progress : called as progress(fraction, text).
+    spec_of_width : n -> the spec of width n, or L -> that of L residual branches.  x : (N, *input_shape), y : (N, C).
+    rates : three or more, increasing, with the best ones inside.  optimizer : rate -> optimiser, as `mn.SGD`, `mn.Adam`
+    and `mn.Muon` are, or rate -> (network -> optimiser).  steps, batch_size : of training, by default full batch.
+    parametrization : `SpectralMuP()` by default.  seeds : networks of each width, at least two, with the same initial
+    weights at every rate.  rng : draws weights and batches, numpy.random.default_rng(0) by default.  resamples : of the
+    bootstrap.  progress : called as progress(fraction, text).
 
     The loss is taken on all of x after the last step.  ValueError or TypeError for invalid arguments, before training.
 
@@ -132,13 +156,15 @@ def learning_rate_transfer(
     widths, asked, rates = check_widths(spec_of_width, x, widths), rates, numbers(rates)
     if len(rates) < 3 or not all(0 < a < b < np.inf for a, b in pairwise(rates)):
         raise ValueError(f"rates expects three or more learning rates > 0, increasing, got {asked!r}")
-    if not callable(optimizer) or not isinstance(optimizer(rates[0]), Optimizer):
+    if not callable(optimizer):
         raise TypeError(f"optimizer expects a function rate -> optimiser, such as mn.SGD itself, got {optimizer!r}")
     for name, value, low in (("seeds", seeds, 2), ("steps", steps, 1), ("resamples", resamples, 1)):
         whole(name, value, low)
     rng = generator(rng)
     parametrization = parametrization or SpectralMuP()
     nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
+    variable = "n" if len({len(net.spec) for net in nets}) == 1 else "L"
+    at = [[_at(lr, net, optimizer) for lr in rates] for net in nets]
     order = int(rng.integers(2**63))  # one seed for the batches of all runs
     losses, done, total = np.empty((len(nets), len(rates), seeds)), 0, sum(net.size for net in nets) * len(rates)
     for i, net in enumerate(nets):
@@ -147,12 +173,23 @@ def learning_rate_transfer(
             members = slice(first, first + theta.shape[0])
             for r, lr in enumerate(rates):
                 if progress is not None:
-                    progress(done / total, f"width {widths[i]}, rate {lr:.3g}")
-                losses[i, r, members] = _train(net, theta, x, y, loss, optimizer(lr), steps, batch_size, order)
+                    progress(done / total, f"{variable} = {widths[i]}, rate {lr:.3g}")
+                losses[i, r, members] = _train(net, theta, x, y, loss, at[i][r], steps, batch_size, order)
                 done += net.size * theta.shape[0] // seeds
             first = members.stop
-    title = f"{parametrization!r}, {optimizer(rates[0])!r} and other rates, {steps} steps, {seeds} seeds"
-    return Transfer(title, widths, rates, losses, *_optima(widths, rates, losses, rng, resamples))
+    title = f"{parametrization!r}, {at[0][0]!r} and other rates, {steps} steps, {seeds} seeds"
+    return Transfer(title, widths, rates, losses, *_optima(widths, rates, losses, rng, resamples), variable)
+
+
+def _at(lr: float, net: Network, optimizer: Any) -> Optimizer:
+    """The optimiser at this rate, for this network."""
+    if isinstance(optimizer, type) and issubclass(optimizer, SpectralDescent):
+        return optimizer(lr, net.layout)
+    return chosen_optimizer(optimizer(lr), net)
+
+
+def _listed(widths: Sequence[int]) -> str:
+    return ", ".join(map(str, widths))
 
 
 def _train(

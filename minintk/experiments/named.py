@@ -24,7 +24,10 @@ from minintk import spec as s
 from minintk.datasets import Dataset
 from minintk.models.network import Network
 from minintk.spec import zoo
+from minintk.spec.abc_parametrization import ABC
 from minintk.spec.parametrization import NTK, MeanField, Parametrization, PyTorch, SpectralMuP, Standard
+from minintk.training.optimizers import SGD, Adam, Optimizer
+from minintk.training.spectral_descent import Muon, SpectralDescent
 from minintk.validate import whole
 
 RECIPES: dict[str, tuple[Callable[[int, int], s.Sequential], int, Callable[[], Parametrization]]] = {
@@ -59,6 +62,13 @@ def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None =
 PARAMETRIZATIONS: dict[str, Callable[[], Parametrization]] = {
     "mup": SpectralMuP, "mean-field": MeanField, "ntk": NTK, "standard": Standard, "pytorch": PyTorch,
 }  # fmt: skip
+OPTIMIZERS: dict[str, tuple[Callable[[float, Network], Optimizer], float]] = {
+    "sgd": (lambda lr, net: SGD(lr), 0.1),
+    "adam": (lambda lr, net: Adam(lr), 0.01),
+    "spectral": (lambda lr, net: SpectralDescent(lr, net.layout), 0.02),
+    "muon": (lambda lr, net: Muon(lr, net.layout), 0.02),
+}
+"""{name: ((rate, network) -> optimiser, a rate at which features move little in a few steps)}"""
 ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
     "tanh": (s.Tanh(), 1.0),
     "relu": (s.ReLU(), zoo.SQRT2),
@@ -66,6 +76,34 @@ ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
     "gelu": (s.GELU(), zoo.SQRT2),
 }
 """Activations, with the w_std that keeps the size of features from layer to layer."""
+
+
+def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
+    """One by name, "mup:N" with its base width N; the `ABC` with exponents a/b/c; or "module:name", your own.
+
+    ValueError for anything else.
+
+    >>> parametrization("mup:64"), parametrization("0,0.5,0.5/0,0,0/0,0,0").regime
+    (SpectralMuP(base_width=64), 'kernel')
+    """
+    if name in PARAMETRIZATIONS:
+        return PARAMETRIZATIONS[name]()
+    if base := re.fullmatch(r"mup:(\d+)", name):
+        return SpectralMuP(base_width=int(base[1]))
+    known = f"{', '.join(PARAMETRIZATIONS)}, mup:N, A/B/C or MODULE:NAME"
+    if name.count("/") == 2:
+        try:
+            a, b, c = (tuple(map(float, part.split(","))) for part in name.split("/"))
+        except ValueError:
+            raise ValueError(f"parametrization expects exponents as in 0,0.5,0.5/0,0,0/0,0,0, got {name!r}") from None
+        return ABC(a, b, c, "adam" if optimizer == "adam" else "sgd")  # type: ignore[arg-type]
+    if ":" not in name:
+        raise ValueError(f"parametrization expects {known}, got {name!r}")
+    found = _imported(name, "parametrization expects MODULE:NAME")
+    found = found() if isinstance(found, type) else found
+    if not isinstance(found, Parametrization):
+        raise ValueError(f"parametrization expects {known}, a parametrization or its class, got {name!r}")
+    return found
 
 
 def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], s.Layer]:
@@ -78,7 +116,10 @@ def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "ta
     Sequential(Flatten(), Dense(width=64, ...), Tanh(), Dense(width=10, w_std=0.316..., b_std=0.0, b_init='normal'))
     """
     if ":" in name:
-        return _imported_function(name)
+        wanted = "network expects MODULE:FUNCTION"
+        if not callable(found := _imported(name, wanted)):
+            raise ValueError(f"{wanted}, a function width -> spec, got {name!r}")
+        return found
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation expects one of {', '.join(ACTIVATIONS)}, got {activation!r}")
     whole("depth", depth)
@@ -101,17 +142,14 @@ def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "ta
     return kinds[name]
 
 
-def _imported_function(name: str) -> Callable[[int], s.Layer]:
-    """The function "module:function" from an installed module or one in the working directory."""
-    module, _, function = name.partition(":")
-    if not module or not function:
-        raise ValueError(f"network expects MODULE:FUNCTION, got {name!r}")
+def _imported(name: str, wanted: str) -> Any:
+    """What "module:name" is, of an installed module or one in the working directory; None if it is not there."""
+    module, _, thing = name.partition(":")
+    if not module or not thing:
+        raise ValueError(f"{wanted}, got {name!r}")
     if not {"", here := str(Path.cwd())} & set(sys.path):  # `minintk` leaves it out, unlike `python -m minintk`
         sys.path.append(here)
-    found: Callable[[int], s.Layer] | None = getattr(import_module(module), function, None)
-    if not callable(found):
-        raise ValueError(f"network expects MODULE:FUNCTION, a function width -> spec, got {name!r}")
-    return found
+    return getattr(import_module(module), thing, None)
 
 
 def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:

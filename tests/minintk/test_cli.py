@@ -1,5 +1,6 @@
 """The command line: exit statuses, messages, and what is left behind."""
 
+import json
 import os
 import signal
 import subprocess
@@ -352,7 +353,16 @@ def test_coordinate_check_says_which_parametrization_is_right(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--parametrization", "mu"], "parametrization expects mup, mean-field, ntk, standard, pytorch, got 'mu'"),
+        (
+            ["--parametrization", "mu"],
+            "parametrization expects mup, mean-field, ntk, standard, pytorch, mup:N, A/B/C or",
+        ),
+        (
+            ["--parametrization", "0,a/0/0"],
+            "parametrization expects exponents as in 0,0.5,0.5/0,0,0/0,0,0, got '0,a/0/0'",
+        ),
+        (["--parametrization", "minintk.spec.zoo:mlp"], "a parametrization or its class, got 'minintk.spec.zoo:mlp'"),
+        (["--depths", "2,4"], "residual branches of the same width at every depth, but 4 and 2 differ"),
         (["--network", "transformer"], "network expects mlp, cnn, resnet or MODULE:FUNCTION, got 'transformer'"),
         (["--network", "minintk.spec.zoo:geiger_cnn"], "a window of 5 pixels does not fit into an image of 1 pixels"),
         (["--activation", "swish"], "activation expects one of tanh, relu, erf, gelu, got 'swish'"),
@@ -374,6 +384,40 @@ def test_coordinate_check_refuses_what_makes_no_sense(
     assert code == cli.USAGE
     assert message in err
     assert not (tmp_path / "out").exists()
+
+
+def test_transfer_says_where_the_best_rate_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In muP it stays, over widths and depths; rates that are too small, or too large for anything, are no pass."""
+    base = ["transfer", "--widths", "32,128", "--seeds", "2", "--steps", "15", "--batch-size", "32", "--depth", "1"]
+    deep = ["--depths", "2,4", "--width", "32", "--network", "resnet"]
+    for options, status, said in (
+        (["--optimizer", "adam", "--rates", "0.2:2"], cli.OK, "pass: constant within a factor"),
+        (["--optimizer", "muon", "--rates", "0.03:0.5"], cli.OK, "pass: constant within a factor"),
+        (["--optimizer", "adam", "--rates", "0.2:2", *deep], cli.OK, "per doubling of the depth: 2^b"),
+        (["--rates", "0.01:0.1"], cli.FAILED, "fail: the best rate is at the edge of the rates at width 32, 128: add"),
+        (["--rates", "1e4:1e5"], cli.FAILED, "fail: no rate trained at width 32, 128: choose smaller rates"),
+    ):
+        code, out, err = run(*base, *options, "--out", str(tmp_path), capsys=capsys)
+        assert code == status, out + err
+        assert said in out
+        record = json.loads((tmp_path / "transfer.json").read_text(encoding="utf-8"))
+        assert record["passed"] == (status == cli.OK)
+        assert np.shape(record["losses"]) == (2, len(record["rates"]), 2)
+    assert run(*base, "--rates", "1", "--out", str(tmp_path), capsys=capsys)[0] == cli.USAGE
+
+
+def test_coordinate_check_takes_exponents_and_a_parametrization_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "table_of_ones_own.py").write_text("import minintk as mn\nmine = mn.NTK()\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    records = []
+    for table in ("ntk", "table_of_ones_own:mine", "0,0.5,0.5/0,0,0/0,0,0"):
+        run(*SMALL, "--seeds", "2", "--parametrization", table, capsys=capsys)
+        records.append(json.loads(Path("minintk-coordinate-check/coordinate-check.json").read_text(encoding="utf-8")))
+    assert records[0]["rows"] == records[1]["rows"]
+    assert records[2]["title"].startswith("ABC(a=(0.0, 0.5, 0.5), b=(0.0, 0.0, 0.0), c=(0.0, 0.0, 0.0), rule='sgd')")
+    assert records[2]["blame"] == {"5.W": "start"}
 
 
 def test_coordinate_check_finds_a_spec_in_the_working_folder(

@@ -50,7 +50,8 @@ def test_a_best_rate_at_the_edge_is_no_pass() -> None:
     assert found.at_edge == (64, 128)
     assert found.spread == 1
     assert not found.passed
-    assert "at the edge of the rates" in found.report()
+    assert "fail: the best rate is at the edge of the rates at width 64, 128" in found.report()
+    assert "constant" not in found.report()
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,27 @@ def test_a_network_that_diverges_counts_with_its_start() -> None:
     assert np.all(found.losses[:, 2] > found.losses[:, 0])
     assert np.all(np.isfinite(found.losses))
     assert found.losses[0, 2].mean() == pytest.approx(float(mn.mse(net(theta, X), Y)), rel=0.2)
+
+
+def test_an_optimiser_may_depend_on_the_network() -> None:
+    """A class that takes a layout, or rate -> (network -> optimiser): the same runs."""
+    told: dict[str, Any] = {"widths": (16, 32), "seeds": 2, "steps": 3, "rates": (0.02, 0.1, 0.5)}
+    one = transfer(optimizer=mn.SpectralDescent, **told)
+    two = transfer(optimizer=lambda lr: lambda net: mn.SpectralDescent(lr, net.layout), **told)
+    np.testing.assert_array_equal(one.losses, two.losses)
+    assert not np.array_equal(transfer(optimizer=mn.Muon, **told).losses, one.losses)
+    with pytest.raises(TypeError, match="optimizer expects one such as"):
+        transfer(optimizer=lambda lr: lr, **told)
+
+
+def test_where_no_rate_trains_that_is_said() -> None:
+    found = transfer(rates=(1e4, 2e4, 4e4), widths=(16, 32), seeds=2, steps=5)
+    assert found.untrained == (16, 32)
+    assert not found.passed
+    assert "fail: no rate trained at width 16, 32" in found.report()
+    assert "constant" not in found.report()
+    depth = transfer(spec=lambda L: named.spec_of_width("resnet", 10, L)(16), widths=(2, 4), seeds=2, steps=1)
+    assert "per doubling of the depth" in depth.report()
 
 
 def test_batches_are_the_same_at_every_rate() -> None:
