@@ -20,7 +20,7 @@ import minintk
 from minintk.arrays import available_memory, device_namespace
 from minintk.fast.threads import cores
 
-EXTRAS = {"cupy": "gpu", "numba": "fast", "pooch": "data", "sklearn": "sklearn", "xarray": "tables"}
+EXTRAS = {"cupy": "gpu", "numba": "fast", "pooch": "data", "sklearn": "sklearn", "pandas": "tables"}
 """The extra that brings each package."""
 
 Finding = tuple[str, str, bool]

@@ -19,8 +19,6 @@ the same libraries and number of threads).
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +36,7 @@ from minintk.arrays import to_host
 from minintk.files.claims import Claim, remove_claims
 from minintk.files.reading import read_json
 from minintk.files.units import InFlight, InTurn, check_part, shared
-from minintk.files.writing import digest, holds, made_folder, write_atomically, write_bytes
+from minintk.files.writing import digest, holds, made_folder, write_bytes
 from minintk.progress import progress_of
 from minintk.training.identity import identity
 from minintk.validate import whole
@@ -81,34 +79,11 @@ class Table:
         """Which runs ended in a FloatingPointError, of the shape of the grid."""
         return np.array([DIVERGED in result for result in self.results]).reshape(self.shape)
 
-    def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a line for each run: its point, then what it returned, lists as JSON."""
-        names = dict.fromkeys(name for result in self.results for name in result)
-        text = io.StringIO(newline="")
-        lines = csv.DictWriter(text, [*self.grid, *names])
-        lines.writeheader()
-        for point, result in zip(self.points, self.results):
-            plain = {name: json.dumps(v) if isinstance(v, (list, dict)) else v for name, v in result.items()}
-            lines.writerow(point | plain)
-        write_atomically(path, lambda file: file.write(text.getvalue().encode()))
-
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row for each run; needs pandas."""
+        """A pandas.DataFrame with a row for each run; needs the extra `tables`."""
         import pandas
 
         return pandas.DataFrame([point | result for point, result in zip(self.points, self.results)])
-
-    def to_xarray(self) -> Any:
-        """An xarray.Dataset with the grid's axes as dimensions, for results of one shape each; needs xarray."""
-        import xarray
-
-        names = dict.fromkeys(name for result in self.results for name in result if name != DIVERGED)
-        found = {}
-        for name in names:
-            values = self[name]
-            inner = tuple(f"{name}_{i}" for i in range(values.ndim - len(self.grid)))
-            found[name] = ((*self.grid, *inner), values)
-        return xarray.Dataset(found, coords={axis: list(values) for axis, values in self.grid.items()})
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -114,8 +114,8 @@ def test_what_is_broken_makes_the_status_1(
 
 
 def test_an_extra_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "xarray", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    assert doctor.package("xarray") == ("xarray", "not installed: pip install 'minintk[tables]'", False)
+    assert doctor.package("pandas") == ("pandas", "not installed: pip install 'minintk[tables]'", False)
     monkeypatch.setitem(sys.modules, "scipy", None)
     assert doctor.package("scipy")[2]
