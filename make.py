@@ -13,6 +13,7 @@
     python3 make.py docs                the documentation, into site/
     python3 make.py lite                the notebooks in a JupyterLite, which runs in a browser, into site/lite
     python3 make.py course [options]    grade solutions, starters, right and wrong submissions of the course; hw1: one
+    python3 make.py package [options]   the wheel and the sdist, tried on each Python of the PATH; --only 3.12: on one
     python3 make.py browser             the documentation of site/ in a real browser: widths, formulas, links, search
     python3 make.py python [arguments]  Python with the project installed: python3 make.py python examples/...
     python3 make.py clean               remove caches and build outputs (.venv stays: delete it to start afresh)
@@ -67,6 +68,7 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "docs": (["docs"], [AFRESH, ["-m", "sphinx", "-W", "--keep-going", "-q", "-d", "build/doctrees", "docs", "site"]]),
     "lite": (["lite"], [["docs/notebooks/lite.py"]]),
     "course": ([], [["course/check.py"]]),
+    "package": (["package"], [["tests/project/package.py"]]),
     "browser": (["browser"], [["-m", "pytest", "-m", "", "-rs", "tests/docs"]]),
     "python": ([], [[]]),
 }

@@ -266,7 +266,8 @@ def limit(memory: int, seconds: int) -> None:
         kind = getattr(resource, f"RLIMIT_{name}")
         _, hard = resource.getrlimit(kind)
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (most, most))
+        with suppress(ValueError):  # macOS has no bound on addresses
+            resource.setrlimit(kind, (most, most))
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """make.py: which Python it takes, when it installs, and what it says where it cannot; nothing is installed here."""
 
 import importlib
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -259,3 +260,18 @@ def test_child_processes_do_not_inherit_another_python(monkeypatch: pytest.Monke
     import ast
 
     ast.parse((ROOT / "make.py").read_text(encoding="utf-8"), feature_version=(3, 7))
+
+
+def test_the_workflow_calls_commands_that_there_are() -> None:
+    """.github/workflows/ci.yml: every command of make.py it names, and the Pythons that pyproject.toml names."""
+    workflow = ROOT / ".github" / "workflows" / "ci.yml"
+    if not workflow.exists():
+        pytest.skip("there is no workflow in this tree (an sdist, say)")
+    text, make = workflow.read_text(encoding="utf-8"), importlib.import_module("make")
+    called = re.findall(r"run: python\S* make\.py (\S+)", text)
+    assert len(called) == 3
+    assert set(called) <= set(make.COMMANDS)
+    tried = re.search(r"python: \[(.*)\]", text)
+    assert tried is not None
+    classifiers = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert all(f':: {version}"' in classifiers for version in re.findall(r"3\.\d+", tried[1]))

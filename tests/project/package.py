@@ -1,0 +1,94 @@
+"""Builds the wheel and the sdist, and tries them in fresh environments: `python3 make.py package [--only 3.12]`.
+
+Writes dist/.  The wheel that the sdist builds has the same files as the wheel itself.  For each Python of the PATH that
+pyproject.toml admits: a virtual environment with the wheel, its dependencies and the extra test, from pip's index;
+`minintk doctor`; and, away from the checkout, the tests of TESTS.  Exit status 1 where something fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+TESTS = ("tests/oracles", "tests/device", "tests/minintk/test_doctor.py")
+
+
+def call(*command: str | Path, cwd: Path = ROOT) -> str:
+    """Run a command in `cwd`, with no path to the checkout, and return what it printed; SystemExit where it fails."""
+    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, command))} failed:\n{done.stdout}")
+    return done.stdout
+
+
+def build(place: Path) -> tuple[Path, Path]:
+    """The wheel and the sdist in dist/; they agree on what is installed."""
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    call(sys.executable, "-m", "hatchling", "build", "-d", "dist")
+    (wheel,), (sdist,) = (list((ROOT / "dist").glob(pattern)) for pattern in ("*.whl", "*.tar.gz"))
+    call(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", place, sdist)
+    one, two = (sorted(zipfile.ZipFile(path).namelist()) for path in (wheel, place / wheel.name))
+    if one != two:
+        raise SystemExit(f"the wheel and that of the sdist differ: {sorted(set(one) ^ set(two))}")
+    print(f"{wheel.name}: {wheel.stat().st_size / 1e3:.0f} KB, {len(one)} files; {sdist.name}", flush=True)
+    return wheel, sdist
+
+
+def pythons(only: list[str] | None) -> Iterator[tuple[str, str]]:
+    """(version, path) of each Python that runs."""
+    for version in only or PYTHONS:
+        path = shutil.which(f"python{version}")
+        if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:
+            yield version, path
+        else:
+            print(f"{version}: not on this machine, not tried", flush=True)
+
+
+def tried(version: str, python: str, wheel: Path, sdist: Path, place: Path) -> None:
+    """Install into a fresh environment, and run what an owner of the wheel would run."""
+    venv = place / version
+    call(python, "-m", "venv", venv)
+    inside = venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    call(inside, "-m", "pip", "install", "-q", f"{wheel}[test]")
+    doctor = call(inside, "-m", "minintk", "doctor", cwd=place)
+    away = place / f"away-{version}"
+    shutil.unpack_archive(sdist, away)
+    (home,) = away.iterdir()
+    for package in ("minintk", "analytic"):  # the tests are to find the installed ones
+        shutil.rmtree(home / package)
+    said = call(inside, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS, cwd=home)
+    numpy = next(line for line in doctor.splitlines() if line.startswith("numpy")).split()[-1]
+    print(f"{version}: NumPy {numpy}, doctor finds nothing broken, {said.strip().splitlines()[-1]}", flush=True)
+
+
+def main() -> None:
+    """Build, then try with each Python."""
+    parser = argparse.ArgumentParser(prog="make.py package", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", action="append", choices=PYTHONS, help="this Python; may be given again")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        wheel, sdist = build(Path(folder))
+        for version, python in pythons(options.only):
+            tried(version, python, wheel, sdist, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""What macOS and Windows lack is taken away, and everything that writes files or counts memory still works."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minintk import cli
+from minintk.grade import worker
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ABSENT = (
+    "O_DIRECTORY", "fork", "forkpty", "getuid", "geteuid", "getpgid", "kill", "killpg", "nice",
+    "posix_fallocate", "posix_spawn", "register_at_fork", "sched_getaffinity", "setsid", "sysconf", "waitpid",
+)  # fmt: skip
+"""Names of `os` that Windows lacks, and some that macOS lacks."""
+
+WORK = """
+    import builtins, io, os, pathlib, sys
+    import filelock, matplotlib, numpy, scipy.linalg, threadpoolctl  # their own ways for this system
+    for name in {absent}:
+        if hasattr(os, name):
+            delattr(os, name)
+    for name in ("grp", "pwd", "resource", "termios"):
+        sys.modules[name] = None
+    for home, name in ((builtins, "open"), (io, "open"), (os, "stat"), (os, "listdir")):
+        def refused(path, *args, plain=getattr(home, name), **more):
+            if str(path).startswith(("/proc", "/sys", "/dev/shm")) and path != "/proc/self/maps":  # threadpoolctl's
+                raise FileNotFoundError(path)
+            return plain(path, *args, **more)
+        setattr(home, name, refused)
+
+    import numpy as np, minintk as mn, analytic as an
+    from minintk.arrays import available_memory
+    from minintk.grade.worker import limit
+
+    folder, rng = pathlib.Path(sys.argv[1]), np.random.default_rng(0)
+    x, y = rng.standard_normal((40, 5)), rng.standard_normal((40, 1))
+    spec = mn.Sequential(mn.Dense(8, b_std=0.1), mn.ReLU(), mn.Dense(1))
+    net = mn.Network(spec, (5,))
+    how = dict(loss=mn.mse, optimizer=mn.SGD(lr=0.1), epochs=2, batch_size=10, checkpoint=folder / "run")
+    first = mn.fit(net, net.init(rng), x, y, rng=np.random.default_rng(1), **how)
+    kernel = an.kernel(spec)
+    solved = an.solve(kernel, x, y, ridge=0.1, store=folder / "store").predict(x)
+    assert np.allclose(solved, an.posterior(kernel, x, y, ridge=0.1, kind="ntk").predict(x))
+    assert available_memory(np) > 0
+    limit(2**30, 60)
+    print("done")
+"""
+
+
+def test_nothing_needs_what_other_systems_lack(tmp_path: Path) -> None:
+    lines = WORK.format(absent=ABSENT).splitlines()
+    code = "\n".join(line.removeprefix("    ") for line in lines)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "done\n"
+
+
+def test_a_name_that_is_needed_is_missed() -> None:
+    """The negative control: Python's own way to wait for a process needs one of them on Linux."""
+    code = f"import os\nfor name in {ABSENT}:\n    delattr(os, name)\nimport subprocess\nsubprocess.run(['true'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "AttributeError" in done.stderr or os.name == "nt"
+
+
+def test_a_limit_that_a_system_refuses_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS: setrlimit(RLIMIT_AS) raises ValueError."""
+    resource: Any = pytest.importorskip("resource")
+    asked: list[int] = []
+
+    def refused(kind: int, limits: tuple[int, int]) -> None:
+        asked.append(kind)
+        if kind == resource.RLIMIT_AS:
+            raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(resource, "setrlimit", refused)
+    worker.limit(2**30, 60)
+    assert asked == [resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE]
+
+
+def test_a_console_without_greek_gets_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe of Windows is cp1252: an error in the middle of a report before."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setitem(cli.COMMANDS, "doctor", (lambda _: print("‖Θ̂ − Θ‖") or 0, "", "", ()))
+    assert cli.main(["doctor"]) == 0
+    out.flush()
+    assert out.buffer.getvalue().split() == [b"???", b"?", b"??"]
