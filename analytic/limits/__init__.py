@@ -5,5 +5,7 @@ Reading order:
     linear_problem    what the two limits share: scales, data, a basis of directions
     two_layer         two linear layers: a closed differential equation
     deep_linear       any number of linear layers: mean-field theory, step by step
+    deferred          a Gaussian matrix that is drawn only where it is used
+    nonlinear         any activation: mean-field theory by samples
     finite_width      exact moments of the tangent kernel at initialisation
 """

@@ -83,6 +83,17 @@ def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearPr
     if len(dense) < 2:
         raise ValueError(f"expected a hidden layer at least, as in mn.Dense(n), mn.Dense(C), got {len(dense)} layer(s)")
     gamma0 = number("gamma0", gamma0, zero=True)
+    check_data(x, y, dense[-1].width)
+    N, d = x.shape
+    tilde = np.asarray(to_host(x), dtype=np.float64) / sqrt(d)
+    _, size, Bt = np.linalg.svd(tilde, full_matrices=False)
+    B = Bt[size > max(N, d) * np.finfo(np.float64).eps * size[0]].T
+    Y = np.array(to_host(y), dtype=np.float64)  # a copy: the limits are evaluated later
+    return LinearProblem(tuple(layer.w_std for layer in dense), gamma0, tilde @ B, B, Y, own(x[:0]))
+
+
+def check_data(x: Array, y: Array, C: int) -> None:
+    """Check examples of one library for a limit in which features move: x : (N, d), y : (N, C)."""
     check_examples("x", x)
     check_targets(y)
     array_namespace(x, y)
@@ -91,10 +102,5 @@ def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearPr
     N, d = x.shape
     if d == 0:
         raise ValueError(f"x expects shape (N, d), d >= 1, got {tuple(x.shape)}: there is nothing to learn from")
-    if N == 0 or tuple(y.shape) != (N, dense[-1].width):
-        raise ValueError(f"y expects shape (N, C) = {(N, dense[-1].width)}, N >= 1, got {tuple(y.shape)}")
-    tilde = np.asarray(to_host(x), dtype=np.float64) / sqrt(d)
-    _, size, Bt = np.linalg.svd(tilde, full_matrices=False)
-    B = Bt[size > max(N, d) * np.finfo(np.float64).eps * size[0]].T
-    Y = np.array(to_host(y), dtype=np.float64)  # a copy: the limits are evaluated later
-    return LinearProblem(tuple(layer.w_std for layer in dense), gamma0, tilde @ B, B, Y, own(x[:0]))
+    if N == 0 or tuple(y.shape) != (N, C):
+        raise ValueError(f"y expects shape (N, C) = {(N, C)}, N >= 1, got {tuple(y.shape)}")

@@ -16,6 +16,7 @@ from test_device import ACTIVATIONS, M, N, To, agree, data, dtype, xp
 import minintk as mn
 from analytic.kernel import kernel
 from analytic.large.solve import solve
+from analytic.limits.nonlinear import feature_learning_limit
 from analytic.training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
 from analytic.training.gp import Kind, ensemble, posterior
 from minintk.arrays import Array, array_namespace, library, to_host, to_library
@@ -149,6 +150,20 @@ def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -
         a, b = to(x), to(x2)
         alone = (infinite.nngp(a, b), infinite.ntk(a, b), tuple(infinite.diag(a))) if spec is DEEP else ()
         return tuple(infinite.both(a)), tuple(infinite.both(a, b)), alone
+
+    agree(xp, dtype, compute, digits_lost=2.5)
+
+
+def test_feature_learning_limit(xp: Any, dtype: str) -> None:
+    """Samples are drawn on the host, so that those of a device are the same."""
+    x, x_test, y = regression()
+    spec = mn.Sequential(mn.Dense(1, b_std=0.1), mn.Erf(), mn.Dense(1), mn.ReLU(), mn.Dense(2, b_std=0.1))
+
+    def compute(to: To) -> Any:
+        a, b, targets = to(x), to(x_test), to(y)
+        how: Any = {"gamma0": 1.0, "lr": 0.1, "steps": 2, "samples": 800, "rng": np.random.default_rng(0)}
+        limit = feature_learning_limit(spec, a, targets, x_test=b, **how)
+        return limit.f, limit.features, limit.gradients, limit.ntk, limit.error.f, limit.error.ntk
 
     agree(xp, dtype, compute, digits_lost=2.5)
 

@@ -130,6 +130,12 @@ def two_layers(a: dict[str, Any]) -> Use:
     return lambda: [limit.predict(t) for t in (0.5, 2.0)]
 
 
+def sampled(a: dict[str, Any]) -> Use:
+    rng = np.random.default_rng(0)
+    limit = an.feature_learning_limit(LINEAR, a["x"], a["one"], gamma0=1.0, lr=0.1, steps=2, samples=160, rng=rng)
+    return lambda: (limit.f, limit.error.ntk)
+
+
 CASES: dict[str, Case] = {
     "Network": lambda a: lambda: NET(THETA, XT),
     "linearize": linearized,
@@ -163,6 +169,7 @@ CASES: dict[str, Case] = {
     "deep_linear_limit": lambda a: (lambda m: lambda: (m.predict(), m.features(1, 2), m.ntk(2)))(
         an.deep_linear_limit(LINEAR, a["x"], a["one"], lr=0.1, steps=3)
     ),
+    "feature_learning_limit": sampled,
     "deep_linear_flow": lambda a: (lambda m: lambda: (m.predict(), m.predict(XT)))(
         an.deep_linear_flow(LINEAR, a["x"], a["one"], time=0.3)
     ),

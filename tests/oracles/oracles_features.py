@@ -1,0 +1,126 @@
+"""Oracles of the feature-learning limit: the network that a group of samples is, and mean-field theory by tangents."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from scipy.special import erf
+from scipy.stats import t as student
+
+import minintk as mn
+from analytic.limits import nonlinear
+from analytic.limits.deferred import DeferredGaussian
+
+Array = np.ndarray[Any, Any]
+
+
+def drawn(W: DeferredGaussian, rng: np.random.Generator) -> Array:
+    """A matrix with all products that W has given; what was never asked for is drawn now."""
+    outside_q, outside_p = (np.eye(len(a)) - a @ a.T for a in (np.asarray(W.Q), np.asarray(W.P)))
+    rest = outside_p @ rng.standard_normal((len(W.P), len(W.Q))) @ outside_q
+    return np.asarray(W.WQ @ W.Q.T + W.P @ W.WtP.T @ outside_q + rest)
+
+
+def group_and_network(
+    spec: mn.Sequential, x: Array, y: Array, *, n: int, steps: int, gamma0: float, lr: float
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """(f, ntk) after each step of a group of n, and of `mn.train` from the initial weights that the group revealed."""
+    rng = np.random.default_rng(0)
+    U, size, Vt = np.linalg.svd(x / sqrt(x.shape[1]), full_matrices=False)
+    dense, phi = nonlinear.hidden_layers(spec)
+    group = nonlinear.Group(nonlinear.Problem(dense, phi, U * size, y, gamma0, lr), n, rng)
+    first, last, bias = group.inputs @ Vt, group.outputs, list(group.bias)
+    moved = [np.zeros((n, n)) for _ in group.between]
+    for at, W in enumerate(group.between):
+
+        def add(u: Array, v: Array, at: int = at, right: Any = W.add) -> None:
+            moved[at] = moved[at] + u @ v.T
+            right(u, v)
+
+        W.add = add  # type: ignore[assignment, method-assign]
+    f, _, _, ntk = (np.stack(a) for a in zip(*group.descent(steps), strict=True))
+    between = [drawn(W, rng) - m for W, m in zip(group.between, moved, strict=True)]
+    net = mn.Network(spec, x.shape[1:])
+    names = [name for name in net.layout.unpack(np.zeros(net.size)) if name.endswith(".W")]
+    w = dict(zip(names, [first.T, *(W.T for W in between), last], strict=True))
+    for name, layer, b in zip(names, dense, [*bias, None], strict=True):
+        if layer.b_std > 0:
+            w[name.replace("W", "b")] = np.zeros(layer.width) if b is None else b[:, 0] / layer.b_std
+    theta0 = net.layout.pack(w)
+    model = mn.Centred(net, theta0, 1 / (gamma0 * sqrt(n)))
+    run = list(mn.train(model, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=lr * gamma0**2 * n), steps=steps))
+    return (f, ntk), (np.array([model(s.theta, x) for s in run]), np.array([mn.ntk(net, s.theta, x) for s in run]))
+
+
+def within(law: str, found: Array, error: Array, truth: Any, groups: int = nonlinear.GROUPS) -> None:
+    """AssertionError unless all |found - truth| / error are what Student's t allows once in a thousand times."""
+    t = np.abs(found - truth) / error
+    most = student.isf(1e-3 / 2 / t.size, groups - 1)
+    if not t.max() <= most:
+        raise AssertionError(f"{law}: {t.max():.1f} standard errors, {most:.1f} explained by chance")
+
+
+def exponent(widths: tuple[int, ...], means: Array, errors: Array) -> tuple[float, float]:
+    """(b, its standard error) of |mean| = A n^b, by least squares of logarithms weighted with the means' own errors."""
+    weight, n = np.abs(means) / errors, np.log(widths)
+    A = np.stack([np.ones(len(n)), n], axis=1) * weight[:, None]
+    return float(np.linalg.lstsq(A, weight * np.log(np.abs(means)))[0][1]), float(np.linalg.inv(A.T @ A)[1, 1] ** 0.5)
+
+
+def by_tangents(
+    x: Array, y: Array, *, gamma0: float, lr: float, steps: int, samples: int, seed: int, boundary: bool = True,
+    echo: float = 1.0,
+) -> tuple[Array, Array]:  # fmt: skip
+    """f : (steps + 1, N) and Phi^2 : (steps + 1, N, N) of two hidden layers of erf and one output, w_std = 1.
+
+    The equations in the docstring of `analytic.limits.nonlinear`, with fields from growing Cholesky factors and with
+    A, B as means of tangents d phi / dr, d g / du carried along each sample; it shares no code with the library.
+    boundary : with B's term at s = k; echo : a factor of A and B.
+    """
+
+    def d1(h: Array) -> Array:
+        return np.asarray(2 / sqrt(np.pi) * np.exp(-(h**2)))
+
+    rng, S, N, T = np.random.default_rng(seed), samples, len(x), steps + 1
+    K0 = x @ x.T / x.shape[1]
+    u1 = rng.standard_normal((S, N)) @ np.linalg.cholesky(K0).T
+    r2, white_u, white_r = rng.standard_normal((S, 1)), *(rng.standard_normal((S, T * N)) for _ in range(2))
+    p1, g1, p2, g2 = (np.zeros((S, T * N)) for _ in range(4))
+    dp1, dg1, dp2, dg2 = (np.zeros((S, T * N, T * N)) for _ in range(4))  # of layer 1 by r(s), of layer 2 by u(s)
+    A, B, e, f = np.zeros((T * N, T * N)), np.zeros((T * N, T * N)), np.zeros(T * N), np.zeros((T, N))
+    Phi2 = np.zeros((T, N, N))
+
+    def field(white: Array, K: Array, now: slice) -> Array:
+        L = np.linalg.cholesky(K + 1e-10 * np.eye(len(K)))
+        return np.asarray(white[:, : len(K)] @ L[now].T)
+
+    for k in range(T):
+        past, now, upto = slice(0, k * N), slice(k * N, (k + 1) * N), slice(0, (k + 1) * N)
+        C1 = lr * gamma0 * np.tile(K0, (1, T))[:, past] * e[past]
+        h1, dh1 = u1 + g1[:, past] @ C1.T, C1 @ dg1[:, past]
+        p1[:, now], dp1[:, now] = erf(h1), d1(h1)[:, :, None] * dh1
+        A[now] = echo * dp1[:, now].mean(0) / gamma0
+        Phi1 = p1[:, upto].T @ p1[:, upto] / S
+        C2 = gamma0 * (A[now, past] + lr * Phi1[now, past] * e[past])
+        h2, dh2 = field(white_u, Phi1, now) + g2[:, past] @ C2.T, C2 @ dg2[:, past]
+        dh2[:, range(N), range(k * N, (k + 1) * N)] += 1
+        p2[:, now], dp2[:, now] = erf(h2), d1(h2)[:, :, None] * dh2
+        z2, dz2 = r2 + lr * gamma0 * (p2[:, past] @ e[past])[:, None], lr * gamma0 * e[past] @ dp2[:, past]
+        g2[:, now] = d1(h2) * z2
+        dg2[:, now] = d1(h2)[:, :, None] * (dz2[:, None] - (2 * h2 * z2)[:, :, None] * dh2)
+        B[now] = echo * dg2[:, now].mean(0) / gamma0
+        if not boundary:
+            B[now, now] = 0
+        G2 = g2[:, upto].T @ g2[:, upto] / S
+        D = gamma0 * B[now, upto]
+        D[:, past] += gamma0 * lr * G2[now, past] * e[past]
+        z1, dz1 = field(white_r, G2, now) + p1[:, upto] @ D.T, D @ dp1[:, upto]
+        dz1[:, range(N), range(k * N, (k + 1) * N)] += 1
+        g1[:, now] = d1(h1) * z1
+        dg1[:, now] = d1(h1)[:, :, None] * (dz1 - (2 * h1 * z1)[:, :, None] * dh1)
+        f[k] = (p2[:, now] * z2).mean(0) / gamma0
+        Phi2[k] = p2[:, now].T @ p2[:, now] / S
+        e[now] = (y[:, 0] - (f[k] - f[0])) / N
+    return f - f[0], Phi2
