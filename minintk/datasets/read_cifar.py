@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import pickletools
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -29,6 +30,9 @@ FOLDER = "cifar-10-batches-py"
 NAMES = {("numpy", "ndarray"), ("numpy", "dtype"), ("numpy.core.multiarray", "_reconstruct"),
          ("numpy._core.multiarray", "_reconstruct")}  # fmt: skip
 """The names in a pickled array, before and since NumPy 2."""
+
+MOST_INSTRUCTIONS, MOST_TUPLES = 10**6, 16
+"""In a pickle; a batch has some 50,000, and 6."""
 
 
 def cifar10(
@@ -63,7 +67,7 @@ def cifar10(
 def _read(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """(images (N, 32, 32, 3), labels (N,)) of one batch."""
     with reading(path, "a CIFAR-10 batch", "download it again") as file:
-        batch = Recorder(BytesIO(whole_file(file)), encoding="bytes").load()
+        batch = read_pickle(whole_file(file))
         data, labels = (batch.get(key) for key in (b"data", b"labels")) if isinstance(batch, dict) else (None, None)
         images = _array(data)
         if images.ndim != 2 or images.shape[1] != 3072:
@@ -79,6 +83,8 @@ class Record:
     """What a pickle calls, and the state that it sets on the result."""
 
     def __init__(self, *arguments: Any) -> None:
+        if len(arguments) > 3:  # a copy: one tuple could be called again and again
+            raise ValueError(f"a call in it has {len(arguments)} arguments")
         self.arguments, self.state = arguments, ()
 
     def __setstate__(self, state: Any) -> None:
@@ -93,6 +99,19 @@ class Recorder(pickle._Unpickler):
         if (module, name) not in NAMES:
             raise ValueError(f"it asks for {module[:80]}.{name[:80]}, which has no place here")
         return Record
+
+
+def read_pickle(content: bytes) -> Any:
+    """What a batch says; some Exception for other names, for damaged pickles, and for more than a batch has to say.
+
+    Each instruction takes about 100 bytes of memory; tuples of tuples could take for ever to hash.
+    """
+    tuples = 0
+    for number, (instruction, _, _) in enumerate(pickletools.genops(content)):
+        tuples += "TUPLE" in instruction.name
+        if number > MOST_INSTRUCTIONS or tuples > MOST_TUPLES:
+            raise ValueError(f"it has more than {MOST_INSTRUCTIONS} instructions, or {MOST_TUPLES} tuples")
+    return Recorder(BytesIO(content), encoding="bytes").load()
 
 
 def _array(said: Any) -> np.ndarray[Any, Any]:

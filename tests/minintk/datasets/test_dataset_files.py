@@ -221,10 +221,22 @@ HUGE = (
 )  # fmt: skip
 
 
-def test_a_shape_of_large_numbers_is_not_multiplied(tmp_path: Path) -> None:
-    """Which took more than a minute."""
-    (tmp_path / "test_batch").write_bytes(HUGE)
-    with pytest.raises(ValueError, match="the array in it has no shape"):
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\x80\x02(" + b"}" * 10**6 + b"t.", "more than 1000000 instructions, or 16 tuples"),
+        (
+            b"\x80\x02(" + NDARRAY + b"q\x00(" + b"N" * 10**4 + b"tq\x01" + b"h\x00h\x01R" * 10**3 + b"t.",
+            "10000 arguments",
+        ),
+        (HUGE, "the array in it has no shape"),
+    ],
+    ids=["a dictionary a byte", "one tuple, called a thousand times", "a shape of twenty thousand large numbers"],
+)
+def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: bytes, says: str) -> None:
+    """80 and 70 times the file's size, for any size; and a product that took more than a minute to multiply."""
+    (tmp_path / "test_batch").write_bytes(content)
+    with pytest.raises(ValueError, match=says):
         cifar10(tmp_path, "test")
 
 

@@ -6,7 +6,6 @@ import ast
 import gzip
 import json
 import os
-import pickle
 import re
 import struct
 import tracemalloc
@@ -134,7 +133,8 @@ BOMBS: dict[str, tuple[bytes, Reader, str]] = {
         checkpoints.load, "it can hold",
     ),
     "pickle that remembers at 2^31": (b"\x80\x02Nr\xff\xff\xff\x7f.", read_batch, "b'data'"),
-    "pickle of 2^40 bytes": (b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b"x.", read_batch, "EOFError"),
+    "pickle of 2^40 bytes": (b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b"x.", read_batch, "only 2 remain"),
+    "pickle whose keys double": (b"\x80\x02})q\x00" + b"h\x00\x86q\x00" * 60 + b"Ns.", read_batch, "or 16 tuples"),
     "rng text of 2 GB": (
         checkpoint({"rng": {"array": ["x"], "dtype": "S2000000000"}}), checkpoints.load, "dtype 'S2000000000'",
     ),
