@@ -14,7 +14,8 @@ from pathlib import Path
 
 sys.path += [str(Path(__file__).resolve().parents[1] / room) for room in ("laws", "oracles")]  # run as a script
 
-import planted_finite  # noqa: F401  (puts its errors on the list)
+import planted_features  # noqa: F401  (puts its errors on the list)
+import planted_finite  # noqa: F401
 import planted_finite_images  # noqa: F401
 import planted_finite_speed  # noqa: F401
 import planted_finite_training  # noqa: F401
@@ -31,7 +32,7 @@ HEAD = """# Planted errors
 A test that cannot fail shows nothing. Each line is a wrong formula, planted in place of the right one, the law that
 refused it, and what the law said. Without the error, the same law passes.
 
-In `tests/planted/`, `planted_finite*.py`, `planted_gate.py`, `planted_infinite.py` and `planted_rates.py` hold the
+In `tests/planted/`, `planted_f*.py`, `planted_gate.py`, `planted_infinite.py` and `planted_rates.py` hold the
 errors, `planted_laws*.py` and `tests/laws/learning_rates.py` the laws, and `planted.py` prints this page.
 `test_planted.py` plants them again on every run, and `tests/laws/` runs the laws over random networks.
 
