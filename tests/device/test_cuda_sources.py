@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from compiled import declarations
 
+import analytic
+import minintk
 from analytic.images import gpu_kernels
 
-ROOT = Path(__file__).resolve().parents[2]
+HOMES = [Path(package.__file__).parent for package in (minintk, analytic)]
 TARGETS = (70, 80, 90)
 """V100, A100, H100 and H200; those that the compiler still knows."""
 
@@ -102,11 +104,11 @@ def targets() -> list[int]:
 def test_these_are_all() -> None:
     """Compiled text stands in one file; two steps, each with and without Theta."""
     calls = {
-        path.relative_to(ROOT).as_posix(): len(
+        path.relative_to(home.parent).as_posix(): len(
             re.findall(r"\b(?:elementwise|RawKernel|ReductionKernel|RawModule)\(", path.read_text("utf-8"))
         )
-        for package in ("minintk", "analytic")
-        for path in (ROOT / package).rglob("*.py")
+        for home in HOMES
+        for path in home.rglob("*.py")
     }
     assert {name: n for name, n in calls.items() if n} == {"minintk/arrays.py": 1, "analytic/images/gpu_kernels.py": 2}
     assert len(sources()) == 4

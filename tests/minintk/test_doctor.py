@@ -14,18 +14,18 @@ import pytest
 import minintk as mn
 from minintk import cli, doctor
 
-ROOT = Path(__file__).resolve().parents[2]
+HOME = Path(mn.__file__).parents[1]
 FOREIGN = '"""Read CSV files."""\n\n\ndef read(path):\n    return open(path).read()\n'
 
 
 def installed(place: Path) -> Path:
     """Both packages in a folder of their own, as an installer leaves them."""
     (place / "analytic").mkdir(parents=True)
-    (place / "minintk").symlink_to(ROOT / "minintk", target_is_directory=True)
-    for path in (ROOT / "analytic").iterdir():
+    (place / "minintk").symlink_to(HOME / "minintk", target_is_directory=True)
+    for path in (HOME / "analytic").iterdir():
         if path.name not in ("__init__.py", "__pycache__"):
             (place / "analytic" / path.name).symlink_to(path, target_is_directory=path.is_dir())
-    (place / "analytic" / "__init__.py").write_text((ROOT / "analytic" / "__init__.py").read_text())
+    (place / "analytic" / "__init__.py").write_text((HOME / "analytic" / "__init__.py").read_text())
     return place
 
 
