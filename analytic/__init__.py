@@ -23,7 +23,6 @@ from analytic.limits.finite_width import depth_over_width, finite_width
 from analytic.limits.nonlinear import feature_learning_limit
 from analytic.limits.two_layer import two_layer_limit
 from analytic.limits.width_correction import width_correction
-from analytic.spectra.angular import Angular, angular
 from analytic.spectra.eigenlearning import eigenlearning
 from analytic.spectra.modes import Modes, cube_modes, data_modes, sphere_modes
 from analytic.training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
@@ -32,7 +31,7 @@ from analytic.vectors.rules import lower
 from analytic.vectors.textbook_dual import register_dual
 
 __all__ = [
-    "Angular", "Both", "Kernel", "Modes", "angular", "critical_learning_rate", "cube_modes", "data_modes",
+    "Both", "Kernel", "Modes", "critical_learning_rate", "cube_modes", "data_modes",
     "deep_linear_flow", "deep_linear_limit", "depth_over_width", "eigenlearning", "ensemble",
     "feature_learning_limit", "finite_width", "gradient_descent", "gradient_flow", "kernel", "lower",
     "max_learning_rate", "posterior", "register_dual", "solve", "sphere_modes", "textbook", "two_layer_limit",

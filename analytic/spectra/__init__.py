@@ -2,7 +2,6 @@
 
 Reading order:
 
-    angular          kernels as functions of the angle alone
     modes            eigenvalues on the sphere, on the cube and on a data set
     eigenlearning    what kernel regression learns from n examples
 """

@@ -182,7 +182,6 @@ CASES: dict[str, Case] = {
     "History": lambda a: (lambda h: lambda: [float(h.last["loss"])])(
         mn.fit(NET, a["theta"], a["x"], a["y"], steps=4, **HOW).history
     ),
-    "angular": lambda a: (lambda k: lambda: k.ntk(XT))(an.angular(mn.Sequential(mn.Dense(4), mn.ReLU(), mn.Dense(1)))),
     "data sets made of one": data,
 }
 

@@ -18,7 +18,6 @@ an: Any = analytic
 dg = mn.diagnostics
 SPEC = mn.Sequential(mn.Dense(8, w_std=2**0.5, b_std=0.1), mn.ReLU(), mn.Dense(1))
 LINEAR = mn.Sequential(mn.Dense(4), mn.Dense(1))
-IMAGES = mn.Sequential(mn.Conv2d(4), mn.ReLU(), mn.Flatten(), mn.Dense(2))
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((6, 5)), RNG.standard_normal((6, 1))
 NET, OTHER = mn.Network(SPEC, (5,)), mn.Network(SPEC, (7,))
@@ -74,11 +73,6 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "a parametrization's class": (lambda: an.kernel(SPEC, mn.NTK), TypeError, r"expects an object such as mn\.NTK\(\)"),
     "examples of nothing": (lambda: KERNEL.ntk(np.zeros((3, 0))), ValueError, r"examples that hold numbers"),
     "a negative bound": (lambda: KERNEL.ntk(X, memory=-1), ValueError, "memory expects a finite number > 0, got -1"),
-    "images for an angle": (
-        lambda: an.angular(IMAGES),
-        mn.UnsupportedLayer,
-        "expects a fully connected network",
-    ),
     # training
     "a spec trains": (lambda: train(model=SPEC), TypeError, A_MODEL),
     "a loss's name": (lambda: train(loss="mse"), TypeError, r"loss expects a loss such as mn\.mse"),
