@@ -69,8 +69,8 @@ def kappa(
             raise ValueError(f"y expects shape {tuple(f.shape)}, got {tuple(y.shape)}")
         residual = _norm(f - y)
     _, J = model.linearize(theta, x)
-    S = model.layout.learning_rate_scales(scales, "sgd", "scales")
-    root = xp.ones_like(theta) if S is None else to_library((S**0.5).astype(str(theta.dtype)), xp)
+    S = model.layout.learning_rate_scales(scales, "sgd", "scales", like=theta)
+    root = xp.ones_like(theta) if S is None else S**0.5
     best, slope = 0.0, 0.0
     for start in range(starts):
         draw = np.random.default_rng(start).standard_normal(model.size)  # fixed, without any symmetry of a network

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace
+from minintk.arrays import Array, array_namespace, to_library
 from minintk.spec.parametrization import NO_KERNEL, Parametrization, Role, Row, Rule
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer
 from minintk.validate import number
@@ -233,12 +233,13 @@ class Layout:
         return theta[0] if ensemble is None else theta
 
     def learning_rate_scales(
-        self, override: Mapping[str, float] | None = None, rule: Rule = "sgd", name: str = "lr_scales"
-    ) -> np.ndarray[Any, Any] | None:
+        self, override: Mapping[str, float] | None = None, rule: Rule = "sgd", name: str = "lr_scales",
+        like: Array | None = None,
+    ) -> Any:  # fmt: skip
         """The scale of each parameter's learning rate, (P,); None where all are 1.
 
         override : {tensor name: scale}; 0 freezes a tensor.  rule : the optimiser's, `Optimizer.rule`.  name : the
-        argument's, for errors.
+        argument's, for errors.  like : an array of the library and the dtype to give; by default float64, on the host.
         """
         if override is not None and not isinstance(override, Mapping):
             why = f"; {NO_KERNEL}" if name == "scales" else ""
@@ -250,4 +251,5 @@ class Layout:
         scales = own | {at: number(f"{name}[{at!r}]", s, zero=True) for at, s in override.items()}
         if all(scale == 1 for scale in scales.values()):
             return None
-        return np.concatenate([np.full(t.size, scales[t.name]) for t in self.tensors])
+        S = np.concatenate([np.full(t.size, scales[t.name]) for t in self.tensors])
+        return S if like is None else to_library(S.astype(str(like.dtype)), array_namespace(like))

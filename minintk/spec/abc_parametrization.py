@@ -93,7 +93,7 @@ class ABC(Parametrization):
         """The equivalent parametrization a + s, b - s, c - 2 s (Adam: c - s); `by`: one s, or one per role.
 
         With the same random numbers and the same training, the two networks are the same function at every step, up to
-        rounding (Adam: if eps is negligible).  Weight decay is not preserved.
+        rounding (Adam: if eps is negligible), with weight decay too.
 
         >>> ntk = ABC(a=(0, 0.5, 0.5), b=(0, 0, 0), c=(0, 0, 0))
         >>> ntk.shifted(0, -0.5, -0.5)

@@ -102,6 +102,7 @@ def fit(
         loss.check(test[1], (test[0].shape[0], model.outputs))
     batches = Batches(x, y, batch_size, rng, augment)
     total = steps if steps is not None else (epochs or 0) * batches.per_epoch
+    optimizer.check(theta, total)
     every = every or (batches.per_epoch if batch_size is not None else max(1, total // 100))
     folder, resume, about = None, None, dict[str, Any]()
     with ExitStack() as held:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, check_finite, to_library
+from minintk.arrays import Array, array_namespace, check_finite
 from minintk.models.network import Model
 from minintk.training.integrators import FlowSettings, Moment, Solver, Steps, run_flow
 from minintk.training.kernel_descent import check_frozen
@@ -80,8 +80,7 @@ def flow(
     _check_targets(loss, y, (x.shape[0], model.outputs), theta)
     if isinstance(by, Solver) and model.advance(theta) is not model:
         raise ValueError(f"by=Solver(...) knows no steps at which {model!r} could re-anchor: use by=Steps()")
-    scales: Array | None = model.layout.learning_rate_scales(lr_scales)
-    scales = None if scales is None else to_library(scales.astype(str(theta.dtype)), xp)
+    scales = model.layout.learning_rate_scales(lr_scales, like=theta)
     system = WeightSpace(model, x, scales, theta, whole=temperature == 0)
     return OnDemand(run_flow(system, xp.asarray(theta, copy=True), y, settings), "mn.flow(...)")
 

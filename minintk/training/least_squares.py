@@ -1,9 +1,11 @@
 """The end of training of the linearised network, solved directly and without forming its Jacobian.
 
-    min_w |J w + f_0 - y|^2 + ridge |w|^2            J = J(theta_0) : (N C, P),   theta = theta_0 + w
+    min_w |J w + f_0 - y|^2 + ridge |w|^2            J = J(theta_0) S^1/2 : (N C, P),   theta = theta_0 + S^1/2 w
 
-solve_gram    function space: w = J' (J J' + ridge)^-1 (y - f_0).  The Gram matrix J J' is built layer by layer in
-              blocks and factorised in place by LAPACK.  Memory N C x N C for any P.
+S are the parametrization's learning-rate scales for gradient descent, 1 for most (`minintk.models.empirical`).
+
+solve_gram    function space: w = J' (J J' + ridge)^-1 (y - f_0).  The Gram matrix J J', the tangent kernel, is built
+              layer by layer in blocks and factorised in place by LAPACK.  Memory N C x N C for any P.
 solve_lsqr    parameter space: SciPy's LSQR (Paige and Saunders 1982) through jvp and vjp.  Memory P for any N C.
 
 Without ridge both give the solution of smallest |w|, which gradient descent from theta_0 converges to: the only w in
@@ -36,7 +38,7 @@ from minintk.arrays import (
 )
 from minintk.fast.threads import single_threaded_blas
 from minintk.models.empirical import block_size, check_kernel
-from minintk.models.jacobian import Jacobian
+from minintk.models.jacobian import FullContraction, Jacobian
 from minintk.models.network import Model
 from minintk.models.wrappers import Linearized
 from minintk.progress import progress_of
@@ -57,7 +59,8 @@ LIMIT_REACHED = 7
 class Solution:
     """The solved linearised model.
 
-    theta : (P,), theta_0 + w.  a : (N, C) with w = J' a, None from `solve_lsqr`.  steps : refinements, or iterations.
+    theta : (P,), theta_0 + S^1/2 w.  a : (N, C) with w = J' a, None from `solve_lsqr`.  steps : of refinement, or of
+    LSQR.
     residual : |y - f_0 - J w - ridge a| / |y - f_0|, due to rounding or early stopping; from `solve_lsqr` with ridge,
     |J' r - ridge w| / |J' (y - f_0)|.  Calling the solution gives f_lin(theta, x).
     """
@@ -203,7 +206,7 @@ def _refined(model: Model, theta0: Array, K: Factor, b: Array, J: ChunkedJacobia
         a, w, left, steps = a + da, nearer, new, steps + 1
     if not left <= sqrt(_eps(b)):
         raise ValueError(f"rounding leaves {min(new, left):.2g} of y - f_0 unexplained: {K.singular()}")
-    return Solution(Linearized(model, theta0), theta0 + w, a, left, steps)
+    return Solution(Linearized(model, theta0), theta0 + J.root * w, a, left, steps)
 
 
 def _filtered(
@@ -220,7 +223,7 @@ def _filtered(
     a = (Q @ (g[:, None] * (Q.T @ xp.astype(b, xp.float64).reshape((-1, 1))))).reshape(b.shape)
     a = xp.astype(a, b.dtype)
     w = J.vjp(a)
-    return Solution(Linearized(model, theta0), theta0 + w, a, _ratio(b - J.jvp(w) - ridge * a, b), 0)
+    return Solution(Linearized(model, theta0), theta0 + J.root * w, a, _ratio(b - J.jvp(w) - ridge * a, b), 0)
 
 
 def gram_matrix(
@@ -239,11 +242,12 @@ def gram_matrix(
     """
     xp, N, C = array_namespace(theta, x), x.shape[0], model.outputs
     k = xp.zeros((N * C, N * C), dtype=theta.dtype if dtype is None else dtype)
+    kernel = FullContraction(model.layout.learning_rate_scales(), model.layout)
     size = min(block_size(model, theta, N, False, k.nbytes, memory), max(1024, -(-N // 16)))
     for i in range(0, N, size):
         J = model.jacobian(theta, x[i : i + size])
         for j in range(0, i + size, size):
-            block = J.gram(None if j == i else model.jacobian(theta, x[j : j + size]))
+            block = J.contracted(None if j == i else model.jacobian(theta, x[j : j + size]), kernel)
             block = block.reshape((block.shape[0] * C, -1))
             at = slice(i * C, (i + size) * C), slice(j * C, (j + size) * C)
             k[at] = block
@@ -302,7 +306,7 @@ def solve_lsqr(
         )  # fmt: skip
     r = b - J.jvp(w)
     left = _ratio(r, b) if ridge == 0 else _ratio(J.vjp(r) - ridge * w, J.vjp(b))
-    return Solution(Linearized(model, theta0), theta0 + w, None, left, done)
+    return Solution(Linearized(model, theta0), theta0 + J.root * w, None, left, done)
 
 
 def _lsqr(
@@ -331,12 +335,12 @@ def _lsqr(
 class ChunkedJacobian:
     """J and f_0 over all examples, in chunks; the chunks' Jacobians are kept if they fit into `memory` bytes.
 
-    jvp : (P,) -> (N, C).  vjp : (N, C) -> (P,).  f0 : (N, C).
+    jvp : (P,) -> (N, C).  vjp : (N, C) -> (P,).  f0 : (N, C).  root : S^1/2, the last factor of J.
     """
 
-    def __init__(self, model: Model, theta: Array, x: Array, memory: int) -> None:
+    def __init__(self, model: Model, theta: Array, x: Array, memory: int, root: Array | float = 1.0) -> None:
         xp, N = array_namespace(theta, x), x.shape[0]
-        self.model, self.theta, self.x = model, theta, x
+        self.model, self.theta, self.x, self.root = model, theta, x, root
         layers, widest = model.footprint
         each = theta.dtype.itemsize * (layers + 4 * widest)
         limit = min(memory // 2, 2**27 if on_host(xp) else 2**32)
@@ -356,13 +360,14 @@ class ChunkedJacobian:
 
     def jvp(self, v: Array) -> Array:
         """J v : (N, C)."""
+        v = self.root * v
         parts = [self._jacobian(i).push(v) for i in range(len(self.chunks))]
         return parts[0] if len(parts) == 1 else array_namespace(v).concat(parts, axis=-2)
 
     def vjp(self, u: Array) -> Array:
         """J' u : (P,)."""
         parts = (self._jacobian(i).vjp(u[at]) for i, at in enumerate(self.chunks))
-        return reduce(iadd, parts)
+        return self.root * reduce(iadd, parts)
 
 
 # ------------------------------------------------------------------------------------------------ checks
@@ -379,7 +384,8 @@ def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tu
     mse.check(y, (x.shape[0], model.outputs))
     if y.dtype != theta0.dtype:
         raise TypeError(f"y must have the dtype of theta0, {theta0.dtype}, got {y.dtype}: y.astype(theta0.dtype)")
-    J = ChunkedJacobian(model, theta0, x, memory)
+    S = model.layout.learning_rate_scales(like=theta0)
+    J = ChunkedJacobian(model, theta0, x, memory, 1.0 if S is None else S**0.5)
     return y - J.f0, J
 
 

@@ -1,10 +1,13 @@
 """Optimisers: one step on the vector theta, in place.
 
-    SGD         v <- m v + g'                  theta <- theta - lr s v                  g' = g + weight_decay u
-    Nesterov    v <- m v + g'                  theta <- theta - lr s (g' + m v)
-    Adam        first and second moments       theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay u)
+    SGD         v <- m v + g'                  theta <- theta - lr v                    g' = s g + weight_decay u
+    Nesterov    v <- m v + g'                  theta <- theta - lr (g' + m v)
+    Adam        first and second moments       theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)
 
 g is the gradient; s the learning-rate scales, one per parameter; u = theta, or theta - theta_0 with `towards=theta_0`.
+The decay has no s: a step multiplies the weights of every tensor by 1 - lr weight_decay, at every width, and equivalent
+parametrizations decay alike.  With s, muP's input weights, whose rate is the width, would decay the faster the wider
+the network is.  Only s = 0, a frozen tensor, does not decay.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ class Optimizer(ABC):
     """
 
     lr: float | Schedule
+    weight_decay: float = 0.0
     towards: Array | None = None
     rule: ClassVar[Rule] = "sgd"
 
@@ -61,8 +65,10 @@ class Optimizer(ABC):
         """The time of the theory after this many steps: lr x steps, or the sum of a schedule's rates."""
         return time(self.lr, steps)
 
-    def check(self, theta: Array) -> None:
-        """ValueError or TypeError unless `towards` is a point for this theta."""
+    def check(self, theta: Array, steps: int) -> None:
+        """ValueError or TypeError unless `towards` is a point for this theta, and every step's decay a shrinking."""
+        if self.weight_decay and isinstance(self.lr, Schedule):
+            _check_decay(self, max(map(self.lr, range(steps)), default=0.0))
         if (a := self.towards) is None:
             return
         array_namespace(theta, a)
@@ -80,9 +86,14 @@ class Optimizer(ABC):
         object.__setattr__(part, "towards", self.towards[which])
         return part
 
-    def decayed(self, theta: Array, at: slice) -> Array:
-        """u = theta - towards, of a piece."""
-        return theta[..., at] if self.towards is None else theta[..., at] - self.towards[..., at]
+    def scale_and_decay(self, g: Array, theta: Array, scales: Array | None, at: slice, lr: float = 1.0) -> None:
+        """g <- s g + lr weight_decay u for a piece of g, u = theta - towards; no decay where s = 0."""
+        if scales is not None:
+            g *= scales[at]
+        if self.weight_decay:
+            u = theta[..., at] if self.towards is None else theta[..., at] - self.towards[..., at]
+            shrink = lr * float(self.weight_decay)
+            g += (shrink if scales is None else shrink * array_namespace(theta).sign(scales[at])) * u
 
     @abstractmethod
     def init(self, theta: Array) -> Any:
@@ -97,14 +108,14 @@ class Optimizer(ABC):
 class SGD(Optimizer):
     """Gradient descent with heavy-ball momentum and weight decay, per-parameter scales s:
 
-        v <- momentum v + g + weight_decay u,     theta <- theta - lr s v
+        v <- momentum v + s g + weight_decay u,     theta <- theta - lr v
 
     lr : a number, or a schedule (`minintk.training.schedules`).  Full batch or mini-batch is `train`'s choice.
     towards : theta_0, (P,) or (E, P): u = theta - theta_0 decays, as in a model with weights u (Samarin et al. 2022,
         eq. (2)); by default u = theta.  For mn.mse and `Linearized` the end is that of `solve_gram` with ridge = N
         weight_decay, for mn.sum_of_squares with half of that.
 
-    Raises ValueError for a learning rate <= 0, momentum outside [0, 1) or weight_decay < 0.
+    Raises ValueError for a learning rate <= 0, momentum outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
 
     >>> SGD(lr=0.1, momentum=0.9)
     SGD(lr=0.1, momentum=0.9, weight_decay=0.0)
@@ -129,18 +140,17 @@ class SGD(Optimizer):
 
     def step(self, theta: Array, gradient: Array, memory: Array | None, scales: Array | None) -> None:
         xp = array_namespace(theta)  # Python's floats below: a NumPy scalar would compute in float64
-        lr, momentum, weight_decay = self.rate, float(self.momentum), float(self.weight_decay)
+        lr, momentum = self.rate, float(self.momentum)
 
         def work(at: slice) -> None:
             p, g = theta[..., at], gradient[..., at]
-            if weight_decay:
-                g += weight_decay * self.decayed(theta, at)
+            self.scale_and_decay(g, theta, scales, at)
             v = g
             if memory is not None:
                 v = memory[..., at]
                 v *= momentum
                 v += g
-            p -= xp.multiply(v, lr if scales is None else lr * scales[at], out=g)
+            p -= xp.multiply(v, lr, out=g)
 
         _in_pieces(work, theta)
 
@@ -149,7 +159,7 @@ class SGD(Optimizer):
 class Nesterov(Optimizer):
     """Gradient descent with Nesterov's momentum, which looks one velocity ahead; arguments and errors as in `SGD`:
 
-        g' = g + weight_decay u,     v <- momentum v + g',     theta <- theta - lr s (g' + momentum v)
+        g' = s g + weight_decay u,     v <- momentum v + g',     theta <- theta - lr (g' + momentum v)
 
     (Sutskever et al. 2013; theta is the point where the gradient is taken.)
 
@@ -176,32 +186,31 @@ class Nesterov(Optimizer):
 
     def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
         xp = array_namespace(theta)
-        lr, m, weight_decay = self.rate, float(self.momentum), float(self.weight_decay)
+        lr, m = self.rate, float(self.momentum)
 
         def work(at: slice) -> None:
             p, g, v = theta[..., at], gradient[..., at], memory[..., at]
-            if weight_decay:
-                g += weight_decay * self.decayed(theta, at)
+            self.scale_and_decay(g, theta, scales, at)
             v *= m
             v += g
             g += m * v
-            p -= xp.multiply(g, lr if scales is None else lr * scales[at], out=g)
+            p -= xp.multiply(g, lr, out=g)
 
         _in_pieces(work, theta)
 
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Adam with bias correction and decoupled weight decay:
+    """Adam with bias correction and decoupled weight decay, AdamW:
 
         m <- b1 m + (1 - b1) g,     r <- b2 r + (1 - b2) g^2,     m^ = m / (1 - b1^k),     r^ = r / (1 - b2^k)
-        theta <- theta - lr s (m^ / (sqrt(r^) + eps) + weight_decay u)                     in step k = 1, 2, ...
+        theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)                     in step k = 1, 2, ...
 
     (Kingma, Ba 2015; Loshchilov, Hutter 2019.)  The decay is decoupled because an L2 term inside g would be divided by
     sqrt(r^) too and would no longer act equally on all weights: u = theta, or theta - towards as in `SGD`, but where it
     ends is no ridge.  s are the parametrization's learning-rate scales for Adam.  Gradients shrink with the width: eps
-    must stay far below them.  ``optimizer.at(step)`` sets the step k.
-    memory : ([E], 2, P), m and r.  Raises ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0.
+    must stay far below them.  ``optimizer.at(step)`` sets the step k.  memory : ([E], 2, P), m and r.
+    Raises ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0, lr weight_decay >= 1.
 
     >>> import numpy as np
     >>> adam, theta = Adam(lr=0.1), np.array([1.0, -2.0])
@@ -237,7 +246,7 @@ class Adam(Optimizer):
     def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
         if self._k is None:
             raise TypeError(f"the bias correction of {self!r} depends on the step: optimizer.at(step).step(...)")
-        lr, b1, b2, weight_decay = self.rate, float(self.b1), float(self.b2), float(self.weight_decay)
+        lr, b1, b2 = self.rate, float(self.b1), float(self.b2)
         root = sqrt(1 - b2**self._k)
         rate, eps = lr * root / (1 - b1**self._k), float(self.eps) * root  # of rate m / (sqrt(r) + eps)
         xp = array_namespace(theta)
@@ -254,10 +263,7 @@ class Adam(Optimizer):
             g += eps
             xp.divide(m, g, out=g)
             g *= rate
-            if weight_decay:
-                g += lr * weight_decay * self.decayed(theta, at)
-            if scales is not None:
-                g *= scales[at]
+            self.scale_and_decay(g, theta, scales, at, lr)
             p -= g
 
         _in_pieces(work, theta)
@@ -285,9 +291,20 @@ def _check(optimizer: Any, *memories: str) -> None:
         if len(found) != 1 or not 0 <= found[0] < 1:
             raise ValueError(f"{name}({memory}=...) expects a number in [0, 1), got {getattr(optimizer, memory)!r}")
     number(f"{name}(weight_decay=...)", optimizer.weight_decay, zero=True)
+    if not isinstance(optimizer.lr, Schedule):
+        _check_decay(optimizer, float(optimizer.lr))
     for name in ("lr", *memories, "weight_decay"):
         if hasattr(value := getattr(optimizer, name), "dtype"):  # an array may change later
             object.__setattr__(optimizer, name, float(value))
     if optimizer.towards is not None:
         object.__setattr__(optimizer, "towards", own(optimizer.towards))
         object.__setattr__(optimizer, "_point", digest(optimizer.towards))  # what two optimisers are compared by
+
+
+def _check_decay(optimizer: Any, lr: float) -> None:
+    """ValueError unless a step at this rate multiplies the weights by a number above 0."""
+    if not lr * float(optimizer.weight_decay) < 1:
+        raise ValueError(
+            f"a step at lr={lr:g} with weight_decay={optimizer.weight_decay:g} multiplies the weights by "
+            f"1 - lr weight_decay = {1 - lr * optimizer.weight_decay:.3g}, which must stay above 0: take a smaller one"
+        )

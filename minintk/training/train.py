@@ -158,8 +158,7 @@ class Descent:
         lr_scales: Mapping[str, float] | None = None, resume: State | None = None,
     ) -> None:  # fmt: skip
         xp = array_namespace(theta, batches.x, batches.y)
-        scales = model.layout.learning_rate_scales(lr_scales, optimizer.rule)
-        self.scales = None if scales is None else to_library(scales.astype(str(theta.dtype)), xp)
+        self.scales: Array | None = model.layout.learning_rate_scales(lr_scales, optimizer.rule, like=theta)
         self.model, self.batches, self.loss, self.optimizer = model, batches, loss, optimizer
         self.step, self.theta = 0, xp.asarray(theta, copy=True)
         keep_freed_memory(self.theta)
@@ -293,13 +292,13 @@ def check_run(
         raise ValueError("x expects at least one example, got none")
     check_finite("theta", theta)
     array_namespace(theta, x, y)
-    optimizer.check(theta)
     loss.check(y, (x.shape[0], model.outputs))
     if y.dtype != theta.dtype:
         raise TypeError(f"y must have the dtype of theta, {theta.dtype}, got {y.dtype}: y.astype(theta.dtype)")
     for name, value, low in (("steps", steps, 0), ("every", every, 1), ("batch_size", batch_size, 1)):
         if value is not None:
             whole(name, value, low)
+    optimizer.check(theta, steps)
     if batch_size is not None and batch_size > x.shape[0]:
         raise ValueError(f"batch_size expects at most the {x.shape[0]} examples there are, got {batch_size}")
     if augment is not None:

@@ -9,6 +9,7 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
+import pytest
 from montecarlo import assert_mean, inputs, kernels
 
 import analytic as an
@@ -16,6 +17,7 @@ import minintk as mn
 from minintk.diagnostics import kappa, kernel_movement
 from minintk.spec.parametrization import Parametrization, Role, Row
 from minintk.testing import assert_close
+from minintk.training.optimizers import Optimizer
 
 Array = np.ndarray[Any, Any]
 
@@ -121,3 +123,31 @@ def shrinks() -> None:
                 shrink = np.linalg.norm(w) / np.linalg.norm(net.layout.unpack(theta)[name])
                 law = f"|w| of {name} after a step of {type(optimizer).__name__}, n = {n}"
                 assert_close(law, np.array(shrink), np.array(0.98), 1e-12)
+
+
+def decays_alike() -> None:
+    """equivalent parametrizations are the same network at every step, with weight decay too"""
+    mup, adam = mn.SpectralMuP(), mn.exponents(mn.SpectralMuP(), "adam")
+    cases: list[tuple[Any, Any, Any]] = [
+        (mn.SGD(0.1, momentum=0.5, weight_decay=0.2), mup, Absorbed(mup)),
+        (mn.Adam(0.01, eps=1e-60, weight_decay=0.2), adam, adam.shifted(0, 0.5, 0.5)),
+    ]
+    for optimizer, *pair in cases:
+        ends = []
+        for parametrization in pair:
+            net = network(parametrization, 64)
+            run = mn.train(net, net.init(np.random.default_rng(0)), X, Y, loss=mn.mse, optimizer=optimizer, steps=5)
+            ends.append(list(run)[-1].f)
+        assert_close(f"f after 5 steps of {type(optimizer).__name__}", ends[1], ends[0], 1e-9)
+
+
+def decay_with_the_rate(patch: pytest.MonkeyPatch) -> None:
+    """Plants g <- s (g + lr weight_decay u)."""
+    right = Optimizer.scale_and_decay
+
+    def wrong(self: Any, g: Any, theta: Any, scales: Any, at: slice, lr: float = 1.0) -> None:
+        right(self, g, theta, None, at, lr)
+        if scales is not None:
+            g *= scales[at]
+
+    patch.setattr(Optimizer, "scale_and_decay", wrong)

@@ -19,9 +19,10 @@ from minintk.spec.parametrization import Row
 ADAM = mn.ABC((0, 0, 1), (0, 0.5, 0), (0, 1, 0), "adam")
 
 
-@pytest.mark.parametrize(
-    "holds", [law.one_step, law.same_kappa, law.limit_of_rates, law.stable_rate], ids=lambda f: f.__name__
-)
+LAWS = (law.one_step, law.same_kappa, law.limit_of_rates, law.stable_rate, law.shrinks, law.decays_alike)
+
+
+@pytest.mark.parametrize("holds", LAWS, ids=lambda f: f.__name__)
 def test_laws(holds: Any) -> None:
     holds()
 
@@ -103,6 +104,43 @@ def test_adam_has_no_tangent_kernel() -> None:
 def test_rates_that_are_none_are_refused(rates: Any) -> None:
     with pytest.raises(ValueError, match=r"Row\((lr|adam)=...\) expects a finite number >= 0, got"):
         Row(1.0, 1.0, **rates)
+
+
+def shrink_exponents(optimizer: Any, widths: tuple[int, ...] = (64, 256, 1024)) -> dict[str, float]:
+    """{tensor: b} of the share ~ n^b that ten steps of decay take from it."""
+    taken: dict[str, list[float]] = {}
+    for n in widths:
+        net = law.network(mn.SpectralMuP(), n)
+        theta, scales = net.init(np.random.default_rng(n)), net.layout.learning_rate_scales(None, optimizer.rule)
+        end, memory = theta.copy(), optimizer.init(theta)
+        for k in range(10):
+            optimizer.at(k).step(end, np.zeros_like(theta), memory, scales)
+        for name, at in net.layout.slices.items():
+            taken.setdefault(name, []).append(float(np.linalg.norm((theta - end)[at]) / np.linalg.norm(theta[at])))
+    return {name: float(np.polyfit(np.log(widths), np.log(share), 1)[0]) for name, share in taken.items()}
+
+
+@pytest.mark.parametrize("optimizer", [mn.SGD(0.02, weight_decay=0.01), mn.Adam(0.002, weight_decay=0.1)], ids=repr)
+def test_decay_is_the_same_at_every_width(optimizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert max(map(abs, shrink_exponents(optimizer).values())) < 0.02
+    law.decay_with_the_rate(monkeypatch)
+    assert max(map(abs, shrink_exponents(optimizer).values())) > 0.9
+
+
+@pytest.mark.parametrize("kind", [mn.SGD, mn.Nesterov, mn.Adam])
+def test_a_decay_beyond_zero_is_refused_before_training(kind: Any) -> None:
+    words = r"a step at lr=2 with weight_decay=0\.5 multiplies the weights by 1 - lr weight_decay = 0, which must"
+    with pytest.raises(ValueError, match=words):
+        kind(2.0, weight_decay=0.5)
+    net, late = law.network(mn.NTK(), 4), kind(mn.WarmUp(10, then=2.0), weight_decay=0.5)
+    theta, how = net.init(np.random.default_rng(0)), {"loss": mn.mse, "optimizer": late}
+    next(mn.train(net, theta, law.X, law.Y, steps=9, **how))  # the rate is below 2 until there
+    for start in (
+        lambda: mn.train(net, theta, law.X, law.Y, steps=10, **how),
+        lambda: mn.fit(net, theta, law.X, law.Y, epochs=10, **how),
+    ):
+        with pytest.raises(ValueError, match=words):
+            start()
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -209,8 +209,9 @@ def optimizer(patch: Patch, velocity: Callable[..., Array]) -> None:
     """Plants a rule for v, given (v, g, theta) and the settings."""
 
     def step(self: mn.SGD, theta: Array, g: Array, v: Array, scales: Any) -> None:
-        v[...] = velocity(v, g, theta, self.momentum, self.weight_decay)
-        theta -= float(self.at(0).lr) * (1.0 if scales is None else scales) * v  # type: ignore[arg-type]
+        s = np.ones_like(theta) if scales is None else scales
+        v[...] = velocity(v, s * g, theta, self.momentum, self.weight_decay * (s > 0))
+        theta -= float(self.at(0).lr) * v  # type: ignore[arg-type]
 
     patch.setattr(mn.SGD, "step", step)
 
@@ -237,7 +238,7 @@ def _(patch: Patch) -> None:
 
 @planted("train: learning-rate scales ignored", loop)
 def _(patch: Patch) -> None:
-    patch.setattr(Layout, "learning_rate_scales", lambda self, override=None, rule="sgd": None)
+    patch.setattr(Layout, "learning_rate_scales", lambda self, override=None, rule="sgd", **_: None)
 
 
 @planted("train: moves the caller's theta", untouched)

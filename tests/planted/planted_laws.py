@@ -165,8 +165,8 @@ def loop() -> None:
     v = np.zeros_like(theta)
     for after in path[1:]:
         f, J = net.linearize(theta, X)
-        v = 0.9 * v + np.einsum("ncp,nc->p", J.dense(), (f - Y) / 5) + 0.1 * theta
-        theta = theta - 0.05 * s * v
+        v = 0.9 * v + s * np.einsum("ncp,nc->p", J.dense(), (f - Y) / 5) + 0.1 * (s > 0) * theta
+        theta = theta - 0.05 * v
         assert_close("theta", after, theta, 1e-12)
 
 

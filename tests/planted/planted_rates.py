@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from learning_rates import limit_of_rates, one_step, same_kappa, stable_rate
+from learning_rates import decay_with_the_rate, decays_alike, limit_of_rates, one_step, same_kappa, shrinks, stable_rate
 from planted_laws import Patch, infinite
 from planting import planted
 
@@ -29,9 +29,9 @@ def lengths(power: float) -> Callable[[Patch], None]:
     right = Layout.learning_rate_scales
 
     def plant(patch: Patch) -> None:
-        def scales(self: Layout, override: Any = None, rule: Any = "sgd", name: str = "lr_scales") -> Any:
-            S = right(self, override, rule, name)
-            return S if S is None or name != "scales" else S**power
+        def scales(self: Layout, *arguments: Any, **options: Any) -> Any:
+            S = right(self, *arguments, **options)
+            return S if S is None or "scales" not in arguments else S**power
 
         patch.setattr(Layout, "learning_rate_scales", scales)
 
@@ -73,3 +73,7 @@ for how, power in POWERS.items():
 def _(patch: Patch) -> None:
     right = training._largest_eigenvalue
     patch.setattr(training, "_largest_eigenvalue", lambda model, theta, x, scales: right(model, theta, x, None))
+
+
+planted("weight decay scaled with the rate", shrinks)(decay_with_the_rate)
+planted("weight decay scaled with the rate, seen from an equivalent parametrization", decays_alike)(decay_with_the_rate)

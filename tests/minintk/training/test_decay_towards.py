@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,23 @@ from arrays_under_test import LIBRARIES, namespace
 
 import minintk as mn
 from minintk.arrays import to_host, to_library
+from minintk.spec.parametrization import Role, Row
 from minintk.training.optimizers import Optimizer
 
-NET = mn.Network(mn.Sequential(mn.Dense(9, b_std=0.3), mn.Tanh(), mn.Dense(2)), (4,))
+SPEC = mn.Sequential(mn.Dense(9, b_std=0.3), mn.Tanh(), mn.Dense(2))
+NET = mn.Network(SPEC, (4,))
 RNG = np.random.default_rng(0)
 THETA0, X, Y = NET.init(RNG, ensemble=3), RNG.standard_normal((12, 4)), RNG.standard_normal((12, 2))
 DECAY = 0.05
+
+
+class Half(mn.NTK):
+    """NTK whose weights learn at half the rate of biases."""
+
+    def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
+        return replace(super().row(role, fan_in, fan_out, sigma), lr=0.5 if role.kind == "weight" else 1.0)
+
+
 OPTIMIZERS = (mn.SGD(0.2, 0.9, DECAY), mn.Nesterov(0.2, 0.9, DECAY), mn.Adam(0.05, weight_decay=DECAY))
 
 
@@ -27,14 +39,16 @@ def like(optimizer: Optimizer, towards: Any) -> Any:
     return kind(**named, weight_decay=DECAY, towards=towards)
 
 
-def check_end_is_the_ridge_solution(optimizer: Optimizer, loss: Any, ridge: float, library: str = "numpy") -> None:
-    """J'(J u + f_0 - y) + ridge u = 0 for every member, whatever the learning-rate scales are."""
+def check_end_is_the_ridge_solution(
+    optimizer: Optimizer, loss: Any, ridge: float, library: str = "numpy", net: mn.Network = NET
+) -> None:
+    """S J'(J u + f_0 - y) + ridge u = 0 for every member, S the parametrization's learning-rate scales."""
     xp = namespace(library)
     theta0, x, y = (to_library(a, xp) for a in (THETA0, X, Y))
     how: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "steps": 500, "every": 500}
-    *_, end = mn.train(mn.Linearized(NET, theta0), theta0, x, y, **how, lr_scales={"0.W": 0.5})
+    *_, end = mn.train(mn.Linearized(net, theta0), theta0, x, y, **how)
     for e in range(len(THETA0)):
-        solved = mn.solve_gram(NET, THETA0[e], X, Y, ridge=ridge).theta - THETA0[e]
+        solved = mn.solve_gram(net, THETA0[e], X, Y, ridge=ridge).theta - THETA0[e]
         assert np.abs(to_host(end.theta)[e] - THETA0[e] - solved).max() <= 1e-10 * np.abs(solved).max()
 
 
@@ -44,6 +58,8 @@ def check_end_is_the_ridge_solution(optimizer: Optimizer, loss: Any, ridge: floa
 def test_it_ends_at_the_ridge_solution(optimizer: Optimizer, loss: Any, c: int, library: str) -> None:
     towards = to_library(THETA0, namespace(library))
     check_end_is_the_ridge_solution(like(optimizer, towards), loss, len(X) * DECAY / c, library)
+    with_rates = mn.Network(SPEC, (4,), Half())
+    check_end_is_the_ridge_solution(like(optimizer, towards), loss, len(X) * DECAY / c, library, with_rates)
 
 
 @pytest.mark.parametrize("wrong", [OPTIMIZERS[0], like(OPTIMIZERS[0], THETA0[::-1]), like(OPTIMIZERS[0], THETA0[0])])

@@ -22,34 +22,34 @@ settings = {
 
 @given(**settings)
 def test_steps_follow_the_formula(lr: float, momentum: float, weight_decay: float, scaled: bool, seed: int) -> None:
-    """v <- m v + g + wd theta, theta <- theta - lr s v: torch.optim.SGD's, with its v = g in the first step."""
+    """v <- m v + s g + wd theta, theta <- theta - lr v: torch.optim.SGD's for s = 1; its v = g in the first step."""
     rng = np.random.default_rng(seed)
     theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
-    s = rng.uniform(0, 2, 7) if scaled else None
+    s = rng.uniform(0.1, 2, 7) if scaled else None
     optimizer = mn.SGD(lr=lr, momentum=momentum, weight_decay=weight_decay)
     ours, memory = theta.copy(), optimizer.init(theta)
     velocity = np.zeros_like(theta)
     for g in gradients:
         optimizer.step(ours, g.copy(), memory, s)
-        velocity = momentum * velocity + g + weight_decay * theta
-        theta = theta - lr * (1.0 if s is None else s) * velocity
+        velocity = momentum * velocity + (1.0 if s is None else s) * g + weight_decay * theta
+        theta = theta - lr * velocity
         np.testing.assert_allclose(ours, theta, rtol=1e-13, atol=1e-13)
 
 
 @given(**settings)
 def test_nesterov_follows_the_formula(lr: float, momentum: float, weight_decay: float, scaled: bool, seed: int) -> None:
-    """v <- m v + g', theta <- theta - lr s (g' + m v): torch.optim.SGD(nesterov=True)."""
+    """g' = s g + wd theta, v <- m v + g', theta <- theta - lr (g' + m v): torch.optim.SGD(nesterov=True) for s = 1."""
     rng = np.random.default_rng(seed)
     theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
-    s = rng.uniform(0, 2, 7) if scaled else None
+    s = rng.uniform(0.1, 2, 7) if scaled else None
     optimizer = mn.Nesterov(lr=lr, momentum=momentum, weight_decay=weight_decay)
     ours, memory = theta.copy(), optimizer.init(theta)
     velocity = np.zeros_like(theta)
     for g in gradients:
         optimizer.step(ours, g.copy(), memory, s)
-        decayed = g + weight_decay * theta
+        decayed = (1.0 if s is None else s) * g + weight_decay * theta
         velocity = momentum * velocity + decayed
-        theta = theta - lr * (1.0 if s is None else s) * (decayed + momentum * velocity)
+        theta = theta - lr * (decayed + momentum * velocity)
         np.testing.assert_allclose(ours, theta, rtol=1e-13, atol=1e-13)
 
 
@@ -61,10 +61,10 @@ def test_nesterov_follows_the_formula(lr: float, momentum: float, weight_decay: 
 def test_adam_follows_the_formula(
     lr: float, b1: float, b2: float, eps: float, weight_decay: float, scaled: bool, seed: int
 ) -> None:
-    """torch.optim.AdamW's, its decay being lr s weight_decay theta."""
+    """torch.optim.AdamW's for s = 1; the decay is lr weight_decay theta for any s."""
     rng = np.random.default_rng(seed)
     theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
-    s = rng.uniform(0, 2, 7) if scaled else None
+    s = rng.uniform(0.1, 2, 7) if scaled else None
     optimizer = mn.Adam(lr=lr, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay)
     ours, memory = theta.copy(), optimizer.init(theta)
     m, r = np.zeros_like(theta), np.zeros_like(theta)
@@ -73,7 +73,7 @@ def test_adam_follows_the_formula(
         m, r = b1 * m + (1 - b1) * g, b2 * r + (1 - b2) * g * g
         corrected, square = m / (1 - b1 ** (i + 1)), r / (1 - b2 ** (i + 1))
         decay = weight_decay * theta
-        theta = theta - lr * (1.0 if s is None else s) * (corrected / (np.sqrt(square) + eps) + decay)
+        theta = theta - lr * ((1.0 if s is None else s) * corrected / (np.sqrt(square) + eps) + decay)
         np.testing.assert_allclose(ours, theta, rtol=1e-11, atol=1e-11)
 
 
@@ -166,9 +166,10 @@ def test_a_long_theta_is_one_theta() -> None:
     theta, g, s = (rng.standard_normal(n) for _ in range(3))
     optimizer = mn.SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
     ours, memory = theta.copy(), np.asarray(optimizer.init(theta))
+    s = np.abs(s)
     optimizer.step(ours, g.copy(), memory, s)
-    np.testing.assert_allclose(ours, theta - 0.1 * s * (g + 0.01 * theta), rtol=1e-14, atol=1e-14)
-    np.testing.assert_allclose(memory, g + 0.01 * theta, rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(ours, theta - 0.1 * (s * g + 0.01 * theta), rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(memory, s * g + 0.01 * theta, rtol=1e-14, atol=1e-14)
 
 
 def test_no_memory_without_momentum() -> None:

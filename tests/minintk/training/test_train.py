@@ -107,8 +107,8 @@ def test_train_is_this_loop(
     theta, v = THETA, np.zeros_like(THETA)
     for step in range(12):
         batch = batches[step] if batch_size else np.arange(7)
-        v = momentum * v + gradient(theta, X[batch], y[batch], loss) + weight_decay * theta
-        theta = theta - 0.1 * s * v
+        v = momentum * v + s * gradient(theta, X[batch], y[batch], loss) + weight_decay * (s > 0) * theta
+        theta = theta - 0.1 * v
         np.testing.assert_allclose(snaps[step + 1].theta, theta, rtol=1e-12, atol=1e-13)
 
 
