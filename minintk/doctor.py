@@ -34,7 +34,17 @@ def examine() -> Iterator[Finding]:
     True
     """
     yield "Python", f"{platform.python_version()} on {platform.platform()}", False
-    for name in ("minintk", "numpy", "scipy", "matplotlib", "array_api_compat", "threadpoolctl", "rich", *EXTRAS):
+    for name in (
+        "minintk",
+        "numpy",
+        "scipy",
+        "matplotlib",
+        "array_api_compat",
+        "threadpoolctl",
+        "filelock",
+        "rich",
+        *EXTRAS,
+    ):
         yield package(name)
     yield analytic()
     yield "cores", f"{cores()} of {os.cpu_count()}", False
