@@ -311,6 +311,7 @@ class Posterior:
         k = ens._block(self.kind)
         check_kernel(f"kernel.{self.kind}(x)", k)
         xp, tau = array_namespace(k), resolution(k)
+        ens._train.pop(self.kind)  # whoever interrupts the work leaves nothing that is half done
         L = xp.astype(k, xp.float64, copy=not self._owned)
         i, variances = xp.arange(len(k)), xp.asarray(xp.diagonal(L), copy=True)
         L[i, i] += ens.ridge if self.noise is None else self.noise
@@ -319,7 +320,6 @@ class Posterior:
             factor = cholesky(L)
             smallest = float(xp.min(xp.diagonal(factor)))
             if smallest > 0 and smallest**2 > tau and (on_host(xp) or is_factor(factor, diagonal)):
-                ens._train.pop(self.kind)
                 return factor
         if self.noise is not None:
             raise ValueError("the kernel and the noise of each example are singular together: give each more noise")
@@ -327,6 +327,7 @@ class Posterior:
             for n in range(len(k)):
                 k[n, n + 1 :] = k[n + 1 :, n]
             k[i, i] = variances
+        ens._train[self.kind] = k
         return None
 
     @cached_property

@@ -87,6 +87,22 @@ def test_without_a_factor_the_kernel_is_what_it_was(at: int, monkeypatch: pytest
     assert asked.count(2) == 2  # one kernel of the training examples for each posterior
 
 
+def test_an_interrupted_factorisation_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C, which is raised where LAPACK returns: the next call computes the kernel again."""
+    x, y, x_test = data(60)
+    gp = posterior(DENSE, x, y, ridge=0.01)
+
+    def interrupted(k: A) -> A:
+        cholesky(k)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("analytic.training.gp.cholesky", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            gp.predict(x_test)
+    assert np.array_equal(gp.predict(x_test), posterior(DENSE, x, y, ridge=0.01).predict(x_test))
+
+
 def test_the_factor_leaves_the_lower_triangle() -> None:
     x, _, _ = data(80)
     K = DENSE.nngp(x) + np.eye(80)
