@@ -141,8 +141,8 @@ CHECK = """
 Keep `variant.py` beside your file, and write your functions into `starter.py` (or into the notebook, which you save
 as a script: File, Save and Export As, Executable Script). Then
 
-    minintk grade public.npz starter.py
-    minintk grade public.npz starter.py --only "{first}"
+    minintk grade public.json starter.py
+    minintk grade public.json starter.py --only "{first}"
 
 tries the public part of the grader's cases, all of them or one exercise. Try it after each function: what is not
 written yet is said to be so, and nothing else. In what it says, `f[1]` is the second of the results of `f`, and `at
@@ -159,7 +159,7 @@ belong into a file of their own.
 def student(folder: Path, seed: str, out: Path) -> None:
     """Write what a student gets into out/hwN_name: the handout, the starter as script and notebook, cases to try.
 
-    handout.md, starter.py, starter.ipynb; variant.py, so that `from variant import ...` works; public.npz, the public
+    handout.md, starter.py, starter.ipynb; variant.py, so that `from variant import ...` works; public.json, the public
     exercises as data, which `minintk grade` takes.
     """
     assignment, place = load(folder), out / folder.name
@@ -177,7 +177,7 @@ def student(folder: Path, seed: str, out: Path) -> None:
     }
     for name, text in files.items():
         (place / name).write_text(text, encoding="utf-8")
-    record(assignment, seed, place / "public.npz")
+    record(assignment, seed, place / "public.json")
 
 
 RUN = """#!/usr/bin/env bash

@@ -191,10 +191,10 @@ def load(path: str | Path) -> Assignment:
     """
     tried = [Path(path), Path("course", path)]
     files = [p / "exercises.py" if p.is_dir() else p for p in tried]
-    file = next((f for f in files if f.is_file() and f.suffix in (".py", ".npz")), None)
+    file = next((f for f in files if f.is_file() and f.suffix in (".py", ".json")), None)
     if file is None:
         raise FileNotFoundError(f"assignment expects a folder with exercises.py, or such a file, got {str(path)!r}")
-    if file.suffix == ".npz":
+    if file.suffix == ".json":
         with reading(file, "a recorded assignment", "record it again") as recorded:
             return _recorded(whole_file(recorded))
     home = str(file.parent.resolve())

@@ -93,7 +93,7 @@ class Submission:
         """(the answer to a request as `minintk.grade.worker.answer` describes it, arguments changed in place)."""
         asked = {"do": do, "name": name, "args": tuple(args), **more}
         try:
-            worker.tree_of(asked, [])
+            worker.tree_of(asked)
         except TypeError as error:
             raise GraderError(f"a case expects what can be passed to another process: {error}") from error
         if not self._broken and self._process is None and self._module is None:

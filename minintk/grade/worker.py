@@ -1,23 +1,21 @@
 """The student's process: it loads one submission, calls its functions, and holds nothing else, no answer above all.
 
 The file runs as a script, `python worker.py`, and so imports the standard library and NumPy alone.  Messages pass in
-both directions as npz archives, each behind its length. In a browser, where no process can start, the grader calls
+both directions as lines of JSON, arrays in base64. In a browser, where no process can start, the grader calls
 `load` and `answer` directly.
 """
 
 from __future__ import annotations
 
+import base64
 import importlib
 import importlib.util
 import inspect
-import io
 import json
 import os
 import random
-import struct
 import sys
 import traceback
-import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,82 +32,70 @@ LARGEST = 2**28
 
 
 def pack(value: Any) -> bytes:
-    """The value as an npz archive: arrays, numbers, strings, None, and tuples, lists and dicts of them.
+    """The value as a line of JSON: arrays, numbers, strings, None, and tuples, lists and dicts of them.
 
     TypeError for anything else: a function, an object of the student's, an array of objects.
 
     >>> unpack(pack({"x": np.ones(2), "size": (3, "same", None)}))
     {'x': array([1., 1.]), 'size': (3, 'same', None)}
     """
-    arrays: list[np.ndarray[Any, Any]] = []
-    tree = json.dumps(tree_of(value, arrays)).encode()
-    buffer = io.BytesIO()
-    members = {f"a{i}": a for i, a in enumerate(arrays)}
-    np.savez(buffer, allow_pickle=False, tree=np.frombuffer(tree, np.uint8), **members)
-    return buffer.getvalue()
+    return json.dumps(tree_of(value)).encode() + b"\n"
 
 
-def tree_of(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
-    """The value as JSON; an array is ["array", its number in `arrays`].  TypeError for what `pack` does not take."""
+def tree_of(value: Any) -> Any:
+    """The value as JSON has it; what JSON has not, behind the name of its kind."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.ndarray | np.generic | complex):
-        array = np.asarray(value)
-        if array.dtype.kind not in "biufcU":
-            raise TypeError(f"an array of {array.dtype} cannot be passed on: numbers are expected")
-        arrays.append(array)
-        return ["array" if isinstance(value, np.ndarray) else "number", len(arrays) - 1]
+        a = np.asarray(value)
+        if a.dtype.kind not in "biufcU":
+            raise TypeError(f"an array of {a.dtype} cannot be passed on: numbers are expected")
+        kind = "array" if isinstance(value, np.ndarray) else "number"
+        return [kind, a.dtype.str, list(a.shape), base64.b64encode(a.tobytes()).decode()]
     if isinstance(value, tuple | list):
-        return ["tuple" if isinstance(value, tuple) else "list", [tree_of(part, arrays) for part in value]]
+        return ["tuple" if isinstance(value, tuple) else "list", *map(tree_of, value)]
     if isinstance(value, Mapping):
-        return ["dict", [[tree_of(key, arrays), tree_of(part, arrays)] for key, part in value.items()]]
+        return ["dict", *([tree_of(key), tree_of(part)] for key, part in value.items())]
     raise TypeError(f"{type(value).__name__} cannot be passed on: arrays, numbers, strings, tuples and dicts can")
 
 
 def unpack(data: bytes) -> Any:
-    """The value in an archive that `pack` wrote, from a process that is not trusted: ValueError for any other bytes.
-
-    Nothing is unpickled, and nothing decompressed.
-    """
+    """The value in a line that `pack` wrote, from a process that is not trusted: ValueError for any other bytes."""
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            if any(info.compress_type != zipfile.ZIP_STORED for info in archive.zip.infolist()):
-                raise ValueError("it is compressed")
-            members = {name: archive[name] for name in archive.files}
-        return _value(json.loads(members["tree"].tobytes()), members)
-    except Exception as error:  # zipfile and NumPy have many ways to refuse bytes
+        return _value(json.loads(data))
+    except Exception as error:  # a tree that is none, or too deep
         raise ValueError(f"not a message: {type(error).__name__}: {error}") from error
 
 
-def _value(tree: Any, members: Mapping[str, np.ndarray[Any, Any]]) -> Any:
+def _value(tree: Any) -> Any:
     if not isinstance(tree, list):
         return tree
-    kind, inside = tree
+    kind, *inside = tree
     if kind in ("array", "number"):
-        array = members[f"a{inside}"]
-        return array if kind == "array" else array[()]
+        text, shape, content = inside
+        if (dtype := np.dtype(text)).kind not in "biufcU":
+            raise ValueError(f"an array of {dtype}")
+        a = np.frombuffer(bytearray(base64.b64decode(content)), dtype).reshape(shape)
+        return a if kind == "array" else a[()]
     if kind == "dict":
-        return {_value(key, members): _value(part, members) for key, part in inside}
-    parts = [_value(part, members) for part in inside]
-    return tuple(parts) if kind == "tuple" else parts
+        return {_value(key): _value(part) for key, part in inside}
+    return {"tuple": tuple, "list": list}[kind](map(_value, inside))
 
 
 def send(stream: BinaryIO, value: Any) -> None:
     """Write one message."""
-    data = pack(value)
-    stream.write(struct.pack("<Q", len(data)) + data)
+    stream.write(pack(value))
     stream.flush()
 
 
 def receive(stream: BinaryIO) -> Any:
     """The next message; EOFError where the other side has closed, ValueError for a message too large or malformed."""
-    head = stream.read(8)
-    if len(head) < 8:
+    line = stream.readline(LARGEST)
+    if len(line) == LARGEST:
+        raise ValueError(f"a message of {LARGEST} bytes or more")
+    if not line.endswith(b"\n"):
         raise EOFError("the other side has closed")
-    (size,) = struct.unpack("<Q", head)
-    if size > LARGEST:
-        raise ValueError(f"a message of {size} bytes; at most {LARGEST} are accepted")
-    return unpack(stream.read(size))
+    return unpack(line)
 
 
 def execute(name: str, path: str | Path) -> ModuleType:
@@ -148,7 +134,7 @@ def answer(module: ModuleType, asked: Mapping[str, Any]) -> dict[str, Any]:
             value, changed = pull(function, _function(module, asked["backward"]), asked["u"], asked["args"])
         else:
             value, changed = (output if asked["do"] == "output" else watched)(function, asked["args"])
-        tree_of(value, [])
+        tree_of(value)
     except (Exception, SystemExit) as error:  # and no KeyboardInterrupt: in the grader's process it is the user's
         return {"error": fault(error, str(module.__file__))}
     return {"value": value, "changed": changed}

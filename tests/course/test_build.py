@@ -51,7 +51,7 @@ def test_a_students_folder_holds_no_solution(tmp_path: Path) -> None:
     assert build.main(["student", str(tmp_path), folder.name, "--seed", "s/ada"]) == 0
     place = tmp_path / folder.name
     assert {path.name for path in place.iterdir()} == {
-        "handout.md", "public.npz", "starter.ipynb", "starter.py", "variant.py",
+        "handout.md", "public.json", "starter.ipynb", "starter.py", "variant.py",
     }  # fmt: skip
     left = (place / "starter.py").read_text(encoding="utf-8")
     solution = (folder / "solution.py").read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def test_a_students_folder_holds_no_solution(tmp_path: Path) -> None:
     assert not [text for text in dropped if text in everything]
     holes = [m for m in build.SOLUTION.finditer(solution) if m[1]]  # indented: the body of a function
     assert left.count("raise NotImplementedError") == len(holes) > 3  # each body is left for the student to write
-    given = load(place / "public.npz")
+    given = load(place / "public.json")
     hidden = {exercise.name for exercise in load(folder).exercises if exercise.hidden}
     assert not hidden & {exercise.name for exercise in given.exercises}
     assert grade(given, folder / "solution.py", isolated=False).score == sum(e.points for e in given.exercises) > 0
