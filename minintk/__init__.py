@@ -82,20 +82,16 @@ def __getattr__(name: str) -> ModuleType:
 def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
     """What is wrong with the package `analytic` beside minintk, and the remedy; None where it is this distribution's.
 
-    Another distribution has that name too: installed over ours, it takes the place of `analytic/__init__.py`, and when
-    it is removed, that is gone.
+    Another one of that name, installed over ours, puts its `__init__.py` there, and takes it along when it is removed.
 
     >>> other_analytic() is None
     True
     """
     face = home / "analytic" / "__init__.py"
-    if not face.parent.is_dir():  # minintk was taken along by itself
-        return None
-    if face.exists() and b"from analytic.kernel import" in face.read_bytes():
-        return None
-    what = "belongs to another distribution, installed over minintk's" if face.exists() else (
-        "is missing: another distribution named analytic was installed over minintk's, and removed"
-    )  # fmt: skip
+    there = face.exists()
+    if not face.parent.is_dir() or (there and b"from analytic.kernel import" in face.read_bytes()):
+        return None  # ours, or minintk was taken along by itself
+    what = "is of another distribution, installed over minintk's" if there else "is missing: another one was removed"
     return f"{face} {what}: pip uninstall -y analytic, then pip install --force-reinstall --no-deps minintk"
 
 

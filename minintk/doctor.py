@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from timeit import repeat
 
-import matplotlib
 import numpy as np
 from threadpoolctl import threadpool_info
 
@@ -20,6 +19,7 @@ import minintk
 from minintk.arrays import available_memory, device_namespace
 from minintk.fast.threads import cores
 
+NEEDED = ("minintk", "numpy", "scipy", "matplotlib", "array_api_compat", "threadpoolctl", "filelock", "rich")
 EXTRAS = {"cupy": "gpu", "numba": "fast", "pooch": "data", "sklearn": "sklearn", "pandas": "tables"}
 """The extra that brings each package."""
 
@@ -34,29 +34,19 @@ def examine() -> Iterator[Finding]:
     True
     """
     yield "Python", f"{platform.python_version()} on {platform.platform()}", False
-    for name in (
-        "minintk",
-        "numpy",
-        "scipy",
-        "matplotlib",
-        "array_api_compat",
-        "threadpoolctl",
-        "filelock",
-        "rich",
-        *EXTRAS,
-    ):
-        yield package(name)
+    yield from map(package, (*NEEDED, *EXTRAS))
     yield analytic()
     yield "cores", f"{cores()} of {os.cpu_count()}", False
     yield "memory", f"{available_memory(np) / 1e9:.3g} GB free", False
     pools = {f"{pool['internal_api']} {pool['version']}, {pool['num_threads']} threads" for pool in threadpool_info()}
     yield "threads of", "; ".join(sorted(pools)) or "no library that is known", False
     a = np.ones((1500, 1500), np.float32)
-    product, copy = 2e-9 * 1500**3 / quickest(lambda: a @ a), 2e-9 * a.nbytes / quickest(a.copy)
-    yield "speed", f"a product {product:.0f} GFLOP/s in float32, a copy {copy:.0f} GB/s", False
+    product, copy = (2e-9 / min(repeat(work, number=1)) for work in (lambda: a @ a, a.copy))
+    yield "speed", f"a product {product * 1500**3:.0f} GFLOP/s in float32, a copy {copy * a.nbytes:.0f} GB/s", False
     yield gpu()
-    for what, folder in ("current folder", "."), ("temporary files", tempfile.gettempdir()), ("cache", cache()):
-        yield what, *writable(folder)
+    yield folder("current folder", Path.cwd())
+    yield folder("temporary files", Path(tempfile.gettempdir()))
+    yield folder("cache", Path(import_module("pooch").os_cache("minintk") if find_spec("pooch") else Path.home()))
 
 
 def package(name: str) -> Finding:
@@ -89,26 +79,11 @@ def gpu() -> Finding:
     return "GPU", f"used for arrays of CuPy and with --device gpu; {free:.3g} GB free", False
 
 
-def cache() -> str:
-    """The folder that downloads go to, as far as it exists, or where Matplotlib keeps its fonts."""
-    place = Path(import_module("pooch").os_cache("minintk") if find_spec("pooch") else matplotlib.get_cachedir())
-    return str(next(folder for folder in (place, *place.parents) if folder.exists()))
-
-
-def writable(folder: str) -> tuple[str, bool]:
-    """The folder, and whether nothing can be written there."""
+def folder(what: str, place: Path) -> Finding:
+    """The folder, as far as it exists; broken where nothing can be written there."""
+    place = next(one for one in (place, *place.parents) if one.exists())
     try:
-        with tempfile.TemporaryFile(dir=folder):
-            return str(Path(folder).resolve()), False
+        with tempfile.TemporaryFile(dir=place):
+            return what, str(place), False
     except OSError as error:
-        return f"{folder} cannot be written to: {error.strerror}", True
-
-
-def quickest(work: Callable[[], object]) -> float:
-    """Seconds of the fastest of five runs."""
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
+        return what, f"{place} cannot be written to: {error.strerror}", True
