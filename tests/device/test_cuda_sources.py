@@ -17,7 +17,7 @@ import analytic
 import minintk
 from analytic.images import gpu_kernels
 
-HOMES = [Path(package.__file__).parent for package in (minintk, analytic)]
+HOMES = [Path(str(package.__file__)).parent for package in (minintk, analytic)]
 TARGETS = (70, 80, 90)
 """V100, A100, H100 and H200; those that the compiler still knows."""
 
