@@ -7,5 +7,7 @@ Reading order:
     deep_linear       any number of linear layers: mean-field theory, step by step
     deferred          a Gaussian matrix that is drawn only where it is used
     nonlinear         any activation: mean-field theory by samples
+    one_finite_layer  what one layer of n neurons changes at order 1/n
+    width_correction  the mean of trained networks to first order in 1/n
     finite_width      exact moments of the tangent kernel at initialisation
 """

@@ -151,8 +151,8 @@ class Group:
             self.step(phi, g, xp.concat([(y - f[:N]) / N, 0 * f[N:]]))
 
 
-def hidden_layers(spec: s.Layer) -> tuple[tuple[s.Dense, ...], tuple[Pointwise, ...]]:
-    """All Dense layers of a spec, and phi of the hidden ones; UnsupportedLayer, ValueError for another kind of spec."""
+def hidden_layers(spec: s.Layer) -> tuple[tuple[s.Dense, ...], tuple[s.Layer, ...]]:
+    """All Dense layers of a spec, and the hidden ones' phi; UnsupportedLayer, ValueError for another kind of spec."""
     dense, phi = list[s.Dense](), list[s.Layer]()
     for layer in s.as_sequential(spec).layers:
         if isinstance(layer, s.Dense):
@@ -166,7 +166,7 @@ def hidden_layers(spec: s.Layer) -> tuple[tuple[s.Dense, ...], tuple[Pointwise, 
             )
     if len(dense) < 2 or phi.pop() != s.Identity():
         raise ValueError("expected a hidden layer at least and no activation at the end, mn.Dense(n), ..., mn.Dense(C)")
-    return tuple(dense), tuple(map(pointwise, phi))
+    return tuple(dense), tuple(phi)
 
 
 def feature_learning_limit(
@@ -212,7 +212,7 @@ def feature_learning_limit(
         )
     U, size, _ = np.linalg.svd(np.concatenate([to_host(a) for a in every]).astype(np.float64) / sqrt(d), False)
     Z, targets = to_library(U * size, xp), to_library(np.array(to_host(y), dtype=np.float64), xp)
-    problem = Problem(dense, phi, Z, targets, number("gamma0", gamma0), number("lr", lr))
+    problem = Problem(dense, tuple(map(pointwise, phi)), Z, targets, number("gamma0", gamma0), number("lr", lr))
     return _over_groups(problem, n, steps, generator(rng), x.dtype)
 
 

@@ -29,14 +29,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analytic.kernel import kernel
+from analytic.limits.linear_problem import check_data
+from analytic.limits.nonlinear import hidden_layers
 from analytic.limits.one_finite_layer import FiniteLayer, Host, Jet, Moments, derivatives, through
-from analytic.training.dynamics import check_targets
 from analytic.training.eigen import check_memory, spectrum
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, check_examples, own, to_host, to_library
 from minintk.layers.activation import pointwise
 from minintk.spec.shapes import UnsupportedLayer
-from minintk.validate import numbers, whole
+from minintk.validate import generator, numbers, whole
 
 DRAWS = 8
 """Independent estimates R of the moments; their scatter gives the standard error."""
@@ -145,17 +146,18 @@ def _integral(lam: Host, t: Any) -> Host:
 
 
 def width_correction(
-    spec: s.Layer, x: Array, y: Array, x_test: Array | None = None, *, rng: np.random.Generator, samples: int = 2**12
-) -> WidthCorrection:
+    spec: s.Layer, x: Array, y: Array, x_test: Array | None = None, *,
+    samples: int = 2**12, rng: np.random.Generator | None = None,
+) -> WidthCorrection:  # fmt: skip
     """The mean over networks of the spec's widths, trained by gradient flow, to first order in the inverse widths.
 
     spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(1)), of any depth, with or without biases, in the NTK
     parametrization.  x : (N, d), y : (N, 1), x_test : (M, d).  The result's `predict(t)` and `kernel(t)` give the limit
     and its correction, c / n if all widths are n; the next term is O(1/n^2).
 
-    samples : of a neuron's pre-activations, rounded down to a power of two, for each of the Gaussian averages.  They
-    are Sobol points with 8 random shifts, by `rng`, whose scatter gives the error.  O(samples L P^2 N^2) operations for
-    P = N + M examples and L hidden layers.
+    samples : of a neuron's pre-activations, for each of the Gaussian averages, rounded down to a power of two.  They
+    are Sobol points, shifted 8 times at random by `rng`, numpy.random.default_rng(0) unless given; the scatter of the
+    eight estimates gives the error.  O(samples L P^2 N^2) operations for P = N + M examples and L hidden layers.
 
     UnsupportedLayer for other layers, other than one output, and activations with kinks: ReLU's O4 vanishes almost
     everywhere, but its mean needs E phi''^2, which is infinite.  ValueError for shapes, and if the NTK of the training
@@ -164,17 +166,16 @@ def width_correction(
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(100), mn.Tanh(), mn.Dense(100), mn.Tanh(), mn.Dense(1))
     >>> x, y = np.array([[1.0, 0.0], [0.8, 0.6]]), np.array([[1.0], [-1.0]])
-    >>> mean = width_correction(spec, x, y, rng=np.random.default_rng(0)).predict(20.0)
+    >>> mean = width_correction(spec, x, y).predict(20.0)
     >>> mean.limit.ravel().round(3), mean.correction.ravel().round(3)
     (array([ 0.745, -0.745]), array([ 0.034, -0.034]))
     """
-    dense, phi = _read(spec)
-    check_examples("x", x)
-    check_targets(y)
-    if x.ndim != 2 or tuple(y.shape) != (x.shape[0], 1):
-        raise ValueError(f"expected x : (N, d) and y : (N, 1), got {tuple(x.shape)} and {tuple(y.shape)}")
+    dense, phi = hidden_layers(spec)
+    if dense[-1].width != 1 or any(pointwise(act).kinks for act in phi):
+        raise UnsupportedLayer(f"width_correction expects one output, and activations without kinks, got {spec!r}")
+    check_data(x, y, 1)
     every = [x] if x_test is None else [x, x_test]
-    array_namespace(*every, y)
+    array_namespace(*every)
     check_examples("x_test", every[-1], x.shape[1:])
     points = np.concatenate([np.asarray(to_host(a), dtype=np.float64) for a in every])
     P, N, L, samples = len(points), len(x), len(phi), whole("samples", samples, 2)
@@ -188,11 +189,12 @@ def width_correction(
             f"the NTK of the training set is singular, its smallest eigenvalue is {modes.smallest:.3g}: remove "
             "examples that nearly coincide, or add biases"
         )
+    rng = generator(rng)
     found = [_moments(dense, phi, below, N, samples, rng) for _ in range(DRAWS)]
     theta, *rest = (np.stack(draws) for draws in zip(*found))
     Q = to_host(modes.Q)
     turned = (np.einsum("rabcd,bi,cj,dk->raijk", a, Q, Q, Q, optimize=True) for a in rest)
-    target = Q.T @ np.asarray(to_host(y), dtype=np.float64)[:, 0]
+    target = np.asarray(to_host(y)[:, 0], dtype=np.float64) @ Q
     lam = to_host(modes.lam) / N
     return WidthCorrection(T[:, :N], lam, Q, Q.T @ K[:N, :N] @ Q, target, Moments(theta @ Q, *turned), own(x[:0]))
 
@@ -219,21 +221,3 @@ def _gaussian(k: Host, samples: int, rng: np.random.Generator) -> Host:
     lam, V = np.linalg.eigh(k)
     points = (Sobol(len(k), scramble=False).random_base2(samples.bit_length() - 1) + rng.random(len(k))) % 1
     return np.asarray(ndtri(points)[:, ::-1] @ (V * np.sqrt(np.maximum(lam, 0))).T)
-
-
-def _read(spec: s.Layer) -> tuple[list[s.Dense], list[s.Layer]]:
-    """The Dense layers, and the activations between them."""
-    dense, phi = list[s.Dense](), list[s.Layer]()
-    for layer in s.as_sequential(spec).layers:
-        if isinstance(layer, s.Dense):
-            phi += [s.Identity()] * (len(dense) - len(phi))
-            dense.append(layer)
-        elif isinstance(layer, s.Activation) and len(phi) < len(dense) and not pointwise(layer).kinks:
-            phi.append(layer)
-        else:
-            raise UnsupportedLayer(
-                f"expected Dense layers, with a smooth activation between two of them, got {layer!r}"
-            )
-    if len(dense) < 2 or len(phi) == len(dense) or dense[-1].width != 1:
-        raise UnsupportedLayer("expected mn.Sequential(mn.Dense(n), phi, ..., mn.Dense(1)): hidden layers, one output")
-    return dense, phi

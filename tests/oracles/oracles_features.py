@@ -12,6 +12,7 @@ from scipy.stats import t as student
 import minintk as mn
 from analytic.limits import nonlinear
 from analytic.limits.deferred import DeferredGaussian
+from minintk.layers.activation import pointwise
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +31,7 @@ def group_and_network(
     rng = np.random.default_rng(0)
     U, size, Vt = np.linalg.svd(x / sqrt(x.shape[1]), full_matrices=False)
     dense, phi = nonlinear.hidden_layers(spec)
-    group = nonlinear.Group(nonlinear.Problem(dense, phi, U * size, y, gamma0, lr), n, rng)
+    group = nonlinear.Group(nonlinear.Problem(dense, tuple(map(pointwise, phi)), U * size, y, gamma0, lr), n, rng)
     first, last, bias = group.inputs @ Vt, group.outputs, list(group.bias)
     moved = [np.zeros((n, n)) for _ in group.between]
     for at, W in enumerate(group.between):

@@ -1,0 +1,265 @@
+"""The mean of networks to first order in 1/n: exact cases, moments of networks, trained networks, planted errors."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import analytic as an
+import minintk as mn
+from analytic.limits import one_finite_layer, width_correction
+from analytic.limits.one_finite_layer import FiniteLayer
+from analytic.limits.width_correction import WidthCorrection
+from minintk.spec.shapes import UnsupportedLayer
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((4, 3)), np.array([[1.0], [-1.0], [1.0]])  # three to learn from, one to predict
+PROBES = RNG.standard_normal((3, 4, 4))  # vectors a, b, c, d over the examples, in place of the indices
+
+
+def spec(hidden: int, n: int = 1, phi: mn.spec.Activation | None = None, b_std: float = 0.3) -> mn.Sequential:
+    """Scales that differ by layer."""
+    pairs = ((mn.Dense(n, w_std=1.4 - 0.1 * i, b_std=b_std), phi or mn.Erf()) for i in range(hidden))
+    return mn.Sequential(*(layer for pair in pairs for layer in pair), mn.Dense(1, w_std=1.1, b_std=b_std))
+
+
+def theory(which: mn.Sequential, y: Array = Y, samples: int = 128, **how: Any) -> WidthCorrection:
+    return an.width_correction(which, X[:3], y, X[3:], samples=samples, **how)
+
+
+# ------------------------------------------------------------------------------------------------- exact cases
+
+
+def test_moments_of_the_two_layer_linear_network() -> None:
+    """f = a.w / sqrt(n), Theta = (|a|^2 + |w|^2) / n, and df = Theta, dTheta = 4 f / n: 0, 4, 4, 8 over n."""
+    found = an.width_correction(mn.Sequential(mn.Dense(50), mn.Dense(1)), np.ones((1, 1)), np.ones((1, 1)))
+    for moment, exact in zip(found.moments, (0, 4, 4, 8), strict=True):
+        error = moment.std() / 8**0.5
+        assert abs(moment.mean() - exact / 50) <= 6 * error + 1e-12
+        assert error < 0.01 * 4 / 50
+
+
+@pytest.mark.parametrize("hidden", [1, 2, 3])
+def test_linear_networks_at_initialisation(hidden: int) -> None:
+    """`finite_width` has E Theta, the limit at every width, and Var Theta exactly."""
+    widths = 1_000_000, 2_000_000, 4_000_000
+    scales = 1.3, 0.8, 1.1
+    which = mn.Sequential(*(mn.Dense(n, w_std=w) for n, w in zip(widths[:hidden], scales, strict=False)), mn.Dense(1))
+    found = an.width_correction(which, np.ones((1, 1)), np.ones((1, 1)))
+    assert np.all(found.moments.theta == 0)
+    exact, cov = an.finite_width(which).variance, found.moments.cov
+    assert abs(cov.mean() - exact) < 6 * cov.std() / 8**0.5 + 1e-4 * exact
+    assert cov.std() < 0.02 * exact
+
+
+def test_ends_and_symmetries() -> None:
+    """Nothing at t = 0, nothing on the training set in the end, odd in y, a sum over the layers' inverse widths."""
+    found = theory(spec(2))
+    start, end = found.predict(0.0), found.predict(np.inf)
+    assert np.all(start.correction == 0)
+    assert np.all(start.limit == 0)
+    train = an.width_correction(spec(2), X[:3], Y, samples=128).predict([1.0, np.inf])
+    np.testing.assert_allclose(train.limit[1], Y, rtol=1e-9)
+    assert np.abs(train.correction[1]).max() < 1e-6 < 1e-2 < np.abs(train.correction[0]).max()
+    flow = an.gradient_flow(an.kernel(spec(2)).ntk(X[:3]), Y)
+    k = an.kernel(spec(2)).ntk(X[3:], X[:3])
+    np.testing.assert_allclose(end.limit, flow.predict(np.inf, k), rtol=1e-9)
+    np.testing.assert_allclose(found.predict(2.0).limit, flow.predict(2.0, k), rtol=1e-9)
+    np.testing.assert_allclose(theory(spec(2), -Y).predict(2.0).correction, -found.predict(2.0).correction, rtol=1e-4)
+    one, other, both = (
+        theory(mn.Sequential(mn.Dense(n), mn.Erf(), mn.Dense(m), mn.Erf(), mn.Dense(1))).predict(2.0).correction
+        for n, m in ((10, 10**9), (10**9, 20), (10, 20))
+    )
+    np.testing.assert_allclose(both, one + other, rtol=1e-4)
+
+
+def test_training_and_test_points_have_one_theory() -> None:
+    """A test point that is a training point gets its prediction and its row of the kernel, up to the samples' error."""
+    train, test = (an.width_correction(spec(2), X[:3], Y, x_test, samples=1024) for x_test in (None, X[:3]))
+    for found, same in ((train.predict(3.0), test.predict(3.0)), (train.kernel(3.0), test.kernel(3.0))):
+        np.testing.assert_allclose(found.limit, same.limit, rtol=1e-9)
+        assert np.all(np.abs(found.correction - same.correction) < 8 * np.hypot(found.error, same.error))
+        assert found.error.max() < 0.05 * np.abs(found.correction).max()
+
+
+def test_the_error_is_the_scatter_and_falls_with_samples() -> None:
+    """Other shifts agree within it; sixteen times the samples leave less than a third of it, 1/sqrt would be 1/4."""
+    coarse, fine = (theory(spec(2), samples=S, rng=np.random.default_rng(3)).predict([1.0, 9.0]) for S in (128, 2048))
+    assert np.all(np.abs(coarse.correction - fine.correction) < 8 * np.hypot(coarse.error, fine.error))
+    assert np.all(fine.error < coarse.error / 3)
+
+
+# ------------------------------------------------------------------------------- one hidden layer, by quadrature
+
+
+NEURON = np.array([[0.7], [-1.0], [0.3]])
+
+
+def neuron(phi: mn.spec.Activation) -> mn.Sequential:
+    """A hidden layer of width 1."""
+    return mn.Sequential(mn.Dense(1, w_std=0.9, b_std=0.5), phi, mn.Dense(1, w_std=1.1))
+
+
+@cache
+def one_neuron(phi: mn.spec.Activation) -> dict[str, Array]:
+    """The moments at width 1, by quadrature over the neuron's three weights.
+
+    With one hidden layer O3 and O4 are sums over independent neurons, so n times each moment is the same at every
+    width.  Differences along J' give O3 and O4, right to 1e-5.
+    """
+    which, x, h = neuron(phi), NEURON, 1e-3
+    grids = [np.polynomial.hermite_e.hermegauss(order) for order in (28, 28, 3)]  # of the fourth degree in the output's
+    w, b, a = (g.ravel() for g in np.meshgrid(*(nodes for nodes, _ in grids), indexing="ij"))
+    weight = np.multiply.outer(np.outer(grids[0][1], grids[1][1]), grids[2][1]).ravel()
+    weight /= weight.sum()
+    net = mn.Network(which, (1,))
+    theta = np.empty((len(weight), net.size))
+    for name, values in (("0.W", w), ("0.b", b), ("2.W", a)):
+        tensor = net.layout.unpack(theta)[name]
+        tensor[...] = values.reshape(-1, *(1 for _ in tensor.shape[1:]))
+
+    def along(at: Array, c: int) -> Array:
+        """h grad f_c."""
+        _, J = net.linearize(at, x)
+        return h * J.vjp(np.broadcast_to(np.eye(3)[c][:, None], (len(at), 3, 1)))
+
+    def O3(at: Array, c: int) -> Array:
+        step = along(at, c)
+        return (mn.ntk(net, at + step, x) - mn.ntk(net, at - step, x)) / (2 * h)
+
+    Theta, f = mn.ntk(net, theta, x), net(theta, x)[..., 0]
+    off = Theta - an.kernel(which).ntk(x)
+    o3 = np.stack([O3(theta, c) for c in range(2)], axis=-1)
+    steps = [along(theta, d) for d in range(2)]
+    o4 = [[(O3(theta + u, c) - O3(theta - u, c)) / (2 * h) for u in steps] for c in range(2)]
+    return {
+        "theta": np.einsum("e,eab->ab", weight, off)[:, :2],
+        "cov": np.einsum("e,eab,ecd->abcd", weight, off, off)[:, :2, :2, :2],
+        "o3f": np.einsum("e,eabc,ed->abcd", weight, o3, f)[:, :2, ..., :2],
+        "o4": np.einsum("e,cdeab->abcd", weight, np.array(o4))[:, :2],
+    }
+
+
+def neuron_law(phi: mn.spec.Activation) -> None:
+    """The theory's moments are those, within six standard errors and what the differences leave."""
+    found = an.width_correction(neuron(phi), NEURON[:2], np.ones((2, 1)), NEURON[2:])
+    Q = found.Q
+    for name, right in one_neuron(phi).items():
+        claim = getattr(found.moments, name)
+        turned = right @ Q if name == "theta" else np.einsum("abcd,bi,cj,dk->aijk", right, Q, Q, Q)
+        off, error = np.abs(claim.mean(0) - turned), claim.std(0, ddof=1) / len(claim) ** 0.5
+        assert np.all(off < 6 * error + 2e-4 * max(1, np.abs(turned).max())), name
+
+
+@pytest.mark.parametrize("phi", [mn.Sin(), mn.GELU()], ids=repr)
+def test_one_hidden_layer(phi: mn.spec.Activation) -> None:
+    neuron_law(phi)
+
+
+@pytest.mark.parametrize(("order", "name"), [(2, "o3f"), (3, "o4")])
+def test_a_neuron_without_curvature_is_refused(order: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second or the third derivative of phi planted as zero."""
+    derivatives = one_finite_layer.derivatives
+
+    def flat(*arguments: Any) -> list[Array]:
+        return [a * (i != order) for i, a in enumerate(derivatives(*arguments))]
+
+    monkeypatch.setattr(width_correction, "derivatives", flat)
+    with pytest.raises(AssertionError, match=name):
+        neuron_law(mn.GELU())
+
+
+# ----------------------------------------------------------------------- the layers above, by the kernels themselves
+
+
+def difference(f: Any, u: int, h: float = 4e-3) -> Any:
+    """df/dx_u, by central differences."""
+    step = h * np.eye(3)[u]
+    return lambda x: (f(x + step) - f(x - step)) / (2 * h)
+
+
+def above_law(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The derivatives of K and T that the first layer uses are those of the kernel of the layers above it.
+
+    Two inputs with the Gram matrix [[p, c], [c, q]] are a layer's means, and T(c, p, q, rho) = T(c, p, q, 0) + rho K_c.
+    """
+    made: list[FiniteLayer] = []
+
+    def kept(*given: Any) -> FiniteLayer:
+        made.append(FiniteLayer(*given))
+        return made[-1]
+
+    monkeypatch.setattr(width_correction, "FiniteLayer", kept)
+    theory(spec(hidden), samples=2**11)
+    first = made[hidden - 1 :: hidden]  # of each of the eight estimates
+    upper, w2, b2 = mn.Sequential(*spec(hidden).layers[2:]), 1.3**2, 0.3**2
+
+    @cache
+    def at_means(c: float, p: float, q: float) -> Array:
+        kernels = an.kernel(upper).both(np.linalg.cholesky(np.array([[p, c], [c, q]])) * 2**0.5)
+        return np.array([k[0, 1] for k in kernels])
+
+    def both(means: Array) -> Array:
+        """(K, T at rho = 0)."""
+        return at_means(*means.round(9))
+
+    k = (an.kernel(mn.Sequential(*spec(hidden).layers[:3])).nngp(X[[0, 2]]) - b2) / w2
+    means, K_c = np.array([k[0, 1], k[0, 0], k[1, 1]]), difference(both, 0)
+    rho = (an.kernel(spec(hidden)).ntk(X[[0, 2]])[0, 1] - both(means)[1]) / K_c(means)[0]
+    for u in range(3):
+        slope = difference(both, u)
+        cases = [((u,), slope, K_c), *(((u, v), difference(slope, v), difference(K_c, v)) for v in range(3))]
+        for at, f, bent in cases:
+            in_K, in_T = f(means) + np.array([0, rho]) * difference(bent, u)(means)[0]
+            for name, value in (("K", in_K), ("T", in_T)):
+                jets = [getattr(layer, name) for layer in first]
+                claims = np.array([(jet.first if len(at) == 1 else jet.second)[(*at, 0, 2)] for jet in jets])
+                error = claims.std(ddof=1) / len(claims) ** 0.5
+                assert abs(claims.mean() - value) < 6 * error + 1e-3, (name, at, claims.mean(), value)
+                assert error < 0.02
+
+
+@pytest.mark.parametrize("hidden", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_the_layers_above(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    above_law(hidden, monkeypatch)
+
+
+def test_a_forgotten_half_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Price's theorem, with 1 in place of 1/2 for the variances."""
+    monkeypatch.setattr(one_finite_layer, "PRICE", tuple((i, j, 1.0) for i, j, _ in one_finite_layer.PRICE))
+    with pytest.raises(AssertionError, match="K"):
+        above_law(2, monkeypatch)
+
+
+# ---------------------------------------------------------------------------------------------------- bad input
+
+
+REFUSED: dict[str, tuple[mn.Sequential, Array, Array, Array | None]] = {
+    "activations without kinks": (spec(1, phi=mn.ReLU()), X, np.ones((4, 1)), None),
+    "expects one output": (mn.Sequential(mn.Dense(3), mn.Tanh(), mn.Dense(2)), X, np.ones((4, 2)), None),
+    "expected Dense layers": (mn.Sequential(mn.Conv2d(3), mn.Tanh(), mn.Dense(1)), X, np.ones((4, 1)), None),
+    "y expects shape": (spec(1), X, np.ones((4, 2)), None),
+    "x_test expects": (spec(1), X, np.ones((4, 1)), X[:, :2]),
+    "singular, its smallest eigenvalue": (spec(1), X[[0, 0]], np.ones((2, 1)), None),
+}
+
+
+@pytest.mark.parametrize("says", REFUSED)
+def test_what_it_refuses(says: str) -> None:
+    with pytest.raises((ValueError, UnsupportedLayer), match=says):
+        an.width_correction(*REFUSED[says])
+
+
+def test_times_and_samples_are_checked() -> None:
+    found = an.width_correction(spec(1), X[:1], Y[:1], samples=2)
+    for t in (-1.0, np.nan, "soon", [[1.0]], []):
+        with pytest.raises(ValueError, match="t expects numbers >= 0"):
+            found.predict(t)
+    with pytest.raises(ValueError, match="samples expects a whole number >= 2"):
+        an.width_correction(spec(1), X[:1], Y[:1], samples=1)
+    with pytest.raises(MemoryError, match="the moments needs about"):
+        an.width_correction(spec(1), X, np.ones((4, 1)), samples=2**40)
