@@ -17,6 +17,7 @@ import minintk as mn
 from analytic.kernel import kernel
 from analytic.large.solve import solve
 from analytic.limits.nonlinear import feature_learning_limit
+from analytic.limits.width_correction import width_correction
 from analytic.training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
 from analytic.training.gp import Kind, ensemble, posterior
 from minintk.arrays import Array, array_namespace, library, to_host, to_library
@@ -166,6 +167,18 @@ def test_feature_learning_limit(xp: Any, dtype: str) -> None:
         return limit.f, limit.features, limit.gradients, limit.ntk, limit.error.f, limit.error.ntk
 
     agree(xp, dtype, compute, digits_lost=2.5)
+
+
+def test_width_correction(xp: Any, dtype: str) -> None:
+    """On the host in float64, whatever is given; results in the caller's library and dtype."""
+    x, x_test, y = regression()
+    spec = mn.Sequential(mn.Dense(9, b_std=0.1), mn.Erf(), mn.Dense(9), mn.Erf(), mn.Dense(1))
+
+    def compute(to: To) -> Any:
+        found = width_correction(spec, to(x), to(y[:, :1]), to(x_test), samples=64)
+        return *found.predict([1.0, 5.0]), *found.kernel(3.0)
+
+    agree(xp, dtype, compute, digits_lost=3.0)
 
 
 @pytest.mark.parametrize("where", [where for where in LIBRARIES if where != "numpy"])

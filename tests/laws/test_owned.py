@@ -170,6 +170,9 @@ CASES: dict[str, Case] = {
         an.deep_linear_limit(LINEAR, a["x"], a["one"], lr=0.1, steps=3)
     ),
     "feature_learning_limit": sampled,
+    "width_correction": lambda a: (lambda m: lambda: (*m.predict(2.0), *m.kernel(2.0)))(
+        an.width_correction(mn.Sequential(mn.Dense(8), mn.Erf(), mn.Dense(1)), a["x"], a["one"], XT, samples=16)
+    ),
     "deep_linear_flow": lambda a: (lambda m: lambda: (m.predict(), m.predict(XT)))(
         an.deep_linear_flow(LINEAR, a["x"], a["one"], time=0.3)
     ),
