@@ -58,7 +58,7 @@ console.log(`after ${seconds()}`);
 const quiet = { messageCallback: () => {}, errorCallback: () => {} };
 try {
   await py.loadPackage(["numpy", "scipy", "matplotlib", "rich", "threadpoolctl", "micropip"], quiet);
-  await py.runPythonAsync(`import micropip; await micropip.install(["array-api-compat", "rich"])`);
+  await py.runPythonAsync(`import micropip; await micropip.install(["array-api-compat", "filelock", "rich"])`);
 } catch (error) {
   console.log("NumPy, SciPy or micropip could not be fetched from Pyodide's server: the thirty lines have not run.");
   console.log(String(error).trim().split("\n").at(-1));

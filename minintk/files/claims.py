@@ -16,8 +16,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from minintk.files.reading import reading
 
 PAUSE = 0.1
@@ -31,11 +29,13 @@ class Held(RuntimeError):
 class Claim:
     """A claim that this process holds, until `release`; a context that releases it.
 
-    filelock.Timeout if another one holds it, unless one may wait.  OSError where the folder cannot be written to, or
+    TimeoutError if another one holds it, unless one may wait.  OSError where the folder cannot be written to, or
     its file system has no locks.
     """
 
     def __init__(self, place: Path, wait: bool = False) -> None:
+        from filelock import FileLock  # warns when it is imported where there are no locks, in a browser
+
         self._lock = FileLock(place, thread_local=False)
         self._lock.acquire(blocking=wait)
 
@@ -59,7 +59,7 @@ def claimed(place: Path) -> Claim | None:
     """A claim on the unit at `place`; None if another one holds it."""
     try:
         return Claim(place)
-    except Timeout:
+    except TimeoutError:
         return None
 
 
