@@ -10,6 +10,7 @@ The files are independent, except that several use power_laws and layer_io:
                        activations                                        each layer's output
     times              t1, t2                                             when the loss halves, when it is zero
     curvature          kappa                                              how nonlinear f is on the way to a solution
+    sharpness          sharpness                                          the largest eigenvalue of the loss's Hessian
     layer_io           trace                                              the input and output of each layer
     weight_norms       spectral_norm(s), natural_norms, gaussian_norms    norms measured, required, at initialisation
                        update_alignment                                   updates against features
@@ -23,6 +24,7 @@ from minintk.diagnostics.kernel_spectra import draw_gram, effective_rank
 from minintk.diagnostics.layer_io import Passage, trace
 from minintk.diagnostics.movement import kernel_movement, relative_distance, weight_movement
 from minintk.diagnostics.power_laws import Estimate, PowerLaw, power_law
+from minintk.diagnostics.sharpness import sharpness
 from minintk.diagnostics.similarity import activations, alignment, target_alignment
 from minintk.diagnostics.times import t1, t2
 from minintk.diagnostics.weight_norms import (
@@ -37,6 +39,6 @@ from minintk.diagnostics.weight_norms import (
 __all__ = [
     "Estimate", "Kappa", "KernelPath", "Passage", "PowerLaw", "activations", "alignment", "draw_gram",
     "effective_rank", "gaussian_norms", "kappa", "kernel_movement", "kernel_over_time", "natural_norms", "power_law",
-    "relative_distance", "spectral_norm", "spectral_norms", "spectrally_normalised", "t1", "t2", "target_alignment",
-    "trace", "update_alignment", "weight_movement",
+    "relative_distance", "sharpness", "spectral_norm", "spectral_norms", "spectrally_normalised", "t1", "t2",
+    "target_alignment", "trace", "update_alignment", "weight_movement",
 ]  # fmt: skip

@@ -34,6 +34,10 @@ class Loss(ABC):
     def cotangent(self, f: Array, y: Array) -> Array:
         """dL/df, with the shape of f."""
 
+    def hessian(self, f: Array, y: Array, v: Array) -> Array:
+        """(d2L/df2) v, with the shape of f, for `minintk.diagnostics.sharpness`."""
+        raise NotImplementedError(f"{self!r} has no second derivative: write hessian(f, y, v)")
+
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
         """Raise unless y : (N, C) are valid targets for this loss."""
         check_not_classes(y, outputs)
@@ -87,6 +91,9 @@ class _Squares(Loss):
         _fitting(f, y)
         return (f - y) / (f.shape[-2] / self.curvature)
 
+    def hessian(self, f: Array, y: Array, v: Array) -> Array:
+        return v / (f.shape[-2] / self.curvature)
+
 
 @dataclass(frozen=True)
 class MeanSquared(_Squares):
@@ -130,12 +137,21 @@ class SoftmaxCrossEntropy(Loss):
         return xp.mean(log_sum - xp.sum(y * f, axis=-1), axis=-1)
 
     def cotangent(self, f: Array, y: Array) -> Array:
-        xp = _fitting(f, y)
-        p = xp.exp(f - xp.max(f, axis=-1, keepdims=True))
-        p /= xp.sum(p, axis=-1, keepdims=True)
+        p = self._probabilities(f, y)
         p -= y
         p /= f.shape[-2]
         return p
+
+    def hessian(self, f: Array, y: Array, v: Array) -> Array:
+        """p (v - p . v) / N, p = softmax(f)."""
+        p = self._probabilities(f, y)
+        return p * (v - array_namespace(f).sum(p * v, axis=-1, keepdims=True)) / f.shape[-2]
+
+    def _probabilities(self, f: Array, y: Array) -> Array:
+        """softmax(f)."""
+        xp = _fitting(f, y)
+        p = xp.exp(f - xp.max(f, axis=-1, keepdims=True))
+        return p / xp.sum(p, axis=-1, keepdims=True)
 
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
         super().check(y, outputs)
@@ -220,6 +236,11 @@ class Logistic(_Margin):
     def cotangent(self, f: Array, y: Array) -> Array:
         xp = _fitting(f, y)
         return y * (scipy_module(xp, "special").expit(-y * f) * -self._share(f))
+
+    def hessian(self, f: Array, y: Array, v: Array) -> Array:
+        """p (1 - p) v / (alpha^2 N), p = 1 / (1 + e^-f)."""
+        expit = scipy_module(_fitting(f, y), "special").expit
+        return expit(f) * expit(-f) * (self._share(f) * v)
 
 
 mse = MeanSquared()

@@ -80,6 +80,11 @@ def test_hierarchies(xp: Any, dtype: str, order: int) -> None:
     agree(xp, dtype, compute, digits_lost=4.0)
 
 
+def test_sharpness(xp: Any, dtype: str) -> None:
+    net, theta, x, _, y = data(ensemble=None)
+    agree(xp, dtype, lambda to: mn.diagnostics.sharpness(net, to(theta), to(x), to(y), loss=mn.mse), digits_lost=4.0)
+
+
 def test_flows_by_a_solver(xp: Any, dtype: str) -> None:
     net, theta, x, _, y = data(ensemble=E)
 

@@ -29,6 +29,7 @@ from planted_laws import (
     mup_by_descent,
     on_a_kernel,
     resumed,
+    sharpest,
     starts_at_zero,
     subsets,
     times,
@@ -412,3 +413,19 @@ def _(patch: Patch) -> None:
 @planted("hierarchy: gradients pulled back without the learning-rate scales", hierarchy_in_time)
 def _(patch: Patch) -> None:
     patch.setattr(Hierarchy, "pull", lambda self, J, u: J.vjp(u))
+
+
+@planted("sharpness: Gauss-Newton alone, without D^2(r . f)", sharpest)
+def _(patch: Patch) -> None:
+    patch.setattr(mn.Network, "expand", lambda self, theta, d, x, order: (None, self.forward(theta, x)[1]))
+
+
+@planted("sharpness: without the learning-rate scales", sharpest)
+def _(patch: Patch) -> None:
+    patch.setattr(Layout, "learning_rate_scales", lambda self, override=None, rule="sgd", name="": None)
+
+
+@planted("sharpness: cross-entropy's second derivative without - p p'", sharpest)
+def _(patch: Patch) -> None:
+    right = SoftmaxCrossEntropy._probabilities
+    patch.setattr(SoftmaxCrossEntropy, "hessian", lambda self, f, y, v: right(self, f, y) * v / f.shape[-2])

@@ -394,6 +394,25 @@ def hierarchy_in_time() -> None:
             assert abs(found - power) < 0.25, f"power of time in the error of {name}, order {order}: {found:.2f}"
 
 
+def sharpest() -> None:
+    """sharpness = the largest eigenvalue of S^1/2 d(grad L)/dtheta S^1/2"""
+    for loss, y in (
+        (mn.mse, Y),
+        (mn.softmax_cross_entropy, np.eye(2)[[0, 1, 1, 0, 0]]),
+        (mn.logistic, np.sign(Y[:, :1])),
+    ):
+        spec = mn.Sequential(mn.Dense(4, b_std=0.3), mn.Tanh(), mn.Dense(y.shape[1]))
+        net = mn.Network(spec, (3,), mn.SpectralMuP())
+        theta, step = net.init(np.random.default_rng(0)), 1e-5
+        ends = np.stack([theta + side * step * e for e in np.eye(net.size) for side in (1, -1)])
+        f, J = net.linearize(ends, X)
+        gradients = J.vjp(np.stack([loss.cotangent(each, y) for each in f]))
+        S = np.concatenate([np.full(t.size, t.row.rate("sgd")) for t in net.layout.tensors])
+        H = (gradients[::2] - gradients[1::2]) / (2 * step) * np.sqrt(np.outer(S, S))
+        found = mn.diagnostics.sharpness(net, theta, X, y, loss=loss, rtol=1e-12)
+        assert_close(f"sharpness of {loss}", np.array(found), np.linalg.eigvalsh((H + H.T) / 2)[-1], 1e-7)
+
+
 def flow_limit() -> None:
     """many small steps = gradient_flow"""
     k, y, t, f = X @ X.T + np.eye(5), Y, 2.0, np.zeros_like(Y)
