@@ -58,6 +58,9 @@ def common(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("common")
 
 
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in Linux's /proc")
+
+
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -87,6 +90,7 @@ def workers_of(folder: Path, at_least: int) -> list[int]:
     raise AssertionError("no work has begun")
 
 
+@needs_proc
 def test_a_script_killed_goes_on_and_ends_with_the_same_bytes(roots: Path, tmp_path: Path) -> None:
     def start(out: str) -> "subprocess.Popen[str]":
         command = [sys.executable, str(roots), "--out", str(tmp_path / out)]
@@ -119,6 +123,7 @@ def test_a_script_killed_goes_on_and_ends_with_the_same_bytes(roots: Path, tmp_p
     assert found["table"][0]["claim"] == "roots"
 
 
+@needs_proc
 def test_reproduce_killed_takes_its_script_along(roots: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from minintk.experiments import papers; from minintk.cli import main\n"

@@ -145,6 +145,9 @@ TRICKS = {
 }
 """What a submission may try, and what stops it."""
 
+if sys.platform == "win32":  # there is nothing to try
+    TRICKS = {trick: says for trick, says in TRICKS.items() if not re.search(r"/proc|fork|CDLL\(None", trick)}
+
 
 def test_tricks_are_stopped(tiny: Assignment, tmp_path: Path) -> None:
     places = {"answers": str(Path(tiny.folder) / "exercises.py"), "folder": tiny.folder}
