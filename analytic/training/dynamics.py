@@ -3,8 +3,8 @@
     L = 1/(2N) sum ||f - y||^2  +  ridge/(2N) |theta - theta_0|^2            N examples, whatever the number of outputs
 
 A linearised network f = f_0 + J (theta - theta_0) stays on theta_t = theta_0 + J' a_t.  So
-f_t(x) = f_0(x) + Theta(x, X) a_t with Theta = J J', and gradient flow, d theta/dt = -lr grad L, is a
-linear equation for a_t : (N, C) alone:
+f_t(x) = f_0(x) + Theta(x, X) a_t with Theta = J J', and gradient flow, d theta/dt = -lr grad L, is a linear equation
+for a_t : (N, C) alone (with rates lr S, theta_t = theta_0 + S J' a_t, Theta = J S J', and |S^-1/2 (theta - theta_0)|):
 
     da/dt = -(lr/N) ((Theta + ridge I) a - (y - f_0)),    a_0 = 0
     a_t   = g_t(Theta + ridge I) (y - f_0),               g_t(mu) = (1 - e^(-lr t mu / N)) / mu

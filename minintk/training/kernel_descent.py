@@ -1,8 +1,9 @@
 """Gradient descent on a frozen kernel, in steps: any loss, momentum, schedules, mini-batches.
 
-A linearised network f = f_0 + J (theta - theta_0) never leaves theta = theta_0 + J' a, so that f = f_0 + K a.  Its
-gradient is J' u with u = dL/df: an optimiser that is linear in the gradient takes, on the coefficients a, the step that
-it takes on theta, with u in the place of J' u.  So this is `train` with another model, and no theory of its own.
+A linearised network f = f_0 + J (theta - theta_0) never leaves theta = theta_0 + S J' a, S the learning-rate scales, so
+that f = f_0 + K a with K = J S J'.  Its gradient, scaled, is S J' u with u = dL/df: an optimiser that is linear in the
+gradient takes, on the coefficients a, the step that it takes on theta, with u in the place of S J' u.  So this is
+`train` with another model, and no theory of its own.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def kernel_descent(
     points, training points first; kernel and y are read while it runs and not copied.  All other arguments are those of
     `train`, and the same `rng` draws the same batches.  Weight decay pulls theta to theta_0.
     A snapshot's f : ([E], M, C) is of all points, its loss of all training points, and its theta : ([E], N, C) are the
-    coefficients a of f = f_0 + K a: the network's weights are theta_0 + J.vjp(a).  t = lr x steps; with momentum m the
+    coefficients a of f = f_0 + K a: the network's weights are theta_0 + S J.vjp(a).  t = lr x steps; with momentum m the
     flow's time is t / (1 - m), see `analytic.gradient_descent`.
 
     Errors and warnings as in `train` and `kernel_flow`.  TypeError for Adam, which no kernel describes.

@@ -32,6 +32,7 @@ REDUCED: dict[str, dict[str, Any]] = {
     "kernel_over_time": {"width": 32, "networks": 2, "n": 20},
     "laziness": {"widths": (32, 64, 128), "seeds": 4, "deep": (1,)},
     "mnist_60000": {"train": 600},
+    "rates_in_the_kernel": {"widths": (32, 64, 128), "seeds": 2},
     "train_lenet5": {"epochs": 4},
 }
 
@@ -171,6 +172,20 @@ def check_laziness(found: dict[str, float]) -> None:
             assert abs(found[f"{name}: exponent"] - theory) < 0.15 + 2 * found[f"{name}: error"]
 
 
+def check_rates(found: dict[str, float]) -> None:
+    """J S J' is the step, to the second order in lr; J J' off by a power of n; kappa as `laziness` has it."""
+    for name, factor in (("NTK", 1.0), ("muP", 4.0), ("mean field", 1 / 4), ("muP as ABC, c = 0", 1.0)):
+        n32, n128 = (found[f"{name}, n = {n}: |J J' (f - y) / N| / |df / lr|"] for n in (32, 128))
+        assert 0.6 * factor < n128 / n32 < 1.7 * factor
+        for n in (32, 128):
+            assert found[f"{name}, n = {n}: |df / lr + J S J' (f - y) / N| / |df / lr|"] < 1e-6
+            own = found[f"{name}, n = {n}: analytic NTK, mean"]
+            assert own == pytest.approx(found[f"{name}, n = 32: analytic NTK, mean"], rel=1e-12)
+    assert found["kappa of equivalent parametrizations, largest relative difference"] < 1e-10
+    for name, theory in (("NTK", -0.5), ("muP", 0.0), ("mean field", 0.0)):
+        assert abs(found[f"{name}: kappa, exponent"] - theory) < 0.15 + 2 * found[f"{name}: kappa, error"]
+
+
 def check_path(found: dict[str, float]) -> None:
     """s = 100: movement of order 1 / s; s = .1: far more than the kernel itself, with a turn to the labels."""
     assert found["lazy: movement"] < 0.1 < 10 < found["feature: movement"]
@@ -202,6 +217,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "kernel_over_time": check_path,
     "laziness": check_laziness,
     "mnist_60000": check_large,
+    "rates_in_the_kernel": check_rates,
     "train_lenet5": check_lenet5,
 }
 
@@ -217,6 +233,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "kernel_over_time": {"lazy: movement": 1.0},
     "laziness": {"kappa, 2 layers, mean field: exponent": -0.5},
     "mnist_60000": {"residual": 1e-4},
+    "rates_in_the_kernel": {"muP, n = 128: |df / lr + J S J' (f - y) / N| / |df / lr|": 0.5},
     "train_lenet5": {"test accuracy": 0.5},
 }
 """What each check must refuse."""

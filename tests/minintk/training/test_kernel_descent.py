@@ -19,6 +19,7 @@ N, M, C, E = 7, 10, 3, 2  # M points, the first N for training
 X = np.random.default_rng(0).standard_normal((M, 4))
 LABELS = np.eye(C)[np.random.default_rng(1).integers(C, size=N)]
 NET = mn.Network(mn.Sequential(mn.Dense(16, w_std=1.4, b_std=0.3), mn.Tanh(), mn.Dense(C)), (4,))
+MUP = mn.Network(NET.spec, (4,), mn.SpectralMuP())
 ONE = mn.Network(mn.Sequential(mn.Dense(16, w_std=1.4, b_std=0.3), mn.Tanh(), mn.Dense(1)), (4,))
 
 OPTIMIZERS: dict[str, Callable[[Array], Any]] = {  # of theta_0, to which the coefficients' decay pulls
@@ -48,7 +49,8 @@ def departure(
     for a, b in zip(run, same, strict=True):
         assert (a.step, a.t) == (b.step, b.t)
         f = lin(a.theta, X)
-        pairs = (b.f, f), (b.loss, loss(f[..., :N, :], y)), (theta0 + J.vjp(b.theta), a.theta)
+        S = 1.0 if (rates := net.layout.learning_rate_scales()) is None else rates
+        pairs = (b.f, f), (b.loss, loss(f[..., :N, :], y)), (theta0 + S * J.vjp(b.theta), a.theta)
         worst = max(worst, *(float(np.abs(got - want).max() / np.abs(want).max()) for got, want in pairs))
     return worst
 
@@ -59,6 +61,7 @@ def test_it_is_the_training_of_the_linearised_network(name: str, batch_size: int
     assert departure(name, batch_size=batch_size) < 1e-12
     assert departure(name, batch_size=batch_size, ensemble=E) < 1e-12
     assert departure(name, batch_size=batch_size, net=ONE) < 1e-12
+    assert departure(name, batch_size=batch_size, net=MUP) < 1e-12
 
 
 @pytest.mark.parametrize("loss", [mn.softmax_cross_entropy, mn.sum_of_squares], ids=repr)
