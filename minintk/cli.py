@@ -118,6 +118,7 @@ SEED = _option("--seed", "K", "seed of all random numbers", 0)
     _option("--seeds", "S", "networks at each width (48, fewer where they cost more)", type=int),
     DEVICE,
     _option("--draw", "N", "instead: the law of width on N random networks, and controls; 0: these alone", type=int),
+    _option("--mup", "LAW", "instead: the laws of networks whose features move, all or some, and controls", nargs="*"),
     _option("--out", "DIR", "folder for the report", "minintk-verify"),
     SEED,
 )
@@ -129,6 +130,8 @@ def _verify(args: argparse.Namespace) -> int:
     check_folder(args.out)
     if args.draw is not None:
         return _verify_draws(args)
+    if args.mup is not None:
+        return _verify_mup(args)
     with _progress_bar() as progress:
         result = verify.run(
             widths=args.widths or WIDTHS, depth=args.depth, activations=args.activation, data=args.data,
@@ -159,6 +162,22 @@ def _verify_draws(args: argparse.Namespace) -> int:
     passed, text = report.summary(law, controls)
     console.print(f"{_coloured('pass' if passed else 'fail')}: {text} figure: {args.out}/draws.png")
     return OK if passed else FAILED
+
+
+def _verify_mup(args: argparse.Namespace) -> int:
+    """Each finding as it comes, the report at the end."""
+    from minintk.validate import whole
+    from minintk.verify import laws
+
+    console, findings = _console(160), []
+    for found in laws.run(args.mup, seed=whole("seed", args.seed, 0)):
+        law, expected, measured, said, seconds = laws.cells(found)
+        console.print(f"{_coloured(found.verdict, said)}  {law}: {measured}; theory {expected} ({seconds} s)")
+        findings.append(found)
+    verdict, path = laws.verdict(findings), laws.write(findings, args.out, args.command)
+    passed = sum(found.verdict == "pass" for found in findings)
+    console.print(f"{_coloured(verdict)}: {passed} of {len(findings)} rows hold, controls included. report: {path}")
+    return OK if verdict == "pass" else FAILED
 
 
 def _show(result: Result) -> None:
@@ -331,7 +350,8 @@ def _coordinate_check(args: argparse.Namespace) -> int:
     "transfer",
     "is the best learning rate the same at every width, or depth? losses, a figure, a verdict",
     "Train networks of growing width at many learning rates and find the best one of each width. Exit "
-    "status: 0 if the best rates are within a factor 2, 1 if not, or if one is at the edge of the rates.",
+    "status: 0 if the best rates are within a factor 2, 1 if not, or if one is at the edge of the rates. The rates of "
+    "spectral and muon, whose steps do not shrink with the gradient, fall to 0 as a cosine.",
     *SWEPT,
     _option("--rates", "LR:LR", "the least and the largest rate, steps of sqrt(2) between them; as the optimizer"),
     _option("--widths", "N,N,...", "(64,128,256,512; cnn 8,16,32)", type=_whole_numbers),
@@ -343,11 +363,12 @@ def _coordinate_check(args: argparse.Namespace) -> int:
 def _transfer(args: argparse.Namespace) -> int:
     from functools import partial
 
-    from minintk import learning_rate_transfer
+    from minintk import Cosine, learning_rate_transfer
     from minintk.experiments.named import OPTIMIZERS
 
     args.widths = args.widths or ((8, 16, 32) if args.network == "cnn" else (64, 128, 256, 512))
     make, usual = OPTIMIZERS[args.optimizer]
+    fixed = args.optimizer in ("spectral", "muon")  # steps of a fixed size come to rest by a schedule alone
     try:
         low, high = map(float, args.rates.split(":")) if args.rates else (usual, 100 * usual)
     except ValueError:
@@ -357,8 +378,9 @@ def _transfer(args: argparse.Namespace) -> int:
         rates.append(rates[-1] * 2**0.5)
     with _progress_bar() as progress:
         found = learning_rate_transfer(
-            **_swept(args), rates=rates, optimizer=lambda lr: partial(make, lr), seeds=args.seeds, progress=progress
-        )
+            **_swept(args), rates=rates, optimizer=lambda lr: partial(make, Cosine(lr, args.steps) if fixed else lr),
+            seeds=args.seeds, progress=progress,
+        )  # fmt: skip
     return _written(found, args, "transfer")
 
 
@@ -489,9 +511,9 @@ def _print_table(console: Any, title: str, columns: Sequence[str], rows: Iterabl
     console.print(table, "")
 
 
-def _coloured(verdict: str) -> str:
+def _coloured(verdict: str, said: str = "") -> str:
     colour = {"pass": "green", "fail": "bold red", "undecided": "bold yellow"}[verdict]
-    return f"[{colour}]{verdict}[/]"
+    return f"[{colour}]{said or verdict}[/]"
 
 
 @contextmanager

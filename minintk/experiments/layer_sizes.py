@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -11,10 +10,10 @@ import numpy as np
 
 from minintk.arrays import Array, array_namespace, available_memory, check_floating, to_host, to_library
 from minintk.diagnostics.layer_io import trace
-from minintk.diagnostics.weight_norms import gaussian_norms, natural_norms, spectral_norms
+from minintk.diagnostics.weight_norms import natural_norms, spectral_norms
+from minintk.layers.contract import Tensor
 from minintk.models.network import Network
 from minintk.spec.layers import Residual
-from minintk.spec.parametrization import Parametrization, Role, Row, SpectralMuP
 from minintk.training.batches import Batches
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
@@ -88,12 +87,11 @@ def _counterpart(places: Mapping[int, int] | None, name: str) -> str | None:
     return f"{places[int(at)]}{dot}{rest}" if int(at) in places else None
 
 
-@dataclass(frozen=True)
-class Unit(Parametrization):
-    """Spectral muP with w_std = b_std = 1, which |W| and |dW| are compared with."""
-
-    def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
-        return SpectralMuP().row(role, fan_in, fan_out, 1.0)
+def spectral_mup(t: Tensor, natural: float) -> tuple[float, float]:
+    """(|W|, |dW|) of spectral muP with w_std = b_std = 1.  natural : sqrt(fan_out / fan_in)."""
+    (end, branch), r = t.role.depth, natural
+    size = r if t.role.kind == "bias" else (1.0 if t.role.place == "input" else min(1.0, r)) * (1 + r)
+    return size * end, r * end * branch
 
 
 def measure(
@@ -119,15 +117,15 @@ def measure(
         raise FloatingPointError(f"at {variable} = {width}: {error}") from error
     u = _rms(loss.cotangent(f, y)) * x.shape[0]
     start, first, late = (spectral_norms(net, at, rtol=1e-2) for at in (theta, moved, run.theta - theta))
-    size, natural, one = gaussian_norms(Network(net.spec, net.input_shape, Unit())), natural_norms(net), xp.ones_like(u)
-    depth = {t.name: t.depth for t in net.layout.tensors}
+    natural, one = natural_norms(net), xp.ones_like(u)
+    mup = {t.name: spectral_mup(t, natural[t.name]) for t in net.layout.tensors}
     shared = xp.where(u > 0, u, one) if optimizer.rule == "sgd" else one
     found: dict[Quantity, dict[str, Array]] = {
         "h": {name: xp.stack([step[i][0] for step in curves], axis=-1) for i, name in enumerate(before)},
         "dh": {name: xp.stack([step[i][1] for step in curves], axis=-1) for i, name in enumerate(before)},
-        "W": {name: norm / (size[name] or 1.0) for name, norm in start.items()},
+        "W": {name: norm / mup[name][0] for name, norm in start.items()},
         # what does not move in the first step, below outputs that start at 0, may do so later
-        "dW": {k: xp.where(v > 0, v, late[k]) / (natural[k] * depth[k]) / shared for k, v in first.items()},
+        "dW": {k: xp.where(v > 0, v, late[k]) / mup[k][1] / shared for k, v in first.items()},
         "dL/df": {"loss": u},
         "growth": {"loss": value / xp.where(grown > 0, grown, one)},
     }

@@ -27,6 +27,7 @@ from minintk.spec import zoo
 from minintk.spec.abc_parametrization import ABC
 from minintk.spec.parametrization import NTK, MeanField, Parametrization, PyTorch, SpectralMuP, Standard
 from minintk.training.optimizers import SGD, Adam, Optimizer
+from minintk.training.schedules import Schedule
 from minintk.training.spectral_descent import Muon, SpectralDescent
 from minintk.validate import whole
 
@@ -62,7 +63,7 @@ def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None =
 PARAMETRIZATIONS: dict[str, Callable[[], Parametrization]] = {
     "mup": SpectralMuP, "mean-field": MeanField, "ntk": NTK, "standard": Standard, "pytorch": PyTorch,
 }  # fmt: skip
-OPTIMIZERS: dict[str, tuple[Callable[[float, Network], Optimizer], float]] = {
+OPTIMIZERS: dict[str, tuple[Callable[[float | Schedule, Network], Optimizer], float]] = {
     "sgd": (lambda lr, net: SGD(lr), 0.1),
     "adam": (lambda lr, net: Adam(lr), 0.01),
     "spectral": (lambda lr, net: SpectralDescent(lr, net.layout), 0.02),

@@ -32,6 +32,7 @@ from minintk.spec.shapes import Shape, Site, UnsupportedLayer
 from minintk.validate import number
 
 Weights = dict[str, Array]
+WEIGHT = Role("weight")
 
 # -------------------------------------------------------------------------------------------- derivatives
 
@@ -109,16 +110,12 @@ def bind(layer: s.Layer, site: Site, parametrization: Parametrization, name: str
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named piece of theta: its shape and its row of the parametrization table.
-
-    depth : how much less than elsewhere a step may move it in one of L residual branches, 1/L at the end, 1/sqrt(L)
-    before.
-    """
+    """A named piece of theta: its shape, its row of the parametrization table, and what the row is for."""
 
     name: str
     shape: Shape
     row: Row
-    depth: float = 1.0
+    role: Role = WEIGHT
 
     @property
     def size(self) -> int:
@@ -154,14 +151,14 @@ def weight_and_bias(
     *before, fan_out = shape
     window, fan_in = prod(before[:-1]), prod(before)
     at = site.place, window, site.branches, site.end
-    role = Role("weight", *at)
-    weight = parametrization.row(role, fan_in, fan_out, float(layer.w_std))
-    bias = parametrization.row(Role("bias", *at), fan_in, fan_out, float(layer.b_std))
+    roles = Role("weight", *at), Role("bias", *at)
+    weight = parametrization.row(roles[0], fan_in, fan_out, float(layer.w_std))
+    bias = parametrization.row(roles[1], fan_in, fan_out, float(layer.b_std))
     if layer.b_init == "zeros":
         bias = replace(bias, std=0.0)
-    depth, first = prod(role.depth), site.first and not site.inputs
-    b = None if layer.b_std == 0 else Tensor(f"{name}.b", (fan_out,), bias, depth)
-    W = Tensor(f"{name}.W", shape, weight, depth)
+    W = Tensor(f"{name}.W", shape, weight, roles[0])
+    b = None if layer.b_std == 0 else Tensor(f"{name}.b", (fan_out,), bias, roles[1])
+    first = site.first and not site.inputs
     return WeightAndBias(W, b, float(weight.multiplier), float(bias.multiplier), first)
 
 

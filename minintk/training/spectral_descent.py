@@ -3,7 +3,7 @@
     SpectralDescent     dW = - lr s d sqrt(fan_out / fan_in) / multiplier * G / |G|       |G| the spectral norm
     Muon                dW = - lr s d sqrt(fan_out / fan_in) / multiplier * U V'          G = U diag V'
 
-G is the gradient of W, or its running sum v <- momentum v + G; d is 1, but in residual branches (`Tensor.depth`).  So
+G is the gradient of W, or its running sum v <- momentum v + G; d is 1, but in residual branches (`Role.depth`).  So
 the effective weights, multiplier included, move by lr sqrt(fan_out / fan_in) at every width in any parametrization: the
 second half of the spectral condition holds exactly (Yang, Simon, Bernstein 2023, section 5), in one direction or in all
 of them.  Muon's is the steepest step of its norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  A kernel of K x K
@@ -78,7 +78,7 @@ class SpectralDescent(Optimizer):
             at, fan_in, fan_out = self.layout.slices[t.name], prod(t.shape[:-1]), t.shape[-1]
             g = gradient[..., at]
             step = self.direction(g.reshape((*g.shape[:-1], fan_in, fan_out))).reshape(g.shape)
-            step *= lr * t.depth * sqrt(fan_out / fan_in) / float(t.row.multiplier)
+            step *= lr * prod(t.role.depth) * sqrt(fan_out / fan_in) / float(t.row.multiplier)
             if scales is not None:
                 step *= scales[at]
             theta[..., at] -= step
