@@ -78,46 +78,36 @@ def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: 
 
 
 class Wider(Parametrization):
-    """The rows of networks with hidden layers 16 times as wide, for layers that are written at their own widths.
-
-    rates : the learning-rate scales of the rows asked for, hidden : whether there is a hidden layer at all.
-    """
+    """The rows of networks 16 times as wide, for layers at their own widths.  seen : (place, rate) of the rows."""
 
     def __init__(self, of: Parametrization) -> None:
-        self.of, self.rates, self.hidden = of, set[float](), False
+        self.of, self.seen = of, set[tuple[str, float]]()
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         into, out = (1 if role.place == end else 16 for end in ("input", "output"))
         row = self.of.row(role, fan_in * into, fan_out * out, sigma)
-        self.rates.add(row.rate("sgd"))
-        self.hidden |= role.place != "input"
+        self.seen.add((role.place, row.rate("sgd")))
         return replace(row, multiplier=row.multiplier * sqrt(into)) if role.kind == "weight" else row
 
 
 @lru_cache(maxsize=256)
-def check_rates(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> None:
-    """UnsupportedLayer if there are learning-rate scales with which Theta depends on the width: it is not the limit.
+def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Shape) -> None:
+    """UnsupportedLayer where learning-rate scales leave Theta dependent on the width.  ValueError for Adam's.
 
-    All widths of hidden layers grow together, their ratios stay.  ValueError for rates that are Adam's.
+    All hidden layers grow together; networks without hidden layers have no width.
     """
-    wider, one = Wider(parametrization), Examples(np.ones((1, *shape)), name="x")
-    wide = _program.__wrapped__(spec, wider, shape, ())
-    if not wider.hidden or not wider.rates - {1.0}:
+    wide = Kernel(spec, wider := Wider(parametrization))
+    wide._program(shape)
+    if all(place == "input" for place, _ in wider.seen) or all(rate == 1 for _, rate in wider.seen):
         return
-    steps = program(spec, parametrization, shape)
-    here, there = (float(diagonals(some, one).theta[0]) for some in (steps, wide))
+    one = Examples(np.ones((1, *shape)), name="x")
+    here, there = (float(k._rows(one).theta[0]) for k in (Kernel(spec, parametrization), wide))
     if not isclose(here, there, rel_tol=1e-6):
         raise UnsupportedLayer(
             f"under {parametrization!r} the tangent kernel J S J' has no limit that these widths show: at x = 1 it is "
-            f"{here:.4g}, {there:.4g} where hidden layers are 16 times as wide.  Take learning-rate scales for which "
-            "it is of order one, as in mn.NTK(), mn.SpectralMuP() and mn.MeanField(), and 0 (c = inf in mn.ABC) for "
-            "tensors whose share vanishes"
+            f"{here:.4g}, and {there:.4g} at 16 times the widths.  Take rates for which it is of order one, as in "
+            "mn.SpectralMuP(), and 0 (c = inf in mn.ABC) for tensors whose share vanishes"
         )
-
-
-def diagonals(steps: Program, inputs: Examples) -> RowState:
-    """The state of each row after all steps."""
-    return image_diagonals(steps, inputs) if needs_images(steps) else vector_diagonals(steps, inputs)
 
 
 @dataclass(frozen=True)
@@ -266,7 +256,8 @@ class Kernel:
         return program(self.spec, self.parametrization, shape)
 
     def _rows(self, inputs: Examples) -> RowState:
-        return diagonals(self._program(inputs.example), inputs)
+        steps = self._program(inputs.example)
+        return image_diagonals(steps, inputs) if needs_images(steps) else vector_diagonals(steps, inputs)
 
     def _kernels(
         self, x1: Array, x2: Array | None, wanted: Wanted, store: Store = None, executor: Executor | None = None

@@ -88,8 +88,8 @@ def draw(out: str, widths: tuple[int, ...], values: dict[str, dict[str, list[Hos
                 axes.errorbar(widths, [float(v.mean()) for v in kept], error, fmt=f"C{i}{mark}", label=label)
                 if mark == "o":
                     axes.loglog(widths, law(widths[2:3]) * (np.array(widths) / widths[2]) ** theory[i], f"C{i}--", lw=1)
-        axes.set(xlabel="width n", ylabel=title)
-        axes.legend(fontsize=8, title="measured exponent in n", loc="upper right" if title == limit else "center right")
+        axes.set(xlabel="width n", ylabel=title, ymargin=0.3)
+        axes.legend(fontsize=8, title="exponent in n", loc={wrong: "upper left", with_s: "center right"}.get(title))
     figure.savefig(out, dpi=120)
 
 

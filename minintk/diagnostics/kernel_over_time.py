@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -75,14 +75,11 @@ class KernelPath:
         return axes if figure is None else figure
 
 
-def kernel_over_time(
-    model: Model, run: Iterable[Moving], x: Array, y: Array, *, k: int = 5, scales: Mapping[str, float] | None = None
-) -> KernelPath:
+def kernel_over_time(model: Model, run: Iterable[Moving], x: Array, y: Array, *, k: int = 5) -> KernelPath:
     """The empirical NTK of a model along a run, on x : (N, *input_shape) with labels y : (N, C); a `KernelPath`.
 
     run : snapshots of `mn.train` or moments of `mn.flow`, theta : ([E], P); the first is the start.  A model that
-    re-anchors is taken from the snapshot.  k : eigenvectors, at most N.  scales : of the learning rates, as for
-    `mn.ntk`: the `lr_scales` of the run, if it has any.
+    re-anchors is taken from the snapshot.  k : eigenvectors, at most N.
 
     Each of the S points costs a kernel on N examples for every layer with weights, and two decompositions of an N x N
     matrix: choose a few hundred examples, and snapshots at increasing distances.  One point is held at a time.
@@ -103,7 +100,7 @@ def kernel_over_time(
         if point.theta is None:
             raise TypeError("kernel_over_time expects a run with theta: the kernel of mn.kernel_flow does not move")
         here = getattr(point, "model", model) if model.anchors() else model
-        xp, parts = array_namespace(point.theta, x), _layer_kernels(here, point.theta, x, scales or {})
+        xp, parts = array_namespace(point.theta, x), _layer_kernels(here, point.theta, x)
         kernel = xp.sum(xp.stack(list(parts.values())), axis=0)
         values, vectors = (xp.flip(a, axis=-1)[..., :k] for a in xp.linalg.eigh(kernel))
         first, frame = start = (kernel, vectors) if start is None else start
@@ -127,11 +124,11 @@ def _overlap(U: Array, V: Array) -> Array:
     return xp.linalg.diagonal(sums) / xp.arange(1, U.shape[-1] + 1, dtype=U.dtype)
 
 
-def _layer_kernels(model: Model, theta: Array, x: Array, scales: Mapping[str, float]) -> dict[str, Array]:
+def _layer_kernels(model: Model, theta: Array, x: Array) -> dict[str, Array]:
     """{layer: what its weights add to the kernel}, each ([E], N, N); the kernel is their sum."""
     names = list(model.layout.slices)
     layers = {name: name.rpartition(".")[0] or name for name in names}
     return {
-        layer: ntk(model, theta, x, scales={**scales, **{name: 0 for name in names if layers[name] != layer}})
+        layer: ntk(model, theta, x, scales={name: 0 for name in names if layers[name] != layer})
         for layer in dict.fromkeys(layers.values())
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from minintk.arrays import Array, array_namespace, check_finite, check_floating
 from minintk.models.empirical import ntk
 from minintk.models.network import Model, check_model
@@ -36,13 +34,10 @@ def _relative(moved: Array, start: Array, axes: tuple[int, ...]) -> Array:
     return xp.where(size > 0, far / xp.where(size > 0, size, xp.ones_like(size)), never)
 
 
-def kernel_movement(
-    model: Model, theta0: Array, theta: Array, x: Array, *, scales: Mapping[str, float] | None = None
-) -> Array:
+def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Array:
     """|Theta(theta) - Theta(theta0)|_F / |Theta(theta0)|_F, the empirical NTK on x : (N, *input_shape); () or (E,).
 
-    theta0, theta : (P,) or (E, P).  scales : of the learning rates, as for `mn.ntk`.
-    O(n^-1/2) in the width n for a trained network (Lee et al. 2019, eq. 17).
+    theta0, theta : (P,) or (E, P).  O(n^-1/2) in the width n for a trained network (Lee et al. 2019, eq. 17).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -50,7 +45,7 @@ def kernel_movement(
     >>> float(kernel_movement(net, theta0, theta0, np.eye(3)))
     0.0
     """
-    return relative_distance(*(ntk(model, at, x, scales=scales) for at in (theta, theta0)))
+    return relative_distance(ntk(model, theta, x), ntk(model, theta0, x))
 
 
 def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Array]:

@@ -2,7 +2,7 @@
 
     jvp    v -> J v          a change of the parameters to a change of the outputs
     vjp    u -> J' u         a cotangent of the outputs to a gradient
-    gram   J J'              (N, C, M, C), the tangent kernel where learning rates have no scales (`minintk.models.empirical`)
+    gram   J J'              (N, C, M, C); the tangent kernel has learning rates in it (`minintk.models.empirical`)
 
 With an ensemble every result has a leading axis E.  v and u may carry one more leading axis K, for K maps at once.
 """

@@ -47,8 +47,8 @@ def kernel_descent(
     points, training points first; kernel and y are read while it runs and not copied.  All other arguments are those of
     `train`, and the same `rng` draws the same batches.  Weight decay pulls theta to theta_0.
     A snapshot's f : ([E], M, C) is of all points, its loss of all training points, and its theta : ([E], N, C) are the
-    coefficients a of f = f_0 + K a: the network's weights are theta_0 + S J.vjp(a).  t = lr x steps; with momentum m the
-    flow's time is t / (1 - m), see `analytic.gradient_descent`.
+    coefficients a of f = f_0 + K a: the network's weights are theta_0 + S J.vjp(a).  t = lr x steps; with momentum m
+    the flow's time is t / (1 - m), see `analytic.gradient_descent`.
 
     Errors and warnings as in `train` and `kernel_flow`.  TypeError for Adam, which no kernel describes.
     Lee et al. 2019, supplement, in steps.

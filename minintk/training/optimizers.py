@@ -304,7 +304,6 @@ def _check(optimizer: Any, *memories: str) -> None:
 def _check_decay(optimizer: Any, lr: float) -> None:
     """ValueError unless a step at this rate multiplies the weights by a number above 0."""
     if not lr * float(optimizer.weight_decay) < 1:
-        raise ValueError(
-            f"a step at lr={lr:g} with weight_decay={optimizer.weight_decay:g} multiplies the weights by "
-            f"1 - lr weight_decay = {1 - lr * optimizer.weight_decay:.3g}, which must stay above 0: take a smaller one"
-        )
+        what = f"a step at lr={lr:g} with weight_decay={optimizer.weight_decay:g} multiplies the weights by"
+        found = f"1 - lr weight_decay = {1 - lr * optimizer.weight_decay:.3g}"
+        raise ValueError(f"{what} {found}, which must stay above 0: take a smaller one")
