@@ -12,7 +12,8 @@ Reading order:
     engine         pairs of images, one or a few at a time, through all layers
     memory         where a field's numbers are, and the arrays that a thread reuses for them
     gpu_kernels    a step in one pass, in C for a GPU
-    numba_kernels  a step in one pass, by Numba
+    offsets        the pairs at one offset through all layers at a time, where Numba is installed
+    numba_kernels  that by Numba
 """
 
 from analytic.images import activations, rules, steps

@@ -85,17 +85,6 @@ def launch(kernel: Callable[..., Any], field: Field, inputs: tuple[Any, ...], ta
     field.pending = None
 
 
-def by_numba(field: Field, row: KinkedCoefficients, c: float, ratio: float, rest: float) -> None:
-    """Apply Homogeneous by `analytic.images.numba_kernels`."""
-    from analytic.images.numba_kernels import kinked
-
-    half, half2 = (v.reshape((-1, v.shape[-1])) for v in sides(field, row.half))
-    shape = (half.shape[0], half2.shape[0], -1)
-    theta = None if field.theta is None else field.theta.reshape(shape)
-    kinked(field.d.reshape(shape), half, half2, c, row.scale, theta, ratio, rest)
-    field.pending = None
-
-
 @apply.register
 def _(step: Homogeneous, row: Any, field: Field) -> None:
     """With U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a), X = 2U - A = U (1 + cos a), K = U - A:
@@ -119,11 +108,6 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
         slope = (0.0, 0.0) if row.slope is None else sides(field, row.slope)
         pending = (ratio, rest, *zero, *slope)
         launch(kernel, field, (*sides(field, row.half), c, row.scale), pending)
-        return
-    if field.layout.jit and row.zero is None:
-        if fresh and field.theta is not None:
-            field.theta[...] = 0
-        by_numba(field, row, c, ratio, rest)
         return
     for piece in field.pieces():
         D = field.d[piece]
@@ -261,7 +245,7 @@ class ErfCoefficients(NamedTuple):
 @prepare.register
 def _(step: Erf, pixels: Pixels, tile: Tile) -> tuple[Pixels, DualCoefficients | ErfCoefficients]:
     xp, layout = tile.layout.xp, tile.layout
-    if ARCSINE.compiled(xp, tangent=False) is None:
+    if not tile.planes and ARCSINE.compiled(xp, tangent=False) is None:
         return prepare_dual(step, pixels, tile)
     after = step.after(RowState(pixels.q, pixels.theta, pixels.error))
     y = 2 * xp.arcsin(xp.sqrt(0.5 / (1 + 2 * pixels.q)))

@@ -17,11 +17,20 @@ from threading import Lock, local
 
 from analytic.images.fields import Field, Pixels
 from analytic.images.memory import FieldLayout, Workspace
+from analytic.images.offsets import PLACES_IN_LINE, Planes, Steps, encode_all, split
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Selves, Square
 from analytic.images.precision import check_entries, field_precision, first_variances, holds_opposites, scale_free
-from analytic.images.rules import Pool, Window, all_steps, grid, is_nonlinear, mixes_pixels, needs_images
-from analytic.images.steps import Tile, add_pending, apply_all, follow, half_variances, prepare_all
-from analytic.vectors.duals import Homogeneous
+from analytic.images.rules import Flat, Pool, Window, all_steps, grid, is_nonlinear, mixes_pixels, needs_images
+from analytic.images.steps import (
+    Tile,
+    add_pending,
+    apply_all,
+    follow,
+    half_variances,
+    pooled_difference,
+    prepare_all,
+)
+from analytic.vectors.duals import Erf, Homogeneous
 from analytic.vectors.engine import for_each
 from analytic.vectors.quadrature import NUMBERS_IN_CACHE
 from analytic.vectors.ranges import check_results
@@ -83,6 +92,7 @@ class ImagePlan:
     """How to compute the kernels of a program for images of one shape.
 
     scaled : divide images by their norms.   recorded : record each image with itself (`SelfKernels`) first.
+    by_offsets : how many of the first steps `analytic.images.offsets` takes.
     """
 
     program: Program
@@ -90,6 +100,7 @@ class ImagePlan:
     layout: FieldLayout
     scaled: bool
     recorded: bool
+    by_offsets: int = 0
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -124,8 +135,8 @@ seconds the very first time."""
 
 def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:
     """Whether Numba is installed and pays for this many pairs of inputs, with `item` bytes per number."""
-    relus = sum(isinstance(step, Homogeneous) and step.beta != 0 for step in all_steps(program))
-    return pairs * pixel_pairs_followed(program, shape) * relus * item >= BYTES_WORTH_NUMBA and numba_works()
+    layers = sum(isinstance(step, Dual) for step in all_steps(program[: split(program)]))
+    return pairs * pixel_pairs_followed(program, shape) * layers * item >= BYTES_WORTH_NUMBA and numba_works()
 
 
 @cache
@@ -151,8 +162,9 @@ def plan_images(program: Program, inputs: Examples, pairs: int = 0, *, each: boo
     pairs = 0 if each else max(pairs, N * M // (2 if inputs.symmetric else 1))
     first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
     jit = on_host(xp) and worth_compiling(program, shape, pairs, int(xp.dtype(dtype).itemsize))
-    layout = FieldLayout(xp, dtype, first is None, guards_needed(program, on_host(xp)), jit)
-    return ImagePlan(program, shape, layout, scale_free(program), first is not None and is_nonlinear(program[first:]))
+    layout = FieldLayout(xp, dtype, first is None, guards_needed(program, on_host(xp)))
+    recorded = first is not None and is_nonlinear(program[first:])
+    return ImagePlan(program, shape, layout, scale_free(program), recorded, split(program) if jit else 0)
 
 
 def pixel_pairs_followed(program: Program, shape: Shape) -> int:
@@ -178,6 +190,8 @@ def pairs_at_once(plan: ImagePlan) -> int:
 def images_per_tile(plan: ImagePlan, n: int) -> int:
     """How many images, on either side, are prepared together."""
     host = on_host(plan.layout.xp)
+    if plan.by_offsets:
+        return max(1, min(32, n))
     most = (32 if host else 256) if plan.layout.diagonal else max(8, min(32, pairs_at_once(plan)))
     return max(1, min(most, n // (2 * cores()) if host else n))
 
@@ -194,6 +208,8 @@ def working_memory(plan: ImagePlan, inputs: Examples) -> int:
     double = replace(plan, layout=replace(plan.layout, dtype=plan.layout.xp.float64))
     many = min(selves_at_once(double), max(inputs.shape))
     one = prepared_bytes(double, inputs, many) + field_bytes(double, many) if plan.recorded else 0
+    if plan.by_offsets:
+        return pools + max(cores() * one, plane_bytes(plan, inputs, 2 * size))
     tile = prepared_bytes(plan, inputs, 2 * min(size, max(inputs.shape))) + field_bytes(plan, pairs)
     each = max(one, tile) + 2**21 + (0 if like_relu(plan.program) else 8 * 8 * NUMBERS_IN_CACHE)
     return pools + (min(cores(), max(1, inputs.shape[0])) if host else 1) * each
@@ -219,6 +235,17 @@ def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
         k = int(plan.layout.xp.argmax(plan.layout.xp.max(abs(inputs.x[0].reshape((inputs.shape[0], -1))), axis=1)))
         each += 4 * coefficient_bytes(plan, inputs.x[0][k : k + 1])  # in float64 as well, and while they are computed
     return images * each
+
+
+def plane_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
+    """What some images take that are prepared together, and the planes of all threads."""
+    (H, W), pixels, number, head = plan.grid, prod(plan.grid), plan.layout.number, plan.program[: plan.by_offsets]
+    windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
+    rows, columns = (size + max(axes[k].kernel for axes in windows) for k, size in enumerate((H, W)))
+    values = prod(inputs.example) // pixels + sum(7 if isinstance(step, Erf) else 2 for step in all_steps(head))
+    plane = (2 * values + 2 * depth(plan.program) + 3) * rows * (max(PLACES_IN_LINE, columns) + 16) * number
+    each = values * (2 * pixels + rows * columns) * number + 8 * (3 * prod(inputs.example) + 24 * pixels)
+    return 2**21 + images * each + cores() * (plane + 16 * images * (PLACES_IN_LINE + columns))
 
 
 def coefficient_bytes(plan: ImagePlan, x: Array) -> int:
@@ -256,6 +283,10 @@ class PreparedImages:
         q = sum(x[..., c] ** 2 for c in range(x.shape[3])) / x.shape[3]
         self.channels = [layout.spread(x[..., c]) for c in range(x.shape[3])]
         self.pixels = Pixels(q, xp.zeros_like(q), 1 / (2 * x.shape[3]))
+
+    def steps(self, grid: tuple[int, int]) -> Steps:
+        """The inputs of planes, D the sum over channels of (x - x')^2 in their unit."""
+        return Steps(grid, [values.left.reshape((-1, *grid)) for values in self.channels])
 
     def field(
         self, plan: ImagePlan, workspace: Workspace, i: slice, j: slice, ntk: bool, kind: type[Field] = Square
@@ -358,7 +389,11 @@ class ImageEngine:
                 if progress is not None:
                     progress(done[0], len(tiles))
 
-        for_each(xp, work, tiles)
+        if self.plan.by_offsets:  # each of them takes all cores
+            for tile in tiles:
+                work(tile)
+        else:
+            for_each(xp, work, tiles)
         return max(errors)
 
     def tile(self, i: slice, j: slice, workspace: Workspace) -> float:
@@ -369,7 +404,10 @@ class ImageEngine:
         n, m = i.stop - i.start, j.stop - j.start
         first = 0 if same else n
         x = xp.concatenate(parts, axis=0)
+        if plan.by_offsets:  # what fields alone need is left out
+            plan = replace(plan, layout=replace(plan.layout, diagonal=True, most_guards=0))
         images = PreparedImages(plan, x)
+        take = self.through_planes if plan.by_offsets else self.through_fields
         pools: list[tuple[Array, Array] | None] = [None] * len(plan.pooled)
         if plan.recorded:
             sides = [(self.pools[0], i), (self.pools[-1], j)][: 1 if same else 2]
@@ -382,7 +420,22 @@ class ImageEngine:
                 i.start + k if k < n else j.start + k - n + (0 if inputs.symmetric else inputs.shape[0])
             )
 
-        tile = Tile(plan.layout, iter(pools), called, on_host(xp) and holds_opposites(x))
+        tile = Tile(plan.layout, iter(pools), called, on_host(xp) and holds_opposites(x), plan.by_offsets > 0)
+        after, d, theta = take(images, tile, workspace, (n, first, m, same))
+        rows, columns = slice(0, n), slice(first, first + m)
+        scale = images.scale[rows, None] * images.scale[columns]
+        q, q2 = after.q[rows, 0, 0][:, None], after.q[columns, 0, 0]
+        bound = xp.sqrt(q) * xp.sqrt(q2)
+        self.write(self.nngp, i, j, xp.clip((q + q2) / 2 - after.unit * d, -bound, bound) * scale)
+        bound = xp.sqrt(after.theta[rows, 0, 0][:, None]) * xp.sqrt(after.theta[columns, 0, 0])
+        self.write(self.ntk, i, j, xp.clip(theta * (after.unit / 2), -bound, bound) * scale)
+        return after.error
+
+    def through_fields(
+        self, images: PreparedImages, tile: Tile, workspace: Workspace, pairs: tuple[int, int, int, bool]
+    ) -> tuple[Pixels, Array, Array]:
+        """The pixels after all steps, D and Theta of the pairs, all pixels of a few images at a time."""
+        plan, xp, (n, first, m, same) = self.plan, self.plan.layout.xp, pairs
         after, coefficients = prepare_all(plan.program, images.pixels, tile)
         last = half_variances(after, plan.layout)
         d, theta = xp.zeros((n, m), dtype=xp.float64), xp.zeros((n, m), dtype=xp.float64)
@@ -394,14 +447,30 @@ class ImageEngine:
                 if values is not None:
                     found[a, b] = values.reshape((*field.sizes, -1))[..., 0]
             field.release()
-        rows, columns = slice(0, n), slice(first, first + m)
-        scale = images.scale[rows, None] * images.scale[columns]
-        q, q2 = after.q[rows, 0, 0][:, None], after.q[columns, 0, 0]
-        bound = xp.sqrt(q) * xp.sqrt(q2)
-        self.write(self.nngp, i, j, xp.clip((q + q2) / 2 - after.unit * d, -bound, bound) * scale)
-        bound = xp.sqrt(after.theta[rows, 0, 0][:, None]) * xp.sqrt(after.theta[columns, 0, 0])
-        self.write(self.ntk, i, j, xp.clip(theta * (after.unit / 2), -bound, bound) * scale)
-        return after.error
+        return after, d, theta
+
+    def through_planes(
+        self, images: PreparedImages, tile: Tile, workspace: Workspace, pairs: tuple[int, int, int, bool]
+    ) -> tuple[Pixels, Array, Array]:
+        """The same by `analytic.images.offsets`; what follows the pooling then takes all pairs at once, in float64."""
+        plan, xp, (n, first, m, _), ntk = self.plan, self.plan.layout.xp, pairs, self.ntk is not None
+        head, tail = plan.program[: plan.by_offsets], plan.program[plan.by_offsets :]
+        pixels, rows = prepare_all(head, images.pixels, tile)
+        planes = Planes(images.steps(plan.grid), plan.layout.dtype, isinstance(tail[0], Flat), ntk)
+        encode_all(head, rows, planes.steps)
+        planes.steps.settle(half_variances(pixels, tile.layout), 0)
+        layout = replace(tile.layout, dtype=xp.float64)
+        after, rows = prepare_all(tail, pixels, replace(tile, layout=layout, planes=False))
+        field = Diagonal(layout, Workspace(xp, xp.float64, 0), slice(0, n), slice(first, first + m), (1, 1), asked=ntk)
+        field.live = 1 + (ntk and planes.steps.live)
+        count = prod(pixels.grid) ** (1 if planes.equal else 2)
+        field.set_arrays(planes.sums(*pairs)[: 1 + ntk, ..., None] / count)
+        if isinstance(tail[0], Pool):
+            pooled_difference(rows[0], field, planes.dtype)
+        apply_all(tail[1:], rows[1:], field)
+        add_pending(field, half_variances(after, layout))
+        theta = field.d * 0 if field.theta is None else field.theta
+        return after, field.d[..., 0], theta[..., 0]
 
     def write(self, out: Array | None, i: slice, j: slice, values: Array) -> None:
         """Write results to their place and, if symmetric, its mirror image; the upper triangle decides the rounding."""

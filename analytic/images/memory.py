@@ -91,14 +91,12 @@ class FieldLayout:
     too: those at the end of the previous one.
 
     diagonal : equal pixels only.   most_guards : guards after each line, if lines are long enough for any.
-    jit : whether ReLUs use `analytic.images.numba_kernels`.
     """
 
     xp: Any
     dtype: Any
     diagonal: bool
     most_guards: int
-    jit: bool
 
     @property
     def number(self) -> int:

@@ -1,109 +1,314 @@
-"""The step of ReLU in a single pass on the CPU, by Numba (`pip install minintk[fast]`).
+"""Planes of pairs of pixels at one offset through all layers, by Numba (`pip install minintk[fast]`).
 
-The formula is that of `analytic.images.activations`, entry by entry.  NumPy takes twenty calls for it, and a thread
-needs the interpreter between two of them; here a thread computes a whole field without it.
+`follow` takes what `analytic.images.offsets` says in numbers: the steps, and for every step the numbers of the pixels.
+It is compiled once for each precision, and does not know networks.  A plane is one line of memory, line of pixels after
+line of pixels, each of `width` pairs, so that every loop below runs over neighbours and becomes vector instructions.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from math import pi, sqrt
+from math import pi
 from typing import Any
 
 import numba
 import numpy as np
-from numpy.polynomial import Polynomial
+from numba import njit
+from numba.extending import intrinsic as typed_intrinsic
+from numpy.polynomial import Chebyshev, Polynomial
 
 from analytic.images.gpu_kernels import OPPOSITE_ROUNDINGS
-from minintk.arrays import Array
 
-ARCTAN_TERMS = 19
-"""From this k on, 2 (sqrt 2 - 1)^(2k+1) / (2k+1) is less than the rounding error of 1."""
+WINDOW, KINKED, ARCSINE, LINEAR, COPY, ADD = range(6)
+"""The steps; their numbers stand in `analytic.images.offsets.Steps`."""
 
-NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract"}}
+NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 """No exception for a division by 0; the compiler may round a b + c once instead of twice, and reorder nothing."""
 
-
-def arctan_series(terms: int) -> list[float]:
-    """p with arctan t = t sum_k p_k z^k, z = 2 t^2 - 1, for 0 <= t <= 1.
-
-    From arctan t = 2 sum_k (-1)^k (sqrt 2 - 1)^(2k+1) / (2k+1) T_{2k+1}(t), where T_{2k+1}(t) = t V_k(z) and
-    V_{k+1} = 2 z V_k - V_{k-1}, V_0 = V_{-1} = 1 (Chebyshev polynomials of the first and the third kind).
-
-    >>> t = np.linspace(0, 1, 1001)
-    >>> p = arctan_series(ARCTAN_TERMS)
-    >>> bool(np.abs(t * np.polynomial.polynomial.polyval(2 * t**2 - 1, p) - np.arctan(t)).max() < 4e-16)
-    True
-    """
-    z, total = Polynomial([0.0, 1.0]), Polynomial([0.0])
-    before, V = Polynomial([1.0]), Polynomial([1.0])
-    for k in range(terms):
-        total += 2 * (-1) ** k * (sqrt(2) - 1) ** (2 * k + 1) / (2 * k + 1) * V
-        before, V = V, 2 * z * V - before
-    return [float(p) for p in total.coef]
-
-
-@cache
-def constants(dtype: Any) -> Array:
-    """The series, highest power first, 1, pi / 2 and the A / 2U of opposite pixels, in the precision of the arrays."""
-    opposite = 1 - OPPOSITE_ROUNDINGS * np.finfo(dtype).eps
-    return np.array([*reversed(arctan_series(ARCTAN_TERMS)), 1.0, pi / 2, opposite], dtype)
-
-
-@numba.njit(inline="always", **NUMBA_OPTIONS)
-def half_angle(D: Any, half: Any, half2: Any, p: Any) -> Any:
-    """2 K, U sin a and a / 2, from t = tan(a / 2), or from 1 / t if that is less than 1."""
-    gap, product = half - half2, half * half2
-    A, U2 = abs(D - gap * gap), (product + product) + (product + product)
-    A = A if U2 * p[ARCTAN_TERMS + 2] > A else U2
-    X = U2 - A
-    low, high = (X, A) if A > X else (A, X)
-    square = low / high
-    t, z, series = np.sqrt(square), square + square - p[ARCTAN_TERMS], p[0]
-    for k in range(1, ARCTAN_TERMS):
-        series = series * z + p[k]
-    h = t * series
-    return X - A, high * t, p[ARCTAN_TERMS + 1] - h if A > X else h
-
-
-@numba.njit(nogil=True, **NUMBA_OPTIONS)
-def line(D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any, theta: Any, ratio: Any, rest: Any) -> None:
-    """D', and Theta' where there is one, of one contiguous line of pixels."""
-    for k in range(D.size):
-        two_k, W, h = half_angle(D[k], half[k], half2[k], p)
-        D[k] = (D[k] * c + (two_k * h - W)) * scale
-        if theta is not None:
-            theta[k] = (theta[k] + two_k * ratio + (rest + rest)) * ((c - (h + h)) * scale)
+TERMS = {4: (8, 7), 8: (21, 20)}
+"""By bytes per number: so many of the terms of P and R leave less than a rounding error of 1."""
 
 
 def compiled(f: Any) -> Any:
     """f compiled for this machine, and cached on disk if some folder can be written to."""
     try:
-        return numba.njit(nogil=True, cache=True, **NUMBA_OPTIONS)(f)
+        return njit(nogil=True, cache=True, **NUMBA_OPTIONS)(f)
     except RuntimeError:  # neither this folder nor one of the user's can be written to
-        return numba.njit(nogil=True, **NUMBA_OPTIONS)(f)
+        return njit(nogil=True, **NUMBA_OPTIONS)(f)
+
+
+intrinsic: Any = typed_intrinsic  # its type does not count the arguments right
+jit = njit(nogil=True, **NUMBA_OPTIONS)
+
+
+class Apart(numba.core.compiler.Compiler):
+    """Compiles functions whose arrays never overlap: else loops over many arrays would not become vector code."""
+
+    def define_pipelines(self) -> Any:
+        self.state.flags.noalias = True
+        return super().define_pipelines()  # type: ignore[no-untyped-call]
+
+
+apart = njit(nogil=True, pipeline_class=Apart, **NUMBA_OPTIONS)
+
+# ------------------------------------------------------------------------------------------- elementary functions
+
+
+def power_series(terms: int = 64) -> tuple[Polynomial, Polynomial]:
+    """P and R of p = sin(a/2)^2, for angles a up to pi / 2, so p <= 1/2:
+
+        a / 2 = sqrt(p) P(p)            a cos a - sin a = 2 p sqrt(p) R(p)
+
+    From asin(s) = s sum_k P_k s^2k, sqrt(1 - p) = sum_k Q_k p^k and a cos a - sin a = 2 s [P (1 - 2p) - Q], s^2 = p.
+    """
+    P, Q = np.ones(terms), np.ones(terms)
+    for k in range(1, terms):
+        P[k] = P[k - 1] * (2 * k - 1) ** 2 / (2 * k * (2 * k + 1))
+        Q[k] = Q[k - 1] * (k - 1.5) / k
+    return Polynomial(P), Polynomial(P[1:] - 2 * P[:-1] - Q[1:])
+
+
+def short_series(series: Polynomial, terms: int) -> list[float]:
+    """The polynomial in z = 4p - 1 that meets the series at the Chebyshev nodes of [0, 1/2], highest power first.
+
+    >>> p = np.linspace(0, 0.5, 1001)
+    >>> P = short_series(power_series()[0], TERMS[8][0])
+    >>> bool(np.abs(np.sqrt(p) * np.polyval(P, 4 * p - 1) - np.arcsin(np.sqrt(p))).max() < 4e-16)
+    True
+    """
+    found = Chebyshev.interpolate(series, terms - 1, domain=[0, 0.5])
+    return [float(c) for c in found.convert(kind=Polynomial, domain=[0, 0.5], window=[-1, 1]).coef[::-1]]
+
+
+@cache
+def constants(dtype: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:
+    """(1, pi / 2, 2 / pi, the A / 2U of opposite pixels, a divisor in place of 0), P and R, in that precision."""
+    info, (P, R) = np.finfo(dtype), power_series()
+    numbers = 1, pi / 2, 2 / pi, 1 - OPPOSITE_ROUNDINGS * info.eps, info.tiny
+    series = (short_series(s, n) for s, n in zip((P, R), TERMS[info.bits // 8], strict=True))
+    one, two, three = (tuple(info.dtype.type(v) for v in values) for values in (numbers, *series))
+    return one, two, three
+
+
+@intrinsic
+def where(context: Any, condition: Any, a: Any, b: Any) -> Any:
+    """a if condition else b, both computed: a branch would keep the compiler from vector instructions."""
+    return a(condition, a, b), lambda context, builder, signature, values: builder.select(*values)
+
+
+@intrinsic
+def polynomial(context: Any, z: Any, coefficients: Any) -> Any:
+    """The value at z, by Horner's rule, written out: a loop over a tuple is not, and keeps the loop around it slow."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        flags, total = ("contract",), builder.extract_value(values[1], 0)
+        for k in range(1, len(coefficients)):
+            total = builder.fmul(total, values[0], flags=flags)
+            total = builder.fadd(total, builder.extract_value(values[1], k), flags=flags)
+        return total
+
+    return z(z, coefficients), emit
+
+
+# ------------------------------------------------------------------------------------------------------- the steps
+
+
+@apart
+def kinked(D: Any, T: Any, half: Any, half2: Any, c: Any, scale: Any, ratio: Any, rest2: Any, k: Any) -> None:
+    """alpha x + beta |x|, as `apply` of Homogeneous in `analytic.images.activations`; half is 0 outside the image.
+
+    With p = min(A, X) / 2U = sin(a/2)^2, or that of pi - a:  a K - U sin a = 2U p sqrt(p) R(p) [+ pi K].  D is put
+    together anew from A, as snapped to 2U, so that |x| of opposite pixels has D = 0 exactly, b2 2K being -2U.
+    """
+    (one, half_pi, _, opposite, tiny), P, R = k
+    zero, b2 = one - one, half_pi / c
+    for n in range(D.size):
+        gap, product = half[n] - half2[n], half[n] * half2[n]
+        gap *= gap
+        U2 = (product + product) + (product + product)
+        A = abs(D[n] - gap)
+        A = where(U2 * opposite > A, A, U2)  # 0 for a pixel outside
+        X = U2 - A
+        p = where(A > X, X, A) / where(tiny < U2, U2, tiny)
+        s, z = np.sqrt(p), (p + p) + (p + p) - one
+        two_k = X - A
+        D[n] = ((gap + A + where(A > X, two_k * b2, zero)) * c + U2 * p * (s * polynomial(z, R))) * scale
+        if T is not None:
+            h = s * polynomial(z, P)
+            h = where(A > X, half_pi - h, h)
+            T[n] = where(zero < U2, (T[n] + two_k * ratio + rest2) * ((c - (h + h)) * scale), zero)
+
+
+@jit
+def seven(values: Any, e: Any, at: Any, n: Any) -> Any:
+    """Rows e ... e + 6 of the values, as arrays that the compiler knows to be contiguous."""
+    last = at + n
+    return (
+        values[e, at:last], values[e + 1, at:last], values[e + 2, at:last], values[e + 3, at:last],
+        values[e + 4, at:last], values[e + 5, at:last], values[e + 6, at:last],
+    )  # fmt: skip
+
+
+@apart
+def arcsine(D: Any, T: Any, one: Any, two: Any, unit: Any, ratio: Any, rest2: Any, k: Any) -> None:
+    """erf, as in `analytic.images.gpu_kernels`; one, two: what `encode` says of x and of x', 0 outside.
+
+    (z_1 - z) / 2 = asin(s) or pi / 2 - asin(s), s the smaller leg over the hypotenuse; sines of sums from half angles.
+    """
+    (unity, half_pi, two_over_pi, _, tiny), P, _ = k
+    zero = unity - unity
+    root, kappa, sx, cx, sy, cy, half = one
+    root2, kappa2, sx2, cx2, sy2, cy2, half2 = two
+    for n in range(D.size):
+        gap, U, kk = root[n] - root2[n], root[n] * root2[n], kappa[n] * kappa2[n]
+        A = D[n] * unit - gap * gap / (unity + unity)
+        A = where(zero < A, A, zero)
+        A = where(A > U + U, U + U, A)
+        square = kappa[n] * kappa[n] + kappa2[n] * kappa2[n] - kk * kk
+        cos1, over = np.sqrt(square), (kk + kk) * A
+        cosz = np.sqrt(square + (over + over) * (kk * (U + U - A)))
+        under = cos1 + cosz
+        hypotenuse = np.sqrt(over * over + under * under)
+        s = where(over > under, under, over) / where(hypotenuse > tiny, hypotenuse, tiny)
+        z = s * s
+        h = s * polynomial((z + z) + (z + z) - unity, P)
+        turn = where(over > under, half_pi - h, h)
+        e = sx[n] * cx2[n] - cx[n] * sx2[n]
+        sines = sx[n] * cx2[n] + cx[n] * sx2[n], sy[n] * cy2[n] + cy[n] * sy2[n]
+        over = sines[0] * cos1 + sines[1] * ((U + U) * kk)
+        s = e * e / where(over > tiny, over, tiny)
+        z = s * s
+        mismatch = s * polynomial((z + z) + (z + z) - unity, P)
+        D[n] = where(kk > zero, (turn + turn + mismatch) * two_over_pi, half[n] + half2[n])
+        slope = (two_over_pi + two_over_pi) * kk / where(cosz > tiny, cosz, tiny)
+        T[n] = (T[n] * unit + ((U - A) + (U - A)) * ratio + rest2 * unit) * slope
+
+
+@apart
+def linear(D: Any, T: Any, half: Any, half2: Any, ratio: Any, rest2: Any) -> None:
+    """Theta += ratio K + rest, and what is outside the image is 0 again; half = q / 2."""
+    zero = ratio - ratio
+    for n in range(D.size):
+        both = half[n] + half2[n]
+        inside = where(half[n] > zero, half2[n], half[n]) > zero
+        d = where(inside, D[n], both)
+        two_k = (both - d) + (both - d)
+        D[n], T[n] = d, where(inside, T[n] + two_k * ratio + rest2, zero)
+
+
+@apart
+def margin(D: Any, T: Any, v: Any, v2: Any, factor: Any, squared: Any) -> None:
+    """Pairs of which one pixel is outside: D is q / 2 of the other."""
+    for n in range(D.size):
+        D[n], T[n] = (v[n] * v[n] + v2[n] * v2[n] if squared else v[n] + v2[n]) * factor, factor - factor
+
+
+@apart
+def add_up(source: Any, out: Any, first: Any, step: Any, count: Any) -> None:
+    """out[k] = sum_s source[first + s step + k], s = 0 ... count - 1."""
+    n, done = out.size, min(count, 3)
+    a = source[first : first + n]
+    b, c = source[first + step : first + step + n], source[first + 2 * step : first + 2 * step + n]
+    if done == 1:
+        for k in range(n):
+            out[k] = a[k]
+    elif done == 2:
+        for k in range(n):
+            out[k] = a[k] + b[k]
+    else:
+        for k in range(n):
+            out[k] = a[k] + b[k] + c[k]
+    for s in range(done, count):
+        a = source[first + s * step : first + s * step + n]
+        for k in range(n):
+            out[k] += a[k]
+
+
+@jit
+def plane(steps: Any, numbers: Any, k: Any, lefts: Any, rights: Any, y: Any, y2: Any, lines: Any, work: Any,
+          start: Any, width: Any, shape: Any, tangent: Any) -> None:  # fmt: skip
+    """One plane through all steps; from line y of x and line y2 of x' on, `lines` lines at first."""
+    channels, top, bottom = shape
+    V, low = work[-1], start - top * width
+    n = (lines + top + bottom) * width
+    D, T = work[0, low : low + n], work[1, low : low + n]
+    for c in range(channels):
+        one, two = lefts[c, y * width : y * width + n], rights[c, y2 * width : y2 * width + n]
+        for i in range(n):
+            g = one[i] - two[i]
+            D[i] = g * g if c == 0 else D[i] + g * g
+    for i in range(n if tangent else 0):
+        T[i] = 0
+    for s in range(steps.shape[0]):
+        kind, slot, e, fewer, a, b = steps[s, 0], 2 * steps[s, 1], steps[s, 2], steps[s, 3], steps[s, 4], steps[s, 5]
+        v, n = numbers[s], (lines - fewer) * width
+        high = start + n + bottom * width
+        if kind == WINDOW:
+            for i in range(2 if tangent and e > 0 else 1):
+                if b * steps[s, 7] > 1:
+                    add_up(work[slot + i], V[start : start + n], start - a * width, width, b)
+                    add_up(V, work[slot + i, start : start + n], start - steps[s, 6], 1, steps[s, 7])
+        elif kind in (COPY, ADD):
+            for i in range(2 if tangent else 1):
+                mine, other = work[slot + i, low:high], work[2 * a + i, low:high]
+                for m in range(mine.size):
+                    mine[m] = other[m] if kind == COPY else mine[m] + other[m] * v[0]
+        else:
+            at, at2 = (y + top) * width, (y2 + top) * width
+            one, two = lefts[e, at : at + n], rights[e, at2 : at2 + n]
+            D, T = work[slot, start : start + n], work[slot + 1, start : start + n]
+            if kind == KINKED and tangent:
+                kinked(D, T, one, two, v[0], v[1], v[2], v[3], k)
+            elif kind == KINKED:
+                kinked(D, None, one, two, v[0], v[1], v[2], v[3], k)
+            elif kind == ARCSINE:
+                arcsine(D, T, seven(lefts, e, at, n), seven(rights, e, at2, n), v[1], v[2], v[3], k)
+                e += 6
+            else:
+                linear(D, T, one, two, v[2], v[3])
+            for first, last in ((low - start, 0), (n, n + bottom * width)):
+                one, two = lefts[e, at + first : at + last], rights[e, at2 + first : at2 + last]
+                D, T = work[slot, start + first : start + last], work[slot + 1, start + first : start + last]
+                margin(D, T, one, two, v[4], kind == KINKED)
+
+
+@jit
+def lift(values: Any, first: Any, images: Any, pixels: Any, room: Any, out: Any) -> None:
+    """The numbers of the pixels where planes need them: out[s, .., k] = values[first + images[k], s, .., pixels[k]].
+
+    room : for the places in memory, unsigned, which need no test for negative ones.
+    """
+    N, steps, lines, W = values.shape
+    width, flat = pixels.size, values.reshape(-1)
+    for k in range(width):
+        room[k] = min(first + images[k], N - 1) * steps * lines * W + pixels[k]
+    for n in range(steps * lines):
+        to, line = out[n * width : (n + 1) * width], flat[n * W :]
+        for k in range(width):
+            to[k] = line[room[k]]
 
 
 @compiled
-def field(D: Any, half: Any, half2: Any, c: Any, scale: Any, p: Any, theta: Any, ratio: Any, rest: Any) -> None:
-    """D', and Theta' where there is one, of all lines; Numba compiles it for either."""
-    left = np.empty_like(half2[0])
-    for a in range(D.shape[0]):
-        left[:] = half[a]
-        for b in range(D.shape[1]):
-            if theta is None:
-                line(D[a, b], left, half2[b], c, scale, p, None, ratio, rest)
-            else:
-                line(D[a, b], left, half2[b], c, scale, p, theta[a, b], ratio, rest)
+def follow(steps: Any, numbers: Any, k: Any, values: Any, pairs: Any, places: Any, shape: Any, start: Any,
+           lefts: Any, rights: Any, work: Any, total: Any, tangent: Any) -> None:  # fmt: skip
+    """total[0 and 1, b] = the sums of D and Theta over the planes of image `one` with that of number `two` + b `some`.
 
-
-def kinked(
-    D: Array, half: Array, half2: Array, c: float, scale: float,
-    theta: Array | None = None, ratio: float = 0.0, rest: float = 0.0,
-) -> None:  # fmt: skip
-    """D and theta : (A, B, n) through alpha x + beta |x|, in place; names as in `activations` for Homogeneous.
-
-    half : (A, n), or (A, 1), and half2 : (B, n), sqrt(q / 2 unit) of the pixels of x and of x'.
+    pairs : (one, two, some, reach), planes of `reach` lines' offset and less.   shape : (H, channels, top, bottom).
+    places : (3, width), for each place in a line the number of x' from `two` + b `some` on, its pixel, and that of x.
     """
-    T, p = D.dtype.type, constants(D.dtype)
-    field(D, half, half2, T(c), T(scale), p, theta, T(ratio), T(rest))
+    (one, two, some, reach), (H, channels, top, bottom), width = pairs, shape, places.shape[1]
+    room = np.empty(width, np.uint64)
+    lift(values, one, np.zeros_like(places[0]), places[2], room, lefts.reshape(-1))
+    for b in range(total.shape[1]):
+        lift(values, two + b * some, places[0], places[1], room, rights.reshape(-1))
+        twice = some == 1 and two + b == one  # an image with itself: offsets o and -o give the same
+        for offset in range(0 if twice else -reach, reach + 1):
+            y, y2, lines = max(0, -offset), max(0, offset), H - abs(offset)
+            plane(steps, numbers, k, lefts, rights, y, y2, lines, work, start, width, (channels, top, bottom), tangent)
+            weight = 2.0 if twice and offset > 0 else 1.0
+            for what in range(2 if tangent else 1):
+                sums = total[what, b]
+                for line in range(lines - steps[-1, 3]):
+                    found = work[what, start + line * width : start + (line + 1) * width]
+                    for n in range(width):
+                        sums[n] += found[n] * weight

@@ -30,12 +30,14 @@ class Tile:
     pools : for each pooling in turn, D, in its unit, and Theta of equal pixels of each image with itself after it; or
         None, if nothing that follows needs the variances: bounds then stand for them.
     called : the names of the images, for messages.   opposite : whether x' = -x for some two of them.
+    planes : whether `analytic.images.offsets` follows.
     """
 
     layout: FieldLayout
     pools: Iterator[tuple[Array, Array] | None]
     called: Callable[[int], str] = "image {}".format
     opposite: bool = False
+    planes: bool = False
 
     def check(self, pixels: Pixels) -> None:
         """ValueError, with its name, for an image whose variances have left the range of float64."""
@@ -272,10 +274,14 @@ def pooled(
 
 @apply.register
 def _(step: Pool, row: PoolCoefficients, field: Field) -> None:
-    """D' = mean D - own / 2 - own' / 2 + (share - share') (mean q - mean q') / 2."""
     add_pending(field, row.before)
     field.pool(row.T, row.grid)
-    rounding = EQUAL_AFTER_POOLING * float(field.xp.finfo(field.layout.dtype).eps)
+    pooled_difference(row, field, field.layout.dtype)
+
+
+def pooled_difference(row: PoolCoefficients, field: Field, dtype: Any) -> None:
+    """D' = mean D - own / 2 - own' / 2 + (share - share') (mean q - mean q') / 2, from the mean, rounded in `dtype`."""
+    rounding = EQUAL_AFTER_POOLING * float(field.xp.finfo(dtype).eps)
     for piece in field.pieces():
         d, own = field.d[piece], field.xp.add(*field.pick(row.own, piece))
         d -= own

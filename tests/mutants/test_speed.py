@@ -23,7 +23,7 @@ SLOWER = [
     (KERNELS, "analytic/images/engine.py", "return reach if on_cpu and reach <= 3 else 0", "return 0"),
     (KERNELS, "analytic/images/fields.py", "if key not in views:", "if True:"),
     (KERNELS, "analytic/vectors/rules.py", "case s.Erf():", "case s.Erf() if not name:"),
-    (NUMBA, "analytic/images/activations.py", "if field.layout.jit and row.zero is None:", "if False:"),
+    (NUMBA, "analytic/images/engine.py", "split(program) if jit else 0", "0"),
     (NETWORKS, "minintk/fast/dense.py", "    if not large(x, mu):", "    if True:"),
     (NETWORKS, "minintk/fast/dense.py", "        if large(x, W):", "        if False:"),
     (NETWORKS, "minintk/fast/split_batch.py", "if size < THRESHOLDS.batch or inside():", "if True:"),

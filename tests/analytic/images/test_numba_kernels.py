@@ -1,60 +1,63 @@
-"""The step of ReLU by Numba: against mpmath, entry by entry, and against NumPy's passes on whole kernels."""
+"""Planes of offsets by Numba: against mpmath, entry by entry, and against NumPy's passes on whole kernels."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import mpmath as mp
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from oracles_kernels import image_errors, image_kernels
 from test_gpu_kernels import DTYPES, EPS, SPECS, entries, images, snapped
 
 import analytic as an
-import analytic.images.engine
 import minintk as mn
+from analytic.images import engine
 from analytic.images.activations import TINY_ROOT
 
 pytest.importorskip("numba")
 from analytic.images import numba_kernels
 
 Array = np.ndarray[Any, Any]
-RELUS = [name for name in SPECS if "erf" not in name]
 
 
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Numba whatever the size; how often it was asked."""
-    asked = [0]
-    plain = numba_kernels.kinked
+@contextmanager
+def numba(wanted: bool) -> Iterator[list[int]]:
+    """Numba whatever the size, or never; how often it was asked."""
+    asked, plain = [0], numba_kernels.follow
 
-    def kinked(*arguments: Any) -> None:
+    def follow(*arguments: Any) -> None:
         asked[0] += 1
         plain(*arguments)
 
-    monkeypatch.setattr(numba_kernels, "kinked", kinked)
-    monkeypatch.setattr(analytic.images.engine, "BYTES_WORTH_NUMBA", 0)
-    return asked
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "BYTES_WORTH_NUMBA", 0 if wanted else 2**62)
+        patch.setattr(numba_kernels, "follow", follow)
+        yield asked
+
+
+# ----------------------------------------------------------------------------------- entry by entry, against mpmath
 
 
 def distances(dtype: str) -> tuple[float, float]:
     """The largest `errors` of D' and of Theta'."""
-    tiny = TINY_ROOT[np.dtype(dtype).itemsize]
+    tiny, T = TINY_ROOT[np.dtype(dtype).itemsize], np.dtype(dtype).type
     D, root, root2 = entries(dtype, tiny)
     D = np.where((root == tiny) & (root2 == tiny), 0, D).astype(dtype)
-    half, half2 = (r / np.dtype(dtype).type(2**0.5) for r in (root, root2))
+    half, half2 = (r / T(2**0.5) for r in (root, root2))
     Theta = np.random.default_rng(1).exponential(size=D.shape).astype(dtype)
-    d, theta, alone = (v.reshape((-1, 1, 1)).copy() for v in (D, Theta, D))
-    for i in range(D.size):
-        one, two = half[i : i + 1, None], half2[i : i + 1, None]
-        numba_kernels.kinked(d[i : i + 1], one, two, np.pi, 1.0, theta[i : i + 1], 1.0, 0.5)
-        numba_kernels.kinked(alone[i : i + 1], one, two, np.pi, 1.0)
+    d, theta, alone = (v.copy() for v in (D, Theta, D))
+    numbers = T(np.pi), T(1), T(1), T(1), numba_kernels.constants(np.dtype(dtype))
+    numba_kernels.kinked(d, theta, half, half2, *numbers)
+    numba_kernels.kinked(alone, None, half, half2, *numbers)
     assert np.array_equal(d, alone)
     once, twice = parted(D, half, half2)
-    found = [errors(d[:, 0, 0], theta[:, 0, 0], A, half, half2, D, Theta, dtype) for A in (once, twice)]
+    found = [errors(d, theta, A, half, half2, D, Theta, dtype) for A in (once, twice)]
     nearest = np.min(found, axis=0).max(axis=-1)
     return float(nearest[0]), float(nearest[1])
 
@@ -90,74 +93,184 @@ def test_relu_is_right_to_rounding(dtype: str) -> None:
     assert max(distances(dtype)) < 4
 
 
-def test_a_series_cut_short_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last seven terms, 1e-11, are left out."""
-    short = np.array([*reversed(numba_kernels.arctan_series(12)), 1.0, np.pi / 2])
-    planted = np.concatenate([np.zeros(numba_kernels.ARCTAN_TERMS + 2 - short.size), short])
-    monkeypatch.setattr(numba_kernels, "constants", lambda dtype: planted)
-    assert max(distances("float64")) > 1000
+@pytest.mark.parametrize("which", [1, 2])
+def test_a_series_cut_short_is_found_out(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last seven terms of P or of R, 1e-13 and more, are 0."""
+    found = list(numba_kernels.constants(np.dtype("float64")))
+    short = numba_kernels.short_series(numba_kernels.power_series()[which - 1], len(found[which]) - 7)
+    found[which] = (0.0,) * 7 + tuple(short)
+    monkeypatch.setattr(numba_kernels, "constants", lambda dtype: tuple(found))
+    assert max(distances("float64")) > 50
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_constants_have_the_precision_of_what_they_meet(dtype: str) -> None:
     """A float64 among them would make a float32 step twice as slow, silently."""
-    assert numba_kernels.constants(np.dtype(dtype)).dtype == dtype
+    numbers = [v for part in numba_kernels.constants(np.dtype(dtype)) for v in part]
+    assert {type(v) for v in numbers} == {np.dtype(dtype).type}
+
+
+# ------------------------------------------------------------------------------ whole kernels, against NumPy's passes
+
+
+@st.composite
+def plane_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
+    """A spec whose first layers keep offsets apart, and three images, two of them equal, opposite or near."""
+    shape, pick, some = (
+        draw(st.sampled_from([(4, 5, 2), (6, 3, 2), (1, 7, 2), (9, 8, 3)])),
+        st.sampled_from,
+        st.booleans,
+    )
+
+    def window(padding: Any = "same") -> mn.spec.Layer:
+        sizes = {"same": [(1, 1), (3, 3), (3, 2), (1, 5)], "valid": [(1, 3), (1, 2)]}
+        kernel = draw(pick(sizes.get(padding, [(2, 2)])))
+        how: Any = {"w_std": draw(pick([0.7, 2**0.5])), "b_std": draw(pick([0.0, 0.3]))}
+        return mn.Conv2d(5, kernel, padding=padding, **how)
+
+    def phi() -> mn.spec.Layer:
+        return draw(pick([mn.ReLU(), mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs(), mn.Erf()]))
+
+    layers: list[mn.spec.Layer] = [window(draw(pick(["same", "valid", ((1, 0), (0, 1))]))), phi()]
+    for _ in range(draw(st.integers(0, 2))):
+        if draw(some()):
+            layers += [window(), window(), phi()]
+        else:
+            shortcut = window() if draw(some()) else mn.Identity()
+            layers += [window(), mn.Residual(mn.Sequential(phi(), window(), phi(), window()), shortcut=shortcut), phi()]
+    deep = [mn.Dense(3, b_std=0.1), phi()] if draw(some()) else []
+    layers += [mn.Flatten()] if draw(some()) else [mn.GlobalAvgPool(), *deep]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    x = rng.standard_normal((3, *shape)) + 0.3  # else averages over all pixels leave rounding alone
+    x[1] = draw(pick([1.0, -1.0, 1 + 1e-9])) * x[0] if draw(some()) else x[1]
+    x[2] = draw(pick([0.0, 1.0])) if draw(some()) else x[2]
+    return mn.Sequential(*layers, mn.Dense(1)), x
+
+
+def law_planes(case: tuple[mn.Sequential, Array]) -> None:
+    """Kernels offset by offset are those of NumPy's passes, which know an angle of 0 to 1e-10 behind erf and sums."""
+    spec, x = case
+    kernel = an.kernel(spec)
+    with numba(False):
+        plain = kernel.both(x)
+    for dtype, *bounds in ("float64", 1e-13, 1e-10), ("float32", 1e-6, 1e-6):
+        with numba(True) as asked:
+            got, nngp, block = (
+                kernel.both(x.astype(dtype)),
+                kernel.nngp(x.astype(dtype)),
+                kernel.ntk(x.astype(dtype)[:2], x.astype(dtype)[1:]),
+            )
+        assert asked[0] > 0
+        np.testing.assert_array_equal(got.nngp, nngp)
+        np.testing.assert_array_equal(got.ntk, got.ntk.T)
+        roots = [np.sqrt(np.diagonal(k)) for k in plain]
+        for a, b, root, bound in zip(got, plain, roots, bounds, strict=True):
+            assert np.abs(a - b).max() <= bound * root.max() ** 2, (
+                f"{dtype}: {np.abs(a - b).max() / root.max() ** 2:.1e}"
+            )
+        np.testing.assert_allclose(block, got.ntk[:2, 1:], rtol=1e-12 if dtype == "float64" else 1e-5)
+
+
+CHECK = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=12, deadline=None)
+
+
+@CHECK
+@given(plane_cases())
+def test_planes(case: tuple[mn.Sequential, Array]) -> None:
+    law_planes(case)
+
+
+def change(number: int, where: Any, value: Any) -> Callable[..., None]:
+    """`follow` with one number of one of its arguments changed."""
+
+    def planted(*arguments: Any) -> None:
+        changed = list(arguments)
+        array = np.array(changed[number])
+        array[where] = value(array[where])
+        changed[number] = tuple(array.tolist()) if isinstance(arguments[number], tuple) else array
+        plain(*changed)
+
+    plain = numba_kernels.follow
+    return planted
+
+
+PLANTED: dict[str, Callable[..., None]] = {
+    "the largest offset is left out": change(4, 3, lambda reach: reach - 1),
+    "pixels outside are like those inside": change(1, (slice(None), 4), lambda factor: 0 * factor),
+    "windows reach one pixel less to the left": change(0, (slice(None), 6), lambda before: np.maximum(before - 1, 0)),
+    "Theta without the layer's own": change(1, (slice(None), 2), lambda ratio: 0 * ratio),
+    "a pixel's variance is its neighbour's": change(3, (0, 3), lambda half: np.roll(half, 1)),
+}
+DEEP = mn.Sequential(SPECS["relu"][0].layers[0], mn.ReLU(), *SPECS["relu"][0].layers)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = images("float64")[:3]
+    law_planes((DEEP, x))
+    monkeypatch.setattr(numba_kernels, "follow", PLANTED[name])
+    with pytest.raises(AssertionError):
+        law_planes((DEEP, x))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", RELUS)
-def test_kernels_with_compiled_steps_are_the_kernels(name: str, dtype: str, request: pytest.FixtureRequest) -> None:
-    """As near to the truth as NumPy's passes come, for the NNGP alone too; black pixels are left to the passes."""
+@pytest.mark.parametrize("name", [name for name in SPECS if name != "zeros trained" and "first" not in name])
+def test_kernels_with_planes_are_the_kernels(name: str, dtype: str) -> None:
+    """As near to the truth as NumPy's passes come, equal, opposite, near, scaled and black images among them."""
     (spec, _), x = SPECS[name], images(dtype)
     infinite, truth = an.kernel(spec), image_kernels(spec, x)
     plain = infinite.both(x)
-    asked = request.getfixturevalue("compiled")
-    both = infinite.both(x)
-    assert asked[0] > 0
-    np.testing.assert_array_equal(infinite.nngp(x), both.nngp)
+    with numba(True) as asked:
+        both = infinite.both(x)
+    assert (asked[0] > 0) == (not any(isinstance(one, mn.AvgPool) for one in spec.layers))
     for found, passes in zip(image_errors(both, truth), image_errors(plain, truth), strict=True):
         assert found <= 4 * passes + 40 * EPS[dtype]
 
 
+# ------------------------------------------------------------------------------------------------- when it is taken
+
+
 def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen images of 16 x 16 through four ReLUs are large, eight are not, nor sixteen in float32; nothing is without
-    Numba, or for erf."""
+    Numba, for activations without a closed form, or with strides."""
 
-    def large(phi: mn.spec.Layer, images: int, item: int = 8) -> bool:
-        net = mn.Sequential(*[mn.Conv2d(8, 3), phi] * 4, mn.GlobalAvgPool(), mn.Dense(1))
+    def large(phi: mn.spec.Layer, images: int, item: int = 8, **how: Any) -> bool:
+        net = mn.Sequential(*[mn.Conv2d(8, 3, **how), phi] * 4, mn.GlobalAvgPool(), mn.Dense(1))
         steps = an.kernel(net)._program((16, 16, 3))
-        return analytic.images.engine.worth_compiling(steps, (16, 16, 3), images**2 // 2, item)
+        return engine.worth_compiling(steps, (16, 16, 3), images**2 // 2, item)
 
     assert large(mn.ReLU(), 16)
+    assert large(mn.Erf(), 16)
     assert not large(mn.ReLU(), 8)
     assert not large(mn.ReLU(), 16, 4)
     assert large(mn.ReLU(), 24, 4)
-    assert not large(mn.Erf(), 16)
-    monkeypatch.setattr(analytic.images.engine, "numba_works", lambda: False)
+    assert not large(mn.Tanh(), 100)
+    assert not large(mn.ReLU(), 100, stride=2)
+    assert not large(mn.ReLU(), 100, padding="circular")
+    assert not large(mn.ReLU(), 100, b_std=0.1, b_init="zeros")
+    monkeypatch.setattr(engine, "numba_works", lambda: False)
     assert not large(mn.ReLU(), 16)
 
 
 def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Missing: nothing happens.  Broken, as with a NumPy that it does not know: a warning, and NumPy's passes."""
-    works = analytic.images.engine.numba_works.__wrapped__
+    works = engine.numba_works.__wrapped__
     assert works()
     monkeypatch.setitem(sys.modules, "analytic.images.numba_kernels", None)
     with pytest.warns(RuntimeWarning, match="does not load"):
         assert not works()
-    monkeypatch.setattr(analytic.images.engine, "find_spec", lambda name: None)
+    monkeypatch.setattr(engine, "find_spec", lambda name: None)
     assert not works()
 
 
-def test_without_a_place_for_its_files_it_compiles_anew() -> None:
-    """NUMBA_CACHE_DIR names a file: nothing can be kept there."""
-    code = """
-import numpy as np
-from analytic.images.numba_kernels import kinked
-D, one = np.ones((1, 1, 4)), np.ones((1, 4))
-kinked(D, one, one, 3.0, 1.0)
-print(D.tolist())
-"""
-    place = {**os.environ, "NUMBA_CACHE_DIR": os.devnull + "/nowhere"}
-    run = subprocess.run([sys.executable, "-W", "error", "-c", code], env=place, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.startswith("[[[")
+def test_without_a_place_for_its_files_it_compiles_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba refuses to cache where no folder can be written to."""
+    plain = numba_kernels.njit
+
+    def refuses(*, cache: bool = False, **options: Any) -> Any:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return plain(**options)
+
+    monkeypatch.setattr(numba_kernels, "njit", refuses)
+    assert numba_kernels.compiled(lambda x: x + 1)(2) == 3

@@ -1,0 +1,290 @@
+"""Pairs of pixels offset by offset: a plane of pairs (p, p + o) goes through all layers while it is in cache, by Numba.
+
+A window of stride 1 shifts both pixels together, and an activation acts on each pair for itself, so the pairs at one
+offset o never meet those at another, until pooling, which needs no more than their sum.  Where `Field` takes all pairs
+through one layer, `sums` takes the pairs at some offsets through all layers.
+
+    plane    for one offset o_y across the lines: lines of pairs, one for each y with y and y + o_y inside
+    line     the pairs at several offsets o_x along the lines, one after another; those of several x' for small images
+    margins  next to all these, pairs of which one pixel is outside, where D = q / 2 of the other, and Theta = 0
+
+The places of a line are the same for all y and o_y.  So the numbers of the pixels that an activation needs, sqrt(q / 2
+unit), are laid out in this order once for each image, 0 for pixels outside, and a plane reads them as two long arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import singledispatch
+from threading import local
+from typing import Any
+
+import numpy as np
+
+from analytic.images.activations import ErfCoefficients, KinkedCoefficients
+from analytic.images.memory import CACHE_LINE_BYTES, PixelValues, Workspace, rounded
+from analytic.images.rules import Flat, Pool, Window, all_steps
+from analytic.images.steps import SumCoefficients, WindowCoefficients
+from analytic.vectors.duals import Erf, Homogeneous
+from analytic.vectors.rules import Affine, ResidualSum
+from analytic.vectors.state import Program, Step
+from minintk.arrays import Array
+from minintk.fast.threads import parallel
+
+WINDOW, KINKED, ARCSINE, LINEAR, COPY, ADD = range(6)
+"""Kinds of steps, as `analytic.images.numba_kernels` knows them."""
+
+PLACES_IN_LINE = 320
+"""The most pairs in a line, more or less: a plane of 32 lines, its numbers and those of its pixels stay in cache."""
+
+
+def split(program: Program) -> int:
+    """How many steps from the first on can be followed offset by offset; 0 if these planes cannot be summed then."""
+    last = next((k for k, step in enumerate(program) if isinstance(step, Pool | Flat)), 0)
+    head, tail = program[:last], program[last + 1 :]
+    if not all(follows(step) for step in head) or any(isinstance(step, Pool) for step in all_steps(tail)):
+        return 0
+    end = program[last]
+    whole = isinstance(end, Flat) or (
+        isinstance(end, Pool) and all(a.kernel == a.size and a.out == 1 for a in end.axes)
+    )
+    return last if whole else 0
+
+
+@singledispatch
+def follows(step: Step) -> bool:
+    """Whether the step takes each offset for itself, and `encode` knows it."""
+    return False
+
+
+@follows.register(Homogeneous)
+def _(step: Homogeneous) -> bool:
+    return True
+
+
+@follows.register(Erf)
+def _(step: Erf) -> bool:
+    return True
+
+
+@follows.register(Affine)
+def _(step: Affine) -> bool:
+    return step.rest == 0  # else Theta of black pixels is not 0
+
+
+@follows.register(Window)
+def _(step: Window) -> bool:
+    return follows(step.affine) and all(a.stride == 1 and not a.circular and a.out <= a.size for a in step.axes)
+
+
+@follows.register(ResidualSum)
+def _(step: ResidualSum) -> bool:
+    return all(follows(one) for one in step.branch + step.shortcut)
+
+
+@dataclass
+class Steps:
+    """Steps in numbers, as `numba_kernels.plane` reads them.
+
+    table : (kind, slot, numbers of the pixels, H - lines, ...) of each, of WINDOW then (before, kernel) of either axis.
+    factors : (c, scale, ratio, 2 rest, that of D in the margins).   values : of the pixels, (n, h, w).
+    """
+
+    size: tuple[int, int]
+    values: list[Array]
+    table: list[tuple[int, ...]] = field(default_factory=list)
+    factors: list[tuple[float, ...]] = field(default_factory=list)
+    pending: tuple[float, float] | None = None
+    live: bool = False
+    slots: int = 1
+
+    def __post_init__(self) -> None:
+        self.grid, self.channels = self.size, len(self.values)
+
+    def add(self, kind: int, slot: int, e: int, *more: int, factors: tuple[float, ...] = ()) -> None:
+        """One step more."""
+        self.table.append((*(kind, slot, e, self.size[0] - self.grid[0]), *more, *(0,) * (4 - len(more))))
+        self.factors.append((*factors, *(0.0,) * (5 - len(factors))))
+
+    def pixels(self, values: Array) -> int:
+        """The number under which the pixels' numbers are found."""
+        self.values.append(values.reshape((-1, *self.grid)))
+        return len(self.values) - 1
+
+    def owed(self) -> tuple[float, float]:
+        """(ratio, 2 rest) of the pending term, which is no longer pending."""
+        (ratio, rest), self.pending = self.pending or (0.0, 0.0), None
+        self.live = self.live or ratio != 0 or rest != 0
+        return ratio, 2 * rest
+
+    def settle(self, half: PixelValues | None, slot: int) -> None:
+        """Add what is pending, and set what is outside the image to 0 again."""
+        if self.pending is not None and half is not None:
+            e = self.pixels(np.maximum(half.left, np.finfo(half.left.dtype).tiny))  # 0 is for pixels outside
+            self.add(LINEAR, slot, e, factors=(0.0, 0.0, *self.owed(), 1.0))
+
+
+@singledispatch
+def encode(step: Step, row: Any, steps: Steps, slot: int) -> None:
+    """Append the step, with its coefficients; it acts on the planes of a slot."""
+    raise TypeError(f"{type(step).__name__} has no step of planes: register follows and encode for it")
+
+
+@encode.register
+def _(step: Window, row: WindowCoefficients, steps: Steps, slot: int) -> None:
+    steps.settle(row.before, slot)
+    rows, columns = step.axes
+    steps.grid = rows.out, columns.out
+    steps.add(WINDOW, slot, int(steps.live), rows.before, rows.kernel, columns.before, columns.kernel)
+    steps.pending = row.pending
+
+
+@encode.register
+def _(step: Affine, row: WindowCoefficients, steps: Steps, slot: int) -> None:
+    steps.settle(row.before, slot)
+    steps.pending = row.pending
+
+
+@encode.register
+def _(step: Homogeneous, row: Any, steps: Steps, slot: int) -> None:
+    if isinstance(row, KinkedCoefficients):
+        c = np.pi / (2 * step.b2)
+        factors = c, row.scale, *steps.owed(), c * row.scale
+        steps.add(KINKED, slot, steps.pixels(row.half.left), factors=factors)
+    else:
+        steps.settle(row.before, slot)
+
+
+@encode.register
+def _(step: Erf, row: ErfCoefficients, steps: Steps, slot: int) -> None:
+    """sqrt q, sqrt kappa, sine and cosine of x / 2 and of y / 2 = pi / 4 - x / 2, and q' / 2 = x / pi."""
+    root, x, y = (v.left.astype(np.float64) for v in (row.root, row.x, row.y))
+    e, *_ = [
+        steps.pixels(v)
+        for v in (
+            root,
+            (1 + 2 * root**2) ** -0.5,
+            np.sin(x / 2),
+            np.cos(x / 2),
+            np.sin(y / 2),
+            np.cos(y / 2),
+            x / np.pi,
+        )
+    ]
+    steps.add(ARCSINE, slot, e, factors=(0.0, row.unit, *steps.owed(), 1.0))
+
+
+@encode.register
+def _(step: ResidualSum, row: SumCoefficients, steps: Steps, slot: int) -> None:
+    steps.settle(row.before, slot)
+    other, live, grid = slot + 1, steps.live, steps.grid
+    steps.slots = max(steps.slots, other + 1)
+    steps.add(COPY, other, 0, slot)
+    encode_all(step.shortcut, row.shortcut, steps, other)
+    steps.settle(row.after_shortcut, other)
+    second, steps.live, steps.grid = steps.live, live, grid
+    encode_all(step.branch, row.branch, steps, slot)
+    steps.settle(row.after_branch, slot)
+    steps.live |= second
+    steps.add(ADD, slot, 0, other, factors=(row.ratio,))
+
+
+def encode_all(program: Program, rows: tuple[Any, ...], steps: Steps, slot: int = 0) -> None:
+    """Append all steps of a program."""
+    for step, row in zip(program, rows, strict=True):
+        encode(step, row, steps, slot)
+
+
+def lines_of_places(
+    size: tuple[int, int], reach: tuple[int, int], some: int, equal: bool
+) -> Iterator[tuple[Array, Array]]:
+    """The places of lines, and which of them to sum for each image x': (3, places), as in `numba_kernels.follow`.
+
+    size : W, and W of the last grid.  reach : how far windows reach before a pixel, and after it.   some : images x'.
+    """
+    (W, last), (before, after) = size, reach
+    ends = 0 if equal else last - 1
+    parts: list[tuple[int, int]] = [(image, offset) for offset in range(-ends, ends + 1) for image in range(some)]
+    while parts:
+        columns: list[tuple[int, int, int, int]] = []
+        while parts and (not columns or len(columns) + W - abs(parts[0][1]) + before + after <= PLACES_IN_LINE):
+            image, offset = parts.pop(0)
+            for p in range(max(0, -offset) - before, min(W, W - offset) + after):
+                inside = 0 <= p < last and 0 <= p + offset < last
+                columns.append((image, p + offset if 0 <= p + offset < W else W, p if 0 <= p < W else W, inside))
+        columns += [(0, W, W, 0)] * (rounded(len(columns), 16) - len(columns))
+        table = np.array(columns, dtype=np.int64)
+        wanted = (table[:, :1] == np.arange(some)) * table[:, 3:]
+        yield np.ascontiguousarray(table[:, :3].T), wanted.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Planes:
+    """The planes of some images: their steps and where everything is.
+
+    equal : whether only equal pixels are asked for, the plane at offset 0.   tangent : whether Theta is, too.
+    """
+
+    steps: Steps
+    dtype: Any
+    equal: bool
+    tangent: bool
+
+    @property
+    def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """How far windows reach before a pixel and after it, across the lines and along them."""
+        windows = [row[4:8] for row in self.steps.table if row[0] == WINDOW] or [(0, 1, 0, 1)]
+        rows, columns = ([(w[k], w[k + 1] - 1 - w[k]) for w in windows] for k in (0, 2))
+        (top, bottom), (left, right) = (tuple(max(e) for e in zip(*ends, strict=True)) for ends in (rows, columns))
+        return (top, bottom), (left, right)
+
+    def lines(self) -> tuple[int, list[tuple[Array, Array]]]:
+        """How many images x' a line holds, and the lines."""
+        (_, W), (_, last), ends = self.steps.size, self.steps.grid, self.reach[1]
+        whole = W + sum(ends) if self.equal else sum(W - abs(k) + sum(ends) for k in range(1 - last, last))
+        some = max(1, PLACES_IN_LINE // whole)
+        return some, list(lines_of_places((W, last), ends, some, self.equal))
+
+    def laid_out(self) -> Array:
+        """The pixels' numbers, (n, steps, lines, W + 1), with zeros around them."""
+        (H, W), (top, bottom), values = self.steps.size, self.reach[0], self.steps.values
+        out = np.zeros((values[0].shape[0], len(values), top + H + bottom, W + 1), self.dtype)
+        for e, v in enumerate(values):
+            out[:, e, top : top + v.shape[1], : v.shape[2]] = v
+        return out
+
+    def sums(self, n: int, first: int, m: int, same: bool) -> Array:
+        """The sums of D and Theta over all planes, (2, n, m), float64, of the first n images with m from `first` on.
+
+        same : of the first n with themselves, the upper triangle alone.
+        """
+        from analytic.images.numba_kernels import constants, follow
+
+        (H, _), ((top, bottom), ends), values = self.steps.size, self.reach, self.laid_out()
+        some, lines = self.lines()
+        table, factors = np.array(self.steps.table, dtype=np.int64), np.array(self.steps.factors, self.dtype)
+        k, own = constants(np.dtype(self.dtype)), local()
+        room, reach = rounded(max(ends), CACHE_LINE_BYTES), 0 if self.equal else self.steps.grid[0] - 1
+
+        def work(item: tuple[int, int]) -> Array:
+            i, at = item
+            places, wanted = lines[at]
+            width, begin = places.shape[1], i if same else 0
+            if not hasattr(own, "workspace"):
+                own.workspace = Workspace(np, self.dtype, 0)
+            rows = top + H + bottom
+            shapes = ((len(values[0]), rows * width),) * 2 + ((2 * self.steps.slots + 1, rows * width + 2 * room),)
+            lefts, rights, buffers = (own.workspace.take(shape) for shape in shapes)
+            total = np.zeros((2, -(-(m - begin) // some), width))
+            pairs, shape = (i, first + begin, some, reach), (H, self.steps.channels, top, bottom)
+            follow(table, factors, k, values, pairs, places, shape, room + top * width,
+                   lefts, rights, buffers, total, self.tangent)  # fmt: skip
+            own.workspace.give(lefts, rights, buffers)
+            return (total @ wanted).reshape((2, -1))[:, : m - begin]
+
+        out = np.zeros((2, n, m))
+        items = [(i, at) for i in range(n) for at in range(len(lines))]
+        for (i, _), found in zip(items, parallel(work, items), strict=True):
+            out[:, i, i if same else 0 :] += found
+        return out
