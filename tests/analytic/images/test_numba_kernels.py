@@ -20,7 +20,7 @@ import minintk as mn
 from analytic.images import engine
 from analytic.images.activations import TINY_ROOT
 
-library = pytest.importorskip("numba")
+pytest.importorskip("numba")
 from analytic.images import numba_kernels
 
 Array = np.ndarray[Any, Any]
@@ -265,7 +265,7 @@ def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_without_a_place_for_its_files_it_compiles_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numba refuses to cache where no folder can be written to."""
-    plain = library.njit
+    plain = sys.modules["numba"].njit
 
     def refuses(*, cache: bool = False, **options: Any) -> Any:
         if cache:
