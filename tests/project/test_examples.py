@@ -31,6 +31,7 @@ REDUCED: dict[str, dict[str, Any]] = {
     "finite_width_statistics": {"shapes": ((1, 4), (1, 16), (2, 16), (4, 16), (4, 32)), "members": 4000},
     "kernel_over_time": {"width": 32, "networks": 2, "n": 20},
     "laziness": {"widths": (32, 64, 128), "seeds": 4, "deep": (1,)},
+    "mean_of_networks": {"cases": ("1 hidden, tanh",), "widths": (24, 48), "pairs": 300},
     "mnist_60000": {"train": 600},
     "rates_in_the_kernel": {"widths": (32, 64, 128), "seeds": 2},
     "train_lenet5": {"epochs": 4},
@@ -194,6 +195,14 @@ def check_path(found: dict[str, float]) -> None:
     assert lazy < 1.1 < 1.3 < feature
 
 
+def check_means(found: dict[str, Any]) -> None:
+    """The line through two widths begins at c, and the wider networks are too far from the limit for c = 0."""
+    for t in (1, 2, 4):
+        start, measured = f"1 hidden, tanh, t = {t}: 1/n -> 0", found[f"1 hidden, tanh, t = {t}: n = 48"]
+        assert abs(found[start][2]) < 4.5
+        assert measured[0] < -4.5 * measured[1]
+
+
 def check_large(found: dict[str, float]) -> None:
     assert found["accuracy"] > 0.97  # 600 digits in training
     assert found["residual"] < 1e-8
@@ -216,6 +225,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "finite_width_statistics": check_finite_width,
     "kernel_over_time": check_path,
     "laziness": check_laziness,
+    "mean_of_networks": check_means,
     "mnist_60000": check_large,
     "rates_in_the_kernel": check_rates,
     "train_lenet5": check_lenet5,
@@ -232,6 +242,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "finite_width_statistics": {"width 16: n Var / Theta^2": 2.0},
     "kernel_over_time": {"lazy: movement": 1.0},
     "laziness": {"kappa, 2 layers, mean field: exponent": -0.5},
+    "mean_of_networks": {"1 hidden, tanh, t = 2: 1/n -> 0": (-1.2, 0.1, -6.5)},
     "mnist_60000": {"residual": 1e-4},
     "rates_in_the_kernel": {"muP, n = 128: |df / lr + J S J' (f - y) / N| / |df / lr|": 0.5},
     "train_lenet5": {"test accuracy": 0.5},
