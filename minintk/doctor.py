@@ -61,13 +61,11 @@ def package(name: str) -> Finding:
 
 def analytic() -> Finding:
     """Where Python finds the package; broken where that is not this distribution's."""
-    if (problem := minintk.other_analytic()) is not None:
-        return "analytic", problem, True
     spec, ours = find_spec("analytic"), Path(minintk.__file__).parents[1] / "analytic" / "__init__.py"
-    if spec is not None and spec.origin is not None and Path(spec.origin) == ours:
-        return "analytic", str(ours.parent), False
-    got = "nothing" if spec is None else f"{spec.origin or spec.submodule_search_locations}, first on sys.path: move it"
-    return "analytic", f"expected {ours}, got {got}", True
+    problem = minintk.other_analytic()
+    if problem is None and (spec is None or spec.origin != str(ours)):
+        problem = f"expected {ours} first on sys.path, got {spec and spec.origin}: rename that, or start elsewhere"
+    return "analytic", problem or str(ours.parent), problem is not None
 
 
 def gpu() -> Finding:

@@ -211,7 +211,7 @@ class Posterior:
         ens = self.ensemble
         ens._test(x_test)
         ens.check_memory(self.kind, x_test.shape[0], 3 if cov else 0 if std else None, self._factor_bytes)
-        if (cov or std) and self.kind == "ntk" and not self._factorised:
+        if (cov or std) and self.kind == "ntk" and self._factor_bytes:
             ens._both()
         L = self._factor
         if L is None:
@@ -282,17 +282,15 @@ class Posterior:
         return xp.astype(root @ z + mean, mean.dtype, copy=False)
 
     @property
-    def _factorised(self) -> bool:
-        return "_factor" in self.__dict__
-
-    @property
     def _factor_bytes(self) -> int:
         """What the kernel and its factor have yet to take, at most."""
+        if "_factor" in self.__dict__:
+            return 0
         ens, N = self.ensemble, int(self.ensemble.x.shape[0])
         item = int(ens.x.dtype.itemsize) if ens.x.dtype.kind == "f" else 8
         kernel = 0 if self.kind in ens._train else item
         factor = 0 if self._owned and item == 8 and on_host(array_namespace(ens.x)) else 8
-        return 0 if self._factorised else (kernel + factor) * N * N
+        return (kernel + factor) * N * N
 
     @property
     def _owned(self) -> bool:
