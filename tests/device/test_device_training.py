@@ -42,10 +42,11 @@ def test_losses(xp: Any, dtype: str, loss: mn.training.losses.Loss) -> None:
             loss.check(to_library(SIGNS / 2, xp), (N, 1))
 
 
-@pytest.mark.parametrize("optimizer", [mn.Nesterov(0.02, weight_decay=0.1), mn.Adam(0.02, weight_decay=0.1)])
+@pytest.mark.parametrize("optimizer", [mn.Nesterov(0.02, weight_decay=0.1), mn.Adam(0.02, weight_decay=0.1), mn.Muon])
 @pytest.mark.parametrize("ensemble", [None, E])
-def test_optimisers(xp: Any, dtype: str, optimizer: mn.training.optimizers.Optimizer, ensemble: int | None) -> None:
+def test_optimisers(xp: Any, dtype: str, optimizer: Any, ensemble: int | None) -> None:
     net, theta, x, _, y = data(ensemble=ensemble)
+    optimizer = mn.Muon(0.02, net.layout) if optimizer is mn.Muon else optimizer
 
     def compute(to: To) -> Any:
         snaps = mn.train(net, to(theta), to(x), to(y), loss=mn.mse, optimizer=optimizer, steps=6, every=3)
