@@ -307,12 +307,20 @@ def _written(found: Any, args: argparse.Namespace, name: str) -> int:
     print(found.report())
     folder = made_folder(Path(args.out).expanduser(), "out")
     picture, text = found.plot(), f"{found.report()}\n".encode()
-    numbers = json.dumps({"command": args.command} | found.record()).encode()
+    about = {"command": args.command, "passed": found.passed, "report": found.report()}
+    numbers = json.dumps(about | vars(found), default=_plain).encode()
     write_atomically(folder / f"{name}.png", lambda file: picture.savefig(file, dpi=110, format="png"))
     write_atomically(folder / f"{name}.txt", lambda file: file.write(text))
     write_atomically(folder / f"{name}.json", lambda file: file.write(numbers))
     print(f"{folder / f'{name}.png'}, {name}.txt, {name}.json")
     return OK if found.passed else FAILED
+
+
+def _plain(thing: Any) -> Any:
+    """What JSON does not know: arrays as lists, objects by their fields, but for a fit's bootstrap."""
+    if hasattr(thing, "tolist"):
+        return thing.tolist()
+    return {name: value for name, value in vars(thing).items() if name != "draws"}
 
 
 @_command(

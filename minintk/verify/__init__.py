@@ -15,6 +15,13 @@ Reading order:
     experiment    all of it: `run`
     figures       the figures
     report        results.json and report.html: `write`
+
+and of `minintk verify --mup`, networks whose features move:
+
+    findings      a row: what theory says, what was measured, the verdict
+    mup           rates, features, depth, weight decay, transfer
+    beyond        the hierarchy of tangent kernels, the mean at finite width, the limit
+    laws          all of them: `laws.run`
 """
 
 from minintk.verify.experiment import Result, run

@@ -1,0 +1,91 @@
+"""The laws beyond the frozen kernel: the hierarchy, the mean at finite width, the limit in which features move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from minintk import spec as s
+from minintk.datasets import digits
+from minintk.models.empirical import ntk_full
+from minintk.models.network import Network
+from minintk.models.wrappers import Centred
+from minintk.spec import zoo
+from minintk.spec.parametrization import MeanField
+from minintk.training.flows import flow
+from minintk.training.hierarchy import hierarchy
+from minintk.training.integrators import Solver
+from minintk.training.losses import mse
+from minintk.training.optimizers import SGD
+from minintk.training.train import train
+from minintk.verify import theory
+from minintk.verify.claims import Array
+from minintk.verify.findings import Finding, exponent, refused, score
+
+
+def orders(seed: int) -> Iterator[Finding]:
+    """Frozen, the tangent kernel is off by 1/n after training; with O3 and O4 of the hierarchy by 1/n^2."""
+    x = np.random.default_rng(seed).standard_normal((3, 4))
+    x *= 2 / np.linalg.norm(x, axis=1, keepdims=True)
+    y, widths = np.array([[1.0], [-1.0], [1.0]]), (64, 128, 256)
+    errors: dict[int, list[Array]] = {2: [], 4: []}
+    for n in widths:
+        net = Network(zoo.mlp(2, n, 1, activation=s.Tanh(), w_std=1.5, b_std=0.0), (4,))
+        theta = net.init(np.random.default_rng([seed, n]), ensemble=48)
+        model = Centred(net, theta, 1.0)
+        *_, true = flow(model, theta, x, y, loss=mse, times=1.0, by=Solver(1e-10, 1e-12))
+        assert true.theta is not None
+        kernel = ntk_full(model, true.theta, x)
+        for order, found in errors.items():
+            *_, end = hierarchy(model, theta, x, y, loss=mse, times=1.0, order=order)
+            found.append(np.linalg.norm((end.kernel - kernel).reshape(48, -1), axis=1))
+    yield exponent("hierarchy with O3 and O4: |Θ_T − theory|", -2.0, 0.6, widths, errors[4])
+    yield exponent("frozen kernel: the same", -1.0, 0.3, widths, errors[2])
+    yield refused(exponent("frozen kernel: the same, were it of second order", -2.0, 0.6, widths, errors[2]))
+
+
+def mean(seed: int) -> Iterator[Finding]:
+    """The mean of trained networks is infinite width plus c / n, with c computed."""
+    x, y = digits().pca(5).on_sphere().subset(6, np.random.default_rng(seed)).parity()
+    n, t, rng = 128, 1.0, np.random.default_rng([seed, 1])
+    net = Network(zoo.mlp(1, n, 1, activation=s.Tanh(), w_std=1.5, b_std=0.1), x.shape[1:])
+    limit, c, unsure = theory.mean_at_width(net.spec, x[1:], y[1:], x[:1], t, rng)
+    found = []
+    for _ in range(30):
+        theta = net.init(rng, ensemble=100)
+        both = np.concatenate([theta, theta])
+        net.layout.unpack(both[100:])[f"{len(net.spec) - 1}.W"][...] *= -1  # so that the initial outputs cancel
+        *_, end = flow(net, both, x[1:], y[1:], loss=mse, times=t, by=Solver(1e-6, 1e-7))
+        assert end.theta is not None
+        found.append(net(end.theta, x[:1])[:, 0, 0].reshape(2, -1).mean(axis=0))
+    values = np.concatenate(found)
+    error = float(np.hypot(values.std(ddof=1) / len(values) ** 0.5, unsure))
+    law = f"mean of {2 * len(values)} networks of width {n}: infinite width + c / n"
+    yield score(law, limit + c, values.mean(), error)
+    yield refused(score("the same without c / n", limit, values.mean(), error))
+
+
+def limit(seed: int) -> Iterator[Finding]:
+    """Networks in muP approach the limit in which features move, and not training with the tangent kernel."""
+    x, y = digits().pca(4).on_sphere().subset(4, np.random.default_rng(seed)).parity()
+    y = 3 * y  # so that features move far
+    steps, widths = 12, (64, 128, 256)
+    how: dict[str, Any] = {"lr": 0.3, "steps": steps}
+
+    def spec(n: int) -> s.Sequential:
+        return zoo.mlp(2, n, 1, activation=s.Tanh(), w_std=1.5, b_std=0.0)
+
+    right = theory.feature_learning(spec(1), x, y, rng=np.random.default_rng([seed, 1]), **how)
+    away: tuple[list[Array], ...] = [], []
+    for n in widths:
+        net = Network(spec(n), x.shape[1:], MeanField())
+        theta = net.init(np.random.default_rng([seed, n]), ensemble=2**16 // n)
+        *_, end = train(net, theta, x, y, loss=mse, optimizer=SGD(lr=how["lr"]), steps=steps)
+        f = (net(end.theta, x) - net(theta, x))[..., 0]
+        frozen = theory.descend(theory.kernels(net.spec, x)[1], y, np.zeros(len(x)), np.array([steps]), how["lr"])[0]
+        for found, there in zip(away, (right, frozen)):
+            found.append(np.linalg.norm(f - there, axis=1))
+    yield exponent("networks in mean field − the limit in which features move", -0.5, 0.1, widths, away[0])
+    yield refused(exponent("the same − descent with the tangent kernel", -0.5, 0.1, widths, away[1]))
