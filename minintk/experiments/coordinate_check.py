@@ -191,19 +191,6 @@ class CoordinateCheck:
             lines.append(f"to blame: {name}, {' and '.join(off)}")
         return "\n".join([*lines, *self.notes])
 
-    def record(self) -> dict[str, Any]:
-        """All of it as numbers and text for JSON: every value and curve, exponent, interval and verdict."""
-        rows = [
-            {
-                "quantity": row.quantity, "name": row.name, "verdict": row.verdict,
-                "exponent": row.fit and row.fit.exponent, "interval": row.fit and list(row.fit.interval),
-                "values": [v.tolist() for v in row.values], "curves": [v.tolist() for v in row.curves],
-            }
-            for row in self.rows
-        ]  # fmt: skip
-        told = ("title", "verdict", "blame", "variable", "widths", "tolerance", "confidence", "diverged", "notes")
-        return {name: getattr(self, name) for name in told} | {"rows": rows}
-
     def plot(self) -> Any:
         """A matplotlib Figure: size against width, with a panel for each of |h|, |dh|, |W|, |dW|.
 

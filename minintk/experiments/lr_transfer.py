@@ -90,13 +90,6 @@ class Transfer:
             said = f"fail: no rate trained at {name} {_listed(self.untrained)}: choose smaller rates, or more steps"
         return "\n".join([*lines, "", *(() if self.untrained else (shift,)), said])
 
-    def record(self) -> dict[str, Any]:
-        """All of it as numbers and text for JSON."""
-        told = ("title", "variable", "widths", "rates", "passed", "spread", "at_edge", "untrained")
-        best = [{"rate": optimum.value, "interval": optimum.interval} for optimum in self.optima]
-        more = {"shift": {"value": self.shift.value, "interval": self.shift.interval}, "losses": self.losses.tolist()}
-        return {name: getattr(self, name) for name in told} | {"best": best} | more
-
     def plot(self, axes: Any = None) -> Any:
         """Plot loss against learning rate, one line per width, on matplotlib's `axes`, or a new Figure; returns it."""
         from matplotlib.figure import Figure

@@ -93,10 +93,7 @@ def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
         return SpectralMuP(base_width=int(base[1]))
     known = f"{', '.join(PARAMETRIZATIONS)}, mup:N, A/B/C or MODULE:NAME"
     if name.count("/") == 2:
-        try:
-            a, b, c = (tuple(map(float, part.split(","))) for part in name.split("/"))
-        except ValueError:
-            raise ValueError(f"parametrization expects exponents as in 0,0.5,0.5/0,0,0/0,0,0, got {name!r}") from None
+        a, b, c = (tuple(map(float, part.split(","))) for part in name.split("/"))
         return ABC(a, b, c, "adam" if optimizer == "adam" else "sgd")  # type: ignore[arg-type]
     if ":" not in name:
         raise ValueError(f"parametrization expects {known}, got {name!r}")

@@ -198,7 +198,7 @@ class SpectralMuP(Parametrization):
             check_count("SpectralMuP", "base_width", self.base_width)
 
     def __repr__(self) -> str:
-        return f"SpectralMuP({'' if self.base_width is None else f'base_width={self.base_width}'})"
+        return f"{type(self).__name__}({'' if self.base_width is None else f'base_width={self.base_width}'})"
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         (end, branch), weight = role.depth, role.kind == "weight"

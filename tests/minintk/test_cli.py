@@ -357,10 +357,8 @@ def test_coordinate_check_says_which_parametrization_is_right(
             ["--parametrization", "mu"],
             "parametrization expects mup, mean-field, ntk, standard, pytorch, mup:N, A/B/C or",
         ),
-        (
-            ["--parametrization", "0,a/0/0"],
-            "parametrization expects exponents as in 0,0.5,0.5/0,0,0/0,0,0, got '0,a/0/0'",
-        ),
+        (["--parametrization", "0,a/0/0"], "could not convert string to float: 'a'"),
+        (["--parametrization", "0,1/0/0"], "ABC(a=...) expects a tuple of exponents for (input, hidden, output)"),
         (["--parametrization", "minintk.spec.zoo:mlp"], "a parametrization or its class, got 'minintk.spec.zoo:mlp'"),
         (["--depths", "2,4"], "residual branches of the same width at every depth, but 4 and 2 differ"),
         (["--network", "transformer"], "network expects mlp, cnn, resnet or MODULE:FUNCTION, got 'transformer'"),
@@ -402,6 +400,7 @@ def test_transfer_says_where_the_best_rate_is(tmp_path: Path, capsys: pytest.Cap
         assert said in out
         record = json.loads((tmp_path / "transfer.json").read_text(encoding="utf-8"))
         assert record["passed"] == (status == cli.OK)
+        assert record["report"] in out
         assert np.shape(record["losses"]) == (2, len(record["rates"]), 2)
     assert run(*base, "--rates", "1", "--out", str(tmp_path), capsys=capsys)[0] == cli.USAGE
 
@@ -416,8 +415,14 @@ def test_coordinate_check_takes_exponents_and_a_parametrization_of_ones_own(
         run(*SMALL, "--seeds", "2", "--parametrization", table, capsys=capsys)
         records.append(json.loads(Path("minintk-coordinate-check/coordinate-check.json").read_text(encoding="utf-8")))
     assert records[0]["rows"] == records[1]["rows"]
+    for row in records[0]["rows"]:
+        assert row["fit"]["widths"] == records[0]["widths"] == [64, 128, 256]
+        if row["quantity"] in ("h", "dh"):
+            assert np.shape(row["curves"]) == (3, 2, 4)  # widths, seeds, steps + 1
+            np.testing.assert_array_equal(np.array(row["curves"])[..., -1], row["values"])
+            assert (np.array(row["curves"])[..., 0] == 0).all() == (row["quantity"] == "dh")
     assert records[2]["title"].startswith("ABC(a=(0.0, 0.5, 0.5), b=(0.0, 0.0, 0.0), c=(0.0, 0.0, 0.0), rule='sgd')")
-    assert records[2]["blame"] == {"5.W": "start"}
+    assert "to blame: 5.W, its size at the start" in records[2]["report"]
 
 
 def test_coordinate_check_finds_a_spec_in_the_working_folder(

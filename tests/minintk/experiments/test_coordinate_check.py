@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -304,14 +303,6 @@ def test_members_trained_apart_are_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 def test_report_and_figure() -> None:
     found = check(named.spec_of_width("mlp", 10, 1), seeds=4, widths=(32, 64))
     assert "layer  |h|" in found.report()
-    record = json.loads(json.dumps(found.record()))
-    assert record["verdict"] == found.verdict
-    for said, row in zip(record["rows"], found.rows, strict=True):
-        np.testing.assert_array_equal(said["values"], row.values)
-        if row.curves:
-            np.testing.assert_array_equal(np.array(said["curves"])[..., -1], said["values"])
-            assert np.shape(said["curves"]) == (2, 4, 4)  # widths, seeds, steps + 1
-            assert (np.array(said["curves"])[..., 0] == 0).all() == (row.quantity == "dh")
     assert "rounding" not in found.report()
     tiny = check(named.spec_of_width("mlp", 10, 1), mn.SGD(lr=1e-6), seeds=4, widths=(64, 128))
     assert "note: |dh| of 1 is close to the rounding error of |h|: use float64 or a larger rate" in tiny.report()
