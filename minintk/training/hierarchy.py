@@ -60,8 +60,9 @@ def hierarchy(
 
     A time derivative takes one expansion of the network for order 3 and three for order 4, with C cotangents each.
     The memory grows as (M C)^2 and as P.  memory : bytes it may take, half of what is free unless given.
-    For ReLU and max-pooling the derivatives are those of the piece of f at theta0.  Crossing a kink changes the kernel
-    too, by an amount of order 1/width that is in neither O3 nor O4, so orders 3 and 4 do not come closer by a power.
+    For ReLU and max-pooling the derivatives are those of the piece of f at theta0.  Training takes about sqrt(n) of n
+    units across their kinks; each changes the kernel by 1/n, with either sign, so together by n^-3/4: more than O3 and
+    O4 do, and unknown to both.  So orders 3 and 4 come no closer than order 2 there.
 
     ValueError or TypeError for invalid arguments, UnsupportedLayer for a model or a layer without an expansion,
     MemoryError, with the bytes needed, for M C too large.

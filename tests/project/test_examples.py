@@ -23,12 +23,17 @@ PAPERS = {
 REDUCED: dict[str, dict[str, Any]] = {
     "backprop_by_hand": {"steps": 150},
     "coordinate_check": {"widths": (64, 128, 256), "seeds": 16},
+    "catapult": {"widths": (64, 256), "seeds": 3},
     "cnn_kernel_regression": {"sizes": (40, 120), "test": 60, "depth": 2},
+    "edge_of_stability": {"steps": 1600, "n": 100, "width": 32},
     "eigenlearning": {"sizes": (16, 64, 256)},
     "learning_rate_transfer": {"widths": {"mlp": (64, 128, 256)}, "seeds": 2},
     "spectral_norms": {"widths": (64, 128, 256, 512), "networks": 10},
     "feature_learning_limit": {"widths": (64, 128, 256), "seeds": 32},
+    "nonlinear_feature_learning": {"neurons": 10_000, "samples": 4000},
+    "particle_flow": {"widths": (8, 16), "neurons": 80_000},
     "finite_width_statistics": {"shapes": ((1, 4), (1, 16), (2, 16), (4, 16), (4, 32)), "members": 4000},
+    "kernel_hierarchy": {"widths": (32, 128), "seeds": 6},
     "kernel_over_time": {"width": 32, "networks": 2, "n": 20},
     "laziness": {"widths": (32, 64, 128), "seeds": 4, "deep": (1,)},
     "mean_of_networks": {"cases": ("1 hidden, tanh",), "widths": (24, 48), "pairs": 300},
@@ -151,12 +156,56 @@ def check_eigenlearning(found: dict[str, float]) -> None:
     assert abs(found["sphere, d = 3: exponent of nngp"] + 5) < 0.1
 
 
+def check_catapult(found: dict[str, float]) -> None:
+    for rate, rises, converges in ((1.0, 0, 1), (1.8, 0, 1), (2.5, 1, 1), (3.0, 1, 1), (3.5, 1, 1), (4.5, 1, 0)):
+        name = f"lr x lambda_0 = {rate}"
+        assert (found[f"{name}: least peak / first loss"] > 2) == rises
+        assert found[f"{name}: share that converged"] == converges
+        assert np.isnan(end := found[f"{name}: largest lr x sharpness at the end"]) or end < 2
+    for name in ("muP, start", "muP, after 30 steps", "NTK, start", "NTK, after 30 steps"):
+        assert abs(found[f"exponent, {name}"]) < 0.1 + found[f"exponent, {name} ±"] < 0.4
+    assert found["exponent, standard, start"] > 0.5  # 1 where the width is much larger than the inputs' 64
+
+
+def check_edge(found: dict[str, float]) -> None:
+    """With so few steps the sharpness of the third run still rises towards the edge."""
+    for fraction, least in ((1.5, 1.9), (2, 1.9), (3, 1.2)):
+        name = f"lr = 2 / ({fraction} s)"
+        assert found[f"{name}: at the start"] < 1.4
+        assert least < found[f"{name}: least"] < found[f"{name}: largest"] < 2.2
+        assert found[f"{name}: loss at the end"] < found[f"{name}: loss at half time"] / 1.5
+    assert found["lr = 2 / (20 s): largest"] < 0.5
+
+
+def check_hierarchy(found: dict[str, float]) -> None:
+    """-1 frozen, -2 with O4, each within its interval and .2; ReLU gains nothing."""
+    for phi, powers in {"tanh": (-1, -1, -2), "erf": (-1, -1, -2), "ReLU": (-0.75, -0.75, -0.75)}.items():
+        for order, power in zip(("frozen kernel", "+ O3", "+ O3 + O4"), powers, strict=True):
+            for what in ("kernel", "outputs"):
+                name = f"{phi}, {order}: {what}, 32 to 128"
+                assert abs(found[name] - power) < 0.2 + found[f"{name} ±"] < 1
+
+
 def check_limit(found: dict[str, float]) -> None:
     for hidden in (1, 2):
         error = found[f"{hidden} hidden, limit: error"]
         assert abs(found[f"{hidden} hidden, limit: exponent"] + 0.5) < 0.1 + 2 * error
         assert error < 0.1
         assert found[f"{hidden} hidden, NTK: exponent"] > -0.25
+
+
+def check_nonlinear(found: dict[str, float]) -> None:
+    for name in ("erf", "tanh", "ReLU"):
+        assert abs(found[f"{name}, means: exponent"] + 1) < 3 * found[f"{name}, means: error"] < 6
+        assert abs(found[f"{name}, one network: exponent"] + 0.5) < 0.2
+
+
+def check_particles(found: dict[str, float]) -> None:
+    c, d = (found[f"width {n}: n |mean - limit|"] for n in (8, 16))
+    error = found["width 16: its error"]
+    assert abs(c - d) < 5 * error < 0.25 * c
+    assert 0.9 < found["width 8: sqrt(n) |one - limit|"] / found["width 16: sqrt(n) |one - limit|"] < 1.2
+    assert found["limit: 2^12 particles less 2^14"] < 0.01 * c
 
 
 def check_finite_width(found: dict[str, float]) -> None:
@@ -216,13 +265,18 @@ def check_lenet5(found: dict[str, float]) -> None:
 
 CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "backprop_by_hand": check_backprop,
+    "catapult": check_catapult,
     "cnn_kernel_regression": check_regression,
     "coordinate_check": check_coordinates,
     "learning_rate_transfer": check_transfer,
     "spectral_norms": check_norms,
+    "edge_of_stability": check_edge,
     "eigenlearning": check_eigenlearning,
     "feature_learning_limit": check_limit,
+    "nonlinear_feature_learning": check_nonlinear,
+    "particle_flow": check_particles,
     "finite_width_statistics": check_finite_width,
+    "kernel_hierarchy": check_hierarchy,
     "kernel_over_time": check_path,
     "laziness": check_laziness,
     "mean_of_networks": check_means,
@@ -235,11 +289,16 @@ WRONG: dict[str, dict[str, Any]] = {
     "coordinate_check": {"NTK": {"0": 0.0, "2": 0.0, "4": 0.0, "6": 0.0, "verdict": "pass", "blame": {}}},
     "backprop_by_hand": {"gradient error": 1e-3},
     "cnn_kernel_regression": {"pool 120 NTK": 0.3},
+    "catapult": {"exponent, muP, start": 1.0},
+    "edge_of_stability": {"lr = 2 / (2 s): largest": 2.5},
     "eigenlearning": {"sphere, d = 3: exponent of ntk": -5.0},
     "learning_rate_transfer": {"mlp, SGD, muP: spread": 2.5},
     "spectral_norms": {"|dW2|": 0.5},
     "feature_learning_limit": {"2 hidden, NTK: exponent": -0.5},
+    "nonlinear_feature_learning": {"ReLU, one network: exponent": -1.0},
+    "particle_flow": {"width 16: n |mean - limit|": 0.2},
     "finite_width_statistics": {"width 16: n Var / Theta^2": 2.0},
+    "kernel_hierarchy": {"tanh, + O3 + O4: kernel, 32 to 128": -1.0},
     "kernel_over_time": {"lazy: movement": 1.0},
     "laziness": {"kappa, 2 layers, mean field: exponent": -0.5},
     "mean_of_networks": {"1 hidden, tanh, t = 2: 1/n -> 0": (-1.2, 0.1, -6.5)},
