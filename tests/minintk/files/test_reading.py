@@ -40,6 +40,7 @@ READ = {
     "decompress", "Unpickler", "np.load", "json.load", "pickle.load", "pickle.loads", "marshal.load",
 }  # fmt: skip
 ELSEWHERE = {
+    "minintk/__init__.py": "whether the package beside it is its own",
     "minintk/files/writing.py": "writes",
     "minintk/arrays.py": "asks the system how much memory is free",
     "minintk/verify/report.py": "the package's own page",
