@@ -19,6 +19,8 @@ the same libraries and number of threads).
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +38,7 @@ from minintk.arrays import to_host
 from minintk.files.claims import Claim, remove_claims
 from minintk.files.reading import read_json
 from minintk.files.units import InFlight, InTurn, check_part, shared
-from minintk.files.writing import digest, holds, made_folder, write_bytes
+from minintk.files.writing import digest, holds, made_folder, write_atomically, write_bytes
 from minintk.progress import progress_of
 from minintk.training.identity import identity
 from minintk.validate import whole
@@ -78,6 +80,17 @@ class Table:
     def diverged(self) -> np.ndarray[Any, Any]:
         """Which runs ended in a FloatingPointError, of the shape of the grid."""
         return np.array([DIVERGED in result for result in self.results]).reshape(self.shape)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write a line for each run: its point, then what it returned, lists as JSON."""
+        names = dict.fromkeys(name for result in self.results for name in result)
+        text = io.StringIO(newline="")
+        lines = csv.DictWriter(text, [*self.grid, *names])
+        lines.writeheader()
+        for point, result in zip(self.points, self.results):
+            plain = {name: json.dumps(v) if isinstance(v, (list, dict)) else v for name, v in result.items()}
+            lines.writerow(point | plain)
+        write_atomically(path, lambda file: file.write(text.getvalue().encode()))
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row for each run; needs the extra `tables`."""

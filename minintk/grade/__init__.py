@@ -7,6 +7,7 @@ Reading order:
     compare       a result against the right one
     gradient      a backward function against differences of its forward function
     layer         jvp, vjp and gram of a layer of this library, one by one
+    training      losses and optimisers
     hard          inputs that break naive code
     slope         exponents by a sequential test: more seeds until it is certain
     exercise      cases, exercises, assignments, and variants drawn from a secret seed
@@ -25,9 +26,10 @@ from minintk.grade.layer import diagnose_layer
 from minintk.grade.run import Grade, Graded, grade
 from minintk.grade.slope import Verdict, exponent
 from minintk.grade.submission import Submission, SubmissionError
+from minintk.grade.training import check_loss, check_optimizer
 
 __all__ = [
     "Assignment", "Diagnosis", "Exercise", "Finding", "Grade", "Graded", "Gradient", "Law", "Submission",
-    "SubmissionError", "Values", "Verdict", "check_gradient", "compare", "diagnose_layer", "exponent", "grade",
-    "hard_inputs", "load", "record",
+    "SubmissionError", "Values", "Verdict", "check_gradient", "check_loss", "check_optimizer", "compare",
+    "diagnose_layer", "exponent", "grade", "hard_inputs", "load", "record",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
@@ -140,6 +141,17 @@ def test_a_run_that_diverges_is_a_record(tmp_path: Path, workers: Any) -> None:
     (tmp_path / "work.json").touch()
     again = mn.sweep(diverging, grid, store=tmp_path, together="seed")  # read, not run
     assert again.results == table.results
+
+
+def test_a_table_as_csv(tmp_path: Path) -> None:
+    table = mn.sweep(diverging, {"lr": [0.5, 2.0], "seed": [1, 2]}, store=tmp_path / "runs", together="seed")
+    table.to_csv(tmp_path / "runs.csv")
+    with (tmp_path / "runs.csv").open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["lr"], line["seed"], line["loss"], line["curve"], bool(line["diverged"])) for line in lines] == [
+        ("0.5", "1", "1.5", "[0.5, 1]", False), ("0.5", "2", "2.5", "[0.5, 2]", False),
+        ("2.0", "1", "3.0", "[2.0, 1]", False), ("2.0", "2", "", "", True),
+    ]  # fmt: skip
 
 
 def test_a_table_for_pandas(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Hard inputs break naive code; exponents: how often a verdict is wrong."""
+"""Losses, optimisers, hard inputs, exponents: right ones pass, wrong ones are named; how often a verdict is wrong."""
 
 from collections import Counter
 from typing import Any
@@ -6,9 +6,102 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minintk.grade import exponent, hard_inputs
+import minintk as mn
+from minintk.grade import check_loss, check_optimizer, exponent, hard_inputs
 
 Array = Any
+
+# ----------------------------------------------------------------------------------------------------- losses
+
+
+def entropy(f: Array, y: Array) -> Array:
+    return -np.mean(np.sum(y * np.log(np.exp(f) / np.exp(f).sum(1, keepdims=True)), axis=1))
+
+
+def entropy_cotangent(f: Array, y: Array) -> Array:
+    return (np.exp(f) / np.exp(f).sum(1, keepdims=True) - y) / len(f)
+
+
+def shifted(f: Array, y: Array) -> Array:
+    z = f - f.max(axis=1, keepdims=True)
+    return -np.mean(np.sum(y * (z - np.log(np.exp(z).sum(1, keepdims=True))), axis=1))
+
+
+def shifted_cotangent(f: Array, y: Array) -> Array:
+    return entropy_cotangent(f - f.max(axis=1, keepdims=True), y)
+
+
+def test_right_losses_pass() -> None:
+    for loss in (mn.mse, mn.sum_of_squares, mn.softmax_cross_entropy):
+        assert check_loss(loss).passed, loss
+    assert check_loss(shifted, shifted_cotangent).passed
+
+
+@pytest.mark.parametrize(
+    ("cotangent", "says"),
+    [
+        (lambda f, y: f - y, "right but for a factor 5 = N: a sum where a mean belongs"),
+        (lambda f, y: (y - f) / len(f), "right but for the sign"),
+        (lambda f, y: 2 * (f - y) / len(f), "right but for a factor 2"),
+        (lambda f, y: (f - y) / f.size, "1/C"),
+        (lambda f, y: f / len(f), "y is forgotten"),
+    ],
+)
+def test_wrong_cotangents_of_squares_are_named(cotangent: Any, says: str) -> None:
+    said = check_loss(mn.mse, cotangent)
+    assert says in str(said), said
+    assert list(said.causes) == ["cotangent"]
+
+
+def test_a_softmax_without_shift_overflows() -> None:
+    said = check_loss(entropy, entropy_cotangent)
+    assert said.causes == {"loss": "overflow"}  # and nothing else is wrong
+
+
+# ------------------------------------------------------------------------------------------------- optimisers
+
+
+def test_right_optimizers_pass() -> None:
+    for optimizer in (mn.SGD(lr=0.1), LIKE, mn.Nesterov(lr=0.1), mn.Adam(lr=0.1)):
+        assert check_optimizer(optimizer, like=optimizer).passed
+        assert check_optimizer(optimizer).passed
+
+
+def heavy_ball(theta: Array, g: Array, memory: Array) -> Any:
+    memory = 0.9 * (np.zeros_like(theta) if memory is None else memory) + g
+    return theta - 0.1 * memory, memory
+
+
+def rebinding(theta: Array, g: Array, memory: Array) -> None:
+    theta = theta - 0.1 * g
+
+
+LIKE = mn.SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
+
+
+@pytest.mark.parametrize(
+    ("step", "like", "cause"),
+    [
+        (rebinding, None, "nothing changes"),
+        (rebinding, mn.SGD(lr=0.1), "nothing changes"),
+        (lambda theta, g, memory: theta + 0.1 * g, None, "sign"),
+        (lambda theta, g, memory: theta + 0.1 * g, mn.SGD(lr=0.1), "sign"),
+        (lambda theta, g, memory: theta - 0.1 * (g + 0.01 * theta), LIKE, "no momentum"),
+        (heavy_ball, LIKE, "no weight decay"),
+        (lambda theta, g, memory: theta - 0.01 * g, mn.SGD(lr=0.1), "learning rate"),
+        (lambda theta, g, memory: theta - g, mn.SGD(lr=0.1), "learning rate"),
+        (lambda theta, g, memory: theta - 0.1 * np.sign(g), mn.SGD(lr=0.1), "unnamed"),
+        (lambda theta, g, memory: (theta - 0.1 * g)[:3], None, "wrong shape"),
+        (lambda theta, g, memory: theta * np.nan, None, "nan"),
+    ],
+)
+def test_wrong_optimizers_are_named(step: Any, like: Any, cause: str) -> None:
+    assert check_optimizer(step, like).causes == {"theta": cause}
+
+
+def test_a_plain_function_with_memory_passes() -> None:
+    assert check_optimizer(heavy_ball, like=mn.SGD(lr=0.1, momentum=0.9)).passed
+
 
 # ------------------------------------------------------------------------------------------------ hard inputs
 
