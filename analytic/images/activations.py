@@ -16,9 +16,9 @@ from analytic.vectors.rules import Normalise
 from analytic.vectors.state import Block, Distances, Dual, Pairs, RowState, Scratch, cast
 from minintk.arrays import Array
 
-TINY_ROOT = {4: 1e-18, 8: 1e-140}
-"""By bytes per number: stands for the square root of a variance of 0.  Rounding errors divided by its square are still
-numbers."""
+TINY_ROOT = {4: 1e-16, 8: 1e-140}
+"""By bytes per number: stands for the square root of a variance of 0.  What is left in a field's guards, and rounding
+errors, are still numbers when they are divided by its square."""
 
 
 LARGE = 1e36
