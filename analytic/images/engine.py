@@ -191,7 +191,7 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
     """How many images, on either side, are prepared together."""
     host = on_host(plan.layout.xp)
     if plan.by_offsets:
-        return max(1, min(32, n))
+        return max(1, min(64 if plan.layout.diagonal else 32, n))
     most = (32 if host else 256) if plan.layout.diagonal else max(8, min(32, pairs_at_once(plan)))
     return max(1, min(most, n // (2 * cores()) if host else n))
 

@@ -15,7 +15,8 @@ import numba
 import numpy as np
 from numba import njit
 from numba.extending import intrinsic as typed_intrinsic
-from numpy.polynomial import Chebyshev, Polynomial
+from numpy.polynomial import Polynomial
+from numpy.polynomial.chebyshev import cheb2poly, chebfit, chebpts1
 
 from analytic.images.gpu_kernels import OPPOSITE_ROUNDINGS
 
@@ -25,7 +26,7 @@ WINDOW, KINKED, ARCSINE, LINEAR, COPY, ADD = range(6)
 NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 """No exception for a division by 0; the compiler may round a b + c once instead of twice, and reorder nothing."""
 
-TERMS = {4: (8, 7), 8: (21, 20)}
+TERMS = {4: (8, 7), 8: (18, 17)}
 """By bytes per number: so many of the terms of P and R leave less than a rounding error of 1."""
 
 
@@ -69,15 +70,15 @@ def power_series(terms: int = 64) -> tuple[Polynomial, Polynomial]:
 
 
 def short_series(series: Polynomial, terms: int) -> list[float]:
-    """The polynomial in z = 4p - 1 that meets the series at the Chebyshev nodes of [0, 1/2], highest power first.
+    """The polynomial in z = 4p - 1 nearest to the series at 400 Chebyshev nodes of [0, 1/2], highest power first.
 
     >>> p = np.linspace(0, 0.5, 1001)
     >>> P = short_series(power_series()[0], TERMS[8][0])
     >>> bool(np.abs(np.sqrt(p) * np.polyval(P, 4 * p - 1) - np.arcsin(np.sqrt(p))).max() < 4e-16)
     True
     """
-    found = Chebyshev.interpolate(series, terms - 1, domain=[0, 0.5])
-    return [float(c) for c in found.convert(kind=Polynomial, domain=[0, 0.5], window=[-1, 1]).coef[::-1]]
+    z = chebpts1(400)
+    return [float(c) for c in cheb2poly(chebfit(z, series((z + 1) / 4), terms - 1))[::-1]]
 
 
 @cache
@@ -273,34 +274,37 @@ def plane(steps: Any, numbers: Any, k: Any, lefts: Any, rights: Any, y: Any, y2:
 
 
 @jit
-def lift(values: Any, first: Any, images: Any, pixels: Any, room: Any, out: Any) -> None:
-    """The numbers of the pixels where planes need them: out[s, .., k] = values[first + images[k], s, .., pixels[k]].
+def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any) -> None:
+    """The numbers of the pixels where planes need them, (steps, lines width), and 0 beyond the last part of a line.
 
-    room : for the places in memory, unsigned, which need no test for negative ones.
+    others : 1 if parts are of image `first` and those beside it, 0 if all are of `first`.   column : of their pixels.
     """
-    N, steps, lines, W = values.shape
-    width, flat = pixels.size, values.reshape(-1)
-    for k in range(width):
-        room[k] = min(first + images[k], N - 1) * steps * lines * W + pixels[k]
-    for n in range(steps * lines):
-        to, line = out[n * width : (n + 1) * width], flat[n * W :]
-        for k in range(width):
-            to[k] = line[room[k]]
+    N, steps, lines, _ = values.shape
+    width, last = out.shape[1] // lines, parts.shape[0] - 1
+    for s in range(steps):
+        for line in range(lines):
+            to = out[s, line * width : (line + 1) * width]
+            for part in range(last + 1):
+                at, size, pixel = parts[part, 1], parts[part, 2], parts[part, column]
+                one = values[min(first + others * parts[part, 0], N - 1), s, line, pixel : pixel + size]
+                for k in range(size):
+                    to[at + k] = one[k]
+            for k in range(parts[last, 1] + parts[last, 2], width):
+                to[k] = 0
 
 
 @compiled
-def follow(steps: Any, numbers: Any, k: Any, values: Any, pairs: Any, places: Any, shape: Any, start: Any,
+def follow(steps: Any, numbers: Any, k: Any, values: Any, pairs: Any, parts: Any, shape: Any, start: Any,
            lefts: Any, rights: Any, work: Any, total: Any, tangent: Any) -> None:  # fmt: skip
     """total[0 and 1, b] = the sums of D and Theta over the planes of image `one` with that of number `two` + b `some`.
 
     pairs : (one, two, some, reach), planes of `reach` lines' offset and less.   shape : (H, channels, top, bottom).
-    places : (3, width), for each place in a line the number of x' from `two` + b `some` on, its pixel, and that of x.
+    parts : of a line, (number of x' from `two` + b `some` on, first place, places, first pixel of x', and of x).
     """
-    (one, two, some, reach), (H, channels, top, bottom), width = pairs, shape, places.shape[1]
-    room = np.empty(width, np.uint64)
-    lift(values, one, np.zeros_like(places[0]), places[2], room, lefts.reshape(-1))
+    (one, two, some, reach), (H, channels, top, bottom), width = pairs, shape, total.shape[2]
+    lift(values, one, 0, parts, 4, lefts)
     for b in range(total.shape[1]):
-        lift(values, two + b * some, places[0], places[1], room, rights.reshape(-1))
+        lift(values, two + b * some, 1, parts, 3, rights)
         twice = some == 1 and two + b == one  # an image with itself: offsets o and -o give the same
         for offset in range(0 if twice else -reach, reach + 1):
             y, y2, lines = max(0, -offset), max(0, offset), H - abs(offset)

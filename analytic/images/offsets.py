@@ -199,24 +199,21 @@ def encode_all(program: Program, rows: tuple[Any, ...], steps: Steps, slot: int 
 def lines_of_places(
     size: tuple[int, int], reach: tuple[int, int], some: int, equal: bool
 ) -> Iterator[tuple[Array, Array]]:
-    """The places of lines, and which of them to sum for each image x': (3, places), as in `numba_kernels.follow`.
+    """The parts of lines, as in `numba_kernels.follow`, and which places to sum for each image x', (places, some).
 
     size : W, and W of the last grid.  reach : how far windows reach before a pixel, and after it.   some : images x'.
     """
-    (W, last), (before, after) = size, reach
-    ends = 0 if equal else last - 1
-    parts: list[tuple[int, int]] = [(image, offset) for offset in range(-ends, ends + 1) for image in range(some)]
-    while parts:
-        columns: list[tuple[int, int, int, int]] = []
-        while parts and (not columns or len(columns) + W - abs(parts[0][1]) + before + after <= PLACES_IN_LINE):
-            image, offset = parts.pop(0)
-            for p in range(max(0, -offset) - before, min(W, W - offset) + after):
-                inside = 0 <= p < last and 0 <= p + offset < last
-                columns.append((image, p + offset if 0 <= p + offset < W else W, p if 0 <= p < W else W, inside))
-        columns += [(0, W, W, 0)] * (rounded(len(columns), 16) - len(columns))
-        table = np.array(columns, dtype=np.int64)
-        wanted = (table[:, :1] == np.arange(some)) * table[:, 3:]
-        yield np.ascontiguousarray(table[:, :3].T), wanted.astype(np.float64)
+    (W, last), ends, more = size, 0 if equal else size[1] - 1, sum(reach)
+    left = [(image, offset) for offset in range(-ends, ends + 1) for image in range(some)]
+    while left:
+        parts: list[tuple[int, ...]] = []
+        at, wanted = 0, np.zeros((PLACES_IN_LINE + W + more + 16, some))
+        while left and (not parts or at + W - abs(left[0][1]) + more <= PLACES_IN_LINE):
+            image, offset = left.pop(0)
+            parts.append((image, at, W - abs(offset) + more, max(0, offset), max(0, -offset)))
+            wanted[at + reach[0] : at + reach[0] + last - abs(offset), image] = 1
+            at += W - abs(offset) + more
+        yield np.array(parts, dtype=np.int64), wanted[: rounded(at, 16)]
 
 
 @dataclass(frozen=True)
@@ -247,11 +244,11 @@ class Planes:
         return some, list(lines_of_places((W, last), ends, some, self.equal))
 
     def laid_out(self) -> Array:
-        """The pixels' numbers, (n, steps, lines, W + 1), with zeros around them."""
-        (H, W), (top, bottom), values = self.steps.size, self.reach[0], self.steps.values
-        out = np.zeros((values[0].shape[0], len(values), top + H + bottom, W + 1), self.dtype)
+        """The pixels' numbers, (n, steps, lines, places), with zeros around them."""
+        (H, W), ((top, bottom), (left, right)), values = self.steps.size, self.reach, self.steps.values
+        out = np.zeros((values[0].shape[0], len(values), top + H + bottom, left + W + right), self.dtype)
         for e, v in enumerate(values):
-            out[:, e, top : top + v.shape[1], : v.shape[2]] = v
+            out[:, e, top : top + v.shape[1], left : left + v.shape[2]] = v
         return out
 
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
@@ -269,8 +266,8 @@ class Planes:
 
         def work(item: tuple[int, int]) -> Array:
             i, at = item
-            places, wanted = lines[at]
-            width, begin = places.shape[1], i if same else 0
+            parts, wanted = lines[at]
+            width, begin = len(wanted), i if same else 0
             if not hasattr(own, "workspace"):
                 own.workspace = Workspace(np, self.dtype, 0)
             rows = top + H + bottom
@@ -278,7 +275,7 @@ class Planes:
             lefts, rights, buffers = (own.workspace.take(shape) for shape in shapes)
             total = np.zeros((2, -(-(m - begin) // some), width))
             pairs, shape = (i, first + begin, some, reach), (H, self.steps.channels, top, bottom)
-            follow(table, factors, k, values, pairs, places, shape, room + top * width,
+            follow(table, factors, k, values, pairs, parts, shape, room + top * width,
                    lefts, rights, buffers, total, self.tangent)  # fmt: skip
             own.workspace.give(lefts, rights, buffers)
             return (total @ wanted).reshape((2, -1))[:, : m - begin]
