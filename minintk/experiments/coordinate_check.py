@@ -14,7 +14,8 @@ once all |W| are right, the first |dW| depends on the layer's own learning rate 
 depend on the size of the gradient, even before that).  The gradients of all layers are proportional to dL/df, so the
 first steps of gradient descent are divided by its size: a slope that all layers share is no layer's fault.
 
-Networks of L residual branches are checked against L in the same way, their layers matched from both ends.
+Networks of L residual branches are checked against L in the same way: branches as far from the inputs, relative to the
+whole, are compared, and |W|, |dW| are divided by what depth asks for (`minintk.spec.parametrization`).
 
 Yang et al. 2022 (tensor programs V), appendix D.1; norms: Yang, Simon, Bernstein 2023; depth: Yang, Yu, Zhu, Hayou
 2023.

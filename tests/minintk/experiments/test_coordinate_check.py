@@ -63,6 +63,19 @@ def test_mean_field_and_biases_pass_too() -> None:
         assert ("W", "2.b") not in [(r.quantity, r.name) for r in found.rows]  # it starts at zero
 
 
+@pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.02), mn.Adam(lr=0.01 / 64)], ids=["SGD", "Adam"])
+def test_rates_of_a_base_width_carry_over(optimizer: mn.training.optimizers.Optimizer) -> None:
+    """Standard rates at width 64, where the standard parametrization at the same rates fails at others."""
+    spec, told = named.spec_of_width("mlp", 10, 2), {"widths": (64, 128, 256), "seeds": 12}
+    found = check(spec, optimizer, parametrization=mn.SpectralMuP(base_width=64), **told)
+    assert found.verdict != "fail", found.report()
+    standard = check(spec, optimizer, parametrization=mn.Standard(), **told)
+    assert standard.verdict == "fail"
+    for one, two in zip(found.rows, standard.rows, strict=True):
+        if one.quantity == "dW" and optimizer.rule == "adam":  # steps of the same size at width 64, whatever the start
+            np.testing.assert_allclose(one.values[0].mean(), two.values[0].mean(), rtol=0.05)
+
+
 def test_spectral_descent_passes_from_a_start_of_spectral_mup() -> None:
     found = check(named.spec_of_width("mlp", 10, 2), lambda net: mn.SpectralDescent(0.02, net.layout))
     assert found.passed, found.report()
