@@ -31,7 +31,7 @@ def spec(case: str, n: int) -> mn.Sequential:
     return mn.Sequential(*(mn.Dense(n, w_std=1.5, b_std=0.1), phi) * hidden, mn.Dense(1))
 
 
-def linearised(k: Host, y: Host) -> Host:
+def linearised(k: Any, y: Host) -> Host:
     """f_t of linearised networks with tangent kernels k : (E, 1 + N, N), on the first input, from f_0 = 0; (E, T)."""
     lam, Q = np.linalg.eigh(k[:, 1:])
     learned = -np.expm1(-lam[..., None] * TIMES / len(y)) / lam[..., None]
@@ -47,7 +47,7 @@ def mean_of_networks(case: str, n: int, x: Host, y: Host, pairs: int) -> tuple[H
         both = np.concatenate([theta, theta])
         net.layout.unpack(both[len(theta) :])[f"{len(net.spec.layers) - 1}.W"][...] *= -1
         flow = mn.flow(net, both, x[1:], y[1:], loss=mn.mse, times=TIMES, by=mn.Solver(rtol=1e-6, atol=1e-7))
-        f = np.array([net(moment.theta, x[:1])[:, 0, 0] for moment in flow if moment.t > 0])
+        f = np.array([net(moment.theta, x[:1])[:, 0, 0] for moment in flow if moment.theta is not None])[1:]
         moved.append(f.reshape(len(TIMES), 2, -1).mean(axis=1).T - linearised(mn.ntk(net, theta, x, x[1:]), y[1:]))
         more = (net.init(rng, ensemble=len(theta)) for _ in range(40))
         plain += [linearised(mn.ntk(net, untrained, x, x[1:]), y[1:]) for untrained in more]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
+from math import pi
 from typing import Any
 
 import numpy as np
 import pytest
+from montecarlo import limit
+from scipy.special import erf
 
 import analytic as an
 import minintk as mn
 from analytic.limits import one_finite_layer, width_correction
-from analytic.limits.one_finite_layer import FiniteLayer
+from analytic.limits.one_finite_layer import FiniteLayer, Jet
 from analytic.limits.width_correction import WidthCorrection
 from minintk.spec.shapes import UnsupportedLayer
 
@@ -233,6 +236,62 @@ def test_a_forgotten_half_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_finite_layer, "PRICE", tuple((i, j, 1.0) for i, j, _ in one_finite_layer.PRICE))
     with pytest.raises(AssertionError, match="K"):
         above_law(2, monkeypatch)
+
+
+# ------------------------------------------------------------------------------------ three layers, by their weights
+
+ONE = mn.Sequential(*(mn.Dense(1, w_std=1.5), mn.Erf()) * 3, mn.Dense(1))
+
+
+@cache
+def kernels_at_start(n: int, members: int = 500_000) -> Array:
+    """n (Theta - T) and n (Theta - T)^2 of one input of ONE at width n, drawn here layer by layer, (members, 2)."""
+    T, rng, found = float(an.kernel(ONE).ntk(np.ones((1, 1)))[0, 0]), np.random.default_rng(n), []
+    for _ in range(0, members, 5000):
+        W = [1.5 / n**0.5 * rng.standard_normal((5000, n, n), dtype=np.float32) for _ in range(2)]
+        z = [1.5 * rng.standard_normal((5000, n), dtype=np.float32)]
+        for w in W:
+            z.append((w @ erf(z[-1])[..., None])[..., 0])
+        slopes = [2 / pi**0.5 * np.exp(-(u**2)) for u in z]
+        g = [rng.standard_normal((5000, n), dtype=np.float32) / n**0.5 * slopes[2]]  # df/dz, from the top
+        for w, slope in zip(W[::-1], slopes[1::-1], strict=True):
+            g.append((g[-1][:, None] @ w)[:, 0] * slope)
+        size = [1.5**2, *(1.5**2 * np.mean(erf(u) ** 2, axis=1) for u in z[:2])]
+        Theta = np.mean(erf(z[2]) ** 2, axis=1) + sum(
+            a * np.sum(u**2, axis=1) for a, u in zip(size, g[::-1], strict=True)
+        )
+        found.append(n * np.stack([Theta - T, (Theta - T) ** 2], axis=1))
+    return np.concatenate(found).astype(np.float64)
+
+
+def start_law() -> None:
+    """E Theta and Var Theta, extrapolated from widths 16 and 32 to 1/n = 0: 2 m(2n) - m(n) = m + O(1/n^2)."""
+    found = an.width_correction(ONE, np.ones((1, 1)), np.ones((1, 1))).moments
+    claims = np.stack([found.theta.ravel(), found.cov.ravel()], axis=1)
+    narrow, wide = kernels_at_start(16), kernels_at_start(32)
+    off = 2 * wide.mean(0) - narrow.mean(0) - claims.mean(0)
+    error = np.sqrt((4 * wide.var(0) + narrow.var(0)) / len(wide) + claims.var(0) / len(claims))
+    for name, z in zip(("E Theta", "Var Theta"), np.abs(off / error), strict=True):
+        assert z < limit(2), f"{name}: z = {z:.1f}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", ["", "K is straight", "T is straight", "one layer forgotten"])
+def test_kernels_of_three_layers_at_the_start(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right, and refused without the correlation of backward signals, the noise of the kernels above, or a layer."""
+
+    def planted(phi: list[Array], kappa: Array, K: Jet, T: Jet, N: int) -> FiniteLayer:
+        K = Jet(K.first, 0 * K.second) if plant == "K is straight" else K
+        T = Jet(T.first, 0 * T.second) if plant == "T is straight" else T
+        forgotten = plant == "one layer forgotten" and not K.second.any()
+        return FiniteLayer([0 * a for a in phi] if forgotten else phi, kappa, K, T, N)
+
+    monkeypatch.setattr(width_correction, "FiniteLayer", planted)
+    if plant:
+        with pytest.raises(AssertionError, match="z ="):
+            start_law()
+    else:
+        start_law()
 
 
 # ---------------------------------------------------------------------------------------------------- bad input
