@@ -199,7 +199,7 @@ def _cnn_answer(a: Arrays, *, depth: int, pool: bool) -> Arrays:
 
 def _cnn_row(n: int, size: int, depth: int, pool: bool, dtype: str) -> Row:
     how: dict[str, Any] = {"depth": depth, "pool": pool}
-    end = "GlobalAvgPool" if pool else "Flatten"
+    end, peer = "GlobalAvgPool" if pool else "Flatten", (10.0 if pool else 4.0, flag(dtype))
     return Row(
         name=f"NNGP + NTK, CNN, {depth} layers, {end}, {n} x {size} x {size} x 3, {dtype}",
         inputs=partial(_cnn_inputs, n, size, dtype),
@@ -207,7 +207,7 @@ def _cnn_row(n: int, size: int, depth: int, pool: bool, dtype: str) -> Row:
         tolerance={"float32": 1e-3, "float64": 1e-7}[dtype],
         sides=(
             Side("minintk", "ours", partial(ours_cnn, **how)),
-            Side("neural-tangents", "jax", partial(neural_tangents_cnn, **how), 10.0 if pool else 4.0, flag(dtype)),
+            *((Side("neural-tangents", "jax", partial(neural_tangents_cnn, **how), *peer),) if depth < 10 else ()),
             Side("minintk, without Numba", "ours", partial(ours_cnn, numba=False, **how)),
             *((Side("minintk, 2 processes", "ours", partial(ours_cnn, processes=True, **how)),) if pool else ()),
         ),
@@ -216,7 +216,7 @@ def _cnn_row(n: int, size: int, depth: int, pool: bool, dtype: str) -> Row:
 
 ROWS = tuple(
     _cnn_row(*what, dtype)
-    for what in ((16, 16, 4, True), (6, 32, 4, True), (128, 32, 5, False))
+    for what in ((16, 16, 4, True), (6, 32, 4, True), (6, 32, 11, True), (128, 32, 5, False))
     for dtype in ("float32", "float64")
 ) + tuple(
     _row(*what, dtype)
