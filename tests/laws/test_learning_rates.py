@@ -35,12 +35,17 @@ def test_a_kernel_without_the_rates_or_with_other_powers_is_refused(parametrizat
 
 def test_deep_networks_tend_to_the_analytic_kernel() -> None:
     """E J S J' = Theta + c/n: 2 E_2n - E_n has no term in 1/n.  Two hidden layers, muP, and three branches."""
-    for layers in (
-        lambda n: (mn.Dense(n, b_std=0.5), mn.Erf(), mn.Dense(n, w_std=1.4), mn.Erf(), mn.Dense(1)),
-        lambda n: (mn.Dense(n), *[mn.Residual(mn.Sequential(mn.ReLU(), mn.Dense(n)))] * 3, mn.ReLU(), mn.Dense(1)),
-    ):
-        narrow, wide = (kernels(mn.Sequential(*layers(n)), law.X[:2], 1000, n, mn.SpectralMuP())[1] for n in (48, 96))
-        truth = an.kernel(mn.Sequential(*layers(7)), mn.SpectralMuP()).ntk(law.X[:2])
+
+    def plain(n: int) -> mn.Sequential:
+        return mn.Sequential(mn.Dense(n, b_std=0.5), mn.Erf(), mn.Dense(n, w_std=1.4), mn.Erf(), mn.Dense(1))
+
+    def branched(n: int) -> mn.Sequential:
+        branch = mn.Residual(mn.Sequential(mn.ReLU(), mn.Dense(n)))
+        return mn.Sequential(mn.Dense(n), branch, branch, branch, mn.ReLU(), mn.Dense(1))
+
+    for spec in (plain, branched):
+        narrow, wide = (kernels(spec(n), law.X[:2], 1000, n, mn.SpectralMuP())[1] for n in (48, 96))
+        truth = an.kernel(spec(7), mn.SpectralMuP()).ntk(law.X[:2])
         assert_mean("2 E Theta_96 - E Theta_48", 2 * wide - narrow, truth[np.triu_indices(2)])
 
 
