@@ -44,6 +44,7 @@ from minintk.spec.shapes import UnsupportedLayer
 from minintk.validate import generator, number, whole
 
 GROUPS = 16
+"""Independent groups of samples: enough for a standard error, few enough to leave each one wide."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -195,16 +196,16 @@ def feature_learning_limit(
     [[0.93]] [[0.004]] features [[0.26]]
     [[0.98]] [[0.002]] features [[1.21]]
     """
-    dense, phi = hidden_layers(spec)
+    dense, layers = hidden_layers(spec)
+    phi, every = tuple(map(pointwise, layers)), [x]
     check_data(x, y, dense[-1].width)
-    every = [x]
     if x_test is not None:
         check_examples("x_test", x_test, tuple(x.shape[1:]))
         every.append(x_test)
     xp, (d, C), M = array_namespace(*every), (x.shape[1], dense[-1].width), sum(map(len, every))
     steps, n = whole("steps", steps, 0), whole("samples", samples, 8 * GROUPS) // GROUPS
     known = (len(phi) - 1) * n * (min(n, M * (steps + 1)) + min(n, C * M * (steps + 1)))
-    need = 8 * (4 * known + 4 * (steps + 1) * M**2 * (2 * len(phi) + 1))
+    need = 8 * (4 * known + 2 * GROUPS * (steps + 1) * M**2 * (2 * len(phi) + 1))
     if need > (free := available_memory(xp)):
         raise MemoryError(
             f"{n} neurons over {steps + 1} times of {M} examples may need {need / 2**30:.1f} GiB, "
@@ -212,19 +213,16 @@ def feature_learning_limit(
         )
     U, size, _ = np.linalg.svd(np.concatenate([to_host(a) for a in every]).astype(np.float64) / sqrt(d), False)
     Z, targets = to_library(U * size, xp), to_library(np.array(to_host(y), dtype=np.float64), xp)
-    problem = Problem(dense, tuple(map(pointwise, phi)), Z, targets, number("gamma0", gamma0), number("lr", lr))
+    problem = Problem(dense, phi, Z, targets, number("gamma0", gamma0), number("lr", lr))
     return _over_groups(problem, n, steps, generator(rng), x.dtype)
 
 
 def _over_groups(problem: Problem, n: int, steps: int, rng: np.random.Generator, dtype: Any) -> FeatureLearningLimit:
-    """Means and standard errors over groups, one after the other (Welford's sums)."""
-    xp, mean, square = array_namespace(problem.Z), list[Any]([0.0] * 4), list[Any]([0.0] * 4)
-    for count in range(1, GROUPS + 1):
-        with np.errstate(over="ignore", invalid="ignore"):  # reported
-            found = [xp.stack(a) for a in zip(*Group(problem, n, rng).descent(steps), strict=True)]
-        off = [a - m for a, m in zip(found, mean, strict=True)]
-        mean = [m + o / count for m, o in zip(mean, off, strict=True)]
-        square = [q + o * (a - m) for q, o, a, m in zip(square, off, found, mean, strict=True)]
-    error = Trajectory(*(xp.astype(xp.sqrt(q / (GROUPS * (GROUPS - 1))), dtype) for q in square))
-    f, features, gradients, ntk = (xp.astype(m, dtype) for m in mean)
+    """Means and standard errors over groups, one after the other."""
+    xp, groups = array_namespace(problem.Z), (Group(problem, n, rng).descent(steps) for _ in range(GROUPS))
+    with np.errstate(over="ignore", invalid="ignore"):  # reported
+        runs = [[xp.stack(a) for a in zip(*group, strict=True)] for group in groups]
+    every = [xp.stack(a) for a in zip(*runs, strict=True)]
+    f, features, gradients, ntk = (xp.astype(xp.mean(a, axis=0), dtype) for a in every)
+    error = Trajectory(*(xp.astype(xp.std(a, axis=0, correction=1) / sqrt(GROUPS), dtype) for a in every))
     return FeatureLearningLimit(f, features, gradients, ntk, error)
