@@ -17,7 +17,7 @@ from minintk.training.spectral_descent import orthogonalised
 Array = np.ndarray[Any, Any]
 
 
-def singular_values(G: Array) -> Array:
+def singular_values(G: Any) -> Array:
     return np.linalg.svd(np.asarray(G, dtype=np.float64), compute_uv=False)
 
 
