@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+from dataclasses import replace
 from functools import cache
 from math import pi
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -292,6 +295,34 @@ def test_kernels_of_three_layers_at_the_start(plant: str, monkeypatch: pytest.Mo
             start_law()
     else:
         start_law()
+
+
+# ------------------------------------------------------------------------------------------- trained networks
+
+
+@pytest.mark.slow
+def test_trained_networks() -> None:
+    """The example's networks, 16,000 of each width, extrapolated from 32 and 64; no moment may be left out."""
+    case, pairs = "1 hidden, tanh", 8000
+    path = Path(__file__).resolve().parents[3] / "examples" / "mean_of_networks.py"
+    loading = importlib.util.spec_from_file_location("mean_of_networks", path)
+    assert loading
+    assert loading.loader
+    loading.loader.exec_module(example := importlib.util.module_from_spec(loading))
+    x, y = mn.datasets.digits().pca(5).on_sphere().subset(6, np.random.default_rng(0)).parity()
+    (narrow, own), (wide, other) = (example.mean_of_networks(case, n, x, y, pairs) for n in (32, 64))
+    found = an.width_correction(example.spec(case, 1), x[1:], y[1:], x[:1])
+
+    def law(claim: WidthCorrection) -> None:
+        start, c, unsure = (a[:, 0, 0] for a in claim.predict(example.TIMES))
+        off = 2 * 64 * (wide - start) - 32 * (narrow - start) - c
+        z = np.abs(off / np.sqrt((2 * 64 * other) ** 2 + (32 * own) ** 2 + unsure**2)).max()
+        assert z < limit(len(c)), f"z = {z:.1f}"
+
+    law(found)
+    for name in ("cov", "o3f", "o4"):
+        with pytest.raises(AssertionError, match="z ="):
+            law(replace(found, moments=found.moments._replace(**{name: 0 * getattr(found.moments, name)})))
 
 
 # ---------------------------------------------------------------------------------------------------- bad input
