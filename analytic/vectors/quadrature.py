@@ -38,8 +38,8 @@ END_OF_AXIS = 9.5
 LARGEST_DEGREE = 1024
 """Largest n_max, and largest degree of an interpolation."""
 
-NEGLIGIBLE_LOSS = 4e-15
-"""A series is long enough once its relative loss is below this."""
+NEGLIGIBLE_LOSS = {8: 4e-15, 4: 1e-8}
+"""By bytes per number: a series is long enough once its relative loss is below this."""
 
 LONGEST_STRETCH = 5.5
 """An interpolation covers at most this much of log s; it then needs a degree of about 100."""
@@ -198,6 +198,7 @@ class QuadratureRow(NamedTuple):
 
     one_variance : all q are equal, and a, b hold a single column.   distances : of the a(s), None if one_variance.
     used_a, used_b : which degrees occur (only odd ones if phi is odd).   odd : whether phi is odd.
+    short : the same of fewer degrees, as many as float32 needs; None in itself.
     """
 
     one_variance: bool
@@ -207,6 +208,7 @@ class QuadratureRow(NamedTuple):
     used_b: tuple[bool, ...]
     odd: bool
     distances: Distances | None
+    short: QuadratureRow | None = None
 
 
 @dataclass(frozen=True)
@@ -232,30 +234,35 @@ class Quadrature(Dual):
         zero = v == 0  # a row of zeros under phi(0) = 0: its kernel is 0 whatever its coefficients are
         safe_s, safe_v, safe_dv = xp.where(zero, 1.0, s), xp.where(zero, 1.0, v), xp.where(dv == 0, 1.0, dv)
         ordered = xp.sort(s)
-        degree, error = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
+        degree, least, error = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
         a = hermite(phi, safe_s, degree, kinks) / xp.sqrt(safe_v)[:, None]
         constant = dphi(0 * s)[:, None] * xp.eye(1, degree + 1, dtype=xp.float64)  # phi' of a row of zeros
         b = xp.where(zero[:, None], constant, hermite(dphi, safe_s, degree, kinks)) / xp.sqrt(safe_dv)[:, None]
-        a, b = (xp.concatenate((h, remainder(xp, h)), axis=1) for h in (a, b))
         after = RowState(v * xp.ones_like(q), rows.theta * dv, max(rows.error, error))
-        b = b * xp.sqrt(dv)[:, None] * (rows.scale / after.scale)[: s.shape[0], None]
-        used_a, used_b = (tuple(bool(u) for u in xp.any(xp.abs(h) > 1e-16, axis=0)) for h in (a, b))
+        slope = xp.sqrt(dv)[:, None] * (rows.scale / after.scale)[: s.shape[0], None]
         if one_variance:
             distances = None
         elif any(kink != 0 for kink in kinks):
-            distances = distances_between(xp, a)
+            distances = distances_between(xp, xp.concatenate((a, remainder(xp, a)), axis=1))
         else:
             distances = mismatch(phi, xp.maximum(safe_s, SMALLEST_SCALE), lambda s: mean_square(phi, s))
-        a, b = (xp.asarray(h.T, copy=True) for h in (a, b))
-        row = QuadratureRow(one_variance, a, b, used_a, used_b, not any(used_a[0:-1:2]), distances)
-        return after, row
 
-    def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, float]:
-        """n_max, determined from a few of the s, the largest among them, and the bound on the relative error."""
+        def series(n: int, short: QuadratureRow | None) -> QuadratureRow:
+            """The degrees up to n, and one that stands for all others."""
+            first = [xp.concatenate((h[:, : n + 1], remainder(xp, h[:, : n + 1])), axis=1) for h in (a, b)]
+            first[1] *= slope
+            used_a, used_b = (tuple(bool(u) for u in xp.any(xp.abs(h) > 1e-16, axis=0)) for h in first)
+            one, two = (xp.asarray(h.T, copy=True) for h in first)
+            return QuadratureRow(one_variance, one, two, used_a, used_b, not any(used_a[0:-1:2]), distances, short)
+
+        return after, series(degree, series(least, None))
+
+    def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, int, float]:
+        """n_max, that for float32, and the bound on the relative error; from a few of the s, the largest among them."""
         xp = array_namespace(few)
         few = xp.concatenate((few[few > 0], top[top > 0]))
         if few.shape[0] == 0:
-            return 1, 0.0
+            return 1, 1, 0.0
         lost = 0.0
         for f in (phi, dphi):
             v = mean_square(f, few, self.pointwise.kinks)
@@ -268,12 +275,10 @@ class Quadrature(Dual):
                 v = mean_square(f, few, self.pointwise.kinks)
                 a = hermite(f, few, degree, self.pointwise.kinks) / xp.sqrt(xp.where(v > 0, v, 1.0))[:, None]
                 left = xp.maximum(left, xp.max(xp.abs(1 - cumulative(xp, a * a)), axis=0))
-            enough = to_host(left) < NEGLIGIBLE_LOSS
-            if enough.any():
-                degree = max(1, int(enough.argmax()))
-                return degree, max(float(left[degree]), lost)
-            if degree >= LARGEST_DEGREE:
-                return degree, max(float(left[-1]), lost)
+            long, short = (to_host(left) < loss for loss in (NEGLIGIBLE_LOSS[8], NEGLIGIBLE_LOSS[4]))
+            if long.any() or degree >= LARGEST_DEGREE:
+                most, least = (max(1, int(one.argmax())) if one.any() else degree for one in (long, short))
+                return most, least, max(float(left[most]), lost)
             degree *= 2
 
     def check(self, xp: Any, s: Array, *squares: Array) -> None:
@@ -288,6 +293,8 @@ class Quadrature(Dual):
 
     def pairs(self, pairs: Pairs, row: QuadratureRow) -> None:
         xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
+        if row.short is not None and p.dtype.itemsize == 4:
+            row = row.short
         with pairs.borrow(5) as (c, slope, *work):
             xp.subtract(1 if r is None else r, p, out=c)
             if r is None:

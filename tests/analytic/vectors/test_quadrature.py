@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import analytic as an
+import minintk as mn
+from analytic.vectors import quadrature
 from analytic.vectors.quadrature import axis, mean_square, mismatch
 from analytic.vectors.state import distances_between, largest_square
 
@@ -41,3 +44,32 @@ def test_vectors_far_from_the_origin_are_centred_before_their_distances_are_take
     want = ((y[:, None] - y) ** 2).sum(axis=-1) / 4
     assert largest_square((found,)) < want.max()
     np.testing.assert_allclose(found.left @ found.right.T, want, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus()])
+def test_float32_takes_a_shorter_series_and_loses_nothing(phi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Terms are counted; the kernels are float64's to rounding; and series that end too early are found out."""
+    kernel = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.5, b_std=0.1), phi, mn.Dense(8), phi, mn.Dense(1)))
+    x = np.random.default_rng(0).standard_normal((40, 20))
+    terms, plain = [0], quadrature.term
+
+    def term(*arguments: Any) -> Any:
+        terms[0] += 1
+        return plain(*arguments)
+
+    monkeypatch.setattr(quadrature, "term", term)
+
+    def error(dtype: str) -> tuple[float, int]:
+        before = terms[0]
+        both = kernel.both(x.astype(dtype))
+        scale = [np.sqrt(np.outer(np.diag(k), np.diag(k))) for k in exact]
+        found = max(float((np.abs(a - b) / c).max()) for a, b, c in zip(both, exact, scale, strict=True))
+        return found, terms[0] - before
+
+    exact = kernel.both(x)
+    (_, long), (found, short) = error("float64"), error("float32")
+    assert short < 0.75 * long
+    assert found < 2e-6
+    monkeypatch.setitem(quadrature.NEGLIGIBLE_LOSS, 4, 1e-2)
+    assert error("float32")[0] > 1e-5
+    assert error("float64")[0] == 0
