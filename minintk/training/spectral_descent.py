@@ -103,7 +103,7 @@ class Muon(SpectralDescent):
     array([0.1, 0.1])
     """
 
-    momentum: float = 0.95
+    momentum: float = 0.9
 
     def direction(self, G: Array) -> Array:
         """U V' of G = U diag V'."""

@@ -127,4 +127,4 @@ def test_momentum_adds_gradients_up() -> None:
         mn.Muon(0.1, net.layout, momentum=1)
     with pytest.raises(TypeError, match=r"Muon\(layout=\.\.\.\) expects net\.layout, got None"):
         mn.Muon(0.1, None)  # type: ignore[arg-type]
-    assert repr(mn.Muon(0.1, net.layout)) == "Muon(lr=0.1, momentum=0.95)"
+    assert repr(mn.Muon(0.1, net.layout)) == "Muon(lr=0.1, momentum=0.9)"
