@@ -14,12 +14,13 @@ and each changes the kernel by 1/n, with either sign: together n^-3/4, of which 
 from __future__ import annotations
 
 import argparse
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 
 import minintk as mn
+from minintk.diagnostics import power_law
 
 PHI = {"tanh": mn.Tanh(), "erf": mn.Erf(), "ReLU": mn.ReLU()}
 NAMES = {2: "frozen kernel", 3: "+ O3", 4: "+ O3 + O4"}
@@ -34,8 +35,7 @@ def errors(phi: mn.Activation, n: int, seed: int) -> Any:
     """(order, (kernel, outputs)): how far one network is from the hierarchies at t = 2."""
     x = np.random.default_rng(0).standard_normal((N, 64))
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
-    w_std = 2**0.5 if phi == mn.ReLU() else 1.0
-    layers = [layer for _ in range(2) for layer in (mn.Dense(n, w_std=w_std), phi)]
+    layers = [layer for _ in range(2) for layer in (mn.Dense(n, w_std=2**0.5 if phi == mn.ReLU() else 1.0), phi)]
     net = mn.Network(mn.Sequential(*layers, mn.Dense(1)), (64,))
     theta0 = net.init(np.random.default_rng([seed, n]))
     y = net(theta0, x) + np.tile([[1.0], [-1.0]], (N // 2, 1))
@@ -56,13 +56,14 @@ def main(out: str | None = None, widths: tuple[int, ...] = (64, 128, 256), seeds
         here = [n for n in widths if phi != mn.ReLU() or n <= KINKED]
         logs = np.log([[errors(phi, n, seed) for seed in range(seeds)] for n in here])  # (width, seed, order, what)
         mean, error = logs.mean(axis=1), logs.std(axis=1, ddof=1) / seeds**0.5
-        measured[name] = here, mean, error
-        for o, order in enumerate(NAMES):
-            for w, what in enumerate(("kernel", "outputs")):
-                for i, (a, b) in enumerate(pairwise(here)):
-                    key, step = f"{name}, {NAMES[order]}: {what}, {a} to {b}", np.log(b / a)
-                    results[key] = float((mean[i + 1] - mean[i])[o, w] / step)
-                    results[f"{key} ±"] = float(1.96 * np.hypot(error[i + 1], error[i])[o, w] / step)
+        measured[name] = np.array(here), mean, error
+        for (o, label), (w, what) in product(enumerate(NAMES.values()), enumerate(("kernel", "outputs"))):
+            for i, (a, b) in enumerate(pairwise(here)):
+                key, step = f"{name}, {label}: {what}, {a} to {b}", np.log(b / a)
+                results[key] = float((mean[i + 1] - mean[i])[o, w] / step)
+                results[f"{key} ±"] = float(1.96 * np.hypot(error[i + 1], error[i])[o, w] / step)
+            key, law = f"{name}, {label}: {what}, all widths", power_law(here, list(np.exp(logs[:, :, o, w])))
+            results |= {key: law.exponent, f"{key} ±": float(np.ptp(law.interval)) / 2}
     if out:
         draw(out, measured)
     return results
@@ -76,15 +77,14 @@ def draw(out: str, measured: dict[str, Any]) -> None:
 
     plt.style.use("minintk.verify.look")
     figure, panels = plt.subplots(1, 3, figsize=(12, 4.2), sharey=True, layout="constrained")
-    for axes, (name, (widths, mean, error)) in zip(panels, measured.items(), strict=True):
+    for axes, (name, (n, mean, error)) in zip(panels, measured.items(), strict=True):
         for o, label in enumerate(NAMES.values()):
             y, bars = np.exp(mean[:, o, 0]), np.expm1(1.96 * error[:, o, 0])
-            axes.errorbar(widths, y, y * bars, fmt=f"C{o}{MARKERS[o]}", capsize=2, label=label)
+            axes.errorbar(n, y, y * bars, fmt=f"C{o}{MARKERS[o]}", capsize=2, label=label)
             power = 0.75 if name == "ReLU" else max(o, 1)
-            line = y[-1] * (np.array(widths) / widths[-1]) ** -power
-            axes.loglog(widths, line, f"C{o}--", linewidth=1, label=f"theory: n^-{power}")
+            axes.loglog(n, y[-1] * (n / n[-1]) ** -power, f"C{o}--", linewidth=1, label=f"theory: n^-{power}")
         axes.minorticks_off()
-        axes.set(title=name, xlabel="width n", xticks=widths, xticklabels=widths)
+        axes.set(title=name, xlabel="width n", xticks=n, xticklabels=n)
         axes.set_ylabel("|Theta_T - theory| / |Theta_0|" if name == "tanh" else "")
         axes.legend(fontsize=7, loc="lower left")
     figure.savefig(out, dpi=120)
