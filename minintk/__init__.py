@@ -13,6 +13,7 @@ from minintk.experiments.sweeps import Table, sweep
 from minintk.fast.door import open_door
 from minintk.models.empirical import nngp, ntk, ntk_full
 from minintk.models.iterative import IterativelyLinearized, Moved
+from minintk.models.lift import lift, unlift
 from minintk.models.network import Model, Network
 from minintk.models.wrappers import Centred, Linearized, Taylor
 from minintk.spec import zoo
@@ -111,6 +112,7 @@ __all__ = [
     "SoftmaxCrossEntropy", "Softplus", "Solution", "Solver", "SpectralDescent", "SpectralMuP", "Standard", "State",
     "StepDecay", "Steps", "SumOfSquares", "Table", "Tanh", "Taylor", "Transfer", "UnsupportedLayer", "WarmUp",
     "checkpoints", "coordinate_check", "datasets", "diagnostics", "evaluate", "exponents", "fit", "flow", "hierarchy",
-    "hinge", "kernel_descent", "kernel_flow", "learning_rate_transfer", "logistic", "mse", "nngp", "ntk", "ntk_full",
-    "softmax_cross_entropy", "solve_gram", "solve_lsqr", "sum_of_squares", "sweep", "testing", "train", "zoo",
+    "hinge", "kernel_descent", "kernel_flow", "learning_rate_transfer", "lift", "logistic", "mse", "nngp", "ntk",
+    "ntk_full", "softmax_cross_entropy", "solve_gram", "solve_lsqr", "sum_of_squares", "sweep", "testing", "train",
+    "unlift", "zoo",
 ]  # fmt: skip
