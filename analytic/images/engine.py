@@ -241,7 +241,7 @@ def plane_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
     """What some images take that are prepared together, and the planes of all threads."""
     (H, W), pixels, number, head = plan.grid, prod(plan.grid), plan.layout.number, plan.program[: plan.by_offsets]
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
-    rows, columns = (size + max(axes[k].kernel for axes in windows) for k, size in enumerate((H, W)))
+    rows, columns = (size + max((axes[k].kernel for axes in windows), default=1) for k, size in enumerate((H, W)))
     values = prod(inputs.example) // pixels + sum(7 if isinstance(step, Erf) else 2 for step in all_steps(head))
     plane = (2 * values + 2 * depth(plan.program) + 3) * rows * (max(PLACES_IN_LINE, columns) + 16) * number
     each = values * (2 * pixels + rows * columns) * number + 8 * (3 * prod(inputs.example) + 24 * pixels)
@@ -461,10 +461,13 @@ class ImageEngine:
         planes.steps.settle(half_variances(pixels, tile.layout), 0)
         layout = replace(tile.layout, dtype=xp.float64)
         after, rows = prepare_all(tail, pixels, replace(tile, layout=layout, planes=False))
-        field = Diagonal(layout, Workspace(xp, xp.float64, 0), slice(0, n), slice(first, first + m), (1, 1), asked=ntk)
+        field = Diagonal(
+            layout, Workspace(xp, xp.float64, plan.room), slice(0, n), slice(first, first + m), (1, 1), asked=ntk
+        )
         field.live = 1 + (ntk and planes.steps.live)
         count = prod(pixels.grid) ** (1 if planes.equal else 2)
-        field.set_arrays(planes.sums(*pairs)[: 1 + ntk, ..., None] / count)
+        field.a[...] = planes.sums(*pairs)[: 1 + ntk, ..., None] / count
+        field.set_arrays(field.a)
         if isinstance(tail[0], Pool):
             pooled_difference(rows[0], field, planes.dtype)
         apply_all(tail[1:], rows[1:], field)

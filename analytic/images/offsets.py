@@ -46,10 +46,8 @@ def split(program: Program) -> int:
     if not all(follows(step) for step in head) or any(isinstance(step, Pool) for step in all_steps(tail)):
         return 0
     end = program[last]
-    whole = isinstance(end, Flat) or (
-        isinstance(end, Pool) and all(a.kernel == a.size and a.out == 1 for a in end.axes)
-    )
-    return last if whole else 0
+    ends = end.axes if isinstance(end, Pool) else ()
+    return last if all(a.kernel == a.size and a.out == 1 and a.before == 0 for a in ends) else 0
 
 
 @singledispatch

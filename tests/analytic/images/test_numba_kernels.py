@@ -180,6 +180,25 @@ def test_planes(case: tuple[mn.Sequential, Array]) -> None:
     law_planes(case)
 
 
+GRID = mn.Conv2d(4, 3, b_std=0.2)
+ENDS: dict[str, tuple[mn.spec.Layer, ...]] = {
+    "windows of one pixel": (mn.Conv2d(4, 1, b_std=0.1), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)),
+    "linear": (GRID, GRID, mn.LeakyReLU(1.0), GRID, mn.ReLU(), mn.Flatten(), mn.Dense(1)),
+    "window of the grid's size": (GRID, mn.ReLU(), mn.AvgPool((4, 5)), mn.Flatten(), mn.Dense(1)),
+    "the same, moved": (GRID, mn.ReLU(), mn.AvgPool((4, 5), stride=9, padding=1), mn.Flatten(), mn.Dense(1)),
+    "a grid after it": (GRID, mn.ReLU(), mn.AvgPool((4, 5)), GRID, mn.ReLU(), mn.Flatten(), mn.Dense(1)),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_first_and_last_layers_of_other_kinds(end: str) -> None:
+    x, spec = images("float64")[:3], mn.Sequential(*ENDS[end])
+    truth = image_kernels(spec, x)
+    with numba(True) as asked:
+        assert max(image_errors(an.kernel(spec).both(x), truth)) < 1e-9
+    assert (asked[0] > 0) == (end != "the same, moved")
+
+
 def change(number: int, where: Any, value: Any) -> Callable[..., None]:
     """`follow` with one number of one of its arguments changed."""
 
