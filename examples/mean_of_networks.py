@@ -86,11 +86,10 @@ def draw(out: str, found: dict[str, Any], cases: tuple[str, ...], widths: tuple[
         for i, t in enumerate(TIMES):
             values, errors, _ = np.array([found[f"{case}, t = {t:g}: n = {n}"] for n in widths]).T
             axes.errorbar(1 / np.array(widths), values, errors, fmt=f"C{i}o", capsize=3, label=f"networks, t = {t:g}")
-            axes.axhline(
-                found[f"{case}, t = {t:g}: c"][0], color=f"C{i}", linestyle="--", label="c" if i == 0 else None
-            )
+            c = found[f"{case}, t = {t:g}: c"][0]
+            axes.axhline(c, color=f"C{i}", linestyle="--", label="c, computed" * (i == 0))
         axes.set(xlabel="1 / width n", ylabel="n (mean output - limit)", title=case, xlim=(0, 1.1 / widths[0]))
-    panels[0, 0].legend(fontsize=8)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(TIMES) + 1)
     figure.savefig(out, dpi=120)
 
 
