@@ -116,7 +116,9 @@ def measure(
     except FloatingPointError as error:
         raise FloatingPointError(f"at {variable} = {width}: {error}") from error
     u = _rms(loss.cotangent(f, y)) * x.shape[0]
-    start, first, late = (spectral_norms(net, at, rtol=1e-2) for at in (theta, moved, run.theta - theta))
+    start, first = (spectral_norms(net, at, rtol=1e-2) for at in (theta, moved))
+    still = any(bool(xp.any(norm == 0)) for norm in first.values())
+    late = spectral_norms(net, run.theta - theta, rtol=1e-2) if still else first
     natural, one = natural_norms(net), xp.ones_like(u)
     mup = {t.name: spectral_mup(t, natural[t.name]) for t in net.layout.tensors}
     shared = xp.where(u > 0, u, one) if optimizer.rule == "sgd" else one
