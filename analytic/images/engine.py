@@ -129,8 +129,8 @@ def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
 
 
 BYTES_WORTH_NUMBA = 2**28
-"""Numba pays if all ReLUs together work on more bytes than this: it takes half a second and 130 MB to load, and some
-seconds the very first time."""
+"""Numba pays if all activations together work on more bytes than this: it takes half a second and 130 MB to load, and
+five seconds the very first time."""
 
 
 def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:
