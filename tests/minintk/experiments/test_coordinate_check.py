@@ -35,8 +35,21 @@ def check(spec: Callable[[int], mn.spec.Layer], optimizer: Any = SGD, **told: An
 # ------------------------------------------------------------------------------------- what should pass
 
 
-@pytest.mark.parametrize("optimizer", [SGD, ADAM, mn.SGD(lr=0.05, momentum=0.5)], ids=["SGD", "Adam", "momentum"])
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("activation", "optimizer"),
+    [
+        ("tanh", SGD),
+        ("relu", ADAM),
+        pytest.param("relu", SGD, marks=SLOW),
+        pytest.param("tanh", ADAM, marks=SLOW),
+        pytest.param("tanh", mn.SGD(lr=0.05, momentum=0.5), marks=SLOW),
+        pytest.param("relu", mn.SGD(lr=0.05, momentum=0.5), marks=SLOW),
+    ],
+    ids=["tanh SGD", "relu Adam", "relu SGD", "tanh Adam", "tanh momentum", "relu momentum"],
+)
 def test_spectral_mup_passes(activation: str, optimizer: mn.training.optimizers.Optimizer) -> None:
     found = check(named.spec_of_width("mlp", 10, 3, activation), optimizer)
     assert found.passed, found.report()
@@ -44,6 +57,7 @@ def test_spectral_mup_passes(activation: str, optimizer: mn.training.optimizers.
     assert found.blame == {}
 
 
+@SLOW
 def test_spectral_mup_passes_for_a_residual_network_and_a_convolutional_one() -> None:
     found = check(named.spec_of_width("resnet", 10, 2))
     assert found.passed, found.report()
@@ -165,7 +179,7 @@ def test_a_layer_that_starts_at_the_wrong_size_is_named(
     assert exponent(found["W", f"{2 * layer}.W"]) == pytest.approx(power, abs=0.03)
 
 
-@pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.1), mn.Adam(lr=0.01)], ids=["SGD", "Adam"])
+@pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.1), pytest.param(mn.Adam(lr=0.01), marks=SLOW)], ids=["SGD", "Adam"])
 def test_a_layer_that_learns_at_the_wrong_rate_is_named(optimizer: mn.training.optimizers.Optimizer) -> None:
     found = check(planted(0, 0.0), optimizer, parametrization=Wrong())
     assert found.verdict == "fail"

@@ -56,7 +56,10 @@ def test_a_best_rate_at_the_edge_is_no_pass() -> None:
 
 @pytest.mark.parametrize(
     ("optimizer", "rates"),
-    [(mn.SGD, 2.0 ** np.arange(-2, 3.1, 0.5)), (mn.Adam, 2.0 ** np.arange(-5, 2.1, 0.5))],
+    [
+        (mn.SGD, 2.0 ** np.arange(-2, 3.1, 0.5)),
+        pytest.param(mn.Adam, 2.0 ** np.arange(-5, 2.1, 0.5), marks=pytest.mark.slow),
+    ],
     ids=["SGD", "Adam"],
 )
 def test_the_best_rate_stays_in_mup_and_moves_in_standard(optimizer: Any, rates: Any) -> None:
