@@ -321,6 +321,37 @@ def softplus_scale() -> float:
     return float(1 / mp.sqrt(mp.quad(square, [-12, -6, -2, 0, 2, 6, 12])))
 
 
+LIFTED: dict[str, Any] = {
+    "tensors": ["0.weight", "0.bias", "3.0.weight", "8.weight", "8.bias", "12.weight", "12.bias", "14.weight"],
+    "f": [
+        1.139802871718935,
+        -2.692842052767689,
+        1.040504419928413,
+        1.10456625268093,
+        -2.597504020360623,
+        1.04260731088492,
+        1.089451366332171,
+        -2.653901833448035,
+        1.090807920540752,
+        1.125341667067544,
+        -2.698450178251023,
+        1.054883583087168,
+    ],
+    "gradients": [
+        -0.296522522556199,
+        -0.000815644119508288,
+        0.582519810887377,
+        -0.190561687032414,
+        -3.29123684117754e-05,
+        0.143647980122992,
+        0.276179970014896,
+        -0.533409983518862,
+    ],
+}
+"""torch 2.13.0 computed them in float64: outputs and gradients of `images` in test_lift.py, which computes them again
+where torch is installed."""
+
+
 def checks() -> dict[str, tuple[Any, Callable[[], Any], float]]:
     """By name: the numbers as they stand, what computes them again, and how far apart they may be."""
     ten = 5.5e-11  # half a unit of the tenth decimal, and rounding

@@ -1,0 +1,240 @@
+"""Networks of torch.nn and Flax: the same outputs and gradients, there and back, and what is refused in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch_standin
+from golden import LIFTED
+
+import minintk as mn
+from minintk.models import lift as lifting
+
+Host = np.ndarray[Any, Any]
+
+
+def images(nn: Any) -> Any:
+    """Every kind of layer on images (3, 15, 16)."""
+    return nn.Sequential(
+        nn.Conv2d(3, 4, (3, 5), stride=(2, 1), padding=(1, 2)), nn.BatchNorm2d(4), nn.GELU(),
+        nn.Sequential(nn.Conv2d(4, 5, 3, padding="same", bias=False), nn.LeakyReLU(0.1)), nn.MaxPool2d(2),
+        nn.AvgPool2d(3, 2, 1), nn.Flatten(), nn.BatchNorm1d(40), nn.Linear(40, 7), nn.LayerNorm(7), nn.Tanh(),
+        nn.Dropout(0.3), nn.Linear(7, 6), nn.Softplus(2.0), nn.Linear(6, 3, bias=False),
+    )  # fmt: skip
+
+
+def sines(state: dict[str, Any], dtype: str = "float64") -> dict[str, Host]:
+    """Numbers by a formula for every tensor: weights +-1 / sqrt(fan-in), scales and variances about 1."""
+    found = dict[str, Host]()
+    for k, (name, a) in enumerate(state.items()):
+        wave = np.sin(np.arange(float(np.prod(a.shape))) ** 2 * 0.37 + k).reshape(a.shape)
+        positive = name.endswith("var") or (a.ndim == 1 and name.endswith("weight"))
+        number = 1 + wave / 2 if positive else 2 * wave / np.prod(a.shape[1:]) ** 0.5
+        found[name] = a if name.endswith("tracked") else np.asarray(number, dtype)
+    return found
+
+
+def inputs(shape: tuple[int, ...], n: int = 4, dtype: str = "float64") -> Host:
+    """Channels-first, as torch has them."""
+    return np.cos(np.arange(float(n * np.prod(shape))) ** 2 * 0.9).reshape(n, *shape).astype(dtype)
+
+
+def summary(grads: dict[str, Host]) -> tuple[Host, Host]:
+    """(a number for each gradient that sees every entry and its place, the sum of absolute values)."""
+    found = [grads[name].ravel().astype(float) for name in LIFTED["tensors"]]
+    return np.array([g @ np.sin(np.arange(g.size) + 1.0) for g in found]), np.array([np.abs(g).sum() for g in found])
+
+
+def loaded(model: Any, dtype: str = "float64") -> tuple[Any, dict[str, Host]]:
+    """The stand-in with the formula's numbers."""
+    state = sines(model.state_dict(), dtype)
+    model.state_dict = lambda: state
+    return model, state
+
+
+def check_recorded(dtype: str = "float64", digits: float = 1e-12) -> None:
+    """Outputs, and gradients of sum(f u) in torch's axes, are those that torch computed."""
+    model, state = loaded(images(torch_standin.nn), dtype)
+    net, theta = mn.lift(model, (15, 16, 3))
+    assert theta.dtype == dtype
+    f, J = net.linearize(theta, np.ascontiguousarray(np.moveaxis(inputs((3, 15, 16), dtype=dtype), 1, -1)))
+    assert np.abs(f.ravel() - LIFTED["f"]).max() < digits * np.abs(LIFTED["f"]).max()
+    u = np.sin(np.arange(float(f.size))).reshape(f.shape).astype(dtype)
+    numbers, sizes = summary(mn.unlift(net, J.vjp(u), state))
+    assert np.all(np.abs(numbers - LIFTED["gradients"]) < digits * sizes)
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [("float64", 1e-12), ("float32", 1e-6)])
+def test_outputs_and_gradients_are_torchs(dtype: str, digits: float) -> None:
+    check_recorded(dtype, digits)
+
+
+def no_order(a: Any, order: Any, layout: Any, *, back: bool = False) -> Any:
+    return TURNED(a, None, layout, back=back)
+
+
+def no_offset(slot: Any, arrays: dict[str, Any]) -> Any:
+    return FROZEN(slot, arrays | {"bias": 0 * arrays["bias"]})
+
+
+def no_variance(slot: Any, arrays: dict[str, Any]) -> Any:
+    return FROZEN(slot, {key: a for key, a in arrays.items() if key != "var"})
+
+
+TURNED, FROZEN = lifting._turned, lifting._frozen
+
+
+@pytest.mark.parametrize("wrong", [no_order, no_offset, no_variance], ids=lambda wrong: str(wrong.__name__))
+def test_planted_errors_are_refused(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifting, "_turned" if wrong is no_order else "_frozen", wrong)
+    with pytest.raises(AssertionError):
+        check_recorded(digits=1e-3)
+
+
+def flax_state(state: dict[str, Host]) -> dict[str, Any]:
+    """The numbers of `images` as Flax keeps them: (*window, in, out), features in the order (H, W, C)."""
+    nested: dict[str, Any] = {"params": {}, "batch_stats": {}}
+    for name, a in state.items():
+        layer, _, key = name.rpartition(".")
+        if a.ndim > 1:
+            a, key = np.moveaxis(a, (0, 1), (-1, -2)), "kernel"
+        elif key == "weight":
+            key = "scale"
+        if layer in ("7", "8") and a.shape[:1] == (40,):  # C, H, W = 5, 2, 4
+            a = np.moveaxis(a.reshape(5, 2, 4, *a.shape[1:]), 0, 2).reshape(a.shape)
+        if key != "num_batches_tracked":
+            where = nested["batch_stats" if key.startswith("running") else "params"]
+            where.setdefault(f"layer_{layer}", {})[key.removeprefix("running_")] = a
+    return nested
+
+
+@pytest.mark.parametrize("parametrization", [None, mn.NTK(), mn.SpectralMuP()], ids=repr)
+def test_flax_gives_the_same_and_takes_it_back(parametrization: Any) -> None:
+    model, state = loaded(images(torch_standin.nn))
+    spec, nested = mn.lift(model, (15, 16, 3))[0].spec, flax_state(state)
+    net, theta = mn.lift(nested, (15, 16, 3), spec, layout="flax", parametrization=parametrization)
+    f = net(theta, np.moveaxis(inputs((3, 15, 16)), 1, -1).copy())
+    assert np.abs(f.ravel() - LIFTED["f"]).max() < 1e-12 * np.abs(LIFTED["f"]).max()
+    back = dict(lifting._flat(mn.unlift(net, theta, nested, layout="flax")))
+    for name, a in lifting._flat(nested):
+        np.testing.assert_allclose(back[name], a, rtol=1e-15)
+
+
+def test_the_way_home_gives_every_number_back() -> None:
+    model, state = loaded(images(torch_standin.nn), "float32")
+    net, theta = mn.lift(model, (15, 16, 3))
+    back = mn.unlift(net, theta, state)
+    assert list(back) == list(state)
+    assert all(np.array_equal(back[name], a) and back[name].dtype == a.dtype for name, a in state.items())
+
+
+def test_statistics_of_another_batch_go_home_too() -> None:
+    model, state = loaded(images(torch_standin.nn))
+    net, theta = mn.lift(model, (15, 16, 3))
+    x = np.moveaxis(inputs((3, 15, 16), 9), 1, -1).copy()
+    net = mn.Network(net.spec, (15, 16, 3), mn.PyTorch()).calibrate(theta, x)
+    again, same = mn.lift(mn.unlift(net, theta, state), (15, 16, 3), net.spec)
+    assert np.array_equal(theta, same)
+    np.testing.assert_allclose(again(same, x), net(theta, x), rtol=1e-12)
+    with pytest.raises(ValueError, match=r"layer 1: net = net\.calibrate"):
+        mn.unlift(mn.Network(net.spec, (15, 16, 3)), theta, state)
+
+
+def test_branches_are_lifted_in_the_order_of_the_spec() -> None:
+    """x + tanh(x A') and a projected shortcut, written out."""
+    rng = np.random.default_rng(0)
+    A, B, C = (rng.standard_normal(shape) for shape in ((4, 4), (2, 4), (2, 4)))
+    spec = mn.Sequential(
+        mn.Residual(mn.Sequential(mn.Dense(4), mn.Tanh())), mn.Residual(mn.Dense(2), shortcut=mn.Dense(2))
+    )
+    net, theta = mn.lift({"a": {"w": A.T}, "b": {"w": B.T}, "c": {"w": C.T}}, (4,), spec, layout="flax")
+    x = rng.standard_normal((5, 4))
+    h = x + np.tanh(x @ A.T)
+    np.testing.assert_allclose(net(theta, x), h @ B.T + h @ C.T, rtol=1e-13)
+
+
+# ------------------------------------------------------------------------------------------------ refusals
+
+NN = torch_standin.nn
+REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
+    "groups": (NN.Sequential(NN.Conv2d(4, 4, 3, groups=2)), (8, 8, 4), "Conv2d at '0' has groups=2; here it is 1"),
+    "tanh": (NN.Sequential(NN.Sequential(NN.GELU("tanh"))), (3,), r"GELU at '0\.0' has approximate='tanh'"),
+    "unknown": (NN.Sequential(NN.ReLU(), NN.Hardtanh()), (3,), "Hardtanh at '1' is none of"),
+    "forward": (type("Net", (NN.Sequential,), {"forward": lambda self, x: x})(), (3,), "Net at 'the top'.*give spec="),
+    "pool": (NN.Sequential(NN.AdaptiveAvgPool2d(2)), (8, 8, 4), "output_size=2"),
+    "norm": (NN.Sequential(NN.LayerNorm(8)), (8, 8, 4), r"here it is over the last axis of \(8, 8, 4\)"),
+    "tied": (NN.Sequential(*[NN.Linear(3, 3)] * 2), (3,), "Linear at '1' stands at two places"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_modules_without_a_counterpart_are_named(name: str) -> None:
+    model, shape, message = REFUSED[name]
+    with pytest.raises(mn.UnsupportedLayer, match=message):
+        mn.lift(model, shape)
+
+
+def test_a_module_in_training_is_refused() -> None:
+    model = NN.Sequential(NN.Linear(3, 3), NN.Dropout(0.1))
+    vars(model)["1"].training = True
+    with pytest.raises(ValueError, match="evaluation mode"):
+        mn.lift(model, (3,))
+
+
+SPEC = mn.Sequential(mn.Dense(4, b_std=1.0), mn.BatchNorm(), mn.ReLU(), mn.Dense(2))
+ONE = np.ones(4)
+STATE = {"0": {"w": np.ones((4, 3)), "b": ONE}, "1": {"mean": ONE, "var": ONE}, "3": {"w": np.ones((2, 4))}}
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "shape": (STATE | {"3": {"w": np.ones((2, 5))}}, r"3\.w expects shape \(4, 2\).*got \(5, 2\)"),
+    "missing": ({"0": STATE["0"], "3": STATE["3"]}, r"layer 1, .*expects \['mean', 'var'\], got {}"),
+    "no bias": (STATE | {"0": {"w": np.ones((4, 3))}}, r"expects \['bias', 'weight'\], got {'0': \['weight'\]}"),
+    "left over": (STATE | {"4": {"w": np.ones((2, 2))}}, r"left over.*\['4'\]"),
+    "strange": (STATE | {"4": {"embedding": ONE}}, r"got 4\.embedding"),
+    "sorted": ({"l_10": STATE["0"], "l_2": STATE["3"]}, "l_2 comes late"),
+    "scale 0": (STATE | {"1": {"mean": ONE, "var": ONE, "weight": 0 * ONE, "bias": ONE}}, "scale 0 and an offset"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_arrays_that_do_not_fit_are_named(name: str) -> None:
+    state, message = WRONG[name]
+    with pytest.raises(ValueError, match=message):
+        mn.lift(state, (3,), SPEC)
+
+
+def test_other_misuse_is_refused() -> None:
+    with pytest.raises(TypeError, match="dictionary of arrays and spec"):
+        mn.lift(STATE, (3,))
+    with pytest.raises(ValueError, match="layout expects 'torch' or 'flax'"):
+        mn.lift(STATE, (3,), SPEC, layout="jax")  # type: ignore[arg-type]
+    net, theta = mn.lift(STATE, (3,), SPEC)
+    with pytest.raises(ValueError, match=r"theta\[i\] of an ensemble"):
+        mn.unlift(net, np.stack([theta, theta]), STATE)
+    with pytest.raises(ValueError, match="order"):
+        mn.lift({}, (2, 2, 3), mn.Flatten())
+    split = mn.Sequential(mn.Flatten(), mn.Residual(mn.Dense(12)), mn.Dense(1))
+    with pytest.raises(ValueError, match="adds features in two orders"):
+        mn.lift({"a.w": np.ones((12, 12)), "b.w": np.ones((1, 12))}, (2, 2, 3), split)
+
+
+# ---------------------------------------------------------------------------------------- where torch is installed
+
+
+def test_torch_itself() -> None:
+    """The recorded numbers again, and all modules read off torch's own."""
+    torch = pytest.importorskip("torch")
+    model = images(torch.nn).double().eval()
+    state = sines({name: a.numpy() for name, a in model.state_dict().items()})
+    model.load_state_dict({name: torch.as_tensor(a) for name, a in state.items()})
+    f = model(torch.as_tensor(inputs((3, 15, 16))))
+    (f * torch.as_tensor(np.sin(np.arange(12.0)).reshape(4, 3))).sum().backward()
+    numbers, sizes = summary({name: p.grad.numpy() for name, p in model.named_parameters()})
+    assert np.abs(f.detach().numpy().ravel() - LIFTED["f"]).max() < 1e-12
+    assert np.all(np.abs(numbers - LIFTED["gradients"]) < 1e-12 * sizes)
+    net, theta = mn.lift(model, (15, 16, 3))
+    standin, same = mn.lift(loaded(images(NN))[0], (15, 16, 3))
+    assert standin.spec == net.spec
+    assert np.array_equal(theta, same)
+    assert all(np.array_equal(a, state[name]) for name, a in mn.unlift(net, theta, model.state_dict()).items())

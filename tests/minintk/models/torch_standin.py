@@ -1,0 +1,118 @@
+"""Modules that look like torch.nn's to `mn.lift`: names, options, children and state, but no arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+
+
+class Module:
+    """The part of torch.nn.Module that has to do with structure.  options : arguments in order, with defaults."""
+
+    options: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.training, given = False, dict(zip(self.options, args, strict=False)) | kwargs
+        assert set(given) <= set(self.options), given
+        vars(self).update(self.options | given)
+        vars(self).update(self.arrays())
+
+    def arrays(self) -> dict[str, Any]:
+        """The module's own."""
+        return {}
+
+    def forward(self, x: Any) -> Any:
+        raise NotImplementedError
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        return ((name, value) for name, value in vars(self).items() if isinstance(value, Module))
+
+    def modules(self) -> Iterator[Module]:
+        yield self
+        for _, child in self.named_children():
+            yield from child.modules()
+
+    def state_dict(self) -> dict[str, Any]:
+        names = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+        own = {name: vars(self)[name] for name in names if isinstance(vars(self).get(name), np.ndarray)}
+        return own | {f"{at}.{name}": a for at, m in self.named_children() for name, a in m.state_dict().items()}
+
+    def parameters(self) -> Iterator[Any]:
+        return iter(self.state_dict().values())
+
+
+class Sequential(Module):
+    def __init__(self, *modules: Module) -> None:
+        super().__init__()
+        vars(self).update({str(i): module for i, module in enumerate(modules)})
+
+
+class Linear(Module):
+    options: ClassVar[dict[str, Any]] = {"in_features": 0, "out_features": 0, "bias": True}
+
+    def arrays(self) -> dict[str, Any]:
+        o, i = self.out_features, self.in_features  # type: ignore[attr-defined]
+        return {"weight": np.zeros((o, i)), "bias": np.zeros(o) if self.bias else None}  # type: ignore[attr-defined]
+
+
+def module(name: str, **options: Any) -> type[Module]:
+    """A class of this name, as if torch.nn had it."""
+    kind = type(name, (KINDS.get(name.rstrip("12d"), Module),), {"options": options, "forward": lambda self, x: x})
+    kind.__module__ = f"torch.nn.modules.{name.lower()}"
+    return kind
+
+
+class Conv(Module):
+    def arrays(self) -> dict[str, Any]:
+        size, axes = vars(self)["kernel_size"], int(type(self).__name__[-2])
+        window = size if isinstance(size, tuple) else (size,) * axes
+        o, i = vars(self)["out_channels"], vars(self)["in_channels"]
+        bias = np.zeros(o) if vars(self)["bias"] else None
+        return {"kernel_size": window, "weight": np.zeros((o, i, *window)), "bias": bias}
+
+
+class BatchNorm(Module):
+    def arrays(self) -> dict[str, Any]:
+        names = ("weight", "bias", "running_mean", "running_var")
+        arrays = {name: np.zeros(vars(self)["num_features"]) for name in names}
+        return arrays | {"num_batches_tracked": np.asarray(3)}
+
+
+class LayerNorm(Module):
+    def arrays(self) -> dict[str, Any]:
+        shape = vars(self)["normalized_shape"]
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        both = {"weight": np.zeros(shape), "bias": np.zeros(shape)} if vars(self)["elementwise_affine"] else {}
+        return {"normalized_shape": shape} | both
+
+
+KINDS: dict[str, type[Module]] = {"Conv": Conv, "BatchNorm": BatchNorm, "LayerNorm": LayerNorm}
+CONV = {"in_channels": 0, "out_channels": 0, "kernel_size": 0, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+CONV |= {"bias": True, "padding_mode": "zeros"}  # type: ignore[dict-item]
+POOL = {"kernel_size": 0, "stride": None, "padding": 0}
+nn = SimpleNamespace(
+    Module=Module,
+    Sequential=Sequential,
+    Linear=Linear,
+    **{name: module(name, **CONV) for name in ("Conv1d", "Conv2d")},
+    **{
+        name: module(name, num_features=0, eps=1e-5, track_running_stats=True)
+        for name in ("BatchNorm1d", "BatchNorm2d")
+    },
+    LayerNorm=module("LayerNorm", normalized_shape=0, eps=1e-5, elementwise_affine=True),
+    AvgPool2d=module("AvgPool2d", **POOL, ceil_mode=False, count_include_pad=True, divisor_override=None),
+    MaxPool2d=module("MaxPool2d", **POOL, dilation=1, return_indices=False, ceil_mode=False),
+    AdaptiveAvgPool2d=module("AdaptiveAvgPool2d", output_size=1),
+    Flatten=module("Flatten", start_dim=1, end_dim=-1),
+    Dropout=module("Dropout", p=0.5),
+    GELU=module("GELU", approximate="none"),
+    LeakyReLU=module("LeakyReLU", negative_slope=0.01),
+    Softplus=module("Softplus", beta=1.0, threshold=20.0),
+    **{name: module(name) for name in ("Identity", "ReLU", "Tanh", "Sigmoid", "Hardtanh")},
+)
+for kind in (Sequential, Linear):
+    kind.__module__ = "torch.nn.modules.container"
+"""torch.nn."""
