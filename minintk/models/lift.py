@@ -66,8 +66,6 @@ def lift(
     >>> net, theta = lift(state, (3,), s.Sequential(s.Dense(4, b_std=1.0), s.ReLU(), s.Dense(1)))
     >>> net(theta, np.ones((1, 3)))
     array([[12.]])
-    >>> unlift(net, theta, state)["2.weight"]
-    array([[1., 1., 1., 1.]])
     """
     if hasattr(model, "state_dict"):
         noisy = [m for m in model.modules() if m.training and (hasattr(m, "running_mean") or hasattr(m, "p"))]
@@ -102,6 +100,11 @@ def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes
 
     The map is linear in theta, and takes gradients to torch's as well, where multipliers are 1.  ValueError for an
     ensemble, for a BatchNorm without frozen statistics, and as for `lift`.
+
+    >>> state = {"weight": np.array([[1.0, 2.0, 3.0]])}
+    >>> net, theta = lift(state, (3,), s.Dense(1))
+    >>> unlift(net, 2 * theta, state)
+    {'weight': array([[2., 4., 6.]])}
     """
     if theta.ndim != 1:
         raise ValueError(

@@ -81,6 +81,20 @@ def test_hierarchies(xp: Any, dtype: str, order: int) -> None:
     agree(xp, dtype, compute, digits_lost=4.0)
 
 
+def test_lifted_networks(xp: Any, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    shapes = {"a.weight": (4, 3, 3, 3), "b.weight": (4,), "b.bias": (4,), "b.running_mean": (4,), "c.weight": (2, 24)}
+    state = {name: rng.standard_normal(shape) for name, shape in shapes.items()} | {"b.running_var": np.ones(4)}
+    spec = mn.Sequential(mn.Conv2d(4, 3), mn.BatchNorm(), mn.ReLU(), mn.Flatten(), mn.Dense(2))
+
+    def compute(to: To) -> Any:
+        net, theta = mn.lift({name: to(a) for name, a in state.items()}, (2, 3, 3), spec)
+        home = mn.unlift(net, theta, state)
+        return theta, net(theta, to(np.cos(np.arange(54.0)).reshape(3, 2, 3, 3))), *map(to, home.values())
+
+    agree(xp, dtype, compute)
+
+
 def test_sharpness(xp: Any, dtype: str) -> None:
     net, theta, x, _, y = data(ensemble=None)
     agree(xp, dtype, lambda to: mn.diagnostics.sharpness(net, to(theta), to(x), to(y), loss=mn.mse), digits_lost=4.0)

@@ -89,7 +89,18 @@ class LayerNorm(Module):
         return {"normalized_shape": shape} | both
 
 
-KINDS: dict[str, type[Module]] = {"Conv": Conv, "BatchNorm": BatchNorm, "LayerNorm": LayerNorm}
+class Pool(Module):
+    def arrays(self) -> dict[str, Any]:
+        return {"stride": vars(self)["stride"] or vars(self)["kernel_size"]}
+
+
+KINDS: dict[str, type[Module]] = {
+    "AvgPool": Pool,
+    "MaxPool": Pool,
+    "Conv": Conv,
+    "BatchNorm": BatchNorm,
+    "LayerNorm": LayerNorm,
+}
 CONV = {"in_channels": 0, "out_channels": 0, "kernel_size": 0, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 CONV |= {"bias": True, "padding_mode": "zeros"}  # type: ignore[dict-item]
 POOL = {"kernel_size": 0, "stride": None, "padding": 0}
