@@ -36,6 +36,7 @@ REDUCED: dict[str, dict[str, Any]] = {
     "kernel_hierarchy": {"widths": (32, 128), "seeds": 6},
     "kernel_over_time": {"width": 32, "networks": 2, "n": 20},
     "laziness": {"widths": (32, 64, 128), "seeds": 4, "deep": (1,)},
+    "lift_from_torch": {"steps": 150},
     "mean_of_networks": {"cases": ("1 hidden, tanh",), "widths": (24, 48), "pairs": 300},
     "mnist_60000": {"train": 600},
     "rates_in_the_kernel": {"widths": (32, 64, 128), "seeds": 2},
@@ -252,6 +253,13 @@ def check_means(found: dict[str, Any]) -> None:
         assert measured[0] < -4.5 * measured[1]
 
 
+def check_lift(found: dict[str, float]) -> None:
+    for dtype, gradient in (("float32", 1e-6), ("float64", 1e-8)):  # a central difference, where torch is missing
+        assert found[f"{dtype}: outputs"] < 30 * np.finfo(dtype).eps
+        assert found[f"{dtype}: gradient"] < gradient
+    assert found["accuracy on 400 other digits, its kernel"] > 0.85
+
+
 def check_large(found: dict[str, float]) -> None:
     assert found["accuracy"] > 0.97  # 600 digits in training
     assert found["residual"] < 1e-8
@@ -279,6 +287,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "kernel_hierarchy": check_hierarchy,
     "kernel_over_time": check_path,
     "laziness": check_laziness,
+    "lift_from_torch": check_lift,
     "mean_of_networks": check_means,
     "mnist_60000": check_large,
     "rates_in_the_kernel": check_rates,
@@ -301,6 +310,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "kernel_hierarchy": {"tanh, + O3 + O4: kernel, 32 to 128": -1.0},
     "kernel_over_time": {"lazy: movement": 1.0},
     "laziness": {"kappa, 2 layers, mean field: exponent": -0.5},
+    "lift_from_torch": {"float64: outputs": 1e-7},
     "mean_of_networks": {"1 hidden, tanh, t = 2: 1/n -> 0": (-1.2, 0.1, -6.5)},
     "mnist_60000": {"residual": 1e-4},
     "rates_in_the_kernel": {"muP, n = 128: |df / lr + J S J' (f - y) / N| / |df / lr|": 0.5},
