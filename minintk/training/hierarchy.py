@@ -83,11 +83,13 @@ def hierarchy(
     if not isinstance(by, Solver):
         raise TypeError(f"by expects mn.Solver(...), got {by!r}")
     settings = FlowSettings.checked(loss, times, None, None, 0.0, None, by)
-    if not 1 <= len(y) <= x.shape[0]:
-        raise ValueError(f"x expects the training points of y first, 1 <= N <= M, got N = {len(y)}, M = {x.shape[0]}")
-    loss.check(y, (len(y), net.outputs))
-    _check_memory(net, theta0, x.shape[0], memory)
-    system = Hierarchy(net, theta0, x, len(y), order)
+    array_namespace(y)
+    N, M = prod(y.shape[:1]), x.shape[0]
+    if not 1 <= N <= M:
+        raise ValueError(f"x expects the training points of y first, 1 <= N <= M, got N = {N}, M = {M}")
+    loss.check(y, (N, net.outputs))
+    _check_memory(net, theta0, M, memory)
+    system = Hierarchy(net, theta0, x, N, order)
     moments = (system.moment(m) for m in run_flow(system, system.start(), y, settings))
     return OnDemand(moments, "mn.hierarchy(...)")
 
@@ -123,8 +125,11 @@ class Hierarchy:
         return self.model.expand(self.theta0, d, self.x, order)[1]
 
     def along(self, d: Array) -> Array:
-        """DTheta[d] = D^2f[d, .] S J' + J S D^2f[d, .]'."""
-        return _symmetric(self.product(self.expansion(d, 2), self.T1) - self.theta_0)
+        """DTheta[d] = D^2f[d, .] S J' + J S D^2f[d, .]', of d as long as theta0: the difference is then no rounding."""
+        xp, (size, of) = self.xp, (self.xp.sum(a * a, axis=-1, keepdims=True) ** 0.5 for a in (d, self.theta0))
+        some = (size > 0) & (of > 0)
+        c = xp.where(some, of, 1 + of) / xp.where(some, size, 1 + of)
+        return _symmetric(self.product(self.expansion(c * d, 2), self.T1) - self.theta_0) / c[..., None]
 
     def kernel(self, z: Array) -> tuple[Array, Jacobian]:
         """(Theta(t), T2)."""
