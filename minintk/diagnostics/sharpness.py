@@ -37,7 +37,8 @@ def sharpness(
     y : (N, C).  loss : `mn.mse` or another one with a `hessian`.  scales : S by tensor, as for `mn.ntk`; the
     parametrization's for gradient descent unless given.  rtol : of the eigenvalue, by ARPACK, whose vectors are on the
     host.  With ReLU and max-pooling it is the Hessian between the kinks.
-    ValueError or TypeError for arguments that do not fit, UnsupportedLayer for a model without an expansion.
+    ValueError or TypeError for arguments that do not fit, UnsupportedLayer for a model without an expansion,
+    FloatingPointError if products with H overflow.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x, L = (f - y)^2 / 2
@@ -53,9 +54,11 @@ def sharpness(
     model.check(theta, x)
     if theta.ndim != 1:
         raise ValueError(f"theta expects one network, ({model.size},), got {tuple(theta.shape)}")
-    if not hasattr(loss, "hessian"):
+    if isinstance(loss, type) or not hasattr(loss, "hessian"):
         raise TypeError(f"loss expects one with hessian(f, y, v), such as mn.mse, got {loss!r}")
     check_finite("theta", theta)
+    if x.shape[0] == 0:
+        raise ValueError("x expects at least one example, N >= 1, got N = 0")
     loss.check(y, (x.shape[0], model.outputs))
     xp, S, rtol = (
         array_namespace(theta, x, y),
@@ -63,8 +66,9 @@ def sharpness(
         number("rtol", rtol),
     )
     root = 1.0 if S is None else np.sqrt(S)
-    f, J = model.linearize(theta, x)
-    r = loss.cotangent(f, y)
+    with np.errstate(over="ignore", invalid="ignore"):
+        f, J = model.linearize(theta, x)
+        r = loss.cotangent(f, y)
 
     def product(v: Any) -> Any:
         d = to_library((root * v.ravel()).astype(str(theta.dtype)), xp)
@@ -72,7 +76,13 @@ def sharpness(
         return root * to_host(both.vjp(r) + J.vjp(loss.hessian(f, y, J.jvp(d)) - r)).astype(np.float64)
 
     start = np.random.default_rng(0).standard_normal(model.size)
-    if not np.any(product(start)):
+    with np.errstate(over="ignore", invalid="ignore"):
+        first = product(start)
+    if not np.all(np.isfinite(first)):
+        raise FloatingPointError(f"the Hessian overflows {theta.dtype}: take smaller x, theta, y or scales")
+    if not np.any(first):
         return 0.0
+    if model.size == 1:  # ARPACK needs two
+        return float(first[0] / start[0])
     H = LinearOperator((model.size, model.size), matvec=product, dtype=np.float64)
     return float(eigsh(H, k=1, which="LA", v0=start, tol=rtol, return_eigenvectors=False)[0])

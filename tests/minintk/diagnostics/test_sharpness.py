@@ -73,3 +73,16 @@ def test_what_is_refused() -> None:
     single = mn.Network(mn.Sequential(mn.Dense(4), mn.Tanh(), mn.Dense(1)), (3,))
     with pytest.raises(NotImplementedError, match=r"Hinge.* has no second derivative"):
         sharpness(single, single.init(RNG), X, np.sign(Y[:, :1]), loss=mn.hinge)
+
+
+def test_degenerate_problems() -> None:
+    """f = w x has the Hessian x^2, P = 1; no example, a class for a loss and an overflow are refused."""
+    line, x = mn.Network(mn.Sequential(mn.Dense(1)), (1,)), np.array([[2.0], [4.0]])
+    theta = np.array([3.0])
+    np.testing.assert_allclose(sharpness(line, theta, x, 0 * x, loss=mn.mse), 10.0, rtol=1e-12)
+    with pytest.raises(ValueError, match="x expects at least one example"):
+        sharpness(line, theta, x[:0], x[:0], loss=mn.mse)
+    with pytest.raises(TypeError, match="loss expects one with hessian"):
+        sharpness(line, theta, x, x, loss=mn.MeanSquared)  # type: ignore[arg-type]
+    with pytest.raises(FloatingPointError, match="the Hessian overflows float64"):
+        sharpness(line, theta, 1e200 * x, x, loss=mn.mse)
