@@ -43,7 +43,7 @@ DRAWS = 8
 """Independent estimates R of the moments; their scatter gives the standard error."""
 
 RTOL, ATOL = 1e-7, 1e-9
-"""Error tolerated per step of the solver: RTOL |value| + ATOL max |y|."""
+"""Error tolerated per step of the solver, with max |y| as the unit: RTOL |value| + ATOL."""
 
 
 class Expansion(NamedTuple):
@@ -79,21 +79,23 @@ class WidthCorrection:
 
         times, (P, N), R = self._times(t), self.T.shape, len(self.moments.theta)
         order, at = np.unique(times, return_inverse=True)
-        source, atol = self._source(), ATOL * float(np.max(np.abs(self.y))) or ATOL
+        source, unit = self._source(), float(np.max(np.abs(self.y))) or 1.0
 
         def rate(t: float, state: Host) -> Host:
             C = state.reshape(R, P)
-            return np.asarray(-(C[:, :N] @ self.T.T + source(t)).ravel() / N)
+            return np.asarray(-(C[:, :N] @ self.T.T + source(t) / unit).ravel() / N)
 
-        done = solve_ivp(rate, (0, order[-1] or 1), np.zeros(R * P), "LSODA", order, rtol=RTOL, atol=atol)
+        done = solve_ivp(rate, (0, order[-1] or 1), np.zeros(R * P), "LSODA", order, rtol=RTOL, atol=ATOL)
         if not done.success:
             raise RuntimeError(f"the solver stopped at t = {done.t[-1] if len(done.t) else 0:g}: {done.message}")
         learned = _integral(self.lam, times[:, None]) * self.y / N @ (self.T @ self.Q).T
-        found = self._expansion(learned, done.y.reshape(R, P, -1)[..., at].swapaxes(1, 2), axis=1)
+        found = self._expansion(learned, done.y.reshape(R, P, -1)[..., at].swapaxes(1, 2), axis=1, unit=unit)
         return Expansion(*(a[..., None] if np.ndim(t) else a[0, :, None] for a in found))
 
     def kernel(self, t: float) -> Expansion:
         """E Theta_t of x_test, or the training set where none was given, with the training set, (M, N)."""
+        if np.ndim(t):
+            raise ValueError(f"t expects one time, t = lr * steps, got {t!r}")
         (t,), N, m = self._times(t), len(self.y), self.moments
         V, _, H = self._integrals(t)
         moved = np.einsum("rabcd,cd->rab", m.o4, (np.outer(self.y, self.y) + self.K) * H / N**2)
@@ -129,10 +131,10 @@ class WidthCorrection:
             raise ValueError(f"t expects numbers >= 0, t = lr * steps, got {t!r}")
         return np.minimum(times, 60 / self.lam[0])
 
-    def _expansion(self, limit: Host, found: Host, axis: int) -> Expansion:
-        """Of limit and R estimates of its correction, the rows that are asked for, P along `axis` of the limit."""
+    def _expansion(self, limit: Host, found: Host, axis: int, unit: float = 1.0) -> Expansion:
+        """Of limit and R estimates of its correction / unit, the rows asked for, P along `axis` of the limit."""
         P, N = self.T.shape
-        parts = (limit, found.mean(axis=0), found.std(axis=0, ddof=1) / len(found) ** 0.5)
+        parts = (limit, unit * found.mean(axis=0), unit * found.std(axis=0, ddof=1) / len(found) ** 0.5)
         rows = np.arange(N if P > N else 0, P)
         xp, dtype = array_namespace(self.like), str(self.like.dtype)
         return Expansion(*(to_library(np.take(a, rows, axis).astype(dtype), xp) for a in parts))
@@ -177,6 +179,8 @@ def width_correction(
     every = [x] if x_test is None else [x, x_test]
     array_namespace(*every)
     check_examples("x_test", every[-1], x.shape[1:])
+    if len(every[-1]) == 0:
+        raise ValueError("x_test expects at least one example, (M, d), got M = 0: leave it out for the training set")
     points = np.concatenate([np.asarray(to_host(a), dtype=np.float64) for a in every])
     P, N, L, samples = len(points), len(x), len(phi), whole("samples", samples, 2)
     check_memory(np, "the moments", 8 * P * P * (20 * samples + DRAWS * N * N + 200), "use fewer examples or samples")

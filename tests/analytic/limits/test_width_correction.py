@@ -334,6 +334,7 @@ REFUSED: dict[str, tuple[mn.Sequential, Array, Array, Array | None]] = {
     "expected Dense layers": (mn.Sequential(mn.Conv2d(3), mn.Tanh(), mn.Dense(1)), X, np.ones((4, 1)), None),
     "y expects shape": (spec(1), X, np.ones((4, 2)), None),
     "x_test expects": (spec(1), X, np.ones((4, 1)), X[:, :2]),
+    "x_test expects at least one": (spec(1), X, np.ones((4, 1)), X[:0]),
     "singular, its smallest eigenvalue": (spec(1), X[[0, 0]], np.ones((2, 1)), None),
 }
 
@@ -349,7 +350,17 @@ def test_times_and_samples_are_checked() -> None:
     for t in (-1.0, np.nan, "soon", [[1.0]], []):
         with pytest.raises(ValueError, match="t expects numbers >= 0"):
             found.predict(t)
+    with pytest.raises(ValueError, match="t expects one time"):
+        found.kernel([1.0, 2.0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="samples expects a whole number >= 2"):
         an.width_correction(spec(1), X[:1], Y[:1], samples=1)
     with pytest.raises(MemoryError, match="the moments needs about"):
         an.width_correction(spec(1), X, np.ones((4, 1)), samples=2**40)
+
+
+def test_tiny_targets_have_the_correction_that_is_linear_in_y() -> None:
+    """y^3 is nothing below 1e-8, so a correction c(y) is linear from there down to where float64 ends."""
+    found = [an.width_correction(spec(1), X, y * np.arange(1.0, 5.0)[:, None], samples=64) for y in (1e-9, 1e-200)]
+    (_, first, error), (_, tiny, small) = (one.predict(2.0) for one in found)
+    np.testing.assert_allclose(tiny / 1e-200, first / 1e-9, rtol=1e-6)
+    np.testing.assert_allclose(small / 1e-200, error / 1e-9, rtol=1e-4)
