@@ -205,15 +205,20 @@ def feature_learning_limit(
     xp, (d, C), M = array_namespace(*every), (x.shape[1], dense[-1].width), sum(map(len, every))
     steps, n = whole("steps", steps, 0), whole("samples", samples, 8 * GROUPS) // GROUPS
     known = (len(phi) - 1) * n * (min(n, M * (steps + 1)) + min(n, C * M * (steps + 1)))
-    need = 8 * (4 * known + 2 * GROUPS * (steps + 1) * M**2 * (2 * len(phi) + 1))
+    need = 8 * (4 * known + n * (d + len(phi) * M * (2 + C)) + 2 * GROUPS * (steps + 1) * M**2 * (2 * len(phi) + 1))
     if need > (free := available_memory(xp)):
         raise MemoryError(
             f"{n} neurons over {steps + 1} times of {M} examples may need {need / 2**30:.1f} GiB, "
             f"{free / 2**30:.1f} GiB are free: take fewer samples, fewer examples, or fewer and longer steps"
         )
+    if (gamma0 := number("gamma0", gamma0)) < 1e-8:
+        raise ValueError(
+            f"gamma0 expects a number >= 1e-8, below which f = f_net / gamma0 is rounding errors, got {gamma0:g}: "
+            "take analytic.gradient_descent with the NTK, its limit"
+        )
     U, size, _ = np.linalg.svd(np.concatenate([to_host(a) for a in every]).astype(np.float64) / sqrt(d), False)
     Z, targets = to_library(U * size, xp), to_library(np.array(to_host(y), dtype=np.float64), xp)
-    problem = Problem(dense, phi, Z, targets, number("gamma0", gamma0), number("lr", lr))
+    problem = Problem(dense, phi, Z, targets, gamma0, number("lr", lr))
     return _over_groups(problem, n, steps, generator(rng), x.dtype)
 
 

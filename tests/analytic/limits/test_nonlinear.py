@@ -211,6 +211,7 @@ def test_bad_input_is_refused_at_once() -> None:
     which = spec(mn.ReLU(), mn.ReLU(), C=2)
     for wrong, error, says in (
         ({"gamma0": 0.0}, ValueError, "gamma0 expects a finite number > 0, got 0"),
+        ({"gamma0": 1e-12}, ValueError, "gamma0 expects a number >= 1e-8, .* take analytic.gradient_descent"),
         ({"lr": -1}, ValueError, "lr expects a finite number > 0"),
         ({"samples": 100}, ValueError, "samples expects a whole number >= 128, got 100"),
         ({"steps": 1.5}, ValueError, "steps expects a whole number"),
@@ -223,3 +224,5 @@ def test_bad_input_is_refused_at_once() -> None:
     ):
         with pytest.raises(error, match=says):
             limit(which, **wrong)
+    with pytest.raises(MemoryError, match=r"may need .* GiB"):  # one hidden layer has no (n, n) weights
+        limit(spec(mn.ReLU(), C=2), samples=2**60)
