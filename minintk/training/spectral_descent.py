@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any, ClassVar
 
+import numpy as np
+
 from minintk.arrays import Array, array_namespace
 from minintk.diagnostics.weight_norms import RTOL, spectral_norm
 from minintk.layers.contract import Layout
@@ -57,7 +59,7 @@ class SpectralDescent(Optimizer):
             number(f"{name}(lr=...)", self.lr)
         if not isinstance(self.layout, Layout):
             raise TypeError(f"{name}(layout=...) expects net.layout, got {self.layout!r}")
-        if len(found) != 1 or not 0 <= found[0] < 1:
+        if len(found) != 1 or np.ndim(self.momentum) or not 0 <= found[0] < 1:
             raise ValueError(f"{name}(momentum=...) expects a number in [0, 1), got {self.momentum!r}")
 
     def __repr__(self) -> str:

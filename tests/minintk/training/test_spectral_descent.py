@@ -125,6 +125,8 @@ def test_momentum_adds_gradients_up() -> None:
             np.testing.assert_allclose(moved[t.name], want, atol=1e-4)
     with pytest.raises(ValueError, match=r"Muon\(momentum=\.\.\.\) expects a number in \[0, 1\), got 1"):
         mn.Muon(0.1, net.layout, momentum=1)
+    with pytest.raises(ValueError, match=r"expects a number in \[0, 1\), got \[0.5\]"):
+        mn.Muon(0.1, net.layout, momentum=[0.5])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"Muon\(layout=\.\.\.\) expects net\.layout, got None"):
         mn.Muon(0.1, None)  # type: ignore[arg-type]
     assert repr(mn.Muon(0.1, net.layout)) == "Muon(lr=0.1, momentum=0.9)"
