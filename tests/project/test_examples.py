@@ -34,6 +34,7 @@ REDUCED: dict[str, dict[str, Any]] = {
     "particle_flow": {"widths": (8, 16), "neurons": 80_000},
     "finite_width_statistics": {"shapes": ((1, 4), (1, 16), (2, 16), (4, 16), (4, 32)), "members": 4000},
     "kernel_hierarchy": {"widths": (32, 128), "seeds": 6},
+    "learning_in_depth": {"depths": (2, 8), "seeds": 6},
     "kernel_over_time": {"width": 32, "networks": 2, "n": 20},
     "laziness": {"widths": (32, 64, 128), "seeds": 4, "deep": (1,)},
     "lift_from_torch": {"steps": 150},
@@ -271,6 +272,13 @@ def check_lenet5(found: dict[str, float]) -> None:
     assert found["test accuracy"] > 0.85  # with a quarter of the epochs that take it beyond 0.99
 
 
+def check_depth(found: dict[str, float]) -> None:
+    for rule in ("SGD", "Adam"):
+        assert abs(found[f"{rule}, muP"]) < 0.1 + found[f"{rule}, muP ±"] < 0.3
+        assert found[f"{rule}, 1/sqrt(L) at the start alone"] > 0.4
+        assert found[f"{rule}, muP of the width alone"] > 0.9
+
+
 CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "backprop_by_hand": check_backprop,
     "catapult": check_catapult,
@@ -285,6 +293,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "particle_flow": check_particles,
     "finite_width_statistics": check_finite_width,
     "kernel_hierarchy": check_hierarchy,
+    "learning_in_depth": check_depth,
     "kernel_over_time": check_path,
     "laziness": check_laziness,
     "lift_from_torch": check_lift,
@@ -299,6 +308,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "backprop_by_hand": {"gradient error": 1e-3},
     "cnn_kernel_regression": {"pool 120 NTK": 0.3},
     "catapult": {"exponent, muP, start": 1.0},
+    "learning_in_depth": {"Adam, muP": 0.8},
     "edge_of_stability": {"lr = 2 / (2 s): largest": 2.5},
     "eigenlearning": {"sphere, d = 3: exponent of ntk": -5.0},
     "learning_rate_transfer": {"mlp, SGD, muP: spread": 2.5},
