@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from minintk import cli, verify
+from minintk.cli.terminal import progress_bar
 from minintk.experiments import named
 from minintk.experiments import papers as reproduce
 from minintk.training import checkpoints
@@ -55,7 +56,7 @@ def test_the_exit_status_is_the_verdict(
 ) -> None:
     monkeypatch.setattr(verify, "run", lambda **_: found(verdict))
     monkeypatch.setattr(verify, "write", lambda *_, **__: tmp_path)
-    monkeypatch.setattr(cli, "_show", lambda _: None)
+    monkeypatch.setattr("minintk.cli.verify._show", lambda _: None)
     assert cli.main(["verify", "--out", str(tmp_path)]) == status
 
 
@@ -125,7 +126,7 @@ def test_an_interrupt_leaves_nothing(
 def test_a_terminal_gets_a_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with cli._progress_bar() as progress:
+    with progress_bar() as progress:
         progress(0.5, "erf, width 64")
     assert "erf, width 64" in capsys.readouterr().err
 
@@ -249,7 +250,7 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / f"{name}.py").write_text(SCRIPT.format(name=name))
     (folder / "common.py").write_text("def command_line(main: object, sizes: object) -> None: ...")
     monkeypatch.setattr(reproduce, "EXAMPLES", folder)
-    monkeypatch.setattr(cli, "_console", lambda width: Console(highlight=False, width=1000))
+    monkeypatch.setattr("minintk.cli.reproduce.console", lambda width: Console(highlight=False, width=1000))
     return folder
 
 

@@ -1,0 +1,53 @@
+"""What a command is made of: a function of the parsed arguments, its options, and its exit status.
+
+0 success, 1 a check failed or is undecided, 2 invalid arguments, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable
+from typing import Any
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+Run = Callable[[Namespace], int]
+Option = tuple[str, dict[str, Any]]
+
+COMMANDS: dict[str, tuple[Run, str, str, tuple[Option, ...]]] = {}
+"""{name: (function, help, description, options)}, filled by `command` where the commands stand."""
+
+
+def option(name: str, metavar: str | None = None, about: str = "", default: Any = None, **more: Any) -> Option:
+    """An option, or an argument; its help ends with the default, whose type it has.  more : for `add_argument`."""
+    if default is not None:
+        about, more = f"{about} ({default})".lstrip(), {"type": type(default), "default": default} | more
+    return name, {key: value for key, value in {**more, "metavar": metavar, "help": about}.items() if value is not None}
+
+
+def command(name: str, brief: str, description: str, *options: Option) -> Callable[[Run], Run]:
+    """Registers the function below it as a command."""
+
+    def register(run: Run) -> Run:
+        COMMANDS[name] = run, brief, description, options
+        return run
+
+    return register
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """32,64,128 as numbers."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ArgumentTypeError(f"expects whole numbers separated by commas, 32,64, got {text!r}") from None
+
+
+def names(text: str) -> tuple[str, ...]:
+    """relu,erf as names."""
+    return tuple(part.strip().lower() for part in text.split(","))
+
+
+DATA = option("--data", "NAME|DIR", "digits, mnist, cifar10, or a folder with their files", "digits")
+DEVICE = option("--device", about="device for training", default="cpu", choices=("cpu", "gpu"))
+SEED = option("--seed", "K", "seed of all random numbers", 0)
