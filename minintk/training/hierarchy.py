@@ -58,6 +58,9 @@ def hierarchy(
     its theta is None.  t = lr x steps, as for `flow`.
     order : 2 freezes Theta, as in `Linearized`; 3 freezes O3; 4 freezes O4.  loss : a smooth one, so not `Hinge`.
 
+    Late in the training of narrow networks the frozen O3 or O4 may make the kernel's smallest eigenvalues negative: the
+    loss then grows, and FloatingPointError says when it has no bound.  `flow` has no such end.
+
     A time derivative takes one expansion of the network for order 3 and three for order 4, with C cotangents each.
     The memory grows as (M C)^2 and as P.  memory : bytes it may take, half of what is free unless given.
     For ReLU and max-pooling the derivatives are those of the piece of f at theta0.  Training takes about sqrt(n) of n
@@ -90,8 +93,16 @@ def hierarchy(
     loss.check(y, (N, net.outputs))
     _check_memory(net, theta0, M, memory)
     system = Hierarchy(net, theta0, x, N, order)
-    moments = (system.moment(m) for m in run_flow(system, system.start(), y, settings))
-    return OnDemand(moments, "mn.hierarchy(...)")
+    return OnDemand(_moments(system, y, settings), "mn.hierarchy(...)")
+
+
+def _moments(system: Hierarchy, y: Array, settings: FlowSettings) -> Iterator[Moment]:
+    try:
+        for m in run_flow(system, system.start(), y, settings):
+            yield system.moment(m)
+    except FloatingPointError as error:
+        why = f"at order {system.order} a kernel that is no longer positive makes r grow without bound"
+        raise FloatingPointError(f"{error}; {why}: take wider networks, earlier times, or order=2") from error
 
 
 class Hierarchy:

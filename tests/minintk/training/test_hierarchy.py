@@ -207,11 +207,20 @@ def test_what_is_refused_at_once() -> None:
 
 
 def test_float32_takes_about_as_many_steps_in_order_4_as_in_order_3() -> None:
-    """Rounding errors of Theta in Xi' would let the solver's steps shrink: 753 steps in place of 75 or so."""
-    net, x, y = mn.Network(SPEC, (3,)), X.astype(np.float32), Y.astype(np.float32)
+    """Rounding errors of Theta in Xi' would let the solver's steps shrink: 600 in place of 30 or so."""
+    spec = mn.Sequential(mn.Dense(200), mn.Tanh(), mn.Dense(2))
+    net, x, y = mn.Network(spec, (3,)), X.astype(np.float32), Y.astype(np.float32)
     theta0 = net.init(np.random.default_rng(0), dtype=np.float32)
     steps = [last(hierarchy(net, theta0, x, y, loss=mn.mse, times=1.0, order=order)).steps for order in (3, 4)]
     assert steps[1] < 3 * steps[0]
+
+
+def test_a_truncated_hierarchy_that_blows_up_says_so() -> None:
+    """Twenty units, order 3: the kernel's smallest eigenvalue becomes negative near t = 50."""
+    rng = np.random.default_rng(0)
+    net, x, y = mn.Network(mn.Sequential(mn.Dense(20), mn.Tanh(), mn.Dense(2)), (3,)), *rng.standard_normal((2, 4, 3))
+    with pytest.raises(FloatingPointError, match=r"at order 3 a kernel .* take wider networks"):
+        last(hierarchy(net, net.init(rng), x, y[:, :2], loss=mn.mse, times=1e3, order=3))
 
 
 def test_too_many_outputs_are_refused_with_their_bytes() -> None:
