@@ -156,6 +156,10 @@ def learning_rate_transfer(
     rng = generator(rng)
     parametrization = parametrization or SpectralMuP()
     nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
+    if len({net.size for net in nets}) == 1:
+        raise ValueError(
+            f"spec_of_width gives {nets[0].size} parameters at all of the widths {widths}: use its argument"
+        )
     variable = "n" if len({len(net.spec) for net in nets}) == 1 else "L"
     at = [[_at(lr, net, optimizer) for lr in rates] for net in nets]
     order = int(rng.integers(2**63))  # one seed for the batches of all runs
@@ -192,7 +196,10 @@ def _train(
     """(E,): the loss of each member after training, or its initial loss if that is lower or the member diverged."""
     rng = None if batch_size is None else np.random.default_rng(order)
     check_run(net, theta, x, y, loss, optimizer, steps, batch_size, rng, 1, None)
-    start = to_host(loss(net(theta, x), y)).astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        start = to_host(loss(net(theta, x), y)).astype(np.float64)
+    if not np.all(np.isfinite(start)):
+        raise FloatingPointError(f"the loss before training is {start.max()}: scale x and y to be of order 1")
     run = Descent(net, theta, Batches(x, y, batch_size, rng, None), loss, optimizer)
     try:
         for _ in range(steps):
