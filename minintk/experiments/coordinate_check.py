@@ -319,6 +319,8 @@ def _notes(check: CoordinateCheck, growth: float, eps: float) -> Iterator[str]:
     if check.diverged:
         at = f"{check.variable} = {', '.join(map(str, check.diverged))}"
         yield f"training diverges at {at}: the loss grew up to {growth:.3g}-fold; choose a smaller rate"
+    if all(not np.any(v) for row in check.rows if row.quantity == "dW" for v in row.values):
+        yield "nothing moves: the gradient is zero at these x and y, or the rate is below the rounding errors of theta"
     for row in (row for row in check.rows if row.quantity == "dh" and row.fit):
         if any(np.any(dh < 300 * eps * h) for dh, h in zip(row.values, check["h", row.name].values)):
             yield f"note: |dh| of {row.name} is close to the rounding error of |h|: use float64 or a larger rate"

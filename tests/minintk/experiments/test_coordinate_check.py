@@ -246,6 +246,12 @@ def test_divergence_is_called_divergence() -> None:
     assert check(planted(0, 0.0), widths=(16, 32), seeds=2).diverged == ()
 
 
+def test_weights_that_stand_still_are_noted() -> None:
+    for still in (check(planted(0, 0.0), mn.SGD(lr=1e-30), widths=(16, 32), seeds=2),
+                  check(planted(0, 0.0), x=0 * X, widths=(16, 32), seeds=2)):  # fmt: skip
+        assert "nothing moves: the gradient is zero at these x and y, or the rate is below" in still.report()
+
+
 # -------------------------------------------------------------------------------------------------- depth
 
 
