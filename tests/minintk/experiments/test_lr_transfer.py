@@ -125,7 +125,13 @@ def test_errors_say_what_was_expected() -> None:
         transfer(seeds=1)
     with pytest.raises(ValueError, match=r"spec_of_width gives 296 parameters at all of the widths \(64, 128"):
         transfer(spec=lambda n: mn.Sequential(mn.Dense(4), mn.Tanh(), mn.Dense(10, w_std=0.3)))
-    huge = {"rates": [0.1, 0.2, 0.4], "optimizer": mn.SGD, "loss": mn.mse, "steps": 2, "widths": (8, 16)}
+    huge: dict[str, Any] = {
+        "rates": [0.1, 0.2, 0.4],
+        "optimizer": mn.SGD,
+        "loss": mn.mse,
+        "steps": 2,
+        "widths": (8, 16),
+    }
     with pytest.raises(FloatingPointError, match="the loss before training is inf: scale x and y"):
         mn.learning_rate_transfer(named.spec_of_width("mlp", 10, 1), X, 1e30 * Y, **huge)
 
