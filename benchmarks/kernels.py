@@ -142,13 +142,13 @@ def two_processes() -> Executor:
 def ours_cnn(a: Arrays, device: str, *, depth: int, pool: bool, processes: bool = False, numba: bool = True) -> Work:
     """analytic.kernel(spec).both(x), in threads or in two processes; their memory is not the caller's."""
     import analytic as an
-    import analytic.images.engine
+    import analytic.images.plan
     import minintk as mn
 
     if not numba:
-        analytic.images.engine.BYTES_WORTH_NUMBA = 2**62
+        analytic.images.plan.BYTES_WORTH_NUMBA = 2**62
     elif device == "cpu":
-        analytic.images.engine.numba_works()  # loads it, as the peers' sides have loaded theirs
+        analytic.images.plan.numba_works()  # loads it, as the peers' sides have loaded theirs
 
     _, a = moved(a, device)
     hidden = [layer for _ in range(depth) for layer in (mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), mn.ReLU())]

@@ -9,6 +9,7 @@ Reading order:
     steps          how linear steps act on a field
     activations    how activations and normalisations act on a field
     precision      which scale and precision images are followed in, and which are out of range
+    plan           which pairs of pixels are followed, in what precision, and whether by Numba
     engine         pairs of images, one or a few at a time, through all layers
     memory         where a field's numbers are, and the arrays that a thread reuses for them
     gpu_kernels    a step in one pass, in C for a GPU

@@ -6,21 +6,18 @@ the layers, field by field.  Threads share nothing but the results.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from math import prod
 from threading import Lock, local
 
 from analytic.images.fields import Field, Pixels
-from analytic.images.memory import FieldLayout, Workspace
-from analytic.images.offsets import PLACES_IN_LINE, Planes, Steps, encode_all, split
+from analytic.images.memory import Workspace
+from analytic.images.offsets import PLACES_IN_LINE, Planes, Steps, encode_all
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Selves, Square
-from analytic.images.precision import check_entries, field_precision, first_variances, holds_opposites, scale_free
-from analytic.images.rules import Flat, Pool, Window, all_steps, grid, is_nonlinear, mixes_pixels, needs_images
+from analytic.images.plan import ImagePlan, plan_images
+from analytic.images.precision import check_entries, first_variances, holds_opposites
+from analytic.images.rules import Flat, Pool, Window, all_steps
 from analytic.images.steps import (
     Tile,
     add_pending,
@@ -40,7 +37,6 @@ from analytic.vectors.state import Dual, Program, RowState, bytes_of
 from minintk.arrays import Array, on_host
 from minintk.fast.memory import short_rows
 from minintk.fast.threads import cores, single_threaded_blas
-from minintk.spec.shapes import Shape
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
@@ -74,103 +70,6 @@ def image_diagonals(program: Program, inputs: Examples) -> RowState:
     if inputs.shape[0]:
         check_results(inputs, rows.q, rows.theta)
     return rows
-
-
-def guards_needed(program: Program, on_cpu: bool) -> int:
-    """Guards after each row of pixels: as many as the windows reach; 0 if some activation cannot handle them."""
-    reach = 0
-    for step in all_steps(program):
-        if isinstance(step, Dual) and not isinstance(step, Homogeneous):
-            return 0
-        if isinstance(step, Window) and step.axes[1].stride == 1 and not step.axes[1].circular:
-            reach = max(reach, step.axes[1].before, step.axes[1].after)
-    return reach if on_cpu and reach <= 3 else 0
-
-
-@dataclass(frozen=True)
-class ImagePlan:
-    """How to compute the kernels of a program for images of one shape.
-
-    scaled : divide images by their norms.   recorded : record each image with itself (`SelfKernels`) first.
-    by_offsets : how many of the first steps `analytic.images.offsets` takes.
-    """
-
-    program: Program
-    shape: Shape
-    layout: FieldLayout
-    scaled: bool
-    recorded: bool
-    by_offsets: int = 0
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """(H, W) of the inputs."""
-        return grid(self.shape)
-
-    @property
-    def room(self) -> int:
-        """How many numbers a shifted view may reach beyond an array: four lines with their guards."""
-        return 4 * (max(self.grid) + 2 * self.layout.most_guards + 1)
-
-    @property
-    def pooled(self) -> list[tuple[int, int]]:
-        """The grids after each pooling, in recording order."""
-        return list(pool_grids(self.program))
-
-
-def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
-    """The grids after each pooling; a shortcut comes before its branch."""
-    for step in program:
-        if isinstance(step, ResidualSum):
-            yield from pool_grids(step.shortcut)
-            yield from pool_grids(step.branch)
-        elif isinstance(step, Pool):
-            yield step.axes[0].out, step.axes[1].out
-
-
-BYTES_WORTH_NUMBA = 2**28
-"""Numba pays if all activations together work on more bytes than this: it takes half a second and 130 MB to load, and
-five seconds the very first time."""
-
-
-def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:
-    """Whether Numba is installed and pays for this many pairs of inputs, with `item` bytes per number."""
-    layers = sum(isinstance(step, Dual) for step in all_steps(program[: split(program)]))
-    return pairs * pixel_pairs_followed(program, shape) * layers * item >= BYTES_WORTH_NUMBA and numba_works()
-
-
-@cache
-def numba_works() -> bool:
-    """Whether Numba can be imported; warns, once, if it is installed but does not load (it needs another NumPy)."""
-    if find_spec("numba") is None:
-        return False
-    try:
-        import_module("analytic.images.numba_kernels")
-    except Exception as error:
-        warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {error}", RuntimeWarning, 2)
-        return False
-    return True
-
-
-def plan_images(program: Program, inputs: Examples, pairs: int = 0, *, each: bool = False) -> ImagePlan:
-    """How to compute the kernel of x1 with x2, or with itself; or, for `each`, of every image with itself alone.
-
-    pairs : of the whole kernel, if these inputs are a block of it.
-    """
-    xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
-    dtype = inputs.dtype if each else field_precision(program, inputs)
-    pairs = 0 if each else max(pairs, N * M // (2 if inputs.symmetric else 1))
-    first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
-    jit = on_host(xp) and worth_compiling(program, shape, pairs, int(xp.dtype(dtype).itemsize))
-    layout = FieldLayout(xp, dtype, first is None, guards_needed(program, on_host(xp)))
-    recorded = first is not None and is_nonlinear(program[first:])
-    return ImagePlan(program, shape, layout, scale_free(program), recorded, split(program) if jit else 0)
-
-
-def pixel_pairs_followed(program: Program, shape: Shape) -> int:
-    """Pairs of pixels to follow for each pair of inputs."""
-    count = prod(grid(shape)) if needs_images(program) else 1
-    return count * count if mixes_pixels(program) else count
 
 
 BYTES_PER_GPU_BATCH = 2**27

@@ -13,7 +13,8 @@ from contextlib import closing
 from math import ceil, sqrt
 from typing import Any
 
-from analytic.images.engine import image_diagonals, pixel_pairs_followed, plan_images, reserve_images
+from analytic.images.engine import image_diagonals, reserve_images
+from analytic.images.plan import pixel_pairs_followed, plan_images
 from analytic.images.rules import needs_images
 from analytic.streaming.store import KernelStore, images_of
 from analytic.vectors.engine import reserve_vectors, vector_diagonals

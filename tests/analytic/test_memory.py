@@ -16,7 +16,7 @@ import pytest
 SETUP = """
     import ctypes, re, sys
     import numpy as np, minintk as mn, analytic as an
-    from analytic.images import engine
+    from analytic.images import plan
 
     def status(name):
         lines = open("/proc/self/status").read().splitlines()
@@ -40,7 +40,7 @@ SETUP = """
                 bound = int(1.01 * (sum(map(float, gb[:2])) * 1e9 if gb else float(gib[0]) * 2**30))
 
     rng = np.random.default_rng(0)
-    engine.BYTES_WORTH_NUMBA = 0                         # Numba where it is installed, in the small call too
+    plan.BYTES_WORTH_NUMBA = 0                           # Numba where it is installed, in the small call too
     dense = mn.Sequential(mn.Dense(8, b_std=0.1), mn.ReLU(), mn.Dense(8), mn.ReLU(), mn.Dense(1))
     conv = mn.Sequential(mn.Conv2d(8), mn.ReLU(), mn.Conv2d(8), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
 """

@@ -13,6 +13,7 @@ import analytic as an
 import analytic.images.activations as image_activations
 import analytic.images.engine as images
 import analytic.images.pixel_pairs as pixel_pairs
+import analytic.images.plan as image_plan
 import analytic.vectors.engine as vectors
 import analytic.vectors.quadrature as quadrature
 import minintk as mn
@@ -179,7 +180,7 @@ def test_float32_stays_float32() -> None:
         (convolutional(mn.Erf()), 1000, False),
         (unbiased, 1000, True),
     ):
-        with counted(images, "FieldLayout", lambda xp, dtype, *more: np.dtype(dtype) == np.float32) as layouts:
+        with counted(image_plan, "FieldLayout", lambda xp, dtype, *more: np.dtype(dtype) == np.float32) as layouts:
             an.kernel(spec).both(x[:2], x[2:] * np.float32(scale))
         assert all(layouts) == single
 

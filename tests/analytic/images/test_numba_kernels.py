@@ -17,7 +17,7 @@ from test_gpu_kernels import DTYPES, EPS, SPECS, entries, images, snapped
 
 import analytic as an
 import minintk as mn
-from analytic.images import engine
+from analytic.images import plan
 from analytic.images.activations import TINY_ROOT
 
 pytest.importorskip("numba")
@@ -36,7 +36,7 @@ def numba(wanted: bool) -> Iterator[list[int]]:
         plain(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "BYTES_WORTH_NUMBA", 0 if wanted else 2**62)
+        patch.setattr(plan, "BYTES_WORTH_NUMBA", 0 if wanted else 2**62)
         patch.setattr(numba_kernels, "follow", follow)
         yield asked
 
@@ -256,7 +256,7 @@ def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
     def large(phi: mn.spec.Layer, images: int, item: int = 8, **how: Any) -> bool:
         net = mn.Sequential(*[mn.Conv2d(8, 3, **how), phi] * 4, mn.GlobalAvgPool(), mn.Dense(1))
         steps = an.kernel(net)._program((16, 16, 3))
-        return engine.worth_compiling(steps, (16, 16, 3), images**2 // 2, item)
+        return plan.worth_compiling(steps, (16, 16, 3), images**2 // 2, item)
 
     assert large(mn.ReLU(), 16)
     assert large(mn.Erf(), 16)
@@ -267,18 +267,18 @@ def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not large(mn.ReLU(), 100, stride=2)
     assert not large(mn.ReLU(), 100, padding="circular")
     assert not large(mn.ReLU(), 100, b_std=0.1, b_init="zeros")
-    monkeypatch.setattr(engine, "numba_works", lambda: False)
+    monkeypatch.setattr(plan, "numba_works", lambda: False)
     assert not large(mn.ReLU(), 16)
 
 
 def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Missing: nothing happens.  Broken, as with a NumPy that it does not know: a warning, and NumPy's passes."""
-    works = engine.numba_works.__wrapped__
+    works = plan.numba_works.__wrapped__
     assert works()
     monkeypatch.setitem(sys.modules, "analytic.images.numba_kernels", None)
     with pytest.warns(RuntimeWarning, match="does not load"):
         assert not works()
-    monkeypatch.setattr(engine, "find_spec", lambda name: None)
+    monkeypatch.setattr(plan, "find_spec", lambda name: None)
     assert not works()
 
 

@@ -8,7 +8,7 @@ import pytest
 import test_image_scales as scales
 import test_images as degenerate
 
-from analytic.images import engine
+from analytic.images import plan
 
 pytest.importorskip("numba")
 
@@ -30,5 +30,5 @@ test_sequences = degenerate.test_sequences_are_images_of_one_row
 def numba() -> Iterator[None]:
     """Whatever the size."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "BYTES_WORTH_NUMBA", 0)
+        patch.setattr(plan, "BYTES_WORTH_NUMBA", 0)
         yield

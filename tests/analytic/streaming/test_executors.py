@@ -149,16 +149,16 @@ def test_an_inexact_quadrature_is_told_here_not_in_a_worker() -> None:
 
 def test_blocks_compute_as_the_whole_would(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A kernel that is worth Numba takes it in its blocks too, each too small for it: otherwise the bits differ."""
-    from analytic.images import engine
+    from analytic.images import plan
 
     x = mn.datasets.digits(dtype=np.float32).images().x[:48]
     kernel = an.kernel(mn.Sequential(mn.Conv2d(4, 3, b_std=0.1), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)))
-    monkeypatch.setattr(engine, "BYTES_WORTH_NUMBA", 48 * 48 // 2 * 64 * 64 * 4)
+    monkeypatch.setattr(plan, "BYTES_WORTH_NUMBA", 48 * 48 // 2 * 64 * 64 * 4)
     monkeypatch.setattr(by_blocks, "SHORTEST", 0.001)
     whole = kernel.both(x)
     assert all(np.array_equal(a, b) for a, b in zip(whole, kernel.both(x, store=tmp_path / "same")))
-    plan = engine.plan_images
-    monkeypatch.setattr(engine, "plan_images", lambda program, inputs, pairs=0, **more: plan(program, inputs, **more))
+    right, name = plan.plan_images, "analytic.images.engine.plan_images"
+    monkeypatch.setattr(name, lambda program, inputs, pairs=0, **more: right(program, inputs, **more))
     apart = kernel.both(x, store=tmp_path / "apart")
     assert not all(np.array_equal(a, b) for a, b in zip(whole, apart))
     assert all(np.allclose(a, b, rtol=1e-4) for a, b in zip(whole, apart))
