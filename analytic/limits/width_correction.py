@@ -43,7 +43,7 @@ DRAWS = 8
 """Independent estimates R of the moments; their scatter gives the standard error."""
 
 RTOL, ATOL = 1e-7, 1e-9
-"""Error tolerated per step of the solver, with max |y| as the unit: RTOL |value| + ATOL."""
+"""Error tolerated per step of the solver, with max |y| as the unit, 1e-6 max |y|^3 above 1e3: RTOL |value| + ATOL."""
 
 
 class Expansion(NamedTuple):
@@ -79,7 +79,8 @@ class WidthCorrection:
 
         times, (P, N), R = self._times(t), self.T.shape, len(self.moments.theta)
         order, at = np.unique(times, return_inverse=True)
-        source, unit = self._source(), float(np.max(np.abs(self.y))) or 1.0
+        source, size = self._source(), float(np.max(np.abs(self.y))) or 1.0
+        unit = size * max(1.0, size / 1e3) ** 2  # the correction of large targets is of order y^3
 
         def rate(t: float, state: Host) -> Host:
             C = state.reshape(R, P)
@@ -199,6 +200,8 @@ def width_correction(
     Q = to_host(modes.Q)
     turned = (np.einsum("rabcd,bi,cj,dk->raijk", a, Q, Q, Q, optimize=True) for a in rest)
     target = np.asarray(to_host(y)[:, 0], dtype=np.float64) @ Q
+    if not np.abs(target).max() < 1e90:
+        raise ValueError(f"y expects targets below 1e90, as the correction has y^3, got {np.abs(target).max():.3g}")
     lam = to_host(modes.lam) / N
     return WidthCorrection(T[:, :N], lam, Q, Q.T @ K[:N, :N] @ Q, target, Moments(theta @ Q, *turned), own(x[:0]))
 

@@ -358,6 +358,14 @@ def test_times_and_samples_are_checked() -> None:
         an.width_correction(spec(1), X, np.ones((4, 1)), samples=2**40)
 
 
+def test_huge_targets_have_the_correction_that_is_cubic_in_y() -> None:
+    """y is nothing beside y^3 above 1e8; with tolerances in units of y, the solver never ended there."""
+    one, huge = (an.width_correction(spec(1), X, np.full((4, 1), y), samples=64).predict(2.0) for y in (1e8, 1e80))
+    np.testing.assert_allclose(huge.correction / 1e240, one.correction / 1e24, rtol=1e-5)
+    with pytest.raises(ValueError, match="y expects targets below 1e90"):
+        an.width_correction(spec(1), X, np.full((4, 1), 1e100), samples=64)
+
+
 def test_tiny_targets_have_the_correction_that_is_linear_in_y() -> None:
     """y^3 is nothing below 1e-8, so a correction c(y) is linear from there down to where float64 ends."""
     found = [an.width_correction(spec(1), X, y * np.arange(1.0, 5.0)[:, None], samples=64) for y in (1e-9, 1e-200)]
