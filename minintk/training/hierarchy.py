@@ -101,6 +101,8 @@ def _moments(system: Hierarchy, y: Array, settings: FlowSettings) -> Iterator[Mo
         for m in run_flow(system, system.start(), y, settings):
             yield system.moment(m)
     except FloatingPointError as error:
+        if system.order == 2:
+            raise
         why = f"at order {system.order} a kernel that is no longer positive makes r grow without bound"
         raise FloatingPointError(f"{error}; {why}: take wider networks, earlier times, or order=2") from error
 
