@@ -90,8 +90,11 @@ def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
     """
     face = home / "analytic" / "__init__.py"
     there = face.exists()
-    if not face.parent.is_dir() or (there and b"from analytic.kernel import" in face.read_bytes()):
-        return None  # ours, or minintk was taken along by itself
+    try:
+        if not face.parent.is_dir() or (there and b"from analytic.kernel import" in face.read_bytes()):
+            return None  # ours, or minintk was taken along by itself
+    except OSError:
+        return None  # files may not be read here, as in a process that grades
     what = "is of another distribution, installed over minintk's" if there else "is missing: another one was removed"
     return f"{face} {what}: pip uninstall -y analytic, then pip install --force-reinstall --no-deps minintk"
 
