@@ -61,7 +61,7 @@ def after_kills(folder: Path, name: str) -> mn.Run:
     assert 0 < first.step < second.step < 100
     assert len(list(folder.glob("checkpoint.npz.*.part"))) == 1  # cut off, and never taken for a checkpoint
     resumed = interrupted.run(str(folder), name)
-    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.npz", "history.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.npz", "fit.lock", "history.json"]
     return resumed
 
 
