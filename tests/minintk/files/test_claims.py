@@ -87,10 +87,13 @@ def test_a_claim_dies_with_its_owner(tmp_path: Path) -> None:
 
 @needs_kill
 def test_workers_that_outlive_their_owner_do_not_keep_its_claim(tmp_path: Path) -> None:
-    """Forked workers have copies of all its open files, and with them would hold the lock."""
-    between = "import os\nif not (child := os.fork()):\n    time.sleep(100)\nPath(sys.argv[2]).write_text(str(child))"
+    """Forked workers have copies of all its open files, and with them would hold the lock; they close it when they start."""
     place, born = tmp_path / "17.lock", tmp_path / "child"
-    with owner(place, between.replace("sys.argv[2]", repr(str(born)))) as process:
+    child_starts = f"if not os.fork():\n    Path({str(born)!r}).write_text(str(os.getpid()))\n    time.sleep(100)"
+    until_it_has = (
+        f"while not (Path({str(born)!r}).exists() and Path({str(born)!r}).read_text()):\n    time.sleep(0.01)"
+    )
+    with owner(place, f"import os\n{child_starts}\n{until_it_has}") as process:
         process.kill()
         process.wait()
         child = int(born.read_text())
