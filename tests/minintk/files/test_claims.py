@@ -87,7 +87,7 @@ def test_a_claim_dies_with_its_owner(tmp_path: Path) -> None:
 
 @needs_kill
 def test_workers_that_outlive_their_owner_do_not_keep_its_claim(tmp_path: Path) -> None:
-    """Forked workers have copies of all its open files and would hold the lock, if they did not close it at their start."""
+    """Forked workers have copies of all its open files, the lock too, but close it when they start."""
     place, born = tmp_path / "17.lock", tmp_path / "child"
     child_starts = f"if not os.fork():\n    Path({str(born)!r}).write_text(str(os.getpid()))\n    time.sleep(100)"
     until_it_has = (
