@@ -206,6 +206,7 @@ def test_what_is_refused_at_once() -> None:
     refused("freeze them first", net=net)
 
 
+@pytest.mark.slow
 def test_float32_takes_about_as_many_steps_in_order_4_as_in_order_3() -> None:
     """Rounding errors of Theta in Xi' would let the solver's steps shrink: 600 in place of 30 or so."""
     spec = mn.Sequential(mn.Dense(200), mn.Tanh(), mn.Dense(2))
