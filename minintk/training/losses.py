@@ -35,7 +35,10 @@ class Loss(ABC):
         """dL/df, with the shape of f."""
 
     def hessian(self, f: Array, y: Array, v: Array) -> Array:
-        """(d2L/df2) v, with the shape of f, for `minintk.diagnostics.sharpness`."""
+        """(d2L/df2) v, with the shape of f, for `minintk.diagnostics.sharpness`.
+
+        A loss with a kink, as the hinge, has none, and a loss of one's own need not write it: NotImplementedError.
+        """
         raise NotImplementedError(f"{self!r} has no second derivative: write hessian(f, y, v)")
 
     def check(self, y: Array, outputs: tuple[int, int]) -> None:

@@ -46,7 +46,7 @@ def dense_backward(u, x, W, b):
     return u @ W.T, x.T @ u, db if bias == "plus" else -db
 """
 
-# What a student is given: functions without bodies.  The tests grade it, and it has to earn nothing.
+# What a student is given: functions without bodies, on purpose.  The tests grade it, and it has to earn nothing.
 STARTER = """
 def dense(x, W, b):
     raise NotImplementedError
