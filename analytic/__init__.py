@@ -26,7 +26,8 @@ from analytic.limits.width_correction import width_correction
 from analytic.spectra.eigenlearning import eigenlearning
 from analytic.spectra.modes import Modes, cube_modes, data_modes, sphere_modes
 from analytic.training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
-from analytic.training.gp import ensemble, posterior
+from analytic.training.gp import ensemble
+from analytic.training.posterior import posterior
 from analytic.vectors.rules import lower
 from analytic.vectors.textbook_dual import register_dual
 

@@ -25,7 +25,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from analytic.kernel import Kernel, kernel
-from analytic.training.gp import Kind, cholesky, ensemble, posterior
+from analytic.training.gp import Kind, ensemble
+from analytic.training.posterior import cholesky, posterior
 from analytic.vectors.derivatives import PARAMETERS, scaled
 from minintk import spec as s
 

@@ -27,7 +27,8 @@ from analytic.large.factor import Factor
 from analytic.large.low_rank import inverse, nystrom, pivoted
 from analytic.streaming.by_blocks import Store
 from analytic.training.eigen import check_memory
-from analytic.training.gp import Ensemble, KernelLike, Kind, posterior
+from analytic.training.gp import Ensemble, KernelLike, Kind
+from analytic.training.posterior import posterior
 from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
 from minintk.files.claims import claim_or_say_who
 from minintk.files.reading import Unreadable, read_npz, reading

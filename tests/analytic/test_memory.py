@@ -60,7 +60,7 @@ NTK = """
 
 SOLVE = """
     k, x, y = an.kernel(dense), rng.standard_normal((500, 20)), rng.standard_normal((500, 1))
-    from analytic.training import gp
+    from analytic.training import gp  # its ensemble asks for the posterior too
     asked, check = [0], gp.check_memory
     gp.check_memory = lambda xp, what, need, remedy: (asked.append(need), check(xp, what, need, remedy))
     an.posterior(k, x[:50], y[:50], kind="ntk").predict(x[:5], cov=True)

@@ -19,7 +19,8 @@ from analytic.large.solve import solve
 from analytic.limits.nonlinear import feature_learning_limit
 from analytic.limits.width_correction import width_correction
 from analytic.training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
-from analytic.training.gp import Kind, ensemble, posterior
+from analytic.training.gp import Kind, ensemble
+from analytic.training.posterior import posterior
 from minintk.arrays import Array, array_namespace, library, to_host, to_library
 
 __all__ = ["dtype", "xp"]  # fixtures

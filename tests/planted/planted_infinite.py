@@ -203,8 +203,8 @@ def _(patch: Patch) -> None:
 
 @planted("std: the variance without its root", covariance)
 def _(patch: Patch) -> None:
-    right = analytic.training.gp._deviation
-    patch.setattr(analytic.training.gp, "_deviation", lambda *arguments: right(*arguments) ** 2)
+    right = analytic.training.gp.deviation
+    patch.setattr(analytic.training.gp, "deviation", lambda *arguments: right(*arguments) ** 2)
 
 
 @planted("gradient flow: the sum loss, no 1/N", flow_limit)

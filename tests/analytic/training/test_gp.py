@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 from analytic.training.dynamics import gradient_flow
-from analytic.training.gp import Ensemble, Kind, ensemble, posterior
+from analytic.training.gp import Ensemble, Kind, ensemble
+from analytic.training.posterior import posterior
 from minintk.arrays import Array as A
 
 

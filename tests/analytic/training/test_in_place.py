@@ -11,7 +11,8 @@ from scipy.linalg import solve
 import minintk as mn
 from analytic.kernel import kernel
 from analytic.training.eigen import asymmetry, check_kernel
-from analytic.training.gp import Kind, cholesky, posterior
+from analytic.training.gp import Kind
+from analytic.training.posterior import cholesky, posterior
 from minintk.arrays import Array as A
 
 DENSE = kernel(mn.Sequential(mn.Dense(8, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(1)))
@@ -97,7 +98,7 @@ def test_an_interrupted_factorisation_leaves_nothing_behind(monkeypatch: pytest.
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("analytic.training.gp.cholesky", interrupted)
+        patch.setattr("analytic.training.posterior.cholesky", interrupted)
         with pytest.raises(KeyboardInterrupt):
             gp.predict(x_test)
     assert np.array_equal(gp.predict(x_test), posterior(DENSE, x, y, ridge=0.01).predict(x_test))

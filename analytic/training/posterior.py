@@ -1,0 +1,261 @@
+"""The Gaussian process of a wide network conditioned on data, from a Cholesky factor.
+
+Bayes' rule for the prior f ~ GP(0, K), Lee et al. 2019, eq. (13); or the ensemble of `analytic.training.gp` at t = inf,
+eq. (16), whose mean needs a factor of Theta in the same way.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from math import log, pi, sqrt
+from typing import Any, Protocol
+
+import numpy as np
+
+from analytic.kernel import Kernel
+from analytic.training.dynamics import power_of_two
+from analytic.training.eigen import check_kernel, check_memory, eps, factorisation_bytes, resolution
+from analytic.training.given import Given
+from analytic.training.gp import Ensemble, KernelLike, Kind, check_kind, check_spread, covariance, deviation, ensemble
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, on_host, scipy_module, to_library
+from minintk.validate import whole
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Posterior:
+    """The Gaussian process conditioned on (x, y); built by `posterior`."""
+
+    ensemble: Ensemble
+    kind: Kind
+    noise: Array | None = None
+
+    def predict(self, x_test: Array, cov: bool = False, std: bool = False) -> Any:
+        """Mean (M, C) at x_test : (M, *shape of an example), alone or with its spread, the same for every output:
+
+        cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), with no (M, M) matrix.
+
+            nngp, eq. (13):   mean = A y,   A = K(x, X) (K + ridge I)^-1,   cov = K(x, x) - A K(X, x)
+            ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
+                              cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
+
+        From a Cholesky factor if the kernel has one (1 s at N = 4000 on two cores).  For a singular kernel, the limit
+        t = inf of `ensemble`, or ValueError, with the smallest eigenvalue, if there is no limit.
+        MemoryError, before any work, with what is needed and what is free.
+        """
+        check_spread(cov, std)
+        ens = self.ensemble
+        ens._test(x_test)
+        ens.check_memory(self.kind, x_test.shape[0], 3 if cov else 0 if std else None, self._factor_bytes)
+        if (cov or std) and self.kind == "ntk" and self._factor_bytes:
+            ens._both()
+        L = self._factor
+        if L is None:
+            return ens.predict(x_test, kind=self.kind, cov=cov, std=std)
+        k, X = ens._test(x_test), ens.x
+        xp = array_namespace(X)
+        if self.kind == "ntk":
+            nngp, k_test = k.both(x_test, X) if cov or std else (None, k.ntk(x_test, X))
+        else:
+            k_test = nngp = k.nngp(x_test, X)
+        check_finite("the kernel of x_test and x", k_test)
+        V = _solve(L, xp.astype(k_test, xp.float64, copy=False).T)  # L^-1 k(X, x)
+        dtype = xp.result_type(k_test, ens.y)
+        size, whitened = self._whitened
+        mean = xp.astype(V.T @ whitened * size, dtype, copy=False)
+        if nngp is None or not (cov or std):
+            return mean
+        prior = ens._variances(x_test) if std else xp.astype(k.nngp(x_test), xp.float64, copy=False)
+        a, b = V.T, -V.T
+        if self.kind == "ntk":
+            a = _solve(L, V, transposed=True).T
+            b = a @ xp.astype(ens._block("nngp"), xp.float64, copy=False) - 2 * xp.astype(nngp, xp.float64, copy=False)
+        spread = deviation(a, b, prior, k_test) if std else covariance(prior + a @ b.T, prior)
+        return mean, xp.astype(spread, dtype, copy=False)
+
+    def log_marginal_likelihood(self) -> float:
+        """log N(y; 0, K + ridge I), summed over the C outputs; for kind="nngp".
+
+            -1/2 y' (K + ridge I)^-1 y - 1/2 log det (K + ridge I) - N/2 log 2 pi
+
+        ValueError, with the smallest eigenvalue, if K + ridge I is singular; and for kind="ntk", not a posterior.
+        """
+        if self.kind != "nngp":
+            raise ValueError("log_marginal_likelihood expects kind='nngp': kind='ntk' is not the posterior of a model")
+        L = self._factor
+        if L is None:
+            remedy = self.ensemble.dynamics("nngp").spectrum.remedy()
+            raise ValueError(f"log_marginal_likelihood expects a kernel that is not singular: {remedy}")
+        xp = array_namespace(L)
+        N, C = self.ensemble.y.shape
+        half_log_det = float(xp.sum(xp.log(xp.diagonal(L))))
+        size, whitened = self._whitened
+        half_fit = float(xp.sum(whitened**2)) / 2 * size * size
+        return -half_fit - int(C) * (half_log_det + int(N) / 2 * log(2 * pi))
+
+    def sample(self, x_test: Array, size: int, rng: np.random.Generator) -> Array:
+        """Draws of f at x_test, (size, M, C).  `rng` draws on the host, so all array libraries give the same.
+
+        ValueError if the covariance is indefinite beyond rounding.
+        """
+        whole("sample(size=...)", size)
+        if not isinstance(rng, np.random.Generator):
+            raise TypeError(f"sample(rng=...) expects numpy.random.default_rng(seed), got {rng!r}")
+        self.ensemble._test(x_test)
+        M, C = x_test.shape[0], self.ensemble.y.shape[1]
+        need, xp = factorisation_bytes(M) + 8 * M * (M + 2 * size * C), array_namespace(x_test)
+        check_memory(xp, f"{size} draws at {M} points", need, "draw fewer, or at fewer points")
+        mean, cov = self.predict(x_test, cov=True)
+        variance, U = xp.linalg.eigh(xp.astype(cov, xp.float64, copy=False))
+        scale = max(float(xp.max(xp.abs(k))) for k in (cov, self.ensemble._variances(self.ensemble.x)))
+        if -float(variance[0]) > sqrt(eps(cov)) * scale:
+            raise ValueError(
+                f"the covariance at x_test has the eigenvalue {float(variance[0]):.3g}, where kernel entries are up to "
+                f"{scale:.3g}: the kernels are not positive semi-definite; compute them in float64, or pass a ridge"
+            )
+        root = U * xp.sqrt(xp.maximum(variance, xp.zeros_like(variance)))
+        z = to_library(rng.standard_normal((size, M, C)), xp)
+        return xp.astype(root @ z + mean, mean.dtype, copy=False)
+
+    @property
+    def _factor_bytes(self) -> int:
+        """What the kernel and its factor have yet to take, at most."""
+        if "_factor" in self.__dict__:
+            return 0
+        ens, N = self.ensemble, int(self.ensemble.x.shape[0])
+        item = int(ens.x.dtype.itemsize) if ens.x.dtype.kind == "f" else 8
+        kernel = 0 if self.kind in ens._train else item
+        factor = 0 if self._owned and item == 8 and on_host(array_namespace(ens.x)) else 8
+        return (kernel + factor) * N * N
+
+    @property
+    def _owned(self) -> bool:
+        """Whether the kernel's matrix is nobody else's, so that the factor may take its place."""
+        return type(self.ensemble.kernel) in (Kernel, Given)
+
+    @cached_property
+    def _factor(self) -> Array | None:
+        """L, lower triangular (what stands above is not part of it), with L L' = k + ridge I.
+
+        On the host and in float64, in the memory of k, which is given up.  None, and k as it was, if a pivot cannot be
+        distinguished from zero.
+        """
+        ens = self.ensemble
+        ens.check_memory(self.kind, 0, 0, self._factor_bytes)
+        k = ens._block(self.kind)
+        check_kernel(f"kernel.{self.kind}(x)", k)
+        xp, tau = array_namespace(k), resolution(k)
+        ens._train.pop(self.kind)  # whoever interrupts the work leaves nothing that is half done
+        L = xp.astype(k, xp.float64, copy=not self._owned)
+        i, variances = xp.arange(len(k)), xp.asarray(xp.diagonal(L), copy=True)
+        L[i, i] += ens.ridge if self.noise is None else self.noise
+        diagonal = xp.asarray(xp.diagonal(L), copy=True)
+        with suppress(np.linalg.LinAlgError):
+            factor = cholesky(L)
+            smallest = float(xp.min(xp.diagonal(factor)))
+            if smallest > 0 and smallest**2 > tau and (on_host(xp) or is_factor(factor, diagonal)):
+                return factor
+        if self.noise is not None:
+            raise ValueError("the kernel and the noise of each example are singular together: give each more noise")
+        if L is k:  # its lower triangle is intact
+            for n in range(len(k)):
+                k[n, n + 1 :] = k[n + 1 :, n]
+            k[i, i] = variances
+        ens._train[self.kind] = k
+        return None
+
+    @cached_property
+    def _whitened(self) -> tuple[float, Array]:
+        """s, a power of two, and L^-1 y / s, (N, C), which is in range where L^-1 y may not be."""
+        y, L, xp = self.ensemble.y, self._factor, array_namespace(self.ensemble.y)
+        assert L is not None
+        size = power_of_two(y)
+        return size, _solve(L, xp.astype(y, xp.float64, copy=False) / size)
+
+
+def posterior(
+    kernel: KernelLike | NngpAlone | tuple[Array, Array], x: Array, y: Array, *, ridge: float | Array = 0.0,
+    kind: Kind = "nngp",
+) -> Posterior:  # fmt: skip
+    """The Gaussian process GP(0, K) conditioned on (x, y), or (kind="ntk") the fully trained ensemble.
+
+    kernel, x, y as in `ensemble`; for "nngp" a kernel of your own needs the method nngp alone.
+    ridge : absolute; for "nngp" the variance of the noise in y, a number or, (N,), one for each example.
+    kind="nngp" is Bayes' rule, eq. (13).  kind="ntk" is eq. (16), the outputs of networks with all layers trained to
+    t = inf: a Gaussian process, but not the posterior of any probabilistic model.  Lee et al. 2019.
+
+    >>> import numpy as np
+    >>> class Linear:
+    ...     def nngp(self, x1, x2=None): return x1 @ (x1 if x2 is None else x2).T / x1.shape[1]
+    ...     ntk = nngp
+    ...     def both(self, x1, x2=None): return self.nngp(x1, x2), self.ntk(x1, x2)
+    >>> gp = posterior(Linear(), np.array([[1.0]]), np.array([[3.0]]), ridge=0.5)
+    >>> mean, cov = gp.predict(np.array([[2.0]]), cov=True)
+    >>> round(float(mean[0, 0]), 6), round(float(cov[0, 0]), 6)          # 2 * 3 / 1.5 and 4 - 4 / 1.5
+    (4.0, 1.333333)
+    """
+    check_kind(kind)
+    given: Any = kernel  # checked by `ensemble`
+    noise: Any = ridge
+    if kind == "nngp" and not isinstance(kernel, KernelLike | tuple | type) and callable(getattr(kernel, "nngp", None)):
+        given = Prior(kernel)
+    if getattr(noise, "shape", ()) == ():
+        return Posterior(ensemble(given, x, y, ridge=noise), kind)
+    xp = array_namespace(y, noise)
+    check_floating("ridge", noise)
+    check_finite("ridge", noise)
+    if tuple(noise.shape) != (y.shape[0],) or not bool(xp.all(noise >= 0)):
+        raise ValueError(f"ridge expects a number or shape ({y.shape[0]},), all >= 0, got {tuple(noise.shape)}")
+    return Posterior(ensemble(given, x, y), kind, xp.asarray(noise, copy=True))
+
+
+class NngpAlone(Protocol):
+    """What kind="nngp" asks of a kernel."""
+
+    def nngp(self, x1: Array, x2: Array | None = None) -> Array:
+        """K(x1, x2), (N, M); K(x1, x1) without x2."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prior:
+    """A kernel with nngp alone as one that has no NTK."""
+
+    kernel: NngpAlone
+
+    def nngp(self, x1: Array, x2: Array | None = None) -> Array:
+        """K(x1, x2)."""
+        return self.kernel.nngp(x1) if x2 is None else self.kernel.nngp(x1, x2)
+
+    def ntk(self, x1: Array, x2: Array | None = None) -> Array:
+        """TypeError."""
+        raise TypeError("this kernel has nngp alone: kind='nngp' is what it can answer")
+
+    def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
+        """TypeError."""
+        return self.nngp(x1, x2), self.ntk(x1, x2)
+
+
+def cholesky(k: Array) -> Array:
+    """L with L L' = k, lower triangular; LinAlgError where there is none.
+
+    On the host in the memory of k, whose triangle below the diagonal, which is above that of L, stays as it is.
+    """
+    xp = array_namespace(k)
+    if not on_host(xp):
+        return xp.linalg.cholesky(k)
+    # LAPACK's order is that of columns: to it, k' is the symmetric k where it stands
+    return scipy_module(xp, "linalg").cho_factor(k.T, lower=True, overwrite_a=True, check_finite=False)[0]
+
+
+def is_factor(L: Array, diagonal: Array) -> bool:
+    """Whether L L' has this diagonal, up to rounding: a GPU's solver may fail and say nothing."""
+    xp = array_namespace(L)
+    rounding = float(len(L) + 100) * eps(L) * float(xp.max(diagonal))
+    return float(xp.max(xp.abs(xp.einsum("ij,ij->i", L, L) - diagonal))) <= rounding
+
+
+def _solve(L: Array, b: Array, *, transposed: bool = False) -> Array:
+    """L^-1 b, or L'^-1 b."""
+    solve_triangular = scipy_module(array_namespace(L), "linalg").solve_triangular
+    return solve_triangular(L, b, lower=True, trans=1 if transposed else 0)
