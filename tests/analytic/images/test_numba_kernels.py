@@ -22,6 +22,7 @@ from analytic.images.activations import TINY_ROOT
 
 pytest.importorskip("numba")
 from analytic.images import numba_kernels
+from analytic.vectors import compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -97,7 +98,7 @@ def test_relu_is_right_to_rounding(dtype: str) -> None:
 def test_a_series_cut_short_is_found_out(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last seven terms of P or of R, 1e-13 and more, are 0."""
     found = list(numba_kernels.constants(np.dtype("float64")))
-    short = numba_kernels.short_series(numba_kernels.power_series()[which - 1], len(found[which]) - 7)
+    short = compiled.short_series(compiled.power_series()[which - 1], len(found[which]) - 7)
     found[which] = (0.0,) * 7 + tuple(short)
     monkeypatch.setattr(numba_kernels, "constants", lambda dtype: tuple(found))
     assert max(distances("float64")) > 50
@@ -291,5 +292,5 @@ def test_without_a_place_for_its_files_it_compiles_anew(monkeypatch: pytest.Monk
             raise RuntimeError("cannot cache function: no locator available")
         return plain(**options)
 
-    monkeypatch.setattr(numba_kernels, "njit", refuses)
-    assert numba_kernels.compiled(lambda x: x + 1)(2) == 3
+    monkeypatch.setattr(compiled, "njit", refuses)
+    assert compiled.compiled(lambda x: x + 1)(2) == 3
