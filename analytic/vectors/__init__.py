@@ -10,5 +10,6 @@ Reading order:
     results       the matrices of one call, and the memory for them
     ranges        which inputs are in range, and errors for the others
     engine        tiles of the Gram matrix, on all cores
+    arcs          arcs by polynomials, for compiled code
     compiled      what passes by Numba share, those of images too
 """

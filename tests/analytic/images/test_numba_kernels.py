@@ -19,6 +19,7 @@ import analytic as an
 import minintk as mn
 from analytic.images import plan
 from analytic.images.activations import TINY_ROOT
+from analytic.vectors import arcs
 
 pytest.importorskip("numba")
 from analytic.images import numba_kernels
@@ -98,7 +99,7 @@ def test_relu_is_right_to_rounding(dtype: str) -> None:
 def test_a_series_cut_short_is_found_out(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last seven terms of P or of R, 1e-13 and more, are 0."""
     found = list(numba_kernels.constants(np.dtype("float64")))
-    short = compiled.short_series(compiled.power_series()[which - 1], len(found[which]) - 7)
+    short = arcs.short_series(arcs.power_series()[which - 1], len(found[which]) - 7)
     found[which] = (0.0,) * 7 + tuple(short)
     monkeypatch.setattr(numba_kernels, "constants", lambda dtype: tuple(found))
     assert max(distances("float64")) > 50
