@@ -213,7 +213,7 @@ def prepare_inputs(xp: Any, parts: tuple[Array, ...], norms2: Array, first: Affi
     norm = xp.sqrt(norms2)[:, None]
     scale = xp.where(norm > 0, sqrt(0.5) / xp.where(norm > 0, norm, 1.0), 0.0)
     bias = None
-    if first is not None:
+    if first is not None and first.mix is not None:
         scale = scale * first.mix.a[:, :1]
         bias = sqrt(0.5) * first.mix.b[:, :1] if bool(xp.any(first.mix.b > 0)) else None
     count, d = norms2.shape[0], parts[0].shape[1]
@@ -321,7 +321,6 @@ def plan_vectors(program: Program, examples: Examples) -> tuple[Inputs, RowState
         first, program = program[0], (Absorbed(program[0]), *program[1:])
     last = program[-1] if program and isinstance(program[-1], Affine) else None
     rows, coefficients, fits = rows_in_range(program, examples, norms2)
-    fits = fits or examples.dtype == xp.float64
     check_results(examples, rows.q, rows.theta)
     inputs = prepare_inputs(xp, parts, norms2, None if first is None else coefficients[0])
     inputs = replace(inputs, largest_distance=largest_square(coefficients))
@@ -407,7 +406,8 @@ class VectorEngine:
                 if out is not None:
                     if square is not None:
                         corner = kernel[square:]
-                        corner[...] = xp.triu(corner) + xp.triu(corner, k=1).T
+                        corner *= 0.5
+                        corner += corner.T  # the product may round (i, j) and (j, i) differently
                         xp.fill_diagonal(corner, xp.astype(values[columns], kernel.dtype))
                     if self.symmetric:
                         out[columns, rows] = kernel.T

@@ -23,7 +23,7 @@ FLOAT32_VARIANCES = 1e-30, 1e30
 
 
 def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[RowState, tuple[Any, ...], bool]:
-    """The rows through all steps, the coefficients of each, and whether float32 can hold these.
+    """The rows through all steps, the coefficients of each, and whether the inputs' precision can hold these.
 
     norms2 : |x|^2, (N + M,).   ValueError, with its name, for a row that leaves the range.
     """
@@ -37,8 +37,9 @@ def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[Ro
         check_step(inputs, rows.q, after.q, after.theta, f" after step {k} of {len(program)}")
         coefficients.append(row)
         rows = after
-        low, high = FLOAT32_VARIANCES
-        fits = fits and not bool(xp.any((rows.q > 0) & ((rows.q < low) | (rows.q > high))))
+        if inputs.dtype.itemsize == 4 and fits:
+            positive = xp.where(rows.q > 0, rows.q, 1.0)
+            fits = FLOAT32_VARIANCES[0] <= float(positive.min()) and float(positive.max()) <= FLOAT32_VARIANCES[1]
     return rows, tuple(coefficients), fits
 
 
@@ -46,7 +47,9 @@ def check_step(
     inputs: Examples, before: Array, q: Array, theta: Array, where: str, small: float = SMALLEST_VARIANCE
 ) -> None:
     """ValueError, with its name, for an example whose variances have left the range at a step; (N + M,) each."""
-    xp = inputs.xp
+    xp, lowest = inputs.xp, float(q.min())
+    if lowest >= small and float(q.max()) <= LARGEST_VARIANCE and bool(xp.isfinite(theta.max())):
+        return
     bad = ~(q <= LARGEST_VARIANCE) | ~xp.isfinite(theta) | ((before > 0) & (q < small))
     if bool(xp.any(bad)):
         n = int(xp.argmax(bad))

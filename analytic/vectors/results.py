@@ -11,6 +11,9 @@ from minintk.validate import number
 Progress = Callable[[int, int], None]
 Place = tuple[slice, slice]
 
+ALWAYS_FREE = 2**25
+"""Bytes that a call takes without asking the system what is free: the answer would take as long as a small kernel."""
+
 
 class Examples:
     """The inputs of a kernel: x1 and x2, or x1 alone for its kernel with itself.  Checked once, here.
@@ -79,6 +82,8 @@ class Wanted:
                     raise ValueError(f"out expects shape {shape} and {dtype}, got {tuple(o.shape)} and {o.dtype}")
         count = sum(self.new)
         need = count * shape[0] * shape[1] * dtype.itemsize
+        if self.memory is None and need + work <= ALWAYS_FREE:
+            return
         bound = available_memory(inputs.xp) if self.memory is None else self.memory
         if need + work > bound:
             ways = ["stream the result to disk, store=PATH or out=numpy.memmap(...)", "evaluate it in blocks of rows"]

@@ -116,15 +116,15 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
 
 class AffineRow(NamedTuple):
-    """The mix of weights and bias; gain: w sqrt(q); inverse: 1 / scale'.
+    """gain: w sqrt(q).   mix: of weights and bias, None without a bias.   inverse: 1 / scale', None if rest = 0.
 
-    If some q = 0 (`RowState.has_zero_rows`), else None: tau_gain: w scale; nonzero: 1 where q' > 0, 0 elsewhere.
+    If some q = 0 (`RowState.has_zero_rows`), else None: mix; tau_gain: w scale; nonzero: 1 where q' > 0, 0 elsewhere.
     """
 
-    mix: Mix
     gain: Array
+    mix: Mix | None
+    inverse: Array | None
     tau_gain: Array | None
-    inverse: Array
     nonzero: Array | None
 
 
@@ -150,23 +150,23 @@ class Affine(Step):
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
         xp = array_namespace(rows.q)
         weights = RowState(self.w2 * rows.q, self.w2 * rows.theta)
-        bias = RowState(xp.full_like(rows.q, self.beta2), xp.zeros_like(rows.q))
         q = weights.q + self.beta2
         after = RowState(q, weights.theta + self.ratio * q + self.rest, rows.error)
         zero_rows = rows.has_zero_rows or after.has_zero_rows
         gain = sqrt(self.w2) * rows.scale
+        bias = RowState(xp.full_like(q, self.beta2), xp.zeros_like(q)) if self.beta2 > 0 or zero_rows else None
         return after, AffineRow(
-            mix=mix(weights, bias, after, gain),
             gain=columns(xp, xp.sqrt(weights.q)),
+            mix=None if bias is None else mix(weights, bias, after, gain),
+            inverse=None if self.rest == 0 else columns(xp, 1 / after.scale),
             tau_gain=columns(xp, gain) if zero_rows else None,
-            inverse=columns(xp, 1 / after.scale),
             nonzero=columns(xp, xp.where(q > 0, 1.0, 0.0)) if zero_rows else None,
         )
 
     def pairs(self, pairs: Pairs, row: AffineRow) -> None:
-        if self.beta2 > 0:
+        if row.mix is not None and self.beta2 > 0:
             mix_pairs(pairs, row.mix)
-        elif pairs.tau is not None and row.mix.tau_a is not None:
+        elif pairs.tau is not None and row.mix is not None and row.mix.tau_a is not None:
             with pairs.borrow(1) as (w,):
                 pairs.tau *= pairs.dot(row.mix.tau_a, row.mix.tau_a, w)
         self.tangents(pairs, row)
@@ -191,7 +191,7 @@ class Affine(Step):
                     tau[...] = w
                 else:
                     tau += w
-        if self.rest != 0:
+        if row.inverse is not None:
             with pairs.borrow(1) as (w,):
                 pairs.dot(row.inverse, row.inverse, w)
                 w *= 0.5 * self.rest

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
@@ -36,16 +37,16 @@ class RowState:
     theta: Array
     error: float = 0.0
 
-    @property
+    @cached_property
     def scale(self) -> Array:
         """The unit of tau, theta = 2 scale scale' tau: sqrt(q), or 1 for a row with q = 0."""
         xp = array_namespace(self.q)
         return xp.where(self.q > 0, xp.sqrt(self.q), 1.0)
 
-    @property
+    @cached_property
     def has_zero_rows(self) -> bool:
         """Whether some q = 0: a row of zeros before any random bias.  Biases trained from 0 may give it a Theta."""
-        return bool(array_namespace(self.q).any(self.q == 0))
+        return bool((self.q == 0).any())
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,10 @@ def run_law(program: Program, law: Law) -> Law:
 
 def columns(xp: Any, *numbers: Array) -> Array:
     """Numbers per row (N,), stacked to (N, k); k >= 2, padded by zeros, as products with a single column are slow."""
-    return xp.stack(numbers if len(numbers) > 1 else (*numbers, xp.zeros_like(numbers[0])), axis=1)
+    out = xp.zeros((numbers[0].shape[0], max(2, len(numbers))), dtype=numbers[0].dtype)
+    for k, number in enumerate(numbers):
+        out[:, k] = number
+    return out
 
 
 class Distances(NamedTuple):
