@@ -2,15 +2,15 @@
 
 The files are independent, except that several use power_laws and layer_io:
 
-    movement           kernel_movement, weight_movement                   how far kernel and weights moved
-    kernel_spectra     effective_rank                                     how many eigenvalues count
+    kernels            kernel_movement, weight_movement                   how far kernel and weights moved
+                       effective_rank                                     how many eigenvalues count
                        draw_gram                                          a kernel with its examples sorted by class
-    kernel_over_time   kernel_over_time, KernelPath                       the kernel along a run, and its layers' shares
-    similarity         alignment, target_alignment                        kernels with each other and with the labels
+                       alignment, target_alignment                        kernels with each other and with the labels
                        activations                                        each layer's output
+    kernel_over_time   kernel_over_time, KernelPath                       the kernel along a run, and its layers' shares
     times              t1, t2                                             when the loss halves, when it is zero
     curvature          kappa                                              how nonlinear f is on the way to a solution
-    sharpness          sharpness                                          the largest eigenvalue of the loss's Hessian
+                       sharpness                                          the largest eigenvalue of the loss's Hessian
     layer_io           trace                                              the input and output of each layer
     weight_norms       spectral_norm(s), natural_norms, gaussian_norms    norms measured, required, at initialisation
                        update_alignment                                   updates against features
@@ -18,14 +18,20 @@ The files are independent, except that several use power_laws and layer_io:
     power_laws         power_law                                          exponents with intervals
 """
 
-from minintk.diagnostics.curvature import Kappa, kappa
+from minintk.diagnostics.curvature import Kappa, kappa, sharpness
 from minintk.diagnostics.kernel_over_time import KernelPath, kernel_over_time
-from minintk.diagnostics.kernel_spectra import draw_gram, effective_rank
+from minintk.diagnostics.kernels import (
+    activations,
+    alignment,
+    draw_gram,
+    effective_rank,
+    kernel_movement,
+    relative_distance,
+    target_alignment,
+    weight_movement,
+)
 from minintk.diagnostics.layer_io import Passage, trace
-from minintk.diagnostics.movement import kernel_movement, relative_distance, weight_movement
 from minintk.diagnostics.power_laws import Estimate, PowerLaw, power_law
-from minintk.diagnostics.sharpness import sharpness
-from minintk.diagnostics.similarity import activations, alignment, target_alignment
 from minintk.diagnostics.times import t1, t2
 from minintk.diagnostics.weight_norms import (
     gaussian_norms,

@@ -1,13 +1,23 @@
-"""kappa: how much the Jacobian changes on the way to a solution.
+"""Second derivatives in the parameters: kappa, how much J changes on the way to a solution, and the loss's sharpness.
 
-    kappa = |f - y| |D^2 f| / |D f|^2            Chizat, Oyallon and Bach 2019: lazy where kappa << 1
+    kappa = |f - y| |D^2 f| / |D f|^2                            lazy where kappa << 1 (Chizat, Oyallon and Bach 2019)
+    H v = J' (d2L/df2) J v + D^2(r . f)[v, .],     r = dL/df held fixed
 
 |D f| and |D^2 f| are the operator norms of the first and second derivatives with respect to the parameters,
 sup |J v| and sup |D^2 f[v, v]| over |S^-1/2 v| = 1, S the learning-rate scales.  Gradient descent with rates lr S on
 theta is descent with the rate lr on S^-1/2 theta, so it is there that steps have a length: |D f|^2 is the largest
-eigenvalue of J S J', and equivalent parametrizations have the same kappa.  A step of size |f - y| / |D f| solves the
-problem to first order and changes J by |D^2 f| times that; kappa is this change relative to |D f|.  It falls as n^-1/2
-in the NTK scaling and stays of order 1 in muP and mean field.
+eigenvalue of J S J', the sharpness that of S^1/2 H S^1/2, and both are the same for equivalent parametrizations.
+
+A step of size |f - y| / |D f| solves the problem to first order and changes J by |D^2 f| times that; kappa is this
+change relative to |D f|.  It falls as n^-1/2 in the NTK scaling and stays of order 1 in muP and mean field.
+
+The first part of H is that of Gauss and Newton, for a squared loss the tangent kernel's eigenvalues over N; the second
+says how J turns.  Around a minimum descent is stable for lr x sharpness < 2.  (Cohen et al. 2021: the edge of
+stability; Lewkowycz et al. 2020: the catapult.)
+
+D^2 f[v, .] is the derivative at d = v of the second-order term of f(theta + d), by Taylor mode
+(`minintk.models.taylor`), exact up to rounding, eps |D f|.  With ReLU and max-pooling it is the curvature between the
+kinks.
 """
 
 from __future__ import annotations
@@ -15,13 +25,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any, Protocol
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_library
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model, check_model
-from minintk.validate import whole
+from minintk.validate import number, whole
 
 
 @dataclass(frozen=True)
@@ -43,10 +54,7 @@ def kappa(
     |D f| by power iteration on J S J'.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
     times, from `starts` fixed starting points; the result is a lower bound, the best local maximum found.
     scales : S by tensor, as for `mn.ntk`; the parametrization's for gradient descent unless given.
-
-    D^2 f[v, .] is the derivative at d = v of the second-order term of f(theta + d), by Taylor mode
-    (`minintk.models.taylor`), exact up to rounding, eps |D f|.  With ReLU and max-pooling it is the curvature between
-    the kinks.  UnsupportedLayer for a model without an expansion.
+    ValueError for arguments that do not fit, and where J is zero; UnsupportedLayer for a model without an expansion.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x
@@ -54,11 +62,7 @@ def kappa(
     >>> round(found.slope, 6), round(found.curvature, 6)                              # |(v, w)|, and |[[0, 1], [1, 0]]|
     (5.0, 1.0)
     """
-    check_model(model)
-    model.check(theta, x)
-    if theta.ndim != 1:
-        raise ValueError(f"theta expects one network, ({model.size},), got {tuple(theta.shape)}")
-    check_finite("theta", theta)
+    _check_one(model, theta, x)
     starts, steps = whole("starts", starts), whole("steps", steps)
     xp, f = array_namespace(theta, x), model(theta, x)
     residual = 1.0
@@ -84,6 +88,15 @@ def kappa(
     if slope == 0:
         raise ValueError("kappa expects outputs that depend on theta: J is zero here")
     return Kappa(residual * best / slope**2, best, slope, residual)
+
+
+def _check_one(model: Model, theta: Array, x: Array) -> None:
+    """TypeError or ValueError unless theta is that of one network, finite."""
+    check_model(model)
+    model.check(theta, x)
+    if theta.ndim != 1:
+        raise ValueError(f"theta expects one network, ({model.size},), got {tuple(theta.shape)}")
+    check_finite("theta", theta)
 
 
 def _ascend(model: Model, theta: Array, x: Array, v: Array, steps: int, J: Jacobian, root: Array) -> float:
@@ -123,3 +136,62 @@ def _unit(a: Array) -> tuple[Array, float]:
 
 def _norm(a: Array) -> float:
     return sqrt(float(array_namespace(a).sum(a * a)))
+
+
+class Curved(Protocol):
+    """A loss with its first two derivatives in f, such as `mn.mse`."""
+
+    def check(self, y: Array, outputs: tuple[int, int]) -> None: ...
+    def cotangent(self, f: Array, y: Array) -> Array: ...
+    def hessian(self, f: Array, y: Array, v: Array) -> Array: ...
+
+
+def sharpness(
+    model: Model, theta: Array, x: Array, y: Array, *, loss: Curved, scales: Mapping[str, float] | None = None,
+    rtol: float = 1e-6,
+) -> float:  # fmt: skip
+    """The largest eigenvalue of S^1/2 H S^1/2 at theta : (P,), H the Hessian of the loss on x : (N, *input_shape).
+
+    y : (N, C).  loss : `mn.mse` or another one with a `hessian`.  scales : as for `kappa`.  rtol : of the eigenvalue,
+    by ARPACK's Lanczos steps on exact products, whose vectors are on the host.
+    ValueError or TypeError for arguments that do not fit, UnsupportedLayer for a model without an expansion,
+    FloatingPointError if products with H overflow.
+
+    >>> import minintk as mn
+    >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x, L = (f - y)^2 / 2
+    >>> theta, x = np.array([3.0, 4.0]), np.ones((1, 1))
+    >>> round(sharpness(product, theta, x, 12 * x, loss=mn.mse), 6)                  # |(v, w)|^2, where r = 0
+    25.0
+    >>> round(sharpness(product, theta, x, 0 * x, loss=mn.mse), 6)                   # [[16, 12 + 12], [12 + 12, 9]]
+    36.753866
+    """
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    _check_one(model, theta, x)
+    if isinstance(loss, type) or not hasattr(loss, "hessian"):
+        raise TypeError(f"loss expects one with hessian(f, y, v), such as mn.mse, got {loss!r}")
+    if x.shape[0] == 0:
+        raise ValueError("x expects at least one example, N >= 1, got N = 0")
+    loss.check(y, (x.shape[0], model.outputs))
+    xp, rtol = array_namespace(theta, x, y), number("rtol", rtol)
+    S = model.layout.learning_rate_scales(scales, "sgd", "scales")
+    root = 1.0 if S is None else np.sqrt(S)
+
+    def product(v: Any) -> Any:
+        d = to_library((root * v.ravel()).astype(str(theta.dtype)), xp)
+        _, both = model.expand(theta, d, x, 2)  # J + D^2 f[d, .]
+        return root * to_host(both.vjp(r) + J.vjp(loss.hessian(f, y, J.jvp(d)) - r)).astype(np.float64)
+
+    start = np.random.default_rng(0).standard_normal(model.size)
+    with np.errstate(over="ignore", invalid="ignore"):
+        f, J = model.linearize(theta, x)
+        r = loss.cotangent(f, y)
+        first = product(start)
+    if not np.all(np.isfinite(first)):
+        raise FloatingPointError(f"the Hessian overflows {theta.dtype}: take smaller x, theta, y or scales")
+    if not np.any(first):
+        return 0.0
+    if model.size == 1:  # ARPACK needs two
+        return float(first[0] / start[0])
+    H = LinearOperator((model.size, model.size), matvec=product, dtype=np.float64)
+    return float(eigsh(H, k=1, which="LA", v0=start, tol=rtol, return_eigenvectors=False)[0])

@@ -9,9 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host
-from minintk.diagnostics.kernel_spectra import effective_rank
-from minintk.diagnostics.movement import relative_distance
-from minintk.diagnostics.similarity import target_alignment
+from minintk.diagnostics.kernels import effective_rank, relative_distance, target_alignment
 from minintk.models.empirical import ntk
 from minintk.models.network import Model, check_model
 from minintk.validate import whole

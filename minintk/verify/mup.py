@@ -11,8 +11,7 @@ import numpy as np
 
 from minintk import spec as s
 from minintk.datasets import digits
-from minintk.diagnostics.curvature import kappa
-from minintk.diagnostics.sharpness import sharpness
+from minintk.diagnostics.curvature import kappa, sharpness
 from minintk.experiments.coordinate_check import CoordinateCheck, coordinate_check
 from minintk.experiments.lr_transfer import Transfer, learning_rate_transfer
 from minintk.experiments.named import spec_of_width

@@ -1,0 +1,193 @@
+"""Kernels, weights and activations: how far they moved, how alike they are, how many eigenvalues count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host
+from minintk.models.empirical import ntk
+from minintk.models.network import Model, Network, check_model
+
+
+def relative_distance(a: Array, b: Array) -> Array:
+    """|a - b|_F / |b|_F over the last two axes; for kernels ([E], N, M) the result is () or (E,).
+
+    inf if only b is zero, 0 if both are.  ValueError for other shapes and for values that are not finite.
+
+    >>> round(float(relative_distance(np.diag([3.0, 4.0]), np.diag([4.0, 4.0]))), 6)
+    0.176777
+    """
+    for name, k in (("a", a), ("b", b)):
+        check_floating(name, k)
+        if k.ndim not in (2, 3) or tuple(k.shape[-2:]) != tuple(b.shape[-2:]):
+            raise ValueError(f"a, b expect kernels ([E], N, M) of one (N, M), got {tuple(a.shape)}, {tuple(b.shape)}")
+        check_finite(name, k)
+    return _relative(a - b, b, (-2, -1))
+
+
+def _relative(moved: Array, start: Array, axes: tuple[int, ...]) -> Array:
+    """|moved| / |start|; inf if only start is zero, 0 if both are."""
+    xp = array_namespace(moved, start)
+    top = xp.maximum(*(xp.max(xp.abs(a), axis=axes, keepdims=True) for a in (moved, start)))
+    top = xp.where(top > 0, top, xp.ones_like(top))  # scaled by this, squares neither overflow nor underflow
+    far, size = (xp.sqrt(xp.sum((a / top) ** 2, axis=axes)) for a in (moved, start))
+    never = xp.where(far > 0, xp.full_like(far, float("inf")), xp.zeros_like(far))
+    return xp.where(size > 0, far / xp.where(size > 0, size, xp.ones_like(size)), never)
+
+
+def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Array:
+    """|Theta(theta) - Theta(theta0)|_F / |Theta(theta0)|_F, the empirical NTK on x : (N, *input_shape); () or (E,).
+
+    theta0, theta : (P,) or (E, P).  O(n^-1/2) in the width n for a trained network (Lee et al. 2019, eq. 17).
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
+    >>> theta0 = net.init(np.random.default_rng(0))
+    >>> float(kernel_movement(net, theta0, theta0, np.eye(3)))
+    0.0
+    """
+    return relative_distance(ntk(model, theta, x), ntk(model, theta0, x))
+
+
+def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Array]:
+    """{tensor name: |w - w_0| / |w_0|}, each () or (E,); theta0, theta : (P,) or (E, P).
+
+    Names as in the layout, "0.W", "2.b".  inf for a tensor that started at zero and moved, 0 if it stayed there.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
+    >>> theta0 = net.init(np.random.default_rng(0))
+    >>> {name: round(float(moved), 6) for name, moved in weight_movement(net, theta0, 1.25 * theta0).items()}
+    {'0.W': 0.25, '2.W': 0.25}
+    """
+    check_model(model)
+    for name, a in (("theta0", theta0), ("theta", theta)):
+        check_floating(name, a)
+        if a.ndim not in (1, 2) or a.shape[-1] != model.size:
+            raise ValueError(f"{name} expects shape ({model.size},) or (E, {model.size}), got {tuple(a.shape)}")
+        check_finite(name, a)
+    moved, places = theta - theta0, model.layout.slices.items()
+    return {name: _relative(moved[..., at], theta0[..., at], (-1,)) for name, at in places}
+
+
+def effective_rank(k: Array) -> Array:
+    """exp(H(p)), p = sigma / sum sigma, H the entropy: () or (E,), between 1 and min(N, M)   (Roy and Vetterli 2007).
+
+    k : ([E], N, M), or a full kernel ([E], N, C, M, C), whose Gram matrix is (N C, M C); sigma its singular values.
+    n equal ones give n.  For J J', sigma are the squared singular values of the Jacobian; compare Samarin et
+    al. 2020, figure 6.  ValueError for a zero matrix.
+
+    >>> round(float(effective_rank(np.diag([5.0, 5.0, 5.0, 0.0]))), 12)
+    3.0
+    """
+    check_floating("k", k)
+    check_finite("k", k)
+    if k.ndim not in (2, 3, 4, 5) or 0 in k.shape:
+        raise ValueError(f"k expects shape ([E], N, M) or ([E], N, C, M, C), not empty, got {tuple(k.shape)}")
+    if k.ndim > 3:
+        k = k.reshape((*k.shape[:-4], k.shape[-4] * k.shape[-3], k.shape[-2] * k.shape[-1]))
+    xp = array_namespace(k)
+    sigma = xp.linalg.svdvals(k)
+    total = xp.sum(sigma, axis=-1, keepdims=True)
+    if not bool(xp.all(total > 0)):
+        raise ValueError("effective_rank expects a matrix that is not zero")
+    p = sigma / total
+    log_p = xp.log(xp.where(p > 0, p, xp.ones_like(p)))  # 0 log 0 = 0
+    return xp.exp(-xp.sum(p * log_p, axis=-1))
+
+
+def draw_gram(k: Array, labels: Array, axes: Any) -> None:
+    """Draw k : (N, N) on matplotlib's `axes`, its examples sorted by class, with lines between classes.
+
+    labels : (N,), whole numbers.  Order is kept within a class; the darkest colour is 0 or the minimum.  A network that
+    has learned its classes shows bright blocks on the diagonal.  ValueError for other shapes.
+
+    >>> import matplotlib.figure
+    >>> axes = matplotlib.figure.Figure().add_subplot()
+    >>> draw_gram(np.eye(4), np.array([0, 0, 1, 1]), axes)
+    >>> len(axes.images), len(axes.lines)
+    (1, 2)
+    """
+    check_floating("k", k)
+    host, classes = to_host(k), to_host(labels)
+    if k.ndim != 2 or k.shape[0] != k.shape[1] or classes.shape != k.shape[:1] or classes.dtype.kind not in "iu":
+        said = f"{tuple(k.shape)}, {classes.dtype} {classes.shape}"
+        raise ValueError(f"draw_gram expects k (N, N) and whole labels (N,), got {said}")
+    order = np.argsort(classes, kind="stable")
+    axes.imshow(host[np.ix_(order, order)], vmin=min(0.0, float(host.min())), interpolation="nearest")
+    for boundary in np.cumsum(np.unique(classes, return_counts=True)[1])[:-1]:
+        axes.axhline(boundary - 0.5, color="white", linewidth=0.5)
+        axes.axvline(boundary - 0.5, color="white", linewidth=0.5)
+
+
+def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
+    """<K, L>_F / (|K|_F |L|_F), () or (E,), of kernels ([E], N, N); 1 if one is a positive multiple of the other.
+
+    centred : first K <- H K H, H = I - 1 1'/N, which removes the mean feature (Cortes et al. 2012).  Of A A' and B B',
+    A, B : (N, features) the `activations` of two layers, this is linear CKA, in [0, 1] and unchanged by rotations of
+    either (Kornblith et al. 2019).  ValueError if a kernel is zero, also after centring.
+
+    >>> k = np.array([[2.0, 1.0], [1.0, 2.0]])
+    >>> round(float(alignment(k, np.eye(2))), 6), round(float(alignment(k, np.eye(2), centred=True)), 6)
+    (0.894427, 1.0)
+    """
+    xp = array_namespace(k, other)
+    for name, a in (("k", k), ("other", other)):
+        check_floating(name, a)
+        if a.ndim not in (2, 3) or a.shape[-1] != a.shape[-2] or a.shape[-1] != k.shape[-1]:
+            raise ValueError(f"{name} expects a kernel ([E], N, N), both of one N, got {tuple(a.shape)}")
+        check_finite(name, a)
+    before = _frobenius(k), _frobenius(other)
+    if centred:
+        k, other = _centred(k), _centred(other)
+    a, b = _frobenius(k), _frobenius(other)
+    rounding = 10 * float(xp.finfo(k.dtype).eps)
+    if not bool(xp.all(a > rounding * before[0])) or not bool(xp.all(b > rounding * before[1])):
+        raise ValueError("alignment expects kernels that are not zero" + (" after centring" if centred else ""))
+    return xp.sum((k / a[..., None, None]) * (other / b[..., None, None]), axis=(-2, -1))
+
+
+def target_alignment(k: Array, y: Array, *, centred: bool = False) -> Array:
+    """Kernel-target alignment: `alignment` of k : ([E], N, N) with y y', y : (N, C); () or (E,), at most 1.
+
+    It measures how much of the kernel agrees with the labels (Cristianini et al. 2001).
+
+    >>> y = np.array([[1.0], [1.0], [-1.0]])
+    >>> round(float(target_alignment(y @ y.T, y)), 12), round(float(target_alignment(np.eye(3), y)), 6)
+    (1.0, 0.57735)
+    """
+    check_floating("y", y)
+    if y.ndim != 2 or y.shape[0] != k.shape[-1]:
+        raise ValueError(f"y expects shape (N, C) with N = {k.shape[-1]}, got {tuple(y.shape)}")
+    return alignment(k, y @ y.T, centred=centred)
+
+
+def activations(net: Network, theta: Array, x: Array) -> dict[str, Array]:
+    """{"0": y_0, "1": y_1, ...}: the output of each layer of the spec, ([E], N, features), images flattened.
+
+    Names are the layers' positions, as in the layout; a container counts as one layer.  TypeError for any model but a
+    Network: pass the network inside it, `Linearized.model`.
+
+    >>> import minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
+    >>> ys = activations(net, net.init(np.random.default_rng(0)), np.eye(3))
+    >>> {name: y.shape for name, y in ys.items()}
+    {'0': (3, 8), '1': (3, 8), '2': (3, 1)}
+    """
+    check_model(net, Network)
+    lead = (*theta.shape[:-1], x.shape[0])
+    return {str(i): y.reshape((*lead, -1)) for i, y in enumerate(net.layer_outputs(theta, x))}
+
+
+def _centred(k: Array) -> Array:
+    """H k H."""
+    xp = array_namespace(k)
+    rows = k - xp.mean(k, axis=-2, keepdims=True)
+    return rows - xp.mean(rows, axis=-1, keepdims=True)
+
+
+def _frobenius(a: Array) -> Array:
+    """|a|_F over the last two axes."""
+    return array_namespace(a).sqrt(array_namespace(a).sum(a * a, axis=(-2, -1)))
