@@ -202,7 +202,7 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
     every_step = np.arange(STEPS + 1)
     mean, cov = expected.moments(every_step)
     sd = np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0))
-    last_layer, _ = expected.moments_of_last_layer(every_step)
+    last_layer, _ = expected.moments(every_step, "nngp")
     return Study(rows, tests, linearised, Ensemble(width, many.steps, many.f, mean, sd, last_layer), lr)
 
 
@@ -236,7 +236,7 @@ def score(run: Trajectory, expected: theory.Theory, critical: float) -> list[Sco
         if t:
             tests.append(Score("mean of f_t, eq. (14)", t, z_mean, critical))
         tests.append(Score("covariance of f_t, eq. (15)", t, z_cov, critical))
-    slow, last_layer = expected.moments(times // 4), expected.moments_of_last_layer(times)
+    slow, last_layer = expected.moments(times // 4), expected.moments(times, "nngp")
     for name, moments in {"last layer alone": last_layer, "clock 4 times slow": slow}.items():
         z, t = max((max(pair), t) for t, pair in zip(TIMES, scores(moments), strict=True) if t)
         tests.append(Score(f"wrong on purpose: {name}", t, z, critical, control=True))

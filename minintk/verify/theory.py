@@ -7,6 +7,7 @@ place of e^(-lr Theta t / N), so the comparison holds for any step size.  All ar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from analytic.limits.nonlinear import feature_learning_limit
 from analytic.limits.width_correction import width_correction
 from analytic.training.dynamics import gradient_descent
 from analytic.training.dynamics import max_learning_rate as max_learning_rate
+from analytic.training.gp import Ensemble, Kind, ensemble
 from minintk import spec as s
 
 Array = np.ndarray[Any, Any]
@@ -33,34 +35,19 @@ class Theory:
     y: Array
     lr: float
 
-    def moments(self, steps: Array) -> tuple[Array, Array]:
-        """Mean (T, A) and covariance (T, A, A) of the ensemble on all points after t = `steps` steps, eqs. (14), (15):
+    @cached_property
+    def ensemble(self) -> Ensemble:
+        """The infinitely wide networks of these kernels, trained by gradient descent."""
+        train = np.arange(len(self.y))
+        return ensemble((self.nngp, self.ntk), train, self.y, lr=self.lr, by="descent")
 
-            A_t = Theta(x, X) Theta^-1 (I - (I - lr Theta / N)^t)
-            mean = A_t y,    cov = K(x, x') + A_t K(X, X) A_t' - (A_t K(X, x') + transpose)
+    def moments(self, steps: Array, kind: Kind = "ntk") -> tuple[Array, Array]:
+        """Mean (T, A) and covariance (T, A, A) of the ensemble on all points after `steps` steps, eqs. (14), (15).
 
-        steps : (T,), whole numbers.
+        steps : (T,), whole numbers.  kind="nngp" : of networks whose last layer alone is trained (supplement).
         """
-        A = self._weights(self.ntk, steps)
-        N = len(self.y)
-        AK = A @ self.nngp[:N]
-        cov = self.nngp + A @ self.nngp[:N, :N] @ A.swapaxes(-1, -2) - AK - AK.swapaxes(-1, -2)
-        return (A @ self.y)[..., 0], cov
-
-    def moments_of_last_layer(self, steps: Array) -> tuple[Array, Array]:
-        """The same if only the last layer is trained (supplement of the paper):
-
-            mean = A_t y,    cov = K(x, x') - A_2t K(X, x'),    A_t = K(x, X) K^-1 (I - (I - lr K / N)^t)
-
-        steps : (T,), whole numbers.
-        """
-        A, A2 = self._weights(self.nngp, steps), self._weights(self.nngp, 2 * steps)
-        return (A @ self.y)[..., 0], self.nngp - A2 @ self.nngp[: len(self.y)]
-
-    def _weights(self, k: Array, steps: Array) -> Array:
-        """A_t, (T, A, N): the outputs of a network that starts at 0 and learns the N unit vectors as targets."""
-        N = len(self.y)
-        return np.asarray(gradient_descent(k[:N, :N], np.eye(N), lr=self.lr).predict(steps, k[:, :N]))
+        mean, cov = self.ensemble.predict(np.arange(len(self.ntk)), steps, kind=kind, cov=True)
+        return mean[..., 0], cov
 
 
 def kernels(spec: s.Sequential, x: Array) -> tuple[Array, Array]:

@@ -192,7 +192,7 @@ def test_moments_of_the_last_layer_alone(given: Any) -> None:
     update = np.eye(len(K))
     update[:, :N] -= lr / N * K[:, :N]
     B = np.linalg.matrix_power(update, 20)
-    mean, cov = theory.Theory(K, Theta, given.y, lr).moments_of_last_layer(np.array([20]))
+    mean, cov = theory.Theory(K, Theta, given.y, lr).moments(np.array([20]), "nngp")
     np.testing.assert_allclose(cov[0], B @ K @ B.T, atol=1e-12)
     assert mean.shape == (1, len(K))
 
@@ -354,10 +354,10 @@ def wrong_dynamics(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> 
     return right_descend(ntk, y, f0, steps, lr / 2)
 
 
-def wrong_covariance(self: Any, steps: Array) -> tuple[Array, Array]:
+def wrong_covariance(self: Any, steps: Array, *kind: Any) -> tuple[Array, Array]:
     """Eq. (15) without the transpose of its last term."""
-    mean, _ = right_moments(self, steps)
-    A, N = self._weights(self.ntk, steps), len(self.y)
+    (mean, _), N = right_moments(self, steps, *kind), len(self.y)
+    A = an.gradient_descent(self.ntk[:N, :N], np.eye(N), lr=self.lr).predict(steps, self.ntk[:, :N])
     return mean, self.nngp + A @ self.nngp[:N, :N] @ A.swapaxes(-1, -2) - A @ self.nngp[:N]
 
 
