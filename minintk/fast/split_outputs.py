@@ -1,14 +1,20 @@
-"""Kernels of image networks with the outputs split over the cores: the trace is the sum of the traces of parts.
+"""The layers of a network in one piece: BLAS at one thread, and the outputs of a kernel split over the cores.
 
-A part has fewer cotangents, so parts also save memory.  (Fully connected kernels are left to BLAS's own threads.)
+    Theta = sum_c Theta_c        the trace over outputs is the sum of the traces of parts of them
+
+A part has fewer cotangents, so parts also save memory.  BLAS is held here, for outputs, sweeps and kernels alike: its
+own threads wait for each other by spinning, so that a small product takes ten times as long as soon as anything else
+runs.  Large products, batches and outputs are split over a pool that does not spin; only the contraction of a large
+kernel, one product that nothing here splits, is left to BLAS's threads.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import cores, parallel
+from minintk.fast.threads import cores, parallel, single_threaded_blas
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.layers.combine import BoundChain, ChainJacobian
 from minintk.layers.contract import Contraction, Weights
@@ -21,12 +27,22 @@ class SplitOutputsJacobian(ChainJacobian):
     N: int
     sizes: tuple[int, int]
 
+    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+        with single_threaded_blas():
+            return super().jvp(dw, dx)
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
+        with single_threaded_blas():
+            return super().vjp(u, dw)
+
     def gram(self, u: Array, other: ChainJacobian, v: Array, kernel: Contraction) -> Array | float:
         """sum over parts of the outputs, where only the trace is wanted."""
         C, whole = u.shape[0], super().gram
         count = 1 if kernel.full or v is not u else min(self.count(u), C)
         parts = [u[i * C // count : (i + 1) * C // count] for i in range(count)]
-        first, *others = parallel(lambda part: whole(part, other, part if v is u else v, kernel), parts)
+        large = self.N**2 * self.sizes[1] * (C if count == 1 else 1) >= THRESHOLDS.contraction
+        with nullcontext() if large else single_threaded_blas():
+            first, *others = parallel(lambda part: whole(part, other, part if v is u else v, kernel), parts)
         return sum(others, first)
 
     def count(self, u: Array) -> int:
@@ -41,12 +57,13 @@ class SplitOutputsJacobian(ChainJacobian):
 
 @dataclass(frozen=True)
 class SplitOutputs(BoundChain):
-    """The layers of a network in one piece, for kernels; `sizes` as above, `axes` of an example."""
+    """The layers of a network; `sizes` as above, `axes` of an example."""
 
     sizes: tuple[int, int]
     axes: int
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, ChainJacobian]:
-        y, J = super().__call__(w, x)
+        with single_threaded_blas():
+            y, J = super().__call__(w, x)
         members = max((w[t.name].size // t.size for t in self.tensors[:1]), default=1)
         return y, SplitOutputsJacobian(self.layers, J.links, members * x.shape[-1 - self.axes], self.sizes)

@@ -1,7 +1,8 @@
 """Threads on the CPU: a pool over independent pieces of work, each with single-threaded matrix products.
 
 NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores.  BLAS's own threads are
-held at one meanwhile, or the two kinds fight for the cores.
+held at one meanwhile, or the two kinds fight for the cores.  Limits that the caller has set stay: the pool too takes no
+more threads than OMP_NUM_THREADS says, and BLAS gets back the number of threads that it had, whoever set it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from functools import cache
 from threading import Lock, get_ident, local
@@ -20,19 +21,28 @@ T = TypeVar("T")
 _inside = local()
 _holder = Lock()
 _user: dict[str, int] = {}  # the thread that the pool works for
-_limits: list[Any] = []  # what lifts the limit on BLAS, while there is one
+_before: list[tuple[Any, int]] = []  # BLAS libraries and their threads, while they are held at one
 
 
 def cores() -> int:
-    """Number of cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Number of threads to work with: of cores this process may run on, and no more than OMP_NUM_THREADS says."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(count, threads_asked())
 
 
 @cache
-def _controller() -> Any:
+def threads_asked() -> int:
+    """OMP_NUM_THREADS, its first number where it lists one for each level; 2**30 where it says none."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(asked) if asked.isdecimal() and int(asked) else 2**30
+
+
+@cache
+def blas_libraries() -> list[Any]:
+    """threadpoolctl's handles of the BLAS libraries that are loaded when they are first asked for."""
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 @cache
@@ -49,34 +59,42 @@ def _forked() -> None:
     _user.clear()
     _inside.on = False
     _holder = Lock()
-    while _limits:
-        _limits.pop().restore_original_limits()
+    _give_back()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-@contextmanager
-def single_threaded_blas() -> Iterator[None]:
-    """Inside, BLAS takes one thread a call.
+class single_threaded_blas(AbstractContextManager[None]):
+    """Inside, BLAS takes one thread a call; some microseconds.
 
     Where callers from several threads overlap, the first one sets the limit and lifts it when it leaves; the others
     then continue with BLAS's own threads.
     """
-    holder = _holder  # that of this process, also where the block ends in the child of a fork
-    if not holder.acquire(blocking=False):
-        yield
-        return
-    try:
-        with _controller().limit(limits=1, user_api="blas") as limit:
-            _limits.append(limit)
-            try:
-                yield
-            finally:
-                _limits.clear()
-    finally:
-        holder.release()
+
+    def __enter__(self) -> None:
+        self.holder = _holder if _holder.acquire(blocking=False) else None  # also at the end, in the child of a fork
+        try:
+            for library in blas_libraries() if self.holder else ():
+                if (count := library.num_threads) != 1:
+                    _before.append((library, count))
+                    library.set_num_threads(1)
+        except BaseException:  # a keyboard interrupt
+            self.__exit__()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        if self.holder is not None:
+            _give_back()
+            self.holder.release()
+
+
+def _give_back() -> None:
+    """Each BLAS library its threads."""
+    while _before:
+        library, count = _before.pop()
+        library.set_num_threads(count)
 
 
 def inside() -> bool:

@@ -15,8 +15,7 @@ class Thresholds:
     products: int = 2**23  # multiplications of a matrix product that is split over the cores
     convolution: int = 2**25  # multiplications of a convolution that is split over the cores
     batch: int = 2**20  # numbers in the activations of a batch that is split over the cores
-    step_products: int = 2**26  # multiplications of a step that holds BLAS at one thread and splits its work itself,
-    step_activations: int = 2**20  # or numbers in its activations
+    contraction: int = 2**24  # multiplications of a kernel's contraction that is left to BLAS's own threads
     cotangents: int = 2**20  # numbers in the cotangents of a kernel whose outputs are split over the cores
     vector: int = 2**19  # numbers of a vector that the optimiser splits over the cores
     share_activations: int = 2**21  # numbers in a share of a batch, which stay in cache from layer to layer

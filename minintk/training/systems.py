@@ -7,12 +7,14 @@ FrozenKernel     s = f on all points, g = K dL/df
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import ClassVar, Protocol
 
 import numpy as np
 
 from minintk.arrays import Array, array_namespace
-from minintk.fast.threads import parallel
+from minintk.fast.threads import parallel, single_threaded_blas
+from minintk.fast.thresholds import THRESHOLDS
 from minintk.models.network import Model
 from minintk.training.train import member_slices
 
@@ -80,7 +82,8 @@ class FrozenKernel:
 
     def learn(self, s: Array, at: Array | None, y: Array, cotangent: Cotangent) -> tuple[Array, Array]:
         f, K = self.outputs(s, at), self.kernel
-        with np.errstate(over="ignore", invalid="ignore"):
+        small = K.size * f.shape[-1] < THRESHOLDS.contraction
+        with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas() if small else nullcontext():
             u = cotangent(f, y)
             if not self.full:
                 return f, (K if at is None else K[..., at]) @ u

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any
@@ -169,16 +169,6 @@ class Descent:
         self.written = False  # whether a sweep has filled the gradient
         self.limit: float | None = inf  # report a larger loss as grown beyond reason; None: by the next loss
         self.parts = member_slices(model, self.theta, batches.size)
-        # For one large network the step splits its work over the cores itself; BLAS's own threads would keep a core
-        # busy for milliseconds after each product, waiting for the next one.
-        self.held = (
-            self.theta.ndim == 1
-            and on_host(xp)
-            and (
-                batches.size * self.theta.shape[-1] >= THRESHOLDS.step_products
-                or batches.size * model.footprint[0] >= THRESHOLDS.step_activations
-            )
-        )
         self._check_every = 1 if on_host(xp) else 50  # reading the loss makes a GPU wait
 
     def state(self, copy: bool = False) -> State:
@@ -219,7 +209,7 @@ class Descent:
                     optimizer.members(part).step(self.theta[part], self.gradient[part], memory, self.scales)
             return f, value
 
-        with single_threaded_blas() if self.held else nullcontext():
+        with single_threaded_blas():  # the step splits its work over the cores itself
             results = parallel(work, range(len(self.parts)))
         f, value = results[0] if len(results) == 1 else (xp.concat(list(column)) for column in zip(*results))
         if check or self.step % self._check_every == 0:

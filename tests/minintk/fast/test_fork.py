@@ -16,7 +16,7 @@ SCRIPT = """
 
     warnings.simplefilter("ignore")                      # Python 3.12 warns of a fork with threads
     threads.cores = lambda: 2                            # a machine with one core has a pool too
-    blas = lambda: {i["num_threads"] for i in threads._controller().info() if i["user_api"] == "blas"}
+    blas = lambda: {library.num_threads for library in threads.blas_libraries()}
     before, begun, go = blas(), threading.Event(), threading.Event()
 
     def wait(_):

@@ -6,18 +6,23 @@ import threading
 import time
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
+import minintk as mn
 from minintk.fast import dense, threads
+from minintk.fast.door import shut
 from minintk.fast.threads import cores, parallel, single_threaded_blas
+from minintk.layers.activation import ActivationJacobian, BoundActivation
 
 
 def blas_threads() -> set[int]:
     """Of the BLAS libraries that the pool knows; SciPy's own, loaded later, is not among them."""
-    return {int(info["num_threads"]) for info in threads._controller().info() if info["user_api"] == "blas"}
+    return {int(library.num_threads) for library in threads.blas_libraries()}
 
 
 @pytest.fixture
@@ -194,3 +199,45 @@ def test_large_products_are_split_only_where_the_cores_are_free(monkeypatch: pyt
     with single_threaded_blas():
         assert dense.large(a, a)
         assert not dense.large(a[:10, :10], a[:10])
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "shut"])
+def test_a_network_takes_one_blas_thread(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In outputs, sweeps, kernels and flows; BLAS's own threads spin, and wait ten times as long on a busy machine.
+
+    With the door shut the layers run as they are written, and leave BLAS alone: the same test, refused.
+    """
+    seen: set[int] = set()
+
+    def spied(right: Any) -> Any:
+        def spy(*arrays: Any) -> Any:
+            seen.update(blas_threads())
+            return right(*arrays)
+
+        return spy
+
+    for kind, name in ((BoundActivation, "__call__"), (ActivationJacobian, "jvp"), (ActivationJacobian, "vjp")):
+        monkeypatch.setattr(kind, name, spied(getattr(kind, name)))
+    with shut() if closed else nullcontext():
+        net = mn.Network(mn.Sequential(mn.Dense(5), mn.ReLU(), mn.Dense(2)), (3,))
+    theta, x, y = net.init(np.random.default_rng(0)), np.eye(3), np.eye(3)[:, :2]
+    with threadpool_limits(2, user_api="blas"):
+        f, J = net.linearize(theta, x)
+        J.jvp(theta), J.vjp(f), mn.ntk(net, theta, x)
+        list(mn.flow(net, theta, x, y, loss=mn.mse, times=[0.1]))
+        assert blas_threads() == {2}  # the caller's own limit stands again
+        assert seen == ({2} if closed else {1})
+        with threadpool_limits(1, user_api="blas"):
+            net(theta, x)
+            assert blas_threads() == {1}
+
+
+@pytest.mark.parametrize(("said", "count"), [("1", 1), ("3,1", 3), ("", 2**30), ("0", 2**30), ("many", 2**30)])
+def test_the_pool_keeps_to_the_callers_limit(said: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    threads.threads_asked.cache_clear()
+    try:
+        assert threads.threads_asked() == count
+        assert 1 <= cores() <= count
+    finally:
+        threads.threads_asked.cache_clear()
