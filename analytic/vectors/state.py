@@ -221,8 +221,12 @@ class Pairs(ABC):
         """out = sum_k left[i, k] right[j, k]."""
 
     @abstractmethod
+    def sides(self, v: Array) -> tuple[Array, Array]:
+        """v[i] and v[j] of numbers per row (N,), in shapes that broadcast to the pairs'."""
+
     def outer(self, left: Array, right: Array, out: Array) -> Array:
         """out = left[i] right[j], from single columns (N,)."""
+        return self.xp.multiply(self.sides(left)[0], self.sides(right)[1], out=out)
 
     @abstractmethod
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
@@ -256,8 +260,8 @@ class Block(Pairs):
     def dot(self, left: Array, right: Array, out: Array) -> Array:
         return self.xp.matmul(left[self.i], right[self.j].T, out=out)
 
-    def outer(self, left: Array, right: Array, out: Array) -> Array:
-        return self.xp.multiply(left[self.i, None], right[self.j], out=out)
+    def sides(self, v: Array) -> tuple[Array, Array]:
+        return v[self.i, None], v[self.j]
 
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
         self.dot(distances.left, distances.right, out)
@@ -274,8 +278,8 @@ class Listing(Pairs):
     def dot(self, left: Array, right: Array, out: Array) -> Array:
         return self.xp.sum(left[self.i] * right[self.j], axis=1, out=out)
 
-    def outer(self, left: Array, right: Array, out: Array) -> Array:
-        return self.xp.multiply(left[self.i], right[self.j], out=out)
+    def sides(self, v: Array) -> tuple[Array, Array]:
+        return v[self.i], v[self.j]
 
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
         difference = distances.y[self.i] - distances.y[self.j]
