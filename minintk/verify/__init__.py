@@ -20,8 +20,7 @@ and of `minintk verify --mup`, networks whose features move:
 
     findings      a row: what theory says, what was measured, the verdict
     mup           rates, features, depth, weight decay, transfer
-    beyond        the hierarchy of tangent kernels, the mean at finite width, the limit
-    laws          all of them: `laws.run`
+    laws          the hierarchy of tangent kernels, the mean at finite width, the limit; and all laws: `laws.run`
 """
 
 from minintk.verify.experiment import Result, run

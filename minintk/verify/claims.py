@@ -13,7 +13,7 @@ most FAMILY_WISE_ERROR.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal
@@ -32,6 +32,14 @@ SUMMARY: dict[Verdict, str] = {
     "fail": "The networks and the theory disagree.",
     "undecided": "Nothing contradicts the theory, but some of it could not be decided: use more seeds or more widths.",
 }
+
+
+def overall(verdicts: Iterable[Verdict]) -> Verdict:
+    """fail if any fails, else undecided if any is undecided, else pass."""
+    found = set(verdicts)
+    return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
+
+
 FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 
 
@@ -39,7 +47,8 @@ FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 class Claim:
     """What `minintk.verify.networks.errors` measures under `key`, and the exponent that theory predicts for it.
 
-    smooth, kinked : the exponent for either kind of activation.  bound_if_kinked : for kinked ones it is only a bound.
+    formula : as HTML.  smooth, kinked : the exponent for either kind of activation.  bound_if_kinked : for kinked ones
+    it is only a bound.
     """
 
     key: str
@@ -57,29 +66,30 @@ class Claim:
         return "at most" if self.bound_if_kinked else "equal", self.kinked
 
 
+LINEARISED, INFINITE = (f"sup<sub>t</sub> ‖f<sub>t</sub> − f<sub>t</sub><sup>{of}</sup>‖" for of in ("lin", "∞"))
 CLAIMS = (
     Claim("ntk", "tangent kernel at the start", "‖Θ̂₀ − Θ‖ / ‖Θ‖",
         "The tangent kernel of a random network is a mean over units; it converges to the analytic one like any mean."),
     Claim("nngp", "NNGP kernel at the start", "‖K̂ − K‖ / ‖K‖",
         "The covariance of the last hidden layer's pre-activations, a mean over its units, converges to the analytic "
         "NNGP kernel."),
-    Claim("kernel movement", "movement of the tangent kernel", "‖Θ̂_T − Θ̂₀‖ / ‖Θ̂₀‖",
+    Claim("kernel movement", "movement of the tangent kernel", "‖Θ̂<sub>T</sub> − Θ̂₀‖ / ‖Θ̂₀‖",
         "Training moves the kernel less the wider the network: at most as n^-1/2 (eq. 17), and as n^-1 where phi' has "
         "no jumps.", smooth=-1.0, bound_if_kinked=True),
-    Claim("input weights", "movement of the input weights", "‖W_T − W₀‖ / ‖W₀‖",
+    Claim("input weights", "movement of the input weights", "‖W<sub>T</sub> − W₀‖ / ‖W₀‖",
         "Each input weight changes by a fraction n^-1/2; together they change the function by order 1."),
-    Claim("hidden weights", "movement of the hidden weights", "‖W_T − W₀‖ / ‖W₀‖",
+    Claim("hidden weights", "movement of the hidden weights", "‖W<sub>T</sub> − W₀‖ / ‖W₀‖",
         "There are n times as many hidden weights, and each changes by a fraction n^-1.", smooth=-1.0, kinked=-1.0),
-    Claim("output weights", "movement of the output weights", "‖W_T − W₀‖ / ‖W₀‖",
+    Claim("output weights", "movement of the output weights", "‖W<sub>T</sub> − W₀‖ / ‖W₀‖",
         "Each output weight changes by a fraction n^-1/2."),
-    Claim("linearisation, train", "network − its linearisation, train", "sup_t ‖f_t − f_t^lin‖",
+    Claim("linearisation, train", "network − its linearisation, train", LINEARISED,
         "A wide network trains like its own first-order Taylor expansion (eqs. 5, 9): at most n^-1/2 apart (eq. 17), "
         "and n^-1 where phi' has no jumps.", smooth=-1.0, bound_if_kinked=True),
-    Claim("linearisation, test", "network − its linearisation, test", "sup_t ‖f_t − f_t^lin‖",
+    Claim("linearisation, test", "network − its linearisation, test", LINEARISED,
         "The same on held-out images (eqs. 10, 11).", smooth=-1.0, bound_if_kinked=True),
-    Claim("infinite width, train", "network − infinite width, train", "sup_t ‖f_t − f_t^∞‖",
+    Claim("infinite width, train", "network − infinite width, train", INFINITE,
         "The analytic kernel predicts a real network's training from its initial outputs; the error is the kernel's."),
-    Claim("infinite width, test", "network − infinite width, test", "sup_t ‖f_t − f_t^∞‖",
+    Claim("infinite width, test", "network − infinite width, test", INFINITE,
         "The same on held-out images."),
 )  # fmt: skip
 

@@ -13,8 +13,7 @@ from minintk.experiments.sweeps import DIVERGED, sweep
 from minintk.files.units import processes as start_processes
 from minintk.files.writing import write_atomically
 from minintk.verify.claims import Array, signed
-from minintk.verify.draw_networks import record
-from minintk.verify.draws import CONTROLS, WIDTHS
+from minintk.verify.draws import CONTROLS, WIDTHS, record
 from minintk.verify.sequential import LEVEL, REFUSED_ABOVE, slopes
 
 Records = list[dict[str, Any]]

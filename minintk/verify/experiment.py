@@ -15,7 +15,7 @@ from minintk.models.empirical import ntk as empirical_ntk
 from minintk.models.network import Network
 from minintk.validate import whole
 from minintk.verify import theory
-from minintk.verify.claims import CLAIMS, Claim, JudgedClaim, Score, Verdict, critical_z, judge
+from minintk.verify.claims import CLAIMS, Claim, JudgedClaim, Score, Verdict, critical_z, judge, overall
 from minintk.verify.networks import Trajectory, errors, hidden_part, linearised_training_error, trained_networks
 from minintk.verify.problem import ACTIVATIONS, N_TEST, N_TRAIN, Problem, network_spec, problem
 from minintk.verify.scores import covariance_z, mean_z, scale_z
@@ -55,9 +55,6 @@ def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
     """
     width = max([n for n in widths if n <= 256], default=min(widths))
     return width, max(2 * SCORED_IMAGES, min(width // 2, 128))
-
-
-# ---------------------------------------------------------------------------------------------- results
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,11 +113,7 @@ class Result:
     @property
     def verdict(self) -> Verdict:
         """fail if any check fails, else undecided if any is undecided, else pass."""
-        found = set(self.verdicts)
-        return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
-
-
-# -------------------------------------------------------------------------------------------------- run
+        return overall(self.verdicts)
 
 
 def run(
@@ -241,9 +234,6 @@ def score(run: Trajectory, expected: theory.Theory, critical: float) -> list[Sco
         z, t = max((max(pair), t) for t, pair in zip(TIMES, scores(moments), strict=True) if t)
         tests.append(Score(f"wrong on purpose: {name}", t, z, critical, control=True))
     return tests
-
-
-# ------------------------------------------------------------------------------------------------ parts
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,6 +51,11 @@ class OneRate(SpectralMuP):
         return Row(root, right.std / root)
 
 
+def network(n: int, C: int, parametrization: Parametrization, **scales: float) -> Network:
+    """Two hidden layers of n units with tanh, for the digits."""
+    return Network(zoo.mlp(2, n, C, activation=s.Tanh(), **scales), (64,), parametrization)
+
+
 def rates(seed: int) -> Iterator[Finding]:
     """One small step of gradient descent: df / lr = - J S J' (f - y) / N, the kernel of training."""
     x, y = digits().standardise().subset(16, np.random.default_rng(seed)).parity()
@@ -58,7 +63,7 @@ def rates(seed: int) -> Iterator[Finding]:
     for name, parametrization in {"muP": SpectralMuP(), "mean field": MeanField()}.items():
         right, plain = list[float](), list[float]()
         for n in (64, 1024):
-            net = Network(zoo.mlp(2, n, 1, activation=s.Tanh()), x.shape[1:], parametrization)
+            net = network(n, 1, parametrization)
             theta = net.init(np.random.default_rng([seed, n]))
             f = net(theta, x)
             *_, end = train(net, theta, x, y, loss=mse, optimizer=SGD(lr=lr), steps=1)
@@ -76,10 +81,7 @@ def laziness(seed: int) -> Iterator[Finding]:
     x, y = digits().standardise().subset(8, np.random.default_rng(seed)).parity()
     off, plain = 0.0, 0.0
     for n in (48, 200):
-        nets = [
-            Network(zoo.mlp(2, n, 1, activation=s.Tanh(), b_std=0.0), x.shape[1:], p)
-            for p in (SpectralMuP(), OneRate())
-        ]
+        nets = [network(n, 1, p, b_std=0.0) for p in (SpectralMuP(), OneRate())]
         muP, same = (kappa(net, net.init(np.random.default_rng([seed, n])), x, y).kappa for net in nets)
         ones = dict.fromkeys(nets[0].layout.slices, 1.0)
         forgotten = kappa(nets[0], nets[0].init(np.random.default_rng([seed, n])), x, y, scales=ones).kappa
@@ -92,13 +94,8 @@ def coordinates(seed: int) -> Iterator[Finding]:
     """Features, their changes and every weight's first step keep their size as the width grows."""
     x, y = digits(dtype=np.float32).subset(32, np.random.default_rng(seed)).one_hot()
     for optimizer in (SGD(lr=0.1), Adam(lr=0.01)):
-        at: Any = {
-            "loss": mse,
-            "optimizer": optimizer,
-            "widths": (64, 128, 256, 512),
-            "rng": np.random.default_rng(seed),
-        }
-        check = partial(coordinate_check, spec_of_width("mlp", 10), x, y, **at)
+        at: Any = {"loss": mse, "optimizer": optimizer, "widths": (64, 128, 256, 512)}
+        check = partial(coordinate_check, spec_of_width("mlp", 10), x, y, **at, rng=np.random.default_rng(seed))
         rule = type(optimizer).__name__
         law = f"{rule}: |h|, |dh|, |dW| of every layer, the furthest"
         yield furthest(f"muP, {law}", check(parametrization=SpectralMuP(), seeds=16, budget=64))
@@ -152,16 +149,15 @@ def decay(seed: int) -> Iterator[Finding]:
         return np.array([np.linalg.norm((ends[1] - ends[0])[i]) / np.linalg.norm(theta[i]) for i in at])
 
     for name, optimizer in {"SGD": partial(SGD, lr=0.01), "Adam": partial(Adam, lr=0.001)}.items():
-        yield slowest(
-            f"muP, {name}: the share of a tensor that decays, the furthest", widths, partial(shares, optimizer)
-        )
+        law = f"muP, {name}: the share of a tensor that decays, the furthest"
+        yield slowest(law, widths, partial(shares, optimizer))
     wrong = partial(shares, partial(ScaledDecay, lr=0.01))
     yield refused(slowest("muP, SGD, decay times the rate's scale: the same", widths, wrong))
 
 
 def slowest(law: str, widths: Sequence[int], shares: Callable[[Network, int], Array]) -> Finding:
     """The exponent furthest from 0, among those of all tensors."""
-    nets = [Network(zoo.mlp(2, n, 10, activation=s.Tanh(), b_std=0.0), (64,), SpectralMuP()) for n in widths]
+    nets = [network(n, 10, SpectralMuP(), b_std=0.0) for n in widths]
     found = np.array([[shares(net, k) for k in range(3)] for net in nets])  # (width, seed, tensor)
     rows = [exponent(law, 0.0, 0.02, widths, list(found[..., i])) for i in range(found.shape[-1])]
     return max(rows, key=lambda row: abs(float(row.measured.split()[0].replace("−", "-"))))
@@ -200,7 +196,7 @@ def muon(seed: int) -> Iterator[Finding]:
     for law, optimizer in (("Muon", Muon), ("spectral descent", SpectralDescent)):
         off = 0.0
         for n in (32, 512):
-            net = Network(zoo.mlp(2, n, 10, activation=s.Tanh(), b_std=0.0), x.shape[1:], SpectralMuP())
+            net = network(n, 10, SpectralMuP(), b_std=0.0)
             theta = net.init(np.random.default_rng([seed, n]))
             *_, end = train(net, theta, x, y, loss=mse, optimizer=optimizer(0.1, net.layout), steps=1)
             for name, step in net.layout.unpack(end.theta - theta).items():
@@ -219,7 +215,7 @@ def sharpnesses(seed: int) -> Iterator[Finding]:
     def found(parametrization: Parametrization, lr: float, seeds: int) -> list[Array]:
         values = []
         for n in widths:
-            net = Network(zoo.mlp(2, n, 1, activation=s.Tanh(), w_std=1.0, b_std=0.0), x.shape[1:], parametrization)
+            net = network(n, 1, parametrization, w_std=1.0, b_std=0.0)
             theta = net.init(np.random.default_rng([seed, n]), ensemble=seeds)
             *_, end = train(net, theta, x, y, loss=mse, optimizer=SGD(lr=lr), steps=30)
             values.append(np.array([sharpness(net, one, x, y, loss=mse, rtol=1e-3) for one in end.theta]))

@@ -113,9 +113,6 @@ def _concatenated(parts: list[Trajectory]) -> Trajectory:
     return Trajectory(parts[0].steps, f, ntk0, ntkT, nngp0, movement)
 
 
-# ----------------------------------------------------------------------------------- against the theory
-
-
 def errors(run: Trajectory, theory: Theory, hidden_nngp: Array, n_test: int) -> dict[str, Array]:
     """{claim: (E,)}: the distances whose scaling with the width the theory predicts; sup runs over the snapshots.
 

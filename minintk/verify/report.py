@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import platform
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from html import escape
@@ -89,9 +88,6 @@ def _study_dict(study: Study) -> dict[str, Any]:
     return {"learning_rate": study.lr, "linearised_training_error": study.linearised, "rows": rows, "tests": tests}
 
 
-# -------------------------------------------------------------------------------------------------- HTML
-
-
 def html(result: Result, drawn: Sequence[tuple[str, str, bytes]], command: str) -> str:
     """report.html: page.html, filled in."""
     page = (files("minintk.verify") / "page.html").read_text(encoding="utf-8")
@@ -123,7 +119,7 @@ def _section(activation: str, study: Study, drawn: Sequence[tuple[str, str, byte
     rows: list[Cells] = []
     for row in study.rows:
         typical = np.exp(np.mean(np.log(row.values[-1])))  # the geometric mean over the networks of the largest width
-        words = [row.claim.title, typeset(row.claim.formula)]
+        words = [row.claim.title, row.claim.formula]
         rows.append((words, [*row.cells, f"{typical:.2g}"], row.verdict, False))
     exponents = _table(columns, rows)
     scores: list[Cells] = [([test.title], [*test.cells], test.verdict, test.control) for test in study.tests]
@@ -155,29 +151,7 @@ def _setup(result: Result, command: str) -> dict[str, str]:
 def _meaning(claim: Claim) -> str:
     """An entry in the list that explains the rows."""
     meaning = escape(claim.meaning).replace("n^-1/2", "n<sup>−1/2</sup>").replace("n^-1", "n<sup>−1</sup>")
-    return f"<dt>{escape(claim.title)} &nbsp; {typeset(claim.formula)}</dt><dd>{meaning}</dd>"
-
-
-SYMBOL = re.compile(r"(sup|[A-Za-zΘ])(\u0302?)(?:_(\w)|(₀))?(?:\^(lin|∞))?|\S")
-
-
-def typeset(formula: str) -> str:
-    """A claim's formula as MathML, which browsers draw by themselves: hats above letters, indices below.
-
-    >>> typeset("f_t")
-    '<math><msub><mi>f</mi><mi>t</mi></msub></math>'
-    """
-
-    def drawn(symbol: re.Match[str]) -> str:
-        letter, hat, index, zero, above = symbol.groups()
-        if letter is None:
-            return f"<mo>{symbol[0]}</mo>"
-        base = f"<mover><mi>{letter}</mi><mo>^</mo></mover>" if hat else f"<mi>{letter}</mi>"
-        parts = [base, *(f"<mi>{part}</mi>" for part in (index or (zero and "0"), above) if part)]
-        kind = {1: "", 2: "sub", 3: "subsup"}[len(parts)]
-        return f"<m{kind}>{''.join(parts)}</m{kind}>" if kind else base
-
-    return f"<math>{''.join(drawn(symbol) for symbol in SYMBOL.finditer(formula))}</math>"
+    return f"<dt>{claim.title} &nbsp; {claim.formula}</dt><dd>{meaning}</dd>"
 
 
 Cells = tuple[list[str], list[str], Verdict, bool]

@@ -12,8 +12,7 @@ from scipy.stats import binom
 import minintk as mn
 from minintk.models.wrappers import Linearized
 from minintk.verify import sequential
-from minintk.verify.draw_networks import gate
-from minintk.verify.draws import ANOTHER, Draw
+from minintk.verify.draws import ANOTHER, Draw, gate
 
 DRAW = Draw(1, mn.Erf(), "dense", False, 1.0, 0.1, "normal", "mse", 4, 0.2, 10, "NTK", seed=0)
 

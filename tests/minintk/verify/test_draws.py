@@ -16,8 +16,19 @@ import analytic as an
 import minintk as mn
 from minintk.cli import FAILED, OK, main
 from minintk.verify import draw_report as report
-from minintk.verify.draw_networks import analytic_kernel, critical_rate, gate
-from minintk.verify.draws import CONTROLS, LOSSES, NO_WIDTH, PHIS, WIDTHS, Draw, by, drawn
+from minintk.verify.draws import (
+    CONTROLS,
+    LOSSES,
+    NO_WIDTH,
+    PHIS,
+    WIDTHS,
+    Draw,
+    analytic_kernel,
+    by,
+    critical_rate,
+    drawn,
+    gate,
+)
 from minintk.verify.sequential import (
     CRITICAL,
     LEVEL,
@@ -208,7 +219,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[report.Records, rep
 def test_draws_are_records_that_are_not_repeated(study: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     law, controls, store = study
     assert (len(law), len(controls), len(list((store / "records").iterdir()))) == (4, 5, 9)
-    monkeypatch.setattr("minintk.verify.draw_networks.gate", lambda *_: pytest.fail("it was drawn before"))
+    monkeypatch.setattr("minintk.verify.draws.gate", lambda *_: pytest.fail("it was drawn before"))
     assert report.draws(4, store, **FEW) == (law, controls)
     with pytest.raises(ValueError, match="take another folder"):
         report.draws(4, store, **FEW | {"seed": 1})
