@@ -49,11 +49,13 @@ ScratchByDtype = dict[Any, Scratch]
 def tile_width(xp: Any, n: int) -> int:
     """Columns of a tile of an n x n matrix; on the host it has twice as many rows.
 
-    Small enough that a tile and the layers' working arrays fit a core's cache; large enough that every ufunc takes some
-    tens of microseconds, as a thread that has to wait for the interpreter sleeps longer than that.  Not a power of two,
-    which would map the columns of a transposed tile to the same cache lines.
+    Small enough that a tile and the layers' working arrays fit a core's cache; large enough that a product is worth
+    packing its factors and every ufunc takes some tens of microseconds, as a thread that has to wait for the interpreter
+    sleeps longer than that.  An eighth of the matrix leaves a tile for each core, and little below the diagonal.
+    248 is no power of two, which would map the columns of a transposed tile to the same cache lines.
     """
-    return 4096 if not on_host(xp) else min(248, max(32, -(-n // 16)))
+    most = 4096 if not on_host(xp) else min(248, max(100, -(-n // 8)))
+    return -(-n // max(1, -(-n // most)))
 
 
 def rows_at_once(xp: Any, width: int) -> int:
