@@ -4,7 +4,7 @@ The same by `python -m minintk verify`.
 
     options     what a command is made of
     terminal    what commands print
-    verify, train, sweeps, reproduce, grade, doctor: the commands, each a function with its options above it
+    verify, sweeps, single: the commands, each a function with its options above it
     parser      the parser of them all, and what becomes of their errors
 
 What `import minintk` leaves out is imported inside the commands, so that `minintk --help` stays quick.

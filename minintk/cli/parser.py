@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import minintk
 
-from minintk.cli import verify, train, sweeps, reproduce, grade, doctor  # isort: skip  # noqa: F401 (they fill COMMANDS)
+from minintk.cli import verify, single, sweeps  # isort: skip  # noqa: F401 (they fill COMMANDS)
 from minintk.cli.options import COMMANDS, INTERRUPTED, USAGE
 
 

@@ -250,7 +250,7 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / f"{name}.py").write_text(SCRIPT.format(name=name))
     (folder / "common.py").write_text("def command_line(main: object, sizes: object) -> None: ...")
     monkeypatch.setattr(reproduce, "EXAMPLES", folder)
-    monkeypatch.setattr("minintk.cli.reproduce.console", lambda width: Console(highlight=False, width=1000))
+    monkeypatch.setattr("minintk.cli.single.console", lambda width: Console(highlight=False, width=1000))
     return folder
 
 

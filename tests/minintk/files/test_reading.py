@@ -46,7 +46,7 @@ ELSEWHERE = {
     "minintk/verify/report.py": "the package's own page",
     "minintk/experiments/papers.py": "the sources of the examples",
     "minintk/grade/worker.py": "messages between two processes; imports NumPy alone",
-    "minintk/cli/grade.py": "the secret of a course's staff",
+    "minintk/cli/single.py": "the secret of a course's staff",
     "analytic/streaming/store.py": "writes",
     "analytic/large/factor.py": "writes",
 }
