@@ -17,7 +17,7 @@ import numpy as np
 from common import Found, Row, Setting, above, command_line, finish, images, interval, percent, placed, plus, right
 
 import minintk as mn
-from minintk.arrays import to_host
+from minintk.arrays import array_namespace, to_host
 
 SIZES: dict[str, dict[str, Any]] = {"small": {"seeds": 8}, "evening": {"seeds": 16}, "paper": {"seeds": 64}}
 SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
@@ -52,12 +52,13 @@ def exact(net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> mn.Arr
     try:
         return mn.solve_gram(net, theta0, x, y).theta
     except ValueError:
-        return theta0 + np.linalg.lstsq(rows(net, theta0, x), (y - net(theta0, x))[:, 0])[0]
+        return theta0 + array_namespace(x).linalg.lstsq(rows(net, theta0, x), (y - net(theta0, x))[:, 0])[0]
 
 
 def rows(net: mn.Network, theta0: mn.Array, x: mn.Array) -> mn.Array:
     """J : (N, P) of a network with one output."""
-    return np.stack([net.linearize(theta0, x[i : i + 1])[1].vjp(np.ones((1, 1))) for i in range(len(x))])
+    xp = array_namespace(x)
+    return xp.stack([net.linearize(theta0, x[i : i + 1])[1].vjp(xp.ones((1, 1))) for i in range(len(x))])
 
 
 def curve(data: str, n_train: int, shift: int, width: int, seed: int) -> dict[str, Any]:

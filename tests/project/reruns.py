@@ -26,6 +26,12 @@ def importable(monkeypatch: pytest.MonkeyPatch, *shared: str) -> None:
         monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
 
 
+def scripts(papers: dict[str, Case], long: set[str]) -> list[Any]:
+    """The scripts to parametrize with; those that take more than a few seconds are marked slow."""
+    assert long <= set(papers)
+    return [pytest.param(name, marks=pytest.mark.slow if name in long else ()) for name in sorted(papers)]
+
+
 def check_script(name: str, case: Case, folder: Path) -> None:
     """Run it, reduced; its numbers pass their check, its files are there, and the wrong numbers are refused."""
     arguments, check, wrong = case

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arrays_under_test import namespace
-from reruns import Found, check_script, importable
+from reruns import Found, check_script, importable, scripts
 
 import minintk as mn
 from minintk.arrays import to_library
@@ -112,7 +112,26 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
 """Name: the arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""
 
 
-@pytest.mark.parametrize("name", sorted(PAPERS))
+LONG = {"lazy_and_feature_phase", "frozen_final_kernel", "time_to_learn"}
+"""Of these a short form is run on every change; of the last, what `test_runs_on_a_device` computes."""
+
+TINY: dict[str, dict[str, Any]] = {
+    "lazy_and_feature_phase": {
+        "widths": (6, 8), "wide": (), "scales": (0.5, 5.0), "depth": 1, "seeds": 2, "n_train": 16, "n_test": 20,
+    },
+    "frozen_final_kernel": {"widths": (8,), "depth": 1, "seeds": 2, "n_train": 16, "n_test": 20},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(TINY))
+def test_script_comes_to_its_end(name: str, tmp_path: Path) -> None:
+    """Too short for its claims: the table, its files."""
+    found = importlib.import_module(name).main(importlib.import_module("common").Setting(name, tmp_path), **TINY[name])
+    assert found["table"]
+    assert {path.suffix for path in tmp_path.iterdir()} >= {".png", ".json"}
+
+
+@pytest.mark.parametrize("name", scripts(PAPERS, LONG))
 def test_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "frozen_final_kernel":
         monkeypatch.setattr(importlib.import_module(name), "REGIMES", {"feature": 0.1})

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reruns import Found, check_script, importable, on_standin, same_claims
+from reruns import Found, check_script, importable, on_standin, same_claims, scripts
 
 import minintk as mn
 
@@ -92,22 +92,32 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
 """Name: the arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""
 
 TINY: dict[str, dict[str, Any]] = {
-    "lee_wide_resnet": {"channels": (4, 8), "early": 2, "steps": 3, "seeds": 2, "long": 4, "n_test": 6},
+    "lee_wide_resnet": {
+        "channels": (4, 8), "early": 2, "steps": 3, "seeds": 2, "long": 4, "n_train": 40, "n_test": 6,
+    },
     "lee_cross_entropy": {"widths": (8, 16), "steps": 12, "seeds": 2, "n_train": 100, "n_test": 5},
     "lee_function_space": {"widths": (8, 16), "steps": 10, "seeds": 2, "n": 10},
     "lee_cnn": {"channels": (4, 8), "steps": 4, "seeds": 2, "n": 6},
     "lee_convolutional_kernels": {"channels": (4, 8), "draws": 4, "repeats": 2, "n": 3},
-}
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(PAPERS))
+LONG = {"lee_wide_resnet", "lee_convolutional_kernels", "lee_cnn"}
+"""Of these the short form, `TINY`, is run on every change."""
+
+
+@pytest.mark.parametrize("name", scripts(PAPERS, LONG))
 def test_script(name: str, tmp_path: Path) -> None:
     check_script(name, PAPERS[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", sorted(PAPERS))
 def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `--scale paper` does on a GPU, on the strict stand-in: the same numbers, nothing left to NumPy."""
+    """What `--scale paper` does on a GPU, on the strict stand-in: the same numbers, nothing left to NumPy.
+
+    Without the warning before each run of three steps, which takes ten times as long as they do.
+    """
+    monkeypatch.setattr("minintk.training.train.warn_if_unstable", lambda *_, **__: None)
     module, shared, common = (importlib.import_module(each) for each in (name, "lee_training", "common"))
     on_host = module.main(common.Setting(name), **TINY[name])
     if hasattr(module, "theory"):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reruns import Found, check_script, importable, on_standin
+from reruns import Found, check_script, importable, on_standin, scripts
 
 import minintk as mn
 
@@ -109,11 +109,16 @@ TINY: dict[str, dict[str, Any]] = {
     "lenet_and_its_linearisation": {"widths": (1,), "shifts": (0,), "n_train": 40, "n_test": 40, "epochs": 1},
     "spectrum_of_lenet": {"widths": (1,), "n": 5, "seeds": 1},
     "exact_linearised_lenet": {"widths": (1,), "shifts": (0,), "n_train": 40, "seeds": 1, "epochs": 1},
+    "interpolation_threshold": {"shifts": (0,), "seeds": 1, "n_train": 40},
     "reduced_alexnet": {"widths": (1,), "n_train": 40, "n_test": 40, "epochs": 1, "seeds": 1},
 }
 
 
-@pytest.mark.parametrize("name", sorted(PAPERS))
+LONG = {"iterative_linearisation", "lenet_and_its_linearisation", "exact_linearised_lenet", "interpolation_threshold"}
+"""Of these the short form, `TINY`, is run on every change."""
+
+
+@pytest.mark.parametrize("name", scripts(PAPERS, LONG))
 def test_script(name: str, tmp_path: Path) -> None:
     check_script(name, PAPERS[name], tmp_path)
 
