@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import local
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host
+from minintk.fast.threads import parallel
 from minintk.fast.thresholds import THRESHOLDS
 
 _kept: Any = local()
@@ -50,6 +52,33 @@ def scratch(like: Array, shape: Sequence[int], slot: str) -> Array:
     if memory is None or memory.size < bytes_:
         memory = _kept.__dict__[slot] = np.empty(bytes_, np.uint8)
     return memory[:bytes_].view(like.dtype).reshape(shape)
+
+
+class Copies:
+    """Copies of arrays as large as these, each in the memory of one that nobody holds any more, neither it nor a view.
+
+    Fresh memory costs several times a pass over it; so who keeps no copy pays for the pass alone, on all cores.
+
+    >>> copies, a = Copies(), np.ones(2**16)
+    >>> first, second = copies(a), copies(a)
+    >>> at, row = first.ctypes.data, second[1:]
+    >>> del first, second
+    >>> copies(a).ctypes.data == at, bool(row.all())
+    (True, True)
+    """
+
+    def __init__(self) -> None:
+        self.free: list[np.ndarray[Any, Any]] = []
+
+    def __call__(self, a: Array) -> Array:
+        if not isinstance(a, np.ndarray) or a.nbytes < THRESHOLDS.copy_bytes:
+            return array_namespace(a).asarray(a, copy=True)
+        memory = self.free.pop() if self.free else np.empty(a.nbytes, np.uint8)
+        copy = np.frombuffer(memoryview(memory), a.dtype)  # what is cut out of it holds it, as its memory is no array
+        finalize(copy, self.free.append, memory).atexit = False
+        pieces = cache_slices(a.reshape(-1))
+        parallel(lambda at: np.copyto(copy[at], a.reshape(-1)[at]), pieces)
+        return copy.reshape(a.shape)
 
 
 def keep_freed_memory(like: Array) -> None:

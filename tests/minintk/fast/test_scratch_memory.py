@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minintk.fast.memory import cache_slices, scratch
+import minintk as mn
+from minintk.fast.memory import Copies, cache_slices, scratch
 from minintk.fast.thresholds import THRESHOLDS
 
 
@@ -29,3 +30,29 @@ def test_pieces_cover_a_vector_and_are_no_longer_than_they_may(
     assert [i for at in found for i in range(*at.indices(shape[-1]))] == list(range(shape[-1]))
     assert all(at.stop <= shape[-1] for at in found)
     assert len(found) == pieces
+
+
+def test_memory_of_a_copy_is_taken_again_only_when_nobody_holds_it() -> None:
+    """Neither the copy nor a view of a view of it; and what a kept snapshot says stays."""
+    copies, a = Copies(), np.arange(2.0**16).reshape(2, -1)
+    kept = copies(a)
+    view, place = kept[1:][:, 5:], kept.ctypes.data
+    del kept
+    assert copies(a).ctypes.data != place
+    assert view[0, 0] == a[1, 5]
+    del view
+    assert copies(a).ctypes.data == place
+    assert np.array_equal(copies(a), a)
+
+
+def test_a_large_network_keeps_its_snapshots_apart() -> None:
+    net = mn.Network(mn.Sequential(mn.Dense(300), mn.ReLU(), mn.Dense(1)), (300,))
+    theta, x = net.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((4, 300))
+    run = mn.train(net, theta, x, x[:, :1], loss=mn.mse, optimizer=mn.SGD(0.1, momentum=0.9), steps=6)
+    kept, sums = [], []
+    for snap in run:
+        sums.append((snap.theta.sum(), snap.state.memory.sum()))
+        if snap.step % 2:
+            kept.append(snap.state)
+    assert [(state.theta.sum(), state.memory.sum()) for state in kept] == sums[1::2]
+    assert len(set(sums)) == 7
