@@ -23,8 +23,7 @@ from analytic.limits.finite_width import depth_over_width, finite_width
 from analytic.limits.nonlinear import feature_learning_limit
 from analytic.limits.two_layer import two_layer_limit
 from analytic.limits.width_correction import width_correction
-from analytic.spectra.eigenlearning import eigenlearning
-from analytic.spectra.modes import Modes, cube_modes, data_modes, sphere_modes
+from analytic.spectra import Modes, cube_modes, data_modes, eigenlearning, sphere_modes
 from analytic.training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
 from analytic.training.gp import ensemble
 from analytic.training.posterior import posterior

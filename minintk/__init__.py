@@ -46,7 +46,7 @@ from minintk.spec.layers import (
 from minintk.spec.parametrization import NTK, MeanField, Parametrization, PyTorch, SpectralMuP, Standard
 from minintk.spec.shapes import UnsupportedLayer
 from minintk.training import checkpoints
-from minintk.training.augment import Shift
+from minintk.training.batches import Shift
 from minintk.training.fit import Run, evaluate, fit
 from minintk.training.flows import flow, kernel_flow
 from minintk.training.hierarchy import hierarchy

@@ -5,7 +5,6 @@ Reading order:
     linear_problem    what the two limits share: scales, data, a basis of directions
     two_layer         two linear layers: a closed differential equation
     deep_linear       any number of linear layers: mean-field theory, step by step
-    deferred          a Gaussian matrix that is drawn only where it is used
     nonlinear         any activation: mean-field theory by samples
     one_finite_layer  what one layer of n neurons changes at order 1/n
     width_correction  the mean of trained networks to first order in 1/n

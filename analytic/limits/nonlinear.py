@@ -20,7 +20,7 @@ Gaussian fields u, r and responses to what W^l(0) has carried before (Bordelon a
 Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0: 0 at the start, where z is independent of h, but not
 later.  For ReLU phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>, gives the
 responses without it, as covariances of what the samples have anyway.  Used on samples it is the conditional law of
-a Gaussian matrix some of whose products are known, `analytic.limits.deferred`: n samples are then, in law, one network
+a Gaussian matrix some of whose products are known, `analytic.limits.nonlinear`: n samples are then, in law, one network
 of width n whose (n, n) weights are never drawn, and as close to the limit, n^(-1/2) each and c / n in the mean.
 
 Gradient flow up to a time t is the limit of lr -> 0 with lr * steps = t; descent is O(lr) away from it.
@@ -28,20 +28,66 @@ Gradient flow up to a time t is the limit of lr -> 0 with lr * steps = t; descen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from analytic.limits.deferred import DeferredGaussian
 from analytic.limits.linear_problem import check_data
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, available_memory, check_examples, to_host, to_library
 from minintk.layers.activation import Pointwise, pointwise
 from minintk.spec.shapes import UnsupportedLayer
 from minintk.validate import generator, number, whole
+
+
+class DeferredGaussian:
+    """W, (n, n), known as Q, W Q and P, W' P; `add` changes it within the spans of P and Q.
+
+    draw : (rows, columns) -> independent N(0, 1), in the library of the vectors that will come.
+
+    >>> import numpy as np
+    >>> W = DeferredGaussian(3, lambda *shape: np.random.default_rng(0).standard_normal(shape))
+    >>> u, v = np.array([[1.0], [0.0], [2.0]]), np.array([[1.0], [1.0], [0.0]])
+    >>> Wv = W.times(v)
+    >>> bool(np.allclose(u.T @ Wv, W.transposed_times(u).T @ v))      # u' (W v) = (W' u)' v
+    True
+    """
+
+    def __init__(self, n: int, draw: Callable[[int, int], Array]) -> None:
+        self.draw = draw
+        self.Q = self.WQ = self.P = self.WtP = draw(n, 0)
+
+    def times(self, v: Array) -> Array:
+        """W v, for v : (n, k)."""
+        self.Q, self.WQ = self._known(v, self.Q, self.WQ, self.P, self.WtP)
+        return self.WQ @ (self.Q.T @ v)
+
+    def transposed_times(self, u: Array) -> Array:
+        """W' u, for u : (n, k)."""
+        self.P, self.WtP = self._known(u, self.P, self.WtP, self.Q, self.WQ)
+        return self.WtP @ (self.P.T @ u)
+
+    def add(self, u: Array, v: Array) -> None:
+        """W + u v', for u and v : (n, k) in the spans of P and Q."""
+        self.WQ = self.WQ + u @ (v.T @ self.Q)
+        self.WtP = self.WtP + v @ (u.T @ self.P)
+
+    def _known(self, v: Array, Q: Array, WQ: Array, P: Array, WtP: Array) -> tuple[Array, Array]:
+        """(Q, W Q) with the directions of v that Q lacked; less than 1e-7 of v counts as rounding."""
+        xp = array_namespace(v, Q)
+        q, R = xp.linalg.qr(v - Q @ (Q.T @ v))
+        U, size, _ = xp.linalg.svd(R)
+        q = q @ U[:, size > 1e-7 * xp.linalg.vector_norm(v)]
+        if q.shape[1] == 0:
+            return Q, WQ
+        q, _ = xp.linalg.qr(q - Q @ (Q.T @ q))  # the first difference of nearly equal vectors was inexact
+        q = q * xp.where(q[0] < 0, -1.0, 1.0)  # the same signs on all machines
+        z = self.draw(*q.shape)
+        return xp.concat([Q, q], axis=1), xp.concat([WQ, P @ (WtP.T @ q) + z - P @ (P.T @ z)], axis=1)
+
 
 GROUPS = 16
 """Independent groups of samples: enough for a standard error, few enough to leave each one wide."""

@@ -22,8 +22,7 @@ from analytic.vectors.results import Examples, Place, Wanted, blocks
 from analytic.vectors.state import Program
 from minintk.arrays import Array, on_host, to_host
 from minintk.fast.threads import alone, single_threaded_blas
-from minintk.files.claims import Claim
-from minintk.files.units import InFlight, InTurn, shared
+from minintk.files.claims import Claim, InFlight, InTurn, shared
 
 Store = str | os.PathLike[str] | None
 Evaluate = Callable[[Array, "Array | None"], "list[Array | None]"]

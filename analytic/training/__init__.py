@@ -4,7 +4,6 @@ Reading order:
 
     eigen       one factorisation of the kernel, and which eigenvalues are zero
     dynamics    gradient flow and gradient descent at any time
-    given       kernels that exist already, by the numbers of their points
     gp          the ensemble of trained networks
     posterior   the Gaussian process conditioned on data
 """

@@ -17,8 +17,17 @@ import numpy as np
 from analytic.kernel import Kernel
 from analytic.training.dynamics import power_of_two
 from analytic.training.eigen import check_kernel, check_memory, eps, factorisation_bytes, resolution
-from analytic.training.given import Given
-from analytic.training.gp import Ensemble, KernelLike, Kind, check_kind, check_spread, covariance, deviation, ensemble
+from analytic.training.gp import (
+    Ensemble,
+    Given,
+    KernelLike,
+    Kind,
+    check_kind,
+    check_spread,
+    covariance,
+    deviation,
+    ensemble,
+)
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, on_host, scipy_module, to_library
 from minintk.validate import whole
 

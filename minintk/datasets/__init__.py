@@ -3,8 +3,7 @@
 Reading order:
 
     dataset        examples with labels, and the transformations of the experiments
-    embedded       the 8 x 8 digits of the package
-    generators     points on a sphere or cube
+    packaged       the 8 x 8 digits of the package, points on a sphere or cube
     folders        where data files are: a named folder, $MININTK_DATA, or a download
     read_mnist     MNIST, and its file format
     read_cifar     CIFAR-10, and its file format
@@ -16,8 +15,7 @@ Reading order:
 """
 
 from minintk.datasets.dataset import Dataset
-from minintk.datasets.embedded import digits
-from minintk.datasets.generators import cube, sphere
+from minintk.datasets.packaged import cube, digits, sphere
 from minintk.datasets.read_cifar import cifar10
 from minintk.datasets.read_mnist import mnist
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import check_examples
-from minintk.training.augment import Shift
+from minintk.training.batches import Shift
 from minintk.validate import precision, whole
 
 Array = np.ndarray[Any, Any]

@@ -35,12 +35,11 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import to_host
-from minintk.files.claims import Claim, remove_claims
+from minintk.files.claims import Claim, InFlight, InTurn, check_part, remove_claims, shared
 from minintk.files.reading import read_json
-from minintk.files.units import InFlight, InTurn, check_part, shared
 from minintk.files.writing import digest, holds, made_folder, write_atomically, write_bytes
 from minintk.progress import progress_of
-from minintk.training.identity import identity
+from minintk.training.checkpoints import identity
 from minintk.validate import whole
 
 Work = Callable[..., Any]

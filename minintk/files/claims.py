@@ -1,20 +1,30 @@
-"""Who computes what, when several processes share a folder: a claim is a lock on a file, and ends with its process.
+"""Who computes what, when several processes share a folder, until everything is finished.
 
-    if (claim := claimed(folder / "17.lock")) is not None:      # None: another one computes this unit
-        with claim:
-            ...                                                 # compute, and publish the result
+A claim is a lock on a file.  The operating system releases the locks of a process that ends, however it ends, so
+nothing has to be cleaned up after a kill, and a file that stays is no claim.  docs/long-runs.md has the whole rule, and
+what it asks of network folders.
 
-The operating system releases the locks of a process that ends, however it ends, so nothing has to be cleaned up after
-a kill, and a file that stays is no claim.  docs/long-runs.md has the whole rule, and what it asks of network folders.
+    units = shared(missing, place=..., finished=...)
+    with closing(units), InFlight(units, lambda job: pool.submit(work, job[0]), pool) as flight:
+        for (unit, claim), future in flight:
+            with claim:
+                ...                                         # publish future.result()
+
+Without an executor the calls are made one after the other, by `InTurn`.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
+from threading import Thread
+from time import sleep
+from typing import Any, Generic, TypeVar
 
 from minintk.files.reading import reading
 
@@ -84,3 +94,144 @@ def remove_claims(places: Iterable[Path]) -> None:
     for place in places:
         with suppress(OSError):  # none is there; on Windows, another process has it open
             place.unlink()
+
+
+Unit = TypeVar("Unit")
+Job = TypeVar("Job")
+
+MOST_IN_FLIGHT = 256
+"""Calls submitted and not yet finished, for an executor that does not tell how many workers it has."""
+
+
+def check_part(part: tuple[int, int] | None) -> slice:
+    """The units that part=(i, n) leaves, i, i + n, ...; ValueError unless 0 <= i < n.
+
+    >>> list(range(7))[check_part((1, 3))], list(range(7))[check_part(None)]
+    ([1, 4], [0, 1, 2, 3, 4, 5, 6])
+    """
+    if part is None:
+        return slice(None)
+    if not (
+        isinstance(part, tuple) and len(part) == 2 and all(type(k) is int for k in part) and 0 <= part[0] < part[1]
+    ):
+        raise ValueError(f"part expects (i, n), two whole numbers with 0 <= i < n, got {part!r}")
+    return slice(part[0], None, part[1])
+
+
+def shared(
+    units: Iterable[Unit], place: Callable[[Unit], Path], finished: Callable[[Unit], bool]
+) -> Generator[tuple[Unit, Claim] | None, None, None]:
+    """(unit, a claim on it) for each unit that nobody else computes; None while others hold all that is left.
+
+    Ends when all units are finished, whoever did it; one whose claim was released without a result comes again.
+    place : of a unit's claim.   finished : whether there is a result.   Closed, it releases the claims it has given.
+    """
+    left, taken = list(units), dict[Unit, Claim]()
+
+    def ours(unit: Unit) -> bool:
+        return unit in taken and taken[unit].held
+
+    try:
+        while left := [unit for unit in left if ours(unit) or not finished(unit)]:
+            free = False
+            for unit in left:
+                if ours(unit) or (claim := claimed(place(unit))) is None:
+                    continue
+                taken[unit], free = claim, True
+                if finished(unit):  # between the look above and the claim
+                    claim.release()
+                else:
+                    yield unit, claim
+            if not free:
+                yield None
+    finally:
+        for claim in taken.values():
+            claim.release()
+
+
+class InTurn(Executor):
+    """Makes each call at once, in this thread: an executor for those who have none."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """The finished call; what is no Exception, such as Ctrl-C, is raised here."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@contextmanager
+def processes(count: int) -> Iterator[Executor | None]:
+    """An executor of so many processes, which end with this one however it ends; None for a single one."""
+    if count == 1:
+        yield None
+        return
+    from concurrent.futures import ProcessPoolExecutor  # not to be had in a browser
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
+        yield pool
+
+
+def _end_with_parent() -> None:
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    assert parent is not None
+
+    def wait_for_it() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait_for_it, daemon=True).start()
+
+
+def calls_in_flight(executor: Executor | None) -> int:
+    """How many calls keep an executor busy: two for each worker, MOST_IN_FLIGHT where it does not tell their number."""
+    if executor is None:
+        return 1
+    workers = getattr(executor, "_max_workers", None)
+    return 2 * workers if isinstance(workers, int) else MOST_IN_FLIGHT
+
+
+class InFlight(Generic[Job]):
+    """(job, its finished future) for each job, in the order in which they finish.
+
+    jobs : may give None for "none is free now, ask again".   submit : begins one, on the executor if there is one.
+    A context, at whose end the jobs that have not begun are cancelled.
+    """
+
+    def __init__(
+        self, jobs: Iterable[Job | None], submit: Callable[[Job], Future[Any]], executor: Executor | None
+    ) -> None:
+        self._jobs, self._submit, self._most = iter(jobs), submit, calls_in_flight(executor)
+        self._running: dict[Future[Any], Job] = {}
+
+    def __iter__(self) -> Iterator[tuple[Job, Future[Any]]]:
+        while True:
+            ask_again = False
+            for job in islice(self._jobs, self._most - len(self._running)):
+                if job is None:
+                    ask_again = True
+                    break
+                self._running[self._submit(job)] = job
+            if self._running:
+                for future in wait(self._running, PAUSE if ask_again else None, FIRST_COMPLETED).done:
+                    yield self._running.pop(future), future
+            elif ask_again:
+                sleep(PAUSE)
+            else:
+                return
+
+    def __enter__(self) -> InFlight[Job]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Begin no more, and cancel what has not begun: only calls under way are still given."""
+        self._jobs = iter(())
+        self._running = {future: job for future, job in self._running.items() if not future.cancel()}

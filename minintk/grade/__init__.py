@@ -2,9 +2,8 @@
 
 Reading order:
 
-    diagnosis     what a check found: which side, what it looks like
     suspects      the mistakes that are known by name: a factor, a transpose, a shift, a flip, a part missing
-    compare       a result against the right one
+    compare       a result against the right one, and what a check found: which side, what it looks like
     gradient      a backward function against differences of its forward function
     layer         jvp, vjp and gram of a layer of this library, one by one
     training      losses and optimisers
@@ -17,8 +16,7 @@ Reading order:
     reports       its grade as JUnit's XML, Gradescope's results.json, a page
 """
 
-from minintk.grade.compare import compare
-from minintk.grade.diagnosis import Diagnosis, Finding
+from minintk.grade.compare import Diagnosis, Finding, compare
 from minintk.grade.exercise import Assignment, Exercise, Gradient, Law, Values, load, record
 from minintk.grade.gradient import check_gradient
 from minintk.grade.hard import hard_inputs

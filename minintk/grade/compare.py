@@ -1,15 +1,58 @@
-"""A result against the right one: kind, shape, dtype, NaN, then the numbers, with what a wrong one looks like."""
+"""A result against the right one: what is wrong with it, by name and in a sentence.
+
+Kind, shape, dtype and NaN first, then the numbers, with what a wrong one looks like.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from minintk.grade.diagnosis import Diagnosis, Finding
 from minintk.grade.suspects import Said, Values, close, dimensions, explain, misshapen, place
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong: where ("dW", "forward"), the name of its cause ("unnamed" if none fits), a sentence."""
+
+    where: str
+    cause: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All that a check found, nothing if it passes; true where there is something.
+
+    >>> said = Diagnosis((Finding("db", "sign", "right but for the sign"),))
+    >>> said.passed, str(said), said.causes
+    (False, 'db: right but for the sign', {'db': 'sign'})
+    """
+
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def causes(self) -> dict[str, str]:
+        """{side: the first cause found there}."""
+        return {finding.where: finding.cause for finding in reversed(self.findings)}
+
+    def __bool__(self) -> bool:
+        return bool(self.findings)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.findings)) or "passed"
 
 
 def compare(

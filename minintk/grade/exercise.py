@@ -19,8 +19,7 @@ import numpy as np
 
 from minintk.files.reading import reading, whole_file
 from minintk.files.writing import write_atomically
-from minintk.grade.compare import compare
-from minintk.grade.diagnosis import Diagnosis, Finding
+from minintk.grade.compare import Diagnosis, Finding, compare
 from minintk.grade.gradient import check_pair
 from minintk.grade.submission import Submission
 from minintk.grade.worker import execute, pack, unpack

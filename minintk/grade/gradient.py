@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from minintk.grade import worker
-from minintk.grade.compare import differs
-from minintk.grade.diagnosis import Diagnosis, Finding
+from minintk.grade.compare import Diagnosis, Finding, differs
 from minintk.grade.suspects import Said, Values, close, dimensions, explain, like, margin, misshapen, scaled
 
 Watched = Callable[..., tuple[Any, list[int]]]

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from minintk.grade.compare import differs
-from minintk.grade.diagnosis import Diagnosis, Finding
+from minintk.grade.compare import Diagnosis, Finding, differs
 from minintk.grade.gradient import check_pair
 from minintk.grade.suspects import Values, close, explain, margin
 from minintk.grade.worker import watched

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from minintk.grade.diagnosis import Diagnosis, Finding
+from minintk.grade.compare import Diagnosis, Finding
 from minintk.grade.exercise import Assignment, Case, Exercise
 from minintk.grade.submission import GraderError, Submission, SubmissionError
 from minintk.grade.worker import UNWRITTEN

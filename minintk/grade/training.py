@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minintk.grade.diagnosis import Diagnosis, Finding
+from minintk.grade.compare import Diagnosis, Finding
 from minintk.grade.gradient import check_gradient
 from minintk.grade.suspects import Said, Values
 

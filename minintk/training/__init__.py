@@ -6,14 +6,12 @@ Reading order:
     schedules           the learning rate of each step, and the time t
     optimizers          one step on theta: SGD, Nesterov, Adam
     spectral_descent    steps of a given spectral norm
-    augment             random shifts of images
-    batches             the examples of each step
+    batches             the examples of each step, shifted at random if they are images
     on_demand           a run that was never asked for anything says so
     train               the loop: a generator of snapshots
     kernel_descent      the same on a frozen kernel
     history             rows of losses and accuracies
-    identity            whose a checkpoint, or a record, is
-    checkpoints         the state of a run in one file
+    checkpoints         the state of a run in one file, and whose it is
     fit                 `train` with evaluation, history, checkpoints and progress
     systems             what flows: parameters, or outputs under a frozen kernel
     integrators         time steps for flows

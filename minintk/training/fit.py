@@ -18,8 +18,7 @@ from minintk.files.claims import claim_or_say_who
 from minintk.files.reading import Unreadable
 from minintk.files.writing import made_folder, remove_parts
 from minintk.models.network import Model, Network, check_model
-from minintk.training.augment import Augmentation
-from minintk.training.batches import Batches
+from minintk.training.batches import Augmentation, Batches
 from minintk.training.checkpoints import check_fingerprint, fingerprint, load, save
 from minintk.training.history import History, check_rows
 from minintk.training.losses import Loss

@@ -21,8 +21,7 @@ from minintk.fast.memory import keep_freed_memory
 from minintk.fast.threads import cores, parallel, single_threaded_blas
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.models.network import Model, check_model
-from minintk.training.augment import Augmentation
-from minintk.training.batches import Batches
+from minintk.training.batches import Augmentation, Batches
 from minintk.training.losses import Loss
 from minintk.training.on_demand import OnDemand
 from minintk.training.optimizers import Optimizer

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minintk.experiments.sweeps import DIVERGED, sweep
-from minintk.files.units import processes as start_processes
+from minintk.files.claims import processes as start_processes
 from minintk.files.writing import write_atomically
 from minintk.verify.claims import Array, signed
 from minintk.verify.draws import CONTROLS, WIDTHS, record

@@ -11,7 +11,7 @@ from scipy.stats import t as student
 
 import minintk as mn
 from analytic.limits import nonlinear
-from analytic.limits.deferred import DeferredGaussian
+from analytic.limits.nonlinear import DeferredGaussian
 from minintk.layers.activation import pointwise
 
 Array = np.ndarray[Any, Any]

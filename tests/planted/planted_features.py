@@ -14,8 +14,7 @@ from planting import planted
 
 import analytic as an
 import minintk as mn
-from analytic.limits.deferred import DeferredGaussian
-from analytic.limits.nonlinear import Group
+from analytic.limits.nonlinear import DeferredGaussian, Group
 from minintk.testing import assert_close
 
 

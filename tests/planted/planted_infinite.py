@@ -31,13 +31,12 @@ import analytic.training.dynamics
 import analytic.training.gp
 import analytic.vectors.rules
 import minintk as mn
+from analytic import spectra
 from analytic.images import fields, steps
 from analytic.images.memory import PixelValues
 from analytic.images.pixel_pairs import Diagonal
 from analytic.images.rules import Pool, Window
 from analytic.limits import deep_linear, finite_width, two_layer
-from analytic.spectra import eigenlearning
-from analytic.spectra import modes as modes_module
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.rules import Affine
 from minintk.diagnostics import curvature as curvature_module
@@ -442,7 +441,7 @@ def learnable() -> None:
 
 @planted("modes: a level counted as one function", learnable)
 def _(patch: Patch) -> None:
-    right = eigenlearning.eigenlearning
+    right = spectra.eigenlearning
 
     def wrong(modes: an.Modes, n: int, **how: Any) -> Any:
         return right(an.Modes(modes.eigenvalue, np.minimum(modes.multiplicity, 5)), n, **how)
@@ -452,8 +451,8 @@ def _(patch: Patch) -> None:
 
 @planted("modes: the cosine of j coordinates of d is 1 - j/d", learnable)
 def _(patch: Patch) -> None:
-    right = modes_module._values
-    patch.setattr(modes_module, "_values", lambda k, t, sine, d, kind: right(k, (1 + t) / 2, sine, d, kind))
+    right = spectra._values
+    patch.setattr(spectra, "_values", lambda k, t, sine, d, kind: right(k, (1 + t) / 2, sine, d, kind))
 
 
 def curvature() -> None:

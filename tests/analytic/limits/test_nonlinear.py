@@ -12,7 +12,7 @@ from oracles_features import by_tangents, drawn, exponent, group_and_network, wi
 
 import analytic as an
 import minintk as mn
-from analytic.limits.deferred import DeferredGaussian
+from analytic.limits.nonlinear import DeferredGaussian
 from minintk.spec.layers import Activation
 
 Array = np.ndarray[Any, Any]

@@ -13,8 +13,7 @@ from scipy.special import eval_gegenbauer
 
 import analytic as an
 import minintk as mn
-from analytic.spectra.eigenlearning import Eigenlearning
-from analytic.spectra.modes import harmonics
+from analytic.spectra import Eigenlearning, harmonics
 
 Array = np.ndarray[Any, Any]
 SPEC = mn.Sequential(*[mn.Dense(8, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))
@@ -134,7 +133,7 @@ def errors_on_sphere(n: int, ridge: float, noise: float, count: int = 100) -> tu
     d, rng, k = 6, np.random.default_rng(0), an.kernel(SPEC)
     found = []
     for _ in range(count):
-        x = mn.datasets.generators.sphere(n + 500, d, rng)
+        x = mn.datasets.sphere(n + 500, d, rng)
         x *= sqrt(d) / np.linalg.norm(x, axis=1, keepdims=True)
         y = x[:, 0] + sqrt((d + 2) / d) * x[:, 0] * x[:, 1] + sqrt(noise) * rng.standard_normal(len(x))
         K = k.ntk(x, x[:n])

@@ -17,7 +17,7 @@ import analytic as an
 import minintk as mn
 from analytic.streaming import by_blocks
 from minintk.arrays import to_library
-from minintk.files import units
+from minintk.files import claims as units
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.standard_normal((9, 4, 5, 2))

@@ -13,7 +13,7 @@ from threading import Barrier
 
 import pytest
 
-from minintk.files import units
+from minintk.files import claims as units
 from minintk.files.claims import Claim, Held, claim_or_say_who, claimed, remove_claims
 
 needs_kill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
