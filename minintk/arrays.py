@@ -363,3 +363,33 @@ def elementwise(xp: Any, name: str, inputs: str, outputs: str, body: str) -> Cal
 def _elementwise(library: str, name: str, inputs: str, outputs: str, body: str) -> Callable[..., Any] | None:
     make = getattr(import_module(library), "ElementwiseKernel", None)
     return None if make is None else make(inputs, outputs, body, f"minintk_{name}")
+
+
+def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
+    """kernel((blocks, ...), threads, arguments, bytes), a CUDA source for blocks of threads with memory of their own.
+
+    None where the library compiles nothing: NumPy.
+    """
+    return _raw_kernel(library(xp), name, source)
+
+
+@lru_cache
+def _raw_kernel(library: str, name: str, source: str) -> Callable[..., None] | None:
+    make = getattr(import_module(library), "RawKernel", None)
+    if make is None:
+        return None
+    kernel = make(source, name)
+
+    def launch(blocks: tuple[int, ...], threads: int, arguments: tuple[Any, ...], memory: int) -> None:
+        if memory > 48 * 1024:  # more than every GPU has
+            kernel.max_dynamic_shared_size_bytes = memory
+        kernel(blocks, (threads,), arguments, shared_mem=memory)
+
+    return launch
+
+
+def block_memory(xp: Any) -> int:
+    """Bytes of memory that a block of a kernel's threads may have for itself; 0 where the library compiles nothing."""
+    if library(xp) != "cupy":
+        return 0
+    return int(import_module("cupy").cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])

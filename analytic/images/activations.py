@@ -14,7 +14,7 @@ from analytic.images.steps import LinearCoefficients, Tile, add_pending, apply, 
 from analytic.vectors.duals import Erf, Homogeneous, asin_u
 from analytic.vectors.rules import Normalise
 from analytic.vectors.state import Block, Distances, Dual, Pairs, RowState, Scratch, cast
-from minintk.arrays import Array
+from minintk.arrays import Array, array_namespace
 
 TINY_ROOT = {4: 1e-16, 8: 1e-140}
 """By bytes per number: stands for the square root of a variance of 0.  What is left in a field's guards, and rounding
@@ -106,8 +106,8 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
             field.theta[...] = 0
         zero = (0.0, 0.0) if row.zero is None else sides(field, row.zero)
         slope = (0.0, 0.0) if row.slope is None else sides(field, row.slope)
-        pending = (ratio, rest, *zero, *slope)
-        launch(kernel, field, (*sides(field, row.half), c, row.scale), pending)
+        pending = (ratio, 2 * rest, *zero, *slope)
+        launch(kernel, field, (*sides(field, row.half), c, step.b2, row.scale), pending)
         return
     for piece in field.pieces():
         D = field.d[piece]
@@ -234,12 +234,18 @@ def apply_dual(step: Dual, row: DualCoefficients, field: Field) -> None:
 
 
 class ErfCoefficients(NamedTuple):
-    """Coefficients of erf as a single kernel: sqrt q, x and y = pi/2 - x of the pixels."""
+    """Coefficients of erf as a single kernel: what `analytic.images.gpu_kernels.PIXEL` names."""
 
-    root: PixelValues
-    x: PixelValues
-    y: PixelValues
+    pixels: tuple[PixelValues, ...]
     unit: float
+
+
+def numbers_of_pixels(root: Array) -> tuple[Array, ...]:
+    """`analytic.images.gpu_kernels.PIXEL`, from sqrt q, float64."""
+    xp = array_namespace(root)
+    kappa = (1 + 2 * root * root) ** -0.5
+    x, y = asin_u(xp, root * root), 2 * xp.arcsin(sqrt(0.5) * kappa)
+    return root, kappa, xp.sin(x / 2), xp.cos(x / 2), xp.sin(y / 2), xp.cos(y / 2), x / pi
 
 
 @prepare.register
@@ -248,9 +254,8 @@ def _(step: Erf, pixels: Pixels, tile: Tile) -> tuple[Pixels, DualCoefficients |
     if not tile.planes and ARCSINE.compiled(xp, tangent=False) is None:
         return prepare_dual(step, pixels, tile)
     after = step.after(RowState(pixels.q, pixels.theta, pixels.error))
-    y = 2 * xp.arcsin(xp.sqrt(0.5 / (1 + 2 * pixels.q)))
-    root, x, y = (layout.spread(v) for v in (xp.sqrt(pixels.q), asin_u(xp, pixels.q), y))
-    return Pixels(after.q, after.theta, 1.0, after.error), ErfCoefficients(root, x, y, pixels.unit)
+    numbers = tuple(layout.spread(v) for v in numbers_of_pixels(xp.sqrt(pixels.q)))
+    return Pixels(after.q, after.theta, 1.0, after.error), ErfCoefficients(numbers, pixels.unit)
 
 
 @apply.register
@@ -264,8 +269,8 @@ def _(step: Erf, row: DualCoefficients | ErfCoefficients, field: Field) -> None:
         field.start_theta()[...] = 0
     kernel = ARCSINE.compiled(field.xp, tangent=field.theta is not None)
     assert kernel is not None
-    numbers = (number for values in (row.root, row.x, row.y) for number in sides(field, values))
-    launch(kernel, field, (*numbers, row.unit), (ratio, rest))
+    numbers = (number for values in row.pixels for number in sides(field, values))
+    launch(kernel, field, (*numbers, row.unit), (ratio, 2 * rest))
 
 
 class Aligned(Pairs):

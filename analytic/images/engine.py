@@ -17,7 +17,7 @@ from analytic.images.offsets import PLACES_IN_LINE, Planes, Steps, encode_all
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Selves, Square
 from analytic.images.plan import ImagePlan, plan_images
 from analytic.images.precision import check_entries, first_variances, holds_opposites
-from analytic.images.rules import Flat, Pool, Window, all_steps
+from analytic.images.rules import Flat, Pool, Window, all_steps, depth
 from analytic.images.steps import (
     Tile,
     add_pending,
@@ -32,7 +32,6 @@ from analytic.vectors.engine import for_each
 from analytic.vectors.quadrature import NUMBERS_IN_CACHE
 from analytic.vectors.ranges import check_results
 from analytic.vectors.results import Examples, Progress, Wanted, blocks
-from analytic.vectors.rules import ResidualSum
 from analytic.vectors.state import Dual, Program, RowState, bytes_of
 from minintk.arrays import Array, on_host
 from minintk.fast.memory import short_rows
@@ -160,12 +159,6 @@ def field_bytes(plan: ImagePlan, pairs: int) -> int:
     line = field if plan.layout.diagonal else field // H  # windows and activations take a line of pixels at least
     piece = min(field, max(BYTES_PER_PIECE, line)) if on_host(plan.layout.xp) else field
     return (4 + 2 * depth(plan.program)) * field + BUFFERS_PER_PIECE[like_relu(plan.program)] * piece
-
-
-def depth(program: Program) -> int:
-    """How many sums stand inside one another."""
-    sums = [step for step in program if isinstance(step, ResidualSum)]
-    return max((1 + max(depth(one.branch), depth(one.shortcut)) for one in sums), default=0)
 
 
 class PreparedImages:

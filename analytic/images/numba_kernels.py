@@ -70,7 +70,7 @@ def seven(values: Any, e: Any, at: Any, n: Any) -> Any:
 
 @apart
 def arcsine(D: Any, T: Any, one: Any, two: Any, unit: Any, ratio: Any, rest2: Any, k: Any) -> None:
-    """erf, as in `analytic.images.gpu_kernels`; one, two: what `encode` says of x and of x', 0 outside.
+    """erf, as in `analytic.images.gpu_kernels`; one, two: its PIXEL of x and of x', 0 outside.
 
     (z_1 - z) / 2 = asin(s) or pi / 2 - asin(s), s the smaller leg over the hypotenuse; sines of sums from half angles.
     """

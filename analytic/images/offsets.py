@@ -1,4 +1,4 @@
-"""Pairs of pixels offset by offset: a plane of pairs (p, p + o) goes through all layers while it is in cache, by Numba.
+"""Pairs of pixels offset by offset: a plane of pairs (p, p + o) goes through all layers while it is in cache.
 
 A window of stride 1 shifts both pixels together, and an activation acts on each pair for itself, so the pairs at one
 offset o never meet those at another, until pooling, which needs no more than their sum.  Where `Field` takes all pairs
@@ -10,6 +10,7 @@ through one layer, `sums` takes the pairs at some offsets through all layers.
 
 The places of a line are the same for all y and o_y.  So the numbers of the pixels that an activation needs, sqrt(q / 2
 unit), are laid out in this order once for each image, 0 for pixels outside, and a plane reads them as two long arrays.
+On a GPU, where a plane is a block of threads (`analytic.images.gpu_kernels`), a line holds the pairs at one offset.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from analytic.images import gpu_kernels
 from analytic.images.activations import ErfCoefficients, KinkedCoefficients
 from analytic.images.memory import CACHE_LINE_BYTES, PixelValues, Workspace, rounded
 from analytic.images.rules import Flat, Pool, Window, all_steps
@@ -29,11 +31,11 @@ from analytic.images.steps import SumCoefficients, WindowCoefficients
 from analytic.vectors.duals import Erf, Homogeneous
 from analytic.vectors.rules import Affine, ResidualSum
 from analytic.vectors.state import Program, Step
-from minintk.arrays import Array
+from minintk.arrays import Array, array_namespace, on_host
 from minintk.fast.threads import parallel
 
 WINDOW, KINKED, ARCSINE, LINEAR, COPY, ADD = range(6)
-"""Kinds of steps, as `analytic.images.numba_kernels` knows them."""
+"""Kinds of steps, as `analytic.images.numba_kernels` and `gpu_kernels` know them."""
 
 PLACES_IN_LINE = 320
 """The most pairs in a line, more or less: a plane of 32 lines, its numbers and those of its pixels stay in cache."""
@@ -119,7 +121,8 @@ class Steps:
     def settle(self, half: PixelValues | None, slot: int) -> None:
         """Add what is pending, and set what is outside the image to 0 again."""
         if self.pending is not None and half is not None:
-            e = self.pixels(np.maximum(half.left, np.finfo(half.left.dtype).tiny))  # 0 is for pixels outside
+            xp, tiny = array_namespace(half.left), np.finfo(half.left.dtype).tiny
+            e = self.pixels(xp.maximum(half.left, tiny))  # 0 is for pixels outside
             self.add(LINEAR, slot, e, factors=(0.0, 0.0, *self.owed(), 1.0))
 
 
@@ -156,20 +159,7 @@ def _(step: Homogeneous, row: Any, steps: Steps, slot: int) -> None:
 
 @encode.register
 def _(step: Erf, row: ErfCoefficients, steps: Steps, slot: int) -> None:
-    """sqrt q, sqrt kappa, sine and cosine of x / 2 and of y / 2 = pi / 4 - x / 2, and q' / 2 = x / pi."""
-    root, x, y = (v.left.astype(np.float64) for v in (row.root, row.x, row.y))
-    e, *_ = [
-        steps.pixels(v)
-        for v in (
-            root,
-            (1 + 2 * root**2) ** -0.5,
-            np.sin(x / 2),
-            np.cos(x / 2),
-            np.sin(y / 2),
-            np.cos(y / 2),
-            x / np.pi,
-        )
-    ]
+    e, *_ = [steps.pixels(values.left) for values in row.pixels]
     steps.add(ARCSINE, slot, e, factors=(0.0, row.unit, *steps.owed(), 1.0))
 
 
@@ -244,7 +234,8 @@ class Planes:
     def laid_out(self) -> Array:
         """The pixels' numbers, (n, steps, lines, places), with zeros around them."""
         (H, W), ((top, bottom), (left, right)), values = self.steps.size, self.reach, self.steps.values
-        out = np.zeros((values[0].shape[0], len(values), top + H + bottom, left + W + right), self.dtype)
+        shape = values[0].shape[0], len(values), top + H + bottom, left + W + right
+        out = array_namespace(values[0]).zeros(shape, dtype=self.dtype)
         for e, v in enumerate(values):
             out[:, e, top : top + v.shape[1], left : left + v.shape[2]] = v
         return out
@@ -254,6 +245,8 @@ class Planes:
 
         same : of the first n with themselves, the upper triangle alone.
         """
+        if not on_host(array_namespace(self.steps.values[0])):
+            return gpu_kernels.sums(self, n, first, m, same)
         from analytic.images.numba_kernels import constants, follow
 
         (H, _), ((top, bottom), ends), values = self.steps.size, self.reach, self.laid_out()

@@ -9,16 +9,18 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from math import prod
+from typing import Any
 
+from analytic.images.gpu_kernels import block_bytes
 from analytic.images.memory import FieldLayout
 from analytic.images.offsets import split
 from analytic.images.precision import field_precision, scale_free
-from analytic.images.rules import Pool, Window, all_steps, grid, is_nonlinear, mixes_pixels, needs_images
+from analytic.images.rules import Pool, Window, all_steps, depth, grid, is_nonlinear, mixes_pixels, needs_images
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.results import Examples
 from analytic.vectors.rules import ResidualSum
 from analytic.vectors.state import Dual, Program
-from minintk.arrays import on_host
+from minintk.arrays import block_memory, on_host
 from minintk.spec.shapes import Shape
 
 
@@ -38,7 +40,7 @@ class ImagePlan:
     """How to compute the kernels of a program for images of one shape.
 
     scaled : divide images by their norms.   recorded : record each image with itself (`SelfKernels`) first.
-    by_offsets : how many of the first steps `analytic.images.offsets` takes.
+    by_offsets : how many of the first steps `analytic.images.offsets` takes, by Numba or on a GPU.
     """
 
     program: Program
@@ -85,6 +87,14 @@ def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bo
     return pairs * pixel_pairs_followed(program, shape) * layers * item >= BYTES_WORTH_NUMBA and numba_works()
 
 
+def fits_a_block(xp: Any, program: Program, shape: Shape, item: int) -> bool:
+    """Whether the GPU's blocks of threads have memory for planes, with their margins, of images of this shape."""
+    head, (H, W) = program[: split(program)], grid(shape)
+    windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
+    h, w = (max((2 * axes[k].kernel for axes in windows), default=0) for k in (0, 1))
+    return block_bytes((H + h) * (W + w), 1 + depth(head), 128, item) <= block_memory(xp)
+
+
 @cache
 def numba_works() -> bool:
     """Whether Numba can be imported; warns, once, if it is installed but does not load (it needs another NumPy)."""
@@ -107,7 +117,8 @@ def plan_images(program: Program, inputs: Examples, pairs: int = 0, *, each: boo
     dtype = inputs.dtype if each else field_precision(program, inputs)
     pairs = 0 if each else max(pairs, N * M // (2 if inputs.symmetric else 1))
     first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
-    jit = on_host(xp) and worth_compiling(program, shape, pairs, int(xp.dtype(dtype).itemsize))
+    item = int(xp.dtype(dtype).itemsize)
+    jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape, item)
     layout = FieldLayout(xp, dtype, first is None, guards_needed(program, on_host(xp)))
     recorded = first is not None and is_nonlinear(program[first:])
     return ImagePlan(program, shape, layout, scale_free(program), recorded, split(program) if jit else 0)

@@ -94,6 +94,12 @@ def all_steps(program: Program) -> Iterator[Step]:
             yield step
 
 
+def depth(program: Program) -> int:
+    """How many sums stand inside one another."""
+    sums = [step for step in program if isinstance(step, ResidualSum)]
+    return max((1 + max(depth(one.branch), depth(one.shortcut)) for one in sums), default=0)
+
+
 def needs_images(program: Program) -> bool:
     """Whether any step needs the pixels."""
     return any(isinstance(step, ImageStep) for step in all_steps(program))

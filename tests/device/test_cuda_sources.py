@@ -102,15 +102,15 @@ def targets() -> list[int]:
 
 
 def test_these_are_all() -> None:
-    """Compiled text stands in one file; two steps, each with and without Theta."""
+    """Compiled text stands in one file: two steps, with and without Theta, and planes, `gpu_kernels.source`."""
     calls = {
         path.relative_to(home.parent).as_posix(): len(
-            re.findall(r"\b(?:elementwise|RawKernel|ReductionKernel|RawModule)\(", path.read_text("utf-8"))
+            re.findall(r"\b(?:elementwise|raw_kernel|RawKernel|ReductionKernel|RawModule)\(", path.read_text("utf-8"))
         )
         for home in HOMES
         for path in home.rglob("*.py")
     }
-    assert {name: n for name, n in calls.items() if n} == {"minintk/arrays.py": 1, "analytic/images/gpu_kernels.py": 2}
+    assert {name: n for name, n in calls.items() if n} == {"minintk/arrays.py": 2, "analytic/images/gpu_kernels.py": 3}
     assert len(sources()) == 4
 
 
@@ -128,11 +128,28 @@ def test_a_source_compiles_for_every_target(name: str, precision: str) -> None:
 
 
 @needs_nvrtc
+@pytest.mark.parametrize("tangent", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_planes_compile_for_every_target(dtype: str, tangent: bool) -> None:
+    """In float32 nothing is double but the sums at the end: twelve additions and their moves, not a product."""
+    for target in targets():
+        ptx, code = compiled(gpu_kernels.source(dtype, tangent=tangent), f"--gpu-architecture=sm_{target}")
+        assert f"sm_{target}" in ptx
+        assert code[:4] == b"\x7fELF"
+        wide = set(re.findall(r"\b([a-z.]+)\.f64\b", ptx))
+        assert (
+            "fma.rn" in wide
+            if dtype == "float64"
+            else wide <= {"add", "ld.shared", "st.shared", "st.global", "mov", "cvt"}
+        ), wide
+
+
+@needs_nvrtc
 def test_a_mistake_in_a_source_is_found() -> None:
     """The negative controls: a name that there is not, and arithmetic that leaves float32."""
     name, inputs, outputs, body = sources()["kinked"]
     with pytest.raises(AssertionError, match='identifier "halb" is undefined'):
         compiled(text(name, inputs, outputs, body.replace("half2", "halb"), "float"), "--gpu-architecture=sm_80")
-    wider = body.replace("two - A", "two - 1.1 * A")
+    wider = body.replace("U2 - A", "U2 - 1.1 * A")
     ptx, _ = compiled(text(name, inputs, outputs, wider, "float"), "--gpu-architecture=sm_80")
     assert ".f64" in ptx

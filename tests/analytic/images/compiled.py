@@ -1,6 +1,7 @@
-"""`minintk.arrays.elementwise` for NumPy: the C that a GPU would run, compiled by the compiler of this machine.
+"""`minintk.arrays.elementwise` and `raw_kernel` for NumPy: what a GPU would run, compiled by this machine's compiler.
 
 use(monkeypatch)          # fused steps, on arrays of NumPy; COMPILER is None where there is no compiler
+use_blocks(monkeypatch)   # planes by blocks of threads
 """
 
 from __future__ import annotations
@@ -24,10 +25,25 @@ COMPILER = which("cc") or which("gcc") or which("clang")
 C = {"float32": "float", "float64": "double"}
 
 
+def compile_text(name: str, text: str, *flags: str) -> Any:
+    """The library of a source; AssertionError with the compiler's words."""
+    assert COMPILER is not None
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder) / name, Path(folder) / f"{name}.so"
+        source.write_text(text)
+        # no contraction of a * b + c, no reordering: what is written, rounded step by step
+        flags = ("-O1", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-unused-variable", "-Wno-unknown-pragmas", *flags)
+        done = subprocess.run(
+            [COMPILER, *flags, "-shared", "-fPIC", str(source), "-o", str(made), "-lm"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return ctypes.CDLL(str(made))
+
+
 @lru_cache
 def library(name: str, inputs: str, outputs: str, body: str, dtype: str) -> Any:
     """The C function: a loop over the entries; all arguments are pointers, raw ones left to the body."""
-    assert COMPILER is not None
     arguments, loads = [], []
     for kind, declared in (("const ", inputs), ("", outputs)):
         for raw, ctype, one in declarations(declared):
@@ -44,17 +60,7 @@ def library(name: str, inputs: str, outputs: str, body: str, dtype: str) -> Any:
             f"for (i64 i = 0; i < entries; i++) {{ {body} }} }}",
         ]
     )
-    with tempfile.TemporaryDirectory() as folder:
-        source, made = Path(folder) / f"{name}.c", Path(folder) / f"{name}.so"
-        source.write_text(text)
-        # no contraction of a * b + c, no reordering: what is written, rounded step by step
-        flags = ["-O1", "-std=c11", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-unused-variable"]
-        done = subprocess.run(
-            [COMPILER, *flags, "-shared", "-fPIC", str(source), "-o", str(made), "-lm"],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return ctypes.CDLL(str(made))
+    return compile_text(f"{name}.c", text, "-std=c11")
 
 
 def declarations(text: str) -> list[tuple[bool, str, str]]:
@@ -115,3 +121,110 @@ def use(patch: Any) -> Callable[..., Kernel]:
 
     patch.setattr(gpu_kernels, "elementwise", kernel)
     return kernel
+
+
+# ------------------------------------------------------------------------------------------------ blocks of threads
+
+DEVICE = """
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <ucontext.h>
+#define __global__ static
+#define __device__ static
+#define __shared__
+using std::abs; using std::fabs; using std::fma; using std::sqrt;
+struct Dim { unsigned x, y; };
+static Dim threadIdx, blockIdx, blockDim, gridDim;
+double memory[1 << 15];
+static const int MOST = 256, STACK = 1 << 15;
+static ucontext_t scheduler, fibers[MOST];
+static char stacks[MOST][STACK];
+static int running, reached[MOST];
+static void __syncthreads() {  /* the others run up to theirs */
+    int me = running;
+    swapcontext(&fibers[me], &scheduler);
+    threadIdx.x = me;
+}
+"""
+
+BLOCKS = """
+static void **given;
+static void thread() {{ planes({arguments}); reached[running] = -1; }}
+
+/* Each thread runs alone from barrier to barrier, the first first or last; 0 if all met at the same barriers. */
+extern "C" int run(int blocks, int rows, int threads, int backwards, void **arguments) {{
+    given = arguments, gridDim = {{(unsigned)blocks, (unsigned)rows}}, blockDim = {{(unsigned)threads, 1}};
+    for (int b = 0; b < blocks * rows; b++) {{
+        blockIdx = {{(unsigned)(b % blocks), (unsigned)(b / blocks)}};
+        memset(memory, 255, sizeof memory);  /* not a number */
+        for (int t = 0; t < threads; t++) {{
+            reached[t] = 0;
+            getcontext(&fibers[t]);
+            fibers[t].uc_stack.ss_sp = stacks[t], fibers[t].uc_stack.ss_size = STACK, fibers[t].uc_link = &scheduler;
+            makecontext(&fibers[t], thread, 0);
+        }}
+        for (int left = threads; left > 0;) {{
+            int done = 0;
+            for (int k = 0; k < threads; k++) {{
+                running = backwards ? threads - 1 - k : k, threadIdx.x = running;
+                swapcontext(&scheduler, &fibers[running]);
+                done += reached[running] < 0;
+            }}
+            if (done != 0 && done != threads) return 1;  /* some threads wait for ever */
+            left = done ? 0 : left;
+        }}
+    }}
+    return 0;
+}}
+"""
+
+
+def block_library(source: str) -> Any:
+    """The CUDA source of `planes` as C++, with threads that take turns at its barriers."""
+    head = re.search(r'extern "C" __global__ void planes\((.*?)\) \{', source, re.DOTALL)
+    assert head is not None
+    kinds = [
+        one.strip().rsplit(" ", 1)[0] if "*" not in one else f"{one.rsplit('*', 1)[0]}*" for one in head[1].split(",")
+    ]
+    values = [f"({kind})given[{k}]" if "*" in kind else f"*({kind} *)given[{k}]" for k, kind in enumerate(kinds)]
+    text = DEVICE + source.replace('extern "C" ', "") + BLOCKS.format(arguments=", ".join(values))
+    return compile_text("planes.cpp", text, "-x", "c++", "-std=c++17")
+
+
+class Blocks:
+    """Called as `minintk.arrays.raw_kernel` is; every order of the threads gives the same."""
+
+    def __init__(self, source: str) -> None:
+        self.source, self.library, self.calls = source, block_library(source), 0
+
+    def __call__(self, blocks: tuple[int, int], threads: int, arguments: tuple[Any, ...], memory: int) -> None:
+        assert memory <= 1 << 18
+        self.calls += 1
+        kept = [np.ascontiguousarray(a) for a in arguments]
+        assert all(a is b for a, b in zip(kept, arguments, strict=True) if isinstance(b, np.ndarray))
+        given = (ctypes.c_void_p * len(kept))(*(a.ctypes.data for a in kept))
+        found = []
+        for backwards in (0, 1):
+            arguments[-1][...] = np.nan
+            assert self.library.run(*blocks, threads, backwards, given) == 0, "threads part at a barrier"
+            found.append(arguments[-1].copy())
+        assert np.array_equal(*found), "the order of the threads makes a difference"
+
+
+@lru_cache
+def blocks(xp: Any, name: str, source: str) -> Blocks:
+    """Stands in for `minintk.arrays.raw_kernel`."""
+    return Blocks(source)
+
+
+def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -> Callable[..., Blocks]:
+    """From here to the patch's end NumPy's planes are taken by blocks of threads, of a source that is edited first."""
+    from analytic.images import gpu_kernels, offsets, plan
+
+    patch.setattr(gpu_kernels, "raw_kernel", lambda xp, name, source: blocks(xp, name, edit(source)))
+    patch.setattr(gpu_kernels, "threads_for", lambda size: 8)
+    patch.setattr(offsets, "on_host", lambda xp: False)
+    patch.setattr(plan, "worth_compiling", lambda program, shape, pairs, item: offsets.split(program) > 0)
+    return blocks

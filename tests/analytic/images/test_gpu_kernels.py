@@ -12,9 +12,8 @@ from oracles_kernels import image_errors, image_kernels
 
 import analytic as an
 import minintk as mn
-from analytic.images.activations import TINY_ROOT
+from analytic.images.activations import TINY_ROOT, numbers_of_pixels
 from analytic.images.gpu_kernels import ARCSINE, KINKED, OPPOSITE_ROUNDINGS, StepSource
-from analytic.vectors.duals import asin_u
 from minintk.arrays import elementwise
 
 Array = np.ndarray[Any, Any]
@@ -79,13 +78,10 @@ def worst(got: Array, want: list[Any], scale: list[Any], dtype: str) -> float:
 def test_erf_is_right_to_rounding(dtype: str) -> None:
     """D relative to (v + v') / 2, Theta to its largest, sqrt(Theta Theta'); from A as it is."""
     D, root, root2 = entries(dtype, 0.0)
-    lays = []
-    for r in (root, root2):
-        q = r.astype(np.float64) ** 2
-        lays.append((np.asarray(asin_u(np, q), dtype), (2 * np.arcsin(np.sqrt(0.5 / (1 + 2 * q)))).astype(dtype)))
-    (x, y), (x2, y2) = lays
+    pixels = zip(*(numbers_of_pixels(r.astype(np.float64)) for r in (root, root2)), strict=True)
+    numbers = [number.astype(dtype) for both in pixels for number in both]
     Theta = np.asarray(np.random.default_rng(1).exponential(size=D.shape), dtype)
-    d, theta = run(ARCSINE, D, root, root2, x, x2, y, y2, 1.0, tangent=(Theta, 1.0, 0.0))
+    d, theta = run(ARCSINE, D, *numbers, 1.0, tangent=(Theta, 1.0, 0.0))
     want, scale, slope, slope_scale = [], [], [], []
     with mp.workdps(40):
         for a, r, r2, t in zip(*(v.tolist() for v in (parted(D, root, root2), root, root2, Theta)), strict=True):
@@ -117,8 +113,8 @@ def test_relu_is_right_to_rounding(dtype: str) -> None:
     half, half2 = (r / dtype_of(dtype)(2**0.5) for r in (root, root2))
     Theta = np.random.default_rng(1).exponential(size=D.shape).astype(dtype)
     c, zero = np.pi, 0.0
-    inputs = (D, half, half2, c, 1.0)
-    d, theta = run(KINKED, *inputs, tangent=(Theta, 1.0, 0.5, zero, zero, zero, zero))
+    inputs = (D, half, half2, c, 0.5, 1.0)
+    d, theta = run(KINKED, *inputs, tangent=(Theta, 1.0, 1.0, zero, zero, zero, zero))
     g = half - half2
     two = 4 * half * half2
     A = snapped(np.minimum(np.abs(D - g * g), two), two)
@@ -143,7 +139,7 @@ def test_black_pixels_have_the_slope_they_are_given() -> None:
     """Where a pixel has no variance, Theta times phi'(0) and its neighbour's slope."""
     one = np.ones(3)
     dead = np.array([1.0, 0.0, 0.0])
-    _, theta = run(KINKED, 0 * one, one, one, 3.0, 1.0, tangent=(one, 0.0, 0.0, dead, 0.0, 0.5 * one, 0.25))
+    _, theta = run(KINKED, 0 * one, one, one, 3.0, 0.5, 1.0, tangent=(one, 0.0, 0.0, dead, 0.0, 0.5 * one, 0.25))
     np.testing.assert_allclose(theta, [0.125, 3.0, 3.0], rtol=1e-15)
 
 

@@ -11,8 +11,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from oracles_kernels import image_errors, image_kernels
+from plane_laws import DEEP, ENDS, law_planes, plane_cases
 from test_gpu_kernels import DTYPES, EPS, SPECS, entries, images, snapped
 
 import analytic as an
@@ -115,81 +115,13 @@ def test_constants_have_the_precision_of_what_they_meet(dtype: str) -> None:
 # ------------------------------------------------------------------------------ whole kernels, against NumPy's passes
 
 
-@st.composite
-def plane_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
-    """A spec whose first layers keep offsets apart, and three images, two of them equal, opposite or near."""
-    shape, pick, some = (
-        draw(st.sampled_from([(4, 5, 2), (6, 3, 2), (1, 7, 2), (9, 8, 3)])),
-        st.sampled_from,
-        st.booleans,
-    )
-
-    def window(padding: Any = "same") -> mn.spec.Layer:
-        sizes = {"same": [(1, 1), (3, 3), (3, 2), (1, 5)], "valid": [(1, 3), (1, 2)]}
-        kernel = draw(pick(sizes.get(padding, [(2, 2)])))
-        how: Any = {"w_std": draw(pick([0.7, 2**0.5])), "b_std": draw(pick([0.0, 0.3]))}
-        return mn.Conv2d(5, kernel, padding=padding, **how)
-
-    def phi() -> mn.spec.Layer:
-        return draw(pick([mn.ReLU(), mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs(), mn.Erf()]))
-
-    layers: list[mn.spec.Layer] = [window(draw(pick(["same", "valid", ((1, 0), (0, 1))]))), phi()]
-    for _ in range(draw(st.integers(0, 2))):
-        if draw(some()):
-            layers += [window(), window(), phi()]
-        else:
-            shortcut = window() if draw(some()) else mn.Identity()
-            layers += [window(), mn.Residual(mn.Sequential(phi(), window(), phi(), window()), shortcut=shortcut), phi()]
-    deep = [mn.Dense(3, b_std=0.1), phi()] if draw(some()) else []
-    layers += [mn.Flatten()] if draw(some()) else [mn.GlobalAvgPool(), *deep]
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    x = rng.standard_normal((3, *shape)) + 0.3  # else averages over all pixels leave rounding alone
-    x[1] = draw(pick([1.0, -1.0, 1 + 1e-9])) * x[0] if draw(some()) else x[1]
-    x[2] = draw(pick([0.0, 1.0])) if draw(some()) else x[2]
-    return mn.Sequential(*layers, mn.Dense(1)), x
-
-
-def law_planes(case: tuple[mn.Sequential, Array]) -> None:
-    """Kernels offset by offset are those of NumPy's passes, which know an angle of 0 to 1e-10 behind erf and sums."""
-    spec, x = case
-    kernel = an.kernel(spec)
-    with numba(False):
-        plain = kernel.both(x)
-    for dtype, *bounds in ("float64", 1e-13, 1e-10), ("float32", 1e-6, 1e-6):
-        with numba(True) as asked:
-            got, nngp, block = (
-                kernel.both(x.astype(dtype)),
-                kernel.nngp(x.astype(dtype)),
-                kernel.ntk(x.astype(dtype)[:2], x.astype(dtype)[1:]),
-            )
-        assert asked[0] > 0
-        np.testing.assert_array_equal(got.nngp, nngp)
-        np.testing.assert_array_equal(got.ntk, got.ntk.T)
-        roots = [np.sqrt(np.diagonal(k)) for k in plain]
-        for a, b, root, bound in zip(got, plain, roots, bounds, strict=True):
-            assert np.abs(a - b).max() <= bound * root.max() ** 2, (
-                f"{dtype}: {np.abs(a - b).max() / root.max() ** 2:.1e}"
-            )
-        np.testing.assert_allclose(block, got.ntk[:2, 1:], rtol=1e-12 if dtype == "float64" else 1e-5)
-
-
 CHECK = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=12, deadline=None)
 
 
 @CHECK
 @given(plane_cases())
 def test_planes(case: tuple[mn.Sequential, Array]) -> None:
-    law_planes(case)
-
-
-GRID = mn.Conv2d(4, 3, b_std=0.2)
-ENDS: dict[str, tuple[mn.spec.Layer, ...]] = {
-    "windows of one pixel": (mn.Conv2d(4, 1, b_std=0.1), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)),
-    "linear": (GRID, GRID, mn.LeakyReLU(1.0), GRID, mn.ReLU(), mn.Flatten(), mn.Dense(1)),
-    "window of the grid's size": (GRID, mn.ReLU(), mn.AvgPool((4, 5)), mn.Flatten(), mn.Dense(1)),
-    "the same, moved": (GRID, mn.ReLU(), mn.AvgPool((4, 5), stride=9, padding=1), mn.Flatten(), mn.Dense(1)),
-    "a grid after it": (GRID, mn.ReLU(), mn.AvgPool((4, 5)), GRID, mn.ReLU(), mn.Flatten(), mn.Dense(1)),
-}
+    law_planes(case, numba)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -222,16 +154,15 @@ PLANTED: dict[str, Callable[..., None]] = {
     "Theta without the layer's own": change(1, (slice(None), 2), lambda ratio: 0 * ratio),
     "a pixel's variance is its neighbour's": change(3, (0, 3), lambda half: np.roll(half, 1)),
 }
-DEEP = mn.Sequential(SPECS["relu"][0].layers[0], mn.ReLU(), *SPECS["relu"][0].layers)
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = images("float64")[:3]
-    law_planes((DEEP, x))
+    law_planes((DEEP, x), numba)
     monkeypatch.setattr(numba_kernels, "follow", PLANTED[name])
     with pytest.raises(AssertionError):
-        law_planes((DEEP, x))
+        law_planes((DEEP, x), numba)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
