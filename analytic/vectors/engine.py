@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analytic.vectors.ranges import SMALLEST_VARIANCE, check_results, rows_in_range
+from analytic.vectors.ranges import FLOAT32_VARIANCES, SMALLEST_VARIANCE, check_results, rows_in_range
 from analytic.vectors.results import Examples, Progress, Wanted
 from analytic.vectors.rules import Affine, AffineRow
 from analytic.vectors.state import (
@@ -50,7 +50,7 @@ def tile_width(xp: Any, n: int) -> int:
     """Columns of a tile of an n x n matrix; on the host it has twice as many rows.
 
     Small enough that a tile and the layers' working arrays fit a core's cache; large enough that a product is worth
-    packing its factors and every ufunc takes some tens of microseconds, as a thread that has to wait for the interpreter
+    packing its factors and every ufunc takes some tens of microseconds, as a thread that waits for the interpreter
     sleeps longer than that.  An eighth of the matrix leaves a tile for each core, and little below the diagonal.
     248 is no power of two, which would map the columns of a transposed tile to the same cache lines.
     """
@@ -73,7 +73,9 @@ def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[A
         wanted.warn(rows.error)
         held = bytes_of(fine.coefficients)  # known only now: a quadrature has as many as its accuracy takes
         results = wanted.arrays(inputs, working_memory(inputs, 3 * held))
-        coarse = cast(fine, prepared.y.dtype) if fits else None
+        coarse = cast(fine, inputs.dtype) if fits else None
+        once = not inputs.symmetric and inputs.shape[1] <= tile_width(inputs.xp, max(inputs.shape))
+        prepared = prepared.keep(inputs.shape[0] if once else 0)  # each row of x1 is needed by one tile: it is not kept
         engine = VectorEngine(prepared, rows, fine, coarse, inputs.shape, inputs.symmetric, *results)
         engine.run(wanted.progress)
     return results
@@ -123,35 +125,52 @@ def flat(x: Array) -> Array:
 class Inputs:
     """Inputs ready for the product: N of x1, then those of x2.
 
-    x : the rows as given, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.
-    bias : (N, 1), B / sqrt(2).   y : (N, d or d + 1), the vectors (A x / |x|, B) / sqrt(2) minus the centre.
-    n : left . right is |y|^2/2 + |y'|^2/2, in float64; `short`: the same in the inputs' precision.
-    largest_distance : the largest such sum among the `Distances` that activations add to p where norms differ.
+    x : the rows as given, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros; float64, as
+    bias : (N, 1), B / sqrt(2), and centre : (d or d + 1,), a point near the mean of the rows' `unit`.
+    largest_distance : the largest |y|^2/2 + |y'|^2/2 of the `Distances` that activations add to p where norms differ.
+    single : whether float32 can hold scale.   kept : what `pick` has of the rows from `first` on.
     """
 
     x: tuple[Array, ...]
     scale: Array
     bias: Array | None
     centre: Array
-    y: Array
-    n: tuple[Array, Array]
-    short: tuple[Array, Array]
-    largest_distance: float = 0.0
+    largest_distance: float
+    single: bool
+    kept: tuple[Array, Array] | None = None
+    first: int = 0
 
-    def unit(self, rows: Any) -> Array:
-        """(A x / |x|, B) / sqrt(2) of some rows, float64; rows : indices, or a slice within x1 or x2."""
-        xp, x = array_namespace(self.scale), self.take(rows)
-        out = xp.empty((x.shape[0], self.centre.shape[0]), dtype=xp.float64)
-        xp.multiply(x, self.scale[rows], out=out[:, : x.shape[1]])
+    def unit(self, rows: Any, dtype: Any) -> Array:
+        """(A x / |x|, B) / sqrt(2) of some rows; rows : indices, or a slice within x1 or x2."""
+        xp, x, scale = array_namespace(self.scale), self.take(rows), self.scale[rows]
+        out = xp.empty((x.shape[0], self.centre.shape[0]), dtype=dtype)
+        xp.multiply(x, xp.astype(scale, dtype) if self.single else scale, out=out[:, : x.shape[1]])
         if self.bias is not None:
             out[:, -1:] = self.bias[rows]
         return out
 
-    def centred(self, rows: slice) -> Array:
-        """The same minus the centre."""
-        unit = self.unit(rows)
-        unit -= self.centre
-        return unit
+    def pick(self, rows: slice, dtype: Any) -> tuple[Array, Array]:
+        """y, `unit` minus the centre, and |y|^2 / 2, (N,), of y as rounded: p of a row with itself stays 0."""
+        xp = array_namespace(self.scale)
+        if self.kept is not None and rows.start >= self.first and dtype == self.kept[0].dtype:
+            at = slice(rows.start - self.first, rows.stop - self.first)
+            return self.kept[0][at], self.kept[1][at]
+        y = self.unit(rows, dtype)
+        y -= xp.astype(self.centre, dtype)
+        return y, xp.vecdot(y, y) / 2
+
+    def keep(self, first: int) -> Inputs:
+        """The same, with y and |y|^2 / 2 of the rows from `first` on, in the inputs' precision."""
+        xp, dtype, width = array_namespace(self.scale), self.x[0].dtype, self.centre.shape[0]
+        count = self.scale.shape[0] - first
+        y, n = xp.empty((count, width), dtype=dtype), xp.empty(count, dtype=dtype)
+
+        def work(rows: slice) -> None:
+            at = slice(rows.start - first, rows.stop - first)
+            y[at], n[at] = self.pick(rows, dtype)
+
+        for_each(xp, work, (rows for rows, _ in spans(self.x, rows_at_once(xp, width)) if rows.start >= first))
+        return replace(self, kept=(y, n), first=first)
 
     def take(self, rows: Any) -> Array:
         """Some of the rows as given."""
@@ -165,12 +184,10 @@ class Inputs:
         out[near], out[~near] = self.x[0][rows[near]], self.x[1][rows[~near] - first]
         return out
 
-    def resolved(self, i: slice, j: slice, dtype: Any) -> float:
-        """The smallest p, and r, that products in `dtype` resolve well enough for a result in `dtype`."""
-        xp, n = array_namespace(self.y), self.n[0]
-        size = float(xp.max(n[i, 0])) + float(xp.max(n[j, 0]))  # about 1/2 if rows point in all directions
-        size = max(size, self.largest_distance)
-        angle = (0.6 if dtype == xp.float32 else 0.1) * size
+    def resolved(self, n: Array, n2: Array) -> float:
+        """The smallest p, and r, that products resolve well enough for a result in the precision of n, |y|^2 / 2."""
+        size = max(float(n.max()) + float(n2.max()), self.largest_distance)  # 1/2 if rows point in all directions
+        angle = (0.6 if n.dtype.itemsize == 4 else 0.1) * size
         return (angle / 2) ** 2
 
 
@@ -198,8 +215,8 @@ def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
     out = xp.empty(sum(x.shape[0] for x in parts), dtype=xp.float64)
 
     def work(piece: tuple[slice, Array]) -> None:
-        x = xp.astype(piece[1], xp.float64)
-        out[piece[0]] = squares = xp.einsum("ij,ij->i", x, x)
+        x = xp.astype(piece[1], xp.float64, copy=False)
+        out[piece[0]] = squares = xp.vecdot(x, x)
         lost = squares < SMALLEST_VARIANCE / 10
         if bool(xp.any(lost)):  # rows of zeros, or so small that their squares are not all numbers
             out[piece[0]] = xp.where(lost & xp.any(x != 0, axis=1), SMALLEST_VARIANCE / 10, squares)
@@ -209,37 +226,26 @@ def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
     return out
 
 
-def prepare_inputs(xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> Inputs:
+SAMPLED = 512
+"""The centre is the mean of about as many rows; any point near the mean of all will do."""
+
+
+def prepare_inputs(
+    xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None, largest_distance: float
+) -> Inputs:
     """The Inputs of x1 (and x2), with the weight and bias coefficients of the first layer if it is a Dense."""
-    dtype = parts[0].dtype
     norm = xp.sqrt(norms2)[:, None]
     scale = xp.where(norm > 0, sqrt(0.5) / xp.where(norm > 0, norm, 1.0), 0.0)
     bias = None
     if first is not None and first.mix is not None:
         scale = scale * first.mix.a[:, :1]
         bias = sqrt(0.5) * first.mix.b[:, :1] if bool(xp.any(first.mix.b > 0)) else None
-    count, d = norms2.shape[0], parts[0].shape[1]
-    centre = xp.zeros(d + (bias is not None), dtype=xp.float64)  # any point near the mean will do
-    most = float(xp.finfo(dtype).max) ** 0.5
-    for rows, x in spans(parts, count):
-        centre[:d] += (xp.astype(xp.minimum(scale[rows], most), dtype).T @ x)[0]
-    if bias is not None:
-        centre[d] = xp.sum(bias)
-    centre /= count
-    y, n = xp.empty((count, centre.shape[0]), dtype=dtype), xp.empty(count, dtype=xp.float64)
-    one = xp.ones_like(n)
-    inputs = Inputs(parts, scale, bias, centre, y, (n, one), (n, one))
-
-    def work(piece: tuple[slice, Array]) -> None:
-        rows = piece[0]
-        y[rows] = inputs.centred(rows)
-        exact = xp.astype(y[rows], xp.float64)
-        n[rows] = xp.einsum("ij,ij->i", exact, exact) / 2
-
-    for_each(xp, work, spans(parts, rows_at_once(xp, centre.shape[0])))
-    sides = columns(xp, n, one), columns(xp, one, n)
-    short = xp.astype(sides[0], dtype), xp.astype(sides[1], dtype)
-    return replace(inputs, n=sides, short=short)
+    centre = xp.zeros(parts[0].shape[1] + (bias is not None), dtype=xp.float64)
+    used = xp.where(scale > 0, scale, 1.0)
+    single = max(float(used.max()), 1 / float(used.min())) < FLOAT32_VARIANCES[1]
+    inputs = Inputs(parts, scale, bias, centre, largest_distance, single)
+    some = xp.arange(0, norms2.shape[0], -(-norms2.shape[0] // SAMPLED))
+    return replace(inputs, centre=xp.mean(inputs.unit(some, xp.float64), axis=0))
 
 
 # ----------------------------------------------------------------------------------------------- tiles
@@ -324,8 +330,7 @@ def plan_vectors(program: Program, examples: Examples) -> tuple[Inputs, RowState
     last = program[-1] if program and isinstance(program[-1], Affine) else None
     rows, coefficients, fits = rows_in_range(program, examples, norms2)
     check_results(examples, rows.q, rows.theta)
-    inputs = prepare_inputs(xp, parts, norms2, None if first is None else coefficients[0])
-    inputs = replace(inputs, largest_distance=largest_square(coefficients))
+    inputs = prepare_inputs(xp, parts, norms2, coefficients[0] if first else None, largest_square(coefficients))
     if last is None:
         gain, tau_gain = columns(xp, xp.sqrt(rows.q)), columns(xp, rows.scale) if rows.has_zero_rows else None
     else:
@@ -357,7 +362,7 @@ class VectorEngine:
 
     def run(self, progress: Progress | None) -> None:
         """Compute all tiles, on all cores."""
-        xp, dtype = array_namespace(self.inputs.y), self.inputs.y.dtype
+        xp, dtype = array_namespace(self.inputs.scale), self.inputs.x[0].dtype
         size = tile_width(xp, max(self.shape))
         tiles = list(self.tiles(2 * size if on_host(xp) else size, size))
         own, lock, done = local(), Lock(), [0]
@@ -386,22 +391,18 @@ class VectorEngine:
 
     def tile(self, rows: slice, columns: slice, scratches: ScratchByDtype, precision: Any = None) -> None:
         """One tile: product, layers, pairs that start again, results.   precision : the inputs' unless given."""
-        xp, inputs = array_namespace(self.inputs.y), self.inputs
-        coarse = precision is None
-        scratch = scratches[inputs.y.dtype if coarse else precision]
-        others = self.second_inputs(columns)
+        xp, dtype = array_namespace(self.inputs.scale), self.inputs.x[0].dtype if precision is None else precision
+        scratch, others = scratches[dtype], self.second_inputs(columns)
         square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None
         with scratch.borrow(2, (rows.stop - rows.start, columns.stop - columns.start)) as (p, tau):
-            left, right = (
-                (inputs.y[rows], inputs.y[others]) if coarse else (inputs.centred(rows), inputs.centred(others))
-            )
+            (left, n), (right, n2) = self.inputs.pick(rows, dtype), self.inputs.pick(others, dtype)
             xp.matmul(left, right.T, out=p)
             block = Block(scratch, rows, others, p, None if self.ntk is None else tau)
-            again = self.angles(block, inputs.short if coarse else inputs.n, square)
+            again = self.angles(block, n, n2, square)
             if p.dtype != xp.float64 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
                 self.tile(rows, columns, scratches, xp.dtype(xp.float64))  # too many for one by one
                 return
-            (self.coarse if coarse and self.coarse is not None else self.fine)(block)
+            (self.fine if precision is not None or self.coarse is None else self.coarse)(block)
             if again[0].shape[0]:
                 self.restart(again, block)
             for out, kernel, values in ((self.nngp, p, self.rows.q), (self.ntk, tau, self.rows.theta)):
@@ -420,17 +421,18 @@ class VectorEngine:
         first = 0 if self.symmetric else self.shape[0]
         return slice(first + columns.start, first + columns.stop)
 
-    def angles(self, block: Block, n: tuple[Array, Array], square: int | None) -> tuple[Array, Array]:
+    def angles(self, block: Block, n: Array, n2: Array, square: int | None) -> tuple[Array, Array]:
         """Compute p from y . y'; return the places of the pairs that have to start again, with p = 1/2 until then.
 
-        square : the row where the diagonal square begins, if the tile has one.
+        n, n2 : |y|^2/2 of rows and columns.   square : the row where the diagonal square begins, if the tile has one.
         """
         xp, p = block.xp, block.p
         with block.borrow(1) as (w,):
-            xp.subtract(block.dot(*n, w), p, out=p)
+            xp.matmul(columns(xp, n, xp.ones_like(n)), columns(xp, xp.ones_like(n2), n2).T, out=w)
+            xp.subtract(w, p, out=p)
         if square is not None:  # the diagonal is known from the rows
             xp.fill_diagonal(p[square:], 0.5)
-        limit = self.inputs.resolved(block.i, block.j, p.dtype)
+        limit = self.inputs.resolved(n, n2)
         if float(xp.min(p)) >= limit and float(xp.max(p)) <= 1 - limit:
             none = xp.empty(0, dtype=xp.int64)
             return none, none
@@ -441,12 +443,12 @@ class VectorEngine:
     def restart(self, again: tuple[Array, Array], block: Block) -> None:
         """Compute the kernels of the pairs at the places `again` from differences and sums of rows, in float64."""
         xp, inputs = block.xp, self.inputs
-        step = min(rows_at_once(xp, 8), rows_at_once(xp, inputs.y.shape[1]))
+        step = min(rows_at_once(xp, 8), rows_at_once(xp, inputs.centre.shape[0]))
         scratch = Scratch(xp, xp.float64, step)
         for start in range(0, again[0].shape[0], step):
             places = again[0][start : start + step], again[1][start : start + step]
             i, j = places[0] + block.i.start, places[1] + block.j.start
-            left, right = inputs.unit(i), inputs.unit(j)
+            left, right = inputs.unit(i, xp.float64), inputs.unit(j, xp.float64)
             with scratch.borrow(3, i.shape) as (low, high, tau):
                 for total, out in ((left - right, low), (left + right, high)):
                     total *= total

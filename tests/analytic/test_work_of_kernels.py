@@ -62,7 +62,7 @@ def test_of_a_symmetric_matrix_one_half_is_computed() -> None:
     x = np.random.default_rng(0).normal(size=(1000, 5))
     kernel = an.kernel(fully_connected(mn.ReLU()))
     for arguments, share in (((x,), 0.6), ((x, x[::-1].copy()), 1.0)):
-        with counted(vectors.VectorEngine, "angles", lambda self, block, n, square: block.p.size) as pairs:
+        with counted(vectors.VectorEngine, "angles", lambda self, block, n, n2, square: block.p.size) as pairs:
             kernel.both(*arguments)
         assert 0.5 * share < sum(pairs) / 1000**2 <= share
 
