@@ -36,9 +36,19 @@ def check_number(layer: str, name: str, value: float, low: float = -inf, *, stri
         raise ValueError(f"{layer}({name}=...) expects a number {'>' if strict else '>='} {low:g}, got {value!r}")
 
 
-def check_count(layer: str, name: str, value: int) -> None:
-    """Raise unless `value` is a whole number >= 1."""
-    whole(f"{layer}({name}=...)", value)
+def check_numbers(layer: Any) -> None:
+    """Raise unless all arguments of a layer are finite real numbers; make them Python's floats.
+
+    NumPy's would make float32 arrays float64.
+    """
+    for name, value in vars(layer).items():
+        check_number(type(layer).__name__, name, value)
+        object.__setattr__(layer, name, float(value))
+
+
+def check_count(layer: str, name: str, value: int, low: int = 1) -> None:
+    """Raise unless `value` is a whole number >= low."""
+    whole(f"{layer}({name}=...)", value, low)
 
 
 def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> None:

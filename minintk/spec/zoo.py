@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from minintk.spec.activations import ReLU
 from minintk.spec.layers import (
     Activation,
     AvgPool,
@@ -22,7 +23,6 @@ from minintk.spec.layers import (
     GlobalAvgPool,
     Layer,
     MaxPool,
-    ReLU,
     Residual,
     Sequential,
 )

@@ -446,4 +446,4 @@ def test_kernel_between_an_expansion_and_a_network() -> None:
     want = np.einsum("ncp,mep->ncme", J.dense(), K.dense())
     np.testing.assert_allclose(J.gram(K), want, rtol=0, atol=1e-13 * np.abs(want).max())
     np.testing.assert_allclose(J.trace_gram(K), np.einsum("ncmc->nm", want), rtol=0, atol=1e-13 * np.abs(want).max())
-    assert len(ACTIVATIONS) == 11  # every activation of the package is among those that the laws draw
+    assert len(ACTIVATIONS) == 19  # every activation of the package is among those that the laws draw

@@ -30,6 +30,14 @@ TRUTH: dict[mn.spec.Activation, Callable[[Any], Any]] = {
     mn.Softplus(): lambda x: mp.log(1 + mp.exp(x)),
     mn.Softplus(beta=5.0, scale=1.404383): lambda x: mp.mpf(1.404383) / 5 * mp.log(1 + mp.exp(5 * x)),
     mn.Identity(): lambda x: x,
+    mn.ABRelu(-0.4, 0.8): lambda x: mp.mpf(0.8) * x if x > 0 else mp.mpf(-0.4) * x,
+    mn.RectifiedMonomial(2): lambda x: x**2 if x > 0 else mp.mpf(0),
+    mn.Cos(1.3, 0.8, 0.2): lambda x: mp.mpf(1.3) * mp.sin(mp.mpf(0.8) * x + mp.mpf(0.2 + mp.pi / 2)),
+    mn.Rbf(0.6): lambda x: mp.mpf(2**0.5) * mp.sin(mp.mpf(1.2**0.5) * x + mp.mpf(float(mp.pi) / 4)),
+    mn.Exp(0.7, 0.5): lambda x: mp.mpf(0.7) * mp.exp(mp.mpf(0.5) * x),
+    mn.Gaussian(1.2, -0.4): lambda x: mp.mpf(1.2) * mp.exp(mp.mpf(-0.4) * x**2),
+    mn.Polynomial((0.3, -0.8, 0.2, 0.1)): lambda x: mp.fsum(mp.mpf(c) * x**n for n, c in enumerate((0.3, -0.8, 0.2, 0.1))),
+    mn.Swish(1.5): lambda x: x / (1 + mp.exp(-mp.mpf(1.5) * x)),
 }
 EPS = float(np.finfo(float).eps)
 
@@ -56,11 +64,14 @@ def test_phi_and_its_derivative(layer: mn.spec.Activation, x: float) -> None:
         # phi' written in y inherits the rounding of y: eps |y| times |dphi'/dy| = |phi'' / phi'|, at most 2 here
         through_y = 2 * EPS if point.keeps == "y" else 0.0
         got = point.derivative(xp, array)[0]
-        assert abs(got - slope) <= 20 * EPS * (abs(slope) + abs(x * curve)) + 20 * through_y + floor
+        steps = 1e-45  # a difference over h is right to about h^2, where phi' is 0 at 0
+        assert abs(got - slope) <= 20 * EPS * (abs(slope) + abs(x * curve)) + 20 * through_y + steps
 
 
 @pytest.mark.parametrize(
-    ("layer", "slope"), [(mn.ReLU(), 0.0), (mn.LeakyReLU(0.3), 0.3), (mn.Abs(), 0.0)], ids=lambda a: repr(a)
+    ("layer", "slope"),
+    [(mn.ReLU(), 0.0), (mn.LeakyReLU(0.3), 0.3), (mn.Abs(), 0.0), (mn.ABRelu(-0.4, 0.8), -0.4), (mn.Sign(), 0.0)],
+    ids=repr,
 )
 def test_the_derivative_at_a_kink_is_the_documented_one(layer: mn.spec.Activation, slope: float) -> None:
     point = pointwise(layer)
@@ -72,7 +83,7 @@ def test_the_derivative_at_a_kink_is_the_documented_one(layer: mn.spec.Activatio
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_extremes_stay_finite_and_keep_their_dtype(layer: mn.spec.Activation, dtype: Any) -> None:
     """No overflow on the way to a finite result: softplus and sigmoid of +-1e4 as well; a warning would be an error."""
-    x = np.array([-1e4, -1e2, -0.0, 0.0, 1e2, 1e4], dtype)
+    x = np.array([-1e4, -1e2, -0.0, 0.0, 1e2, 1e4], dtype)[: 5 if isinstance(layer, mn.Exp) else 6]
     point = pointwise(layer)
     for a in (point.phi(xp, x), point.derivative(xp, x)):
         assert a.dtype == dtype
@@ -80,7 +91,9 @@ def test_extremes_stay_finite_and_keep_their_dtype(layer: mn.spec.Activation, dt
 
 
 @pytest.mark.parametrize(
-    "layer", [mn.LeakyReLU(np.float64(0.3)), mn.Softplus(np.float64(5.0), np.float64(1.4))], ids=repr
+    "layer",
+    [mn.LeakyReLU(np.float64(0.3)), mn.Softplus(np.float64(5.0), np.float64(1.4)), mn.Polynomial((np.float64(1), 2))],
+    ids=repr,
 )
 def test_numpy_numbers_in_a_spec_do_not_change_the_dtype(layer: mn.spec.Activation) -> None:
     x = np.ones(3, np.float32)

@@ -1,0 +1,198 @@
+"""Activations phi, pointwise.   phi' is in `minintk.layers.activation`, the kernels in `analytic.vectors.closed_forms`.
+
+None is scaled to preserve variances: write that into w_std, as ReLU's sqrt(2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import factorial, pi, sqrt
+
+from minintk.spec.checks import check_count, check_number, check_numbers
+from minintk.spec.layers import Activation
+
+__all__ = [
+    "GELU", "ABRelu", "Abs", "Cos", "Erf", "Exp", "Gaussian", "Hermite", "LeakyReLU", "Monomial", "Polynomial", "Rbf",
+    "ReLU", "RectifiedMonomial", "Sigmoid", "Sign", "Sin", "Softplus", "Swish", "Tanh",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ReLU(Activation):
+    """phi(x) = max(x, 0); phi'(0) = 0.  Not scaled by sqrt(2): write that into w_std."""
+
+
+@dataclass(frozen=True)
+class LeakyReLU(Activation):
+    """phi(x) = x for x > 0, slope * x otherwise; phi'(0) = slope."""
+
+    slope: float = 0.01
+    __post_init__ = check_numbers
+
+
+@dataclass(frozen=True)
+class ABRelu(Activation):
+    """phi(x) = b x for x > 0, a x otherwise; phi'(0) = a.  ValueError for a = b = 0."""
+
+    a: float
+    b: float
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.a == self.b == 0:
+            raise ValueError("ABRelu(0, 0) is 0 everywhere: give one of the slopes another value")
+
+
+@dataclass(frozen=True)
+class Abs(Activation):
+    """phi(x) = |x|; phi'(0) = 0."""
+
+
+@dataclass(frozen=True)
+class RectifiedMonomial(Activation):
+    """phi(x) = max(x, 0)^degree; phi'(0) = 0.  degree >= 1, ReLU and its powers.
+
+    The kernels of degrees 1 and 2 are closed forms, of higher ones by quadrature.
+
+    >>> RectifiedMonomial(0)
+    Traceback (most recent call last):
+    ValueError: RectifiedMonomial(degree=...) expects a whole number >= 1, got 0
+    """
+
+    degree: int
+
+    def __post_init__(self) -> None:
+        check_count("RectifiedMonomial", "degree", self.degree)
+        object.__setattr__(self, "degree", int(self.degree))
+
+
+@dataclass(frozen=True)
+class Sign(Activation):
+    """phi(x) = -1, 0 or 1, the sign of x; phi' = 0.  It has an NNGP, and no NTK: E phi'^2 is infinite."""
+
+
+@dataclass(frozen=True)
+class Erf(Activation):
+    """phi(x) = erf(x) = 2/sqrt(pi) * integral_0^x exp(-s^2) ds."""
+
+
+@dataclass(frozen=True)
+class GELU(Activation):
+    """phi(x) = x Phi(x), Phi the distribution function of N(0, 1) (the exact GELU, no tanh in it)."""
+
+
+@dataclass(frozen=True)
+class Swish(Activation):
+    """phi(x) = x / (1 + exp(-beta x)); beta = 1 is PyTorch's SiLU.  Its kernels are by quadrature."""
+
+    beta: float = 1.0
+    __post_init__ = check_numbers
+
+
+@dataclass(frozen=True)
+class Sin(Activation):
+    """phi(x) = a sin(b x + c)."""
+
+    a: float = 1.0
+    b: float = 1.0
+    c: float = 0.0
+    __post_init__ = check_numbers
+
+
+def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
+    """phi(x) = a cos(b x + c), the sine of a phase that is pi/2 larger."""
+    return Sin(a, b, c + pi / 2)
+
+
+def Rbf(gamma: float = 1.0) -> Sin:
+    """phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), whose NNGP is exp(-gamma E (u - u')^2).
+
+    Behind the first Dense, u are the inputs times w_std / sqrt(d): a Gaussian kernel.  ValueError for gamma <= 0.
+    """
+    check_number("Rbf", "gamma", gamma, 0.0, strict=True)
+    return Sin(sqrt(2), sqrt(2 * gamma), pi / 4)
+
+
+@dataclass(frozen=True)
+class Exp(Activation):
+    """phi(x) = a exp(b x)."""
+
+    a: float = 1.0
+    b: float = 1.0
+    __post_init__ = check_numbers
+
+
+@dataclass(frozen=True)
+class Gaussian(Activation):
+    """phi(x) = a exp(b x^2).  For b > 0, its kernels need variances q < 1 / (4 b)."""
+
+    a: float = 1.0
+    b: float = -1.0
+    __post_init__ = check_numbers
+
+
+@dataclass(frozen=True)
+class Polynomial(Activation):
+    """phi(x) = coef[0] + coef[1] x + coef[2] x^2 + ...; `Monomial` and `Hermite` are polynomials.
+
+    ValueError for what is no tuple of finite numbers.  Its Hermite series ends, so quadrature gives the closed form.
+    """
+
+    coef: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.coef, tuple) or not self.coef:
+            raise ValueError(f"Polynomial(coef=...) expects a tuple of numbers, got {self.coef!r}")
+        for n, value in enumerate(self.coef):
+            check_number("Polynomial", f"coef[{n}]", value)
+        object.__setattr__(self, "coef", tuple(map(float, self.coef)))
+
+
+def Monomial(degree: int) -> Polynomial:
+    """phi(x) = x^degree, degree >= 0.
+
+    >>> Monomial(2)
+    Polynomial(coef=(0.0, 0.0, 1.0))
+    """
+    check_count("Monomial", "degree", degree, 0)
+    return Polynomial((0.0,) * degree + (1.0,))
+
+
+def Hermite(degree: int) -> Polynomial:
+    """phi = h_degree, the Hermite polynomial with E h_degree(z)^2 = 1, z ~ N(0, 1), degree >= 0.
+
+    At variances q = q' = 1 its dual is c^degree.
+
+    >>> Hermite(3).coef                      # (x^3 - 3 x) / sqrt(3!)
+    (0.0, -1.2247448713915892, 0.0, 0.4082482904638631)
+    """
+    check_count("Hermite", "degree", degree, 0)
+    coef = [0.0] * (degree + 1)
+    for k in range(degree // 2 + 1):
+        coef[degree - 2 * k] = (-0.5) ** k * sqrt(factorial(degree)) / (factorial(k) * factorial(degree - 2 * k))
+    return Polynomial(tuple(coef))
+
+
+@dataclass(frozen=True)
+class Tanh(Activation):
+    """phi(x) = tanh(x)."""
+
+
+@dataclass(frozen=True)
+class Sigmoid(Activation):
+    """phi(x) = 1 / (1 + exp(-x))."""
+
+
+@dataclass(frozen=True)
+class Softplus(Activation):
+    """phi(x) = scale / beta * log(1 + exp(beta x)).
+
+    Geiger et al. 2020 use beta = 5 and scale = 1.404383, which makes E phi(z)^2 = 1 for z ~ N(0, 1).
+    """
+
+    beta: float = 1.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        check_number("Softplus", "beta", self.beta, 0.0, strict=True)
