@@ -18,7 +18,7 @@ from typing import Any
 from analytic import textbook
 from analytic.kernel import Both, Kernel, kernel
 from analytic.large.solve import solve
-from analytic.limits.deep_linear import deep_linear_flow, deep_linear_limit
+from analytic.limits.deep_linear import deep_linear_limit
 from analytic.limits.finite_width import depth_over_width, finite_width
 from analytic.limits.nonlinear import feature_learning_limit
 from analytic.limits.two_layer import two_layer_limit
@@ -32,7 +32,7 @@ from analytic.vectors.textbook_dual import register_dual
 
 __all__ = [
     "Both", "Kernel", "Modes", "critical_learning_rate", "cube_modes", "data_modes",
-    "deep_linear_flow", "deep_linear_limit", "depth_over_width", "eigenlearning", "ensemble",
+    "deep_linear_limit", "depth_over_width", "eigenlearning", "ensemble",
     "feature_learning_limit", "finite_width", "gradient_descent", "gradient_flow", "kernel", "lower",
     "max_learning_rate", "posterior", "register_dual", "solve", "sphere_modes", "textbook", "two_layer_limit",
     "width_correction",

@@ -140,7 +140,8 @@ def deep_linear_limit(
 
     spec : mn.Sequential(mn.Dense(n, w_std=...), ..., mn.Dense(C, w_std=...)); hidden widths do not matter.
     x : (N, d), y : (N, C).  gamma0 : how much features move, >= 0; 0 is descent with the NTK.  lr : t = lr * steps; at
-    width n the weights' rate is lr gamma0^2 n (`analytic.limits.linear_problem`).
+    width n the weights' rate is lr gamma0^2 n (`analytic.limits.linear_problem`).  Gradient flow is c_1 lr + c_2 lr^2 +
+    ... away.
 
     With r = rank of x, O(L (r + C) ((r + C) steps)^2) numbers a step: 100 steps of 5 inputs, two hidden layers, .07 s.
     UnsupportedLayer for an activation or a bias; ValueError for shapes, lr, gamma0; MemoryError before any work;
@@ -155,13 +156,7 @@ def deep_linear_limit(
     [0.3    0.51   0.657  0.7599] 1.0
     [0.3    0.5244 0.6971 0.8205] 1.5205
     """
-    found = linear_problem(spec, x, y, gamma0)
-    return _descent(found, lr, steps)
-
-
-def _descent(found: LinearProblem, lr: float, steps: int) -> DeepLinearLimit:
-    """All steps, one after the other."""
-    lr = number("lr", lr)
+    found, lr = linear_problem(spec, x, y, gamma0), number("lr", lr)
     whole("steps", steps, 0)
     (r, C), sigma2, T = found.sizes, [w**2 for w in found.w_std], int(steps) + 1
     need = (len(sigma2) - 1) * 8 * 3 * T**2 * (r * r + r * C + C * C)
@@ -195,56 +190,3 @@ def _descent(found: LinearProblem, lr: float, steps: int) -> DeepLinearLimit:
                 raise FloatingPointError(f"the descent has diverged at step {k}: take a smaller lr than {lr:g}")
             driven[h, g] = lr * found.drive(F[k])
     return DeepLinearLimit(found, lr, F, layers)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class DeepLinearFlow:
-    """Gradient flow of the infinitely wide deep linear network at some times; built by `deep_linear_flow`.
-
-    times : (T,), on the host.  F : (T, r, C).  error : bound on the error of the training outputs.
-    """
-
-    problem: LinearProblem
-    times: Host
-    F: Host
-    error: float
-
-    def predict(self, x_test: Array | None = None) -> Array:
-        """f at all times, (T, M, C), on the training set or x_test : (M, d)."""
-        return self.problem.to_caller(self.problem.in_basis(x_test)[1] @ self.F)
-
-
-def deep_linear_flow(
-    spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0, time: float, steps: int = 20, tol: float = 1e-3
-) -> DeepLinearFlow:
-    """Gradient flow up to a time t = lr * steps, for any depth: descent in ever shorter steps, extrapolated to step 0.
-
-    Descent of step h is the flow + c_1 h + c_2 h^2 + ...; `steps` steps, twice and three times as many give
-    f_1 / 2 - 4 f_2 + 9 f_3 / 2 = the flow + O(h^3), and its distance from 3 f_3 - 2 f_2, O(h^2), bounds the error.
-
-    Returns f at steps + 1 equally spaced times, 0 to `time`.  tol : RuntimeError if the bound exceeds tol max |y|.
-    Other arguments and errors as in `deep_linear_limit`.
-
-    >>> import numpy as np, minintk as mn
-    >>> x, y = np.array([[1.0]]), np.array([[1.0]])
-    >>> flow = deep_linear_flow(mn.Sequential(mn.Dense(512), mn.Dense(1)), x, y, time=0.4)
-    >>> flow.predict()[[10, 20], 0, 0].round(4)             # as `two_layer_limit` has it
-    array([0.335 , 0.5722])
-    """
-    found = linear_problem(spec, x, y, gamma0)
-    time = number("time", time)
-    whole("steps", steps)
-    try:
-        one, two, three = (_descent(found, time / (many * steps), many * steps).F[::many] for many in (1, 2, 3))
-    except FloatingPointError:
-        raise FloatingPointError(
-            f"descent in steps of {time / steps:g} diverges: take more than {steps} steps"
-        ) from None
-    F = one / 2 - 4 * two + 4.5 * three
-    error = float(np.max(np.abs(found.Z @ (F - 3 * three + 2 * two)), initial=0.0))
-    if not error <= tol * float(np.max(np.abs(found.Y), initial=0.0)):
-        raise RuntimeError(
-            f"steps of {time / steps:g} leave an error of {error:.1g} in the flow, tol = {tol:g} allows "
-            f"{tol * float(np.max(np.abs(found.Y), initial=0.0)):.1g}: take more than {steps} steps"
-        )
-    return DeepLinearFlow(found, np.linspace(0, time, steps + 1), F, error)

@@ -134,8 +134,7 @@ class Ensemble:
         ValueError for a negative t or NaN, an indefinite kernel, and a singular one whose limit does not exist.
         MemoryError, before any work, with what is needed and what is free.
         """
-        check_kind(kind)
-        check_spread(cov, std)
+        check_wanted(kind, cov, std)
         k, xp, t = self._test(x_test), array_namespace(self.x), to_host(t)
         self.check_memory(kind, x_test.shape[0], int(np.size(t)) + 2 if cov else 0 if std else None)
         if (cov or std) and kind == "ntk":
@@ -277,14 +276,10 @@ def ensemble(
     return Ensemble(kernel, xp.asarray(x, copy=True), xp.asarray(y, copy=True), lr, ridge, by, float(momentum))
 
 
-def check_kind(kind: str) -> None:
-    """ValueError for a kind that is none."""
+def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:
+    """ValueError for a kind that is none, and where both spreads are asked for."""
     if kind not in get_args(Kind):
         raise ValueError(f"kind expects 'ntk' or 'nngp', got {kind!r}")
-
-
-def check_spread(cov: bool, std: bool) -> None:
-    """ValueError where both are asked for."""
     if cov and std:
         raise ValueError("predict expects cov=True or std=True, not both: the standard deviation is sqrt(diag(cov))")
 

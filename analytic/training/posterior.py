@@ -17,17 +17,7 @@ import numpy as np
 from analytic.kernel import Kernel
 from analytic.training.dynamics import power_of_two
 from analytic.training.eigen import check_kernel, check_memory, eps, factorisation_bytes, resolution
-from analytic.training.gp import (
-    Ensemble,
-    Given,
-    KernelLike,
-    Kind,
-    check_kind,
-    check_spread,
-    covariance,
-    deviation,
-    ensemble,
-)
+from analytic.training.gp import Ensemble, Given, KernelLike, Kind, check_wanted, covariance, deviation, ensemble
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, on_host, scipy_module, to_library
 from minintk.validate import whole
 
@@ -53,7 +43,7 @@ class Posterior:
         t = inf of `ensemble`, or ValueError, with the smallest eigenvalue, if there is no limit.
         MemoryError, before any work, with what is needed and what is free.
         """
-        check_spread(cov, std)
+        check_wanted(self.kind, cov, std)
         ens = self.ensemble
         ens._test(x_test)
         ens.check_memory(self.kind, x_test.shape[0], 3 if cov else 0 if std else None, self._factor_bytes)
@@ -204,7 +194,7 @@ def posterior(
     >>> round(float(mean[0, 0]), 6), round(float(cov[0, 0]), 6)          # 2 * 3 / 1.5 and 4 - 4 / 1.5
     (4.0, 1.333333)
     """
-    check_kind(kind)
+    check_wanted(kind)
     given: Any = kernel  # checked by `ensemble`
     noise: Any = ridge
     if kind == "nngp" and not isinstance(kernel, KernelLike | tuple | type) and callable(getattr(kernel, "nngp", None)):
@@ -226,23 +216,17 @@ class NngpAlone(Protocol):
         """K(x1, x2), (N, M); K(x1, x1) without x2."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Prior:
     """A kernel with nngp alone as one that has no NTK."""
 
-    kernel: NngpAlone
+    def __init__(self, kernel: NngpAlone) -> None:
+        self.nngp = kernel.nngp
 
-    def nngp(self, x1: Array, x2: Array | None = None) -> Array:
-        """K(x1, x2)."""
-        return self.kernel.nngp(x1) if x2 is None else self.kernel.nngp(x1, x2)
-
-    def ntk(self, x1: Array, x2: Array | None = None) -> Array:
+    def ntk(self, x1: Array, x2: Array | None = None) -> Any:
         """TypeError."""
         raise TypeError("this kernel has nngp alone: kind='nngp' is what it can answer")
 
-    def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
-        """TypeError."""
-        return self.nngp(x1, x2), self.ntk(x1, x2)
+    both = ntk
 
 
 def cholesky(k: Array) -> Array:

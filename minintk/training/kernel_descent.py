@@ -24,7 +24,7 @@ from minintk.spec.parametrization import Row
 from minintk.training.batches import Batches
 from minintk.training.losses import Loss
 from minintk.training.on_demand import OnDemand
-from minintk.training.optimizers import SGD, Nesterov
+from minintk.training.optimizers import SGD
 from minintk.training.train import Descent, Snapshot, State, check_run, snapshots
 
 
@@ -34,7 +34,7 @@ def kernel_descent(
     y: Array,
     *,
     loss: Loss,
-    optimizer: SGD | Nesterov,
+    optimizer: SGD,
     steps: int,
     batch_size: int | None = None,
     rng: np.random.Generator | None = None,
@@ -60,7 +60,7 @@ def kernel_descent(
     True
     """
     N, full = check_frozen(kernel, f0, y)
-    if not isinstance(optimizer, (SGD, Nesterov)) or optimizer.towards is not None:
+    if not isinstance(optimizer, SGD) or optimizer.towards is not None:
         raise TypeError(f"kernel_descent expects mn.SGD or mn.Nesterov, without towards=, got {optimizer!r}")
     xp = array_namespace(kernel)
     model = FromKernel(kernel, xp.asarray(f0, copy=True), N, full)

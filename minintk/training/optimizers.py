@@ -138,7 +138,7 @@ class SGD(Optimizer):
     def init(self, theta: Array) -> Array | None:
         return array_namespace(theta).zeros_like(theta) if self.momentum else None
 
-    def step(self, theta: Array, gradient: Array, memory: Array | None, scales: Array | None) -> None:
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         xp = array_namespace(theta)  # Python's floats below: a NumPy scalar would compute in float64
         lr, momentum = self.rate, float(self.momentum)
 
@@ -156,7 +156,7 @@ class SGD(Optimizer):
 
 
 @dataclass(frozen=True)
-class Nesterov(Optimizer):
+class Nesterov(SGD):
     """Gradient descent with Nesterov's momentum, which looks one velocity ahead; arguments and errors as in `SGD`:
 
         g' = s g + weight_decay u,     v <- momentum v + g',     theta <- theta - lr (g' + momentum v)
@@ -167,14 +167,7 @@ class Nesterov(Optimizer):
     Nesterov(lr=0.1, momentum=0.9, weight_decay=0.0)
     """
 
-    lr: float | Schedule
     momentum: float = 0.9
-    weight_decay: float = 0.0
-    towards: Array | None = field(default=None, repr=False, compare=False)
-    _point: str = field(default="", init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        _check(self, "momentum")
 
     @property
     def reach(self) -> float:
@@ -184,7 +177,7 @@ class Nesterov(Optimizer):
     def init(self, theta: Array) -> Array:
         return array_namespace(theta).zeros_like(theta)
 
-    def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         xp = array_namespace(theta)
         lr, m = self.rate, float(self.momentum)
 

@@ -173,9 +173,6 @@ CASES: dict[str, Case] = {
     "width_correction": lambda a: (lambda m: lambda: (*m.predict(2.0), *m.kernel(2.0)))(
         an.width_correction(mn.Sequential(mn.Dense(8), mn.Erf(), mn.Dense(1)), a["x"], a["one"], XT, samples=16)
     ),
-    "deep_linear_flow": lambda a: (lambda m: lambda: (m.predict(), m.predict(XT)))(
-        an.deep_linear_flow(LINEAR, a["x"], a["one"], time=0.3)
-    ),
     "Solution": lambda a: (lambda s: lambda: (s.theta, s.a, s(XT)))(
         mn.solve_gram(NET, a["theta"], a["x"], a["y"], ridge=0.1)
     ),

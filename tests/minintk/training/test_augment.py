@@ -40,10 +40,7 @@ def test_a_shift_is_this_loop(pixels: int, fill: float, dtype: Any, seed: int) -
     assert found.dtype == dtype
     for n in range(3):
         np.testing.assert_array_equal(found[n], moved(x[n], int(draws[n, 0]), int(draws[n, 1]), fill))
-    for by in ((pixels, -pixels), (0, pixels)):
-        together = shift(x, by)
-        np.testing.assert_array_equal(together, np.stack([moved(image, *by, fill) for image in x]))
-        assert not np.shares_memory(together, x)
+    assert not np.shares_memory(found, x)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -53,7 +50,6 @@ def test_every_array_library_shifts_alike(library: str) -> None:
     shift = mn.Shift(3, 0.5)
     draws = shift.draw(4, rng)
     np.testing.assert_array_equal(to_host(shift(to_library(x, xp), to_library(draws, xp))), shift(x, draws))
-    np.testing.assert_array_equal(to_host(shift(to_library(x, xp), (1, -2))), shift(x, (1, -2)))
 
 
 def test_shifts_are_uniform_and_independent() -> None:
@@ -71,12 +67,6 @@ def test_shifts_are_uniform_and_independent() -> None:
     assert p(np.stack([draws[:, 0], draws[:, 0]], axis=1)) < 1e-12
 
 
-def test_every_shift() -> None:
-    shifts = list(mn.Shift(3).every())
-    assert len(shifts) == len(set(shifts)) == 49
-    assert {max(abs(a), abs(b)) for a, b in shifts} == {0, 1, 2, 3}
-
-
 def test_the_data_sets_shifts_are_these() -> None:
     data = mn.datasets.digits()[:20]
     by = mn.Shift(2).draw(20, np.random.default_rng(3))
@@ -88,6 +78,7 @@ NET = mn.Network(mn.Sequential(mn.Flatten(), mn.Dense(5), mn.Tanh(), mn.Dense(2)
 THETA = NET.init(np.random.default_rng(0))
 X = np.random.default_rng(1).standard_normal((7, 4, 5, 1))
 Y = np.random.default_rng(2).standard_normal((7, 2))
+DRAWS = np.zeros((7, 2), dtype=int)
 
 
 @pytest.mark.parametrize("batch_size", [None, 3])
@@ -119,8 +110,7 @@ def test_no_shift_is_no_augmentation() -> None:
     [
         (lambda: mn.Shift(-1), ValueError, r"Shift\(pixels=\.\.\.\) expects a whole number >= 0, got -1"),
         (lambda: mn.Shift(1, fill=np.nan), ValueError, r"Shift\(fill=\.\.\.\) expects a finite number, got nan"),
-        (lambda: mn.Shift(2)(X, (3, 0)), ValueError, r"expects shifts up to 2 pixels, got \(3, 0\)"),
-        (lambda: mn.Shift(2)(X[..., 0], (1, 0)), ValueError, r"Shift moves images x : \(N, H, W, C\)"),
+        (lambda: mn.Shift(2)(X[..., 0], DRAWS), ValueError, r"Shift moves images x : \(N, H, W, C\)"),
         (
             lambda: go(augment=mn.Shift(4)),
             ValueError,
