@@ -144,7 +144,10 @@ ARCSINE = StepSource(
 
 def entry(step: StepSource, pixel: tuple[str, ...]) -> str:
     """C for the step of entry m of a plane; at: the place of its pixels' numbers, which are 0 outside the image."""
-    loads = "".join(f"const T {a} = x[at + {k} * plane], {a}2 = x2[at + {k} * plane];" for k, a in enumerate(pixel))
+    loads = "".join(
+        f"const T {a} = values[x + at + {k} * plane], {a}2 = values[x2 + at + {k} * plane];"
+        for k, a in enumerate(pixel)
+    )
     return f"""{{
         const unsigned at = m + LINE(m) * (stride - width);
         const T D = d[m];
@@ -175,10 +178,9 @@ extern "C" __global__ void planes(
     const int width = W - abs(dx) + left + right, stride = W + left + right, plane = (top + H + bottom) * stride;
     const int size = (lines + top + bottom) * width, start = top * width;
     const unsigned part = 0xffffffffu / width;
-    const T *one = values + (long long)pairs[2 * blockIdx.x] * arrays * plane;
-    const T *two = values + (long long)pairs[2 * blockIdx.x + 1] * arrays * plane;
-    one += (dy < 0 ? -dy : 0) * stride + (dx < 0 ? -dx : 0);
-    two += (dy > 0 ? dy : 0) * stride + (dx > 0 ? dx : 0);
+    const int image = arrays * (top + H + bottom), *pair = pairs + 2 * blockIdx.x;
+    const unsigned one = (pair[0] * image + (dy < 0 ? -dy : 0)) * stride + (dx < 0 ? -dx : 0);
+    const unsigned two = (pair[1] * image + (dy > 0 ? dy : 0)) * stride + (dx > 0 ? dx : 0);
     double *sums = memory;
     T *work = (T *)(memory + 2 * blockDim.x), *V = work + slots * (1 + TANGENT) * size;
 
@@ -186,7 +188,7 @@ extern "C" __global__ void planes(
         const unsigned at = m + LINE(m) * (stride - width);
         T found = 0;
         _Pragma("unroll 1") for (int c = 0; c < channels; c++) {{
-            const T g = one[at + c * plane] - two[at + c * plane];
+            const T g = values[one + at + c * plane] - values[two + at + c * plane];
             found += g * g;
         }}
         work[m] = found;
@@ -196,7 +198,8 @@ extern "C" __global__ void planes(
 
     for (int k = 0; k < steps; k++) {{
         const int *row = table + 8 * k, kind = row[0], n = (lines - row[3]) * width, end = start + n + bottom * width;
-        const T *v = factors + 5 * k, *x = one + row[2] * plane, *x2 = two + row[2] * plane;
+        const T *v = factors + 5 * k;
+        unsigned x = one + row[2] * plane, x2 = two + row[2] * plane;
         const T c = v[0], scale = v[1], unit = v[1], ratio = v[2], rest2 = v[3], outside = v[4];
         T *d = work + row[1] * (1 + TANGENT) * size, *theta = d + size;
         if (kind == WINDOW) {{
@@ -226,7 +229,7 @@ extern "C" __global__ void planes(
             }} else {{  /* LINEAR: Theta += ratio K + rest, and what is outside the image is 0 again */
                 EACH(m, start, start + n) {{
                     const unsigned at = m + LINE(m) * (stride - width);
-                    const T half = x[at], half2 = x2[at], D = d[m];
+                    const T half = values[x + at], half2 = values[x2 + at], D = d[m];
                     const int both = half > 0 && half2 > 0;
                     if (TANGENT) theta[m] = both ? theta[m] + 2 * (half + half2 - D) * ratio + rest2 : 0;
                     d[m] = both ? D : half + half2;
@@ -234,7 +237,7 @@ extern "C" __global__ void planes(
             }}
             EACH(i, 0, start + bottom * width) {{  /* the lines of margins: D is q / 2 of the pixel that is inside */
                 const unsigned m = i < start ? i : i + n, at = m + LINE(m) * (stride - width);
-                const T a = x[at], b = x2[at];
+                const T a = values[x + at], b = values[x2 + at];
                 d[m] = (kind == KINKED ? a * a + b * b : a + b) * outside;
                 if (TANGENT) theta[m] = 0;
             }}
