@@ -4,6 +4,7 @@ Reading order:
 
     dataset        examples with labels, and the transformations of the experiments
     packaged       the 8 x 8 digits of the package, points on a sphere or cube
+    text           sentences of three authors, and words as vectors
     folders        where data files are: a named folder, $MININTK_DATA, or a download
     read_mnist     MNIST, and its file format
     read_cifar     CIFAR-10, and its file format
@@ -18,5 +19,6 @@ from minintk.datasets.dataset import Dataset
 from minintk.datasets.packaged import cube, digits, sphere
 from minintk.datasets.read_cifar import cifar10
 from minintk.datasets.read_mnist import mnist
+from minintk.datasets.text import Text, sentences
 
-__all__ = ["Dataset", "cifar10", "cube", "digits", "mnist", "sphere"]
+__all__ = ["Dataset", "Text", "cifar10", "cube", "digits", "mnist", "sentences", "sphere"]

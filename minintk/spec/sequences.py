@@ -33,7 +33,7 @@ class GlobalSelfAttention(Layer):
         mn.Identity() attention is linear in G.
     positions : p, the scale of position embeddings p E, added to what keys and queries read, not to values; E is
         trained and starts with independent channels of covariance P / p^2 = exp(-|s - t| / reach) between positions s
-        and t, the identity where reach = 0.  0: none.  Embeddings that values read too are channels of the inputs.
+        and t, the identity where reach = 0.  0: none.  Its kernel is that of many channels of x: weights come before.
     masked : leave out positions of x that are all 0, both as keys and as queries, where y = 0; needs b_std = 0.
 
     The tensors are "key.W", "query.W" (scaling="sqrt"), "value.W", "output.W", "output.b" and "E".
