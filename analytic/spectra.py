@@ -1,6 +1,7 @@
 """What the spectrum of a kernel says about learning: its modes, and what kernel regression learns from n examples.
 
-The eigenfunctions of a kernel of the angle alone are harmonics on the sphere, parities on the cube.  With t = x.x' / (|x| |x'|), k(x, x') = k(t), and averages over the uniform distribution of inputs,
+The eigenfunctions of a kernel of the angle alone are harmonics on the sphere, parities on the cube.  With
+t = x.x' / (|x| |x'|), k(x, x') = k(t), and averages over the uniform distribution of inputs,
 
     sphere S^{d-1}, |x|^2 = d     level l: spherical harmonics of degree l, h_l = (2l+d-2)/l binom(l+d-3, l-1) of them
         lambda_l = E[k(t) P_l(t)],    t with density ~ (1 - t^2)^((d-3)/2),    P_l Gegenbauer polynomials, P_l(1) = 1

@@ -229,9 +229,6 @@ def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
     return progress
 
 
-# ------------------------------------------------------------------------------------------- preconditioners, files
-
-
 def _low_rank(K: gram.Gram, by: By, rank: int, folder: Path | None, progress: bool) -> Precondition:
     """P^-1 of small rank, found in the folder, or computed and kept there."""
     path = None if folder is None else folder / "low_rank.npz"

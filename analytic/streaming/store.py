@@ -144,8 +144,6 @@ class KernelStore:
             for rows, columns, turned in images_of(self.places[n], self.inputs.symmetric)
         )]  # fmt: skip
 
-    # ---------------------------------------------------------------------------------------------- units
-
     def claim_of(self, number: int) -> Path:
         """Where the claim on a block is."""
         return self.claims / f"{number}.lock"

@@ -83,8 +83,6 @@ class Dataset:
         shares = ", ".join(f"{name} {count}" for name, count in zip(self.classes, counts))
         return f"Dataset({self.name!r}, N={len(self)}, x={self.raw.shape[1:]}, classes: {shares})"
 
-    # ------------------------------------------------------------------------------ which examples
-
     def __getitem__(self, index: slice | Array) -> Dataset:
         """The examples selected by a slice, an array of positions, or a boolean mask."""
         if not isinstance(index, (slice, np.ndarray)):
@@ -130,8 +128,6 @@ class Dataset:
             return int(which)
         raise ValueError(f"{self.name} has no class {which!r}: its classes are {', '.join(self.classes)}")
 
-    # ------------------------------------------------------------------------------------- shape
-
     def images(self) -> Dataset:
         """The same examples as x : (N, H, W, C)."""
         return replace(self, raw=self.raw.reshape(len(self), *self._image_shape()))
@@ -158,8 +154,6 @@ class Dataset:
         if self.image_shape is None:
             raise ValueError(f"{self.name} holds no images (pca removes the pixels): do this first")
         return self.image_shape
-
-    # ------------------------------------------------------------------------------------- values
 
     def shifted(self, max_shift: int, rng: np.random.Generator) -> Dataset:
         """Images shifted by their own (dy, dx), uniform on {-max_shift, ..., max_shift}^2, filled up with zeros.
@@ -249,8 +243,6 @@ class Dataset:
         if not len(source):
             raise ValueError(f"{source.name} has no examples: {what} has nothing to take its statistics from")
         return source
-
-    # -------------------------------------------------------------------------------------- (x, y)
 
     def parity(self) -> tuple[Array, Array]:
         """(x, y) with y : (N, 1), +1 for even and -1 for odd digits.

@@ -97,9 +97,6 @@ def _start(like: Array, shape: tuple[int, ...], lead: int = -2) -> Array:
     return xp.asarray(xp.broadcast_to(to_library(draw, xp), (*like.shape[:lead], *shape)), copy=True)
 
 
-# --------------------------------------------------------------------------------- the operators of a network
-
-
 Weighted = BoundDense | BoundConv
 
 

@@ -282,9 +282,6 @@ def _run(
         raise failed
 
 
-# ------------------------------------------------------------------------------------------- files, checks
-
-
 def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | None) -> dict[str, tuple[Any, ...]]:
     """The grid as tuples of Python's own numbers; ValueError for an invalid one."""
     if not isinstance(grid, Mapping):

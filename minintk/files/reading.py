@@ -77,9 +77,6 @@ def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
             raise Unreadable(f"{path} is damaged, or not {what} ({words:.300}): {remedy}") from error
 
 
-# ------------------------------------------------------------------------------------------------ text
-
-
 def read_json(path: Where, what: str, remedy: str) -> Any:
     """The value in a JSON file (UTF-8); NaN, Infinity and -Infinity are numbers, as Python writes them."""
     with reading(path, what, remedy) as file:
@@ -98,9 +95,6 @@ def whole_file(file: IO[bytes]) -> bytes:
     if size > LARGEST_TEXT:
         raise ValueError(f"it holds {size} bytes, the most that is read is {LARGEST_TEXT}")
     return file.read(size)
-
-
-# ------------------------------------------------------------------------------------------------ bytes
 
 
 def size_of(file: IO[bytes]) -> int:
@@ -142,9 +136,6 @@ def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], 
     if stream.read(1):
         raise ValueError("it holds more bytes than its header promises")
     return found
-
-
-# ------------------------------------------------------------------------------------------------ .npy, .npz
 
 
 class Header(NamedTuple):

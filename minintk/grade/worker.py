@@ -201,8 +201,6 @@ def pull(
     return value, [i - 1 for i in changed]
 
 
-# ------------------------------------------------------------------------------------------------ the guard
-
 CALLS = ("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.kill", "os.killpg",
          "os.startfile", "pty.spawn", "gc.get_objects", "gc.get_referrers")  # fmt: skip
 FILES = ("open", "os.listdir", "os.scandir", "os.chdir", "os.link", "os.symlink", "os.rename")

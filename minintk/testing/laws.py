@@ -212,9 +212,6 @@ def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator
         assert_close(f"float32: {name} = float64's", a, double[name], m * (sizes[name] + response))
 
 
-# ------------------------------------------------------------------------------------------ their tools
-
-
 def _results(model: Model, f: Array, J: Jacobian, v: Array, u: Array) -> dict[str, Host]:
     """What J gives on the host; kernels only where examples do not see each other."""
     found = {"f": f, "J v": J.jvp(v), "J' u": J.vjp(u)}

@@ -196,9 +196,6 @@ def _restored(value: dict[str, Any]) -> Any:
     return np.array(value["array"], value["dtype"])
 
 
-# ------------------------------------------------------------------------ which run a checkpoint belongs to
-
-
 def fingerprint(model: Model, theta: Array, x: Array, y: Array, **settings: Any) -> dict[str, str]:
     """What identifies a run: its settings in words, its arrays as digests."""
     words = {name: identity(value) for name, value in {"model": model, **settings}.items()}

@@ -22,8 +22,6 @@ from minintk.training.systems import System, WeightSpace
 from minintk.training.train import State, check_state, loss_text
 from minintk.validate import number, numbers
 
-# ------------------------------------------------------------------------------------------- integrators
-
 
 @dataclass(frozen=True)
 class Steps:
@@ -103,9 +101,6 @@ class Moment:
         return f"Moment(t={self.t:g}, {loss_text(self.loss)}, f {tuple(self.f.shape)}, steps={self.steps}{ended})"
 
 
-# ---------------------------------------------------------------------------------------------- settings
-
-
 @dataclass(frozen=True)
 class FlowSettings:
     """The loss, the times to report, the equation of motion and the integrator."""
@@ -168,9 +163,6 @@ class FlowSettings:
     def batch(self, h: float, N: int) -> int:
         """b with T = h/b (1 - (b-1)/(N-1)); Geiger et al. 2020, eq. (19)."""
         return N if self.temperature == 0 else max(1, round(N / (self.temperature / h * (N - 1) + 1)))
-
-
-# ------------------------------------------------------------------------------------------- integration
 
 
 def run_flow(system: System, s: Array, y: Array, settings: FlowSettings) -> Iterator[Moment]:

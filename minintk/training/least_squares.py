@@ -256,9 +256,6 @@ def gram_matrix(
     return k
 
 
-# --------------------------------------------------------------------------------------- parameter space
-
-
 def solve_lsqr(
     model: Model,
     theta0: Array,
@@ -368,9 +365,6 @@ class ChunkedJacobian:
         """J' u : (P,)."""
         parts = (self._jacobian(i).vjp(u[at]) for i, at in enumerate(self.chunks))
         return self.root * reduce(iadd, parts)
-
-
-# ------------------------------------------------------------------------------------------------ checks
 
 
 def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tuple[Array, ChunkedJacobian]:
