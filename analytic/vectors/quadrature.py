@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from math import ceil, log2, pi, sqrt
+from math import ceil, exp, log2, pi, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -267,14 +267,17 @@ class Quadrature(Dual):
         for f in (phi, dphi):
             v = mean_square(f, few, self.pointwise.kinks)
             coarse = mean_square(f, few, self.pointwise.kinks, NODES_PER_PANEL - 4)
-            lost = max(lost, float(xp.max(xp.abs(v - coarse) / xp.where(v > 0, v, 1.0))))
+            end = f(few * END_OF_AXIS) ** 2 + f(-few * END_OF_AXIS) ** 2  # what the axis leaves out, about
+            cut = exp(-(END_OF_AXIS**2) / 2) * end
+            lost = max(lost, float(xp.max((xp.abs(v - coarse) + cut) / xp.where(v > 0, v, 1.0))))
         degree = 32
         while True:
             left = xp.zeros(degree + 1, dtype=xp.float64)
             for f in (phi, dphi):
                 v = mean_square(f, few, self.pointwise.kinks)
                 a = hermite(f, few, degree, self.pointwise.kinks) / xp.sqrt(xp.where(v > 0, v, 1.0))[:, None]
-                left = xp.maximum(left, xp.max(xp.abs(1 - cumulative(xp, a * a)), axis=0))
+                nonzero = xp.astype(v > 0, xp.float64)[:, None]
+                left = xp.maximum(left, xp.max(xp.abs(nonzero - cumulative(xp, a * a)), axis=0))
             long, short = (to_host(left) < loss for loss in (NEGLIGIBLE_LOSS[8], NEGLIGIBLE_LOSS[4]))
             if long.any() or degree >= LARGEST_DEGREE:
                 most, least = (max(1, int(one.argmax())) if one.any() else degree for one in (long, short))

@@ -17,28 +17,36 @@ __all__ = [
 ]  # fmt: skip
 
 
+class Numbered(Activation):
+    """Base class of the activations whose arguments are finite real numbers; ValueError for others."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
+
 @dataclass(frozen=True)
 class ReLU(Activation):
     """phi(x) = max(x, 0); phi'(0) = 0.  Not scaled by sqrt(2): write that into w_std."""
 
 
 @dataclass(frozen=True)
-class LeakyReLU(Activation):
+class LeakyReLU(Numbered):
     """phi(x) = x for x > 0, slope * x otherwise; phi'(0) = slope."""
 
     slope: float = 0.01
-    __post_init__ = check_numbers
 
 
 @dataclass(frozen=True)
-class ABRelu(Activation):
+class ABRelu(Numbered):
     """phi(x) = b x for x > 0, a x otherwise; phi'(0) = a.  ValueError for a = b = 0."""
 
     a: float
     b: float
 
     def __post_init__(self) -> None:
-        check_numbers(self)
+        super().__post_init__()
         if self.a == self.b == 0:
             raise ValueError("ABRelu(0, 0) is 0 everywhere: give one of the slopes another value")
 
@@ -82,21 +90,19 @@ class GELU(Activation):
 
 
 @dataclass(frozen=True)
-class Swish(Activation):
+class Swish(Numbered):
     """phi(x) = x / (1 + exp(-beta x)); beta = 1 is PyTorch's SiLU.  Its kernels are by quadrature."""
 
     beta: float = 1.0
-    __post_init__ = check_numbers
 
 
 @dataclass(frozen=True)
-class Sin(Activation):
+class Sin(Numbered):
     """phi(x) = a sin(b x + c)."""
 
     a: float = 1.0
     b: float = 1.0
     c: float = 0.0
-    __post_init__ = check_numbers
 
 
 def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
@@ -114,21 +120,19 @@ def Rbf(gamma: float = 1.0) -> Sin:
 
 
 @dataclass(frozen=True)
-class Exp(Activation):
+class Exp(Numbered):
     """phi(x) = a exp(b x)."""
 
     a: float = 1.0
     b: float = 1.0
-    __post_init__ = check_numbers
 
 
 @dataclass(frozen=True)
-class Gaussian(Activation):
+class Gaussian(Numbered):
     """phi(x) = a exp(b x^2).  For b > 0, its kernels need variances q < 1 / (4 b)."""
 
     a: float = 1.0
     b: float = -1.0
-    __post_init__ = check_numbers
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,7 @@ class Sigmoid(Activation):
 
 
 @dataclass(frozen=True)
-class Softplus(Activation):
+class Softplus(Numbered):
     """phi(x) = scale / beta * log(1 + exp(beta x)).
 
     Geiger et al. 2020 use beta = 5 and scale = 1.404383, which makes E phi(z)^2 = 1 for z ~ N(0, 1).
@@ -194,5 +198,5 @@ class Softplus(Activation):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        check_numbers(self)
+        super().__post_init__()
         check_number("Softplus", "beta", self.beta, 0.0, strict=True)
