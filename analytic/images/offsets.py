@@ -27,7 +27,7 @@ from analytic.images import gpu_kernels
 from analytic.images.activations import ErfCoefficients, KinkedCoefficients
 from analytic.images.memory import CACHE_LINE_BYTES, PixelValues, Workspace, rounded
 from analytic.images.rules import Flat, Pool, Window, all_steps
-from analytic.images.steps import SumCoefficients, WindowCoefficients
+from analytic.images.steps import ForkCoefficients, WindowCoefficients
 from analytic.vectors.duals import Erf, Homogeneous
 from analytic.vectors.rules import Affine, ResidualSum
 from analytic.vectors.state import Program, Step
@@ -164,7 +164,7 @@ def _(step: Erf, row: ErfCoefficients, steps: Steps, slot: int) -> None:
 
 
 @encode.register
-def _(step: ResidualSum, row: SumCoefficients, steps: Steps, slot: int) -> None:
+def _(step: ResidualSum, row: ForkCoefficients, steps: Steps, slot: int) -> None:
     steps.settle(row.before, slot)
     other, live, grid = slot + 1, steps.live, steps.grid
     steps.slots = max(steps.slots, other + 1)

@@ -15,10 +15,20 @@ from analytic.images.gpu_kernels import block_bytes
 from analytic.images.memory import FieldLayout
 from analytic.images.offsets import split
 from analytic.images.precision import field_precision, scale_free
-from analytic.images.rules import Pool, Window, all_steps, depth, grid, is_nonlinear, mixes_pixels, needs_images
+from analytic.images.rules import (
+    Pool,
+    Window,
+    all_steps,
+    depth,
+    grid,
+    has_masks,
+    is_nonlinear,
+    mixes_pixels,
+    needs_images,
+)
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.results import Examples
-from analytic.vectors.rules import ResidualSum
+from analytic.vectors.rules import Fork
 from analytic.vectors.state import Dual, Program
 from minintk.arrays import block_memory, on_host
 from minintk.spec.shapes import Shape
@@ -69,7 +79,7 @@ class ImagePlan:
 def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
     """The grids after each pooling; a shortcut comes before its branch."""
     for step in program:
-        if isinstance(step, ResidualSum):
+        if isinstance(step, Fork):
             yield from pool_grids(step.shortcut)
             yield from pool_grids(step.branch)
         elif isinstance(step, Pool):
@@ -120,7 +130,7 @@ def plan_images(program: Program, inputs: Examples, pairs: int = 0, *, each: boo
     item = int(xp.dtype(dtype).itemsize)
     jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape, item)
     layout = FieldLayout(xp, dtype, first is None, guards_needed(program, on_host(xp)))
-    recorded = first is not None and is_nonlinear(program[first:])
+    recorded = has_masks(program) or (first is not None and is_nonlinear(program[first:]))
     return ImagePlan(program, shape, layout, scale_free(program), recorded, split(program) if jit else 0)
 
 

@@ -14,7 +14,7 @@ from analytic.vectors.duals import Homogeneous
 from analytic.vectors.engine import flat, square_norms
 from analytic.vectors.ranges import SMALLEST_VARIANCE, check_step
 from analytic.vectors.results import Examples
-from analytic.vectors.rules import Affine
+from analytic.vectors.rules import Affine, Masks
 from analytic.vectors.state import Program
 from minintk.arrays import Array
 
@@ -40,7 +40,7 @@ def affine_steps(program: Program) -> Iterator[Affine]:
 
 def scale_free(program: Program) -> bool:
     """Whether f(s x) = s f(x) for s > 0."""
-    known = all(isinstance(step, Window | Affine | Pool | Flat | Homogeneous) for step in all_steps(program))
+    known = all(isinstance(step, Window | Affine | Pool | Flat | Homogeneous | Masks) for step in all_steps(program))
     return known and all(affine.beta2 <= 0 and affine.rest == 0 for affine in affine_steps(program))
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from analytic.vectors.rules import Affine, Normalise, ResidualSum, affine, lower
+from analytic.vectors.rules import Affine, Fork, Masks, Normalise, ProductOfParts, ResidualSum, affine, lower
 from analytic.vectors.state import Dual, Law, Pairs, Program, RowState, Step
 from minintk import spec as s
 from minintk.spec.parametrization import Parametrization
@@ -86,17 +86,17 @@ def both_axes(found: tuple[Axis, ...]) -> tuple[Axis, Axis]:
 
 
 def all_steps(program: Program) -> Iterator[Step]:
-    """All steps, including those inside sums."""
+    """All steps, including those inside sums and products, and products themselves."""
     for step in program:
-        if isinstance(step, ResidualSum):
+        if isinstance(step, Fork):
             yield from all_steps(step.branch + step.shortcut)
-        else:
+        if not isinstance(step, ResidualSum):
             yield step
 
 
 def depth(program: Program) -> int:
     """How many sums stand inside one another."""
-    sums = [step for step in program if isinstance(step, ResidualSum)]
+    sums = [step for step in program if isinstance(step, Fork)]
     return max((1 + max(depth(one.branch), depth(one.shortcut)) for one in sums), default=0)
 
 
@@ -112,7 +112,12 @@ def mixes_pixels(program: Program) -> bool:
 
 def is_nonlinear(program: Program) -> bool:
     """Whether any step is not linear."""
-    return any(isinstance(step, Dual | Normalise) for step in all_steps(program))
+    return any(isinstance(step, Dual | Normalise | ProductOfParts) for step in all_steps(program))
+
+
+def has_masks(program: Program) -> bool:
+    """Whether an image with itself is another thing than with an equal image."""
+    return any(isinstance(step, Masks) for step in all_steps(program))
 
 
 @lower.register

@@ -14,7 +14,7 @@ from analytic.images.fields import Edges, Field, Pixels, edges_of
 from analytic.images.memory import FieldLayout, PixelValues
 from analytic.images.rules import Flat, Pool, Window
 from analytic.images.window_sums import across_sum, line_sum, window_matrix
-from analytic.vectors.rules import Affine, ResidualSum
+from analytic.vectors.rules import Affine, Fork, Masks, ProductOfParts
 from analytic.vectors.state import Program, Step
 from minintk.arrays import Array, to_library
 from minintk.spec.windows import Axis
@@ -165,8 +165,11 @@ class LinearCoefficients(NamedTuple):
 # ------------------------------------------------------------------------------------------------- sums
 
 
-class SumCoefficients(NamedTuple):
-    """Coefficients of branch and shortcut; ratio: the shortcut's unit divided by the branch's."""
+class ForkCoefficients(NamedTuple):
+    """Coefficients of branch and shortcut; ratio: the shortcut's unit divided by the branch's.
+
+    after_branch, after_shortcut : q / 2 in the unit, for the pending terms; for a product, in any case.
+    """
 
     before: PixelValues | None
     branch: tuple[Any, ...]
@@ -177,35 +180,45 @@ class SumCoefficients(NamedTuple):
 
 
 @prepare.register
-def _(step: ResidualSum, pixels: Pixels, tile: Tile) -> tuple[Pixels, SumCoefficients]:
+def _(step: Fork, pixels: Pixels, tile: Tile) -> tuple[Pixels, ForkCoefficients]:
     settled = replace(pixels, pending=False)
     two, shortcut = prepare_all(step.shortcut, settled, tile)
     one, branch = prepare_all(step.branch, settled, tile)
-    return sum_pixels(pixels, one, two, branch, shortcut, tile)
+    return join_pixels(step, pixels, one, two, branch, shortcut, tile)
 
 
-def sum_pixels(
-    pixels: Pixels, one: Pixels, two: Pixels, branch: tuple[Any, ...], shortcut: tuple[Any, ...], tile: Tile
-) -> tuple[Pixels, SumCoefficients]:
-    """The pixels of a sum, and its coefficients."""
+def join_pixels(
+    step: Fork, pixels: Pixels, one: Pixels, two: Pixels, branch: tuple[Any, ...], shortcut: tuple[Any, ...], tile: Tile
+) -> tuple[Pixels, ForkCoefficients]:
+    """The pixels of a sum, or of a product, and its coefficients."""
     after = Pixels(one.q + two.q, one.theta + two.theta, one.unit, max(one.error, two.error))
+    if isinstance(step, ProductOfParts):
+        theta = one.theta * two.q + one.q * two.theta
+        after = Pixels(one.q * two.q, theta, one.unit * two.unit, one.error + two.error)
+        one, two = replace(one, pending=True), replace(two, pending=True)
     before, after_one, after_two = (half_variances(p, tile.layout) for p in (pixels, one, two))
-    return after, SumCoefficients(before, branch, shortcut, after_one, after_two, two.unit / one.unit)
+    return after, ForkCoefficients(before, branch, shortcut, after_one, after_two, two.unit / one.unit)
 
 
 @apply.register
-def _(step: ResidualSum, row: SumCoefficients, field: Field) -> None:
+def _(step: Fork, row: ForkCoefficients, field: Field) -> None:
     add_pending(field, row.before)
     other = field.copy()
     apply_all(step.shortcut, row.shortcut, other)
     apply_all(step.branch, row.branch, field)
-    sum_fields(field, other, row)
+    join_fields(step, field, other, row)
 
 
-def sum_fields(field: Field, other: Field, row: SumCoefficients) -> None:
-    """field += other, each in its own unit."""
+def join_fields(step: Fork, field: Field, other: Field, row: ForkCoefficients) -> None:
+    """The field of both parts together, from those of the branch and the shortcut, each in its own unit."""
     add_pending(other, row.after_shortcut)
     add_pending(field, row.after_branch)
+    (multiply_fields if isinstance(step, ProductOfParts) else sum_fields)(field, other, row)
+    other.release()
+
+
+def sum_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
+    """field += other."""
     if row.ratio != 1:
         other.d *= row.ratio
     field.d += other.d
@@ -216,7 +229,54 @@ def sum_fields(field: Field, other: Field, row: SumCoefficients) -> None:
             field.start_theta()[...] = other.theta
         else:
             field.theta += other.theta
-    other.release()
+
+
+def multiply_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
+    """K' = K1 K2, so with h = q / 2, K = h + h' - D:  D' = (h1 - h1')(h2 - h2') + K1 D2 + (h2 + h2') D1.
+
+    Theta' = Theta1 K2 + K1 Theta2.
+    """
+    assert row.after_branch is not None
+    assert row.after_shortcut is not None
+    if field.theta is None and other.theta is not None:
+        field.start_theta()[...] = 0
+    for piece in field.pieces():
+        (h1, g1), (h2, g2) = field.pick(row.after_branch, piece), field.pick(row.after_shortcut, piece)
+        d1, d2 = field.d[piece], other.d[piece]
+        k1 = h1 + g1 - d1
+        if field.theta is not None:
+            field.theta[piece] *= h2 + g2 - d2
+            if other.theta is not None:
+                field.theta[piece] += k1 * other.theta[piece]
+        d1 *= h2 + g2
+        k1 *= d2
+        d1 += k1
+        d1 += (h1 - g1) * (h2 - g2)
+
+
+# ------------------------------------------------------------------------------------------------ masks
+
+
+class MaskCoefficients(NamedTuple):
+    """half : q / 2 in the unit; D' = D + gain (half + half'), gain = 1 / keep - 1, as only variances grow."""
+
+    half: PixelValues
+    gain: float
+
+
+@prepare.register
+def _(step: Masks, pixels: Pixels, tile: Tile) -> tuple[Pixels, MaskCoefficients]:
+    half = tile.layout.spread(pixels.q / (2 * pixels.unit))
+    after = Pixels(pixels.q / step.keep, pixels.theta / step.keep, pixels.unit, pixels.error)
+    return after, MaskCoefficients(half, 1 / step.keep - 1)
+
+
+@apply.register
+def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
+    """Of pixels that are not one and the same: their masks are independent."""
+    add_pending(field, row.half)
+    for piece in field.pieces():
+        field.d[piece] += row.gain * sum(field.pick(row.half, piece))
 
 
 # ----------------------------------------------------------------------------------- pooling, flattening
@@ -314,13 +374,13 @@ def follow(
 ) -> tuple[Pixels, Field]:
     """Take images, each with itself, through all steps, pixels and field side by side; `record` collects the pools."""
     for step in program:
-        if isinstance(step, ResidualSum):
+        if isinstance(step, Fork):
             add_pending(field, half_variances(pixels, tile.layout))
             pixels, other = replace(pixels, pending=False), field.copy()
             two, other = follow(step.shortcut, pixels, other, tile, record)
             one, field = follow(step.branch, pixels, field, tile, record)
-            pixels, row = sum_pixels(pixels, one, two, (), (), tile)
-            sum_fields(field, other, row)
+            pixels, row = join_pixels(step, pixels, one, two, (), (), tile)
+            join_fields(step, field, other, row)
         elif isinstance(step, Pool):
             apply(step, pooled(step, pixels, tile, None)[1], field)
             xp, bound = tile.layout.xp, pooled(step, pixels, tile, None)[0]  # 0 for black windows, so exactly 0
@@ -334,12 +394,23 @@ def follow(
         else:
             pixels, (row,) = prepare_all((step,), pixels, tile)
             apply(step, row, field)
+            if isinstance(step, Masks):  # a pixel has the mask that it has
+                for a, to in ((field.d, 0.0), (field.theta, 1 / step.keep)):
+                    if a is not None:
+                        equal_pixels(field, a, to)
     return pixels, field
+
+
+def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
+    """Multiply the equal pixels of a Square field by a factor, in place; returns them, (P, B)."""
+    (H, W), every = field.grid, field.xp.arange(prod(field.grid))
+    places = field.layout.inside(a.reshape((H * W, field.sizes[1], -1)), H, W)  # a view
+    at = every, slice(None), every // W, every % W
+    if factor != 1:
+        places[at] = places[at] * factor
+    return places[at]
 
 
 def diagonal(field: Field, a: Array) -> Array:
     """The equal pixels of a Square field, (B, H, W), float64."""
-    xp, P, B = field.xp, prod(field.grid), field.sizes[1]
-    every = xp.arange(P)
-    equal = field.layout.inside(a.reshape((P, B, -1)), *field.grid).reshape((P, B, P))[every, :, every]
-    return xp.astype(equal, xp.float64).T.reshape((B, *field.grid))
+    return field.xp.astype(equal_pixels(field, a), field.xp.float64).T.reshape((-1, *field.grid))

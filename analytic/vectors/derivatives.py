@@ -49,8 +49,8 @@ def scaled(layer: s.Layer, name: str, factor: float) -> s.Layer:
     >>> scaled(s.Sequential(s.Dense(8, w_std=2.0), s.ReLU()), "w_std", 3.0)
     Sequential(Dense(width=8, w_std=6.0, b_std=0.0, b_init='normal'), ReLU())
     """
-    if isinstance(layer, s.Sequential):
-        return s.Sequential(*(scaled(inner, name, factor) for inner in layer))
+    if isinstance(layer, s.Several):
+        return type(layer)(*(scaled(inner, name, factor) for inner in layer))
     changed: dict[str, Any] = {}
     here: Any = layer  # a dataclass, as every layer is
     for each in fields(here):

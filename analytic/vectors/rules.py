@@ -2,7 +2,8 @@
 
     Dense          K' = w^2 K + beta^2          Theta' = w^2 Theta + ratio K' + rest
     activation     K' = E phi(u) phi(u')        Theta' = Theta E phi'(u) phi'(u')           (u, u') ~ N(0, K)
-    Residual       K' = K_1 + K_2               Theta' = Theta_1 + Theta_2
+    Residual, Sum  K' = K_1 + K_2               Theta' = Theta_1 + Theta_2
+    Product        K' = K_1 K_2                 Theta' = Theta_1 K_2 + K_1 Theta_2
 
 (Lee et al. 2019, supplement, section E; Jacot et al. 2018.)  An activation needs Gaussian pre-activations and a sum
 needs uncorrelated parts.  Where a spec violates this, the recursion does not hold: `Step.law` raises UnsupportedLayer.
@@ -12,8 +13,9 @@ To add a layer: subclass `minintk.spec.layers.Layer`, register `minintk.spec.sha
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import reduce, singledispatch
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -24,7 +26,7 @@ from minintk import spec as s
 from minintk.arrays import Array, array_namespace
 from minintk.layers.activation import pointwise
 from minintk.spec.parametrization import Parametrization, Role
-from minintk.spec.shapes import Site, UnsupportedLayer, sites
+from minintk.spec.shapes import Site, UnsupportedLayer, out_shape, sites
 
 
 @singledispatch
@@ -228,17 +230,17 @@ def _(layer: s.Sequential, site: Site, parametrization: Parametrization) -> Prog
     return tuple(step for inner, place in sites(layer.layers, site) for step in lower(inner, place, parametrization))
 
 
-class SumRow(NamedTuple):
-    """The coefficients of branch and shortcut, and the mix of the two."""
+class ForkRow(NamedTuple):
+    """The coefficients of branch and shortcut, and those of what puts them together."""
 
     branch: tuple[Any, ...]
     shortcut: tuple[Any, ...]
-    mix: Mix
+    mix: Any
 
 
 @dataclass(frozen=True)
-class ResidualSum(Step):
-    """K' = K_branch + K_shortcut,   Theta' = Theta_branch + Theta_shortcut."""
+class Fork(Step):
+    """Base class of steps that put two programs together, both of which start at the same state."""
 
     branch: Program
     shortcut: Program
@@ -249,22 +251,118 @@ class ResidualSum(Step):
         if not (run_law(self.branch, inside).fresh or run_law(self.shortcut, inside).fresh):
             raise UnsupportedLayer(
                 "Residual adds two parts that are correlated, and neither ends in weights: its kernel is not the sum "
-                "of theirs; end the branch, or the shortcut, in mn.Dense(...)"
+                "(or, of a Product, not the product) of theirs; end the branch, or the shortcut, in mn.Dense(...)"
             )
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(one.gaussian and two.gaussian, one.fresh and two.fresh)
 
-    def rows(self, rows: RowState) -> tuple[RowState, SumRow]:
+    @abstractmethod
+    def join(self, one: RowState, two: RowState) -> tuple[RowState, Any]:
+        """The rows of both together, and the coefficients for `join_pairs`."""
+
+    @abstractmethod
+    def join_pairs(self, pairs: Pairs, row: Any, other: Pairs) -> None:
+        """Take the pairs of the branch to those of both together, given those of the shortcut."""
+
+    def rows(self, rows: RowState) -> tuple[RowState, ForkRow]:
         one, branch = run_rows(self.branch, rows)
         two, shortcut = run_rows(self.shortcut, rows)
-        after = RowState(one.q + two.q, one.theta + two.theta, max(one.error, two.error))
-        return after, SumRow(branch, shortcut, mix(one, two, after))
+        after, row = self.join(one, two)
+        return after, ForkRow(branch, shortcut, row)
 
-    def pairs(self, pairs: Pairs, row: SumRow) -> None:
+    def pairs(self, pairs: Pairs, row: ForkRow) -> None:
         with pairs.copy() as other:
             run_pairs(self.shortcut, other, row.shortcut)
             run_pairs(self.branch, pairs, row.branch)
-            mix_pairs(pairs, row.mix, other)
+            self.join_pairs(pairs, row.mix, other)
+
+
+@dataclass(frozen=True)
+class ResidualSum(Fork):
+    """K' = K_branch + K_shortcut,   Theta' = Theta_branch + Theta_shortcut."""
+
+    def join(self, one: RowState, two: RowState) -> tuple[RowState, Mix]:
+        after = RowState(one.q + two.q, one.theta + two.theta, max(one.error, two.error))
+        return after, mix(one, two, after)
+
+    def join_pairs(self, pairs: Pairs, row: Mix, other: Pairs) -> None:
+        mix_pairs(pairs, row, other)
+
+
+@dataclass(frozen=True)
+class Concatenation(ResidualSum):
+    """The same sum, of parts that are already weighted by their share of the features."""
+
+    def law(self, law: Law) -> Law:
+        """No feature is a sum of two parts, so nothing has to be uncorrelated; but their variances differ."""
+        one, two = run_law(self.branch, law), run_law(self.shortcut, law)
+        return Law(False, one.fresh and two.fresh)
+
+
+class ProductRow(NamedTuple):
+    """Factors of tau_branch and tau_shortcut, if some q = 0 (`RowState.has_zero_rows`), else None."""
+
+    tau_a: Array | None
+    tau_b: Array | None
+
+
+@dataclass(frozen=True)
+class ProductOfParts(Fork):
+    """K' = K1 K2,   Theta' = Theta1 K2 + K1 Theta2;   c' = c1 c2, hence, with every term >= 0,
+
+    p' = p1 r2 + r1 p2,   r' = p1 p2 + r1 r2,   tau' = tau1 c2 + tau2 c1
+    """
+
+    def law(self, law: Law) -> Law:
+        """Products of Gaussians are not Gaussian."""
+        return Law(False, super().law(law).fresh)
+
+    def join(self, one: RowState, two: RowState) -> tuple[RowState, ProductRow]:
+        after = RowState(one.q * two.q, one.theta * two.q + one.q * two.theta, one.error + two.error)
+        if not (one.has_zero_rows or two.has_zero_rows):
+            return after, ProductRow(None, None)
+        xp = array_namespace(after.q)
+        gains = (part.scale * xp.sqrt(other.q) / after.scale for part, other in ((one, two), (two, one)))
+        return after, ProductRow(*(columns(xp, gain) for gain in gains))
+
+    def join_pairs(self, pairs: Pairs, row: ProductRow, other: Pairs) -> None:
+        xp = pairs.xp
+        with pairs.borrow(4) as (r1, r2, w, v):
+            for one, r in ((pairs, r1), (other, r2)):
+                xp.subtract(1, one.p, out=r) if one.r is None else xp.copyto(r, one.r)
+            if pairs.tau is not None and other.tau is not None:
+                xp.subtract(r2, other.p, out=w)
+                pairs.tau *= w if row.tau_a is None else xp.multiply(w, pairs.dot(row.tau_a, row.tau_a, v), out=w)
+                xp.subtract(r1, pairs.p, out=w)
+                w *= other.tau
+                pairs.tau += w if row.tau_b is None else xp.multiply(w, pairs.dot(row.tau_b, row.tau_b, v), out=w)
+            if pairs.r is not None:
+                xp.multiply(pairs.p, other.p, out=w)
+                xp.multiply(r1, r2, out=pairs.r)
+                pairs.r += w
+            pairs.p *= r2
+            r1 *= other.p
+            pairs.p += r1
+        pairs.clip()
+
+
+@dataclass(frozen=True)
+class Scaling(Affine):
+    """K' = w2 K,   Theta' = w2 Theta: a factor without weights."""
+
+    def law(self, law: Law) -> Law:
+        """That of the inputs."""
+        return law
+
+
+def scaling(factor: float) -> Scaling:
+    """The step of y = factor x."""
+    return Scaling(factor * factor, 0.0, 0.0, 0.0)
+
+
+@lower.register
+def _(layer: s.Scale, site: Site, parametrization: Parametrization) -> Program:
+    return (scaling(float(layer.factor)),)
 
 
 @lower.register
@@ -273,7 +371,54 @@ def _(layer: s.Residual, site: Site, parametrization: Parametrization) -> Progra
     return (ResidualSum(branch, shortcut),)
 
 
+FORKS: dict[type, type[Fork]] = {s.Sum: ResidualSum, s.Product: ProductOfParts, s.Concat: Concatenation}
+
+
+@lower.register
+def _(layer: s.Branches, site: Site, parametrization: Parametrization) -> Program:
+    """Two at a time; the parts of a Concat are weighted by sqrt(n_i / n) first."""
+    programs = [lower(part, site, parametrization) for part in layer]
+    if isinstance(layer, s.Concat):
+        widths = [out_shape(part, site.shape)[-1] for part in layer]
+        programs = [(*one, scaling(sqrt(n / sum(widths)))) for one, n in zip(programs, widths, strict=True)]
+    return reduce(lambda one, two: (FORKS[type(layer)](two, one),), programs)
+
+
 # ---------------------------------------------------------------------------- layers without parameters
+
+
+@dataclass(frozen=True)
+class Masks(Step):
+    """Dropout, keep = 1 - rate:  K'(x, x) = K(x, x) / keep,  K'(x, x') = K(x, x'),  and the same for Theta;
+
+    c' = keep c, so p' = keep p + rate / 2, r' = keep r + rate / 2 and tau' = keep tau.  Two rows are two examples with
+    masks of their own, also where they are equal; K(x, x) is on the diagonal of a matrix alone.
+    """
+
+    keep: float
+
+    def law(self, law: Law) -> Law:
+        """A mask times a Gaussian is not Gaussian."""
+        return Law(False, law.fresh)
+
+    def rows(self, rows: RowState) -> tuple[RowState, Array]:
+        """And the factor of tau, row by row: sqrt(keep), or 1 for a row of zeros."""
+        after = RowState(rows.q / self.keep, rows.theta / self.keep, rows.error)
+        return after, columns(array_namespace(rows.q), rows.scale / after.scale)
+
+    def pairs(self, pairs: Pairs, row: Array) -> None:
+        for mine in (pairs.p, pairs.r):
+            if mine is not None:
+                mine *= self.keep
+                mine += (1 - self.keep) / 2
+        if pairs.tau is not None:
+            with pairs.borrow(1) as (w,):
+                pairs.tau *= pairs.dot(row, row, w)
+
+
+@lower.register
+def _(layer: s.Dropout, site: Site, parametrization: Parametrization) -> Program:
+    return (Masks(1 - float(layer.rate)),)
 
 
 class NormaliseRow(NamedTuple):

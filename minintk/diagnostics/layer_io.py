@@ -34,7 +34,7 @@ def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
     check_model(net, Network)
     net.check(theta, x)
     found: dict[str, Passage] = {}
-    _follow(net.layers, "", net.layout.unpack(theta) | net.statistics, x, found)
+    _follow(net.layers, "", net._weights(theta), x, found)
     return found
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 
 from minintk import spec as s
@@ -27,7 +28,7 @@ from minintk.fast.split_outputs import SplitOutputs
 from minintk.fast.toom_cook import ToomCook
 from minintk.fast.toom_cook_transforms import Tiles
 from minintk.layers.activation import BoundActivation
-from minintk.layers.combine import BoundChain, BoundSum
+from minintk.layers.combine import BoundBranches, BoundChain
 from minintk.layers.contract import Bound
 from minintk.layers.conv import BoundConv
 from minintk.layers.dense import BoundDense
@@ -74,8 +75,8 @@ def cheaper(layer: Bound, *, kernels: bool) -> Bound:
     """The layer, and the layers inside it, by cheaper pieces; a subclass of one of ours keeps its own methods."""
     if type(layer) is BoundChain:
         return cheaper_chain(layer, kernels=kernels)
-    if type(layer) is BoundSum:
-        return BoundSum(cheaper(layer.branch, kernels=kernels), cheaper(layer.shortcut, kernels=kernels))
+    if isinstance(layer, BoundBranches):
+        return replace(layer, layers=tuple(cheaper(inner, kernels=kernels) for inner in layer.layers))
     if type(layer) is BoundConv:
         return BlockedConv.of(layer) if kernels else convolution(layer)
     if type(layer) is BoundDense:

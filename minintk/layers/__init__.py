@@ -5,13 +5,14 @@ Importing the room registers every layer with `minintk.layers.contract.bind`.  R
     contract      what a layer must be able to do, and where its weights lie in theta
     dense         y = m x W + c b
     activation    y = phi(x), and the table of phi and phi'
-    combine       Sequential composes, Residual adds
+    combine       Sequential composes; branches are added, multiplied or joined
     patches       what windows read, as the rows of a matrix
     conv          a convolution is Dense on patches
     pool          averages and maxima over windows
     norm          LayerNorm and BatchNorm
+    dropout       masks
 """
 
-from minintk.layers import activation, combine, conv, dense, norm, pool
+from minintk.layers import activation, combine, conv, dense, dropout, norm, pool
 
-__all__ = ["activation", "combine", "conv", "dense", "norm", "pool"]
+__all__ = ["activation", "combine", "conv", "dense", "dropout", "norm", "pool"]

@@ -101,6 +101,12 @@ def _(layer: s.Identity) -> Pointwise:
 
 
 @pointwise.register
+def _(layer: s.Scale) -> Pointwise:
+    c = float(layer.factor)
+    return Pointwise(lambda xp, x: c * x, lambda xp, x: xp.full_like(x, c))
+
+
+@pointwise.register
 def _(layer: s.ReLU) -> Pointwise:
     return Pointwise(lambda xp, x: xp.maximum(x, 0), lambda xp, y: y > 0, "y", (0.0,))
 

@@ -164,12 +164,11 @@ def _slots(net: Network, layout: Axes) -> list[Slot]:
             for i, inner in enumerate(layer.layers):
                 order = walk(inner, shape, f"{name}.{i}" if name else str(i), order, before)
                 shape, before = out_shape(inner, shape), inner
-        elif isinstance(layer, s.Residual):
-            order, other = (
-                walk(part, shape, f"{name}.{side}", order, None)
-                for part, side in ((layer.branch, "branch"), (layer.shortcut, "shortcut"))
-            )
-            if (order is None) != (other is None):
+        elif isinstance(layer, s.Residual | s.Branches):
+            names = ("branch", "shortcut") if isinstance(layer, s.Residual) else range(len(layer))
+            orders = [walk(part, shape, f"{name}.{at}", order, None) for at, part in zip(names, layer.inside)]
+            order = orders[0]
+            if len({one is None for one in orders}) > 1 or (isinstance(layer, s.Concat) and order is not None):
                 raise ValueError(f"{name}: {layer!r} adds features in two orders; put a Dense between Flatten and it")
         elif isinstance(layer, s.Flatten) and layout == "torch" and len(shape) > 1:
             order = np.moveaxis(np.arange(prod(shape)).reshape(shape[-1], *shape[:-1]), 0, -1).ravel()

@@ -18,9 +18,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast, overload
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, check_examples, check_floating, own
+from minintk.arrays import Array, array_namespace, check_examples, check_floating, own, to_host
 from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Bound, Layout, Weights, bind
+from minintk.layers.dropout import KEYS
 from minintk.models import taylor
 from minintk.models.input_jacobian import InputJacobian
 from minintk.models.jacobian import Jacobian, NetworkJacobian
@@ -181,6 +182,7 @@ class Network(Model):
         self._couples = couples(self.spec)
         self.sweeps, self.kernels = Network.speed(self.layers, self.spec, self.input_shape, self._couples)
         self.statistics: Weights = {}
+        self.keys: np.ndarray[Any, Any] | None = None  # of the masks of every Dropout, ([E], 2)
         warn_if_nothing_arrives(self.spec, self.parametrization)
 
     def __repr__(self) -> str:
@@ -228,13 +230,58 @@ class Network(Model):
 
     @property
     def coupled(self) -> bool:
-        return self._couples and not self.statistics
+        return self.keys is not None or (self._couples and not self.statistics)
+
+    def with_dropout(self, rng: np.random.Generator, *, ensemble: int | None = None) -> Network:
+        """This network with masks in every Dropout, for training, a Network again; without it there are none.
+
+        The masks depend on a key that is drawn from `rng` here, on the number of training steps taken, on the layer,
+        and on an example's place in its batch: `train` and `fit` get new ones with every step, and the same ones when
+        a run is resumed.  The loss and the outputs of a run are those with masks; the network itself, or `calibrate`,
+        gives those without.
+
+        ensemble : theta is (E, P), and every member has masks of its own.
+
+        >>> import minintk as mn
+        >>> net = Network(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1)), (3,))
+        >>> rng = np.random.default_rng(0)
+        >>> how = {"loss": mn.mse, "optimizer": mn.SGD(0.1), "steps": 3}
+        >>> *_, last = mn.train(net.with_dropout(rng), net.init(rng), np.eye(3), np.ones((3, 1)), **how)
+        >>> bool(np.any(last.f != net(last.theta, np.eye(3))))
+        True
+        """
+        if not isinstance(rng, np.random.Generator):
+            raise TypeError(f"with_dropout expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")
+        other = copy(self)
+        seeds = rng.integers(2**62, size=() if ensemble is None else (ensemble,))
+        other.keys = np.stack([seeds, 0 * seeds], axis=-1)
+        other.sweeps, other.kernels = Network.speed(self.layers, self.spec, self.input_shape, True)
+        return other
+
+    def advance(self, theta: Array) -> Network:
+        return self if self.keys is None else self._masked(self.keys + np.array([0, 1]))
+
+    def anchors(self) -> dict[str, Array]:
+        return {} if self.keys is None else {KEYS: self.keys}
+
+    def anchored(self, anchors: Mapping[str, Array]) -> Network:
+        return self._masked(to_host(anchors[KEYS])) if KEYS in anchors else self
+
+    def _masked(self, keys: np.ndarray[Any, Any]) -> Network:
+        other = copy(self)
+        other.keys = keys
+        return other
+
+    def _weights(self, theta: Array) -> Weights:
+        """All that the layers are handed: weights, frozen statistics, the keys of masks."""
+        w = self.layout.unpack(theta) | self.statistics
+        return w if self.keys is None else w | {KEYS: self.keys}
 
     def calibrate(self, theta: Array, x: Array) -> Network:
-        """This network with the statistics of every BatchNorm frozen at those of the batch x, a Network again.
+        """This network with the statistics of every BatchNorm frozen at those of the batch x, and without masks.
 
-        For evaluation and for kernels: each example's output is its own again.  With an ensemble theta : (E, P) every
-        member has its statistics.
+        A Network again, for evaluation and for kernels: each example's output is its own again.  With an ensemble
+        theta : (E, P) every member has its statistics.
 
         >>> import minintk as mn
         >>> net = Network(mn.Sequential(mn.Dense(4), mn.BatchNorm(), mn.ReLU(), mn.Dense(1)), (3,))
@@ -253,7 +300,7 @@ class Network(Model):
     def layer_outputs(self, theta: Array, x: Array) -> list[Array]:
         """What each layer of the spec gives, ([E], N, *shape), the last one being the network's outputs."""
         self.check(theta, x)
-        xp, w, outputs = array_namespace(theta, x), self.layout.unpack(theta) | self.statistics, []
+        xp, w, outputs = array_namespace(theta, x), self._weights(theta), []
         lead, shape = (*theta.shape[:-1], x.shape[0]), self.input_shape
         for layer, bound in zip(self.spec.layers, self.layers.layers, strict=True):
             x, _ = bound(w, x)
@@ -263,17 +310,24 @@ class Network(Model):
 
     def _with(self, statistics: dict[str, Array]) -> Network:
         other = copy(self)
-        other.statistics = statistics
+        other.statistics, other.keys = statistics, None
         other.sweeps, other.kernels = Network.speed(self.layers, self.spec, self.input_shape, False)
         return other
 
     def members(self, which: slice) -> Network:
+        if self.keys is not None and self.keys.ndim == 2:
+            return self._masked(self.keys[which])
         if all(a.ndim == 1 for a in self.statistics.values()):
             return self
         return self._with({name: a[which] if a.ndim == 2 else a for name, a in self.statistics.items()})
 
     def check(self, theta: Array, x: Array) -> None:
         super().check(theta, x)
+        if self.keys is not None and self.keys.ndim == 2 and theta.shape[:-1] != self.keys.shape[:1]:
+            raise ValueError(
+                f"theta expects shape ({len(self.keys)}, {self.size}), the ensemble that the masks are for, got "
+                f"{tuple(theta.shape)}: with_dropout(rng, ensemble=E)"
+            )
         for a in self.statistics.values():
             array_namespace(a, theta)
             if a.dtype != theta.dtype:
@@ -301,7 +355,7 @@ class Network(Model):
         self.check(theta, x)
         theta, x = own(theta), own(x)
         layers = bind(self.spec, Site(self.input_shape, inputs=True), self.parametrization, "")
-        f, root = layers(self.layout.unpack(theta) | self.statistics, x)
+        f, root = layers(self._weights(theta), x)
         J = InputJacobian(root, self.layout, (x.shape[0], self.outputs), tuple(x.shape), theta, self.coupled)
         return own(array_namespace(f).broadcast_to(f, (*theta.shape[:-1], *J.outputs))), J
 
@@ -310,7 +364,7 @@ class Network(Model):
 
     def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
         """(f, J) by these layers."""
-        f, root = layers(self.layout.unpack(theta) | self.statistics, x)
+        f, root = layers(self._weights(theta), x)
         ensemble = theta.shape[0] if theta.ndim == 2 else None
         if ensemble is not None and f.ndim == 2:  # no weights at all: the members agree
             f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))
@@ -321,7 +375,7 @@ class Network(Model):
         return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta, self.coupled, part)
 
     def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, NetworkJacobian]:
-        w, ensemble = self.layout.unpack(theta0) | self.statistics, d.shape[0] if d.ndim == 2 else None
+        w, ensemble = self._weights(theta0), d.shape[0] if d.ndim == 2 else None
         y, root = taylor.along(self.layers, w, self.layout.unpack(d), x, order)
         if ensemble is not None:
             y = [c if c is None or c.ndim == 3 else array_namespace(c).broadcast_to(c, (ensemble, *c.shape)) for c in y]

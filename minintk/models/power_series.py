@@ -90,6 +90,7 @@ def expanded(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
 
 
 @expanded.register(s.Identity)
+@expanded.register(s.Scale)
 @expanded.register(s.ReLU)
 @expanded.register(s.LeakyReLU)
 @expanded.register(s.Abs)

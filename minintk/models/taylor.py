@@ -15,7 +15,7 @@ cotangents are lists: of the coefficients 1 ... k, as only these depend on d.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import singledispatch
+from functools import reduce, singledispatch
 from typing import Any
 
 from minintk.arrays import Array, array_namespace
@@ -24,6 +24,7 @@ from minintk.layers.combine import BoundChain, BoundReshape, BoundSum, ChainJaco
 from minintk.layers.contract import Bound, Contraction, LayerJacobian, Weights
 from minintk.layers.conv import BoundConv
 from minintk.layers.dense import BoundDense
+from minintk.layers.dropout import BoundDropout
 from minintk.layers.norm import UNCALIBRATED, BoundBatchNorm, BoundLayerNorm
 from minintk.layers.pool import BoundAvgPool, BoundGlobalAvgPool, BoundMaxPool
 from minintk.models.power_series import Series, add, expanded, inverse_root, product, scaled, times
@@ -206,6 +207,7 @@ class EachSeries(LayerJacobian):
 @expand.register(BoundGlobalAvgPool)
 @expand.register(BoundMaxPool)
 @expand.register(BoundBatchNorm)
+@expand.register(BoundDropout)
 def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, EachSeries]:
     if isinstance(layer, BoundBatchNorm) and f"{layer.name}.mean" not in w:
         raise UnsupportedLayer(UNCALIBRATED)
@@ -268,7 +270,7 @@ def _(layer: BoundChain, w: Weights, d: Weights, x: Series) -> tuple[Series, Cha
 
 @dataclass(frozen=True)
 class SumSeries(SumJacobian):
-    """The derivatives of the branch and of the shortcut, which add up, coefficient by coefficient."""
+    """The derivatives of the branches, which add up, coefficient by coefficient."""
 
     @staticmethod
     def add(a: Any, b: Any) -> Any:
@@ -277,6 +279,5 @@ class SumSeries(SumJacobian):
 
 @expand.register
 def _(layer: BoundSum, w: Weights, d: Weights, x: Series) -> tuple[Series, SumSeries]:
-    b, B = expand(layer.branch, w, d, x)
-    t, S = expand(layer.shortcut, w, d, x)
-    return SumSeries.add(b, t), SumSeries(layer, B, S)
+    y, parts = zip(*(expand(inner, w, d, x) for inner in layer.layers), strict=True)
+    return reduce(SumSeries.add, y), SumSeries(layer, parts)

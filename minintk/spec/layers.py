@@ -31,7 +31,7 @@ from minintk.spec.checks import (
 __all__ = [
     "GELU", "Abs", "Activation", "AvgPool", "BatchNorm", "Conv1d", "Conv2d", "Convolution", "Dense", "Erf", "Flatten",
     "GlobalAvgPool", "Identity", "Layer", "LayerNorm", "LeakyReLU", "MaxPool", "Padding", "Pooling", "ReLU", "Residual",
-    "Sequential", "Sigmoid", "Sin", "Size", "Softplus", "Tanh", "as_sequential",
+    "Sequential", "Several", "Sigmoid", "Sin", "Size", "Softplus", "Tanh", "as_sequential",
 ]  # fmt: skip
 
 
@@ -81,28 +81,25 @@ class Activation(Layer):
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Sequential(Layer):
-    """Layers applied one after another: y = l_k(... l_2(l_1(x))).
+class Several(Layer):
+    """Base class of what is made of any number of layers: `Sequential` and the branches of `minintk.spec.structure`.
 
     A parameter tensor is named by the position of its layer, ``"0.W"``, ``"2.b"``; inside a nested container
     the positions are joined by dots, ``"1.branch.0.W"``.  A layer at two positions has its own weights at each: specs
     are values, and nothing is tied.
 
     TypeError for what is no layer, a class or a list of layers.
-
-    >>> spec = Sequential(Dense(512), ReLU(), Dense(10))
-    >>> len(spec), [type(layer).__name__ for layer in spec]
-    (3, ['Dense', 'ReLU', 'Dense'])
     """
 
     layers: tuple[Layer, ...]
 
     def __init__(self, *layers: Layer) -> None:
+        kind = type(self).__name__
         for position, layer in enumerate(layers):
             if not isinstance(layer, Layer):
                 hint = f"; write {layer.__name__}(...)" if isinstance(layer, type) and issubclass(layer, Layer) else ""
-                hint = "; write Sequential(*layers)" if isinstance(layer, (list, tuple)) else hint
-                raise TypeError(f"Sequential expects layers, got {layer!r} at position {position}{hint}")
+                hint = f"; write {kind}(*layers)" if isinstance(layer, (list, tuple)) else hint
+                raise TypeError(f"{kind} expects layers, got {layer!r} at position {position}{hint}")
         object.__setattr__(self, "layers", tuple(layers))
 
     @property
@@ -110,13 +107,22 @@ class Sequential(Layer):
         return self.layers
 
     def __repr__(self) -> str:
-        return f"Sequential({', '.join(map(repr, self.layers))})"
+        return f"{type(self).__name__}({', '.join(map(repr, self.layers))})"
 
     def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)
 
     def __len__(self) -> int:
         return len(self.layers)
+
+
+class Sequential(Several):
+    """Layers applied one after another: y = l_k(... l_2(l_1(x))).
+
+    >>> spec = Sequential(Dense(512), ReLU(), Dense(10))
+    >>> len(spec), [type(layer).__name__ for layer in spec]
+    (3, ['Dense', 'ReLU', 'Dense'])
+    """
 
 
 @dataclass(frozen=True)

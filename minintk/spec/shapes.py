@@ -79,9 +79,11 @@ def kept_shapes(layer: s.Layer, shape: Shape) -> Iterator[Shape]:
         for inner in layer.layers:
             yield from kept_shapes(inner, shape)
             shape = out_shape(inner, shape)
-    elif isinstance(layer, s.Residual):
-        yield from kept_shapes(layer.branch, shape)
-        yield from kept_shapes(layer.shortcut, shape)
+    elif isinstance(layer, s.Residual | s.Branches):
+        for inner in layer.inside:
+            yield from kept_shapes(inner, shape)
+        if isinstance(layer, s.Product | s.Concat):
+            yield out_shape(layer, shape)
     elif not isinstance(layer, (s.Flatten, s.Identity)):
         yield out_shape(layer, shape)
 
@@ -110,6 +112,7 @@ def _(layer: s.Dense, shape: Shape) -> Shape:
 @out_shape.register(s.Activation)
 @out_shape.register(s.LayerNorm)
 @out_shape.register(s.BatchNorm)
+@out_shape.register(s.Dropout)
 def _(layer: s.Layer, shape: Shape) -> Shape:
     return shape
 
@@ -135,3 +138,16 @@ def _(layer: s.Residual, shape: Shape) -> Shape:
             f"make the widths equal, or project the shortcut, Residual(branch, shortcut=mn.Dense({branch[-1]}))"
         )
     return branch
+
+
+@out_shape.register
+def _(layer: s.Branches, shape: Shape) -> Shape:
+    found = [out_shape(inner, shape) for inner in layer]
+    kept = slice(-1 if isinstance(layer, s.Concat) else None)
+    if len({one[kept] for one in found}) > 1:
+        what = "other axes than the last of one length" if isinstance(layer, s.Concat) else "one shape"
+        raise ValueError(
+            f"{type(layer).__name__} expects branches that give {what}, but for inputs of shape {shape} they give "
+            f"{', '.join(map(str, found))}: end them in weights of one width"
+        )
+    return (*found[0][:-1], sum(one[-1] for one in found)) if isinstance(layer, s.Concat) else found[0]

@@ -216,6 +216,14 @@ def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, t
         elif isinstance(layer, mn.Residual):
             one, two = (through(parts(part), k, t, grid) for part in (layer.branch, layer.shortcut))
             k, t, grid = one[0] + two[0], one[1] + two[1], one[2]
+        elif isinstance(layer, mn.spec.Branches):
+            k, t, grid = together(layer, [through(parts(part), k, t, grid) for part in layer])
+        elif isinstance(layer, mn.Dropout):
+            own = np.ones(k.shape, dtype=Long)
+            np.einsum("npnp->np", own)[...] /= 1 - Long(layer.rate)
+            k, t = k * own, t * own
+        elif isinstance(layer, mn.Scale):
+            k, t = (Long(layer.factor) ** 2 * v for v in (k, t))
         elif isinstance(layer, mn.Dense | mn.Conv2d | mn.Conv1d):
             w2, b2 = Long(layer.w_std) ** 2, Long(layer.b_std) ** 2
             if not isinstance(layer, mn.Dense):
@@ -240,6 +248,19 @@ def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, t
             q = np.einsum("npnp->np", k)
             k, slope = long_dual(layer, q[:, :, None, None], q[None, None], k)
             t = t * slope
+    return k, t, grid
+
+
+def together(layer: mn.spec.Branches, found: list[Any]) -> tuple[Array, Array, tuple[int, ...]]:
+    """k and t of branches; those of a Concat end in weights, whose numbers of features are their shares."""
+    k, t, grid = found[0]
+    if isinstance(layer, mn.Concat):
+        ends = [parts(part)[-1] for part in layer]
+        n = [Long(getattr(end, "width", 0) or getattr(end, "channels", 0)) for end in ends]
+        shares = [one / sum(n) for one in n]
+        return (*(sum(c * one[i] for c, one in zip(shares, found)) for i in (0, 1)), grid)
+    for other, theta, _ in found[1:]:
+        k, t = (k * other, t * other + k * theta) if isinstance(layer, mn.Product) else (k + other, t + theta)
     return k, t, grid
 
 

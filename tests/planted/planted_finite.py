@@ -108,19 +108,19 @@ def _(patch: Patch) -> None:
 @planted("Residual: vjp forgets the shortcut", adjoint)
 def _(patch: Patch) -> None:
     def vjp(self: SumJacobian, u: Array, dw: Any) -> Any:
-        self.shortcut.vjp(u, dw)
-        return self.branch.vjp(u, dw)
+        self.parts[1].vjp(u, dw)
+        return self.parts[0].vjp(u, dw)
 
     patch.setattr(SumJacobian, "vjp", vjp)
 
 
 @planted("Residual: jvp and vjp both forget the branch", derivative)
 def _(patch: Patch) -> None:
-    patch.setattr(SumJacobian, "jvp", lambda self, dw, dx: self.shortcut.jvp(dw, dx))
+    patch.setattr(SumJacobian, "jvp", lambda self, dw, dx: self.parts[1].jvp(dw, dx))
 
     def vjp(self: SumJacobian, u: Array, dw: Any) -> Any:
-        self.branch.vjp(0 * u, dw)
-        return self.shortcut.vjp(u, dw)
+        self.parts[0].vjp(0 * u, dw)
+        return self.parts[1].vjp(u, dw)
 
     patch.setattr(SumJacobian, "vjp", vjp)
 
@@ -130,7 +130,7 @@ def _(patch: Patch) -> None:
     right = SumJacobian.gram_and_back
 
     def wrong(self: SumJacobian, u: Array, other: SumJacobian, v: Array, kernel: Any) -> Any:
-        G = self.branch.gram(u, other.branch, v, kernel)
+        G = self.parts[0].gram(u, other.parts[0], v, kernel)
         return (G, *right(self, u, other, v, kernel)[1:])
 
     patch.setattr(SumJacobian, "gram_and_back", wrong)
@@ -141,7 +141,7 @@ def _(patch: Patch) -> None:
     right = SumJacobian.gram_and_back
 
     def back(J: Any, u: Array) -> Any:
-        return J.branch.vjp(u, None) + 2 * J.shortcut.vjp(u, None)
+        return J.parts[0].vjp(u, None) + 2 * J.parts[1].vjp(u, None)
 
     def wrong(self: SumJacobian, u: Array, other: SumJacobian, v: Array, kernel: Any) -> Any:
         return right(self, u, other, v, kernel)[0], back(self, u), back(other, v)

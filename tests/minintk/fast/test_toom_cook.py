@@ -19,7 +19,7 @@ from minintk.fast.split_batch import SplitBatch
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.fast.toom_cook import ToomCook
 from minintk.fast.toom_cook_transforms import Tiles, powers, transforms
-from minintk.layers.combine import BoundChain, BoundSum
+from minintk.layers.combine import BoundBranches, BoundChain
 from minintk.layers.conv import BoundConv
 from minintk.models.jacobian import TraceContraction
 from minintk.spec import zoo
@@ -123,12 +123,9 @@ def test_rounding_errors_are_those_of_the_docstring(kernel: int, monkeypatch: py
 
 def convolutions(layer: Any) -> Iterator[str]:
     """The kinds of the convolutions inside, in order."""
-    if isinstance(layer, BoundChain):
+    if isinstance(layer, BoundChain | BoundBranches):
         for inner in layer.layers:
             yield from convolutions(inner)
-    elif isinstance(layer, BoundSum):
-        yield from convolutions(layer.branch)
-        yield from convolutions(layer.shortcut)
     elif isinstance(layer, (BlockedConv, ToomCook)):
         yield "tiles" if isinstance(layer, ToomCook) else "patches"
 

@@ -36,7 +36,9 @@ TRUTH: dict[mn.spec.Activation, Callable[[Any], Any]] = {
     mn.Rbf(0.6): lambda x: mp.mpf(2**0.5) * mp.sin(mp.mpf(1.2**0.5) * x + mp.mpf(float(mp.pi) / 4)),
     mn.Exp(0.7, 0.5): lambda x: mp.mpf(0.7) * mp.exp(mp.mpf(0.5) * x),
     mn.Gaussian(1.2, -0.4): lambda x: mp.mpf(1.2) * mp.exp(mp.mpf(-0.4) * x**2),
-    mn.Polynomial((0.3, -0.8, 0.2, 0.1)): lambda x: mp.fsum(mp.mpf(c) * x**n for n, c in enumerate((0.3, -0.8, 0.2, 0.1))),
+    mn.Polynomial((0.3, -0.8, 0.2, 0.1)): lambda x: mp.fsum(
+        mp.mpf(c) * x**n for n, c in enumerate((0.3, -0.8, 0.2, 0.1))
+    ),
     mn.Swish(1.5): lambda x: x / (1 + mp.exp(-mp.mpf(1.5) * x)),
 }
 EPS = float(np.finfo(float).eps)

@@ -1,0 +1,197 @@
+"""Sums, products and concatenations at infinite width: against their formula, an oracle on pixels, and networks."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from montecarlo import assert_mean, inputs, kernels
+from oracles_kernels import image_errors, image_kernels
+
+import analytic as an
+import minintk as mn
+
+Array = np.ndarray[Any, Any]
+
+
+def dense(n: int = 8, b_std: float = 0.3) -> mn.Dense:
+    return mn.Dense(n, w_std=1.4, b_std=b_std)
+
+
+def conv(n: int = 4, b_std: float = 0.3) -> mn.Conv2d:
+    return mn.Conv2d(n, 3, w_std=1.4, b_std=b_std)
+
+
+def degenerate() -> Array:
+    """Rows that are equal, opposite, nearly parallel, and one of zeros."""
+    x = np.random.default_rng(0).standard_normal((8, 5))
+    x[3], x[4], x[5], x[6] = x[2], -x[2], x[1] * (1 + 1e-9), 0
+    return x
+
+
+def expected(kind: str, parts: list[an.Both]) -> tuple[Array, Array]:
+    """The kernels of three branches of equal width together."""
+    (K1, T1), (K2, T2), (K3, T3) = parts
+    if kind == "Product":
+        return K1 * K2 * K3, T1 * K2 * K3 + K1 * T2 * K3 + K1 * K2 * T3
+    share = 3 if kind == "Concat" else 1
+    return (K1 + K2 + K3) / share, (T1 + T2 + T3) / share
+
+
+@pytest.mark.parametrize("kind", ["Sum", "Product", "Concat"])
+@pytest.mark.parametrize("b_std", [0.3, 0.0])
+def test_the_formula_on_degenerate_rows(kind: str, b_std: float) -> None:
+    """To a few roundings, the diagonal, one matrix beside another, and after one more layer."""
+    x, before = degenerate(), (dense(8, b_std), mn.Erf())
+    branches = (mn.Identity(), dense(8, 0.0), mn.Sequential(dense(8, b_std), mn.ReLU(), dense(8, b_std)))
+    parts = [an.kernel(mn.Sequential(*before, one)).both(x) for one in branches]
+    K, Theta = expected(kind, parts)
+    layer = getattr(mn, kind)(*branches)
+    k, one_more = an.kernel(mn.Sequential(*before, layer)), an.kernel(mn.Sequential(*before, layer, dense()))
+    for got, truth in zip((*k.both(x), *one_more.both(x)), (K, Theta, 1.96 * K + 0.09, 1.96 * (Theta + K) + 0.09)):
+        assert np.abs(got - truth).max() < 3e-15 * truth.max()
+    np.testing.assert_allclose(k.ntk(x[:3], x[3:]), Theta[:3, 3:], rtol=0, atol=3e-15 * Theta.max())
+    np.testing.assert_allclose(k.diag(x).ntk, np.diag(Theta), rtol=1e-14)
+    np.testing.assert_allclose(k.ntk(x.astype(np.float32)), Theta, rtol=0, atol=2e-6 * Theta.max())
+
+
+def images() -> Array:
+    """Four of them; two are equal, and two opposite."""
+    x = np.random.default_rng(1).standard_normal((4, 4, 3, 2))
+    x[2], x[3] = x[1], -x[1]
+    return x
+
+
+IMAGE_BRANCHES = {
+    "Sum": (mn.Identity(), conv(), mn.Sequential(mn.LeakyReLU(0.2), conv())),
+    "Product": (mn.Identity(), conv(), mn.Sequential(mn.ReLU(), conv(4, 0.0))),
+    "Product of pools": (
+        mn.Sequential(mn.AvgPool(2, stride=1, padding="same"), conv()),
+        mn.Sequential(mn.Abs(), conv()),
+    ),
+    "Concat": (conv(3), mn.Sequential(mn.ReLU(), conv(2)), conv(1)),
+}
+
+
+@pytest.mark.parametrize("name", IMAGE_BRANCHES)
+@pytest.mark.parametrize("b_std", [0.3, 0.0])
+@pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
+def test_images_against_all_pairs_of_pixels(name: str, b_std: float, end: mn.spec.Layer) -> None:
+    """Equal and opposite images among them; the oracle leaves nothing out and works in extended precision."""
+    x = images()
+    layer = getattr(mn, name.split()[0])(*IMAGE_BRANCHES[name])
+    k = an.kernel(mn.Sequential(conv(4, b_std), layer, conv(), mn.ReLU(), end, dense(1)))
+    assert max(image_errors(k.both(x), image_kernels(k.spec, x))) < 1e-13
+    assert np.allclose(k.ntk(x[:2], x[2:]), k.ntk(x)[:2, 2:], rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["Sum", "Product", "Concat"])
+def test_networks_have_these_kernels_on_average(kind: str) -> None:
+    """Branches that start at the inputs are independent, so this holds at every width; z-scores, and as a control the
+    kernels of another kind are refused."""
+    x = inputs()
+    branches: tuple[mn.spec.Layer, ...] = (
+        mn.Dense(6, b_std=0.4),
+        mn.Sequential(mn.Dense(5), mn.Erf(), dense(6)),
+        mn.Sequential(dense(6), mn.Tanh()),
+    )
+    branches = branches[:2] if kind != "Concat" else branches
+    spec = mn.Sequential(getattr(mn, kind)(*branches), dense(8))
+    upper = np.triu_indices(len(x))
+    wrong = "Product" if kind == "Sum" else "Sum"
+    others = an.kernel(mn.Sequential(getattr(mn, wrong)(*branches), dense(8))).both(x)
+    for samples, truth, other in zip(kernels(spec, x, 4000), an.kernel(spec).both(x), others):
+        assert_mean(repr(spec), samples, truth[upper])
+        with pytest.raises(AssertionError, match="z = "):
+            assert_mean(repr(spec), samples, other[upper])
+
+
+def test_products_on_shared_features_converge_as_one_over_the_width() -> None:
+    """Cross terms of Theta, df_1/dw f_2 df_2/dw f_1 of the weights w below, are of order 1/n, and so is what the
+    fluctuations of K below add: n (E hatTh - Th) is one number, within its error, and not 0."""
+    x, found = inputs(3), []
+    for n in (8, 32):
+        spec = mn.Sequential(dense(n), mn.Erf(), mn.Product(dense(n), mn.Identity()), dense(4))
+        _, ntk = kernels(spec, x, 8000)
+        off = n * (ntk - an.kernel(spec).ntk(x)[np.triu_indices(3)]).mean(axis=1)
+        found.append((off.mean(), off.std(ddof=1) / len(off) ** 0.5))
+    (small, e), (large, d) = found
+    assert abs(small) > 6 * e
+    assert abs(small - large) < 6 * (e**2 + d**2) ** 0.5 + abs(small) / 4  # and a next order of 1/n
+
+
+def test_what_is_correlated_is_refused() -> None:
+    for kind in (mn.Sum, mn.Product):
+        with pytest.raises(mn.UnsupportedLayer, match="neither ends in weights"):
+            an.kernel(mn.Sequential(dense(), kind(dense(), mn.Identity(), mn.ReLU())))
+    for layer in (mn.Product(dense(), dense()), mn.Concat(dense(), dense(4, 0.0))):
+        with pytest.raises(mn.UnsupportedLayer, match="ReLU acts on values that are not Gaussian"):
+            an.kernel(mn.Sequential(layer, mn.ReLU(), mn.Dense(1)))
+    an.kernel(mn.Sequential(dense(), mn.Concat(mn.Identity(), mn.ReLU()), dense()))  # no cross terms in any feature
+
+
+def test_derivatives_in_the_scales() -> None:
+    """In closed form for sums, by differences for products: both against the kernels of scaled specs."""
+    x = inputs()
+    for kind in (mn.Sum, mn.Product, mn.Concat):
+        layer = kind(mn.Dense(6, b_std=0.4), mn.Sequential(mn.Dense(5), mn.ReLU(), mn.Dense(6)))
+        k = an.kernel(mn.Sequential(layer, mn.Dense(1)))
+        got = k.derivatives(x).w_std.nngp
+        h = 1e-4
+        up, down = (k._scaled("w_std", np.exp(s * h)).nngp(x) for s in (1, -1))
+        np.testing.assert_allclose(got, (up - down) / (2 * h), rtol=0, atol=1e-6 * np.abs(got).max())
+
+
+DROP = mn.Dropout(0.3)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (mn.ReLU(), DROP, conv(), mn.ReLU(), mn.Flatten()),
+        (DROP, conv(), mn.LeakyReLU(0.1), DROP, mn.GlobalAvgPool()),
+        (mn.Residual(mn.Sequential(mn.ReLU(), DROP, conv())), mn.AvgPool(2), mn.Flatten(), DROP),
+        (mn.Product(mn.Sequential(DROP, conv()), conv()), mn.GlobalAvgPool()),
+    ],
+)
+def test_masks_on_images(layers: tuple[mn.spec.Layer, ...]) -> None:
+    """Every pixel of every image has masks of its own, also where two images are equal."""
+    x = images()
+    k = an.kernel(mn.Sequential(conv(), *layers, dense(1)))
+    truth = image_kernels(k.spec, x)
+    assert max(image_errors(k.both(x), truth)) < 1e-13
+    np.testing.assert_allclose(k.diag(x).ntk, np.diag(truth[1]).astype(float), rtol=1e-13)
+    np.testing.assert_allclose(k.ntk(x[:2], x[2:]), truth[1][:2, 2:].astype(float), rtol=1e-12)
+
+
+def test_masks_on_vectors() -> None:
+    x = np.delete(degenerate(), 5, axis=0)  # the oracle's cosines are too coarse for nearly parallel rows
+    for b_std in (0.3, 0.0):
+        layers = dense(8, b_std), mn.ReLU(), DROP, dense(8, b_std), mn.Erf(), DROP, dense(8, b_std)
+        k = an.kernel(mn.Sequential(*layers))
+        truth = image_kernels(k.spec, x)
+        assert max(image_errors(k.both(x), truth)) < 1e-14
+        with ThreadPoolExecutor(2) as pool:
+            assert np.array_equal(k.ntk(x, executor=pool), k.ntk(x))
+        plain = an.kernel(mn.Sequential(*(layer for layer in layers if layer != DROP)))
+        assert max(image_errors(plain.both(x), truth)) > 0.1  # the law refuses a kernel without masks
+
+
+def test_networks_with_masks_have_this_kernel_on_average() -> None:
+    """One hidden layer, so at every width: E over weights and masks of f f' and of df/dtheta df'/dtheta."""
+    x = inputs(3)
+    spec = mn.Sequential(mn.Dense(6, b_std=0.4), mn.ReLU(), mn.Dropout(0.4), mn.Dense(4, w_std=1.3, b_std=0.2))
+    net, rng, upper, both = mn.Network(spec, x.shape[1:]), np.random.default_rng(0), np.triu_indices(3), []
+    for _ in range(12):
+        theta = net.init(rng, ensemble=250)
+        f, J = net.with_dropout(rng, ensemble=250).linearize(theta, x)
+        dense_J = J.dense()
+        both.append([f @ f.swapaxes(1, 2) / 4, np.einsum("encp,emcp->enm", dense_J, dense_J) / 4])
+    plain = an.kernel(mn.Sequential(*(layer for layer in spec if not isinstance(layer, mn.Dropout)))).both(x)
+    for samples, truth, other in zip(zip(*both), an.kernel(spec).both(x), plain):
+        drawn = np.concatenate(samples)[:, *upper]
+        assert_mean("with masks", drawn, truth[upper])
+        with pytest.raises(AssertionError, match="z = "):
+            assert_mean("without", drawn, other[upper])

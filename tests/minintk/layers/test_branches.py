@@ -1,0 +1,100 @@
+"""Layers side by side in finite networks: every law, refusals, names, what training and lifting make of them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import minintk as mn
+from minintk import diagnostics
+from minintk.spec.shapes import out_shape
+from minintk.testing import check_layer
+
+
+def dense(n: int = 3) -> mn.Dense:
+    return mn.Dense(n, w_std=1.3, b_std=0.4)
+
+
+def conv(n: int = 2) -> mn.Conv2d:
+    return mn.Conv2d(n, 3, b_std=0.2)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (mn.Sum(dense(), mn.Identity(), mn.Sequential(mn.Tanh(), dense())), (3,)),
+        (mn.Product(dense(), mn.Identity(), mn.Sequential(mn.Tanh(), dense())), (3,)),
+        (mn.Concat(dense(2), mn.Identity(), mn.Sequential(mn.Tanh(), dense(4))), (3,)),
+        (mn.Concat(mn.Product(dense(1)), mn.Sum(dense()), mn.Scale(-0.5), mn.Product(mn.Sin(), mn.Tanh())), (3,)),
+        (mn.Product(conv(), mn.Sequential(conv(), mn.Sigmoid()), mn.Identity()), (4, 3, 2)),
+        (mn.Concat(conv(1), mn.Sum(conv(), mn.AvgPool(3, stride=1, padding="same"))), (4, 3, 2)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_law(layer: mn.spec.Layer, shape: tuple[int, ...]) -> None:
+    """Adjoint, derivative, kernel, ensemble, float32: the layer first, in the middle, last, in a residual branch."""
+    check_layer(layer, shape)
+
+
+def test_values_and_names() -> None:
+    spec = mn.Sequential(mn.Concat(dense(2), mn.Product(mn.Identity(), mn.Scale(2.0))), mn.Sum(dense(4), mn.Dense(4)))
+    net = mn.Network(spec, (3,))
+    assert [t.name for t in net.layout.tensors] == ["0.0.W", "0.0.b", "1.0.W", "1.0.b", "1.1.W"]
+    theta, x = net.init(np.random.default_rng(0)), np.arange(6.0).reshape(2, 3)
+    w = net.layout.unpack(theta)
+    h = np.concatenate([1.3 * x @ w["0.0.W"] / 3**0.5 + 0.4 * w["0.0.b"], 2 * x**2], axis=1)
+    y = h @ (1.3 * w["1.0.W"] + w["1.1.W"]) / 5**0.5 + 0.4 * w["1.0.b"]
+    np.testing.assert_allclose(net(theta, x), y, rtol=1e-13)
+    seen = diagnostics.trace(net, theta, x)
+    assert list(seen) == ["0.0", "0", "1.0", "1.1", "1"]
+    assert np.array_equal(seen["1"].h, net(theta, x))
+
+
+def test_a_sum_of_two_is_the_residual_block() -> None:
+    branch = mn.Sequential(mn.Tanh(), dense())
+    nets = [
+        mn.Network(mn.Sequential(dense(), one), (2,)) for one in (mn.Residual(branch), mn.Sum(branch, mn.Identity()))
+    ]
+    theta, x = nets[0].init(np.random.default_rng(0)), np.eye(2)
+    one, two = ((net(theta, x), mn.Taylor(net, theta, 2)(theta + 0.1, x)) for net in nets)
+    assert all(map(np.array_equal, one, two))
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (
+            mn.Sum(dense(2), dense(4)),
+            r"Sum expects branches that give one shape, but for inputs of shape (3,) they give",
+        ),
+        (mn.Product(mn.Identity(), dense(2)), "Product expects branches that give one shape"),
+    ],
+)
+def test_shapes_that_do_not_fit(layer: mn.spec.Layer, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        mn.Network(layer, (3,))
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ValueError, match="Concat expects branches that give other axes than the last of one length"):
+        out_shape(mn.Concat(conv(), mn.AvgPool(2)), (4, 4, 2))
+    with pytest.raises(TypeError, match="Sum expects at least one branch"):
+        mn.Sum()
+    with pytest.raises(TypeError, match=r"Product expects layers, got \[.*write Product\(\*layers\)"):
+        mn.Product([mn.ReLU()])  # type: ignore[arg-type]
+    for factor in (0, np.nan):
+        with pytest.raises(ValueError, match="Scale"):
+            mn.Scale(factor)
+
+
+def test_lift_walks_the_branches() -> None:
+    rng = np.random.default_rng(0)
+    W, V, U = rng.standard_normal((2, 3)), rng.standard_normal((4, 3)), rng.standard_normal((1, 6))
+    spec = mn.Sequential(mn.Concat(mn.Dense(2), mn.Sequential(mn.Dense(4), mn.ReLU())), mn.Dense(1))
+    state, x = {"a.weight": W, "b.weight": V, "c.weight": U}, rng.standard_normal((5, 3))
+    net, theta = mn.lift(state, (3,), spec)
+    y = np.concatenate([x @ W.T, np.maximum(x @ V.T, 0)], axis=1) @ U.T
+    np.testing.assert_allclose(net(theta, x), y, rtol=1e-12)
+    assert np.array_equal(mn.unlift(net, theta, state)["b.weight"], V)
