@@ -1,4 +1,4 @@
-"""The input and output of every layer with weights, and of residual sums, by name.
+"""The input and output of every layer with weights, and of sums and other branches, by name.
 
 Names follow the layout: "0" owns "0.W" and "0.b", "2.branch.1" owns "2.branch.1.W"; "2" alone is the residual sum.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from minintk.arrays import Array
-from minintk.layers.combine import BoundChain, BoundSum
+from minintk.layers.combine import BoundBranches, BoundChain
 from minintk.layers.contract import Bound, Weights
 from minintk.models.network import Network, check_model
 
@@ -44,9 +44,8 @@ def _follow(layer: Bound, name: str, w: Weights, x: Array, found: dict[str, Pass
         for inner, child in _children(layer, name):
             x = _follow(child, inner, w, x, found)
         return x
-    if isinstance(layer, BoundSum):
-        branch, shortcut = (_follow(child, inner, w, x, found) for inner, child in _children(layer, name))
-        h = branch + shortcut
+    if isinstance(layer, BoundBranches):
+        h = layer.joined([_follow(child, inner, w, x, found) for inner, child in _children(layer, name)], ())[0]
     else:
         h, _ = layer(w, x)
     if layer.tensors:
@@ -66,8 +65,7 @@ def leaves(layer: Bound, name: str = "") -> Iterator[tuple[str, Bound]]:
 def _children(layer: Bound, name: str) -> Iterator[tuple[str, Bound]]:
     """(name, layer) of the layers inside, as `minintk.layers.combine` names them."""
     prefix = f"{name}." if name else ""
-    if isinstance(layer, BoundSum):
-        yield f"{prefix}branch", layer.branch
-        yield f"{prefix}shortcut", layer.shortcut
+    if isinstance(layer, BoundBranches):
+        yield from ((f"{prefix}{inner}", child) for inner, child in zip(layer.names, layer.layers, strict=True))
     elif isinstance(layer, BoundChain):
         yield from ((f"{prefix}{i}", child) for i, child in enumerate(layer.layers))
