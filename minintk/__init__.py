@@ -44,6 +44,7 @@ from minintk.spec.layers import (
     Tanh,
 )
 from minintk.spec.parametrization import NTK, MeanField, Parametrization, PyTorch, SpectralMuP, Standard
+from minintk.spec.sequences import GlobalSelfAttention, MaskedAvgPool
 from minintk.spec.shapes import UnsupportedLayer
 from minintk.spec.structure import Concat, Dropout, Product, Scale, Sum
 from minintk.training import checkpoints
@@ -109,14 +110,14 @@ open_door()  # networks run by the cheaper ways of minintk.fast from here on
 
 __all__ = [
     "ABC", "GELU", "NTK", "SGD", "Abs", "Activation", "Adam", "Array", "AvgPool", "BatchNorm", "Centred", "Concat",
-    "Conv1d", "Conv2d", "CoordinateCheck", "Cosine", "Dense", "Dropout", "Erf", "Flatten", "GlobalAvgPool", "Hinge",
-    "History", "Identity", "IterativelyLinearized", "Layer", "LayerNorm", "LeakyReLU", "Linearized", "Logistic", "Loss",
-    "MaxPool", "MeanField", "MeanSquared", "Model", "Moment", "Moved", "Muon", "Nesterov", "Network", "Optimizer",
-    "Parametrization", "Product", "PyTorch", "ReLU", "Residual", "Run", "Scale", "Sequential", "Shift", "Sigmoid",
-    "Sin", "Snapshot", "SoftmaxCrossEntropy", "Softplus", "Solution", "Solver", "SpectralDescent", "SpectralMuP",
-    "Standard", "State", "StepDecay", "Steps", "Sum", "SumOfSquares", "Table", "Tanh", "Taylor", "Transfer",
-    "UnsupportedLayer", "WarmUp", "checkpoints", "coordinate_check", "datasets", "diagnostics", "evaluate", "exponents",
-    "fit", "flow", "hierarchy", "hinge", "kernel_descent", "kernel_flow", "learning_rate_transfer", "lift", "logistic",
-    "mse", "nngp", "ntk", "ntk_full", "softmax_cross_entropy", "solve_gram", "solve_lsqr", "sum_of_squares", "sweep",
-    "testing", "train", "unlift", "zoo",
+    "Conv1d", "Conv2d", "CoordinateCheck", "Cosine", "Dense", "Dropout", "Erf", "Flatten", "GlobalAvgPool",
+    "GlobalSelfAttention", "Hinge", "History", "Identity", "IterativelyLinearized", "Layer", "LayerNorm", "LeakyReLU",
+    "Linearized", "Logistic", "Loss", "MaskedAvgPool", "MaxPool", "MeanField", "MeanSquared", "Model", "Moment",
+    "Moved", "Muon", "Nesterov", "Network", "Optimizer", "Parametrization", "Product", "PyTorch", "ReLU", "Residual",
+    "Run", "Scale", "Sequential", "Shift", "Sigmoid", "Sin", "Snapshot", "SoftmaxCrossEntropy", "Softplus", "Solution",
+    "Solver", "SpectralDescent", "SpectralMuP", "Standard", "State", "StepDecay", "Steps", "Sum", "SumOfSquares",
+    "Table", "Tanh", "Taylor", "Transfer", "UnsupportedLayer", "WarmUp", "checkpoints", "coordinate_check", "datasets",
+    "diagnostics", "evaluate", "exponents", "fit", "flow", "hierarchy", "hinge", "kernel_descent", "kernel_flow",
+    "learning_rate_transfer", "lift", "logistic", "mse", "nngp", "ntk", "ntk_full", "softmax_cross_entropy",
+    "solve_gram", "solve_lsqr", "sum_of_squares", "sweep", "testing", "train", "unlift", "zoo",
 ]  # fmt: skip

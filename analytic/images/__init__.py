@@ -7,6 +7,7 @@ Reading order:
     pixel_pairs    which pairs a field holds, and how windows act on them
     window_sums    sums over windows as a few shifted sums
     steps          how linear steps act on a field
+    attention      sums over positions by weights that each image has of its own
     activations    how activations and normalisations act on a field
     precision      which scale and precision images are followed in, and which are out of range
     plan           which pairs of pixels are followed, in what precision, and whether by Numba
@@ -17,4 +18,4 @@ Reading order:
     numba_kernels  that by Numba
 """
 
-from analytic.images import activations, rules, steps
+from analytic.images import activations, attention, rules, steps

@@ -16,7 +16,7 @@ from analytic.images.memory import FieldLayout
 from analytic.images.offsets import split
 from analytic.images.precision import field_precision, scale_free
 from analytic.images.rules import (
-    Pool,
+    Mixing,
     Window,
     all_steps,
     depth,
@@ -82,8 +82,8 @@ def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
         if isinstance(step, Fork):
             yield from pool_grids(step.shortcut)
             yield from pool_grids(step.branch)
-        elif isinstance(step, Pool):
-            yield step.axes[0].out, step.axes[1].out
+        elif isinstance(step, Mixing):
+            yield step.recorded
 
 
 BYTES_WORTH_NUMBA = 2**28

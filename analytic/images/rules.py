@@ -11,6 +11,7 @@ both pixels together, so a network that ends in Flatten needs equal pixels only;
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -45,11 +46,25 @@ class Window(ImageStep):
         return self.affine.law(law)
 
 
+class Mixing(ImageStep):
+    """A step that adds up pairs of different pixels: it needs to know each image with itself before and after it."""
+
+    @property
+    @abstractmethod
+    def recorded(self) -> tuple[int, int]:
+        """Shape of the numbers that are recorded of each image with itself."""
+
+
 @dataclass(frozen=True)
-class Pool(ImageStep):
+class Pool(Mixing):
     """Average pooling: the mean over each window by itself.  Global pooling has one window, the whole image."""
 
     axes: tuple[Axis, Axis]
+
+    @property
+    def recorded(self) -> tuple[int, int]:
+        """D and Theta of pooled pixels with themselves."""
+        return self.axes[0].out, self.axes[1].out
 
     def law(self, law: Law) -> Law:
         """Sums of Gaussians are Gaussian, channel by channel."""
@@ -107,12 +122,13 @@ def needs_images(program: Program) -> bool:
 
 def mixes_pixels(program: Program) -> bool:
     """Whether any step averages over pairs of different pixels."""
-    return any(isinstance(step, Pool) for step in all_steps(program))
+    return any(isinstance(step, Mixing) for step in all_steps(program))
 
 
 def is_nonlinear(program: Program) -> bool:
     """Whether any step is not linear."""
-    return any(isinstance(step, Dual | Normalise | ProductOfParts) for step in all_steps(program))
+    kinds = Dual | Normalise | ProductOfParts | Mixing
+    return any(isinstance(step, kinds) and not isinstance(step, Pool) for step in all_steps(program))
 
 
 def has_masks(program: Program) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from analytic.images.fields import Edges, Field, Pixels, edges_of
 from analytic.images.memory import FieldLayout, PixelValues
-from analytic.images.rules import Flat, Pool, Window
+from analytic.images.rules import Flat, Mixing, Pool, Window
 from analytic.images.window_sums import across_sum, line_sum, window_matrix
 from analytic.vectors.rules import Affine, Fork, Masks, ProductOfParts
 from analytic.vectors.state import Program, Step
@@ -391,6 +391,12 @@ def follow(
             field.d -= field.left(found.own)
             field.d -= field.right(found.own)
             record.append((own, theta))
+        elif isinstance(step, Mixing):
+            add_pending(field, half_variances(pixels, tile.layout))
+            theta = 0 * field.d if field.theta is None else field.theta * (pixels.unit / 2)
+            record.append((pixel_pairs(field, field.d), pixel_pairs(field, theta)))
+            pixels, row = prepare(step, pixels, replace(tile, pools=iter(record[-1:])))
+            apply(step, row, field)
         else:
             pixels, (row,) = prepare_all((step,), pixels, tile)
             apply(step, row, field)
@@ -414,3 +420,10 @@ def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
 def diagonal(field: Field, a: Array) -> Array:
     """The equal pixels of a Square field, (B, H, W), float64."""
     return field.xp.astype(equal_pixels(field, a), field.xp.float64).T.reshape((-1, *field.grid))
+
+
+def pixel_pairs(field: Field, a: Array) -> Array:
+    """All pixels with all pixels of a Square field, (B, H W, H W), float64."""
+    P, B = prod(field.grid), field.sizes[1]
+    pairs = field.layout.inside(a.reshape((P, B, -1)), *field.grid).reshape((P, B, P))
+    return field.xp.astype(pairs.swapaxes(0, 1), field.xp.float64)

@@ -10,9 +10,10 @@ Importing the room registers every layer with `minintk.layers.contract.bind`.  R
     conv          a convolution is Dense on patches
     pool          averages and maxima over windows
     norm          LayerNorm and BatchNorm
+    attention     every position attends to every other one
     dropout       masks
 """
 
-from minintk.layers import activation, combine, conv, dense, dropout, norm, pool
+from minintk.layers import activation, attention, combine, conv, dense, dropout, norm, pool
 
-__all__ = ["activation", "combine", "conv", "dense", "dropout", "norm", "pool"]
+__all__ = ["activation", "attention", "combine", "conv", "dense", "dropout", "norm", "pool"]

@@ -1,0 +1,328 @@
+"""The laws of attention and padding: derivatives by hand, kernels at infinite width, what padding must not change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from montecarlo import kernels, limit, z_scores
+from small_is_large import small_is_large
+from strategies import PARAMETRIZATIONS, SMOOTH, Case, cases, dense
+
+import analytic as an
+import minintk as mn
+from analytic.images.attention import Attend
+from analytic.images.engine import image_kernels
+from analytic.kernel import program
+from analytic.vectors.results import Examples, Wanted
+from analytic.vectors.rules import Affine
+from minintk import testing
+from minintk.fast.door import shut
+from minintk.layers.attention import AttentionJacobian, BoundAttention
+
+Array = np.ndarray[Any, Any]
+Patch = pytest.MonkeyPatch
+
+# ------------------------------------------------------------------------------------------- derivatives by hand
+
+
+@st.composite
+def attention(draw: st.DrawFn, channels: int) -> mn.GlobalSelfAttention:
+    """Attention of every kind."""
+    masked = draw(st.booleans())
+    return mn.GlobalSelfAttention(
+        channels,
+        heads=draw(st.integers(1, 3)),
+        key_channels=draw(st.none() | st.integers(1, 3)),
+        value_channels=draw(st.none() | st.integers(1, 3)),
+        scaling=draw(st.sampled_from(("linear", "sqrt"))),
+        zeta=draw(st.sampled_from(("softmax", "softmax", *SMOOTH))),
+        qk_std=draw(st.sampled_from((0.5, 2.0))),
+        w_std=draw(st.sampled_from((0.7, 1.5))),
+        b_std=0.0 if masked else draw(st.sampled_from((0.0, 0.3))),
+        positions=draw(st.sampled_from((0.0, 0.6))),
+        reach=draw(st.sampled_from((0.0, 2.0))),
+        masked=masked,
+    )
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> mn.Network:
+    """A network with attention: first or after a convolution, alone or in a residual branch, once or twice."""
+    shape = draw(st.sampled_from(((1, 2), (4, 3), (2, 3, 2))))
+    conv = (mn.Conv1d if len(shape) == 2 else mn.Conv2d)(3, 2)
+    layers: list[mn.spec.Layer] = draw(st.sampled_from(([], [conv, mn.Erf()])))
+    layers = [*layers, draw(attention(3))]
+    if draw(st.booleans()):
+        layers.append(mn.Residual(mn.Sequential(mn.Sin(), draw(attention(3)))))
+    end = draw(st.sampled_from((mn.Flatten(), mn.GlobalAvgPool(), mn.MaskedAvgPool())))
+    spec = mn.Sequential(*layers, end, draw(dense(largest=3)))
+    return mn.Network(spec, shape, draw(st.sampled_from(PARAMETRIZATIONS)))
+
+
+def padded(case: Case) -> Array:
+    """The batch with a whole example of padding, and the end of another."""
+    x = case.x.copy()
+    x[0], x[-1, -1] = 0, 0
+    return np.asarray(x)
+
+
+@settings(max_examples=8)
+@given(cases(networks()))
+def test_every_law_of_a_model_holds(case: Case) -> None:
+    testing.check_model(case.net, case.theta, padded(case), case.rng)
+
+
+@settings(max_examples=15)
+@given(cases(networks(), ensembles=(None, 2)))
+def test_fast_networks_are_the_layers_as_written(case: Case) -> None:
+    with shut():
+        plain = mn.Network(case.net.spec, case.net.input_shape, case.net.parametrization)
+    with small_is_large():
+        fast = mn.Network(case.net.spec, case.net.input_shape, case.net.parametrization)
+        x, tolerance = padded(case), testing.roundings(plain, case.theta, case.x)
+        got, want = fast.linearize(case.theta, x), plain.linearize(case.theta, x)
+        u = np.ones(np.shape(want[0]))
+        for name, a, b in (
+            ("outputs", got[0], want[0]),
+            ("gradient", got[1].vjp(u), want[1].vjp(u)),
+            ("kernel", got[1].gram(), want[1].gram()),
+        ):
+            testing.assert_close(name, a, b, 1e3 * tolerance * (1 + float(np.abs(np.asarray(b)).max())))
+
+
+POINT = mn.Network(
+    mn.Sequential(
+        mn.Conv1d(3, 1), mn.GlobalSelfAttention(3, heads=2, positions=0.5, b_std=0.2), mn.Flatten(), mn.Dense(2)
+    ),
+    (4, 2),
+)
+
+
+def change(name: str, how: Callable[..., Any]) -> Callable[[Patch], None]:
+    """Plants how(what the method `name` of AttentionJacobian gave)."""
+
+    def plant(patch: Patch) -> None:
+        right = getattr(AttentionJacobian, name)
+        patch.setattr(AttentionJacobian, name, lambda self, *given: how(right(self, *given)))
+
+    return plant
+
+
+def without(*names: str) -> Callable[[dict[str, Array]], dict[str, Array]]:
+    """Zeros in place of some cotangents."""
+    return lambda found: found | {name: 0 * found[name] for name in names}
+
+
+def without_values_gram(patch: Patch) -> None:
+    """Plants a gram without that of the values."""
+    right = AttentionJacobian.gram_and_back
+
+    def wrong(self: Any, u: Array, other: Any, v: Array, kernel: Any) -> Any:
+        G, du, dv = right(self, u, other, v, kernel)
+        at, there = (J.back(cotangent, None)["value"] for J, cotangent in ((self, u), (other, v)))
+        return G - self.parts["value"].gram(at, other.parts["value"], there, kernel), du, dv
+
+    patch.setattr(AttentionJacobian, "gram_and_back", wrong)
+
+
+PLANTED: dict[str, tuple[Callable[[Patch], None], Callable[..., None]]] = {
+    "softmax without its normaliser's derivative": (
+        lambda patch: patch.setattr(AttentionJacobian, "weights", lambda self, dG: self.A * dG),
+        testing.check_derivative,
+    ),
+    "tied keys as queries alone": (
+        change("back", lambda found: found | {"key": found["key"] / 2}),
+        testing.check_adjoint,
+    ),
+    "no way through the values": (change("back", without("value")), testing.check_adjoint),
+    "no way through the weights": (change("weights", lambda dG: 0 * dG), testing.check_derivative),
+    "the values' weights missing in the kernel": (without_values_gram, testing.check_gram),
+    "embeddings' cotangent without R^(1/2)'": (
+        change("through", lambda found: (found[0], found[1] + 0.1)),
+        testing.check_gram,
+    ),
+}
+
+
+@pytest.mark.parametrize(("plant", "law"), PLANTED.values(), ids=PLANTED)
+def test_an_error_in_the_derivatives_is_refused(
+    plant: Callable[[Patch], None], law: Callable[..., None], monkeypatch: Patch
+) -> None:
+    rng = np.random.default_rng(0)
+    theta, x = POINT.init(rng), rng.standard_normal((3, 4, 2))
+    law(POINT, theta, x, rng)
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        law(POINT, theta, x, rng)
+
+
+def test_it_computes_what_the_formula_says() -> None:
+    """Head by head, position by position, from the named tensors."""
+    layer = mn.GlobalSelfAttention(
+        4, heads=2, key_channels=3, value_channels=5, scaling="sqrt", qk_std=2.0, w_std=1.5, b_std=0.3, positions=0.5
+    )
+    net, rng = mn.Network(mn.Sequential(layer, mn.Flatten()), (6, 2)), np.random.default_rng(0)
+    theta, x = net.init(rng), rng.standard_normal((2, 6, 2))
+    w = {name: a.reshape(a.shape[-2:]) for name, a in net.layout.unpack(theta).items() if name != "0.output.b"}
+    want = np.zeros((2, 6, 4))
+    for n, t, h in np.ndindex(2, 6, 2):
+        keys, values = slice(3 * h, 3 * h + 3), slice(5 * h, 5 * h + 5)
+        read = x[n] + 0.5 * w["0.E"]
+        k, q = (2**0.5 / 2**0.5 * read @ w[name][:, keys] for name in ("0.key.W", "0.query.W"))
+        A = np.exp(q[t] @ k.T / 3**0.5)
+        head = A / A.sum() @ (x[n] @ w["0.value.W"][:, values] / 2**0.5)
+        want[n, t] += 1.5 / 10**0.5 * head @ w["0.output.W"][values]
+    want += 0.3 * net.layout.unpack(theta)["0.output.b"]
+    np.testing.assert_allclose(net(theta, x), want.reshape(2, -1), rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------ infinite width
+
+X = np.random.default_rng(0).standard_normal((2, 4, 2))
+X[1, 3] = 0
+
+INFINITE: dict[str, dict[str, Any]] = {
+    "softmax": {"qk_std": 2.0},
+    "identity": {"zeta": mn.Identity(), "b_std": 0.3},
+    "padding left out": {"qk_std": 2.0, "masked": True},
+}
+
+
+def spec(n: int, *, deep: bool = False, **how: Any) -> mn.Sequential:
+    """Attention with n channels everywhere, on the inputs; deep: between layers of ReLU."""
+    layer = mn.GlobalSelfAttention(n, heads=2, w_std=1.3, **how)
+    before, after = ([mn.Conv1d(n, 1, w_std=1.2), mn.ReLU()], [mn.ReLU()]) if deep else ([], [])
+    mean = mn.MaskedAvgPool() if layer.masked else mn.GlobalAvgPool()
+    return mn.Sequential(*before, layer, *after, mean, mn.Dense(8))
+
+
+def combined(members: int, n: int, how: dict[str, Any]) -> tuple[Array, Array]:
+    """Samples of 2 k_2n - k_n, for both kernels: without a bias of order 1 / n."""
+    narrow, wide = kernels(spec(n, **how), X, members), kernels(spec(2 * n, **how), X, members, seed=1)
+    return 2 * wide[0] - narrow[0], 2 * wide[1] - narrow[1]
+
+
+def worst(samples: tuple[Array, Array], truth: Any) -> float:
+    """The largest |z| against these kernels, over what chance explains."""
+    upper = np.triu_indices(len(X))
+    z = [z_scores(s, np.asarray(k)[upper]) for s, k in zip(samples, truth, strict=True)]
+    return float(np.abs(z).max()) / limit(6)
+
+
+def without_values(how: dict[str, Any]) -> tuple[Array, Array]:
+    """The kernels, Theta without what the values' weights add."""
+    steps = program(spec(8, **how), mn.NTK(), X.shape[1:])
+    k = next(i for i, step in enumerate(steps) if isinstance(step, Attend))
+    value = steps[k - 1]
+    assert isinstance(value, Affine)
+    value = replace(value, ratio=0.0, rest=0.0)
+    wanted = Wanted((True, True), (None, None), None, None, lambda error: None)
+    nngp, ntk = image_kernels((*steps[: k - 1], value, *steps[k:]), Examples(X), wanted)
+    assert nngp is not None
+    assert ntk is not None
+    return np.asarray(nngp), np.asarray(ntk)
+
+
+def check(how: dict[str, Any], members: int, n: int) -> None:
+    """The kernels are right, and others are refused: another scale of the weights, Theta without the values."""
+    samples = combined(members, n, how)
+    right, scaled = (an.kernel(spec(8, **both)).both(X) for both in (how, how | {"qk_std": 3 * how.get("qk_std", 1.0)}))
+    assert worst(samples, right) <= 1
+    assert worst(samples, scaled) > 1
+    assert worst(samples, without_values(how)) > 1
+
+
+@pytest.mark.parametrize("how", INFINITE.values(), ids=INFINITE)
+def test_networks_approach_the_infinite_kernels(how: dict[str, Any]) -> None:
+    check(how, 300, 32)
+
+
+POSITIONS = {"zeta": mn.Identity(), "positions": 0.7, "reach": 1.0}  # E needs many channels where it is added
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [*INFINITE.values(), POSITIONS], ids=[*INFINITE, "positions"])
+def test_wider_networks_approach_them_too(how: dict[str, Any]) -> None:
+    for n in (32, 64):
+        check(how | {"deep": True}, 4000, n)
+
+
+# ------------------------------------------------------------------------------------------------------- padding
+
+
+@settings(max_examples=10)
+@given(attention(3), st.integers(0, 2**32 - 1))
+def test_padding_changes_nothing(layer: mn.GlobalSelfAttention, seed: int) -> None:
+    """A padded sequence has the outputs, and the kernels, of the shorter one, with the same weights."""
+    layer, rng = replace(layer, masked=True, b_std=0.0, positions=0.0), np.random.default_rng(seed)
+    body = mn.Sequential(mn.Conv1d(4, 1), mn.ReLU(), layer, mn.Erf(), mn.MaskedAvgPool(), mn.Dense(2))
+    short = rng.standard_normal((3, 4, 2))
+    x = np.concatenate([short, np.zeros((3, 3, 2))], axis=1)
+    net, shorter = mn.Network(body, (7, 2)), mn.Network(body, (4, 2))
+    theta = net.init(rng)
+    np.testing.assert_allclose(net(theta, x), shorter(theta, short), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(mn.ntk(net, theta, x), mn.ntk(shorter, theta, short), rtol=1e-9, atol=1e-11)
+    if layer.scaling == "linear":
+        for a, b in zip(an.kernel(body).both(x), an.kernel(body).both(short), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_what_is_no_padding_counts() -> None:
+    """The same with attention that is not masked, and with a mean over all positions, is refused."""
+    rng = np.random.default_rng(0)
+    short = rng.standard_normal((3, 4, 2))
+    x = np.concatenate([short, np.zeros((3, 3, 2))], axis=1)
+    for layer, mean in (
+        (mn.GlobalSelfAttention(3), mn.MaskedAvgPool()),
+        (mn.GlobalSelfAttention(3, masked=True), mn.GlobalAvgPool()),
+    ):
+        body = mn.Sequential(mn.Conv1d(4, 1), mn.ReLU(), layer, mean, mn.Dense(2))
+        assert np.abs(an.kernel(body).nngp(x) - an.kernel(body).nngp(short)).max() > 1e-3
+
+
+def test_a_position_of_zeros_is_seen_by_its_bound_layer() -> None:
+    """Every channel has to be 0; an example of padding alone has outputs 0 and no NaN."""
+    net = mn.Network(mn.Sequential(mn.GlobalSelfAttention(3, masked=True), mn.MaskedAvgPool()), (4, 2))
+    x = np.zeros((2, 4, 2))
+    x[1, 2, 1] = 1.0
+    f = net(net.init(np.random.default_rng(0)), x)
+    assert np.array_equal(f[0], np.zeros(3))
+    assert np.abs(f[1]).min() > 0
+    assert isinstance(net.layers.layers[0], BoundAttention)
+
+
+# -------------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("how", "match"),
+    [
+        ({"heads": 0}, r"heads=\.\.\.\) expects a whole number >= 1, got 0"),
+        ({"qk_std": 0.0}, r"qk_std=\.\.\.\) expects a number > 0"),
+        ({"scaling": "root"}, r"expects 'linear' or 'sqrt', got 'root'"),
+        ({"zeta": "relu"}, r"expects 'softmax' or an activation, mn\.Identity\(\), got 'relu'"),
+        ({"masked": True, "b_std": 0.1}, r"keeps padding at 0: it expects b_std=0, got 0\.1"),
+        ({"positions": -1.0}, r"positions=\.\.\.\) expects a number >= 0"),
+    ],
+)
+def test_arguments_are_checked(how: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        mn.GlobalSelfAttention(3, **how)
+
+
+def test_what_has_no_meaning_is_said() -> None:
+    with pytest.raises(ValueError, match=r"expects sequences \(L, C\) or images \(H, W, C\), got examples of shape"):
+        mn.Network(mn.GlobalSelfAttention(3), (4,))
+    with pytest.raises(mn.UnsupportedLayer, match="softmax of correlated Gaussians has no formula"):
+        an.kernel(mn.Sequential(mn.GlobalSelfAttention(3, scaling="sqrt"), mn.Flatten())).nngp(X)
+    net = mn.Network(mn.Sequential(mn.GlobalSelfAttention(3), mn.Flatten()), (4, 2))
+    theta = net.init(np.random.default_rng(0))
+    taylor = mn.Taylor(net, theta, 2)
+    with pytest.raises(mn.UnsupportedLayer, match="Attention has no Taylor expansion"):
+        taylor(theta, X)
