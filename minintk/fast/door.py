@@ -42,14 +42,13 @@ def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: 
 
     coupled : whether an example's output depends on the others of its batch, which then stays in one piece.
     """
-    kernels = cheaper_chain(layers, kernels=True)
-    if len(input_shape) > 1:
-        sizes = [prod(input_shape), *map(prod, kept_shapes(spec, input_shape))]
-        kernels = SplitOutputs(kernels.layers, (sum(sizes), max(sizes)), len(input_shape))
-    return Ways(cheaper_chain(layers, kernels=False) if coupled else batch_split(layers, spec, input_shape), kernels)
+    sizes = [prod(input_shape), *map(prod, kept_shapes(spec, input_shape))]
+    how = (sum(sizes), max(sizes)), len(input_shape)
+    sweeps = cheaper_chain(layers, kernels=False) if coupled else batch_split(layers, spec, input_shape)
+    return Ways(SplitOutputs(sweeps.layers, *how), SplitOutputs(cheaper_chain(layers, kernels=True).layers, *how))
 
 
-def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> Bound:
+def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundChain:
     """The layers that work on images, up to Flatten or GlobalAvgPool, with their batch split over the cores."""
     before, count, numbers = shape, 0, 0
     while count < len(layers.layers) and len(shape) > 1:

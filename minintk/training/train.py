@@ -17,7 +17,7 @@ import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_finite, on_host, to_host, to_library
 from minintk.diagnostics.weight_norms import largest_singular_value
-from minintk.fast.memory import keep_freed_memory
+from minintk.fast.memory import Copies, keep_freed_memory
 from minintk.fast.threads import cores, parallel, single_threaded_blas
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.models.network import Model, check_model
@@ -159,7 +159,7 @@ class Descent:
         xp = array_namespace(theta, batches.x, batches.y)
         self.scales: Array | None = model.layout.learning_rate_scales(lr_scales, optimizer.rule, like=theta)
         self.model, self.batches, self.loss, self.optimizer = model, batches, loss, optimizer
-        self.step, self.theta = 0, xp.asarray(theta, copy=True)
+        self.step, self.theta, self.copies = 0, xp.asarray(theta, copy=True), Copies()
         keep_freed_memory(self.theta)
         self.memory = optimizer.init(self.theta)
         if resume is not None:
@@ -172,8 +172,7 @@ class Descent:
 
     def state(self, copy: bool = False) -> State:
         """The current state; without `copy`, its arrays are those that `advance` overwrites."""
-        xp = array_namespace(self.theta)
-        theta, memory = (a if a is None or not copy else xp.asarray(a, copy=True) for a in (self.theta, self.memory))
+        theta, memory = (self.copies(a) if copy and a is not None else a for a in (self.theta, self.memory))
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
 
     def _restore(self, state: State) -> None:
