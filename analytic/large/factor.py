@@ -78,14 +78,10 @@ class Blocks:
     def _reserve(self) -> None:
         """The file in its full size, so that a full disk is noticed before the work."""
         need = self.starts[-1] * self.dtype.itemsize
-        header = {
-            "descr": np.lib.format.dtype_to_descr(self.dtype),
-            "fortran_order": False,
-            "shape": (self.starts[-1],),
-        }
+        descr, shape = np.lib.format.dtype_to_descr(self.dtype), (self.starts[-1],)
 
         def fill(file: Any) -> None:
-            np.lib.format.write_array_header_1_0(file, header)
+            np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
             file.flush()
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), file.tell(), need)
@@ -149,7 +145,8 @@ class Factor:
         panel[np.arange(rows), start + np.arange(rows)] += self.dtype.type(gram.ridge)
         for j, columns in enumerate(self.rows[: r + 1]):
             if self._number(r, j) >= len(self.blocks):
-                parallel(lambda at, j=j: self._reduce(panel, at, r, j), _pieces(rows))
+                pieces = [slice(i, min(i + PIECE, rows)) for i in range(0, rows, PIECE)]
+                parallel(lambda at, j=j: self._reduce(panel, at, r, j), pieces)
                 with single_threaded_blas():
                     block = panel[:, columns] if j < r else self._diagonal(panel[:, columns], start, gram)
                 self.blocks.append(np.ascontiguousarray(block))
@@ -194,10 +191,6 @@ class Factor:
             for j, before in enumerate(self.rows[:r]):
                 z[before] -= self.block(r, j).T @ z[at]
         return z * size
-
-
-def _pieces(rows: int) -> list[slice]:
-    return [slice(i, min(i + PIECE, rows)) for i in range(0, rows, PIECE)]
 
 
 def _triangular(L: Host, b: Host, trans: int = 0) -> Host:

@@ -109,11 +109,6 @@ class KernelStore:
         found = {int(line[1]): line[2] for line in map(whole.fullmatch, lines) if line}
         return {number: sums for number, sums in found.items() if number in self.places}
 
-    def _look_again(self) -> None:
-        """Read what other processes have finished meanwhile."""
-        if (length := self.record.stat().st_size) != self._length:
-            self.done, self._length = self._lines() or {}, length
-
     def _reserve(self, name: str) -> None:
         """A result full of NaN, whose space on disk is ours."""
         shape, dtype = self.inputs.shape, np.dtype(str(self.inputs.dtype))
@@ -154,8 +149,8 @@ class KernelStore:
 
     def finished(self, number: int) -> bool:
         """Whether a block is in the results."""
-        if number not in self.done:
-            self._look_again()
+        if number not in self.done and (length := self.record.stat().st_size) != self._length:
+            self.done, self._length = self._lines() or {}, length
         return number in self.done
 
     def keep(self, number: int, found: list[Array | None]) -> None:

@@ -84,10 +84,11 @@ class Transfer:
             lines.append(f"{n:>6}  {'none: no rate trained' if n in self.untrained else f'{optimum}{edge}'}")
         shift = f"per doubling of the {name}: 2^b with b = {self.shift}"
         said = f"{'pass' if self.passed else 'fail'}: constant within a factor {self.spread:.2f} (2 allowed)"
-        if self.at_edge:
-            said = f"fail: the best rate is at the edge of the rates at {name} {_listed(self.at_edge)}: add rates there"
-        if self.untrained:
-            said = f"fail: no rate trained at {name} {_listed(self.untrained)}: choose smaller rates, or more steps"
+        edge, untrained = (", ".join(map(str, some)) for some in (self.at_edge, self.untrained))
+        if edge:
+            said = f"fail: the best rate is at the edge of the rates at {name} {edge}: add rates there"
+        if untrained:
+            said = f"fail: no rate trained at {name} {untrained}: choose smaller rates, or more steps"
         return "\n".join([*lines, "", *(() if self.untrained else (shift,)), said])
 
     def plot(self, axes: Any = None) -> Any:
@@ -183,10 +184,6 @@ def _at(lr: float, net: Network, optimizer: Any) -> Optimizer:
     if isinstance(optimizer, type) and issubclass(optimizer, SpectralDescent):
         return optimizer(lr, net.layout)
     return chosen_optimizer(optimizer(lr), net)
-
-
-def _listed(widths: Sequence[int]) -> str:
-    return ", ".join(map(str, widths))
 
 
 def _train(

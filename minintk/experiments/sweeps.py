@@ -1,15 +1,5 @@
 """Sweeps: a grid of runs, each saved as soon as it is done, so that a kill loses only the runs in progress.
 
-    def work(alpha: float, width: int, seed: tuple[int, ...]) -> list[dict[str, float]]:
-        net = mn.Network(...)
-        theta0 = np.stack([net.init(np.random.default_rng(s)) for s in seed])       # (E, P): the seeds train together
-        ...
-        return [{"error": error, "t1": t1} for error, t1 in zip(errors, times)]     # one result per seed
-
-    table = mn.sweep(work, {"alpha": [.1, 1., 10.], "width": [64, 128], "seed": range(20)}, together="seed", batch=10,
-                     store="runs/alpha-width")
-    table["error"].mean(axis=-1)                                                    # (3, 2): alpha x width
-
 Every run is one file in ``store/records``, written atomically; runs that have one are not repeated.  A run that
 diverges is a record too.  Processes that are given one store share its calls; docs/long-runs.md says how.  Which runs
 share a call of `work` depends only on the grid and `batch`, not on what remains to be done, so a resumed sweep groups

@@ -11,17 +11,7 @@ A file may be damaged, cut short, someone else's, or made to do harm, so every r
 
 `read_json`, `read_lines` and `map_npy` take a path; any other format is read inside `reading(path, what, remedy)`, from
 which whatever goes wrong comes out as `Unreadable`.   what : the kind of file, "a checkpoint"; remedy : what the user
-should do, "download it again":
-
->>> import tempfile
->>> with tempfile.TemporaryDirectory() as folder:
-...     path = Path(folder, "a.json")
-...     _ = path.write_text('{"step": 3')
-...     try:
-...         read_json(path, "a history", "delete it")
-...     except Unreadable as error:
-...         str(error).removeprefix(folder)
-"/a.json is damaged, or not a history (Expecting ',' delimiter: line 1 column 11 (char 10)): delete it"
+should do, "download it again".
 """
 
 from __future__ import annotations

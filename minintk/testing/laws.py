@@ -1,14 +1,5 @@
 """The laws every model obeys, as functions.
 
-    adjoint        <u, J v> = <J' u, v>
-    derivative     J v = d/ds f(theta + s v) at s = 0
-    gram           J.gram() = J J',  J.trace_gram() = its trace over outputs, on one batch and between two
-    kernel         J.gram() is symmetric and positive semi-definite
-    stacked        jvp and vjp of K maps at once = one after the other
-    ensemble       E members at once = one after the other
-    blocks         ntk, ntk_full under any memory bound = in one piece
-    float32        float32 results have that dtype, and are float64's to rounding
-
 Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or (E, P), a batch x : (N, *input_shape)
 and a numpy.random.Generator for its directions, and raises AssertionError with the law, both numbers and the tolerance.
 """

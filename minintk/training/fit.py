@@ -210,13 +210,8 @@ def evaluate(
     if not x.shape[0]:
         raise ValueError("x expects at least one example, got none")
     loss.check(y, (x.shape[0], model.outputs))
-    return _evaluate(model, theta, x, y, loss, whole("batch_size", batch_size))
-
-
-def _evaluate(model: Model, theta: Array, x: Array, y: Array, loss: Loss, batch_size: int = 1000) -> dict[str, Any]:
-    """`evaluate` without the checks."""
     N, classes, total = x.shape[0], _are_classes(y), dict[str, Array]()
-    for start in range(0, N, batch_size):
+    for start in range(0, N, whole("batch_size", batch_size)):
         part = slice(start, start + batch_size)
         f, _ = model.forward(theta, x[part])
         scores = _scores(f, y[part], loss(f, y[part]), classes)
@@ -287,7 +282,7 @@ class _Record:
             if model.coupled and isinstance(model, Network):
                 n = CALIBRATION_EXAMPLES
                 model = model.calibrate(run.theta, x[:: max(1, x.shape[0] // n)][:n])
-            row |= {f"test_{name}": value for name, value in _evaluate(model, run.theta, *test, run.loss).items()}
+            row |= {f"test_{name}": value for name, value in evaluate(model, run.theta, *test, loss=run.loss).items()}
         self.history.rows.append(row | {"seconds": round(perf_counter() - self.start, 3)})
         self.since, self.batches, self.sums = step, 0, {}
 

@@ -181,12 +181,6 @@ def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
     return value, loss.ends and not bool(xp.any(value))
 
 
-def _moving(value: Array, like: Array) -> Array:
-    """1 for the members whose loss is not yet exactly zero, else 0, broadcastable to `like`."""
-    xp = array_namespace(value)
-    return xp.reshape((value > 0).astype(like.dtype), (*value.shape, *(1 for _ in like.shape[value.ndim :])))
-
-
 MAX_HALVINGS = 200
 """After this many halvings of dt in a row, the change of the outputs must be rounding."""
 HUGE = 1e60
@@ -303,7 +297,7 @@ class SteppedFlow:
             a = settings.decay(self.t, h)
             v = a * self.v - (1 - a) * self.g
             if order is None and settings.loss.ends and self.value.ndim:
-                v *= _moving(self.value, v)
+                v *= (self.value > 0).reshape((-1, *(1 for _ in v.shape[1:])))  # members at zero wait
             s = self.s + h * v
             f, g = (self.system.outputs(s, at), None) if at is not None else self.system.learn(s, None, y, cotangent)
             changes = xp.max(xp.abs(f - self.f), axis=(-2, -1))
@@ -345,7 +339,7 @@ def _by_solver(system: System, s: Array, y: Array, settings: FlowSettings, by: S
     from scipy import integrate
 
     xp, shape, size, dtype, loss = array_namespace(s), s.shape, int(np.prod(s.shape)), s.dtype, settings.loss
-    momentum = settings.tau is not None or settings.mu is not None
+    momentum = settings.momentum
 
     def state(z: Any) -> Array:
         return to_library(z[:size].astype(str(dtype)), xp).reshape(shape)

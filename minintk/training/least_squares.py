@@ -4,9 +4,8 @@
 
 S are the parametrization's learning-rate scales for gradient descent, 1 for most (`minintk.models.empirical`).
 
-solve_gram    function space: w = J' (J J' + ridge)^-1 (y - f_0).  The Gram matrix J J', the tangent kernel, is built
-              layer by layer in blocks and factorised in place by LAPACK.  Memory N C x N C for any P.
-solve_lsqr    parameter space: SciPy's LSQR (Paige and Saunders 1982) through jvp and vjp.  Memory P for any N C.
+`solve_gram` works in function space, with memory N C x N C for any P: J J', the tangent kernel, is built layer by layer
+in blocks and factorised in place.  `solve_lsqr` works in parameter space, with memory P for any N C.
 
 Without ridge both give the solution of smallest |w|, which gradient descent from theta_0 converges to: the only w in
 the row space of J with J w = y - f_0.  So the residual alone certifies the answer, and both report it.  At finite

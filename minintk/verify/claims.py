@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from minintk.diagnostics import PowerLaw, power_law
-from minintk.verify.problem import is_smooth
+from minintk.verify.problem import ACTIVATIONS, KINKED
 from minintk.verify.scores import LARGEST_Z
 
 Array = np.ndarray[Any, Any]
@@ -61,7 +61,7 @@ class Claim:
 
     def theory(self, activation: str) -> tuple[Literal["equal", "at most"], float]:
         """The relation and the exponent for this activation."""
-        if is_smooth(activation):
+        if not isinstance(ACTIVATIONS[activation][0], KINKED):
             return "equal", self.smooth
         return "at most" if self.bound_if_kinked else "equal", self.kinked
 

@@ -46,11 +46,6 @@ def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
     return s.Sequential(*hidden, s.Dense(1, w_std=w_std, b_std=B_STD))
 
 
-def is_smooth(activation: str) -> bool:
-    """Whether phi' has no jumps."""
-    return not isinstance(ACTIVATIONS[activation][0], KINKED)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """x : (N, d) and y : (N, 1) to train on, x_test : (M, d), and line : (N_LINE, d), an arc between two test inputs.

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from analytic.kernel import kernel
-from analytic.limits.nonlinear import feature_learning_limit
-from analytic.limits.width_correction import width_correction
+from analytic.limits.nonlinear import feature_learning_limit as feature_learning_limit
+from analytic.limits.width_correction import width_correction as width_correction
 from analytic.training.dynamics import gradient_descent
 from analytic.training.dynamics import max_learning_rate as max_learning_rate
 from analytic.training.gp import Ensemble, Kind, ensemble
@@ -63,14 +63,3 @@ def descend(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
     """
     N = len(y)
     return gradient_descent(ntk[:N], y, lr=lr).predict(steps, ntk, f0=f0[:N, None], f0_test=f0[:, None])[..., 0]
-
-
-def mean_at_width(spec: s.Sequential, x: Array, y: Array, x_test: Array, t: float, rng: Any) -> tuple[float, ...]:
-    """(infinite width, the correction at the widths of the spec, its standard error) of the mean of f(x_test[0])."""
-    found = width_correction(spec, x, y, x_test, rng=rng).predict(t)
-    return tuple(float(a[0, 0]) for a in found)
-
-
-def feature_learning(spec: s.Sequential, x: Array, y: Array, **how: Any) -> Array:
-    """f : (N,), after the last step in the limit in which features move, at gamma0 = 1."""
-    return np.asarray(feature_learning_limit(spec, x, y, gamma0=1.0, samples=2**16, **how).f[-1, :, 0])
