@@ -23,7 +23,7 @@ import numpy as np
 from analytic.images.engine import image_diagonals, image_kernels
 from analytic.images.rules import Flat, grid, needs_images
 from analytic.streaming.by_blocks import Store, kernels_by_blocks
-from analytic.vectors.derivatives import PARAMETERS, closed, derivatives, differences, scaled
+from analytic.vectors.derivatives import PARAMETERS, differences, scaled
 from analytic.vectors.engine import vector_diagonals, vector_kernels
 from analytic.vectors.results import Examples, Progress, Wanted
 from analytic.vectors.rules import lower
@@ -57,18 +57,19 @@ class Derivatives(NamedTuple):
 
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
     """The steps of the recursion for examples of `shape`; UnsupportedLayer if it does not hold for the spec."""
-    return _program(spec, parametrization, shape, tuple(rules(spec)))
+    return _program(spec, parametrization, shape, tuple(lower.dispatch(type(layer)) for layer in every(spec)))
 
 
-def rules(layer: s.Layer) -> Iterator[Any]:
-    """The rule of the layer and of all inside it; a rule that is registered again makes a new program."""
-    yield lower.dispatch(type(layer))
+def every(layer: s.Layer) -> Iterator[s.Layer]:
+    """The layer and all inside it."""
+    yield layer
     for inner in layer.inside:
-        yield from rules(inner)
+        yield from every(inner)
 
 
 @lru_cache(maxsize=256)
 def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: tuple[Any, ...]) -> Program:
+    """by : the rules of all layers; one that is registered again makes a new program."""
     check_channels_last(spec, shape)
     steps = lower(spec, Site(shape), parametrization)
     run_law(steps, Law())
@@ -92,10 +93,15 @@ class Wider(Parametrization):
 
 @lru_cache(maxsize=256)
 def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Shape) -> None:
-    """UnsupportedLayer where learning-rate scales leave Theta dependent on the width.  ValueError for Adam's.
+    """UnsupportedLayer where there is no Theta: it depends on the width, or phi jumps.  ValueError for Adam's rates.
 
     All hidden layers grow together; networks without hidden layers have no width.
     """
+    if any(isinstance(layer, s.Sign) for layer in every(spec)):
+        raise UnsupportedLayer(
+            "Sign has no tangent kernel: E phi'^2 is infinite, from its jump.  Take .nngp(...) of it, or mn.Erf() "
+            "with a large w_std before it"
+        )
     wide = Kernel(spec, wider := Wider(parametrization))
     wide._program(shape)
     if all(place == "input" for place, _ in wider.seen) or all(rate == 1 for _, rate in wider.seen):
@@ -222,9 +228,8 @@ class Kernel:
     def derivatives(self, x1: Array, x2: Array | None = None) -> Derivatives:
         """d(nngp, ntk) / d log w_std and / d log b_std, of all layers' together, (N, M) each.
 
-        By forward mode where every layer has a closed form (Dense, LayerNorm, Residual, ReLU and its family, Erf): the
-        time of a few plain kernels.  Otherwise by central differences of fourth order: eight kernels, relative errors
-        of about 1e-11.  float32 inputs are taken in float64 on the way.  It holds about 30 N M numbers.
+        By central differences of fourth order: eight kernels, relative errors of about 1e-11.  float32 inputs are taken
+        in float64 on the way.
 
         >>> import numpy as np, minintk as mn
         >>> k = kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
@@ -234,22 +239,20 @@ class Kernel:
         """
         inputs = Examples(x1, x2)
         check_rates(self.spec, self.parametrization, inputs.example)
-        xp, steps = inputs.xp, self._program(inputs.example)
-        wide = [xp.astype(a, xp.float64, copy=False) for a in (x1, x1 if x2 is None else x2)]
-        if needs_images(steps) or not closed(steps):
-            found = [Both(*differences(partial(self._scaled, name), *wide)) for name in PARAMETERS]
-        else:
-            doubled = {name: self._scaled(name, 2.0)._program(inputs.example) for name in PARAMETERS}
-            rows = [a.reshape(a.shape[0], -1) for a in wide]
-            _, _, dK, dTheta = derivatives(steps, doubled, xp, *rows)
-            found = [Both(*pair) for pair in zip(dK, dTheta)]
+        xp = inputs.xp
+        one, two = (None if x is None else xp.astype(x, xp.float64, copy=False) for x in (x1, x2))
+        found = [differences(partial(self._scaled, name), one, two) for name in PARAMETERS]
         return Derivatives(*(Both(*(xp.astype(a, inputs.dtype, copy=False) for a in both)) for both in found))
 
     def _scaled(self, name: str, factor: float) -> Kernel:
         return Kernel(s.as_sequential(scaled(self.spec, name, factor)), self.parametrization)
 
     def error(self, x: Array) -> float:
-        """Bound on the quadratures' error for these rows, relative to sqrt(k(x, x) k(x', x')); 0 for closed forms."""
+        """Bound on the quadratures' error for these rows, relative to sqrt(k(x, x) k(x', x')); 0 for closed forms.
+
+        It holds for the worst angle of two rows, of NNGP and NTK.  What is left out of a series ends in c^n, so where
+        phi has kinks, rows of correlation c are as good as error |c|^1024, which is rounding but near c = 1 and -1.
+        """
         return self._rows(Examples(x, name="x")).error
 
     def _program(self, shape: Shape) -> Program:
@@ -286,8 +289,8 @@ class Kernel:
         if error > LARGEST_SILENT_ERROR:
             warnings.warn(
                 f"the kernel of {self.spec!r} is by quadrature and exact to {error:.1g} only, relative to "
-                "sqrt(k(x, x) k(x', x')): pre-activations are large, or phi has kinks; scale the inputs, or w_std, "
-                "down",
+                "sqrt(k(x, x) k(x', x')) and at the worst angle: pre-activations are large, or phi has kinks; scale "
+                "the inputs, or w_std, down",
                 stacklevel=5,  # the caller of nngp, ntk or both
             )
 

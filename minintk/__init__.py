@@ -18,30 +18,43 @@ from minintk.models.network import Model, Network
 from minintk.models.wrappers import Centred, Linearized, Taylor
 from minintk.spec import zoo
 from minintk.spec.abc_parametrization import ABC, exponents
-from minintk.spec.layers import (
+from minintk.spec.activations import (
     GELU,
+    ABRelu,
     Abs,
+    Cos,
+    Erf,
+    Exp,
+    Gaussian,
+    Hermite,
+    LeakyReLU,
+    Monomial,
+    Polynomial,
+    Rbf,
+    RectifiedMonomial,
+    ReLU,
+    Sigmoid,
+    Sign,
+    Sin,
+    Softplus,
+    Swish,
+    Tanh,
+)
+from minintk.spec.layers import (
     Activation,
     AvgPool,
     BatchNorm,
     Conv1d,
     Conv2d,
     Dense,
-    Erf,
     Flatten,
     GlobalAvgPool,
     Identity,
     Layer,
     LayerNorm,
-    LeakyReLU,
     MaxPool,
-    ReLU,
     Residual,
     Sequential,
-    Sigmoid,
-    Sin,
-    Softplus,
-    Tanh,
 )
 from minintk.spec.parametrization import NTK, MeanField, Parametrization, PyTorch, SpectralMuP, Standard
 from minintk.spec.sequences import GlobalSelfAttention, MaskedAvgPool
@@ -109,15 +122,16 @@ __version__ = "0.1.0"  # as in pyproject.toml
 open_door()  # networks run by the cheaper ways of minintk.fast from here on
 
 __all__ = [
-    "ABC", "GELU", "NTK", "SGD", "Abs", "Activation", "Adam", "Array", "AvgPool", "BatchNorm", "Centred", "Concat",
-    "Conv1d", "Conv2d", "CoordinateCheck", "Cosine", "Dense", "Dropout", "Erf", "Flatten", "GlobalAvgPool",
-    "GlobalSelfAttention", "Hinge", "History", "Identity", "IterativelyLinearized", "Layer", "LayerNorm", "LeakyReLU",
-    "Linearized", "Logistic", "Loss", "MaskedAvgPool", "MaxPool", "MeanField", "MeanSquared", "Model", "Moment",
-    "Moved", "Muon", "Nesterov", "Network", "Optimizer", "Parametrization", "Product", "PyTorch", "ReLU", "Residual",
-    "Run", "Scale", "Sequential", "Shift", "Sigmoid", "Sin", "Snapshot", "SoftmaxCrossEntropy", "Softplus", "Solution",
-    "Solver", "SpectralDescent", "SpectralMuP", "Standard", "State", "StepDecay", "Steps", "Sum", "SumOfSquares",
-    "Table", "Tanh", "Taylor", "Transfer", "UnsupportedLayer", "WarmUp", "checkpoints", "coordinate_check", "datasets",
-    "diagnostics", "evaluate", "exponents", "fit", "flow", "hierarchy", "hinge", "kernel_descent", "kernel_flow",
-    "learning_rate_transfer", "lift", "logistic", "mse", "nngp", "ntk", "ntk_full", "softmax_cross_entropy",
-    "solve_gram", "solve_lsqr", "sum_of_squares", "sweep", "testing", "train", "unlift", "zoo",
+    "ABC", "GELU", "NTK", "SGD", "ABRelu", "Abs", "Activation", "Adam", "Array", "AvgPool", "BatchNorm", "Centred",
+    "Concat", "Conv1d", "Conv2d", "CoordinateCheck", "Cos", "Cosine", "Dense", "Dropout", "Erf", "Exp", "Flatten",
+    "Gaussian", "GlobalAvgPool", "GlobalSelfAttention", "Hermite", "Hinge", "History", "Identity",
+    "IterativelyLinearized", "Layer", "LayerNorm", "LeakyReLU", "Linearized", "Logistic", "Loss", "MaskedAvgPool",
+    "MaxPool", "MeanField", "MeanSquared", "Model", "Moment", "Monomial", "Moved", "Muon", "Nesterov", "Network",
+    "Optimizer", "Parametrization", "Polynomial", "Product", "PyTorch", "Rbf", "ReLU", "RectifiedMonomial", "Residual",
+    "Run", "Scale", "Sequential", "Shift", "Sigmoid", "Sign", "Sin", "Snapshot", "SoftmaxCrossEntropy", "Softplus",
+    "Solution", "Solver", "SpectralDescent", "SpectralMuP", "Standard", "State", "StepDecay", "Steps", "Sum",
+    "SumOfSquares", "Swish", "Table", "Tanh", "Taylor", "Transfer", "UnsupportedLayer", "WarmUp", "checkpoints",
+    "coordinate_check", "datasets", "diagnostics", "evaluate", "exponents", "fit", "flow", "hierarchy", "hinge",
+    "kernel_descent", "kernel_flow", "learning_rate_transfer", "lift", "logistic", "mse", "nngp", "ntk", "ntk_full",
+    "softmax_cross_entropy", "solve_gram", "solve_lsqr", "sum_of_squares", "sweep", "testing", "train", "unlift", "zoo",
 ]  # fmt: skip

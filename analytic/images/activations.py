@@ -288,22 +288,18 @@ class Aligned(Pairs):
     def dot(self, left: Array, right: Array, out: Array) -> Array:
         with self.borrow(1) as (w,):
             for k in range(left.shape[1]):
-                self.xp.multiply(self.sides(left[:, k])[0], self.sides(right[:, k])[1], out=w[..., : self.P])
+                self.outer(left[:, k], right[:, k], w)
                 if k:
                     out += w
                 else:
                     out[...] = w
         return out
 
-    def outer(self, left: Array, right: Array, out: Array) -> Array:
-        self.xp.multiply(self.sides(left)[0], self.sides(right)[1], out=out[..., : self.P])
-        return out
-
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
         out[...] = 0
         with self.borrow(1) as (w,):
             for k in range(distances.y.shape[1]):
-                self.xp.subtract(*self.sides(distances.y[:, k]), out=w[..., : self.P])
+                self.xp.subtract(*self.sides(distances.y[:, k]), out=w)
                 w *= w
                 out += w
         out /= 4

@@ -19,12 +19,10 @@ from functools import reduce, singledispatch
 from math import sqrt
 from typing import Any, NamedTuple
 
-from analytic.vectors.duals import Erf, Gelu, Homogeneous, Sin
-from analytic.vectors.quadrature import Quadrature
+from analytic.vectors.closed_forms import closed_form
 from analytic.vectors.state import Law, Pairs, Program, RowState, Step, columns, run_law, run_pairs, run_rows
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
-from minintk.layers.activation import pointwise
 from minintk.spec.parametrization import Parametrization, Role
 from minintk.spec.shapes import Site, UnsupportedLayer, out_shape, sites
 
@@ -481,19 +479,4 @@ def _(layer: s.Identity, site: Site, parametrization: Parametrization) -> Progra
 
 @lower.register
 def _(layer: s.Activation, site: Site, parametrization: Parametrization) -> Program:
-    """In closed form where there is one, else by quadrature."""
-    name = type(layer).__name__
-    match layer:
-        case s.ReLU():
-            return (Homogeneous(name, 0.5, 0.5, 0.0),)
-        case s.LeakyReLU(slope):
-            return (Homogeneous(name, (1 + slope) / 2, (1 - slope) / 2, slope),)
-        case s.Abs():
-            return (Homogeneous(name, 0.0, 1.0, 0.0),)
-        case s.Erf():
-            return (Erf(name),)
-        case s.Sin():
-            return (Sin(name),)
-        case s.GELU():
-            return (Gelu(name),)
-    return (Quadrature(name, pointwise(layer)),)
+    return (closed_form(layer),)

@@ -92,74 +92,89 @@ def special(name: str, xp: Any, x: Array) -> Array:
     return getattr(scipy_module(xp, "special"), name)(x)
 
 
-_erf, _expit, _ndtr = (partial(special, name) for name in ("erf", "expit", "ndtr"))
+erf, expit, ndtr = (partial(special, name) for name in ("erf", "expit", "ndtr"))
+
+
+def horner(coef: tuple[float, ...], xp: Any, x: Array) -> Array:
+    """coef[0] + coef[1] x + coef[2] x^2 + ..."""
+    total = xp.full_like(x, coef[-1] if coef else 0.0)
+    for c in coef[-2::-1]:
+        total = total * x + c
+    return total
+
+
+def slopes(a: float, b: float, xp: Any, x: Array) -> Array:
+    """b for x > 0, a otherwise."""
+    return xp.where(x > 0, xp.full_like(x, b), xp.full_like(x, a))
+
+
+def swish_slope(beta: float, xp: Any, x: Array) -> Array:
+    """The derivative of x sigmoid(beta x)."""
+    y = expit(xp, beta * x)
+    return y + beta * x * y * (1 - y)
+
+
+def gelu_slope(xp: Any, x: Array) -> Array:
+    """The derivative of x Phi(x)."""
+    return ndtr(xp, x) + x * xp.exp(-(x**2) / 2) / sqrt(2 * pi)
+
+
+def softplus(beta: float, xp: Any, x: Array) -> Array:
+    """log(1 + exp(beta x)), without overflow."""
+    b = beta * x
+    return xp.maximum(b, 0) + xp.log1p(xp.exp(-xp.abs(b)))
 
 
 @pointwise.register
-def _(layer: s.Identity) -> Pointwise:
-    return Pointwise(lambda xp, x: x, lambda xp, x: xp.ones_like(x))
+def _(layer: s.Activation) -> Pointwise:
+    """The table: phi, phi', and which array phi' is written in."""
+    match layer:
+        case s.Identity():
+            return Pointwise(lambda xp, x: x, lambda xp, x: xp.ones_like(x))
+        case s.ReLU():
+            return Pointwise(lambda xp, x: xp.maximum(x, 0), lambda xp, y: y > 0, "y", (0.0,))
+        case s.LeakyReLU(a):
+            return pointwise(s.ABRelu(a, 1.0))
+        case s.ABRelu(a, b):
+            slope = partial(slopes, a, b)
+            return Pointwise(lambda xp, x: slope(xp, x) * x, slope, "x", (0.0,))
+        case s.Abs():
+            return Pointwise(lambda xp, x: xp.abs(x), lambda xp, x: xp.sign(x), "x", (0.0,))
+        case s.RectifiedMonomial(1):
+            return pointwise(s.ReLU())
+        case s.RectifiedMonomial(n):
+            power = s.RectifiedMonomial(n - 1)
+            return Pointwise(
+                lambda xp, x: xp.maximum(x, 0) ** n, lambda xp, x: n * pointwise(power).phi(xp, x), "x", (0.0,)
+            )
+        case s.Sign():
+            return Pointwise(lambda xp, x: xp.sign(x), lambda xp, x: xp.zeros_like(x), "x", (0.0,))
+        case s.Polynomial(coef):
+            derivative = tuple(n * c for n, c in enumerate(coef))[1:]
+            return Pointwise(partial(horner, coef), partial(horner, derivative))
+        case s.Exp(a, b):
+            return Pointwise(lambda xp, x: a * xp.exp(b * x), lambda xp, y: b * y, "y")
+        case s.Gaussian(a, b):
+            return Pointwise(lambda xp, x: a * xp.exp(b * x**2), lambda xp, x: 2 * a * b * x * xp.exp(b * x**2))
+        case s.Sin(a, b, c):
+            return Pointwise(lambda xp, x: a * xp.sin(b * x + c), lambda xp, x: a * b * xp.cos(b * x + c))
+        case s.Erf():
+            return Pointwise(erf, lambda xp, x: 2 / sqrt(pi) * xp.exp(-(x**2)))
+        case s.GELU():
+            return Pointwise(lambda xp, x: x * ndtr(xp, x), gelu_slope)
+        case s.Swish(beta):
+            return Pointwise(lambda xp, x: x * expit(xp, beta * x), partial(swish_slope, beta))
+        case s.Tanh():
+            return Pointwise(lambda xp, x: xp.tanh(x), lambda xp, y: 1 - y**2, "y")
+        case s.Sigmoid():
+            return Pointwise(expit, lambda xp, y: y * (1 - y), "y")
+        case s.Softplus(beta, scale):
+            gain = scale / beta
+            return Pointwise(lambda xp, x: gain * softplus(beta, xp, x), lambda xp, x: scale * expit(xp, beta * x))
+    return pointwise.dispatch(s.Layer)(layer)
 
 
 @pointwise.register
 def _(layer: s.Scale) -> Pointwise:
     c = float(layer.factor)
     return Pointwise(lambda xp, x: c * x, lambda xp, x: xp.full_like(x, c))
-
-
-@pointwise.register
-def _(layer: s.ReLU) -> Pointwise:
-    return Pointwise(lambda xp, x: xp.maximum(x, 0), lambda xp, y: y > 0, "y", (0.0,))
-
-
-@pointwise.register
-def _(layer: s.LeakyReLU) -> Pointwise:
-    slope = float(layer.slope)  # a NumPy scalar would make float32 arrays float64
-
-    def dphi(xp: Any, x: Array) -> Array:
-        return xp.where(x > 0, xp.ones_like(x), xp.full_like(x, slope))
-
-    return Pointwise(lambda xp, x: xp.where(x > 0, x, slope * x), dphi, "x", (0.0,))
-
-
-@pointwise.register
-def _(layer: s.Abs) -> Pointwise:
-    return Pointwise(lambda xp, x: xp.abs(x), lambda xp, x: xp.sign(x), "x", (0.0,))
-
-
-@pointwise.register
-def _(layer: s.Erf) -> Pointwise:
-    return Pointwise(_erf, lambda xp, x: 2 / sqrt(pi) * xp.exp(-(x**2)))
-
-
-@pointwise.register
-def _(layer: s.GELU) -> Pointwise:
-    def dphi(xp: Any, x: Array) -> Array:
-        return _ndtr(xp, x) + x * xp.exp(-(x**2) / 2) / sqrt(2 * pi)
-
-    return Pointwise(lambda xp, x: x * _ndtr(xp, x), dphi)
-
-
-@pointwise.register
-def _(layer: s.Sin) -> Pointwise:
-    return Pointwise(lambda xp, x: xp.sin(x), lambda xp, x: xp.cos(x))
-
-
-@pointwise.register
-def _(layer: s.Tanh) -> Pointwise:
-    return Pointwise(lambda xp, x: xp.tanh(x), lambda xp, y: 1 - y**2, "y")
-
-
-@pointwise.register
-def _(layer: s.Sigmoid) -> Pointwise:
-    return Pointwise(_expit, lambda xp, y: y * (1 - y), "y")
-
-
-@pointwise.register
-def _(layer: s.Softplus) -> Pointwise:
-    beta, scale = float(layer.beta), float(layer.scale)
-
-    def phi(xp: Any, x: Array) -> Array:
-        b = beta * x
-        return scale / beta * (xp.maximum(b, 0) + xp.log1p(xp.exp(-xp.abs(b))))
-
-    return Pointwise(phi, lambda xp, x: scale * _expit(xp, beta * x))

@@ -27,9 +27,15 @@ def add(a: Array | None, b: Array | None) -> Array | None:
     return b if a is None else a if b is None else a + b
 
 
-def scaled(c: float, a: Array | None) -> Array | None:
+def scaled(c: Any, a: Array | None) -> Array | None:
     """c a of a coefficient."""
     return None if a is None else c * a
+
+
+def first(x: Series) -> Array:
+    """x_0, which is never left out."""
+    assert x[0] is not None
+    return x[0]
 
 
 def product(a: Series, b: Series, j: int) -> Array | None:
@@ -93,11 +99,12 @@ def expanded(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
 @expanded.register(s.Scale)
 @expanded.register(s.ReLU)
 @expanded.register(s.LeakyReLU)
+@expanded.register(s.ABRelu)
 @expanded.register(s.Abs)
+@expanded.register(s.Sign)
 def _(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
     """phi is linear on each side of its kinks; its series is that of the piece that x_0 lies on."""
-    point, x0 = pointwise(layer), x[0]
-    assert x0 is not None
+    point, x0 = pointwise(layer), first(x)
     y, slope = point.phi(xp, x0), point.derivative(xp, x0)
     return [y, *(None if c is None else slope * c for c in x[1:])], [slope, *(None for _ in x[2:])]
 
@@ -152,13 +159,60 @@ def _(layer: s.GELU, xp: Any, x: Series) -> tuple[Series, Series]:
 
 @expanded.register
 def _(layer: s.Sin, xp: Any, x: Series) -> tuple[Series, Series]:
-    """y' = p x',  p' = -y x'."""
-    y: Series = [xp.sin(x[0])]
-    p: Series = [xp.cos(x[0])]
+    """y' = p x',  p' = -b^2 y x'."""
+    point, x0 = pointwise(layer), first(x)
+    y: Series = [point.phi(xp, x0)]
+    p: Series = [point.dphi(xp, x0)]
     for j in range(1, len(x)):
         y.append(integral(x, p, j))
-        p.append(scaled(-1, integral(x, y, j)))
+        p.append(scaled(-(layer.b**2), integral(x, y, j)))
     return y, p[: len(x) - 1]
+
+
+@expanded.register
+def _(layer: s.Exp, xp: Any, x: Series) -> tuple[Series, Series]:
+    """y' = p x',  p = b y."""
+    y: Series = [pointwise(layer).phi(xp, first(x))]
+    for j in range(1, len(x)):
+        y.append(scaled(layer.b, integral(x, y, j)))
+    return y, [scaled(layer.b, c) for c in y[:-1]]
+
+
+@expanded.register
+def _(layer: s.Gaussian, xp: Any, x: Series) -> tuple[Series, Series]:
+    """p = 2 b x y."""
+    y = gaussian(xp, x, -layer.b, layer.a)
+    return y, [scaled(2 * layer.b, c) for c in times(x, y)[:-1]]
+
+
+@expanded.register
+def _(layer: s.Polynomial, xp: Any, x: Series) -> tuple[Series, Series]:
+    """By Horner's rule."""
+
+    def horner(coef: tuple[float, ...], x: Series) -> Series:
+        total: Series = [xp.full_like(first(x), coef[-1] if coef else 0.0), *(None for _ in x[1:])]
+        for c in coef[-2::-1]:
+            total = times(total, x)
+            total[0] = first(total) + c
+        return total
+
+    return horner(layer.coef, x), horner(tuple(n * c for n, c in enumerate(layer.coef))[1:], x[:-1])
+
+
+@expanded.register
+def _(layer: s.RectifiedMonomial, xp: Any, x: Series) -> tuple[Series, Series]:
+    """The monomial, on the positive side."""
+    y, p = expanded(s.Monomial(layer.degree), xp, x)
+    on = xp.astype(first(x) > 0, first(x).dtype)
+    return [scaled(on, c) for c in y], [scaled(on, c) for c in p]
+
+
+@expanded.register
+def _(layer: s.Swish, xp: Any, x: Series) -> tuple[Series, Series]:
+    """y = x S,  S' = g x',  p = S + x g,  S = sigmoid(beta x) and g = beta (S - S^2)."""
+    S, g = sigmoid(xp, [scaled(layer.beta, c) for c in x])
+    g = [scaled(layer.beta, c) for c in g]
+    return times(x, S), [add(S[j], product(x, g, j)) for j in range(len(g))]
 
 
 @expanded.register
@@ -169,7 +223,6 @@ def _(layer: s.Sigmoid, xp: Any, x: Series) -> tuple[Series, Series]:
 @expanded.register
 def _(layer: s.Softplus, xp: Any, x: Series) -> tuple[Series, Series]:
     """y' = p x',  p = scale sigmoid(beta x)."""
-    assert x[0] is not None
     inner, _ = sigmoid(xp, [scaled(float(layer.beta), c) for c in x[:-1]])
     p = [scaled(float(layer.scale), c) for c in inner]
-    return [pointwise(layer).phi(xp, x[0]), *(integral(x, p, j) for j in range(1, len(x)))], p
+    return [pointwise(layer).phi(xp, first(x)), *(integral(x, p, j) for j in range(1, len(x)))], p

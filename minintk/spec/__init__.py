@@ -3,6 +3,7 @@
 Reading order:
 
     layers             the layers, frozen dataclasses without arrays; checks has those of their arguments
+    activations        phi, as data
     structure          layers side by side, a factor, masks
     sequences          attention, and means over what is no padding
     shapes             the shape of an example after each layer, and which layers come first and last
@@ -13,9 +14,10 @@ Reading order:
     zoo                the networks of the papers
 """
 
-from minintk.spec import layers, sequences, structure
+from minintk.spec import activations, layers, sequences, structure
+from minintk.spec.activations import *  # noqa: F403
 from minintk.spec.layers import *  # noqa: F403
 from minintk.spec.sequences import *  # noqa: F403
 from minintk.spec.structure import *  # noqa: F403
 
-__all__ = [*layers.__all__, *sequences.__all__, *structure.__all__]
+__all__ = [*activations.__all__, *layers.__all__, *sequences.__all__, *structure.__all__]

@@ -29,9 +29,9 @@ from minintk.spec.checks import (
 )
 
 __all__ = [
-    "GELU", "Abs", "Activation", "AvgPool", "BatchNorm", "Conv1d", "Conv2d", "Convolution", "Dense", "Erf", "Flatten",
-    "GlobalAvgPool", "Identity", "Layer", "LayerNorm", "LeakyReLU", "MaxPool", "Padding", "Pooling", "ReLU", "Residual",
-    "Sequential", "Several", "Sigmoid", "Sin", "Size", "Softplus", "Tanh", "as_sequential",
+    "Activation", "AvgPool", "BatchNorm", "Conv1d", "Conv2d", "Convolution", "Dense", "Flatten", "GlobalAvgPool",
+    "Identity", "Layer", "LayerNorm", "MaxPool", "Padding", "Pooling", "Residual", "Sequential", "Several", "Size",
+    "as_sequential",
 ]  # fmt: skip
 
 
@@ -319,66 +319,6 @@ class BatchNorm(Layer):
 
     def __post_init__(self) -> None:
         check_number("BatchNorm", "eps", self.eps, 0.0, strict=True)
-
-
-@dataclass(frozen=True)
-class ReLU(Activation):
-    """phi(x) = max(x, 0); phi'(0) = 0.  Not scaled by sqrt(2): write that into w_std."""
-
-
-@dataclass(frozen=True)
-class LeakyReLU(Activation):
-    """phi(x) = x for x > 0, slope * x otherwise; phi'(0) = slope."""
-
-    slope: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_number("LeakyReLU", "slope", self.slope)
-
-
-@dataclass(frozen=True)
-class Abs(Activation):
-    """phi(x) = |x|; phi'(0) = 0."""
-
-
-@dataclass(frozen=True)
-class Erf(Activation):
-    """phi(x) = erf(x) = 2/sqrt(pi) * integral_0^x exp(-s^2) ds."""
-
-
-@dataclass(frozen=True)
-class GELU(Activation):
-    """phi(x) = x Phi(x), Phi the distribution function of N(0, 1) (the exact GELU, no tanh in it)."""
-
-
-@dataclass(frozen=True)
-class Sin(Activation):
-    """phi(x) = sin(x)."""
-
-
-@dataclass(frozen=True)
-class Tanh(Activation):
-    """phi(x) = tanh(x)."""
-
-
-@dataclass(frozen=True)
-class Sigmoid(Activation):
-    """phi(x) = 1 / (1 + exp(-x))."""
-
-
-@dataclass(frozen=True)
-class Softplus(Activation):
-    """phi(x) = scale / beta * log(1 + exp(beta x)).
-
-    Geiger et al. 2020 use beta = 5 and scale = 1.404383, which makes E phi(z)^2 = 1 for z ~ N(0, 1).
-    """
-
-    beta: float = 1.0
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_number("Softplus", "beta", self.beta, 0.0, strict=True)
-        check_number("Softplus", "scale", self.scale)
 
 
 def as_sequential(spec: Any) -> Sequential:

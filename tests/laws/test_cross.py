@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from montecarlo import assert_mean, inputs, kernels, limit, z_scores
-from strategies import ACTIVATIONS, SMOOTH, Case, cases, networks
+from strategies import ACTIVATIONS, MORE, SMOOTH, Case, cases, networks
 
 import analytic as an
 import minintk as mn
@@ -35,7 +35,9 @@ def one_hidden(activation: mn.spec.Activation, width: int, w_std: float = 1.3, *
 # -------------------------------------------- one hidden layer: equality at every width, in expectation
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS, ids=repr)
+@pytest.mark.parametrize(
+    "activation", [*ACTIVATIONS, *(pytest.param(a, marks=pytest.mark.slow) for a in MORE)], ids=repr
+)
 @pytest.mark.parametrize("width", [1, 20])
 def test_one_hidden_layer_has_the_infinite_kernels_on_average(activation: mn.spec.Activation, width: int) -> None:
     """E hatK = K and E hatTh = Th at any width: the hidden pre-activations are Gaussian, and the rest is linear."""

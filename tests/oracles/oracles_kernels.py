@@ -7,6 +7,7 @@ from typing import Any
 
 import mpmath as mp
 import numpy as np
+from oracles_duals import LONG, closed_dual
 
 import minintk as mn
 import minintk.spec
@@ -45,8 +46,8 @@ def dual(layer: mn.spec.Layer, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
             return k / 4 + (k * mp.asin(k / mp.sqrt(prod)) + rest) / (2 * mp.pi)
 
         return gelu(k), mp.diff(gelu, k, h=mp.mpf(10) ** -30)
-    if isinstance(layer, mn.Sin):
-        return mp.exp(-(q1 + q2) / 2) * mp.sinh(k), mp.exp(-(q1 + q2) / 2) * mp.cosh(k)
+    if (found := closed_dual(layer, q1, q2, k)) is not None:
+        return found
     raise TypeError(f"there is no exact dual of {layer!r} here: add its formula")
 
 
@@ -177,8 +178,8 @@ def long_dual(layer: mn.spec.Layer, q1: Array, q2: Array, k: Array) -> tuple[Arr
     if isinstance(layer, mn.Erf):
         prod = (1 + 2 * q1) * (1 + 2 * q2)
         return 2 / pi * np.arcsin(2 * k / np.sqrt(prod)), 4 / pi / np.sqrt(prod - 4 * k * k)
-    if isinstance(layer, mn.Sin):
-        return np.exp(-(q1 + q2) / 2) * np.sinh(k), np.exp(-(q1 + q2) / 2) * np.cosh(k)
+    if (found := closed_dual(layer, q1, q2, k, LONG)) is not None:
+        return found
     if not isinstance(layer, mn.ReLU | mn.LeakyReLU | mn.Abs):
         raise TypeError(f"there is no exact dual of {layer!r} here: add its formula")
     down = Long({mn.ReLU: 0.0, mn.Abs: -1.0}.get(type(layer), getattr(layer, "slope", 0.0)))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import ACTIVATIONS
+from strategies import ACTIVATIONS, MORE
 
 import minintk as mn
 from minintk.arrays import array_namespace
@@ -45,10 +45,10 @@ EPS = float(np.finfo(float).eps)
 
 
 def test_every_activation_has_a_truth() -> None:
-    assert set(TRUTH) == set(ACTIVATIONS)
+    assert set(TRUTH) == {*ACTIVATIONS, *MORE}
 
 
-@pytest.mark.parametrize("layer", ACTIVATIONS, ids=repr)
+@pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE], ids=repr)
 @given(x=st.floats(-8, 8, allow_subnormal=False))
 def test_phi_and_its_derivative(layer: mn.spec.Activation, x: float) -> None:
     """To 20 roundings of the value, and of its change over a rounding of x (a condition number)."""
@@ -81,7 +81,7 @@ def test_the_derivative_at_a_kink_is_the_documented_one(layer: mn.spec.Activatio
     assert point.derivative(xp, np.array([0.0, -0.0])).tolist() == [slope, slope]
 
 
-@pytest.mark.parametrize("layer", ACTIVATIONS, ids=repr)
+@pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE], ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_extremes_stay_finite_and_keep_their_dtype(layer: mn.spec.Activation, dtype: Any) -> None:
     """No overflow on the way to a finite result: softplus and sigmoid of +-1e4 as well; a warning would be an error."""

@@ -1,0 +1,219 @@
+"""Closed forms, those of the table: against quadrature, in 70 digits where rows are degenerate, and on images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import pi, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from oracles_kernels import degenerate_rows, exact_kernels, image_errors, image_kernels, largest_errors
+
+import analytic as an
+import minintk as mn
+from analytic.vectors.closed_forms import ClosedForm, Gram, closed_form
+from analytic.vectors.quadrature import Quadrature
+from analytic.vectors.rules import lower
+from minintk.layers.activation import pointwise
+
+Array = Any
+
+KINDS = [mn.Cos(1.2, 0.8, 0.4), mn.Exp(0.7, 0.3), mn.Gaussian(), mn.GELU(), mn.RectifiedMonomial(2)]
+MORE = [mn.Sin(), mn.Cos(), mn.Rbf(0.6), mn.Gaussian(1.3, -0.2), mn.Monomial(3), mn.Polynomial((0.3, -0.8, 0.2, 0.1))]
+EACH = [*KINDS, *(pytest.param(phi, marks=pytest.mark.slow) for phi in MORE)]
+
+
+@dataclass(frozen=True)
+class Plain(mn.Activation):
+    """The phi of another activation, without its closed form."""
+
+    of: mn.Activation
+
+
+@dataclass(frozen=True)
+class Wrong(Plain):
+    """Its closed form with other factors of p' and of E phi' phi'."""
+
+    p: float = 1.0
+    slope: float = 1.0
+
+
+@dataclass(frozen=True)
+class Textbook(Plain):
+    """The formulas of `mn.Rbf(0.5)` as a textbook gives them."""
+
+
+def wrong(layer: Wrong, site: Any, parametrization: Any) -> tuple[ClosedForm]:
+    dual = closed_form(layer.of)
+    assert isinstance(dual, ClosedForm)
+    return (replace(dual, p=lambda g: layer.p * dual.p(g), slope=lambda g: layer.slope * dual.slope(g)),)
+
+
+pointwise.register(Plain, lambda layer: pointwise(layer.of))
+lower.register(Wrong, wrong)
+an.register_dual(Textbook, *(2 * [lambda q, q2, k: np.exp(k - (q + q2) / 2)]))
+
+
+def network(*phi: mn.spec.Layer, b_std: float = 0.3) -> mn.Sequential:
+    return mn.Sequential(
+        *(layer for one in phi for layer in (mn.Dense(8, w_std=1.1, b_std=b_std), one)), mn.Dense(1, b_std=b_std)
+    )
+
+
+def relative(got: Array, want: Array) -> float:
+    """The largest error of both kernels, relative to sqrt(k(x, x) k(x', x'))."""
+    scales = [np.sqrt(np.outer(k.diagonal(), k.diagonal())) for k in want]
+    return max(float((np.abs(a - b) / s).max()) for a, b, s in zip(got, want, scales, strict=True))
+
+
+def check_against_quadrature(phi: mn.Activation, plain: Plain) -> None:
+    """Both kernels, at angles from 0 to pi and norms from 0.3 to 2: to 1e-12."""
+    angle = np.array([0.0, 0.3, 1.0, 1.6, 2.4, 3.0, pi, 0.3, 1.6, pi])[:, None]
+    x = np.array([1.0] * 7 + [0.3, 2.0, 1.4])[:, None] * sqrt(2) * np.hstack([np.cos(angle), np.sin(angle)])
+    error = relative(an.kernel(network(phi)).both(x), an.kernel(network(plain)).both(x))
+    assert error < 1e-12, f"{phi}: off by {error:.1e}"
+
+
+@pytest.mark.parametrize("phi", EACH[:4] + EACH[5:], ids=repr)
+def test_closed_forms_are_what_quadrature_finds(phi: mn.Activation) -> None:
+    assert isinstance(closed_form(Plain(phi)), Quadrature)
+    check_against_quadrature(phi, Plain(phi))
+
+
+@pytest.mark.parametrize("how", [{"p": 1 + 1e-10}, {"slope": 1 + 1e-10}], ids=["p'", "slope"])
+@pytest.mark.parametrize("phi", [mn.Cos(), mn.GELU()], ids=repr)
+def test_the_check_refuses_a_wrong_dual(phi: mn.Activation, how: Any) -> None:
+    with pytest.raises(AssertionError, match="off by"):
+        check_against_quadrature(Wrong(phi, **how), Plain(phi))
+
+
+def modest_rows(dtype: Any) -> Array:
+    """Degenerate rows without norms of 1e6, whose exponentials no number holds."""
+    x = degenerate_rows(np.random.default_rng(1))
+    norm = np.linalg.norm(x, axis=1, keepdims=True) / sqrt(x.shape[1])
+    return (x * np.where(norm > 10, 2e-6, 1.0)).astype(dtype)
+
+
+BOUND = {np.float64: 1e-11, np.float32: 2e-6}
+
+
+def check_degenerate(phi: mn.Activation, dtype: Any) -> None:
+    """All pairs; a ReLU behind phi sees angles, not their squares."""
+    x = modest_rows(dtype)[[0, 1, 2, 4, 6, 8, 9, 10, 12, 14, 15, 16, 18, 21]]
+    for spec in (network(phi, b_std=0.0), network(phi, mn.ReLU())):
+        errors = largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x))
+        assert max(errors) < BOUND[dtype], f"{phi}: NNGP, NTK off by {errors[0]:.1e}, {errors[1]:.1e}"
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("phi", EACH, ids=repr)
+def test_degenerate_rows(phi: mn.Activation, dtype: Any) -> None:
+    """Equal, opposite, nearly parallel, collinear and zero rows, in 70 digits."""
+    check_degenerate(phi, dtype)
+
+
+def test_one_minus_the_correlation_is_not_good_enough() -> None:
+    """With p' = (1 - c') / 2 from the textbook's E phi phi', the ReLU behind sees roundings: off by 1e-9 and more."""
+    x = modest_rows(np.float64)[[0, 2, 4, 5, 6, 7, 8]]
+    truth = exact_kernels(network(mn.Rbf(0.5), mn.ReLU()), x)
+    assert max(largest_errors(an.kernel(network(mn.Rbf(0.5), mn.ReLU())).both(x), truth)) < 1e-12
+    assert max(largest_errors(an.kernel(network(Textbook(mn.Rbf(0.5)), mn.ReLU())).both(x), truth)) > 1e-9
+
+
+@pytest.mark.parametrize(
+    "phi", [EACH[0], *(pytest.param(a, marks=pytest.mark.slow) for a in KINDS[1:3]), EACH[4]], ids=repr
+)
+def test_images(phi: mn.Activation) -> None:
+    """Followed by pixel pairs: equal, opposite, nearly equal and black images among them."""
+    rng = np.random.default_rng(0)
+    x = 0.7 * rng.standard_normal((5, 3, 4, 2))
+    x[1], x[2], x[3] = x[0], -x[0], 0
+    x[4] = x[0] + 1e-6 * x[4]
+    conv = mn.Conv2d(4, 3, w_std=1.1, b_std=0.2)
+    for body in ((conv, mn.ReLU(), conv, phi), (conv, phi, mn.AvgPool(2), conv, mn.ReLU())):
+        spec = mn.Sequential(*body, mn.GlobalAvgPool(), mn.Dense(1))
+        got, truth = an.kernel(spec).both(x), image_kernels(spec, x)
+        assert max(image_errors(got, truth)) < 1e-8, "between images: the documented bound"
+        four = [tuple(k[:4, :4] for k in both) for both in (got, truth)]
+        assert max(image_errors(*four)) < 1e-9, "equal, opposite and black ones"
+
+
+def test_sign_has_an_nngp_and_no_ntk() -> None:
+    """1 - 2 a / pi, to rounding at every angle; Theta is refused, also inside a residual branch."""
+    spec = network(mn.Sign(), b_std=0.0)
+    x = degenerate_rows(np.random.default_rng(1))
+    kernel = an.kernel(spec)
+    nngp, truth = kernel.nngp(x), exact_kernels(spec, x)[0]
+    assert largest_errors((nngp, nngp), (truth, truth))[0] < 1e-11
+    branch = mn.Sequential(mn.Dense(4), mn.Residual(mn.Sequential(mn.Sign(), mn.Dense(4))), mn.Dense(1))
+    calls: list[Any] = [kernel.ntk, kernel.both, kernel.diag, an.kernel(branch).ntk]
+    for call in calls:
+        with pytest.raises(mn.UnsupportedLayer, match=r"Sign has no tangent kernel: .* Take \.nngp"):
+            call(x)
+    grey = np.random.default_rng(0).standard_normal((3, 4, 4, 1))
+    conv = mn.Sequential(mn.Conv2d(4), mn.Sign(), mn.GlobalAvgPool(), mn.Dense(1))
+    k = image_kernels(conv, grey)[0]
+    assert image_errors((an.kernel(conv).nngp(grey),) * 2, (k, k))[0] < 1e-13
+
+
+def test_a_kernel_of_gaussian_shape() -> None:
+    """Rbf's NNGP is exp(-gamma w^2 |x - x'|^2 / d); Hermite's dual at unit variance is c^n."""
+    x = np.random.default_rng(0).standard_normal((6, 3))
+    k = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.5), mn.Rbf(0.4), mn.Dense(1))).nngp(x)
+    np.testing.assert_allclose(k, np.exp(-0.4 * 1.5**2 * ((x[:, None] - x) ** 2).sum(-1) / 3), rtol=1e-13)
+    unit = x * sqrt(3) / np.linalg.norm(x, axis=1, keepdims=True)
+    h = an.kernel(mn.Sequential(mn.Dense(8), mn.Hermite(5), mn.Dense(1))).both(unit)
+    c = unit @ unit.T / 3
+    np.testing.assert_allclose(h.nngp, c**5, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(h.ntk, 6 * c**5, rtol=0, atol=1e-11)
+
+
+# ------------------------------------------------------------------------------------------ Kernel.error
+
+
+def test_the_error_of_a_constant_is_none() -> None:
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    kernel = an.kernel(network(mn.Monomial(0)))
+    assert kernel.error(x) < 1e-14
+    np.testing.assert_allclose(kernel.nngp(x), np.full((4, 4), 1 + 0.3**2), rtol=1e-13)
+
+
+def test_the_error_holds_at_the_worst_angle_and_falls_with_the_correlation() -> None:
+    """relu^2 by quadrature against its closed form: at most error |c|^1024, and not much less near c = 1."""
+    phi = mn.RectifiedMonomial(2)
+    c = np.array([0.6, 0.99, 0.999, 0.9999, 0.99999])
+    x = sqrt(2) * np.concatenate([[[1.0, 0.0]], np.stack([c, np.sqrt(1 - c * c)], axis=1)])
+    plain = an.kernel(mn.Sequential(mn.Dense(1), Plain(phi), mn.Dense(1)))
+    with pytest.warns(UserWarning, match="at the worst angle"):
+        got = plain.both(x)
+    want = an.kernel(mn.Sequential(mn.Dense(1), phi, mn.Dense(1))).both(x)
+    error = plain.error(x)
+    assert error > 1e-8
+    for a, b in zip(got, want, strict=True):
+        off = np.abs(a - b)[0, 1:] / b[0, 0]
+        assert np.all(off <= error * c**1024 + 1e-13)
+        assert off[0] < 1e-14
+    assert off.max() > error / 100  # of the NTK: the statement is no larger than it has to be
+
+
+def test_the_error_knows_what_the_axis_leaves_out() -> None:
+    """exp(2 z)^2 has its mass beyond the quadrature's axis: off by 1e-9, and the error said 1e-15."""
+    x = np.array([[4.0], [3.0]])
+    plain, exact = (an.kernel(mn.Sequential(mn.Dense(1), phi, mn.Dense(1))) for phi in (Plain(mn.Exp()), mn.Exp()))
+    with pytest.warns(UserWarning, match="exact to"):
+        got = plain.both(x)
+    assert 1e-9 < relative(got, exact.both(x)) < plain.error(x)
+    assert exact.error(x) == 0
+
+
+def test_gram() -> None:
+    """D and S are the halved squared distances; both are exact for rows that nearly coincide."""
+    u = np.array([[1.0, 2.0, -1.0], [1.0, 2.0, -1.0 + 1e-9]])
+    s = np.linalg.norm(u, axis=1)
+    unit = u / s[:, None]
+    p, r = (((unit[0] - sign * unit[1]) ** 2).sum() / 4 for sign in (1, -1))
+    g = Gram(np, *(np.array([v]) for v in (*s, p, r)), alike=False)
+    assert g.D[0] == pytest.approx(((u[0] - u[1]) ** 2).sum() / 2, rel=1e-5)
+    assert g.S[0] == pytest.approx(((u[0] + u[1]) ** 2).sum() / 2, rel=1e-14)
+    assert g.k[0] == pytest.approx(u[0] @ u[1], rel=1e-14)
