@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import ceil, exp, log2, pi, sqrt
 from typing import Any, NamedTuple
 
@@ -63,16 +63,21 @@ def legendre(nodes: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return x, w
 
 
-def panel_ends(s: float) -> np.ndarray[Any, Any]:
+def octaves(s: Array) -> int:
+    """k, with the largest of s between 2^(k - 1) and 2^k; 0 if it is at most 1."""
+    return ceil(log2(max(float(s.max()), 1.0)))
+
+
+def panel_ends(octaves: int) -> np.ndarray[Any, Any]:
     """Ends of panels for phi(s z): every 0.5 in z; near 0, from about 0.5 / s on, each end twice the one before."""
-    near = 0.5 * 2.0 ** -np.arange(max(0, ceil(log2(max(s, 1.0)))) + 1)
+    near = 0.5 * 2.0 ** -np.arange(octaves + 1)
     right = np.concatenate((near[::-1], np.arange(1.0, END_OF_AXIS + 0.5, 0.5)))
     return np.concatenate((-right[::-1], [0.0], right))
 
 
 def axis(xp: Any, s: Array, kinks: tuple[float, ...], nodes: int = NODES_PER_PANEL) -> tuple[Array, Array]:
     """Nodes z and weights of E f(z): (1, K) for all rows, or (N, K) if there are kinks other than 0, at kink / s."""
-    ends = to_library(panel_ends(float(xp.max(s))), xp)[None, :]
+    ends = to_library(panel_ends(octaves(s)), xp)[None, :]
     moving = [kink for kink in kinks if kink != 0]
     if moving:
         reach = xp.maximum(s, 1e-300)
@@ -115,10 +120,18 @@ def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Arr
         z, w = (z[:-1], w[:-1]) if z.shape[0] > 1 else (z, w)
         values = f(s[:, None] * z) * w
         if z.shape[0] == 1:
-            return values @ xp.stack([h[0] for h in polynomials(xp, z, degree)], axis=1)
+            return values @ basis
         return xp.stack([xp.sum(values * h, axis=1) for h in polynomials(xp, z, degree)], axis=1)
 
+    basis = to_library(hermite_basis(octaves(s), 1 << degree.bit_length())[:, : degree + 1], xp)
     return by_rows(work, s, 1000)
+
+
+@lru_cache(maxsize=8)
+def hermite_basis(octaves: int, degree: int) -> np.ndarray[Any, Any]:
+    """h_n at the nodes of `axis` without kinks, (K, degree + 1): planning a small kernel takes it many times."""
+    z, _ = axis(np, np.asarray([2.0**octaves]), ())
+    return np.stack([h[0] for h in polynomials(np, z, degree)], axis=1)
 
 
 def polynomials(xp: Any, z: Array, degree: int) -> Any:
@@ -196,7 +209,8 @@ def principal(vectors: Array) -> Array:
 class QuadratureRow(NamedTuple):
     """Coefficients of rows: a_n and b_n sqrt(q / v), (n_max + 2, N); the last row stands for all higher degrees.
 
-    one_variance : all q are equal, and a, b hold a single column.   distances : of the a(s), None if one_variance.
+    one_variance : all q are equal but for `RowState.spread`, and a, b hold a single column, of the middle between them.
+    distances : of the a(s), None if one_variance.
     used_a, used_b : which degrees occur (only odd ones if phi is odd).   odd : whether phi is odd.
     short : the same of fewer degrees, as many as float32 needs; None in itself.
     """
@@ -213,7 +227,11 @@ class QuadratureRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Quadrature(Dual):
-    """Any activation, from phi and phi' alone.  RowState.error bounds the error relative to sqrt(k(x, x) k(x', x'))."""
+    """Any activation, from phi and phi' alone.  RowState.error bounds the error relative to sqrt(k(x, x) k(x', x')).
+
+    Rows of one norm, but for roundings, share one series: their q differ from the middle's by half of `spread` at most,
+    two roundings of the inputs' precision, and the angles' error is that times the slope of W_k in log q, of order 1.
+    """
 
     pointwise: Pointwise
 
@@ -227,18 +245,25 @@ class Quadrature(Dual):
         def dphi(x: Array) -> Array:
             return self.pointwise.derivative(xp, x)
 
-        one_variance = bool(xp.all(q == q[:1]))
-        s = xp.sqrt(q[:1] if one_variance else q)
+        low, high = float(q.min()), float(q.max())
+        one_variance = high - low <= rows.spread * high
+        s = xp.sqrt(xp.asarray([low, high, (low + high) / 2]) if one_variance else q)
         v, dv = mean_square(phi, s, kinks), mean_square(dphi, s, kinks)
         self.check(xp, s, v, dv)
+        every_v, every_dv = v, dv
+        if one_variance:
+            part = (q - low) / (high - low if high > low else 1.0)
+            every_v, every_dv = (first + part * (last - first) for first, last in (v[:2], dv[:2]))
+            s, v, dv = s[2:], v[2:], dv[2:]
         zero = v == 0  # a row of zeros under phi(0) = 0: its kernel is 0 whatever its coefficients are
         safe_s, safe_v, safe_dv = xp.where(zero, 1.0, s), xp.where(zero, 1.0, v), xp.where(dv == 0, 1.0, dv)
         ordered = xp.sort(s)
         degree, least, error = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
+        degree, least = degree + degree % 2, least + least % 2  # even: what stands for the rest of an odd phi is odd
         a = hermite(phi, safe_s, degree, kinks) / xp.sqrt(safe_v)[:, None]
         constant = dphi(0 * s)[:, None] * xp.eye(1, degree + 1, dtype=xp.float64)  # phi' of a row of zeros
         b = xp.where(zero[:, None], constant, hermite(dphi, safe_s, degree, kinks)) / xp.sqrt(safe_dv)[:, None]
-        after = RowState(v * xp.ones_like(q), rows.theta * dv, max(rows.error, error))
+        after = RowState(every_v, rows.theta * every_dv, max(rows.error, error))
         slope = xp.sqrt(dv)[:, None] * (rows.scale / after.scale)[: s.shape[0], None]
         if one_variance:
             distances = None
@@ -253,7 +278,7 @@ class Quadrature(Dual):
             first[1] *= slope
             used_a, used_b = (tuple(bool(u) for u in xp.any(xp.abs(h) > 1e-16, axis=0)) for h in first)
             one, two = (xp.asarray(h.T, copy=True) for h in first)
-            return QuadratureRow(one_variance, one, two, used_a, used_b, not any(used_a[0:-1:2]), distances, short)
+            return QuadratureRow(one_variance, one, two, used_a, used_b, not any(used_a[::2]), distances, short)
 
         return after, series(degree, series(least, None))
 
@@ -263,9 +288,8 @@ class Quadrature(Dual):
         few = xp.concatenate((few[few > 0], top[top > 0]))
         if few.shape[0] == 0:
             return 1, 1, 0.0
-        lost = 0.0
-        for f in (phi, dphi):
-            v = mean_square(f, few, self.pointwise.kinks)
+        lost, squares = 0.0, [mean_square(f, few, self.pointwise.kinks) for f in (phi, dphi)]
+        for f, v in zip((phi, dphi), squares):
             coarse = mean_square(f, few, self.pointwise.kinks, NODES_PER_PANEL - 4)
             end = f(few * END_OF_AXIS) ** 2 + f(-few * END_OF_AXIS) ** 2  # what the axis leaves out, about
             cut = exp(-(END_OF_AXIS**2) / 2) * end
@@ -273,8 +297,7 @@ class Quadrature(Dual):
         degree = 32
         while True:
             left = xp.zeros(degree + 1, dtype=xp.float64)
-            for f in (phi, dphi):
-                v = mean_square(f, few, self.pointwise.kinks)
+            for f, v in zip((phi, dphi), squares):
                 a = hermite(f, few, degree, self.pointwise.kinks) / xp.sqrt(xp.where(v > 0, v, 1.0))[:, None]
                 nonzero = xp.astype(v > 0, xp.float64)[:, None]
                 left = xp.maximum(left, xp.max(xp.abs(nonzero - cumulative(xp, a * a)), axis=0))
@@ -298,34 +321,42 @@ class Quadrature(Dual):
         xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
         if row.short is not None and p.dtype.itemsize == 4:
             row = row.short
-        with pairs.borrow(5) as (c, slope, *work):
+        top = len(row.used_b) - 1
+        with pairs.borrow(5) as (c, square, *work):
             xp.subtract(1 if r is None else r, p, out=c)
             if r is None:
                 c -= p
+            step, power = (2, xp.multiply(c, c, out=square)) if row.odd else (1, c)
             if tau is not None:
-                slope[...] = 0
-                for n in reversed(range(len(row.used_b))):
-                    slope *= c
+                slope = work[0]
+                slope[...] = term(pairs, row, row.b, top, work[1])
+                slope *= c
+                for n in range(top - 1, -1, -step):
+                    if n < top - 1:
+                        slope *= power
                     if row.used_b[n]:
-                        slope += term(pairs, row, row.b, n, work[0])
+                        slope += term(pairs, row, row.b, n, work[1])
                 tau *= slope
-            self.next_p(pairs, row, p, c, work)
+            self.next_p(pairs, row, p, c, power, work)
             if r is not None and row.odd:
                 c *= -1
-                self.next_p(pairs, row, r, c, work)
+                self.next_p(pairs, row, r, c, power, work)
             elif r is not None:
                 xp.subtract(1, p, out=r)
         pairs.clip()
 
-    def next_p(self, pairs: Pairs, row: QuadratureRow, p: Array, c: Array, work: list[Array]) -> None:
-        """p <- p sum_k W_k c^k + |a - a'|^2 / 4, with W_k summed as k falls."""
-        total, weight, d = work
-        total[...] = 0
-        weight[...] = 0
-        for k in reversed(range(len(row.used_a) - 1)):
-            if row.used_a[k + 1]:
-                weight += term(pairs, row, row.a, k + 1, d)
-            total *= c
+    def next_p(self, pairs: Pairs, row: QuadratureRow, p: Array, c: Array, power: Array, work: list[Array]) -> None:
+        """p <- p sum_k W_k c^k + |a - a'|^2 / 4, with W_k summed as k falls.
+
+        power : c, or c^2 if phi is odd: W_2k = W_(2k-1) then, and the sum is W_0 + (c^2 + c) sum_{k>0} W_2k c^(2k-2).
+        """
+        total, d, weights = work
+        total[...] = weights[...] = 0
+        weight: Any = 0.0 if row.one_variance else weights
+        for n in range(len(row.used_a) - 1, 0, -2 if row.odd else -1):
+            if row.used_a[n]:
+                weight += term(pairs, row, row.a, n, d)
+            total *= pairs.xp.add(power, c, out=d) if row.odd and n == 1 else power
             total += weight
         p *= total
         if row.distances is not None:

@@ -8,6 +8,7 @@ as good as zero.  A result must be a number of the inputs' precision: in float32
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ SMALLEST_VARIANCE, LARGEST_VARIANCE = 1e-306, 1e306
 FLOAT32_VARIANCES = 1e-30, 1e30
 """Products and quotients of numbers of two rows with such variances are in the range of float32."""
 
+SPREAD = 4.0
+"""Roundings of the inputs' precision: variances that differ by less are those of rows of one norm."""
+
 
 def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[RowState, tuple[Any, ...], bool]:
     """The rows through all steps, the coefficients of each, and whether the inputs' precision can hold these.
@@ -33,7 +37,7 @@ def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[Ro
     coefficients, fits = [], True
     for k, step in enumerate(program, start=1):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported below
-            after, row = step.rows(rows)
+            after, row = step.rows(replace(rows, spread=SPREAD * float(xp.finfo(inputs.dtype).eps)))
         check_step(inputs, rows.q, after.q, after.theta, f" after step {k} of {len(program)}")
         coefficients.append(row)
         rows = after

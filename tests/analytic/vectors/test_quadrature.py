@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counting import counted
 
 import analytic as an
 import minintk as mn
-from analytic.vectors import quadrature
+from analytic.vectors import quadrature, ranges
 from analytic.vectors.quadrature import axis, mean_square, mismatch
-from analytic.vectors.state import distances_between, largest_square
+from analytic.vectors.state import Block, distances_between, largest_square
 
 Array = np.ndarray[Any, Any]
 
@@ -73,3 +74,27 @@ def test_float32_takes_a_shorter_series_and_loses_nothing(phi: Any, monkeypatch:
     monkeypatch.setitem(quadrature.NEGLIGIBLE_LOSS, 4, 1e-2)
     assert error("float32")[0] > 1e-5
     assert error("float64")[0] == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_of_one_norm_up_to_roundings_share_a_series(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers as beside a row of another norm, where every row has its own; and norms apart are found out."""
+    kernel = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.5, b_std=0.1), mn.Tanh(), mn.Dense(8), mn.Tanh(), mn.Dense(1)))
+    x = np.random.default_rng(0).standard_normal((40, 20))
+
+    def error(x: Array) -> tuple[float, int]:
+        """The largest difference, in roundings, and the products of coefficients of two rows."""
+        with counted(Block, "outer") as products:
+            both = kernel.both(x)
+        apart = kernel.both(np.concatenate((x, 2 * x[:1])))
+        pairs = zip(both, apart, strict=True)
+        return max(float(np.abs(a - b[:-1, :-1]).max()) for a, b in pairs) / float(np.finfo(dtype).eps), len(products)
+
+    sphere = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(dtype)
+    assert np.ptp(np.linalg.norm(sphere.astype(np.float64), axis=1)) > 0
+    roundings, products = error(sphere)
+    assert roundings < 16
+    assert products == 0
+    assert error(x.astype(dtype))[1] > 0
+    monkeypatch.setattr(ranges, "SPREAD", 0.01 / float(np.finfo(dtype).eps))
+    assert error(sphere * np.linspace(1, 1.001, 40, dtype=dtype)[:, None])[0] > 100
