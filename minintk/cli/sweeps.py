@@ -13,7 +13,6 @@ import numpy as np
 from minintk import Cosine, coordinate_check, learning_rate_transfer, mse
 from minintk.arrays import device_namespace, to_library
 from minintk.cli.options import DATA, DEVICE, FAILED, OK, SEED, command, option, whole_numbers
-from minintk.cli.terminal import progress_bar
 from minintk.files.writing import made_folder, write_atomically
 from minintk.validate import whole
 
@@ -97,11 +96,10 @@ def _coordinate_check(args: Namespace) -> int:
     cnn, (make, lr) = args.network == "cnn", OPTIMIZERS[args.optimizer]
     args.widths = args.widths or ((32, 64, 128, 256) if cnn else (64, 128, 256, 512, 1024))
     seeds, lr = (32 if cnn else 16) if args.seeds is None else args.seeds, lr if args.lr is None else args.lr
-    with progress_bar() as progress:
-        check = coordinate_check(
-            **_swept(args), optimizer=lambda net: make(lr, net), seeds=seeds, budget=args.budget,
-            tolerance=args.tolerance, progress=progress,
-        )  # fmt: skip
+    check = coordinate_check(
+        **_swept(args), optimizer=lambda net: make(lr, net), seeds=seeds, budget=args.budget,
+        tolerance=args.tolerance, progress=True,
+    )  # fmt: skip
     return _written(check, args, "coordinate-check")
 
 
@@ -132,9 +130,8 @@ def _transfer(args: Namespace) -> int:
     rates = [low]
     while 0 < rates[-1] < high:
         rates.append(rates[-1] * 2**0.5)
-    with progress_bar() as progress:
-        found = learning_rate_transfer(
-            **_swept(args), rates=rates, optimizer=lambda lr: partial(make, Cosine(lr, args.steps) if fixed else lr),
-            seeds=args.seeds, progress=progress,
-        )  # fmt: skip
+    found = learning_rate_transfer(
+        **_swept(args), rates=rates, optimizer=lambda lr: partial(make, Cosine(lr, args.steps) if fixed else lr),
+        seeds=args.seeds, progress=True,
+    )  # fmt: skip
     return _written(found, args, "transfer")

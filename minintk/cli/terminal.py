@@ -1,10 +1,9 @@
-"""What commands print: tables, verdicts in colour, a progress bar."""
+"""What commands print: tables, and verdicts in colour."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -29,16 +28,3 @@ def coloured(verdict: str, said: str = "") -> str:
     """The verdict, or what is said of it, in its colour, as markup."""
     colour = {"pass": "green", "fail": "bold red", "undecided": "bold yellow"}[verdict]
     return f"[{colour}]{said or verdict}[/]"
-
-
-@contextmanager
-def progress_bar() -> Iterator[Callable[[float, str], None]]:
-    """A progress bar on a terminal, silence elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    left = (TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.description}"))
-    columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %"), TimeElapsedColumn(), *left)
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("", total=1.0)
-        yield lambda fraction, doing: bar.update(task, completed=fraction, description=doing)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minintk.cli.options import DATA, DEVICE, FAILED, OK, SEED, command, names, option, whole_numbers
-from minintk.cli.terminal import coloured, console, print_table, progress_bar
+from minintk.cli.terminal import coloured, console, print_table
 from minintk.fast.threads import cores
 from minintk.validate import whole
 
@@ -41,13 +41,11 @@ def _verify(args: Namespace) -> int:
         return _verify_draws(args)
     if args.mup is not None:
         return _verify_mup(args)
-    with progress_bar() as progress:
-        result = verify.run(
-            widths=args.widths or WIDTHS, depth=args.depth, activations=args.activation, data=args.data,
-            seeds=args.seeds, device=args.device, seed=args.seed, progress=progress,
-        )  # fmt: skip
-        progress(1.0, "drawing the report")
-        path = verify.write(result, args.out, command=args.command)
+    result = verify.run(
+        widths=args.widths or WIDTHS, depth=args.depth, activations=args.activation, data=args.data,
+        seeds=args.seeds, device=args.device, seed=args.seed, progress=True,
+    )  # fmt: skip
+    path = verify.write(result, args.out, command=args.command)
     _show(result)
     print(f"report: {path}")
     return OK if result.verdict == "pass" else FAILED

@@ -41,6 +41,7 @@ from minintk.experiments.layer_sizes import (
     measure,
 )
 from minintk.models.network import Network
+from minintk.progress import progress_of
 from minintk.spec.abc_parametrization import exponents
 from minintk.spec.layers import Layer
 from minintk.spec.parametrization import Parametrization, Rule, SpectralMuP
@@ -234,7 +235,7 @@ def coordinate_check(
     steps: int = 3,
     tolerance: float = 0.1,
     rng: np.random.Generator | None = None,
-    progress: Callable[[float, str], None] | None = None,
+    progress: bool = False,
 ) -> CoordinateCheck:
     """Train networks of these widths for a few steps and fit how the sizes of features and weights scale with width.
 
@@ -247,8 +248,8 @@ def coordinate_check(
     budget : networks of each width at most, `seeds` by default: while the verdict is undecided, their number is
     doubled, and the level 0.05 of the intervals is divided among these looks as in `minintk.grade.exponent`.
     tolerance : how far from 0 an exponent may be.
-    rng : draws the initial weights, numpy.random.default_rng(0) by default.  progress : called as
-    progress(fraction, text).
+    rng : draws the initial weights, numpy.random.default_rng(0) by default.  progress : a bar with the time left, on
+    stderr.
 
     ValueError for widths or specs that do not match each other, FloatingPointError if a loss is no longer finite.
 
@@ -272,20 +273,20 @@ def coordinate_check(
     if nets[0].size == nets[-1].size:
         raise ValueError(f"spec_of_width gives {nets[0].size} parameters at widths {widths[0]} and {widths[-1]} alike")
     found: dict[tuple[Quantity, str], list[Values]] = {}
-    work = np.cumsum([float(net.size) for net in nets])
     most = seeds if budget is None else whole("budget", budget, seeds)
     had, looks = 0, 0
     while True:
-        for i, net in enumerate(nets):
-            if progress is not None:
-                progress(float(work[i - 1] / work[-1]) if i else 0.0, f"{variable} = {widths[i]}")
-            chosen = chosen_optimizer(optimizer, net)
-            for theta in initial_thetas(net, x, rng, seeds - had):
-                for (q, name), values in measure(net, theta, x, y, loss, chosen, steps, variable, widths[i]).items():
-                    hidden = variable == "L" and q in ("h", "dh") and ".branch" in name  # shrinks with L, as it should
-                    if not hidden and (counterpart := names[i](name)) is not None:
-                        of = found.setdefault((q, counterpart), [values[:0]] * len(nets))
-                        of[i] = np.concatenate([of[i], values])
+        with progress_of(f"{seeds} seeds", sum(net.size for net in nets), progress) as advance:
+            for i, net in enumerate(nets):
+                chosen = chosen_optimizer(optimizer, net)
+                for theta in initial_thetas(net, x, rng, seeds - had):
+                    measured = measure(net, theta, x, y, loss, chosen, steps, variable, widths[i])
+                    for (q, name), values in measured.items():
+                        hidden = variable == "L" and q in ("h", "dh") and ".branch" in name  # shrinks, as it should
+                        if not hidden and (counterpart := names[i](name)) is not None:
+                            of = found.setdefault((q, counterpart), [values[:0]] * len(nets))
+                            of[i] = np.concatenate([of[i], values])
+                advance(net.size)
         looks += 1
         level = 0.05 / 2**looks if budget else 0.05
         title = f"{parametrization!r}, {chosen!r}, {seeds} seeds, {steps} steps{_regime(parametrization, chosen)}"

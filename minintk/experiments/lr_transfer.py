@@ -20,6 +20,7 @@ from minintk.arrays import Array, to_host
 from minintk.diagnostics.power_laws import Estimate
 from minintk.experiments.layer_sizes import check_widths, chosen_optimizer, initial_thetas
 from minintk.models.network import Network
+from minintk.progress import progress_of
 from minintk.spec.layers import Layer
 from minintk.spec.parametrization import Parametrization, SpectralMuP
 from minintk.training.batches import Batches
@@ -125,7 +126,7 @@ def learning_rate_transfer(
     batch_size: int | None = None,
     resamples: int = 1000,
     rng: np.random.Generator | None = None,
-    progress: Callable[[float, str], None] | None = None,
+    progress: bool = False,
 ) -> Transfer:
     """Train networks of these widths at these rates, and find the best rate of each width.
 
@@ -134,7 +135,7 @@ def learning_rate_transfer(
     and `mn.Muon` are, or rate -> (network -> optimiser).  steps, batch_size : of training, by default full batch.
     parametrization : `SpectralMuP()` by default.  seeds : networks of each width, at least two, with the same initial
     weights at every rate.  rng : draws weights and batches, numpy.random.default_rng(0) by default.  resamples : of the
-    bootstrap.  progress : called as progress(fraction, text).
+    bootstrap.  progress : a bar with the time left, on stderr.
 
     The loss is taken on all of x after the last step.  ValueError or TypeError for invalid arguments, before training.
 
@@ -164,17 +165,16 @@ def learning_rate_transfer(
     variable = "n" if len({len(net.spec) for net in nets}) == 1 else "L"
     at = [[_at(lr, net, optimizer) for lr in rates] for net in nets]
     order = int(rng.integers(2**63))  # one seed for the batches of all runs
-    losses, done, total = np.empty((len(nets), len(rates), seeds)), 0, sum(net.size for net in nets) * len(rates)
-    for i, net in enumerate(nets):
-        first = 0
-        for theta in initial_thetas(net, x, rng, seeds):
-            members = slice(first, first + theta.shape[0])
-            for r, lr in enumerate(rates):
-                if progress is not None:
-                    progress(done / total, f"{variable} = {widths[i]}, rate {lr:.3g}")
-                losses[i, r, members] = _train(net, theta, x, y, loss, at[i][r], steps, batch_size, order)
-                done += net.size * theta.shape[0] // seeds
-            first = members.stop
+    losses, total = np.empty((len(nets), len(rates), seeds)), sum(net.size for net in nets) * len(rates) * seeds
+    with progress_of("networks", total, progress) as advance:
+        for i, net in enumerate(nets):
+            first = 0
+            for theta in initial_thetas(net, x, rng, seeds):
+                members = slice(first, first + theta.shape[0])
+                for r in range(len(rates)):
+                    losses[i, r, members] = _train(net, theta, x, y, loss, at[i][r], steps, batch_size, order)
+                    advance(net.size * theta.shape[0])
+                first = members.stop
     title = f"{parametrization!r}, {at[0][0]!r} and other rates, {steps} steps, {seeds} seeds"
     return Transfer(title, widths, rates, losses, *_optima(widths, rates, losses, rng, resamples), variable)
 

@@ -13,6 +13,7 @@ import numpy as np
 from minintk.arrays import device_namespace
 from minintk.models.empirical import ntk as empirical_ntk
 from minintk.models.network import Network
+from minintk.progress import progress_of
 from minintk.validate import whole
 from minintk.verify import theory
 from minintk.verify.claims import CLAIMS, Claim, JudgedClaim, Score, Verdict, critical_z, judge, overall
@@ -125,7 +126,7 @@ def run(
     seeds: int | None = None,
     device: str = "cpu",
     seed: int = 0,
-    progress: Callable[[float, str], None] = lambda fraction, doing: None,
+    progress: bool = False,
 ) -> Result:
     """Train real networks of growing width and compare them with infinite-width theory, claim by claim.
 
@@ -133,7 +134,7 @@ def run(
     data : "digits", "mnist", "cifar10", or a folder with MNIST's or CIFAR-10's files.
     seeds : networks at every width, at least two; by default `default_members(width)`.
     device : "cpu" or "gpu".  seed : of all random numbers.
-    progress : called with the completed fraction and a description of the current work.
+    progress : a bar with the time left, on stderr.
 
     About half a minute on two cores with the defaults.  ValueError, FileNotFoundError or RuntimeError (no GPU) for
     invalid settings, before any work.
@@ -149,8 +150,10 @@ def run(
     count = {n: default_members(n) if seeds is None else seeds for n in widths}
     claims = [claim for claim in CLAIMS if depth > 1 or claim.key != "hidden weights"]
     critical = critical_z(len(activations) * (len(claims) + Z_SCORES))
-    clock = _Clock(progress, len(activations) * sum(_work(n, E) for n, E in [*count.items(), ensemble_size(widths)]))
-    studies = {a: _study(_Bench(a, depth, given, xp, seed, clock), count, claims, critical) for a in activations}
+    work = len(activations) * sum(_work(n, E) for n, E in [*count.items(), ensemble_size(widths)])
+    with progress_of("networks", work, progress) as advance:
+        benches = {a: _Bench(a, depth, given, xp, seed, advance) for a in activations}
+        studies = {a: _study(bench, count, claims, critical) for a, bench in benches.items()}
     settings = {
         "widths": widths, "depth": depth, "activations": list(activations), "data": str(data), "seeds": seeds,
         "device": device, "seed": seed, "networks": {str(n): E for n, E in count.items()}, "steps": STEPS,
@@ -245,7 +248,7 @@ class _Bench:
     given: Problem
     xp: Any
     seed: int
-    clock: _Clock
+    advance: Callable[[float], None]
 
     def net(self, width: int) -> Network:
         return Network(network_spec(self.activation, width, self.depth), self.given.x.shape[1:])
@@ -255,25 +258,15 @@ class _Bench:
         return np.random.default_rng([self.seed, list(ACTIVATIONS).index(self.activation), width, role])
 
     def trained(self, width: int, members: int, lr: float, role: int = 0) -> Trajectory:
-        report = self.clock.stage(f"{self.activation}, width {width}: {members} networks", _work(width, members))
+        def advance(share: float) -> None:
+            self.advance(share * _work(width, members))
+
         net, rng = self.net(width), self.rng(width, role)
-        return trained_networks(net, self.given, self.xp, members, rng, lr=lr, steps=STEPS, every=EVERY, report=report)
+        return trained_networks(
+            net, self.given, self.xp, members, rng, lr=lr, steps=STEPS, every=EVERY, advance=advance
+        )
 
 
 def _work(width: int, members: int) -> float:
     """The time that networks take, in any unit; for depth 2, and close enough for other depths."""
     return members * width * (width + 400.0)
-
-
-class _Clock:
-    """Converts the progress of each stage into a fraction of the whole, by estimated work."""
-
-    def __init__(self, progress: Callable[[float, str], None], total: float) -> None:
-        self.progress, self.total, self.done = progress, total, 0.0
-
-    def stage(self, doing: str, work: float) -> Callable[[float], None]:
-        """Begin a stage; returns a function to call with the completed fraction of it."""
-        start = self.done
-        self.done += work
-        self.progress(start / self.total, doing)
-        return lambda fraction: self.progress((start + fraction * work) / self.total, doing)

@@ -59,11 +59,11 @@ def trained_networks(
     lr: float,
     steps: int,
     every: int,
-    report: Callable[[float], None] = lambda fraction: None,
+    advance: Callable[[float], None] = lambda share: None,
 ) -> Trajectory:
     """Draw `members` networks and train them together by full-batch descent on L = 1/(2N) sum (f - y)^2.
 
-    xp : the array library for training.  every : steps between snapshots.  report : called with the completed fraction.
+    xp : the array library for training.  every : steps between snapshots.  advance : told each share of the work done.
     """
     x, y, points = (to_library(a.astype(DTYPE), xp) for a in (problem.x, problem.y, problem.points))
     trunk, parts = hidden_part(net), []
@@ -78,7 +78,7 @@ def trained_networks(
             for snap in train(net, theta0, x, y, loss=mse, optimizer=SGD(lr=lr), steps=steps, every=every):
                 f.append(_by_member(xp, lambda theta: net(theta, points)[..., 0], snap.theta))
                 at.append(snap.step)
-                report((done + E * (snap.step / steps)) / members)
+                advance(E / members * min(every, snap.step) / steps)
             ntkT = _by_member(xp, lambda theta: ntk(net, theta, points), snap.theta)
         moved = snap.theta - theta0
         movement = {
