@@ -26,13 +26,11 @@ from analytic.vectors.results import Examples, Progress, Wanted
 from analytic.vectors.rules import Affine, AffineRow
 from analytic.vectors.state import (
     Block,
-    Law,
     Listing,
     Pairs,
     Program,
     RowState,
     Scratch,
-    Step,
     bytes_of,
     cast,
     columns,
@@ -251,70 +249,34 @@ def prepare_inputs(
 # ----------------------------------------------------------------------------------------------- tiles
 
 
-@dataclass(frozen=True)
-class Absorbed(Step):
-    """The first Dense: the product of the inputs has already computed its p."""
+class VectorPlan(NamedTuple):
+    """Everything needed to take pairs through the layers, in one precision.
 
-    affine: Affine
-
-    def law(self, law: Law) -> Law:
-        return self.affine.law(law)
-
-    def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
-        return self.affine.rows(rows)
-
-    def pairs(self, pairs: Pairs, row: AffineRow) -> None:
-        self.affine.tangents(pairs, row, first=True)
-
-
-class Finish(NamedTuple):
-    """From p and tau to the kernels, through a last Dense:  K = G G' c + beta2,  Theta = 2 G G' tau + ratio K + rest.
-
-    tau_gain : G for Theta, where it differs (`RowState.has_zero_rows`).
+    first : the Dense that the program begins with, if it does: the product of the inputs has computed its p already.
+    gain : G and 2 G, G = sqrt q of the outputs.   tau_gain : the same of `scale`, for Theta, if some q = 0.
     """
 
-    gain: Array
-    minus_two_gain: Array
-    tau_gain: Array | None
-    minus_two_tau_gain: Array | None
-    beta2: float = 0.0
-    ratio: float = 0.0
-    rest: float = 0.0
-
-    def __call__(self, pairs: Pairs) -> None:
-        """p <- K, tau <- Theta."""
-        xp, k, theta = pairs.xp, pairs.p, pairs.tau
-        with pairs.borrow(1) as (w,):
-            pairs.dot(self.gain, self.minus_two_gain, w)
-            k -= 0.5
-            k *= w
-            if self.beta2 != 0:
-                k += self.beta2
-            if theta is None:
-                return
-            if self.tau_gain is not None and self.minus_two_tau_gain is not None:
-                pairs.dot(self.tau_gain, self.minus_two_tau_gain, w)
-            theta *= w
-            if self.ratio != 1:
-                xp.multiply(k, self.ratio, out=w)
-            xp.subtract(k if self.ratio == 1 else w, theta, out=theta)
-            if self.rest != 0:
-                theta += self.rest
-
-
-class VectorPlan(NamedTuple):
-    """Everything needed to take pairs through the layers, in one precision."""
-
+    first: Affine | None
     program: Program
     coefficients: tuple[Any, ...]
-    finish: Finish
+    gain: tuple[Array, Array]
+    tau_gain: tuple[Array, Array] | None
 
     def __call__(self, pairs: Pairs) -> None:
-        """p <- K, tau <- Theta."""
-        if pairs.tau is not None and not (self.program and isinstance(self.program[0], Absorbed)):
-            pairs.tau[...] = 0
-        run_pairs(self.program, pairs, self.coefficients)
-        self.finish(pairs)
+        """p <- K = G G' c,   tau <- Theta = 2 G G' tau."""
+        xp, p, tau, program, coefficients = pairs.xp, pairs.p, pairs.tau, self.program, self.coefficients
+        if self.first is not None:
+            self.first.tangents(pairs, coefficients[0], first=True)
+            program, coefficients = program[1:], coefficients[1:]
+        elif tau is not None:
+            tau[...] = 0
+        run_pairs(program, pairs, coefficients)
+        with pairs.borrow(1) as (w,):
+            pairs.dot(*self.gain, w)
+            xp.subtract(0.5, p, out=p)
+            p *= w
+            if tau is not None:
+                tau *= w if self.tau_gain is None else pairs.dot(*self.tau_gain, w)
 
 
 def plan_vectors(program: Program, examples: Examples) -> tuple[Inputs, RowState, VectorPlan, bool]:
@@ -324,22 +286,13 @@ def plan_vectors(program: Program, examples: Examples) -> tuple[Inputs, RowState
     """
     xp, parts = examples.xp, tuple(flat(x) for x in examples.x)
     norms2 = square_norms(xp, parts)
-    first = None
-    if program and isinstance(program[0], Affine):
-        first, program = program[0], (Absorbed(program[0]), *program[1:])
-    last = program[-1] if program and isinstance(program[-1], Affine) else None
     rows, coefficients, fits = rows_in_range(program, examples, norms2)
     check_results(examples, rows.q, rows.theta)
+    first = program[0] if program and isinstance(program[0], Affine) else None
     inputs = prepare_inputs(xp, parts, norms2, coefficients[0] if first else None, largest_square(coefficients))
-    if last is None:
-        gain, tau_gain = columns(xp, xp.sqrt(rows.q)), columns(xp, rows.scale) if rows.has_zero_rows else None
-    else:
-        gain, tau_gain = coefficients[-1].gain, coefficients[-1].tau_gain
-    finish = Finish(gain, -2 * gain, tau_gain, None if tau_gain is None else -2 * tau_gain)
-    if last is None:
-        return inputs, rows, VectorPlan(program, coefficients, finish), fits
-    finish = finish._replace(beta2=last.beta2, ratio=last.ratio, rest=last.rest)
-    return inputs, rows, VectorPlan(program[:-1], coefficients[:-1], finish), fits
+    gain, scale = (columns(xp, g) for g in (xp.sqrt(rows.q), rows.scale))
+    tau_gain = (scale, 2 * scale) if rows.has_zero_rows else None
+    return inputs, rows, VectorPlan(first, program, coefficients, (gain, 2 * gain), tau_gain), fits
 
 
 @dataclass(frozen=True)

@@ -116,15 +116,13 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
 
 class AffineRow(NamedTuple):
-    """gain: w sqrt(q).   mix: of weights and bias, None without a bias.   inverse: 1 / scale', None if rest = 0.
+    """mix: of weights and bias, None without a bias.   inverse: 1 / scale', None if rest = 0.
 
-    If some q = 0 (`RowState.has_zero_rows`), else None: mix; tau_gain: w scale; nonzero: 1 where q' > 0, 0 elsewhere.
+    If some q = 0 (`RowState.has_zero_rows`), else None: mix; nonzero: 1 where q' > 0, 0 elsewhere.
     """
 
-    gain: Array
     mix: Mix | None
     inverse: Array | None
-    tau_gain: Array | None
     nonzero: Array | None
 
 
@@ -153,13 +151,10 @@ class Affine(Step):
         q = weights.q + self.beta2
         after = RowState(q, weights.theta + self.ratio * q + self.rest, rows.error)
         zero_rows = rows.has_zero_rows or after.has_zero_rows
-        gain = sqrt(self.w2) * rows.scale
         bias = RowState(xp.full_like(q, self.beta2), xp.zeros_like(q)) if self.beta2 > 0 or zero_rows else None
         return after, AffineRow(
-            gain=columns(xp, xp.sqrt(weights.q)),
-            mix=None if bias is None else mix(weights, bias, after, gain),
+            mix=None if bias is None else mix(weights, bias, after, sqrt(self.w2) * rows.scale),
             inverse=None if self.rest == 0 else columns(xp, 1 / after.scale),
-            tau_gain=columns(xp, gain) if zero_rows else None,
             nonzero=columns(xp, xp.where(q > 0, 1.0, 0.0)) if zero_rows else None,
         )
 
