@@ -15,7 +15,13 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-# A run of the tests is the same on every machine; `make.py explore` draws afresh, and keeps what it finds.
-settings.register_profile("fixed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-settings.register_profile("explore", parent=settings.get_profile("fixed"), derandomize=False, print_blob=True)
+# A run of the tests is the same on every machine, `make.py test-all` draws more; `make.py explore` draws afresh, and
+# keeps what it finds.
+settings.register_profile(
+    "fixed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=60
+)
+settings.register_profile("thorough", parent=settings.get_profile("fixed"), max_examples=100)
+settings.register_profile(
+    "explore", parent=settings.get_profile("fixed"), derandomize=False, print_blob=True, max_examples=100
+)
 settings.load_profile("fixed")

@@ -107,6 +107,7 @@ def test_batchnorm_in_training(case: Case) -> None:
         testing.check_ensemble(case.net, case.theta, x, case.rng)
 
 
+@settings(max_examples=40)
 @given(cases(coupled))
 def test_batchnorm_calibrated(case: Case) -> None:
     """A network like any other, and on the batch it was calibrated with the same function."""
@@ -121,7 +122,7 @@ def test_batchnorm_calibrated(case: Case) -> None:
 # ---------------------------------------------------------------- the other ways through the same formulas
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(cases(nets))
 def test_batches_split_over_cores(case: Case) -> None:
     with small_is_large():
