@@ -17,8 +17,8 @@ from analytic.vectors.state import Block, Distances, Dual, Pairs, RowState, Scra
 from minintk.arrays import Array, array_namespace
 
 TINY_ROOT = {4: 1e-16, 8: 1e-140}
-"""By bytes per number: stands for the square root of a variance of 0.  What is left in a field's guards, and rounding
-errors, are still numbers when they are divided by its square."""
+"""By bytes per number: stands for the square root of a variance of 0.  Rounding errors are still numbers when they are
+divided by its square."""
 
 
 LARGE = 1e36
@@ -66,7 +66,7 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
     if is_zero is not None and bool(xp.any(is_zero & (pixels.theta > 0))):
         zero = layout.spread(xp.astype(is_zero, xp.float64))
         slope = layout.spread(xp.where(is_zero, step.at_zero, step.alpha) * sqrt(pixels.unit / unit))
-    half = layout.spread(root, tiny)
+    half = layout.spread(root)
     row = KinkedCoefficients(half, layout.twice(half), floor, opposite, scale, zero, slope)
     return Pixels(q, theta, unit, pixels.error), row
 
@@ -175,7 +175,7 @@ def prepare_dual(step: Dual, pixels: Pixels, tile: Tile) -> tuple[Pixels, DualCo
     rows = RowState(pixels.q.reshape(-1), pixels.theta.reshape(-1), pixels.error)
     after, row = step.rows(rows)
     numbers = (xp.sqrt(rows.q), rows.scale, xp.sqrt(after.q), after.scale)
-    root, scale, root_after, scale_after = (layout.spread(xp.reshape(v, shape), 1.0) for v in numbers)
+    root, scale, root_after, scale_after = (layout.spread(xp.reshape(v, shape)) for v in numbers)
     found = Pixels(after.q.reshape(shape), after.theta.reshape(shape), 1.0, after.error)
     before, row = half_variances(pixels, layout), cast(row, layout.dtype)
     return found, DualCoefficients(row, before, root, scale, root_after, scale_after, pixels.unit, prod(pixels.grid))

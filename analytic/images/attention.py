@@ -135,11 +135,8 @@ def _(step: Attend, row: AttendCoefficients, field: Field) -> None:
     xp, B, out = field.xp, field.sizes[1], field.new(row.out)
     left, right = row.A[field.j if isinstance(field, Selves) else field.i.start], row.A[field.j].swapaxes(-1, -2)
     for a, to in zip(field.a[: field.live], out[: field.live], strict=True):
-        pairs = field.layout.inside(a.reshape((left.shape[-1], B, -1)), *field.grid).reshape((left.shape[-1], B, -1))
-        product = xp.matmul(xp.matmul(left, pairs.swapaxes(0, 1)), right).swapaxes(0, 1)
-        field.layout.inside(to.reshape((product.shape[0], B, -1)), *row.out)[...] = product.reshape(
-            (*product.shape[:2], *row.out)
-        )
+        pairs = a.reshape((left.shape[-1], B, -1))
+        to[...] = xp.matmul(xp.matmul(left, pairs.swapaxes(0, 1)), right).swapaxes(0, 1).reshape(to.shape)
     field.swap_in(out, row.out)
     for piece in field.pieces():
         d = field.d[piece]

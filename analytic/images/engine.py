@@ -80,8 +80,8 @@ def pairs_at_once(plan: ImagePlan) -> int:
     (H, W), layout = plan.grid, plan.layout
     host, number = on_host(layout.xp), layout.number
     if layout.diagonal and host:
-        return max(1, BYTES_PER_PIECE // (layout.padded_size(H, W) * number))
-    pair = layout.padded_size(H, W) * (1 if layout.diagonal else H * W)
+        return max(1, BYTES_PER_PIECE // (H * W * number))
+    pair = H * W * (1 if layout.diagonal else H * W)
     return max(1, (BYTES_PER_PIECE if host else BYTES_PER_GPU_BATCH) // (pair * number))
 
 
@@ -120,8 +120,8 @@ def like_relu(program: Program) -> bool:
 
 def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
     """What some images and their coefficients take, which are prepared together."""
-    (H, W), number, pixels = plan.grid, plan.layout.number, prod(plan.grid)
-    values = (plan.layout.padded_size(H, W) + (0 if plan.layout.diagonal else pixels)) * number  # of one `PixelValues`
+    number, pixels = plan.layout.number, prod(plan.grid)
+    values = pixels * (1 if plan.layout.diagonal else 2) * number  # of one `PixelValues`
     each, program = (
         3 * 8 * prod(inputs.example) + prod(inputs.example) // pixels * values + 8 * 8 * pixels,
         plan.program,
@@ -155,7 +155,7 @@ def coefficient_bytes(plan: ImagePlan, x: Array) -> int:
 def field_bytes(plan: ImagePlan, pairs: int) -> int:
     """What the fields of so many pairs of images take, while they go through the layers."""
     (H, W), number = plan.grid, plan.layout.number
-    field = pairs * plan.layout.padded_size(H, W) * (1 if plan.layout.diagonal else H * W) * number
+    field = pairs * H * W * (1 if plan.layout.diagonal else H * W) * number
     line = field if plan.layout.diagonal else field // H  # windows and activations take a line of pixels at least
     piece = min(field, max(BYTES_PER_PIECE, line)) if on_host(plan.layout.xp) else field
     return (4 + 2 * depth(plan.program)) * field + BUFFERS_PER_PIECE[like_relu(plan.program)] * piece
@@ -225,11 +225,11 @@ def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKerne
     ]
     nngp, ntk = xp.empty(N, dtype=xp.float64), xp.empty(N, dtype=xp.float64)
     errors = [0.0]
-    own, room = local(), plan.room
+    own = local()
 
     def work(n: int) -> None:
         if not hasattr(own, "workspace"):
-            own.workspace = Workspace(xp, xp.float64, room)
+            own.workspace = Workspace(xp, xp.float64)
         at = slice(n, min(n + size, N))
         images, kind = PreparedImages(double, x[at]), Square if size == 1 else Selves
         record: list[tuple[Array, Array]] = []
@@ -268,11 +268,11 @@ class ImageEngine:
         xp = self.plan.layout.xp
         size = images_per_tile(self.plan, max(self.inputs.shape))
         tiles = list(blocks(self.inputs.shape, size, self.inputs.symmetric))
-        own, lock, done, errors, room = local(), Lock(), [0], [0.0], self.plan.room
+        own, lock, done, errors = local(), Lock(), [0], [0.0]
 
         def work(tile: tuple[slice, slice]) -> None:
             if not hasattr(own, "workspace"):
-                own.workspace = Workspace(xp, self.plan.layout.dtype, room)
+                own.workspace = Workspace(xp, self.plan.layout.dtype)
             with short_rows():
                 error = self.tile(*tile, own.workspace)
             with lock:
@@ -297,7 +297,7 @@ class ImageEngine:
         first = 0 if same else n
         x = xp.concatenate(parts, axis=0)
         if plan.by_offsets:  # what fields alone need is left out
-            plan = replace(plan, layout=replace(plan.layout, diagonal=True, most_guards=0))
+            plan = replace(plan, layout=replace(plan.layout, diagonal=True))
         images = PreparedImages(plan, x)
         take = self.through_planes if plan.by_offsets else self.through_fields
         pools: list[tuple[Array, Array] | None] = [None] * len(plan.pooled)
@@ -353,9 +353,7 @@ class ImageEngine:
         planes.steps.settle(half_variances(pixels, tile.layout), 0)
         layout = replace(tile.layout, dtype=xp.float64)
         after, rows = prepare_all(tail, pixels, replace(tile, layout=layout, planes=False))
-        field = Diagonal(
-            layout, Workspace(xp, xp.float64, plan.room), slice(0, n), slice(first, first + m), (1, 1), asked=ntk
-        )
+        field = Diagonal(layout, Workspace(xp, xp.float64), slice(0, n), slice(first, first + m), (1, 1), asked=ntk)
         field.live = 1 + (ntk and planes.steps.live)
         count = prod(pixels.grid) ** (1 if planes.equal else 2)
         field.a[...] = planes.sums(*pairs)[: 1 + ntk, ..., None] / count

@@ -15,12 +15,11 @@ follow, in two arrangements (`analytic.images.pixel_pairs`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from analytic.images.memory import FieldLayout, PixelValues, Workspace
-from analytic.images.window_sums import at, plain, shifts
 from minintk.arrays import Array
 from minintk.spec.windows import Axis
 
@@ -45,44 +44,23 @@ class Pixels:
         return self.q.shape[1], self.q.shape[2]
 
 
-ShiftedValues = dict[int, Array]
-"""By shift s: (2, n, size), numbers of the images x', taken s pixels or lines further on; and zeros for Theta."""
-
-
 class Edges(NamedTuple):
     """What a pair of a pixel inside and a pixel outside contributes to D and to Theta, (2, n, H, W): q / 2, and 0.
 
     half : before the sums over a window;  half_sum : after those across the lines.
-    across, along : half and half_sum of x', shifted across and along the lines.
     """
 
     half: Array
     half_sum: Array
-    across: ShiftedValues
-    along: ShiftedValues
 
 
-def edges_of(layout: FieldLayout, axes: tuple[Axis, Axis], half: Array, half_sum: Array) -> Edges:
+def edges_of(layout: FieldLayout, half: Array, half_sum: Array) -> Edges:
     """The Edges of a convolution, from q / 2 and its sums across the lines, (n, H, W)."""
-    (rows, columns), (_, H, W), xp = axes, half.shape, layout.xp
+    xp = layout.xp
     if layout.diagonal:  # equal pixels are always outside together
-        return Edges(half[None], half_sum[None], {}, {})
-    across = shifted_values(layout, half, rows, 0) if plain(rows, H) else {}
-    along = shifted_values(layout, half_sum, columns, 1) if plain(columns, layout.guards(W)) else {}
+        return Edges(half[None], half_sum[None])
     one, two = (xp.astype(xp.stack((v, xp.zeros_like(v)), axis=0), layout.dtype) for v in (half, half_sum))
-    return Edges(one, two, across, along)
-
-
-def shifted_values(layout: FieldLayout, v: Array, axis: Axis, along: int) -> ShiftedValues:
-    """v : (n, H, W) for all shifts of a plain axis, 0 beyond the image."""
-    found, size = {}, v.shape[1 + along]
-    for s in shifts(axis):
-        low, high = max(0, -s), size - max(0, s)
-        out = layout.xp.zeros((2, v.shape[0], layout.padded_size(*v.shape[1:])), dtype=layout.dtype)
-        to = layout.inside(out[0], *v.shape[1:])
-        to[at(3, (along + 1, slice(low, high)))] = v[at(3, (along + 1, slice(low + s, high + s)))]
-        found[s] = out
-    return found
+    return Edges(one, two)
 
 
 class Field(ABC):
@@ -124,17 +102,6 @@ class Field(ABC):
         self.live = 2
         self.set_arrays(self.a)
         return self.a[1]
-
-    def cached(self, make: Callable[..., Any], arrays: tuple[Array, ...], *others: Any) -> Any:
-        """make(*arrays, *others), computed once; `make` is a method that returns views of these arrays.
-
-        Repeated for other arrays or grids, as grids of one rounded size share their arrays.
-        """
-        key = make.__name__, *map(id, arrays), self.grid, self.sizes, self.live, *others
-        views = self.workspace.views
-        if key not in views:
-            views[key] = make(*arrays, *others)
-        return views[key]
 
     @abstractmethod
     def shape(self, H: int, W: int) -> tuple[int, ...]:

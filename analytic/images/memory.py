@@ -20,39 +20,31 @@ class PixelValues(NamedTuple):
 
 
 class Buffer:
-    """Memory for one array at a time, of any shape of at most `size` numbers, with room on both sides."""
+    """Memory for one array at a time, of any shape of at most `size` numbers; it starts on a cache line."""
 
-    def __init__(self, xp: Any, dtype: Any, size: int, room: int) -> None:
-        line = CACHE_LINE_BYTES // dtype.itemsize
-        room = rounded(room, line)
-        self.size, self.whole = size, xp.zeros(size + 2 * room + line, dtype=dtype)
-        self.first = room + (-self.whole.ctypes.data % CACHE_LINE_BYTES // dtype.itemsize if on_host(xp) else 0)
+    def __init__(self, xp: Any, dtype: Any, size: int) -> None:
+        whole = xp.zeros(size + CACHE_LINE_BYTES // dtype.itemsize, dtype=dtype)
+        first = -whole.ctypes.data % CACHE_LINE_BYTES // dtype.itemsize if on_host(xp) else 0
+        self.size, self.numbers = size, whole[first : first + size]
         self.arrays: dict[tuple[int, ...], Array] = {}
 
     def shaped(self, shape: tuple[int, ...]) -> Array:
         """The memory as an array of `shape`: the same object each time."""
         if shape not in self.arrays:
-            self.arrays[shape] = self.shifted(0, shape)
+            self.arrays[shape] = self.numbers[: prod(shape)].reshape(shape)
         return self.arrays[shape]
-
-    def shifted(self, shift: int, shape: tuple[int, ...]) -> Array:
-        """A view of `shape` that starts `shift` places further on."""
-        return self.whole[self.first + shift : self.first + shift + prod(shape)].reshape(shape)
 
 
 class Workspace:
-    """A thread's arrays, taken and given back; they start on cache lines and have room on both sides.
+    """A thread's arrays, taken and given back.
 
     There are never more buffers than arrays taken at one time, as arrays of all shapes share them.
-
-    room : how many numbers before and after an array a shifted view may reach.
     """
 
-    def __init__(self, xp: Any, dtype: Any, room: int) -> None:
-        self.xp, self.dtype, self.room = xp, xp.dtype(dtype), room
+    def __init__(self, xp: Any, dtype: Any) -> None:
+        self.xp, self.dtype = xp, xp.dtype(dtype)
         self.free: list[Buffer] = []
         self.taken: dict[int, Buffer] = {}
-        self.views: dict[Any, Any] = {}
 
     def take(self, shape: tuple[int, ...]) -> Array:
         """An array of `shape`, with arbitrary finite numbers."""
@@ -63,8 +55,7 @@ class Workspace:
         else:
             if self.free:  # all are too small: a larger one takes the place of the largest
                 self.free.remove(max(self.free, key=lambda b: b.size))
-                self.views.clear()  # some of them are of its memory
-            buffer = Buffer(self.xp, self.dtype, size, self.room)
+            buffer = Buffer(self.xp, self.dtype, size)
         a = buffer.shaped(shape)
         self.taken[id(a)] = buffer
         return a
@@ -72,10 +63,6 @@ class Workspace:
     def give(self, *arrays: Array) -> None:
         """Return arrays that were taken."""
         self.free.extend(self.taken.pop(id(a)) for a in arrays)
-
-    def shifted(self, a: Array, shift: int, shape: tuple[int, ...]) -> Array:
-        """The numbers `shift` places after those of an array that is taken, a view of `shape`."""
-        return self.taken[id(a)].shifted(shift, shape)
 
 
 def rounded(n: int, step: int) -> int:
@@ -85,50 +72,23 @@ def rounded(n: int, step: int) -> int:
 
 @dataclass(frozen=True)
 class FieldLayout:
-    """Where the numbers of an image of H x W pixels are in the fields of a tile.
-
-    Each line of W pixels ends in guards.  Images are padded to start on a cache line, so that guards precede an image
-    too: those at the end of the previous one.
-
-    diagonal : equal pixels only.   most_guards : guards after each line, if lines are long enough for any.
-    """
+    """Which numbers the fields of a tile hold.   diagonal : of equal pixels only."""
 
     xp: Any
     dtype: Any
     diagonal: bool
-    most_guards: int
 
     @property
     def number(self) -> int:
         """Bytes per number."""
         return int(self.xp.dtype(self.dtype).itemsize)
 
-    def guards(self, W: int) -> int:
-        """Guards after a line of W pixels."""
-        return self.most_guards if 2 * self.most_guards < W else 0
-
-    def padded_size(self, H: int, W: int) -> int:
-        """How many numbers one image x' takes, guards and padding included."""
-        g = self.guards(W)
-        return rounded(H * (W + g) + g, CACHE_LINE_BYTES // self.number) if g else H * W
-
-    def spread(self, v: Array, fill: float = 0.0) -> PixelValues:
-        """v : (n, H, W) in the shapes of the two sides, with `fill` in the guards."""
-        xp, (n, H, W) = self.xp, v.shape
-        right = xp.full((n, self.padded_size(H, W)), fill, dtype=self.dtype)
-        self.inside(right, H, W)[...] = v
-        return PixelValues(right if self.diagonal else xp.astype(v.reshape((n, H * W, 1)), self.dtype), right)
+    def spread(self, v: Array) -> PixelValues:
+        """v : (n, H, W) in the shapes of the two sides."""
+        right = self.xp.astype(v.reshape((v.shape[0], -1)), self.dtype)
+        return PixelValues(right if self.diagonal else right[..., None], right)
 
     def twice(self, values: PixelValues) -> PixelValues:
         """2 * values."""
         right = 2 * values.right
         return PixelValues(right if self.diagonal else 2 * values.left, right)
-
-    def inside(self, a: Array, H: int, W: int) -> Array:
-        """a : (..., size) as (..., H, W), without the guards."""
-        return self.lines(a, H, W)[..., :W]
-
-    def lines(self, a: Array, H: int, W: int) -> Array:
-        """a : (..., size) as (..., H, W + guards)."""
-        width = W + self.guards(W)
-        return a[..., : H * width].reshape((*a.shape[:-1], H, width))

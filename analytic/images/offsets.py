@@ -260,7 +260,7 @@ class Planes:
             parts, wanted = lines[at]
             width, begin = len(wanted), i if same else 0
             if not hasattr(own, "workspace"):
-                own.workspace = Workspace(np, self.dtype, 0)
+                own.workspace = Workspace(np, self.dtype)
             rows = top + H + bottom
             shapes = ((len(values[0]), rows * width),) * 2 + ((2 * self.steps.slots + 1, rows * width + 2 * room),)
             lefts, rights, buffers = (own.workspace.take(shape) for shape in shapes)

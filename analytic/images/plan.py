@@ -26,23 +26,11 @@ from analytic.images.rules import (
     mixes_pixels,
     needs_images,
 )
-from analytic.vectors.duals import Homogeneous
 from analytic.vectors.results import Examples
 from analytic.vectors.rules import Fork
 from analytic.vectors.state import Dual, Program
 from minintk.arrays import block_memory, on_host
 from minintk.spec.shapes import Shape
-
-
-def guards_needed(program: Program, on_cpu: bool) -> int:
-    """Guards after each row of pixels: as many as the windows reach; 0 if some activation cannot handle them."""
-    reach = 0
-    for step in all_steps(program):
-        if isinstance(step, Dual) and not isinstance(step, Homogeneous):
-            return 0
-        if isinstance(step, Window) and step.axes[1].stride == 1 and not step.axes[1].circular:
-            reach = max(reach, step.axes[1].before, step.axes[1].after)
-    return reach if on_cpu and reach <= 3 else 0
 
 
 @dataclass(frozen=True)
@@ -64,11 +52,6 @@ class ImagePlan:
     def grid(self) -> tuple[int, int]:
         """(H, W) of the inputs."""
         return grid(self.shape)
-
-    @property
-    def room(self) -> int:
-        """How many numbers a shifted view may reach beyond an array: four lines with their guards."""
-        return 4 * (max(self.grid) + 2 * self.layout.most_guards + 1)
 
     @property
     def pooled(self) -> list[tuple[int, int]]:
@@ -129,7 +112,7 @@ def plan_images(program: Program, inputs: Examples, pairs: int = 0, *, each: boo
     first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
     item = int(xp.dtype(dtype).itemsize)
     jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape, item)
-    layout = FieldLayout(xp, dtype, first is None, guards_needed(program, on_host(xp)))
+    layout = FieldLayout(xp, dtype, first is None)
     recorded = has_masks(program) or (first is not None and is_nonlinear(program[first:]))
     return ImagePlan(program, shape, layout, scale_free(program), recorded, split(program) if jit else 0)
 

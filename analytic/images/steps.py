@@ -130,7 +130,7 @@ def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowCoefficie
     half_sum = across_sum(half, rows)
     q = 2 * unit * line_sum(half_sum, columns) + step.affine.beta2
     theta = mean * line_sum(across_sum(pixels.theta, rows), columns) + step.affine.ratio * q + step.affine.rest
-    edges = edges_of(tile.layout, step.axes, half, half_sum)
+    edges = edges_of(tile.layout, half, half_sum)
     before, pending = half_variances(pixels, tile.layout), (step.affine.ratio, step.affine.rest / unit)
     return Pixels(q, theta, unit, pixels.error, pending=True), WindowCoefficients(before, edges, pending)
 
@@ -409,9 +409,8 @@ def follow(
 
 def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
     """Multiply the equal pixels of a Square field by a factor, in place; returns them, (P, B)."""
-    (H, W), every = field.grid, field.xp.arange(prod(field.grid))
-    places = field.layout.inside(a.reshape((H * W, field.sizes[1], -1)), H, W)  # a view
-    at = every, slice(None), every // W, every % W
+    every = field.xp.arange(prod(field.grid))
+    places, at = a.reshape((every.size, -1, every.size)), (every, slice(None), every)  # a view
     if factor != 1:
         places[at] = places[at] * factor
     return places[at]

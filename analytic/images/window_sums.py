@@ -2,13 +2,14 @@
 
 line_sum, across_sum     sum_s a[S p + s] along the last axis, or the one before it; for small arrays
 joint_sum                sum_s a[S p + s, S p' + s] along two axes that are shifted together
-shifts, overlap          the same for an axis of stride 1 and as many outputs as pixels, with views of long arrays
+shifted_sum              the same for an axis of stride 1 and as many outputs as pixels, by sums of long arrays
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -37,9 +38,9 @@ def holes(low: int, high: int, size: int) -> list[slice]:
     return [hole for hole in (slice(0, low), slice(high, size)) if hole.stop > hole.start]
 
 
-def plain(axis: Axis, reach: int) -> bool:
-    """Whether there is one output per pixel, with zeros outside, and no window reaches further than `reach`."""
-    return axis.stride == 1 and axis.out == axis.size and not axis.circular and max(axis.before, axis.after) <= reach
+def plain(axis: Axis) -> bool:
+    """Whether there is one output per pixel, with zeros outside."""
+    return axis.stride == 1 and axis.out == axis.size and not axis.circular
 
 
 def at(ndim: int, *where: tuple[int, slice]) -> tuple[slice, ...]:
@@ -70,11 +71,22 @@ def across_sum(a: Array, axis: Axis) -> Array:
     return a if trivial(axis) else array_namespace(a).matmul(to_library(window_matrix(axis), array_namespace(a)), a)
 
 
-def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array] | None) -> None:
-    """out = sum_s a[S p + s, S p' + s] along a pair of axes shifted together.
+def add_windows(
+    a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array], start: int = 0
+) -> None:
+    """out = sum_s a[S p + s, S p' + s] along a pair of axes shifted together; out is not a.
 
-    outside : what a pixel inside contributes next to one outside, left and right, broadcasting to a; None for nothing.
+    outside : what a pixel inside contributes next to one outside, left and right, broadcasting to a.
+    start : of a plain axis, the first output along the first axis.
     """
+    if plain(axis):
+        shifted_sum(a, out, axis, along, outside, start)
+    else:
+        joint_sum(a, out, axis, along, outside)
+
+
+def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array]) -> None:
+    """`add_windows` for any axis, line by line."""
     first, second = along
     out[...] = 0
     for s in range(axis.kernel):
@@ -82,29 +94,12 @@ def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside:
         for o, i in runs:
             for o2, i2 in runs:
                 out[at(a.ndim, (first, o), (second, o2))] += a[at(a.ndim, (first, i), (second, i2))]
-        if outside is None or axis.circular:
+        if axis.circular:
             continue
         for hole in holes(runs[0][0].start, runs[0][0].stop, axis.out) if runs else [slice(0, axis.out)]:
             for o, i in runs:
                 out[at(a.ndim, (first, o), (second, hole))] += outside[0][at(a.ndim, (first, i))]
                 out[at(a.ndim, (first, hole), (second, o))] += outside[1][at(a.ndim, (second, i))]
-
-
-def shifts(axis: Axis) -> tuple[int, ...]:
-    """All shifts of a plain axis's windows except 0.
-
-    Positive shifts come first.  The first sum is written to another array; with a positive shift it starts where each
-    line, and so a cache line, begins.  Elsewhere, NumPy takes three times as long to write to another array.
-    """
-    return (*range(1, axis.after + 1), *range(-axis.before, 0))
-
-
-def add(xp: Any, a: Array, b: Array | None, out: Array) -> None:
-    """out = a + b, or a copy of a if b is None."""
-    if b is None:
-        out[...] = a
-    else:
-        xp.add(a, b, out=out)
 
 
 def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, slice]:
@@ -115,22 +110,27 @@ def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, sli
     return slice(low - start, high - start), slice(low + s, high + s), outside
 
 
-def merge_axes(a: Array) -> Array:
-    """a : (live, n, m, size) as (live, n m, size) or (live, n, m size), a view: ufuncs start faster on fewer axes."""
-    live, n, m, run = a.shape
-    return a.reshape((live, n * m, run)) if a.strides[1] == m * a.strides[2] else a.reshape((live, n, m * run))
+def shifted_sum(
+    a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array], start: int
+) -> None:
+    """`joint_sum` for a plain axis, all outputs of the second and some of the first, from `start` on; out is not a.
 
-
-class ShiftedSum(NamedTuple):
-    """What a window adds at shift s, as views: out = here + there, and edge values are added where `there` is outside.
-
-    source : pixels of x that `there` comes from.   right, left : (here, out) where p' is outside, and where p is.
+    For each shift, all axes behind the first are one long run, which is faster than lines; places that were added to
+    those of another line are then computed anew.  Positive shifts come first: what is written to another array at
+    first starts where a cache line does, else NumPy takes three times as long.
     """
-
-    s: int
-    here: Array
-    there: Array
-    out: Array
-    source: slice
-    right: tuple[Array, Array] | None
-    left: tuple[Array, Array] | None
+    (first, second), n, stop = along, a.shape[along[1]], start + out.shape[along[0]]
+    run, step = prod(a.shape[first + 1 :]), prod(a.shape[second + 1 :])
+    long, total = (v.reshape((*v.shape[: first + 1], run)) for v in (a, out))
+    here, long_here = a[at(a.ndim, (first, slice(start, stop)))], long[..., start:stop, :]
+    for s in (*range(1, axis.after + 1), *range(-axis.before, 0)):
+        (p, there, bad), (p2, there2, bad2) = overlap(s, start, stop, n), overlap(s, 0, n, n)
+        k = min(abs(s), n) * step
+        inside, beyond = (slice(k, run), slice(0, run - k)) if s < 0 else (slice(0, run - k), slice(k, run))
+        edge = here[at(a.ndim, (first, p), (second, bad2))] + outside[0][at(a.ndim, (first, there))]
+        array_namespace(a).add(long_here[..., p, inside], long[..., there, beyond], out=total[..., p, inside])
+        out[at(a.ndim, (first, p), (second, bad2))] = edge
+        if here is not out:
+            out[at(a.ndim, (first, bad))] = here[at(a.ndim, (first, bad))]
+        out[at(a.ndim, (first, bad), (second, p2))] += outside[1][at(a.ndim, (second, there2))]
+        here, long_here = out, total

@@ -14,6 +14,7 @@ import analytic.images.activations as image_activations
 import analytic.images.engine as images
 import analytic.images.pixel_pairs as pixel_pairs
 import analytic.images.plan as image_plan
+import analytic.images.window_sums as window_sums
 import analytic.vectors.engine as vectors
 import analytic.vectors.quadrature as quadrature
 import minintk as mn
@@ -139,25 +140,12 @@ def test_an_activation_works_on_strips_that_stay_in_cache() -> None:
     assert max(taken) <= pixel_pairs.BYTES_PER_PIECE + 24 * 24 * 8
 
 
-@pytest.mark.parametrize(
-    ("phi", "how", "lines"),
-    [(mn.ReLU(), {}, True), (mn.ReLU(), {"padding": "circular"}, False), (mn.Erf(), {}, False)],
-    ids=["zeros", "circular", "erf"],
-)
-def test_windows_are_shifted_lines_where_they_can_be(phi: mn.spec.Layer, how: Any, lines: bool) -> None:
-    """Long contiguous sums; windows that wrap, and activations that no guard survives, take the other way."""
-    with counted(pixel_pairs, "joint_sum") as sums:
-        an.kernel(convolutional(phi, **how)).both(X)
-    assert bool(sums) != lines
-
-
-def test_views_of_windows_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They depend on the arrays that a thread keeps, and not on the images in them."""
-    monkeypatch.setattr(images, "for_each", lambda xp, work, items: [work(item) for item in items])
-    square = pixel_pairs.Square
-    with counted(square, "across_views") as made, counted(square, "across") as used:
-        an.kernel(convolutional(mn.ReLU())).both(np.concatenate((X,) * 4))
-    assert 0 < 4 * len(made) <= len(used)
+@pytest.mark.parametrize(("how", "long"), [({}, True), ({"padding": "circular"}, False)], ids=["zeros", "circular"])
+def test_windows_are_long_sums_where_they_can_be(how: Any, long: bool) -> None:
+    """Of contiguous numbers; windows that wrap take the other way."""
+    with counted(window_sums, "joint_sum") as sums:
+        an.kernel(convolutional(mn.ReLU(), **how)).both(X)
+    assert bool(sums) != long
 
 
 def test_each_pair_of_images_is_followed_once() -> None:
