@@ -169,6 +169,8 @@ def mismatch(f: Function, s: Array, mean_square_of: Function) -> Distances | Non
         mine = xp.nonzero(number == k)[0]
         if mine.shape[0]:
             parts.append((mine, *stretch(curve, log_s[mine], centre)))
+    if len(parts) == 1:
+        return distances_between(xp, parts[0][1])  # its rows of `part` are orthonormal
     axes = principal(xp.concatenate([part for _, _, part in parts], axis=0))
     y = xp.empty((s.shape[0], axes.shape[1]), dtype=xp.float64)
     for mine, at, part in parts:
@@ -202,8 +204,9 @@ def stretch(curve: Function, log_s: Array, centre: Array) -> tuple[Array, Array]
 def principal(vectors: Array) -> Array:
     """The principal axes of some vectors, as columns; of directions that only rounding reaches, none but the first."""
     xp = array_namespace(vectors)
-    _, size, axes = xp.linalg.svd(vectors, full_matrices=False)
-    return axes[: max(1, int(xp.sum(size > 1e-15)))].T
+    basis, within = xp.linalg.qr(vectors.T)  # few long vectors: that leaves a small square matrix
+    axes, size, _ = xp.linalg.svd(within)
+    return basis @ axes[:, : max(1, int(xp.sum(size > 1e-15)))]
 
 
 class QuadratureRow(NamedTuple):
