@@ -423,6 +423,5 @@ def diagonal(field: Field, a: Array) -> Array:
 
 def pixel_pairs(field: Field, a: Array) -> Array:
     """All pixels with all pixels of a Square field, (B, H W, H W), float64."""
-    P, B = prod(field.grid), field.sizes[1]
-    pairs = field.layout.inside(a.reshape((P, B, -1)), *field.grid).reshape((P, B, P))
-    return field.xp.astype(pairs.swapaxes(0, 1), field.xp.float64)
+    P = prod(field.grid)
+    return field.xp.astype(a.reshape((P, -1, P)).swapaxes(0, 1), field.xp.float64)
