@@ -1,10 +1,10 @@
-"""Derivatives of both kernels in log w_std and log b_std, against an oracle in extended precision."""
+"""Derivatives of both kernels in log w_std and log b_std, against differences of the engine's own kernels."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from oracles_kernels import image_kernels
 
 import analytic as an
 import minintk as mn
@@ -27,9 +27,6 @@ SPECS: dict[str, mn.Sequential] = {
 }  # fmt: skip
 
 
-IMAGES = mn.Sequential(mn.Conv2d(8, 3, b_std=0.5), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
-
-
 def rows() -> np.ndarray:
     """Rows of different size, two equal ones, two opposite ones, and zeros."""
     x = np.random.default_rng(0).standard_normal((6, 5)) * np.array([[1.0], [1], [1], [0], [0.1], [30.0]])
@@ -42,39 +39,52 @@ def worst(found: Any, wanted: Any) -> float:
     return max(float(abs(a - b).max() / max(abs(b).max(), 1e-300)) for a, b in pairs)
 
 
-def by_an_oracle(spec: mn.Sequential, x: np.ndarray) -> list[Any]:
-    """Differences of kernels in extended precision, from cosines; x : rows, or images, in general position."""
-
-    def both(name: str, h: float) -> Any:
-        return np.stack(image_kernels(d.scaled(spec, name, np.exp(h)), x))
-
-    h = 1e-3
-    eight = {name: [both(name, i * h) for i in (-2, -1, 1, 2)] for name in d.PARAMETERS}
-    return [(8 * (c - b) - (e - a)) / (12 * h) for a, b, c, e in eight.values()]
+def by_differences(kernel: Any, x1: np.ndarray, x2: np.ndarray) -> list[Any]:
+    return [d.differences(partial(kernel._scaled, name), x1, x2) for name in d.PARAMETERS]
 
 
-@pytest.mark.parametrize("name", [*SPECS, "images"])
-def test_against_an_oracle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = np.random.default_rng(1).standard_normal((3, 4, 4, 2) if name == "images" else (5, 5))
-    wanted = by_an_oracle(SPECS.get(name, IMAGES), x)
-    kernel = an.kernel(SPECS.get(name, IMAGES))
-    assert worst(kernel.derivatives(x), wanted) < 1e-9
-    assert worst(kernel.derivatives(x[:2], x[2:]), [[k[:2, 2:] for k in both] for both in wanted]) < 1e-9
-    last = kernel.spec.layers[-1]
-
-    def all_but_the_last(self: an.Kernel, name: str, factor: float) -> an.Kernel:
-        return an.kernel(mn.Sequential(*d.scaled(self.spec, name, factor).inside[:-1], last))
-
-    monkeypatch.setattr(an.Kernel, "_scaled", all_but_the_last)
-    assert worst(kernel.derivatives(x), wanted) > 1e-2  # a control: one layer left out
+@pytest.mark.parametrize("parametrization", [mn.NTK(), mn.Standard(), mn.PyTorch()], ids=repr)
+@pytest.mark.parametrize("name", SPECS)
+def test_forward_mode_is_the_limit_of_differences(name: str, parametrization: Any) -> None:
+    """Within 1e-7 for equal rows, whose angle is known to the square root of the precision; 1e-10 for others."""
+    kernel, x = an.kernel(SPECS[name], parametrization), rows()
+    assert worst(kernel.derivatives(x), by_differences(kernel, x, x)) < 1e-7
+    apart = x[[0, 4, 5]], np.random.default_rng(1).standard_normal((4, 5))
+    assert worst(kernel.derivatives(*apart), by_differences(kernel, *apart)) < 1e-10
 
 
-def test_powers_are_known_for_equal_opposite_and_zero_rows() -> None:
-    """Without biases K and Theta are of degree 2 in w_std for each layer."""
-    k = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.3), mn.ReLU(), mn.Dense(8), mn.Abs(), mn.Dense(1)))
-    found = k.derivatives(rows())
-    assert worst(found[:1], [[6 * one for one in k.both(rows())]]) < 1e-10
-    assert not np.any(found.b_std.ntk)
+@pytest.mark.parametrize("left_out", ["_relative", "drest"])
+def test_a_term_left_out_is_noticed(left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, x = an.kernel(SPECS["biases from zero" if left_out == "drest" else "relu"]), rows()
+    wanted = by_differences(kernel, x, x)
+    if left_out == "_relative":
+        monkeypatch.setattr(d, "_relative", lambda xp, q: 0 * q.da)
+    else:
+        affine = d._affine
+        monkeypatch.setattr(d, "_affine", lambda step, doubled, *rest: affine(step, [step, *doubled[1:]], *rest))
+    assert worst(kernel.derivatives(x), wanted) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        mn.Sequential(mn.Dense(8, b_std=0.5), mn.Tanh(), mn.Dense(1)),
+        mn.Sequential(mn.Conv2d(8, 3, b_std=0.5), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)),
+    ],
+    ids=["quadrature", "images"],
+)
+def test_other_kernels_by_differences(spec: mn.Sequential) -> None:
+    """A power law in each layer's scales checks them: K is homogeneous of degree 2 in the last layer's w_std."""
+    x = np.random.default_rng(0).standard_normal((3, 5) if isinstance(spec.layers[0], mn.Dense) else (3, 4, 4, 2))
+    kernel = an.kernel(spec)
+    found = kernel.derivatives(x)
+    last = spec.layers[-1]
+    assert isinstance(last, mn.Dense)
+    h = 1e-4
+    for i, name in enumerate(d.PARAMETERS):
+        up, down = (kernel._scaled(name, np.exp(e)).both(x) for e in (h, -h))
+        for a, b, derivative in zip(up, down, found[i]):
+            assert np.allclose((a - b) / (2 * h), derivative, rtol=1e-6, atol=1e-7)
 
 
 def test_precision_and_shapes() -> None:
