@@ -17,7 +17,7 @@ from analytic.images.offsets import PLACES_IN_LINE, Planes, Steps, encode_all
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Selves, Square
 from analytic.images.plan import ImagePlan, plan_images
 from analytic.images.precision import check_entries, first_variances, holds_opposites
-from analytic.images.rules import Flat, Pool, Window, all_steps, depth
+from analytic.images.rules import Flat, Mixing, Pool, Window, all_steps, depth
 from analytic.images.steps import (
     Tile,
     add_pending,
@@ -128,7 +128,7 @@ def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
     )
     for step in all_steps(program):
         shifts = sum(2 * (axis.kernel - 1) for axis in step.axes) if isinstance(step, Window) else 0
-        each += (6 + shifts) * values
+        each += (6 + shifts) * values + (80 * prod(step.recorded) if isinstance(step, Mixing) else 0)
     if not like_relu(program):
         k = int(plan.layout.xp.argmax(plan.layout.xp.max(abs(inputs.x[0].reshape((inputs.shape[0], -1))), axis=1)))
         each += 4 * coefficient_bytes(plan, inputs.x[0][k : k + 1])  # in float64 as well, and while they are computed

@@ -11,29 +11,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from minintk.spec.checks import check_count, check_number, check_scales
-from minintk.spec.layers import Activation, Conv1d, Conv2d, GlobalAvgPool, Layer, Sequential
+from minintk.spec.layers import Activation, Conv1d, Conv2d, Convolution, GlobalAvgPool, Layer
 
-__all__ = ["GlobalSelfAttention", "MaskedAvgPool", "PositionalEmbedding"]
-
-
-@dataclass(frozen=True)
-class PositionalEmbedding(Layer):
-    """y_t = x_t + std e_t: channels of e are independent, E e_s e_t = R = exp(-|s - t| / reach); trained.
-
-    reach : 0 makes positions independent of each other, R = 1.  |s - t| is summed over the axes of images.
-    std : > 0.  The tensor "E" is R^(-1/2) e.
-
-    x : (N, L, C) -> (N, L, C).  At infinite width K' = K + std^2 R.  ValueError for std <= 0 and reach < 0.
-    """
-
-    weights = True
-    std: float = 1.0
-    _: KW_ONLY
-    reach: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_number("PositionalEmbedding", "std", self.std, 0.0, strict=True)
-        check_number("PositionalEmbedding", "reach", self.reach, 0.0)
+__all__ = ["GlobalSelfAttention", "MaskedAvgPool"]
 
 
 @dataclass(frozen=True)
@@ -42,13 +22,12 @@ class GlobalSelfAttention(Layer):
 
     For each head k = x W_k, q = x W_q, v = x W_v at each position, and with d_k channels of k
 
-        scaling="linear"    G = k k' / d_k, W_q = W_k        constant at infinite width, G = qk_std (K(x, x) + P)
+        scaling="linear"    G = k k' / d_k, W_q = W_k        constant at infinite width, G = qk_std K(x, x)
         scaling="sqrt"      G = q k' / sqrt(d_k)             random there; the usual one, without a kernel
 
     channels : of y.   heads : h.   key_channels, value_channels : d_k, and those of v; `channels` unless given.
     zeta : "softmax", or an activation number by number; with mn.Identity() attention is linear in G.
     qk_std : sigma_q sigma_k, the scale of G.   w_std : sigma_v sigma_o, that of y.   b_std : of b.
-    positions : added to what keys and queries read, not to values; its covariance is P.
     masked : leave out padding, as keys and as queries, where y = 0; needs b_std = 0.
 
     Tensors: "in.0", "in.1", ... of keys, queries (scaling="sqrt") and values, and "output".
@@ -70,7 +49,6 @@ class GlobalSelfAttention(Layer):
     qk_std: float = 1.0
     w_std: float = 1.0
     b_std: float = 0.0
-    positions: PositionalEmbedding | None = None
     masked: bool = False
 
     def __post_init__(self) -> None:
@@ -91,12 +69,11 @@ class GlobalSelfAttention(Layer):
         """Channels of a head's keys, and of its values."""
         return self.key_channels or self.channels, self.value_channels or self.channels
 
-    def parts(self, shape: tuple[int, ...]) -> tuple[Layer, ...]:
+    def parts(self, shape: tuple[int, ...]) -> tuple[Convolution, ...]:
         """What computes keys, queries (scaling="sqrt"), values and y, each at every position by itself."""
         Conv = Conv2d if len(shape) == 3 else Conv1d
         d_k, d_v = (int(self.heads) * int(size) for size in self.sizes)
-        key: Layer = Conv(d_k, 1, w_std=self.qk_std**0.5)
-        key = key if self.positions is None else Sequential(self.positions, key)
+        key = Conv(d_k, 1, w_std=self.qk_std**0.5)
         out = Conv(self.channels, 1, w_std=self.w_std, b_std=self.b_std)
         return *((key,) if self.scaling == "linear" else (key, key)), Conv(d_v, 1), out
 

@@ -18,12 +18,13 @@ import analytic as an
 import minintk as mn
 from analytic.images.attention import Attend
 from analytic.images.engine import image_kernels
+from analytic.images.rules import Window
 from analytic.kernel import program
 from analytic.vectors.results import Examples, Wanted
-from analytic.vectors.rules import Affine
 from minintk import testing
 from minintk.fast.door import shut
-from minintk.layers.attention import AttentionJacobian, BoundAttention
+from minintk.layers.attention import HeadsJacobian, MaskedAvgPoolJacobian
+from minintk.layers.combine import ConcatJacobian
 
 Array = np.ndarray[Any, Any]
 Patch = pytest.MonkeyPatch
@@ -45,8 +46,6 @@ def attention(draw: st.DrawFn, channels: int) -> mn.GlobalSelfAttention:
         qk_std=draw(st.sampled_from((0.5, 2.0))),
         w_std=draw(st.sampled_from((0.7, 1.5))),
         b_std=0.0 if masked else draw(st.sampled_from((0.0, 0.3))),
-        positions=draw(st.sampled_from((0.0, 0.6))),
-        reach=draw(st.sampled_from((0.0, 2.0))),
         masked=masked,
     )
 
@@ -97,55 +96,54 @@ def test_fast_networks_are_the_layers_as_written(case: Case) -> None:
 
 
 POINT = mn.Network(
-    mn.Sequential(
-        mn.Conv1d(3, 1), mn.GlobalSelfAttention(3, heads=2, positions=0.5, b_std=0.2), mn.Flatten(), mn.Dense(2)
-    ),
+    mn.Sequential(mn.Conv1d(3, 1), mn.GlobalSelfAttention(3, heads=2, masked=True), mn.MaskedAvgPool(), mn.Dense(2)),
     (4, 2),
 )
 
 
-def change(name: str, how: Callable[..., Any]) -> Callable[[Patch], None]:
-    """Plants how(what the method `name` of AttentionJacobian gave)."""
+def through(index: int, factor: float) -> Callable[[Patch], None]:
+    """Plants a vjp whose cotangent at keys (0) or values (1) has a factor."""
 
     def plant(patch: Patch) -> None:
-        right = getattr(AttentionJacobian, name)
-        patch.setattr(AttentionJacobian, name, lambda self, *given: how(right(self, *given)))
+        right = HeadsJacobian.vjp
+
+        def wrong(self: Any, u: Array, dw: Any) -> Any:
+            parts = self.layer.split(right(self, u, dw), *self.layer.sizes)
+            return self.layer.merge(*(factor * a if i == index else a for i, a in enumerate(parts)))
+
+        patch.setattr(HeadsJacobian, "vjp", wrong)
 
     return plant
 
 
-def without(*names: str) -> Callable[[dict[str, Array]], dict[str, Array]]:
-    """Zeros in place of some cotangents."""
-    return lambda found: found | {name: 0 * found[name] for name in names}
-
-
-def without_values_gram(patch: Patch) -> None:
-    """Plants a gram without that of the values."""
-    right = AttentionJacobian.gram_and_back
+def without_values(patch: Patch) -> None:
+    """Plants a gram without that of the values, the second of the layers that read x."""
+    right = ConcatJacobian.gram_and_back
 
     def wrong(self: Any, u: Array, other: Any, v: Array, kernel: Any) -> Any:
         G, du, dv = right(self, u, other, v, kernel)
-        at, there = (J.back(cotangent, None)["value"] for J, cotangent in ((self, u), (other, v)))
-        return G - self.parts["value"].gram(at, other.parts["value"], there, kernel), du, dv
+        (_, at), (_, there), (one, two) = self.split(u), other.split(v), (self.parts[1], other.parts[1])
+        return G - one.gram(at, two, there, kernel), du, dv
 
-    patch.setattr(AttentionJacobian, "gram_and_back", wrong)
+    patch.setattr(ConcatJacobian, "gram_and_back", wrong)
 
 
 PLANTED: dict[str, tuple[Callable[[Patch], None], Callable[..., None]]] = {
     "softmax without its normaliser's derivative": (
-        lambda patch: patch.setattr(AttentionJacobian, "weights", lambda self, dG: self.A * dG),
+        lambda patch: patch.setattr(HeadsJacobian, "weights", lambda self, dG: self.A * dG),
         testing.check_derivative,
     ),
-    "tied keys as queries alone": (
-        change("back", lambda found: found | {"key": found["key"] / 2}),
-        testing.check_adjoint,
+    "no way through the weights": (
+        lambda patch: patch.setattr(HeadsJacobian, "weights", lambda self, dG: 0 * dG),
+        testing.check_derivative,
     ),
-    "no way through the values": (change("back", without("value")), testing.check_adjoint),
-    "no way through the weights": (change("weights", lambda dG: 0 * dG), testing.check_derivative),
-    "the values' weights missing in the kernel": (without_values_gram, testing.check_gram),
-    "embeddings' cotangent without R^(1/2)'": (
-        change("through", lambda found: (found[0], found[1] + 0.1)),
-        testing.check_gram,
+    "tied keys as queries alone": (through(0, 0.5), testing.check_adjoint),
+    "no way through the values": (through(1, 0.0), testing.check_adjoint),
+    "values with a wrong scale": (through(1, 1.1), testing.check_adjoint),
+    "the values' weights missing in the kernel": (without_values, testing.check_gram),
+    "the mean over padding too": (
+        lambda patch: patch.setattr(MaskedAvgPoolJacobian, "vjp", lambda J, u, dw: 0 * J.share + u[..., None, :]),
+        testing.check_adjoint,
     ),
 }
 
@@ -156,6 +154,7 @@ def test_an_error_in_the_derivatives_is_refused(
 ) -> None:
     rng = np.random.default_rng(0)
     theta, x = POINT.init(rng), rng.standard_normal((3, 4, 2))
+    x[0, 2:] = 0
     law(POINT, theta, x, rng)
     plant(monkeypatch)
     with pytest.raises(AssertionError):
@@ -165,7 +164,7 @@ def test_an_error_in_the_derivatives_is_refused(
 def test_it_computes_what_the_formula_says() -> None:
     """Head by head, position by position, from the named tensors."""
     layer = mn.GlobalSelfAttention(
-        4, heads=2, key_channels=3, value_channels=5, scaling="sqrt", qk_std=2.0, w_std=1.5, b_std=0.3, positions=0.5
+        4, heads=2, key_channels=3, value_channels=5, scaling="sqrt", qk_std=2.0, w_std=1.5, b_std=0.3
     )
     net, rng = mn.Network(mn.Sequential(layer, mn.Flatten()), (6, 2)), np.random.default_rng(0)
     theta, x = net.init(rng), rng.standard_normal((2, 6, 2))
@@ -173,10 +172,9 @@ def test_it_computes_what_the_formula_says() -> None:
     want = np.zeros((2, 6, 4))
     for n, t, h in np.ndindex(2, 6, 2):
         keys, values = slice(3 * h, 3 * h + 3), slice(5 * h, 5 * h + 5)
-        read = x[n] + 0.5 * w["0.E"]
-        k, q = (2**0.5 / 2**0.5 * read @ w[name][:, keys] for name in ("0.key.W", "0.query.W"))
+        k, q = (2**0.5 / 2**0.5 * x[n] @ w[name][:, keys] for name in ("0.in.0.W", "0.in.1.W"))
         A = np.exp(q[t] @ k.T / 3**0.5)
-        head = A / A.sum() @ (x[n] @ w["0.value.W"][:, values] / 2**0.5)
+        head = A / A.sum() @ (x[n] @ w["0.in.2.W"][:, values] / 2**0.5)
         want[n, t] += 1.5 / 10**0.5 * head @ w["0.output.W"][values]
     want += 0.3 * net.layout.unpack(theta)["0.output.b"]
     np.testing.assert_allclose(net(theta, x), want.reshape(2, -1), rtol=1e-12)
@@ -215,13 +213,13 @@ def worst(samples: tuple[Array, Array], truth: Any) -> float:
     return float(np.abs(z).max()) / limit(6)
 
 
-def without_values(how: dict[str, Any]) -> tuple[Array, Array]:
+def theta_without_values(how: dict[str, Any]) -> tuple[Array, Array]:
     """The kernels, Theta without what the values' weights add."""
     steps = program(spec(8, **how), mn.NTK(), X.shape[1:])
     k = next(i for i, step in enumerate(steps) if isinstance(step, Attend))
     value = steps[k - 1]
-    assert isinstance(value, Affine)
-    value = replace(value, ratio=0.0, rest=0.0)
+    assert isinstance(value, Window)
+    value = replace(value, affine=replace(value.affine, ratio=0.0, rest=0.0))
     wanted = Wanted((True, True), (None, None), None, None, lambda error: None)
     nngp, ntk = image_kernels((*steps[: k - 1], value, *steps[k:]), Examples(X), wanted)
     assert nngp is not None
@@ -235,22 +233,19 @@ def check(how: dict[str, Any], members: int, n: int) -> None:
     right, scaled = (an.kernel(spec(8, **both)).both(X) for both in (how, how | {"qk_std": 3 * how.get("qk_std", 1.0)}))
     assert worst(samples, right) <= 1
     assert worst(samples, scaled) > 1
-    assert worst(samples, without_values(how)) > 1
+    assert worst(samples, theta_without_values(how)) > 1
 
 
-@pytest.mark.parametrize("how", INFINITE.values(), ids=INFINITE)
-def test_networks_approach_the_infinite_kernels(how: dict[str, Any]) -> None:
-    check(how, 300, 32)
-
-
-POSITIONS = {"zeta": mn.Identity(), "positions": 0.7, "reach": 1.0}  # E needs many channels where it is added
+@pytest.mark.parametrize("name", ["identity", "padding left out"])
+def test_networks_approach_the_infinite_kernels(name: str) -> None:
+    check(INFINITE[name], 300, 32)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [*INFINITE.values(), POSITIONS], ids=[*INFINITE, "positions"])
+@pytest.mark.parametrize("how", INFINITE.values(), ids=INFINITE)
 def test_wider_networks_approach_them_too(how: dict[str, Any]) -> None:
-    for n in (32, 64):
-        check(how | {"deep": True}, 4000, n)
+    for n in (16, 32):
+        check(how | {"deep": True}, 2000, n)
 
 
 # ------------------------------------------------------------------------------------------------------- padding
@@ -260,7 +255,7 @@ def test_wider_networks_approach_them_too(how: dict[str, Any]) -> None:
 @given(attention(3), st.integers(0, 2**32 - 1))
 def test_padding_changes_nothing(layer: mn.GlobalSelfAttention, seed: int) -> None:
     """A padded sequence has the outputs, and the kernels, of the shorter one, with the same weights."""
-    layer, rng = replace(layer, masked=True, b_std=0.0, positions=0.0), np.random.default_rng(seed)
+    layer, rng = replace(layer, masked=True, b_std=0.0), np.random.default_rng(seed)
     body = mn.Sequential(mn.Conv1d(4, 1), mn.ReLU(), layer, mn.Erf(), mn.MaskedAvgPool(), mn.Dense(2))
     short = rng.standard_normal((3, 4, 2))
     x = np.concatenate([short, np.zeros((3, 3, 2))], axis=1)
@@ -294,7 +289,6 @@ def test_a_position_of_zeros_is_seen_by_its_bound_layer() -> None:
     f = net(net.init(np.random.default_rng(0)), x)
     assert np.array_equal(f[0], np.zeros(3))
     assert np.abs(f[1]).min() > 0
-    assert isinstance(net.layers.layers[0], BoundAttention)
 
 
 # -------------------------------------------------------------------------------------------------------- errors
@@ -308,7 +302,6 @@ def test_a_position_of_zeros_is_seen_by_its_bound_layer() -> None:
         ({"scaling": "root"}, r"expects 'linear' or 'sqrt', got 'root'"),
         ({"zeta": "relu"}, r"expects 'softmax' or an activation, mn\.Identity\(\), got 'relu'"),
         ({"masked": True, "b_std": 0.1}, r"keeps padding at 0: it expects b_std=0, got 0\.1"),
-        ({"positions": -1.0}, r"positions=\.\.\.\) expects a number >= 0"),
     ],
 )
 def test_arguments_are_checked(how: dict[str, Any], match: str) -> None:
@@ -317,12 +310,12 @@ def test_arguments_are_checked(how: dict[str, Any], match: str) -> None:
 
 
 def test_what_has_no_meaning_is_said() -> None:
-    with pytest.raises(ValueError, match=r"expects sequences \(L, C\) or images \(H, W, C\), got examples of shape"):
+    with pytest.raises(ValueError, match=r"expects sequences \(L, C\), channels last, got examples of shape"):
         mn.Network(mn.GlobalSelfAttention(3), (4,))
     with pytest.raises(mn.UnsupportedLayer, match="softmax of correlated Gaussians has no formula"):
         an.kernel(mn.Sequential(mn.GlobalSelfAttention(3, scaling="sqrt"), mn.Flatten())).nngp(X)
     net = mn.Network(mn.Sequential(mn.GlobalSelfAttention(3), mn.Flatten()), (4, 2))
     theta = net.init(np.random.default_rng(0))
     taylor = mn.Taylor(net, theta, 2)
-    with pytest.raises(mn.UnsupportedLayer, match="Attention has no Taylor expansion"):
+    with pytest.raises(mn.UnsupportedLayer, match="has no Taylor expansion"):
         taylor(theta, X)
