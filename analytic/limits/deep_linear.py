@@ -38,8 +38,9 @@ from typing import Any
 import numpy as np
 
 from analytic.limits.linear_problem import Host, LinearProblem, linear_problem
+from analytic.training.eigen import check_memory
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, available_memory
+from minintk.arrays import Array, array_namespace
 from minintk.validate import number, whole
 
 
@@ -160,11 +161,8 @@ def deep_linear_limit(
     whole("steps", steps, 0)
     (r, C), sigma2, T = found.sizes, [w**2 for w in found.w_std], int(steps) + 1
     need = (len(sigma2) - 1) * 8 * 3 * T**2 * (r * r + r * C + C * C)
-    if need > (free := available_memory(array_namespace(found.Z))):
-        raise MemoryError(
-            f"kernels over {T} times in {r} directions need {need / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: "
-            "take fewer and longer steps, or inputs of lower rank"
-        )
+    remedy = "take fewer and longer steps, or inputs of lower rank"
+    check_memory(array_namespace(found.Z), f"a kernel over {T} times in {r} directions", need, remedy)
     layers = tuple(HiddenLayer(T, r, C, *pair) for pair in pairwise(sigma2))
     ends = np.tile(np.eye(r), (T, T)), np.tile(np.eye(C), (T, T))
     below = [ends[0], *(layer.H for layer in layers[:-1])]  # H^{l-1}, from H^0 = I on

@@ -36,8 +36,9 @@ from typing import Any
 import numpy as np
 
 from analytic.limits.linear_problem import check_data
+from analytic.training.eigen import check_memory
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, available_memory, check_examples, to_host, to_library
+from minintk.arrays import Array, array_namespace, check_examples, to_host, to_library
 from minintk.layers.activation import Pointwise, pointwise
 from minintk.spec.shapes import UnsupportedLayer
 from minintk.validate import generator, number, whole
@@ -252,11 +253,8 @@ def feature_learning_limit(
     steps, n = whole("steps", steps, 0), whole("samples", samples, 8 * GROUPS) // GROUPS
     known = (len(phi) - 1) * n * (min(n, M * (steps + 1)) + min(n, C * M * (steps + 1)))
     need = 8 * (4 * known + n * (d + len(phi) * M * (2 + C)) + 2 * GROUPS * (steps + 1) * M**2 * (2 * len(phi) + 1))
-    if need > (free := available_memory(xp)):
-        raise MemoryError(
-            f"{n} neurons over {steps + 1} times of {M} examples may need {need / 2**30:.1f} GiB, "
-            f"{free / 2**30:.1f} GiB are free: take fewer samples, fewer examples, or fewer and longer steps"
-        )
+    remedy = "take fewer samples, fewer examples, or fewer and longer steps"
+    check_memory(xp, f"a group of {n} neurons over {steps + 1} times of {M} examples", need, remedy)
     if (gamma0 := number("gamma0", gamma0)) < 1e-8:
         raise ValueError(
             f"gamma0 expects a number >= 1e-8, below which f = f_net / gamma0 is rounding errors, got {gamma0:g}: "

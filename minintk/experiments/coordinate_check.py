@@ -42,7 +42,6 @@ from minintk.experiments.layer_sizes import (
 )
 from minintk.models.network import Network
 from minintk.progress import progress_of
-from minintk.spec.abc_parametrization import exponents
 from minintk.spec.layers import Layer
 from minintk.spec.parametrization import Parametrization, Rule, SpectralMuP
 from minintk.training.losses import Loss
@@ -289,7 +288,7 @@ def coordinate_check(
                 advance(net.size)
         looks += 1
         level = 0.05 / 2**looks if budget else 0.05
-        title = f"{parametrization!r}, {chosen!r}, {seeds} seeds, {steps} steps{_regime(parametrization, chosen)}"
+        title = f"{parametrization!r}, {chosen!r}, {seeds} seeds, {steps} steps"
         growth = [float(np.median(v)) for v in found["growth", "loss"]]
         diverged = tuple(n for n, by in zip(widths, growth) if by > GROWN)
         rows = _rows(found, widths, tolerance, 1 - level)
@@ -329,13 +328,3 @@ def _notes(check: CoordinateCheck, growth: float, eps: float) -> Iterator[str]:
     if check.rule == "sgd" and error.fit and error.verdict == "fail":
         share = f"|dL/df| is {check.variable}^({error}) at the start, and so is every first step of gradient descent"
         yield f"note: {share}: this slope is shared by all layers; a smaller w_std of the last layer removes it"
-
-
-def _regime(parametrization: Parametrization, optimizer: Optimizer) -> str:
-    """The regime that the parametrization's exponents predict."""
-    try:
-        found = exponents(parametrization, optimizer.rule)
-        some = ", but not in every layer" if found.regime == "feature learning" and not found.maximal else ""
-        return f" (by its exponents: {found.regime}{some})"
-    except ValueError:
-        return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ from minintk.files.claims import claim_or_say_who
 from minintk.files.reading import Unreadable
 from minintk.files.writing import made_folder, remove_parts
 from minintk.models.network import Model, Network, check_model
+from minintk.progress import progress_of
 from minintk.training.batches import Augmentation, Batches
 from minintk.training.checkpoints import check_fingerprint, fingerprint, load, save
 from minintk.training.history import History, check_rows
@@ -73,7 +75,7 @@ def fit(
         the folder holds a checkpoint of this run, training resumes there and ends with the same bits as an
         uninterrupted run (on the same machine, libraries and number of threads).  More steps extend the run.
         The folder belongs to one process at a time: docs/long-runs.md.
-    progress : on stderr, a bar on a terminal, elsewhere one line per row.
+    progress : on stderr, a line for each row, and the time left.
 
     ValueError, before the first step, if the folder holds a damaged checkpoint or that of another run (model, data,
     loss, optimiser or generator); RuntimeError, naming it, if another process trains there; otherwise as `train`.
@@ -129,20 +131,30 @@ def _train_to(
     test: tuple[Array, Array] | None, progress: bool,
 ) -> None:  # fmt: skip
     """Train up to step `total`, with a history row and a checkpoint every `every` steps."""
-    with _interrupt_between_steps(folder is not None) as interrupted, _shown(progress, run.step, total) as show:
+
+    def say(text: str) -> None:
+        if progress:
+            sys.stderr.write(f"{text}\n")
+
+    if run.step:
+        say(f"resuming at step {run.step} of {total}")
+    with (
+        _interrupt_between_steps(folder is not None) as interrupted,
+        progress_of("training", total - run.step, progress) as advance,
+    ):
         while True:
             if run.step > record.since and (run.step % every == 0 or run.step == total):
                 record.row(run, test)
                 if folder is not None:
                     folder.save(run, record)
-                show(record, run.step, True)
+                say(_line(record.history.last))
             if run.step >= total:
                 return
             if folder is not None and interrupted():
                 folder.save(run, record)
                 raise KeyboardInterrupt(f"step {run.step} is saved in {folder.path}; the same call resumes from there")
             record.add(run, *run.advance())
-            show(record, run.step, False)
+            advance(1)
 
 
 class _Folder:
@@ -266,17 +278,14 @@ class _Record:
         self.sums = {name: self.sums[name] + score if self.sums else score for name, score in scores.items()}
         self.batches += 1
 
-    def means(self) -> dict[str, Any]:
-        """Loss and accuracy over the batches since the last row."""
-        return {name: (to_host(total) / self.batches).tolist() for name, total in self.sums.items()}
-
     def row(self, run: Descent, test: tuple[Array, Array] | None) -> None:
         """Append a row for the current step."""
         step, per_epoch = run.step, run.batches.per_epoch
         row: dict[str, Any] = {"step": step}
         if run.batches.batch_size is not None:
             row["epoch"] = step / per_epoch
-        row |= {"t": run.optimizer.t(step), "lr": rate(run.optimizer.lr, step - 1)} | self.means()
+        means = {name: (to_host(total) / self.batches).tolist() for name, total in self.sums.items()}
+        row |= {"t": run.optimizer.t(step), "lr": rate(run.optimizer.lr, step - 1)} | means
         if test is not None:
             model, x = run.model, run.batches.x
             if model.coupled and isinstance(model, Network):
@@ -306,34 +315,6 @@ def _interrupt_between_steps(wanted: bool) -> Iterator[Callable[[], bool]]:
         yield lambda: bool(noted)
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _shown(progress: bool, start: int, total: int) -> Iterator[Callable[[_Record, int, bool], None]]:
-    """Shows the progress from step `start` on: not at all, as a bar on a terminal, elsewhere as one line per row."""
-    if not progress:
-        yield lambda record, step, row: None
-        return
-    from rich import progress as rich
-    from rich.console import Console
-
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    if start:
-        console.print(f"resuming at step {start} of {total}")
-    time = rich.TimeElapsedColumn(), rich.TextColumn("left"), rich.TimeRemainingColumn()
-    columns = rich.BarColumn(), rich.MofNCompleteColumn(), *time, rich.TextColumn("{task.description}")
-    with rich.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task, last = bar.add_task("", total=total, completed=start), perf_counter()
-
-        def show(record: _Record, step: int, row: bool) -> None:
-            nonlocal last
-            if row:
-                console.print(_line(record.history.last))
-            if console.is_terminal and (row or perf_counter() - last > 0.2):  # reading the numbers makes a GPU wait
-                last = perf_counter()
-                bar.update(task, completed=step, description=_line(record.means()))
-
-        yield show
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import platform
 from collections.abc import Sequence
 from datetime import datetime
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
 from importlib.resources import files
 from operator import methodcaller
 from pathlib import Path
@@ -56,13 +56,8 @@ def check_folder(out: str | Path) -> None:
 def versions() -> dict[str, str]:
     """Versions of the software that the numbers depend on."""
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    found = {"Python": platform.python_version(), "machine": machine}
-    for package in ("minintk", "numpy", "scipy", "matplotlib"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed as a package"
-    return found
+    packages = {name: import_module(name).__version__ for name in ("minintk", "numpy", "scipy", "matplotlib")}
+    return {"Python": platform.python_version(), "machine": machine, **packages}
 
 
 def as_dict(result: Result, command: str) -> dict[str, Any]:

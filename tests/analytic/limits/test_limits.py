@@ -338,7 +338,7 @@ def test_errors() -> None:
         deep.features(3, 0)
     with pytest.raises(FloatingPointError, match="diverged at step"):
         an.deep_linear_limit(spec(1, 1), X, Y, lr=50.0, steps=60)
-    with pytest.raises(MemoryError, match="GiB are free"):
+    with pytest.raises(MemoryError, match="GB are free"):
         an.deep_linear_limit(spec(1, 1), X, Y, lr=0.1, steps=10**6)
 
 

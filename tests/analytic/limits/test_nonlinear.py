@@ -219,10 +219,10 @@ def test_bad_input_is_refused_at_once() -> None:
         ({"y": Y[:, :1]}, ValueError, r"y expects shape \(N, C\) = \(3, 2\)"),
         ({"x": X * np.nan}, ValueError, "x holds 12 values"),
         ({"x_test": X[:, :2]}, ValueError, "x_test expects shape"),
-        ({"samples": 10**12}, MemoryError, "62500000000 neurons over 11 times of 3 examples may need .* GiB"),
+        ({"samples": 10**12}, MemoryError, "62500000000 neurons over 11 times of 3 examples needs about .* GB"),
         ({"lr": 100.0}, FloatingPointError, "diverged at step .*: take a smaller lr than 100"),
     ):
         with pytest.raises(error, match=says):
             limit(which, **wrong)
-    with pytest.raises(MemoryError, match=r"may need .* GiB"):  # one hidden layer has no (n, n) weights
+    with pytest.raises(MemoryError, match=r"needs about .* GB"):  # one hidden layer has no (n, n) weights
         limit(spec(mn.ReLU(), C=2), samples=2**60)
