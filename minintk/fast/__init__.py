@@ -6,9 +6,10 @@ Reading order:
     door             what is taken for what: ReLU after pooling, which convolution goes which way
     thresholds       where each fast path begins, all numbers in one object
     dense            large products split over the cores
-    patches, conv    convolutions on patches of several windows, some examples at a time
+    patches, gather, conv    convolutions on patches of several windows, some examples at a time
+    norm             BatchNorm in few passes
+    direct           the loops of both, compiled by Numba
     conv_gram        their tangent kernel, by gradients or by pairs of positions
-    toom_cook_transforms, toom_cook    convolutions of many channels with fewer multiplications
     split_batch      the batch split over the cores
     split_outputs    the outputs of a kernel split over the cores
     threads          the pool, and BLAS held at one thread meanwhile

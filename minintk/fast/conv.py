@@ -12,19 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, matmul_into, on_host
 from minintk.fast.conv_gram import conv_gram
+from minintk.fast.gather import Gather
 from minintk.fast.memory import scratch
 from minintk.fast.patches import Patches
 from minintk.fast.threads import cores, parallel
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights
 from minintk.layers.conv import BoundConv
-from minintk.layers.patches import images
+from minintk.layers.patches import Windows, images
 
 
 def scaled(m: float, a: Array) -> Array:
@@ -54,17 +57,69 @@ def summed(work: Callable[[list[slice]], Array], shares: list[list[slice]]) -> A
     return total
 
 
+def canvas(windows: Windows, x: Array) -> Array:
+    """`windows.pad(x)` in memory that the next call may reuse; contiguous."""
+    if windows.size == x.shape[-3:-1]:
+        return np.ascontiguousarray(x)
+    padded = scratch(x, (*x.shape[:-3], *windows.size, x.shape[-1]), "canvas")
+    padded[...] = 0
+    for place, image in windows.copies:
+        padded[place] = x[image]
+    return padded
+
+
+def kernels(patches: Patches, x: Array) -> Any:
+    """The module `minintk.fast.direct` where Numba is there and the work is worth loading it, else None."""
+    work = prod(x.shape[:-3]) * patches.R * patches.K * patches.channels[1]
+    worth = work >= THRESHOLDS.compiled and patches.B == 1 and patches.direct and on_host(array_namespace(x))
+    return import_module("minintk.fast.direct") if worth else None
+
+
+def shares(patches: Patches, x: Array, step: int) -> list[list[slice]]:
+    """The examples in chunks, the chunks dealt out to the cores where that is worth it."""
+    N = int(x.shape[-4])
+    worth = N * patches.R * patches.K * patches.B * patches.channels[1] >= THRESHOLDS.convolution
+    return dealt(N, step, cores() if worth and on_host(array_namespace(x)) else 1)
+
+
+def correlate(patches: Patches, x: Array, V: Array, b: Array | None) -> Array:
+    """P(x) V + b : (..., N, *windows.out, n), chunk by chunk of examples; b : (..., 1, B n)."""
+    windows, R, N = patches.windows, patches.R, x.shape[-4]
+    lead = np.broadcast_shapes(x.shape[:-4], V.shape[:-2])
+    if V.ndim == 2:  # one product for all leading axes
+        x = x.reshape((-1, *x.shape[-3:]))
+    shape = (x.shape[-4] * R, V.shape[-1]) if V.ndim == 2 else (*lead, N * R, V.shape[-1])
+    y = array_namespace(x).empty(shape, dtype=x.dtype)
+    direct = kernels(patches, x) if V.ndim == 2 else None
+
+    def work(share: list[slice]) -> None:
+        for at in share:
+            z = y[..., rows(at, R), :]
+            if direct is not None:
+                start = np.zeros_like(V[0]) if b is None else b[0].copy()
+                W, out = V.reshape((*windows.window, *patches.channels)), (-1, *windows.out, V.shape[-1])
+                direct.correlate(canvas(windows, x[at]), W, windows.strides, start, z.reshape(out))
+                continue
+            matmul_into(patches.read(x[..., at, :, :, :], passing=True), V, z)
+            if b is not None:
+                z += b
+
+    parallel(work, shares(patches, x, patches.step(x, direct is None)))
+    return y.reshape((*lead, N, *windows.out, patches.channels[1]))
+
+
 @dataclass(frozen=True)
 class BlockedConvJacobian(LayerJacobian):
-    """Holds x : ([E], N, H, W, C) and V = m V(W) : ([E], K, B C_out); the patches are read again when needed."""
+    """Holds x : ([E], N, H, W, C), W : ([E], K_h K_w C, C_out) and V = m V(W) : ([E], K, B C_out)."""
 
     layer: BlockedConv
     x: Array
+    W: Array
     V: Array
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
         layer = self.layer
-        dy = layer.product(self.x, layer.unrolled(dw), layer.bias_row(dw))
+        dy = layer.product(self.x, layer.unrolled(layer.plain.matrix(dw)), layer.bias_row(dw))
         if dx is not None:
             dy += layer.product(images(dx, layer.plain.before), self.V, None)
         return dy
@@ -81,12 +136,17 @@ class BlockedConvJacobian(LayerJacobian):
 
     def _weight_gradient(self, u: Array) -> Array:
         """P(x)' u : (..., K, B C_out), summed over chunks of examples."""
-        patches, R = self.layer.patches, self.layer.patches.R
+        patches, windows, R = self.layer.patches, self.layer.patches.windows, self.layer.patches.R
         shape = (*np.broadcast_shapes(self.x.shape[:-4], u.shape[:-2]), patches.K, u.shape[-1])
+        direct = kernels(patches, self.x) if len(shape) == 2 else None
 
         def work(share: list[slice]) -> Array:
-            total = array_namespace(u).empty(shape, dtype=u.dtype)
+            total = array_namespace(u).zeros(shape, dtype=u.dtype)
             for i, at in enumerate(share):
+                if direct is not None:
+                    dW, out = total.reshape((*windows.window, *patches.channels)), (-1, *windows.out, u.shape[-1])
+                    direct.add_gradient(canvas(windows, self.x[at]), u[rows(at, R)].reshape(out), windows.strides, dW)
+                    continue
                 P = patches.read(self.x[..., at, :, :, :], passing=True)
                 part = scratch(u, shape, "gradient") if i else total
                 matmul_into(P.swapaxes(-1, -2), u[..., rows(at, R), :], part)
@@ -94,11 +154,31 @@ class BlockedConvJacobian(LayerJacobian):
                     total += part
             return total
 
-        return summed(work, self.layer.shares(self.x))
+        return summed(work, shares(patches, self.x, patches.step(self.x, direct is None)))
+
+    def _gathered(self, u: Array) -> Array:
+        """dx on the canvas or in the image, from u : (..., N, H_out, W_out, C_out); `minintk.fast.gather`."""
+        gathers, windows = self.layer.gathers, self.layer.patches.windows
+        W = scaled(self.layer.plain.parameters.m, self.W)
+        W = W.reshape((*W.shape[:-2], *windows.window, *self.layer.patches.channels))
+        parts = [
+            correlate(g.patches, u[(..., *g.reads, slice(None))], g.patches.unroll(g.turned(W)), None) for g in gathers
+        ]
+        if windows.strides == (1, 1):
+            return parts[0]
+        size = windows.size if windows.circular else (windows.rows.size, windows.columns.size)
+        dx = array_namespace(u).zeros((*parts[0].shape[:-3], *size, self.x.shape[-1]), dtype=u.dtype)
+        for g, part in zip(gathers, parts, strict=True):
+            dx[(..., *g.pixels, slice(None))] = part
+        return dx
 
     def _input_gradient(self, u: Array) -> Array:
-        """P'(u V') : (..., N, *before), chunk by chunk of examples."""
+        """P'(u V') : (..., N, *before), gathered, or chunk by chunk of examples."""
         layer, patches, R = self.layer, self.layer.patches, self.layer.patches.R
+        if layer.gathers:
+            dx = self._gathered(u.reshape((*u.shape[:-2], -1, *patches.windows.out, patches.channels[1])))
+            dx = patches.windows.crop(dx) if patches.windows.circular else dx
+            return dx.reshape((*dx.shape[:-3], *layer.plain.before))
         N, V = u.shape[-2] // R, self.V.swapaxes(-1, -2)
         lead = np.broadcast_shapes(u.shape[:-2], V.shape[:-2])
         if V.ndim == 2:  # one product for all leading axes
@@ -114,7 +194,7 @@ class BlockedConvJacobian(LayerJacobian):
                 matmul_into(part, V, P)
                 patches.add(P, dx[..., at, :, :, :])
 
-        parallel(work, layer.shares(dx))
+        parallel(work, shares(patches, dx, patches.step(dx)))
         return dx.reshape((*lead, N, *layer.plain.before))
 
     def gram(self, u: Array, other: BlockedConvJacobian, v: Array, kernel: Contraction) -> Array | float:
@@ -140,23 +220,27 @@ class BlockedConv:
 
     plain: BoundConv
     patches: Patches
+    gathers: list[Gather]
 
     @staticmethod
     def of(plain: BoundConv) -> BlockedConv:
         """With the fastest patches."""
-        return BlockedConv(plain, Patches.of(plain.windows, plain.parameters.W.shape[-2:]))  # type: ignore[arg-type]
+        windows, channels = plain.windows, plain.parameters.W.shape[-2:]
+        gathers = [] if plain.parameters.first else Gather.of(windows, channels)  # type: ignore[arg-type]
+        return BlockedConv(plain, Patches.of(windows, channels), gathers)  # type: ignore[arg-type]
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         return self.plain.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, BlockedConvJacobian]:
-        x, V = images(x, self.plain.before), self.unrolled(w)
-        return self.product(x, V, self.bias_row(w)), BlockedConvJacobian(self, x, V)
+        x, W = images(x, self.plain.before), self.plain.matrix(w)
+        V = self.unrolled(W)
+        return self.product(x, V, self.bias_row(w)), BlockedConvJacobian(self, x, W, V)
 
-    def unrolled(self, w: Weights) -> Array:
+    def unrolled(self, W: Array) -> Array:
         """m V(W) : ([E], K, B C_out)."""
-        return scaled(self.plain.parameters.m, self.patches.unroll(self.plain.matrix(w)))
+        return scaled(self.plain.parameters.m, self.patches.unroll(W))
 
     def bias_row(self, w: Weights) -> Array | None:
         """c b for each of the B windows of a row of P : (..., 1, B C_out)."""
@@ -172,27 +256,7 @@ class BlockedConv:
         *lead, N = u.shape[: u.ndim - len(self.plain.after)]
         return u.reshape((*lead, N * self.patches.R, self.patches.B * self.plain.after[-1]))
 
-    def shares(self, x: Array) -> list[list[slice]]:
-        """The examples in chunks, the chunks dealt out to the cores where that is worth it."""
-        N, patches = int(x.shape[-4]), self.patches
-        worth = N * patches.R * patches.K * patches.B * self.plain.after[-1] >= THRESHOLDS.convolution
-        return dealt(N, patches.step(x), cores() if worth and on_host(array_namespace(x)) else 1)
-
     def product(self, x: Array, V: Array, b: Array | None) -> Array:
-        """P(x) V + b : (..., N, *after), chunk by chunk of examples."""
-        patches, R, N = self.patches, self.patches.R, x.shape[-4]
-        lead = np.broadcast_shapes(x.shape[:-4], V.shape[:-2])
-        if V.ndim == 2:  # one product for all leading axes
-            x = x.reshape((-1, *x.shape[-3:]))
-        shape = (x.shape[-4] * R, V.shape[-1]) if V.ndim == 2 else (*lead, N * R, V.shape[-1])
-        y = array_namespace(x).empty(shape, dtype=x.dtype)
-
-        def work(share: list[slice]) -> None:
-            for at in share:
-                z = y[..., rows(at, R), :]
-                matmul_into(patches.read(x[..., at, :, :, :], passing=True), V, z)
-                if b is not None:
-                    z += b
-
-        parallel(work, self.shares(x))
-        return y.reshape((*lead, N, *self.plain.after))
+        """P(x) V + b : (..., N, *after)."""
+        y = correlate(self.patches, x, V, b)
+        return y.reshape((*y.shape[:-3], *self.plain.after))

@@ -4,7 +4,8 @@ A network asks once, when it is made, and gets the same maps by cheaper ways: on
 one for kernels:
 
     max(relu(x)) = relu(max(x))    so ReLU waits for the pooling, which leaves a quarter of the numbers
-    convolutions                   on patches of several windows, or by tiles where the channels are many
+    convolutions                   on patches of several windows, or without patches where Numba is installed
+    BatchNorm                      in two passes forwards and two back, likewise
     Dense                          its large products split over the cores
     batch, outputs                 split over the cores
 
@@ -23,15 +24,15 @@ from math import prod
 from minintk import spec as s
 from minintk.fast.conv import BlockedConv
 from minintk.fast.dense import SplitDense
+from minintk.fast.norm import CompiledBatchNorm
 from minintk.fast.split_batch import SplitBatch
 from minintk.fast.split_outputs import SplitOutputs
-from minintk.fast.toom_cook import ToomCook
-from minintk.fast.toom_cook_transforms import Tiles
 from minintk.layers.activation import BoundActivation
 from minintk.layers.combine import BoundBranches, BoundChain
 from minintk.layers.contract import Bound
 from minintk.layers.conv import BoundConv
 from minintk.layers.dense import BoundDense
+from minintk.layers.norm import BoundBatchNorm
 from minintk.layers.pool import BoundMaxPool
 from minintk.models.network import Network, Ways, as_written
 from minintk.spec.shapes import Shape, has_weights, kept_shapes, out_shape
@@ -77,16 +78,12 @@ def cheaper(layer: Bound, *, kernels: bool) -> Bound:
     if isinstance(layer, BoundBranches):
         return replace(layer, layers=tuple(cheaper(inner, kernels=kernels) for inner in layer.layers))
     if type(layer) is BoundConv:
-        return BlockedConv.of(layer) if kernels else convolution(layer)
+        return BlockedConv.of(layer)
+    if type(layer) is BoundBatchNorm:
+        return CompiledBatchNorm(layer)
     if type(layer) is BoundDense:
         return SplitDense(layer)
     return layer
-
-
-def convolution(layer: BoundConv) -> Bound:
-    """By tiles where that is possible and faster, else on patches."""
-    tiles = Tiles(layer.windows, layer.parameters.W.shape[-2:])  # type: ignore[arg-type]
-    return ToomCook(layer, tiles) if tiles.worth else BlockedConv.of(layer)
 
 
 def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:

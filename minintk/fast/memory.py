@@ -74,7 +74,7 @@ class Copies:
         if not isinstance(a, np.ndarray) or a.nbytes < THRESHOLDS.copy_bytes:
             return array_namespace(a).asarray(a, copy=True)
         memory = self.free.pop() if self.free else np.empty(a.nbytes, np.uint8)
-        copy = np.frombuffer(memoryview(memory), a.dtype)  # what is cut out of it holds it, as its memory is no array
+        copy = np.frombuffer(memory.data, a.dtype)  # what is cut out of it holds it, as its memory is no array
         finalize(copy, self.free.append, memory).atexit = False
         pieces = cache_slices(a.reshape(-1))
         parallel(lambda at: np.copyto(copy[at], a.reshape(-1)[at]), pieces)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from math import prod
 
 from minintk.arrays import Array, array_namespace, on_host, strided
@@ -35,9 +36,17 @@ class Patches:
 
     @staticmethod
     def of(windows: Windows, channels: tuple[int, int]) -> Patches:
-        """With the B that is fastest, of the divisors of the output's width."""
+        """With the B that is fastest, of the divisors of the output's width; 1 where Numba needs no patches."""
+        if (one := Patches(windows, channels)).direct:
+            return one
         divisors = (B for B in range(1, windows.columns.out + 1) if windows.columns.out % B == 0)
         return min((Patches(windows, channels, B) for B in divisors), key=lambda p: p.cost)
+
+    @cached_property
+    def direct(self) -> bool:
+        """Whether `minintk.fast.direct` does without them: C_out fills vectors, W stays in a cache, Numba is here."""
+        (C, n), K = self.channels, prod(self.kernel) * self.channels[0]
+        return C >= 16 and n % 16 == 0 and K * n <= THRESHOLDS.compiled_weights and find_spec("numba") is not None
 
     @cached_property
     def blocks(self) -> int:
@@ -143,8 +152,8 @@ class Patches:
             V, (*V.shape[:-2], self.B, *window, C, n), (*V.strides[:-2], down, width * C * row, C * row, row, o)
         )
 
-    def step(self, x: Array) -> int:
-        """Images whose patches stay in a core's cache; on the GPU, a GiB of them."""
-        bytes_each = self.R * self.K * int(x.dtype.itemsize)
+    def step(self, x: Array, read: bool = True) -> int:
+        """Images whose patches, or pixels where none are read, stay in a core's cache; on the GPU, a GiB of them."""
+        bytes_each = (self.R * self.K if read else 2 * prod(x.shape[-3:])) * int(x.dtype.itemsize)
         limit = THRESHOLDS.patches_bytes if on_host(array_namespace(x)) else THRESHOLDS.patches_bytes_gpu
         return max(1, limit // bytes_each)

@@ -13,6 +13,8 @@ class Thresholds:
     """Multiplications, numbers in memory and bytes, as the comments say."""
 
     products: int = 2**23  # multiplications of a matrix product that is split over the cores
+    compiled: int = 2**22  # multiplications of a convolution that is worth loading Numba
+    compiled_weights: int = 2**18  # weights that stay in a core's cache there
     convolution: int = 2**25  # multiplications of a convolution that is split over the cores
     batch: int = 2**20  # numbers in the activations of a batch that is split over the cores
     contraction: int = 2**24  # multiplications of a kernel's contraction that is left to BLAS's own threads
@@ -23,8 +25,9 @@ class Thresholds:
     shares_per_core: int = 4  # the most shares of a batch
     patches_bytes: int = 3 * 2**20  # patches that are formed and multiplied at a time,
     patches_bytes_gpu: int = 2**30  # and on a GPU
-    tiles_bytes: int = 12 * 2**20  # transformed tiles that are formed and multiplied at a time
-    tiles_saving: int = 36  # multiplications that each transformed number must save
+    normalised: int = 2**16  # numbers that BatchNorm gets and that are worth loading Numba
+    gathering: float = 1.5  # times the multiplications of a convolution that gathering its gradient may take,
+    gathered_channels: int = 16  # and channels of the images from which it is worth it
     cotangent_bytes: int = 6 * 10**6  # the largest cotangent before the outputs of a kernel are taken in parts
     ensemble_bytes: int = 24 * 2**20  # activations and parameters of the members that train on a core at a time
     vector_piece: int = 2**17  # numbers of a vector that stay in cache through the passes of an optimiser

@@ -50,6 +50,16 @@ class Windows:
         return self.rows.kernel, self.columns.kernel
 
     @property
+    def strides(self) -> tuple[int, int]:
+        """From one window to the next, down and right."""
+        return self.rows.stride, self.columns.stride
+
+    @property
+    def circular(self) -> bool:
+        """Whether the image repeats along an axis."""
+        return self.rows.circular or self.columns.circular
+
+    @property
     def apart(self) -> bool:
         """Whether no pixel is in two windows."""
         return all(a.stride >= a.kernel for a in (self.rows, self.columns))

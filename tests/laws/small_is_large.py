@@ -7,20 +7,20 @@ from contextlib import contextmanager
 
 import pytest
 
-from minintk.fast import conv, dense, split_batch, split_outputs, threads, toom_cook
+from minintk.fast import conv, dense, norm, split_batch, split_outputs, threads
 from minintk.fast.thresholds import THRESHOLDS, Thresholds
 
 NOTHING = Thresholds(
     products=0, convolution=0, batch=0, cotangents=0, share_activations=0, share_per_weight=0, patches_bytes=1,
-    tiles_bytes=1, tiles_saving=-1000, cotangent_bytes=1,
+    cotangent_bytes=1, compiled=0, normalised=0, gathering=10**9, gathered_channels=0,
 )  # fmt: skip
 
 
 @contextmanager
 def small_is_large() -> Iterator[None]:
-    """Networks that are made inside go by tiles wherever these fit; every batch and product is split over two cores."""
+    """Every batch and product is split over two cores, every gradient in x gathered, whatever Numba can do compiled."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (threads, split_batch, split_outputs, conv, dense, toom_cook):
+        for module in (threads, split_batch, split_outputs, conv, dense, norm):
             patch.setattr(module, "cores", lambda: 2)
         threads._pool.cache_clear()
         for name, value in vars(NOTHING).items():

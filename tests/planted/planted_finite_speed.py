@@ -10,25 +10,25 @@ from planted_laws import Array, Patch
 from planted_laws_images import (
     fast_coupled,
     fast_dense,
+    fast_direct,
+    fast_gathered,
     fast_gram,
     fast_order,
     fast_patches,
     fast_shares,
-    fast_tiles,
-    fast_zeros,
 )
 from planting import bias_by, planted, weights_by
 
 import minintk as mn
-from minintk.fast import conv, conv_gram, dense, door, split_batch, split_outputs, toom_cook, toom_cook_transforms
+from minintk.fast import conv, conv_gram, dense, direct, door, gather, norm, split_batch, split_outputs
 from minintk.fast.conv import BlockedConv, BlockedConvJacobian
 from minintk.fast.dense import SplitDenseJacobian
 from minintk.fast.door import faster
+from minintk.fast.gather import Gather
+from minintk.fast.norm import CompiledNormJacobian
 from minintk.fast.patches import Patches
 from minintk.fast.split_batch import SplitBatchJacobian
 from minintk.fast.threads import parallel
-from minintk.fast.toom_cook import ToomCook, ToomCookJacobian
-from minintk.fast.toom_cook_transforms import Tiles
 from minintk.layers.pool import BoundAvgPool, BoundMaxPool
 
 # ------------------------------------------------------------------------------- Dense over the cores
@@ -199,88 +199,77 @@ def _(patch: Patch) -> None:
     patch.setattr(conv_gram, "gradient_rows", wrong)
 
 
-# ---------------------------------------------------------------------------------------------- tiles
+# ------------------------------------------------------------------ gathered gradients, compiled convolutions
 
 
-@planted("tiles: a power of the points left out", fast_tiles)
+@planted("gathered: the weights as they stand, not turned", fast_gathered)
 def _(patch: Patch) -> None:
-    right = toom_cook_transforms.transforms
-
-    def wrong(*shapes: Any) -> Any:
-        A, G, B = right(*shapes)
-        return A, np.where(np.abs(G) < 0.1, 0, G), B
-
-    patch.setattr(toom_cook_transforms, "transforms", wrong)
+    right = Gather.turned
+    patch.setattr(Gather, "turned", lambda self, W: right(self, W[..., ::-1, ::-1, :, :]))
 
 
-@planted("tiles: V_n^-1 for its transpose", fast_tiles)
+@planted("gathered: pixels of the first remainder by the stride only", fast_gathered)
 def _(patch: Patch) -> None:
-    right = toom_cook_transforms.transforms
-
-    def wrong(*shapes: Any) -> Any:
-        A, G, B = right(*shapes)
-        return A, G, np.ascontiguousarray(B.T)
-
-    patch.setattr(toom_cook_transforms, "transforms", wrong)
+    right = BlockedConv.of
+    patch.setattr(
+        BlockedConv, "of", staticmethod(lambda plain: replace(right(plain), gathers=right(plain).gathers[:1]))
+    )
 
 
-@planted("tiles: where they overlap, the last one's gradient counts", fast_tiles)
+@planted("gathered: the pixels of u one too early", fast_gathered)
 def _(patch: Patch) -> None:
-    right = toom_cook_transforms.runs
+    right = gather.remainders
 
-    def runs(a: Array, axis: int, shape: Any, step: int) -> Array:
-        view: Array = right(a, axis, shape, step)
-        view[...] = 0
-        return view
+    def remainders(a: Any) -> Any:
+        def early(on: Any) -> Any:
+            return replace(on, before=on.before + 1, after=on.after - 1) if on.after else on
 
-    patch.setattr(toom_cook_transforms, "runs", runs)
+        return [(*slices, early(on)) for *slices, on in right(a)]
+
+    patch.setattr(gather, "remainders", remainders)
 
 
-@planted("tiles: the pixels of a tile column by column", fast_tiles)
+@planted("gathered: dx without the multiplier", fast_gathered)
 def _(patch: Patch) -> None:
-    right = Tiles.write
+    right = BlockedConvJacobian._gathered
 
-    def write(self: Tiles, Y: Array, y: Array) -> None:
-        right(self, Y, y)
-        pixels = self.by_place(y)
-        (m, k), lead = self.tile, y.ndim - 4
-        turned = pixels.reshape((*pixels.shape[:lead], m * k, *pixels.shape[lead + 2 :]))
-        order = np.arange(m * k).reshape((k, m)).T.ravel()
-        pixels[...] = np.take(turned, order, axis=lead).reshape(pixels.shape)
+    def gathered(self: BlockedConvJacobian, u: Array) -> Array:
+        return right(self, u) / self.layer.plain.parameters.m
 
-    patch.setattr(Tiles, "write", write)
+    patch.setattr(BlockedConvJacobian, "_gathered", gathered)
 
 
-@planted("tiles: dW without the multiplier", fast_tiles)
+for name, wrong in {
+    "the bias left out": lambda right: lambda x, W, stride, b, y: right(x, W, stride, 0 * b, y),
+    "stride 1 for all": lambda right: lambda x, W, stride, b, y: right(x, W, (1, 1), b, y),
+    "the last pixels not written": lambda right: lambda x, W, stride, b, y: right(x, W, stride, b, y[:, :-1].copy()),
+}.items():
+
+    @planted(f"compiled: {name}", fast_direct)
+    def _(patch: Patch, wrong: Any = wrong) -> None:
+        patch.setattr(direct, "correlate", wrong(direct.correlate))
+
+
+@planted("compiled: dW of the last chunk of examples only", fast_direct)
 def _(patch: Patch) -> None:
-    weights_by(patch, ToomCookJacobian, lambda J: J.layer.conv.parameters)
+    right = direct.add_gradient
+
+    def add_gradient(x: Array, u: Array, stride: Any, dW: Array) -> None:
+        dW[...] = 0
+        right(x, u, stride, dW)
+
+    patch.setattr(direct, "add_gradient", add_gradient)
 
 
-@planted("tiles: no gradient for the bias", fast_tiles)
+@planted("BatchNorm compiled: the statistics of the last core's rows", fast_coupled)
 def _(patch: Patch) -> None:
-    bias_by(patch, ToomCookJacobian, lambda J: J.layer.conv.parameters, 0)
+    right = norm.in_pieces
+    patch.setattr(norm, "in_pieces", lambda work, M: [2 * a for a in right(work, M)[-1:] if a is not None])
 
 
-@planted("tiles: the bias without its multiplier", fast_tiles)
+@planted("BatchNorm compiled: the statistics as if they were constants", fast_coupled)
 def _(patch: Patch) -> None:
-    right = ToomCook.bias
-
-    def bias(self: ToomCook, w: Any) -> Any:
-        b = right(self, w)
-        return None if b is None else b / self.conv.parameters.c
-
-    patch.setattr(ToomCook, "bias", bias)
-
-
-@planted("tiles: only the last core's gradient counts", fast_tiles)
-def _(patch: Patch) -> None:
-    right = conv.summed
-    patch.setattr(toom_cook, "summed", lambda work, shares: [right(work, [share]) for share in shares][-1])
-
-
-@planted("tiles: what rounding leaves of zeros left in", fast_zeros)
-def _(patch: Patch) -> None:
-    patch.setattr(Tiles, "zeros", lambda *_: None)
+    patch.setattr(CompiledNormJacobian, "vjp", lambda self, u, dw: self.r * u)
 
 
 # --------------------------------------------------------------------------------- shares of a batch

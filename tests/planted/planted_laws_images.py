@@ -116,7 +116,7 @@ def fast_as_written(net: mn.Network, theta: Array, x: Array) -> None:
     f, J = net.linearize(theta, x)
     g, K = fast.linearize(theta, x)
     v, u = rng.standard_normal(theta.shape), rng.standard_normal(f.shape)
-    m = 20 * testing.roundings(net, theta, x)  # tiles round more, by the inverse of their transform
+    m = 20 * testing.roundings(net, theta, x)
     size = float(np.sqrt((J.dense() ** 2).sum()))
     assert_close("f", g, f, m * (float(np.abs(f).max()) + size * float(np.abs(theta).max())))
     assert_close("J v", K.jvp(v), J.jvp(v), m * size * float(np.linalg.norm(v)))
@@ -136,7 +136,7 @@ def fast_dense() -> None:
 
 def fast_patches() -> None:
     """a fast network on patches = its layers as they are written"""
-    with fast_paths(tiles_saving=NEVER, batch=NEVER):
+    with fast_paths(gathered_channels=NEVER, batch=NEVER):
         for net, theta in on_images() + on_images(*IMAGE_LAYERS[:3], ensemble=2):
             fast_as_written(net, theta, PIXELS)
 
@@ -151,37 +151,25 @@ def fast_gram() -> None:
                 testing.check_gram(fast, theta, PIXELS, np.random.default_rng(0))
 
 
-def by_tiles() -> list[tuple[mn.Network, Array, Array]]:
-    """(net, theta, x) whose second convolution goes by tiles; one network alone, and an ensemble."""
-    conv = mn.Conv2d(4, (3, 5), padding=(1, 2), w_std=1.4, b_std=0.2)
-    spec = mn.Sequential(mn.Conv2d(3, 1), conv, mn.MaxPool(2), mn.Flatten(), mn.Dense(2))
-    rng, found = np.random.default_rng(3), list[tuple[mn.Network, Array, Array]]()
-    for ensemble in (None, 2):
-        net = plain(spec, (4, 6, 3))
-        found.append((net, net.init(rng, ensemble=ensemble), rng.standard_normal((4, 4, 6, 3))))
-    return found
+def fast_gathered() -> None:
+    """a fast network, its gradients in x gathered = its layers as they are written"""
+    with fast_paths(compiled=NEVER, batch=NEVER):
+        for net, theta in on_images() + on_images(*IMAGE_LAYERS[:3], ensemble=2):
+            fast_as_written(net, theta, PIXELS)
 
 
-def fast_tiles() -> None:
-    """a fast network by tiles = its layers as they are written"""
+def fast_direct() -> None:
+    """a fast network, compiled by Numba = its layers as they are written"""
+    rng = np.random.default_rng(3)
+    layers = mn.Conv2d(16, 1), mn.Conv2d(32, 3, stride=2, b_std=0.2), mn.Erf(), mn.Conv2d(48, (3, 5), b_std=0.2)
+    net = plain(mn.Sequential(*layers, mn.GlobalAvgPool(), mn.Dense(2)), (11, 9, 2))
     with fast_paths(batch=NEVER):
-        for net, theta, x in by_tiles():
-            fast_as_written(net, theta, x)
-
-
-def fast_zeros() -> None:
-    """where a window reads zeros alone, a convolution by tiles is 0, and relu' is relu'(0)"""
-    spec = mn.Sequential(mn.Conv2d(8, 3, b_std=0.2, b_init="zeros"), mn.ReLU(), mn.Flatten(), mn.Dense(2))
-    x = np.random.default_rng(6).standard_normal((4, 8, 8, 8))
-    x[:, :, 2:] = 0
-    net = plain(spec, x.shape[1:])
-    with fast_paths(batch=NEVER):
-        fast_as_written(net, net.init(np.random.default_rng(3)), x)
+        fast_as_written(net, net.init(rng), rng.standard_normal((3, 11, 9, 2)))
 
 
 def fast_shares() -> None:
     """a fast network, its batch split over the cores = its layers as they are written"""
-    with fast_paths(tiles_saving=NEVER):
+    with fast_paths():
         for net, theta in on_images():
             fast_as_written(net, theta, PIXELS)
 

@@ -41,7 +41,7 @@ def check_door(case: Case) -> None:
         f, J = plain.linearize(case.theta, case.x)
         g, K = fast.linearize(case.theta, case.x)
         v, u = (np.asarray(case.rng.standard_normal(a.shape)) for a in (case.theta, f))
-        m = 20 * roundings(plain, case.theta, case.x)  # tiles round more, by the inverse of their transform
+        m = 20 * roundings(plain, case.theta, case.x)
         size = float(np.sqrt((J.dense() ** 2).sum())) + 1e-300
         assert_close("f", g, f, m * (float(np.abs(f).max(initial=0)) + size * float(np.abs(case.theta).max())))
         assert_close("J v", K.jvp(v), J.jvp(v), m * size * float(np.sqrt((v**2).sum())))
@@ -66,14 +66,14 @@ def test_convolutional(case: Case) -> None:
     check_door(case)
 
 
-@pytest.mark.parametrize("what", ["patches", "tiles", "shares"])
+@pytest.mark.parametrize("what", ["patches", "gathered", "shares"])
 def test_a_wrong_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative controls: an off-by-one in what is read, a wrong transform, a share that is forgotten."""
+    from minintk.fast.gather import Gather
     from minintk.fast.patches import Patches
     from minintk.fast.split_batch import SplitBatchJacobian
-    from minintk.fast.toom_cook_transforms import Tiles
 
-    spec = mn.Sequential(mn.Conv2d(3, 3), mn.ReLU(), mn.Conv2d(3, 3, stride=1 + (what == "patches")), mn.Flatten())
+    spec = mn.Sequential(mn.Conv2d(3, 3), mn.ReLU(), mn.Conv2d(3, 3, stride=2), mn.Flatten())
     net = mn.Network(mn.Sequential(*spec.layers, mn.Dense(2)), (6, 6, 2))
     rng = np.random.default_rng(0)
     case = Case(net, net.init(rng), rng.standard_normal((4, 6, 6, 2)), np.zeros((4, 2)), rng)
@@ -81,9 +81,9 @@ def test_a_wrong_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch
     if what == "patches":
         read = Patches.read
         monkeypatch.setattr(Patches, "read", lambda self, x, **how: np.roll(read(self, x, **how), 1, axis=-1))
-    elif what == "tiles":
-        unroll = Tiles.unroll
-        monkeypatch.setattr(Tiles, "unroll", lambda self, W: unroll(self, W[..., ::-1, :]))
+    elif what == "gathered":
+        turned = Gather.turned
+        monkeypatch.setattr(Gather, "turned", lambda self, W: turned(self, W[..., ::-1, :, :, :]))
     else:
 
         def forgetful(self: Any, u: Any, dw: Any) -> Any:

@@ -12,7 +12,7 @@ import scipy.linalg
 from counting import counted
 
 import minintk as mn
-from minintk.fast import conv, conv_gram, dense, split_batch, split_outputs, threads, toom_cook
+from minintk.fast import conv, conv_gram, dense, split_batch, split_outputs, threads
 from minintk.fast.door import shut
 from minintk.fast.patches import Patches
 from minintk.fast.thresholds import THRESHOLDS
@@ -25,7 +25,7 @@ RNG = np.random.default_rng
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for module in (threads, split_batch, split_outputs, conv, dense, toom_cook, train):
+    for module in (threads, split_batch, split_outputs, conv, dense, train):
         monkeypatch.setattr(module, "cores", lambda: 2)
     threads._pool.cache_clear()
     yield
@@ -125,18 +125,33 @@ def test_patches_are_formed_some_images_at_a_time_and_once_a_sweep() -> None:
         assert max(size for _, size in reads) <= THRESHOLDS.patches_bytes
 
 
-def test_a_wide_convolution_by_tiles_takes_a_fraction_of_the_multiplications() -> None:
-    layers = (mn.Conv2d(64, 3), mn.ReLU(), mn.Conv2d(64, 3), mn.Flatten(), mn.Dense(2))
-    net = mn.Network(mn.Sequential(*layers), (12, 12, 64))
-    theta, x = net.init(RNG(0)), RNG(1).normal(size=(8, 12, 12, 64))
-    plain = 2 * 8 * 144 * 9 * 64 * 64
-    with counted(toom_cook, "matmul_into", multiplied) as there, counted(conv, "matmul_into", multiplied) as patches:
+def test_a_gradient_in_x_is_gathered_where_that_takes_few_multiplications() -> None:
+    """Of padded images of many channels; without padding, on small images, it would take twice as many."""
+    found = {}
+    for padding in ("same", "valid"):
+        layers = (mn.Conv2d(48, 3), mn.Conv2d(48, 5, padding=padding), mn.Flatten(), mn.Dense(2))
+        net = mn.Network(mn.Sequential(*layers), (12, 12, 3))
+        theta, x = net.init(RNG(0)), RNG(1).normal(size=(8, 12, 12, 3))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(THRESHOLDS, "compiled", 10**15)
+            f, J = net.linearize(theta, x)
+            with counted(Patches, "add", lambda self, P, x: P.size) as added:
+                J.vjp(np.ones_like(f))
+        found[padding] = bool(added)
+    assert found == {"same": False, "valid": True}
+
+
+def test_a_convolution_goes_without_patches_where_numba_is_installed_and_the_work_large() -> None:
+    pytest.importorskip("numba")
+    net = mn.Network(mn.zoo.wide_resnet(10, 1, norm=None), (32, 32, 3))
+    theta, x = net.init(RNG(0), dtype=np.float32), RNG(1).normal(size=(32, 32, 32, 3)).astype(np.float32)
+    with counted(Patches, "read", lambda self, x, passing=False: self.channels) as large:
         f, J = net.linearize(theta, x)
-    assert 2 < plain / sum(there) <= 4
-    with counted(toom_cook, "matmul_into", multiplied) as back:
         J.vjp(np.ones_like(f))
-    assert 2 < 1.5 * plain / sum(back) <= 4  # dW of both, dx of the second
-    assert patches == []
+    assert (16, 16) not in large
+    with counted(Patches, "read", lambda self, x, passing=False: self.channels) as small:
+        net.linearize(theta, x[:1])
+    assert (16, 16) in small  # it is done before Numba is loaded
 
 
 # ------------------------------------------------------------------------------------------------ kernels

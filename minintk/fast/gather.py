@@ -1,0 +1,72 @@
+"""The gradient of a convolution in x, gathered: every pixel sums what the windows that read it send back.
+
+    dx[e + s a] = sum_q u[a + d - q] W[t + s q]'        t = (e + before) mod s,   d = (e + before - t) / s
+
+along each axis, for the pixels with the remainder e by the stride s.  So these pixels are a convolution of u with
+stride 1, by every s-th weight in turned order, and what is fast for convolutions is fast for it.  `Patches.add`, which
+adds to each pixel in memory as often as a window reads it, is left to few channels, whose products here would be thin,
+and to windows that reach far beyond a small image, where gathering takes more products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from minintk.arrays import Array, array_namespace
+from minintk.fast.patches import Patches
+from minintk.fast.thresholds import THRESHOLDS
+from minintk.layers.patches import Windows
+from minintk.spec.windows import Axis
+
+Along = tuple[slice, slice, slice, Axis]
+"""Along one axis: pixels of x, the pixels of u that they are gathered from, the weights, and the windows on u."""
+
+
+def remainders(a: Axis) -> list[Along]:
+    """One for each remainder by the stride; those that no window reads are left out.
+
+    >>> [(pixels.start, weights, on.kernel, on.out) for pixels, _, weights, on in remainders(Axis(7, 3, 2, 1, 1))]
+    [(0, slice(1, 0, -2), 1, 4), (1, slice(2, None, -2), 2, 3)]
+    """
+    found = []
+    for e in range(min(a.stride, a.size)):
+        t = (e + a.before) % a.stride
+        m, d, count = len(range(t, a.kernel, a.stride)), (e + a.before - t) // a.stride, len(range(e, a.size, a.stride))
+        start, stop = d - m + 1, d + count
+        low, high = max(start, 0), min(stop, a.out)
+        if m and low < high:
+            weights = slice(t + a.stride * (m - 1), t - 1 if t else None, -a.stride)
+            on = Axis(high - low, m, 1, low - start, stop - high)
+            found.append((slice(e, None, a.stride), slice(low, high), weights, on))
+    return found
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Some pixels of dx : (H, W) as a convolution of some of u : (H_out, W_out), with `weights` of W : (K_h, K_w)."""
+
+    pixels: tuple[slice, slice]
+    reads: tuple[slice, slice]
+    weights: tuple[slice, slice]
+    patches: Patches
+
+    @staticmethod
+    def of(windows: Windows, channels: tuple[int, int]) -> list[Gather]:
+        """All of them, on the canvas of the image and its repetitions where padding is circular; none if too dear."""
+        found: list[Gather] = []
+        axes = [Axis(a.before + a.size + a.after, a.kernel, a.stride) if windows.circular else a
+                for a in (windows.rows, windows.columns)]  # fmt: skip
+        for down in remainders(axes[0]):
+            for right in remainders(axes[1]):
+                pixels, reads, weights = ((down[i], right[i]) for i in range(3))
+                on = Windows(down[3], right[3])
+                found.append(Gather(pixels, reads, weights, Patches.of(on, channels[::-1])))  # type: ignore[arg-type]
+        work = sum(prod(g.patches.windows.out) * prod(g.patches.windows.window) for g in found)
+        worth = work <= THRESHOLDS.gathering * prod(windows.out) * prod(windows.window)
+        return found if channels[0] >= THRESHOLDS.gathered_channels and worth else []
+
+    def turned(self, W: Array) -> Array:
+        """(..., K', C), a matrix for the patches of u, from W : (..., K_h, K_w, C, C_out)."""
+        W = W[(..., *self.weights, slice(None), slice(None))].swapaxes(-1, -2)
+        return array_namespace(W).asarray(W, copy=True).reshape((*W.shape[:-4], -1, W.shape[-1]))

@@ -1,0 +1,97 @@
+"""BatchNorm in two passes forwards and two back, compiled by Numba, on all cores.
+
+    S = sum (x - a),  Q = sum (x - a)^2         mean = a + S/M,  variance = Q/M - (S/M)^2,   y = r (x - mean)
+    S = sum u,        Q = sum y u               dx = r (u - S/M - y Q/M)
+
+a is the first example's pixel, which lies among the others, so that the difference loses no digits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, on_host
+from minintk.fast.threads import cores, parallel
+from minintk.fast.thresholds import THRESHOLDS
+from minintk.layers.contract import Tensor, Weights
+from minintk.layers.norm import BoundBatchNorm, NormJacobian
+
+
+def worth(x: Array, axes: int) -> bool:
+    """Whether x : (N, *shape), with so many axes, is one network's, and large enough for Numba, which is there."""
+    large = x.ndim == axes and x.size >= THRESHOLDS.normalised and on_host(array_namespace(x))
+    return large and find_spec("numba") is not None
+
+
+def in_pieces(work: Any, M: int) -> list[Any]:
+    """work(rows) for the M rows, a piece for each core."""
+    count = cores()
+    return parallel(work, [slice(i * M // count, (i + 1) * M // count) for i in range(count)])
+
+
+def means(a: Array, shift: Array, b: Array, other: Array) -> Array:
+    """(2, C), in float64: the means of a - shift, and of (a - shift) (b - other), for a, b : (M, C)."""
+    direct = import_module("minintk.fast.direct")
+
+    def work(at: slice) -> Array:
+        total = np.zeros((2, a.shape[1]))
+        direct.column_sums(a[at], shift, b[at], other, total)
+        return total
+
+    total: Array = sum(in_pieces(work, a.shape[0])) / a.shape[0]
+    return total
+
+
+def centred(a: Array, mean: Array, b: Array, slope: Array, r: Array) -> Array:
+    """r (a - mean - b slope) : (M, C)."""
+    direct, out = import_module("minintk.fast.direct"), np.empty_like(a)
+    mean, slope, r = (v.astype(a.dtype) for v in (mean, slope, r))
+    in_pieces(lambda at: direct.centre(a[at], mean, b[at], slope, r, out[at]), a.shape[0])
+    return out
+
+
+@dataclass(frozen=True)
+class CompiledNormJacobian(NormJacobian):
+    """That of the layer as it is written, with fewer passes over one cotangent or tangent."""
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array:
+        """dx = r (u - mean(u) - y mean(y u))."""
+        if not worth(u, self.y.ndim):
+            return super().vjp(u, dw)
+        rows, y = (np.ascontiguousarray(a).reshape((-1, a.shape[-1])) for a in (u, self.y))
+        nothing = np.zeros_like(y[0])
+        mean, slope = means(rows, nothing, y, nothing)
+        return centred(rows, mean, y, slope, self.r.reshape(-1)).reshape(u.shape)
+
+
+@dataclass(frozen=True)
+class CompiledBatchNorm:
+    """A BatchNorm in its place, `plain`."""
+
+    plain: BoundBatchNorm
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return ()
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
+        """y = r (x - mean), and the batch's statistics left in w."""
+        plain = self.plain
+        if f"{plain.name}.mean" in w or not worth(x, 1 + len(plain.shape)):
+            return plain(w, x)
+        rows = np.ascontiguousarray(x).reshape((-1, x.shape[-1]))
+        first, nothing = rows[0].copy(), np.zeros_like(rows[0])
+        S, Q = means(rows, first, rows, first)
+        variance = np.maximum(Q - S**2, 0)
+        if plain.eps == 0 and not variance.all():
+            return plain(w, x)  # which says so
+        mean, r = (v.astype(x.dtype) for v in (first + S, 1 / np.sqrt(variance + plain.eps)))
+        w |= {f"{plain.name}.mean": mean, f"{plain.name}.r": r}
+        y = centred(rows, mean, rows, nothing, r).reshape(x.shape)
+        ones = (1,) * len(plain.shape)
+        return y, CompiledNormJacobian(y, r.reshape((*ones, -1)), tuple(range(-1 - len(plain.shape), -1)))
