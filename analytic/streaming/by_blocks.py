@@ -124,10 +124,7 @@ def fill(
 
     tell()
     missing = sorted(store.places.keys() - store.done.keys())
-    with (
-        closing(shared(missing, store.claim_of, store.finished)) as units,
-        InFlight(units, begin, executor) as flight,
-    ):
+    with closing(shared(missing, store.claim_of, store.finished)) as units, InFlight(units, begin, executor) as flight:
         for (number, claim), future in flight:
             with claim:
                 store.keep(number, future.result())

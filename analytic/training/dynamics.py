@@ -72,15 +72,11 @@ class Dynamics(ABC):
         if k_test_train is None:
             if np.ndim(f0_test) or f0_test != 0:
                 raise ValueError("predict(f0_test=...) is for test examples: give k_test_train too, the kernel (M, N)")
-            gain = self._gain(t, dropped=self._drops(t))
-            r = self._residual(f0)
-            f0 = self._outputs("f0", f0, len(self.y))
-            return self._result(t, self.spectrum.Q, self.spectrum.lam * gain, r, f0)
+            h, start = self.spectrum.lam * self._gain(t), self._outputs("f0", f0, len(self.y))
+            return self._result(t, h, self._residual(f0), start)
         k = self._test_kernel(k_test_train)
         f0_test = self._outputs("f0_test", f0_test, k_test_train.shape[0])
-        gain = self._gain(t, dropped=self._drops(t, k))
-        r = self._residual(f0)
-        return self._result(t, self.spectrum.Q, gain, r, f0_test, k)
+        return self._result(t, self._gain(t, k), self._residual(f0), f0_test, k)
 
     def coefficients(self, t: Any, f0: Any = 0.0) -> Array:
         """a_t = g_t(Theta + ridge I) (y - f_0), (N, C), the coefficients of function and weights:
@@ -91,33 +87,28 @@ class Dynamics(ABC):
         neither outputs nor weights.  Lee et al. 2019, eq. (8).
         """
         t = self._times(t)
-        return self._result(t, self.spectrum.Q, self._gain(t, dropped=self._drops(t)), self._residual(f0), None)
+        return self._result(t, self._gain(t), self._residual(f0), None)
 
     def gains(self, t: Any, k_test_train: Array) -> Array:
         """g_t(mu) as the test outputs need it, (T, n), T = 1 for a single t: A_t = k_test_train Q diag(g_t) Q'."""
-        t = self._times(t)
-        return self._gain(t, dropped=self._drops(t, self._test_kernel(k_test_train)))
+        return self._gain(self._times(t), self._test_kernel(k_test_train))
 
-    def _gain(self, t: Array, *, dropped: bool) -> Array:
-        """g_t(mu) for times on the host, (T, n); dropped : the zero directions contribute nothing and are set to 0."""
-        xp = array_namespace(self.y)
-        gain = self.gain(to_library(np.atleast_1d(t), xp))
-        if dropped:
-            gain[:, : self.spectrum.zeros] = 0.0
-        return gain
+    def _gain(self, t: Array, k_test: Array | None = None) -> Array:
+        """g_t(mu) for times on the host, (T, n), 0 in the zero directions where they contribute exactly nothing.
 
-    def _drops(self, t: Array, k_test: Array | None = None) -> bool:
-        """Whether the zero directions contribute exactly nothing; ValueError if they might and t is too large."""
-        s = self.spectrum
-        if s.certain and (k_test is None or not s.reaches(k_test)):
-            return True
-        rate = self.lr / len(self.y)
-        if s.zeros and (latest := float(np.max(t, initial=0.0))) * rate * s.resolution > 1:
+        ValueError if they might contribute, and t is too large.
+        """
+        s, rate, latest = self.spectrum, self.lr / len(self.y), float(np.max(t, initial=0.0))
+        dropped = s.certain and (k_test is None or not s.reaches(k_test))
+        if not dropped and s.zeros and latest * rate * s.resolution > 1:
             raise ValueError(
                 f"the outputs at t = {latest:g} depend on directions that cannot be resolved: {s.remedy()}, "
                 f"or stop before t = {1 / (rate * s.resolution):.2g}"
             )
-        return False
+        gain = self.gain(to_library(np.atleast_1d(t), array_namespace(self.y)))
+        if dropped:
+            gain[:, : s.zeros] = 0.0
+        return gain
 
     def _times(self, t: Any) -> Array:
         """t on the host, () or (T,)."""
@@ -165,11 +156,10 @@ class Dynamics(ABC):
         check_finite("k_test_train", k)
         return as_matrix(k)
 
-    def _result(self, t: Array, Q: Array, h: Array, r: Array, f0: Array | None, k: Array | None = None) -> Array:
+    def _result(self, t: Array, h: Array, r: Array, f0: Array | None, k: Array | None = None) -> Array:
         """f_0 + [k] Q h_t r : ([T], m, C) in the caller's dtype, all times in one matrix product."""
-        xp = array_namespace(Q)
-        (n, c), T, size = r.shape, h.shape[0], power_of_two(r)
-        a = Q @ (h.T[:, :, None] * (r / size)[:, None, :]).reshape((n, T * c))
+        xp, (n, c), T, size = array_namespace(r), r.shape, h.shape[0], power_of_two(r)
+        a = self.spectrum.Q @ (h.T[:, :, None] * (r / size)[:, None, :]).reshape((n, T * c))
         a = (a if k is None else xp.astype(k, a.dtype, copy=False) @ a) * size  # h r alone may be out of range
         f = xp.moveaxis(a.reshape((a.shape[0], T, c)), 1, 0).reshape((T, -1, self.y.shape[1]))
         f = f if f0 is None else f + f0

@@ -18,21 +18,9 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
-from analytic.training.dynamics import (
-    Dynamics,
-    check_momentum,
-    check_targets,
-    gradient_descent,
-    gradient_flow,
-)
+from analytic.training.dynamics import Dynamics, check_momentum, check_targets, gradient_descent, gradient_flow
 from analytic.training.eigen import check_kernel, check_memory, eps, factorisation_bytes
-from minintk.arrays import (
-    Array,
-    array_namespace,
-    check_finite,
-    check_floating,
-    to_host,
-)
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host
 from minintk.validate import number
 
 
