@@ -4,7 +4,8 @@ Reading order:
 
     state         what is carried through the layers: rows, pairs of rows, steps
     rules         `lower`: the steps of each layer
-    duals         activations in closed form
+    duals         ReLU and erf, in closed form
+    closed_forms  the others, and the table of all
     textbook_dual an activation of one's own, by two formulas
     quadrature    any other activation, by a series of known error
     results       the matrices of one call, and the memory for them

@@ -6,7 +6,7 @@ pairs keep their digits.  Write E(c) for E phi(u) phi(u') at correlation c:
     p' = (E(1) - E(c)) / (2 sqrt(v v'))   +   (1 - E(1) / sqrt(v v')) / 2          v = E phi(u)^2, v' = E phi(u')^2
          from the inputs' angle               from their norms: 0 where q = q'
 
-Sources: Cho and Saul 2009 (ReLU), Williams 1997 (erf), Tsuchida et al. 2020 (GELU), Pearce et al. 2019 (sin).
+Sources: Cho and Saul 2009 (ReLU), Williams 1997 (erf).  The other activations: `analytic.vectors.closed_forms`.
 """
 
 from __future__ import annotations

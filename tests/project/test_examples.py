@@ -21,6 +21,7 @@ PAPERS = {
 """The scripts that rerun papers, which have tests of their own."""
 
 REDUCED: dict[str, dict[str, Any]] = {
+    "authors_by_attention": {"sizes": (40, 80), "test": 100, "width": 16, "steps": 60},
     "backprop_by_hand": {"steps": 150},
     "coordinate_check": {"widths": (64, 128, 256), "seeds": 16},
     "catapult": {"widths": (64, 256), "seeds": 3},
@@ -41,7 +42,9 @@ REDUCED: dict[str, dict[str, Any]] = {
     "mean_of_networks": {"cases": ("1 hidden, tanh",), "widths": (24, 48), "pairs": 300},
     "mnist_60000": {"train": 600},
     "rates_in_the_kernel": {"widths": (32, 64, 128), "seeds": 2},
+    "sine_cookbook": {"width": 48, "networks": 20, "steps": 40},
     "train_lenet5": {"epochs": 4},
+    "weight_space_linearisation": {"width": 256, "epochs": 1},
 }
 
 
@@ -73,6 +76,14 @@ def load(name: str) -> Any:
 def check_backprop(found: dict[str, float]) -> None:
     assert found["gradient error"] < 1e-7  # central differences reach eps^(2/3) at best
     assert found["test accuracy"] > 0.9
+
+
+def check_authors(found: dict[str, float]) -> None:
+    """Better than chance by 3 standard errors; networks as far from the NTK as their scatter and 1 / width explain."""
+    for N in (40, 80):
+        for name in ("NNGP", "NTK", "networks"):
+            assert found[f"{name}, {N}"] - 3 / 1.96 * found[f"{name}, {N} ±"] > 0.5
+        assert 0.5 < found[f"distance, {N}"] / found[f"scatter, {N}"] < 1.8
 
 
 def convolved(k: Array) -> Array:
@@ -279,7 +290,21 @@ def check_depth(found: dict[str, float]) -> None:
         assert found[f"{rule}, muP of the width alone"] > 0.9
 
 
+def check_cookbook(found: dict[str, float]) -> None:
+    for kind in ("nngp", "ntk"):
+        for what in ("mean", "standard deviation"):
+            assert found[f"{kind}: largest difference of the {what}"] < 2e-9  # THEIRS has nine digits
+    assert found["networks: mean off, over theory's spread"] < 1
+    assert 0.5 < found["networks: spread over theory's"] < 1.5
+
+
+def check_linearised(found: dict[str, float]) -> None:
+    assert found["network, step 0"] == found["linearised, step 0"]
+    assert 0.9 < found["last tenth, linearised over network"] < 1.1
+
+
 CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "authors_by_attention": check_authors,
     "backprop_by_hand": check_backprop,
     "catapult": check_catapult,
     "cnn_kernel_regression": check_regression,
@@ -300,10 +325,13 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "mean_of_networks": check_means,
     "mnist_60000": check_large,
     "rates_in_the_kernel": check_rates,
+    "sine_cookbook": check_cookbook,
     "train_lenet5": check_lenet5,
+    "weight_space_linearisation": check_linearised,
 }
 
 WRONG: dict[str, dict[str, Any]] = {
+    "authors_by_attention": {"distance, 80": 1.0},
     "coordinate_check": {"NTK": {"0": 0.0, "2": 0.0, "4": 0.0, "6": 0.0, "verdict": "pass", "blame": {}}},
     "backprop_by_hand": {"gradient error": 1e-3},
     "cnn_kernel_regression": {"pool 120 NTK": 0.3},
@@ -324,7 +352,9 @@ WRONG: dict[str, dict[str, Any]] = {
     "mean_of_networks": {"1 hidden, tanh, t = 2: 1/n -> 0": (-1.2, 0.1, -6.5)},
     "mnist_60000": {"residual": 1e-4},
     "rates_in_the_kernel": {"muP, n = 128: |df / lr + J S J' (f - y) / N| / |df / lr|": 0.5},
+    "sine_cookbook": {"ntk: largest difference of the standard deviation": 1e-6},
     "train_lenet5": {"test accuracy": 0.5},
+    "weight_space_linearisation": {"last tenth, linearised over network": 1.5},
 }
 """What each check must refuse."""
 

@@ -16,7 +16,7 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 from two_layer_erf import erf_ntk, spread
 
-import minintk.spec.layers as s
+import minintk.spec as s
 from analytic.training.dynamics import (
     GradientDescent,
     GradientFlow,

@@ -213,7 +213,7 @@ def test_gram() -> None:
     s = np.linalg.norm(u, axis=1)
     unit = u / s[:, None]
     p, r = (((unit[0] - sign * unit[1]) ** 2).sum() / 4 for sign in (1, -1))
-    g = Gram(np, *(np.array([v]) for v in (*s, p, r)), alike=False)
+    g = Gram(np, np.array([s[0]]), np.array([s[1]]), np.array([p]), np.array([r]), alike=False)
     assert g.D[0] == pytest.approx(((u[0] - u[1]) ** 2).sum() / 2, rel=1e-5)
     assert g.S[0] == pytest.approx(((u[0] + u[1]) ** 2).sum() / 2, rel=1e-14)
     assert g.k[0] == pytest.approx(u[0] @ u[1], rel=1e-14)
