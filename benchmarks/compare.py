@@ -22,43 +22,14 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from networks import Net, lenet, mlp, resnet, spec
 
 Call = Callable[[], object]
 
 
-def mlp(*widths: int) -> list[Any]:
-    """Dense and ReLU in turn, with biases."""
-    import minintk as mn
-
-    hidden = [layer for n in widths[:-1] for layer in (mn.Dense(n, b_std=1.0), mn.ReLU())]
-    return [*hidden, mn.Dense(widths[-1], b_std=1.0)]
-
-
-def lenet(width: int) -> list[Any]:
-    """LeNet-5, its widths times `width`."""
-    import minintk as mn
-
-    return [
-        mn.Conv2d(6 * width, 5, padding=2, b_std=1.0), mn.ReLU(), mn.MaxPool(2),
-        mn.Conv2d(16 * width, 5, padding="valid", b_std=1.0), mn.ReLU(), mn.MaxPool(2),
-        mn.Flatten(), *mlp(120 * width, 84 * width, 10),
-    ]  # fmt: skip
-
-
-def resnet(channels: int, norm: bool) -> list[Any]:
-    """Sixteen layers, three stages of two residual blocks, before each convolution BatchNorm (or nothing) and ReLU."""
-    import minintk as mn
-
-    def before() -> list[Any]:
-        return [*([mn.BatchNorm()] if norm else []), mn.ReLU()]
-
-    layers: list[Any] = [mn.Conv2d(channels, 3)]
-    for stage in range(3):
-        n = channels * 2**stage
-        for stride in (2 if stage else 1, 1):
-            branch = mn.Sequential(*before(), mn.Conv2d(n, 3, stride=stride), *before(), mn.Conv2d(n, 3))
-            layers.append(mn.Residual(branch, mn.Conv2d(n, 1, stride=stride) if stride > 1 else mn.Identity()))
-    return [*layers, *before(), mn.GlobalAvgPool(), mn.Dense(10)]
+def made(layers: Net) -> Any:
+    """minintk's spec, with biases but for residual networks."""
+    return spec(layers, biases=all(kind != "residual" for kind, *_ in layers))
 
 
 def data(shape: tuple[int, ...], n: int, outputs: int) -> tuple[Any, Any]:
@@ -71,12 +42,12 @@ def data(shape: tuple[int, ...], n: int, outputs: int) -> tuple[Any, Any]:
 
 
 def step(
-    layers: list[Any], shape: tuple[int, ...], n: int, outputs: int, ensemble: int | None = None, linear: bool = False
+    layers: Net, shape: tuple[int, ...], n: int, outputs: int, ensemble: int | None = None, linear: bool = False
 ) -> Call:
     """A step of training, snapshots left out."""
     import minintk as mn
 
-    net = mn.Network(mn.Sequential(*layers), shape, mn.Standard())
+    net = mn.Network(made(layers), shape, mn.Standard())
     theta, (x, y) = net.init(np.random.default_rng(0), ensemble=ensemble, dtype=np.float32), data(shape, n, outputs)
     model = mn.Linearized(net, theta) if linear else net
     optimizer: Any = mn.SGD(1e-4, momentum=0.9)
@@ -89,11 +60,11 @@ STEPS = 5
 """Steps between two snapshots."""
 
 
-def ntk(layers: list[Any], shape: tuple[int, ...], n: int, m: int | None = None, full: bool = False) -> Call:
+def ntk(layers: Net, shape: tuple[int, ...], n: int, m: int | None = None, full: bool = False) -> Call:
     """An empirical tangent kernel."""
     import minintk as mn
 
-    net, (x, _) = mn.Network(mn.Sequential(*layers), shape), data(shape, n, 1)
+    net, (x, _) = mn.Network(made(layers), shape), data(shape, n, 1)
     theta, kernel = net.init(np.random.default_rng(0), dtype=np.float32), mn.ntk_full if full else mn.ntk
     return lambda: kernel(net, theta, x, None if m is None else x[:m])
 
@@ -126,9 +97,9 @@ def rows() -> dict[str, tuple[Callable[[], Call], int]]:
         "step LeNet-5, batch 256": (lambda: step(lenet(1), digit, 256, 10), STEPS),
         "step LeNet-5 of width 8, batch 32": (lambda: step(lenet(8), digit, 32, 10), STEPS),
         "step LeNet-5 of width 8, batch 256": (lambda: step(lenet(8), digit, 256, 10), STEPS),
-        "step ResNet-16 with BatchNorm, batch 32": (lambda: step(resnet(16, True), image, 32, 10), STEPS),
-        "step ResNet-16, batch 32": (lambda: step(resnet(16, False), image, 32, 10), STEPS),
-        "step ResNet-16 of 64 channels, batch 16": (lambda: step(resnet(64, False), image, 16, 10), STEPS),
+        "step ResNet-16 with BatchNorm, batch 32": (lambda: step(resnet(True), image, 32, 10), STEPS),
+        "step ResNet-16, batch 32": (lambda: step(resnet(False), image, 32, 10), STEPS),
+        "step ResNet-16 of 64 channels, batch 16": (lambda: step(resnet(False, 64), image, 16, 10), STEPS),
         "linearised step LeNet-5, batch 32": (lambda: step(lenet(1), digit, 32, 10, linear=True), STEPS),
         "ntk 784-512-512-10, N = 64": (lambda: ntk(mlp(512, 512, 10), (784,), 64), 1),
         "ntk 784-512-512-10, N = 512": (lambda: ntk(mlp(512, 512, 10), (784,), 512), 1),
@@ -137,7 +108,7 @@ def rows() -> dict[str, tuple[Callable[[], Call], int]]:
         "ntk LeNet-5, N = 32": (lambda: ntk(lenet(1), digit, 32), 1),
         "ntk LeNet-5, N = 128": (lambda: ntk(lenet(1), digit, 128), 1),
         "ntk LeNet-5, 128 x 16": (lambda: ntk(lenet(1), digit, 128, 16), 1),
-        "ntk ResNet-16, N = 16": (lambda: ntk(resnet(16, False), image, 16), 1),
+        "ntk ResNet-16, N = 16": (lambda: ntk(resnet(False), image, 16), 1),
         "kernel, 3 ReLU layers, N = 4000, float32": (lambda: infinite(relu, (784,), 4000, np.float32), 1),
         "kernel, 3 ReLU layers, N = 4000, float64": (lambda: infinite(relu, (784,), 4000, np.float64), 1),
         "kernel, 3 erf layers, N = 4000, float32": (

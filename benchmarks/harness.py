@@ -14,10 +14,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -60,6 +62,9 @@ class Row:
 
     inputs : () -> arrays.  reference : inputs -> the right answer, by plain float64 NumPy.  tolerance : largest error
     allowed, relative to the answer's largest entry.  per : units of work in one call (steps); times are for one.
+    What one unit cannot do without, as usual methods have it: flops : multiplications and additions of products;
+    bytes : read and written; entries : of kernels, one for each activation that they pass.
+    neighbours : processes that spin on the same cores meanwhile.
     """
 
     name: str
@@ -69,6 +74,16 @@ class Row:
     sides: tuple[Side, ...]
     per: int = 1
     unit: str = "call"
+    flops: float = 0.0
+    bytes: float = 0.0
+    entries: float = 0.0
+    neighbours: int = 0
+
+    def limit(self, rates: Mapping[str, float]) -> float | None:
+        """Seconds that one unit takes where its longest part runs at the machine's rate; None where none is known."""
+        dtype = self.name.rsplit(", ", 1)[-1]
+        work = {f"products, {dtype}": self.flops, "copies": self.bytes, f"roots, {dtype}": self.entries}
+        return max((amount / rates[name] for name, amount in work.items() if amount), default=None)
 
 
 @dataclass
@@ -106,8 +121,32 @@ class Measured:
         return round(self.ratio, 2) >= self.at_least
 
 
-SLOW = 2.0
-"""Seconds; a side whose call takes longer has three rounds, and no untimed calls."""
+SLOW, VERY_SLOW = 2.0, 10.0
+"""Seconds; a side whose call takes longer has three rounds, or two, and no untimed calls."""
+
+
+@contextmanager
+def busy(neighbours: int, threads: int) -> Iterator[None]:
+    """So many processes that spin on the cores of the sides."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(neighbours)]
+    try:
+        if hasattr(os, "sched_setaffinity"):
+            for one in spinning:
+                os.sched_setaffinity(one.pid, sorted(os.sched_getaffinity(0))[:threads])
+        yield
+    finally:
+        for one in spinning:
+            one.kill()
+            one.wait()
+
+
+def rates(threads: int) -> dict[str, float]:
+    """What this machine does in a second on these cores (`ours.rates`)."""
+    worker = Worker("ours", {}, threads)
+    try:
+        return worker.ask(do="rates", threads=threads)
+    finally:
+        worker.close()
 
 
 class SideFailed(RuntimeError):
@@ -191,18 +230,20 @@ def measure(
                 seen[i].first, seen[i].error, seen[i].dtype = reply["first"], reply["error"], reply["dtype"]
                 seen[i].right = reply["error"] is None or reply["error"] <= row.tolerance
                 seen[i].peak, seen[i].versions = reply["peak"], reply["versions"]
-            for number in range(rounds):
-                order = sorted(workers)
-                for i in order[number % len(order) :] + order[: number % len(order)] if order else []:
-                    if number >= 3 and (seen[i].time or 0.0) * row.per > SLOW:
-                        continue
-                    time.sleep(pause)  # lets the threads of the side before stop spinning
-                    try:
-                        reply = workers[i].ask(do="turn", seconds=turn, warm=seen[i].first < SLOW)
-                        seen[i].seconds[number] = median(reply["seconds"]) / row.per
-                    except SideFailed as error:
-                        seen[i].failed = str(error)
-                        workers.pop(i).close()
+            with busy(row.neighbours, threads):
+                for number in range(rounds):
+                    order = sorted(workers)
+                    for i in order[number % len(order) :] + order[: number % len(order)] if order else []:
+                        taken = (seen[i].time or 0.0) * row.per
+                        if number >= (2 if taken > VERY_SLOW else 3 if taken > SLOW else rounds):
+                            continue
+                        time.sleep(pause)  # lets the threads of the side before stop spinning
+                        try:
+                            reply = workers[i].ask(do="turn", seconds=turn, warm=seen[i].first < SLOW)
+                            seen[i].seconds[number] = median(reply["seconds"]) / row.per
+                        except SideFailed as error:
+                            seen[i].failed = str(error)
+                            workers.pop(i).close()
         finally:
             for worker in workers.values():
                 worker.close()

@@ -1,12 +1,13 @@
-"""Rows: infinite-width NNGP and NTK of fully connected and convolutional networks, all pairs of N examples.
+"""Rows: infinite-width NNGP and NTK of fully connected and convolutional networks.
 
-Peers: neural-tangents, compiled, in its own precision (its 64-bit flag is set for float64 only, where it is needed;
-with the flag its float32 is silently float64), and the one matrix product that no method can do without.
+Peers: neural-tangents, compiled, and the one matrix product that no method can do without.  neural-tangents computes
+float32 without its 64-bit flag (with it, its float32 is silently float64) and float64 with it.  Image kernels have that
+second form beside the float32 rows too: XLA's convolution of one channel takes five times as long in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import cache, partial
 from multiprocessing import get_context
@@ -18,14 +19,30 @@ from harness import Arrays, Row, Side, Work
 from ours import finished, moved, on_host
 from reference import infinite_cnn_kernels, infinite_kernels
 
+NAMES = {"relu": "Relu", "erf": "Erf", "sin": "Sin", "gelu": "Gelu"}
+"""neural-tangents' activations; tanh it takes by quadrature of degree 25."""
 
-@cache
+
+def _ours_phi(activation: str) -> Any:
+    import minintk as mn
+
+    return {"relu": mn.ReLU, "erf": mn.Erf, "sin": mn.Sin, "gelu": mn.GELU, "tanh": mn.Tanh}[activation]()
+
+
+def _peers_phi(activation: str) -> Any:
+    import jax
+    from neural_tangents import stax
+
+    if activation == "tanh":
+        return stax.ElementwiseNumerical(jax.numpy.tanh, deg=25)
+    return getattr(stax, NAMES[activation])()
+
+
 def random_inputs(n: int, d: int) -> Any:
     """x : (N, d), x ~ N(0, 1); rounded to float32, so that both precisions have the same answer."""
     return np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
 
 
-@cache
 def digits() -> Any:
     """The 8x8 digits, x : (1797, 64) in [0, 1]: real data, whose pairs are at small angles, the smallest .09."""
     import minintk as mn
@@ -33,48 +50,51 @@ def digits() -> Any:
     return mn.datasets.digits().x.astype(np.float32)
 
 
-@cache
-def _reference(data: str, depth: int, activation: str, b_std: float) -> tuple[Any, Any]:
-    return infinite_kernels(DATA[data](), depth, activation, 2**0.5, b_std)
+def _ours(kernel: Any, a: Arrays, device: str, corner: int | None = None, executor: Any = None) -> Work:
+    """kernel.both(x), or of x with z; compared is the corner of so many rows and columns."""
+    _, a = moved(a, device)
+
+    def run() -> Any:
+        both = kernel.both(a["x"], a.get("z"), **({"executor": executor()} if executor else {}))
+        finished(both)
+        return both
+
+    return Work(run, lambda both: on_host({name: getattr(both, name)[:corner, :corner] for name in ("nngp", "ntk")}))
 
 
-DATA: dict[str, Callable[[], Any]] = {"4000 x 784": partial(random_inputs, 4000, 784), "digits, 1797 x 64": digits}
+def _theirs(kernel: Any, a: Arrays, corner: int | None = None, batch: int | None = None) -> Work:
+    """Compiled; batch : in blocks of so many examples, by nt.batch."""
+    import jax
+    import neural_tangents as nt
+
+    x, z = (jax.numpy.asarray(a[name], float) if name in a else None for name in "xz")  # as wide as its flag says
+    compiled = nt.batch(kernel, batch, 0) if batch else jax.jit(kernel, static_argnames="get")
+
+    def run() -> Any:
+        return jax.block_until_ready(compiled(x, z, get=("nngp", "ntk")))
+
+    return Work(run, lambda both: {name: getattr(both, name)[:corner, :corner] for name in ("nngp", "ntk")})
 
 
-def ours(a: Arrays, device: str, *, depth: int, activation: str, b_std: float) -> Work:
+def ours(a: Arrays, device: str, *, depth: int, activation: str, b_std: float, corner: int | None = None) -> Work:
     """analytic.kernel(spec).both(x)."""
     import analytic as an
     import minintk as mn
 
-    _, a = moved(a, device)
-    phi: mn.spec.Layer = {"relu": mn.ReLU(), "erf": mn.Erf()}[activation]
+    phi = _ours_phi(activation)
     hidden = [layer for _ in range(depth) for layer in (mn.Dense(512, w_std=2**0.5, b_std=b_std), phi)]
-    kernel = an.kernel(mn.Sequential(*hidden, mn.Dense(1, w_std=2**0.5, b_std=b_std)))
-
-    def run() -> Any:
-        both = kernel.both(a["x"])
-        finished(both)
-        return both
-
-    return Work(run, lambda both: on_host({"nngp": both.nngp, "ntk": both.ntk}))
+    return _ours(an.kernel(mn.Sequential(*hidden, mn.Dense(1, w_std=2**0.5, b_std=b_std))), a, device, corner)
 
 
-def neural_tangents(a: Arrays, device: str, *, depth: int, activation: str, b_std: float) -> Work:
+def neural_tangents(
+    a: Arrays, device: str, *, depth: int, activation: str, b_std: float, corner: int | None = None
+) -> Work:
     """The compiled kernel function of its stax network."""
-    import jax
     from neural_tangents import stax
 
-    x = jax.device_put(a["x"])
-    assert x.dtype == a["x"].dtype
-    phi = {"relu": stax.Relu, "erf": stax.Erf}[activation]
-    hidden = [layer for _ in range(depth) for layer in (stax.Dense(512, 2**0.5, b_std or None), phi())]
-    _, _, kernel = stax.serial(*hidden, stax.Dense(1, 2**0.5, b_std or None))
-    compiled = jax.jit(kernel, static_argnames="get")
-
-    def run() -> Any:
-        return jax.block_until_ready(compiled(x, None, get=("nngp", "ntk")))
-
-    return Work(run, lambda both: {"nngp": both.nngp, "ntk": both.ntk})
+    phi = _peers_phi(activation)
+    hidden = [layer for _ in range(depth) for layer in (stax.Dense(512, 2**0.5, b_std or None), phi)]
+    return _theirs(stax.serial(*hidden, stax.Dense(1, 2**0.5, b_std or None))[2], a, corner)
 
 
 def flag(dtype: str) -> dict[str, str]:
@@ -86,7 +106,7 @@ def product(a: Arrays, device: str) -> Work:
     """x @ y' with y a copy of x, or BLAS would see the symmetry and do half of it."""
     xp, a = moved(a, device)
     x = a["x"]
-    y = xp.asarray(x, copy=True)
+    y = a["z"] if "z" in a else xp.asarray(x, copy=True)
 
     def run() -> Any:
         z = x @ y.T
@@ -96,28 +116,39 @@ def product(a: Arrays, device: str) -> Work:
     return Work(run, answer=None)
 
 
-def _inputs(data: str, dtype: str) -> Arrays:
-    return {"x": DATA[data]().astype(dtype)}
+def _inputs(n: int, d: int, m: int, dtype: str) -> Arrays:
+    """x : (N, d), and z : (M, d) for a kernel across; n = 1797: the digits."""
+    x = (digits() if n == 1797 else random_inputs(n + m, d)).astype(dtype)
+    return {"x": x[:n], "z": x[n:]} if m else {"x": x}
 
 
-def _answer(a: Arrays, *, data: str, depth: int, activation: str, b_std: float) -> Arrays:
-    nngp, ntk = _reference(data, depth, activation, b_std)
-    return {"nngp": nngp, "ntk": ntk}
+def _answer(a: Arrays, *, corner: int | None, **how: Any) -> Arrays:
+    x, z = a["x"][:corner], a.get("z", a["x"])[:corner]
+    return dict(zip(("nngp", "ntk"), infinite_kernels(x, z, w_std=2**0.5, **how)))
 
 
-def _row(data: str, depth: int, activation: str, b_std: float, dtype: str) -> Row:
-    how: dict[str, Any] = {"depth": depth, "activation": activation, "b_std": b_std}
-    peer = 3.0 if activation == "relu" else None
-    twice_the_product = 0.5 if (activation, data, dtype) == ("relu", "4000 x 784", "float32") else None
+def _row(
+    n: int, d: int, activation: str, b_std: float, dtype: str, *, m: int = 0, target: float | None = None,
+) -> Row:  # fmt: skip
+    """Three hidden layers; m : a kernel of N x M.  Of activations by quadrature a corner is compared."""
+    how: dict[str, Any] = {"depth": 3, "activation": activation, "b_std": b_std}
+    how["corner"] = 64 if activation in ("gelu", "tanh") else None
+    twice_the_product = 0.5 if (activation, n, dtype) == ("relu", 4000, "float32") else None
+    size, data = np.dtype(dtype).itemsize, "digits, " if n == 1797 else ""
+    pairs = n * m or n * (n + 1) / 2
     return Row(
-        name=f"NNGP + NTK, {activation}, {depth} hidden, {'bias' if b_std else 'no bias'}, {data}, {dtype}",
-        inputs=partial(_inputs, data, dtype),
-        reference=partial(_answer, data=data, **how),
-        tolerance={"float32": 1e-3, "float64": 1e-7}[dtype],
+        name=f"NNGP + NTK, {activation}, 3 hidden, {'bias' if b_std else 'no bias'}, {data}{n} x {m or d}"
+        f"{f', d = {d}' if m else ''}, {dtype}",
+        inputs=partial(_inputs, n, d, m, dtype),
+        reference=partial(_answer, **how),
+        tolerance=2e-2 if activation == "tanh" else {"float32": 1e-3, "float64": 1e-7}[dtype],
+        flops=2.0 * pairs * d,
+        bytes=size * ((n + m) * d + 2.0 * (n * m or n * n)),
+        entries=3 * pairs,
         sides=(
             Side("minintk", "ours", partial(ours, **how)),
-            Side("neural-tangents", "jax", partial(neural_tangents, **how), peer, flag(dtype)),
-            Side("x @ x.T alone, NumPy", "ours", product, twice_the_product),
+            Side("neural-tangents", "jax", partial(neural_tangents, **how), target, flag(dtype)),
+            *([Side("x @ x.T alone, NumPy", "ours", product, twice_the_product)] if n >= 1000 else []),
         ),
     )
 
@@ -139,7 +170,9 @@ def two_processes() -> Executor:
     return workers
 
 
-def ours_cnn(a: Arrays, device: str, *, depth: int, pool: bool, processes: bool = False, numba: bool = True) -> Work:
+def ours_cnn(
+    a: Arrays, device: str, *, body: Sequence[str], pool: bool, processes: bool = False, numba: bool = True
+) -> Work:
     """analytic.kernel(spec).both(x), in threads or in two processes; their memory is not the caller's."""
     import analytic as an
     import analytic.images.plan
@@ -150,37 +183,27 @@ def ours_cnn(a: Arrays, device: str, *, depth: int, pool: bool, processes: bool 
     elif device == "cpu":
         analytic.images.plan.numba_works()  # loads it, as the peers' sides have loaded theirs
 
-    _, a = moved(a, device)
-    hidden = [layer for _ in range(depth) for layer in (mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), mn.ReLU())]
+    def part(name: str) -> list[Any]:
+        return [mn.AvgPool(2)] if name == "mean" else [mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), _ours_phi(name)]
+
     end = mn.GlobalAvgPool() if pool else mn.Flatten()
+    hidden = [layer for name in body for layer in part(name)]
     kernel = an.kernel(mn.Sequential(*hidden, end, mn.Dense(1, w_std=2**0.5, b_std=0.1)))
-
-    def run() -> Any:
-        both = kernel.both(a["x"], executor=two_processes() if processes and device == "cpu" else None)
-        finished(both)
-        return both
-
-    return Work(run, lambda both: on_host({"nngp": both.nngp, "ntk": both.ntk}))
+    return _ours(kernel, a, device, executor=two_processes if processes and device == "cpu" else None)
 
 
-def neural_tangents_cnn(a: Arrays, device: str, *, depth: int, pool: bool) -> Work:
+def neural_tangents_cnn(a: Arrays, device: str, *, body: Sequence[str], pool: bool, batch: int | None = None) -> Work:
     """The compiled kernel function of its stax network."""
-    import jax
     from neural_tangents import stax
 
-    x = jax.device_put(a["x"])
-    assert x.dtype == a["x"].dtype
-    hidden = [
-        layer for _ in range(depth) for layer in (stax.Conv(64, (3, 3), (1, 1), "SAME", 2**0.5, 0.1), stax.Relu())
-    ]
+    def part(name: str) -> list[Any]:
+        if name == "mean":
+            return [stax.AvgPool((2, 2), (2, 2))]
+        return [stax.Conv(64, (3, 3), (1, 1), "SAME", 2**0.5, 0.1), _peers_phi(name)]
+
     end = stax.GlobalAvgPool() if pool else stax.Flatten()
-    _, _, kernel = stax.serial(*hidden, end, stax.Dense(1, 2**0.5, 0.1))
-    compiled = jax.jit(kernel, static_argnames="get")
-
-    def run() -> Any:
-        return jax.block_until_ready(compiled(x, None, get=("nngp", "ntk")))
-
-    return Work(run, lambda both: {"nngp": both.nngp, "ntk": both.ntk})
+    hidden = [layer for name in body for layer in part(name)]
+    return _theirs(stax.serial(*hidden, end, stax.Dense(1, 2**0.5, 0.1))[2], a, batch=batch)
 
 
 def _cnn_inputs(n: int, size: int, dtype: str) -> Arrays:
@@ -188,43 +211,77 @@ def _cnn_inputs(n: int, size: int, dtype: str) -> Arrays:
 
 
 @cache
-def _cnn_reference(n: int, size: int, depth: int, pool: bool) -> tuple[Any, Any]:
-    return infinite_cnn_kernels(random_images(n, size), depth, pool, 2**0.5, 0.1)
+def _cnn_reference(n: int, size: int, body: tuple[str, ...], pool: bool) -> Arrays:
+    return dict(zip(("nngp", "ntk"), infinite_cnn_kernels(random_images(n, size), body, pool, 2**0.5, 0.1)))
 
 
-def _cnn_answer(a: Arrays, *, depth: int, pool: bool) -> Arrays:
-    nngp, ntk = _cnn_reference(a["x"].shape[0], a["x"].shape[1], depth, pool)
-    return {"nngp": nngp, "ntk": ntk}
+def _cnn_answer(a: Arrays, *, body: tuple[str, ...], pool: bool) -> Arrays:
+    return _cnn_reference(a["x"].shape[0], a["x"].shape[1], body, pool)
 
 
-def _cnn_row(n: int, size: int, depth: int, pool: bool, dtype: str) -> Row:
-    how: dict[str, Any] = {"depth": depth, "pool": pool}
-    end, peer = "GlobalAvgPool" if pool else "Flatten", (10.0 if pool else 4.0, flag(dtype))
+def _cnn_row(n: int, size: int, body: tuple[str, ...], pool: bool, dtype: str, *, peers: Sequence[str] = ()) -> Row:
+    """peers : of "float32", "float64" and "batch", the forms of neural-tangents that stand beside it."""
+    how: dict[str, Any] = {"body": body, "pool": pool}
+    layers = [name for name in body if name != "mean"]
+    target = (10.0 if pool else 4.0) if layers[0] == "relu" else None
+    theirs = partial(neural_tangents_cnn, **how)
+    forms = {
+        "float32": Side("neural-tangents", "jax", theirs, None if "float64" in peers else target, flag("float32")),
+        "float64": Side("neural-tangents, in float64", "jax", theirs, target, flag("float64")),
+        "batch": Side("neural-tangents, nt.batch of 2", "jax", partial(theirs, batch=2), None, flag("float64")),
+    }
+    pixels, entries = size**2, 0
+    for name in body:
+        pixels, entries = (pixels // 4, entries) if name == "mean" else (pixels, entries + pixels ** (1 + pool))
+    at = "".join(f", mean of 2 x 2 after {i}" for i, name in enumerate(body) if name == "mean")
+    pairs = n * (n + 1) / 2
     return Row(
-        name=f"NNGP + NTK, CNN, {depth} layers, {end}, {n} x {size} x {size} x 3, {dtype}",
+        name=f"NNGP + NTK, CNN, {'' if layers[0] == 'relu' else layers[0] + ', '}{len(layers)} layers{at},"
+        f" {'GlobalAvgPool' if pool else 'Flatten'}, {n} x {size} x {size} x 3, {dtype}",
         inputs=partial(_cnn_inputs, n, size, dtype),
         reference=partial(_cnn_answer, **how),
-        tolerance={"float32": 1e-3, "float64": 1e-7}[dtype],
+        tolerance=2e-2 if "tanh" in body else {"float32": 1e-3, "float64": 1e-7}[dtype],
+        flops=2.0 * 3 * pairs * size ** (4 if pool else 2),
+        bytes=np.dtype(dtype).itemsize * (3.0 * n * size**2 + 2 * n**2),
+        entries=pairs * entries,
         sides=(
             Side("minintk", "ours", partial(ours_cnn, **how)),
-            *((Side("neural-tangents", "jax", partial(neural_tangents_cnn, **how), *peer),) if depth < 10 else ()),
-            Side("minintk, without Numba", "ours", partial(ours_cnn, numba=False, **how)),
-            *((Side("minintk, 2 processes", "ours", partial(ours_cnn, processes=True, **how)),) if pool else ()),
+            *(forms[form] for form in peers),
+            *([Side("minintk, without Numba", "ours", partial(ours_cnn, numba=False, **how))] if n > 4 else []),
+            *(
+                [Side("minintk, 2 processes", "ours", partial(ours_cnn, processes=True, **how))]
+                if len(body) > 9
+                else []
+            ),
         ),
     )
 
 
-ROWS = tuple(
-    _cnn_row(*what, dtype)
-    for what in ((16, 16, 4, True), (6, 32, 4, True), (6, 32, 11, True), (128, 32, 5, False))
-    for dtype in ("float32", "float64")
-) + tuple(
-    _row(*what, dtype)
-    for what in (
-        ("4000 x 784", 3, "relu", 0.1),
-        ("4000 x 784", 3, "relu", 0.0),
-        ("4000 x 784", 3, "erf", 0.1),
-        ("digits, 1797 x 64", 3, "relu", 0.1),
-    )
-    for dtype in ("float32", "float64")
+POOLED: tuple[tuple[tuple[int, int, tuple[str, ...]], str, tuple[str, ...]], ...] = (
+    ((16, 16, ("relu",) * 4), "float32", ("float32", "float64")),
+    ((16, 16, ("relu",) * 4), "float64", ("float64",)),
+    ((6, 32, ("relu",) * 4), "float32", ("float64",)),
+    ((6, 32, ("relu",) * 4), "float64", ("float64", "batch")),
+    ((6, 32, ("relu",) * 11), "float32", ("float64",)),
+    ((6, 32, ("relu",) * 11), "float64", ()),
+    ((6, 16, ("relu", "relu", "mean", "relu", "relu", "relu")), "float32", ("float32", "float64")),
+    ((4, 16, ("erf",) * 3), "float32", ("float32", "float64")),
+    ((4, 8, ("gelu",) * 3), "float32", ("float32", "float64")),
+    ((4, 8, ("sin",) * 3), "float32", ("float32", "float64")),
+    ((4, 8, ("tanh",) * 3), "float32", ("float32", "float64")),
 )
+"""((N, pixels a side, layers), dtype, forms of the peer): where "float32" is missing, it takes longer than float64."""
+
+ROWS = (
+    *(_cnn_row(*what, True, dtype, peers=peers) for what, dtype, peers in POOLED),
+    *(_cnn_row(128, 32, ("relu",) * 5, False, dtype, peers=[dtype]) for dtype in ("float32", "float64")),
+    *(_row(4000, 784, "relu", b, dtype, target=3.0)
+      for b, dtype in ((0.1, "float32"), (0.1, "float64"), (0.0, "float32"))),
+    *(_row(1000, 3072, "relu", 0.1, dtype) for dtype in ("float32", "float64")),
+    *(_row(n, 784, "relu", 0.1, "float64") for n in (50, 100, 200)),
+    *(_row(10_000, 784, "relu", 0.1, dtype, m=16) for dtype in ("float32", "float64")),
+    *(_row(4000, 784, "erf", 0.1, dtype) for dtype in ("float32", "float64")),
+    *(_row(1000, 784, phi, 0.1, dtype) for phi in ("sin", "gelu") for dtype in ("float32", "float64")),
+    _row(200, 784, "tanh", 0.1, "float32"),
+    *(_row(1797, 64, "relu", 0.1, dtype, target=3.0) for dtype in ("float32", "float64")),
+)  # fmt: skip

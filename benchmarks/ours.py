@@ -1,8 +1,10 @@
-"""What our sides share: arrays on the device asked for, and waiting for it."""
+"""What our sides share: arrays on the device asked for, and waiting for it; and what the machine can do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from timeit import repeat
 from typing import Any
 
 from harness import Arrays
@@ -29,3 +31,26 @@ def on_host(arrays: dict[str, Any]) -> Arrays:
     from minintk.arrays import to_host
 
     return {name: to_host(array) for name, array in arrays.items()}
+
+
+def rates(threads: int) -> dict[str, float]:
+    """A second's work on so many cores, the best of seven: multiplications and additions of products of 2048 x 2048;
+    bytes that copies of 128 MB read and write; square roots of arrays that stay in cache."""
+    import numpy as np
+
+    found: dict[str, float] = {}
+
+    def best(amount: float, work: Callable[[Any], Any], shares: list[Any]) -> float:
+        with ThreadPoolExecutor(threads) as pool:
+            return amount / min(repeat(lambda: list(pool.map(work, shares)), number=1, repeat=7))
+
+    for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+        a, b = np.ones((2, 2048, 2048), dtype)
+        found[f"products, {dtype}"] = best(2.0 * 2048**3, lambda b, a=a: a @ b, [b])  # BLAS's own threads
+        small = [np.ones(4096, dtype) for _ in range(threads)]
+        found[f"roots, {dtype}"] = best(
+            4096.0 * 500 * threads, lambda a: [np.sqrt(a, out=a) for _ in range(500)], small
+        )
+    halves = np.ones((2, threads, 2**27 // threads), np.uint8).swapaxes(0, 1)
+    found["copies"] = best(2.0 * halves[0, 0].nbytes * threads, lambda pair: np.copyto(*pair), list(halves))
+    return found

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -37,12 +38,17 @@ def seconds(t: float | None) -> str:
     return f"{t / 1e-6:.3g} us"
 
 
-HEAD = ("side", "time", "time / ours", "range", "target", "error", "first call", "memory")
+HEAD = ("side", "time", "time / ours", "range", "of limit", "target", "error", "first call", "memory")
 
 
-def timed(name: str, unit: str, sides: Sequence[Measured]) -> str:
-    """One row as a section: a line for each side."""
+def timed(name: str, unit: str, sides: Sequence[Measured], limit: float | None = None, entries: float = 0.0) -> str:
+    """One row as a section: a line for each side; limit : seconds at the machine's rates, entries : of kernels."""
     lines, notes = [], []
+    words = f"Time for one {unit}."
+    if limit:
+        words += f" At the machine's rates: {seconds(limit)}."
+    if entries and sides[0].time:
+        words += f" Ours takes {1e9 * sides[0].time / entries:.3g} ns an entry and layer."
     for i, one in enumerate(sides):
         if one.failed:
             notes.append(f"{one.side} did not run: {one.failed}")
@@ -53,13 +59,14 @@ def timed(name: str, unit: str, sides: Sequence[Measured]) -> str:
                 seconds(one.time),
                 f"{one.ratio:.2f}" if one.ratio and i else "",
                 f"{min(one.ratios):.2f} .. {max(one.ratios):.2f}" if one.ratios and i else "",
+                f"{limit / one.time:.2f}" if limit and one.time and one.error is not None else "",
                 "" if one.at_least is None else f">= {one.at_least:g}{verdict}",
                 ("" if one.error is None else f"{one.error:.0e}") + ("" if one.right else " WRONG"),
                 seconds(one.first) if one.first else "",
                 "" if one.peak is None else f"{one.peak / 2**20:.0f} MB",
             )
         )
-    return "\n\n".join([f"### {name}", f"Time for one {unit}.", table(HEAD, lines), *notes])
+    return "\n\n".join([f"### {name}", words, table(HEAD, lines), *notes])
 
 
 def accuracy(errors: Sequence[Errors]) -> str:
@@ -77,12 +84,13 @@ def accuracy(errors: Sequence[Errors]) -> str:
     return "\n\n".join([*head, table(("kernel", *KINDS), lines), *failures])
 
 
-def machine(threads: int, device: str) -> dict[str, Any]:
-    """The machine, as far as it says what a time means."""
+def machine(threads: int, device: str, rates: Mapping[str, float]) -> dict[str, Any]:
+    """The machine, as far as it says what a time means; rates : `ours.rates`."""
     model, memory = platform.processor() or platform.machine(), ""
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
+        told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        model = ", model ".join(told[key] for key in ("model name", "model") if key in told) or model
         memory = f"{int(Path('/proc/meminfo').read_text().split()[1]) / 2**20:.0f} GB"
     return {
         "processor": model,
@@ -91,7 +99,7 @@ def machine(threads: int, device: str) -> dict[str, Any]:
         "memory": memory,
         "system": f"{platform.system()} {platform.machine()}",
         "device": device,
-    }
+    } | {f"{name} a second": f"{rate / 1e9:.3g} x 10^9" for name, rate in rates.items()}
 
 
 def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:
@@ -104,12 +112,14 @@ def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:
     return found
 
 
-def markdown(about: dict[str, Any], found: dict[str, str], sections: Sequence[str]) -> str:
-    """The whole report."""
+def markdown(about: dict[str, Any], found: dict[str, str], sections: Sequence[str], before: str = "") -> str:
+    """The report with this run under its processor's heading; of `before` those of other processors stay."""
     where = ", ".join(f"{name}: {value}" for name, value in about.items() if value)
-    head = ["# Benchmarks", f"{date.today().isoformat()}.  {where}."]
+    head = [f"## {about['processor']}", f"{date.today().isoformat()}.  {where}."]
     head += ["  ".join(f"{name}: {value}." for name, value in found.items())]
-    return "\n\n".join([*head, *sections]) + "\n"
+    kept = [f"## {part.strip()}" for part in re.split(r"^## ", before, flags=re.M)[1:]]
+    others = [part for part in kept if part.splitlines()[0] != head[0]]
+    return "\n\n".join(["# Benchmarks", "\n\n".join([*head, *sections]), *others]) + "\n"
 
 
 def _record(one: Measured) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import accuracy
-import empirical
+import ensembles
 import kernels
-import training
+import single
 from harness import Row
 
-TIMED: dict[str, Row] = {row.name: row for row in (*kernels.ROWS, *training.ROWS, *empirical.ROWS)}
+TIMED: dict[str, Row] = {row.name: row for row in (*kernels.ROWS, *single.ROWS, *ensembles.ROWS)}
 ROWS: dict[str, Row] = TIMED | {row.name: row for row in accuracy.ROWS.values()}

@@ -3,6 +3,7 @@
     python benchmarks/run.py                         everything; writes benchmarks/results.md and results.json
     python benchmarks/run.py --quick --rows 'NNGP'   fewer rounds, and only the rows whose name matches
     python benchmarks/run.py --device gpu            our sides alone, on the GPU
+    python benchmarks/run.py --moved                 the rows that the last run of this processor moved
 
 The peers' virtual environments are made on the first run.  Exit status 1 where minintk fails or is wrong.
 """
@@ -22,6 +23,7 @@ try:
     import accuracy
     import environments
     import harness
+    import history
     import imports
     import report
     from rows import TIMED
@@ -36,7 +38,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="minintk beside its peers")
     parser.add_argument("--rows", default="", metavar="PATTERN", help="only the rows whose names match")
     parser.add_argument("--list", action="store_true", help="print the rows' names and stop")
-    parser.add_argument("--quick", action="store_true", help="three short rounds in place of nine")
+    parser.add_argument("--quick", action="store_true", help="three short rounds in place of seven")
+    parser.add_argument("--moved", action="store_true", help="compare the last two runs of this processor and stop")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="cores each side may use")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="where our sides run; on the GPU alone")
     parser.add_argument("--out", type=Path, metavar="STEM", help="write STEM.md and STEM.json")
@@ -46,11 +49,17 @@ def main() -> int:
     if options.list or not names:
         print("\n".join(names) or f"no row's name matches {options.rows!r}; --list shows them")
         return 0 if names else 2
+    if options.moved:
+        head = ("row", "before", "after", "after / before", "its peers", "slower machine")
+        lines = history.moved(report.machine(0, "", {})["processor"])
+        print(report.table(head, lines) if lines else "no row moved beyond its range")
+        return int(any(float(line[3]) > 1 for line in lines))
     available = ["ours"] if options.device == "gpu" else ["ours", "jax", "torch"]
     for environment in available:
         environments.ensure(environment)
 
-    rounds, turn = (3, 0.1) if options.quick else (9, 0.3)
+    rounds, turn = (3, 0.1) if options.quick else (7, 0.2)
+    rates = harness.rates(options.threads)
     rows: list[tuple[str, str, list[harness.Measured]]] = []
     errors: list[accuracy.Errors] = []
     sections: list[str] = []
@@ -67,14 +76,17 @@ def main() -> int:
                 row, available, rounds=rounds, turn=turn, threads=options.threads, device=options.device
             )
             rows.append((name, row.unit, seen))
-            sections.append(report.timed(*rows[-1]))
+            sections.append(report.timed(*rows[-1], row.limit(rates), row.entries))
         print("\n" + sections[-1], flush=True)
 
-    about, found = report.machine(options.threads, options.device), report.versions(rows)
+    about, found = report.machine(options.threads, options.device, rates), report.versions(rows)
     stem = options.out or (None if options.quick or options.rows else HERE / "results")
     if stem is not None:
-        report.write(stem, report.markdown(about, found, sections), about, found, rows, errors)
+        before = stem.with_suffix(".md").read_text() if stem.with_suffix(".md").exists() else ""
+        report.write(stem, report.markdown(about, found, sections, before), about, found, rows, errors)
         print(f"\nwrote {stem.with_suffix('.md').name} and {stem.with_suffix('.json').name}")
+    if options.device == "cpu" and not options.quick:
+        history.note(about["processor"], rates, rows)
     ours = [sides[0] for _, _, sides in rows]
     failed = [one for one in ours if one.failed or not one.right] + [
         e for e in errors if e.failed and e.side == "minintk"

@@ -1,7 +1,8 @@
 """The process of one side: reads requests, one JSON object a line, and answers each with one line.
 
 - prepare: load the inputs, build the work, call it twice: the first call's time (with compilation, where there is any),
-  its error against the reference, and the peak memory of the second call
+  its error against the reference, and the peak memory of the second call, or of a first that took 10 s
+- rates: what the machine does in a second
 - answer: do the work once and save its answer, for the rows on accuracy
 - turn: one untimed call (where asked for), then timed calls until the given seconds are filled
 """
@@ -32,20 +33,22 @@ def build(request: dict[str, Any]) -> Any:
 def prepare(request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """The reply to `prepare`, and the Work."""
     import numpy as np
+    from harness import VERY_SLOW
 
     work = build(request)
     gc.collect()
     held = resident()
+    reset_peak()
     started = time.perf_counter()
     result = work.run()
     first = time.perf_counter() - started
     error, dtype = compare(work.answer(result), np.load(request["reference"])) if work.answer else (None, "")
     del result
     gc.collect()
-    reset_peak()
-    result = work.run()
+    if first < VERY_SLOW:
+        reset_peak()
+        work.run()
     peak = peak_resident()
-    del result
     memory = peak - held if peak is not None and held is not None and request["device"] == "cpu" else None
     versions = {}
     for name in PACKAGES:
@@ -134,6 +137,10 @@ def serve(requests: TextIO, replies: TextIO) -> None:
                 reply, work = prepare(request)
             elif request["do"] == "answer":
                 reply = answer(request)
+            elif request["do"] == "rates":
+                import ours
+
+                reply = ours.rates(request["threads"])
             else:
                 reply = {"seconds": turn(work, request["seconds"], request["warm"])}
         except Exception as error:  # any failure of a side is a line in the table

@@ -1,0 +1,220 @@
+"""The networks of the rows, as data, and what each library makes of them.
+
+    part     (kind, *how): conv channels size stride padding | dense features | relu | norm | max size stride | mean |
+             flatten | residual branch shortcut
+    weights  {name: array}, the names of minintk's layout: "3.W", "1.branch.2.W", "3.shortcut.W", "0.b"
+
+`apply` runs the parts with a library's operations on images whose channels are last, in PyTorch first.  Weights of
+convolutions are (size, size, channels in, channels out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+Net = Sequence[tuple[Any, ...]]
+Arrays = Mapping[str, Any]
+EPS = 1e-5
+"""Added to the variance by the norms."""
+
+
+def mlp(*widths: int) -> Net:
+    """Dense layers of these widths with ReLU between."""
+    return tuple(part for n in widths for part in (("dense", n), ("relu",)))[:-1]
+
+
+def lenet(width: int) -> Net:
+    """LeNet-5 for 28 x 28 x 1 images, its widths times `width`."""
+    pool, relu = ("max", 2, 2), ("relu",)
+    features = (("conv", 6 * width, 5, 1, 2), relu, pool, ("conv", 16 * width, 5, 1, 0), relu, pool, ("flatten",))
+    return (*features, ("dense", 120 * width), relu, ("dense", 84 * width), relu, ("dense", 10))
+
+
+def alexnet() -> Net:
+    """AlexNet in one column, without dropout, for 224 x 224 x 3 images and 1000 classes."""
+    pool, relu = ("max", 3, 2), ("relu",)
+    first = (("conv", 64, 11, 4, 2), relu, pool, ("conv", 192, 5, 1, 2), relu, pool)
+    rest = [part for n in (384, 256, 256) for part in (("conv", n, 3, 1, 1), relu)]
+    return (*first, *rest, pool, ("flatten",), ("dense", 4096), relu, ("dense", 4096), relu, ("dense", 1000))
+
+
+def resnet(norm: bool, channels: int = 16) -> Net:
+    """Sixteen layers in three stages of two residual blocks, with or without batch normalisation; 32 x 32 x 3."""
+    before = (*([("norm",)] if norm else []), ("relu",))
+    parts: list[tuple[Any, ...]] = [("conv", channels, 3, 1, 1)]
+    for stage in range(3):
+        n = channels * 2**stage
+        for stride in (2 if stage else 1, 1):
+            branch = (*before, ("conv", n, 3, stride, 1), *before, ("conv", n, 3, 1, 1))
+            parts.append(("residual", branch, ("conv", n, 1, stride, 0) if stride > 1 else None))
+    return (*parts, *before, ("mean",), ("dense", 10))
+
+
+def weights(net: Net, shape: tuple[int, ...], rng: np.random.Generator, biases: bool) -> dict[str, Any]:
+    """W with variance 2 / fan-in, b with .01; float64.  `shape` : of an image, (H, W, C)."""
+    found: dict[str, Any] = {}
+    for name, size, _ in trace(net, shape):
+        found[f"{name}.W"] = rng.standard_normal(size) * (2 / prod(size[:-1])) ** 0.5
+        if biases:
+            found[f"{name}.b"] = 0.1 * rng.standard_normal(size[-1])
+    return found
+
+
+def trace(net: Net, shape: tuple[int, ...], path: str = "") -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """(name, shape of W, pixels out) of every layer with weights; the generator's value is the shape that comes out."""
+    for i, (kind, *how) in enumerate(net):
+        if kind == "residual":
+            branch, shortcut = how
+            if shortcut:
+                yield from ((f"{path}{i}.shortcut", *rest) for _, *rest in trace([shortcut], shape))
+            shape = yield from trace(branch, shape, f"{path}{i}.branch.")
+        elif kind in ("conv", "max"):
+            channels, size, stride, padding = how if kind == "conv" else (shape[-1], *how, 0)
+            out = [(n + 2 * padding - size) // stride + 1 for n in shape[:-1]]
+            if kind == "conv":
+                yield f"{path}{i}", (size, size, shape[-1], channels), prod(out)
+            shape = (*out, channels)
+        elif kind == "dense":
+            yield f"{path}{i}", (shape[0], how[0]), 1
+            shape = (how[0],)
+        elif kind == "flatten":
+            shape = (prod(shape),)
+        elif kind == "mean":
+            shape = shape[-1:]
+    return shape
+
+
+def apply(net: Net, w: Arrays, x: Any, ops: Any, path: str = "") -> Any:
+    """The outputs, with the operations of `ops`."""
+    for i, (kind, *how) in enumerate(net):
+        name = f"{path}{i}"
+        if kind == "residual":
+            branch, shortcut = how
+            y = ops.conv(x, w[f"{name}.shortcut.W"], None, *shortcut[2:]) if shortcut else x
+            x = y + apply(branch, w, x, ops, f"{name}.branch.")
+        elif kind in ("conv", "dense"):
+            x = getattr(ops, kind)(x, w[f"{name}.W"], w.get(f"{name}.b"), *how[1:])
+        else:
+            x = getattr(ops, kind)(x, *how)
+    return x
+
+
+def spec(net: Net, biases: bool) -> Any:
+    """minintk's."""
+    import minintk as mn
+
+    plain = {"relu": mn.ReLU, "norm": mn.BatchNorm, "mean": mn.GlobalAvgPool, "flatten": mn.Flatten}
+    b_std = float(biases)
+
+    def part(kind: str, *how: Any) -> Any:
+        if kind == "conv":
+            return mn.Conv2d(*how[:2], stride=how[2], padding=how[3], b_std=b_std)
+        if kind == "dense":
+            return mn.Dense(*how, b_std=b_std)
+        if kind == "residual":
+            return mn.Residual(spec(how[0], biases), part(*how[1]) if how[1] else mn.Identity())
+        return mn.MaxPool(how[0], stride=how[1]) if kind == "max" else plain[kind]()
+
+    return mn.Sequential(*(part(*one) for one in net))
+
+
+class ByNumPy:
+    """The operations in plain NumPy, through Autograd's copy of it: what the references are made of."""
+
+    def __init__(self, xp: Any) -> None:
+        self.xp = xp
+
+    def _windows(self, x: Any, size: int, stride: int, padding: int) -> Iterator[Any]:
+        """What the windows read, a place in the window at a time: (N, H', W', C)."""
+        x = self.xp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)), "constant")
+        H, W = ((n - size) // stride * stride + 1 for n in x.shape[1:3])
+        for s in range(size):
+            for t in range(size):
+                yield x[:, s : s + H : stride, t : t + W : stride]
+
+    def conv(self, x: Any, w: Any, b: Any, size: int, stride: int, padding: int) -> Any:
+        read = self.xp.concatenate(list(self._windows(x, size, stride, padding)), axis=3)
+        return self.dense(read.reshape(-1, read.shape[3]), w.reshape(-1, w.shape[3]), b).reshape(*read.shape[:3], -1)
+
+    def dense(self, x: Any, w: Any, b: Any) -> Any:
+        return x @ w if b is None else x @ w + b
+
+    def relu(self, x: Any) -> Any:
+        return x * (x > 0)
+
+    def norm(self, x: Any) -> Any:
+        x = x - self.xp.mean(x, axis=(0, 1, 2))
+        return x / self.xp.sqrt(self.xp.mean(x * x, axis=(0, 1, 2)) + EPS)
+
+    def max(self, x: Any, size: int, stride: int) -> Any:
+        return self.xp.max(self.xp.stack(list(self._windows(x, size, stride, 0))), axis=0)
+
+    def mean(self, x: Any) -> Any:
+        return self.xp.mean(x, axis=(1, 2))
+
+    def flatten(self, x: Any) -> Any:
+        return x.reshape(x.shape[0], -1)
+
+
+class ByJAX(ByNumPy):
+    """The same, with XLA's convolutions and windows."""
+
+    def conv(self, x: Any, w: Any, b: Any, size: int, stride: int, padding: int) -> Any:
+        from jax import lax
+
+        how = ((stride, stride), [(padding, padding)] * 2)
+        z = lax.conv_general_dilated(x, w, *how, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return z if b is None else z + b
+
+    def max(self, x: Any, size: int, stride: int) -> Any:
+        from jax import lax
+
+        return lax.reduce_window(x, -self.xp.inf, lax.max, (1, size, size, 1), (1, stride, stride, 1), "VALID")
+
+    def relu(self, x: Any) -> Any:
+        return self.xp.maximum(x, 0)
+
+
+class ByPyTorch:
+    """PyTorch's functions; images and weights with the channels where it wants them."""
+
+    @staticmethod
+    def weights(arrays: Arrays) -> dict[str, Any]:
+        """Tensors, those of convolutions as (out, in, size, size), of dense layers as (out, in)."""
+        import torch
+
+        return {name: torch.from_numpy(np.ascontiguousarray(w.T if w.ndim < 4 else w.transpose(3, 2, 0, 1)))
+                for name, w in arrays.items()}  # fmt: skip
+
+    def conv(self, x: Any, w: Any, b: Any, size: int, stride: int, padding: int) -> Any:
+        from torch.nn.functional import conv2d
+
+        return conv2d(x, w, b, stride, padding)
+
+    def dense(self, x: Any, w: Any, b: Any) -> Any:
+        from torch.nn.functional import linear
+
+        return linear(x, w, b)
+
+    def relu(self, x: Any) -> Any:
+        return x.relu()
+
+    def norm(self, x: Any) -> Any:
+        from torch.nn.functional import batch_norm
+
+        return batch_norm(x, None, None, training=True, eps=EPS)
+
+    def max(self, x: Any, size: int, stride: int) -> Any:
+        from torch.nn.functional import max_pool2d
+
+        return max_pool2d(x, size, stride)
+
+    def mean(self, x: Any) -> Any:
+        return x.mean(dim=(2, 3))
+
+    def flatten(self, x: Any) -> Any:
+        return x.permute(0, 2, 3, 1).flatten(1)  # as the others do: channels last

@@ -1,0 +1,126 @@
+"""benchmarks/ without its peers: what a regression looks like in the history, limits, reports, and right answers."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minintk as mn
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """name -> the module of benchmarks/."""
+    if not (ROOT / "benchmarks" / "rows.py").exists():
+        pytest.skip("there are no benchmarks in this tree (an installed package, say)")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+
+    def load(name: str) -> Any:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return importlib.import_module(name)
+
+    return load
+
+
+def measured(benchmarks: Any, *seconds: float, side: str = "minintk") -> Any:
+    harness = sys.modules.get("harness") or benchmarks("harness")
+    return harness.Measured(side, "ours", None, seconds=dict(enumerate(seconds)))
+
+
+@pytest.mark.parametrize(("after", "said"), [((1.05, 1.1, 1.0), 0), ((1.3, 1.25, 1.4), 1), ((0.5, 0.6, 0.7), 1)])
+def test_a_row_has_moved_where_the_ranges_do_not_overlap(
+    benchmarks: Any, tmp_path: Path, after: tuple[float, ...], said: int
+) -> None:
+    history = benchmarks("history")
+    processor, rates = "A Processor (R), model 1", {"copies": 2e10}
+    with pytest.raises(ValueError, match="holds no row twice"):
+        history.moved(processor, tmp_path)
+    for times, rate in (((0.9, 1.0, 1.1), 1.0), (after, 2.0)):
+        sides = [measured(benchmarks, *times), measured(benchmarks, 2.0, 2.0, side="peer")]
+        history.note(processor, {"copies": rate * rates["copies"]}, [("a row, float32", "call", sides)], tmp_path)
+    history.note("another", rates, [("a row, float32", "call", [measured(benchmarks, 9.0)])], tmp_path)
+    assert history.file(processor, tmp_path).name == "a-processor-r-model-1.jsonl"
+    found = history.moved(processor, tmp_path)
+    assert len(found) == said
+    if said:
+        row, before, _, ratio, peers, machine = found[0]
+        assert (row, ratio, peers, machine) == ("a row, float32", f"{np.median(after):.2f}", "1.00", "0.50")
+        assert before.startswith("1 s (0.9 .. 1.1), ")
+
+
+def test_a_limit_is_the_longest_part_at_the_rate_of_the_rows_precision(benchmarks: Any) -> None:
+    harness = benchmarks("harness")
+    rates = {"products, float32": 10.0, "products, float64": 5.0, "copies": 2.0, "roots, float32": 4.0}
+    row = harness.Row("x, float32", dict, dict, 0.0, (), flops=30.0, bytes=4.0)
+    assert row.limit(rates) == 3.0
+    assert harness.Row("x, float64", dict, dict, 0.0, (), flops=30.0, bytes=4.0).limit(rates) == 6.0
+    assert harness.Row("x, float32", dict, dict, 0.0, (), flops=30.0, bytes=8.0, entries=20.0).limit(rates) == 5.0
+    assert harness.Row("x", dict, dict, 0.0, ()).limit(rates) is None
+
+
+def test_a_report_replaces_its_processors_part_alone(benchmarks: Any) -> None:
+    report = benchmarks("report")
+    first = report.markdown({"processor": "A"}, {}, ["### row\n\nold"])
+    both = report.markdown({"processor": "B"}, {}, ["### row\n\nother"], first)
+    again = report.markdown({"processor": "A"}, {}, ["### row\n\nnew"], both)
+    assert again.count("# Benchmarks\n") == 1
+    assert [line for line in again.splitlines() if line.startswith("## ")] == ["## A", "## B"]
+    assert "new" in again
+    assert "other" in again
+    assert "old" not in again
+
+
+def test_networks_are_the_same_to_minintk(benchmarks: Any) -> None:
+    """Names and shapes of the weights; the number of AlexNet's is the published one."""
+    networks = benchmarks("networks")
+    cases = (
+        (networks.mlp(5, 3), (7,), True), (networks.lenet(1), (28, 28, 1), True),
+        (networks.resnet(True), (32, 32, 3), False), (networks.resnet(False, 4), (32, 32, 3), False),
+        (networks.alexnet(), (224, 224, 3), True),
+    )  # fmt: skip
+    for net, shape, biases in cases:
+        layout = mn.Network(networks.spec(net, biases), shape).layout
+        traced = {f"{name}.W": size for name, size, _ in networks.trace(net, shape)}
+        assert {t.name: t.shape for t in layout.tensors if t.name.endswith("W")} == traced
+        assert biases == any(t.name.endswith("b") for t in layout.tensors)
+    assert layout.size == 61_100_840
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_references_are_right(benchmarks: Any, linear: bool) -> None:
+    """A small residual network, two steps, against ours; one step more, or another rate, is refused."""
+    networks, single = benchmarks("networks"), benchmarks("single")
+    net = networks.resnet(not linear, 2)
+    a = single.inputs(net, (8, 8, 3), 6, 10, False)
+    how: dict[str, Any] = {"net": net, "lr": 0.01, "linear": linear}
+    work = single.ours(a, "cpu", steps=2, **how)
+    change = work.answer(work.run())["change"]
+    right, wrong = (single.answer(a, steps=steps, **how)["change"] for steps in (2, 3))
+    assert np.abs(change - right).max() < 1e-4 * np.abs(right).max()
+    assert np.abs(change - wrong).max() > 1e-1 * np.abs(right).max()
+
+
+@pytest.mark.parametrize("activation", ["relu", "erf", "sin", "gelu", "tanh"])
+def test_references_of_kernels_are_right(benchmarks: Any, activation: str) -> None:
+    kernels, reference = benchmarks("kernels"), benchmarks("reference")
+    rng = np.random.default_rng(0)
+    a = {"x": rng.standard_normal((6, 9)), "z": rng.standard_normal((3, 9))}
+    how: dict[str, Any] = {"depth": 2, "activation": activation, "b_std": 0.1}
+    work, right = kernels.ours(a, "cpu", **how), reference.infinite_kernels(a["x"], a["z"], w_std=2**0.5, **how)
+    found = work.answer(work.run())
+    for name, k in zip(("nngp", "ntk"), right, strict=True):
+        assert np.abs(found[name] - k).max() < 1e-6 * np.abs(k).max()
+    images, body = {"x": rng.standard_normal((2, 4, 4, 3))}, (activation, "mean", activation)
+    work = kernels.ours_cnn(images, "cpu", body=body, pool=True, numba=False)
+    found, right = work.answer(work.run()), reference.infinite_cnn_kernels(images["x"], body, True, 2**0.5, 0.1)
+    for name, k in zip(("nngp", "ntk"), right, strict=True):
+        assert np.abs(found[name] - k).max() < 1e-6 * np.abs(k).max()
+    unpooled = reference.infinite_cnn_kernels(images["x"], (activation,) * 2, True, 2**0.5, 0.1)
+    assert np.abs(unpooled[1] - right[1]).max() > 1e-3 * np.abs(right[1]).max()
