@@ -5,7 +5,7 @@
 in place of the sums over windows of a pooling, between the affine steps of values and outputs.  So it is for attention
 by d_k^-1 with W_q = W_k: G = k k' / d_k, a mean over d_k features, converges to a constant.  The outputs depend on G
 through h d_v terms of random sign, and each key moves it by 1 / d_k, so keys add nothing to Theta, nor do earlier
-layers through them (Hron et al. 2020, section 3.2 and appendix B).  For d_k^-1/2 and independent W_q, G stays Gaussian,
+layers through them (Hron et al. 2020).  For d_k^-1/2 and independent W_q, G stays Gaussian,
 with mean 0 and covariance K_0(s, s') K_0(t, t'): K' is an expectation of zeta at correlated Gaussians, for which
 softmax has no closed form.  A needs each image with itself, all positions with all, in float64 (`Mixing`).
 """
