@@ -22,7 +22,7 @@ import numpy as np
 
 from analytic.images.engine import image_diagonals, image_kernels
 from analytic.images.rules import Flat, grid, needs_images
-from analytic.streaming.by_blocks import Store, kernels_by_blocks
+from analytic.streaming import Store, kernels_by_blocks
 from analytic.vectors.derivatives import PARAMETERS, closed, derivatives, differences, scaled
 from analytic.vectors.engine import vector_diagonals, vector_kernels
 from analytic.vectors.results import Examples, Progress, Wanted

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from analytic.large.gram import Gram
-from analytic.streaming.store import checksums
+from analytic.streaming import checksums
 from minintk.arrays import Array, scipy_module
 from minintk.fast.threads import parallel, single_threaded_blas
 from minintk.files.reading import map_npy, npy_header, read_lines

@@ -25,7 +25,7 @@ from analytic.kernel import Kernel
 from analytic.large import gram
 from analytic.large.factor import Factor
 from analytic.large.low_rank import inverse, nystrom, pivoted
-from analytic.streaming.by_blocks import Store
+from analytic.streaming import Store
 from analytic.training.eigen import check_memory
 from analytic.training.gp import Ensemble, KernelLike, Kind
 from analytic.training.posterior import posterior

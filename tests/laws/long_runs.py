@@ -12,7 +12,7 @@ import numpy as np
 
 import analytic as an
 import minintk as mn
-from analytic.streaming import by_blocks, store
+from analytic import streaming
 from minintk.arrays import Array
 
 X = np.random.default_rng(0).standard_normal((10, 4, 3, 2))
@@ -72,17 +72,17 @@ def noted_block(evaluate: Any, *arguments: Any) -> Any:
 
 def kernel(folder: Path) -> None:
     """Fifteen blocks of two images each."""
-    by_blocks.PIXEL_PAIRS_PER_BLOCK, by_blocks.FEWEST, by_blocks.SHORTEST = 4 * (4 * 3) ** 2, 5, 0.0
-    right, k = by_blocks.fill, an.kernel(POOLED)
+    streaming.PIXEL_PAIRS_PER_BLOCK, streaming.FEWEST, streaming.SHORTEST = 4 * (4 * 3) ** 2, 5, 0.0
+    right, k = streaming.fill, an.kernel(POOLED)
 
-    def noted(of: store.KernelStore, evaluate: Any, *how: Any) -> Any:
+    def noted(of: streaming.KernelStore, evaluate: Any, *how: Any) -> Any:
         return right(of, partial(noted_block, evaluate), *how)
 
-    by_blocks.fill = noted  # type: ignore[assignment]
+    streaming.fill = noted  # type: ignore[assignment]
     try:
         k.both(X, store=folder)
     finally:
-        by_blocks.fill = right
+        streaming.fill = right
 
 
 def run(kind: str, folder: Path) -> None:

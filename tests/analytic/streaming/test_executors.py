@@ -15,7 +15,7 @@ from arrays_under_test import namespace
 
 import analytic as an
 import minintk as mn
-from analytic.streaming import by_blocks
+from analytic import streaming
 from minintk.arrays import to_library
 from minintk.files import claims as units
 
@@ -50,14 +50,14 @@ def test_processes_find_what_one_process_finds(name: str, processes: Executor) -
 
 def test_a_wrong_block_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks written to each other's places: what the comparison above must refuse."""
-    right = by_blocks.begin_block
+    right = streaming.begin_block
 
     def swapped(inputs: Any, place: Any, evaluate: Any, executor: Any) -> Any:
         i, j = place
         return right(inputs, (j, i) if i != j else (slice(0, 1), slice(0, 1)), evaluate, executor)
 
-    monkeypatch.setattr(by_blocks, "begin_block", swapped)
-    monkeypatch.setattr(by_blocks, "SHORTEST", 0.0)
+    monkeypatch.setattr(streaming, "begin_block", swapped)
+    monkeypatch.setattr(streaming, "SHORTEST", 0.0)
     kernel = an.kernel(DENSE)
     x = inputs("dense")[0][:8]
     with ThreadPoolExecutor(2) as pool:
@@ -78,7 +78,7 @@ def test_out_and_progress_and_empty() -> None:
 
 def test_a_store_filled_by_an_executor_is_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes, and what an executor left behind the loop goes on with."""
-    monkeypatch.setattr(by_blocks, "PIXEL_PAIRS_PER_BLOCK", 3600)  # 3 x 3 images of 400 pairs of pixels
+    monkeypatch.setattr(streaming, "PIXEL_PAIRS_PER_BLOCK", 3600)  # 3 x 3 images of 400 pairs of pixels
     kernel, (x, _) = an.kernel(POOLED), inputs("pooled")
     kernel.both(x, store=tmp_path / "loop")
     with ThreadPoolExecutor(3) as pool:
@@ -122,7 +122,7 @@ class Counting(Executor):
 
 
 def test_an_error_ends_the_call_and_cancels_what_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_blocks, "PIXEL_PAIRS_PER_BLOCK", 1)
+    monkeypatch.setattr(streaming, "PIXEL_PAIRS_PER_BLOCK", 1)
     pool = Counting()
     with pytest.raises(RuntimeError, match="the machine is gone"):
         an.kernel(DENSE).ntk(RNG.standard_normal((60, 40)), executor=pool)
@@ -154,7 +154,7 @@ def test_blocks_compute_as_the_whole_would(monkeypatch: pytest.MonkeyPatch, tmp_
     x = mn.datasets.digits(dtype=np.float32).images().x[:48]
     kernel = an.kernel(mn.Sequential(mn.Conv2d(4, 3, b_std=0.1), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)))
     monkeypatch.setattr(plan, "BYTES_WORTH_NUMBA", 48 * 48 // 2 * 64 * 64 * 4)
-    monkeypatch.setattr(by_blocks, "SHORTEST", 0.001)
+    monkeypatch.setattr(streaming, "SHORTEST", 0.001)
     whole = kernel.both(x)
     assert all(np.array_equal(a, b) for a, b in zip(whole, kernel.both(x, store=tmp_path / "same")))
     right, name = plan.plan_images, "analytic.images.engine.plan_images"

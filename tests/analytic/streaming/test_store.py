@@ -14,8 +14,8 @@ import pytest
 
 import analytic as an
 import minintk as mn
-from analytic.streaming import by_blocks, store
-from analytic.streaming.by_blocks import block_size
+from analytic import streaming
+from analytic.streaming import block_size
 
 Array = Any
 D = mn.Dense(1, w_std=2**0.5, b_std=0.1)
@@ -34,7 +34,7 @@ def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of two images of 3 x 4 pixels."""
-    monkeypatch.setattr(by_blocks, "PIXEL_PAIRS_PER_BLOCK", 4 * (3 * 4) ** 2)
+    monkeypatch.setattr(streaming, "PIXEL_PAIRS_PER_BLOCK", 4 * (3 * 4) ** 2)
 
 
 class Killed(Exception):
@@ -167,7 +167,7 @@ def test_without_checksums_a_flipped_bit_would_be_returned(tmp_path: Path, monke
     kernel, x = an.kernel(POOLED), images(7, (3, 4, 2))
     whole = np.array(kernel.ntk(x, store=tmp_path))
     flip(tmp_path / "ntk.npy", -8)
-    monkeypatch.setattr(store.KernelStore, "_damaged", lambda self: [])
+    monkeypatch.setattr(streaming.KernelStore, "_damaged", lambda self: [])
     assert not np.array_equal(kernel.ntk(x, store=tmp_path), whole)
 
 
@@ -176,14 +176,14 @@ def test_a_block_without_its_line_is_computed_again(tmp_path: Path, monkeypatch:
     """Killed between the two, or while the block was written."""
     kernel, x = an.kernel(POOLED), images(7, (3, 4, 2))
     whole = np.array(kernel.ntk(x, store=tmp_path / "whole"))
-    right = store.KernelStore._write
+    right = streaming.KernelStore._write
 
-    def half(self: store.KernelStore, path: Path, place: Any, block: Array) -> None:
+    def half(self: streaming.KernelStore, path: Path, place: Any, block: Array) -> None:
         right(self, path, place, np.where(np.arange(len(block))[:, None] % 2, block, 7.0))
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.KernelStore, "_write", half)
+        patch.setattr(streaming.KernelStore, "_write", half)
         with pytest.raises(Killed):
             kernel.ntk(x, store=tmp_path / "k")
     assert (np.load(tmp_path / "k" / "ntk.npy") == 7).any()

@@ -47,7 +47,7 @@ ELSEWHERE = {
     "minintk/experiments/papers.py": "the sources of the examples",
     "minintk/grade/worker.py": "messages between two processes; imports NumPy alone",
     "minintk/cli/single.py": "the secret of a course's staff",
-    "analytic/streaming/store.py": "writes",
+    "analytic/streaming.py": "writes",
     "analytic/large/factor.py": "writes",
 }
 """Modules that open files and are not concerned, and why."""

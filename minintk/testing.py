@@ -1,22 +1,78 @@
-"""The laws every model obeys, as functions.
+"""The laws every model obeys, for the tests of this package and of layers and models from outside.
 
 Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or (E, P), a batch x : (N, *input_shape)
 and a numpy.random.Generator for its directions, and raises AssertionError with the law, both numbers and the tolerance.
+`check_layer` holds every law for one layer in small networks, with the layer first, in the middle, last and as a
+residual branch.
+
+Tolerances are derived, not chosen.  With eps the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
+sizes + N + 8) the number of roundings on a path through the network and back, a result is off by at most m eps times
+the size of what was added up to get it: |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', |f| + |J| |theta|
+for f.
+
+A layer of your own is a frozen dataclass and two registered meanings, its shape and its finite meaning; the page
+"Extending" of the documentation writes one, and shows how `check_layer` refuses a mistake in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from minintk import spec as s
 from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.models.empirical import ntk, ntk_full
 from minintk.models.jacobian import FullContraction, Jacobian
-from minintk.models.network import Model
+from minintk.models.network import Model, Network
 from minintk.models.wrappers import Centred
-from minintk.testing.tolerance import assert_close, assert_shape, roundings
+from minintk.spec.parametrization import Parametrization
+from minintk.spec.shapes import Shape, out_shape
+
+__all__ = [
+    "assert_close", "check_adjoint", "check_blocks", "check_derivative", "check_ensemble", "check_float32",
+    "check_gram", "check_kernel", "check_layer", "check_model", "check_stacked", "roundings",
+]  # fmt: skip
+
+
+def roundings(model: Model, theta: Array, x: Array) -> float:
+    """m eps, the relative error that the roundings along a path through the network and back add up to.
+
+    >>> import minintk as mn
+    >>> net, x = mn.Network(mn.Dense(2), (3,)), np.ones((4, 3))             # layer sizes 3 and 2
+    >>> round(roundings(net, net.init(np.random.default_rng(0)), x) / 2**-52)
+    68
+    """
+    return float(4 * (model.footprint[0] + x.shape[0] + 8) * np.finfo(str(theta.dtype)).eps)
+
+
+def assert_close(law: str, got: Any, want: Any, tolerance: Any) -> None:
+    """AssertionError unless |got - want| <= tolerance everywhere, with the worst place; NaN is never close.
+
+    >>> assert_close("1 + 1 = 2", np.array([1.0, 3.0]), np.array([1.0, 2.0]), 1e-15)
+    Traceback (most recent call last):
+        ...
+    AssertionError: 1 + 1 = 2: 3 against 2 at (1,), off by 1, rounding explains 1e-15
+    """
+    assert_shape(law, np.asarray(got), np.shape(want))
+    off = np.atleast_1d(np.abs(got - want))
+    excess = np.atleast_1d(off - tolerance - np.finfo(np.result_type(got, np.float32)).tiny)  # products may underflow
+    if off.size and not bool((excess <= 0).all()):
+        at = np.unravel_index(int(np.argmax(np.where(np.isnan(excess), np.inf, excess))), off.shape)
+        a, b, t = (float(np.broadcast_to(k, off.shape)[at]) for k in (got, want, tolerance))
+        where = f" at {tuple(int(i) for i in at)}" if off.size > 1 else ""
+        raise AssertionError(
+            f"{law}: {a:.10g} against {b:.10g}{where}, off by {abs(a - b):.2g}, rounding explains {t:.1g}"
+        )
+
+
+def assert_shape(law: str, a: Any, want: tuple[int, ...]) -> None:
+    """AssertionError unless a has the shape."""
+    if a.shape != want:
+        raise AssertionError(f"{law}: expected shape {want}, got {a.shape}")
+
 
 Host = np.ndarray[Any, Any]
 
@@ -241,3 +297,56 @@ def _rows(J: Jacobian) -> Host:
     """J written down on the host, ([E], N C, P), in float64."""
     dense = to_host(J.dense()).astype(np.float64)
     return dense.reshape((*J.lead, dense.shape[-3] * dense.shape[-2], J.size))
+
+
+def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
+    """Every law for small networks with this layer first, in the middle, last and as a residual branch.
+
+    shape : of one example as it enters the layer, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  AssertionError with the law
+    that is broken, and with what `minintk.grade.diagnose_layer` finds: jvp, vjp or gram, which tensor, what it looks
+    like.
+
+    >>> import minintk as mn
+    >>> check_layer(mn.Dense(4, b_std=0.5), (3,))
+    >>> check_layer(mn.Flatten(), (2, 2, 3))
+    """
+    try:
+        _laws(layer, shape, parametrization)
+    except Exception as error:
+        from minintk.grade.layer import diagnose_layer  # only for layers that are wrong
+
+        said = ""
+        with suppress(Exception):  # a layer may be too broken to be looked at
+            said = str(diagnose_layer(layer, shape, parametrization) or "")
+        if not said:
+            raise
+        raise AssertionError(f"{error}\n{said}") from error
+
+
+def _laws(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None) -> None:
+    shape = tuple(shape)
+    after = out_shape(layer, shape)
+    end = [s.Flatten()] if len(after) > 1 else []
+    networks = [
+        s.Sequential(layer, *end, s.Dense(2)),
+        s.Sequential(weights(shape), layer, weights(after), *end, s.Dense(2)),
+        s.Sequential(weights(shape), layer, *end),
+    ]
+    if after == shape:
+        networks.append(s.Sequential(weights(shape), s.Residual(layer), *end, s.Dense(2)))
+    for number, spec in enumerate(networks):
+        rng = np.random.default_rng(number)
+        network = Network(spec, shape, parametrization)
+        x = rng.standard_normal((4, *shape))
+        theta = network.init(rng, ensemble=2)
+        theta += 0.5 * rng.standard_normal(theta.shape)  # away from zero-initialised biases
+        check_model(network, theta, x, rng)
+        check_model(network, theta[0], x[:1], rng)
+        check_float32(network, theta[0], x, rng)
+
+
+def weights(shape: Shape) -> s.Layer:
+    """A layer with weights that keeps this shape: those after it must pass u dy/dx on to it."""
+    if len(shape) == 1:
+        return s.Dense(shape[-1], b_std=0.5)
+    return (s.Conv1d if len(shape) == 2 else s.Conv2d)(shape[-1], 1, b_std=0.5)
