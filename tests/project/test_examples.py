@@ -21,7 +21,7 @@ PAPERS = {
 """The scripts that rerun papers, which have tests of their own."""
 
 REDUCED: dict[str, dict[str, Any]] = {
-    "authors_by_attention": {"sizes": (40, 80), "test": 100, "width": 16, "steps": 60},
+    "authors_by_attention": {"sizes": (40, 80), "test": 80, "width": 16, "steps": 40},
     "backprop_by_hand": {"steps": 150},
     "coordinate_check": {"widths": (64, 128, 256), "seeds": 16},
     "catapult": {"widths": (64, 256), "seeds": 3},

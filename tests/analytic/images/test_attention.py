@@ -1,0 +1,116 @@
+"""Kernels of attention, exact at degenerate inputs: mpmath's recursion over all pairs of positions, plainly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from oracles_kernels import DIGITS, dual, largest_errors
+
+import analytic as an
+import minintk as mn
+
+Array = np.ndarray[Any, Any]
+
+
+def activated(phi: mn.spec.Layer, K: Any, T: Any) -> tuple[Any, Any]:
+    """K and Theta of all pairs of positions after phi."""
+    both = [[dual(phi, K[i, i], K[j, j], K[i, j]) for j in range(K.cols)] for i in range(K.rows)]
+    slopes = [[T[i, j] * slope for j, (_, slope) in enumerate(row)] for i, row in enumerate(both)]
+    return mp.matrix([[k for k, _ in row] for row in both]), mp.matrix(slopes)
+
+
+def attending(layer: mn.GlobalSelfAttention, K: Any, N: int) -> Any:
+    """A of N examples, as a matrix with a block for each."""
+    L = K.rows // N
+    A = mp.matrix(N * L, N * L)
+    for n, s in np.ndindex(N, L):
+        at = [n * L + t for t in range(L)]
+        i = at[s]
+        seen = [not layer.masked or (K[i, i] != 0 and K[j, j] != 0) for j in at]
+        G = [layer.qk_std * K[i, j] for j in at]
+        row = G if layer.zeta != "softmax" else [mp.exp(g) if here else mp.mpf(0) for g, here in zip(G, seen)]
+        total = sum(row) if layer.zeta == "softmax" and any(seen) else mp.mpf(1)
+        for j, a in zip(at, row):
+            A[i, j] = a / total
+    return A
+
+
+def exact(phi: mn.spec.Layer, layer: mn.GlobalSelfAttention, x: Array) -> tuple[Any, Any]:
+    """NNGP and NTK of (Conv1d, phi, attention, phi, mean, Dense), rows of pairs j >= i, in DIGITS digits."""
+    N, L, C = x.shape
+    with mp.workdps(DIGITS):
+        rows = mp.matrix([[mp.mpf(float(v)) for v in row] for row in x.reshape(N * L, C)])
+        K = rows * rows.T / C
+        K, T = activated(phi, K, K)
+        A, w2 = attending(layer, K, N), mp.mpf(layer.w_std) ** 2
+        K, T = w2 * A * K * A.T, w2 * A * (T + 2 * K) * A.T
+        K, T = activated(phi, K, T)
+        mean = mp.matrix(N, N * L)
+        for n in range(N):
+            seen = [n * L + t for t in range(L) if not layer.masked or K[n * L + t, n * L + t] != 0]
+            for i in seen:
+                mean[n, i] = mp.mpf(1) / len(seen)
+        K, T = mean * K * mean.T, mean * T * mean.T
+        return tuple([[v[i, j] for j in range(i, N)] for i in range(N)] for v in (K, K + T))  # type: ignore[return-value]
+
+
+def degenerate(rng: np.random.Generator, near: bool) -> Array:
+    """Sequences that are equal, opposite, zero, reversed, padded; near: parallel up to 1e-5, 1e-8, 1e-12 too."""
+    a, side = rng.standard_normal((2, 3, 4))
+    cut = a.copy()
+    cut[2] = 0
+    some = [a, a, -a, 0 * a, side, a[::-1], cut]
+    return np.stack(some + [a + angle * side for angle in (1e-5, 1e-8, 1e-12)] if near else some)
+
+
+LAYERS = {
+    "softmax": mn.GlobalSelfAttention(4, qk_std=1.5, w_std=1.2),
+    "identity": mn.GlobalSelfAttention(4, zeta=mn.Identity()),
+    "padding left out": mn.GlobalSelfAttention(4, masked=True),
+}
+
+
+def largest(
+    phi: mn.spec.Layer, layer: mn.GlobalSelfAttention, x: Array, w_std: float | None = None
+) -> tuple[float, float]:
+    """The largest errors of NNGP and NTK, relative to the diagonals."""
+    mean = mn.MaskedAvgPool() if layer.masked else mn.GlobalAvgPool()
+    spec = mn.Sequential(mn.Conv1d(4, 1, w_std=w_std or 1.0), phi, layer, phi, mean, mn.Dense(1))
+    return largest_errors(an.kernel(spec).both(x), exact(phi, layer, x))
+
+
+@pytest.mark.parametrize("name", ["identity", "padding left out"])
+def test_exact_at_equal_opposite_zero_and_padded_sequences(name: str) -> None:
+    """1e-11, and a w_std that is off by 1e-9 is refused."""
+    x = degenerate(np.random.default_rng(1), near=False)
+    assert max(largest(mn.ReLU(), LAYERS[name], x)) < 1e-11
+    assert max(largest(mn.ReLU(), LAYERS[name], x, 1 + 1e-9)) > 1e-11
+
+
+def test_nearly_parallel_sequences() -> None:
+    """The NNGP is exact; the NTK of ReLU knows angles after sums to the root of the precision, as after a pooling."""
+    x = degenerate(np.random.default_rng(1), near=True)
+    assert max(largest(mn.Erf(), LAYERS["softmax"], x)) < 1e-11
+    nngp, ntk = largest(mn.ReLU(), LAYERS["softmax"], x)
+    assert nngp < 1e-11
+    assert ntk < 1e-8
+
+
+def test_single_precision_blocks_and_diagonals() -> None:
+    """float32 to its precision; x against x2, the diagonal alone, and images (H, W, C), agree."""
+    x = degenerate(np.random.default_rng(1), near=False)
+    spec = mn.Sequential(mn.Conv1d(4, 3), mn.ReLU(), LAYERS["softmax"], mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
+    k = an.kernel(spec)
+    whole = k.both(x)
+    for a, b in zip(whole, k.both(x.astype(np.float32)), strict=True):
+        assert b.dtype == np.float32
+        np.testing.assert_allclose(b, a, rtol=0, atol=1e-5 * a.max())
+    for a, b, d in zip(whole, k.both(x[:3], x[3:]), k.diag(x), strict=True):
+        np.testing.assert_allclose(b, a[:3, 3:], rtol=0, atol=1e-12 * a.max())
+        np.testing.assert_allclose(d, np.diag(a), rtol=1e-12)
+    wide = mn.Sequential(mn.Conv2d(4, (1, 3)), *spec.layers[1:])
+    for a, b in zip(whole, an.kernel(wide).both(x[:, None]), strict=True):
+        np.testing.assert_allclose(b, a, rtol=0, atol=1e-12 * a.max())
