@@ -118,6 +118,20 @@ def test_activations(xp: Any, dtype: str, activation: mn.spec.Activation) -> Non
     agree(xp, dtype, compute)
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention(xp: Any, dtype: str, masked: bool) -> None:
+    layer = mn.GlobalSelfAttention(4, heads=2, scaling="sqrt", zeta=mn.Erf() if masked else "softmax", masked=masked)
+    end = mn.MaskedAvgPool() if masked else mn.Flatten()
+    net, theta, x, _, _ = data(mn.Sequential(mn.Conv1d(4, 1), layer, end, mn.Dense(2)), (5, 3), ensemble=E)
+    x[0, 3:] = 0
+
+    def compute(to: To) -> Any:
+        f, J = net.linearize(to(theta), to(x))
+        return f, J.vjp(f), J.jvp(to(theta) + 1), J.trace_gram()
+
+    agree(xp, dtype, compute)
+
+
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.Standard(), mn.PyTorch()], ids=lambda p: type(p).__name__)
 @pytest.mark.parametrize("ensemble", [None, E])
 def test_jacobian(xp: Any, dtype: str, ensemble: int | None, parametrization: Any) -> None:

@@ -18,6 +18,9 @@ SPECS = {
     "pool": mn.Sequential(CONV, mn.ReLU(), mn.Conv2d(5, (2, 3), stride=(2, 1)), mn.GlobalAvgPool(), mn.Dense(1)),
     "average": mn.Sequential(CONV, mn.Erf(), mn.AvgPool(2), CONV, mn.Tanh(), mn.GlobalAvgPool(), mn.Dense(1)),
     "residual": mn.Sequential(CONV, mn.Residual(mn.Sequential(mn.ReLU(), CONV)), mn.GlobalAvgPool(), mn.Dense(1)),
+    "attention": mn.Sequential(
+        mn.Conv2d(5, 3), mn.ReLU(), mn.GlobalSelfAttention(5, masked=True), mn.ReLU(), mn.MaskedAvgPool(), mn.Dense(1)
+    ),
     "circular": mn.Sequential(mn.Conv2d(5, 3, padding="circular"), mn.Abs(), mn.Flatten(), mn.Dense(1)),
 }
 
