@@ -355,7 +355,9 @@ class VectorEngine:
             if p.dtype != xp.float64 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
                 self.tile(rows, columns, scratches, xp.dtype(xp.float64))  # too many for one by one
                 return
-            (self.fine if precision is not None or self.coarse is None else self.coarse)(block)
+            plan = self.fine if precision is not None or self.coarse is None else self.coarse
+            for part in block.parts(rows_at_once(xp, p.shape[1] * p.dtype.itemsize // 4)):
+                plan(part)
             if again[0].shape[0]:
                 self.restart(again, block)
             for out, kernel, values in ((self.nngp, p, self.rows.q), (self.ntk, tau, self.rows.theta)):

@@ -261,6 +261,13 @@ class Block(Pairs):
         super().__init__(scratch, p, None, tau)
         self.i, self.j = i, j
 
+    def parts(self, height: int) -> Iterator[Block]:
+        """The block by some rows at a time, whose arrays a cache holds beside those that a layer borrows."""
+        for start in range(0, self.p.shape[0], height):
+            at = slice(start, min(start + height, self.p.shape[0]))
+            rows = slice(self.i.start + at.start, self.i.start + at.stop)
+            yield Block(self.scratch, rows, self.j, self.p[at], None if self.tau is None else self.tau[at])
+
     def dot(self, left: Array, right: Array, out: Array) -> Array:
         return self.xp.matmul(left[self.i], right[self.j].T, out=out)
 
