@@ -313,7 +313,7 @@ def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametri
     try:
         _laws(layer, shape, parametrization)
     except Exception as error:
-        from minintk.grade.layer import diagnose_layer  # only for layers that are wrong
+        from minintk.grade.checks import diagnose_layer  # only for layers that are wrong
 
         said = ""
         with suppress(Exception):  # a layer may be too broken to be looked at

@@ -2,8 +2,8 @@
 
 Reading order:
 
-    gram         the kernel of the training set by panels of rows, from disk or computed when needed
+    gram         the kernel of the training set by panels of rows, from disk or computed when needed; what stands in for
+                 its factor: a Nystrom sketch, a randomly pivoted Cholesky factor
     factor       its Cholesky factor, block by block, in memory or on disk
-    low_rank     what stands in for the factor: a Nystrom sketch, a randomly pivoted Cholesky factor
     solve        the front: conjugate gradients until a stated residual, with either as preconditioner
 """

@@ -24,7 +24,7 @@ import numpy as np
 from analytic.kernel import Kernel
 from analytic.large import gram
 from analytic.large.factor import Factor
-from analytic.large.low_rank import inverse, nystrom, pivoted
+from analytic.large.gram import inverse, nystrom, pivoted
 from analytic.streaming import Store
 from analytic.training.eigen import check_memory
 from analytic.training.gp import Ensemble, KernelLike, Kind

@@ -126,7 +126,8 @@ def _grade(args: Namespace) -> int:
     from rich.markup import escape
 
     from minintk.files.writing import write_atomically
-    from minintk.grade import grade, load, reports
+    from minintk.grade import grade, load
+    from minintk.grade import run as reports
 
     seed = Path(args.seed[1:]).read_text(encoding="utf-8").strip() if args.seed.startswith("@") else args.seed
     found = grade(

@@ -16,7 +16,7 @@ import scipy.linalg
 
 import analytic as an
 import minintk as mn
-from analytic.large import factor, gram, low_rank, solve
+from analytic.large import factor, gram, solve
 from analytic.large.factor import Blocks, Factor
 from analytic.large.gram import Gram
 from minintk.files.claims import Held, claim_or_say_who
@@ -118,7 +118,7 @@ def test_preconditioners_save_steps() -> None:
         assert an.solve(KERNEL, x, y, ridge=0.1, by=by, rank=60).steps < plain.steps / 3
 
 
-@pytest.mark.parametrize("find", [low_rank.nystrom, low_rank.pivoted])
+@pytest.mark.parametrize("find", [gram.nystrom, gram.pivoted])
 def test_low_rank_is_exact_at_full_rank_and_below_the_kernel(find: Callable[..., Any]) -> None:
     x, _, _ = data(40)
     K = KERNEL.ntk(x)
