@@ -33,6 +33,7 @@ from minintk.arrays import Array
 from minintk.spec.parametrization import NTK, Parametrization, Role, Row
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer, out_shape
 from minintk.spec.windows import check_channels_last
+from minintk.validate import number
 
 DEFAULT_PARAMETRIZATION = NTK()
 """The parametrization unless another is given."""
@@ -250,6 +251,43 @@ class Kernel:
             _, _, dK, dTheta = derivatives(steps, doubled, xp, *rows)
             found = [Both(*pair) for pair in zip(dK, dTheta)]
         return Derivatives(*(Both(*(xp.astype(a, inputs.dtype, copy=False) for a in both)) for both in found))
+
+    __array_ufunc__ = None  # so that a NumPy number times a kernel is a kernel
+
+    def __add__(self, other: Kernel) -> Kernel:
+        """K_1 + K_2 and Theta_1 + Theta_2: of f_1 + f_2, the sum of two independent networks, a `minintk.Sum`.
+
+        `c * k`, c > 0 : c K and c Theta, of sqrt(c) f.  `k * other` : K_1 K_2 and Theta_1 K_2 + K_1 Theta_2, entry by
+        entry, of f_1 f_2, a `minintk.Product`.  They have a spec of their own and are kernels like any other, for
+        posterior, ensemble and estimators.  ValueError for kernels of two parametrizations, and for c <= 0;
+        UnsupportedLayer for two networks neither of which ends in weights.
+
+        >>> import numpy as np, minintk as mn
+        >>> one, two = kernel(mn.Dense(1)), kernel(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)))
+        >>> x = np.eye(2)
+        >>> bool(np.allclose((one + 2 * two).ntk(x), one.ntk(x) + 2 * two.ntk(x), rtol=1e-14))
+        True
+        >>> bool(np.allclose((one * two).nngp(x), one.nngp(x) * two.nngp(x), rtol=1e-14))
+        True
+        """
+        return self._with(s.Sum, other)
+
+    def __mul__(self, other: Kernel | float) -> Kernel:
+        if isinstance(other, Kernel):
+            return self._with(s.Product, other)
+        factor = s.Scale(sqrt(number("c * kernel", other)))
+        return kernel(s.Sequential(*self.spec, factor), self.parametrization)
+
+    __rmul__ = __mul__
+
+    def _with(self, join: type[s.Branches], other: Any) -> Kernel:
+        if not isinstance(other, Kernel):
+            raise TypeError(f"expected another kernel, such as analytic.kernel(spec), got {other!r}")
+        if other.parametrization != self.parametrization:
+            raise ValueError(
+                f"expected one parametrization, got {self.parametrization!r} and {other.parametrization!r}"
+            )
+        return kernel(join(self.spec, other.spec), self.parametrization)
 
     def _scaled(self, name: str, factor: float) -> Kernel:
         return Kernel(s.as_sequential(scaled(self.spec, name, factor)), self.parametrization)

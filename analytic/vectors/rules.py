@@ -14,7 +14,7 @@ To add a layer: subclass `minintk.spec.layers.Layer`, register `minintk.spec.sha
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce, singledispatch
 from math import sqrt
 from typing import Any, NamedTuple
@@ -370,7 +370,7 @@ FORKS: dict[type, type[Fork]] = {s.Sum: ResidualSum, s.Product: ProductOfParts, 
 @lower.register
 def _(layer: s.Branches, site: Site, parametrization: Parametrization) -> Program:
     """Two at a time; the parts of a Concat are weighted by sqrt(n_i / n) first."""
-    programs = [lower(part, site, parametrization) for part in layer]
+    programs = [lower(part, replace(site, residuals=0), parametrization) for part in layer]
     if isinstance(layer, s.Concat):
         widths = [out_shape(part, site.shape)[-1] for part in layer]
         programs = [(*one, scaling(sqrt(n / sum(widths)))) for one, n in zip(programs, widths, strict=True)]

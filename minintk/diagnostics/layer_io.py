@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from minintk.arrays import Array
-from minintk.layers.combine import BoundBranches, BoundChain
+from minintk.layers.branches import BoundBranches
+from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Bound, Weights
 from minintk.models.network import Network, check_model
 
@@ -45,7 +46,8 @@ def _follow(layer: Bound, name: str, w: Weights, x: Array, found: dict[str, Pass
             x = _follow(child, inner, w, x, found)
         return x
     if isinstance(layer, BoundBranches):
-        h = layer.joined([_follow(child, inner, w, x, found) for inner, child in _children(layer, name)], ())[0]
+        b = [_follow(child, inner, w, x, found) for inner, child in _children(layer, name)]
+        h, _ = layer.kind.of(layer, b, ())
     else:
         h, _ = layer(w, x)
     if layer.tensors:

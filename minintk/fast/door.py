@@ -28,7 +28,8 @@ from minintk.fast.norm import CompiledBatchNorm
 from minintk.fast.split_batch import SplitBatch
 from minintk.fast.split_outputs import SplitOutputs
 from minintk.layers.activation import BoundActivation
-from minintk.layers.combine import BoundBranches, BoundChain
+from minintk.layers.branches import BoundBranches
+from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Bound
 from minintk.layers.conv import BoundConv
 from minintk.layers.dense import BoundDense

@@ -5,7 +5,8 @@ Importing the room registers every layer with `minintk.layers.contract.bind`.  R
     contract      what a layer must be able to do, and where its weights lie in theta
     dense         y = m x W + c b
     activation    y = phi(x), and the table of phi and phi'
-    combine       Sequential composes; branches are added, multiplied or joined
+    combine       Sequential composes
+    branches      Residual and Sum add, Product multiplies, Concat puts side by side
     patches       what windows read, as the rows of a matrix
     conv          a convolution is Dense on patches
     pool          averages and maxima over windows
@@ -14,6 +15,6 @@ Importing the room registers every layer with `minintk.layers.contract.bind`.  R
     dropout       masks
 """
 
-from minintk.layers import activation, attention, combine, conv, dense, dropout, norm, pool
+from minintk.layers import activation, attention, branches, combine, conv, dense, dropout, norm, pool
 
-__all__ = ["activation", "attention", "combine", "conv", "dense", "dropout", "norm", "pool"]
+__all__ = ["activation", "attention", "branches", "combine", "conv", "dense", "dropout", "norm", "pool"]

@@ -45,9 +45,8 @@ class NormJacobian(LayerJacobian):
 
 
 UNCALIBRATED = (
-    "a network with BatchNorm, or with masks, has no kernel yet: with the batch's statistics each example's output "
-    "depends on all the others, with masks on its place; net = net.calibrate(theta, x) freezes the ones and drops the "
-    "others"
+    "a network with BatchNorm, or with masks, has no kernel yet: each example's output depends on all the others, or "
+    "on its place in the batch; freeze them first, net = net.calibrate(theta, x)"
 )
 
 

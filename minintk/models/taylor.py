@@ -20,7 +20,8 @@ from typing import Any
 
 from minintk.arrays import Array, array_namespace
 from minintk.layers.activation import BoundActivation
-from minintk.layers.combine import BoundChain, BoundReshape, BoundSum, ChainJacobian, SumJacobian
+from minintk.layers.branches import BoundBranches, SumJacobian
+from minintk.layers.combine import BoundChain, BoundReshape, ChainJacobian
 from minintk.layers.contract import Bound, Contraction, LayerJacobian, Weights
 from minintk.layers.conv import BoundConv
 from minintk.layers.dense import BoundDense
@@ -278,6 +279,8 @@ class SumSeries(SumJacobian):
 
 
 @expand.register
-def _(layer: BoundSum, w: Weights, d: Weights, x: Series) -> tuple[Series, SumSeries]:
+def _(layer: BoundBranches, w: Weights, d: Weights, x: Series) -> tuple[Series, SumSeries]:
+    if layer.kind is not SumJacobian:
+        raise UnsupportedLayer("of branches, those of a Sum or a Residual have a Taylor expansion here")
     y, parts = zip(*(expand(inner, w, d, x) for inner in layer.layers), strict=True)
     return reduce(SumSeries.add, y), SumSeries(layer, parts)

@@ -64,8 +64,9 @@ def has_weights(layer: s.Layer) -> bool:
 
 
 def count_residuals(layer: s.Layer) -> int:
-    """How many residual branches there are: the layer itself, and those inside it."""
-    return isinstance(layer, s.Residual) + sum(map(count_residuals, layer.inside))
+    """How many residual branches there are: the layer itself, and those inside it; those in `Branches` count apart."""
+    inside = () if isinstance(layer, s.Branches) else layer.inside
+    return isinstance(layer, s.Residual) + sum(map(count_residuals, inside))
 
 
 def couples(layer: s.Layer) -> bool:

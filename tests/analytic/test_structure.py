@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -195,3 +195,60 @@ def test_networks_with_masks_have_this_kernel_on_average() -> None:
         assert_mean("with masks", drawn, truth[upper])
         with pytest.raises(AssertionError, match="z = "):
             assert_mean("without", drawn, other[upper])
+
+
+# -------------------------------------------------------------------------------------------- kernel algebra
+
+
+def test_the_algebra_of_kernels() -> None:
+    """Sums, products and multiples of matrices, to rounding; of vectors, images, and either with residual blocks."""
+    block = mn.Residual(mn.Sequential(mn.ReLU(), dense()))
+    one, two = (
+        an.kernel(mn.Sequential(dense(), mn.Erf(), dense(1))),
+        an.kernel(mn.Sequential(dense(), block, block, dense(1))),
+    )
+    flat = an.kernel(mn.Sequential(mn.Flatten(), *two.spec))
+    cnn = an.kernel(
+        mn.Sequential(conv(), mn.ReLU(), mn.AvgPool(2, padding="same"), conv(), mn.GlobalAvgPool(), dense(1))
+    )
+    muP = mn.SpectralMuP()
+    for a, b, x in (
+        (one, two, degenerate()),
+        (cnn, flat, images()),
+        (an.kernel(two.spec, muP), an.kernel(mn.Sequential(dense(), block, dense(1)), muP), degenerate()),
+    ):
+        (K, Theta), (L, Phi) = a.both(x), b.both(x)
+        product = Theta * L + K * Phi
+        found = [
+            (a + b, K + L, Theta + Phi),
+            (a + np.float64(0.3) * b * 2, K + 0.6 * L, Theta + 0.6 * Phi),
+            (a * b, K * L, product),
+            (2 * (a * b + b) * a, 2 * (K * L + L) * K, 2 * (product + Phi) * K + 2 * (K * L + L) * Theta),
+        ]  # under muP K is of order 1/n, so that of a product Theta is too
+        for k, expected_nngp, expected_ntk in found[: 2 if a.parametrization == muP else 4]:
+            for got, wanted in zip(k.both(x), (expected_nngp, expected_ntk), strict=True):
+                assert np.abs(got - wanted).max() < 1e-14 * wanted.max()
+
+
+def test_a_sum_of_kernels_is_a_kernel_for_all_that_takes_one() -> None:
+    x, y = inputs(8), inputs(8, 1, seed=1)
+    k = an.kernel(mn.Sequential(dense(), mn.Erf(), dense(1))) + 0.5 * an.kernel(mn.Dense(1))
+    K, Theta = k.both(x)
+    kinds: tuple[Literal["nngp", "ntk"], ...] = ("nngp", "ntk")
+    for kind, matrix in zip(kinds, (K, Theta)):
+        gp = an.posterior(k, x[:6], y[:6], ridge=0.1, kind=kind)
+        mean = matrix[6:, :6] @ np.linalg.solve(matrix[:6, :6] + 0.1 * np.eye(6), y[:6])
+        np.testing.assert_allclose(gp.predict(x[6:]), mean, rtol=1e-9)
+    f = an.ensemble(k, x[:6], y[:6], lr=0.3).predict(x[6:], t=2.0)
+    np.testing.assert_allclose(f, an.gradient_flow(Theta[:6, :6], y[:6], lr=0.3).predict(2.0, Theta[6:, :6]), rtol=1e-9)
+
+
+def test_what_is_no_kernel_is_refused() -> None:
+    k: Any = an.kernel(mn.Dense(1))
+    other: Any
+    for other in (1, np.eye(2), None):
+        with pytest.raises((TypeError, ValueError), match="expect"):
+            k + other
+    for other in (-1.0, 0, np.eye(2), an.kernel(mn.Dense(1), mn.Standard())):
+        with pytest.raises((TypeError, ValueError), match="expect"):
+            k * other

@@ -132,6 +132,20 @@ def test_attention(xp: Any, dtype: str, masked: bool) -> None:
     agree(xp, dtype, compute)
 
 
+def test_branches_and_masks(xp: Any, dtype: str) -> None:
+    gate = mn.Product(mn.Dense(6, b_std=0.3), mn.Sequential(mn.Dense(6), mn.Sigmoid()), mn.Scale(0.5))
+    joined = mn.Concat(mn.Sum(mn.Dense(3), mn.Dense(3, b_std=0.2), mn.Dense(3)), mn.Dropout(0.4), mn.Tanh())
+    net, theta, x, _, _ = data(mn.Sequential(mn.Dense(6), gate, joined, mn.Dense(2)), (5,), ensemble=E)
+    masked = net.with_dropout(np.random.default_rng(0), ensemble=E)
+
+    def compute(to: To) -> Any:
+        f, J = net.linearize(to(theta), to(x))
+        g, K = masked.advance(to(theta)).linearize(to(theta), to(x))
+        return f, J.vjp(f), J.jvp(to(theta) + 1), J.trace_gram(), g, K.vjp(g), K.jvp(to(theta) + 1)
+
+    agree(xp, dtype, compute)
+
+
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.Standard(), mn.PyTorch()], ids=lambda p: type(p).__name__)
 @pytest.mark.parametrize("ensemble", [None, E])
 def test_jacobian(xp: Any, dtype: str, ensemble: int | None, parametrization: Any) -> None:

@@ -21,8 +21,12 @@ SPECS = {
     "attention": mn.Sequential(
         mn.Conv2d(5, 3), mn.ReLU(), mn.GlobalSelfAttention(5, masked=True), mn.ReLU(), mn.MaskedAvgPool(), mn.Dense(1)
     ),
+    "branches": mn.Sequential(
+        CONV, mn.Concat(mn.Product(CONV, mn.Identity()), mn.Scale(0.5), CONV), mn.Dropout(0.3), CONV, mn.ReLU(),
+        mn.GlobalAvgPool(), mn.Dense(1),
+    ),
     "circular": mn.Sequential(mn.Conv2d(5, 3, padding="circular"), mn.Abs(), mn.Flatten(), mn.Dense(1)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -136,11 +136,17 @@ def test_a_singular_kernel_is_noticed(xp: Any) -> None:
 
 BRANCH = mn.Sequential(mn.Dense(8, b_std=0.3, b_init="zeros"), mn.Erf(), mn.Dense(8))
 DEEP = mn.Sequential(mn.Flatten(), mn.Dense(8, w_std=1.3, b_std=0.2), mn.ReLU(), mn.Dense(8), mn.Residual(BRANCH))
-DUALS = [a for a in ACTIVATIONS if not isinstance(a, (mn.Sigmoid, mn.Softplus, mn.Swish, mn.ABRelu))]  # as Tanh, as ReLU
+BRANCHES = mn.Product(
+    mn.Dense(8), mn.Concat(mn.Scale(0.5), mn.Dense(4)), mn.Sequential(mn.Erf(), mn.Dropout(), mn.Dense(8))
+)
+BRANCHED = mn.Sequential(mn.Flatten(), mn.Dense(4, b_std=0.1), BRANCHES, mn.Dense(1))
+DUALS = [
+    a for a in ACTIVATIONS if not isinstance(a, (mn.Sigmoid, mn.Softplus, mn.Swish, mn.ABRelu))
+]  # as Tanh, as ReLU
 SHALLOW = [mn.Sequential(mn.Flatten(), mn.Dense(8, b_std=0.1), activation, mn.Dense(1)) for activation in DUALS]
 
 
-@pytest.mark.parametrize("spec", [DEEP, *SHALLOW], ids=lambda spec: type(spec.layers[-2]).__name__)
+@pytest.mark.parametrize("spec", [DEEP, BRANCHED, *SHALLOW], ids=lambda spec: type(spec.layers[-2]).__name__)
 def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -> None:
     """Rows that coincide, oppose each other, nearly coincide, or are zero are among the examples."""
     _, _, x, x2, _ = data()

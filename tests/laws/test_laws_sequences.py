@@ -24,7 +24,7 @@ from analytic.vectors.results import Examples, Wanted
 from minintk import testing
 from minintk.fast.door import shut
 from minintk.layers.attention import HeadsJacobian, MaskedAvgPoolJacobian
-from minintk.layers.combine import ConcatJacobian
+from minintk.layers.branches import ConcatJacobian
 
 Array = np.ndarray[Any, Any]
 Patch = pytest.MonkeyPatch

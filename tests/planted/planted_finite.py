@@ -20,7 +20,8 @@ from planting import (
 
 import minintk as mn
 from minintk.layers.activation import Pointwise, pointwise
-from minintk.layers.combine import ChainJacobian, SumJacobian
+from minintk.layers.branches import SumJacobian
+from minintk.layers.combine import ChainJacobian
 from minintk.layers.dense import BoundDense, DenseJacobian
 
 

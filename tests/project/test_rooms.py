@@ -125,7 +125,7 @@ def test_the_rooms_stand_in_the_order_of_the_guide() -> None:
 SCREEN = 60
 """Lines that a reader sees at once, without scrolling."""
 
-LAYERS = ("dense", "activation", "combine", "conv", "pool", "norm", "attention")
+LAYERS = ("dense", "activation", "combine", "branches", "conv", "pool", "norm", "attention", "dropout")
 
 
 def code_lines(node: ast.AST, text: list[str]) -> int:

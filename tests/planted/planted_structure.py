@@ -1,0 +1,153 @@
+"""Errors planted in branches, factors and masks, finite and infinite; see `planted`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from montecarlo import assert_mean, inputs, kernels
+from oracles_kernels import image_errors, image_kernels
+from planted_laws import Array, Patch
+from planting import planted
+
+import analytic as an
+import minintk as mn
+from analytic.images import steps
+from analytic.vectors import rules
+from analytic.vectors.state import Pairs, RowState
+from minintk import testing
+from minintk.layers.branches import ConcatJacobian, ProductJacobian
+from minintk.layers.dropout import BoundDropout
+
+X = np.random.default_rng(0).standard_normal((4, 3))
+IMAGES = np.random.default_rng(1).standard_normal((3, 3, 3, 2))
+
+
+def dense(n: int = 3) -> mn.Dense:
+    return mn.Dense(n, w_std=1.3, b_std=0.4)
+
+
+GATE = mn.Product(dense(), mn.Identity(), mn.Sequential(mn.Tanh(), dense()))
+JOINED = mn.Concat(dense(2), mn.Identity(), mn.Sequential(mn.Tanh(), dense(4)))
+
+
+def branches() -> None:
+    """adjoint, derivative and gram of branches"""
+    for layer in (GATE, JOINED):
+        testing.check_layer(layer, (3,))
+
+
+def kernels_of_branches() -> None:
+    """kernels of products and concatenations, on average over networks"""
+    for spec in (
+        mn.Sequential(mn.Product(dense(5), mn.Sequential(dense(4), mn.Erf(), dense(5))), dense(8)),
+        mn.Sequential(mn.Concat(dense(2), mn.Sequential(dense(4), mn.Erf(), dense(6))), dense(8)),
+    ):
+        x = inputs()
+        upper = np.triu_indices(len(x))
+        for samples, truth in zip(kernels(spec, x, 3000), an.kernel(spec).both(x), strict=True):
+            assert_mean("kernel", samples, truth[upper])
+
+
+def kernels_of_pixels() -> None:
+    """kernels of images = all pairs of pixels, in extended precision"""
+    conv = mn.Conv2d(4, 3, b_std=0.3)
+    for layers in ((mn.Product(mn.Identity(), conv),), (mn.ReLU(), mn.Dropout(0.3), conv)):
+        k = an.kernel(mn.Sequential(conv, *layers, mn.GlobalAvgPool(), mn.Dense(1)))
+        worst = max(image_errors(k.both(IMAGES), image_kernels(k.spec, IMAGES)))
+        assert worst < 1e-13, f"error {worst:.1e}"
+
+
+def masks() -> None:
+    """E m = 1, and the kernel of networks with masks"""
+    ones, net = np.ones((2000, 4)), mn.Network(mn.Dropout(0.3), (4,)).with_dropout(np.random.default_rng(0))
+    m: Any = net(np.zeros(0), ones)
+    assert_mean("E m", m, np.ones(4))
+    k = an.kernel(mn.Sequential(dense(), mn.ReLU(), mn.Dropout(0.3), dense()))
+    worst = max(image_errors(k.both(X), image_kernels(k.spec, X)))
+    assert worst < 1e-13, f"error {worst:.1e}"
+
+
+@planted("Product: jvp and vjp forget the other factors", branches)
+def _(patch: Patch) -> None:
+    patch.setattr(ProductJacobian, "join", lambda self, db: sum(one for one in db if one is not None))
+    patch.setattr(ProductJacobian, "split", lambda self, u: [u for _ in self.parts])
+
+
+@planted("Product: gram with the cotangents of a sum", branches)
+def _(patch: Patch) -> None:
+    right = ProductJacobian.gram_and_back
+
+    def wrong(self: Any, u: Array, other: Any, v: Array, kernel: Any) -> Any:
+        G = sum(J.gram(u, K, v, kernel) for J, K in zip(self.parts, other.parts, strict=True))
+        return (G, *right(self, u, other, v, kernel)[1:])
+
+    patch.setattr(ProductJacobian, "gram_and_back", wrong)
+
+
+@planted("Concat: cotangents of the branches in the wrong order", branches)
+def _(patch: Patch) -> None:
+    right = ConcatJacobian.split
+
+    def wrong(self: Any, u: Array) -> Any:
+        return [one[..., ::-1] for one in right(self, u)]
+
+    patch.setattr(ConcatJacobian, "split", wrong)
+
+
+@planted("Product kernel: Theta_1 Theta_2 for Theta_1 K_2 + K_1 Theta_2", kernels_of_branches)
+def _(patch: Patch) -> None:
+    right = rules.ProductOfParts.join
+
+    def wrong(self: Any, one: RowState, two: RowState) -> Any:
+        after, row = right(self, one, two)
+        return RowState(after.q, one.theta * two.theta, after.error), row
+
+    patch.setattr(rules.ProductOfParts, "join", wrong)
+
+
+@planted("Concat kernel: all branches weigh the same, whatever their widths", kernels_of_branches)
+def _(patch: Patch) -> None:
+    half = rules.Scaling(0.5, 0.0, 0.0, 0.0)
+    patch.setattr(rules.Scaling, "rows", lambda self, rows: rules.Affine.rows(half, rows))
+
+
+@planted("Product of images: D_1 D_2 left out", kernels_of_pixels)
+def _(patch: Patch) -> None:
+    right = steps.multiply_fields
+
+    def wrong(field: Any, other: Any, row: Any) -> None:
+        extra = field.d * other.d
+        right(field, other, row)
+        field.d += extra
+
+    patch.setattr(steps, "multiply_fields", wrong)
+
+
+@planted("Dropout of images: a pixel meets itself with another mask", kernels_of_pixels)
+def _(patch: Patch) -> None:
+    right = steps.equal_pixels
+    patch.setattr(steps, "equal_pixels", lambda field, a, factor=1.0: right(field, a))
+
+
+@planted("Dropout: numbers that stay are not scaled up", masks)
+def _(patch: Patch) -> None:
+    right = BoundDropout.draw
+    patch.setattr(BoundDropout, "draw", lambda self, keys, x: (1 - self.rate) * right(self, keys, x))
+
+
+@planted("Dropout kernel: one mask for all examples", masks)
+def _(patch: Patch) -> None:
+    patch.setattr(rules.Masks, "pairs", lambda self, pairs, row: None)
+
+
+@planted("Dropout kernel: Theta of two examples as if they were one", masks)
+def _(patch: Patch) -> None:
+    right = rules.Masks.pairs
+
+    def wrong(self: Any, pairs: Pairs, row: Any) -> None:
+        right(self, pairs, row)
+        if pairs.tau is not None:
+            pairs.tau /= self.keep
+
+    patch.setattr(rules.Masks, "pairs", wrong)
