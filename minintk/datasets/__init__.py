@@ -5,9 +5,7 @@ Reading order:
     dataset        examples with labels, and the transformations of the experiments
     packaged       the 8 x 8 digits of the package, points on a sphere or cube
     text           sentences of three authors, and words as vectors
-    folders        where data files are: a named folder, $MININTK_DATA, or a download
-    read_mnist     MNIST, and its file format
-    read_cifar     CIFAR-10, and its file format
+    published      MNIST and CIFAR-10: where their files are, and how these are read
 
 >>> import minintk as mn
 >>> x, y = mn.datasets.digits().parity()
@@ -17,8 +15,7 @@ Reading order:
 
 from minintk.datasets.dataset import Dataset
 from minintk.datasets.packaged import cube, digits, sphere
-from minintk.datasets.read_cifar import cifar10
-from minintk.datasets.read_mnist import mnist
+from minintk.datasets.published import cifar10, mnist
 from minintk.datasets.text import Text, sentences
 
 __all__ = ["Dataset", "Text", "cifar10", "cube", "digits", "mnist", "sentences", "sphere"]

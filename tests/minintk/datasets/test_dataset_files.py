@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from minintk.datasets import Dataset, cifar10, digits, mnist
-from minintk.datasets.read_cifar import CLASSES
-from minintk.datasets.read_mnist import read_idx
+from minintk.datasets.published import CLASSES, read_idx
 
 Array = np.ndarray[Any, Any]
 
@@ -261,7 +260,7 @@ def test_downloads_are_checked_and_cached(tmp_path: Path, monkeypatch: pytest.Mo
         mnist()
     names = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"]
     hashes = {name: pooch.file_hash(str(tmp_path / "server" / f"{name}.gz")) for name in names}
-    monkeypatch.setattr("minintk.datasets.read_mnist.SHA256", hashes)
+    monkeypatch.setattr("minintk.datasets.published.MNIST_SHA256", hashes)
     assert np.array_equal(mnist().labels, LABELS)
     count = len(fetched)
     assert fetched[-1] == "https://ossci-datasets.s3.amazonaws.com/mnist/train-labels-idx1-ubyte.gz"
@@ -285,7 +284,7 @@ def test_cifar_download_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "choose_downloader",
         lambda url, progressbar=False: lambda url, output, _: Path(output).write_bytes(archive.read_bytes()),
     )
-    monkeypatch.setattr("minintk.datasets.read_cifar.SHA256", pooch.file_hash(str(archive)))
+    monkeypatch.setattr("minintk.datasets.published.CIFAR_SHA256", pooch.file_hash(str(archive)))
     assert cifar10(split="test").labels.tolist() == batches[-1][b"labels"]
     assert len(cifar10()) == 25
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 import minintk as mn
-from minintk.datasets.read_cifar import _read as read_batch
-from minintk.datasets.read_mnist import read_idx
+from minintk.datasets.published import _batch as read_batch
+from minintk.datasets.published import read_idx
 from minintk.files.reading import CHUNK, EXPANSION, map_npy, read_json, read_lines
 from minintk.training import checkpoints
 

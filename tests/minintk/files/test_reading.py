@@ -18,8 +18,8 @@ import pytest
 from hostile import KINDS, REMEDY, Reader, archive, batch, checkpoint, header, idx, npy, peak, plain
 
 import minintk as mn
-from minintk.datasets.read_cifar import _read as read_batch
-from minintk.datasets.read_mnist import read_idx
+from minintk.datasets.published import _batch as read_batch
+from minintk.datasets.published import read_idx
 from minintk.files.reading import Unreadable, map_npy, read_json, read_lines, read_npz, reading
 from minintk.training import checkpoints
 

@@ -1,0 +1,250 @@
+"""MNIST and CIFAR-10, from a folder given by the caller or by $MININTK_DATA, or downloaded once.
+
+A given folder must hold the files.  They are downloaded only if no folder is given (by pooch, into the user's cache,
+verified by the checksums in this package).
+
+MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels, four files in the IDX format: two zero bytes, a type
+(0x08: bytes), the number of axes, four bytes for the length of each (most significant byte first), then the values,
+last axis fastest.
+
+CIFAR-10: 50,000 and 10,000 photographs of 32 x 32 pixels in ten classes, from the published Python batches.  These are
+pickles, and a pickle calls whatever it names: any function, or a NumPy class, whose state it then sets to any bytes.
+Here the four names in a pickled array stand for a record of what is called with what, and every other name is refused;
+an array is made of bytes whose number agrees with its shape.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import pickletools
+import struct
+from collections.abc import Sequence
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from minintk.datasets.dataset import Dataset
+from minintk.files.reading import exactly, read_array, reading, unpacked, whole_file
+
+VARIABLE = "MININTK_DATA"
+
+
+def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
+    """`folder`, or the one given by MININTK_DATA, or None; FileNotFoundError if it does not exist."""
+    named = folder if folder is not None else os.environ.get(VARIABLE) or None
+    if named is None:
+        return None
+    if not (path := Path(named).expanduser()).is_dir():
+        source = "folder" if folder is not None else VARIABLE
+        raise FileNotFoundError(f"{source} expects a folder with data files, but {path} is not a folder")
+    return path
+
+
+def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
+    """The first file with one of these names in `folder` or the folders `inside` it, or FileNotFoundError."""
+    places = [folder / place / name for place in ("", *inside) for name in names]
+    if found := next((path for path in places if path.is_file()), None):
+        return found
+    raise FileNotFoundError(
+        f"no {' or '.join(names)} in {folder}, nor in its {' or '.join(inside)}: put the file there, "
+        f"name another folder (folder=... or {VARIABLE}), or name none to download it"
+    )
+
+
+def download(url: str, checksum: str, *, unpack: bool = False) -> list[Path]:
+    """The file at `url`, or the files in its archive: from the user's cache, or downloaded and checked."""
+    try:
+        import pooch
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "downloading data needs pooch: pip install 'minintk[data]'; "
+            f"or name a folder that holds the files, folder=... or {VARIABLE}"
+        ) from error
+    try:
+        found = pooch.retrieve(
+            url,
+            known_hash=checksum,
+            path=pooch.os_cache("minintk"),
+            fname=url.rpartition("/")[2],
+            processor=pooch.Untar() if unpack else None,
+        )
+    except OSError as error:  # no network, or the server refused
+        raise ConnectionError(
+            f"could not download {url} ({error}): try again, or put the files in a folder and name it, "
+            f"folder=... or {VARIABLE}"
+        ) from error
+    return [Path(found)] if isinstance(found, str) else [Path(name) for name in found]
+
+
+MNIST_ATTRIBUTION = "Y. LeCun, C. Cortes and C. J. C. Burges, The MNIST Database of Handwritten Digits, CC BY-SA 3.0"
+MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+MNIST_SHA256 = {
+    "train-images-idx3-ubyte": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "train-labels-idx1-ubyte": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "t10k-images-idx3-ubyte": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "t10k-labels-idx1-ubyte": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+}
+"""Checksums of the compressed files as published."""
+
+
+def mnist(
+    folder: str | os.PathLike[str] | None = None, split: Literal["train", "test"] = "train", *, dtype: Any = np.float64
+) -> Dataset:
+    """MNIST's training or test images, x : (60000, 784) or (10000, 784) in [0, 1].
+
+    folder : the folder with the IDX files, compressed or not, or with a folder ``mnist``; by default that of
+        MININTK_DATA; without either, they are downloaded (11 MB, needs the extra ``data``).
+    dtype : of `x`; the images are stored as bytes, 47 MB for all of them, until `x` is accessed.
+
+    FileNotFoundError if the folder lacks the files, ValueError for damaged ones.
+    """
+    if split not in ("train", "test"):
+        raise ValueError(f"split expects 'train' or 'test', got {split!r}")
+    prefix = "train" if split == "train" else "t10k"
+    images, labels = (_mnist_file(folder, f"{prefix}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
+    if images.ndim != 3 or labels.shape != images.shape[:1]:
+        raise ValueError(
+            f"MNIST expects images (N, H, W) and N labels, got shapes {images.shape} and {labels.shape}: "
+            "the files do not belong together"
+        )
+    N, H, W = images.shape
+    flat, names = images.reshape(N, H * W), tuple("0123456789")
+    return Dataset(flat, labels, names, (H, W, 1), f"mnist {split}", attribution=MNIST_ATTRIBUTION, dtype=dtype)
+
+
+def _mnist_file(folder: str | os.PathLike[str] | None, name: str) -> np.ndarray[Any, Any]:
+    place = named_folder(folder)
+    if place is None:
+        return read_idx(download(f"{MNIST_URL}{name}.gz", f"sha256:{MNIST_SHA256[name]}")[0])
+    other = name.replace("-idx", ".idx")  # as some programs unpack it
+    return read_idx(find(place, ("mnist", "MNIST/raw"), (name, f"{name}.gz", other, f"{other}.gz")))
+
+
+def read_idx(path: Path) -> np.ndarray[Any, Any]:
+    """The array of bytes in an IDX file, with or without gzip compression; `Unreadable` for a damaged file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "two-numbers")
+    ...     _ = path.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]))
+    ...     read_idx(path)
+    array([7, 9], dtype=uint8)
+    """
+    with reading(path, "an IDX file", "download it again") as file:
+        stream, most = unpacked(file)
+        start = stream.read(4)
+        if len(start) < 4 or start[:3] != b"\0\0\x08":
+            raise ValueError(f"expected bytes, beginning 00 00 08, but it begins {start.hex(' ') or 'nowhere'}")
+        axes = start[3]
+        shape = struct.unpack(f">{axes}I", exactly(stream, 4 * axes))
+        return read_array(stream, shape, np.dtype(np.uint8), most)
+
+
+CIFAR_ATTRIBUTION = "A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
+CIFAR_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+CIFAR_SHA256 = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+FOLDER = "cifar-10-batches-py"
+
+NAMES = {("numpy", "ndarray"), ("numpy", "dtype"), ("numpy.core.multiarray", "_reconstruct"),
+         ("numpy._core.multiarray", "_reconstruct")}  # fmt: skip
+"""The names in a pickled array, before and since NumPy 2."""
+
+MOST_INSTRUCTIONS, MOST_TUPLES = 10**6, 16
+"""In a pickle; a batch has some 50,000, and 6."""
+
+
+def cifar10(
+    folder: str | os.PathLike[str] | None = None, split: Literal["train", "test"] = "train", *, dtype: Any = np.float64
+) -> Dataset:
+    """CIFAR-10's training or test images, x : (N, 3072) in [0, 1], channels last: ``.images()`` is (N, 32, 32, 3).
+
+    folder : the folder with the batches, or with a folder ``cifar-10-batches-py``; by default that of MININTK_DATA;
+        without either, they are downloaded (170 MB, needs the extra ``data``).  If some of the five training batches
+        are missing, the others are read, and `name` says how many.
+    dtype : of `x`; the images are stored as bytes until `x` is accessed.
+
+    FileNotFoundError if the folder has no batches, ValueError for damaged or unsafe files.
+    """
+    if split not in ("train", "test"):
+        raise ValueError(f"split expects 'train' or 'test', got {split!r}")
+    names = [f"data_batch_{i}" for i in range(1, 6)] if split == "train" else ["test_batch"]
+    place = named_folder(folder)
+    if place is None:
+        files = {path.name: path for path in download(CIFAR_URL, f"sha256:{CIFAR_SHA256}", unpack=True)}
+        paths = [files[name] for name in names]
+    else:
+        first = find(place, (FOLDER,), names)
+        paths = [first.parent / name for name in names if (first.parent / name).is_file()]
+    batches = [_batch(path) for path in paths]
+    images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    name = f"cifar10 {split}" + (f" ({len(paths)} of {len(names)} batches)" if len(paths) < len(names) else "")
+    flat = images.reshape(len(images), 3072)
+    return Dataset(flat, labels, CLASSES, (32, 32, 3), name, attribution=CIFAR_ATTRIBUTION, dtype=dtype)
+
+
+def _batch(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """(images (N, 32, 32, 3), labels (N,)) of one batch."""
+    with reading(path, "a CIFAR-10 batch", "download it again") as file:
+        batch = read_pickle(whole_file(file))
+        data, labels = (batch.get(key) for key in (b"data", b"labels")) if isinstance(batch, dict) else (None, None)
+        images = _array(data)
+        if images.ndim != 2 or images.shape[1] != 3072:
+            raise ValueError(f"expected b'data' with bytes of shape (N, 3072), got shape {images.shape}")
+        if type(labels) is not list or not all(type(c) is int and 0 <= c < 10 for c in labels):
+            raise ValueError(f"expected b'labels' with {len(images)} numbers from 0 to 9, got others")
+        if len(labels) != len(images):
+            raise ValueError(f"expected b'labels' with {len(images)} numbers from 0 to 9, got {len(labels)}")
+        return images.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), np.array(labels, dtype=np.int64)
+
+
+class Record:
+    """What a pickle calls, and the state that it sets on the result."""
+
+    def __init__(self, *arguments: Any) -> None:
+        if len(arguments) > 3:  # a copy: one tuple could be called again and again
+            raise ValueError(f"a call in it has {len(arguments)} arguments")
+        self.arguments, self.state = arguments, ()
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class Recorder(pickle._Unpickler):
+    """Python's reader as written in Python: that in C reserves memory for a place which a pickle only names."""
+
+    def find_class(self, module: str, name: str) -> type[Record]:
+        """A record in place of the function or class."""
+        if (module, name) not in NAMES:
+            raise ValueError(f"it asks for {module[:80]}.{name[:80]}, which has no place here")
+        return Record
+
+
+def read_pickle(content: bytes) -> Any:
+    """What a batch says; some Exception for other names, for damaged pickles, and for more than a batch has to say.
+
+    Each instruction takes about 100 bytes of memory; tuples of tuples could take for ever to hash.
+    """
+    tuples = 0
+    for number, (instruction, _, _) in enumerate(pickletools.genops(content)):
+        tuples += "TUPLE" in instruction.name
+        if number > MOST_INSTRUCTIONS or tuples > MOST_TUPLES:
+            raise ValueError(f"it has more than {MOST_INSTRUCTIONS} instructions, or {MOST_TUPLES} tuples")
+    return Recorder(BytesIO(content), encoding="bytes").load()
+
+
+def _array(said: Any) -> np.ndarray[Any, Any]:
+    """The array of bytes that a pickle describes as a record with a state."""
+    match getattr(said, "state", None):
+        case (1, tuple(shape), Record(arguments=("u1" | b"u1", *_)), fortran, bytes(content)):
+            if len(shape) > 4 or not all(type(axis) is int and 0 <= axis < 2**31 for axis in shape):
+                raise ValueError("the array in it has no shape")
+            if prod(shape) != len(content):
+                raise ValueError(f"it promises {prod(shape)} bytes of shape {shape} and holds {len(content)}")
+            found = np.frombuffer(content, np.uint8)
+            return found.reshape(shape[::-1]).T if fortran else found.reshape(shape)
+    raise ValueError(f"expected b'data' with an array of bytes, got {type(said).__name__}")
