@@ -11,14 +11,13 @@ Reading order:
     networks      training and measuring networks of one width
     theory        the predictions, the only file that imports `analytic`
     scores        z-scores of an ensemble against the Gaussian process
-    claims        what is claimed about exponents in the width, and the verdicts
+    claims        what is claimed about exponents in the width, rows of what was found, and the verdicts
     experiment    all of it: `run`
     figures       the figures
     report        results.json and report.html: `write`
 
 and of `minintk verify --mup`, networks whose features move:
 
-    findings      a row: what theory says, what was measured, the verdict
     mup           rates, features, depth, weight decay, transfer
     laws          the hierarchy of tangent kernels, the mean at finite width, the limit; and all laws: `laws.run`
 """

@@ -30,8 +30,7 @@ from minintk.training.losses import mse
 from minintk.training.optimizers import SGD
 from minintk.training.train import train
 from minintk.verify import mup, theory
-from minintk.verify.claims import Array, Verdict, overall
-from minintk.verify.findings import Finding, exponent, refused, score
+from minintk.verify.claims import Array, Finding, Verdict, exponent, overall, refused, score
 from minintk.verify.report import versions
 
 

@@ -23,8 +23,7 @@ from minintk.training.losses import mse
 from minintk.training.optimizers import SGD, Adam
 from minintk.training.spectral_descent import Muon, SpectralDescent
 from minintk.training.train import train
-from minintk.verify.claims import Array, Verdict
-from minintk.verify.findings import Finding, bounded, exponent, refused
+from minintk.verify.claims import Array, Finding, Verdict, bounded, exponent, refused
 
 
 class Frozen(SpectralMuP):

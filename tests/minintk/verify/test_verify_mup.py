@@ -10,7 +10,7 @@ import pytest
 
 from minintk.cli import main
 from minintk.verify import laws
-from minintk.verify.findings import bounded, exponent, refused, score
+from minintk.verify.claims import bounded, exponent, refused, score
 
 WIDTHS = (64, 128, 256, 512)
 
