@@ -51,17 +51,18 @@ CONSTRAINTS = ROOT / "constraints.txt"
 OLDEST = (3, 11)
 UNTRIED = (3, 15)  # from here on constraints.txt knows no versions
 
+PYTEST = ["-m", "pytest", "-n", "auto", "--maxprocesses=4", "--dist=worksteal"]  # neighbours share what they set up
 THOROUGH = "--hypothesis-profile=thorough"  # more random examples, by tests/conftest.py
 AFRESH = ["-c", "import shutil; [shutil.rmtree(name, ignore_errors=True) for name in ('site', 'build/doctrees')]"]
 
 # command -> (extras of pyproject.toml that it needs, the Python command lines; the user's options join the last one)
 COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "verify": ([], [["-m", "minintk", "verify"]]),
-    "test": (["test"], [["-m", "pytest", "-n", "auto", "--maxprocesses=4"]]),
-    "test-all": (["test"], [["-m", "pytest", "-n", "auto", "--maxprocesses=4", "-m", "", THOROUGH]]),
+    "test": (["test"], [PYTEST]),
+    "test-all": (["test"], [[*PYTEST, "-m", "", THOROUGH]]),
     "explore": (["test"], [["-m", "pytest", "-m", "hypothesis", "--hypothesis-profile=explore", "-rf"]]),
-    "lowest": (["test"], [["-m", "pytest", "-n", "auto", "--maxprocesses=4"]]),
-    "newest": (["test"], [["-m", "pytest", "-n", "auto", "--maxprocesses=4"]]),
+    "lowest": (["test"], [PYTEST]),
+    "newest": (["test"], [PYTEST]),
     "lint": (["lint", "test"], [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"], ["-m", "mypy"]]),
     "format": (["lint", "test"], [["-m", "ruff", "check", "--fix"], ["-m", "ruff", "format"]]),
     "bench": (["test", "bench"], [["benchmarks/run.py"]]),

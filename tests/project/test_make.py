@@ -64,7 +64,7 @@ def test_first_run_makes_the_environment_and_later_runs_find_it(checkout: Checko
     assert calls == [
         "-c import pip",
         f"-m pip install --quiet --editable .[test] {pins}",
-        "-m pytest -n auto --maxprocesses=4 -W error -x",
+        "-m pytest -n auto --maxprocesses=4 --dist=worksteal -W error -x",
     ]
 
 
@@ -95,10 +95,10 @@ def test_warnings_are_errors_under_the_constraints_alone(
     assert calls[-3:] == [
         f"-m pip install --quiet --editable .[test] --constraint {checkout.root / 'constraints.txt'}",
         "-m pip install --quiet --editable .[test]",
-        "-m pytest -n auto --maxprocesses=4",
+        "-m pytest -n auto --maxprocesses=4 --dist=worksteal",
     ]
     assert "not all to be had here" in capsys.readouterr().err
-    assert checkout.run("test")[1] == ["-m pytest -n auto --maxprocesses=4"]  # the stamp remembers it
+    assert checkout.run("test")[1] == ["-m pytest -n auto --maxprocesses=4 --dist=worksteal"]  # the stamp remembers it
     checkout.failing = set()
     (checkout.root / "constraints.txt").write_text("numpy==2.4.6\n")
     assert checkout.run("test")[1][-1].endswith("-W error")
@@ -113,7 +113,7 @@ def test_the_lowest_versions_are_those_that_pyproject_names(
     assert status == 0
     assert calls[-2:] == [
         f"-m pip install --quiet --editable .[test] --constraint {place / 'lowest.txt'}",
-        "-m pytest -n auto --maxprocesses=4 -x",
+        "-m pytest -n auto --maxprocesses=4 --dist=worksteal -x",
     ]
     project = checkout.make.project_table()
     asked = [*project["dependencies"], *project["optional-dependencies"]["test"]]
@@ -133,7 +133,11 @@ def test_the_newest_versions_are_looked_for_every_time(checkout: Checkout) -> No
     assert newest in checkout.run("newest")[1]
     status, calls = checkout.run("newest", "--pre", "-k", "kernel")
     assert status == 0
-    assert calls == ["-c import pip", f"{newest} --pre", "-m pytest -n auto --maxprocesses=4 -k kernel"]
+    assert calls == [
+        "-c import pip",
+        f"{newest} --pre",
+        "-m pytest -n auto --maxprocesses=4 --dist=worksteal -k kernel",
+    ]
     assert not (checkout.root / ".venv").exists()
 
 

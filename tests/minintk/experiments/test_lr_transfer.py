@@ -55,20 +55,21 @@ def test_a_best_rate_at_the_edge_is_no_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "rates"),
+    ("optimizer", "rates", "widths"),
     [
-        (mn.SGD, 2.0 ** np.arange(-2, 3.1, 0.5)),
-        pytest.param(mn.Adam, 2.0 ** np.arange(-5, 2.1, 0.5), marks=pytest.mark.slow),
+        (mn.SGD, 2.0 ** np.arange(-2, 3.1, 0.5), WIDTHS[:3]),
+        pytest.param(mn.SGD, 2.0 ** np.arange(-2, 3.1, 0.5), WIDTHS, marks=pytest.mark.slow),
+        pytest.param(mn.Adam, 2.0 ** np.arange(-5, 2.1, 0.5), WIDTHS, marks=pytest.mark.slow),
     ],
-    ids=["SGD", "Adam"],
+    ids=["SGD", "SGD, to 512", "Adam"],
 )
-def test_the_best_rate_stays_in_mup_and_moves_in_standard(optimizer: Any, rates: Any) -> None:
-    found = transfer(optimizer=optimizer, rates=rates)
+def test_the_best_rate_stays_in_mup_and_moves_in_standard(optimizer: Any, rates: Any, widths: Any) -> None:
+    found = transfer(optimizer=optimizer, rates=rates, widths=widths)
     assert found.passed, found.report()
     assert abs(found.shift.value) < 0.2
     small = rates / 16 if optimizer is mn.SGD else rates / 128
     wider = np.concatenate([small[0] * 2.0 ** np.arange(-2, 0, 0.5), small])
-    other = transfer(optimizer=optimizer, rates=wider, parametrization=mn.Standard())
+    other = transfer(optimizer=optimizer, rates=wider, widths=widths, parametrization=mn.Standard())
     assert other.shift.interval[1] < -0.4, other.report()  # rates fall with the width: by n^-1 in the limit
     assert not other.passed
 
