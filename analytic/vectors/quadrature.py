@@ -75,9 +75,14 @@ def panel_ends(octaves: int) -> np.ndarray[Any, Any]:
     return np.concatenate((-right[::-1], [0.0], right))
 
 
-def axis(xp: Any, s: Array, kinks: tuple[float, ...], nodes: int = NODES_PER_PANEL) -> tuple[Array, Array]:
-    """Nodes z and weights of E f(z): (1, K) for all rows, or (N, K) if there are kinks other than 0, at kink / s."""
-    ends = to_library(panel_ends(octaves(s)), xp)[None, :]
+def axis(
+    xp: Any, s: Array, kinks: tuple[float, ...], nodes: int = NODES_PER_PANEL, most: int | None = None
+) -> tuple[Array, Array]:
+    """Nodes z and weights of E f(z): (1, K) for all rows, or (N, K) if there are kinks other than 0, at kink / s.
+
+    most : the `octaves` of all rows, where s are some of them.
+    """
+    ends = to_library(panel_ends(octaves(s) if most is None else most), xp)[None, :]
     moving = [kink for kink in kinks if kink != 0]
     if moving:
         reach = xp.maximum(s, 1e-300)
@@ -99,12 +104,10 @@ def by_rows(work: Callable[[Array], Array], s: Array, width: int) -> Array:
 
 def mean_square(f: Function, s: Array, kinks: tuple[float, ...] = (), nodes: int = NODES_PER_PANEL) -> Array:
     """E f(s z)^2, (N,)."""
-    xp = array_namespace(s)
-    top = s[xp.argmax(s)][None]
+    xp, most = array_namespace(s), octaves(s)
 
     def work(s: Array) -> Array:
-        z, w = axis(xp, xp.concatenate((s, top)), kinks, nodes)
-        z, w = (z[:-1], w[:-1]) if z.shape[0] > 1 else (z, w)
+        z, w = axis(xp, s, kinks, nodes, most)
         return xp.sum(f(s[:, None] * z) ** 2 * w, axis=1)
 
     return by_rows(work, s, 1000)
@@ -112,18 +115,17 @@ def mean_square(f: Function, s: Array, kinks: tuple[float, ...] = (), nodes: int
 
 def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Array:
     """a_n(s) = E f(s z) h_n(z), n = 0 ... degree, (N, degree + 1)."""
-    xp = array_namespace(s)
-    top = s[xp.argmax(s)][None]
+    xp, most = array_namespace(s), octaves(s)
+    moving = any(kink != 0 for kink in kinks)
+    basis = None if moving else to_library(hermite_basis(most, 1 << degree.bit_length())[:, : degree + 1], xp)
 
     def work(s: Array) -> Array:
-        z, w = axis(xp, xp.concatenate((s, top)), kinks)
-        z, w = (z[:-1], w[:-1]) if z.shape[0] > 1 else (z, w)
+        z, w = axis(xp, s, kinks, most=most)
         values = f(s[:, None] * z) * w
-        if z.shape[0] == 1:
+        if basis is not None:
             return values @ basis
         return xp.stack([xp.sum(values * h, axis=1) for h in polynomials(xp, z, degree)], axis=1)
 
-    basis = to_library(hermite_basis(octaves(s), 1 << degree.bit_length())[:, : degree + 1], xp)
     return by_rows(work, s, 1000)
 
 

@@ -8,7 +8,6 @@ as good as zero.  A result must be a number of the inputs' precision: in float32
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,10 +33,10 @@ def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[Ro
     xp, d = inputs.xp, max(1, inputs.x[0].size // max(1, inputs.x[0].shape[0]))
     rows = RowState(norms2 / d, xp.zeros_like(norms2))
     check_step(inputs, rows.q, rows.q, rows.theta, "", small=SMALLEST_VARIANCE if not program else 0.0)
-    coefficients, fits = [], True
+    coefficients, fits, spread = [], True, SPREAD * float(xp.finfo(inputs.dtype).eps)
     for k, step in enumerate(program, start=1):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported below
-            after, row = step.rows(replace(rows, spread=SPREAD * float(xp.finfo(inputs.dtype).eps)))
+            after, row = step.rows(RowState(rows.q, rows.theta, rows.error, spread))
         check_step(inputs, rows.q, after.q, after.theta, f" after step {k} of {len(program)}")
         coefficients.append(row)
         rows = after

@@ -68,6 +68,20 @@ def test_of_a_symmetric_matrix_one_half_is_computed() -> None:
         assert 0.5 * share < sum(pairs) / 1000**2 <= share
 
 
+def test_rows_that_one_tile_needs_are_not_copied() -> None:
+    """Of a cross kernel with few columns, x1 is prepared tile by tile; of a square one, once and for all."""
+    x = np.random.default_rng(0).normal(size=(8000, 300)).astype(np.float32)
+    kernel = an.kernel(fully_connected(mn.ReLU()))
+    kernel.ntk(x[:300], x[:8])  # threads and caches
+    for count, copied in ((8, False), (300, True)):
+        out = np.empty((8000, count), np.float32)
+        tracemalloc.start()
+        kernel.ntk(x, x[:count].copy(), out=out)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert (peak > x.nbytes) == copied
+
+
 CLOSED = (mn.ReLU(), mn.LeakyReLU(), mn.Abs(), mn.Erf(), mn.Sin(), mn.GELU(), mn.Identity())
 
 

@@ -115,6 +115,16 @@ def _(layer: Elu) -> Pointwise:
     )
 
 
+def test_kinks_of_rows_of_one_norm_stand_where_those_of_others_do() -> None:
+    """One series for all of them, integrated between kinks that depend on the norm."""
+    kernel = an.kernel(mn.Sequential(mn.Dense(1), Clipped(), mn.Dense(1)))
+    x = np.array([[1.0, 0.0], [0.6, 0.8], [2.0, 1.0]])
+    with pytest.warns(UserWarning, match="exact to"):
+        alone, beside = kernel.both(x[:2]), kernel.both(x)
+    for a, b in zip(alone, beside, strict=True):
+        np.testing.assert_allclose(a, b[:2, :2], rtol=0, atol=kernel.error(x))
+
+
 def test_an_activation_from_outside() -> None:
     kernel = an.kernel(mn.Sequential(mn.Dense(1), Wavelet(), mn.Dense(1)))
     for c in (-0.9, 0.2, 0.99):
