@@ -17,7 +17,7 @@ from analytic.images.offsets import PLACES_IN_LINE, Planes, Steps, encode_all
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Selves, Square
 from analytic.images.plan import ImagePlan, plan_images
 from analytic.images.precision import check_entries, first_variances, holds_opposites
-from analytic.images.rules import Flat, Mixing, Pool, Window, all_steps, depth
+from analytic.images.rules import Mixing, Pool, Window, all_steps, depth
 from analytic.images.steps import (
     Tile,
     add_pending,
@@ -88,7 +88,7 @@ def pairs_at_once(plan: ImagePlan) -> int:
 def images_per_tile(plan: ImagePlan, n: int) -> int:
     """How many images, on either side, are prepared together."""
     host = on_host(plan.layout.xp)
-    if plan.by_offsets:
+    if plan.summed:
         return max(1, min(64 if plan.layout.diagonal else 32, n))
     most = (32 if host else 256) if plan.layout.diagonal else max(8, min(32, pairs_at_once(plan)))
     return max(1, min(most, n // (2 * cores()) if host else n))
@@ -106,7 +106,7 @@ def working_memory(plan: ImagePlan, inputs: Examples) -> int:
     double = replace(plan, layout=replace(plan.layout, dtype=plan.layout.xp.float64))
     many = min(selves_at_once(double), max(inputs.shape))
     one = prepared_bytes(double, inputs, many) + field_bytes(double, many) if plan.recorded else 0
-    if plan.by_offsets:
+    if plan.summed:
         return pools + max(cores() * one, plane_bytes(plan, inputs, 2 * size))
     tile = prepared_bytes(plan, inputs, 2 * min(size, max(inputs.shape))) + field_bytes(plan, pairs)
     each = max(one, tile) + 2**21 + (0 if like_relu(plan.program) else 8 * 8 * NUMBERS_IN_CACHE)
@@ -198,6 +198,16 @@ class PreparedImages:
         return field
 
 
+def planes_of(plan: ImagePlan, images: PreparedImages, tile: Tile, ntk: bool) -> tuple[Pixels, Planes]:
+    """The pixels after the steps that are followed offset by offset, and these planes."""
+    head = plan.program[: plan.by_offsets]
+    pixels, rows = prepare_all(head, images.pixels, replace(tile, planes=True))
+    planes = Planes(images.steps(plan.grid), plan.layout.dtype, plan.layout.diagonal, ntk)
+    encode_all(head, rows, planes.steps)
+    planes.steps.settle(half_variances(pixels, tile.layout), 0)
+    return pixels, planes
+
+
 @dataclass(frozen=True)
 class SelfKernels:
     """Each image with itself: D and Theta after each pooling, (N, h, w), and the kernels."""
@@ -234,11 +244,17 @@ def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKerne
         images, kind = PreparedImages(double, x[at]), Square if size == 1 else Selves
         record: list[tuple[Array, Array]] = []
         tile = Tile(layout, iter(()), lambda k: inputs.called(first + n + k))
+        where = own.workspace, slice(0, 1), slice(0, at.stop - n)
         if plan.layout.diagonal:
             after, _ = prepare_all(plan.program, images.pixels, tile)
         else:
-            field = images.field(double, own.workspace, slice(0, 1), slice(0, at.stop - n), True, kind)
-            after, field = follow(plan.program, images.pixels, field, tile, record)
+            pixels = images.pixels
+            if plan.by_offsets:
+                pixels, planes = planes_of(double, images, tile, True)
+                field = planes.fill(kind(layout, *where, pixels.grid, asked=True))
+            else:
+                field = images.field(double, *where, True, kind)
+            after, field = follow(plan.program[plan.by_offsets :], pixels, field, tile, record)
             field.release()
         for (to_d, to_theta), (d, theta) in zip(pools, record, strict=True):
             to_d[at], to_theta[at] = d, theta
@@ -281,7 +297,7 @@ class ImageEngine:
                 if progress is not None:
                     progress(done[0], len(tiles))
 
-        if self.plan.by_offsets:  # each of them takes all cores
+        if self.plan.summed:  # each of them takes all cores
             for tile in tiles:
                 work(tile)
         else:
@@ -296,10 +312,10 @@ class ImageEngine:
         n, m = i.stop - i.start, j.stop - j.start
         first = 0 if same else n
         x = xp.concatenate(parts, axis=0)
-        if plan.by_offsets:  # what fields alone need is left out
+        if plan.summed:  # what fields alone need is left out
             plan = replace(plan, layout=replace(plan.layout, diagonal=True))
         images = PreparedImages(plan, x)
-        take = self.through_planes if plan.by_offsets else self.through_fields
+        take = self.through_planes if plan.summed else self.through_fields
         pools: list[tuple[Array, Array] | None] = [None] * len(plan.pooled)
         if plan.recorded:
             sides = [(self.pools[0], i), (self.pools[-1], j)][: 1 if same else 2]
@@ -312,7 +328,7 @@ class ImageEngine:
                 i.start + k if k < n else j.start + k - n + (0 if inputs.symmetric else inputs.shape[0])
             )
 
-        tile = Tile(plan.layout, iter(pools), called, on_host(xp) and holds_opposites(x), plan.by_offsets > 0)
+        tile = Tile(plan.layout, iter(pools), called, on_host(xp) and holds_opposites(x))
         after, d, theta = take(images, tile, workspace, (n, first, m, same))
         rows, columns = slice(0, n), slice(first, first + m)
         scale = images.scale[rows, None] * images.scale[columns]
@@ -327,13 +343,19 @@ class ImageEngine:
         self, images: PreparedImages, tile: Tile, workspace: Workspace, pairs: tuple[int, int, int, bool]
     ) -> tuple[Pixels, Array, Array]:
         """The pixels after all steps, D and Theta of the pairs, all pixels of a few images at a time."""
-        plan, xp, (n, first, m, same) = self.plan, self.plan.layout.xp, pairs
-        after, coefficients = prepare_all(plan.program, images.pixels, tile)
+        plan, xp, (n, first, m, same), ntk = self.plan, self.plan.layout.xp, pairs, self.ntk is not None
+        pixels, planes = planes_of(plan, images, tile, ntk) if plan.by_offsets else (images.pixels, None)
+        tail = plan.program[plan.by_offsets :]
+        after, coefficients = prepare_all(tail, pixels, tile)
         last = half_variances(after, plan.layout)
         d, theta = xp.zeros((n, m), dtype=xp.float64), xp.zeros((n, m), dtype=xp.float64)
         for a, b in self.batches(n, m, same):
-            field = images.field(plan, workspace, a, slice(first + b.start, first + b.stop), self.ntk is not None)
-            apply_all(plan.program, coefficients, field)
+            columns = slice(first + b.start, first + b.stop)
+            if planes is None:
+                field = images.field(plan, workspace, a, columns, ntk)
+            else:
+                field = planes.fill(Square(plan.layout, workspace, a, columns, pixels.grid, asked=ntk))
+            apply_all(tail, coefficients, field)
             add_pending(field, last)
             for found, values in ((d, field.d), (theta, field.theta)):
                 if values is not None:
@@ -346,13 +368,9 @@ class ImageEngine:
     ) -> tuple[Pixels, Array, Array]:
         """The same by `analytic.images.offsets`; what follows the pooling then takes all pairs at once, in float64."""
         plan, xp, (n, first, m, _), ntk = self.plan, self.plan.layout.xp, pairs, self.ntk is not None
-        head, tail = plan.program[: plan.by_offsets], plan.program[plan.by_offsets :]
-        pixels, rows = prepare_all(head, images.pixels, tile)
-        planes = Planes(images.steps(plan.grid), plan.layout.dtype, isinstance(tail[0], Flat), ntk)
-        encode_all(head, rows, planes.steps)
-        planes.steps.settle(half_variances(pixels, tile.layout), 0)
+        (pixels, planes), tail = planes_of(plan, images, tile, ntk), plan.program[plan.by_offsets :]
         layout = replace(tile.layout, dtype=xp.float64)
-        after, rows = prepare_all(tail, pixels, replace(tile, layout=layout, planes=False))
+        after, rows = prepare_all(tail, pixels, replace(tile, layout=layout))
         field = Diagonal(layout, Workspace(xp, xp.float64), slice(0, n), slice(first, first + m), (1, 1), asked=ntk)
         field.live = 1 + (ntk and planes.steps.live)
         count = prod(pixels.grid) ** (1 if planes.equal else 2)

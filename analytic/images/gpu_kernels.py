@@ -3,7 +3,7 @@
 The formulas are those of `analytic.images.activations`, entry by entry; `T` is the precision.  A step on a field reads
 all its inputs before it stores a result, so results may overwrite inputs.
 
-`sums` is what `analytic.images.numba_kernels` is on a CPU: a block of threads takes the pairs of pixels at one offset
+`source` is what `analytic.images.numba_kernels` is on a CPU: a block of threads takes the pairs of pixels at one offset
 of one pair of images through all layers, in the block's own memory.  Nothing is read from the GPU's memory on the way
 but the numbers of the pixels, and nothing is written but two sums.
 """
@@ -12,15 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import pi
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from analytic.vectors.arcs import arc_series
-from minintk.arrays import Array, array_namespace, elementwise, raw_kernel, to_library
-
-if TYPE_CHECKING:
-    from analytic.images.offsets import Planes
+from minintk.arrays import elementwise
 
 KINDS = "WINDOW", "KINKED", "ARCSINE", "LINEAR", "COPY", "ADD"
 """Kinds of steps, as `analytic.images.offsets` numbers them."""
@@ -169,7 +166,8 @@ __device__ T add_up(const T *a, int step, int count) {{
 }}
 
 extern "C" __global__ void planes(
-    const int *shape, const int *table, const T *factors, const int *pairs, const T *values, int dy, double *total
+    const int *shape, const int *table, const T *factors, const int *pairs, const T *values, int dy, double *total,
+    T *field
 ) {{
     extern __shared__ double memory[];
     const int steps = shape[0], H = shape[1], W = shape[2], arrays = shape[3], channels = shape[4], slots = shape[5];
@@ -245,11 +243,17 @@ extern "C" __global__ void planes(
         __syncthreads();
     }}
 
+    const int store = shape[11], w = W - fewer, pixels = w * (H - table[8 * steps - 5]);
     const int last = width - left - right - fewer;  /* places of a line that are in the last grid */
     double found = 0, found_theta = 0;
     EACH(m, start, start + (lines - table[8 * steps - 5]) * width) {{
-        const int place = m - (int)LINE(m) * width - left;
-        if (place >= 0 && place < last) {{
+        const int line = (int)LINE(m) - top, place = m - (line + top) * width - left;
+        if (place >= 0 && place < last && store) {{  /* in its place of a field, beside the other x' of this x */
+            const int y = line + (dy < 0 ? -dy : 0), x = place + (dx < 0 ? -dx : 0), pixel = y * w + x;
+            const long long at = ((long long)pixel * gridDim.x + blockIdx.x) * pixels + pixel + dy * w + dx;
+            field[at] = work[m];
+            if (TANGENT) field[at + (long long)pixels * gridDim.x * pixels] = work[size + m];
+        }} else if (place >= 0 && place < last) {{
             found += work[m];
             if (TANGENT) found_theta += work[size + m];
         }}
@@ -270,8 +274,8 @@ extern "C" __global__ void planes(
 """
 """All layers on the plane at the offset (dy, dx) of a pair of images, by a block of threads; its sums of D and Theta.
 
-shape, table, factors, values : see `analytic.images.offsets`.   pairs : numbers of the images.   A phase between two
-barriers reads no entry that another thread writes.
+shape, table, factors, values : see `analytic.images.offsets`.   pairs : numbers of the images.   field : gets the plane
+itself, if asked for in `shape`.   A phase between two barriers reads no entry that another thread writes.
 """
 
 
@@ -290,28 +294,3 @@ def block_bytes(size: int, slots: int, threads: int, item: int) -> int:
 def threads_for(size: int) -> int:
     """Threads of a block: few enough that not many of them are idle in the last round through a plane."""
     return 128 if size > 512 else 64
-
-
-def sums(planes: Planes, n: int, first: int, m: int, same: bool) -> Array:
-    """What `Planes.sums` gives, of all pairs of images together; one launch for each offset across the lines."""
-    values, steps = planes.laid_out(), planes.steps
-    (H, W), ((top, bottom), (left, right)), xp = steps.size, planes.reach, array_namespace(values)
-    i, j = np.triu_indices(n) if same else (k.reshape(-1) for k in np.indices((n, m)))
-    reach_y, reach_x = (0, 0) if planes.equal else (steps.grid[0] - 1, steps.grid[1] - 1)
-    shape = (len(steps.table), H, W, values.shape[1], steps.channels, steps.slots, top, bottom, left, right,
-             W - steps.grid[1])  # fmt: skip
-    arguments = [np.array(shape), np.array(steps.table), np.stack((i, first + j), axis=1)]
-    whole, table, pairs = (to_library(a.astype(np.int32), xp) for a in arguments)
-    factors = to_library(np.array(steps.factors, planes.dtype), xp)
-    kernel = raw_kernel(xp, "planes", source(planes.dtype, tangent=planes.tangent))
-    assert kernel is not None
-    total, found = xp.zeros((len(i), 2), dtype=xp.float64), xp.empty((len(i), 2 * reach_x + 1, 2), dtype=xp.float64)
-    for dy in range(-reach_y, reach_y + 1):
-        size = (H - abs(dy) + top + bottom) * (W + left + right)
-        threads = threads_for(size)
-        memory = block_bytes(size, steps.slots, threads, values.dtype.itemsize)
-        kernel((len(i), 2 * reach_x + 1), threads, (whole, table, factors, pairs, values, np.int32(dy), found), memory)
-        total += xp.sum(found, axis=1)
-    out = xp.zeros((2, n, m), dtype=xp.float64)
-    out[:, to_library(i, xp), to_library(j, xp)] = total.T
-    return out

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import singledispatch
+from functools import cached_property, singledispatch
 from threading import local
 from typing import Any
 
@@ -25,13 +25,15 @@ import numpy as np
 
 from analytic.images import gpu_kernels
 from analytic.images.activations import ErfCoefficients, KinkedCoefficients
+from analytic.images.fields import Field
 from analytic.images.memory import CACHE_LINE_BYTES, PixelValues, Workspace, rounded
-from analytic.images.rules import Flat, Pool, Window, all_steps
+from analytic.images.pixel_pairs import Selves
+from analytic.images.rules import Flat, Mixing, Pool, Window, all_steps
 from analytic.images.steps import ForkCoefficients, WindowCoefficients
 from analytic.vectors.duals import Erf, Homogeneous
 from analytic.vectors.rules import Affine, ResidualSum
-from analytic.vectors.state import Program, Step
-from minintk.arrays import Array, array_namespace, on_host
+from analytic.vectors.state import Dual, Program, Step
+from minintk.arrays import Array, array_namespace, on_host, raw_kernel, to_library
 from minintk.fast.threads import parallel
 
 WINDOW, KINKED, ARCSINE, LINEAR, COPY, ADD = range(6)
@@ -42,14 +44,16 @@ PLACES_IN_LINE = 320
 
 
 def split(program: Program) -> int:
-    """How many steps from the first on can be followed offset by offset; 0 if these planes cannot be summed then."""
-    last = next((k for k, step in enumerate(program) if isinstance(step, Pool | Flat)), 0)
-    head, tail = program[:last], program[last + 1 :]
-    if not all(follows(step) for step in head) or any(isinstance(step, Pool) for step in all_steps(tail)):
-        return 0
-    end = program[last]
-    ends = end.axes if isinstance(end, Pool) else ()
-    return last if all(a.kernel == a.size and a.out == 1 and a.before == 0 for a in ends) else 0
+    """How many steps from the first on are followed offset by offset; 0 if no activation is among them."""
+    count = next((k for k, step in enumerate(program) if not follows(step)), len(program))
+    return count if any(isinstance(step, Dual) for step in all_steps(program[:count])) else 0
+
+
+def sums_suffice(program: Program) -> bool:
+    """Whether the step after these planes needs their sums alone, as it pools all pixels, and what follows it too."""
+    end, *tail = program[split(program) :] or (None,)
+    whole = isinstance(end, Pool) and all(a.kernel == a.size and a.out == 1 and a.before == 0 for a in end.axes)
+    return (whole or isinstance(end, Flat)) and not any(isinstance(step, Mixing) for step in all_steps(tuple(tail)))
 
 
 @singledispatch
@@ -215,6 +219,7 @@ class Planes:
     dtype: Any
     equal: bool
     tangent: bool
+    own: local = field(default_factory=local)
 
     @property
     def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -224,6 +229,12 @@ class Planes:
         (top, bottom), (left, right) = (tuple(max(e) for e in zip(*ends, strict=True)) for ends in (rows, columns))
         return (top, bottom), (left, right)
 
+    @property
+    def xp(self) -> Any:
+        """The images' library."""
+        return array_namespace(self.steps.values[0])
+
+    @cached_property
     def lines(self) -> tuple[int, list[tuple[Array, Array]]]:
         """How many images x' a line holds, and the lines."""
         (_, W), (_, last), ends = self.steps.size, self.steps.grid, self.reach[1]
@@ -231,11 +242,12 @@ class Planes:
         some = max(1, PLACES_IN_LINE // whole)
         return some, list(lines_of_places((W, last), ends, some, self.equal))
 
+    @cached_property
     def laid_out(self) -> Array:
         """The pixels' numbers, (n, steps, lines, places), with zeros around them."""
         (H, W), ((top, bottom), (left, right)), values = self.steps.size, self.reach, self.steps.values
         shape = values[0].shape[0], len(values), top + H + bottom, left + W + right
-        out = array_namespace(values[0]).zeros(shape, dtype=self.dtype)
+        out = self.xp.zeros(shape, dtype=self.dtype)
         for e, v in enumerate(values):
             out[:, e, top : top + v.shape[1], left : left + v.shape[2]] = v
         return out
@@ -245,34 +257,80 @@ class Planes:
 
         same : of the first n with themselves, the upper triangle alone.
         """
-        if not on_host(array_namespace(self.steps.values[0])):
-            return gpu_kernels.sums(self, n, first, m, same)
-        from analytic.images.numba_kernels import constants, follow
-
-        (H, _), ((top, bottom), ends), values = self.steps.size, self.reach, self.laid_out()
-        some, lines = self.lines()
-        table, factors = np.array(self.steps.table, dtype=np.int64), np.array(self.steps.factors, self.dtype)
-        k, own = constants(np.dtype(self.dtype)), local()
-        room, reach = rounded(max(ends), CACHE_LINE_BYTES), 0 if self.equal else self.steps.grid[0] - 1
+        if not on_host(self.xp):
+            left, right = np.triu_indices(n) if same else (k.reshape(-1) for k in np.indices((n, m)))
+            found = self.launch(np.stack((left, first + right), axis=1), None)
+            both = self.xp.zeros((2, n, m), dtype=self.xp.float64)
+            both[:, to_library(left, self.xp), to_library(right, self.xp)] = found.T
+            return both
+        some, lines = self.lines
+        none = np.zeros((2, 0, 0, 0), self.dtype)
 
         def work(item: tuple[int, int]) -> Array:
             i, at = item
-            parts, wanted = lines[at]
-            width, begin = len(wanted), i if same else 0
-            if not hasattr(own, "workspace"):
-                own.workspace = Workspace(np, self.dtype)
-            rows = top + H + bottom
-            shapes = ((len(values[0]), rows * width),) * 2 + ((2 * self.steps.slots + 1, rows * width + 2 * room),)
-            lefts, rights, buffers = (own.workspace.take(shape) for shape in shapes)
+            begin, width = i if same else 0, len(lines[at][1])
             total = np.zeros((2, -(-(m - begin) // some), width))
-            pairs, shape = (i, first + begin, some, reach), (H, self.steps.channels, top, bottom)
-            follow(table, factors, k, values, pairs, parts, shape, room + top * width,
-                   lefts, rights, buffers, total, self.tangent)  # fmt: skip
-            own.workspace.give(lefts, rights, buffers)
-            return (total @ wanted).reshape((2, -1))[:, : m - begin]
+            self.follow((i, first + begin), at, total, none)
+            return (total @ lines[at][1]).reshape((2, -1))[:, : m - begin]
 
         out = np.zeros((2, n, m))
         items = [(i, at) for i in range(n) for at in range(len(lines))]
         for (i, _), found in zip(items, parallel(work, items), strict=True):
             out[:, i, i if same else 0 :] += found
         return out
+
+    def fill(self, out: Field) -> Field:
+        """The field of all pairs of pixels after these steps: `out`, in which they are written."""
+        out.live = 1 + (self.tangent and self.steps.live)
+        if on_host(self.xp):
+            (some, lines), (_, m) = self.lines, out.sizes
+            field = out.a.reshape((*out.a.shape[:2], m, -1))
+            for at, (_, wanted) in enumerate(lines):
+                total = np.zeros((2, -(-m // some), len(wanted)))
+                self.follow((out.i.start, out.j.start), at, total, field)
+        else:
+            right = np.arange(out.j.start, out.j.stop)
+            left = right if isinstance(out, Selves) else np.full_like(right, out.i.start)
+            self.launch(np.stack((left, right), axis=1), out.a)
+        out.set_arrays(out.a)
+        return out
+
+    def follow(self, images: tuple[int, int], at: int, total: Array, field: Array) -> None:
+        """The planes of one kind of line, of image x with those x' from a number on, by `numba_kernels.follow`."""
+        from analytic.images.numba_kernels import constants, follow
+
+        H, ((top, bottom), ends), values = self.steps.size[0], self.reach, self.laid_out
+        table, factors = np.array(self.steps.table, dtype=np.int64), np.array(self.steps.factors, self.dtype)
+        (some, lines), width, rows = self.lines, total.shape[2], top + H + bottom
+        room, reach = rounded(max(ends), CACHE_LINE_BYTES), 0 if self.equal else self.steps.grid[0] - 1
+        if not hasattr(self.own, "workspace"):
+            self.own.workspace = Workspace(np, self.dtype)
+        shapes = ((values.shape[1], rows * width),) * 2 + ((2 * self.steps.slots + 1, rows * width + 2 * room),)
+        lefts, rights, buffers = (self.own.workspace.take(shape) for shape in shapes)
+        follow(table, factors, constants(np.dtype(self.dtype)), values, (*images, some, reach), lines[at][0],
+               (H, self.steps.channels, top, bottom, ends[0]), room + top * width, lefts, rights, buffers, total, field,
+               self.tangent)  # fmt: skip
+        self.own.workspace.give(lefts, rights, buffers)
+
+    def launch(self, pairs: Array, field: Array | None) -> Array:
+        """The sums of D and Theta, (pairs, 2), or the field, on a GPU; one launch for each offset across the lines."""
+        steps, values, xp = self.steps, self.laid_out, self.xp
+        (H, W), (h, w), (rows, columns) = steps.size, steps.grid, self.reach
+        reach_y, reach_x = (0, 0) if self.equal else (h - 1, w - 1)
+        shape = (len(steps.table), H, W, values.shape[1], steps.channels, steps.slots, *rows, *columns, W - w,
+                 field is not None)  # fmt: skip
+        arguments = (np.array(a).astype(np.int32) for a in (shape, steps.table, pairs))
+        whole, table, images = (to_library(a, xp) for a in arguments)
+        factors = to_library(np.array(steps.factors, self.dtype), xp)
+        kernel = raw_kernel(xp, "planes", gpu_kernels.source(self.dtype, tangent=self.tangent))
+        assert kernel is not None
+        field = xp.empty(1, dtype=self.dtype) if field is None else field
+        blocks = len(pairs), 2 * reach_x + 1
+        total, found = xp.zeros((len(pairs), 2), dtype=xp.float64), xp.zeros((*blocks, 2), dtype=xp.float64)
+        for dy in range(-reach_y, reach_y + 1):
+            size = (H - abs(dy) + sum(rows)) * (W + sum(columns))
+            threads = gpu_kernels.threads_for(size)
+            memory = gpu_kernels.block_bytes(size, steps.slots, threads, values.dtype.itemsize)
+            kernel(blocks, threads, (whole, table, factors, images, values, np.int32(dy), found, field), memory)
+            total += xp.sum(found, axis=1)
+        return total

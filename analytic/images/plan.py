@@ -13,7 +13,7 @@ from typing import Any
 
 from analytic.images.gpu_kernels import block_bytes
 from analytic.images.memory import FieldLayout
-from analytic.images.offsets import split
+from analytic.images.offsets import split, sums_suffice
 from analytic.images.precision import field_precision, scale_free
 from analytic.images.rules import (
     Mixing,
@@ -54,6 +54,11 @@ class ImagePlan:
         return grid(self.shape)
 
     @property
+    def summed(self) -> bool:
+        """Whether these steps leave sums alone."""
+        return self.by_offsets > 0 and sums_suffice(self.program)
+
+    @property
     def pooled(self) -> list[tuple[int, int]]:
         """The grids after each pooling, in recording order."""
         return list(pool_grids(self.program))
@@ -80,12 +85,12 @@ def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bo
     return pairs * pixel_pairs_followed(program, shape) * layers * item >= BYTES_WORTH_NUMBA and numba_works()
 
 
-def fits_a_block(xp: Any, program: Program, shape: Shape, item: int) -> bool:
+def fits_a_block(xp: Any, program: Program, shape: Shape) -> bool:
     """Whether the GPU's blocks of threads have memory for planes, with their margins, of images of this shape."""
     head, (H, W) = program[: split(program)], grid(shape)
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
     h, w = (max((2 * axes[k].kernel for axes in windows), default=0) for k in (0, 1))
-    return block_bytes((H + h) * (W + w), 1 + depth(head), 128, item) <= block_memory(xp)
+    return block_bytes((H + h) * (W + w), 1 + depth(head), 128, 8) <= block_memory(xp)
 
 
 @cache
@@ -111,10 +116,17 @@ def plan_images(program: Program, inputs: Examples, pairs: int = 0, *, each: boo
     pairs = 0 if each else max(pairs, N * M // (2 if inputs.symmetric else 1))
     first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
     item = int(xp.dtype(dtype).itemsize)
-    jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape, item)
+    jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape)
     layout = FieldLayout(xp, dtype, first is None)
     recorded = has_masks(program) or (first is not None and is_nonlinear(program[first:]))
-    return ImagePlan(program, shape, layout, scale_free(program), recorded, split(program) if jit else 0)
+    return ImagePlan(
+        program,
+        shape,
+        layout,
+        scale_free(program),
+        recorded,
+        split(program) if jit and (first is not None or sums_suffice(program)) else 0,
+    )
 
 
 def pixel_pairs_followed(program: Program, shape: Shape) -> int:

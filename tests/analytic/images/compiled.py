@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from shutil import which
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -198,6 +199,7 @@ class Blocks:
 
     def __init__(self, source: str) -> None:
         self.source, self.library, self.calls = source, block_library(source), 0
+        self.lock = Lock()
 
     def __call__(self, blocks: tuple[int, int], threads: int, arguments: tuple[Any, ...], memory: int) -> None:
         assert memory <= 1 << 18
@@ -205,12 +207,18 @@ class Blocks:
         kept = [np.ascontiguousarray(a) for a in arguments]
         assert all(a is b for a, b in zip(kept, arguments, strict=True) if isinstance(b, np.ndarray))
         given = (ctypes.c_void_p * len(kept))(*(a.ctypes.data for a in kept))
+        with self.lock:  # one GPU
+            self.run(blocks, threads, arguments, given)
+
+    def run(self, blocks: tuple[int, int], threads: int, arguments: tuple[Any, ...], given: Any) -> None:
+        """Forwards and backwards."""
         found = []
         for backwards in (0, 1):
-            arguments[-1][...] = np.nan
+            arguments[-2][...] = np.nan
             assert self.library.run(*blocks, threads, backwards, given) == 0, "threads part at a barrier"
-            found.append(arguments[-1].copy())
-        assert np.array_equal(*found), "the order of the threads makes a difference"
+            found.append([a.copy() for a in arguments[-2:]])
+        for one, two in zip(*found, strict=True):
+            assert np.array_equal(one, two, equal_nan=True), "the order of the threads makes a difference"
 
 
 @lru_cache
@@ -223,7 +231,7 @@ def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -
     """From here to the patch's end NumPy's planes are taken by blocks of threads, of a source that is edited first."""
     from analytic.images import gpu_kernels, offsets, plan
 
-    patch.setattr(gpu_kernels, "raw_kernel", lambda xp, name, source: blocks(xp, name, edit(source)))
+    patch.setattr(offsets, "raw_kernel", lambda xp, name, source: blocks(xp, name, edit(source)))
     patch.setattr(gpu_kernels, "threads_for", lambda size: 8)
     patch.setattr(offsets, "on_host", lambda xp: False)
     patch.setattr(plan, "worth_compiling", lambda program, shape, pairs, item: offsets.split(program) > 0)

@@ -45,7 +45,13 @@ def plane_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
             shortcut = window() if draw(some()) else mn.Identity()
             layers += [window(), mn.Residual(mn.Sequential(phi(), window(), phi(), window()), shortcut=shortcut), phi()]
     deep = [mn.Dense(3, b_std=0.1), phi()] if draw(some()) else []
-    layers += [mn.Flatten()] if draw(some()) else [mn.GlobalAvgPool(), *deep]
+    ends: list[list[mn.spec.Layer]] = [
+        [mn.Flatten()],
+        [mn.GlobalAvgPool(), *deep],
+        [mn.AvgPool((1, 2), padding="same"), window(), phi(), mn.GlobalAvgPool()],
+        [mn.Conv2d(5, (1, 3), stride=(1, 2)), phi(), mn.GlobalAvgPool()],
+    ]
+    layers += draw(pick(ends))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     x = rng.standard_normal((3, *shape)) + 0.3  # else averages over all pixels leave rounding alone
     x[1] = draw(pick([1.0, -1.0, 1 + 1e-9])) * x[0] if draw(some()) else x[1]

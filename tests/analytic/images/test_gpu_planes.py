@@ -16,7 +16,7 @@ from test_gpu_kernels import DTYPES, EPS, SPECS, images
 
 import analytic as an
 import minintk as mn
-from analytic.images import gpu_kernels, plan
+from analytic.images import offsets, plan
 from analytic.images.gpu_kernels import source
 
 Array = np.ndarray[Any, Any]
@@ -34,8 +34,13 @@ def by(edit: Callable[[str], str]) -> By:
             patch.setattr(plan, "worth_compiling", lambda *_: False)
             if wanted:
                 use_blocks(patch, edit)
-                plain = gpu_kernels.sums
-                patch.setattr(gpu_kernels, "sums", lambda *a: asked.__setitem__(0, asked[0] + 1) or plain(*a))
+                plain = offsets.Planes.launch
+
+                def launch(*arguments: Any) -> Any:
+                    asked[0] += 1
+                    return plain(*arguments)
+
+                patch.setattr(offsets.Planes, "launch", launch)
             yield asked
 
     return context
@@ -56,11 +61,11 @@ def test_first_and_last_layers_of_other_kinds(end: str) -> None:
     with as_it_is(True) as asked:
         both = an.kernel(spec).both(x)
     assert max(image_errors(both, image_kernels(spec, x))) < 1e-9
-    assert (asked[0] > 0) == (end != "the same, moved")
+    assert asked[0] > 0
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["relu", "abs, residual", "erf, diagonal"])
+@pytest.mark.parametrize("name", ["relu", "abs, residual", "erf", "erf, diagonal"])
 def test_kernels_by_blocks_are_the_kernels(name: str, dtype: str) -> None:
     """Nearly as near to the truth as NumPy's passes come: equal, opposite, near, black images, sizes of ratio 1e4.
 
@@ -88,18 +93,23 @@ PLANTED: dict[str, Callable[[str], str]] = {
     "no barrier before the first step": replaced(BARRIER, ""),
     "no barrier between the two sums": replaced(f"            {BARRIER}\n            EACH", "            EACH"),
     "no barrier after a step": replaced(
-        f"        {BARRIER}\n    }}\n\n    const int last", "    }\n\n    const int last"
+        f"        {BARRIER}\n    }}\n\n    const int store", "    }\n\n    const int store"
     ),
+    "a pair has its neighbour's number in a field": replaced("field[at] = work[m]", "field[at] = work[m + 1]"),
     "not all threads come to a barrier": replaced(f"{BARRIER}\n        {HALF}", f"{HALF} {BARRIER}\n        {HALF}"),
 }
+
+
+POOLED = mn.Sequential(*DEEP.layers[:2], mn.AvgPool((1, 2), padding="same"), mn.Flatten(), mn.Dense(1))
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_error_is_found_out(name: str) -> None:
     x, text = images("float64")[:3], source("float64", tangent=True)
     assert PLANTED[name](text) != text
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError):  # noqa: PT012
         law_planes((DEEP, x), by(PLANTED[name]))
+        law_planes((POOLED, x), by(PLANTED[name]))
 
 
 @pytest.mark.parametrize("memory", [0, 3000, 10**6])
@@ -107,4 +117,4 @@ def test_planes_that_a_block_cannot_hold_stay_fields(memory: int, monkeypatch: p
     """4 x 5 pixels, with margins of two lines 80, in two kinds, for one slot and for windows, and 128 totals."""
     monkeypatch.setattr(plan, "block_memory", lambda xp: memory)
     program = an.kernel(DEEP)._program((4, 5, 2))
-    assert plan.fits_a_block(np, program, (4, 5, 2), 4) == (memory > 5000)
+    assert plan.fits_a_block(np, program, (4, 5, 2)) == (memory > 5000)

@@ -130,7 +130,7 @@ def test_first_and_last_layers_of_other_kinds(end: str) -> None:
     truth = image_kernels(spec, x)
     with numba(True) as asked:
         assert max(image_errors(an.kernel(spec).both(x), truth)) < 1e-9
-    assert (asked[0] > 0) == (end != "the same, moved")
+    assert asked[0] > 0
 
 
 def change(number: int, where: Any, value: Any) -> Callable[..., None]:
@@ -174,7 +174,7 @@ def test_kernels_with_planes_are_the_kernels(name: str, dtype: str) -> None:
     plain = infinite.both(x)
     with numba(True) as asked:
         both = infinite.both(x)
-    assert (asked[0] > 0) == (not any(isinstance(one, mn.AvgPool) for one in spec.layers))
+    assert asked[0] > 0
     for found, passes in zip(image_errors(both, truth), image_errors(plain, truth), strict=True):
         assert found <= 4 * passes + 40 * EPS[dtype]
 
