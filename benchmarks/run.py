@@ -38,7 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="minintk beside its peers")
     parser.add_argument("--rows", default="", metavar="PATTERN", help="only the rows whose names match")
     parser.add_argument("--list", action="store_true", help="print the rows' names and stop")
-    parser.add_argument("--quick", action="store_true", help="three short rounds in place of seven")
+    parser.add_argument("--quick", action="store_true", help="three short rounds in place of five")
     parser.add_argument("--moved", action="store_true", help="compare the last two runs of this processor and stop")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="cores each side may use")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="where our sides run; on the GPU alone")
@@ -58,7 +58,7 @@ def main() -> int:
     for environment in available:
         environments.ensure(environment)
 
-    rounds, turn = (3, 0.1) if options.quick else (7, 0.2)
+    rounds, turn = (3, 0.1) if options.quick else (5, 0.2)
     rates = harness.rates(options.threads)
     rows: list[tuple[str, str, list[harness.Measured]]] = []
     errors: list[accuracy.Errors] = []
