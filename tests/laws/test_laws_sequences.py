@@ -317,5 +317,5 @@ def test_what_has_no_meaning_is_said() -> None:
     net = mn.Network(mn.Sequential(mn.GlobalSelfAttention(3), mn.Flatten()), (4, 2))
     theta = net.init(np.random.default_rng(0))
     taylor = mn.Taylor(net, theta, 2)
-    with pytest.raises(mn.UnsupportedLayer, match="has no Taylor expansion"):
+    with pytest.raises(mn.UnsupportedLayer, match="Taylor expansion"):
         taylor(theta, X)
