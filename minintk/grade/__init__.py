@@ -6,9 +6,8 @@ Reading order:
     compare       a result against the right one, and what a check found: which side, what it looks like
     gradient      a backward function against differences of its forward function
     checks        jvp, vjp and gram of a layer of this library, one by one; losses and optimisers
-    hard          inputs that break naive code
     slope         exponents by a sequential test: more seeds until it is certain
-    exercise      cases, exercises, assignments, and variants drawn from a secret seed
+    exercise      cases, exercises, assignments, inputs that break naive code, variants drawn from a secret seed
     worker        the student's process: calls functions, knows no answers
     submission    that process from outside, or the same without one
     run           a submission through an assignment; its grade as JUnit's XML, Gradescope's results.json, a page
@@ -16,9 +15,8 @@ Reading order:
 
 from minintk.grade.checks import check_loss, check_optimizer, diagnose_layer
 from minintk.grade.compare import Diagnosis, Finding, compare
-from minintk.grade.exercise import Assignment, Exercise, Gradient, Law, Values, load, record
+from minintk.grade.exercise import Assignment, Exercise, Gradient, Law, Values, hard_inputs, load, record
 from minintk.grade.gradient import check_gradient
-from minintk.grade.hard import hard_inputs
 from minintk.grade.run import Grade, Graded, grade
 from minintk.grade.slope import Verdict, exponent
 from minintk.grade.submission import Submission, SubmissionError
