@@ -173,12 +173,12 @@ def add_gradient(x: Any, u: Any, stride: Any, dW: Any) -> None:
 
 
 @compiled
-def column_sums(a: Any, shift: Any, b: Any, other: Any, total: Any) -> None:
-    """total[0] += sum_i (a_i - shift),  total[1] += sum_i (a_i - shift) (b_i - other), for a, b : (M, C), in float64.
+def column_sums(a: Any, shift: Any, b: Any, other: Any) -> Any:
+    """(sum_i (a_i - shift), sum_i (a_i - shift) (b_i - other)) : (2, C), in float64, for a, b : (M, C).
 
-    Over 64 rows at a time in the numbers' own precision, as NumPy's pairwise sums.
+    64 rows at a time in their own precision, as exact as NumPy's pairwise sums.
     """
-    part = np.empty((2, a.shape[1]), a.dtype)
+    part, total = np.empty((2, a.shape[1]), a.dtype), np.zeros((2, a.shape[1]))
     for start in range(0, a.shape[0], 64):
         part[:] = 0
         for i in range(start, min(start + 64, a.shape[0])):
@@ -187,6 +187,7 @@ def column_sums(a: Any, shift: Any, b: Any, other: Any, total: Any) -> None:
                 part[0, c] += one
                 part[1, c] += one * (b[i, c] - other[c])
         total += part
+    return total
 
 
 @compiled

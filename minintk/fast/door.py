@@ -81,7 +81,7 @@ def cheaper(layer: Bound, *, kernels: bool) -> Bound:
     if type(layer) is BoundConv:
         return BlockedConv.of(layer)
     if type(layer) is BoundBatchNorm:
-        return CompiledBatchNorm(layer)
+        return CompiledBatchNorm(layer.name, layer.shape, layer.eps)
     if type(layer) is BoundDense:
         return SplitDense(layer)
     return layer

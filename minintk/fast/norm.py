@@ -11,14 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.fast.threads import cores, parallel
 from minintk.fast.thresholds import THRESHOLDS
-from minintk.layers.contract import Tensor, Weights
+from minintk.layers.contract import Weights
 from minintk.layers.norm import BoundBatchNorm, NormJacobian
 
 
@@ -28,30 +27,23 @@ def worth(x: Array, axes: int) -> bool:
     return large and find_spec("numba") is not None
 
 
-def in_pieces(work: Any, M: int) -> list[Any]:
-    """work(rows) for the M rows, a piece for each core."""
+def halves(M: int) -> list[slice]:
+    """M rows in a piece for each core."""
     count = cores()
-    return parallel(work, [slice(i * M // count, (i + 1) * M // count) for i in range(count)])
+    return [slice(i * M // count, (i + 1) * M // count) for i in range(count)]
 
 
 def means(a: Array, shift: Array, b: Array, other: Array) -> Array:
     """(2, C), in float64: the means of a - shift, and of (a - shift) (b - other), for a, b : (M, C)."""
-    direct = import_module("minintk.fast.direct")
-
-    def work(at: slice) -> Array:
-        total = np.zeros((2, a.shape[1]))
-        direct.column_sums(a[at], shift, b[at], other, total)
-        return total
-
-    total: Array = sum(in_pieces(work, a.shape[0])) / a.shape[0]
-    return total
+    add = import_module("minintk.fast.direct").column_sums
+    return sum(parallel(lambda at: add(a[at], shift, b[at], other), halves(len(a)))) / len(a)
 
 
 def centred(a: Array, mean: Array, b: Array, slope: Array, r: Array) -> Array:
     """r (a - mean - b slope) : (M, C)."""
-    direct, out = import_module("minintk.fast.direct"), np.empty_like(a)
+    centre, out = import_module("minintk.fast.direct").centre, np.empty_like(a)
     mean, slope, r = (v.astype(a.dtype) for v in (mean, slope, r))
-    in_pieces(lambda at: direct.centre(a[at], mean, b[at], slope, r, out[at]), a.shape[0])
+    parallel(lambda at: centre(a[at], mean, b[at], slope, r, out[at]), halves(len(a)))
     return out
 
 
@@ -70,28 +62,20 @@ class CompiledNormJacobian(NormJacobian):
 
 
 @dataclass(frozen=True)
-class CompiledBatchNorm:
-    """A BatchNorm in its place, `plain`."""
-
-    plain: BoundBatchNorm
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return ()
+class CompiledBatchNorm(BoundBatchNorm):
+    """A BatchNorm in its place."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
         """y = r (x - mean), and the batch's statistics left in w."""
-        plain = self.plain
-        if f"{plain.name}.mean" in w or not worth(x, 1 + len(plain.shape)):
-            return plain(w, x)
-        rows = np.ascontiguousarray(x).reshape((-1, x.shape[-1]))
+        rows = np.ascontiguousarray(x).reshape((-1, x.shape[-1])) if worth(x, 1 + len(self.shape)) else None
+        if rows is None or f"{self.name}.mean" in w:
+            return super().__call__(w, x)
         first, nothing = rows[0].copy(), np.zeros_like(rows[0])
         S, Q = means(rows, first, rows, first)
         variance = np.maximum(Q - S**2, 0)
-        if plain.eps == 0 and not variance.all():
-            return plain(w, x)  # which says so
-        mean, r = (v.astype(x.dtype) for v in (first + S, 1 / np.sqrt(variance + plain.eps)))
-        w |= {f"{plain.name}.mean": mean, f"{plain.name}.r": r}
+        if self.eps == 0 and not variance.all():
+            return super().__call__(w, x)  # which says so
+        mean, r = (v.astype(x.dtype) for v in (first + S, 1 / np.sqrt(variance + self.eps)))
+        w |= {f"{self.name}.mean": mean, f"{self.name}.r": r}
         y = centred(rows, mean, rows, nothing, r).reshape(x.shape)
-        ones = (1,) * len(plain.shape)
-        return y, CompiledNormJacobian(y, r.reshape((*ones, -1)), tuple(range(-1 - len(plain.shape), -1)))
+        return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))

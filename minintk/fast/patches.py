@@ -106,25 +106,14 @@ class Patches:
         if self.whole:
             x[...] = P.reshape(x.shape)
             return
-        rows, columns = self.windows.rows, self.windows.columns
-        P = P.reshape((*x.shape[:-3], rows.out, self.blocks, *self.kernel, x.shape[-1]))
+        rows, (height, width), right = self.windows.rows, self.kernel, self.B * self.windows.columns.stride
+        P = P.reshape((*x.shape[:-3], rows.out, self.blocks, height, width, x.shape[-1]))
         size = (*x.shape[:-3], *self.windows.size, x.shape[-1])
         canvas = x if size == x.shape else array_namespace(P).empty(size, dtype=P.dtype)
         canvas[...] = 0
-        (height, width), right = self.kernel, self.B * columns.stride
-        if self.blocks == 1 and width == size[-2]:
-            bands = P[..., 0, :, :, :]
-        else:
-            bands = scratch(P, (*x.shape[:-3], rows.out, height, *canvas.shape[-2:]), "bands")  # columns added up
-            bands[...] = 0
-            if self.blocks <= width:  # block by block: long runs
-                for b in range(self.blocks):
-                    bands[..., b * right : b * right + width, :] += P[..., b, :, :, :]
-            else:
-                for j in range(width):
-                    bands[..., j : j + right * (self.blocks - 1) + 1 : right, :] += P[..., j, :].swapaxes(-2, -3)
         for i in range(height):
-            canvas[..., rows.along(i), :, :] += bands[..., i, :, :]
+            for b in range(self.blocks):
+                canvas[..., rows.along(i), b * right : b * right + width, :] += P[..., b, i, :, :]
         if canvas is not x:
             x[...] = self.windows.crop(canvas)
 

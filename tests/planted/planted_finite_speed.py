@@ -263,8 +263,7 @@ def _(patch: Patch) -> None:
 
 @planted("BatchNorm compiled: the statistics of the last core's rows", fast_coupled)
 def _(patch: Patch) -> None:
-    right = norm.in_pieces
-    patch.setattr(norm, "in_pieces", lambda work, M: [2 * a for a in right(work, M)[-1:] if a is not None])
+    patch.setattr(norm, "means", lambda a, *rest, right=norm.means: right(a[: len(a) // 2], *rest))
 
 
 @planted("BatchNorm compiled: the statistics as if they were constants", fast_coupled)

@@ -139,9 +139,10 @@ def test_batch_normalisation_in_few_passes_is_as_exact(mu: float) -> None:
             assert {a.dtype for a in found[-1]} == {np.dtype(dtype)}
         return [float(np.sqrt(np.mean((a - b) ** 2))) for a, b in zip(*found, strict=True)]
 
+    fast = CompiledBatchNorm(plain.name, plain.shape, plain.eps)
     with small_is_large():
-        for error, usual in zip(errors(CompiledBatchNorm(plain)), errors(plain), strict=True):
+        for error, usual in zip(errors(fast), errors(plain), strict=True):
             assert error < 2 * usual + 1e-12
     constant = np.ones((8, 16, 16, 16))
     with pytest.raises(ValueError, match="all equal"), small_is_large():
-        CompiledBatchNorm(replace(plain, eps=0.0))({}, constant)
+        replace(fast, eps=0.0)({}, constant)
