@@ -170,6 +170,11 @@ class BoundMaskedAvgPool:
         return (share * x).sum(axis=self.axes), MaskedAvgPoolJacobian(share, self.axes)
 
 
+@out_shape.register
+def _(layer: s.MaskedAvgPool, shape: Shape) -> Shape:
+    return out_shape(s.GlobalAvgPool(), shape)
+
+
 @bind.register
 def _(layer: s.MaskedAvgPool, site: Site, parametrization: Parametrization, name: str) -> BoundMaskedAvgPool:
     return BoundMaskedAvgPool(tuple(range(-len(site.shape), -1)))

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from minintk.spec.checks import check_count, check_number, check_scales
-from minintk.spec.layers import Activation, Conv1d, Conv2d, Convolution, GlobalAvgPool, Layer
+from minintk.spec.layers import Activation, Conv1d, Conv2d, Convolution, Layer
 
 __all__ = ["GlobalSelfAttention", "MaskedAvgPool"]
 
@@ -83,5 +83,5 @@ class GlobalSelfAttention(Layer):
 
 
 @dataclass(frozen=True)
-class MaskedAvgPool(GlobalAvgPool):
+class MaskedAvgPool(Layer):
     """y = the mean over the positions that are not all 0, and 0 where all are; (N, L, C) -> (N, C)."""

@@ -85,6 +85,10 @@ def kept_shapes(layer: s.Layer, shape: Shape) -> Iterator[Shape]:
             yield from kept_shapes(inner, shape)
         if isinstance(layer, s.Product | s.Concat):
             yield out_shape(layer, shape)
+    elif isinstance(layer, s.GlobalSelfAttention):
+        *read, out = (out_shape(part, shape) for part in layer.parts(shape))
+        L = prod(shape[:-1])  # what is read stands side by side too; then the weights A, and A v
+        yield from (*read, *read, (int(layer.heads), L, L), read[-1], out)
     elif not isinstance(layer, (s.Flatten, s.Identity)):
         yield out_shape(layer, shape)
 
