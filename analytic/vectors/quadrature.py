@@ -35,8 +35,8 @@ NODES_PER_PANEL = 20
 END_OF_AXIS = 9.5
 """The z axis is cut off here, where the density is 1e-20."""
 
-LARGEST_DEGREE = 1024
-"""Largest n_max, and largest degree of an interpolation."""
+MANY_DEGREES, LARGEST_DEGREE = 256, 1024
+"""Enough for most series; and the largest n_max, and largest degree of an interpolation."""
 
 NEGLIGIBLE_LOSS = {8: 4e-15, 4: 1e-8}
 """By bytes per number: a series is long enough once its relative loss is below this."""
@@ -46,6 +46,9 @@ LONGEST_STRETCH = 5.5
 
 SMALLEST_SCALE = 1e-17
 """For s below this, phi(s z) = phi(0) to the last digit."""
+
+MANY_NORMS = 64
+"""More norms than this are interpolated between; that takes 17 or 33 of them where they lie close together."""
 
 NUMBERS_AT_ONCE = 2**21
 """How many numbers the integrals work on at a time on a GPU,"""
@@ -117,7 +120,13 @@ def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Arr
     """a_n(s) = E f(s z) h_n(z), n = 0 ... degree, (N, degree + 1)."""
     xp, most = array_namespace(s), octaves(s)
     moving = any(kink != 0 for kink in kinks)
-    basis = None if moving else to_library(hermite_basis(most, 1 << degree.bit_length())[:, : degree + 1], xp)
+    basis = (
+        None
+        if moving
+        else to_library(
+            hermite_basis(most, MANY_DEGREES if degree <= MANY_DEGREES else LARGEST_DEGREE)[:, : degree + 1], xp
+        )
+    )
 
     def work(s: Array) -> Array:
         z, w = axis(xp, s, kinks, most=most)
@@ -203,6 +212,17 @@ def stretch(curve: Function, log_s: Array, centre: Array) -> tuple[Array, Array]
     return by_rows(place, log_s, degree), axes.T
 
 
+def of_norms(curve: Function, s: Array) -> Array:
+    """curve(s), one row for each s; where many s lie close together, interpolated in log s."""
+    xp = array_namespace(s)
+    log_s = xp.log(s) if s.shape[0] > MANY_NORMS else s
+    if s.shape[0] <= MANY_NORMS or not 0 < float(log_s.max()) - float(log_s.min()) < 1:
+        return curve(s)
+    centre = curve(s[:1])
+    at, part = stretch(curve, log_s, centre)
+    return at @ part + centre
+
+
 def principal(vectors: Array) -> Array:
     """The principal axes of some vectors, as columns; of directions that only rounding reaches, none but the first."""
     xp = array_namespace(vectors)
@@ -261,13 +281,21 @@ class Quadrature(Dual):
             every_v, every_dv = (first + part * (last - first) for first, last in (v[:2], dv[:2]))
             s, v, dv = s[2:], v[2:], dv[2:]
         zero = v == 0  # a row of zeros under phi(0) = 0: its kernel is 0 whatever its coefficients are
-        safe_s, safe_v, safe_dv = xp.where(zero, 1.0, s), xp.where(zero, 1.0, v), xp.where(dv == 0, 1.0, dv)
+        safe_s, safe_dv = xp.where(zero, 1.0, s), xp.where(dv == 0, 1.0, dv)
         ordered = xp.sort(s)
         degree, least, error = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
         degree, least = degree + degree % 2, least + least % 2  # even: what stands for the rest of an odd phi is odd
-        a = hermite(phi, safe_s, degree, kinks) / xp.sqrt(safe_v)[:, None]
+
+        def normalised(f: Function) -> Function:
+            def coefficients(s: Array) -> Array:
+                v = mean_square(f, s, kinks)
+                return hermite(f, s, degree, kinks) / xp.sqrt(xp.where(v > 0, v, 1.0))[:, None]
+
+            return coefficients
+
+        a = of_norms(normalised(phi), safe_s)
         constant = dphi(0 * s)[:, None] * xp.eye(1, degree + 1, dtype=xp.float64)  # phi' of a row of zeros
-        b = xp.where(zero[:, None], constant, hermite(dphi, safe_s, degree, kinks)) / xp.sqrt(safe_dv)[:, None]
+        b = xp.where(zero[:, None], constant / xp.sqrt(safe_dv)[:, None], of_norms(normalised(dphi), safe_s))
         after = RowState(every_v, rows.theta * every_dv, max(rows.error, error))
         slope = xp.sqrt(dv)[:, None] * (rows.scale / after.scale)[: s.shape[0], None]
         if one_variance:
@@ -299,18 +327,18 @@ class Quadrature(Dual):
             end = f(few * END_OF_AXIS) ** 2 + f(-few * END_OF_AXIS) ** 2  # what the axis leaves out, about
             cut = exp(-(END_OF_AXIS**2) / 2) * end
             lost = max(lost, float(xp.max((xp.abs(v - coarse) + cut) / xp.where(v > 0, v, 1.0))))
-        degree = 32
+        degree = MANY_DEGREES
         while True:
             left = xp.zeros(degree + 1, dtype=xp.float64)
             for f, v in zip((phi, dphi), squares):
                 a = hermite(f, few, degree, self.pointwise.kinks) / xp.sqrt(xp.where(v > 0, v, 1.0))[:, None]
                 nonzero = xp.astype(v > 0, xp.float64)[:, None]
-                left = xp.maximum(left, xp.max(xp.abs(nonzero - cumulative(xp, a * a)), axis=0))
+                left = xp.maximum(left, xp.max(xp.abs(nonzero - xp.cumulative_sum(a * a, axis=1)), axis=0))
             long, short = (to_host(left) < loss for loss in (NEGLIGIBLE_LOSS[8], NEGLIGIBLE_LOSS[4]))
-            if long.any() or degree >= LARGEST_DEGREE:
+            if long.any() or degree == LARGEST_DEGREE:
                 most, least = (max(1, int(one.argmax())) if one.any() else degree for one in (long, short))
                 return most, least, max(float(left[most]), lost)
-            degree *= 2
+            degree = LARGEST_DEGREE
 
     def check(self, xp: Any, s: Array, *squares: Array) -> None:
         for square in squares:
@@ -372,11 +400,6 @@ class Quadrature(Dual):
 def term(pairs: Pairs, row: QuadratureRow, a: Array, n: int, out: Array) -> Any:
     """a_n(s_i) a_n(s_j); a single number if all q are equal."""
     return float(a[n, 0]) ** 2 if row.one_variance else pairs.outer(a[n], a[n], out)
-
-
-def cumulative(xp: Any, a: Array) -> Array:
-    """Sums of a : (N, k) up to each column."""
-    return a @ xp.triu(xp.ones((a.shape[1], a.shape[1]), dtype=a.dtype))
 
 
 def remainder(xp: Any, a: Array) -> Array:
