@@ -349,22 +349,6 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
     return import_module(STRIDES[library(xp)]).as_strided(a, tuple(shape), tuple(strides))
 
 
-def elementwise(xp: Any, name: str, inputs: str, outputs: str, body: str) -> Callable[..., Any] | None:
-    """kernel(*inputs, *outputs), the C statements `body` for every entry, compiled where and when it is first called.
-
-    None where the library compiles nothing: NumPy.
-
-    inputs, outputs : declarations, "T a, T b", with T the arrays' type; inputs broadcast.
-    """
-    return _elementwise(library(xp), name, inputs, outputs, body)
-
-
-@lru_cache
-def _elementwise(library: str, name: str, inputs: str, outputs: str, body: str) -> Callable[..., Any] | None:
-    make = getattr(import_module(library), "ElementwiseKernel", None)
-    return None if make is None else make(inputs, outputs, body, f"minintk_{name}")
-
-
 def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
     """kernel((blocks, ...), threads, arguments, bytes), a CUDA source for blocks of threads with memory of their own.
 

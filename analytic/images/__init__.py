@@ -10,12 +10,12 @@ Reading order:
     attention      sums over positions by weights that each image has of its own
     activations    how activations and normalisations act on a field
     precision      which scale and precision images are followed in, and which are out of range
-    plan           which pairs of pixels are followed, in what precision, and whether by Numba
+    plan           which pairs of pixels are followed, in what precision, and which steps offset by offset
     engine         pairs of images, one or a few at a time, through all layers
     memory         where a field's numbers are, and the arrays that a thread reuses for them
-    gpu_kernels    a step in one pass, in C for a GPU
-    offsets        the pairs at one offset through all layers at a time, where Numba is installed
+    offsets        the pairs at one offset through all layers at a time, with Numba or on a GPU
     numba_kernels  that by Numba
+    gpu_kernels    that in CUDA
 """
 
 from analytic.images import activations, attention, rules, steps

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf, pi, prod, sqrt
 from typing import Any, NamedTuple
 
 from analytic.images.fields import Field, Pixels
-from analytic.images.gpu_kernels import ARCSINE, KINKED, OPPOSITE_ROUNDINGS
+from analytic.images.gpu_kernels import OPPOSITE_ROUNDINGS
 from analytic.images.memory import PixelValues
 from analytic.images.pixel_pairs import Square
 from analytic.images.steps import LinearCoefficients, Tile, add_pending, apply, half_variances, prepare
@@ -71,20 +70,6 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
     return Pixels(q, theta, unit, pixels.error), row
 
 
-def sides(field: Field, values: PixelValues) -> tuple[Array, Array]:
-    """The numbers of the images x, and of x', in shapes that broadcast to d."""
-    return field.left(values), field.right(values)
-
-
-def launch(kernel: Callable[..., Any], field: Field, inputs: tuple[Any, ...], tangent: tuple[Any, ...]) -> None:
-    """Apply a step as a single kernel, in place; see `analytic.images.gpu_kernels`."""
-    if field.theta is None:
-        kernel(field.d, *inputs, field.d)
-    else:
-        kernel(field.d, *inputs, field.theta, *tangent, field.d, field.theta)
-    field.pending = None
-
-
 @apply.register
 def _(step: Homogeneous, row: Any, field: Field) -> None:
     """With U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a), X = 2U - A = U (1 + cos a), K = U - A:
@@ -101,14 +86,6 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
     fresh = field.asked and field.theta is None and ratio != 0
     if fresh:
         field.start_theta()
-    if (kernel := KINKED.compiled(xp, tangent=field.theta is not None)) is not None:
-        if fresh and field.theta is not None:
-            field.theta[...] = 0
-        zero = (0.0, 0.0) if row.zero is None else sides(field, row.zero)
-        slope = (0.0, 0.0) if row.slope is None else sides(field, row.slope)
-        pending = (ratio, 2 * rest, *zero, *slope)
-        launch(kernel, field, (*sides(field, row.half), c, step.b2, row.scale), pending)
-        return
     for piece in field.pieces():
         D = field.d[piece]
         theta = None if field.theta is None else field.theta[piece]
@@ -234,7 +211,7 @@ def apply_dual(step: Dual, row: DualCoefficients, field: Field) -> None:
 
 
 class ErfCoefficients(NamedTuple):
-    """Coefficients of erf as a single kernel: what `analytic.images.gpu_kernels.PIXEL` names."""
+    """Coefficients of erf for planes: what `analytic.images.gpu_kernels.PIXEL` names."""
 
     pixels: tuple[PixelValues, ...]
     unit: float
@@ -251,26 +228,11 @@ def numbers_of_pixels(root: Array) -> tuple[Array, ...]:
 @prepare.register
 def _(step: Erf, pixels: Pixels, tile: Tile) -> tuple[Pixels, DualCoefficients | ErfCoefficients]:
     xp, layout = tile.layout.xp, tile.layout
-    if not tile.planes and ARCSINE.compiled(xp, tangent=False) is None:
+    if not tile.planes:
         return prepare_dual(step, pixels, tile)
     after = step.after(RowState(pixels.q, pixels.theta, pixels.error))
     numbers = tuple(layout.spread(v) for v in numbers_of_pixels(xp.sqrt(pixels.q)))
     return Pixels(after.q, after.theta, 1.0, after.error), ErfCoefficients(numbers, pixels.unit)
-
-
-@apply.register
-def _(step: Erf, row: DualCoefficients | ErfCoefficients, field: Field) -> None:
-    """In a single kernel, if the array library compiles one."""
-    if isinstance(row, DualCoefficients):
-        apply_dual(step, row, field)
-        return
-    ratio, rest = field.pending or (0.0, 0.0)
-    if field.asked and field.theta is None and field.pending is not None:
-        field.start_theta()[...] = 0
-    kernel = ARCSINE.compiled(field.xp, tangent=field.theta is not None)
-    assert kernel is not None
-    numbers = (number for values in row.pixels for number in sides(field, values))
-    launch(kernel, field, (*numbers, row.unit), (ratio, 2 * rest))
 
 
 class Aligned(Pairs):

@@ -122,10 +122,8 @@ def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
     """What some images and their coefficients take, which are prepared together."""
     number, pixels = plan.layout.number, prod(plan.grid)
     values = pixels * (1 if plan.layout.diagonal else 2) * number  # of one `PixelValues`
-    each, program = (
-        3 * 8 * prod(inputs.example) + prod(inputs.example) // pixels * values + 8 * 8 * pixels,
-        plan.program,
-    )
+    program, numbers = plan.program, prod(inputs.example)
+    each = 3 * 8 * numbers + numbers // pixels * values + 8 * 8 * pixels
     for step in all_steps(program):
         shifts = sum(2 * (axis.kernel - 1) for axis in step.axes) if isinstance(step, Window) else 0
         each += (6 + shifts) * values + (80 * prod(step.recorded) if isinstance(step, Mixing) else 0)
@@ -230,9 +228,7 @@ def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKerne
     layout = replace(plan.layout, dtype=xp.float64)
     double = replace(plan, layout=layout)
     size = selves_at_once(double)
-    pools = [
-        (xp.empty((N, *pooled), dtype=xp.float64), xp.empty((N, *pooled), dtype=xp.float64)) for pooled in plan.pooled
-    ]
+    pools = [tuple(xp.empty((N, *pooled), dtype=xp.float64) for _ in range(2)) for pooled in plan.pooled]
     nngp, ntk = xp.empty(N, dtype=xp.float64), xp.empty(N, dtype=xp.float64)
     errors = [0.0]
     own = local()
@@ -324,9 +320,8 @@ class ImageEngine:
                 pools[k] = (d, theta)
 
         def called(k: int) -> str:
-            return inputs.called(
-                i.start + k if k < n else j.start + k - n + (0 if inputs.symmetric else inputs.shape[0])
-            )
+            beside = j.start + k - n + (0 if inputs.symmetric else inputs.shape[0])
+            return inputs.called(i.start + k if k < n else beside)
 
         tile = Tile(plan.layout, iter(pools), called, on_host(xp) and holds_opposites(x))
         after, d, theta = take(images, tile, workspace, (n, first, m, same))

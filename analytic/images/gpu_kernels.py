@@ -1,11 +1,8 @@
-"""Steps of layers in C, for a GPU: entry by entry on a field, and all of them on planes of pairs of pixels.
+"""Planes of pairs of pixels through all layers in CUDA: `source`, what `analytic.images.numba_kernels` is on a CPU.
 
-The formulas are those of `analytic.images.activations`, entry by entry; `T` is the precision.  A step on a field reads
-all its inputs before it stores a result, so results may overwrite inputs.
-
-`source` is what `analytic.images.numba_kernels` is on a CPU: a block of threads takes the pairs of pixels at one offset
-of one pair of images through all layers, in the block's own memory.  Nothing is read from the GPU's memory on the way
-but the numbers of the pixels, and nothing is written but two sums.
+A block of threads takes the pairs of pixels at one offset of one pair of images through all layers, in the block's own
+memory.  Nothing is read from the GPU's memory on the way but the numbers of the pixels, and nothing is written but two
+sums, or a field.  The formulas are those of `analytic.images.activations`, entry by entry; `T` is the precision.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analytic.vectors.arcs import arc_series
-from minintk.arrays import elementwise
 
 KINDS = "WINDOW", "KINKED", "ARCSINE", "LINEAR", "COPY", "ADD"
 """Kinds of steps, as `analytic.images.offsets` numbers them."""
@@ -54,31 +50,15 @@ TINY = by_precision(lambda dtype: number(np.finfo(dtype).tiny))
 
 
 class StepSource(NamedTuple):
-    """The C source of one step: d from D and numbers of the pixels; theta from Theta and more such numbers."""
+    """The C source of one step, entry by entry: D' and Theta' from D, Theta and numbers of the pixels."""
 
-    name: str
-    inputs: str
     body: str
     d: str
-    tangent_inputs: str
     tangent: str
     theta: str
 
-    def compiled(self, xp: Any, *, tangent: bool) -> Callable[..., Any] | None:
-        """kernel(*inputs, [*tangent inputs,] d[, theta]); inputs may broadcast, or be Python numbers.
-
-        None if the library of `xp` does not compile kernels.
-        """
-        if not tangent:
-            return elementwise(xp, self.name, self.inputs, "T d", f"{self.body} d = {self.d};")
-        inputs, name = f"{self.inputs}, {self.tangent_inputs}", f"{self.name}_tangent"
-        body = f"{self.body} {self.tangent} T new_theta = {self.theta}; d = {self.d}; theta = new_theta;"
-        return elementwise(xp, name, inputs, "T d, T theta", body)
-
 
 KINKED = StepSource(
-    name="kinked",
-    inputs="T D, T half, T half2, T c, T b2, T scale",
     body=f"""
     T g = half - half2, gap = g * g, U2 = 4 * (half * half2), A = fabs(D - gap);
     A = A < U2 * {OPPOSITE} ? A : U2;  /* 0 for a pixel outside */
@@ -87,10 +67,9 @@ KINKED = StepSource(
     T p = (wide ? X : A) / (U2 > {TINY} ? U2 : {TINY}), s = sqrt(p), z = 4 * p - 1;
     """,
     d=f"((gap + A + (wide ? two_k * b2 : 0)) * c + U2 * p * (s * {horner(1, 'z')})) * scale",
-    tangent_inputs="T Theta, T ratio, T rest2, T zero, T zero2, T slope, T slope2",
     tangent=f"""
     T h = s * {horner(0, "z")};  /* half the angle, or its complement */
-    T factor = zero + zero2 > 0 ? slope * slope2 : (c - 2 * (wide ? {number(pi / 2)} - h : h)) * scale;
+    T factor = (c - 2 * (wide ? {number(pi / 2)} - h : h)) * scale;
     """,
     theta="U2 > 0 ? (Theta + two_k * ratio + rest2) * factor : 0",
 )
@@ -107,8 +86,6 @@ PIXEL = "root", "kappa", "sx", "cx", "sy", "cy", "half"
 q' / 2 = x / pi, where sin x = 2q / (1 + 2q)."""
 
 ARCSINE = StepSource(
-    name="arcsine",
-    inputs=", ".join(["T D", *(f"T {name}, T {name}2" for name in PIXEL), "T unit"]),
     body=f"""
     T g = root - root2, U = root * root2, kk = kappa * kappa2;
     T A = D * unit - g * g / 2;
@@ -125,7 +102,6 @@ ARCSINE = StepSource(
     T s2 = e * e / (sines > {TINY} ? sines : {TINY}), mismatch = {arc("s2")};  /* m - z_1 */
     """,
     d=f"kk > 0 ? (turn + mismatch) * {number(2 / pi)} : half + half2",
-    tangent_inputs="T Theta, T ratio, T rest2",
     tangent=f"T pending = 2 * (U - A) * ratio + rest2 * unit, slope = {number(4 / pi)} * kk / cosz;",
     theta="kk > 0 ? (Theta * unit + pending) * slope : 0",
 )
@@ -219,7 +195,7 @@ extern "C" __global__ void planes(
             }}
         }} else {{
             if (kind == KINKED) {{
-                const T b2 = {number(pi / 2)} / c, zero = 0, zero2 = 0, slope = 0, slope2 = 0;
+                const T b2 = {number(pi / 2)} / c;
                 EACH(m, start, start + n) {entry(KINKED, ("half",))}
             }} else if (kind == ARCSINE) {{
                 EACH(m, start, start + n) {entry(ARCSINE, PIXEL)}

@@ -9,9 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from compiled import declarations
 
 import analytic
 import minintk
@@ -37,41 +35,6 @@ def compiler() -> Any:
 
 NVRTC = compiler()
 needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason="no NVRTC here: pip install 'minintk[gpu-test]'")
-
-
-def sources() -> dict[str, tuple[str, str, str, str]]:
-    """{name: what `elementwise` gets}, of every step, with and without Theta."""
-    found: dict[str, tuple[str, str, str, str]] = {}
-
-    def record(_: Any, name: str, inputs: str, outputs: str, body: str) -> None:
-        found[name] = name, inputs, outputs, body
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_kernels, "elementwise", record)
-        for step in vars(gpu_kernels).values():
-            if isinstance(step, gpu_kernels.StepSource):
-                step.compiled(np, tangent=False)
-                step.compiled(np, tangent=True)
-    return found
-
-
-def text(name: str, inputs: str, outputs: str, body: str, precision: str) -> str:
-    """The kernel as CuPy writes it: inputs are references to constants, results are references."""
-    arguments, loads = [], []
-    for kind, declared in (("const ", inputs), ("", outputs)):
-        for _, ctype, one in declarations(declared):
-            arguments.append(f"{kind}{ctype} *all_{one}")
-            loads.append(f"{kind}{ctype} &{one} = all_{one}[i];")
-    return f"""
-    typedef {precision} T;
-    extern "C" __global__ void {name}({", ".join(arguments)}, long long entries) {{
-        long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-        for (long long i = first; i < entries; i += gridDim.x * blockDim.x) {{
-            {" ".join(loads)}
-            {body};
-        }}
-    }}
-    """
 
 
 def compiled(source: str, option: str) -> tuple[str, bytes]:
@@ -102,33 +65,14 @@ def targets() -> list[int]:
 
 
 def test_these_are_all() -> None:
-    """Compiled text stands in one file: two steps, with and without Theta, and planes, which offsets launches."""
+    """Compiled text stands in one file, and is launched in one: planes, `gpu_kernels.source`."""
+    call = re.compile(r"\b(?:ElementwiseKernel|raw_kernel|RawKernel|ReductionKernel|RawModule)\(")
     calls = {
-        path.relative_to(home.parent).as_posix(): len(
-            re.findall(r"\b(?:elementwise|raw_kernel|RawKernel|ReductionKernel|RawModule)\(", path.read_text("utf-8"))
-        )
+        path.relative_to(home.parent).as_posix(): len(call.findall(path.read_text("utf-8")))
         for home in HOMES
         for path in home.rglob("*.py")
     }
-    assert {name: n for name, n in calls.items() if n} == {
-        "minintk/arrays.py": 2,
-        "analytic/images/gpu_kernels.py": 2,
-        "analytic/images/offsets.py": 1,
-    }
-    assert len(sources()) == 4
-
-
-@needs_nvrtc
-@pytest.mark.parametrize("precision", ["float", "double"])
-@pytest.mark.parametrize("name", sources())
-def test_a_source_compiles_for_every_target(name: str, precision: str) -> None:
-    assert {80, 90} <= set(targets())
-    for target in targets():
-        ptx, code = compiled(text(*sources()[name], precision), f"--gpu-architecture=sm_{target}")
-        assert f"sm_{target}" in ptx
-        assert code[:4] == b"\x7fELF"
-        if precision == "float" and name.startswith("kinked"):  # a constant without (T) would make all of it double
-            assert ".f64" not in ptx
+    assert {name: n for name, n in calls.items() if n} == {"minintk/arrays.py": 1, "analytic/images/offsets.py": 1}
 
 
 @needs_nvrtc
@@ -151,9 +95,8 @@ def test_planes_compile_for_every_target(dtype: str, tangent: bool) -> None:
 @needs_nvrtc
 def test_a_mistake_in_a_source_is_found() -> None:
     """The negative controls: a name that there is not, and arithmetic that leaves float32."""
-    name, inputs, outputs, body = sources()["kinked"]
+    text = gpu_kernels.source("float32", tangent=True)
     with pytest.raises(AssertionError, match='identifier "halb" is undefined'):
-        compiled(text(name, inputs, outputs, body.replace("half2", "halb"), "float"), "--gpu-architecture=sm_80")
-    wider = body.replace("U2 - A", "U2 - 1.1 * A")
-    ptx, _ = compiled(text(name, inputs, outputs, wider, "float"), "--gpu-architecture=sm_80")
-    assert ".f64" in ptx
+        compiled(text.replace("half - half2", "half - halb"), "--gpu-architecture=sm_80")
+    ptx, _ = compiled(text.replace("T X = U2 - A", "T X = U2 - 1.1 * A"), "--gpu-architecture=sm_80")
+    assert "mul.f64" in ptx or "fma.rn.f64" in ptx

@@ -1,7 +1,6 @@
-"""`minintk.arrays.elementwise` and `raw_kernel` for NumPy: what a GPU would run, compiled by this machine's compiler.
+"""`minintk.arrays.raw_kernel` for NumPy: what a GPU would run, compiled by this machine's compiler.
 
-use(monkeypatch)          # fused steps, on arrays of NumPy; COMPILER is None where there is no compiler
-use_blocks(monkeypatch)   # planes by blocks of threads
+use_blocks(monkeypatch)   # planes by blocks of threads; COMPILER is None where there is no compiler
 """
 
 from __future__ import annotations
@@ -108,20 +107,6 @@ class Kernel:
             assert out.shape == shape
             assert out.dtype == dtype
             out[...] = result
-
-
-@lru_cache
-def kernel(xp: Any, name: str, inputs: str, outputs: str, body: str) -> Kernel:
-    """Stands in for `minintk.arrays.elementwise`."""
-    return Kernel(name, inputs, outputs, body)
-
-
-def use(patch: Any) -> Callable[..., Kernel]:
-    """From here to the patch's end NumPy has fused steps."""
-    from analytic.images import gpu_kernels
-
-    patch.setattr(gpu_kernels, "elementwise", kernel)
-    return kernel
 
 
 # ------------------------------------------------------------------------------------------------ blocks of threads

@@ -1,4 +1,4 @@
-"""The C of the fused steps, compiled by this machine's compiler: against mpmath, and against NumPy's passes."""
+"""The C of the steps, compiled by this machine's compiler, against mpmath; specs and images for kernels as a whole."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
-from compiled import COMPILER, Kernel, kernel, use
-from oracles_kernels import image_errors, image_kernels
+from compiled import COMPILER, Kernel
 
-import analytic as an
 import minintk as mn
 from analytic.images.activations import TINY_ROOT, numbers_of_pixels
-from analytic.images.gpu_kernels import ARCSINE, KINKED, OPPOSITE_ROUNDINGS, StepSource
-from minintk.arrays import elementwise
+from analytic.images.gpu_kernels import ARCSINE, KINKED, OPPOSITE_ROUNDINGS, PIXEL, StepSource
+from minintk.arrays import block_memory, raw_kernel
 
 Array = np.ndarray[Any, Any]
 
@@ -25,7 +23,8 @@ DTYPES = ["float32", "float64"]
 
 
 def test_numpy_compiles_nothing() -> None:
-    assert elementwise(np, "nothing", "T a", "T b", "b = a;") is None
+    assert raw_kernel(np, "nothing", "") is None
+    assert block_memory(np) == 0
 
 
 # ----------------------------------------------------------------------------------- entry by entry, against mpmath
@@ -43,23 +42,16 @@ def entries(dtype: str, least: float) -> tuple[Array, Array, Array]:
     return flat[0], flat[1], flat[2]
 
 
-def run(text: StepSource, *inputs: Any, tangent: tuple[Any, ...]) -> tuple[Array, Array]:
-    """d and theta; and d is the same where nobody asks for theta."""
-    D = inputs[0]
-    d, theta, alone = D.copy(), tangent[0].copy(), D.copy()
-    Kernel(*spell(text, True))(d, *inputs[1:], theta, *tangent[1:], d, theta)
-    Kernel(*spell(text, False))(alone, *inputs[1:], alone)
-    assert np.array_equal(d, alone)
+KINKED_INPUTS = "T D, T half, T half2, T c, T b2, T scale"
+ARCSINE_INPUTS = ", ".join(["T D", *(f"T {name}, T {name}2" for name in PIXEL), "T unit"])
+
+
+def run(step: StepSource, names: str, *inputs: Any, tangent: tuple[Any, ...]) -> tuple[Array, Array]:
+    """d and theta, of D, numbers of the pixels and then Theta, ratio and 2 rest."""
+    d, theta = np.empty_like(inputs[0]), np.empty_like(inputs[0])
+    body = f"{step.body} {step.tangent} theta = {step.theta}; d = {step.d};"
+    Kernel("step", f"{names}, T Theta, T ratio, T rest2", "T d, T theta", body)(*inputs, *tangent, d, theta)
     return d, theta
-
-
-def spell(text: StepSource, tangent: bool) -> tuple[str, str, str, str]:
-    """Name, inputs, outputs and body, as `elementwise` gets them."""
-    with pytest.MonkeyPatch.context() as patch:
-        use(patch)
-        found = text.compiled(np, tangent=tangent)
-    assert isinstance(found, Kernel)
-    return found.text
 
 
 def parted(D: Array, root: Array, root2: Array) -> Array:
@@ -81,7 +73,7 @@ def test_erf_is_right_to_rounding(dtype: str) -> None:
     pixels = zip(*(numbers_of_pixels(r.astype(np.float64)) for r in (root, root2)), strict=True)
     numbers = [number.astype(dtype) for both in pixels for number in both]
     Theta = np.asarray(np.random.default_rng(1).exponential(size=D.shape), dtype)
-    d, theta = run(ARCSINE, D, *numbers, 1.0, tangent=(Theta, 1.0, 0.0))
+    d, theta = run(ARCSINE, ARCSINE_INPUTS, D, *numbers, 1.0, tangent=(Theta, 1.0, 0.0))
     want, scale, slope, slope_scale = [], [], [], []
     with mp.workdps(40):
         for a, r, r2, t in zip(*(v.tolist() for v in (parted(D, root, root2), root, root2, Theta)), strict=True):
@@ -112,9 +104,7 @@ def test_relu_is_right_to_rounding(dtype: str) -> None:
     D = np.where((root == tiny) & (root2 == tiny), 0, D).astype(dtype)
     half, half2 = (r / dtype_of(dtype)(2**0.5) for r in (root, root2))
     Theta = np.random.default_rng(1).exponential(size=D.shape).astype(dtype)
-    c, zero = np.pi, 0.0
-    inputs = (D, half, half2, c, 0.5, 1.0)
-    d, theta = run(KINKED, *inputs, tangent=(Theta, 1.0, 1.0, zero, zero, zero, zero))
+    d, theta = run(KINKED, KINKED_INPUTS, D, half, half2, np.pi, 0.5, 1.0, tangent=(Theta, 1.0, 1.0))
     g = half - half2
     two = 4 * half * half2
     A = snapped(np.minimum(np.abs(D - g * g), two), two)
@@ -135,15 +125,7 @@ def dtype_of(dtype: str) -> Any:
     return np.dtype(dtype).type
 
 
-def test_black_pixels_have_the_slope_they_are_given() -> None:
-    """Where a pixel has no variance, Theta times phi'(0) and its neighbour's slope."""
-    one = np.ones(3)
-    dead = np.array([1.0, 0.0, 0.0])
-    _, theta = run(KINKED, 0 * one, one, one, 3.0, 0.5, 1.0, tangent=(one, 0.0, 0.0, dead, 0.0, 0.5 * one, 0.25))
-    np.testing.assert_allclose(theta, [0.125, 3.0, 3.0], rtol=1e-15)
-
-
-# ---------------------------------------------------------------------------- whole kernels, against NumPy's passes
+# ---------------------------------------------------------------------------------------------- for whole kernels
 
 CONV = mn.Conv2d(4, 3, w_std=1.4, b_std=0.3)
 SPECS = {
@@ -169,23 +151,3 @@ def images(dtype: str) -> Array:
     black = x[0].copy()
     black[:, :3] = 0
     return np.stack([*x, x[0], -x[1], 1e-2 * x[0], 1e2 * x[0], x[0] + 1e-6 * x[1], black, 0 * x[0]]).astype(dtype)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", SPECS)
-def test_kernels_with_fused_steps_are_the_kernels(monkeypatch: pytest.MonkeyPatch, name: str, dtype: str) -> None:
-    """As near to the truth as the passes come; and the fused text was what ran, for the NNGP alone too."""
-    (spec, steps), x = SPECS[name], images(dtype)
-    infinite = an.kernel(spec)
-    plain = infinite.both(x)
-    use(monkeypatch)
-    kernel.cache_clear()
-    fused = infinite.both(x)
-    assert kernel.cache_info().misses > 0
-    used = kernel.cache_info().hits + kernel.cache_info().misses
-    alone = infinite.nngp(x)
-    assert kernel.cache_info().hits + kernel.cache_info().misses >= used + steps
-    assert np.array_equal(alone, fused.nngp)
-    truth = image_kernels(spec, x)
-    for found, passes in zip(image_errors(fused, truth), image_errors(plain, truth), strict=True):
-        assert found <= 4 * passes + 40 * EPS[dtype]
