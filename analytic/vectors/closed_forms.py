@@ -15,22 +15,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import cos, pi
+from math import cos, inf, pi
 from typing import Any, NamedTuple
 
 from analytic.vectors.duals import Erf, Homogeneous, seen
 from analytic.vectors.quadrature import Quadrature, mismatch
 from analytic.vectors.state import Distances, Dual, Pairs, RowState, columns
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace
+from minintk.arrays import Array, array_namespace, on_host
 from minintk.layers.activation import pointwise
+
+NUMBERS_AT_ONCE = 2**13
+"""How many pairs the formulas work on at a time on the host: their temporary arrays stay in cache."""
 
 
 @dataclass(frozen=True)
 class Gram:
     """Pairs of rows before an activation: s = sqrt(q) and s2 = sqrt(q') of the two, p = (1 - c)/2, r = (1 + c)/2.
 
-    alike : all q are equal.
+    alike : all q are equal.   by_formula : they are not, and no `Distances` give what that adds to p'.
     """
 
     xp: Any
@@ -38,7 +41,8 @@ class Gram:
     s2: Array
     p: Array
     r: Array
-    alike: bool
+    alike: bool = True
+    by_formula: bool = False
 
     @cached_property
     def q(self) -> Array:
@@ -99,44 +103,60 @@ class ClosedFormRow(NamedTuple):
 class ClosedForm(Dual):
     """An activation by its formulas, elementwise on NumPy's or CuPy's arrays.
 
-    variance : (xp, q) -> v.   p : Gram -> p'.   slope : Gram -> E phi' phi'.
+    variance : (xp, q) -> v.   step : Gram -> (p', E phi' phi').
     odd : phi(-x) = -phi(x), so that r' is p' with p and r exchanged; for others, r' = 1 - p'.
-    norms : phi, where p leaves out what different norms add to p' (see `analytic.vectors.duals`).
+    norms : phi, where p' leaves out what different norms add to it (see `analytic.vectors.duals`), for variances up to
+        `reach`; it is to add that too where a variance is larger, `Gram.by_formula`.
     """
 
     variance: Callable[[Any, Array], Array]
-    p: Callable[[Gram], Array]
-    slope: Callable[[Gram], Array]
+    step: Callable[[Gram], tuple[Array, Array]]
     odd: bool = False
     norms: Callable[[Any, Array], Array] | None = None
+    reach: float = inf
 
     def rows(self, rows: RowState) -> tuple[RowState, ClosedFormRow]:
         xp = array_namespace(rows.q)
         s, alike = xp.sqrt(rows.q), bool(xp.all(rows.q == rows.q[:1]))
-        slope = self.slope(Gram(xp, s, s, xp.zeros_like(s), xp.ones_like(s), alike))
+        _, slope = self.step(Gram(xp, s, s, xp.zeros_like(s), xp.ones_like(s)))
         after = RowState(self.variance(xp, rows.q), rows.theta * slope, rows.error)
         distances, phi = None, self.norms
-        if phi is not None:
-            one = seen(xp, xp.where(rows.q > 0, rows.q, 1.0))
+        norm = xp.where(after.q > 0, rows.q, 1.0)  # 1 for rows that vanish, whose angles do not matter
+        if phi is not None and not alike and float(xp.max(rows.q)) <= self.reach and bool(xp.all(norm > 0)):
+            one = seen(xp, norm)
             distances = mismatch(lambda x: phi(xp, x), one, lambda s: self.variance(xp, s * s))
         return after, ClosedFormRow(s, columns(xp, rows.scale / after.scale), alike, distances)
 
     def pairs(self, pairs: Pairs, row: ClosedFormRow) -> None:
-        xp, p, r = pairs.xp, pairs.p, pairs.r
-        gram = Gram(xp, *pairs.sides(row.s), p, 1 - p if r is None else r, row.alike)
-        turned = Gram(xp, gram.s, gram.s2, gram.r, gram.p, row.alike) if self.odd and r is not None else None
+        flags = row.alike, row.distances is None and not row.alike
+        xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
+        s, s2 = pairs.sides(row.s)
+        rows = max(1, NUMBERS_AT_ONCE * p.shape[0] // max(1, p.size)) if on_host(xp) else max(1, p.shape[0])
+        for start in range(0, p.shape[0], rows):
+            at = slice(start, start + rows)
+            here, there = (v[at] if v.shape[:1] == p.shape[:1] and v.ndim == p.ndim else v for v in (s, s2))
+            turned = 1 - p[at] if r is None else r[at]
+            new, slope = self.step(Gram(xp, here, there, p[at], turned, *flags))
+            if tau is not None:
+                tau[at] *= slope
+            if self.odd and r is not None:
+                other, _ = self.step(Gram(xp, here, there, turned, p[at], *flags))
+                r[at] = xp.maximum(other, 0)
+            p[at] = xp.maximum(new, 0)
         with pairs.borrow(1) as (w,):
-            if pairs.tau is not None:
-                pairs.tau *= self.slope(gram)
-                pairs.tau *= pairs.dot(row.gain, row.gain, w)
-            found = [(p, self.p(gram)), *([] if turned is None else [(r, self.p(turned))])]
-            for out, new in found:
-                xp.maximum(new, 0, out=out)
-                if row.distances is not None:
-                    out += pairs.quarter_squared_distance(row.distances, w)
-        if r is not None and turned is None:
+            if tau is not None:
+                tau *= pairs.dot(row.gain, row.gain, w)
+            if row.distances is not None:
+                p += pairs.quarter_squared_distance(row.distances, w)
+                if self.odd and r is not None:
+                    r += w
+        if r is not None and not self.odd:
             xp.subtract(1, p, out=r)
         pairs.clip()
+
+
+SATURATION = 40.0
+"""e^-2q is rounding beyond: sines of such variances oscillate too fast for `mismatch`."""
 
 
 def positive(xp: Any, v: Array) -> Array:
@@ -164,37 +184,48 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
     def V(xp: Any, q: Array) -> Array:
         return (1 - C) - C * xp.expm1(-2 * b2 * q)
 
-    def norms(g: Gram, root: Array, root2: Array) -> Array:
+    def norms(g: Gram, lost: Array, root: Array, root2: Array) -> Array:
+        """The second term, without its denominator.   lost : 1 - e^-(e + f)."""
+        xp, d = g.xp, -g.xp.expm1(-b2 * g.d)
+        decay = 1 - d
+        rest = (C * (xp.exp(-b2 * g.q) - xp.exp(-b2 * g.q2)) ** 2 + (root - root2) ** 2) / 2
+        near = d * (1 + C * decay * (1 - lost)) - rest
+        far = root * root2 - decay * ((1 - C) + C * lost)  # as 1 - c', where norms are far apart
+        return xp.maximum(xp.where(xp.abs(root - root2) < xp.minimum(root, root2), near, far), 0)
+
+    def step(g: Gram) -> tuple[Array, Array]:
         xp = g.xp
-        decay, both = -xp.expm1(-b2 * g.d), 2 * b2 * g.root
-        rest = C * (xp.exp(-b2 * g.q) - xp.exp(-b2 * g.q2)) ** 2 + (root - root2) ** 2
-        near = decay * (1 + C * xp.exp(-b2 * (g.d + 2 * g.root))) - rest / 2
-        far = root * root2 - (1 - decay) * ((1 - C) - C * xp.expm1(-both))  # as 1 - c', where norms are far apart
-        return xp.where(xp.abs(root - root2) < xp.minimum(root, root2), near, far)
-
-    def p(g: Gram) -> Array:
-        xp, both = g.xp, 2 * b2 * g.root
+        both = (-2 * b2 * g.s) * g.s2
+        e, f = xp.expm1(both * g.p), xp.expm1(both * g.r)  # e^-e - 1, e^-f - 1
         root, root2 = (xp.sqrt(positive(xp, V(xp, q))) for q in (g.q, g.q2))
-        apart = -xp.expm1(-both * g.p) * ((1 + C) + C * xp.expm1(-both * g.r))
+        more = norms(g, -(e + f + e * f), root, root2) if g.by_formula else None
+        f *= C
+        f += 1 + C
+        slope = e + f
+        e *= f
         if not g.alike:
-            apart = apart * xp.exp(-b2 * g.d) + xp.maximum(norms(g, root, root2), 0)
-        return apart / (2 * root * root2)
+            decay = xp.exp(-b2 * g.d)
+            slope *= decay
+            e *= decay
+        if more is not None:
+            e -= more
+        e *= -0.5 / root
+        e /= root2
+        slope *= gain * b2
+        return e, slope
 
-    def slope(g: Gram) -> Array:
-        return gain * b2 * (g.xp.exp(-b2 * g.D) + C * g.xp.exp(-b2 * g.S))
-
-    return ClosedForm(name, lambda xp, q: gain * V(xp, q), p, slope, odd=C == 1)
+    point = pointwise(s.Sin(a, b, c))
+    return ClosedForm(name, lambda xp, q: gain * V(xp, q), step, odd=C == 1, norms=point.phi, reach=SATURATION / b2)
 
 
 def exponential(name: str, a: float, b: float) -> ClosedForm:
     """phi(x) = a e^(b x):   E phi phi' = a^2 e^(b^2 S),   E phi' phi' = b^2 E phi phi',   c' = e^(-b^2 D)."""
     a2, b2 = a * a, b * b
-    return ClosedForm(
-        name,
-        lambda xp, q: a2 * xp.exp(2 * b2 * q),
-        lambda g: -g.xp.expm1(-b2 * g.D) / 2,
-        lambda g: a2 * b2 * g.xp.exp(b2 * g.S),
-    )
+
+    def step(g: Gram) -> tuple[Array, Array]:
+        return -g.xp.expm1(-b2 * g.D) / 2, a2 * b2 * g.xp.exp(b2 * g.S)
+
+    return ClosedForm(name, lambda xp, q: a2 * xp.exp(2 * b2 * q), step)
 
 
 def gaussian(name: str, a: float, b: float) -> ClosedForm:
@@ -208,19 +239,16 @@ def gaussian(name: str, a: float, b: float) -> ClosedForm:
     def wide(xp: Any, q: Array) -> Array:
         return xp.sqrt(1 + 2 * A * q)
 
-    def e(g: Gram) -> Array:
+    def step(g: Gram) -> tuple[Array, Array]:
         w, w2 = wide(g.xp, g.q), wide(g.xp, g.q2)
-        return (w - w2) ** 2 / w / w2 / 2 + (A * g.q / w) * (A * g.q2 / w2) * g.sin2
+        e = (A * g.q / w) * (A * g.q2 / w2) * g.sin2
+        if not g.alike:
+            e = e + (w - w2) ** 2 / w / (2 * w2)
+        x, x_root = 1 + e, g.xp.sqrt(1 + e)
+        slope = (a * A * a * A * g.s * w**-1.5) * (g.s2 * w2**-1.5) * (g.r - g.p) / (x * x_root)
+        return e / (2 * (x + x_root)), slope
 
-    def p(g: Gram) -> Array:
-        rest = e(g)
-        return rest / (2 * (1 + rest + g.xp.sqrt(1 + rest)))
-
-    def slope(g: Gram) -> Array:
-        left, right = (s * wide(g.xp, s * s) ** -1.5 for s in (g.s, g.s2))
-        return (a * A) ** 2 * left * right * (g.r - g.p) * (1 + e(g)) ** -1.5
-
-    return ClosedForm(name, lambda xp, q: a * a / wide(xp, q), p, slope)
+    return ClosedForm(name, lambda xp, q: a * a / wide(xp, q), step)
 
 
 def rectified_square(name: str) -> ClosedForm:
@@ -230,13 +258,11 @@ def rectified_square(name: str) -> ClosedForm:
     6 pi p' = 3 pi - J_2 = 3 (a - sin a cos a) + 2 (pi - a) sin(a)^2
     """
 
-    def p(g: Gram) -> Array:
-        return (3 * (g.angle - g.xp.sqrt(g.sin2) * (g.r - g.p)) + 2 * (pi - g.angle) * g.sin2) / (6 * pi)
+    def step(g: Gram) -> tuple[Array, Array]:
+        sin, cos, left = g.xp.sqrt(g.sin2), g.r - g.p, pi - g.angle
+        return (3 * (g.angle - sin * cos) + 2 * left * g.sin2) / (6 * pi), 2 / pi * g.root * (sin + left * cos)
 
-    def slope(g: Gram) -> Array:
-        return 2 / pi * g.root * (g.xp.sqrt(g.sin2) + (pi - g.angle) * (g.r - g.p))
-
-    return ClosedForm(name, lambda xp, q: 1.5 * q * q, p, slope)
+    return ClosedForm(name, lambda xp, q: 1.5 * q * q, step)
 
 
 def sign(name: str) -> ClosedForm:
@@ -248,7 +274,7 @@ def sign(name: str) -> ClosedForm:
     def variance(xp: Any, q: Array) -> Array:
         return xp.astype(q > 0, q.dtype)
 
-    return ClosedForm(name, variance, lambda g: g.angle / pi, lambda g: g.xp.zeros_like(g.p), odd=True)
+    return ClosedForm(name, variance, lambda g: (g.angle / pi, g.xp.zeros_like(g.p)), odd=True)
 
 
 def gelu(name: str) -> ClosedForm:
@@ -267,28 +293,22 @@ def gelu(name: str) -> ClosedForm:
         cos = xp.sqrt(kappa * (1 + q * kappa))
         return q * (pi / 2 + xp.arctan(q * kappa / cos) + q * kappa * (kappa * kappa + cos * cos) / cos) / (2 * pi)
 
-    def parts(g: Gram) -> tuple[Array, ...]:
-        """kappa, kappa', cos(z_1), cos(z), tan(z); 1 - u u' = kappa + u kappa'."""
+    def step(g: Gram) -> tuple[Array, Array]:
+        xp, sin2 = g.xp, g.sin2
         kappa, kappa2 = 1 / (1 + g.q), 1 / (1 + g.q2)
-        uu = (g.q * kappa) * (g.q2 * kappa2)
-        cos1 = kappa + g.q * kappa * kappa2
-        cos = g.xp.sqrt(cos1 + uu * g.sin2)
-        return kappa, kappa2, g.xp.sqrt(cos1), cos, g.xp.sqrt(uu) * (g.r - g.p) / cos
+        both, uu = kappa * kappa2, (g.q * kappa) * (g.q2 * kappa2)
+        cos1 = xp.sqrt(kappa + (g.q * kappa) * kappa2)  # of z_1: its square is 1 - u u'
+        cos = xp.sqrt(cos1 * cos1 + uu * sin2)
+        cosines, root = cos + cos1, xp.sqrt(uu)
+        tan = root * (g.r - g.p) / cos
+        z = xp.arctan(tan) + pi / 2
+        rest = ((1 + 1 / (cos * cos1)) * both - uu) * root * sin2 / cosines
+        apart = 2 * (xp.arctan(2 * root * g.p / cosines) + g.p * z) + rest
+        for side, q in ((g.s, g.q), (g.s2, g.q2)):
+            apart *= side / xp.sqrt(4 * pi * positive(xp, variance(xp, q)))
+        return apart, (z + tan * (kappa + kappa2 + both / (cos * cos))) * (1 / (2 * pi))
 
-    def p(g: Gram) -> Array:
-        kappa, kappa2, cos1, cos, tan = parts(g)
-        uu = (g.q * kappa) * (g.q2 * kappa2)
-        apart = 2 * g.xp.arctan(2 * g.xp.sqrt(uu) * g.p / (cos + cos1)) + 2 * g.p * (pi / 2 + g.xp.arctan(tan))
-        rest = (1 + 1 / (cos * cos1)) * (kappa * kappa2) - uu
-        apart += g.xp.sqrt(uu) * rest * g.sin2 / (cos + cos1)
-        v, v2 = (positive(g.xp, variance(g.xp, q)) for q in (g.q, g.q2))
-        return apart * g.root / (4 * pi * g.xp.sqrt(v) * g.xp.sqrt(v2))
-
-    def slope(g: Gram) -> Array:
-        kappa, kappa2, _, cos, tan = parts(g)
-        return (pi / 2 + g.xp.arctan(tan) + tan * (kappa + kappa2 + kappa * kappa2 / cos**2)) / (2 * pi)
-
-    return ClosedForm(name, variance, p, slope, norms=pointwise(s.GELU()).phi)
+    return ClosedForm(name, variance, step, norms=pointwise(s.GELU()).phi)
 
 
 def closed_form(layer: s.Activation) -> Dual:

@@ -23,14 +23,12 @@ Formula = Callable[[Array, Array, Array], Array]
 def textbook_dual(name: str, kappa: Formula, kappa_dot: Formula) -> ClosedForm:
     """p' = (1 - kappa / sqrt(v v')) / 2,   v = kappa(q, q, q)."""
 
-    def p(g: Gram) -> Array:
+    def step(g: Gram) -> tuple[Array, Array]:
+        given = g.xp.broadcast_arrays(g.q, g.q2, g.k)
         v, v2 = (positive(g.xp, kappa(q, q, q)) for q in (g.q, g.q2))
-        return (1 - kappa(*g.xp.broadcast_arrays(g.q, g.q2, g.k)) / g.xp.sqrt(v) / g.xp.sqrt(v2)) / 2
+        return (1 - kappa(*given) / g.xp.sqrt(v) / g.xp.sqrt(v2)) / 2, kappa_dot(*given)
 
-    def slope(g: Gram) -> Array:
-        return kappa_dot(*g.xp.broadcast_arrays(g.q, g.q2, g.k))
-
-    return ClosedForm(name, lambda xp, q: kappa(q, q, q), p, slope)
+    return ClosedForm(name, lambda xp, q: kappa(q, q, q), step)
 
 
 def register_dual(activation: type[Activation], kappa: Formula, kappa_dot: Formula) -> None:

@@ -170,52 +170,6 @@ def _(layer: s.Sin, xp: Any, x: Series) -> tuple[Series, Series]:
 
 
 @expanded.register
-def _(layer: s.Exp, xp: Any, x: Series) -> tuple[Series, Series]:
-    """y' = p x',  p = b y."""
-    y: Series = [pointwise(layer).phi(xp, first(x))]
-    for j in range(1, len(x)):
-        y.append(scaled(layer.b, integral(x, y, j)))
-    return y, [scaled(layer.b, c) for c in y[:-1]]
-
-
-@expanded.register
-def _(layer: s.Gaussian, xp: Any, x: Series) -> tuple[Series, Series]:
-    """p = 2 b x y."""
-    y = gaussian(xp, x, -layer.b, layer.a)
-    return y, [scaled(2 * layer.b, c) for c in times(x, y)[:-1]]
-
-
-@expanded.register
-def _(layer: s.Polynomial, xp: Any, x: Series) -> tuple[Series, Series]:
-    """By Horner's rule."""
-
-    def horner(coef: tuple[float, ...], x: Series) -> Series:
-        total: Series = [xp.full_like(first(x), coef[-1] if coef else 0.0), *(None for _ in x[1:])]
-        for c in coef[-2::-1]:
-            total = times(total, x)
-            total[0] = first(total) + c
-        return total
-
-    return horner(layer.coef, x), horner(tuple(n * c for n, c in enumerate(layer.coef))[1:], x[:-1])
-
-
-@expanded.register
-def _(layer: s.RectifiedMonomial, xp: Any, x: Series) -> tuple[Series, Series]:
-    """The monomial, on the positive side."""
-    y, p = expanded(s.Monomial(layer.degree), xp, x)
-    on = xp.astype(first(x) > 0, first(x).dtype)
-    return [scaled(on, c) for c in y], [scaled(on, c) for c in p]
-
-
-@expanded.register
-def _(layer: s.Swish, xp: Any, x: Series) -> tuple[Series, Series]:
-    """y = x S,  S' = g x',  p = S + x g,  S = sigmoid(beta x) and g = beta (S - S^2)."""
-    S, g = sigmoid(xp, [scaled(layer.beta, c) for c in x])
-    g = [scaled(layer.beta, c) for c in g]
-    return times(x, S), [add(S[j], product(x, g, j)) for j in range(len(g))]
-
-
-@expanded.register
 def _(layer: s.Sigmoid, xp: Any, x: Series) -> tuple[Series, Series]:
     return sigmoid(xp, x)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import ACTIVATIONS, PARAMETRIZATIONS, SMOOTH, Case, cases, networks
+from strategies import ACTIVATIONS, MORE, PARAMETRIZATIONS, SMOOTH, Case, cases, networks
 
 import minintk as mn
 from minintk import testing
@@ -102,7 +102,7 @@ def test_examples_do_not_see_each_other(case: Case) -> None:
     assert_close("kernel of permuted examples", k_p, k[..., order, :][..., order], m * size)
 
 
-@pytest.mark.parametrize("layer", [*ACTIVATIONS, mn.Flatten(), mn.Dense(3, b_std=0.2), mn.Dense(1)], ids=repr)
+@pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE, mn.Flatten(), mn.Dense(3, b_std=0.2), mn.Dense(1)], ids=repr)
 @pytest.mark.parametrize("parametrization", PARAMETRIZATIONS[:2], ids=repr)
 def test_every_layer_in_every_place(layer: mn.spec.Layer, parametrization: Parametrization) -> None:
     testing.check_layer(layer, (4,), parametrization)

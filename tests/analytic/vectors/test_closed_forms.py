@@ -47,7 +47,12 @@ class Textbook(Plain):
 def wrong(layer: Wrong, site: Any, parametrization: Any) -> tuple[ClosedForm]:
     dual = closed_form(layer.of)
     assert isinstance(dual, ClosedForm)
-    return (replace(dual, p=lambda g: layer.p * dual.p(g), slope=lambda g: layer.slope * dual.slope(g)),)
+
+    def step(g: Gram) -> tuple[Array, Array]:
+        p, slope = dual.step(g)
+        return layer.p * p, layer.slope * slope
+
+    return (replace(dual, step=step),)
 
 
 pointwise.register(Plain, lambda layer: pointwise(layer.of))
@@ -169,6 +174,20 @@ def test_a_kernel_of_gaussian_shape() -> None:
     np.testing.assert_allclose(h.ntk, 6 * c**5, rtol=0, atol=1e-11)
 
 
+def test_formulas_work_on_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits, whatever their number; vectors, some pairs one by one, and equal pixels of images."""
+    rng = np.random.default_rng(0)
+    x, images = rng.standard_normal((90, 4)), rng.standard_normal((5, 4, 3, 2))
+    x[1::2], images[1] = x[::2] + 1e-9 * x[1::2], -images[0]
+    conv = mn.Sequential(mn.Conv2d(4), mn.Cos(), mn.Flatten(), mn.Dense(1))
+    found = []
+    for numbers in (2**20, 700):
+        monkeypatch.setattr("analytic.vectors.closed_forms.NUMBERS_AT_ONCE", numbers)
+        found.append((*an.kernel(network(mn.Sin(), mn.GELU())).both(x), *an.kernel(conv).both(images)))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 # ------------------------------------------------------------------------------------------ Kernel.error
 
 
@@ -213,7 +232,7 @@ def test_gram() -> None:
     s = np.linalg.norm(u, axis=1)
     unit = u / s[:, None]
     p, r = (((unit[0] - sign * unit[1]) ** 2).sum() / 4 for sign in (1, -1))
-    g = Gram(np, np.array([s[0]]), np.array([s[1]]), np.array([p]), np.array([r]), alike=False)
+    g = Gram(np, np.array([s[0]]), np.array([s[1]]), np.array([p]), np.array([r]))
     assert g.D[0] == pytest.approx(((u[0] - u[1]) ** 2).sum() / 2, rel=1e-5)
     assert g.S[0] == pytest.approx(((u[0] + u[1]) ** 2).sum() / 2, rel=1e-14)
     assert g.k[0] == pytest.approx(u[0] @ u[1], rel=1e-14)

