@@ -99,7 +99,7 @@ def machine(threads: int, device: str, rates: Mapping[str, float]) -> dict[str, 
         "memory": memory,
         "system": f"{platform.system()} {platform.machine()}",
         "device": device,
-    } | {f"{name} a second": f"{rate / 1e9:.3g} x 10^9" for name, rate in rates.items()}
+    } | {name: f"{rate / 1e9:.3g} x 10^9 a second" for name, rate in rates.items()}
 
 
 def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:

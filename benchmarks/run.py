@@ -51,7 +51,10 @@ def main() -> int:
         return 0 if names else 2
     if options.moved:
         head = ("row", "before", "after", "after / before", "its peers", "slower machine")
-        lines = history.moved(report.machine(0, "", {})["processor"])
+        try:
+            lines = history.moved(report.machine(0, "", {})["processor"])
+        except ValueError as error:
+            raise SystemExit(str(error)) from None
         print(report.table(head, lines) if lines else "no row moved beyond its range")
         return int(any(float(line[3]) > 1 for line in lines))
     available = ["ours"] if options.device == "gpu" else ["ours", "jax", "torch"]
