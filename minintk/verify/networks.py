@@ -15,7 +15,7 @@ import numpy as np
 
 from minintk import spec as s
 from minintk.arrays import on_host, to_host, to_library
-from minintk.diagnostics import relative_distance
+from minintk.diagnostics import relative_distance, weight_movement
 from minintk.fast.threads import cores, parallel, single_threaded_blas
 from minintk.models.empirical import nngp, ntk
 from minintk.models.network import Network
@@ -38,7 +38,7 @@ class Trajectory:
     """Networks of one width before, during and after training, on all A points, the training set first.
 
     f : (T, E, A) after steps : (T,).  ntk0, ntk : (E, A, A) at the start and the end.  nngp0 : (E, A, A), of the last
-    hidden layer's pre-activations.  movement : {tensor: (2, E)}, |W - W_0| and |W_0|.
+    hidden layer's pre-activations.  movement : {tensor: (E,)}, |W - W_0| / |W_0|.
     """
 
     steps: Array
@@ -80,11 +80,7 @@ def trained_networks(
                 at.append(snap.step)
                 advance(E / members * min(every, snap.step) / steps)
             ntkT = _by_member(xp, lambda theta: ntk(net, theta, points), snap.theta)
-        moved = snap.theta - theta0
-        movement = {
-            name: np.stack([_host(xp.sqrt(xp.sum(a[:, piece] ** 2, axis=-1))) for a in (moved, theta0)])
-            for name, piece in net.layout.slices.items()
-        }
+        movement = {name: _host(a) for name, a in weight_movement(net, theta0, snap.theta).items()}
         parts.append(Trajectory(np.array(at), np.stack(f), ntk0, ntkT, nngp0, movement))
     return _concatenated(parts)
 
@@ -107,7 +103,7 @@ def _host(a: Any) -> Array:
 
 def _concatenated(parts: list[Trajectory]) -> Trajectory:
     """One trajectory of all members."""
-    movement = {name: np.concatenate([p.movement[name] for p in parts], axis=1) for name in parts[0].movement}
+    movement = {name: np.concatenate([p.movement[name] for p in parts]) for name in parts[0].movement}
     f = np.concatenate([p.f for p in parts], axis=1)
     ntk0, ntkT, nngp0 = (np.concatenate([getattr(p, a) for p in parts]) for a in ("ntk0", "ntk", "nngp0"))
     return Trajectory(parts[0].steps, f, ntk0, ntkT, nngp0, movement)
@@ -132,8 +128,7 @@ def errors(run: Trajectory, theory: Theory, hidden_nngp: Array, n_test: int) -> 
     places = {"input weights": weights[:1], "hidden weights": weights[1:-1], "output weights": weights[-1:]}
     for claim, names in places.items():
         if names:
-            moved, before = (sum(run.movement[name][i] ** 2 for name in names) for i in (0, 1))
-            found[claim] = np.sqrt(moved / before)
+            found[claim] = np.sqrt(np.mean([run.movement[name] ** 2 for name in names], axis=0))
     for claim, kernel_of in (("linearisation", lambda e: run.ntk0[e]), ("infinite width", lambda e: theory.ntk)):
         members = range(run.f.shape[1])
         each = [descend(kernel_of(e)[:, :N], theory.y, run.f[0, e], run.steps, theory.lr) for e in members]
