@@ -6,7 +6,7 @@ centred near their mean:
     p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
 
 A matrix product computes that with an error of eps * |y|^2.  For nearly parallel pairs this is too much, as an error dp
-changes the angle a by 2 dp / a.  Pairs too close to 0 or pi for the product (`Inputs.resolved`) are computed again from
+changes the angle a by 2 dp / a.  Pairs too close to 0 or pi for the product (`VectorEngine.angles`) are computed again from
 differences of their rows, in float64, and go through the layers as a `Listing`.  A float32 tile with many such pairs is
 computed in float64 as a whole.
 """
@@ -72,9 +72,11 @@ def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[A
         held = bytes_of(fine.coefficients)  # known only now: a quadrature has as many as its accuracy takes
         results = wanted.arrays(inputs, working_memory(inputs, 3 * held))
         coarse = cast(fine, inputs.dtype) if fits else None
-        once = not inputs.symmetric and inputs.shape[1] <= tile_width(inputs.xp, max(inputs.shape))
-        prepared = prepared.keep(inputs.shape[0] if once else 0)  # each row of x1 is needed by one tile: it is not kept
-        engine = VectorEngine(prepared, rows, fine, coarse, inputs.shape, inputs.symmetric, *results)
+        right = prepared[-1].keep()
+        once = inputs.shape[1] <= tile_width(inputs.xp, max(inputs.shape))  # one tile needs a row of x1: it is not kept
+        left = right if inputs.symmetric else prepared[0] if once else prepared[0].keep()
+        largest = largest_square(fine.coefficients)
+        engine = VectorEngine(left, right, rows, largest, fine, coarse, inputs.shape, inputs.symmetric, *results)
         engine.run(wanted.progress)
     return results
 
@@ -120,27 +122,24 @@ def flat(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """Inputs ready for the product: N of x1, then those of x2.
+class Rows:
+    """Rows of x1, or of x2, ready for the product.
 
     x : the rows as given, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros; float64, as
     bias : (N, 1), B / sqrt(2), and centre : (d or d + 1,), a point near the mean of the rows' `unit`.
-    largest_distance : the largest |y|^2/2 + |y'|^2/2 of the `Distances` that activations add to p where norms differ.
-    single : whether float32 can hold scale.   kept : what `pick` has of the rows from `first` on.
+    single : whether float32 can hold scale.   kept : what `pick` has of all rows in the precision of x.
     """
 
-    x: tuple[Array, ...]
+    x: Array
     scale: Array
     bias: Array | None
     centre: Array
-    largest_distance: float
     single: bool
     kept: tuple[Array, Array] | None = None
-    first: int = 0
 
     def unit(self, rows: Any, dtype: Any) -> Array:
-        """(A x / |x|, B) / sqrt(2) of some rows; rows : indices, or a slice within x1 or x2."""
-        xp, x, scale = array_namespace(self.scale), self.take(rows), self.scale[rows]
+        """(A x / |x|, B) / sqrt(2) of some rows; rows : indices, or a slice."""
+        xp, x, scale = array_namespace(self.scale), self.x[rows], self.scale[rows]
         out = xp.empty((x.shape[0], self.centre.shape[0]), dtype=dtype)
         xp.multiply(x, xp.astype(scale, dtype) if self.single else scale, out=out[:, : x.shape[1]])
         if self.bias is not None:
@@ -150,53 +149,28 @@ class Inputs:
     def pick(self, rows: slice, dtype: Any) -> tuple[Array, Array]:
         """y, `unit` minus the centre, and |y|^2 / 2, (N,), of y as rounded: p of a row with itself stays 0."""
         xp = array_namespace(self.scale)
-        if self.kept is not None and rows.start >= self.first and dtype == self.kept[0].dtype:
-            at = slice(rows.start - self.first, rows.stop - self.first)
-            return self.kept[0][at], self.kept[1][at]
+        if self.kept is not None and dtype == self.x.dtype:
+            return self.kept[0][rows], self.kept[1][rows]
         y = self.unit(rows, dtype)
         y -= xp.astype(self.centre, dtype)
         return y, xp.vecdot(y, y) / 2
 
-    def keep(self, first: int) -> Inputs:
-        """The same, with y and |y|^2 / 2 of the rows from `first` on, in the inputs' precision."""
-        xp, dtype, width = array_namespace(self.scale), self.x[0].dtype, self.centre.shape[0]
-        count = self.scale.shape[0] - first
-        y, n = xp.empty((count, width), dtype=dtype), xp.empty(count, dtype=dtype)
+    def keep(self) -> Rows:
+        """The same, with y and |y|^2 / 2 of all rows: several tiles need them."""
+        xp, dtype, (N, width) = array_namespace(self.scale), self.x.dtype, (self.x.shape[0], self.centre.shape[0])
+        y, n = xp.empty((N, width), dtype=dtype), xp.empty(N, dtype=dtype)
 
         def work(rows: slice) -> None:
-            at = slice(rows.start - first, rows.stop - first)
-            y[at], n[at] = self.pick(rows, dtype)
+            y[rows], n[rows] = self.pick(rows, dtype)
 
-        for_each(xp, work, (rows for rows, _ in spans(self.x, rows_at_once(xp, width)) if rows.start >= first))
-        return replace(self, kept=(y, n), first=first)
-
-    def take(self, rows: Any) -> Array:
-        """Some of the rows as given."""
-        if len(self.x) == 1:
-            return self.x[0][rows]
-        xp, first = array_namespace(self.scale), self.x[0].shape[0]
-        if isinstance(rows, slice):
-            return self.x[0][rows] if rows.start < first else self.x[1][rows.start - first : rows.stop - first]
-        out = xp.empty((rows.shape[0], self.x[0].shape[1]), dtype=self.x[0].dtype)
-        near = rows < first
-        out[near], out[~near] = self.x[0][rows[near]], self.x[1][rows[~near] - first]
-        return out
-
-    def resolved(self, n: Array, n2: Array) -> float:
-        """The smallest p, and r, that products resolve well enough for a result in the precision of n, |y|^2 / 2."""
-        size = max(float(n.max()) + float(n2.max()), self.largest_distance)  # 1/2 if rows point in all directions
-        angle = (0.6 if n.dtype.itemsize == 4 else 0.1) * size
-        return (angle / 2) ** 2
+        for_each(xp, work, pieces(xp, self.x))
+        return replace(self, kept=(y, n))
 
 
-def spans(parts: tuple[Array, ...], step: int) -> Iterator[tuple[slice, Array]]:
-    """Slices of at most `step` rows, each within one of the parts, with their rows."""
-    start = 0
-    for x in parts:
-        for i in range(0, x.shape[0], step):
-            piece = x[i : i + step]
-            yield slice(start + i, start + i + piece.shape[0]), piece
-        start += x.shape[0]
+def pieces(xp: Any, x: Array) -> list[slice]:
+    """Some rows at a time, `rows_at_once`."""
+    N, step = x.shape[0], rows_at_once(xp, x.shape[1])
+    return [slice(i, min(i + step, N)) for i in range(0, N, step)]
 
 
 def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> None:
@@ -210,40 +184,42 @@ def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> No
 
 def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
     """|x|^2 of all rows, (N,), float64; of rows too small to be squared, a small number that is not 0."""
-    out = xp.empty(sum(x.shape[0] for x in parts), dtype=xp.float64)
+    found = [xp.empty(x.shape[0], dtype=xp.float64) for x in parts]
 
-    def work(piece: tuple[slice, Array]) -> None:
-        x = xp.astype(piece[1], xp.float64, copy=False)
-        out[piece[0]] = squares = xp.vecdot(x, x)
+    def work(piece: tuple[Array, Array, slice]) -> None:
+        out, part, rows = piece
+        x = xp.astype(part[rows], xp.float64, copy=False)
+        out[rows] = squares = xp.vecdot(x, x)
         lost = squares < SMALLEST_VARIANCE / 10
         if bool(xp.any(lost)):  # rows of zeros, or so small that their squares are not all numbers
-            out[piece[0]] = xp.where(lost & xp.any(x != 0, axis=1), SMALLEST_VARIANCE / 10, squares)
+            out[rows] = xp.where(lost & xp.any(x != 0, axis=1), SMALLEST_VARIANCE / 10, squares)
 
     with np.errstate(over="ignore"):  # `rows_in_range` reports it
-        for_each(xp, work, spans(parts, rows_at_once(xp, parts[0].shape[1])))
-    return out
+        for_each(xp, work, [(out, x, rows) for out, x in zip(found, parts) for rows in pieces(xp, x)])
+    return xp.concatenate(found)
 
 
-SAMPLED = 512
-"""The centre is the mean of about as many rows; any point near the mean of all will do."""
+SAMPLED = 256
+"""The centre is the mean of about as many rows of x1, and of x2; any point near the mean of all will do."""
 
 
-def prepare_inputs(
-    xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None, largest_distance: float
-) -> Inputs:
-    """The Inputs of x1 (and x2), with the weight and bias coefficients of the first layer if it is a Dense."""
+def prepare_rows(xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> list[Rows]:
+    """The Rows of x1 (and x2), with the weight and bias coefficients of the first layer if it is a Dense."""
     norm = xp.sqrt(norms2)[:, None]
     scale = xp.where(norm > 0, sqrt(0.5) / xp.where(norm > 0, norm, 1.0), 0.0)
     bias = None
     if first is not None and first.mix is not None:
         scale = scale * first.mix.a[:, :1]
         bias = sqrt(0.5) * first.mix.b[:, :1] if bool(xp.any(first.mix.b > 0)) else None
-    centre = xp.zeros(parts[0].shape[1] + (bias is not None), dtype=xp.float64)
     used = xp.where(scale > 0, scale, 1.0)
     single = max(float(used.max()), 1 / float(used.min())) < FLOAT32_VARIANCES[1]
-    inputs = Inputs(parts, scale, bias, centre, largest_distance, single)
-    some = xp.arange(0, norms2.shape[0], -(-norms2.shape[0] // SAMPLED))
-    return replace(inputs, centre=xp.mean(inputs.unit(some, xp.float64), axis=0))
+    origin = xp.zeros(parts[0].shape[1] + (bias is not None), dtype=xp.float64)
+    found = []
+    for x, at in zip(parts, (slice(0, parts[0].shape[0]), slice(parts[0].shape[0], None)), strict=False):
+        found.append(Rows(x, scale[at], None if bias is None else bias[at], origin, single))
+    some = [rows.unit(slice(0, None, -(-rows.x.shape[0] // SAMPLED)), xp.float64) for rows in found]
+    centre = xp.mean(xp.concatenate(some), axis=0)
+    return [replace(rows, centre=centre) for rows in found]
 
 
 # ----------------------------------------------------------------------------------------------- tiles
@@ -279,8 +255,8 @@ class VectorPlan(NamedTuple):
                 tau *= w if self.tau_gain is None else pairs.dot(*self.tau_gain, w)
 
 
-def plan_vectors(program: Program, examples: Examples) -> tuple[Inputs, RowState, VectorPlan, bool]:
-    """Take the rows through all layers: inputs ready for the product, the kernels' diagonals, the plan for pairs.
+def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
+    """Take the rows through all layers: rows ready for the product, the kernels' diagonals, the plan for pairs.
 
     And whether the inputs' precision can hold the plan's numbers.
     """
@@ -289,23 +265,27 @@ def plan_vectors(program: Program, examples: Examples) -> tuple[Inputs, RowState
     rows, coefficients, fits = rows_in_range(program, examples, norms2)
     check_results(examples, rows.q, rows.theta)
     first = program[0] if program and isinstance(program[0], Affine) else None
-    inputs = prepare_inputs(xp, parts, norms2, coefficients[0] if first else None, largest_square(coefficients))
+    prepared = prepare_rows(xp, parts, norms2, coefficients[0] if first else None)
     gain, scale = (columns(xp, g) for g in (xp.sqrt(rows.q), rows.scale))
     tau_gain = (scale, 2 * scale) if rows.has_zero_rows else None
-    return inputs, rows, VectorPlan(first, program, coefficients, (gain, 2 * gain), tau_gain), fits
+    return prepared, rows, VectorPlan(first, program, coefficients, (gain, 2 * gain), tau_gain), fits
 
 
 @dataclass(frozen=True)
 class VectorEngine:
     """One evaluation of the kernels: the rows are done, the pairs follow tile by tile.
 
-    shape : (N, M).   symmetric : x2 = x1; compute the upper triangle only.   nngp, ntk : results, or None.
+    left, right : of x1 and x2.   rows : their diagonals.   shape : (N, M).   nngp, ntk : results, or None.
+    largest_distance : the largest |y|^2/2 + |y'|^2/2 of the `Distances` that activations add to p where norms differ.
+    symmetric : x2 = x1; compute the upper triangle only.
     fine, coarse : the plan in float64, for single pairs, and in the inputs' precision, for blocks; None if that
         precision cannot hold it: blocks are then computed in float64 too.
     """
 
-    inputs: Inputs
+    left: Rows
+    right: Rows
     rows: RowState
+    largest_distance: float
     fine: VectorPlan
     coarse: VectorPlan | None
     shape: tuple[int, int]
@@ -315,7 +295,7 @@ class VectorEngine:
 
     def run(self, progress: Progress | None) -> None:
         """Compute all tiles, on all cores."""
-        xp, dtype = array_namespace(self.inputs.scale), self.inputs.x[0].dtype
+        xp, dtype = array_namespace(self.left.scale), self.left.x.dtype
         size = tile_width(xp, max(self.shape))
         tiles = list(self.tiles(2 * size if on_host(xp) else size, size))
         own, lock, done = local(), Lock(), [0]
@@ -332,7 +312,7 @@ class VectorEngine:
         for_each(xp, work, tiles)
 
     def tiles(self, height: int, width: int) -> Iterator[tuple[slice, slice]]:
-        """Inputs and columns of tiles that cover the matrix; if symmetric, its upper triangle and diagonal squares.
+        """Rows and columns of tiles that cover the matrix; if symmetric, its upper triangle and diagonal squares.
 
         height : a multiple of width, so that a diagonal square is the lower end of its tile.
         """
@@ -344,13 +324,13 @@ class VectorEngine:
 
     def tile(self, rows: slice, columns: slice, scratches: ScratchByDtype, precision: Any = None) -> None:
         """One tile: product, layers, pairs that start again, results.   precision : the inputs' unless given."""
-        xp, dtype = array_namespace(self.inputs.scale), self.inputs.x[0].dtype if precision is None else precision
-        scratch, others = scratches[dtype], self.second_inputs(columns)
+        xp, dtype = array_namespace(self.left.scale), self.left.x.dtype if precision is None else precision
+        scratch, second = scratches[dtype], slice(columns.start + self.first, columns.stop + self.first)
         square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None
         with scratch.borrow(2, (rows.stop - rows.start, columns.stop - columns.start)) as (p, tau):
-            (left, n), (right, n2) = self.inputs.pick(rows, dtype), self.inputs.pick(others, dtype)
+            (left, n), (right, n2) = self.left.pick(rows, dtype), self.right.pick(columns, dtype)
             xp.matmul(left, right.T, out=p)
-            block = Block(scratch, rows, others, p, None if self.ntk is None else tau)
+            block = Block(scratch, rows, second, p, None if self.ntk is None else tau)
             again = self.angles(block, n, n2, square)
             if p.dtype != xp.float64 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
                 self.tile(rows, columns, scratches, xp.dtype(xp.float64))  # too many for one by one
@@ -371,10 +351,10 @@ class VectorEngine:
                         out[columns, rows] = kernel.T
                     out[rows, columns] = kernel
 
-    def second_inputs(self, columns: slice) -> slice:
-        """The position of these columns' rows among the inputs, where those of x2 come after those of x1."""
-        first = 0 if self.symmetric else self.shape[0]
-        return slice(first + columns.start, first + columns.stop)
+    @property
+    def first(self) -> int:
+        """The position of x2's first row among all, where those of x2 come after those of x1."""
+        return 0 if self.symmetric else self.shape[0]
 
     def angles(self, block: Block, n: Array, n2: Array, square: int | None) -> tuple[Array, Array]:
         """Compute p from y . y'; return the places of the pairs that have to start again, with p = 1/2 until then.
@@ -387,7 +367,8 @@ class VectorEngine:
             xp.subtract(w, p, out=p)
         if square is not None:  # the diagonal is known from the rows
             xp.fill_diagonal(p[square:], 0.5)
-        limit = self.inputs.resolved(n, n2)
+        size = max(float(n.max()) + float(n2.max()), self.largest_distance)  # 1/2 if rows point in all directions
+        limit = ((0.3 if p.dtype.itemsize == 4 else 0.05) * size) ** 2  # what a product in that precision resolves
         if float(xp.min(p)) >= limit and float(xp.max(p)) <= 1 - limit:
             none = xp.empty(0, dtype=xp.int64)
             return none, none
@@ -397,13 +378,13 @@ class VectorEngine:
 
     def restart(self, again: tuple[Array, Array], block: Block) -> None:
         """Compute the kernels of the pairs at the places `again` from differences and sums of rows, in float64."""
-        xp, inputs = block.xp, self.inputs
-        step = min(rows_at_once(xp, 8), rows_at_once(xp, inputs.centre.shape[0]))
+        xp = block.xp
+        step = min(rows_at_once(xp, 8), rows_at_once(xp, self.left.centre.shape[0]))
         scratch = Scratch(xp, xp.float64, step)
         for start in range(0, again[0].shape[0], step):
             places = again[0][start : start + step], again[1][start : start + step]
             i, j = places[0] + block.i.start, places[1] + block.j.start
-            left, right = inputs.unit(i, xp.float64), inputs.unit(j, xp.float64)
+            left, right = self.left.unit(i, xp.float64), self.right.unit(j - self.first, xp.float64)
             with scratch.borrow(3, i.shape) as (low, high, tau):
                 for total, out in ((left - right, low), (left + right, high)):
                     total *= total
