@@ -134,25 +134,14 @@ def _(layer: s.Sequential, shape: Shape) -> Shape:
     return shape
 
 
-@out_shape.register
-def _(layer: s.Residual, shape: Shape) -> Shape:
-    branch, shortcut = out_shape(layer.branch, shape), out_shape(layer.shortcut, shape)
-    if branch != shortcut:
+@out_shape.register(s.Residual)
+@out_shape.register(s.Branches)
+def _(layer: s.Residual | s.Branches, shape: Shape) -> Shape:
+    found, joined = [out_shape(inner, shape) for inner in layer.inside], isinstance(layer, s.Concat)
+    if len({one[:-1] if joined else one for one in found}) > 1:
         raise ValueError(
-            f"Residual adds branch and shortcut, but for inputs of shape {shape} they give {branch} and {shortcut}: "
-            f"make the widths equal, or project the shortcut, Residual(branch, shortcut=mn.Dense({branch[-1]}))"
+            f"{type(layer).__name__} expects branches that give {'pixels of one number' if joined else 'one shape'}, but "
+            f"for inputs of shape {shape} they give {', '.join(map(str, found))}: end them in weights of one width, as "
+            f"mn.Dense({found[0][-1]}), the shortcut of a Residual too"
         )
-    return branch
-
-
-@out_shape.register
-def _(layer: s.Branches, shape: Shape) -> Shape:
-    found = [out_shape(inner, shape) for inner in layer]
-    kept = slice(-1 if isinstance(layer, s.Concat) else None)
-    if len({one[kept] for one in found}) > 1:
-        what = "other axes than the last of one length" if isinstance(layer, s.Concat) else "one shape"
-        raise ValueError(
-            f"{type(layer).__name__} expects branches that give {what}, but for inputs of shape {shape} they give "
-            f"{', '.join(map(str, found))}: end them in weights of one width"
-        )
-    return (*found[0][:-1], sum(one[-1] for one in found)) if isinstance(layer, s.Concat) else found[0]
+    return (*found[0][:-1], sum(one[-1] for one in found)) if joined else found[0]

@@ -10,7 +10,8 @@ import pytest
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "neural-tangents.md"
 NAMES = """
     serial parallel repeat ABRelu Abs Cos Elementwise ElementwiseNumerical Erf Exp ExpNormalized Gabor Gaussian Gelu
-    Hermite LeakyRelu Monomial Polynomial Rbf RectifiedMonomial Relu Sigmoid_like Sign Sin Aggregate AvgPool Conv ConvLocal
+    Hermite
+    LeakyRelu Monomial Polynomial Rbf RectifiedMonomial Relu Sigmoid_like Sign Sin Aggregate AvgPool Conv ConvLocal
     ConvTranspose Dense Identity Index Slice DotGeneral Dropout Flatten GlobalAvgPool GlobalSelfAttention GlobalSumPool
     ImageResize LayerNorm SumPool FanInConcat FanInProd FanInSum FanOut
     batch empirical_kernel_fn empirical_nngp_fn empirical_ntk_fn empirical_ntk_vp_fn linearize NtkImplementation

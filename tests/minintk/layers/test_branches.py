@@ -78,7 +78,7 @@ def test_shapes_that_do_not_fit(layer: mn.spec.Layer, said: str) -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(ValueError, match="Concat expects branches that give other axes than the last of one length"):
+    with pytest.raises(ValueError, match="Concat expects branches that give pixels of one number"):
         out_shape(mn.Concat(conv(), mn.AvgPool(2)), (4, 4, 2))
     with pytest.raises(TypeError, match="Sum expects at least one branch"):
         mn.Sum()
