@@ -45,8 +45,8 @@ class NormJacobian(LayerJacobian):
 
 
 UNCALIBRATED = (
-    "a network with BatchNorm, or with masks, has no kernel yet: each example's output depends on all the others, or "
-    "on its place in the batch; freeze them first, net = net.calibrate(theta, x)"
+    "a network with BatchNorm has no kernel yet, nor has one with masks: each example's output depends on all the "
+    "others, or on its place in the batch; freeze them first, net = net.calibrate(theta, x)"
 )
 
 

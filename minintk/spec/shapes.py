@@ -140,8 +140,8 @@ def _(layer: s.Residual | s.Branches, shape: Shape) -> Shape:
     found, joined = [out_shape(inner, shape) for inner in layer.inside], isinstance(layer, s.Concat)
     if len({one[:-1] if joined else one for one in found}) > 1:
         raise ValueError(
-            f"{type(layer).__name__} expects branches that give {'pixels of one number' if joined else 'one shape'}, but "
-            f"for inputs of shape {shape} they give {', '.join(map(str, found))}: end them in weights of one width, as "
-            f"mn.Dense({found[0][-1]}), the shortcut of a Residual too"
+            f"{type(layer).__name__} expects branches that give {'pixels of one number' if joined else 'one shape'}, "
+            f"but for inputs of shape {shape} they give {', '.join(map(str, found))}: make the widths equal, or end "
+            f"others in weights, as Residual(branch, shortcut=mn.Dense({found[0][-1]}))"
         )
     return (*found[0][:-1], sum(one[-1] for one in found)) if joined else found[0]

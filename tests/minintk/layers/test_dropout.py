@@ -70,7 +70,7 @@ def test_what_is_refused() -> None:
     theta, masked = NET.init(np.random.default_rng(0)), NET.with_dropout(np.random.default_rng(0), ensemble=2)
     with pytest.raises(ValueError, match=r"with_dropout\(rng, ensemble=E\)"):
         masked(theta, X)
-    with pytest.raises(ValueError, match="with masks, has no kernel yet"):
+    with pytest.raises(ValueError, match="nor has one with masks"):
         mn.ntk(NET.with_dropout(np.random.default_rng(0)), theta, X)
     with pytest.raises(TypeError, match="with_dropout expects"):
         NET.with_dropout(0)  # type: ignore[arg-type]

@@ -182,7 +182,10 @@ def test_an_uncalibrated_network_has_no_kernel() -> None:
         lambda: mn.ntk(lin, theta, x), J.gram, J.trace_gram,
     ]  # fmt: skip
     for call in calls:
-        with pytest.raises(ValueError, match=r"depends on all the others; freeze them first, net = net\.calibrate"):
+        with pytest.raises(
+            ValueError,
+            match=r"depends on all the others, or on its place in the batch; freeze them first, net = net\.calibrate",
+        ):
             call()
     assert mn.ntk(NET.calibrate(theta, x), theta, x).shape == (6, 6)
 

@@ -76,7 +76,7 @@ def test_dense_wants_vectors() -> None:
 
 def test_residual_wants_equal_shapes() -> None:
     with pytest.raises(
-        ValueError, match=r"they give \(4,\) and \(3,\): make the widths equal, or .*shortcut=mn\.Dense\(4\)"
+        ValueError, match=r"they give \(4,\), \(3,\): make the widths equal, or .*shortcut=mn\.Dense\(4\)"
     ):
         out_shape(mn.Residual(mn.Dense(4)), (3,))
 
