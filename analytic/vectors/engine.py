@@ -6,9 +6,9 @@ centred near their mean:
     p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
 
 A matrix product computes that with an error of eps * |y|^2.  For nearly parallel pairs this is too much, as an error dp
-changes the angle a by 2 dp / a.  Pairs too close to 0 or pi for the product (`VectorEngine.angles`) are computed again from
-differences of their rows, in float64, and go through the layers as a `Listing`.  A float32 tile with many such pairs is
-computed in float64 as a whole.
+changes the angle a by 2 dp / a.  Pairs too close to 0 or pi for the product (`VectorEngine.angles`) are computed again
+from differences of their rows, in float64, and go through the layers as a `Listing`.  A float32 tile with many such
+pairs is computed in float64 as a whole.
 """
 
 from __future__ import annotations
@@ -39,9 +39,6 @@ from analytic.vectors.state import (
 )
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.fast.threads import cores, parallel, single_threaded_blas
-
-ScratchByDtype = dict[Any, Scratch]
-"""One thread's working memory, in either precision."""
 
 
 def tile_width(xp: Any, n: int) -> int:
@@ -322,8 +319,11 @@ class VectorEngine:
             for i in range(0, last if self.symmetric else n, height):
                 yield slice(i, min(i + height, last if self.symmetric else n)), slice(j, last)
 
-    def tile(self, rows: slice, columns: slice, scratches: ScratchByDtype, precision: Any = None) -> None:
-        """One tile: product, layers, pairs that start again, results.   precision : the inputs' unless given."""
+    def tile(self, rows: slice, columns: slice, scratches: dict[Any, Scratch], precision: Any = None) -> None:
+        """One tile: product, layers, pairs that start again, results.
+
+        scratches : a thread's working memory, in either precision.   precision : the inputs' unless given.
+        """
         xp, dtype = array_namespace(self.left.scale), self.left.x.dtype if precision is None else precision
         scratch, second = scratches[dtype], slice(columns.start + self.first, columns.stop + self.first)
         square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None
