@@ -21,7 +21,7 @@ import minintk as mn
 Array = np.ndarray[Any, Any]
 X = np.array([3.0774223804473877, 2.5889432430267334, -2.1970717906951904, -0.19020164012908936, 1.2208225727081299])
 Y = np.array([0.1800888627767563, 0.6537376642227173, -0.7590705156326294, -0.2407708317041397, 1.1107275485992432])
-THEIRS = {
+THEIRS: dict[Any, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "nngp": (
         (-0.080134322, -0.728119081, -1.062388213, -0.371066377, 0.341895679, 1.162005835, 0.845882973, 0.186017505),
         (0.030898872, 0.010625750, 0.036678843, 0.088588052, 0.140384236, 0.012189565, 0.014758268, 0.010937739),
@@ -36,7 +36,7 @@ THEIRS = {
 
 def spec(width: int) -> mn.Sequential:
     """The notebook's network."""
-    how = {"w_std": 1.5, "b_std": 0.05}
+    how: dict[str, Any] = {"w_std": 1.5, "b_std": 0.05}
     return mn.Sequential(mn.Dense(width, **how), mn.Erf(), mn.Dense(width, **how), mn.Erf(), mn.Dense(1, **how))
 
 
@@ -73,8 +73,8 @@ def main(out: str | None = None, width: int = 128, networks: int = 60, steps: in
         for i, (kind, (m, s)) in enumerate(bands.items()):
             axes[0].plot(t, m, f"C{i}", label=names[kind])
             axes[0].fill_between(t, m - 2 * s, m + 2 * s, color=f"C{i}", alpha=0.2)
-            there = np.array(THEIRS[kind])
-            axes[0].errorbar(t[::7], there[0], 2 * there[1], fmt=f"C{i}.", capsize=3, label=f"neural-tangents, {kind}")
+            means, stds = np.array(THEIRS[kind])
+            axes[0].errorbar(t[::7], means, 2 * stds, fmt=f"C{i}.", capsize=3, label=f"neural-tangents, {kind}")
         axes[1].plot(t, mean[:, 0], "C1", label=f"theory after {steps} steps")
         axes[1].fill_between(t, mean[:, 0] - 2 * std, mean[:, 0] + 2 * std, color="C1", alpha=0.2)
         bars = 2 * f.std(axis=0, ddof=1)
