@@ -91,7 +91,8 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
     if plan.summed:
         return max(1, min(64 if plan.layout.diagonal else 32, n))
     most = (32 if host else 256) if plan.layout.diagonal else max(8, min(32, pairs_at_once(plan)))
-    return max(1, min(most, n // (2 * cores()) if host else n))
+    tiles = 2 if like_relu(plan.program) else 1  # of a core; coefficients of other activations take long to prepare
+    return max(1, min(most, n // (tiles * cores()) if host else n))
 
 
 BUFFERS_PER_PIECE = {True: 4, False: 12}
@@ -106,11 +107,12 @@ def working_memory(plan: ImagePlan, inputs: Examples) -> int:
     double = replace(plan, layout=replace(plan.layout, dtype=plan.layout.xp.float64))
     many = min(selves_at_once(double), max(inputs.shape))
     one = prepared_bytes(double, inputs, many) + field_bytes(double, many) if plan.recorded else 0
+    planes = plane_bytes(plan, inputs, 2 * size) if plan.by_offsets else 0
     if plan.summed:
-        return pools + max(cores() * one, plane_bytes(plan, inputs, 2 * size))
+        return pools + max(cores() * one, planes)
     tile = prepared_bytes(plan, inputs, 2 * min(size, max(inputs.shape))) + field_bytes(plan, pairs)
     each = max(one, tile) + 2**21 + (0 if like_relu(plan.program) else 8 * 8 * NUMBERS_IN_CACHE)
-    return pools + (min(cores(), max(1, inputs.shape[0])) if host else 1) * each
+    return pools + planes + (min(cores(), max(1, inputs.shape[0])) if host else 1) * each
 
 
 def like_relu(program: Program) -> bool:
@@ -122,12 +124,10 @@ def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
     """What some images and their coefficients take, which are prepared together."""
     number, pixels = plan.layout.number, prod(plan.grid)
     values = pixels * (1 if plan.layout.diagonal else 2) * number  # of one `PixelValues`
-    program, numbers = plan.program, prod(inputs.example)
-    each = 3 * 8 * numbers + numbers // pixels * values + 8 * 8 * pixels
-    for step in all_steps(program):
-        shifts = sum(2 * (axis.kernel - 1) for axis in step.axes) if isinstance(step, Window) else 0
-        each += (6 + shifts) * values + (80 * prod(step.recorded) if isinstance(step, Mixing) else 0)
-    if not like_relu(program):
+    each = 3 * 8 * prod(inputs.example) + prod(inputs.example) // pixels * values + 8 * 8 * pixels
+    for step in all_steps(plan.program):
+        each += 6 * values + (80 * prod(step.recorded) if isinstance(step, Mixing) else 0)
+    if not like_relu(plan.program):
         k = int(plan.layout.xp.argmax(plan.layout.xp.max(abs(inputs.x[0].reshape((inputs.shape[0], -1))), axis=1)))
         each += 4 * coefficient_bytes(plan, inputs.x[0][k : k + 1])  # in float64 as well, and while they are computed
     return images * each

@@ -19,46 +19,41 @@ class PixelValues(NamedTuple):
     right: Array
 
 
-class Buffer:
-    """Memory for one array at a time, of any shape of at most `size` numbers; it starts on a cache line."""
-
-    def __init__(self, xp: Any, dtype: Any, size: int) -> None:
-        whole = xp.zeros(size + CACHE_LINE_BYTES // dtype.itemsize, dtype=dtype)
-        first = -whole.ctypes.data % CACHE_LINE_BYTES // dtype.itemsize if on_host(xp) else 0
-        self.size, self.numbers = size, whole[first : first + size]
-        self.arrays: dict[tuple[int, ...], Array] = {}
-
-    def shaped(self, shape: tuple[int, ...]) -> Array:
-        """The memory as an array of `shape`: the same object each time."""
-        if shape not in self.arrays:
-            self.arrays[shape] = self.numbers[: prod(shape)].reshape(shape)
-        return self.arrays[shape]
-
-
 class Workspace:
-    """A thread's arrays, taken and given back.
+    """A thread's arrays, taken and given back; each starts on a cache line.
 
-    There are never more buffers than arrays taken at one time, as arrays of all shapes share them.
+    There is never more memory than for the arrays taken at one time, as arrays of all shapes share it.
     """
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.dtype = xp, xp.dtype(dtype)
-        self.free: list[Buffer] = []
-        self.taken: dict[int, Buffer] = {}
+        self.free: list[Array] = []
+        self.taken: dict[int, Array] = {}
 
     def take(self, shape: tuple[int, ...]) -> Array:
         """An array of `shape`, with arbitrary finite numbers."""
         size = prod(shape)
-        buffer = min((b for b in self.free if b.size >= size), key=lambda b: b.size, default=None)
-        if buffer is not None:
-            self.free.remove(buffer)
+        numbers = min((one for one in self.free if one.size >= size), key=lambda one: one.size, default=None)
+        if numbers is not None:
+            self.drop(numbers)
         else:
             if self.free:  # all are too small: a larger one takes the place of the largest
-                self.free.remove(max(self.free, key=lambda b: b.size))
-            buffer = Buffer(self.xp, self.dtype, size)
-        a = buffer.shaped(shape)
-        self.taken[id(a)] = buffer
+                self.drop(max(self.free, key=lambda one: one.size))
+            numbers = self.new(size)
+        a = numbers[:size].reshape(shape)
+        self.taken[id(a)] = numbers
         return a
+
+    def drop(self, numbers: Array) -> None:
+        """It is no longer free."""
+        self.free = [one for one in self.free if one is not numbers]
+
+    def new(self, size: int) -> Array:
+        """So many numbers, from the start of a cache line on."""
+        item = self.dtype.itemsize
+        whole = self.xp.zeros(size + CACHE_LINE_BYTES // item, dtype=self.dtype)
+        first = -whole.ctypes.data % CACHE_LINE_BYTES // item if on_host(self.xp) else 0
+        return whole[first : first + size]
 
     def give(self, *arrays: Array) -> None:
         """Return arrays that were taken."""
