@@ -41,14 +41,6 @@ def sum_rows(u: Array, c: float) -> Array:
     return (row @ u)[..., 0, :]
 
 
-def dealt(N: int, step: int, count: int) -> list[list[slice]]:
-    """N examples in chunks of at most `step`, the chunks dealt out to so many cores."""
-    few = max(1, -(-N // step))
-    chunks = [slice(i * N // few, (i + 1) * N // few) for i in range(few)]
-    count = min(count, few)
-    return [chunks[i * few // count : (i + 1) * few // count] for i in range(count)]
-
-
 def summed(work: Callable[[list[slice]], Array], shares: list[list[slice]]) -> Array:
     """The sum of what the cores return for their shares."""
     total, *others = parallel(work, shares)
@@ -76,10 +68,13 @@ def kernels(patches: Patches, x: Array) -> Any:
 
 
 def shares(patches: Patches, x: Array, step: int) -> list[list[slice]]:
-    """The examples in chunks, the chunks dealt out to the cores where that is worth it."""
+    """The examples in chunks of at most `step`, the chunks dealt out to the cores where that is worth it."""
     N = int(x.shape[-4])
+    few = max(1, -(-N // step))
+    chunks = [slice(i * N // few, (i + 1) * N // few) for i in range(few)]
     worth = N * patches.R * patches.K * patches.B * patches.channels[1] >= THRESHOLDS.convolution
-    return dealt(N, step, cores() if worth and on_host(array_namespace(x)) else 1)
+    count = min(cores(), few) if worth and on_host(array_namespace(x)) else 1
+    return [chunks[i * few // count : (i + 1) * few // count] for i in range(count)]
 
 
 def correlate(patches: Patches, x: Array, V: Array, b: Array | None) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import local
@@ -55,7 +56,7 @@ def scratch(like: Array, shape: Sequence[int], slot: str) -> Array:
 
 
 class Copies:
-    """Copies of arrays as large as these, each in the memory of one that nobody holds any more, neither it nor a view.
+    """Copies of arrays, each in the memory of one as large that nobody holds any more, neither it nor a view.
 
     Fresh memory costs several times a pass over it; so who keeps no copy pays for the pass alone, on all cores.
 
@@ -68,14 +69,15 @@ class Copies:
     """
 
     def __init__(self) -> None:
-        self.free: list[np.ndarray[Any, Any]] = []
+        self.free: dict[int, deque[np.ndarray[Any, Any]]] = {}  # by their bytes
 
     def __call__(self, a: Array) -> Array:
         if not isinstance(a, np.ndarray) or a.nbytes < THRESHOLDS.copy_bytes:
             return array_namespace(a).asarray(a, copy=True)
-        memory = self.free.pop() if self.free else np.empty(a.nbytes, np.uint8)
+        free = self.free.setdefault(a.nbytes, deque(maxlen=4))
+        memory = free.pop() if free else np.empty(a.nbytes, np.uint8)
         copy = np.frombuffer(memory.data, a.dtype)  # what is cut out of it holds it, as its memory is no array
-        finalize(copy, self.free.append, memory).atexit = False
+        finalize(copy, free.append, memory).atexit = False
         pieces = cache_slices(a.reshape(-1))
         parallel(lambda at: np.copyto(copy[at], a.reshape(-1)[at]), pieces)
         return copy.reshape(a.shape)

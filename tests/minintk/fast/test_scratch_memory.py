@@ -45,10 +45,11 @@ def test_memory_of_a_copy_is_taken_again_only_when_nobody_holds_it() -> None:
     assert np.array_equal(copies(a), a)
 
 
-def test_a_large_network_keeps_its_snapshots_apart() -> None:
+@pytest.mark.parametrize("optimizer", [mn.SGD(0.1, momentum=0.9), mn.Adam(1e-3)], ids=["momentum", "two moments"])
+def test_a_large_network_keeps_its_snapshots_apart(optimizer: mn.Optimizer) -> None:
     net = mn.Network(mn.Sequential(mn.Dense(300), mn.ReLU(), mn.Dense(1)), (300,))
     theta, x = net.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((4, 300))
-    run = mn.train(net, theta, x, x[:, :1], loss=mn.mse, optimizer=mn.SGD(0.1, momentum=0.9), steps=6)
+    run = mn.train(net, theta, x, x[:, :1], loss=mn.mse, optimizer=optimizer, steps=6)
     kept, sums = [], []
     for snap in run:
         sums.append((snap.theta.sum(), snap.state.memory.sum()))
