@@ -84,7 +84,7 @@ def accuracy(errors: Sequence[Errors]) -> str:
     return "\n\n".join([*head, table(("kernel", *KINDS), lines), *failures])
 
 
-def machine(threads: int, device: str, rates: Mapping[str, float]) -> dict[str, Any]:
+def machine(threads: int, device: str, rates: Mapping[str, float] | None = None) -> dict[str, Any]:
     """The machine, as far as it says what a time means; rates : `ours.rates`."""
     model, memory = platform.processor() or platform.machine(), ""
     if Path("/proc/cpuinfo").exists():
@@ -99,7 +99,7 @@ def machine(threads: int, device: str, rates: Mapping[str, float]) -> dict[str, 
         "memory": memory,
         "system": f"{platform.system()} {platform.machine()}",
         "device": device,
-    } | {name: f"{rate / 1e9:.3g} x 10^9 a second" for name, rate in rates.items()}
+    } | {name: f"{rate / 1e9:.3g} x 10^9 a second" for name, rate in (rates or {}).items()}
 
 
 def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:

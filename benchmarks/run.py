@@ -52,7 +52,7 @@ def main() -> int:
     if options.moved:
         head = ("row", "before", "after", "after / before", "its peers", "slower machine")
         try:
-            lines = history.moved(report.machine(0, "", {})["processor"])
+            lines = history.moved(report.machine(0, "")["processor"])
         except ValueError as error:
             raise SystemExit(str(error)) from None
         print(report.table(head, lines) if lines else "no row moved beyond its range")
