@@ -25,6 +25,7 @@ from minintk import testing
 from minintk.fast.door import shut
 from minintk.layers.attention import HeadsJacobian, MaskedAvgPoolJacobian
 from minintk.layers.branches import ConcatJacobian
+from minintk.spec.parametrization import Parametrization
 
 Array = np.ndarray[Any, Any]
 Patch = pytest.MonkeyPatch
@@ -244,6 +245,19 @@ def test_networks_approach_the_infinite_kernels() -> None:
 @pytest.mark.parametrize("how", INFINITE.values(), ids=INFINITE)
 def test_wider_networks_approach_them_too(how: dict[str, Any]) -> None:
     check(how | {"deep": True}, 8000, 32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parametrization", [mn.Standard(), mn.SpectralMuP(), mn.MeanField()], ids=repr)
+def test_in_other_parametrizations(parametrization: Parametrization) -> None:
+    """Keys, values and outputs have the multipliers and rates of the table on both sides."""
+    how = INFINITE["softmax"]
+    narrow, wide = (kernels(spec(n, **how), X, 500, n, parametrization) for n in (64, 128))
+    for n, m, kind in zip(narrow, wide, ("nngp", "ntk"), strict=True):
+        rows = [an.kernel(spec(width, **how), parametrization).both(X) for width in (64, 128)]
+        truth = [np.asarray(getattr(row, kind))[np.triu_indices(len(X))] for row in rows]
+        z = z_scores(2 * m / truth[1] - n / truth[0], np.ones(3))
+        assert np.abs(z).max() < limit(z.size)
 
 
 # ------------------------------------------------------------------------------------------------------- padding
