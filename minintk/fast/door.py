@@ -45,9 +45,9 @@ def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: 
     coupled : whether an example's output depends on the others of its batch, which then stays in one piece.
     """
     sizes = [prod(input_shape), *map(prod, kept_shapes(spec, input_shape))]
-    how = (sum(sizes), max(sizes)), len(input_shape)
+    size = sum(sizes), max(sizes)
     sweeps = cheaper_chain(layers, kernels=False) if coupled else batch_split(layers, spec, input_shape)
-    return Ways(SplitOutputs(sweeps.layers, *how), SplitOutputs(cheaper_chain(layers, kernels=True).layers, *how))
+    return Ways(SplitOutputs(sweeps.layers, size), SplitOutputs(cheaper_chain(layers, kernels=True).layers, size))
 
 
 def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundChain:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from math import prod
 
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.fast.threads import cores, parallel, single_threaded_blas
@@ -57,13 +58,11 @@ class SplitOutputsJacobian(ChainJacobian):
 
 @dataclass(frozen=True)
 class SplitOutputs(BoundChain):
-    """The layers of a network; `sizes` as above, `axes` of an example."""
+    """The layers of a network; `sizes` as above."""
 
     sizes: tuple[int, int]
-    axes: int
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, ChainJacobian]:
         with single_threaded_blas():
             y, J = super().__call__(w, x)
-        members = max((w[t.name].size // t.size for t in self.tensors[:1]), default=1)
-        return y, SplitOutputsJacobian(self.layers, J.links, members * x.shape[-1 - self.axes], self.sizes)
+        return y, SplitOutputsJacobian(self.layers, J.links, prod(y.shape[:-1]), self.sizes)
