@@ -60,7 +60,7 @@ def smooth_or_kinked() -> st.SearchStrategy[mn.spec.Layer]:
 
 @st.composite
 def random_specs(draw: st.DrawFn) -> mn.Sequential:
-    """Chains, with residual blocks among them, all three kinds of bias, widths equal so that sums fit."""
+    """Chains, with residual blocks and other branches among them, all three kinds of bias, widths equal for sums."""
 
     def dense() -> mn.Dense:
         return mn.Dense(
@@ -74,7 +74,9 @@ def random_specs(draw: st.DrawFn) -> mn.Sequential:
     for _ in range(draw(st.integers(0, 3))):
         phi = draw(smooth_or_kinked())
         block = mn.Sequential(phi, dense())
-        layers.append(draw(st.sampled_from([block, mn.Residual(block), mn.Residual(block, dense())])))
+        residual, joined = (mn.Residual(block), mn.Residual(block, dense())), (mn.Product, mn.Concat)
+        gates = (mn.Sequential(kind(block, mn.Scale(-0.5), dense()), dense()) for kind in joined)
+        layers.append(draw(st.sampled_from([block, *residual, mn.Sum(block, dense(), mn.Identity()), *gates])))
     return mn.Sequential(*layers)
 
 
