@@ -20,7 +20,7 @@ import numpy as np
 from harness import Arrays, Row, Side, SideFailed, Worker
 
 ANGLES = (1e-1, 1e-2, 1e-4, 1e-6)
-DEPTHS = (3, 10, 30)
+DEPTHS = (3, 30)
 KINDS = ("equal", "nearly parallel", "opposite, nearly opposite", "other")
 W_STD, B_STD = 2**0.5, 0.1
 
