@@ -243,6 +243,11 @@ class Planes:
         return some, list(lines_of_places((W, last), ends, some, self.equal))
 
     @cached_property
+    def arrays(self) -> tuple[Array, Array]:
+        """The steps' table and factors."""
+        return np.array(self.steps.table, dtype=np.int64), np.array(self.steps.factors, self.dtype)
+
+    @cached_property
     def laid_out(self) -> Array:
         """The pixels' numbers, (n, steps, lines, places), with zeros around them."""
         (H, W), ((top, bottom), (left, right)), values = self.steps.size, self.reach, self.steps.values
@@ -300,8 +305,8 @@ class Planes:
         from analytic.images.numba_kernels import constants, follow
 
         H, ((top, bottom), ends), values = self.steps.size[0], self.reach, self.laid_out
-        table, factors = np.array(self.steps.table, dtype=np.int64), np.array(self.steps.factors, self.dtype)
-        (some, lines), width, rows = self.lines, total.shape[2], top + H + bottom
+        (some, lines), (table, factors) = self.lines, self.arrays
+        width, rows = total.shape[2], top + H + bottom
         room, reach = rounded(max(ends), CACHE_LINE_BYTES), 0 if self.equal else self.steps.grid[0] - 1
         if not hasattr(self.own, "workspace"):
             self.own.workspace = Workspace(np, self.dtype)
