@@ -76,7 +76,10 @@ class RectifiedMonomial(Activation):
 
 @dataclass(frozen=True)
 class Sign(Activation):
-    """phi(x) = -1, 0 or 1, the sign of x; phi' = 0.  It has an NNGP, and no NTK: E phi'^2 is infinite."""
+    """phi(x) = -1, 0 or 1, the sign of x; phi' = 0.  It has an NNGP, and no NTK: E phi'^2 is infinite.
+
+    The angles behind it grow as roots of those before it, and so do their roundings from a second such layer on.
+    """
 
 
 @dataclass(frozen=True)
