@@ -179,10 +179,15 @@ def test_masks_on_vectors() -> None:
         assert max(image_errors(plain.both(x), truth)) > 0.1  # the law refuses a kernel without masks
 
 
-def test_networks_with_masks_have_this_kernel_on_average() -> None:
+@pytest.mark.parametrize("on", ["vectors", "images"])
+def test_networks_with_masks_have_this_kernel_on_average(on: str) -> None:
     """One hidden layer, so at every width: E over weights and masks of f f' and of df/dtheta df'/dtheta."""
-    x = inputs(3)
-    spec = mn.Sequential(mn.Dense(6, b_std=0.4), mn.ReLU(), mn.Dropout(0.4), mn.Dense(4, w_std=1.3, b_std=0.2))
+    x, end = inputs(3), mn.Dense(4, w_std=1.3, b_std=0.2)
+    spec = mn.Sequential(mn.Dense(6, b_std=0.4), mn.ReLU(), mn.Dropout(0.4), end)
+    if on == "images":  # the masks of pixels are pooled
+        x = images()[[0, 1, 3], :2, :2]
+        gate = mn.Product(conv(3), mn.Sequential(mn.Conv2d(3, 1, b_std=0.5), mn.ReLU()))
+        spec = mn.Sequential(gate, mn.Dropout(0.4), mn.GlobalAvgPool(), end)
     net, rng, upper, both = mn.Network(spec, x.shape[1:]), np.random.default_rng(0), np.triu_indices(3), []
     for _ in range(12):
         theta = net.init(rng, ensemble=250)
