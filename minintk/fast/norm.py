@@ -10,21 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.fast.threads import cores, parallel
-from minintk.fast.thresholds import THRESHOLDS
+from minintk.fast.thresholds import THRESHOLDS, numba_is_here
 from minintk.layers.contract import Weights
 from minintk.layers.norm import BoundBatchNorm, NormJacobian
 
 
 def worth(x: Array, axes: int) -> bool:
     """Whether x : (N, *shape), with so many axes, is one network's, and large enough for Numba, which is there."""
-    large = x.ndim == axes and x.size >= THRESHOLDS.normalised and on_host(array_namespace(x))
-    return large and find_spec("numba") is not None
+    large = x.ndim == axes and x.size >= THRESHOLDS.normalised
+    return large and numba_is_here() and on_host(array_namespace(x))
 
 
 def halves(M: int) -> list[slice]:

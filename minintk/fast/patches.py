@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from math import prod
 
 from minintk.arrays import Array, array_namespace, on_host, strided
 from minintk.fast.memory import scratch
-from minintk.fast.thresholds import THRESHOLDS
+from minintk.fast.thresholds import THRESHOLDS, numba_is_here
 from minintk.layers.patches import Windows
 
 
@@ -46,7 +45,7 @@ class Patches:
     def direct(self) -> bool:
         """Whether `minintk.fast.direct` does without them: C_out fills vectors, W stays in a cache, Numba is here."""
         (C, n), K = self.channels, prod(self.kernel) * self.channels[0]
-        return C >= 16 and n % 16 == 0 and K * n <= THRESHOLDS.compiled_weights and find_spec("numba") is not None
+        return C >= 16 and n % 16 == 0 and K * n <= THRESHOLDS.compiled_weights and numba_is_here()
 
     @cached_property
     def blocks(self) -> int:

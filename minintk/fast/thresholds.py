@@ -6,6 +6,8 @@ Below most of them one core is done before a second one has started.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 
 
 @dataclass
@@ -36,3 +38,9 @@ class Thresholds:
 
 
 THRESHOLDS = Thresholds()
+
+
+@cache
+def numba_is_here() -> bool:
+    """Whether Numba is installed (the extra `fast`), so that what `minintk.fast.direct` compiles can be used."""
+    return find_spec("numba") is not None
