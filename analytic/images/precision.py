@@ -50,7 +50,8 @@ def first_variances(program: Program, inputs: Examples) -> Array:
     bias = 0.0 if affine is None else affine.beta2 / affine.w2
     parts = tuple(flat(x) for x in inputs.x)
     q = bias + square_norms(inputs.xp, parts) / parts[0].shape[1]
-    check_step(inputs, q, q, q, "", SMALLEST_VARIANCE if scale_free(program) else SMALLEST_OF_IMAGES)
+    if q.size:
+        check_step(inputs, q, q, q, "", SMALLEST_VARIANCE if scale_free(program) else SMALLEST_OF_IMAGES)
     return q
 
 

@@ -22,7 +22,7 @@ SLOWER = [
     (KERNELS, "analytic/images/pixel_pairs.py", "if on_host(self.xp) else 1\n", "if not on_host(self.xp) else 1\n"),
     (KERNELS, "analytic/images/window_sums.py", "    if plain(axis):\n", "    if False:\n"),
     (KERNELS, "analytic/vectors/rules.py", "case s.Erf():", "case s.Erf() if not name:"),
-    (NUMBA, "analytic/images/plan.py", "split(program) if jit else 0", "0"),
+    (NUMBA, "analytic/images/plan.py", "split(program) if jit and", "0 if jit and"),
     (NETWORKS, "minintk/fast/dense.py", "    if not large(x, mu):", "    if True:"),
     (NETWORKS, "minintk/fast/dense.py", "        if large(x, W):", "        if False:"),
     (NETWORKS, "minintk/fast/split_batch.py", "if size < THRESHOLDS.batch or inside():", "if True:"),
