@@ -312,6 +312,7 @@ MODULES: dict[str, Callable[[Any], s.Layer]] = {
     "Flatten": lambda m: s.Flatten(),
     "ReLU": lambda m: s.ReLU(),
     "GELU": lambda m: s.GELU(),
+    "SiLU": lambda m: s.Swish(),
     "Tanh": lambda m: s.Tanh(),
     "Sigmoid": lambda m: s.Sigmoid(),
 }

@@ -238,3 +238,9 @@ def test_torch_itself() -> None:
     assert standin.spec == net.spec
     assert np.array_equal(theta, same)
     assert all(np.array_equal(a, state[name]) for name, a in mn.unlift(net, theta, model.state_dict()).items())
+
+
+def test_silu_is_a_swish() -> None:
+    nn = torch_standin.nn
+    net, _ = mn.lift(nn.Sequential(nn.Linear(3, 4), nn.SiLU()), (3,))
+    assert net.spec == mn.Sequential(mn.Dense(4, b_std=1.0), mn.Swish())

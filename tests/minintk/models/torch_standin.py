@@ -123,7 +123,7 @@ nn = SimpleNamespace(
     GELU=module("GELU", approximate="none"),
     LeakyReLU=module("LeakyReLU", negative_slope=0.01),
     Softplus=module("Softplus", beta=1.0, threshold=20.0),
-    **{name: module(name) for name in ("Identity", "ReLU", "Tanh", "Sigmoid", "Hardtanh")},
+    **{name: module(name) for name in ("Identity", "ReLU", "SiLU", "Tanh", "Sigmoid", "Hardtanh")},
 )
 for kind in (Sequential, Linear):
     kind.__module__ = "torch.nn.modules.container"
