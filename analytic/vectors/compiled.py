@@ -9,21 +9,11 @@ from typing import Any
 
 import numba
 from numba import njit
-from numba.extending import intrinsic as typed_intrinsic
 
-NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
-"""No exception for a division by 0; the compiler may round a b + c once instead of twice, and reorder nothing."""
+from minintk.fast.direct import NUMBA_OPTIONS, compiled, intrinsic
 
+__all__ = ["apart", "compiled", "jit", "polynomial", "where"]
 
-def compiled(f: Any) -> Any:
-    """f compiled for this machine, and cached on disk if some folder can be written to."""
-    try:
-        return njit(nogil=True, cache=True, **NUMBA_OPTIONS)(f)
-    except RuntimeError:  # neither this folder nor one of the user's can be written to
-        return njit(nogil=True, **NUMBA_OPTIONS)(f)
-
-
-intrinsic: Any = typed_intrinsic  # its type does not count the arguments right
 jit = njit(nogil=True, **NUMBA_OPTIONS)
 
 

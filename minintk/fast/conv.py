@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from math import prod
 from typing import Any
 
@@ -24,7 +23,7 @@ from minintk.fast.gather import Gather
 from minintk.fast.memory import scratch
 from minintk.fast.patches import Patches
 from minintk.fast.threads import cores, parallel
-from minintk.fast.thresholds import THRESHOLDS
+from minintk.fast.thresholds import THRESHOLDS, loops
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights
 from minintk.layers.conv import BoundConv
 from minintk.layers.patches import Windows, images
@@ -61,10 +60,10 @@ def canvas(windows: Windows, x: Array) -> Array:
 
 
 def kernels(patches: Patches, x: Array) -> Any:
-    """The module `minintk.fast.direct` where Numba is there and the work is worth loading it, else None."""
+    """The module `minintk.fast.direct` where Numba loads and the work is worth that, else None."""
     work = prod(x.shape[:-3]) * patches.R * patches.K * patches.channels[1]
     worth = work >= THRESHOLDS.compiled and patches.B == 1 and patches.direct and on_host(array_namespace(x))
-    return import_module("minintk.fast.direct") if worth else None
+    return loops() if worth else None
 
 
 def shares(patches: Patches, x: Array, step: int) -> list[list[slice]]:

@@ -23,8 +23,9 @@ CHANNELS = 16
 """The channels of a result are a multiple of this: whole vectors, in float32 and float64."""
 
 NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
+"""No exception for a division by 0; the compiler may round a b + c once instead of twice, and reorder nothing."""
 
-intrinsic: Any = typed_intrinsic  # its type does not know its options
+intrinsic: Any = typed_intrinsic  # its type does not count the arguments right
 
 
 def compiled(f: Any) -> Any:

@@ -9,13 +9,12 @@ a is the first example's pixel, which lies among the others, so that the differe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.fast.threads import cores, parallel
-from minintk.fast.thresholds import THRESHOLDS, numba_is_here
+from minintk.fast.thresholds import THRESHOLDS, loops, numba_is_here
 from minintk.layers.contract import Weights
 from minintk.layers.norm import BoundBatchNorm, NormJacobian
 
@@ -23,7 +22,7 @@ from minintk.layers.norm import BoundBatchNorm, NormJacobian
 def worth(x: Array, axes: int) -> bool:
     """Whether x : (N, *shape), with so many axes, is one network's, and large enough for Numba, which is there."""
     large = x.ndim == axes and x.size >= THRESHOLDS.normalised
-    return large and numba_is_here() and on_host(array_namespace(x))
+    return large and numba_is_here() and on_host(array_namespace(x)) and loops() is not None
 
 
 def halves(M: int) -> list[slice]:
@@ -34,13 +33,13 @@ def halves(M: int) -> list[slice]:
 
 def means(a: Array, shift: Array, b: Array, other: Array) -> Array:
     """(2, C), in float64: the means of a - shift, and of (a - shift) (b - other), for a, b : (M, C)."""
-    add = import_module("minintk.fast.direct").column_sums
+    add = loops().column_sums
     return sum(parallel(lambda at: add(a[at], shift, b[at], other), halves(len(a)))) / len(a)
 
 
 def centred(a: Array, mean: Array, b: Array, slope: Array, r: Array) -> Array:
     """r (a - mean - b slope) : (M, C)."""
-    centre, out = import_module("minintk.fast.direct").centre, np.empty_like(a)
+    centre, out = loops().centre, np.empty_like(a)
     mean, slope, r = (v.astype(a.dtype) for v in (mean, slope, r))
     parallel(lambda at: centre(a[at], mean, b[at], slope, r, out[at]), halves(len(a)))
     return out

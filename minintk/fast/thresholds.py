@@ -5,9 +5,12 @@ Below most of them one core is done before a second one has started.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 
 @dataclass
@@ -44,3 +47,13 @@ THRESHOLDS = Thresholds()
 def numba_is_here() -> bool:
     """Whether Numba is installed (the extra `fast`), so that what `minintk.fast.direct` compiles can be used."""
     return find_spec("numba") is not None
+
+
+@cache
+def loops() -> Any:
+    """`minintk.fast.direct`, loaded; None, with a warning, where Numba does not load (it needs another NumPy)."""
+    try:
+        return import_module("minintk.fast.direct")
+    except Exception as error:  # whatever an extension module raises
+        warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {error}", RuntimeWarning, 2)
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from small_is_large import small_is_large
 from strategies import PADDINGS
 
 import minintk as mn
+from minintk.fast import thresholds
 from minintk.fast.conv import BlockedConv
 from minintk.fast.gather import remainders
 from minintk.fast.norm import CompiledBatchNorm
@@ -146,3 +148,24 @@ def test_batch_normalisation_in_few_passes_is_as_exact(mu: float) -> None:
     constant = np.ones((8, 16, 16, 16))
     with pytest.raises(ValueError, match="all equal"), small_is_large():
         replace(fast, eps=0.0)({}, constant)
+
+
+def test_numba_may_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed, but it does not load: patches and the layers as they are written give the same."""
+    spec = mn.Sequential(mn.Conv2d(16, 3), mn.BatchNorm(), mn.Conv2d(16, 3), mn.Flatten(), mn.Dense(2))
+    x = np.random.default_rng(0).standard_normal((4, 8, 8, 16))
+    found = []
+    for broken in (False, True):
+        if broken:
+            monkeypatch.setitem(sys.modules, "minintk.fast.direct", None)
+            monkeypatch.setattr(thresholds, "numba_is_here", lambda: True)
+            thresholds.loops.cache_clear()
+            with pytest.warns(RuntimeWarning, match="does not load"):
+                assert thresholds.loops() is None
+        with small_is_large():
+            net = mn.Network(spec, x.shape[1:])
+            f, J = net.linearize(net.init(np.random.default_rng(1)), x)
+            found.append([f, J.vjp(np.ones_like(f))])
+    thresholds.loops.cache_clear()
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-11 * np.abs(a).max())
