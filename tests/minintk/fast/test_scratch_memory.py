@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -34,7 +36,8 @@ def test_pieces_cover_a_vector_and_are_no_longer_than_they_may(
 
 def test_memory_of_a_copy_is_taken_again_only_when_nobody_holds_it() -> None:
     """Neither the copy nor a view of a view of it; and what a kept snapshot says stays."""
-    copies, a = Copies(), np.arange(2.0**16).reshape(2, -1)
+    copies: Any = Copies()
+    a = np.arange(2.0**16).reshape(2, -1)
     kept = copies(a)
     view, place = kept[1:][:, 5:], kept.ctypes.data
     del kept
@@ -50,9 +53,11 @@ def test_a_large_network_keeps_its_snapshots_apart(optimizer: mn.Optimizer) -> N
     net = mn.Network(mn.Sequential(mn.Dense(300), mn.ReLU(), mn.Dense(1)), (300,))
     theta, x = net.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((4, 300))
     run = mn.train(net, theta, x, x[:, :1], loss=mn.mse, optimizer=optimizer, steps=6)
-    kept, sums = [], []
+    kept: list[Any] = []
+    sums = []
     for snap in run:
-        sums.append((snap.theta.sum(), snap.state.memory.sum()))
+        state: Any = snap.state
+        sums.append((state.theta.sum(), state.memory.sum()))
         if snap.step % 2:
             kept.append(snap.state)
     assert [(state.theta.sum(), state.memory.sum()) for state in kept] == sums[1::2]
