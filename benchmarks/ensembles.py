@@ -160,7 +160,7 @@ def torch_vmap(a: Arrays, device: str, *, lr: float, steps: int, compiled: bool 
 # ---------------------------------------------------------------------------------------------- rows
 
 
-def work_of(layers: Sequence[tuple[int, int]], n: int, linear: bool = False, members: int = 1) -> dict[str, float]:
+def work_of(layers: Sequence[tuple[int, int]], n: int, linear: bool = False, members: int = 1) -> dict[str, Any]:
     """What `Row` asks for, of a step; layers : (weights, pixels out).  Three products a layer, two for the first, and
     five and three for a linearised network; theta, its speed and gradient are read or written five times in all."""
     each = [weights * pixels for weights, pixels in layers]

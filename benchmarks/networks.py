@@ -10,7 +10,7 @@ convolutions are (size, size, channels in, channels out).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -64,13 +64,16 @@ def weights(net: Net, shape: tuple[int, ...], rng: np.random.Generator, biases: 
     return found
 
 
-def trace(net: Net, shape: tuple[int, ...], path: str = "") -> Iterator[tuple[str, tuple[int, ...], int]]:
+Traced = tuple[str, tuple[int, ...], int]
+
+
+def trace(net: Net, shape: tuple[int, ...], path: str = "") -> Generator[Traced, None, tuple[int, ...]]:
     """(name, shape of W, pixels out) of every layer with weights; the generator's value is the shape that comes out."""
     for i, (kind, *how) in enumerate(net):
         if kind == "residual":
             branch, shortcut = how
             if shortcut:
-                yield from ((f"{path}{i}.shortcut", *rest) for _, *rest in trace([shortcut], shape))
+                yield from ((f"{path}{i}.shortcut", at, pixels) for _, at, pixels in trace([shortcut], shape))
             shape = yield from trace(branch, shape, f"{path}{i}.branch.")
         elif kind in ("conv", "max"):
             channels, size, stride, padding = how if kind == "conv" else (shape[-1], *how, 0)
