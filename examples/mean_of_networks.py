@@ -1,6 +1,6 @@
 """The mean of 10,000 trained networks of width n: kernel regression plus c / n, with c computed and not fitted.
 
-    python3 make.py python examples/mean_of_networks.py [--out FILE.png]
+    python3 make.py python examples/mean_of_networks.py [--widths 128 256] [--out FILE.png]
 
 Networks learn the parity of five digits by gradient flow, and predict that of another.  The tangent kernel of a finite
 network is noisy and moves, so their mean differs from infinite width by c / n; `analytic.width_correction` computes c.
@@ -96,5 +96,7 @@ def draw(out: str, found: dict[str, Any], cases: tuple[str, ...], widths: tuple[
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="mean_of_networks.png", help="the figure")
-    for name, (value, error, z) in main(parser.parse_args().out).items():
+    parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS, help="two or more")
+    args = parser.parse_args()
+    for name, (value, error, z) in main(args.out, widths=tuple(args.widths)).items():
         print(f"{name:36} {value:8.3f} +- {error:.3f}   z = {z:5.2f}")
