@@ -97,6 +97,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="mean_of_networks.png", help="the figure")
     parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS, help="two or more")
-    args = parser.parse_args()
-    for name, (value, error, z) in main(args.out, widths=tuple(args.widths)).items():
+    for name, (value, error, z) in main(**vars(parser.parse_args())).items():
         print(f"{name:36} {value:8.3f} +- {error:.3f}   z = {z:5.2f}")
