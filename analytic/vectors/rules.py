@@ -143,7 +143,7 @@ class Affine(Step):
 
     def law(self, law: Law) -> Law:
         """Sums over many independent weights are Gaussian and fresh, whatever the inputs are."""
-        return Law(gaussian=True, fresh=True)
+        return Law(gaussian=True, fresh=True, alike=True)
 
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
         xp = array_namespace(rows.q)
@@ -240,14 +240,14 @@ class Fork(Step):
 
     def law(self, law: Law) -> Law:
         """No cross terms if one part ends in its own weights, which have mean 0."""
-        inside = Law(law.gaussian, fresh=False)
+        inside = replace(law, fresh=False)
         if not (run_law(self.branch, inside).fresh or run_law(self.shortcut, inside).fresh):
             raise UnsupportedLayer(
-                "Residual adds two parts that are correlated, and neither ends in weights: its kernel is not the sum "
-                "(or, of a Product, not the product) of theirs; end the branch, or the shortcut, in mn.Dense(...)"
+                "Residual, Sum or Product has two parts that are correlated, and neither ends in weights: its kernel "
+                "is not the sum, or the product, of theirs; end one of them in mn.Dense(...)"
             )
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
-        return Law(one.gaussian and two.gaussian, one.fresh and two.fresh)
+        return Law(one.gaussian and two.gaussian, one.fresh and two.fresh, one.alike and two.alike)
 
     @abstractmethod
     def join(self, one: RowState, two: RowState) -> tuple[RowState, Any]:
@@ -307,8 +307,13 @@ class ProductOfParts(Fork):
     """
 
     def law(self, law: Law) -> Law:
-        """Products of Gaussians are not Gaussian."""
-        return Law(False, super().law(law).fresh)
+        """Products of Gaussians are not Gaussian.  A mean of products is one of means where a part's features agree."""
+        if not (run_law(self.branch, law).alike or run_law(self.shortcut, law).alike):
+            raise UnsupportedLayer(
+                "Product multiplies two parts whose features differ in variance (inputs, a Concat, or flattened "
+                "pixels): its kernel is not the product of theirs; end one of them in mn.Dense(...)"
+            )
+        return replace(super().law(law), gaussian=False)
 
     def join(self, one: RowState, two: RowState) -> tuple[RowState, ProductRow]:
         after = RowState(one.q * two.q, one.theta * two.q + one.q * two.theta, one.error + two.error)
@@ -392,7 +397,7 @@ class Masks(Step):
 
     def law(self, law: Law) -> Law:
         """A mask times a Gaussian is not Gaussian."""
-        return Law(False, law.fresh)
+        return replace(law, gaussian=False)
 
     def rows(self, rows: RowState) -> tuple[RowState, Array]:
         """And the factor of tau, row by row: sqrt(keep), or 1 for a row of zeros."""

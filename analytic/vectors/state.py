@@ -59,10 +59,12 @@ class Law:
 
     gaussian : they are Gaussian, independent, with mean 0: an activation may follow.
     fresh : they are sums over the layer's own weights, so uncorrelated with everything before those weights.
+    alike : all features of a pixel have one distribution, unlike those of the inputs, or of two parts side by side.
     """
 
     gaussian: bool = False
     fresh: bool = False
+    alike: bool = False
 
 
 class Step(ABC):
@@ -94,7 +96,7 @@ class Dual(Step):
                 f"{self.name} acts on values that are not Gaussian at infinite width (the inputs themselves, another "
                 "activation's outputs, or a sum with such a part): put a Dense layer before it"
             )
-        return Law()
+        return Law(alike=True)
 
 
 Program = tuple[Step, ...]

@@ -45,7 +45,8 @@ class Product(Branches):
     """y = b_1(x) * ... * b_k(x), number by number, of one shape: gates, multiplicative interactions.
 
     At infinite width K = K_1 * K_2 and Theta = Theta_1 * K_2 + K_1 * Theta_2, and so on, where all branches but one end
-    in weights.  Products of Gaussians are not Gaussian: weights come before the next activation.
+    in weights, and in all but one the features have one variance, unlike those of a Concat or of flattened pixels.
+    Products of Gaussians are not Gaussian: weights come before the next activation.
     ValueError, once the shape of the inputs is known, where shapes differ.
 
     >>> from minintk.spec import Dense, Sequential, Sigmoid
@@ -83,9 +84,9 @@ class Scale(Activation):
 class Dropout(Layer):
     """y = m x / (1 - rate): every number is 0 with probability `rate`, and scaled up where it is not.
 
-    A network has no masks unless it is given some, ``net.masked(rng)``, for training; see `Network.masked`.  The kernel
-    at infinite width is that of networks with masks, drawn for each example by itself: K(x, x) / (1 - rate), and
-    K(x, x') as it was (Srivastava et al. 2014; Schoenholz et al. 2017).  Without masks, leave the layer out.
+    A network has no masks unless it is given some, ``net.with_dropout(rng)``, for training; see `Network.with_dropout`.
+    The kernel at infinite width is that of networks with masks, drawn for each example by itself: K(x, x) / (1 - rate),
+    and K(x, x') as it was (Srivastava et al. 2014; Schoenholz et al. 2017).  Without masks, leave the layer out.
 
     rate : from 0 to below 1, as in PyTorch and Flax; that of neural-tangents is 1 - rate.  ValueError for others.
     """

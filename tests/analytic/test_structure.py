@@ -132,6 +132,18 @@ def test_what_is_correlated_is_refused() -> None:
     an.kernel(mn.Sequential(dense(), mn.Concat(mn.Identity(), mn.ReLU()), dense()))  # no cross terms in any feature
 
 
+def test_products_of_features_that_differ_in_variance() -> None:
+    """E of a mean of products: refused where both parts' features differ, and right where those of one do."""
+    sides, x = mn.Concat(dense(4, 0.0), mn.Dense(4, w_std=3.0)), inputs(3)
+    pixels = mn.Sequential(mn.Conv1d(4, 1), mn.Flatten())
+    for layer in (mn.Product(sides, sides), mn.Product(pixels, pixels), mn.Product(mn.Product(sides, dense()), sides)):
+        with pytest.raises(mn.UnsupportedLayer, match="features differ in variance"):
+            an.kernel(mn.Sequential(layer, mn.Dense(1)))
+    spec = mn.Sequential(mn.Product(sides, dense()), dense())
+    for samples, truth in zip(kernels(spec, x, 4000), an.kernel(spec).both(x)):
+        assert_mean("a Concat times a Dense", samples, truth[np.triu_indices(3)])
+
+
 def test_derivatives_in_the_scales() -> None:
     """In closed form for sums, by differences for products: both against the kernels of scaled specs."""
     x = inputs()

@@ -341,7 +341,7 @@ def test_degenerate_images(end: mn.spec.Layer) -> None:
         (mn.Sequential(conv(), mn.Flatten(), mn.ReLU(), D), "ReLU acts on values that are not Gaussian"),
         (mn.Sequential(conv(), mn.ReLU(), mn.LayerNorm(), conv(), mn.Flatten(), D), "LayerNorm acts on features"),
         (mn.Sequential(mn.LayerNorm(), D), "LayerNorm acts on features"),
-        (mn.Sequential(conv(), mn.Residual(mn.Sequential(mn.ReLU(), mn.AvgPool(1)))), "Residual adds two parts"),
+        (mn.Sequential(conv(), mn.Residual(mn.Sequential(mn.ReLU(), mn.AvgPool(1)))), "two parts that are correlated"),
     ],
 )
 def test_refusals(spec: mn.Sequential, message: str) -> None:

@@ -260,12 +260,12 @@ D = mn.Dense(4)
         (mn.Sequential(mn.ReLU(), D), "ReLU acts on values that are not Gaussian"),
         (mn.Sequential(D, mn.ReLU(), mn.Erf(), D), "Erf acts on values that are not Gaussian"),
         (mn.Sequential(D, mn.Tanh(), mn.Tanh(), D), "Tanh acts on"),
-        (mn.Sequential(D, mn.Residual(mn.Identity())), "Residual adds two parts that are correlated"),
-        (mn.Sequential(D, mn.Residual(mn.Sequential(D, mn.ReLU())), D), "Residual adds two parts"),
-        (mn.Sequential(D, mn.Residual(mn.ReLU()), D), "Residual adds two parts"),
-        (mn.Sequential(D, mn.Residual(mn.Residual(mn.Identity(), mn.Identity()), D)), "Residual adds two parts"),
+        (mn.Sequential(D, mn.Residual(mn.Identity())), "two parts that are correlated"),
+        (mn.Sequential(D, mn.Residual(mn.Sequential(D, mn.ReLU())), D), "two parts that are correlated"),
+        (mn.Sequential(D, mn.Residual(mn.ReLU()), D), "two parts that are correlated"),
+        (mn.Sequential(D, mn.Residual(mn.Residual(mn.Identity(), mn.Identity()), D)), "two parts that are correlated"),
         (mn.Sequential(D, mn.ReLU(), mn.Residual(D), mn.ReLU(), D), "ReLU acts on values that are not Gaussian"),
-        (mn.Sequential(D, mn.Residual(mn.Sequential(D, mn.Residual(mn.Identity())))), "Residual adds two parts"),
+        (mn.Sequential(D, mn.Residual(mn.Sequential(D, mn.Residual(mn.Identity())))), "two parts that are correlated"),
     ],
 )
 def test_limits_that_are_another(spec: Any, message: str) -> None:
