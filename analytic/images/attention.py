@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from analytic.images.fields import Field, Pixels
 from analytic.images.pixel_pairs import Selves
 from analytic.images.rules import Mixing, Window, grid
@@ -52,7 +54,11 @@ class Attend(Mixing):
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
         """A : (n, L, L), for K : (n, L, L) of each image with itself and q : (n, L); (H, W) after the step."""
-        return attention(self.gain * K[:, None], self.zeta, q > 0 if self.masked else None)[0][:, 0], self.grid
+        with np.errstate(over="ignore", invalid="ignore"):  # reported below
+            A = attention(self.gain * K[:, None], self.zeta, q > 0 if self.masked else None)[0][:, 0]
+        if not bool(array_namespace(A).all(array_namespace(A).isfinite(A))):
+            raise ValueError("GlobalSelfAttention: weights zeta(G) are not finite; scale the inputs, or qk_std, down")
+        return A, self.grid
 
 
 class MaskedMean(Attend):

@@ -87,15 +87,15 @@ class BoundHeads:
     def split(self, a: Array, *sizes: int) -> list[Array]:
         """(..., *grid, h d_1 + h d_2 + ...) as (..., h, L, d_1), (..., h, L, d_2), ..."""
         h, lead = self.heads, a.shape[: a.ndim - len(self.grid) - 1]
-        a = a.reshape((*lead, prod(self.grid), -1))
+        a = a.reshape((*lead, prod(self.grid), a.shape[-1]))
         ends = [h * sum(sizes[:i]) for i in range(len(sizes) + 1)]
         parts = (a[..., i:j] for i, j in pairwise(ends))
-        return [b.reshape((*b.shape[:-1], h, -1)).swapaxes(-2, -3) for b in parts]
+        return [b.reshape((*b.shape[:-1], h, b.shape[-1] // h)).swapaxes(-2, -3) for b in parts]
 
     def merge(self, *parts: Array) -> Array:
         """The inverse of `split`."""
         rows = [a.swapaxes(-2, -3) for a in parts]
-        rows = [a.reshape((*a.shape[:-3], *self.grid, -1)) for a in rows]
+        rows = [a.reshape((*a.shape[:-3], *self.grid, a.shape[-2] * a.shape[-1])) for a in rows]
         return array_namespace(*rows).concat(rows, axis=-1) if len(rows) > 1 else rows[0]
 
 

@@ -281,6 +281,10 @@ class SumSeries(SumJacobian):
 @expand.register
 def _(layer: BoundBranches, w: Weights, d: Weights, x: Series) -> tuple[Series, SumSeries]:
     if layer.kind is not SumJacobian:
-        raise UnsupportedLayer("of branches, those of a Sum or a Residual have a Taylor expansion here")
+        kind = layer.kind.__name__.removesuffix("Jacobian")
+        raise UnsupportedLayer(
+            f"mn.Taylor goes through the branches of a Sum or a Residual, got those of {kind}: take "
+            "mn.Linearized(net, theta0), its first order"
+        )
     y, parts = zip(*(expand(inner, w, d, x) for inner in layer.layers), strict=True)
     return reduce(SumSeries.add, y), SumSeries(layer, parts)

@@ -53,7 +53,8 @@ class GlobalSelfAttention(Layer):
 
     def __post_init__(self) -> None:
         name = "GlobalSelfAttention"
-        for size, value in (("channels", self.channels), ("heads", self.heads), *zip(("d_k", "d_v"), self.sizes)):
+        (d_k, d_v), h = self.sizes, self.heads
+        for size, value in (("channels", self.channels), ("heads", h), ("key_channels", d_k), ("value_channels", d_v)):
             check_count(name, size, value)
         check_number(name, "qk_std", self.qk_std, 0.0, strict=True)
         check_scales(name, self.w_std, self.b_std, "normal")
@@ -67,7 +68,8 @@ class GlobalSelfAttention(Layer):
     @property
     def sizes(self) -> tuple[int, int]:
         """Channels of a head's keys, and of its values."""
-        return self.key_channels or self.channels, self.value_channels or self.channels
+        given = self.key_channels, self.value_channels
+        return tuple(self.channels if size is None else size for size in given)  # type: ignore[return-value]
 
     def parts(self, shape: tuple[int, ...]) -> tuple[Convolution, ...]:
         """What computes keys, queries (scaling="sqrt"), values and y, each at every position by itself."""

@@ -309,6 +309,7 @@ def test_a_position_of_zeros_is_seen_by_its_bound_layer() -> None:
 @pytest.mark.parametrize(
     ("how", "match"),
     [
+        ({"key_channels": 0}, r"key_channels=\.\.\.\) expects a whole number >= 1, got 0"),
         ({"heads": 0}, r"heads=\.\.\.\) expects a whole number >= 1, got 0"),
         ({"qk_std": 0.0}, r"qk_std=\.\.\.\) expects a number > 0"),
         ({"scaling": "root"}, r"expects 'linear' or 'sqrt', got 'root'"),
@@ -326,8 +327,12 @@ def test_what_has_no_meaning_is_said() -> None:
         mn.Network(mn.GlobalSelfAttention(3), (4,))
     with pytest.raises(mn.UnsupportedLayer, match="softmax of correlated Gaussians has no formula"):
         an.kernel(mn.Sequential(mn.GlobalSelfAttention(3, scaling="sqrt"), mn.Flatten())).nngp(X)
+    steep = an.kernel(mn.Sequential(mn.GlobalSelfAttention(3, zeta=mn.Exp()), mn.GlobalAvgPool(), mn.Dense(1)))
+    with pytest.raises(ValueError, match=r"weights zeta\(G\) are not finite; scale the inputs, or qk_std, down"):
+        steep.ntk(40 * np.random.default_rng(0).standard_normal((3, 5, 4)))
     net = mn.Network(mn.Sequential(mn.GlobalSelfAttention(3), mn.Flatten()), (4, 2))
     theta = net.init(np.random.default_rng(0))
+    assert net(theta, np.ones((0, 4, 2))).shape == (0, 12)
     taylor = mn.Taylor(net, theta, 2)
-    with pytest.raises(mn.UnsupportedLayer, match="Taylor expansion"):
+    with pytest.raises(mn.UnsupportedLayer, match=r"the branches of a Sum or a Residual, got those of Concat"):
         taylor(theta, X)
