@@ -3,7 +3,7 @@
     S = sum (x - a),  Q = sum (x - a)^2         mean = a + S/M,  variance = Q/M - (S/M)^2,   y = r (x - mean)
     S = sum u,        Q = sum y u               dx = r (u - S/M - y Q/M)
 
-a is the first example's pixel, which lies among the others, so that the difference loses no digits.
+a is the first example's pixel, so that the difference loses no digits, or the mean where that pixel is an outlier.
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ class CompiledBatchNorm(BoundBatchNorm):
             return super().__call__(w, x)
         first, nothing = rows[0].copy(), np.zeros_like(rows[0])
         S, Q = means(rows, first, rows, first)
+        if (S**2 > 25 * (Q - S**2)).any():  # the first pixel lies far from the others: once more, from the mean
+            first = (first + S).astype(x.dtype)
+            S, Q = means(rows, first, rows, first)
         variance = np.maximum(Q - S**2, 0)
         if self.eps == 0 and not variance.all():
             return super().__call__(w, x)  # which says so
