@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from math import prod
 from typing import Any
 
@@ -30,6 +29,7 @@ from analytic.vectors.results import Examples
 from analytic.vectors.rules import Fork
 from analytic.vectors.state import Dual, Program
 from minintk.arrays import block_memory, on_host
+from minintk.fast.thresholds import numba_is_here
 from minintk.spec.shapes import Shape
 
 
@@ -95,8 +95,8 @@ def fits_a_block(xp: Any, program: Program, shape: Shape) -> bool:
 
 @cache
 def numba_works() -> bool:
-    """Whether Numba can be imported; warns, once, if it is installed but does not load (it needs another NumPy)."""
-    if find_spec("numba") is None:
+    """Whether Numba is there and loads; warns, once, if it is there and does not (it needs another NumPy)."""
+    if not numba_is_here():
         return False
     try:
         import_module("analytic.images.numba_kernels")

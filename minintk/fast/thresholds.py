@@ -5,6 +5,7 @@ Below most of them one core is done before a second one has started.
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import dataclass
 from functools import cache
@@ -45,8 +46,8 @@ THRESHOLDS = Thresholds()
 
 @cache
 def numba_is_here() -> bool:
-    """Whether Numba is installed (the extra `fast`), so that what `minintk.fast.direct` compiles can be used."""
-    return find_spec("numba") is not None
+    """Whether Numba is installed (the extra `fast`) and not switched off: in Python none of our loops would work."""
+    return find_spec("numba") is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 
 
 @cache

@@ -211,7 +211,7 @@ def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "analytic.images.numba_kernels", None)
     with pytest.warns(RuntimeWarning, match="does not load"):
         assert not works()
-    monkeypatch.setattr(plan, "find_spec", lambda name: None)
+    monkeypatch.setattr(plan, "numba_is_here", lambda: False)
     assert not works()
 
 
