@@ -214,8 +214,8 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
         slope *= gain * b2
         return e, slope
 
-    point = pointwise(s.Sin(a, b, c))
-    return ClosedForm(name, lambda xp, q: gain * V(xp, q), step, odd=C == 1, norms=point.phi, reach=SATURATION / b2)
+    point, reach = pointwise(s.Sin(a, b, c)), SATURATION / b2 if b2 else inf
+    return ClosedForm(name, lambda xp, q: gain * V(xp, q), step, odd=C == 1, norms=point.phi, reach=reach)
 
 
 def exponential(name: str, a: float, b: float) -> ClosedForm:

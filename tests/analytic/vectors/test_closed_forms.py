@@ -186,6 +186,14 @@ def test_a_kernel_of_gaussian_shape() -> None:
     np.testing.assert_allclose(h.ntk, 6 * c**5, rtol=0, atol=1e-11)
 
 
+def test_a_sine_of_frequency_zero() -> None:
+    """Its kernels are constants; so they are where the square of b underflows."""
+    x = np.random.default_rng(0).standard_normal((3, 4))
+    for b in (0.0, 1e-200):
+        got = an.kernel(mn.Sequential(mn.Dense(8), mn.Sin(2.0, b, 1.0), mn.Dense(1))).both(x)
+        np.testing.assert_allclose(got, np.full((2, 3, 3), (2 * np.sin(1.0)) ** 2), rtol=1e-14)
+
+
 def test_formulas_work_on_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits, whatever their number; vectors, some pairs one by one, and equal pixels of images."""
     rng = np.random.default_rng(0)
