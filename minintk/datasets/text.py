@@ -29,6 +29,11 @@ class Text:
     name: str = "text"
     attribution: str = ""
 
+    def __repr__(self) -> str:
+        counts = np.bincount(self.labels, minlength=len(self.classes))
+        shares = ", ".join(f"{name} {count}" for name, count in zip(self.classes, counts))
+        return f"Text({self.name!r}, N={len(self.words)}, classes: {shares})"
+
     def embed(self, length: int, features: int, rng: np.random.Generator) -> Dataset:
         """x : (N, length, features), a vector with entries N(0, 1) for each word, the same wherever the word stands.
 
@@ -57,6 +62,8 @@ def sentences() -> Text:
     Source: see `Text.attribution`.
 
     >>> text = sentences()
+    >>> text
+    Text('sentences', N=1800, classes: Austen 600, Doyle 600, Wells 600)
     >>> print(*text.words[1], "--", text.classes[text.labels[1]])
     they have told me since that i was singing some insane doggerel about the last man left alive -- Wells
     """

@@ -30,7 +30,7 @@ from minintk.spec.parametrization import NTK, Parametrization
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer, couples, kept_shapes, out_shape
 from minintk.spec.variance import warn_if_nothing_arrives
 from minintk.spec.windows import check_channels_last
-from minintk.validate import precision
+from minintk.validate import precision, whole
 
 
 class Model(ABC):
@@ -253,7 +253,7 @@ class Network(Model):
         if not isinstance(rng, np.random.Generator):
             raise TypeError(f"with_dropout expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")
         other = copy(self)
-        seeds = rng.integers(2**62, size=() if ensemble is None else (ensemble,))
+        seeds = rng.integers(2**62, size=() if ensemble is None else (whole("ensemble", ensemble),))
         other.keys = np.stack([seeds, 0 * seeds], axis=-1)
         other.sweeps, other.kernels = Network.speed(self.layers, self.spec, self.input_shape, True)
         return other

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_finite
+from minintk.layers.dropout import KEYS
 from minintk.models.network import Model
 from minintk.training.integrators import FlowSettings, Moment, Solver, Steps, run_flow
 from minintk.training.kernel_descent import check_frozen
@@ -78,7 +79,10 @@ def flow(
     xp = array_namespace(theta, x, y)
     settings = FlowSettings.checked(loss, times, tau, mu, temperature, rng, by, resume)
     _check_targets(loss, y, (x.shape[0], model.outputs), theta)
-    if isinstance(by, Solver) and model.advance(theta) is not model:
+    moves = model.advance(theta) is not model
+    if moves and any(name.endswith(KEYS) for name in model.anchors()):
+        raise ValueError("flow expects one function of theta, masks change with every step: leave with_dropout out")
+    if isinstance(by, Solver) and moves:
         raise ValueError(f"by=Solver(...) knows no steps at which {model!r} could re-anchor: use by=Steps()")
     scales = model.layout.learning_rate_scales(lr_scales, like=theta)
     system = WeightSpace(model, x, scales, theta, whole=temperature == 0)

@@ -74,6 +74,13 @@ def test_what_is_refused() -> None:
         mn.ntk(NET.with_dropout(np.random.default_rng(0)), theta, X)
     with pytest.raises(TypeError, match="with_dropout expects"):
         NET.with_dropout(0)  # type: ignore[arg-type]
+    masked = NET.with_dropout(np.random.default_rng(0))
+    for model in (masked, mn.Centred(masked, theta, 2.0)):
+        with pytest.raises(ValueError, match="masks change with every step"):
+            mn.flow(model, theta, X, Y, loss=mn.mse, times=1.0)
+    for size in (0, -1, True):
+        with pytest.raises(ValueError, match="ensemble expects a whole number >= 1"):
+            NET.with_dropout(np.random.default_rng(0), ensemble=size)
     for rate in (-0.1, 1.0):
         with pytest.raises(ValueError, match="Dropout"):
             mn.Dropout(rate)
