@@ -4,6 +4,7 @@ A spec is a tree of frozen dataclasses.  It holds no arrays, draws no numbers an
 library; it can be hashed, compared, printed, pickled and read aloud.  Everything else in the project is a
 *meaning* of it: `minintk.Network` is the finite one, `analytic.kernel` the infinite one.
 
+>>> from minintk.spec import ReLU
 >>> spec = Sequential(Dense(512, w_std=2**0.5, b_std=0.1), ReLU(), Dense(1))
 >>> spec.layers[0].width
 512
@@ -119,6 +120,7 @@ class Several(Layer):
 class Sequential(Several):
     """Layers applied one after another: y = l_k(... l_2(l_1(x))).
 
+    >>> from minintk.spec import ReLU
     >>> spec = Sequential(Dense(512), ReLU(), Dense(10))
     >>> len(spec), [type(layer).__name__ for layer in spec]
     (3, ['Dense', 'ReLU', 'Dense'])
@@ -136,6 +138,7 @@ class Residual(Layer):
 
     ValueError, once the shape of the inputs is known, where the two shapes differ.
 
+    >>> from minintk.spec import ReLU
     >>> block = Residual(Sequential(ReLU(), Dense(64)), shortcut=Dense(64))       # a projection, where widths change
     >>> block.shortcut
     Dense(width=64, w_std=1.0, b_std=0.0, b_init='normal')

@@ -126,7 +126,7 @@ def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
     """A draw whose every part is `choose(options)`: a generator's choice (`by`), or hypothesis'.
 
     >>> print(drawn(by(np.random.default_rng(1))))
-    2 Sin pool residual, w 1.00, NTK; cross-entropy, N 4, 40 steps at 0.1
+    2 Sin(1, 1, 0) pool residual, w 1.00, NTK; cross-entropy, N 4, 40 steps at 0.1
     """
     draw = Draw(
         depth=choose((1, 2, 3, 4)), phi=choose(PHIS), body=choose(("dense", "dense", "flatten", "pool")),

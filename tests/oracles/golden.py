@@ -107,6 +107,20 @@ ENSEMBLE: dict[tuple[str, float], tuple[float, dict[tuple[int, int], float]]] = 
 POSTERIOR = {"nngp": (1.3376743620, 0.0804531032), "ntk": (1.2277479829, 0.0740879741)}
 """By kind: sum of the posterior's mean on XF2, entry [0, 0] of its covariance; ridge 1e-2."""
 
+COOKBOOK: dict[str, list[float]] = {
+    "x": [3.0774223804473877, 2.5889432430267334, -2.1970717906951904, -0.19020164012908936, 1.2208225727081299],
+    "y": [0.1800888627767563, 0.6537376642227173, -0.7590705156326294, -0.2407708317041397, 1.1107275485992432],
+    "nngp": [
+        -0.080134322, -0.728119081, -1.062388213, -0.371066377, 0.341895679, 1.162005835, 0.845882973, 0.186017505,
+        0.030898872, 0.010625750, 0.036678843, 0.088588052, 0.140384236, 0.012189565, 0.014758268, 0.010937739,
+    ],
+    "ntk": [
+        0.064066951, -0.727060494, -0.991497227, -0.457768269, 0.536732268, 1.159444402, 0.927329422, 0.122007749,
+        0.022255128, 0.001674126, 0.045322288, 0.097752324, 0.175535557, 0.008634384, 0.005548638, 0.000517259,
+    ],
+}  # fmt: skip
+"""neural-tangents' cookbook, which draws x and y by JAX: means and standard deviations at eight points, nine decimals."""
+
 NETWORK = {
     "f": -0.0276197072,
     "ntk[0, 0]": 1.2837512746,
@@ -207,14 +221,14 @@ def largest_rates() -> dict[float, float]:
     return {m: float(2 * (1 + mp.mpf(m)) * 6 / top) for m in LARGEST_RATE}
 
 
-def gaussian(kind: str, time: Any, ridge: Any) -> tuple[Any, Any]:
-    """Mean and covariance on XF2: f_0 + A (y - f_0(X)), A = K_tx (K + ridge)^-1 (I - exp(-time (K + ridge)))."""
-    nngp, ntk = dense_erf_dense()
-    k = ntk if kind == "ntk" else nngp
-    held = k[:3, :3] + ridge * mp.eye(3)
-    A = k[3:, :3] * mp.inverse(held) * propagator(held, time)
-    start = nngp[:3, :3] if kind == "ntk" else held  # of a kernel by the NNGP the targets have that noise
-    return A * mp.matrix(Y.tolist()), nngp[3:, 3:] + A * start * A.T - A * nngp[:3, 3:] - (A * nngp[:3, 3:]).T
+def gaussian(kind: str, time: Any, ridge: Any, kernels: Any = None, y: Any = Y) -> tuple[Any, Any]:
+    """Mean and covariance on the rows after y's: f_0 + A (y - f_0(X)), A = K_tx (K + ridge)^-1 (I - exp(-time ...))."""
+    nngp, ntk = kernels or dense_erf_dense()
+    k, N = ntk if kind == "ntk" else nngp, len(y)
+    held = k[:N, :N] + ridge * mp.eye(N)
+    A = k[N:, :N] * mp.inverse(held) * propagator(held, time)
+    start = nngp[:N, :N] if kind == "ntk" else held  # of a kernel by the NNGP the targets have that noise
+    return A * mp.matrix(y.tolist()), nngp[N:, N:] + A * start * A.T - A * nngp[:N, N:] - (A * nngp[:N, N:]).T
 
 
 def ensembles(kind: str, t: float) -> list[float]:
@@ -222,6 +236,17 @@ def ensembles(kind: str, t: float) -> list[float]:
     ridge = mp.mpf("1e-3") * sum(k[i, i] for i in range(3)) / 3
     mean, cov = gaussian(kind, t if t == math.inf else t * mp.mpf("0.5") / 6, ridge)
     return [float(sum(mean)), *(float(cov[place]) for place in ENSEMBLE[kind, t][1])]
+
+
+def cookbook(kind: str) -> list[float]:
+    """Means, then standard deviations."""
+    spec = chain(mn.Erf(), mn.Erf(), w_std=1.5, b_std=0.05)
+    x = np.concatenate([COOKBOOK["x"], np.linspace(-np.pi, np.pi, 50)[::7]])[:, None]
+    kernels = [mp.matrix(filled(rows).tolist()) for rows in exact_kernels(spec, x)]
+    k = kernels[kind == "ntk"]
+    ridge = mp.mpf("1e-4") * sum(k[i, i] for i in range(5)) / 5
+    mean, cov = gaussian(kind, math.inf, ridge, kernels, np.array(COOKBOOK["y"])[:, None])
+    return [float(m) for m in mean] + [float(mp.sqrt(cov[i, i])) for i in range(8)]
 
 
 def posteriors(kind: str) -> list[float]:
@@ -369,6 +394,7 @@ def checks() -> dict[str, tuple[Any, Callable[[], Any], float]]:
     found |= {f"images: {name}": (IMAGES[name][1], partial(images, name), ten) for name in IMAGES}
     for (kind, t), (mean, cov) in ENSEMBLE.items():
         found[f"ensemble: {kind}, {t}"] = ([mean, *cov.values()], partial(ensembles, kind, t), ten)
+    found |= {f"cookbook: {kind}": (COOKBOOK[kind], partial(cookbook, kind), 6e-10) for kind in ("nngp", "ntk")}
     for kind, numbers in POSTERIOR.items():
         found[f"posterior: {kind}"] = (numbers, partial(posteriors, kind), ten)
     for name, (table, again) in tables.items():

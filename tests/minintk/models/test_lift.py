@@ -66,7 +66,7 @@ def check_recorded(dtype: str = "float64", digits: float = 1e-12) -> None:
     assert np.all(np.abs(numbers - LIFTED["gradients"]) < digits * sizes)
 
 
-@pytest.mark.parametrize(("dtype", "digits"), [("float64", 1e-12), ("float32", 1e-6)])
+@pytest.mark.parametrize(("dtype", "digits"), [("float64", 1e-12), ("float32", 2e-6)])
 def test_outputs_and_gradients_are_torchs(dtype: str, digits: float) -> None:
     check_recorded(dtype, digits)
 
