@@ -7,8 +7,9 @@ import signal
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Before NumPy is imported: the worker processes already fill the cores.
-for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+# Before NumPy is imported: the worker processes already fill the cores.  Not OMP_NUM_THREADS, which holds the library's
+# own threads too, and these are to be tested.
+for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault(variable, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
