@@ -416,6 +416,11 @@ class Masks(Step):
 
 @lower.register
 def _(layer: s.Dropout, site: Site, parametrization: Parametrization) -> Program:
+    if site.first:
+        raise UnsupportedLayer(
+            "Dropout of the inputs has no infinite-width kernel here: all neurons see the same masks, which do not "
+            "average out as widths grow; put it after mn.Dense(...), or measure networks, net.with_dropout(rng)"
+        )
     return (Masks(1 - float(layer.rate)),)
 
 
