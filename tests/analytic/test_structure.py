@@ -192,7 +192,7 @@ def test_masks_on_vectors() -> None:
 
 
 def test_masks_of_the_inputs_are_refused() -> None:
-    """All neurons share them, so that u stays a mixture of Gaussians: at d = 2 the recursion gives 0.86, networks 0.69."""
+    """All neurons share them, so that u is a mixture of Gaussians: at d = 2 the recursion gives 0.86, networks 0.69."""
     for first in (DROP, mn.Sequential(mn.Scale(2.0), DROP), mn.Sum(mn.Sequential(DROP, dense()), dense())):
         with pytest.raises(mn.UnsupportedLayer, match="Dropout of the inputs"):
             an.kernel(mn.Sequential(first, dense(), mn.Erf(), mn.Dense(1)))
