@@ -30,6 +30,7 @@ from analytic.vectors.rules import lower
 from analytic.vectors.state import Law, Program, RowState, run_law
 from minintk import spec as s
 from minintk.arrays import Array
+from minintk.layers.activation import pointwise
 from minintk.spec.parametrization import NTK, Parametrization, Role, Row
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer, out_shape
 from minintk.spec.windows import check_channels_last
@@ -58,7 +59,8 @@ class Derivatives(NamedTuple):
 
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
     """The steps of the recursion for examples of `shape`; UnsupportedLayer if it does not hold for the spec."""
-    return _program(spec, parametrization, shape, tuple(lower.dispatch(type(layer)) for layer in every(spec)))
+    by = tuple((lower.dispatch(type(layer)), pointwise.dispatch(type(layer))) for layer in every(spec))
+    return _program(spec, parametrization, shape, by)
 
 
 def every(layer: s.Layer) -> Iterator[s.Layer]:
@@ -70,7 +72,7 @@ def every(layer: s.Layer) -> Iterator[s.Layer]:
 
 @lru_cache(maxsize=256)
 def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: tuple[Any, ...]) -> Program:
-    """by : the rules of all layers; one that is registered again makes a new program."""
+    """by : the rules and functions of all layers; one that is registered again makes a new program."""
     check_channels_last(spec, shape)
     steps = lower(spec, Site(shape), parametrization)
     run_law(steps, Law())

@@ -133,6 +133,19 @@ def test_an_activation_from_outside() -> None:
     assert kernel.error(np.eye(2)) < 1e-13
 
 
+def test_an_activation_that_is_registered_again_has_another_kernel() -> None:
+    """As in a notebook whose cell runs twice, with another phi."""
+
+    class Mine(Activation):
+        pass
+
+    spec, x = mn.Sequential(mn.Dense(4), Mine(), mn.Dense(1)), np.eye(2) + 0.5
+    for phi, dphi, same in ((np.tanh, lambda x: 1 - np.tanh(x) ** 2, mn.Tanh()), (np.sin, np.cos, mn.Sin())):
+        pointwise.register(Mine, lambda layer, f=phi, df=dphi: Pointwise(lambda xp, x: f(x), lambda xp, x: df(x)))
+        want = an.Kernel(mn.Sequential(mn.Dense(4), same, mn.Dense(1))).ntk(x)
+        np.testing.assert_allclose(an.Kernel(spec).ntk(x), want, rtol=1e-12)
+
+
 def test_closed_form_against_series() -> None:
     """erf by its own formula and as any other activation."""
     from analytic.vectors.quadrature import Quadrature
