@@ -170,7 +170,7 @@ class BlockedConvJacobian(LayerJacobian):
         """P'(u V') : (..., N, *before), gathered, or chunk by chunk of examples."""
         layer, patches, R = self.layer, self.layer.patches, self.layer.patches.R
         if layer.gathers:
-            dx = self._gathered(u.reshape((*u.shape[:-2], -1, *patches.windows.out, patches.channels[1])))
+            dx = self._gathered(u.reshape((*u.shape[:-2], u.shape[-2] // R, *patches.windows.out, patches.channels[1])))
             dx = patches.windows.crop(dx) if patches.windows.circular else dx
             return dx.reshape((*dx.shape[:-3], *layer.plain.before))
         N, V = u.shape[-2] // R, self.V.swapaxes(-1, -2)

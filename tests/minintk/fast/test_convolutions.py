@@ -16,6 +16,7 @@ from strategies import PADDINGS
 import minintk as mn
 from minintk.fast import thresholds
 from minintk.fast.conv import BlockedConv
+from minintk.fast.door import shut
 from minintk.fast.gather import remainders
 from minintk.fast.norm import CompiledBatchNorm
 from minintk.fast.thresholds import THRESHOLDS
@@ -71,6 +72,23 @@ def test_a_convolution_by_every_way_is_the_convolution(way: str, data: st.DataOb
         fast = BlockedConv.of(plain)
         for a, b in zip(maps(fast, w, dw, x, dx, u), want, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max(initial=1) * np.sqrt(b.size))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("lead", [(), (2,), (0,)])
+def test_cotangents_may_be_several_or_none(way: str, lead: tuple[int, ...]) -> None:
+    """J' u for u : (K, N, C), K = 0 among them, is that of the convolution as it is written."""
+    spec, x = mn.Sequential(mn.Conv2d(16, 3), mn.Conv2d(16, 3, stride=2), mn.Flatten()), np.ones((2, 6, 6, 16))
+    with shut():
+        plain = mn.Network(spec, (6, 6, 16))
+    theta = plain.init(np.random.default_rng(0))
+    u = np.random.default_rng(1).standard_normal((*lead, 2, plain.outputs))
+    want = plain.linearize(theta, x)[1].vjp(u)
+    with small_is_large(), pytest.MonkeyPatch.context() as patch:
+        for name, value in WAYS[way].items():
+            patch.setattr(THRESHOLDS, name, value)
+        found = mn.Network(spec, (6, 6, 16)).linearize(theta, x)[1].vjp(u)
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-12 * np.abs(want).max(initial=1))
 
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 4), st.integers(0, 6), st.integers(0, 6))
