@@ -25,8 +25,8 @@ from minintk import spec as s
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.layers.activation import pointwise
 
-NUMBERS_AT_ONCE = 2**14
-"""How many pairs the formulas work on at a time on the host: their temporary arrays stay in cache."""
+NUMBERS_AT_ONCE = 2**15
+"""How many pairs, in float64, the formulas work on at a time on the host: their temporary arrays stay in cache."""
 
 
 def product(xp: Any, *terms: tuple[Array, Array]) -> Array:
@@ -144,7 +144,8 @@ class ClosedForm(Dual):
         flags = row.alike, row.distances is None and not row.alike
         xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
         sides = [v for one in (row.s, row.gain) for v in ((one, one) if row.alike else pairs.sides(one))]
-        rows = max(1, NUMBERS_AT_ONCE * p.shape[0] // max(1, p.size)) if on_host(xp) else max(1, p.shape[0])
+        numbers = NUMBERS_AT_ONCE * 8 // p.dtype.itemsize if on_host(xp) else p.size
+        rows = max(1, numbers * p.shape[0] // max(1, p.size))
         for start in range(0, p.shape[0], rows):
             at = slice(start, start + rows)
             s, s2, *gains = (v[at] if v.shape[:1] == p.shape[:1] and v.ndim == p.ndim else v for v in sides)

@@ -255,7 +255,7 @@ class Quadrature(Dual):
     """Any activation, from phi and phi' alone.  RowState.error bounds the error relative to sqrt(k(x, x) k(x', x')).
 
     Rows of one norm, but for roundings, share one series: their q differ from the middle's by half of `spread` at most,
-    two roundings of the inputs' precision, and the angles' error is that times the slope of W_k in log q, of order 1.
+    four roundings of the inputs' precision, and the angles' error is that times the slope of W_k in log q, of order 1.
     """
 
     pointwise: Pointwise
