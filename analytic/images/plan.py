@@ -74,9 +74,9 @@ def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
             yield step.recorded
 
 
-BYTES_WORTH_NUMBA = 2**28
-"""Numba pays if all activations together work on more bytes than this: it takes half a second and 130 MB to load, and
-five seconds the very first time."""
+BYTES_WORTH_NUMBA = 2**26
+"""Numba pays if all activations together work on more bytes than this: a tenth of a second without it, a sixth of that
+with it, and it takes half a second and 130 MB to load, five seconds the very first time."""
 
 
 def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:

@@ -69,10 +69,10 @@ def kernels(patches: Patches, x: Array) -> Any:
 def shares(patches: Patches, x: Array, step: int) -> list[list[slice]]:
     """The examples in chunks of at most `step`, the chunks dealt out to the cores where that is worth it."""
     N = int(x.shape[-4])
-    few = max(1, -(-N // step))
-    chunks = [slice(i * N // few, (i + 1) * N // few) for i in range(few)]
     worth = N * patches.R * patches.K * patches.B * patches.channels[1] >= THRESHOLDS.convolution
-    count = min(cores(), few) if worth and on_host(array_namespace(x)) else 1
+    count = max(1, min(cores(), N)) if worth and on_host(array_namespace(x)) else 1
+    few = max(count, -(-N // step))
+    chunks = [slice(i * N // few, (i + 1) * N // few) for i in range(few)]
     return [chunks[i * few // count : (i + 1) * few // count] for i in range(count)]
 
 
