@@ -6,8 +6,7 @@ Networks learn the parity of five digits by gradient flow, and predict that of a
 network is noisy and moves, so their mean differs from infinite width by c / n; `analytic.width_correction` computes c.
 
 The networks come in pairs with opposite output weights, so that the initial outputs cancel, and are compared with their
-linearisations, whose own mean is that of 40 times as many untrained networks.  The rest is O(1/n^2): the line through
-n (mean - limit) against 1/n has to begin at c.
+linearisations, whose own mean is that of 40 times as many untrained networks.  The rest is O(1/n^2).
 """
 
 from __future__ import annotations
