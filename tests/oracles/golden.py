@@ -119,7 +119,7 @@ COOKBOOK: dict[str, list[float]] = {
         0.022255128, 0.001674126, 0.045322288, 0.097752324, 0.175535557, 0.008634384, 0.005548638, 0.000517259,
     ],
 }  # fmt: skip
-"""neural-tangents' cookbook, which draws x and y by JAX: means and standard deviations at eight points, nine decimals."""
+"""neural-tangents' cookbook, which draws x and y by JAX: means, then spreads, at eight points, to nine decimals."""
 
 NETWORK = {
     "f": -0.0276197072,
