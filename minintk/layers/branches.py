@@ -8,6 +8,7 @@ each of them    dx = sum_i u_i db_i/dx, and the grams, of u_i, add up
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
@@ -42,20 +43,20 @@ class BoundBranches:
 
 
 @dataclass(frozen=True)
-class BranchesJacobian(LayerJacobian):
+class BranchesJacobian(LayerJacobian, ABC):
     """The Jacobians of the branches; how they make up y is said by `of` and `join`, and backwards by `split`."""
 
     layer: BoundBranches
     parts: tuple[LayerJacobian, ...]
 
     @classmethod
+    @abstractmethod
     def of(cls, layer: BoundBranches, b: list[Array], parts: tuple[LayerJacobian, ...]) -> tuple[Array, Self]:
         """(y, J) from the branches' outputs and Jacobians."""
-        raise NotImplementedError  # by each kind
 
+    @abstractmethod
     def join(self, db: list[Any]) -> Any:
         """dy from (db_1, ..., db_k), at least one of which is not None."""
-        raise NotImplementedError  # by each kind
 
     def split(self, u: Any) -> list[Any]:
         """u_i = u dy/db_i, of each branch."""
@@ -161,7 +162,11 @@ def side_by_side(parts: list[Array]) -> Array:
     return xp.concat([xp.broadcast_to(a, (*lead, a.shape[-1])) for a in parts], axis=-1)
 
 
-KINDS = {s.Sum: SumJacobian, s.Product: ProductJacobian, s.Concat: ConcatJacobian}
+KINDS: dict[type[s.Branches], type[BranchesJacobian]] = {
+    s.Sum: SumJacobian,
+    s.Product: ProductJacobian,
+    s.Concat: ConcatJacobian,
+}
 
 
 @bind.register
