@@ -14,6 +14,7 @@ Reading order:
     engine         pairs of images, one or a few at a time, through all layers
     memory         where a field's numbers are, and the arrays that a thread reuses for them
     offsets        the pairs at one offset through all layers at a time, with Numba or on a GPU
+    compiled       how passes by Numba are compiled, and functions for their loops
     numba_kernels  that by Numba
     gpu_kernels    that in CUDA
 """

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from analytic.images.compiled import apart, compiled, jit, polynomial, where
 from analytic.images.gpu_kernels import OPPOSITE_ROUNDINGS
 from analytic.vectors.arcs import arc_series
-from analytic.vectors.compiled import apart, compiled, jit, polynomial, where
 
 WINDOW, KINKED, ARCSINE, LINEAR, COPY, ADD = range(6)
 """The steps; their numbers stand in `analytic.images.offsets.Steps`."""

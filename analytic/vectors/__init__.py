@@ -12,5 +12,4 @@ Reading order:
     ranges        which inputs are in range, and errors for the others
     engine        tiles of the Gram matrix, on all cores
     arcs          arcs by polynomials, for compiled code
-    compiled      what passes by Numba share, those of images too
 """

@@ -22,8 +22,7 @@ from analytic.images.activations import TINY_ROOT
 from analytic.vectors import arcs
 
 pytest.importorskip("numba")
-from analytic.images import numba_kernels
-from analytic.vectors import compiled
+from analytic.images import compiled, numba_kernels
 
 Array = np.ndarray[Any, Any]
 
