@@ -218,5 +218,4 @@ def solves(quick: bool) -> list[Work]:
         Work(f"posterior, N = {n}: mean at 500", mean, n**3 / 3, 1e5),
         Work(f"posterior, N = {n}: spread at 500", partial(posterior, n, True), n**3 / 3 + 500 * n**2, 1e5),
         Work(f"an.solve, pivoted, N = {n}", partial(solve, n, "pivoted"), 0.0, 1e6, reference=mean),
-        Work(f"an.solve, nystrom, N = {n}", partial(solve, n, "nystrom"), 0.0, 1e6, reference=mean),
     ]

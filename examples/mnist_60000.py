@@ -36,7 +36,7 @@ def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset
 
 def main(
     out: str | None = None, folder: str | None = None, store: str | None = None, train: int = 1500, test: int = 297,
-    by: Literal["cholesky", "pivoted", "nystrom"] = "cholesky", tol: float = 1e-8, progress: bool = False,
+    by: Literal["cholesky", "pivoted"] = "cholesky", tol: float = 1e-8, progress: bool = False,
 ) -> dict[str, float]:  # fmt: skip
     """Test accuracy, residual, steps and seconds; draws the margins of right and wrong answers into `out`."""
     start = time.perf_counter()
@@ -79,7 +79,7 @@ if __name__ == "__main__":
     parser.add_argument("--data", help="the folder of MNIST; without it, the digits inside")
     parser.add_argument("--store", help="the folder for kernel, factor and state")
     parser.add_argument("--train", type=int, help="training images (60000, or 1500 digits)")
-    parser.add_argument("--by", default="cholesky", choices=("cholesky", "pivoted", "nystrom"))
+    parser.add_argument("--by", default="cholesky", choices=("cholesky", "pivoted"))
     parser.add_argument("--tol", type=float, default=1e-8, help="residual at which the steps end")
     a = parser.parse_args()
     sizes = (a.train or 60_000, 10_000) if a.data else (a.train or 1500, 297)

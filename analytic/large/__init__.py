@@ -3,7 +3,7 @@
 Reading order:
 
     gram         the kernel of the training set by panels of rows, from disk or computed when needed; what stands in for
-                 its factor: a Nystrom sketch, a randomly pivoted Cholesky factor
+                 its factor: a randomly pivoted Cholesky factor
     factor       its Cholesky factor, block by block, in memory or on disk
     solve        the front: conjugate gradients until a stated residual, with either as preconditioner
 """

@@ -2,21 +2,24 @@
 
     L_rj = (K_rj - sum_{i<j} L_ri L_ji') L_jj^-T,      L_rr L_rr' = K_rr - sum_{i<r} L_ri L_ri'
 
-row by row of blocks, in the kernel's own precision.  Each block of K is read once and each of L is written once, from
-the front of a file to its end; what is held in memory is one panel of K.  A folder contains
+row by row of blocks, in the kernel's own precision.  Each block of K is read once; what is held in memory is one panel
+of K.  The blocks (0, 0), (1, 0), (1, 1), (2, 0), ... of L are numbered, and in a folder each is a file
 
-    factor.npy    the blocks (0, 0), (1, 0), (1, 1), (2, 0), ... of L, each row by row
-    factor.txt    a fingerprint, then a line for each finished block: its number, the checksum of its bytes
+    17-1a2b3c4d.npy    named by its number and the checksum of its bytes, and written whole or not at all
 
-A line is written after the bytes of its block have been flushed to disk.  Whoever opens the folder compares the blocks
-with their lines and continues after the last one that is whole.  The bytes do not depend on the number of threads.
+Whoever opens the folder continues after the last block whose bytes agree with its name.  They do not depend on the
+number of threads.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +29,8 @@ from analytic.large.gram import Gram
 from analytic.streaming import checksums
 from minintk.arrays import Array, scipy_module
 from minintk.fast.threads import parallel, single_threaded_blas
-from minintk.files.reading import map_npy, npy_header, read_lines
-from minintk.files.writing import space_on_disk, write_atomically, write_bytes
+from minintk.files.reading import Unreadable, map_npy
+from minintk.files.writing import remove_parts, space_on_disk, write_atomically
 from minintk.progress import progress_of
 
 Host = np.ndarray[Any, Any]
@@ -37,19 +40,22 @@ PIECE = 512
 
 
 class Blocks:
-    """The finished blocks of L: in memory, or in `folder`, where those of an earlier process are found again."""
+    """The finished blocks of L: in memory, or in `folder`, where those of an earlier process are found again.
 
-    def __init__(self, shapes: list[tuple[int, int]], dtype: np.dtype[Any], folder: Path | None, mark: str) -> None:
-        self.shapes, self.dtype, self.folder, self.mark = shapes, dtype, folder, mark
-        self.starts = np.cumsum([0] + [m * n for m, n in shapes]).tolist()
+    OSError, before the work, where the disk has no room for the others.
+    """
+
+    def __init__(self, shapes: list[tuple[int, int]], dtype: np.dtype[Any], folder: Path | None) -> None:
+        self.shapes, self.dtype, self.folder = shapes, dtype, folder
         self._found: list[Host] = []
-        if folder is not None:
-            self.path, self.record = folder / "factor.npy", folder / "factor.txt"
-            if not (self.record.exists() and self.path.exists()):
-                self._reserve()
-                write_bytes(self.record, f"{mark}\n".encode())
-            self._map = map_npy(self.path, (self.starts[-1],), dtype, f"delete {str(folder)!r} and start again")
-            self._open(self.record)
+        if folder is None:
+            return
+        while len(self) < len(shapes) and (block := self._read(folder)) is not None:
+            self._found.append(block)
+        need = sum(map(prod, shapes[len(self) :])) * dtype.itemsize
+        with space_on_disk(folder / "L", need):
+            if need > shutil.disk_usage(folder).free:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def __len__(self) -> int:
         return len(self._found)
@@ -59,70 +65,40 @@ class Blocks:
 
     def append(self, block: Host) -> None:
         """Keep the next block; OSError on a full disk."""
-        number = len(self)
-        if self.folder is None:
-            self._found.append(block)
-            return
-        with space_on_disk(self.path), open(self.path, "r+b") as file:
-            file.seek(npy_header(file).start + self.starts[number] * self.dtype.itemsize)
-            file.write(np.ascontiguousarray(block).data)
-            _flush(file)
-        with space_on_disk(self.record), open(self.record, "ab") as lines:
-            lines.write(f"{number}{checksums([block])}\n".encode())
-            _flush(lines)
-        self._found.append(self._mapped(number))
+        if self.folder is not None:
+            path = self.folder / f"{len(self)}-{checksums([block]).strip()}.npy"
+            remove_parts(path)
+            write_atomically(path, lambda file: np.save(file, block, allow_pickle=False), block.nbytes)
+            block = self._mapped(path)
+        self._found.append(block)
 
-    def _mapped(self, number: int) -> Host:
-        return self._map[self.starts[number] : self.starts[number + 1]].reshape(self.shapes[number])
+    def _mapped(self, path: Path) -> Host:
+        return map_npy(path, self.shapes[len(self)], self.dtype, "delete it, and it is computed again")
 
-    def _reserve(self) -> None:
-        """The file in its full size, so that a full disk is noticed before the work."""
-        need = self.starts[-1] * self.dtype.itemsize
-        descr, shape = np.lib.format.dtype_to_descr(self.dtype), (self.starts[-1],)
-
-        def fill(file: Any) -> None:
-            np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
-            file.flush()
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), file.tell(), need)
-            else:
-                file.truncate(file.tell() + need)
-
-        write_atomically(self.path, fill, need)
-
-    def _open(self, record: Path) -> None:
-        """The blocks that are whole, and a record of just these; ValueError for the record of another kernel."""
-        first, *lines = read_lines(record, "the record of a factor", "delete its folder and start again") or [""]
-        if first != self.mark:
-            raise ValueError(f"{record} belongs to another kernel, or ridge: delete its folder, or take another store")
-        good: list[str] = []
-        for number, line in enumerate(lines[: len(self.shapes)]):
-            block = self._mapped(number)
-            if line != f"{number}{checksums([block])}":
-                warnings.warn(
-                    f"{record}: line {number + 2} and the bytes of that block differ, so the work continues from "
-                    f"there, at block {number} of {len(self.shapes)}; is the disk sound?",
-                    stacklevel=6,
-                )
-                break
-            good.append(line)
-            self._found.append(block)
-        write_bytes(record, "".join(f"{line}\n" for line in (self.mark, *good)).encode())
-
-
-def _flush(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+    def _read(self, folder: Path) -> Host | None:
+        """The next block as an earlier process has left it; None without it, or with a warning where it is damaged."""
+        for path in sorted(folder.glob(f"{len(self)}-*.npy")):
+            with suppress(Unreadable):
+                block = self._mapped(path)
+                if path.stem == f"{len(self)}-{checksums([block]).strip()}":
+                    return block
+            warnings.warn(
+                f"{path}: the bytes of this block are not those that were written, so the work continues from there, "
+                f"at block {len(self)} of {len(self.shapes)}; is the disk sound?",
+                stacklevel=6,
+            )
+            path.unlink()
+        return None
 
 
 class Factor:
     """L with L L' = K + ridge I, of the blocks of `gram`; ValueError, which names the pivot, where there is none."""
 
-    def __init__(self, gram: Gram, folder: Path | None, mark: str, progress: bool) -> None:
+    def __init__(self, gram: Gram, folder: Path | None, progress: bool) -> None:
         self.rows, self.dtype = gram.blocks, gram.dtype
         self.places = [(r, j) for r in range(len(self.rows)) for j in range(r + 1)]
         sizes = [at.stop - at.start for at in self.rows]
-        self.blocks = Blocks([(sizes[r], sizes[j]) for r, j in self.places], self.dtype, folder, mark)
+        self.blocks = Blocks([(sizes[r], sizes[j]) for r, j in self.places], self.dtype, folder)
         costs = [2 * j + 1 for _, j in self.places]
         done = sum(costs[: len(self.blocks)]) / sum(costs)
         name = f"Cholesky, {done:.0%} found" if done else "Cholesky"

@@ -88,14 +88,6 @@ def inverse(U: Array, lam: Array, ridge: float) -> Callable[[Array], Array]:
     return lambda v: v + U @ (gain[:, None] * (U.T @ v))
 
 
-def nystrom(gram: Gram, rank: int, advance: Callable[[float], None]) -> tuple[Array, Array]:
-    """(U, lam) of K G (G' K G)^-1 G' K, with n x rank random numbers G, orthonormalised: one product with K."""
-    xp = gram.xp
-    G = to_library(np.linalg.qr(np.random.default_rng(0).standard_normal((gram.n, rank)))[0], xp)
-    Y = gram.product(G, advance) - gram.ridge * G
-    return _eigen(_whitened(Y, G.T @ Y))
-
-
 def pivoted(gram: Gram, rank: int, advance: Callable[[float], None]) -> tuple[Array, Array]:
     """(U, lam) of the Cholesky factor of K with `rank` pivots, drawn in proportion to the variance that is left.
 
@@ -111,28 +103,16 @@ def pivoted(gram: Gram, rank: int, advance: Callable[[float], None]) -> tuple[Ar
         chosen = np.sort(rng.choice(gram.n, count, replace=False, p=left / left.sum()))
         at = to_library(chosen, xp)
         rest = gram.columns(chosen) - F @ F[at].T
-        new = _whitened(rest, rest[at])
+        s, Q = xp.linalg.eigh((rest[at] + rest[at].T) / 2)
+        keep = s > count * 1e-13 * xp.max(xp.abs(s))
+        new = rest @ (Q[:, keep] / xp.sqrt(s[keep]))  # new new' = rest rest[at]^+ rest'
         F = xp.concat([F, new], axis=1)
         left = np.maximum(left - np.asarray(to_host(xp.sum(new * new, axis=1))), 0.0)
         left[chosen] = 0.0
         found += count
         advance(count / rank)
-    return _eigen(F)
-
-
-def _whitened(Y: Array, S: Array) -> Array:
-    """F with F F' = Y S^+ Y', for a symmetric S that is positive but for rounding."""
-    xp = array_namespace(Y)
-    s, Q = xp.linalg.eigh((S + S.T) / 2)
-    keep = s > s.shape[0] * 1e-13 * xp.max(xp.abs(s))
-    return Y @ (Q[:, keep] / xp.sqrt(s[keep]))
-
-
-def _eigen(F: Array) -> tuple[Array, Array]:
-    """(U, lam) with U diag(lam) U' = F F', without the eigenvalues that are lost in rounding."""
-    xp = array_namespace(F)
     if not F.shape[1]:  # of a kernel that is 0
-        return xp.zeros((F.shape[0], 1), dtype=F.dtype), xp.zeros(1, dtype=F.dtype)
-    lam, W = xp.linalg.eigh(F.T @ F)
+        return xp.zeros((gram.n, 1), dtype=F.dtype), xp.zeros(1, dtype=F.dtype)
+    lam, W = xp.linalg.eigh(F.T @ F)  # F F' = U diag(lam) U', without what is lost in rounding
     keep = lam > 1e-12 * lam[-1]
     return F @ (W[:, keep] / xp.sqrt(lam[keep])), lam[keep]

@@ -3,7 +3,6 @@
     preconditioner        work                     memory beside x                     on disk, with store=
     "cholesky"  L L'      n^3 / 3, 2 to 4 steps    one panel of K                      K and L
     "pivoted"   U, lam    steps times n^2          U : (n, rank)                       K, U and the state
-    "nystrom"             the same                 the same; one product with K more   the same
 
 The factor is in the precision of K, for instance float32; residuals and steps are in float64.  So the steps also refine
 what rounding in the factor leaves.
@@ -24,7 +23,7 @@ import numpy as np
 from analytic.kernel import Kernel
 from analytic.large import gram
 from analytic.large.factor import Factor
-from analytic.large.gram import inverse, nystrom, pivoted
+from analytic.large.gram import inverse, pivoted
 from analytic.streaming import Store
 from analytic.training.eigen import check_memory
 from analytic.training.gp import Ensemble, KernelLike, Kind
@@ -38,7 +37,7 @@ from minintk.validate import number, whole
 
 Host = np.ndarray[Any, Any]
 Precondition = Callable[[Array], Array]
-By = Literal["cholesky", "pivoted", "nystrom"]
+By = Literal["cholesky", "pivoted"]
 
 MOST_STEPS = 1000
 """Steps after which the residual is reported as it is, with a warning."""
@@ -88,8 +87,8 @@ def solve(
 
     kernel, x, y, ridge, kind : as in `posterior`, with no more than a few panels of 2048 rows of the kernel in memory.
     by : "cholesky" factorises the kernel, on the host, and fails with the pivot's number where it is not positive
-        definite.  "pivoted" (randomly pivoted Cholesky) and "nystrom" only approximate it, by `rank`, 4 sqrt(N) unless
-        given, and then take more steps: for large ridges, fast decaying spectra, or arrays on a GPU.
+        definite.  "pivoted", randomly pivoted Cholesky, only approximates it, by `rank`, 4 sqrt(N) unless given, and
+        then takes more steps: for large ridges, fast decaying spectra, or arrays on a GPU.
     tol : the residual |y - (K + ridge I) a| / |y| at which the steps end, of each column of y.
     store : a folder for the kernel, its factor and the state: if the process is killed, the same call continues where
         it stopped and gives the same bytes (docs/large-kernels.md).  Without it, the factor is in memory, half of
@@ -111,7 +110,7 @@ def solve(
     examples = posterior(kernel, x, y, ridge=ridge, kind=kind).ensemble  # checked, and copied
     x, y, ridge, xp = examples.x, examples.y, examples.ridge, array_namespace(examples.x)
     if by not in get_args(By):
-        raise ValueError(f"by expects 'cholesky', 'pivoted' or 'nystrom', got {by!r}")
+        raise ValueError(f"by expects 'cholesky' or 'pivoted', got {by!r}")
     if by == "cholesky" and not on_host(xp):
         raise TypeError("by='cholesky' is for arrays of NumPy: on a GPU use posterior, or by='pivoted'")
     if not (tol := number("tol", tol)) < 1:
@@ -119,21 +118,21 @@ def solve(
     rank = min(x.shape[0], ceil(4 * sqrt(x.shape[0])) if rank is None else whole("rank", rank))
     _check_memory(x, y, by, rank, store)
     of: Callable[[Array, Array | None], Array] = getattr(kernel, kind)
-    folder, stored, mark = None, None, ""
+    folder, stored = None, None
     if store is not None:
         if not isinstance(kernel, Kernel):
             raise TypeError(f"store= is for kernels of analytic.kernel, which say what they are, got {kernel!r}")
         parts = (repr(kernel), kind, by, rank if by != "cholesky" else "", ridge, gram.BLOCK)
-        mark = digest(f"minintk solve 1; {parts}", x)
+        mark = digest(f"minintk solve 2; {parts}", x)
         folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
         with progress_of("kernel", 1.0, progress) as advance:
             stored = getattr(kernel, kind)(x, store=store, progress=_shares(advance))
     with nullcontext() if folder is None else claim_or_say_who(folder / "solve.lock", f"solve in {folder}"):
         K = gram.Gram(of, x, ridge, stored)
         if by == "cholesky":
-            precondition: Precondition = Factor(K, folder, mark, progress).solve
+            precondition: Precondition = Factor(K, folder, progress).solve
         else:
-            precondition = _low_rank(K, by, rank, folder, progress)
+            precondition = _low_rank(K, rank, folder, progress)
         state = None if folder is None else folder / f"state-{digest(y)}.npz"
         a, residual, steps = _gradients(K, precondition, xp.astype(y, xp.float64), tol, state, progress)
     if not residual <= tol:
@@ -229,13 +228,13 @@ def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
     return progress
 
 
-def _low_rank(K: gram.Gram, by: By, rank: int, folder: Path | None, progress: bool) -> Precondition:
+def _low_rank(K: gram.Gram, rank: int, folder: Path | None, progress: bool) -> Precondition:
     """P^-1 of small rank, found in the folder, or computed and kept there."""
     path = None if folder is None else folder / "low_rank.npz"
     like = {"U": np.empty(0), "lam": np.empty(0)}
     if path is None or (found := _read(path, like)) is None:
         with progress_of(f"rank {rank}", 1.0, progress) as advance:
-            U, lam = (nystrom if by == "nystrom" else pivoted)(K, rank, advance)
+            U, lam = pivoted(K, rank, advance)
         if path is not None:
             _write(path, {"U": U, "lam": lam})
     else:

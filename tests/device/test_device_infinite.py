@@ -88,14 +88,13 @@ def test_gaussian_processes(xp: Any, dtype: str, kind: Kind) -> None:
     agree(xp, dtype, compute, digits_lost=4.0)
 
 
-@pytest.mark.parametrize("by", ["pivoted", "nystrom"])
-def test_large_kernels(xp: Any, dtype: str, by: Any, tmp_path: Path) -> None:
+def test_large_kernels(xp: Any, dtype: str, tmp_path: Path) -> None:
     x, x_test, y = regression()
     dense = kernel(mn.Sequential(mn.Dense(8, w_std=1.4), mn.ReLU(), mn.Dense(1)))
 
     def compute(to: To) -> Any:
         a, b, targets = to(x), to(x_test), to(y)
-        how: dict[str, Any] = {"ridge": 0.1, "by": by, "rank": 3, "tol": 1e-13}
+        how: dict[str, Any] = {"ridge": 0.1, "by": "pivoted", "rank": 3, "tol": 1e-13}
         plain = solve(Linear(), a, targets, **how)
         store = tmp_path / f"{library(array_namespace(a))}-{dtype}"
         first, again = (solve(dense, a, targets, store=store, **how) for _ in range(2))

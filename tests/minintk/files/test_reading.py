@@ -48,7 +48,6 @@ ELSEWHERE = {
     "minintk/grade/worker.py": "messages between two processes; imports NumPy alone",
     "minintk/cli/single.py": "the secret of a course's staff",
     "analytic/streaming.py": "writes",
-    "analytic/large/factor.py": "writes",
 }
 """Modules that open files and are not concerned, and why."""
 
