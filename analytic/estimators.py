@@ -10,8 +10,10 @@ Needs the extra `sklearn`; `analytic` imports this module when one of the names 
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from math import inf
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
@@ -25,10 +27,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from analytic.kernel import Kernel, kernel
-from analytic.training.gp import Kind, ensemble
-from analytic.training.posterior import cholesky, posterior
+from analytic.training.gp import Kind
+from analytic.training.posterior import posterior
 from analytic.vectors.derivatives import PARAMETERS, scaled
 from minintk import spec as s
+from minintk.validate import number
 
 Matrix = np.ndarray[Any, Any]
 
@@ -57,43 +60,41 @@ def _examples(X: Matrix, image_shape: tuple[int, ...] | None) -> Matrix:
     return X if image_shape is None else X.reshape(len(X), *image_shape)
 
 
+@dataclass(eq=False, repr=False)
 class _Network(BaseEstimator):  # type: ignore[misc]
     """What all estimators share."""
 
-    spec: s.Layer | None
-    image_shape: tuple[int, ...] | None
-    ridge: float
-    relative: bool
-    _kind: Kind = "ntk"
+    spec: s.Layer | None = None
+    _: KW_ONLY
+    depth: int = 2
+    activation: str | s.Activation = "relu"
+    w_std: float = 2**0.5
+    b_std: float = 0.1
+    image_shape: tuple[int, ...] | None = None
+    ridge: float = 1e-4
+    relative: bool = True
+    _kind: ClassVar[Kind] = "ntk"
 
     def _fit(self, X: Matrix, Y: Matrix) -> None:
         """Y : (N, C)."""
-        self.kernel_: Kernel = kernel(self._spec())
+        flat = network(self.depth, self.activation, self.w_std, self.b_std)
+        self.kernel_: Kernel = kernel(flat if self.spec is None else self.spec)
         x = _examples(X, self.image_shape)
         diagonal = self.kernel_.diag(x)
         size = float(np.mean(diagonal.ntk if self._kind == "ntk" else diagonal.nngp)) if self.relative else 1.0
         self.ridge_ = self.ridge * size
         self.mean_ = Y.mean(axis=0)
-        time, lr = getattr(self, "time", inf), getattr(self, "lr", 1.0)
+        self._time = getattr(self, "time", inf) * number("lr", getattr(self, "lr", 1.0))
         y = (Y - self.mean_).astype(X.dtype)
-        self._trained = ensemble(self.kernel_, x, y, lr=lr, ridge=self.ridge_)
         self._limit = posterior(self.kernel_, x, y, ridge=self.ridge_, kind=self._kind)
-        self._time = time
-
-    def _spec(self) -> s.Sequential:
-        if self.spec is not None:
-            return s.as_sequential(self.spec)
-        flat = (getattr(self, name) for name in ("depth", "activation", *PARAMETERS))
-        return network(*flat)
 
     def _predict(self, X: Any, **wanted: bool) -> Any:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        x = _examples(X.astype(self._trained.x.dtype, copy=False), self.image_shape)
-        if self._time == inf:
-            found = self._limit.predict(x, **wanted)
-        else:
-            found = self._trained.predict(x, self._time, kind=self._kind, **wanted)
+        limit = self._limit
+        x = _examples(X.astype(limit.ensemble.x.dtype, copy=False), self.image_shape)
+        early: Any = partial(limit.ensemble.predict, t=self._time, kind=self._kind)
+        found = (limit.predict if self._time == inf else early)(x, **wanted)
         mean, *spread = found if wanted else (found,)
         return (mean + self.mean_, *spread)
 
@@ -102,30 +103,27 @@ class _Network(BaseEstimator):  # type: ignore[misc]
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge I
 
-        m_i : the mean target of the others.  From one factorisation, with the ridge of the whole set.
+        m_i : the mean target of the others.  From one factorisation, with the ridge of the whole set.  ValueError for
+        another time, and where G is singular.
         """
         check_is_fitted(self)
         if self._time != inf:
             raise ValueError(f"leave_one_out expects time=inf, got {self._time}")
-        x, y = self._trained.x, self._trained.y + self.mean_
-        G = (self.kernel_.ntk if self._kind == "ntk" else self.kernel_.nngp)(x).astype(np.float64)
-        G[np.diag_indices_from(G)] += self.ridge_
+        if (L := self._limit.factor) is None:
+            raise ValueError("leave_one_out expects a kernel + ridge that is not singular: pass a larger ridge")
+        y = self._limit.ensemble.y + self.mean_
         N = len(y)
-        inverse = cho_solve((cholesky(G), True), np.eye(N))
+        inverse = cho_solve((L, True), np.eye(N))
         others = (y.sum(axis=0) - y) / max(N - 1, 1)
         return y - (inverse @ y - others * inverse.sum(axis=1)[:, None]) / np.diagonal(inverse)[:, None]
 
 
+@dataclass(eq=False, repr=False)
 class _Trained(_Network):
-    """The arguments of networks trained to a time."""
+    """Networks trained to a time."""
 
-    def __init__(
-        self, spec: s.Layer | None = None, *, depth: int = 2, activation: str | s.Activation = "relu",
-        w_std: float = 2**0.5, b_std: float = 0.1, image_shape: tuple[int, ...] | None = None, ridge: float = 1e-4,
-        relative: bool = True, time: float = inf, lr: float = 1.0,
-    ) -> None:  # fmt: skip
-        self.spec, self.depth, self.activation, self.w_std, self.b_std = spec, depth, activation, w_std, b_std
-        self.image_shape, self.ridge, self.relative, self.time, self.lr = image_shape, ridge, relative, time, lr
+    time: float = inf
+    lr: float = 1.0
 
 
 class _Regressor(RegressorMixin, _Network):  # type: ignore[misc]
@@ -177,6 +175,7 @@ class NTKRegressor(_Regressor, _Trained):
     """
 
 
+@dataclass(eq=False, repr=False)
 class NNGPRegressor(_Regressor):
     """Bayesian regression with the prior of an infinitely wide network at random initialisation.
 
@@ -185,15 +184,9 @@ class NNGPRegressor(_Regressor):
     eq. (13).
     """
 
-    _kind: Kind = "nngp"
-
-    def __init__(
-        self, spec: s.Layer | None = None, *, depth: int = 2, activation: str | s.Activation = "relu",
-        w_std: float = 2**0.5, b_std: float = 0.1, image_shape: tuple[int, ...] | None = None, ridge: float = 1e-3,
-        relative: bool = True,
-    ) -> None:  # fmt: skip
-        self.spec, self.depth, self.activation, self.w_std, self.b_std = spec, depth, activation, w_std, b_std
-        self.image_shape, self.ridge, self.relative = image_shape, ridge, relative
+    _: KW_ONLY
+    ridge: float = 1e-3
+    _kind: ClassVar[Kind] = "nngp"
 
     def log_marginal_likelihood(self) -> float:
         """log N(y; 0, K + ridge I) of the centred targets, summed over outputs."""
@@ -252,6 +245,7 @@ class NTKClassifier(ClassifierMixin, _Trained):  # type: ignore[misc]
         return mean / np.sqrt(std**2 + max(self.ridge_, np.finfo(np.float32).eps))[:, None]
 
 
+@dataclass(eq=False, repr=False)
 class NetworkKernel(SklearnKernel):  # type: ignore[misc]
     """K ("nngp") or Theta ("ntk") of a wide network as a kernel of `sklearn.gaussian_process`, with derivatives.
 
@@ -268,15 +262,16 @@ class NetworkKernel(SklearnKernel):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self, spec: s.Layer | None = None, *, depth: int = 2, activation: str | s.Activation = "relu",
-        w_std: float = 1.0, b_std: float = 1.0, w_std_bounds: Any = (1e-2, 1e2), b_std_bounds: Any = (1e-3, 1e2),
-        image_shape: tuple[int, ...] | None = None, kind: str = "nngp",
-    ) -> None:  # fmt: skip
-        self.spec, self.depth, self.activation, self.w_std, self.b_std = spec, depth, activation, w_std, b_std
-        self.w_std_bounds, self.b_std_bounds, self.image_shape, self.kind = (
-            w_std_bounds, b_std_bounds, image_shape, kind,
-        )  # fmt: skip
+    spec: s.Layer | None = None
+    _: KW_ONLY
+    depth: int = 2
+    activation: str | s.Activation = "relu"
+    w_std: float = 1.0
+    b_std: float = 1.0
+    w_std_bounds: Any = (1e-2, 1e2)
+    b_std_bounds: Any = (1e-3, 1e2)
+    image_shape: tuple[int, ...] | None = None
+    kind: str = "nngp"
 
     @property
     def hyperparameter_w_std(self) -> Hyperparameter:

@@ -49,7 +49,7 @@ class Posterior:
         ens.check_memory(self.kind, x_test.shape[0], 3 if cov else 0 if std else None, self._factor_bytes)
         if (cov or std) and self.kind == "ntk" and self._factor_bytes:
             ens._both()
-        L = self._factor
+        L = self.factor
         if L is None:
             return ens.predict(x_test, kind=self.kind, cov=cov, std=std)
         k, X = ens._test(x_test), ens.x
@@ -82,7 +82,7 @@ class Posterior:
         """
         if self.kind != "nngp":
             raise ValueError("log_marginal_likelihood expects kind='nngp': kind='ntk' is not the posterior of a model")
-        L = self._factor
+        L = self.factor
         if L is None:
             remedy = self.ensemble.dynamics("nngp").spectrum.remedy()
             raise ValueError(f"log_marginal_likelihood expects a kernel that is not singular: {remedy}")
@@ -120,7 +120,7 @@ class Posterior:
     @property
     def _factor_bytes(self) -> int:
         """What the kernel and its factor have yet to take, at most."""
-        if "_factor" in self.__dict__:
+        if "factor" in self.__dict__:
             return 0
         ens, N = self.ensemble, int(self.ensemble.x.shape[0])
         item = int(ens.x.dtype.itemsize) if ens.x.dtype.kind == "f" else 8
@@ -134,7 +134,7 @@ class Posterior:
         return type(self.ensemble.kernel) in (Kernel, Given)
 
     @cached_property
-    def _factor(self) -> Array | None:
+    def factor(self) -> Array | None:
         """L, lower triangular (what stands above is not part of it), with L L' = k + ridge I.
 
         On the host and in float64, in the memory of k, which is given up.  None, and k as it was, if a pivot cannot be
@@ -167,7 +167,7 @@ class Posterior:
     @cached_property
     def _whitened(self) -> tuple[float, Array]:
         """s, a power of two, and L^-1 y / s, (N, C), which is in range where L^-1 y may not be."""
-        y, L, xp = self.ensemble.y, self._factor, array_namespace(self.ensemble.y)
+        y, L, xp = self.ensemble.y, self.factor, array_namespace(self.ensemble.y)
         assert L is not None
         size = power_of_two(y)
         return size, _solve(L, xp.astype(y, xp.float64, copy=False) / size)
