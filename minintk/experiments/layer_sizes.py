@@ -14,10 +14,9 @@ from minintk.diagnostics.weight_norms import natural_norms, spectral_norms
 from minintk.layers.contract import Tensor
 from minintk.models.network import Network
 from minintk.spec.layers import Residual
-from minintk.training.batches import Batches
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
-from minintk.training.train import Descent, check_run
+from minintk.training.train import Descent
 
 Quantity = Literal["h", "dh", "W", "dW", "dL/df", "growth"]
 Values = np.ndarray[Any, Any]
@@ -99,8 +98,7 @@ def measure(
     variable: str, width: int,
 ) -> dict[tuple[Quantity, str], Values]:  # fmt: skip
     """{(quantity, name): (E,), or (E, steps + 1)}."""
-    check_run(net, theta, x, y, loss, optimizer, steps, None, None, 1, None)
-    run = Descent(net, theta, Batches(x, y, None, None, None), loss, optimizer)
+    run = Descent(net, theta, x, y, loss, optimizer, steps)
     xp, before, f, curves = array_namespace(theta), trace(net, theta, x), net(theta, x), []
     grown = moved = theta
     try:

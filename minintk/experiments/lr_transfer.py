@@ -23,11 +23,10 @@ from minintk.models.network import Network
 from minintk.progress import progress_of
 from minintk.spec.layers import Layer
 from minintk.spec.parametrization import Parametrization, SpectralMuP
-from minintk.training.batches import Batches
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
 from minintk.training.spectral_descent import SpectralDescent
-from minintk.training.train import Descent, check_run
+from minintk.training.train import Descent
 from minintk.validate import generator, numbers, whole
 
 Values = np.ndarray[Any, Any]
@@ -192,12 +191,11 @@ def _train(
 ) -> Values:  # fmt: skip
     """(E,): the loss of each member after training, or its initial loss if that is lower or the member diverged."""
     rng = None if batch_size is None else np.random.default_rng(order)
-    check_run(net, theta, x, y, loss, optimizer, steps, batch_size, rng, 1, None)
+    run = Descent(net, theta, x, y, loss, optimizer, steps, batch_size, rng)
     with np.errstate(over="ignore", invalid="ignore"):
         start = to_host(loss(net(theta, x), y)).astype(np.float64)
     if not np.all(np.isfinite(start)):
         raise FloatingPointError(f"the loss before training is {start.max()}: scale x and y to be of order 1")
-    run = Descent(net, theta, Batches(x, y, batch_size, rng, None), loss, optimizer)
     try:
         for _ in range(steps):
             run.advance()

@@ -81,12 +81,21 @@ class Batches:
 
     An epoch is `per_epoch` = floor(N / batch_size) steps; it skips the last N mod batch_size examples of its shuffle.
     Everything random about an epoch is drawn when it starts, so the generator's state at that moment and the step
-    suffice to resume.
+    suffice to resume.  ValueError or TypeError for a batch larger than the data, and where draws lack a generator.
     """
 
     def __init__(
         self, x: Array, y: Array, batch_size: int | None, rng: np.random.Generator | None, augment: Augmentation | None
     ) -> None:
+        if batch_size is not None:
+            whole("batch_size", batch_size, high=x.shape[0])
+        if augment is not None:
+            if not isinstance(augment, Augmentation):
+                raise TypeError(f"augment expects an augmentation such as mn.Shift(7), got {augment!r}")
+            augment.check(tuple(x.shape[1:]))
+        if (batch_size is not None or augment is not None) and not isinstance(rng, np.random.Generator):
+            what = "mini-batches are" if batch_size is not None else "augmentation is"
+            raise TypeError(f"{what} drawn with rng=numpy.random.default_rng(seed), got {rng!r}")
         self.x, self.y, self.batch_size, self.augment = x, y, batch_size, augment
         self.rng = rng if batch_size is not None or augment is not None else None
         self.size = x.shape[0] if batch_size is None else batch_size

@@ -18,15 +18,15 @@ from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.files.claims import claim_or_say_who
 from minintk.files.reading import Unreadable
 from minintk.files.writing import made_folder, remove_parts
-from minintk.models.network import Model, Network, check_model
+from minintk.models.network import Model, Network
 from minintk.progress import progress_of
-from minintk.training.batches import Augmentation, Batches
+from minintk.training.batches import Augmentation
 from minintk.training.checkpoints import check_fingerprint, fingerprint, load, save
 from minintk.training.history import History, check_rows
-from minintk.training.losses import Loss
+from minintk.training.losses import Loss, check_problem
 from minintk.training.optimizers import Optimizer
 from minintk.training.schedules import rate
-from minintk.training.train import Descent, State, check_run, warn_if_unstable
+from minintk.training.train import Descent, State, warn_if_unstable
 from minintk.validate import whole
 
 CHECKPOINT_FILE, HISTORY_FILE, CLAIM_FILE = "checkpoint.npz", "history.json", "fit.lock"
@@ -93,19 +93,18 @@ def fit(
     for name, value in (("epochs", epochs), ("every", every)):
         if value is not None:
             whole(name, value)
-    check_run(model, theta, x, y, loss, optimizer, steps or 0, batch_size, rng, 1, augment)
+    run = Descent(model, theta, x, y, loss, optimizer, steps or 0, batch_size, rng, lr_scales, augment)
     if test is not None:
         if not isinstance(test, tuple) or len(test) != 2:
             raise TypeError(f"test expects a pair (x, y), got {type(test).__name__}")
         if model.coupled and not isinstance(model, Network):
             raise ValueError(f"the statistics of BatchNorm must be frozen before {model!r} has test outputs: {REMEDY}")
-        model.check(theta, test[0])
-        loss.check(test[1], (test[0].shape[0], model.outputs))
-    batches = Batches(x, y, batch_size, rng, augment)
-    total = steps if steps is not None else (epochs or 0) * batches.per_epoch
+        check_problem(model, theta, *test, loss)
+    per_epoch = run.batches.per_epoch
+    total = steps if steps is not None else (epochs or 0) * per_epoch
     optimizer.check(theta, total)
-    every = every or (batches.per_epoch if batch_size is not None else max(1, total // 100))
-    folder, resume, about = None, None, dict[str, Any]()
+    every = every or (per_epoch if batch_size is not None else max(1, total // 100))
+    folder, about = None, dict[str, Any]()
     with ExitStack() as held:
         if checkpoint is not None:
             identity = fingerprint(
@@ -114,8 +113,9 @@ def fit(
             )  # fmt: skip
             folder = _Folder(checkpoint, identity)
             held.enter_context(folder.claim)
-            resume, about = folder.load(like=theta)
-        run = Descent(model, theta, batches, loss, optimizer, lr_scales, resume)
+            state, about = folder.load(like=theta)
+            if state is not None:
+                run.restore(state)
         if run.step > total:
             raise ValueError(f"{checkpoint} holds this run at step {run.step}, beyond {total}: ask for more steps")
         run.limit = None
@@ -213,15 +213,9 @@ def evaluate(
     >>> evaluate(net, np.ones(1), np.array([[1.0], [2.0]]), np.array([[1.0], [-1.0]]), loss=mn.mse)
     {'loss': 2.25, 'accuracy': 0.5}
     """
-    check_model(model)
-    if not isinstance(loss, Loss):
-        raise TypeError(f"loss expects a loss such as mn.mse or mn.softmax_cross_entropy, got {loss!r}")
+    check_problem(model, theta, x, y, loss)
     if model.coupled:
         raise ValueError(f"with BatchNorm an example's output depends on its batch: {REMEDY}")
-    model.check(theta, x)
-    if not x.shape[0]:
-        raise ValueError("x expects at least one example, got none")
-    loss.check(y, (x.shape[0], model.outputs))
     N, classes, total = x.shape[0], _are_classes(y), dict[str, Array]()
     for start in range(0, N, whole("batch_size", batch_size)):
         part = slice(start, start + batch_size)

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, check_finite
+from minintk.arrays import Array, own
 from minintk.layers.dropout import KEYS
 from minintk.models.network import Model
 from minintk.training.integrators import FlowSettings, Moment, Solver, Steps, run_flow
 from minintk.training.kernel_descent import check_frozen
-from minintk.training.losses import Loss
+from minintk.training.losses import Loss, check_problem, check_targets
 from minintk.training.on_demand import OnDemand
 from minintk.training.systems import FrozenKernel, WeightSpace
 from minintk.training.train import State
@@ -70,15 +70,8 @@ def flow(
     >>> end.ended, bool(np.all(y * end.f >= 1))
     (True, True)
     """
-    if not isinstance(model, Model):
-        raise TypeError(f"flow expects a model such as mn.Network(...), got {model!r}")
-    model.check(theta, x)
-    if x.shape[0] == 0:
-        raise ValueError("x expects at least one example, got none")
-    check_finite("theta", theta)
-    xp = array_namespace(theta, x, y)
-    settings = FlowSettings.checked(loss, times, tau, mu, temperature, rng, by, resume)
-    _check_targets(loss, y, (x.shape[0], model.outputs), theta)
+    settings = FlowSettings(loss, times, tau, mu, temperature, rng, by, resume)
+    check_problem(model, theta, x, y, loss)
     moves = model.advance(theta) is not model
     if moves and any(name.endswith(KEYS) for name in model.anchors()):
         raise ValueError("flow expects one function of theta, masks change with every step: leave with_dropout out")
@@ -86,7 +79,7 @@ def flow(
         raise ValueError(f"by=Solver(...) knows no steps at which {model!r} could re-anchor: use by=Steps()")
     scales = model.layout.learning_rate_scales(lr_scales, like=theta)
     system = WeightSpace(model, x, scales, theta, whole=temperature == 0)
-    return OnDemand(run_flow(system, xp.asarray(theta, copy=True), y, settings), "mn.flow(...)")
+    return OnDemand(run_flow(system, own(theta), y, settings), "mn.flow(...)")
 
 
 def kernel_flow(
@@ -120,14 +113,6 @@ def kernel_flow(
     True
     """
     N, full = check_frozen(kernel, f0, y)
-    settings = FlowSettings.checked(loss, times, tau, mu, temperature, rng, by, resume)
-    _check_targets(loss, y, (N, f0.shape[-1]), kernel)
-    start = array_namespace(f0).asarray(f0, copy=True)
-    moments = run_flow(FrozenKernel(kernel, full, N), start, y, settings)
-    return OnDemand(moments, "mn.kernel_flow(...)")
-
-
-def _check_targets(loss: Loss, y: Array, outputs: tuple[int, int], like: Array) -> None:
-    loss.check(y, outputs)
-    if y.dtype != like.dtype:
-        raise TypeError(f"y must have the dtype of the outputs, {like.dtype}, got {y.dtype}: y.astype({like.dtype})")
+    settings = FlowSettings(loss, times, tau, mu, temperature, rng, by, resume)
+    check_targets(loss, y, (N, f0.shape[-1]), kernel)
+    return OnDemand(run_flow(FrozenKernel(kernel, full, N), own(f0), y, settings), "mn.kernel_flow(...)")

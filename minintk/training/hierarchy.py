@@ -32,7 +32,7 @@ from minintk.models.empirical import check_kernel
 from minintk.models.jacobian import FullContraction, Jacobian
 from minintk.models.network import Model
 from minintk.training.integrators import FlowSettings, Moment, Solver, run_flow
-from minintk.training.losses import Loss
+from minintk.training.losses import Loss, check_targets
 from minintk.training.on_demand import OnDemand
 from minintk.training.systems import Cotangent
 from minintk.validate import number, whole
@@ -85,12 +85,12 @@ def hierarchy(
     order = whole("order", order, 2, 4)
     if not isinstance(by, Solver):
         raise TypeError(f"by expects mn.Solver(...), got {by!r}")
-    settings = FlowSettings.checked(loss, times, None, None, 0.0, None, by)
+    settings = FlowSettings(loss, times, by=by)
     array_namespace(y)
     N, M = prod(y.shape[:1]), x.shape[0]
     if not 1 <= N <= M:
         raise ValueError(f"x expects the training points of y first, 1 <= N <= M, got N = {N}, M = {M}")
-    loss.check(y, (N, net.outputs))
+    check_targets(loss, y, (N, net.outputs), theta0)
     _check_memory(net, theta0, M, memory)
     system = Hierarchy(net, theta0, x, N, order)
     return OnDemand(_moments(system, y, settings), "mn.hierarchy(...)")

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
-from minintk.training.losses import Loss
+from minintk.training.losses import Loss, check_loss
 from minintk.training.systems import System, WeightSpace
 from minintk.training.train import State, check_state, loss_text
 from minintk.validate import number, numbers
@@ -103,45 +103,44 @@ class Moment:
 
 @dataclass(frozen=True)
 class FlowSettings:
-    """The loss, the times to report, the equation of motion and the integrator."""
+    """The loss, the times to report, the equation of motion and the integrator; ValueError or TypeError for others."""
 
     loss: Loss
-    times: tuple[float, ...]
-    tau: float | None
-    mu: float | None
-    temperature: float
-    rng: np.random.Generator | None
-    by: Steps | Solver
+    times: Any  # tuple[float, ...]
+    tau: float | None = None
+    mu: float | None = None
+    temperature: float = 0.0
+    rng: np.random.Generator | None = None
+    by: Steps | Solver = Steps()
     resume: State | None = None
 
-    @classmethod
-    def checked(
-        cls, loss: Any, times: Any, tau: Any, mu: Any, temperature: Any, rng: Any, by: Any, resume: Any = None
-    ) -> FlowSettings:  # fmt: skip
-        """The settings; ValueError or TypeError for invalid ones."""
-        if not isinstance(loss, Loss):
-            raise TypeError(f"loss expects a loss such as mn.mse or mn.hinge, got {loss!r}")
-        if not isinstance(by, (Steps, Solver)):
-            raise TypeError(f"by expects mn.Steps(...) or mn.Solver(...), got {by!r}")
-        goals = numbers(times)
+    def __post_init__(self) -> None:
+        check_loss(self.loss)
+        goals, solver = numbers(self.times), isinstance(self.by, Solver)
+        if not isinstance(self.by, (Steps, Solver)):
+            raise TypeError(f"by expects mn.Steps(...) or mn.Solver(...), got {self.by!r}")
         if not goals or not all(t > 0 for t in goals) or any(b <= a for a, b in pairwise(goals)):
-            raise ValueError(f"times expects numbers > 0, increasing, got {times!r}")
-        if goals[-1] == inf and not loss.ends:
-            raise ValueError(f"times up to inf need a loss that reaches zero in finite time, mn.hinge, got {loss!r}")
-        if tau is not None and mu is not None:
-            raise ValueError(f"momentum flow expects tau, or mu for tau = t/mu, not both, got tau={tau!r}, mu={mu!r}")
-        tau, mu = (None if a is None else number(name, a) for name, a in (("tau", tau), ("mu", mu)))
-        temperature = number("temperature", temperature, zero=True)
-        if temperature and not isinstance(rng, np.random.Generator):
-            raise TypeError(f"stochastic flow draws its batches with rng=numpy.random.default_rng(seed), got {rng!r}")
-        if temperature and isinstance(by, Solver):
+            raise ValueError(f"times expects numbers > 0, increasing, got {self.times!r}")
+        if goals[-1] == inf and not self.loss.ends:
+            need = "times up to inf need a loss that reaches zero in finite time, mn.hinge"
+            raise ValueError(f"{need}, got {self.loss!r}")
+        if self.tau is not None and self.mu is not None:
+            got = f"got tau={self.tau!r}, mu={self.mu!r}"
+            raise ValueError(f"momentum flow expects tau, or mu for tau = t/mu, not both, {got}")
+        object.__setattr__(self, "times", goals)
+        for name in ("tau", "mu", "temperature"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, number(name, getattr(self, name), zero=name == "temperature"))
+        if self.temperature and not isinstance(self.rng, np.random.Generator):
+            draws = "stochastic flow draws its batches with rng=numpy.random.default_rng(seed)"
+            raise TypeError(f"{draws}, got {self.rng!r}")
+        if self.temperature and solver:
             raise ValueError("a stochastic flow is not smooth, as by=Solver(...) needs: by=Steps(), or temperature=0")
-        if loss.ends and isinstance(by, Solver):
-            jumps = f"the gradient of {loss!r} jumps, where by=Solver(...) stalls"
+        if self.loss.ends and solver:
+            jumps = f"the gradient of {self.loss!r} jumps, where by=Solver(...) stalls"
             raise ValueError(f"{jumps}: use by=Steps(), or a smooth loss, mn.logistic")
-        if resume is not None and isinstance(by, Solver):
+        if self.resume is not None and solver:
             raise ValueError("by=Solver(...) keeps no state to resume from: use by=Steps(), or start over")
-        return cls(loss, goals, tau, mu, temperature, rng, by, resume)
 
     @property
     def momentum(self) -> bool:

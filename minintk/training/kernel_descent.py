@@ -21,11 +21,10 @@ from minintk.layers.contract import Layout, Tensor
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
 from minintk.spec.parametrization import Row
-from minintk.training.batches import Batches
 from minintk.training.losses import Loss
 from minintk.training.on_demand import OnDemand
 from minintk.training.optimizers import SGD
-from minintk.training.train import Descent, Snapshot, State, check_run, snapshots
+from minintk.training.train import Descent, Snapshot, State, snapshots
 
 
 def kernel_descent(
@@ -65,9 +64,8 @@ def kernel_descent(
     xp = array_namespace(kernel)
     model = FromKernel(kernel, xp.asarray(f0, copy=True), N, full)
     a = xp.zeros((*f0.shape[:-2], model.size), dtype=f0.dtype)
-    check_run(model, a, model.rows, y, loss, optimizer, steps, batch_size, rng, every, None)
-    run = Descent(model, a, Batches(model.rows, y, batch_size, rng, None), loss, optimizer, None, resume)
-    found = map(partial(_on_all_points, model, y, loss), snapshots(run, steps, every))
+    run = Descent(model, a, model.rows, y, loss, optimizer, steps, batch_size, rng)
+    found = map(partial(_on_all_points, model, y, loss), snapshots(run, steps, every, resume))
     return OnDemand(found, "mn.kernel_descent(...)")
 
 

@@ -29,7 +29,6 @@ from minintk.arrays import (
     Array,
     array_namespace,
     available_memory,
-    check_finite,
     on_host,
     scipy_module,
     to_host,
@@ -41,7 +40,7 @@ from minintk.models.jacobian import FullContraction, Jacobian
 from minintk.models.network import Model
 from minintk.models.wrappers import Linearized
 from minintk.progress import progress_of
-from minintk.training.losses import mse
+from minintk.training.losses import check_problem, mse
 from minintk.validate import number, whole
 
 MAX_REFINEMENTS = 8
@@ -371,12 +370,7 @@ def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tu
     check_kernel(model, theta0, x, None)
     if theta0.ndim != 1:
         raise ValueError(f"theta0 expects one network, ({model.size},), got {theta0.shape}: solve member by member")
-    check_finite("theta0", theta0)
-    if not x.shape[0]:
-        raise ValueError(f"y expects shape (N, {model.outputs}), N >= 1, got {tuple(y.shape)}")
-    mse.check(y, (x.shape[0], model.outputs))
-    if y.dtype != theta0.dtype:
-        raise TypeError(f"y must have the dtype of theta0, {theta0.dtype}, got {y.dtype}: y.astype(theta0.dtype)")
+    check_problem(model, theta0, x, y, mse)
     S = model.layout.learning_rate_scales(like=theta0)
     J = ChunkedJacobian(model, theta0, x, memory, 1.0 if S is None else S**0.5)
     return y - J.f0, J

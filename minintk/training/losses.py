@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, scipy_module
+from minintk.models.network import Model, check_model
 from minintk.validate import number
 
 COLUMN = ": a single output needs a column, y[:, None]"
@@ -69,6 +70,31 @@ def check_not_classes(y: Array, outputs: tuple[int, int]) -> None:
             f"y expects a column for each class, (N, C) = {tuple(outputs)}, got class numbers: "
             f"numpy.eye({C})[y{column}], in theta's dtype"
         )
+
+
+def check_loss(loss: Any) -> None:
+    """TypeError unless it is a loss."""
+    if not isinstance(loss, Loss):
+        raise TypeError(f"loss expects a loss such as mn.mse or mn.softmax_cross_entropy, got {loss!r}")
+
+
+def check_targets(loss: Any, y: Array, outputs: tuple[int, int], like: Array) -> None:
+    """TypeError or ValueError unless y : (N, C) are targets for this loss, in the dtype of `like`."""
+    check_loss(loss)
+    loss.check(y, outputs)
+    if y.dtype != like.dtype:
+        raise TypeError(f"y must have the dtype of theta, {like.dtype}, got {y.dtype}: y.astype({like.dtype})")
+
+
+def check_problem(model: Model, theta: Array, x: Array, y: Array, loss: Any) -> None:
+    """TypeError or ValueError unless model, theta, N >= 1 examples, their targets and the loss fit each other."""
+    check_model(model)
+    model.check(theta, x)
+    if x.shape[0] == 0:
+        raise ValueError("x expects at least one example, got none")
+    check_finite("theta", theta)
+    array_namespace(theta, x, y)
+    check_targets(loss, y, (x.shape[0], model.outputs), theta)
 
 
 def _fitting(f: Array, y: Array) -> Any:

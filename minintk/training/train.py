@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, check_finite, on_host, to_host, to_library
+from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
 from minintk.diagnostics.weight_norms import largest_singular_value
 from minintk.fast.memory import Copies, keep_freed_memory
 from minintk.fast.threads import cores, parallel, single_threaded_blas
 from minintk.fast.thresholds import THRESHOLDS
-from minintk.models.network import Model, check_model
+from minintk.models.network import Model
 from minintk.training.batches import Augmentation, Batches
-from minintk.training.losses import Loss
+from minintk.training.losses import Loss, check_problem
 from minintk.training.on_demand import OnDemand
 from minintk.training.optimizers import Optimizer
 from minintk.training.schedules import rate
@@ -118,13 +118,15 @@ def train(
     >>> len(losses), losses[-1] < 1e-3 * losses[0]
     (51, True)
     """
-    check_run(model, theta, x, y, loss, optimizer, steps, batch_size, rng, every, augment)
-    run = Descent(model, theta, Batches(x, y, batch_size, rng, augment), loss, optimizer, lr_scales, resume)
-    return OnDemand(snapshots(run, steps, every), "mn.train(...)")
+    run = Descent(model, theta, x, y, loss, optimizer, steps, batch_size, rng, lr_scales, augment)
+    return OnDemand(snapshots(run, steps, every, resume), "mn.train(...)")
 
 
-def snapshots(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
-    """The snapshots of a run, computed as they are asked for; ValueError where it is beyond `steps` already."""
+def snapshots(run: Descent, steps: int, every: int, resume: State | None) -> Iterator[Snapshot]:
+    """The snapshots of a run, computed as they are asked for; ValueError where `resume` is beyond `steps` already."""
+    whole("every", every)
+    if resume is not None:
+        run.restore(resume)
     if run.step > steps:
         raise ValueError(f"resume is the state at step {run.step}, beyond steps={steps}: ask for more steps")
     return _train(run, steps, every)
@@ -148,26 +150,29 @@ def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
 class Descent:
     """A run in progress: theta and the optimiser's memory, which `advance` changes in place.
 
-    `train` and `fit` are loops around it.  resume : the state to continue from, None to start at step 0.  y : the
-    targets of the latest batch.
+    `train` and `fit` are loops around it.  Arguments and errors as for `train`.  y : the targets of the latest batch.
     """
 
     def __init__(
-        self, model: Model, theta: Array, batches: Batches, loss: Loss, optimizer: Optimizer,
-        lr_scales: Mapping[str, float] | None = None, resume: State | None = None,
+        self, model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
+        batch_size: int | None = None, rng: np.random.Generator | None = None,
+        lr_scales: Mapping[str, float] | None = None, augment: Augmentation | None = None,
     ) -> None:  # fmt: skip
-        xp = array_namespace(theta, batches.x, batches.y)
+        check_problem(model, theta, x, y, loss)
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"optimizer expects an optimiser such as mn.SGD(lr=0.1), got {optimizer!r}")
+        optimizer.check(theta, whole("steps", steps, 0))
+        xp = array_namespace(theta, x, y)
         self.scales: Array | None = model.layout.learning_rate_scales(lr_scales, optimizer.rule, like=theta)
-        self.model, self.batches, self.loss, self.optimizer = model, batches, loss, optimizer
+        self.model, self.loss, self.optimizer = model, loss, optimizer
+        self.batches = Batches(x, y, batch_size, rng, augment)
         self.step, self.theta, self.copies = 0, xp.asarray(theta, copy=True), Copies()
         keep_freed_memory(self.theta)
         self.memory = optimizer.init(self.theta)
-        if resume is not None:
-            self._restore(resume)
-        self.gradient, self.y = xp.full_like(self.theta, float("nan")), batches.y
+        self.gradient, self.y = xp.full_like(self.theta, float("nan")), y
         self.written = False  # whether a sweep has filled the gradient
         self.limit: float | None = inf  # report a larger loss as grown beyond reason; None: by the next loss
-        self.parts = member_slices(model, self.theta, batches.size)
+        self.parts = member_slices(model, self.theta, self.batches.size)
         self._check_every = 1 if on_host(xp) else 50  # reading the loss makes a GPU wait
 
     def state(self, copy: bool = False) -> State:
@@ -175,7 +180,8 @@ class Descent:
         theta, memory = (self.copies(a) if copy and a is not None else a for a in (self.theta, self.memory))
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
 
-    def _restore(self, state: State) -> None:
+    def restore(self, state: State) -> None:
+        """Go on from this state; TypeError or ValueError if it is not one of this run."""
         check_state(state, self.theta, self.memory, self.model.anchors())
         xp = array_namespace(self.theta, state.theta)
         self.step, self.theta = state.step, xp.asarray(state.theta, copy=True)
@@ -265,39 +271,6 @@ def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
     return [slice(i, min(i + size, E)) for i in range(0, E, size)]
 
 
-def check_run(
-    model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
-    batch_size: int | None, rng: np.random.Generator | None, every: int, augment: Augmentation | None,
-) -> None:  # fmt: skip
-    """ValueError or TypeError for invalid arguments of a training run."""
-    check_model(model)
-    if not isinstance(loss, Loss):
-        raise TypeError(f"loss expects a loss such as mn.mse or mn.softmax_cross_entropy, got {loss!r}")
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"optimizer expects an optimiser such as mn.SGD(lr=0.1), got {optimizer!r}")
-    model.check(theta, x)
-    if x.shape[0] == 0:
-        raise ValueError("x expects at least one example, got none")
-    check_finite("theta", theta)
-    array_namespace(theta, x, y)
-    loss.check(y, (x.shape[0], model.outputs))
-    if y.dtype != theta.dtype:
-        raise TypeError(f"y must have the dtype of theta, {theta.dtype}, got {y.dtype}: y.astype(theta.dtype)")
-    for name, value, low in (("steps", steps, 0), ("every", every, 1), ("batch_size", batch_size, 1)):
-        if value is not None:
-            whole(name, value, low)
-    optimizer.check(theta, steps)
-    if batch_size is not None and batch_size > x.shape[0]:
-        raise ValueError(f"batch_size expects at most the {x.shape[0]} examples there are, got {batch_size}")
-    if augment is not None:
-        if not isinstance(augment, Augmentation):
-            raise TypeError(f"augment expects an augmentation such as mn.Shift(7), got {augment!r}")
-        augment.check(tuple(x.shape[1:]))
-    if (batch_size is not None or augment is not None) and not isinstance(rng, np.random.Generator):
-        what = "mini-batches are" if batch_size is not None else "augmentation is"
-        raise TypeError(f"{what} drawn with rng=numpy.random.default_rng(seed), got {rng!r}")
-
-
 def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
     """Warn if a squared loss cannot converge at this learning rate, with the tangent kernel at the start.
 
@@ -371,12 +344,7 @@ def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | No
 
 def _diverged(step: int, value: Array, optimizer: Optimizer) -> str:
     """The message for a loss that is no longer finite."""
-    xp = array_namespace(value)
-    who = ""
-    if value.ndim:
-        bad = [i for i in range(value.shape[0]) if not bool(xp.isfinite(value[i]))]
-        who = f" of member{'s' if len(bad) > 1 else ''} {', '.join(map(str, bad[:8]))}{' ...' if len(bad) > 8 else ''}"
-    return (
-        f"training diverged: the loss{who} is no longer finite at step {step}; "
-        f"choose a learning rate below {optimizer.lr:g}"
-    )
+    bad = np.flatnonzero(~np.isfinite(to_host(value)))
+    who = f" (member {', '.join(map(str, bad[:8]))}{' ...' if len(bad) > 8 else ''})" if value.ndim else ""
+    remedy = f"choose a learning rate below {optimizer.lr:g}"
+    return f"training diverged: the loss{who} is no longer finite at step {step}; {remedy}"

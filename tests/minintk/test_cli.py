@@ -201,7 +201,7 @@ def test_an_interrupted_train_says_how_to_go_on(
         (["train", "mlp", "--data", "no-such-folder"], "'digits', 'mnist', 'cifar10' or a folder"),
         (["train", "mlp", "--data", "."], "holds neither MNIST's nor CIFAR-10's files"),
         (["train", "mlp", "--epochs", "0"], "epochs expects a whole number >= 1, got 0"),
-        (["train", "mlp", "--batch-size", "2000"], "batch_size expects at most the 1500 examples there are, got 2000"),
+        (["train", "mlp", "--batch-size", "2000"], "batch_size expects a whole number from 1 to 1500, got 2000"),
         (["train", "mlp", "--lr", "-1"], "expects a finite number > 0, got -1"),
         (["train", "mlp", "--width", "0"], "width expects a whole number >= 1, got 0"),
     ],

@@ -275,7 +275,7 @@ def test_a_theta_that_overflows_in_its_last_step_is_not_kept(tmp_path: Path) -> 
         ({"epochs": 0}, ValueError, r"epochs expects a whole number >= 1, got 0"),
         ({"every": 0}, ValueError, r"every expects a whole number >= 1, got 0"),
         ({"steps": -1}, ValueError, r"steps expects a whole number >= 0, got -1"),
-        ({"batch_size": 54}, ValueError, r"batch_size expects at most the 53 examples there are, got 54"),
+        ({"batch_size": 54}, ValueError, r"batch_size expects a whole number from 1 to 53, got 54"),
         ({"test": (X_TEST[:, 1:], Y_TEST)}, ValueError, r"x expects shape \(N, 64\), got \(40, 63\)"),
         ({"test": (X_TEST, Y_TEST[1:])}, ValueError, r"y expects shape \(N, C\) = \(40, 10\), got \(39, 10\)"),
         ({"loss": "mse"}, TypeError, r"loss expects a loss such as mn\.mse"),

@@ -213,7 +213,7 @@ def test_members_at_zero_loss_stand_still(momentum: Any) -> None:
 @given(st.integers(2, 10**5), st.floats(1e-4, 10.0), st.floats(1e-6, 10.0))
 def test_the_batch_holds_the_temperature(N: int, h: float, temperature: float) -> None:
     """T(b - 1/2) >= T >= T(b + 1/2) for the rounded b, except where b = 1 is already too cold."""
-    settings = FlowSettings.checked(mn.mse, 1.0, None, None, temperature, np.random.default_rng(0), mn.Steps())
+    settings = FlowSettings(mn.mse, 1.0, temperature=temperature, rng=np.random.default_rng(0))
 
     def hot(b: float) -> float:
         return h / b * (1 - (b - 1) / (N - 1))
@@ -307,7 +307,7 @@ def test_weights_do_not_inflate_within_a_step() -> None:
     net = mn.Network(mn.Sequential(*layers, mn.Dense(1)), (3,))
     theta, alpha = net.init(np.random.default_rng(0)), 1e-8
     by = mn.Steps(high=0.05, early=5e-3)
-    how = FlowSettings.checked(mn.Hinge(alpha), inf, None, 1000.0, 0.0, None, by)
+    how = FlowSettings(mn.Hinge(alpha), inf, mu=1000.0, by=by)
     system = WeightSpace(mn.Centred(net, theta, alpha), X, None, theta, True)
     run = SteppedFlow(system, theta, np.sign(X[:, :1]), how, by)
     moments, worst, before = run.moments(), 0.0, 0.0

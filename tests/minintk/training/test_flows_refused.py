@@ -36,7 +36,7 @@ from minintk.training.integrators import FlowSettings
             r"gradient of Hinge\(alpha=1\.0\) jumps, .* use by=Steps\(\), or a smooth loss, mn\.logistic",
         ),
         ({"by": "RK45"}, TypeError, r"by expects mn\.Steps\(\.\.\.\) or mn\.Solver\(\.\.\.\), got 'RK45'"),
-        ({"loss": "mse"}, TypeError, r"loss expects a loss such as mn\.mse or mn\.hinge, got 'mse'"),
+        ({"loss": "mse"}, TypeError, r"loss expects a loss such as mn\.mse or mn\.softmax_cross_entropy, got 'mse'"),
         ({"loss": mn.hinge}, ValueError, r"expects labels y = -1 or 1"),
     ],
 )  # fmt: skip
@@ -50,9 +50,9 @@ def test_invalid_settings(arguments: Any, error: type[Exception], words: str) ->
 
 
 def test_arrays_that_do_not_fit() -> None:
-    with pytest.raises(TypeError, match=r"flow expects a model such as mn\.Network\(\.\.\.\), got Sequential"):
+    with pytest.raises(TypeError, match=r"expected a model such as mn\.Network\(.*\), got Sequential"):
         mn.flow(NET.spec, THETA, X, Y, loss=mn.mse, times=1.0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"y must have the dtype of the outputs, float64, got float32"):
+    with pytest.raises(TypeError, match=r"y must have the dtype of theta, float64, got float32"):
         mn.flow(NET, THETA, X, Y.astype(np.float32), loss=mn.mse, times=1.0)
     with pytest.raises(ValueError, match=r"x expects at least one example, got none"):
         mn.flow(NET, THETA, X[:0], Y[:0], loss=mn.mse, times=1.0)
@@ -102,6 +102,6 @@ def test_outputs_that_are_not_finite() -> None:
 def test_exponential_decay_in_the_docstring() -> None:
     """Steps: a of constant tau and of tau = t/mu is exp(-int dt/tau)."""
     for tau, mu in ((0.7, None), (None, 3.0), (None, None)):
-        settings = FlowSettings.checked(mn.mse, 1.0, tau, mu, 0.0, None, mn.Steps())
+        settings = FlowSettings(mn.mse, 1.0, tau, mu)
         want = exp(-0.2 / 0.7) if tau else (2.0 / 2.2) ** 3 if mu else 0.0
         assert settings.decay(2.0, 0.2) == pytest.approx(want, rel=1e-12)

@@ -347,7 +347,7 @@ def test_errors() -> None:
         ("y expects shape", theta, x, y[:, 0], 0.0),
         ("y holds 1 values", theta, x, nan, 0.0),
         ("one network", np.stack([theta, theta]), x, y, 0.0),
-        ("N >= 1", theta, x[:0], y[:0], 0.0),
+        ("at least one example", theta, x[:0], y[:0], 0.0),
         ("ridge expects", theta, x, y, -1.0),
         ("ridge expects", theta, x, y, inf),
         ("ridge expects", theta, x, y, np.ones(1)),  # type: ignore[list-item]
@@ -356,7 +356,7 @@ def test_errors() -> None:
         for method in (mn.solve_gram, mn.solve_lsqr):
             with pytest.raises(ValueError, match=match):
                 method(model, *arrays, ridge=ridge)
-    with pytest.raises(TypeError, match="dtype of theta0"):
+    with pytest.raises(TypeError, match="dtype of theta"):
         mn.solve_gram(model, theta, x, y.astype(np.float32))
     with pytest.raises(TypeError, match="expected a model"):
         mn.solve_gram(None, theta, x, y)  # type: ignore[arg-type]

@@ -327,7 +327,7 @@ def test_divergence_is_an_error_that_says_when_and_what_to_do() -> None:
 
 def test_divergence_names_the_members() -> None:
     theta = np.stack([THETA, 1e160 * THETA, THETA])
-    with pytest.raises(FloatingPointError, match=r"the loss of member 1 is no longer finite at step 0"):
+    with pytest.raises(FloatingPointError, match=r"the loss \(member 1\) is no longer finite at step 0"):
         go(theta, optimizer=mn.SGD(lr=0.01), steps=3)
 
 
@@ -357,8 +357,8 @@ def test_divergence_names_the_members() -> None:
         ({"steps": -1}, ValueError, r"steps expects a whole number >= 0, got -1"),
         ({"steps": 2.5}, ValueError, r"steps expects a whole number >= 0, got 2\.5"),
         ({"every": 0}, ValueError, r"every expects a whole number >= 1, got 0"),
-        ({"batch_size": 0}, ValueError, r"batch_size expects a whole number >= 1, got 0"),
-        ({"batch_size": 8, "rng": RNG}, ValueError, r"batch_size expects at most the 7 examples there are, got 8"),
+        ({"batch_size": 0}, ValueError, r"batch_size expects a whole number from 1 to 7, got 0"),
+        ({"batch_size": 8, "rng": RNG}, ValueError, r"batch_size expects a whole number from 1 to 7, got 8"),
         ({"batch_size": 3}, TypeError, r"drawn with rng=numpy\.random\.default_rng\(seed\), got None"),
         ({"batch_size": 3, "rng": 0}, TypeError, r"drawn with rng=numpy\.random\.default_rng\(seed\), got 0"),
         ({"lr_scales": {"1.W": 0.0}}, ValueError, r"lr_scales names unknown tensors \['1\.W'\]; this layout has"),
