@@ -106,32 +106,22 @@ class DeepLinearLimit:
         """H^l(k, k) = E[h h'], (M, M): the kernel of hidden layer 1 ... L after k steps, of the training set or x."""
         if not 1 <= layer <= len(self.layers):
             raise ValueError(f"layer expects 1 to {len(self.layers)}, a hidden one, got {layer!r}")
-        return self.problem.to_caller(self._features(layer, self._step(k), x))
-
-    def _features(self, layer: int, k: int, x: Array | None) -> Host:
-        tilde, z = self.problem.in_basis(x)
-        start = float(np.prod(np.square(self.problem.w_std[:layer])))
-        H = self._block(self.layers[layer - 1].H, k, z.shape[1])
-        return np.asarray(start * tilde @ tilde.T + z @ (H - start * np.eye(len(H))) @ z.T)
+        H, _ = self._kernels(k)
+        return self.problem.to_caller(self.problem.spread(layer, H[layer - 1], x))
 
     def ntk(self, k: int, x: Array | None = None) -> Array:
         """Theta_k = sum_l sigma_l^2 H^l(k, k) tr G^{l+1}(k, k) / C, l = 0 ... L, (M, M), like `minintk.ntk`."""
-        C, k = self.problem.sizes[1], self._step(k)
-        tilde, _ = self.problem.in_basis(x)
-        H = [tilde @ tilde.T, *(self._features(i + 1, k, x) for i in range(len(self.layers)))]
-        G = [*(np.trace(self._block(layer.G, k, C)) / C for layer in self.layers), 1.0]
-        return self.problem.to_caller(
-            np.sum([w**2 * g * h for w, h, g in zip(self.problem.w_std, H, G, strict=True)], axis=0)
-        )
+        return self.problem.ntk(*self._kernels(k), x)
+
+    def _kernels(self, k: int) -> tuple[list[Host], list[Host]]:
+        """H^l(k, k) : (r, r) and G^l(k, k) : (C, C), l = 1 ... L."""
+        h, g = (slice(self._step(k) * size, (k + 1) * size) for size in self.problem.sizes)
+        return [layer.H[h, h] for layer in self.layers], [layer.G[g, g] for layer in self.layers]
 
     def _step(self, k: int) -> int:
         if not hasattr(k, "__index__") or not 0 <= k < len(self.F):
             raise ValueError(f"k expects a step, 0 to {len(self.F) - 1}, got {k!r}")
         return int(k)
-
-    @staticmethod
-    def _block(a: Host, k: int, size: int) -> Host:
-        return a[k * size : (k + 1) * size, k * size : (k + 1) * size]
 
 
 def deep_linear_limit(

@@ -23,8 +23,9 @@ exponential in depth / width; the recursion for p and q, with all constants, is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, expm1, inf
+from math import exp, expm1, inf, isnan, nan
 
+from analytic.limits.linear_problem import hidden_layers
 from minintk import spec as s
 from minintk.spec.shapes import UnsupportedLayer
 
@@ -67,11 +68,15 @@ class _Hidden:
         return self.square + 2 * self.n * self.m4
 
 
+SLOPES: dict[type[s.Layer], float] = {s.Identity: 1.0, s.ReLU: 0.0, s.Abs: -1.0}
+"""d below zero, where it is 1 above."""
+
+
 def finite_width(spec: s.Layer) -> FiniteWidth:
     """The exact moments of a bias-free network of ReLU, LeakyReLU, Abs or nothing, at the widths in its spec.
 
     For one output, hatTheta_cc, one input, and the NTK parametrization (all its learning-rate scales are 1).
-    UnsupportedLayer for biases and other layers.
+    UnsupportedLayer for biases and other layers, ValueError without a hidden layer.
 
     >>> import minintk as mn
     >>> for n in (10, 1000):
@@ -80,8 +85,15 @@ def finite_width(spec: s.Layer) -> FiniteWidth:
     2.0 3.0
     2.0 3.0
     """
-    sigma2, hidden = _read(spec)
-    L = len(hidden)
+    dense, phi = hidden_layers(spec)
+    slopes = [act.slope if isinstance(act, s.LeakyReLU) else SLOPES.get(type(act), nan) for act in phi]
+    if any(layer.b_std > 0 for layer in dense) or any(map(isnan, slopes)):
+        raise UnsupportedLayer(
+            "finite_width is exact for Dense layers with b_std = 0 and ReLU, LeakyReLU, Abs or nothing between them, "
+            f"got {spec!r}"
+        )
+    sigma2, L = [layer.w_std**2 for layer in dense], len(phi)
+    hidden = [_Hidden(int(layer.width), (1 + a**2) / 2, (1 + a**4) / 2) for layer, a in zip(dense, slopes)]
     s2 = [sigma2[0], *(a / layer.n for a, layer in zip(sigma2[1:], hidden, strict=True))]  # |x|^2 / d = 1
     up, down = [1.0], [1.0]
     for at, layer in enumerate(hidden):
@@ -126,28 +138,3 @@ def depth_over_width(beta: float, gate: float = 2.0) -> float:
     z = 3 * gate * beta
     average = (1 / z + expm1(-z) / z**2) if z > 1e-4 else 0.5 - z / 6  # of e^(-z w), w: the distance of two layers
     return exp(exponent) * (1 + 4 * average) / 3
-
-
-def _read(spec: s.Layer) -> tuple[list[float], list[_Hidden]]:
-    """sigma_l^2 of every weight matrix, and the hidden layers between them."""
-    sigma2: list[float] = []
-    hidden: list[_Hidden] = []
-    width, gates = 0, (1.0, 1.0)
-    gated = False
-    for layer in s.as_sequential(spec).layers:
-        if isinstance(layer, s.Dense) and layer.b_std == 0:
-            if sigma2:
-                hidden.append(_Hidden(width, *gates))
-            sigma2.append(layer.w_std**2)
-            width, gates, gated = layer.width, (1.0, 1.0), False
-        elif isinstance(layer, s.ReLU | s.LeakyReLU | s.Abs) and sigma2 and not gated:
-            slope = layer.slope if isinstance(layer, s.LeakyReLU) else -1.0 if isinstance(layer, s.Abs) else 0.0
-            gates, gated = ((1 + slope**2) / 2, (1 + slope**4) / 2), True
-        elif not isinstance(layer, s.Identity):
-            raise UnsupportedLayer(
-                "finite_width is exact for Dense layers with b_std = 0 and ReLU, LeakyReLU, Abs or nothing between "
-                f"them, got {layer!r}"
-            )
-    if not sigma2 or gated:
-        raise UnsupportedLayer("finite_width expects a spec that ends in mn.Dense(...)")
-    return sigma2, hidden

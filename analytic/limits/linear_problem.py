@@ -1,4 +1,4 @@
-"""What the feature-learning limits of linear networks at infinite width share: their scales and their data.
+"""What the limits in which features move share: the chain of layers, the scales, and the data of linear networks.
 
     f(x) = 1/(gamma0 sqrt(n)) f_net(x),    theta' = -gamma0^2 n grad L,    f_net the spec in the NTK parametrization
 
@@ -17,6 +17,7 @@ basis of the span of X~, training changes F : (r, C) only, f(x) = (x~ B) F, driv
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -65,6 +66,24 @@ class LinearProblem:
         tilde = np.asarray(to_host(x), dtype=np.float64) / sqrt(len(self.B))
         return tilde, tilde @ self.B
 
+    def spread(self, layer: int, H: Host, x: Array | None) -> Host:
+        """E h h' of hidden layer 1 ... L at x, (M, M), from H : (r, r), that of the basis; 0 : of the inputs, H = I.
+
+        Directions outside the training set's span keep what the weights were drawn with.
+        """
+        tilde, z = self.in_basis(x)
+        start = float(np.prod(np.square(self.w_std[:layer])))
+        return np.asarray(start * tilde @ tilde.T + z @ (H - start * np.eye(len(H))) @ z.T)
+
+    def ntk(self, H: Sequence[Host], G: Sequence[Host], x: Array | None) -> Array:
+        """Theta = sum_l sigma_l^2 H^l tr G^{l+1} / C, l = 0 ... L, (M, M), like `minintk.ntk`.
+
+        H^1 ... H^L : (r, r), in the basis.  G^1 ... G^L : (C, C), the backward signals'; H^0 = I, G^{L+1} = I.
+        """
+        spreads = [self.spread(at, h, x) for at, h in enumerate([np.eye(self.sizes[0]), *H])]
+        shares = [*(np.trace(g) / len(g) for g in G), 1.0]
+        return self.to_caller(sum(w**2 * g * h for w, g, h in zip(self.w_std, shares, spreads, strict=True)))
+
     def to_caller(self, a: Host) -> Array:
         """A result in the caller's library and dtype."""
         return to_library(np.asarray(a, dtype=str(self.like.dtype)), array_namespace(self.like))
@@ -72,16 +91,12 @@ class LinearProblem:
 
 def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearProblem:
     """Check the arguments and reduce them to the basis: bias-free Dense layers only, x : (N, d), y : (N, C)."""
-    layers = [layer for layer in s.as_sequential(spec).layers if not isinstance(layer, s.Identity)]
-    for layer in layers:
-        if not isinstance(layer, s.Dense) or layer.b_std > 0:
-            raise UnsupportedLayer(
-                f"the limits in which features move have closed equations for linear networks only, Dense layers with "
-                f"b_std = 0, got {layer!r}"
-            )
-    dense = [layer for layer in layers if isinstance(layer, s.Dense)]
-    if len(dense) < 2:
-        raise ValueError(f"expected a hidden layer at least, as in mn.Dense(n), mn.Dense(C), got {len(dense)} layer(s)")
+    dense, phi = hidden_layers(spec)
+    if any(layer.b_std > 0 for layer in dense) or set(phi) != {s.Identity()}:
+        raise UnsupportedLayer(
+            f"the limits in which features move have closed equations for linear networks only, Dense layers with "
+            f"b_std = 0, got {spec!r}: take analytic.feature_learning_limit"
+        )
     gamma0 = number("gamma0", gamma0, zero=True)
     check_data(x, y, dense[-1].width)
     N, d = x.shape
@@ -90,6 +105,24 @@ def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearPr
     B = Bt[size > max(N, d) * np.finfo(np.float64).eps * size[0]].T
     Y = np.array(to_host(y), dtype=np.float64)  # a copy: the limits are evaluated later
     return LinearProblem(tuple(layer.w_std for layer in dense), gamma0, tilde @ B, B, Y, own(x[:0]))
+
+
+def hidden_layers(spec: s.Layer) -> tuple[tuple[s.Dense, ...], tuple[s.Layer, ...]]:
+    """All Dense layers of a spec, and the hidden ones' phi; UnsupportedLayer, ValueError for another kind of spec."""
+    dense, phi = list[s.Dense](), list[s.Layer]()
+    for layer in s.as_sequential(spec).layers:
+        if isinstance(layer, s.Dense):
+            dense.append(layer)
+            phi.append(s.Identity())
+        elif isinstance(layer, s.Activation) and phi and phi[-1] == s.Identity():
+            phi[-1] = layer
+        elif layer != s.Identity():
+            raise UnsupportedLayer(
+                f"expected Dense layers, each but the last with one activation after it, got {layer!r}"
+            )
+    if len(dense) < 2 or phi.pop() != s.Identity():
+        raise ValueError("expected a hidden layer at least and no activation at the end, mn.Dense(n), ..., mn.Dense(C)")
+    return tuple(dense), tuple(phi)
 
 
 def check_data(x: Array, y: Array, C: int) -> None:

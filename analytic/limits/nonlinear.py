@@ -35,12 +35,11 @@ from typing import Any
 
 import numpy as np
 
-from analytic.limits.linear_problem import check_data
+from analytic.limits.linear_problem import check_data, hidden_layers
 from analytic.training.eigen import check_memory
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, check_examples, to_host, to_library
 from minintk.layers.activation import Pointwise, pointwise
-from minintk.spec.shapes import UnsupportedLayer
 from minintk.validate import generator, number, whole
 
 
@@ -197,24 +196,6 @@ class Group:
             ntk = [(d.w_std**2 * P + d.b_std**2) * Q for d, P, Q in zip(self.problem.dense, Phi, G, strict=True)]
             yield f, xp.stack(Phi[1:]), xp.stack(G[:-1]), sum(ntk[1:], ntk[0])
             self.step(phi, g, xp.concat([(y - f[:N]) / N, 0 * f[N:]]))
-
-
-def hidden_layers(spec: s.Layer) -> tuple[tuple[s.Dense, ...], tuple[s.Layer, ...]]:
-    """All Dense layers of a spec, and the hidden ones' phi; UnsupportedLayer, ValueError for another kind of spec."""
-    dense, phi = list[s.Dense](), list[s.Layer]()
-    for layer in s.as_sequential(spec).layers:
-        if isinstance(layer, s.Dense):
-            dense.append(layer)
-            phi.append(s.Identity())
-        elif isinstance(layer, s.Activation) and phi and phi[-1] == s.Identity():
-            phi[-1] = layer
-        else:
-            raise UnsupportedLayer(
-                f"expected Dense layers, each but the last with one activation after it, got {layer!r}"
-            )
-    if len(dense) < 2 or phi.pop() != s.Identity():
-        raise ValueError("expected a hidden layer at least and no activation at the end, mn.Dense(n), ..., mn.Dense(C)")
-    return tuple(dense), tuple(phi)
 
 
 def feature_learning_limit(

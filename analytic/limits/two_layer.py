@@ -68,21 +68,18 @@ class TwoLayerLimit:
 
     def features(self, t: float, x: Array | None = None) -> Array:
         """H_t = E[h h'] = x~ S x~', (M, M): the kernel of the hidden layer at time t; sigma_1^2 x~ x~' at t = 0."""
-        return self.problem.to_caller(self._features(t, x)[0])
+        S, _ = self._moved(t)
+        return self.problem.to_caller(self.problem.spread(1, S, x))
 
     def ntk(self, t: float, x: Array | None = None) -> Array:
         """Theta_t = sigma_2^2 x~ S x~' + sigma_1^2 x~ x~' tr Q / C, (M, M), a mean over outputs like `minintk.ntk`."""
-        H, plain, Q = self._features(t, x)
-        (s1, s2), C = self.problem.w_std, self.problem.sizes[1]
-        return self.problem.to_caller(s2**2 * H + s1**2 * plain * (np.trace(Q) / C))
+        S, Q = self._moved(t)
+        return self.problem.ntk([S], [Q], x)
 
-    def _features(self, t: float, x: Array | None) -> tuple[Host, Host, Host]:
-        """(x~ S x~', x~ x~', Q); directions outside the training set's span do not change."""
-        _, S, Q = (a[0] for a in self.moments(np.atleast_1d(to_host(t))))
-        tilde, z = self.problem.in_basis(x)
-        plain = tilde @ tilde.T
-        start = self.problem.w_std[0] ** 2
-        return start * plain + z @ (S - start * np.eye(len(S))) @ z.T, plain, Q
+    def _moved(self, t: float) -> tuple[Host, Host]:
+        """(S, Q) at time t."""
+        _, S, Q = self.moments(np.atleast_1d(to_host(t)))
+        return S[0], Q[0]
 
     def _rate(self, t: float, state: Host) -> Host:
         """d/dt (F, S, Q)."""

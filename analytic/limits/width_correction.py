@@ -29,8 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analytic.kernel import kernel
-from analytic.limits.linear_problem import check_data
-from analytic.limits.nonlinear import hidden_layers
+from analytic.limits.linear_problem import check_data, hidden_layers
 from analytic.limits.one_finite_layer import FiniteLayer, Host, Jet, Moments, derivatives, through
 from analytic.training.eigen import check_memory, spectrum
 from minintk import spec as s

@@ -10,7 +10,7 @@ from scipy.special import erf
 from scipy.stats import t as student
 
 import minintk as mn
-from analytic.limits import nonlinear
+from analytic.limits import linear_problem, nonlinear
 from analytic.limits.nonlinear import DeferredGaussian
 from minintk.layers.activation import pointwise
 
@@ -30,7 +30,7 @@ def group_and_network(
     """(f, ntk) after each step of a group of n, and of `mn.train` from the initial weights that the group revealed."""
     rng = np.random.default_rng(0)
     U, size, Vt = np.linalg.svd(x / sqrt(x.shape[1]), full_matrices=False)
-    dense, phi = nonlinear.hidden_layers(spec)
+    dense, phi = linear_problem.hidden_layers(spec)
     group = nonlinear.Group(nonlinear.Problem(dense, tuple(map(pointwise, phi)), U * size, y, gamma0, lr), n, rng)
     first, last, bias = group.inputs @ Vt, group.outputs, list(group.bias)
     moved = [np.zeros((n, n)) for _ in group.between]
