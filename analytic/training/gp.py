@@ -11,6 +11,7 @@ Gaussian: Lee et al. 2019, eqs. (13) to (16).  K is the NNGP, Theta the NTK.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, sqrt
@@ -123,29 +124,29 @@ class Ensemble:
         MemoryError, before any work, with what is needed and what is free.
         """
         check_wanted(kind, cov, std)
-        k, xp, t = self._test(x_test), array_namespace(self.x), to_host(t)
+        self.check(x_test)
+        xp, t = array_namespace(self.x), to_host(t)
         self.check_memory(kind, x_test.shape[0], int(np.size(t)) + 2 if cov else 0 if std else None)
         if (cov or std) and kind == "ntk":
-            self._both()
+            self.evaluate_both()
         one = self.dynamics(kind)
         if not (cov or std):
-            return one.predict(t, k.ntk(x_test, self.x) if kind == "ntk" else k.nngp(x_test, self.x))
-        nngp, theta = k.both(x_test, self.x) if kind == "ntk" else (k.nngp(x_test, self.x),) * 2
+            return one.predict(t, self.of(kind)(x_test, self.x))
+        nngp, theta, prior = self.joint(x_test, kind, std)
         mean, Q, spreads = one.predict(t, theta), one.spectrum.Q, []
-        prior = self._variances(x_test) if std else xp.astype(k.nngp(x_test), xp.float64, copy=False)
-        q = xp.astype(nngp, xp.float64, copy=False) @ Q  # K(x, X) Q
+        q = nngp @ Q  # K(x, X) Q
         p = q if kind == "nngp" else xp.astype(theta, xp.float64, copy=False) @ Q  # A_t = (p g_t) Q'
         for g in one.gains(t, theta):
             a = p * g
             b = (a * one.spectrum.mu if kind == "nngp" else a @ self._rotated) - 2 * q  # a b' = A K A' - 2 A K(X, x)
-            spreads.append(deviation(a, b, prior, nngp) if std else covariance(prior + a @ b.T, prior))
+            spreads.append(spread(a, b, prior, eps(theta)))
         stacked = xp.stack(spreads)
         return mean, xp.astype(stacked if np.ndim(t) else stacked[0], mean.dtype, copy=False)
 
     def dynamics(self, kind: Kind = "ntk") -> Dynamics:
         """The training of one function under Theta ("ntk") or K ("nngp"), factorised on first use."""
         if kind not in self._dynamics:
-            k, y, how = self._block(kind), self.y, {"lr": self.lr, "ridge": self.ridge}
+            k, y, how = self.block(kind), self.y, {"lr": self.lr, "ridge": self.ridge}
             by_steps = self.by == "descent"
             one = gradient_descent(k, y, momentum=self.momentum, **how) if by_steps else gradient_flow(k, y, **how)
             self._dynamics[kind] = one
@@ -171,13 +172,17 @@ class Ensemble:
         what = f"this prediction of {M} outputs from {N} examples"
         check_memory(xp, what, need, "use fewer examples, predict a part of x_test at a time, or take std for cov")
 
-    def _block(self, kind: Kind) -> Array:
+    def of(self, kind: Kind) -> Callable[..., Array]:
+        """The kernel's K or Theta, a function of (x1, x2)."""
+        return self.kernel.ntk if kind == "ntk" else self.kernel.nngp
+
+    def block(self, kind: Kind) -> Array:
         """K(X, X) or Theta(X, X), evaluated on first use."""
         if kind not in self._train:
-            self._train[kind] = self.kernel.ntk(self.x) if kind == "ntk" else self.kernel.nngp(self.x)
+            self._train[kind] = self.of(kind)(self.x)
         return self._train[kind]
 
-    def _both(self) -> None:
+    def evaluate_both(self) -> None:
         """Evaluate K(X, X) and Theta(X, X) in one pass, unless one of them is there already."""
         if not self._train:
             self._train["nngp"], self._train["ntk"] = self.kernel.both(self.x)
@@ -185,11 +190,18 @@ class Ensemble:
     @cached_property
     def _rotated(self) -> Array:
         """Q' K(X, X) Q, with the Q of Theta: the covariance of f_0(X) in the directions that train independently."""
-        K, Q = self._block("nngp"), self.dynamics("ntk").spectrum.Q
+        K, Q = self.block("nngp"), self.dynamics("ntk").spectrum.Q
         check_kernel("kernel.nngp(x)", K)
         return Q.T @ (array_namespace(Q).astype(K, Q.dtype, copy=False) @ Q)
 
-    def _variances(self, x: Array) -> Array:
+    def joint(self, x: Array, kind: Kind, std: bool) -> tuple[Array, Array, Array]:
+        """K(x, X) in float64, the kernel of this kind of (x, X), and K(x, x) in float64, (M,) with std, else (M, M)."""
+        xp, k = array_namespace(x), self.kernel
+        nngp, found = k.both(x, self.x) if kind == "ntk" else (k.nngp(x, self.x),) * 2
+        prior = self.variances(x) if std else xp.astype(k.nngp(x), xp.float64, copy=False)
+        return xp.astype(nngp, xp.float64, copy=False), found, prior
+
+    def variances(self, x: Array) -> Array:
         """K(x, x) of each example with itself, (M,), in float64."""
         xp, k, N = array_namespace(x), self.kernel, max(1, int(self.x.shape[0]))
         if hasattr(k, "diag"):
@@ -197,18 +209,17 @@ class Ensemble:
         blocks = [xp.linalg.diagonal(k.nngp(x[i : i + N])) for i in range(0, max(1, x.shape[0]), N)]
         return xp.astype(xp.concat(blocks), xp.float64, copy=False)
 
-    def _test(self, x_test: Array) -> KernelLike:
-        """The kernel; checks that x_test fits the training examples first."""
+    def check(self, x_test: Array) -> None:
+        """Check that x_test fits the training examples."""
         array_namespace(self.x, x_test)
         if isinstance(self.kernel, Given):
-            self.kernel.check("x_test", x_test)
-            return self.kernel
+            return self.kernel.check("x_test", x_test)
         if x_test.ndim != self.x.ndim or x_test.shape[1:] != self.x.shape[1:]:
             want = ", ".join(map(str, self.x.shape[1:]))
             raise ValueError(f"x_test expects shape (M, {want}) as the training examples, got {tuple(x_test.shape)}")
         check_floating("x_test", x_test)
         check_finite("x_test", x_test)
-        return self.kernel
+        return None
 
 
 def ensemble(
@@ -272,23 +283,22 @@ def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:
         raise ValueError("predict expects cov=True or std=True, not both: the standard deviation is sqrt(diag(cov))")
 
 
-def covariance(c: Array, prior: Array) -> Array:
-    """c made symmetric; a variance that is 0 up to rounding (at a training point) is not negative."""
-    xp = array_namespace(c, prior)
-    c = (c + c.T) / 2
-    variance = xp.diagonal(c)
-    rounding = (variance < 0) & (variance > -1e-10 * xp.max(xp.abs(prior)))
-    i = xp.arange(c.shape[0])
-    c[i, i] = xp.where(rounding, xp.zeros_like(variance), variance)
-    return c
+def spread(a: Array, b: Array, prior: Array, eps: float) -> Array:
+    """The covariance prior + a b', (M, M), made symmetric; for variances, prior : (M,), sqrt(prior + diag(a b')), (M,).
 
-
-def deviation(a: Array, b: Array, prior: Array, k: Array) -> Array:
-    """sqrt(prior + diag(a b')), (M,); ValueError for a variance below zero beyond the rounding of the kernel k."""
+    eps : the spacing of the kernel's numbers.  A variance that is 0 up to rounding (at a training point) is not
+    negative; ValueError for one further below, where the result is (M,).
+    """
     xp = array_namespace(a, prior)
-    parts = a * b
-    variance = prior + xp.sum(parts, axis=1)
-    if bool(xp.any(variance < -sqrt(eps(k)) * (prior + xp.sum(xp.abs(parts), axis=1)))):
+    if prior.ndim == 2:
+        c = prior + a @ b.T
+        c = (c + c.T) / 2
+        variance, i = xp.diagonal(c), xp.arange(c.shape[0])
+        rounding = (variance < 0) & (variance > -1e-10 * xp.max(xp.abs(prior)))
+        c[i, i] = xp.where(rounding, xp.zeros_like(variance), variance)
+        return c
+    variance = prior + xp.sum(a * b, axis=1)
+    if bool(xp.any(variance < -sqrt(eps) * (prior + xp.sum(xp.abs(a * b), axis=1)))):
         raise ValueError(
             f"the variance at x_test is {float(xp.min(variance)):.3g}, where the prior's is up to "
             f"{float(xp.max(prior)):.3g}: the kernels are not positive semi-definite; compute them in float64, or pass "

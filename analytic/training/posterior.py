@@ -17,9 +17,9 @@ import numpy as np
 from analytic.kernel import Kernel
 from analytic.training.dynamics import power_of_two
 from analytic.training.eigen import check_kernel, check_memory, eps, factorisation_bytes, resolution
-from analytic.training.gp import Ensemble, Given, KernelLike, Kind, check_wanted, covariance, deviation, ensemble
+from analytic.training.gp import Ensemble, Given, KernelLike, Kind, check_wanted, ensemble, spread
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, on_host, scipy_module, to_library
-from minintk.validate import whole
+from minintk.validate import generator, whole
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,33 +45,30 @@ class Posterior:
         """
         check_wanted(self.kind, cov, std)
         ens = self.ensemble
-        ens._test(x_test)
+        ens.check(x_test)
         ens.check_memory(self.kind, x_test.shape[0], 3 if cov else 0 if std else None, self._factor_bytes)
         if (cov or std) and self.kind == "ntk" and self._factor_bytes:
-            ens._both()
-        L = self.factor
+            ens.evaluate_both()
+        L, xp = self.factor, array_namespace(ens.x)
         if L is None:
             return ens.predict(x_test, kind=self.kind, cov=cov, std=std)
-        k, X = ens._test(x_test), ens.x
-        xp = array_namespace(X)
-        if self.kind == "ntk":
-            nngp, k_test = k.both(x_test, X) if cov or std else (None, k.ntk(x_test, X))
+        nngp = prior = None
+        if cov or std:
+            nngp, k_test, prior = ens.joint(x_test, self.kind, std)
         else:
-            k_test = nngp = k.nngp(x_test, X)
+            k_test = ens.of(self.kind)(x_test, ens.x)
         check_finite("the kernel of x_test and x", k_test)
         V = _solve(L, xp.astype(k_test, xp.float64, copy=False).T)  # L^-1 k(X, x)
         dtype = xp.result_type(k_test, ens.y)
         size, whitened = self._whitened
         mean = xp.astype(V.T @ whitened * size, dtype, copy=False)
-        if nngp is None or not (cov or std):
+        if nngp is None or prior is None:
             return mean
-        prior = ens._variances(x_test) if std else xp.astype(k.nngp(x_test), xp.float64, copy=False)
         a, b = V.T, -V.T
         if self.kind == "ntk":
             a = _solve(L, V, transposed=True).T
-            b = a @ xp.astype(ens._block("nngp"), xp.float64, copy=False) - 2 * xp.astype(nngp, xp.float64, copy=False)
-        spread = deviation(a, b, prior, k_test) if std else covariance(prior + a @ b.T, prior)
-        return mean, xp.astype(spread, dtype, copy=False)
+            b = a @ xp.astype(ens.block("nngp"), xp.float64, copy=False) - 2 * nngp
+        return mean, xp.astype(spread(a, b, prior, eps(k_test)), dtype, copy=False)
 
     def log_marginal_likelihood(self) -> float:
         """log N(y; 0, K + ridge I), summed over the C outputs; for kind="nngp".
@@ -99,15 +96,14 @@ class Posterior:
         ValueError if the covariance is indefinite beyond rounding.
         """
         whole("sample(size=...)", size)
-        if not isinstance(rng, np.random.Generator):
-            raise TypeError(f"sample(rng=...) expects numpy.random.default_rng(seed), got {rng!r}")
-        self.ensemble._test(x_test)
+        rng = generator(rng)
+        self.ensemble.check(x_test)
         M, C = x_test.shape[0], self.ensemble.y.shape[1]
         need, xp = factorisation_bytes(M) + 8 * M * (M + 2 * size * C), array_namespace(x_test)
         check_memory(xp, f"{size} draws at {M} points", need, "draw fewer, or at fewer points")
         mean, cov = self.predict(x_test, cov=True)
         variance, U = xp.linalg.eigh(xp.astype(cov, xp.float64, copy=False))
-        scale = max(float(xp.max(xp.abs(k))) for k in (cov, self.ensemble._variances(self.ensemble.x)))
+        scale = max(float(xp.max(xp.abs(k))) for k in (cov, self.ensemble.variances(self.ensemble.x)))
         if -float(variance[0]) > sqrt(eps(cov)) * scale:
             raise ValueError(
                 f"the covariance at x_test has the eigenvalue {float(variance[0]):.3g}, where kernel entries are up to "
@@ -142,7 +138,7 @@ class Posterior:
         """
         ens = self.ensemble
         ens.check_memory(self.kind, 0, 0, self._factor_bytes)
-        k = ens._block(self.kind)
+        k = ens.block(self.kind)
         check_kernel(f"kernel.{self.kind}(x)", k)
         xp, tau = array_namespace(k), resolution(k)
         ens._train.pop(self.kind)  # whoever interrupts the work leaves nothing that is half done

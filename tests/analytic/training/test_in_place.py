@@ -84,7 +84,7 @@ def test_without_a_factor_the_kernel_is_what_it_was(at: int, monkeypatch: pytest
     once = np.delete(np.arange(60), at)
     found, expected = gp.predict(x_test), posterior(DENSE, x[once], y[once]).predict(x_test)
     np.testing.assert_allclose(found, expected, atol=1e-7)
-    assert np.array_equal(gp.ensemble._block("nngp"), K)
+    assert np.array_equal(gp.ensemble.block("nngp"), K)
     assert asked.count(2) == 2  # one kernel of the training examples for each posterior
 
 
