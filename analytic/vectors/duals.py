@@ -75,10 +75,9 @@ class Homogeneous(Dual):
 
     def rows(self, rows: RowState) -> tuple[RowState, HomogeneousRow]:
         xp, gain = array_namespace(rows.q), self.alpha**2 + self.beta**2
-        slope = xp.where(rows.q > 0, gain, self.at_zero**2)
-        after = RowState(gain * rows.q, slope * rows.theta, rows.error)
         if not rows.has_zero_rows:
-            return after, HomogeneousRow(None, None)
+            return rows.to(gain * rows.q, gain * rows.theta), HomogeneousRow(None, None)
+        after = rows.to(gain * rows.q, xp.where(rows.q > 0, gain, self.at_zero**2) * rows.theta)
         nonzero, factor = (xp.where(rows.q > 0, a, b) for a, b in ((1.0, 0.0), (self.alpha / sqrt(gain), self.at_zero)))
         return after, HomogeneousRow(columns(xp, nonzero), columns(xp, factor))
 
@@ -157,7 +156,7 @@ class Erf(Dual):
     def after(self, rows: RowState) -> RowState:
         """The rows after the activation."""
         xp = array_namespace(rows.q)
-        return RowState((2 / pi) * asin_u(xp, rows.q), rows.theta * (4 / pi) / xp.sqrt(1 + 4 * rows.q), rows.error)
+        return rows.to((2 / pi) * asin_u(xp, rows.q), rows.theta * (4 / pi) / xp.sqrt(1 + 4 * rows.q))
 
     def rows(self, rows: RowState) -> tuple[RowState, ErfRow]:
         xp, after = array_namespace(rows.q), self.after(rows)

@@ -68,7 +68,7 @@ def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[A
         wanted.warn(rows.error)
         held = bytes_of(fine.coefficients)  # known only now: a quadrature has as many as its accuracy takes
         results = wanted.arrays(inputs, working_memory(inputs, 3 * held))
-        coarse = cast(fine, inputs.dtype) if fits else None
+        coarse = None if not fits else fine if inputs.dtype.itemsize == 8 else cast(fine, inputs.dtype)
         right = prepared[-1].keep()
         once = inputs.shape[1] <= tile_width(inputs.xp, max(inputs.shape))  # one tile needs a row of x1: it is not kept
         left = right if inputs.symmetric else prepared[0] if once else prepared[0].keep()
@@ -134,21 +134,21 @@ class Rows:
     single: bool
     kept: tuple[Array, Array] | None = None
 
-    def unit(self, rows: Any, dtype: Any) -> Array:
+    def unit(self, rows: Any, dtype: Any, out: Array | None = None) -> Array:
         """(A x / |x|, B) / sqrt(2) of some rows; rows : indices, or a slice."""
         xp, x, scale = array_namespace(self.scale), self.x[rows], self.scale[rows]
-        out = xp.empty((x.shape[0], self.centre.shape[0]), dtype=dtype)
+        out = xp.empty((x.shape[0], self.centre.shape[0]), dtype=dtype) if out is None else out
         xp.multiply(x, xp.astype(scale, dtype) if self.single else scale, out=out[:, : x.shape[1]])
         if self.bias is not None:
             out[:, -1:] = self.bias[rows]
         return out
 
-    def pick(self, rows: slice, dtype: Any) -> tuple[Array, Array]:
+    def pick(self, rows: slice, dtype: Any, out: Array | None = None) -> tuple[Array, Array]:
         """y, `unit` minus the centre, and |y|^2 / 2, (N,), of y as rounded: p of a row with itself stays 0."""
         xp = array_namespace(self.scale)
         if self.kept is not None and dtype == self.x.dtype:
             return self.kept[0][rows], self.kept[1][rows]
-        y = self.unit(rows, dtype)
+        y = self.unit(rows, dtype, out)
         y -= xp.astype(self.centre, dtype)
         return y, xp.vecdot(y, y) / 2
 
@@ -158,7 +158,7 @@ class Rows:
         y, n = xp.empty((N, width), dtype=dtype), xp.empty(N, dtype=dtype)
 
         def work(rows: slice) -> None:
-            y[rows], n[rows] = self.pick(rows, dtype)
+            _, n[rows] = self.pick(rows, dtype, y[rows])
 
         for_each(xp, work, pieces(xp, self.x))
         return replace(self, kept=(y, n))
@@ -168,6 +168,11 @@ def pieces(xp: Any, x: Array) -> list[slice]:
     """Some rows at a time, `rows_at_once`."""
     N, step = x.shape[0], rows_at_once(xp, x.shape[1])
     return [slice(i, min(i + step, N)) for i in range(0, N, step)]
+
+
+def diagonal(square: Array) -> Array:
+    """The diagonal of a contiguous array, to write on."""
+    return square.reshape(-1)[:: square.shape[0] + 1]
 
 
 def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> None:
@@ -202,21 +207,26 @@ SAMPLED = 256
 
 def prepare_rows(xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> list[Rows]:
     """The Rows of x1 (and x2), with the weight and bias coefficients of the first layer if it is a Dense."""
-    norm = xp.sqrt(norms2)[:, None]
-    scale = xp.where(norm > 0, sqrt(0.5) / xp.where(norm > 0, norm, 1.0), 0.0)
-    bias = None
+    scale, bias = xp.sqrt(0.5 / xp.where(norms2 > 0, norms2, xp.inf))[:, None], None
     if first is not None and first.mix is not None:
         scale = scale * first.mix.a[:, :1]
-        bias = sqrt(0.5) * first.mix.b[:, :1] if bool(xp.any(first.mix.b > 0)) else None
-    used = xp.where(scale > 0, scale, 1.0)
-    single = max(float(used.max()), 1 / float(used.min())) < FLOAT32_VARIANCES[1]
-    origin = xp.zeros(parts[0].shape[1] + (bias is not None), dtype=xp.float64)
-    found = []
-    for x, at in zip(parts, (slice(0, parts[0].shape[0]), slice(parts[0].shape[0], None)), strict=False):
-        found.append(Rows(x, scale[at], None if bias is None else bias[at], origin, single))
-    some = [rows.unit(slice(0, None, -(-rows.x.shape[0] // SAMPLED)), xp.float64) for rows in found]
-    centre = xp.mean(xp.concatenate(some), axis=0)
-    return [replace(rows, centre=centre) for rows in found]
+        bias = sqrt(0.5) * first.mix.b[:, :1] if float(first.mix.b.max()) > 0 else None
+    low, high = float(xp.where(scale > 0, scale, 1.0).min()), float(scale.max())
+    single = 1 / FLOAT32_VARIANCES[1] < low and high < FLOAT32_VARIANCES[1]
+    centre = xp.zeros(parts[0].shape[1] + (bias is not None), dtype=xp.float64)
+    sides, count = (slice(0, parts[0].shape[0]), slice(parts[0].shape[0], None))[: len(parts)], 0
+    for x, at in zip(parts, sides, strict=True):
+        some = slice(None, None, -(-x.shape[0] // SAMPLED))
+        weights = scale[at][some]
+        count += weights.shape[0]
+        centre[: x.shape[1]] += ((xp.astype(weights, x.dtype) if single else weights).T @ x[some])[0]
+        if bias is not None:
+            centre[-1] += xp.sum(bias[at][some])
+    centre /= count
+    return [
+        Rows(x, scale[at], None if bias is None else bias[at], centre, single)
+        for x, at in zip(parts, sides, strict=True)
+    ]
 
 
 # ----------------------------------------------------------------------------------------------- tiles
@@ -346,7 +356,7 @@ class VectorEngine:
                         corner = kernel[square:]
                         corner *= 0.5
                         corner += corner.T  # the product may round (i, j) and (j, i) differently
-                        xp.fill_diagonal(corner, xp.astype(values[columns], kernel.dtype))
+                        diagonal(corner)[...] = values[columns]
                     if self.symmetric:
                         out[columns, rows] = kernel.T
                     out[rows, columns] = kernel
@@ -366,7 +376,7 @@ class VectorEngine:
             xp.matmul(columns(xp, n, xp.ones_like(n)), columns(xp, xp.ones_like(n2), n2).T, out=w)
             xp.subtract(w, p, out=p)
         if square is not None:  # the diagonal is known from the rows
-            xp.fill_diagonal(p[square:], 0.5)
+            diagonal(p[square:])[...] = 0.5
         size = max(float(n.max()) + float(n2.max()), self.largest_distance)  # 1/2 if rows point in all directions
         limit = ((0.3 if p.dtype.itemsize == 4 else 0.05) * size) ** 2  # what a product in that precision resolves
         if float(xp.min(p)) >= limit and float(xp.max(p)) <= 1 - limit:

@@ -8,6 +8,8 @@ as good as zero.  A result must be a number of the inputs' precision: in float32
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -31,28 +33,28 @@ def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[Ro
     norms2 : |x|^2, (N + M,).   ValueError, with its name, for a row that leaves the range.
     """
     xp, d = inputs.xp, max(1, inputs.x[0].size // max(1, inputs.x[0].shape[0]))
-    rows = RowState(norms2 / d, xp.zeros_like(norms2))
-    check_step(inputs, rows.q, rows.q, rows.theta, "", small=SMALLEST_VARIANCE if not program else 0.0)
-    coefficients, fits, spread = [], True, SPREAD * float(xp.finfo(inputs.dtype).eps)
-    for k, step in enumerate(program, start=1):
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported below
-            after, row = step.rows(RowState(rows.q, rows.theta, rows.error, spread))
-        check_step(inputs, rows.q, after.q, after.theta, f" after step {k} of {len(program)}")
-        coefficients.append(row)
-        rows = after
-        if inputs.dtype.itemsize == 4 and fits:
-            positive = xp.where(rows.q > 0, rows.q, 1.0)
-            fits = FLOAT32_VARIANCES[0] <= float(positive.min()) and float(positive.max()) <= FLOAT32_VARIANCES[1]
-    return rows, tuple(coefficients), fits
+    rows = RowState(norms2 / d, xp.zeros_like(norms2), spread=SPREAD * float(xp.finfo(inputs.dtype).eps))
+    if not rows.ends[1] <= LARGEST_VARIANCE or (not program and rows.ends[0] < SMALLEST_VARIANCE):
+        check_step(inputs, rows.q, rows.q, rows.theta, "", small=SMALLEST_VARIANCE if not program else 0.0)
+    coefficients, fits = [], True
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported below
+        for k, step in enumerate(program, start=1):
+            after, row = step.rows(rows)
+            low, high = after.ends
+            if not SMALLEST_VARIANCE <= low <= high <= LARGEST_VARIANCE or not isfinite(float(after.theta.max())):
+                check_step(inputs, rows.q, after.q, after.theta, f" after step {k} of {len(program)}")
+            coefficients.append(row)
+            rows = after if after.spread else replace(after, spread=rows.spread)  # a step of one's own may not keep it
+            low = float(xp.where(rows.q > 0, rows.q, 1.0).min()) if rows.has_zero_rows else low
+            fits = fits and FLOAT32_VARIANCES[0] <= low and high <= FLOAT32_VARIANCES[1]
+    return rows, tuple(coefficients), fits or inputs.dtype.itemsize == 8
 
 
 def check_step(
     inputs: Examples, before: Array, q: Array, theta: Array, where: str, small: float = SMALLEST_VARIANCE
 ) -> None:
     """ValueError, with its name, for an example whose variances have left the range at a step; (N + M,) each."""
-    xp, lowest = inputs.xp, float(q.min())
-    if lowest >= small and float(q.max()) <= LARGEST_VARIANCE and bool(xp.isfinite(theta.max())):
-        return
+    xp = inputs.xp
     bad = ~(q <= LARGEST_VARIANCE) | ~xp.isfinite(theta) | ((before > 0) & (q < small))
     if bool(xp.any(bad)):
         n = int(xp.argmax(bad))

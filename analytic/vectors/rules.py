@@ -62,19 +62,18 @@ class Mix(NamedTuple):
     tau_b: Array | None
 
 
-def mix(one: RowState, two: RowState, after: RowState, scale: Array | None = None) -> Mix:
+def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array] | None) -> Mix:
     """A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; a row of zeros has A = 1.
 
-    scale : the unit of the first part's tau, if not its own.
+    units : those of the parts' tau, if some q = 0, else None.
     """
     xp, q = array_namespace(after.q), after.q
-    a = xp.where(q > 0, xp.sqrt(one.q / xp.where(q > 0, q, 1.0)), 1.0)
-    b = xp.where(q > 0, xp.sqrt(two.q / xp.where(q > 0, q, 1.0)), 0.0)
+    if after.has_zero_rows:
+        q1, q = (xp.where(after.q > 0, one, 1.0) for one in (q1, q))
+    a, b = xp.sqrt(q1 / q), xp.sqrt(q2 / q)
     cos = xp.sqrt((1 + a) / 2)
     sin = b / (2 * cos)
-    zero_rows = one.has_zero_rows or two.has_zero_rows or after.has_zero_rows
-    tau_a = columns(xp, (one.scale if scale is None else scale) / after.scale) if zero_rows else None
-    tau_b = columns(xp, two.scale / after.scale) if zero_rows else None
+    tau_a, tau_b = (None, None) if units is None else (columns(xp, unit / after.scale) for unit in units)
     return Mix(columns(xp, a), columns(xp, b), columns(xp, sin, cos), columns(xp, cos, -sin), tau_a, tau_b)
 
 
@@ -147,13 +146,13 @@ class Affine(Step):
 
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
         xp = array_namespace(rows.q)
-        weights = RowState(self.w2 * rows.q, self.w2 * rows.theta)
-        q = weights.q + self.beta2
-        after = RowState(q, weights.theta + self.ratio * q + self.rest, rows.error)
+        weights = self.w2 * rows.q
+        q = weights + self.beta2
+        after = rows.to(q, self.w2 * rows.theta + self.ratio * q + self.rest)
         zero_rows = rows.has_zero_rows or after.has_zero_rows
-        bias = RowState(xp.full_like(q, self.beta2), xp.zeros_like(q)) if self.beta2 > 0 or zero_rows else None
+        units = (sqrt(self.w2) * rows.scale, xp.ones_like(q)) if zero_rows else None
         return after, AffineRow(
-            mix=None if bias is None else mix(weights, bias, after, sqrt(self.w2) * rows.scale),
+            mix=mix(weights, self.beta2, after, units) if self.beta2 > 0 or zero_rows else None,
             inverse=None if self.rest == 0 else columns(xp, 1 / after.scale),
             nonzero=columns(xp, xp.where(q > 0, 1.0, 0.0)) if zero_rows else None,
         )
@@ -275,8 +274,9 @@ class ResidualSum(Fork):
     """K' = K_branch + K_shortcut,   Theta' = Theta_branch + Theta_shortcut."""
 
     def join(self, one: RowState, two: RowState) -> tuple[RowState, Mix]:
-        after = RowState(one.q + two.q, one.theta + two.theta, max(one.error, two.error))
-        return after, mix(one, two, after)
+        after = one.to(one.q + two.q, one.theta + two.theta, max(one.error, two.error))
+        zero_rows = one.has_zero_rows or two.has_zero_rows
+        return after, mix(one.q, two.q, after, (one.scale, two.scale) if zero_rows else None)
 
     def join_pairs(self, pairs: Pairs, row: Mix, other: Pairs) -> None:
         mix_pairs(pairs, row, other)
@@ -316,7 +316,7 @@ class ProductOfParts(Fork):
         return replace(super().law(law), gaussian=False)
 
     def join(self, one: RowState, two: RowState) -> tuple[RowState, ProductRow]:
-        after = RowState(one.q * two.q, one.theta * two.q + one.q * two.theta, one.error + two.error)
+        after = one.to(one.q * two.q, one.theta * two.q + one.q * two.theta, one.error + two.error)
         if not (one.has_zero_rows or two.has_zero_rows):
             return after, ProductRow(None, None)
         xp = array_namespace(after.q)
@@ -401,7 +401,7 @@ class Masks(Step):
 
     def rows(self, rows: RowState) -> tuple[RowState, Array]:
         """And the factor of tau, row by row: sqrt(keep), or 1 for a row of zeros."""
-        after = RowState(rows.q / self.keep, rows.theta / self.keep, rows.error)
+        after = rows.to(rows.q / self.keep, rows.theta / self.keep)
         return after, columns(array_namespace(rows.q), rows.scale / after.scale)
 
     def pairs(self, pairs: Pairs, row: Array) -> None:
@@ -460,7 +460,7 @@ class Normalise(Step):
 
     def rows(self, rows: RowState) -> tuple[RowState, NormaliseRow]:
         gain = self.gain(rows.q)
-        after = RowState(rows.q * gain, rows.theta * gain, rows.error)
+        after = rows.to(rows.q * gain, rows.theta * gain)
         if not rows.has_zero_rows:
             return after, NormaliseRow(None)
         xp = array_namespace(rows.q)

@@ -41,16 +41,32 @@ class RowState:
     error: float = 0.0
     spread: float = 0.0
 
+    def to(self, q: Array, theta: Array, error: float | None = None) -> RowState:
+        """The rows after a step, with `error` in place of the one so far."""
+        return RowState(q, theta, self.error if error is None else error, self.spread)
+
     @cached_property
     def scale(self) -> Array:
         """The unit of tau, theta = 2 scale scale' tau: sqrt(q), or 1 for a row with q = 0."""
         xp = array_namespace(self.q)
-        return xp.where(self.q > 0, xp.sqrt(self.q), 1.0)
+        scale = xp.sqrt(self.q)
+        return xp.where(self.q > 0, scale, 1.0) if self.has_zero_rows else scale
 
     @cached_property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest q."""
+        return float(self.q.min()), float(self.q.max())
+
+    @property
     def has_zero_rows(self) -> bool:
         """Whether some q = 0: a row of zeros before any random bias.  Biases trained from 0 may give it a Theta."""
-        return bool((self.q == 0).any())
+        return self.ends[0] == 0
+
+    @property
+    def alike(self) -> bool:
+        """Whether all rows have one norm, but for roundings."""
+        low, high = self.ends
+        return high - low <= self.spread * high
 
 
 @dataclass(frozen=True)
