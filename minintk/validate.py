@@ -73,6 +73,11 @@ def generator(rng: Any) -> np.random.Generator:
     """
     if rng is None:
         return np.random.default_rng(0)
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"rng expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")
+    check_generator("rng", rng)
     return rng
+
+
+def check_generator(name: str, rng: Any) -> None:
+    """TypeError for anything but a generator, None included, so that nothing is drawn by accident."""
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"{name} expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")

@@ -14,7 +14,7 @@ import numpy as np
 
 from minintk.arrays import check_examples
 from minintk.training.batches import Shift
-from minintk.validate import precision, whole
+from minintk.validate import check_generator, precision, whole
 
 Array = np.ndarray[Any, Any]
 
@@ -97,7 +97,7 @@ class Dataset:
         >>> len(train), len(test), len(set(train.labels) & set(test.labels))
         (6, 3, 0)
         """
-        check_rng(rng)
+        check_generator("rng", rng)
         n_train, n_test = whole("n_train", n_train, 0), whole("n_test", n_test, 0)
         if n_train + n_test > len(self):
             raise ValueError(f"{n_train} + {n_test} examples asked for, but {self.name} has {len(self)}: ask for fewer")
@@ -161,7 +161,7 @@ class Dataset:
         Shift before `standardise`: afterwards zero is no longer black.  (Samarin et al. 2020 shift MNIST by up to 7
         pixels.)
         """
-        check_rng(rng)
+        check_generator("rng", rng)
         shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))
         moved = shift(self.images().raw, shift.draw(len(self), rng))
         return replace(self, raw=moved.reshape(self.raw.shape))
@@ -275,9 +275,3 @@ class Dataset:
         """
         y = np.eye(len(self.classes), dtype=self.dtype)[self.labels]
         return self.x, y - 1 / len(self.classes) if zero_mean else y
-
-
-def check_rng(rng: Any) -> None:
-    """TypeError for anything but a generator, None included: data are never drawn by accident."""
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"rng expects a numpy.random.Generator, got {rng!r}: np.random.default_rng(0)")

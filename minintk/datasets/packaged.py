@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from minintk.datasets.dataset import Dataset, check_rng
+from minintk.datasets.dataset import Array, Dataset
 from minintk.files.reading import read_npz, reading
-from minintk.validate import precision, whole
+from minintk.validate import check_generator, precision, whole
 
 ATTRIBUTION = (
     "E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998, "
@@ -39,9 +39,6 @@ def digits(*, dtype: Any = np.float64) -> Dataset:
     return Dataset(x, labels, image_shape=(8, 8, 1), name="digits", attribution=ATTRIBUTION)
 
 
-Array = np.ndarray[Any, Any]
-
-
 def sphere(n: int, d: int, rng: np.random.Generator) -> Array:
     """x : (n, d), uniform on the sphere |x|^2 = d, so that the input kernel x x' / d has a unit diagonal.
 
@@ -68,4 +65,4 @@ def cube(n: int, d: int, rng: np.random.Generator) -> Array:
 def _check(n: int, d: int, rng: np.random.Generator) -> None:
     whole("n", n)
     whole("d", d)
-    check_rng(rng)
+    check_generator("rng", rng)

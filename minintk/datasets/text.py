@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minintk.datasets.dataset import Array, Dataset, check_rng
+from minintk.datasets.dataset import Array, Dataset
 from minintk.files.reading import read_npz, reading
-from minintk.validate import whole
+from minintk.validate import check_generator, whole
 
 BOOKS = (
     "Persuasion by Jane Austen, 1817; The Hound of the Baskervilles by Arthur Conan Doyle, 1902; The War of the Worlds "
@@ -45,7 +45,7 @@ class Text:
         >>> data
         Dataset('sentences', N=1800, x=(24, 16), classes: Austen 600, Doyle 600, Wells 600)
         """
-        check_rng(rng)
+        check_generator("rng", rng)
         length, features = whole("length", length), whole("features", features)
         number = {word: i for i, word in enumerate(sorted({word for words in self.words for word in words}))}
         vectors = np.concatenate([rng.standard_normal((len(number), features)), np.zeros((1, features))])

@@ -2,13 +2,12 @@
 
 Reading order:
 
-    network         what a model is, and the network of a spec
-    jacobian        J v, J' u and J J' without J
-    input_jacobian  df/dx, forwards and backwards
-    lift            networks trained elsewhere, from torch.nn or arrays, and back
-    empirical       tangent kernels and NNGP kernels at theta, by blocks under a memory bound
-    wrappers        linearised, alpha-scaled and Taylor-expanded models
-    iterative       linearised, at a point that moves now and then
-    power_series    arithmetic of truncated power series
-    taylor          a network along theta_0 + t d, as a power series in t
+    network       what a model is, and the network of a spec
+    jacobian      J v, J' u and J J' without J, and df/dx
+    lift          networks trained elsewhere, from torch.nn or arrays, and back
+    empirical     tangent kernels and NNGP kernels at theta, by blocks under a memory bound
+    wrappers      linearised, alpha-scaled and Taylor-expanded models
+    iterative     linearised, at a point that moves now and then
+    power_series  arithmetic of truncated power series
+    taylor        a network along theta_0 + t d, as a power series in t
 """

@@ -19,7 +19,7 @@ from math import prod
 
 from minintk.arrays import Array, array_namespace, available_memory, check_finite
 from minintk.layers.norm import UNCALIBRATED
-from minintk.models.jacobian import FullContraction, Jacobian, ScaledContraction, TraceContraction
+from minintk.models.jacobian import FullContraction, ScaledContraction, TraceContraction
 from minintk.models.network import Model, check_model
 from minintk.validate import number
 
@@ -102,21 +102,21 @@ def _blocks(
     check_kernel(model, theta, x1, x2)
     xp = array_namespace(theta, x1)
     lead, C = tuple(theta.shape[:-1]), model.outputs
-    N, M, trace = x1.shape[0], (x1 if x2 is None else x2).shape[0], not kernel.full
+    other = x1 if x2 is None else x2
+    N, M, trace = x1.shape[0], other.shape[0], not kernel.full
     shape = (*lead, N, M) if trace else (*lead, N, C, M, C)
     budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
     size = block_size(model, theta, max(N, M), trace, theta.dtype.itemsize * prod(shape), budget)
     if size >= max(N, M):
         J1 = model.jacobian(theta, x1)
-        return _block(J1, J1 if x2 is None else model.jacobian(theta, x2), kernel)
+        return J1.contracted(None if x2 is None else model.jacobian(theta, x2), kernel)
 
     k = xp.empty(shape, dtype=theta.dtype)
     for i in range(0, N, size):
         J1 = model.jacobian(theta, x1[i : i + size])
         for j in range(i if x2 is None else 0, M, size):
             same = x2 is None and i == j
-            J2 = J1 if same else model.jacobian(theta, (x1 if x2 is None else x2)[j : j + size])
-            block = _block(J1, J2, kernel)
+            block = J1.contracted(None if same else model.jacobian(theta, other[j : j + size]), kernel)
             rows, columns = slice(i, i + size), slice(j, j + size)
             if trace:
                 k[..., rows, columns] = block
@@ -138,11 +138,6 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
     check_finite("theta", theta)
     if x2 is not None:
         model.check(theta, x2)
-
-
-def _block(J1: Jacobian, J2: Jacobian, kernel: ScaledContraction) -> Array:
-    """The kernel of two blocks of examples."""
-    return J1.contracted(None if J1 is J2 else J2, kernel)
 
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:

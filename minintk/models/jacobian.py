@@ -1,4 +1,4 @@
-"""The Jacobian of a model's outputs, J : (N, C, P), as a linear map that is never written down.
+"""The Jacobian of a model's outputs in theta, J : (N, C, P), as a linear map that is never written down; or in x.
 
     jvp    v -> J v          a change of the parameters to a change of the outputs
     vjp    u -> J' u         a cotangent of the outputs to a gradient
@@ -66,22 +66,14 @@ class Jacobian(ABC):
         """() or (E,)."""
         return () if self.ensemble is None else (self.ensemble,)
 
-    def _check(self, name: str, a: Array, shape: tuple[int, ...]) -> None:
-        array_namespace(self.like, a)
-        shape = (*self.lead, *shape)
-        if tuple(a.shape[-len(shape) :]) != shape or a.ndim > len(shape) + 1:
-            raise ValueError(f"{name} expects shape {shape}, or (K, ...) in front of it, got {tuple(a.shape)}")
-        if a.dtype != self.like.dtype:
-            raise TypeError(f"{name} expects {self.like.dtype}, the dtype of theta, got {a.dtype}")
-
     def jvp(self, v: Array) -> Array:
         """J v : ([K], [E], N, C) for a tangent v : ([K], [E], P)."""
-        self._check("jvp(v)", v, (self.size,))
+        _check("jvp(v)", v, self.like, (*self.lead, self.size), 1)
         return self.push(v)
 
     def vjp(self, u: Array, out: Array | None = None) -> Array:
         """J' u : ([K], [E], P) for a cotangent u : ([K], [E], N, C); written into `out` where that is given."""
-        self._check("vjp(u)", u, self.outputs)
+        _check("vjp(u)", u, self.like, (*self.lead, *self.outputs), 1)
         shape = (*u.shape[:-2], self.size)
         if out is None:
             out = array_namespace(u).full(shape, nan, dtype=u.dtype)  # so that no layer forgets its part unnoticed
@@ -138,8 +130,6 @@ class Jacobian(ABC):
         >>> import numpy as np, minintk as mn, scipy.sparse.linalg
         >>> net = mn.Network(mn.Dense(2), (3,))
         >>> _, J = net.linearize(net.init(np.random.default_rng(0)), np.eye(3))
-        >>> J.as_linear_operator().shape
-        (6, 6)
         >>> w, *_ = scipy.sparse.linalg.lsqr(J.as_linear_operator(), np.ones(6))
         >>> bool(np.allclose(J.jvp(w), 1))
         True
@@ -205,6 +195,66 @@ class NetworkJacobian(Jacobian):
         return k if not isinstance(k, float | int) and k.shape == shape else xp.zeros(shape, dtype=self.like.dtype) + k
 
 
+@dataclass(frozen=True, eq=False)
+class InputJacobian:
+    """df/dx of a network, as a linear map: saliency, adversarial examples, checks of a backward pass.
+
+    jvp    v -> (df/dx) v       a change of the inputs to a change of the outputs
+    vjp    u -> (df/dx)' u      a cotangent of the outputs to a gradient in the inputs
+
+    outputs : (N, C).  shape : that of x, (N, *input_shape).  theta : ([E], P).  v and u may carry a leading axis K.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Dense(1), (2,), mn.Standard())
+    >>> theta = np.array([3.0, -1.0])
+    >>> f, J = net.linearize(theta, np.ones((4, 2)), wrt="x")
+    >>> J.vjp(np.ones_like(f))[0], J.dense().shape
+    (array([ 3., -1.]), (4, 1, 2))
+    """
+
+    root: LayerJacobian
+    layout: Layout
+    outputs: tuple[int, int]
+    shape: tuple[int, ...]
+    theta: Array
+    coupled: bool
+
+    def jvp(self, v: Array) -> Array:
+        """(df/dx) v : ([K], [E], N, C) for v : ([K], [E], N, *input_shape)."""
+        _check("jvp(v)", v, self.theta, self.shape, self.theta.ndim)
+        xp, lead = array_namespace(v), v.shape[: -len(self.shape)] or self.theta.shape[:-1]
+        still = xp.broadcast_to(xp.zeros_like(self.theta), (*lead, self.theta.shape[-1]))
+        dy = self.root.jvp(self.layout.unpack(still), v)
+        return xp.zeros((*lead, *self.outputs), dtype=v.dtype) if dy is None else dy
+
+    def vjp(self, u: Array) -> Array:
+        """(df/dx)' u : ([K], [E], N, *input_shape) for u : ([K], [E], N, C)."""
+        _check("vjp(u)", u, self.theta, self.outputs, self.theta.ndim)
+        dx = self.root.vjp(u, None)
+        if dx is None:
+            raise TypeError("a layer's vjp returned None: return u dy/dx where site.inputs is true")
+        return dx
+
+    def dense(self) -> Array:
+        """df_c(x_n)/dx_n : ([E], N, C, *input_shape), each example's outputs by its own input."""
+        if self.coupled:
+            raise ValueError(UNCALIBRATED)
+        N, C = self.outputs
+        xp, lead = array_namespace(self.theta), self.theta.shape[:-1]
+        u = xp.eye(C, dtype=self.theta.dtype).reshape((C, *(1 for _ in lead), 1, C))
+        dx = self.vjp(xp.broadcast_to(u, (C, *lead, N, C)))
+        return xp.moveaxis(xp.broadcast_to(dx, (C, *lead, *self.shape)), 0, len(lead) + 1)
+
+
+def _check(name: str, a: Array, like: Array, shape: tuple[int, ...], more: int) -> None:
+    """ValueError or TypeError unless `a` ends with these axes, after `more` others at most, in the dtype of `like`."""
+    array_namespace(like, a)
+    if tuple(a.shape[-len(shape) :]) != shape or a.ndim > len(shape) + more:
+        raise ValueError(f"{name} expects shape {shape}, or (K, ...) in front of it, got {tuple(a.shape)}")
+    if a.dtype != like.dtype:
+        raise TypeError(f"{name} expects {like.dtype}, the dtype of theta, got {a.dtype}")
+
+
 @dataclass(frozen=True)
 class ScaledContraction(ABC):
     """S of J S J', (P,) on the host, and the layout that cuts it up; None for J J'."""
@@ -238,10 +288,7 @@ class TraceContraction(ScaledContraction):
     full = False
 
     def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
-        a = _rows(u)
-        b = a if u is v else _rows(v)
-        k = a @ b.swapaxes(-1, -2)
-        return k * g
+        return _products(u, v, outputs=False) * g
 
 
 class FullContraction(ScaledContraction):
@@ -250,16 +297,18 @@ class FullContraction(ScaledContraction):
     full = True
 
     def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
-        C, N, M = u.shape[0], u.shape[-2], v.shape[-2]
-        a = _rows(u, merge=0)
-        b = a if u is v else _rows(v, merge=0)
-        k = a @ b.swapaxes(-1, -2)
-        k = k.reshape((*k.shape[:-2], N, C, M, C))
+        k = _products(u, v, outputs=True)
+        k = k.reshape((*k.shape[:-2], u.shape[-2], len(u), v.shape[-2], len(u)))
         return k * (g if isinstance(g, (int, float)) else g[..., :, None, :, None])
 
 
-def _rows(u: Array, merge: int = 1) -> Array:
-    """u : (C, [E], N, n) as ([E], N, C n), or as ([E], N C, n) where merge = 0."""
-    C, N, n = u.shape[0], u.shape[-2], u.shape[-1]
-    u = array_namespace(u).moveaxis(u, 0, -2)
-    return u.reshape((*u.shape[:-3], N, C * n) if merge else (*u.shape[:-3], N * C, n))
+def _products(u: Array, v: Array, outputs: bool) -> Array:
+    """Products of all rows at once, u : (C, [E], N, n) as ([E], N, C n); as ([E], N C, n) to keep `outputs` apart."""
+
+    def rows(a: Array) -> Array:
+        a = array_namespace(a).moveaxis(a, 0, -2)
+        N, C, n = a.shape[-3:]
+        return a.reshape((*a.shape[:-3], N, C * n) if not outputs else (*a.shape[:-3], N * C, n))
+
+    a = rows(u)
+    return a @ (a if u is v else rows(v)).swapaxes(-1, -2)

@@ -23,14 +23,13 @@ from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Bound, Layout, Weights, bind
 from minintk.layers.dropout import KEYS
 from minintk.models import taylor
-from minintk.models.input_jacobian import InputJacobian
-from minintk.models.jacobian import Jacobian, NetworkJacobian
+from minintk.models.jacobian import InputJacobian, Jacobian, NetworkJacobian
 from minintk.models.power_series import Series
 from minintk.spec.parametrization import NTK, Parametrization
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer, couples, kept_shapes, out_shape
 from minintk.spec.variance import warn_if_nothing_arrives
 from minintk.spec.windows import check_channels_last
-from minintk.validate import precision, whole
+from minintk.validate import check_generator, precision, whole
 
 
 class Model(ABC):
@@ -115,15 +114,12 @@ class Model(ABC):
             hint = (
                 "that looks like x, and theta comes before x" if looks else "is it another network's? draw it by init"
             )
-            raise ValueError(
-                f"theta expects shape ({self.size},) or (E, {self.size}), got {tuple(theta.shape)}: {hint}"
-            )
+            want = f"({self.size},) or (E, {self.size})"
+            raise ValueError(f"theta expects shape {want}, got {tuple(theta.shape)}: {hint}")
         check_examples("x", x, self.input_shape)
         if theta.dtype != x.dtype:
-            raise TypeError(
-                f"theta and x must be of one dtype, got {theta.dtype} and {x.dtype}: "
-                f"x.astype(theta.dtype), or init(..., dtype=x.dtype)"
-            )
+            remedy = "x.astype(theta.dtype), or init(..., dtype=x.dtype)"
+            raise TypeError(f"theta and x must be of one dtype, got {theta.dtype} and {x.dtype}: {remedy}")
 
 
 class Ways(NamedTuple):
@@ -171,9 +167,8 @@ class Network(Model):
         check_channels_last(self.spec, self.input_shape)
         shape = out_shape(self.spec, self.input_shape)
         if len(shape) != 1:
-            raise ValueError(
-                f"the network's outputs must be a vector, got shape {shape}: end with mn.Flatten() and mn.Dense(...)"
-            )
+            end = "end with mn.Flatten() and mn.Dense(...)"
+            raise ValueError(f"the network's outputs must be a vector, got shape {shape}: {end}")
         self.outputs = shape[0]
         self.layers = cast(BoundChain, bind(self.spec, Site(self.input_shape), self.parametrization, ""))
         self.layout = Layout(self.layers.tensors)
@@ -222,11 +217,9 @@ class Network(Model):
         >>> net.init(np.random.default_rng(0), ensemble=20).shape
         (20, 6)
         """
-        if not isinstance(rng, np.random.Generator):
-            raise TypeError(f"init expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")
-        if ensemble is not None and (isinstance(ensemble, bool) or not hasattr(ensemble, "__index__") or ensemble < 1):
-            raise ValueError(f"ensemble expects a whole number >= 1, or None for a single network, got {ensemble!r}")
-        return self.layout.init(rng, ensemble, precision(dtype))
+        check_generator("init", rng)
+        E = None if ensemble is None else whole("ensemble", ensemble)
+        return self.layout.init(rng, E, precision(dtype))
 
     @property
     def coupled(self) -> bool:
@@ -250,8 +243,7 @@ class Network(Model):
         >>> bool(np.any(last.f != net(last.theta, np.eye(3))))
         True
         """
-        if not isinstance(rng, np.random.Generator):
-            raise TypeError(f"with_dropout expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")
+        check_generator("with_dropout", rng)
         other = copy(self)
         seeds = rng.integers(2**62, size=() if ensemble is None else (whole("ensemble", ensemble),))
         other.keys = np.stack([seeds, 0 * seeds], axis=-1)
@@ -323,20 +315,18 @@ class Network(Model):
 
     def check(self, theta: Array, x: Array) -> None:
         super().check(theta, x)
-        if self.keys is not None and self.keys.ndim == 2 and theta.shape[:-1] != self.keys.shape[:1]:
-            raise ValueError(
-                f"theta expects shape ({len(self.keys)}, {self.size}), the ensemble that the masks are for, got "
-                f"{tuple(theta.shape)}: with_dropout(rng, ensemble=E)"
-            )
+        fixed: list[tuple[str, Array, str]] = []
+        if self.keys is not None:
+            fixed.append(("masks", self.keys, "with_dropout(rng, ensemble=E)"))
         for a in self.statistics.values():
             array_namespace(a, theta)
             if a.dtype != theta.dtype:
                 raise TypeError(f"theta expects {a.dtype}, as the network was calibrated, got {theta.dtype}")
+            fixed.append(("statistics", a, "calibrate(theta, x)"))
+        for what, a, remedy in fixed:
             if a.ndim == 2 and theta.shape[:-1] != a.shape[:1]:
-                raise ValueError(
-                    f"theta expects shape ({a.shape[0]}, {self.size}), the ensemble that the network was calibrated "
-                    f"for, got {tuple(theta.shape)}"
-                )
+                want = f"({a.shape[0]}, {self.size}), the ensemble that the {what} are for"
+                raise ValueError(f"theta expects shape {want}, got {tuple(theta.shape)}: {remedy}")
 
     def forward(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
         return self._through(self.sweeps, theta, x)

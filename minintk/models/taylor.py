@@ -53,10 +53,7 @@ class Sum(LayerJacobian):
     order: int
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        total = None
-        for dy in self.J.jvp(dw, [None] * self.order):
-            total = add(total, dy)
-        return total
+        return reduce(add, self.J.jvp(dw, [None] * self.order))
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
         self.J.vjp([u] * self.order, dw)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import copy
-from typing import Self
+from functools import reduce
+from typing import Self, cast
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating
 from minintk.models.jacobian import Jacobian
@@ -52,11 +53,8 @@ class Anchored(Model):
 
     def _anchor(self, theta: Array) -> Array:
         """theta_0, with an ensemble axis where theta has one."""
-        return (
-            self.theta0
-            if self.theta0.shape == theta.shape
-            else array_namespace(theta).broadcast_to(self.theta0, theta.shape)
-        )
+        same = self.theta0.shape == theta.shape
+        return self.theta0 if same else array_namespace(theta).broadcast_to(self.theta0, theta.shape)
 
     def _moved(self, model: Model, theta0: Array) -> Self:
         """The same on another model, at another theta_0: a view will do, nobody writes to it."""
@@ -110,9 +108,7 @@ class Linearized(Anchored):
 class Centred(Anchored):
     """alpha (f(theta) - f(theta_0)): zero at the start, lazier the larger alpha is (Geiger et al. 2020).
 
-    Its tangent kernel is alpha^2 times the model's.  Raises ValueError unless alpha is a finite number > 0.
-
-    theta0 : ([E], P).
+    Its tangent kernel is alpha^2 times the model's.  theta0 : ([E], P).  ValueError unless alpha is finite and > 0.
 
     >>> import numpy as np, minintk as mn
     >>> net, x = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,)), np.eye(3)
@@ -141,9 +137,7 @@ class Centred(Anchored):
 
     def advance(self, theta: Array) -> Centred:
         moved = self.model.advance(theta)
-        if moved is self.model:
-            return self
-        return self._moved(moved, self.theta0)
+        return self if moved is self.model else self._moved(moved, self.theta0)
 
     def __repr__(self) -> str:
         return f"Centred({self.model!r}, theta0, alpha={self.alpha:g})"
@@ -162,9 +156,8 @@ class Centred(Anchored):
 
     def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
         (y0, *others), J = self.model.expand(theta0, d, x, order)
-        return [self.alpha * (y0 - self._f0(theta0, x)), *(scaled(self.alpha, y) for y in others)], Scaled(
-            J, self.alpha
-        )
+        y0 = self.alpha * (y0 - self._f0(theta0, x))
+        return [y0, *(scaled(self.alpha, y) for y in others)], Scaled(J, self.alpha)
 
 
 class Scaled(Jacobian):
@@ -221,8 +214,5 @@ class Taylor(Anchored):
 
     def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         theta0 = self._anchor(theta)
-        (f, *others), J = self.model.expand(theta0, theta - theta0, x, self.order)
-        for y in others:
-            f = add(f, y)
-        assert f is not None
-        return f, J
+        y, J = self.model.expand(theta0, theta - theta0, x, self.order)
+        return cast(Array, reduce(add, y)), J

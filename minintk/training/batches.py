@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_library
-from minintk.validate import whole
+from minintk.validate import check_generator, whole
 
 
 class Augmentation(ABC):
@@ -93,9 +93,8 @@ class Batches:
             if not isinstance(augment, Augmentation):
                 raise TypeError(f"augment expects an augmentation such as mn.Shift(7), got {augment!r}")
             augment.check(tuple(x.shape[1:]))
-        if (batch_size is not None or augment is not None) and not isinstance(rng, np.random.Generator):
-            what = "mini-batches are" if batch_size is not None else "augmentation is"
-            raise TypeError(f"{what} drawn with rng=numpy.random.default_rng(seed), got {rng!r}")
+        if batch_size is not None or augment is not None:
+            check_generator("rng, of mini-batches and augmentation,", rng)
         self.x, self.y, self.batch_size, self.augment = x, y, batch_size, augment
         self.rng = rng if batch_size is not None or augment is not None else None
         self.size = x.shape[0] if batch_size is None else batch_size

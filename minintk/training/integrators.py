@@ -20,7 +20,7 @@ from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.training.losses import Loss, check_loss
 from minintk.training.systems import System, WeightSpace
 from minintk.training.train import State, check_state, loss_text
-from minintk.validate import number, numbers
+from minintk.validate import check_generator, number, numbers
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,8 @@ class FlowSettings:
         for name in ("tau", "mu", "temperature"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number(name, getattr(self, name), zero=name == "temperature"))
-        if self.temperature and not isinstance(self.rng, np.random.Generator):
-            draws = "stochastic flow draws its batches with rng=numpy.random.default_rng(seed)"
-            raise TypeError(f"{draws}, got {self.rng!r}")
+        if self.temperature:
+            check_generator("rng, of a stochastic flow,", self.rng)
         if self.temperature and solver:
             raise ValueError("a stochastic flow is not smooth, as by=Solver(...) needs: by=Steps(), or temperature=0")
         if self.loss.ends and solver:

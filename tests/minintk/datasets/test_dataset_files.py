@@ -187,7 +187,7 @@ def test_malicious_pickles_are_refused(tmp_path: Path, where: str, capfd: pytest
         "as a label": {**batch(0), b"labels": [Malicious()]},
     }[where]
     (tmp_path / "test_batch").write_bytes(pickle.dumps(evil, protocol=3))
-    with pytest.raises(ValueError, match=r"asks for (posix|nt)\.system, which has no place here"):
+    with pytest.raises(ValueError, match=r"got [05] numbers up to \d, and (0|15360) bytes"):
         cifar10(tmp_path, "test")
     assert "must never run" not in capfd.readouterr().out
 

@@ -96,7 +96,7 @@ def test_dataset_refuses(raw: Any, labels: Any, options: dict[str, Any], error: 
         (lambda d: d.pca(2).images(), ValueError, "no images"),
         (lambda d: d.pca(2).shifted(1, rng()), ValueError, "no images"),
         (lambda d: d.shifted(4, rng()), ValueError, "from 0 to 3, got 4"),
-        (lambda d: d.shifted(1, 0), TypeError, "numpy.random.Generator, got 0"),
+        (lambda d: d.shifted(1, 0), TypeError, "numpy.random.Generator, .*, got 0"),
         (lambda d: d.subset(13, rng()), ValueError, "has 12"),
         (lambda d: d.subset(-1, rng()), ValueError, ">= 0"),
         (lambda d: d.subset(2.5, rng()), ValueError, "2.5"),

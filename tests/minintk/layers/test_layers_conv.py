@@ -198,7 +198,7 @@ def test_statistics_of_an_ensemble_are_its_members_own() -> None:
         alone = NET.calibrate(theta[e], x)
         assert np.array_equal(frozen(theta, x[:2])[e], alone(theta[e], x[:2]))
         assert np.array_equal(frozen.members(slice(e, e + 1))(theta[e : e + 1], x[:2])[0], alone(theta[e], x[:2]))
-    with pytest.raises(ValueError, match=r"expects shape \(3, \d+\), the ensemble that the network was calibrated for"):
+    with pytest.raises(ValueError, match=r"expects shape \(3, \d+\), the ensemble that the statistics are for"):
         frozen(theta[:2], x)
     with pytest.raises(TypeError, match="float64, as the network was calibrated, got float32"):
         frozen(theta.astype(np.float32), x.astype(np.float32))

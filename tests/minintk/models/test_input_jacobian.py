@@ -60,6 +60,7 @@ def test_written_down_it_is_the_same_map() -> None:
     _, J = NET.linearize(np.stack([THETA, 2 * THETA]), X, wrt="x")
     v = np.random.default_rng(2).standard_normal((2, *X.shape))
     np.testing.assert_allclose(J.jvp(v), np.einsum("encd,end->enc", J.dense(), v), rtol=1e-13, atol=1e-14)
+    np.testing.assert_array_equal(J.jvp(np.stack([v, 3 * v, 0 * v]))[1], J.jvp(3 * v))
 
 
 def test_the_jacobian_in_theta_does_not_change() -> None:

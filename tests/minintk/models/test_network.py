@@ -191,7 +191,7 @@ def test_init_wants_a_generator(seed: Any) -> None:
 
 @pytest.mark.parametrize("ensemble", [0, -1, 2.5, True])
 def test_ensemble_is_a_whole_number(ensemble: Any) -> None:
-    with pytest.raises(ValueError, match="ensemble expects a whole number >= 1, or None for a single network, got"):
+    with pytest.raises(ValueError, match="ensemble expects a whole number >= 1, got"):
         NET.init(np.random.default_rng(0), ensemble=ensemble)
 
 

@@ -26,7 +26,7 @@ from minintk.training.integrators import FlowSettings
         ({"tau": 0.0}, ValueError, r"tau expects a finite number > 0, got 0\.0"),
         ({"mu": inf}, ValueError, r"mu expects a finite number > 0, got inf"),
         ({"temperature": -1.0}, ValueError, r"temperature expects a finite number >= 0, got -1\.0"),
-        ({"temperature": 1.0}, TypeError, r"rng=numpy\.random\.default_rng\(seed\), got None"),
+        ({"temperature": 1.0}, TypeError, r"rng, of a stochastic flow, expects .*, got None"),
         (
             {"temperature": 1.0, "rng": np.random.default_rng(0), "by": mn.Solver()},
             ValueError, r"not smooth, as by=Solver",

@@ -178,7 +178,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"f0": np.zeros((M, C), np.float32)}, TypeError, r"f0 must have the dtype of the kernel"),
     ({"kernel": np.full((M, N), np.nan)}, ValueError, r"kernel"),
     ({"f0": np.zeros((N - 1, C)), "kernel": np.ones((N - 1, N))}, ValueError, r"training points first, got 7"),
-    ({"batch_size": 3}, TypeError, r"mini-batches are drawn with rng="),
+    ({"batch_size": 3}, TypeError, r"rng, of mini-batches .* expects"),
     ({"steps": 2.5}, ValueError, r"steps expects a whole number"),
 ]
 
