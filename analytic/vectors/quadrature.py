@@ -19,21 +19,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from math import ceil, exp, log2, pi, sqrt
+from functools import cache, lru_cache, partial
+from math import ceil, exp, inf, log2, pi, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from analytic.vectors.state import Distances, Dual, Pairs, RowState, distances_between
 from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
-from minintk.layers.activation import Pointwise
+from minintk.layers.activation import Pointwise, hermite_polynomials
 
 NODES_PER_PANEL = 20
 """Gauss-Legendre nodes per panel."""
 
-END_OF_AXIS = 9.5
-"""The z axis is cut off here, where the density is 1e-20."""
+END_OF_AXIS, LAST_END = 9.5, 38.0
+"""The z axis is cut off where the density is 1e-20, and later for an f that grows fast, before the density is 0."""
 
 MANY_DEGREES, LARGEST_DEGREE = 256, 1024
 """Enough for most series; and the largest n_max, and largest degree of an interpolation."""
@@ -71,25 +71,43 @@ def octaves(s: Array) -> int:
     return ceil(log2(max(float(s.max()), 1.0)))
 
 
-def panel_ends(octaves: int) -> np.ndarray[Any, Any]:
-    """Ends of panels for phi(s z): every 0.5 in z; near 0, from about 0.5 / s on, each end twice the one before."""
-    near = 0.5 * 2.0 ** -np.arange(octaves + 1)
-    right = np.concatenate((near[::-1], np.arange(1.0, END_OF_AXIS + 0.5, 0.5)))
-    return np.concatenate((-right[::-1], [0.0], right))
+def end_of_axis(f: Function, s: Array) -> float:
+    """The z beyond which f(s z)^2 times the density is rounding, at the largest of s; END_OF_AXIS at least."""
+    xp = array_namespace(s)
+    z = xp.arange(0, LAST_END, 0.5, dtype=xp.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mass = (f(z * s.max()) ** 2 + f(-z * s.max()) ** 2) * xp.exp(-z * z / 2)
+    mass = xp.where(xp.isfinite(mass), mass, 0.0)
+    return max(END_OF_AXIS, 0.5 + float(xp.max(xp.where(mass > 1e-18 * xp.sum(mass), z, 0.0))))
+
+
+class Panels(NamedTuple):
+    """Panels of the z axis for f(s z): every 0.5; near 0, from about 0.5 / s on, each end twice the one before."""
+
+    octaves: int
+    end: float = END_OF_AXIS
+
+    @classmethod
+    def of(cls, f: Function, s: Array) -> Panels:
+        """Those for all rows."""
+        return cls(octaves(s), end_of_axis(f, s))
+
+    def ends(self) -> np.ndarray[Any, Any]:
+        """Where they begin and end."""
+        near = 0.5 * 2.0 ** -np.arange(self.octaves + 1)
+        right = np.concatenate((near[::-1], np.arange(1.0, self.end + 0.5, 0.5)))
+        return np.concatenate((-right[::-1], [0.0], right))
 
 
 def axis(
-    xp: Any, s: Array, kinks: tuple[float, ...], nodes: int = NODES_PER_PANEL, most: int | None = None
+    xp: Any, s: Array, kinks: tuple[float, ...], panels: Panels, nodes: int = NODES_PER_PANEL
 ) -> tuple[Array, Array]:
-    """Nodes z and weights of E f(z): (1, K) for all rows, or (N, K) if there are kinks other than 0, at kink / s.
-
-    most : the `octaves` of all rows, where s are some of them.
-    """
-    ends = to_library(panel_ends(octaves(s) if most is None else most), xp)[None, :]
+    """Nodes z and weights of E f(z): (1, K) for all rows, or (N, K) if there are kinks other than 0, at kink / s."""
+    ends = to_library(panels.ends(), xp)[None, :]
     moving = [kink for kink in kinks if kink != 0]
     if moving:
         reach = xp.maximum(s, 1e-300)
-        at = xp.stack([xp.clip(kink / reach, -END_OF_AXIS, END_OF_AXIS) for kink in moving], axis=1)
+        at = xp.stack([xp.clip(kink / reach, -panels.end, panels.end) for kink in moving], axis=1)
         ends = xp.sort(xp.concatenate((xp.broadcast_to(ends, (s.shape[0], ends.shape[1])), at), axis=1), axis=1)
     x, w = (to_library(a, xp) for a in legendre(nodes))
     middle, half = (ends[:, 1:] + ends[:, :-1]) / 2, (ends[:, 1:] - ends[:, :-1]) / 2
@@ -107,10 +125,10 @@ def by_rows(work: Callable[[Array], Array], s: Array, width: int) -> Array:
 
 def mean_square(f: Function, s: Array, kinks: tuple[float, ...] = (), nodes: int = NODES_PER_PANEL) -> Array:
     """E f(s z)^2, (N,)."""
-    xp, most = array_namespace(s), octaves(s)
+    xp, panels = array_namespace(s), Panels.of(f, s)
 
     def work(s: Array) -> Array:
-        z, w = axis(xp, s, kinks, nodes, most)
+        z, w = axis(xp, s, kinks, panels, nodes)
         return xp.sum(f(s[:, None] * z) ** 2 * w, axis=1)
 
     return by_rows(work, s, 1000)
@@ -118,39 +136,36 @@ def mean_square(f: Function, s: Array, kinks: tuple[float, ...] = (), nodes: int
 
 def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Array:
     """a_n(s) = E f(s z) h_n(z), n = 0 ... degree, (N, degree + 1)."""
-    xp, most = array_namespace(s), octaves(s)
+    xp, panels = array_namespace(s), Panels.of(f, s)
     moving = any(kink != 0 for kink in kinks)
     basis = (
         None
         if moving
         else to_library(
-            hermite_basis(most, MANY_DEGREES if degree <= MANY_DEGREES else LARGEST_DEGREE)[:, : degree + 1], xp
+            hermite_basis(panels, MANY_DEGREES if degree <= MANY_DEGREES else LARGEST_DEGREE)[:, : degree + 1], xp
         )
     )
 
     def work(s: Array) -> Array:
-        z, w = axis(xp, s, kinks, most=most)
+        z, w = axis(xp, s, kinks, panels)
         values = f(s[:, None] * z) * w
         if basis is not None:
             return values @ basis
-        return xp.stack([xp.sum(values * h, axis=1) for h in polynomials(xp, z, degree)], axis=1)
+        return xp.stack([xp.sum(values * h, axis=1) for h in hermite_polynomials(xp, z, degree)], axis=1)
 
     return by_rows(work, s, 1000)
 
 
 @lru_cache(maxsize=8)
-def hermite_basis(octaves: int, degree: int) -> np.ndarray[Any, Any]:
+def hermite_basis(panels: Panels, degree: int) -> np.ndarray[Any, Any]:
     """h_n at the nodes of `axis` without kinks, (K, degree + 1): planning a small kernel takes it many times."""
-    z, _ = axis(np, np.asarray([2.0**octaves]), ())
-    return np.stack([h[0] for h in polynomials(np, z, degree)], axis=1)
+    z, _ = axis(np, np.ones(1), (), panels)
+    return np.stack([h[0] for h in hermite_polynomials(np, z, degree)], axis=1)
 
 
-def polynomials(xp: Any, z: Array, degree: int) -> Any:
-    """h_0(z), ..., h_degree(z):  sqrt(n + 1) h_{n+1} = z h_n - sqrt(n) h_{n-1}."""
-    last, h = xp.zeros_like(z), xp.ones_like(z)
-    for n in range(degree + 1):
-        yield h
-        last, h = h, (z * h - sqrt(n) * last) / sqrt(n + 1)
+def rounding(f: Function, x: Array) -> Array:
+    """What f changes by when x changes by two roundings: the roundings of x and, where terms cancel, those of f."""
+    return f(x) - f(x * (1 + 2**-51))
 
 
 def mismatch(f: Function, s: Array, mean_square_of: Function) -> Distances | None:
@@ -166,7 +181,7 @@ def mismatch(f: Function, s: Array, mean_square_of: Function) -> Distances | Non
     low, high = float(xp.min(log_s)), float(xp.max(log_s))
     if low == high:
         return None
-    z, w = axis(xp, s, ())
+    z, w = axis(xp, s, (), Panels.of(f, s))
     root = xp.sqrt(w)
 
     def curve(s: Array) -> Array:
@@ -194,9 +209,9 @@ def stretch(curve: Function, log_s: Array, centre: Array) -> tuple[Array, Array]
     xp = array_namespace(log_s)
     low, high = float(xp.min(log_s)), float(xp.max(log_s))
     middle, half = (low + high) / 2, max((high - low) / 2, 1e-3)
-    degree, lost = 8, 1.0
-    while lost > 1e-15 and degree < LARGEST_DEGREE:
-        degree *= 2
+    degree, lost, before = 8, 1.0, inf
+    while lost > 4e-15 and degree < LARGEST_DEGREE and (lost > 1e-3 or lost < before / 2):  # else f's own roundings
+        degree, before = degree * 2, lost
         k = xp.arange(degree + 1, dtype=xp.float64)
         angles = (k + 0.5) * (pi / (degree + 1))
         values = curve(xp.exp(middle + half * xp.cos(angles))) - centre
@@ -296,7 +311,7 @@ class Quadrature(Dual):
         a = of_norms(normalised(phi), safe_s)
         constant = dphi(0 * s)[:, None] * xp.eye(1, degree + 1, dtype=xp.float64)  # phi' of a row of zeros
         b = xp.where(zero[:, None], constant / xp.sqrt(safe_dv)[:, None], of_norms(normalised(dphi), safe_s))
-        after = RowState(every_v, rows.theta * every_dv, max(rows.error, error))
+        after = RowState(every_v, rows.theta * every_dv, rows.error + error)
         slope = xp.sqrt(dv)[:, None] * (rows.scale / after.scale)[: s.shape[0], None]
         if one_variance:
             distances = None
@@ -324,9 +339,12 @@ class Quadrature(Dual):
         lost, squares = 0.0, [mean_square(f, few, self.pointwise.kinks) for f in (phi, dphi)]
         for f, v in zip((phi, dphi), squares):
             coarse = mean_square(f, few, self.pointwise.kinks, NODES_PER_PANEL - 4)
-            end = f(few * END_OF_AXIS) ** 2 + f(-few * END_OF_AXIS) ** 2  # what the axis leaves out, about
-            cut = exp(-(END_OF_AXIS**2) / 2) * end
-            lost = max(lost, float(xp.max((xp.abs(v - coarse) + cut) / xp.where(v > 0, v, 1.0))))
+            end = end_of_axis(f, few)
+            cut = exp(-(end**2) / 2) * (f(few * end) ** 2 + f(-few * end) ** 2)  # what the axis leaves out, about
+            noise = mean_square(partial(rounding, f), few, self.pointwise.kinks)
+            lost = max(
+                lost, float(xp.max((xp.abs(v - coarse) + cut + 2 * xp.sqrt(noise * v)) / xp.where(v > 0, v, 1.0)))
+            )
         degree = MANY_DEGREES
         while True:
             left = xp.zeros(degree + 1, dtype=xp.float64)

@@ -10,7 +10,7 @@ function of y where that is cheaper (tanh' = 1 - y^2), so that a layer keeps one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial, singledispatch
 from math import pi, sqrt
@@ -103,6 +103,19 @@ def horner(coef: tuple[float, ...], xp: Any, x: Array) -> Array:
     return total
 
 
+def hermite_polynomials(xp: Any, x: Array, degree: int) -> Iterator[Array]:
+    """h_0(x), ..., h_degree(x):  sqrt(n + 1) h_{n+1} = x h_n - sqrt(n) h_{n-1}, whose roundings do not grow."""
+    last, h = xp.zeros_like(x), xp.ones_like(x)
+    for n in range(degree + 1):
+        yield h
+        last, h = h, (x * h - sqrt(n) * last) / sqrt(n + 1)
+
+
+def hermite(degree: int, xp: Any, x: Array) -> Array:
+    """The last of them."""
+    return list(hermite_polynomials(xp, x, degree))[-1]
+
+
 def slopes(a: float, b: float, xp: Any, x: Array) -> Array:
     """b for x > 0, a otherwise."""
     return xp.where(x > 0, xp.full_like(x, b), xp.full_like(x, a))
@@ -152,6 +165,8 @@ def _(layer: s.Activation) -> Pointwise:
         case s.Polynomial(coef):
             derivative = tuple(n * c for n, c in enumerate(coef))[1:]
             return Pointwise(partial(horner, coef), partial(horner, derivative))
+        case s.Hermite(n):
+            return Pointwise(partial(hermite, n), lambda xp, x: sqrt(n) * hermite(max(0, n - 1), xp, x))
         case s.Exp(a, b):
             return Pointwise(lambda xp, x: a * xp.exp(b * x), lambda xp, y: b * y, "y")
         case s.Gaussian(a, b):

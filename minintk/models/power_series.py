@@ -10,6 +10,7 @@ up to t^(k-1); p is also all that derivatives need: a change dx(t) of x changes 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import singledispatch
 from math import pi, sqrt
 from typing import Any
@@ -38,13 +39,13 @@ def first(x: Series) -> Array:
     return x[0]
 
 
-def product(a: Series, b: Series, j: int) -> Array | None:
-    """(a b)_j."""
+def product(a: Series, b: Series, j: int, weight: Callable[[int, int], float] | None = None) -> Array | None:
+    """(a b)_j = sum_i a_i b_{j-i}, or sum_i weight(i, j) a_i b_{j-i}."""
     total = None
     for i in range(j + 1):
         x, y = a[i] if i < len(a) else None, b[j - i] if j - i < len(b) else None
-        if x is not None and y is not None:
-            total = add(total, x * y)
+        if x is not None and y is not None and (weight is None or weight(i, j)):
+            total = add(total, x * y if weight is None else weight(i, j) * x * y)
     return total
 
 
@@ -58,13 +59,23 @@ def times(a: Series, b: Series) -> Series:
 
 
 def integral(u: Series, p: Series, j: int) -> Array | None:
-    """y_j of the y with y' = p u'."""
-    total = None
-    for i in range(1, j + 1):
-        x, y = u[i], p[j - i]
-        if x is not None and y is not None:
-            total = add(total, (i / j) * x * y)
-    return total
+    """y_j of the y with y' = p u', j >= 1."""
+    return product(u, p, j, lambda i, j: i / j)
+
+
+def solved(x: Series, y0: Array, p0: Array, p: Callable[[Series, Series, int], Array | None]) -> tuple[Series, Series]:
+    """(y, p) up to t^k and t^(k-1) of y' = p x', given y_0, p_0 and p_j = p(x, y, j) from x and y up to t^j."""
+    y: Series = [y0]
+    slopes: Series = [p0]
+    for j in range(1, len(x)):
+        y.append(integral(x, slopes, j))
+        slopes.append(p(x, y, j))
+    return y, slopes[: len(x) - 1]
+
+
+def from_slope(x: Series, y0: Array, p: Series) -> Series:
+    """y with y' = p x' for a series p that is known."""
+    return [y0, *(integral(x, p, j) for j in range(1, len(x)))]
 
 
 def inverse_root(v: Series) -> Series:
@@ -76,12 +87,7 @@ def inverse_root(v: Series) -> Series:
     assert v[0] is not None
     r: Series = [v[0] ** -0.5]
     for j in range(1, len(v)):
-        total = None
-        for i in range(1, j + 1):
-            x, y = v[i], r[j - i]
-            if x is not None and y is not None:
-                total = add(total, (i / (2 * j) - 1) * x * y)
-        r.append(None if total is None else total / v[0])
+        r.append(scaled(1 / v[0], product(v, r, j, lambda i, j: i / (2 * j) - 1)))
     return r
 
 
@@ -113,47 +119,34 @@ def _(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
 def _(layer: s.Tanh, xp: Any, x: Series) -> tuple[Series, Series]:
     """y' = p x',  p = 1 - y^2."""
     y0 = xp.tanh(x[0])
-    y: Series = [y0]
-    p: Series = [1 - y0 * y0]
-    for j in range(1, len(x)):
-        y.append(integral(x, p, j))
-        p.append(scaled(-1, product(y, y, j)))
-    return y, p[: len(x) - 1]
+    return solved(x, y0, 1 - y0 * y0, lambda x, y, j: scaled(-1, product(y, y, j)))
 
 
 def sigmoid(xp: Any, x: Series) -> tuple[Series, Series]:
     """y' = p x',  p = y - y^2."""
     y0 = scipy_module(xp, "special").expit(x[0])
-    y: Series = [y0]
-    p: Series = [y0 * (1 - y0)]
-    for j in range(1, len(x)):
-        y.append(integral(x, p, j))
-        p.append(add(y[j], scaled(-1, product(y, y, j))))
-    return y, p[: len(x) - 1]
+    return solved(x, y0, y0 * (1 - y0), lambda x, y, j: add(y[j], scaled(-1, product(y, y, j))))
 
 
 def gaussian(xp: Any, x: Series, a: float, c: float) -> Series:
     """e = c exp(-a x^2):  e' = -q' e with q = a x^2."""
     q = [scaled(a, z) for z in times(x, x)]
-    q0: Any = q[0]
-    e: Series = [c * xp.exp(-q0)]
-    for j in range(1, len(x)):
-        e.append(scaled(-1, integral(q, e, j)))
-    return e
+    e0 = c * xp.exp(-first(q))
+    return solved(q, e0, -e0, lambda q, e, j: scaled(-1, e[j]))[0]
 
 
 @expanded.register
 def _(layer: s.Erf, xp: Any, x: Series) -> tuple[Series, Series]:
     """y' = p x',  p = 2/sqrt(pi) exp(-x^2)."""
     p = gaussian(xp, x[:-1], 1.0, 2 / sqrt(pi))
-    return [scipy_module(xp, "special").erf(x[0]), *(integral(x, p, j) for j in range(1, len(x)))], p
+    return from_slope(x, scipy_module(xp, "special").erf(x[0]), p), p
 
 
 @expanded.register
 def _(layer: s.GELU, xp: Any, x: Series) -> tuple[Series, Series]:
     """y = x F,  F' = g x',  g = exp(-x^2 / 2) / sqrt(2 pi),  p = F + x g."""
     g = gaussian(xp, x[:-1], 0.5, 1 / sqrt(2 * pi))
-    F: Series = [scipy_module(xp, "special").ndtr(x[0]), *(integral(x, g, j) for j in range(1, len(x)))]
+    F = from_slope(x, scipy_module(xp, "special").ndtr(x[0]), g)
     return times(x, F), [add(F[j], product(x, g, j)) for j in range(len(g))]
 
 
@@ -161,12 +154,62 @@ def _(layer: s.GELU, xp: Any, x: Series) -> tuple[Series, Series]:
 def _(layer: s.Sin, xp: Any, x: Series) -> tuple[Series, Series]:
     """y' = p x',  p' = -b^2 y x'."""
     point, x0 = pointwise(layer), first(x)
-    y: Series = [point.phi(xp, x0)]
-    p: Series = [point.dphi(xp, x0)]
+    return solved(x, point.phi(xp, x0), point.dphi(xp, x0), lambda x, y, j: scaled(-(layer.b**2), integral(x, y, j)))
+
+
+@expanded.register
+def _(layer: s.Exp, xp: Any, x: Series) -> tuple[Series, Series]:
+    """y' = p x',  p = b y."""
+    y: Series = [pointwise(layer).phi(xp, first(x))]
     for j in range(1, len(x)):
-        y.append(integral(x, p, j))
-        p.append(scaled(-(layer.b**2), integral(x, y, j)))
-    return y, p[: len(x) - 1]
+        y.append(scaled(layer.b, integral(x, y, j)))
+    return y, [scaled(layer.b, c) for c in y[:-1]]
+
+
+@expanded.register
+def _(layer: s.Gaussian, xp: Any, x: Series) -> tuple[Series, Series]:
+    """p = 2 b x y."""
+    y = gaussian(xp, x, -layer.b, layer.a)
+    return y, [scaled(2 * layer.b, product(x, y, j)) for j in range(len(x) - 1)]
+
+
+def horner(coef: tuple[float, ...], xp: Any, x: Series) -> Series:
+    """coef[0] + coef[1] x + coef[2] x^2 + ..."""
+    total: Series = [None for _ in x]
+    for c in reversed(coef):
+        total = [add(c * xp.ones_like(first(x)), product(total, x, 0)), *times(total, x)[1:]]
+    return total
+
+
+@expanded.register
+def _(layer: s.Polynomial, xp: Any, x: Series) -> tuple[Series, Series]:
+    slope = tuple(n * c for n, c in enumerate(layer.coef))[1:]
+    return horner(layer.coef, xp, x), horner(slope or (0.0,), xp, x)[:-1]
+
+
+@expanded.register
+def _(layer: s.RectifiedMonomial, xp: Any, x: Series) -> tuple[Series, Series]:
+    """The series of x^degree where x_0 > 0, 0 elsewhere."""
+    positive = first(x) > 0
+    y, p = ([scaled(positive, c) for c in one] for one in expanded(s.Monomial(layer.degree), xp, x))
+    return y, p
+
+
+@expanded.register
+def _(layer: s.Hermite, xp: Any, x: Series) -> tuple[Series, Series]:
+    """p = sqrt(n) h_{n-1},  sqrt(n + 1) h_{n+1} = x h_n - sqrt(n) h_{n-1}."""
+    h: list[Series] = [[f(first(x)), *(None for _ in x[1:])] for f in (xp.zeros_like, xp.ones_like)]
+    for n in range(layer.degree):
+        terms = zip(times(x, h[-1]), h[-2])
+        h.append([scaled((n + 1) ** -0.5, add(a, scaled(-sqrt(n), b))) for a, b in terms])
+    return h[-1], [scaled(sqrt(layer.degree), c) for c in h[-2][:-1]]
+
+
+@expanded.register
+def _(layer: s.Swish, xp: Any, x: Series) -> tuple[Series, Series]:
+    """y = x F,  F = sigmoid(beta x),  F' = beta G x',  p = F + beta x G."""
+    F, G = sigmoid(xp, [scaled(layer.beta, c) for c in x])
+    return times(x, F), [add(F[j], scaled(layer.beta, product(x, G, j))) for j in range(len(G))]
 
 
 @expanded.register
@@ -179,4 +222,4 @@ def _(layer: s.Softplus, xp: Any, x: Series) -> tuple[Series, Series]:
     """y' = p x',  p = scale sigmoid(beta x)."""
     inner, _ = sigmoid(xp, [scaled(float(layer.beta), c) for c in x[:-1]])
     p = [scaled(float(layer.scale), c) for c in inner]
-    return [pointwise(layer).phi(xp, first(x)), *(integral(x, p, j) for j in range(1, len(x)))], p
+    return from_slope(x, pointwise(layer).phi(xp, first(x)), p), p

@@ -6,7 +6,7 @@ None is scaled to preserve variances: write that into w_std, as ReLU's sqrt(2).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import factorial, pi, sqrt
+from math import pi, sqrt
 
 from minintk.spec.checks import check_count, check_number, check_numbers
 from minintk.spec.layers import Activation
@@ -148,7 +148,7 @@ class Gaussian(Numbered):
 
 @dataclass(frozen=True)
 class Polynomial(Activation):
-    """phi(x) = coef[0] + coef[1] x + coef[2] x^2 + ...; `Monomial` and `Hermite` are polynomials.
+    """phi(x) = coef[0] + coef[1] x + coef[2] x^2 + ...; `Monomial` is one.
 
     ValueError for what is no tuple of finite numbers.  Its Hermite series ends, so quadrature gives the closed form.
     """
@@ -173,20 +173,18 @@ def Monomial(degree: int) -> Polynomial:
     return Polynomial((0.0,) * degree + (1.0,))
 
 
-def Hermite(degree: int) -> Polynomial:
-    """phi = h_degree, the Hermite polynomial with E h_degree(z)^2 = 1, z ~ N(0, 1), degree >= 0.
+@dataclass(frozen=True)
+class Hermite(Activation):
+    """phi = h_degree, the Hermite polynomial with E h_degree(z)^2 = 1, z ~ N(0, 1); degree from 0 to 100.
 
-    At variances q = q' = 1 its dual is c^degree.  Kernels, and phi itself, lose digits with the degree: K is right to
-    1e-13 at 5, 1e-8 at 10 and 1e-4 at 15, which `analytic.kernel` warns of.  ValueError for a degree above 100.
-
-    >>> [round(c, 4) for c in Hermite(3).coef]  # (x^3 - 3 x) / sqrt(3!)
-    [0.0, -1.2247, 0.0, 0.4082]
+    At variances q = q' = 1 its dual is c^degree.  Its roundings are those of a recurrence: as a `Polynomial` in powers
+    of x it would lose three digits at degree 10 and nine at 30.  ValueError for another degree.
     """
-    whole("Hermite(degree=...)", degree, 0, 100)
-    coef = [0.0] * (degree + 1)
-    for k in range(degree // 2 + 1):
-        coef[degree - 2 * k] = (-0.5) ** k * sqrt(factorial(degree)) / (factorial(k) * factorial(degree - 2 * k))
-    return Polynomial(tuple(coef))
+
+    degree: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "degree", whole("Hermite(degree=...)", self.degree, 0, 100))
 
 
 @dataclass(frozen=True)

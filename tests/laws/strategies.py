@@ -37,9 +37,9 @@ ACTIVATIONS: tuple[mn.spec.Activation, ...] = (
 SMOOTH = tuple(a for a in ACTIVATIONS if not isinstance(a, (mn.ReLU, mn.LeakyReLU, mn.Abs)))
 MORE = (
     mn.ABRelu(-0.4, 0.8), mn.RectifiedMonomial(2), mn.Rbf(0.6), mn.Exp(0.7, 0.5), mn.Gaussian(1.2, -0.4),
-    mn.Polynomial((0.3, -0.8, 0.2, 0.1)), mn.Swish(1.5),
+    mn.Polynomial((0.3, -0.8, 0.2, 0.1)), mn.Hermite(4), mn.Swish(1.5),
 )  # fmt: skip
-"""Those without a power series, or that differ by a number only."""
+"""The rest of the named ones."""
 
 
 # ----------------------------------------------------------------------------------------------- specs

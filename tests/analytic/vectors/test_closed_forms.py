@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
-from math import pi, sqrt
+from math import factorial, pi, sqrt
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 import pytest
 from montecarlo import assert_mean, inputs
@@ -13,6 +15,7 @@ from oracles_kernels import degenerate_rows, exact_kernels, image_errors, image_
 
 import analytic as an
 import minintk as mn
+from analytic.vectors import quadrature
 from analytic.vectors.closed_forms import ClosedForm, Gram, closed_form
 from analytic.vectors.quadrature import Quadrature
 from analytic.vectors.rules import lower
@@ -237,13 +240,85 @@ def test_the_error_holds_at_the_worst_angle_and_falls_with_the_correlation() -> 
 
 
 def test_the_error_knows_what_the_axis_leaves_out() -> None:
-    """exp(2 z)^2 has its mass beyond the quadrature's axis: off by 1e-9, and the error said 1e-15."""
+    """exp(4 z)^2 has its mass about z = 8, to which the axis is stretched; exp(12 z)^2 beyond the largest numbers."""
     x = np.array([[4.0], [3.0]])
     plain, exact = (an.kernel(mn.Sequential(mn.Dense(1), phi, mn.Dense(1))) for phi in (Plain(mn.Exp()), mn.Exp()))
-    with pytest.warns(UserWarning, match="exact to"):
-        got = plain.both(x)
-    assert 1e-9 < relative(got, exact.both(x)) < plain.error(x)
+    assert relative(plain.both(x), exact.both(x)) < plain.error(x) < 1e-13
     assert exact.error(x) == 0
+    with pytest.raises(FloatingPointError, match="overflows there; scale the inputs"):
+        plain.both(3 * x)
+
+
+def h(degree: int) -> list[Any]:
+    """The coefficients of the Hermite polynomial, by powers, in 60 digits."""
+    coef = [mp.mpf(0)] * (degree + 1)
+    for k in range(degree // 2 + 1):
+        coef[degree - 2 * k] = (-0.5) ** k * mp.sqrt(factorial(degree)) / (factorial(k) * factorial(degree - 2 * k))
+    return coef
+
+
+def series(coef: list[Any], q: Any) -> list[Any]:
+    """a_n = E phi(sqrt(q) z) h_n(z) of a polynomial, from z^m = sum_j m! / (2^j j! (m - 2j)!) He_{m-2j}(z)."""
+    a = [mp.mpf(0)] * len(coef)
+    for m, c in enumerate(coef):
+        for j in range(m // 2 + 1):
+            n = m - 2 * j
+            a[n] += c * mp.sqrt(q) ** m * factorial(m) / (mp.mpf(2) ** j * factorial(j) * mp.sqrt(factorial(n)))
+    return a
+
+
+def polynomial_kernels(coef: list[Any], x: Array) -> tuple[Array, Array]:
+    """K and Theta of Dense, the polynomial, Dense, relative to sqrt(k(x, x) k(x', x')), and their diagonals."""
+    k = [[mp.fsum(mp.mpf(float(a)) * mp.mpf(float(b)) for a, b in zip(u, v)) / len(u) for v in x] for u in x]
+    found = []
+    for c in (coef, [n * c for n, c in enumerate(coef)][1:]):
+        a = [series(c, k[i][i]) for i in range(len(x))]
+        found.append(
+            np.array(
+                [
+                    [mp.fsum(u * v * (k[i][j] / mp.sqrt(k[i][i] * k[j][j])) ** n for n, (u, v) in enumerate(zip(*ab)))
+                     for j in range(len(x)) for ab in [(a[i], a[j])]]
+                    for i in range(len(x))
+                ]
+            )
+        )  # fmt: skip
+    return found[0], found[0] + np.array(k) * found[1]
+
+
+def error_holds(phi: Any, coef: list[Any], x: Array) -> tuple[float, float]:
+    """The largest error of both kernels, and the one that is stated."""
+    kernel = an.kernel(mn.Sequential(mn.Dense(8), phi, mn.Dense(1)))
+    with mp.workdps(60), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the error is stated to be large
+        found = 0.0
+        for got, want in zip(kernel.both(x), polynomial_kernels(coef, x), strict=True):
+            scale = np.array([mp.sqrt(v) for v in want.diagonal()])
+            found = max(found, float(np.abs((got - want) / scale[:, None] / scale).max()))
+        return found, kernel.error(x)
+
+
+@pytest.mark.parametrize("degree", [5, 30, 60])
+def test_the_error_of_polynomials_in_60_digits(degree: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In powers of x, terms of h_60 cancel to five digits; by its recurrence, it keeps all of them."""
+    x = np.array([[1.0, 1.0], [1.0, -0.5], [0.999, 1.001]])
+    with mp.workdps(60):
+        coef = h(degree)
+    found, stated = error_holds(mn.Hermite(degree), coef, x)
+    assert found < stated + 2e-14 < 2e-13
+    powers = tuple(map(float, coef))
+    found, stated = error_holds(mn.Polynomial(powers), [mp.mpf(c) for c in powers], x)
+    assert found < stated + 2e-14 < 1e3 * found + 1e-12
+    if degree == 30:
+        monkeypatch.setattr(quadrature, "LAST_END", quadrature.END_OF_AXIS)  # planted: an axis that ends too early
+        found, stated = error_holds(mn.Hermite(degree), coef, x)
+        assert found > 1e-3
+
+
+def test_the_errors_of_layers_add_up() -> None:
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    one, two, four = (an.kernel(network(*n * [Plain(mn.ReLU())], b_std=0.0)).error(x) for n in (1, 2, 4))
+    assert two == pytest.approx(2 * one, rel=0.01)
+    assert four == pytest.approx(4 * one, rel=0.01)
 
 
 def test_gram() -> None:
