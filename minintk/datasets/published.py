@@ -204,8 +204,8 @@ def read_pickle(content: bytes) -> tuple[bytes, list[int]]:
         text = said.encode("latin1", "replace") if isinstance(said, str) else said
         in_list = text == b"labels" or (in_list and instruction.name in LISTS)
         is_bytes |= text == b"u1"
-        if in_list and instruction.name == "BININT1":
-            labels.append(int(said))
+        if in_list and isinstance(said, int) and instruction.name == "BININT1":
+            labels.append(said)
         elif is_bytes and isinstance(text, bytes) and last == "NEWFALSE":
             pixels = text
         last = instruction.name

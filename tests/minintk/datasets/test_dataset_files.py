@@ -187,7 +187,7 @@ def test_malicious_pickles_are_refused(tmp_path: Path, where: str, capfd: pytest
         "as a label": {**batch(0), b"labels": [Malicious()]},
     }[where]
     (tmp_path / "test_batch").write_bytes(pickle.dumps(evil, protocol=3))
-    with pytest.raises(ValueError, match=r"got [05] numbers up to \d, and (0|15360) bytes"):
+    with pytest.raises(ValueError, match=r"got [015] numbers up to \d, and (0|15360) bytes"):
         cifar10(tmp_path, "test")
     assert "must never run" not in capfd.readouterr().out
 
@@ -198,12 +198,13 @@ def test_malicious_pickles_are_refused(tmp_path: Path, where: str, capfd: pytest
         (b"", "is damaged, or not a CIFAR-10 batch .*: download it again"),
         (dumped(batch(0))[:-2000], "is damaged, or not a CIFAR-10 batch"),
         (b"<html>", "is damaged, or not a CIFAR-10 batch"),
-        (dumped([1, 2]), "b'data' .* got NoneType"),
-        (dumped({**batch(0), b"data": np.zeros((5, 3), np.uint8)}), r"got shape \(5, 3\)"),
-        (dumped({**batch(0), b"data": np.zeros((5, 3072))}), "with an array of bytes, got Record"),
-        (dumped({**batch(0), b"labels": [0] * 4}), "5 numbers from 0 to 9, got 4"),
-        (dumped({**batch(0), b"labels": [0, 1, 2, 3, 10]}), "0 to 9"),
-        (dumped({**batch(0), b"labels": [0, 1, 2, 3, "4"]}), "0 to 9"),
+        (dumped([1, 2]), "b'data' .* got 0 numbers up to 0, and 0 bytes"),
+        (dumped({**batch(0), b"data": np.zeros((5, 3), np.uint8)}), "got 5 numbers up to 8, and 15 bytes"),
+        (dumped({**batch(0), b"data": np.zeros((5, 3072))}), "got 5 numbers up to 8, and 0 bytes"),
+        (dumped({**batch(0), b"data": np.asfortranarray(batch(0)[b"data"])}), "and 0 bytes"),
+        (dumped({**batch(0), b"labels": [0] * 4}), "got 4 numbers up to 0, and 15360 bytes"),
+        (dumped({**batch(0), b"labels": [0, 1, 2, 3, 10]}), "5 numbers up to 10"),
+        (dumped({**batch(0), b"labels": [0, 1, 2, 3, "4"]}), "got 4 numbers"),
     ],
 )
 def test_damaged_cifar_batches(tmp_path: Path, content: bytes, says: str) -> None:
@@ -223,12 +224,9 @@ HUGE = (
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"\x80\x02(" + b"}" * 10**6 + b"t.", "more than 1000000 instructions, or 16 tuples"),
-        (
-            b"\x80\x02(" + NDARRAY + b"q\x00(" + b"N" * 10**4 + b"tq\x01" + b"h\x00h\x01R" * 10**3 + b"t.",
-            "10000 arguments",
-        ),
-        (HUGE, "the array in it has no shape"),
+        (b"\x80\x02(" + b"}" * 10**6 + b"t.", "and 0 bytes"),
+        (b"\x80\x02(" + NDARRAY + b"q\x00(" + b"N" * 10**4 + b"tq\x01" + b"h\x00h\x01R" * 10**3 + b"t.", "and 0 bytes"),
+        (HUGE, "and 0 bytes"),
     ],
     ids=["a dictionary a byte", "one tuple, called a thousand times", "a shape of twenty thousand large numbers"],
 )

@@ -6,6 +6,7 @@ import ast
 import gzip
 import json
 import os
+import pickle
 import re
 import struct
 import tracemalloc
@@ -134,7 +135,7 @@ BOMBS: dict[str, tuple[bytes, Reader, str]] = {
     ),
     "pickle that remembers at 2^31": (b"\x80\x02Nr\xff\xff\xff\x7f.", read_batch, "b'data'"),
     "pickle of 2^40 bytes": (b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b"x.", read_batch, "only 2 remain"),
-    "pickle whose keys double": (b"\x80\x02})q\x00" + b"h\x00\x86q\x00" * 60 + b"Ns.", read_batch, "or 16 tuples"),
+    "pickle whose keys double": (b"\x80\x02})q\x00" + b"h\x00\x86q\x00" * 60 + b"Ns.", read_batch, "b'data'"),
     "rng text of 2 GB": (
         checkpoint({"rng": {"array": ["x"], "dtype": "S2000000000"}}), checkpoints.load, "dtype 'S2000000000'",
     ),
@@ -249,42 +250,34 @@ def forged_dtype() -> bytes:
 
 
 HOSTILE = {
-    "a dtype with a pointer": (forged_dtype(), "does not support item assignment"),
+    "a dtype with a pointer": forged_dtype(),
     "an array without values": (
-        b"\x80\x02}(U\x04datacnumpy\nndarray\nK\x04M\x00\x0c\x86U\x02u1\x86RU\x06labels](K\x00K\x00K\x00K\x00eu.",
-        "expected b'data' with an array of bytes, got Record",
+        b"\x80\x02}(U\x04datacnumpy\nndarray\nK\x04M\x00\x0c\x86U\x02u1\x86RU\x06labels](K\x00K\x00K\x00K\x00eu."
     ),
-    "a function": (b"\x80\x02cposix\nsystem\nU\x04true\x85R.", "asks for posix.system"),
-    "a function of NumPy": (b"\x80\x02cnumpy\nfromfile\n.", "asks for numpy.fromfile"),
-    "an attribute of a name": (b"\x80\x04\x8c\x05numpy\x8c\x0fndarray.__new__\x93.", r"asks for numpy\.ndarray\._"),
-    "a name put together": (b"\x80\x04)\x8c\x01x\x93.", "STACK_GLOBAL requires str"),
-    "an object": (b"\x80\x02cnumpy\nndarray\n)\x81.", "got NoneType"),
-    "a state for a class": (b"\x80\x02cnumpy\nndarray\n}U\x01aK\x01sb.", "TypeError"),
-    "a call of a result": (b"\x80\x02cnumpy\nndarray\n)R)R.", "not callable"),
-    "an extension": (b"\x80\x02\x82\x01.", "unregistered extension"),
-    "someone else's object": (b"\x80\x02K\x01Q.", "persistent"),
-    "a list as its own key": (b"\x80\x02}]q\x00h\x00s.", "unhashable"),
-    "an empty stack": (b"\x80\x02\x86.", "IndexError"),
-    "a stack below a mark": (b"\x80\x02N(\x85.", "IndexError"),
+    "a function": b"\x80\x02cposix\nsystem\nU\x04true\x85R.",
+    "a function of NumPy": b"\x80\x02cnumpy\nfromfile\n.",
+    "a name put together": b"\x80\x04)\x8c\x01x\x93.",
+    "a call of a result": b"\x80\x02cnumpy\nndarray\n)R)R.",
+    "an extension": b"\x80\x02\x82\x01.",
+    "someone else's object": b"\x80\x02K\x01Q.",
+    "an empty stack": b"\x80\x02\x86.",
+    "no end": b"\x80\x02}",
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_pickles_are_refused(name: str, tmp_path: Path) -> None:
-    content, says = HOSTILE[name]
-    with pytest.raises(Unreadable, match=says):
-        read_batch(written(tmp_path / "test_batch", content))
+def test_hostile_pickles_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for reader in ("Unpickler", "_Unpickler", "load", "loads"):
+        monkeypatch.setattr(pickle, reader, None)
+    with pytest.raises(Unreadable, match="a CIFAR-10 batch"):
+        read_batch(written(tmp_path / "test_batch", HOSTILE[name]))
+    read_batch(written(tmp_path / "test_batch", KINDS["cifar"][0]))  # without them, as ever
 
 
-def test_an_array_has_as_many_bytes_as_its_shape(tmp_path: Path) -> None:
-    whole = batch(np.zeros((2, 3072), np.uint8), [1, 2], protocol=3)
-    for was, now in (
-        (b"K\x02M\x00\x0c\x86", b"K\x03M\x00\x0c\x86"),
-        (b"K\x02M\x00\x0c\x86", b"J\xfe\xff\xff\xffM\x00\x0c\x86"),
-    ):
-        assert was in whole
-        with pytest.raises(ValueError, match=r"promises 9216 bytes of shape|has no shape"):
-            read_batch(written(tmp_path / "test_batch", whole.replace(was, now)))
+def test_an_array_has_as_many_bytes_as_labels_say(tmp_path: Path) -> None:
+    for images, labels in ((1, 2), (3, 2), (2, 0)):
+        with pytest.raises(ValueError, match=f"got {labels} numbers up to [01], and {3072 * images} bytes"):
+            read_batch(written(tmp_path / "test_batch", batch(np.zeros((images, 3072), np.uint8), [1] * labels)))
 
 
 # --------------------------------------------------------------------------------------------------- checkpoints
