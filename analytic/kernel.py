@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analytic.images.engine import image_diagonals, image_kernels
-from analytic.images.rules import Flat, grid, needs_images
+from analytic.images.rules import Flat, grid, has_masks, needs_images
 from analytic.streaming import Store, kernels_by_blocks
 from analytic.vectors.derivatives import PARAMETERS, closed, derivatives, differences, scaled
 from analytic.vectors.engine import vector_diagonals, vector_kernels
@@ -215,6 +215,45 @@ class Kernel:
         """(nngp, ntk), each (N, M), in one pass, which costs little more than one of them."""
         pair = (None, None) if out is None else (out[0], out[1])
         return Both(*self._kernels(x1, x2, Wanted((True, True), pair, memory, progress, self._warn), store, executor))
+
+    def pixels(self, x1: Array, x2: Array | None = None, *, equal: bool = False, memory: int | None = None) -> Both:
+        """Both kernels, (N, M, H, W, H', W'), of all pairs of pixels of a network that ends in pixels.
+
+            K(p, p') = E f(p) f'(p'),   Theta(p, p') = sum_theta S df(p)/dtheta df'(p')/dtheta
+
+        of one channel at pixel p of x and at p' of x', as a convolution gives them, or a pooling.  Over equal pixels
+        their mean is `nngp` and `ntk`, over all pairs that of the network with a `GlobalAvgPool` behind.
+
+        equal : of equal pixels alone, (N, M, H, W), in little time where nothing before mixes pixels.  Sequences have
+        (N, M, L, L') and (N, M, L).  memory : as for `nngp`; MemoryError before the pairs.  ValueError for a network
+        that ends in vectors, UnsupportedLayer for one with masks, under which K(p, p) of x with itself is another.
+
+        >>> import numpy as np, minintk as mn
+        >>> x = np.arange(6.0).reshape(1, 2, 3, 1)
+        >>> k = kernel(mn.Conv2d(8, 1))
+        >>> k.pixels(x).nngp[0, 0, 1, 2], k.pixels(x, equal=True).ntk[0, 0]        # x x', of pixel 5 with all others
+        (array([[ 0.,  5., 10.],
+               [15., 20., 25.]]), array([[ 0.,  1.,  4.],
+               [ 9., 16., 25.]]))
+        """
+        inputs = Examples(x1, x2)
+        steps, grid = self._program(inputs.example), out_shape(self.spec, inputs.example)[:-1]
+        if not grid:
+            raise ValueError(
+                f"pixels expects a network that ends in pixels, got {self.spec!r}: leave out what makes a vector of "
+                "them, mn.Flatten() or mn.GlobalAvgPool(), and what follows"
+            )
+        if has_masks(steps):
+            raise UnsupportedLayer("pixels does not know the masks of Dropout: leave the layer out")
+        check_rates(self.spec, self.parametrization, inputs.example)
+        steps, P = steps[:-1] if steps and isinstance(steps[-1], Flat) else steps, prod(grid)
+        wanted = Wanted((True, True), (None, None), memory, None, self._warn, pixels=(P, 1) if equal else (1, P))
+        (N, M), xp = inputs.shape, inputs.xp
+        found: list[Any] = image_kernels(steps, inputs, wanted)
+        if equal:
+            first, last = tuple(range(len(grid))), tuple(range(-len(grid), 0))
+            return Both(*(xp.moveaxis(k.reshape((*grid, N, M)), first, last) for k in found))
+        return Both(*(xp.moveaxis(k.reshape((N, *grid, M, *grid)), 1 + len(grid), 1) for k in found))
 
     def diag(self, x: Array) -> Both:
         """The diagonals of both kernels, (N,) each, in O(N).

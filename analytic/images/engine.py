@@ -22,6 +22,7 @@ from analytic.images.steps import (
     Tile,
     add_pending,
     apply_all,
+    equal_pixels,
     follow,
     half_variances,
     pooled_difference,
@@ -40,7 +41,7 @@ from minintk.fast.threads import cores, single_threaded_blas
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
     """NNGP and NTK of x1 (and x2): each image with itself if that is needed, then the pairs; errors as in `Wanted`."""
-    plan = plan_images(program, inputs, wanted.pairs)
+    plan = plan_images(program, inputs, wanted.pairs, pixels=wanted.pixels)
     results = reserve_images(plan, inputs, wanted)
     if 0 in inputs.shape:
         return results
@@ -51,7 +52,7 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
         engine = ImageEngine(plan, inputs, results[0], results[1], pools)
         wanted.warn(engine.run(wanted.progress))
     for k, values in zip(results, (selves[0].rows.q, selves[0].rows.theta) if selves else (), strict=False):
-        if inputs.symmetric and k is not None:
+        if inputs.symmetric and k is not None and plan.pixels == (1, 1):
             plan.layout.xp.fill_diagonal(k, plan.layout.xp.astype(values, k.dtype))
     return results
 
@@ -85,9 +86,15 @@ def pairs_at_once(plan: ImagePlan) -> int:
     return max(1, (BYTES_PER_PIECE if host else BYTES_PER_GPU_BATCH) // (pair * number))
 
 
+NUMBERS_IN_TILE = 2**10
+"""Pixels, on either side, whose kernels with each other are put together in float64, where all pairs are asked for."""
+
+
 def images_per_tile(plan: ImagePlan, n: int) -> int:
     """How many images, on either side, are prepared together."""
     host = on_host(plan.layout.xp)
+    if plan.pixels[1] > 1:
+        return max(1, min(n, NUMBERS_IN_TILE // plan.pixels[1]))
     if plan.summed:
         return max(1, min(64 if plan.layout.diagonal else 32, n))
     most = (32 if host else 256) if plan.layout.diagonal else max(8, min(32, pairs_at_once(plan)))
@@ -111,6 +118,7 @@ def working_memory(plan: ImagePlan, inputs: Examples) -> int:
     if plan.summed:
         return pools + max(cores() * one, planes)
     tile = prepared_bytes(plan, inputs, 2 * min(size, max(inputs.shape))) + field_bytes(plan, pairs)
+    tile += 8 * 8 * plan.pixels[0] * (size * plan.pixels[1]) ** 2 if plan.pixels != (1, 1) else 0
     each = max(one, tile) + 2**21 + (0 if like_relu(plan.program) else 8 * 8 * NUMBERS_IN_CACHE)
     return pools + planes + (min(cores(), max(1, inputs.shape[0])) if host else 1) * each
 
@@ -127,7 +135,7 @@ def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
     each = 3 * 8 * prod(inputs.example) + prod(inputs.example) // pixels * values + 8 * 8 * pixels
     for step in all_steps(plan.program):
         each += 6 * values + (80 * prod(step.recorded) if isinstance(step, Mixing) else 0)
-    if not like_relu(plan.program):
+    if not like_relu(plan.program) and inputs.shape[0]:
         k = int(plan.layout.xp.argmax(plan.layout.xp.max(abs(inputs.x[0].reshape((inputs.shape[0], -1))), axis=1)))
         each += 4 * coefficient_bytes(plan, inputs.x[0][k : k + 1])  # in float64 as well, and while they are computed
     return images * each
@@ -262,6 +270,11 @@ def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKerne
     return SelfKernels(pools, RowState(nngp, ntk, max(errors)))
 
 
+def rows_of(images: slice, F: int) -> slice:
+    """The rows of some images with F rows each."""
+    return slice(images.start * F, images.stop * F)
+
+
 @dataclass(frozen=True)
 class ImageEngine:
     """One evaluation of the kernels.
@@ -326,24 +339,39 @@ class ImageEngine:
         tile = Tile(plan.layout, iter(pools), called, on_host(xp) and holds_opposites(x))
         after, d, theta = take(images, tile, workspace, (n, first, m, same))
         rows, columns = slice(0, n), slice(first, first + m)
-        scale = images.scale[rows, None] * images.scale[columns]
-        q, q2 = after.q[rows, 0, 0][:, None], after.q[columns, 0, 0]
+        scale, scale2 = self.sides(xp.broadcast_to(images.scale[:, None, None], after.q.shape), rows, columns)
+        scale = scale * scale2
+        q, q2 = self.sides(after.q, rows, columns)
         bound = xp.sqrt(q) * xp.sqrt(q2)
         self.write(self.nngp, i, j, xp.clip((q + q2) / 2 - after.unit * d, -bound, bound) * scale)
-        bound = xp.sqrt(after.theta[rows, 0, 0][:, None]) * xp.sqrt(after.theta[columns, 0, 0])
+        q, q2 = self.sides(after.theta, rows, columns)
+        bound = xp.sqrt(q) * xp.sqrt(q2)
         self.write(self.ntk, i, j, xp.clip(theta * (after.unit / 2), -bound, bound) * scale)
         return after.error
+
+    def sides(self, values: Array, rows: slice, columns: slice) -> tuple[Array, Array]:
+        """Numbers of the pixels, (n, h, w), of x and of x' in the shapes of results, (E, N F, 1) and (E, 1, M F)."""
+        E, F = self.plan.pixels
+        v = self.plan.layout.xp.moveaxis(values.reshape((-1, F, E)), -1, 0)
+        return v[:, rows].reshape((E, -1, 1)), v[:, columns].reshape((E, 1, -1))
+
+    def ends(self, field: Field, values: Array) -> Array:
+        """What a field ends with, (E, A F, B F)."""
+        if isinstance(field, Diagonal):
+            return field.xp.moveaxis(values, -1, 0)
+        return values[None] if self.plan.pixels[0] == 1 else equal_pixels(field, values)[:, None]
 
     def through_fields(
         self, images: PreparedImages, tile: Tile, workspace: Workspace, pairs: tuple[int, int, int, bool]
     ) -> tuple[Pixels, Array, Array]:
         """The pixels after all steps, D and Theta of the pairs, all pixels of a few images at a time."""
         plan, xp, (n, first, m, same), ntk = self.plan, self.plan.layout.xp, pairs, self.ntk is not None
+        E, F = plan.pixels
         pixels, planes = planes_of(plan, images, tile, ntk) if plan.by_offsets else (images.pixels, None)
         tail = plan.program[plan.by_offsets :]
         after, coefficients = prepare_all(tail, pixels, tile)
         last = half_variances(after, plan.layout)
-        d, theta = xp.zeros((n, m), dtype=xp.float64), xp.zeros((n, m), dtype=xp.float64)
+        d, theta = (xp.zeros((E, n * F, m * F), dtype=xp.float64) for _ in range(2))
         for a, b in self.batches(n, m, same):
             columns = slice(first + b.start, first + b.stop)
             if planes is None:
@@ -354,7 +382,7 @@ class ImageEngine:
             add_pending(field, last)
             for found, values in ((d, field.d), (theta, field.theta)):
                 if values is not None:
-                    found[a, b] = values.reshape((*field.sizes, -1))[..., 0]
+                    found[:, rows_of(a, F), rows_of(b, F)] = self.ends(field, values)
             field.release()
         return after, d, theta
 
@@ -384,12 +412,13 @@ class ImageEngine:
             return
         xp, symmetric = self.plan.layout.xp, self.inputs.symmetric
         if symmetric and i == j:
-            values = xp.triu(values) + xp.triu(values, k=1).T
-        check_entries(self.inputs, i, j, values)
-        values = xp.astype(values, out.dtype)
-        out[i, j] = values
+            values = xp.triu(values) + xp.triu(values, k=1).swapaxes(-1, -2)
+        F = self.plan.pixels[1]
+        check_entries(self.inputs, i, j, values, F)
+        values = xp.astype(values.reshape((*out.shape[:-2], *values.shape[-2:])), out.dtype)
+        out[..., rows_of(i, F), rows_of(j, F)] = values
         if symmetric:
-            out[j, i] = values.T
+            out[..., rows_of(j, F), rows_of(i, F)] = values.swapaxes(-1, -2)
 
     def batches(self, n: int, m: int, same: bool) -> Iterator[tuple[slice, slice]]:
         """The pairs of the tile, in batches that are taken through the layers together."""

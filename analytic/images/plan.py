@@ -39,6 +39,8 @@ class ImagePlan:
 
     scaled : divide images by their norms.   recorded : record each image with itself (`SelfKernels`) first.
     by_offsets : how many of the first steps `analytic.images.offsets` takes, by Numba or on a GPU.
+    pixels : (E, F), the shape of the results, (E, N F, M F): (P, 1) for P equal pixels at the end, (1, P) for all
+    pairs of them.
     """
 
     program: Program
@@ -47,6 +49,7 @@ class ImagePlan:
     scaled: bool
     recorded: bool
     by_offsets: int = 0
+    pixels: tuple[int, int] = (1, 1)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -106,10 +109,12 @@ def numba_works() -> bool:
     return True
 
 
-def plan_images(program: Program, inputs: Examples, pairs: int = 0, *, each: bool = False) -> ImagePlan:
+def plan_images(
+    program: Program, inputs: Examples, pairs: int = 0, *, each: bool = False, pixels: tuple[int, int] = (1, 1)
+) -> ImagePlan:
     """How to compute the kernel of x1 with x2, or with itself; or, for `each`, of every image with itself alone.
 
-    pairs : of the whole kernel, if these inputs are a block of it.
+    pairs : of the whole kernel, if these inputs are a block of it.   pixels : `ImagePlan.pixels`.
     """
     xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
     dtype = inputs.dtype if each else field_precision(program, inputs)
@@ -117,7 +122,7 @@ def plan_images(program: Program, inputs: Examples, pairs: int = 0, *, each: boo
     first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
     item = int(xp.dtype(dtype).itemsize)
     jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape)
-    layout = FieldLayout(xp, dtype, first is None)
+    layout = FieldLayout(xp, dtype, first is None and pixels[1] == 1)
     recorded = has_masks(program) or (first is not None and is_nonlinear(program[first:]))
     return ImagePlan(
         program,
@@ -125,7 +130,8 @@ def plan_images(program: Program, inputs: Examples, pairs: int = 0, *, each: boo
         layout,
         scale_free(program),
         recorded,
-        split(program) if jit and (first is not None or sums_suffice(program)) else 0,
+        split(program) if jit and (not layout.diagonal or sums_suffice(program)) else 0,
+        pixels,
     )
 
 

@@ -86,15 +86,19 @@ def holds_opposites(x: Array) -> bool:
     return any(image.any() and image.tobytes() in found for image in 0.0 - x)
 
 
-def check_entries(inputs: Examples, i: slice, j: slice, values: Array) -> None:
-    """ValueError, with the names of the pair, for an entry of the block (i, j) that exceeds the inputs' precision."""
+def check_entries(inputs: Examples, i: slice, j: slice, values: Array, F: int = 1) -> None:
+    """ValueError, with the names of the pair, for an entry of the block (i, j) that exceeds the inputs' precision.
+
+    values : (E, N F, M F), F of each pair in a row.
+    """
     xp, largest = inputs.xp, float(inputs.xp.finfo(inputs.dtype).max)
     sizes = xp.abs(values)
     if not float(xp.max(sizes)) <= largest:
-        a, b = divmod(int(xp.argmax(sizes)), values.shape[1])
+        n, m = values.shape[-2:]
+        a, b = (k // F for k in divmod(int(xp.argmax(sizes)) % (n * m), m))
         one = inputs.called(i.start + a)
         two = inputs.called(j.start + b + (0 if inputs.symmetric else inputs.shape[0]))
         raise ValueError(
-            f"{one} and {two} have a kernel of {float(values[a, b]):.3g}, and {inputs.dtype} ends at {largest:.3g}: "
+            f"{one} and {two} have a kernel of {float(xp.max(sizes)):.3g}, and {inputs.dtype} ends at {largest:.3g}: "
             f"scale the images down{', or take float64' if largest < 1e300 else ''}"
         )

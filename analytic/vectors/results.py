@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 from minintk.arrays import Array, array_namespace, available_memory, check_examples
 from minintk.validate import number
@@ -55,7 +56,8 @@ class Wanted:
     """What a call asks for: NNGP, NTK or both; `out`, `memory` and `progress` as in `an.kernel`.
 
     warn : takes the bound on the quadratures' error.  pairs : of the whole kernel, where this is a block of one, which
-    then chooses its way of computing as the whole would, for the same bits.
+    then chooses its way of computing as the whole would, for the same bits.  pixels : (E, F) for arrays (E, N F, M F),
+    of images pixel by pixel (`analytic.images.plan.ImagePlan`).
     """
 
     asked: tuple[bool, bool]
@@ -64,40 +66,47 @@ class Wanted:
     progress: Progress | None
     warn: Callable[[float], None]
     pairs: int = 0
+    pixels: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:
         if self.memory is not None:
             number("memory", self.memory)
+
+    def shape(self, inputs: Examples) -> tuple[int, ...]:
+        """That of a result."""
+        (N, M), (E, F) = inputs.shape, self.pixels
+        return (N, M) if self.pixels == (1, 1) else (E, N * F, M * F)
 
     def check(self, inputs: Examples, work: int, hint: str = "") -> None:
         """Whether the results fit.   work : bytes beside them.
 
         MemoryError, with `hint`, if all that exceeds the bound; ValueError for an `out` of other shape or precision.
         """
-        dtype, shape = inputs.dtype, inputs.shape
+        dtype, shape = inputs.dtype, self.shape(inputs)
         for o in self.out:
             if o is not None:
                 array_namespace(inputs.x[0], o)
                 if tuple(o.shape) != shape or o.dtype != dtype:
                     raise ValueError(f"out expects shape {shape} and {dtype}, got {tuple(o.shape)} and {o.dtype}")
         count = sum(self.new)
-        need = count * shape[0] * shape[1] * dtype.itemsize
+        need = count * prod(shape) * dtype.itemsize
         if self.memory is None and need + work <= ALWAYS_FREE:
             return
         bound = available_memory(inputs.xp) if self.memory is None else self.memory
         if need + work > bound:
-            ways = ["stream the result to disk, store=PATH or out=numpy.memmap(...)", "evaluate it in blocks of rows"]
+            disk = "stream the result to disk, store=PATH or out=numpy.memmap(...)"
+            ways = [disk if len(shape) == 2 else "take smaller images", "evaluate it in blocks of rows"]
             ways += ["use float32"] * (dtype.itemsize > 4)
             raise MemoryError(
-                f"{count} kernel(s) of {shape[0]} x {shape[1]} in {dtype} need {need / 1e9:.3g} GB and "
+                f"{count} kernel(s) of {' x '.join(map(str, shape))} in {dtype} need {need / 1e9:.3g} GB and "
                 f"{work / 1e9:.3g} GB to work in, but {bound / 1e9:.3g} GB are "
                 f"{'free' if self.memory is None else 'allowed'}: {', '.join(ways[:-1])}, or {ways[-1]}{hint}"
             )
 
     def arrays(self, inputs: Examples, work: int, hint: str = "") -> list[Array | None]:
-        """NNGP and NTK, (N, M) each, not yet filled; None for one that is not asked for; errors as from `check`."""
+        """NNGP and NTK, not yet filled; None for one that is not asked for; errors as from `check`."""
         self.check(inputs, work, hint)
-        made = (inputs.xp.empty(inputs.shape, dtype=inputs.dtype) if n else o for n, o in zip(self.new, self.out))
+        made = (inputs.xp.empty(self.shape(inputs), dtype=inputs.dtype) if n else o for n, o in zip(self.new, self.out))
         return list(made)
 
     @property

@@ -48,6 +48,17 @@ def test_infinite_convolutional_kernels(where: str, dtype: str, name: str) -> No
             np.testing.assert_allclose(to_host(a), b, rtol={"float32": 1e-4, "float64": 1e-12}[dtype])
 
 
+@pytest.mark.parametrize("where", LIBRARIES)
+def test_pixel_by_pixel(where: str) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4, 5, 2))
+    kernel = an.kernel(mn.Sequential(*SPECS["average"].layers[:4]))
+    there = to_library(x, namespace(where))
+    for equal in (False, True):
+        for got, want in zip(kernel.pixels(there, equal=equal), kernel.pixels(x, equal=equal)):
+            assert library(array_namespace(got)) == library(namespace(where))
+            np.testing.assert_allclose(to_host(got), want, rtol=1e-12)
+
+
 # ------------------------------------------------------------------------------- images with themselves, many at a time
 
 HALVED = mn.Sequential(
