@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import comb, isfinite, sqrt
+from math import comb, exp, isfinite, log, sqrt
 from typing import Any, Literal
 
 import numpy as np
@@ -39,7 +39,7 @@ from analytic.kernel import Kernel
 from analytic.training.dynamics import check_targets
 from analytic.training.eigen import check_kernel, spectrum
 from minintk.arrays import Array, to_host
-from minintk.validate import number, whole
+from minintk.validate import number, numbers, whole
 
 Host = np.ndarray[Any, Any]
 AngularKernel = Kernel | Callable[[Host], Host]
@@ -197,23 +197,16 @@ class Eigenlearning:
 
         power : (K,), sum of v_i^2 over each level's functions.  noise : the labels' variance, >= 0.
         """
-        power = np.asarray(power)
-        if (
-            power.dtype.kind not in "biuf"
-            or power.shape != self.learnability.shape
-            or not np.all(power >= 0)
-            or not noise >= 0
-        ):
+        each, levels = np.array(numbers(power)), len(self.learnability)
+        if len(each) != levels or not (np.all(each >= 0) and noise >= 0):
             raise ValueError(
-                f"test_error expects a power >= 0 for each of {len(self.learnability)} levels and noise >= 0, "
-                f"got {power!r}, {noise!r}"
+                f"test_error expects a power >= 0 for each of {levels} levels and noise >= 0, got {power!r}, {noise!r}"
             )
-        return float(self.overfitting * (np.sum((1 - self.learnability) ** 2 * power) + noise))
+        return float(self.overfitting * (np.sum((1 - self.learnability) ** 2 * each) + noise))
 
     def train_error(self, power: Host, noise: float = 0.0) -> float:
         """(1/n) sum (f^ - y)^2 on the training examples: 0 without ridge."""
-        error = self.test_error(power, noise)
-        return 0.0 if self.ridge == 0 else (self.ridge / (self.n * self.kappa)) ** 2 * error
+        return (self.ridge / (self.n * self.kappa)) ** 2 * self.test_error(power, noise)
 
 
 def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
@@ -227,13 +220,13 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
     >>> learned.learnability.round(3), round(float(modes.multiplicity @ learned.learnability), 6)
     (array([0.705, 0.193]), 20.0)
     """
+    from scipy.optimize import bisect
+
     if not isinstance(modes, Modes):
         raise TypeError(
             f"modes expects analytic.sphere_modes(...), cube_modes(...) or data_modes(...)[0], got {modes!r}"
         )
-    if isinstance(n, bool) or not hasattr(n, "__index__") or n < 1:
-        raise ValueError(f"n expects a number of examples >= 1, got {n!r}")
-    ridge = number("ridge", ridge, zero=True)
+    n, ridge = whole("n", n), number("ridge", ridge, zero=True)
     lam, h = np.asarray(modes.eigenvalue, dtype=np.float64), np.asarray(modes.multiplicity, dtype=np.float64)
     if lam.shape != h.shape or lam.ndim != 1:
         raise ValueError(f"modes expect an eigenvalue and multiplicity per level, (K,), got {lam.shape} and {h.shape}")
@@ -249,11 +242,7 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
         raise ValueError(
             f"{n} examples determine all {count:.0f} modes: nothing is left to predict; take fewer, or ridge > 0"
         )
-    low, high = -800.0, float(np.log((trace + held) / n)) + 1.0  # of log kappa: kappa <= (trace + ridge) / n
-    for _ in range(200):
-        middle = (low + high) / 2
-        kappa = np.exp(middle)
-        low, high = (middle, high) if h @ (lam / (lam + kappa)) + held / kappa > n else (low, middle)
-    kappa = float(np.exp((low + high) / 2))
+    most = log((trace + held) / n) + 1  # kappa <= (trace + ridge) / n
+    kappa = exp(bisect(lambda u: h @ (lam / (lam + exp(u))) + held / exp(u) - n, -700, most, xtol=1e-300))
     L = lam / (lam + kappa)
-    return Eigenlearning(modes, int(n), ridge, kappa, L, float(n / (n - h @ L**2)))
+    return Eigenlearning(modes, n, ridge, kappa, L, float(n / (n - h @ L**2)))

@@ -17,7 +17,7 @@ basis of the span of X~, training changes F : (r, C) only, f(x) = (x~ B) F, driv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -123,6 +123,24 @@ def hidden_layers(spec: s.Layer) -> tuple[tuple[s.Dense, ...], tuple[s.Layer, ..
     if len(dense) < 2 or phi.pop() != s.Identity():
         raise ValueError("expected a hidden layer at least and no activation at the end, mn.Dense(n), ..., mn.Dense(C)")
     return tuple(dense), tuple(phi)
+
+
+def integrated(
+    rate: Callable[[float, Host], Host], start: Host, times: Host, rtol: float, atol: float
+) -> np.ndarray[Any, Any]:
+    """The solution of d state/dt = rate(t, state) from state : (n,) at times (T,) >= 0 in any order, (T, n).
+
+    rtol, atol : error tolerated per step, atol + rtol |value|.  RuntimeError where the solver cannot keep to it.
+    """
+    from scipy.integrate import solve_ivp
+
+    order, at = np.unique(times, return_inverse=True)
+    if not len(order) or order[-1] == 0:
+        return np.tile(start, (len(times), 1))
+    done = solve_ivp(rate, (0, order[-1]), start, "LSODA", order, rtol=rtol, atol=atol)
+    if not done.success:
+        raise RuntimeError(f"the solver stopped at t = {done.t[-1] if len(done.t) else 0:g}: {done.message}")
+    return np.asarray(done.y.T[at])
 
 
 def check_data(x: Array, y: Array, C: int) -> None:

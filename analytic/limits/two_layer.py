@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from analytic.limits.linear_problem import Host, LinearProblem, linear_problem
+from analytic.limits.linear_problem import Host, LinearProblem, integrated, linear_problem
 from minintk import spec as s
 from minintk.arrays import Array, to_host
 from minintk.validate import numbers
@@ -44,21 +44,12 @@ class TwoLayerLimit:
 
         ValueError for a time that is not finite and >= 0; RuntimeError if the solver cannot keep its accuracy.
         """
-        from scipy.integrate import solve_ivp
-
         times = np.array(numbers(t), dtype=np.float64)
         if np.ndim(t) != 1 or len(times) != len(t) or not np.all(np.isfinite(times) & (times >= 0)):
             raise ValueError(f"t expects finite numbers >= 0, t = lr * steps, got {t!r}")
         (r, C), (s1, s2) = self.problem.sizes, self.problem.w_std
         state = np.concatenate([np.zeros(r * C), s1**2 * np.eye(r).ravel(), s2**2 * np.eye(C).ravel()])
-        order, at = np.unique(times, return_inverse=True)
-        path = np.tile(state, (len(order), 1))
-        if len(order) and order[-1] > 0:
-            done = solve_ivp(self._rate, (0, order[-1]), state, "LSODA", order, rtol=RTOL, atol=ATOL)
-            if not done.success:
-                raise RuntimeError(f"the solver stopped at t = {done.t[-1] if len(done.t) else 0:g}: {done.message}")
-            path = done.y.T
-        return self._split(path[at])
+        return self._split(integrated(self._rate, state, times, RTOL, ATOL))
 
     def predict(self, t: Any, x_test: Array | None = None) -> Array:
         """f_t : (M, C), or (T, M, C) for a one-dimensional t, on x_test : (M, d) or, without it, the training set."""

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analytic.kernel import kernel
-from analytic.limits.linear_problem import check_data, hidden_layers
+from analytic.limits.linear_problem import check_data, hidden_layers, integrated
 from analytic.limits.one_finite_layer import FiniteLayer, Host, Jet, Moments, derivatives, through
 from analytic.training.eigen import check_memory, spectrum
 from minintk import spec as s
@@ -74,10 +74,7 @@ class WidthCorrection:
 
     def predict(self, t: Any) -> Expansion:
         """E f_t, (M, 1), or (times, M, 1) for times (times,), on x_test, or the training set where none was given."""
-        from scipy.integrate import solve_ivp
-
         times, (P, N), R = self._times(t), self.T.shape, len(self.moments.theta)
-        order, at = np.unique(times, return_inverse=True)
         source, size = self._source(), float(np.max(np.abs(self.y))) or 1.0
         unit = size * max(1.0, size / 1e3) ** 2  # the correction of large targets is of order y^3
 
@@ -85,11 +82,9 @@ class WidthCorrection:
             C = state.reshape(R, P)
             return np.asarray(-(C[:, :N] @ self.T.T + source(t) / unit).ravel() / N)
 
-        done = solve_ivp(rate, (0, order[-1] or 1), np.zeros(R * P), "LSODA", order, rtol=RTOL, atol=ATOL)
-        if not done.success:
-            raise RuntimeError(f"the solver stopped at t = {done.t[-1] if len(done.t) else 0:g}: {done.message}")
+        corrections = integrated(rate, np.zeros(R * P), times, RTOL, ATOL).reshape(-1, R, P).swapaxes(0, 1)
         learned = _integral(self.lam, times[:, None]) * self.y / N @ (self.T @ self.Q).T
-        found = self._expansion(learned, done.y.reshape(R, P, -1)[..., at].swapaxes(1, 2), axis=1, unit=unit)
+        found = self._expansion(learned, corrections, axis=1, unit=unit)
         return Expansion(*(a[..., None] if np.ndim(t) else a[0, :, None] for a in found))
 
     def kernel(self, t: float) -> Expansion:
