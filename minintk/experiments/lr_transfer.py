@@ -31,6 +31,9 @@ from minintk.validate import generator, numbers, whole
 
 Values = np.ndarray[Any, Any]
 
+RESAMPLES = 1000
+"""Of the bootstrap over seeds."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Transfer:
@@ -122,8 +125,6 @@ def learning_rate_transfer(
     parametrization: Parametrization | None = None,
     widths: Sequence[int] = (64, 128, 256, 512),
     seeds: int = 4,
-    batch_size: int | None = None,
-    resamples: int = 1000,
     rng: np.random.Generator | None = None,
     progress: bool = False,
 ) -> Transfer:
@@ -131,10 +132,10 @@ def learning_rate_transfer(
 
     spec_of_width : n -> the spec of width n, or L -> that of L residual branches.  x : (N, *input_shape), y : (N, C).
     rates : three or more, increasing, with the best ones inside.  optimizer : rate -> optimiser, as `mn.SGD`, `mn.Adam`
-    and `mn.Muon` are, or rate -> (network -> optimiser).  steps, batch_size : of training, by default full batch.
+    and `mn.Muon` are, or rate -> (network -> optimiser).  steps : of training, on all of x.
     parametrization : `SpectralMuP()` by default.  seeds : networks of each width, at least two, with the same initial
-    weights at every rate.  rng : draws weights and batches, numpy.random.default_rng(0) by default.  resamples : of the
-    bootstrap.  progress : a bar with the time left, on stderr.
+    weights at every rate.  rng : draws weights, and the bootstrap, numpy.random.default_rng(0) by default.
+    progress : a bar with the time left, on stderr.
 
     The loss is taken on all of x after the last step.  ValueError or TypeError for invalid arguments, before training.
 
@@ -152,9 +153,7 @@ def learning_rate_transfer(
         raise ValueError(f"rates expects three or more learning rates > 0, increasing, got {asked!r}")
     if not callable(optimizer):
         raise TypeError(f"optimizer expects a function rate -> optimiser, such as mn.SGD itself, got {optimizer!r}")
-    for name, value, low in (("seeds", seeds, 2), ("steps", steps, 1), ("resamples", resamples, 1)):
-        whole(name, value, low)
-    rng = generator(rng)
+    seeds, steps, rng = whole("seeds", seeds, 2), whole("steps", steps), generator(rng)
     parametrization = parametrization or SpectralMuP()
     nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
     if len({net.size for net in nets}) == 1:
@@ -163,7 +162,6 @@ def learning_rate_transfer(
         )
     variable = "n" if len({len(net.spec) for net in nets}) == 1 else "L"
     at = [[_at(lr, net, optimizer) for lr in rates] for net in nets]
-    order = int(rng.integers(2**63))  # one seed for the batches of all runs
     losses, total = np.empty((len(nets), len(rates), seeds)), sum(net.size for net in nets) * len(rates) * seeds
     with progress_of("networks", total, progress) as advance:
         for i, net in enumerate(nets):
@@ -171,11 +169,11 @@ def learning_rate_transfer(
             for theta in initial_thetas(net, x, rng, seeds):
                 members = slice(first, first + theta.shape[0])
                 for r in range(len(rates)):
-                    losses[i, r, members] = _train(net, theta, x, y, loss, at[i][r], steps, batch_size, order)
+                    losses[i, r, members] = _train(net, theta, x, y, loss, at[i][r], steps)
                     advance(net.size * theta.shape[0])
                 first = members.stop
     title = f"{parametrization!r}, {at[0][0]!r} and other rates, {steps} steps, {seeds} seeds"
-    return Transfer(title, widths, rates, losses, *_optima(widths, rates, losses, rng, resamples), variable)
+    return Transfer(title, widths, rates, losses, *_optima(widths, rates, losses, rng), variable)
 
 
 def _at(lr: float, net: Network, optimizer: Any) -> Optimizer:
@@ -185,13 +183,9 @@ def _at(lr: float, net: Network, optimizer: Any) -> Optimizer:
     return chosen_optimizer(optimizer(lr), net)
 
 
-def _train(
-    net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
-    batch_size: int | None, order: int,
-) -> Values:  # fmt: skip
+def _train(net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int) -> Values:
     """(E,): the loss of each member after training, or its initial loss if that is lower or the member diverged."""
-    rng = None if batch_size is None else np.random.default_rng(order)
-    run = Descent(net, theta, x, y, loss, optimizer, steps, batch_size, rng)
+    run = Descent(net, theta, x, y, loss, optimizer, steps)
     with np.errstate(over="ignore", invalid="ignore"):
         start = to_host(loss(net(theta, x), y)).astype(np.float64)
     if not np.all(np.isfinite(start)):
@@ -203,14 +197,14 @@ def _train(
         if theta.shape[0] == 1:
             return start
         alone = (theta[e : e + 1] for e in range(theta.shape[0]))  # to find out which one diverged
-        return np.concatenate([_train(net, one, x, y, loss, optimizer, steps, batch_size, order) for one in alone])
+        return np.concatenate([_train(net, one, x, y, loss, optimizer, steps) for one in alone])
     with np.errstate(over="ignore", invalid="ignore"):
         end = to_host(loss(net.forward(run.theta, x)[0], y)).astype(np.float64)
     return np.where(end < start, end, start)
 
 
 def _optima(
-    widths: Sequence[int], rates: Sequence[float], losses: Values, rng: np.random.Generator, resamples: int
+    widths: Sequence[int], rates: Sequence[float], losses: Values, rng: np.random.Generator
 ) -> tuple[tuple[Estimate, ...], Estimate]:
     """The best rate of each width and its shift, with 95 % intervals over seeds."""
     K, _, S = losses.shape
@@ -221,8 +215,8 @@ def _optima(
         """log2 of the best rate of each width, logs : (K, R, S)."""
         return np.array([_minimum(rates, row) for row in logs.mean(axis=-1)])
 
-    here, draws = best(logs), np.empty((resamples, K))
-    for d in range(resamples):
+    here, draws = best(logs), np.empty((RESAMPLES, K))
+    for d in range(RESAMPLES):
         chosen = rng.integers(S, size=(K, 1, S))
         draws[d] = best(np.take_along_axis(logs, np.broadcast_to(chosen, logs.shape), axis=-1))
     low, high = np.percentile(draws, [2.5, 97.5], axis=0)

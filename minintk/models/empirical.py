@@ -16,6 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from minintk.arrays import Array, array_namespace, available_memory, check_finite
 from minintk.layers.norm import UNCALIBRATED
@@ -47,7 +50,7 @@ def ntk(
     >>> bool(np.all(np.diag(top) < np.diag(k)))
     True
     """
-    k = _blocks(model, theta, x1, x2, memory, _contraction(TraceContraction, model, scales))
+    k = blocks(model, theta, x1, x2, _contraction(TraceContraction, model, scales), memory)
     k /= model.outputs
     return k
 
@@ -67,7 +70,7 @@ def ntk_full(
     >>> k.shape, bool(np.allclose(np.einsum("icjc->ij", k) / 2, ntk(net, theta, np.eye(3))))
     ((3, 2, 3, 2), True)
     """
-    return _blocks(model, theta, x1, x2, memory, _contraction(FullContraction, model, scales))
+    return blocks(model, theta, x1, x2, _contraction(FullContraction, model, scales), memory)
 
 
 def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Array:
@@ -95,10 +98,11 @@ def _contraction(kind: type[ScaledContraction], model: Model, scales: Mapping[st
     return kind(model.layout.learning_rate_scales(scales, "sgd", "scales"), model.layout)
 
 
-def _blocks(
-    model: Model, theta: Array, x1: Array, x2: Array | None, memory: int | None, kernel: ScaledContraction
-) -> Array:
-    """The kernel, block of rows by block of columns; only the upper blocks where x2 is x1."""
+def blocks(
+    model: Model, theta: Array, x1: Array, x2: Array | None, kernel: ScaledContraction, memory: int | None,
+    dtype: Any = None,
+) -> Array:  # fmt: skip
+    """The kernel by blocks of rows and columns, only the upper ones where x2 is x1.  dtype : theta's unless given."""
     check_kernel(model, theta, x1, x2)
     xp = array_namespace(theta, x1)
     lead, C = tuple(theta.shape[:-1]), model.outputs
@@ -106,12 +110,13 @@ def _blocks(
     N, M, trace = x1.shape[0], other.shape[0], not kernel.full
     shape = (*lead, N, M) if trace else (*lead, N, C, M, C)
     budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
-    size = block_size(model, theta, max(N, M), trace, theta.dtype.itemsize * prod(shape), budget)
+    dtype = np.dtype(theta.dtype if dtype is None else dtype)
+    size = block_size(model, theta, max(N, M), trace, dtype.itemsize * prod(shape), budget)
     if size >= max(N, M):
         J1 = model.jacobian(theta, x1)
-        return J1.contracted(None if x2 is None else model.jacobian(theta, x2), kernel)
-
-    k = xp.empty(shape, dtype=theta.dtype)
+        whole = J1.contracted(None if x2 is None else model.jacobian(theta, x2), kernel)
+        return xp.astype(whole, dtype, copy=False)
+    k = xp.empty(shape, dtype=dtype)
     for i in range(0, N, size):
         J1 = model.jacobian(theta, x1[i : i + size])
         for j in range(i if x2 is None else 0, M, size):

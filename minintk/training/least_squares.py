@@ -15,7 +15,6 @@ width the outputs share their layers, so J J' couples them and is a full (N C) x
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import reduce
@@ -35,11 +34,10 @@ from minintk.arrays import (
     to_library,
 )
 from minintk.fast.threads import single_threaded_blas
-from minintk.models.empirical import block_size, check_kernel
+from minintk.models.empirical import blocks, check_kernel
 from minintk.models.jacobian import FullContraction, Jacobian
 from minintk.models.network import Model
 from minintk.models.wrappers import Linearized
-from minintk.progress import progress_of
 from minintk.training.losses import check_problem, mse
 from minintk.validate import number, whole
 
@@ -89,7 +87,6 @@ def solve_gram(
     rcond: float | None = None,
     t: float = inf,
     memory: int | None = None,
-    progress: bool = False,
 ) -> Solution:
     """Least squares in function space, w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky in place.
 
@@ -99,7 +96,6 @@ def solve_gram(
     rcond : for a singular J, w = J^+ (y - f_0), as numpy.linalg.pinv has it: eigenvalues of J J' up to rcond times the
         largest count as 0 (those of J, up to its square root).  Takes the eigendecomposition too.
     memory : a limit in bytes, by default nine tenths of the free memory; MemoryError says what is needed.
-    progress : a bar with the time left, on stderr.
 
     The solution is refined with the residual of the model itself, r = y - f_0 - J w - ridge a through jvp, as long as
     that shrinks; this removes the effect of rounding in the Gram matrix.  Only `ridge` is ever added to the diagonal.
@@ -134,8 +130,8 @@ def solve_gram(
             f"the Gram matrix of {n} rows takes {need / 2**30:.3g} GiB, the limit is {budget / 2**30:.3g} GiB: "
             "use mn.solve_lsqr, float32, fewer examples, or a larger memory="
         )
-    with progress_of("Gram matrix", 1.0, progress) as advance:
-        k = gram_matrix(model, theta0, x, budget, advance, dtype=xp.float64 if spectral else None)
+    contraction = FullContraction(model.layout.learning_rate_scales(), model.layout)
+    k = blocks(model, theta0, x, None, contraction, budget, xp.float64 if spectral else None).reshape((n, n))
     if spectral:
         return _filtered(model, theta0, k, b, J, ridge, cut, t)
     _add_to_diagonal(k, ridge)
@@ -224,36 +220,6 @@ def _filtered(
     return Solution(Linearized(model, theta0), theta0 + J.root * w, a, _ratio(b - J.jvp(w) - ridge * a, b), 0)
 
 
-def gram_matrix(
-    model: Model, theta: Array, x: Array, memory: int, report: Callable[[float], None] = lambda share: None, *,
-    dtype: Any = None,
-) -> Array:  # fmt: skip
-    """J J' : (N C, N C), block by block.   dtype : by default that of theta.
-
-    memory : bytes for the matrix and a block.  report : called with each block's share of the work.
-
-    >>> import numpy as np, minintk as mn
-    >>> net = mn.Network(mn.Dense(1), (2,))
-    >>> gram_matrix(net, np.ones(2), np.eye(2), 2**20)
-    array([[0.5, 0. ],
-           [0. , 0.5]])
-    """
-    xp, N, C = array_namespace(theta, x), x.shape[0], model.outputs
-    k = xp.zeros((N * C, N * C), dtype=theta.dtype if dtype is None else dtype)
-    kernel = FullContraction(model.layout.learning_rate_scales(), model.layout)
-    size = min(block_size(model, theta, N, False, k.nbytes, memory), max(1024, -(-N // 16)))
-    for i in range(0, N, size):
-        J = model.jacobian(theta, x[i : i + size])
-        for j in range(0, i + size, size):
-            block = J.contracted(None if j == i else model.jacobian(theta, x[j : j + size]), kernel)
-            block = block.reshape((block.shape[0] * C, -1))
-            at = slice(i * C, (i + size) * C), slice(j * C, (j + size) * C)
-            k[at] = block
-            k[at[::-1]] = block.T
-            report((1 if i == j else 2) * (block.shape[0] / (N * C)) * (block.shape[1] / (N * C)))
-    return k
-
-
 def solve_lsqr(
     model: Model,
     theta0: Array,
@@ -264,7 +230,6 @@ def solve_lsqr(
     steps: int | None = None,
     tol: float | None = None,
     memory: int | None = None,
-    progress: bool = False,
 ) -> Solution:
     """Least squares in parameter space, by LSQR: one jvp and one vjp over all examples per step.
 
@@ -291,12 +256,11 @@ def solve_lsqr(
     tol = 10 * _eps(b) if tol is None else float(tol)
     if not 0 < tol < 1:
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
-    limit = steps if steps is not None else _limit(min(b.size, model.size))
-    with progress_of("LSQR", limit, progress) as advance:
-        w, stop, done = _lsqr(J, b, sqrt(ridge), limit, tol, advance)
+    limit = steps if steps is not None else 4 * min(b.size, model.size) + 100  # exact arithmetic would need the rank
+    w, stop, done = _lsqr(J, b, sqrt(ridge), limit, tol)
     if stop == LIMIT_REACHED and steps is None:
         warnings.warn(
-            f"LSQR did not reach tol={tol:.1g} in {limit} steps: pass steps= to stop early on purpose, ridge > 0, a "
+            f"LSQR did not reach tol={tol:.1g} in {done} steps: pass steps= to stop early on purpose, ridge > 0, a "
             "larger tol, or use mn.solve_gram", RuntimeWarning, stacklevel=2,
         )  # fmt: skip
     r = b - J.jvp(w)
@@ -304,9 +268,7 @@ def solve_lsqr(
     return Solution(Linearized(model, theta0), theta0 + J.root * w, None, left, done)
 
 
-def _lsqr(
-    J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float, report: Callable[[float], None]
-) -> tuple[Array, int, int]:
+def _lsqr(J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float) -> tuple[Array, int, int]:
     """(w, SciPy's reason to stop, steps).  Its few vectors stay on the host; jvp and vjp run where the examples are."""
     from scipy.sparse.linalg import LinearOperator, lsqr
 
@@ -316,7 +278,6 @@ def _lsqr(
         return to_library(a.astype(str(b.dtype), copy=False).reshape(shape), xp)
 
     def jvp(v: Any) -> Any:
-        report(1)
         return to_host(J.jvp(across(v, J.theta.shape))).ravel()
 
     def vjp(u: Any) -> Any:
@@ -378,11 +339,6 @@ def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tu
 
 def _budget(theta: Array, memory: int | None) -> int:
     return 9 * available_memory(array_namespace(theta)) // 10 if memory is None else int(number("memory", memory))
-
-
-def _limit(rank: int) -> int:
-    """Maximal steps of LSQR; in exact arithmetic `rank` would suffice."""
-    return 4 * rank + 100
 
 
 def _add_to_diagonal(k: Array, ridge: float) -> None:
