@@ -26,16 +26,26 @@ from minintk.spec.shapes import UnsupportedLayer
 PARAMETERS = ("w_std", "b_std")
 
 
-class Tangent(NamedTuple):
+@dataclass(frozen=True)
+class Tangent:
     """A number a of rows or pairs, and da, its derivatives, (2, *a.shape): in log w_std, log b_std."""
 
-    a: Array
-    da: Array
+    a: Any
+    da: Any
+
+    def __add__(self, other: Tangent) -> Tangent:
+        return Tangent(self.a + other.a, self.da + other.da)
+
+    def __mul__(self, other: Tangent) -> Tangent:
+        return Tangent(self.a * other.a, self.da * other.a + self.a * other.da)
+
+    def times(self, c: float) -> Tangent:
+        """c a, for a constant c."""
+        return Tangent(c * self.a, c * self.da)
 
 
-@dataclass(frozen=True)
-class State:
-    """q : (N,), q2 : (M,), the variances of rows and columns.  K, Theta : (N, M).  diag : whether K is q itself."""
+class State(NamedTuple):
+    """q : (N, 1), q2 : (1, M), the variances of rows and columns.  K, Theta : (N, M)."""
 
     q: Tangent
     q2: Tangent
@@ -82,13 +92,9 @@ def differences(kernel_of: Callable[[float], Any], x1: Array, x2: Array) -> list
 
 def derivatives(program: Program, doubled: dict[str, Program], xp: Any, x1: Array, x2: Array) -> tuple[Array, ...]:
     """K, Theta : (N, M), and dK, dTheta : (2, N, M).  doubled : {name: the program with twice the w_std, or b_std}."""
-
-    def still(a: Array) -> Tangent:
-        return Tangent(a, xp.zeros((2, *a.shape)))
-
     d, K = x1.shape[1], x1 @ x2.T / x1.shape[1]
-    state = State(still((x1**2).sum(1) / d), still((x2**2).sum(1) / d), still(K), still(xp.zeros_like(K)))
-    state = _run(program, doubled, xp, state)
+    start = ((x1**2).sum(1)[:, None] / d, (x2**2).sum(1)[None] / d, K, xp.zeros_like(K))
+    state = _run(program, doubled, xp, State(*(Tangent(a, xp.zeros((2, *a.shape))) for a in start)))
     return state.K.a, state.Theta.a, state.K.da, state.Theta.da
 
 
@@ -111,59 +117,43 @@ def _step(step: Step, doubled: dict[str, Any], xp: Any, state: State) -> State:
         case ResidualSum():
             one = _run(step.branch, {name: other.branch for name, other in doubled.items()}, xp, state)
             two = _run(step.shortcut, {name: other.shortcut for name, other in doubled.items()}, xp, state)
-            parts = zip(vars(one).values(), vars(two).values())
-            return State(*(Tangent(a.a + b.a, a.da + b.da) for a, b in parts))
+            return State(*(a + b for a, b in zip(one, two)))
     raise UnsupportedLayer(f"{step!r} has no derivatives in closed form")
 
 
 def _affine(step: Affine, doubled: list[Affine], xp: Any, state: State) -> State:
-    def coefficient(of: Any) -> tuple[float, Array]:
+    def coefficient(of: Callable[[Affine], float]) -> Tangent:
         """Its value v and dv = k v, where twice the parameter gives 2^k v."""
         v = of(step)
-        return v, xp.asarray([v * log2(of(other) / v) if v else 0.0 for other in doubled])
+        return Tangent(v, xp.asarray([v * log2(of(other) / v) if v else 0.0 for other in doubled]).reshape((2, 1, 1)))
 
-    w2, dw2 = coefficient(lambda a: a.w2)
-    beta2, dbeta2 = coefficient(lambda a: a.beta2)
-    ratio, dratio = coefficient(lambda a: a.ratio)
-    _, dtrained = coefficient(lambda a: a.rest + a.ratio * a.beta2)
-    drest = dtrained - dratio * beta2 - ratio * dbeta2
-
-    def along(d: Array, a: Array) -> Array:
-        return d.reshape((2,) + (1,) * a.ndim)
-
-    def variance(v: Tangent) -> Tangent:
-        return Tangent(w2 * v.a + beta2, along(dw2, v.a) * v.a + w2 * v.da + along(dbeta2, v.a))
-
-    K, T = variance(state.K), state.Theta
-    Theta = Tangent(
-        w2 * T.a + ratio * K.a + step.rest,
-        along(dw2, T.a) * T.a + w2 * T.da + along(dratio, K.a) * K.a + ratio * K.da + along(drest, K.a),
-    )
-    return State(variance(state.q), variance(state.q2), K, Theta)
+    w2, beta2, ratio = (coefficient(of) for of in (lambda a: a.w2, lambda a: a.beta2, lambda a: a.ratio))
+    trained = coefficient(lambda a: a.rest + a.ratio * a.beta2)
+    rest = Tangent(step.rest, trained.da - (ratio * beta2).da)
+    q, q2, K = (w2 * v + beta2 for v in state[:3])
+    return State(q, q2, K, w2 * state.Theta + ratio * K + rest)
 
 
 def _homogeneous(step: Homogeneous, xp: Any, state: State) -> State:
     """kappa = alpha^2 K + beta^2 (2/pi) n (sin a + (pi/2 - a) c),  n = sqrt(q q'),  c = K / n = cos a."""
-    q, q2, K, T = state.q, state.q2, state.K, state.Theta
+    q, q2, K, Theta = state
     gain, odd = step.alpha**2 + step.beta**2, 2 / pi * step.beta**2
-    n = xp.sqrt(q.a[:, None] * q2.a)
+    n = xp.sqrt(q.a * q2.a)
     some = xp.where(n > 0, n, 1.0)
     c = xp.clip(K.a / some, -1.0, 1.0)
-    relative = _relative(xp, q)[:, :, None] + _relative(xp, q2)[:, None, :]  # dq/q + dq'/q'
+    relative = _relative(xp, q) + _relative(xp, q2)
     dc = xp.where(n > 0, K.da / some - c * relative / 2, 0.0)
     sin = xp.sqrt(xp.maximum((1 - c) * (1 + c), 0.0))
+    dot = xp.where(n > 0, step.alpha**2 + odd * xp.arcsin(c), _at_zero(step, xp, q.a) * _at_zero(step, xp, q2.a))
     kappa = step.alpha**2 * K.a + odd * n * (sin + c * xp.arcsin(c))
-    dot = step.alpha**2 + odd * xp.arcsin(c)
-    ddot = odd * dc / xp.where(sin > 0, sin, xp.inf)
-    dot = xp.where(n > 0, dot, _at_zero(step, xp, q.a, q2.a))
-    dK = dot * K.da + odd * n * sin * relative / 2
-    one, two = (Tangent(gain * v.a, gain * v.da) for v in (q, q2))
-    return State(one, two, Tangent(kappa, dK), Tangent(T.a * dot, T.da * dot + T.a * ddot))
+    dkappa = dot * K.da + odd * n * sin * relative / 2
+    slopes = Tangent(dot, odd * dc / xp.where(sin > 0, sin, xp.inf))
+    return State(q.times(gain), q2.times(gain), Tangent(kappa, dkappa), Theta * slopes)
 
 
-def _at_zero(step: Homogeneous, xp: Any, q: Array, q2: Array) -> Array:
-    """E phi' phi' where a row is zero: phi'(0) for it, the mean slope alpha for another."""
-    return xp.where(q > 0, step.alpha, step.at_zero)[:, None] * xp.where(q2 > 0, step.alpha, step.at_zero)
+def _at_zero(step: Homogeneous, xp: Any, q: Array) -> Array:
+    """The factor of E phi' phi' where a row is zero: phi'(0) of it, the mean slope alpha of another."""
+    return xp.where(q > 0, step.alpha, step.at_zero)
 
 
 def _relative(xp: Any, q: Tangent) -> Array:
@@ -172,27 +162,23 @@ def _relative(xp: Any, q: Tangent) -> Array:
 
 def _erf(xp: Any, state: State) -> State:
     """kappa = (2/pi) asin sigma,  sigma = 2K / sqrt((1 + 2q)(1 + 2q')),  kappa_dot = (4/pi) / sqrt(g)."""
-    q, q2, K, T = state.q, state.q2, state.K, state.Theta
-    left, right = (1 + 2 * q.a)[:, None], 1 + 2 * q2.a
-    dleft, dright = 2 * q.da[:, :, None], 2 * q2.da[:, None, :]
-    g = left * right - 4 * K.a**2
-    dg = dleft * right + left * dright - 8 * K.a * K.da
-    sigma = 2 * K.a / xp.sqrt(left * right)
+    q, q2, K, Theta = state
+    left, right = (Tangent(1 + 2 * v.a, 2 * v.da) for v in (q, q2))
+    norms = left * right
+    g, dg = norms.a - 4 * K.a**2, norms.da - 8 * K.a * K.da
     dot = 4 / pi / xp.sqrt(g)
-    dK = dot * (K.da - K.a * (dleft / left + dright / right) / 2)  # sqrt(g) = sqrt(1 - sigma^2) sqrt((1+2q)(1+2q'))
+    kappa = 2 / pi * xp.arcsin(2 * K.a / xp.sqrt(norms.a))
+    dkappa = dot * (K.da - K.a * norms.da / norms.a / 2)  # sqrt(g) = sqrt(1 - sigma^2) sqrt((1 + 2q)(1 + 2q'))
     one, two = (
         Tangent(2 / pi * xp.arcsin(2 * v.a / (1 + 2 * v.a)), 4 / pi * v.da / ((1 + 2 * v.a) * xp.sqrt(1 + 4 * v.a)))
         for v in (q, q2)
     )
-    kappa = Tangent(2 / pi * xp.arcsin(sigma), dK)
-    return State(one, two, kappa, Tangent(T.a * dot, T.da * dot - T.a * dot * dg / (2 * g)))
+    return State(one, two, Tangent(kappa, dkappa), Theta * Tangent(dot, -dot * dg / (2 * g)))
 
 
 def _normalise(step: Normalise, xp: Any, state: State) -> State:
     """K' = K / sqrt((q + eps)(q' + eps)), Theta' the same of Theta."""
-    q, q2 = state.q, state.q2
-    f, f2 = xp.sqrt(step.gain(q.a))[:, None], xp.sqrt(step.gain(q2.a))
-    df = -(q.da / (q.a + step.eps))[:, :, None] / 2 - (q2.da / (q2.a + step.eps))[:, None, :] / 2  # d log
+    q, q2, K, Theta = state
+    f, f2 = (Tangent(r := xp.sqrt(step.gain(v.a)), -r * v.da / (v.a + step.eps) / 2) for v in (q, q2))
     one, two = (Tangent(v.a * step.gain(v.a), v.da * step.eps * step.gain(v.a) ** 2) for v in (q, q2))
-    K, Theta = (Tangent(v.a * f * f2, (v.da + v.a * df) * f * f2) for v in (state.K, state.Theta))
-    return State(one, two, K, Theta)
+    return State(one, two, K * f * f2, Theta * f * f2)
