@@ -119,19 +119,6 @@ class ABC(Parametrization):
         moved = self.shifted(*(y - x for x, y in zip(self.a, other.a)))
         return self.rule == other.rule and all(map(_same, (*moved.b, *moved.c), (*other.b, *other.c)))
 
-    @property
-    def first_step(self) -> Triple:
-        """Exponents of n in the entries of dh for (the first layer, a hidden layer, f) after one small step.
-
-        For initial gradients, n^-(a_out + b_out); later ones may be larger.
-
-        >>> ABC(a=(0, 0, 0), b=(0, 0.5, 0.5), c=(0, 0, 0)).first_step
-        (-0.5, 0.5, 1)
-        """
-        first, hidden = self._moves(self.a[2] + self.b[2])
-        widest = min(first, hidden)
-        return -first, -widest, -min(self._u, self.a[2] + self.b[2] + widest - 1)
-
     def _moves(self, g: float) -> tuple[float, float]:
         """r of the input's and of a hidden layer's update, if dL/dh ~ n^-g."""
         (a1, a2, _), (c1, c2, _) = self.a, self.c
@@ -157,16 +144,11 @@ class ABC(Parametrization):
         return begins and min(self.r, self._u, output + self.r - 1) > -ROUNDING
 
     @property
-    def nontrivial(self) -> bool:
-        """Whether training moves the outputs of a wide network."""
-        return self._u < ROUNDING or self.a[2] + self.b[2] + self.r - 1 < ROUNDING
-
-    @property
     def regime(self) -> Regime:
         """'unstable', 'trivial', 'kernel' or 'feature learning'."""
         if not self.stable:
             return "unstable"
-        if not self.nontrivial:
+        if min(self._u, self.a[2] + self.b[2] + self.r - 1) > ROUNDING:
             return "trivial"
         return "feature learning" if _same(self.r, 0) else "kernel"
 
