@@ -321,10 +321,8 @@ def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
         with Claim(folder / "sweep.lock", wait=True):
             if not path.exists():
                 if any((folder / "records").glob("*.json")):
-                    raise ValueError(
-                        f"{folder} holds records, and no work.json that says of which work: delete the folder, or take "
-                        "another one as store"
-                    )
+                    remedy = "delete the folder, or take another one as store"
+                    raise ValueError(f"{folder} holds records, and no work.json that says of which work: {remedy}")
                 write_bytes(path, _text(mine))
     if (theirs := read_json(path, "the description of a sweep", "take another folder as store")) != mine:
         raise ValueError(f"{folder} holds the runs of {theirs}, not of {mine}: take another folder as store")

@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
+from string import Template
 from typing import Any
 from xml.etree import ElementTree
 
@@ -202,27 +204,14 @@ def _asked(grade: Grade) -> str:
     return ", ".join([grade.assignment, *(f"{name}: {choice}" for name, choice in grade.variant.items())])
 
 
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title><style>
-body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}}
-section{{border-left:.4rem solid #009e73;padding:.1rem 1rem;margin:1rem 0;background:#f7f7f7}}
-section.wrong{{border-color:#d55e00}}h2{{font-size:1.1rem;margin:.5rem 0}}
-pre{{white-space:pre-wrap;overflow-wrap:anywhere;margin:.5rem 0}}
-</style><h1>{title}</h1><p>{submission}, {asked}; run {how}.</p>{sections}</html>
-"""
-SECTION = '<section class="{kind}"><h2>{name}: {points} points, {cases} cases</h2><pre>{text}</pre></section>'
-
-
 def html(grade: Grade) -> str:
     """One page without anything from outside: the score, then each exercise with its reasons."""
-    sections = [
-        SECTION.format(
-            kind="wrong" if text else "right", name=escape(name), points=points, cases=cases,
-            text=escape(text) or "all right",
-        )
-        for name, points, cases, text in rows(grade)
-    ]  # fmt: skip
-    return PAGE.format(
+    sections = []
+    for name, points, cases, text in rows(grade):
+        title = f"<h2>{escape(name)}: {points} points, {cases} cases</h2>"
+        kind = "wrong" if text else "right"
+        sections.append(f'<section class="{kind}">{title}<pre>{escape(text) or "all right"}</pre></section>')
+    return Template((files("minintk.grade") / "page.html").read_text(encoding="utf-8")).substitute(
         title=escape(f"{grade.assignment}: {grade.score:g} of {grade.points:g} points"),
         submission=escape(grade.submission), asked=escape(_asked(grade)), sections="".join(sections),
         how="in a process of its own" if grade.isolated else "without isolation: not for marks",

@@ -156,9 +156,7 @@ def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, bud
         size = (size + 1) // 2
     need = result + size * per_example + size**2 * per_pair
     if need > budget:
-        raise MemoryError(
-            f"this kernel needs at least {need / 2**30:.3g} GiB ({result / 2**30:.3g} GiB for the result), "
-            f"but the bound is {budget / 2**30:.3g} GiB: pass fewer examples or a larger memory=, "
-            "or use mn.ntk, C^2 times smaller than mn.ntk_full"
-        )
+        asked = f"at least {need / 2**30:.3g} GiB ({result / 2**30:.3g} GiB for the result)"
+        remedy = "pass fewer examples or a larger memory=, or use mn.ntk, C^2 times smaller than mn.ntk_full"
+        raise MemoryError(f"this kernel needs {asked}, but the bound is {budget / 2**30:.3g} GiB: {remedy}")
     return size

@@ -197,7 +197,5 @@ def _checked(every: Any) -> float | tuple[int, ...] | Moved:
             return inf
         if every == int(every):
             return int(every)
-    raise ValueError(
-        "IterativelyLinearized(every=...) expects a whole number >= 1, or inf, or increasing steps >= 1, or "
-        f"mn.Moved(...), got {every!r}"
-    )
+    want = "a whole number >= 1, or inf, or increasing steps >= 1, or mn.Moved(...)"
+    raise ValueError(f"IterativelyLinearized(every=...) expects {want}, got {every!r}")

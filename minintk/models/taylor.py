@@ -279,9 +279,7 @@ class SumSeries(SumJacobian):
 def _(layer: BoundBranches, w: Weights, d: Weights, x: Series) -> tuple[Series, SumSeries]:
     if layer.kind is not SumJacobian:
         kind = layer.kind.__name__.removesuffix("Jacobian")
-        raise UnsupportedLayer(
-            f"mn.Taylor goes through the branches of a Sum or a Residual, got those of {kind}: take "
-            "mn.Linearized(net, theta0), its first order"
-        )
+        remedy = "take mn.Linearized(net, theta0), its first order"
+        raise UnsupportedLayer(f"mn.Taylor goes through branches of a Sum or Residual, got those of {kind}: {remedy}")
     y, parts = zip(*(expand(inner, w, d, x) for inner in layer.layers), strict=True)
     return reduce(SumSeries.add, y), SumSeries(layer, parts)

@@ -209,7 +209,5 @@ def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], the
     """
     there = dict.fromkeys(mine) | (theirs if isinstance(theirs, dict) else {})
     if changed := [f"{name} {there[name]} there, {mine[name]} here" for name in mine if mine[name] != there[name]]:
-        raise ValueError(
-            f"{os.fspath(path)} belongs to another run: {'; '.join(changed)}. Give the same arguments to resume it, or "
-            "another folder to start over"
-        )
+        remedy = "Give the same arguments to resume it, or another folder to start over"
+        raise ValueError(f"{os.fspath(path)} belongs to another run: {'; '.join(changed)}. {remedy}")

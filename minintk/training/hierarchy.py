@@ -206,8 +206,6 @@ def _check_memory(model: Model, theta0: Array, M: int, memory: int | None) -> No
     item, m, (layers, widest) = theta0.dtype.itemsize * prod(theta0.shape[:-1]), M * model.outputs, model.footprint
     kernels, rest = 30 * item * m**2, item * (6 * model.size + M * (20 * layers + 8 * model.outputs * widest))
     if kernels + rest > budget:
-        raise MemoryError(
-            f"a hierarchy on {m} outputs (points x C) needs {(kernels + rest) / 2**30:.3g} GiB, "
-            f"{kernels / 2**30:.3g} GiB of them for kernels of {m} x {m}, but the bound is {budget / 2**30:.3g} GiB: "
-            "pass fewer points, or a larger memory="
-        )
+        need = f"needs {(kernels + rest) / 2**30:.3g} GiB, {kernels / 2**30:.3g} GiB of them for kernels of {m} x {m}"
+        bound = f"but the bound is {budget / 2**30:.3g} GiB: pass fewer points, or a larger memory="
+        raise MemoryError(f"a hierarchy on {m} outputs (points x C) {need}, {bound}")

@@ -81,10 +81,8 @@ def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
         raise ValueError(f"f0 expects shape ([E], M, C) and y (N, C), got {tuple(f0.shape)} and {tuple(y.shape)}")
     (M, C), N, lead = f0.shape[-2:], y.shape[0], tuple(f0.shape[:-2])
     if tuple(kernel.shape) not in {(*e, *k) for e in ((), lead) for k in ((M, N), (M, C, N, C))}:
-        raise ValueError(
-            f"kernel expects shape ([E], {M}, {N}), or ([E], {M}, {C}, {N}, {C}), rows for every point of f0, "
-            f"columns for those of y, got {tuple(kernel.shape)}"
-        )
+        want = f"([E], {M}, {N}), or ([E], {M}, {C}, {N}, {C}), rows for every point of f0, columns for those of y"
+        raise ValueError(f"kernel expects shape {want}, got {tuple(kernel.shape)}")
     if not 1 <= N <= M:
         raise ValueError(f"y expects at least 1 and at most the {M} points of f0, training points first, got {N}")
     return N, tuple(kernel.shape[-4:]) == (M, C, N, C) and kernel.ndim >= 4

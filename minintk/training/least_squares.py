@@ -126,10 +126,8 @@ def solve_gram(
     copies = 5 if spectral else 1 if on_host(xp) else 2  # LAPACK factorises in place, CuPy a copy
     need = copies * itemsize * n * n
     if need > budget:
-        raise MemoryError(
-            f"the Gram matrix of {n} rows takes {need / 2**30:.3g} GiB, the limit is {budget / 2**30:.3g} GiB: "
-            "use mn.solve_lsqr, float32, fewer examples, or a larger memory="
-        )
+        size = f"the Gram matrix of {n} rows takes {need / 2**30:.3g} GiB, the limit is {budget / 2**30:.3g} GiB"
+        raise MemoryError(f"{size}: use mn.solve_lsqr, float32, fewer examples, or a larger memory=")
     contraction = FullContraction(model.layout.learning_rate_scales(), model.layout)
     k = blocks(model, theta0, x, None, contraction, budget, xp.float64 if spectral else None).reshape((n, n))
     if spectral:

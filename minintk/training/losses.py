@@ -65,11 +65,8 @@ def check_not_classes(y: Array, outputs: tuple[int, int]) -> None:
         of = "numpy.eye(C)[numpy.unique(y, return_inverse=True)[1]]"
         raise TypeError(f"y expects numbers, (N, C) = {tuple(outputs)}, got {y.dtype}: if these are class names, {of}")
     if kind in "iu" and kind and outputs[1] > 1 and tuple(y.shape) in ((outputs[0],), (outputs[0], 1)):
-        C, column = outputs[1], "[:, 0]" if y.ndim == 2 else ""
-        raise TypeError(
-            f"y expects a column for each class, (N, C) = {tuple(outputs)}, got class numbers: "
-            f"numpy.eye({C})[y{column}], in theta's dtype"
-        )
+        remedy = f"numpy.eye({outputs[1]})[y{'[:, 0]' if y.ndim == 2 else ''}], in theta's dtype"
+        raise TypeError(f"y expects a column for each class, (N, C) = {tuple(outputs)}, got class numbers: {remedy}")
 
 
 def check_loss(loss: Any) -> None:
@@ -189,10 +186,8 @@ class SoftmaxCrossEntropy(Loss):
         xp = array_namespace(y)
         off = float(xp.max(xp.abs(xp.sum(y, axis=-1) - 1)))
         if off > 1e-3 or float(xp.min(y)) < 0:
-            raise ValueError(
-                "softmax_cross_entropy expects each row of y to be a probability distribution (one-hot labels), "
-                f"got a row whose sum is off by {off:.3g} or an entry {float(xp.min(y)):.3g}"
-            )
+            got = f"a row whose sum is off by {off:.3g} or an entry {float(xp.min(y)):.3g}"
+            raise ValueError(f"softmax_cross_entropy expects rows of y that are probabilities, or one-hot, got {got}")
 
 
 @dataclass(frozen=True)

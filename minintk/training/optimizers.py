@@ -126,6 +126,7 @@ class SGD(Optimizer):
     weight_decay: float = 0.0
     towards: Array | None = field(default=None, repr=False, compare=False)
     _point: str = field(default="", init=False, repr=False)
+    looks_ahead: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check(self, "momentum")
@@ -150,6 +151,9 @@ class SGD(Optimizer):
                 v = memory[..., at]
                 v *= momentum
                 v += g
+            if self.looks_ahead and memory is not None:
+                g += momentum * v
+                v = g
             p -= xp.multiply(v, lr, out=g)
 
         _in_pieces(work, theta)
@@ -168,28 +172,12 @@ class Nesterov(SGD):
     """
 
     momentum: float = 0.9
+    looks_ahead: ClassVar[bool] = True
 
     @property
     def reach(self) -> float:
         """2 (1 + momentum) / (1 + 2 momentum)."""
         return 2 * (1 + float(self.momentum)) / (1 + 2 * float(self.momentum))
-
-    def init(self, theta: Array) -> Array:
-        return array_namespace(theta).zeros_like(theta)
-
-    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
-        xp = array_namespace(theta)
-        lr, m = self.rate, float(self.momentum)
-
-        def work(at: slice) -> None:
-            p, g, v = theta[..., at], gradient[..., at], memory[..., at]
-            self.scale_and_decay(g, theta, scales, at)
-            v *= m
-            v += g
-            g += m * v
-            p -= xp.multiply(g, lr, out=g)
-
-        _in_pieces(work, theta)
 
 
 @dataclass(frozen=True)
