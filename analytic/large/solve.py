@@ -71,18 +71,9 @@ class Solved:
 
 
 def solve(
-    kernel: KernelLike,
-    x: Array,
-    y: Array,
-    *,
-    ridge: float = 0.0,
-    kind: Kind = "ntk",
-    by: By = "cholesky",
-    rank: int | None = None,
-    tol: float = 1e-8,
-    store: Store = None,
-    progress: bool = False,
-) -> Solved:
+    kernel: KernelLike, x: Array, y: Array, *, ridge: float = 0.0, kind: Kind = "ntk", by: By = "cholesky",
+    rank: int | None = None, tol: float = 1e-8, store: Store = None, progress: bool = False,
+) -> Solved:  # fmt: skip
     """f(x) = k(x, X) (k(X, X) + ridge I)^-1 y: the mean of `posterior`, for more examples than fit into memory.
 
     kernel, x, y, ridge, kind : as in `posterior`, with no more than a few panels of 2048 rows of the kernel in memory.

@@ -21,21 +21,12 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import frexp, inf, isfinite, prod
+from math import frexp, inf, isfinite
 from typing import Any
 
 import numpy as np
 
-from analytic.training.eigen import (
-    Spectrum,
-    as_matrix,
-    check_definite,
-    check_kernel,
-    check_memory,
-    factorisation_bytes,
-    resolution,
-    spectrum,
-)
+from analytic.training.eigen import Spectrum, as_matrix, check_kernel, extremes, spectrum
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
 from minintk.validate import number
 
@@ -310,7 +301,7 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
     1.3333333333333333
     """
     momentum = check_momentum(momentum)
-    _, largest = _extremes(k_train)
+    _, largest = extremes(k_train)
     return 2 * (1 + momentum) * k_train.shape[0] / largest if largest > 0 else inf
 
 
@@ -324,7 +315,7 @@ def critical_learning_rate(k_train: Array) -> float:
     >>> critical_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))
     1.0
     """
-    smallest, largest = _extremes(k_train)
+    smallest, largest = extremes(k_train)
     return 2 * k_train.shape[0] / (smallest + largest) if largest > 0 else inf
 
 
@@ -354,22 +345,9 @@ def _factorised(k_train: Array, y: Array, lr: float, ridge: float) -> tuple[Spec
     xp = array_namespace(k_train, y)
     lr, ridge = number("lr", lr), number("ridge", ridge, zero=True)
     check_targets(y)
-    n = prod(k_train.shape[: k_train.ndim // 2])
-    check_memory(xp, f"the eigenvalues of a kernel of {n} rows", factorisation_bytes(n))
     check_kernel("k_train", k_train)
     if k_train.shape[0] != y.shape[0] or (k_train.ndim == 4 and k_train.shape[1] != y.shape[1]):
         want = 2 * tuple(y.shape[: k_train.ndim // 2])
         raise ValueError(f"k_train expects shape {want} for y of shape {tuple(y.shape)}, got {tuple(k_train.shape)}")
     factors = spectrum(as_matrix(k_train), ridge)
     return factors, xp.astype(y, xp.float64), lr, k_train.ndim == 4, xp.result_type(k_train, y)
-
-
-def _extremes(k_train: Array) -> tuple[float, float]:
-    """lambda_min, or 0 if rounding makes it negative, and lambda_max."""
-    check_kernel("k_train", k_train)
-    xp, k = array_namespace(k_train), as_matrix(k_train)
-    check_memory(xp, f"the eigenvalues of a kernel of {k.shape[0]} rows", 3 * 8 * k.shape[0] ** 2)
-    lam = xp.linalg.eigvalsh(xp.astype(k, xp.float64, copy=False))
-    smallest, largest = float(lam[0]), float(lam[-1])
-    check_definite(smallest, largest, resolution(k))
-    return max(smallest, 0.0), largest

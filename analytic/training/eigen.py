@@ -171,6 +171,17 @@ def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     return Spectrum(lam, Q, float(ridge), tau, zeros, certain, smallest)
 
 
+def extremes(k: Array) -> tuple[float, float]:
+    """lambda_min, or 0 if rounding makes it negative, and lambda_max of a kernel of the training set; checks it."""
+    check_kernel("k_train", k)
+    xp, k = array_namespace(k), as_matrix(k)
+    check_memory(xp, f"the eigenvalues of a kernel of {k.shape[0]} rows", 3 * 8 * k.shape[0] ** 2)
+    lam = xp.linalg.eigvalsh(xp.astype(k, xp.float64, copy=False))
+    smallest, largest = float(lam[0]), float(lam[-1])
+    check_definite(smallest, largest, resolution(k))
+    return max(smallest, 0.0), largest
+
+
 def _norms(xp: Any, a: Array) -> Array:
     """The norm of each row, (m,)."""
     return xp.sqrt(xp.sum(a * a, axis=1))

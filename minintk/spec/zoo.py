@@ -31,16 +31,14 @@ from minintk.validate import whole
 SQRT2 = 2**0.5
 """w_std of He et al. 2015, which preserves the variance through ReLU layers."""
 
+RELU, BATCH_NORM = ReLU(), BatchNorm()
+"""What stands between layers unless told otherwise."""
+
 
 def mlp(
-    depth: int,
-    width: int,
-    outputs: int,
-    *,
-    activation: Activation = ReLU(),  # noqa: B008 (frozen)
-    w_std: float = SQRT2,
+    depth: int, width: int, outputs: int, *, activation: Activation = RELU, w_std: float = SQRT2,
     b_std: float = 0.1**0.5,
-) -> Sequential:
+) -> Sequential:  # fmt: skip
     """`depth` hidden layers of `width` features, on vectors (d,)  (Lee et al. 2019: sigma_w^2 = 2, sigma_b^2 = .1).
 
     P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C.  ValueError unless width and depth are whole numbers >= 1.
@@ -137,15 +135,9 @@ def geiger_cnn(channels: int, outputs: int = 1) -> Sequential:
 
 
 def wide_resnet(
-    depth: int = 28,
-    widen: int = 10,
-    outputs: int = 10,
-    *,
-    norm: Layer | None = BatchNorm(),  # noqa: B008 (frozen)
-    channels: int | None = None,
-    w_std: float = SQRT2,
-    b_std: float = 0.0,
-) -> Sequential:
+    depth: int = 28, widen: int = 10, outputs: int = 10, *, norm: Layer | None = BATCH_NORM,
+    channels: int | None = None, w_std: float = SQRT2, b_std: float = 0.0,
+) -> Sequential:  # fmt: skip
     """WRN-depth-widen (Zagoruyko and Komodakis 2016), for 32 x 32 x 3 images; depth = 6 N + 4.
 
     A convolution to 16 channels, then three groups of N residual blocks with 16k, 32k, 64k channels, the second and the
