@@ -10,7 +10,7 @@ gram    `minintk.fast.conv_gram`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -26,7 +26,7 @@ from minintk.fast.threads import cores, parallel
 from minintk.fast.thresholds import THRESHOLDS, loops
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights
 from minintk.layers.conv import BoundConv
-from minintk.layers.patches import Windows, images
+from minintk.layers.patches import images
 
 
 def scaled(m: float, a: Array) -> Array:
@@ -48,29 +48,17 @@ def summed(work: Callable[[list[slice]], Array], shares: list[list[slice]]) -> A
     return total
 
 
-def canvas(windows: Windows, x: Array) -> Array:
-    """`windows.pad(x)` in memory that the next call may reuse; contiguous."""
-    if windows.size == x.shape[-3:-1]:
-        return np.ascontiguousarray(x)
-    padded = scratch(x, (*x.shape[:-3], *windows.size, x.shape[-1]), "canvas")
-    padded[...] = 0
-    for place, image in windows.copies:
-        padded[place] = x[image]
-    return padded
-
-
-def kernels(patches: Patches, x: Array) -> Any:
-    """The module `minintk.fast.direct` where Numba loads and the work is worth that, else None."""
-    work = prod(x.shape[:-3]) * patches.R * patches.K * patches.channels[1]
-    worth = work >= THRESHOLDS.compiled and patches.B == 1 and patches.direct and on_host(array_namespace(x))
+def kernels(parts: Sequence[Patches], x: Array) -> Any:
+    """The module `minintk.fast.direct` where Numba loads and the work, all parts of it, is worth that; else None."""
+    work = prod(x.shape[:-3]) * sum(patches.work for patches in parts)
+    worth = work >= THRESHOLDS.compiled and all(patches.direct for patches in parts) and on_host(array_namespace(x))
     return loops() if worth else None
 
 
-def shares(patches: Patches, x: Array, step: int) -> list[list[slice]]:
-    """The examples in chunks of at most `step`, the chunks dealt out to the cores where that is worth it."""
-    N = int(x.shape[-4])
-    worth = N * patches.R * patches.K * patches.B * patches.channels[1] >= THRESHOLDS.convolution
-    count = max(1, min(cores(), N)) if worth and on_host(array_namespace(x)) else 1
+def shares(work: int, N: int, x: Array, step: int) -> list[list[slice]]:
+    """N examples in chunks of at most `step`, the chunks dealt out to the cores where so much work is worth it."""
+    worth = N * work >= THRESHOLDS.convolution and on_host(array_namespace(x))
+    count = max(1, min(cores(), N)) if worth else 1
     few = max(count, -(-N // step))
     chunks = [slice(i * N // few, (i + 1) * N // few) for i in range(few)]
     return [chunks[i * few // count : (i + 1) * few // count] for i in range(count)]
@@ -84,22 +72,34 @@ def correlate(patches: Patches, x: Array, V: Array, b: Array | None) -> Array:
         x = x.reshape((-1, *x.shape[-3:]))
     shape = (x.shape[-4] * R, V.shape[-1]) if V.ndim == 2 else (*lead, N * R, V.shape[-1])
     y = array_namespace(x).empty(shape, dtype=x.dtype)
-    direct = kernels(patches, x) if V.ndim == 2 else None
+    if V.ndim == 2 and (direct := kernels([patches], x)) is not None:
+        start = np.zeros_like(V[0]) if b is None else b[0]
+        place, W = (0, 0, 1, 1), V.reshape((*windows.window, *patches.channels))
+        y = y.reshape((-1, *windows.out, patches.channels[1]))
+        convolved(direct, x, [(patches.frame, W, windows.strides, start, place)], y, patches.work)
+        return y.reshape((*lead, N, *y.shape[1:]))
 
     def work(share: list[slice]) -> None:
         for at in share:
             z = y[..., rows(at, R), :]
-            if direct is not None:
-                start = np.zeros_like(V[0]) if b is None else b[0].copy()
-                W, out = V.reshape((*windows.window, *patches.channels)), (-1, *windows.out, V.shape[-1])
-                direct.correlate(canvas(windows, x[at]), W, windows.strides, start, z.reshape(out))
-                continue
             matmul_into(patches.read(x[..., at, :, :, :], passing=True), V, z)
             if b is not None:
                 z += b
 
-    parallel(work, shares(patches, x, patches.step(x, direct is None)))
+    parallel(work, shares(patches.work, x.shape[-4], x, patches.step(x)))
     return y.reshape((*lead, N, *windows.out, patches.channels[1]))
+
+
+def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array, work: int) -> None:
+    """Writes some parts of y from x, example by example; each part : the arguments of `direct.correlate`."""
+
+    def each(share: list[slice]) -> None:
+        for at in share:
+            images_at = np.ascontiguousarray(x[at])
+            for frame, W, stride, b, place in parts:
+                direct.correlate(images_at, frame, W, stride, b, y[at], place)
+
+    parallel(each, shares(work, len(x), x, max(1, len(x))))
 
 
 @dataclass(frozen=True)
@@ -132,14 +132,15 @@ class BlockedConvJacobian(LayerJacobian):
         """P(x)' u : (..., K, B C_out), summed over chunks of examples."""
         patches, windows, R = self.layer.patches, self.layer.patches.windows, self.layer.patches.R
         shape = (*np.broadcast_shapes(self.x.shape[:-4], u.shape[:-2]), patches.K, u.shape[-1])
-        direct = kernels(patches, self.x) if len(shape) == 2 else None
+        direct = kernels([patches], self.x) if len(shape) == 2 else None
 
         def work(share: list[slice]) -> Array:
             total = array_namespace(u).zeros(shape, dtype=u.dtype)
             for i, at in enumerate(share):
                 if direct is not None:
                     dW, out = total.reshape((*windows.window, *patches.channels)), (-1, *windows.out, u.shape[-1])
-                    direct.add_gradient(canvas(windows, self.x[at]), u[rows(at, R)].reshape(out), windows.strides, dW)
+                    x, v = np.ascontiguousarray(self.x[at]), np.ascontiguousarray(u[rows(at, R)]).reshape(out)
+                    direct.add_gradient(x, patches.frame, v, windows.strides, dW)
                     continue
                 P = patches.read(self.x[..., at, :, :, :], passing=True)
                 part = scratch(u, shape, "gradient") if i else total
@@ -148,19 +149,29 @@ class BlockedConvJacobian(LayerJacobian):
                     total += part
             return total
 
-        return summed(work, shares(patches, self.x, patches.step(self.x, direct is None)))
+        N = self.x.shape[-4]
+        return summed(work, shares(patches.work, N, self.x, max(1, N) if direct is not None else patches.step(self.x)))
 
     def _gathered(self, u: Array) -> Array:
         """dx on the canvas or in the image, from u : (..., N, H_out, W_out, C_out); `minintk.fast.gather`."""
         gathers, windows = self.layer.gathers, self.layer.patches.windows
         W = scaled(self.layer.plain.parameters.m, self.W)
         W = W.reshape((*W.shape[:-2], *windows.window, *self.layer.patches.channels))
+        size = windows.size if windows.circular else (windows.rows.size, windows.columns.size)
+        if W.ndim == 4 and (direct := kernels([g.patches for g in gathers], u)) is not None:
+            some = u.reshape((-1, *u.shape[-3:]))
+            every = len(gathers) == prod(min(pair) for pair in zip(windows.strides, size, strict=True))
+            whole = (np.empty if every else np.zeros)((len(some), *size, self.x.shape[-1]), u.dtype)
+            start = np.zeros(self.x.shape[-1], u.dtype)
+            turned = [g.turned(W).reshape((*g.patches.windows.window, *g.patches.channels)) for g in gathers]
+            each = [(g.frame, V, (1, 1), start, g.place) for g, V in zip(gathers, turned, strict=True)]
+            convolved(direct, some, each, whole, sum(g.patches.work for g in gathers))
+            return whole.reshape((*u.shape[:-3], *whole.shape[1:]))
         parts = [
             correlate(g.patches, u[(..., *g.reads, slice(None))], g.patches.unroll(g.turned(W)), None) for g in gathers
         ]
         if windows.strides == (1, 1):
             return parts[0]
-        size = windows.size if windows.circular else (windows.rows.size, windows.columns.size)
         dx = array_namespace(u).zeros((*parts[0].shape[:-3], *size, self.x.shape[-1]), dtype=u.dtype)
         for g, part in zip(gathers, parts, strict=True):
             dx[(..., *g.pixels, slice(None))] = part
@@ -188,7 +199,7 @@ class BlockedConvJacobian(LayerJacobian):
                 matmul_into(part, V, P)
                 patches.add(P, dx[..., at, :, :, :])
 
-        parallel(work, shares(patches, dx, patches.step(dx)))
+        parallel(work, shares(patches.work, dx.shape[-4], dx, patches.step(dx)))
         return dx.reshape((*lead, N, *layer.plain.before))
 
     def gram(self, u: Array, other: BlockedConvJacobian, v: Array, kernel: Contraction) -> Array | float:

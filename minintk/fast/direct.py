@@ -37,21 +37,21 @@ def compiled(f: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: Any, b: Any, y: Any, c: Any, step: Any,
-         taps: Any) -> Any:  # fmt: skip
-    """y[c + r out, :] += sum_t sum_k x[a + taps[t, 0] + r row + k along] W[b + taps[t, 1] + k wide, :]
+def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: Any, b: Any, y: Any, c: Any, z: Any,
+         d: Any, step: Any, taps: Any) -> Any:  # fmt: skip
+    """y[c + r out, :] = z[d + r first, :] + sum_tk x[a + taps[t, 0] + r row + k along] W[b + taps[t, 1] + k wide, :]
 
     for `rows` rows r <= most and so many vectors of columns; most and vectors are constants.  step : (row, along, wide,
-    out, the number of k).  taps : (T, 2), flat.  The sums stay in registers from the first term to the last, which no
-    loop over arrays promises.
+    out, the number of k, first).  taps : (T, 2), flat.  The sums stay in registers from the first term to the last,
+    which no loop over arrays promises.
     """
     n, lanes = vectors.literal_value, VECTOR * 8 // x.dtype.bitwidth
-    signature = types.void(most, vectors, rows, x, a, W, b, y, c, step, taps)
+    signature = types.void(most, vectors, rows, x, a, W, b, y, c, z, d, step, taps)
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         i32, i64, vector = ir.IntType(32), ir.IntType(64), ir.VectorType(context.get_data_type(x.dtype), lanes)
         nothing, every = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(i32, lanes), [0] * lanes)
-        row, along, wide, out, K = (builder.extract_value(values[9], i) for i in range(5))
+        row, along, wide, out, K, first = (builder.extract_value(values[11], i) for i in range(6))
 
         def array(i: int) -> Any:
             return context.make_array(signature.args[i])(context, builder, value=values[i])
@@ -77,14 +77,16 @@ def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: An
             for phi, value in zip(phis, values, strict=True):
                 phi.add_incoming(value, builder.block)
 
-        x_, W_, y_, taps_ = *(moved(array(i).data, values[i + 1]) for i in (3, 5, 7)), array(10)
+        x_, W_, y_, z_, taps_ = *(moved(array(i).data, values[i + 1]) for i in (3, 5, 7, 9)), array(12)
 
         def sums_of(m: int) -> None:
             """The loops for m rows."""
             places = [builder.mul(row, i64(r)) for r in range(m)]
-            corners = [moved(y_, builder.mul(out, i64(r))) for r in range(m)]
-            targets = [moved(corner, lanes * v) for corner in corners for v in range(n)]
-            sums, before = [load(target) for target in targets], builder.block
+            targets, starts = (
+                [moved(moved(corner, builder.mul(by, i64(r))), lanes * v) for r in range(m) for v in range(n)]
+                for corner, by in ((y_, out), (z_, first))
+            )
+            sums, before = [load(start) for start in starts], builder.block
             head, tap, body, after, done = map(builder.append_basic_block, ("head", "tap", "body", "after", "done"))
 
             builder.branch(head)
@@ -93,11 +95,13 @@ def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: An
             builder.cbranch(builder.icmp_signed("<", t, taps_.nitems), tap, done)
 
             builder.position_at_end(tap)
-            starts = [moved(p, builder.load(moved(taps_.data, builder.add(t, i64(i))))) for i, p in enumerate((x_, W_))]
+            corners = [
+                moved(p, builder.load(moved(taps_.data, builder.add(t, i64(i))))) for i, p in enumerate((x_, W_))
+            ]
             builder.branch(body)
 
             builder.position_at_end(body)  # for k in range(K)
-            k, p, q, *inner = phis = loop([i64(0), *starts, *sums], tap)
+            k, p, q, *inner = phis = loop([i64(0), *corners, *sums], tap)
             right, new = [load(moved(q, lanes * v)) for v in range(n)], []
             for r in range(m):
                 left = everywhere(moved(p, places[r]))
@@ -130,47 +134,96 @@ def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: An
 
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
-def product(rows: int, columns: int, x: Any, a: int, W: Any, y: Any, c: int, step: Any, taps: Any) -> None:
+def product(rows: int, columns: int, x: Any, a: int, W: Any, y: Any, c: int, z: Any, d: int, step: Any,
+            taps: Any) -> None:  # fmt: skip
     """`tile` by tile, for any number of rows and a multiple of a vector's columns."""
-    lanes, row, out = VECTOR // x.itemsize, step[0], step[3]
+    lanes, row, out, first = VECTOR // x.itemsize, step[0], step[3], step[5]
+    wide, narrow = -(-rows // 12), -(-rows // 16)
     for o in range(0, columns - lanes, 2 * lanes):
-        for i in range(0, rows, 8):
-            tile(8, 2, min(8, rows - i), x, a + i * row, W, o, y, c + i * out + o, step, taps)
+        for j in range(wide):
+            i, end = j * rows // wide, (j + 1) * rows // wide
+            tile(12, 2, end - i, x, a + i * row, W, o, y, c + i * out + o, z, d + i * first + o, step, taps)
     if columns // lanes % 2:
         o = columns - lanes
-        for i in range(0, rows, 16):
-            tile(16, 1, min(16, rows - i), x, a + i * row, W, o, y, c + i * out + o, step, taps)
+        for j in range(narrow):
+            i, end = j * rows // narrow, (j + 1) * rows // narrow
+            tile(16, 1, end - i, x, a + i * row, W, o, y, c + i * out + o, z, d + i * first + o, step, taps)
+
+
+@njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
+def framed(frame: Any, shape: Any) -> bool:
+    """Whether a frame is more than the images of this shape themselves."""
+    height, width, down, right = frame
+    return height != shape[1] or width != shape[2] or down[0, 2] != height or right[0, 2] != width
+
+
+@njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
+def filled(frame: Any) -> Any:
+    """The first row of a frame that holds pixels, and the row after the last: products with others are left out."""
+    down = frame[2]
+    return down[0, 0], down[-1, 0] + down[-1, 2]
+
+
+@njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
+def put(x: Any, i: int, frame: Any, canvas: Any) -> None:
+    """Image i of x : (N, H, W, C) into its frame, flat; what lies around it stays as it is."""
+    (_, width, down, right), (_, H, W, C), flat = frame, x.shape, x.ravel()
+    for d in range(down.shape[0]):
+        for r in range(down[d, 2]):
+            for e in range(right.shape[0]):
+                to = ((down[d, 0] + r) * width + right[e, 0]) * C
+                start = ((i * H + down[d, 1] + r) * W + right[e, 1]) * C
+                inside, image = canvas[to : to + right[e, 2] * C], flat[start : start + right[e, 2] * C]
+                for k in range(inside.size):
+                    inside[k] = image[k]
 
 
 @compiled
-def correlate(x: Any, W: Any, stride: Any, b: Any, y: Any) -> None:
-    """y[i, p, q] = b + sum_rc x[i, p s + r, q s + c] W[r, c].
+def correlate(x: Any, frame: Any, W: Any, stride: Any, b: Any, y: Any, place: Any) -> None:
+    """y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k], X the images in their frame.
 
-    x : (N, H, W, C), with its padding.  W : (K_h, K_w, C, n).  b : (n,).  y : (N, H_out, W_out, n), written to.
+    x : (N, H, W, C).  frame : (height, width, down, right), rows of down, right : (from, to) of what is copied, in
+    pixels, (first on the canvas, first in the image, how many).  W : (K_h, K_w, C, n).  b : (n,).
+    y : (N, H_y, W_y, n), written to at place : (a, c, down, right).
     """
-    (N, R, S, n), (height, width, C, _), line = y.shape, W.shape, x.shape[2] * x.shape[3]
-    step, taps = (stride[1] * C, 1, n, n, width * C), np.empty(2 * height, np.int64)
-    for r in range(height):
-        taps[2 * r], taps[2 * r + 1] = r * line, r * width * C * n
-    u, v, w = x.ravel(), W.ravel(), y.ravel()
-    for i in range(N * R):
-        for j in range(i * S * n, (i + 1) * S * n, n):
-            for o in range(n):
-                w[j + o] = b[o]
-        product(S, n, u, (i // R * x.shape[1] + i % R * stride[0]) * line, v, w, i * S * n, step, taps)
+    (K_h, K_w, C, n), (height, width, _, _), (first, left, down, right) = W.shape, frame, place
+    R, S = (height - K_h) // stride[0] + 1, (width - K_w) // stride[1] + 1
+    (line, inside), (top, bottom) = (width * C, framed(frame, x.shape)), filled(frame)
+    step, taps = (stride[1] * C, 1, n, right * n, K_w * C, 0), np.empty(2 * K_h, np.int64)
+    canvas = np.zeros(height * line if inside else 0, x.dtype)
+    u, v, w = canvas if inside else x.ravel(), W.ravel(), y.ravel()
+    for i in range(x.shape[0]):
+        if inside:
+            put(x, i, frame, canvas)
+        image = 0 if inside else i * height * line
+        for p in range(R):
+            T = 0
+            for r in range(max(0, top - p * stride[0]), min(K_h, bottom - p * stride[0])):
+                taps[2 * T], taps[2 * T + 1] = r * line, r * K_w * C * n
+                T += 1
+            c = ((i * y.shape[1] + first + p * down) * y.shape[2] + left) * n
+            product(S, n, u, image + p * stride[0] * line, v, w, c, b, 0, step, taps[: 2 * T])
 
 
 @compiled
-def add_gradient(x: Any, u: Any, stride: Any, dW: Any) -> None:
-    """dW[r, c] += sum_ipq x[i, p s + r, q s + c]' u[i, p, q]; shapes as for `correlate`, u that of y."""
-    (N, R, S, n), (height, width, C, _), line = u.shape, dW.shape, x.shape[2] * x.shape[3]
-    step, taps = (1, stride[1] * C, n, n, S), np.empty(2 * R, np.int64)
-    v, w, g = x.ravel(), u.ravel(), dW.ravel()
+def add_gradient(x: Any, frame: Any, u: Any, stride: Any, dW: Any) -> None:
+    """dW[r, k] += sum_ipq X[i, p s + r, q s + k]' u[i, p, q]; x, frame, X as for `correlate`, u : (N, R, S, n)."""
+    (N, R, S, n), (K_h, K_w, C, _), (height, width, _, _) = u.shape, dW.shape, frame
+    (line, inside), (top, bottom) = (width * C, framed(frame, x.shape)), filled(frame)
+    step, taps = (1, stride[1] * C, n, n, S, n), np.empty(2 * R, np.int64)
+    canvas = np.zeros(height * line if inside else 0, x.dtype)
+    v, w, g = canvas if inside else x.ravel(), u.ravel(), dW.ravel()
     for i in range(N):
-        for r in range(height):
+        if inside:
+            put(x, i, frame, canvas)
+        image = 0 if inside else i * height * line
+        for r in range(K_h):
+            T = 0
             for k in range(R):
-                taps[2 * k], taps[2 * k + 1] = (i * x.shape[1] + k * stride[0]) * line, (i * R + k) * S * n
-            product(width * C, n, v, r * line, w, g, r * width * C * n, step, taps)
+                if top <= k * stride[0] + r < bottom:
+                    taps[2 * T], taps[2 * T + 1] = image + k * stride[0] * line, (i * R + k) * S * n
+                    T += 1
+            product(K_w * C, n, v, r * line, w, g, r * K_w * C * n, g, r * K_w * C * n, step, taps[: 2 * T])
 
 
 @compiled

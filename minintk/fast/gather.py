@@ -10,11 +10,13 @@ and to windows that reach far beyond a small image, where gathering takes more p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from minintk.arrays import Array, array_namespace
-from minintk.fast.patches import Patches
+from minintk.fast.patches import Frame, Patches
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.layers.patches import Windows
 from minintk.spec.windows import Axis
@@ -62,9 +64,21 @@ class Gather:
                 pixels, reads, weights = ((down[i], right[i]) for i in range(3))
                 on = Windows(down[3], right[3])
                 found.append(Gather(pixels, reads, weights, Patches.of(on, channels[::-1])))  # type: ignore[arg-type]
-        work = sum(prod(g.patches.windows.out) * prod(g.patches.windows.window) for g in found)
-        worth = work <= THRESHOLDS.gathering * prod(windows.out) * prod(windows.window)
+        work = sum(replace(g.patches, B=1).work for g in found)
+        worth = work <= THRESHOLDS.gathering * prod((*windows.out, *windows.window, *channels))
         return found if channels[0] >= THRESHOLDS.gathered_channels and worth else []
+
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        """The first of its pixels, down and right, and the steps from one to the next."""
+        down, right = self.pixels
+        return down.start, right.start, down.step, right.step
+
+    @property
+    def frame(self) -> Frame:
+        """That of the pixels of u, among all of them."""
+        (height, width, down, right), (rows, columns) = self.patches.frame, self.reads
+        return height, width, down + np.array([0, rows.start, 0]), right + np.array([0, columns.start, 0])
 
     def turned(self, W: Array) -> Array:
         """(..., K', C), a matrix for the patches of u, from W : (..., K_h, K_w, C, C_out)."""

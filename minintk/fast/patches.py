@@ -18,11 +18,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host, strided
 from minintk.fast.memory import scratch
 from minintk.fast.thresholds import THRESHOLDS, numba_is_here
 from minintk.layers.patches import Windows
+
+Frame = tuple[int, int, np.ndarray[Any, Any], np.ndarray[Any, Any]]
+"""Height and width of a canvas, and what of an image lies where, down and right: (on it, in the image, pixels)."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,26 @@ class Patches:
 
     @cached_property
     def direct(self) -> bool:
-        """Whether `minintk.fast.direct` does without them: C_out fills vectors, W stays in a cache, Numba is here."""
+        """Whether `minintk.fast.direct` does without: long loops, C_out fills vectors, W in a cache, Numba is here."""
         (C, n), K = self.channels, prod(self.kernel) * self.channels[0]
-        return C >= 16 and n % 16 == 0 and K * n <= THRESHOLDS.compiled_weights and numba_is_here()
+        long = C >= 16 or self.windows.columns.out >= 16  # sums, or rows of windows
+        return long and n % 16 == 0 and K * n <= THRESHOLDS.compiled_weights and numba_is_here()
+
+    @cached_property
+    def work(self) -> int:
+        """Multiplications for each image; where patches are not needed, none with rows outside it."""
+        a, numbers = self.windows.rows, self.blocks * self.kernel[1] * prod(self.channels) * self.B
+        inside = range(a.before, a.before + a.size) if self.direct and not a.circular else range(sum(self.windows.size))
+        return numbers * sum(p * a.stride + r in inside for p in range(a.out) for r in range(a.kernel))
+
+    @cached_property
+    def frame(self) -> Frame:
+        """(height, width, down, right) of an image with its padding, for `minintk.fast.direct.correlate`."""
+        down, right = (
+            np.array([(to.start, start.start, to.stop - to.start) for to, start in a.copies])
+            for a in (self.windows.rows, self.windows.columns)
+        )
+        return *self.windows.size, down, right
 
     @cached_property
     def blocks(self) -> int:
@@ -140,8 +163,8 @@ class Patches:
             V, (*V.shape[:-2], self.B, *window, C, n), (*V.strides[:-2], down, width * C * row, C * row, row, o)
         )
 
-    def step(self, x: Array, read: bool = True) -> int:
-        """Images whose patches, or pixels where none are read, stay in a core's cache; on the GPU, a GiB of them."""
-        bytes_each = (self.R * self.K if read else 2 * prod(x.shape[-3:])) * int(x.dtype.itemsize)
+    def step(self, x: Array) -> int:
+        """Images whose patches stay in a core's cache; on the GPU, a GiB of them."""
+        bytes_each = self.R * self.K * int(x.dtype.itemsize)
         limit = THRESHOLDS.patches_bytes if on_host(array_namespace(x)) else THRESHOLDS.patches_bytes_gpu
         return max(1, limit // bytes_each)
