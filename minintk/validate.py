@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from math import inf, isfinite
+from math import inf, isfinite, nan
 from typing import Any
 
 import numpy as np
 
 from minintk.arrays import to_host
+
+
+def real(value: Any) -> float:
+    """The value as a Python float; NaN unless it is a real number: True, "2", 1j and arrays of numbers are none.
+
+    >>> real(np.float32(0.5)), real(True), real([1.0])
+    (0.5, nan, nan)
+    """
+    try:
+        wrong = (
+            isinstance(value, (bool, np.bool_, str, bytes)) or getattr(value, "ndim", 0) > 0 or np.iscomplexobj(value)
+        )
+        return nan if wrong else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return nan
 
 
 def number(name: str, value: Any, *, zero: bool = False) -> float:
@@ -18,12 +33,8 @@ def number(name: str, value: Any, *, zero: bool = False) -> float:
     >>> number("alpha", 3)
     3.0
     """
-    try:
-        found = float(value)
-        wrong = isinstance(value, (bool, str)) or getattr(value, "ndim", 0) > 0
-    except (TypeError, ValueError, OverflowError):
-        found, wrong = 0.0, True
-    if wrong or not isfinite(found) or found < 0 or (found == 0 and not zero):
+    found = real(value)
+    if not isfinite(found) or found < 0 or (found == 0 and not zero):
         raise ValueError(f"{name} expects a finite number {'>= 0' if zero else '> 0'}, got {value!r}")
     return found
 
@@ -44,7 +55,8 @@ def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
     >>> whole("steps", np.int64(3))
     3
     """
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__") or not low <= value.__index__() <= high:
+    wrong = isinstance(value, (bool, np.bool_)) or getattr(value, "ndim", 0) > 0 or not hasattr(value, "__index__")
+    if wrong or not low <= value.__index__() <= high:
         within = f">= {low}" if high == inf else f"from {low} to {high}"
         raise ValueError(f"{name} expects a whole number {within}, got {value!r}")
     return int(value.__index__())

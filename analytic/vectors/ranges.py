@@ -9,7 +9,7 @@ as good as zero.  A result must be a number of the inputs' precision: in float32
 from __future__ import annotations
 
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite, isnan
 from typing import Any
 
 import numpy as np
@@ -58,10 +58,12 @@ def check_step(
     bad = ~(q <= LARGEST_VARIANCE) | ~xp.isfinite(theta) | ((before > 0) & (q < small))
     if bool(xp.any(bad)):
         n = int(xp.argmax(bad))
-        raise ValueError(
-            f"{inputs.called(n)} is out of range: its variance is {float(q[n]):.3g}{where}, and kernels are computed "
-            f"for variances from {small or SMALLEST_VARIANCE:g} to {LARGEST_VARIANCE:g}, or of 0, at every layer "
-            "(|x|^2 / d at the first): scale the example, or w_std, or leave it out"
+        what = "Theta" if small <= float(q[n]) <= LARGEST_VARIANCE else "variance"
+        value = float(theta[n] if what == "Theta" else q[n])
+        raise ValueError(  # NaN is infinity times 0, or E phi^2 of a phi that grows too fast
+            f"{inputs.called(n)} is out of range: its {what} is {inf if isnan(value) else value:.3g}{where}, and "
+            f"kernels are computed for variances from {small or SMALLEST_VARIANCE:g} to {LARGEST_VARIANCE:g}, or for "
+            "rows of zeros, at every layer (|x|^2 / d at the first): scale the example, or w_std, or leave it out"
         )
 
 

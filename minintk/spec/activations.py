@@ -6,11 +6,10 @@ None is scaled to preserve variances: write that into w_std, as ReLU's sqrt(2).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import pi, sqrt
+from math import pi, sin, sqrt
 
 from minintk.spec.checks import check_count, check_number, check_numbers
 from minintk.spec.layers import Activation
-from minintk.validate import whole
 
 __all__ = [
     "GELU", "ABRelu", "Abs", "Cos", "Erf", "Exp", "Gaussian", "Hermite", "LeakyReLU", "Monomial", "Polynomial", "Rbf",
@@ -19,12 +18,22 @@ __all__ = [
 
 
 class Numbered(Activation):
-    """Base class of the activations whose arguments are finite real numbers; ValueError for others."""
+    """Base class of the activations whose arguments are real numbers, each 0 or of a size from 1e-100 to 1e100.
+
+    ValueError for others, and where they make phi 0 everywhere.
+    """
 
     __slots__ = ()
 
     def __post_init__(self) -> None:
         check_numbers(self)
+        if self.size == 0:
+            raise ValueError(f"{self!r} is 0 everywhere: a network ends there; give it a factor that is not 0")
+
+    @property
+    def size(self) -> float:
+        """What phi is 0 without."""
+        return float(vars(self).get("a", 1.0))
 
 
 @dataclass(frozen=True)
@@ -46,10 +55,10 @@ class ABRelu(Numbered):
     a: float
     b: float
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.a == self.b == 0:
-            raise ValueError("ABRelu(0, 0) is 0 everywhere: give one of the slopes another value")
+    @property
+    def size(self) -> float:
+        """What phi is 0 without."""
+        return abs(self.a) + abs(self.b)
 
 
 @dataclass(frozen=True)
@@ -59,20 +68,19 @@ class Abs(Activation):
 
 @dataclass(frozen=True)
 class RectifiedMonomial(Activation):
-    """phi(x) = max(x, 0)^degree; phi'(0) = 0.  degree >= 1, ReLU and its powers.
+    """phi(x) = max(x, 0)^degree; phi'(0) = 0.  degree from 1 to 1000, ReLU and its powers.
 
     The kernels of degrees 1 and 2 are closed forms, of higher ones by quadrature.
 
     >>> RectifiedMonomial(0)
     Traceback (most recent call last):
-    ValueError: RectifiedMonomial(degree=...) expects a whole number >= 1, got 0
+    ValueError: RectifiedMonomial(degree=...) expects a whole number from 1 to 1000, got 0
     """
 
     degree: int
 
     def __post_init__(self) -> None:
-        check_count("RectifiedMonomial", "degree", self.degree)
-        object.__setattr__(self, "degree", int(self.degree))
+        object.__setattr__(self, "degree", check_count("RectifiedMonomial", "degree", self.degree, 1, 1000))
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,11 @@ class Sin(Numbered):
     b: float = 1.0
     c: float = 0.0
 
+    @property
+    def size(self) -> float:
+        """What phi is 0 without."""
+        return self.a * (self.b or sin(self.c))
+
 
 def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
     """phi(x) = a cos(b x + c), the sine of a phase that is pi/2 larger.
@@ -115,6 +128,7 @@ def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
     >>> Cos()
     Sin(a=1.0, b=1.0, c=1.5707963267948966)
     """
+    check_number("Cos", "c", c)
     return Sin(a, b, c + pi / 2)
 
 
@@ -160,16 +174,18 @@ class Polynomial(Activation):
             raise ValueError(f"Polynomial(coef=...) expects a tuple of numbers, got {self.coef!r}")
         for n, value in enumerate(self.coef):
             check_number("Polynomial", f"coef[{n}]", value)
+        if not any(self.coef):
+            raise ValueError(f"{self!r} is 0 everywhere: a network ends there")
         object.__setattr__(self, "coef", tuple(map(float, self.coef)))
 
 
 def Monomial(degree: int) -> Polynomial:
-    """phi(x) = x^degree, degree >= 0.
+    """phi(x) = x^degree, degree from 0 to 1000.
 
     >>> Monomial(2)
     Polynomial(coef=(0.0, 0.0, 1.0))
     """
-    check_count("Monomial", "degree", degree, 0)
+    check_count("Monomial", "degree", degree, 0, 1000)
     return Polynomial((0.0,) * degree + (1.0,))
 
 
@@ -184,7 +200,7 @@ class Hermite(Activation):
     degree: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "degree", whole("Hermite(degree=...)", self.degree, 0, 100))
+        object.__setattr__(self, "degree", check_count("Hermite", "degree", self.degree, 0, 100))
 
 
 @dataclass(frozen=True)
@@ -210,3 +226,8 @@ class Softplus(Numbered):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("Softplus", "beta", self.beta, 0.0, strict=True)
+
+    @property
+    def size(self) -> float:
+        """What phi is 0 without."""
+        return self.scale

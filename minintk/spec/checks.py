@@ -6,9 +6,12 @@ import inspect
 from math import inf, isfinite
 from typing import Any, Literal
 
-from minintk.validate import whole
+from minintk.validate import real, whole
 
 Size = int | tuple[int, int]
+SIZES = 1e-100, 1e100
+"""Of an activation's numbers, whose squares and products are in the range of float64 then."""
+
 Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
 
 
@@ -30,25 +33,28 @@ def check_arguments(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def check_number(layer: str, name: str, value: float, low: float = -inf, *, strict: bool = False) -> None:
     """Raise unless `value` is a finite real number >= low (> low where strict)."""
-    if isinstance(value, bool) or not hasattr(value, "__float__") or not isfinite(value):
+    if not isfinite(real(value)):
         raise ValueError(f"{layer}({name}=...) expects a finite number, got {value!r}")
     if value < low or (strict and value == low):
         raise ValueError(f"{layer}({name}=...) expects a number {'>' if strict else '>='} {low:g}, got {value!r}")
 
 
 def check_numbers(layer: Any) -> None:
-    """Raise unless all arguments of a layer are finite real numbers; make them Python's floats.
+    """Raise unless all arguments of a layer are 0 or of sizes that can be squared; make them Python's floats.
 
     NumPy's would make float32 arrays float64.
     """
     for name, value in vars(layer).items():
-        check_number(type(layer).__name__, name, value)
+        kind, (low, high) = type(layer).__name__, SIZES
+        check_number(kind, name, value)
+        if value and not low <= abs(value) <= high:
+            raise ValueError(f"{kind}({name}=...) expects 0, or a number of size {low:g} to {high:g}, got {value!r}")
         object.__setattr__(layer, name, float(value))
 
 
-def check_count(layer: str, name: str, value: int, low: int = 1) -> None:
-    """Raise unless `value` is a whole number >= low."""
-    whole(f"{layer}({name}=...)", value, low)
+def check_count(layer: str, name: str, value: int, low: int = 1, high: float = inf) -> int:
+    """The value as a Python int; raise unless it is a whole number from low to high."""
+    return whole(f"{layer}({name}=...)", value, low, high)
 
 
 def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from math import inf, nan
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from strategies import chains
 
+import analytic as an
 import minintk as mn
 from minintk.spec.layers import as_sequential
 
@@ -77,6 +79,64 @@ def test_b_init_is_one_of_two() -> None:
 def test_activations_check_their_numbers(make: Any) -> None:
     with pytest.raises(ValueError, match=r"expects a (finite |whole )?number"):
         make()
+
+
+NUMBERS: dict[str, Any] = {
+    "LeakyReLU(slope": mn.LeakyReLU, "ABRelu(b": lambda v: mn.ABRelu(1.0, v), "Swish(beta": mn.Swish, "Sin(a": mn.Sin,
+    "Sin(b": lambda v: mn.Sin(1.0, v), "Cos(c": lambda v: mn.Cos(1.0, 1.0, v), "Rbf(gamma": mn.Rbf,
+    "Exp(b": lambda v: mn.Exp(1.0, v), "Gaussian(a": mn.Gaussian,
+    "Polynomial(coef[1]": lambda v: mn.Polynomial((1.0, v)), "LayerNorm(eps": lambda v: mn.LayerNorm(eps=v),
+    "Softplus(beta": mn.Softplus, "Scale(factor": mn.Scale, "Dropout(rate": mn.Dropout,
+    "RectifiedMonomial(degree": mn.RectifiedMonomial, "Monomial(degree": mn.Monomial, "Hermite(degree": mn.Hermite,
+    "GlobalSelfAttention(qk_std": lambda v: mn.GlobalSelfAttention(4, qk_std=v),
+}  # fmt: skip
+NO_NUMBERS = [
+    nan,
+    inf,
+    1j,
+    np.complex64(1),
+    "2",
+    b"2",
+    True,
+    np.True_,
+    None,
+    [1.0],
+    np.ones(2),
+    np.ones(1, int),
+    10**400,
+]
+
+
+@pytest.mark.parametrize("of", NUMBERS)
+def test_what_is_no_number_is_refused_with_the_name_of_the_argument(of: str) -> None:
+    for value in NO_NUMBERS:
+        with pytest.raises(ValueError, match=re.escape(of) + r"=\.\.\.\) expects a .*number"):
+            NUMBERS[of](value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: mn.ABRelu(0.0, 0.0), lambda: mn.Sin(0.0), lambda: mn.Sin(1.0, 0.0), lambda: mn.Cos(0.0),
+        lambda: mn.Exp(0.0), lambda: mn.Gaussian(0.0), lambda: mn.Softplus(1.0, 0.0), lambda: mn.Polynomial((0.0, 0.0)),
+    ],
+)  # fmt: skip
+def test_an_activation_that_is_0_everywhere_says_so(make: Any) -> None:
+    """Its kernels were refused as if the example were to blame."""
+    with pytest.raises(ValueError, match=r"\) is 0 everywhere: a network ends there"):
+        make()
+
+
+@pytest.mark.parametrize("make", [lambda v: mn.ABRelu(v, v), mn.LeakyReLU, mn.Sin, lambda v: mn.Gaussian(1.0, -v)])
+def test_numbers_whose_squares_leave_the_range(make: Any) -> None:
+    """They are refused where they are given: the kernels failed with an OverflowError or a division by zero."""
+    x = np.array([[1.0, 2.0], [0.0, 0.0]])
+    for value in (1e-100, 1e100):
+        kernel = an.kernel(mn.Sequential(mn.Dense(3), make(value), mn.Dense(1)))
+        assert np.all(np.isfinite(kernel.both(x)))
+    for value in (1e-101, 1e200):
+        with pytest.raises(ValueError, match=r"expects 0, or a number of size 1e-100 to 1e\+100, got"):
+            make(value)
 
 
 def test_sizes_are_one_number_or_a_pair() -> None:
