@@ -71,6 +71,9 @@ class Array(Sized, Iterable[Any], SupportsFloat, SupportsInt, SupportsAbs[Any], 
     def __ge__(self, other: Any, /) -> Any: ...
 
 
+Host = np.ndarray[Any, Any]
+"""An array of NumPy, where nothing else may come."""
+
 SCIPY = {"numpy": "scipy", "cupy": "cupyx.scipy"}
 """Where each array library keeps its special functions and solvers."""
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, to_host, to_library
+from minintk.arrays import Array, Host, array_namespace, to_host, to_library
 from minintk.models.empirical import ntk, ntk_full
 from minintk.models.jacobian import FullContraction, Jacobian
 from minintk.models.network import Model, Network
@@ -72,9 +72,6 @@ def assert_shape(law: str, a: Any, want: tuple[int, ...]) -> None:
     """AssertionError unless a has the shape."""
     if a.shape != want:
         raise AssertionError(f"{law}: expected shape {want}, got {a.shape}")
-
-
-Host = np.ndarray[Any, Any]
 
 
 def check_model(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:

@@ -2,15 +2,58 @@
 
 The same by `python -m minintk verify`.
 
-    options     what a command is made of
-    terminal    what commands print
+    options     what a command is made of, and what it prints
     verify, sweeps, single: the commands, each a function with its options above it
-    parser      the parser of them all, and what becomes of their errors
+    main        the parser of them all, and what becomes of their errors
 
 What `import minintk` leaves out is imported inside the commands, so that `minintk --help` stays quick.
 """
 
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+
+import minintk
+
+from minintk.cli import verify, single, sweeps  # isort: skip
 from minintk.cli.options import COMMANDS, FAILED, INTERRUPTED, OK, USAGE
-from minintk.cli.parser import main
 
 __all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "OK", "USAGE", "main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line, by default sys.argv; returns the exit status.
+
+    >>> main(["verify", "--widths", "64"])                       # the reason is on stderr
+    2
+    """
+    parser = argparse.ArgumentParser(
+        prog="minintk", description="Neural networks in every form that the theory of wide networks uses."
+    )
+    parser.add_argument("--version", action="version", version=f"minintk {minintk.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, (run, brief, description, options) in COMMANDS.items():
+        command = commands.add_parser(name, help=brief, description=description)
+        for option, about in options:
+            command.add_argument(option, **about)
+        command.set_defaults(run=run, prog=command.prog)
+    try:
+        args = parser.parse_args(arguments)
+        args.command = shlex.join(["minintk", *(sys.argv[1:] if arguments is None else arguments)])
+    except SystemExit as stop:  # argparse has printed the reason
+        return int(stop.code or 0)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a console of Windows, or its pipe, may know no Greek
+            stream.reconfigure(errors="replace")
+    try:
+        status: int = args.run(args)
+    except KeyboardInterrupt as stop:
+        print(f"\n{args.prog}: interrupted; {str(stop) or 'nothing was written'}", file=sys.stderr)
+        return INTERRUPTED
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError, ArithmeticError) as error:
+        print(f"{args.prog}: error: {error}", file=sys.stderr)
+        return USAGE
+    return status

@@ -29,11 +29,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from minintk.arrays import Array
+from minintk.arrays import Array, Host
 from minintk.diagnostics.power_laws import PowerLaw, power_law
 from minintk.experiments.layer_sizes import (
     Quantity,
-    Values,
     check_widths,
     chosen_optimizer,
     initial_thetas,
@@ -72,11 +71,11 @@ class Scaling:
 
     quantity: Quantity
     name: str
-    values: tuple[Values, ...]
+    values: tuple[Host, ...]
     fit: PowerLaw | None
     tolerance: float
     at_most: bool = False
-    curves: tuple[Values, ...] = ()
+    curves: tuple[Host, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -271,7 +270,7 @@ def coordinate_check(
     variable, names = matched(nets, widths)
     if nets[0].size == nets[-1].size:
         raise ValueError(f"spec_of_width gives {nets[0].size} parameters at widths {widths[0]} and {widths[-1]} alike")
-    found: dict[tuple[Quantity, str], list[Values]] = {}
+    found: dict[tuple[Quantity, str], list[Host]] = {}
     most = seeds if budget is None else whole("budget", budget, seeds)
     had, looks = 0, 0
     while True:
@@ -299,7 +298,7 @@ def coordinate_check(
 
 
 def _rows(
-    found: dict[tuple[Quantity, str], list[Values]], widths: Sequence[int], tolerance: float, confidence: float
+    found: dict[tuple[Quantity, str], list[Host]], widths: Sequence[int], tolerance: float, confidence: float
 ) -> tuple[Scaling, ...]:
     output = next(name for q, name in reversed(found) if q == "h")
     draws, rows = max(2000, round(100 / (1 - confidence))), []  # a hundred in the tails, whatever the confidence

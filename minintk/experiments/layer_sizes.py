@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, available_memory, check_floating, to_host, to_library
+from minintk.arrays import Array, Host, array_namespace, available_memory, check_floating, to_host, to_library
 from minintk.diagnostics.layer_io import trace
 from minintk.diagnostics.weight_norms import natural_norms, spectral_norms
 from minintk.layers.contract import Tensor
@@ -19,7 +19,6 @@ from minintk.training.optimizers import Optimizer
 from minintk.training.train import Descent
 
 Quantity = Literal["h", "dh", "W", "dW", "dL/df", "growth"]
-Values = np.ndarray[Any, Any]
 
 ENSEMBLE_BYTES = 2**31
 """Memory limit for the members that are trained together."""
@@ -96,7 +95,7 @@ def spectral_mup(t: Tensor, natural: float) -> tuple[float, float]:
 def measure(
     net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
     variable: str, width: int,
-) -> dict[tuple[Quantity, str], Values]:  # fmt: skip
+) -> dict[tuple[Quantity, str], Host]:  # fmt: skip
     """{(quantity, name): (E,), or (E, steps + 1)}."""
     run = Descent(net, theta, x, y, loss, optimizer, steps)
     xp, before, f, curves = array_namespace(theta), trace(net, theta, x), net(theta, x), []

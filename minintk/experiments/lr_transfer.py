@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from minintk.arrays import Array, to_host
+from minintk.arrays import Array, Host, to_host
 from minintk.diagnostics.power_laws import Estimate
 from minintk.experiments.layer_sizes import check_widths, chosen_optimizer, initial_thetas
 from minintk.models.network import Network
@@ -28,8 +28,6 @@ from minintk.training.optimizers import Optimizer
 from minintk.training.spectral_descent import SpectralDescent
 from minintk.training.train import Descent
 from minintk.validate import generator, numbers, whole
-
-Values = np.ndarray[Any, Any]
 
 RESAMPLES = 1000
 """Of the bootstrap over seeds."""
@@ -48,7 +46,7 @@ class Transfer:
     title: str
     widths: tuple[int, ...]
     rates: tuple[float, ...]
-    losses: Values
+    losses: Host
     optima: tuple[Estimate, ...]
     shift: Estimate
     variable: str = "n"
@@ -183,7 +181,7 @@ def _at(lr: float, net: Network, optimizer: Any) -> Optimizer:
     return chosen_optimizer(optimizer(lr), net)
 
 
-def _train(net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int) -> Values:
+def _train(net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int) -> Host:
     """(E,): the loss of each member after training, or its initial loss if that is lower or the member diverged."""
     run = Descent(net, theta, x, y, loss, optimizer, steps)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -204,14 +202,14 @@ def _train(net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer
 
 
 def _optima(
-    widths: Sequence[int], rates: Sequence[float], losses: Values, rng: np.random.Generator
+    widths: Sequence[int], rates: Sequence[float], losses: Host, rng: np.random.Generator
 ) -> tuple[tuple[Estimate, ...], Estimate]:
     """The best rate of each width and its shift, with 95 % intervals over seeds."""
     K, _, S = losses.shape
     logs, log_n = _logs(losses), np.log2(np.asarray(widths, dtype=np.float64))
     log_n -= log_n.mean()
 
-    def best(logs: Values) -> Values:
+    def best(logs: Host) -> Host:
         """log2 of the best rate of each width, logs : (K, R, S)."""
         return np.array([_minimum(rates, row) for row in logs.mean(axis=-1)])
 
@@ -226,12 +224,12 @@ def _optima(
     return optima, Estimate(float(slopes[0]), (float(least), float(most)), 0.95)
 
 
-def _logs(losses: Values) -> Values:
+def _logs(losses: Host) -> Host:
     """log of the losses; a loss of exactly 0 (hinge) counts as the smallest positive number."""
     return np.log(np.maximum(losses, np.finfo(np.float64).tiny))
 
 
-def _minimum(rates: Sequence[float], values: Values) -> float:
+def _minimum(rates: Sequence[float], values: Host) -> float:
     """log2 of the rate at the minimum of the parabola through the lowest value and its neighbours.
 
     >>> round(_minimum([1.0, 2.0, 8.0], np.array([(np.log2(lr) - 1.25) ** 2 for lr in (1, 2, 8)])), 12)

@@ -30,7 +30,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-Host = np.ndarray[Any, Any]
+from minintk.arrays import Host
+
 Where = str | os.PathLike[str]
 
 EXPANSION = 64

@@ -7,7 +7,6 @@ Reading order:
     optimizers          one step on theta: SGD, Nesterov, Adam
     spectral_descent    steps of a given spectral norm
     batches             the examples of each step, shifted at random if they are images
-    on_demand           a run that was never asked for anything says so
     train               the loop: a generator of snapshots
     kernel_descent      the same on a frozen kernel
     history             rows of losses and accuracies

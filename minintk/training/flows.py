@@ -22,9 +22,8 @@ from minintk.models.network import Model
 from minintk.training.integrators import FlowSettings, Moment, Solver, Steps, run_flow
 from minintk.training.kernel_descent import check_frozen
 from minintk.training.losses import Loss, check_problem, check_targets
-from minintk.training.on_demand import OnDemand
 from minintk.training.systems import FrozenKernel, WeightSpace
-from minintk.training.train import State
+from minintk.training.train import OnDemand, State
 
 
 def flow(

@@ -33,8 +33,8 @@ from minintk.models.jacobian import FullContraction, Jacobian
 from minintk.models.network import Model
 from minintk.training.integrators import FlowSettings, Moment, Solver, run_flow
 from minintk.training.losses import Loss, check_targets
-from minintk.training.on_demand import OnDemand
 from minintk.training.systems import Cotangent
+from minintk.training.train import OnDemand
 from minintk.validate import number, whole
 
 

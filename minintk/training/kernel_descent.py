@@ -22,9 +22,8 @@ from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
 from minintk.spec.parametrization import Row
 from minintk.training.losses import Loss
-from minintk.training.on_demand import OnDemand
 from minintk.training.optimizers import SGD
-from minintk.training.train import Descent, Snapshot, State, snapshots
+from minintk.training.train import Descent, OnDemand, Snapshot, State, snapshots
 
 
 def kernel_descent(

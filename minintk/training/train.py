@@ -7,11 +7,12 @@ independent; on the CPU they are divided among the cores.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf, isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from minintk.fast.thresholds import THRESHOLDS
 from minintk.models.network import Model
 from minintk.training.batches import Augmentation, Batches
 from minintk.training.losses import Loss, check_problem
-from minintk.training.on_demand import OnDemand
 from minintk.training.optimizers import Optimizer
 from minintk.training.schedules import rate
 from minintk.validate import whole
@@ -120,6 +120,34 @@ def train(
     """
     run = Descent(model, theta, x, y, loss, optimizer, steps, batch_size, rng, lr_scales, augment)
     return OnDemand(snapshots(run, steps, every, resume), "mn.train(...)")
+
+
+Result = TypeVar("Result")
+
+
+class OnDemand(Iterator[Result]):
+    """An iterator that warns, as it is deleted, if nothing was ever asked of it: the run that it stands for never ran.
+
+    call : how the run was started, for the warning.
+    """
+
+    def __init__(self, results: Iterator[Result], call: str) -> None:
+        self._results = results
+        self._forgotten = weakref.finalize(self, _warn, call)
+        self._forgotten.atexit = False
+
+    def __next__(self) -> Result:
+        self._forgotten.detach()
+        return next(self._results)
+
+
+def _warn(call: str) -> None:
+    warnings.warn(
+        f"{call} computes each result when it is asked for, and none was: nothing was trained. Write "
+        f"`for snapshot in {call}: ...`, or `*_, end = {call}` for the last one alone",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def snapshots(run: Descent, steps: int, every: int, resume: State | None) -> Iterator[Snapshot]:

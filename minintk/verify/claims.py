@@ -20,15 +20,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-
+from minintk.arrays import Host
 from minintk.diagnostics import PowerLaw, power_law
 from minintk.verify.problem import ACTIVATIONS, KINKED
 from minintk.verify.scores import LARGEST_Z
 
-Array = np.ndarray[Any, Any]
 Verdict = Literal["pass", "fail", "undecided"]
 
 SUMMARY: dict[Verdict, str] = {
@@ -107,7 +105,7 @@ class JudgedClaim:
     relation: Literal["equal", "at most"]
     theory: float
     widths: tuple[int, ...]
-    values: tuple[Array, ...]
+    values: tuple[Host, ...]
     fit: PowerLaw
     critical: float
 
@@ -129,9 +127,7 @@ class JudgedClaim:
         return "pass" if room <= RESOLUTION else "undecided"
 
 
-def judge(
-    activation: str, claim: Claim, widths: Sequence[int], values: Sequence[Array], critical: float
-) -> JudgedClaim:
+def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence[Host], critical: float) -> JudgedClaim:
     """Fit one claim on the wider half of the widths (two at least)."""
     wider = min(len(widths) // 2, len(widths) - 2)
     relation, theory = claim.theory(activation)
@@ -207,7 +203,7 @@ def refused(found: Finding) -> Finding:
     return replace(found, control=True, verdict="pass" if found.verdict == "fail" else "undecided")
 
 
-def exponent(law: str, expected: float, tolerance: float, widths: Sequence[int], values: Sequence[Array]) -> Finding:
+def exponent(law: str, expected: float, tolerance: float, widths: Sequence[int], values: Sequence[Host]) -> Finding:
     """The power of the width in values[i] : (S,) at widths[i], beside the expected one."""
     fit = power_law(widths, values, confidence=CONFIDENCE)
     low, high = (end - expected for end in fit.interval)

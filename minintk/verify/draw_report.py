@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from minintk.arrays import Host
 from minintk.experiments.sweeps import DIVERGED, sweep
 from minintk.files.claims import processes as start_processes
 from minintk.files.writing import write_atomically
-from minintk.verify.claims import Array, signed
+from minintk.verify.claims import signed
 from minintk.verify.draws import CONTROLS, WIDTHS, record
 from minintk.verify.sequential import LEVEL, REFUSED_ABOVE, slopes
 
@@ -38,7 +39,7 @@ def draws(
     return law, controls
 
 
-def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Array:
+def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:
     """The exponent of each seed, (S,), on the wider half of the widths; "trend": less that on the narrower half."""
     sizes, half = found["widths"], len(found["widths"]) // 2
     errors = np.array(found["linearisation" if quantity == "trend" else quantity])

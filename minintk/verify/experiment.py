@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from minintk.arrays import device_namespace
+from minintk.arrays import Host, device_namespace
 from minintk.models.empirical import ntk as empirical_ntk
 from minintk.models.network import Network
 from minintk.progress import progress_of
@@ -20,8 +20,6 @@ from minintk.verify.claims import CLAIMS, Claim, JudgedClaim, Score, Verdict, cr
 from minintk.verify.networks import Trajectory, errors, hidden_part, linearised_training_error, trained_networks
 from minintk.verify.problem import ACTIVATIONS, N_TEST, N_TRAIN, Problem, network_spec, problem
 from minintk.verify.scores import covariance_z, mean_z, scale_z
-
-Array = np.ndarray[Any, Any]
 
 WIDTHS = (32, 64, 128, 256, 512, 1024, 2048)
 STEPS, EVERY = 48, 8
@@ -67,11 +65,11 @@ class Ensemble:
     """
 
     width: int
-    steps: Array
-    f: Array
-    mean: Array
-    sd: Array
-    last_layer: Array
+    steps: Host
+    f: Host
+    mean: Host
+    sd: Host
+    last_layer: Host
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -202,7 +200,7 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
     return Study(rows, tests, linearised, Ensemble(width, many.steps, many.f, mean, sd, last_layer), lr)
 
 
-def _learning_rate(bench: _Bench, ntk: Array, stages: Sequence[tuple[int, int, int]]) -> float:
+def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
     """LR times the stability bound of the analytic kernel, but at most 0.8 of that of any network with up to 128 units.
 
     stages : (width, members, role) of all networks.  The kernels of narrow networks vary, so that without the second
@@ -222,7 +220,7 @@ def score(run: Trajectory, expected: theory.Theory, critical: float) -> list[Sco
     points, seen, times = slice(N_TRAIN, N_TRAIN + SCORED_IMAGES), slice(N_TRAIN + N_TEST), np.array(TIMES)
     f = run.f[np.searchsorted(run.steps, times)][:, :, points]
 
-    def scores(moments: tuple[Array, Array]) -> list[tuple[float, float]]:
+    def scores(moments: tuple[Host, Host]) -> list[tuple[float, float]]:
         mean, cov = moments[0][:, points], moments[1][:, points, points]
         return [(mean_z(f[i], mean[i], cov[i]), covariance_z(f[i], cov[i])) for i in range(len(times))]
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from minintk import spec as s
+from minintk.arrays import Host
 from minintk.datasets import digits
 from minintk.files.writing import made_folder, write_atomically
 from minintk.models.empirical import ntk_full
@@ -30,7 +31,7 @@ from minintk.training.losses import mse
 from minintk.training.optimizers import SGD
 from minintk.training.train import train
 from minintk.verify import mup, theory
-from minintk.verify.claims import Array, Finding, Verdict, exponent, overall, refused, score
+from minintk.verify.claims import Finding, Verdict, exponent, overall, refused, score
 from minintk.verify.report import versions
 
 
@@ -40,7 +41,7 @@ def orders(seed: int) -> Iterator[Finding]:
     x = np.random.default_rng(0).standard_normal((N, 64))
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
     y = np.tile([[1.0], [-1.0]], (N // 2, 1))
-    errors: dict[int, list[Array]] = {2: [], 4: []}
+    errors: dict[int, list[Host]] = {2: [], 4: []}
     for n in widths:
         net = Network(zoo.mlp(2, n, 1, activation=s.Tanh(), w_std=1.0, b_std=0.0), (64,))
         theta = net.init(np.random.default_rng([seed, n]), ensemble=E)
@@ -90,7 +91,7 @@ def limit(seed: int) -> Iterator[Finding]:
 
     how |= {"gamma0": 1.0, "samples": 2**16, "rng": np.random.default_rng([seed, 1])}
     right = theory.feature_learning_limit(spec(1), x, y, **how).f[-1, :, 0]
-    away: tuple[list[Array], ...] = [], []
+    away: tuple[list[Host], ...] = [], []
     for n in widths:
         net = Network(spec(n), x.shape[1:], MeanField())
         theta = net.init(np.random.default_rng([seed, n]), ensemble=2**16 // n)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from minintk import spec as s
+from minintk.arrays import Host
 from minintk.datasets import digits
 from minintk.diagnostics.curvature import kappa, sharpness
 from minintk.experiments.coordinate_check import CoordinateCheck, coordinate_check
@@ -23,7 +24,7 @@ from minintk.training.losses import mse
 from minintk.training.optimizers import SGD, Adam
 from minintk.training.spectral_descent import Muon, SpectralDescent
 from minintk.training.train import train
-from minintk.verify.claims import Array, Finding, Verdict, bounded, exponent, refused
+from minintk.verify.claims import Finding, Verdict, bounded, exponent, refused
 
 
 class Frozen(SpectralMuP):
@@ -138,7 +139,7 @@ def decay(seed: int) -> Iterator[Finding]:
     x, y = digits().standardise().subset(32, np.random.default_rng(seed)).one_hot()
     widths = (64, 256, 1024)
 
-    def shares(optimizer: Any, net: Network, k: int) -> Array:
+    def shares(optimizer: Any, net: Network, k: int) -> Host:
         """|theta without decay - theta with it| / |theta_0| of each tensor after 5 steps."""
         theta, ends = net.init(np.random.default_rng([seed, net.size, k])), list[Any]()
         for amount in (0.0, 0.1):
@@ -154,7 +155,7 @@ def decay(seed: int) -> Iterator[Finding]:
     yield refused(slowest("muP, SGD, decay times the rate's scale: the same", widths, wrong))
 
 
-def slowest(law: str, widths: Sequence[int], shares: Callable[[Network, int], Array]) -> Finding:
+def slowest(law: str, widths: Sequence[int], shares: Callable[[Network, int], Host]) -> Finding:
     """The exponent furthest from 0, among those of all tensors."""
     nets = [network(n, 10, SpectralMuP(), b_std=0.0) for n in widths]
     found = np.array([[shares(net, k) for k in range(3)] for net in nets])  # (width, seed, tensor)
@@ -211,7 +212,7 @@ def sharpnesses(seed: int) -> Iterator[Finding]:
     x, y = digits().on_sphere().subset(20, np.random.default_rng(seed)).parity()
     widths = (128, 256, 512, 1024)
 
-    def found(parametrization: Parametrization, lr: float, seeds: int) -> list[Array]:
+    def found(parametrization: Parametrization, lr: float, seeds: int) -> list[Host]:
         values = []
         for n in widths:
             net = network(n, 1, parametrization, w_std=1.0, b_std=0.0)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import on_host, to_host, to_library
+from minintk.arrays import Host, on_host, to_host, to_library
 from minintk.diagnostics import relative_distance, weight_movement
 from minintk.fast.threads import cores, parallel, single_threaded_blas
 from minintk.models.empirical import nngp, ntk
@@ -25,8 +25,6 @@ from minintk.training.optimizers import SGD
 from minintk.training.train import train
 from minintk.verify.problem import Problem
 from minintk.verify.theory import Theory, descend
-
-Array = np.ndarray[Any, Any]
 
 DTYPE = np.float32
 PARAMETER_BYTES = 2**28
@@ -41,12 +39,12 @@ class Trajectory:
     hidden layer's pre-activations.  movement : {tensor: (E,)}, |W - W_0| / |W_0|.
     """
 
-    steps: Array
-    f: Array
-    ntk0: Array
-    ntk: Array
-    nngp0: Array
-    movement: dict[str, Array]
+    steps: Host
+    f: Host
+    ntk0: Host
+    ntk: Host
+    nngp0: Host
+    movement: dict[str, Host]
 
 
 def trained_networks(
@@ -85,7 +83,7 @@ def trained_networks(
     return _concatenated(parts)
 
 
-def _by_member(xp: Any, work: Callable[[Any], Any], theta: Any) -> Array:
+def _by_member(xp: Any, work: Callable[[Any], Any], theta: Any) -> Host:
     """work(theta) in float64 on the host; theta : (E, P) is divided among the cores, or kept in one piece on a GPU."""
     E = len(theta)
     size = -(-E // cores()) if on_host(xp) else E
@@ -97,7 +95,7 @@ def hidden_part(net: Network) -> Network:
     return Network(s.Sequential(*net.spec.layers[:-2]), net.input_shape, net.parametrization)
 
 
-def _host(a: Any) -> Array:
+def _host(a: Any) -> Host:
     return to_host(a).astype(np.float64)
 
 
@@ -109,7 +107,7 @@ def _concatenated(parts: list[Trajectory]) -> Trajectory:
     return Trajectory(parts[0].steps, f, ntk0, ntkT, nngp0, movement)
 
 
-def errors(run: Trajectory, theory: Theory, hidden_nngp: Array, n_test: int) -> dict[str, Array]:
+def errors(run: Trajectory, theory: Theory, hidden_nngp: Host, n_test: int) -> dict[str, Host]:
     """{claim: (E,)}: the distances whose scaling with the width the theory predicts; sup runs over the snapshots.
 
     hidden_nngp : (A, A), the analytic kernel of the last hidden layer.  Distances of outputs are root mean squares over

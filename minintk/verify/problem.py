@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from minintk import datasets
 from minintk import spec as s
+from minintk.arrays import Host
 from minintk.experiments.named import images
-
-Array = np.ndarray[Any, Any]
 
 N_TRAIN, N_TEST, N_LINE = 32, 16, 25
 B_STD = 0.1
@@ -53,16 +51,16 @@ class Problem:
     name, labels, attribution : of the data, for the report.
     """
 
-    x: Array
-    y: Array
-    x_test: Array
-    line: Array
+    x: Host
+    y: Host
+    x_test: Host
+    line: Host
     name: str
     labels: str
     attribution: str
 
     @property
-    def points(self) -> Array:
+    def points(self) -> Host:
         """All inputs: training set, test set, line."""
         return np.concatenate([self.x, self.x_test, self.line])
 
@@ -83,7 +81,7 @@ def problem(data: str | Path, rng: np.random.Generator) -> Problem:
     return Problem(x, y, x_test, arc(x_test[0], x_test[other]), source.name, labels, source.attribution)
 
 
-def arc(a: Array, b: Array) -> Array:
+def arc(a: Host, b: Host) -> Host:
     """(N_LINE, d): points on the great circle from a to b, which lie on the same sphere."""
     angle = float(np.arccos(np.clip(a @ b / (a @ a), -1.0, 1.0)))
     s = np.linspace(0, 1, N_LINE)[:, None]

@@ -12,24 +12,22 @@ O(1/n), which E members cannot detect as long as sqrt(E) << n.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.special import chdtrc, ndtri, stdtr
 
-Array = np.ndarray[Any, Any]
+from minintk.arrays import Host
 
 LARGEST_Z = 37.0
 """z-scores are clipped here, where the tail probability underflows in float64."""
 
 
-def mean_z(f: Array, mean: Array, cov: Array) -> float:
+def mean_z(f: Host, mean: Host, cov: Host) -> float:
     """z of the sample mean of f : (E, M), against N(mean, cov)."""
     deviation = _whiten(cov, f.mean(axis=0) - mean)
     return chi2_z(len(f) * float(deviation @ deviation), len(mean))
 
 
-def covariance_z(f: Array, cov: Array) -> float:
+def covariance_z(f: Host, cov: Host) -> float:
     """z of the sample covariance of f : (E, M), E > M, against cov."""
     E, M = f.shape
     if E <= M:
@@ -40,7 +38,7 @@ def covariance_z(f: Array, cov: Array) -> float:
     return chi2_z(rho * (E - 1) * float(np.sum(r - np.log(r) - 1)), M * (M + 1) // 2)
 
 
-def scale_z(k: Array, expected: Array) -> float:
+def scale_z(k: Host, expected: Host) -> float:
     """Two-sided z of the mean over members of <k_e, expected> / <expected, expected> - 1; kernels k : (E, A, A)."""
     ratio = (k * expected).sum(axis=(-2, -1)) / (expected**2).sum() - 1
     t = abs(float(ratio.mean())) / (float(ratio.std(ddof=1)) / len(k) ** 0.5)
@@ -61,6 +59,6 @@ def _z(p: float) -> float:
     return float(np.clip(-ndtri(p), -LARGEST_Z, LARGEST_Z))
 
 
-def _whiten(cov: Array, a: Array) -> Array:
+def _whiten(cov: Host, a: Host) -> Host:
     """L^-1 a with L L' = cov."""
     return np.linalg.solve(np.linalg.cholesky(cov), a)

@@ -23,11 +23,12 @@ A relative correction c/n to the leading power shifts the slope over n ... 4n by
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from minintk.arrays import Host
+
 LEVEL, ROUNDS, SEEDS, CRITICAL = 0.01, 8, 12, 2.847887
 MARGIN = 0.05
 REFUSED_ABOVE, PASSED_BELOW = -0.5 + MARGIN, -0.25
@@ -35,7 +36,7 @@ REFUSED_ABOVE, PASSED_BELOW = -0.5 + MARGIN, -0.25
 Gate = Literal["holds", "refused", "undecided"]
 
 
-def slopes(widths: Sequence[int], errors: Array) -> Array:
+def slopes(widths: Sequence[int], errors: Host) -> Host:
     """The least-squares slope of log(error) against log(width), errors : (..., K) at K widths; (...).
 
     >>> slopes((2, 4, 8), np.array([[1.0, 0.5, 0.25]])).round(9).tolist()
@@ -43,11 +44,11 @@ def slopes(widths: Sequence[int], errors: Array) -> Array:
     """
     log_n = np.log(np.asarray(widths, dtype=np.float64))
     log_n -= log_n.mean()
-    found: Array = np.log(errors) @ (log_n / (log_n @ log_n))
+    found: Host = np.log(errors) @ (log_n / (log_n @ log_n))
     return found
 
 
-def z_scores(exponents: Array, boundary: float) -> Array:
+def z_scores(exponents: Host, boundary: float) -> Host:
     """Z_k, (..., K), of exponents : (..., K, S), K rounds of S seeds, against a mean of `boundary`."""
     from scipy.special import ndtri, stdtr
 
@@ -55,11 +56,11 @@ def z_scores(exponents: Array, boundary: float) -> Array:
     error = np.maximum(exponents.std(axis=-1, ddof=1) / S**0.5, 1e-300)
     t = (exponents.mean(axis=-1) - boundary) / error
     z = np.clip(-np.sign(t) * ndtri(stdtr(S - 1, -np.abs(t))), -37, 37)
-    summed: Array = np.cumsum(z, axis=-1) / np.sqrt(np.arange(1, K + 1))
+    summed: Host = np.cumsum(z, axis=-1) / np.sqrt(np.arange(1, K + 1))
     return summed
 
 
-def decide(exponents: Array) -> tuple[Gate, int]:
+def decide(exponents: Host) -> tuple[Gate, int]:
     """(what is decided, after how many rounds) by exponents : (K, S); of two findings at one look, the refusal counts.
 
     >>> rng = np.random.default_rng(0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +18,7 @@ from analytic.training.dynamics import gradient_descent
 from analytic.training.dynamics import max_learning_rate as max_learning_rate
 from analytic.training.gp import Ensemble, Kind, ensemble
 from minintk import spec as s
-
-Array = np.ndarray[Any, Any]
+from minintk.arrays import Host
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,9 +28,9 @@ class Theory:
     nngp, ntk : (A, A).  y : (N, 1).  lr : the learning rate.
     """
 
-    nngp: Array
-    ntk: Array
-    y: Array
+    nngp: Host
+    ntk: Host
+    y: Host
     lr: float
 
     @cached_property
@@ -41,7 +39,7 @@ class Theory:
         train = np.arange(len(self.y))
         return ensemble((self.nngp, self.ntk), train, self.y, lr=self.lr, by="descent")
 
-    def moments(self, steps: Array, kind: Kind = "ntk") -> tuple[Array, Array]:
+    def moments(self, steps: Host, kind: Kind = "ntk") -> tuple[Host, Host]:
         """Mean (T, A) and covariance (T, A, A) of the ensemble on all points after `steps` steps, eqs. (14), (15).
 
         steps : (T,), whole numbers.  kind="nngp" : of networks whose last layer alone is trained (supplement).
@@ -50,13 +48,13 @@ class Theory:
         return mean[..., 0], cov
 
 
-def kernels(spec: s.Sequential, x: Array) -> tuple[Array, Array]:
+def kernels(spec: s.Sequential, x: Host) -> tuple[Host, Host]:
     """(K, Theta) of the infinitely wide network, (A, A) each."""
     nngp, ntk = kernel(spec).both(x)
     return np.asarray(nngp), np.asarray(ntk)
 
 
-def descend(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
+def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
     """f_t on all points, (T, A), of one network with a constant tangent kernel, eqs. (9) to (11).
 
     ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), the initial outputs.
