@@ -108,7 +108,7 @@ def solve(
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
     rank = min(x.shape[0], ceil(4 * sqrt(x.shape[0])) if rank is None else whole("rank", rank))
     _check_memory(x, y, by, rank, store)
-    of: Callable[[Array, Array | None], Array] = getattr(kernel, kind)
+    of = examples.of(kind)
     folder, stored = None, None
     if store is not None:
         if not isinstance(kernel, Kernel):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, sqrt
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
 
@@ -60,14 +60,6 @@ class Given:
         """Theta(x1, x2)."""
         return self.Theta[x1[:, None], x1 if x2 is None else x2]
 
-    def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
-        """(K, Theta)."""
-        return self.nngp(x1, x2), self.ntk(x1, x2)
-
-    def diag(self, x: Array) -> tuple[Array, Array]:
-        """K(x, x) and Theta(x, x) of each point with itself, (N,)."""
-        return self.K[x, x], self.Theta[x, x]
-
 
 Kind = Literal["ntk", "nngp"]
 By = Literal["flow", "descent"]
@@ -75,16 +67,10 @@ By = Literal["flow", "descent"]
 
 @runtime_checkable
 class KernelLike(Protocol):
-    """Anything with the methods of `analytic.kernel(spec)`, which return (N, M) arrays; its `diag` is used if there."""
+    """What has this method of `analytic.kernel(spec)`, and `ntk` for kind="ntk"; `both`, `diag` are used if there."""
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
         """K(x1, x2), (N, M); K(x1, x1) without x2."""
-
-    def ntk(self, x1: Array, x2: Array | None = None) -> Array:
-        """Theta(x1, x2), likewise."""
-
-    def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
-        """(K, Theta), in one pass."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -173,8 +159,16 @@ class Ensemble:
         check_memory(xp, what, need, "use fewer examples, predict a part of x_test at a time, or take std for cov")
 
     def of(self, kind: Kind) -> Callable[..., Array]:
-        """The kernel's K or Theta, a function of (x1, x2)."""
-        return self.kernel.ntk if kind == "ntk" else self.kernel.nngp
+        """The kernel's K or Theta, a function of (x1, x2); TypeError for Theta of a kernel with nngp alone."""
+        if (found := getattr(self.kernel, kind, None)) is None:
+            raise TypeError(f"kind='ntk' expects a kernel with ntk, got {type(self.kernel).__name__}: take kind='nngp'")
+        return cast(Callable[..., Array], found)
+
+    def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
+        """(K, Theta), in one pass where the kernel has one."""
+        k: Any = self.kernel
+        K, Theta = k.both(x1, x2) if hasattr(k, "both") else (k.nngp(x1, x2), self.of("ntk")(x1, x2))
+        return K, Theta
 
     def block(self, kind: Kind) -> Array:
         """K(X, X) or Theta(X, X), evaluated on first use."""
@@ -185,7 +179,7 @@ class Ensemble:
     def evaluate_both(self) -> None:
         """Evaluate K(X, X) and Theta(X, X) in one pass, unless one of them is there already."""
         if not self._train:
-            self._train["nngp"], self._train["ntk"] = self.kernel.both(self.x)
+            self._train["nngp"], self._train["ntk"] = self.both(self.x)
 
     @cached_property
     def _rotated(self) -> Array:
@@ -197,7 +191,7 @@ class Ensemble:
     def joint(self, x: Array, kind: Kind, std: bool) -> tuple[Array, Array, Array]:
         """K(x, X) in float64, the kernel of this kind of (x, X), and K(x, x) in float64, (M,) with std, else (M, M)."""
         xp, k = array_namespace(x), self.kernel
-        nngp, found = k.both(x, self.x) if kind == "ntk" else (k.nngp(x, self.x),) * 2
+        nngp, found = self.both(x, self.x) if kind == "ntk" else (k.nngp(x, self.x),) * 2
         prior = self.variances(x) if std else xp.astype(k.nngp(x), xp.float64, copy=False)
         return xp.astype(nngp, xp.float64, copy=False), found, prior
 
@@ -243,7 +237,6 @@ def ensemble(
     >>> class Linear:                                          # f(x) = x w / sqrt(d): Theta = K = x x' / d
     ...     def nngp(self, x1, x2=None): return x1 @ (x1 if x2 is None else x2).T / x1.shape[1]
     ...     ntk = nngp
-    ...     def both(self, x1, x2=None): return self.nngp(x1, x2), self.ntk(x1, x2)
     >>> trained = ensemble(Linear(), np.array([[1.0]]), np.array([[3.0]]))
     >>> mean, cov = trained.predict(np.array([[2.0]]), t=[0.0, 1.0, np.inf], cov=True)
     >>> mean[:, 0, 0].round(6)                                 # 2 * 3 (1 - e^-t)
@@ -255,7 +248,7 @@ def ensemble(
         kernel = Given(*kernel)
     if isinstance(kernel, type) or not isinstance(kernel, KernelLike):
         got = f"the class {kernel.__name__}" if isinstance(kernel, type) else type(kernel).__name__
-        expected = "a kernel such as analytic.kernel(spec), with nngp, ntk and both, or the matrices (nngp, ntk)"
+        expected = "a kernel such as analytic.kernel(spec), with nngp and ntk, or the matrices (nngp, ntk)"
         raise TypeError(f"expected {expected}, got {got}")
     array_namespace(x, y)
     lr, ridge = number("lr", lr), number("ridge", ridge, zero=True)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import log, pi, sqrt
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -170,9 +170,8 @@ class Posterior:
 
 
 def posterior(
-    kernel: KernelLike | NngpAlone | tuple[Array, Array], x: Array, y: Array, *, ridge: float | Array = 0.0,
-    kind: Kind = "nngp",
-) -> Posterior:  # fmt: skip
+    kernel: KernelLike | tuple[Array, Array], x: Array, y: Array, *, ridge: float | Array = 0.0, kind: Kind = "nngp"
+) -> Posterior:
     """The Gaussian process GP(0, K) conditioned on (x, y), or (kind="ntk") the fully trained ensemble.
 
     kernel, x, y as in `ensemble`; for "nngp" a kernel of your own needs the method nngp alone.
@@ -183,46 +182,24 @@ def posterior(
     >>> import numpy as np
     >>> class Linear:
     ...     def nngp(self, x1, x2=None): return x1 @ (x1 if x2 is None else x2).T / x1.shape[1]
-    ...     ntk = nngp
-    ...     def both(self, x1, x2=None): return self.nngp(x1, x2), self.ntk(x1, x2)
     >>> gp = posterior(Linear(), np.array([[1.0]]), np.array([[3.0]]), ridge=0.5)
     >>> mean, cov = gp.predict(np.array([[2.0]]), cov=True)
     >>> round(float(mean[0, 0]), 6), round(float(cov[0, 0]), 6)          # 2 * 3 / 1.5 and 4 - 4 / 1.5
     (4.0, 1.333333)
     """
     check_wanted(kind)
-    given: Any = kernel  # checked by `ensemble`
     noise: Any = ridge
-    if kind == "nngp" and not isinstance(kernel, KernelLike | tuple | type) and callable(getattr(kernel, "nngp", None)):
-        given = Prior(kernel)
-    if getattr(noise, "shape", ()) == ():
-        return Posterior(ensemble(given, x, y, ridge=noise), kind)
+    one_noise = getattr(noise, "shape", ()) == ()
+    trained = ensemble(kernel, x, y, ridge=noise if one_noise else 0.0)
+    trained.of(kind)  # TypeError where there is none
+    if one_noise:
+        return Posterior(trained, kind)
     xp = array_namespace(y, noise)
     check_floating("ridge", noise)
     check_finite("ridge", noise)
     if tuple(noise.shape) != (y.shape[0],) or not bool(xp.all(noise >= 0)):
         raise ValueError(f"ridge expects a number or shape ({y.shape[0]},), all >= 0, got {tuple(noise.shape)}")
-    return Posterior(ensemble(given, x, y), kind, xp.asarray(noise, copy=True))
-
-
-class NngpAlone(Protocol):
-    """What kind="nngp" asks of a kernel."""
-
-    def nngp(self, x1: Array, x2: Array | None = None) -> Array:
-        """K(x1, x2), (N, M); K(x1, x1) without x2."""
-
-
-class Prior:
-    """A kernel with nngp alone as one that has no NTK."""
-
-    def __init__(self, kernel: NngpAlone) -> None:
-        self.nngp = kernel.nngp
-
-    def ntk(self, x1: Array, x2: Array | None = None) -> Any:
-        """TypeError."""
-        raise TypeError("this kernel has nngp alone: kind='nngp' is what it can answer")
-
-    both = ntk
+    return Posterior(trained, kind, xp.asarray(noise, copy=True))
 
 
 def cholesky(k: Array) -> Array:
