@@ -5,9 +5,13 @@
 in place of the sums over windows of a pooling, between the affine steps of values and outputs.  So it is for attention
 by d_k^-1 with W_q = W_k: G = k k' / d_k, a mean over d_k features, converges to a constant.  The outputs depend on G
 through h d_v terms of random sign, and each key moves it by 1 / d_k, so keys add nothing to Theta, nor do earlier
-layers through them (Hron et al. 2020).  For d_k^-1/2 and independent W_q, G stays Gaussian,
-with mean 0 and covariance K_0(s, s') K_0(t, t'): K' is an expectation of zeta at correlated Gaussians, for which
-softmax has no closed form.  A needs each image with itself, all positions with all, in float64 (`Mixing`).
+layers through them (Hron et al. 2020).  A needs each image with itself, all positions with all, in float64 (`Mixing`).
+
+For d_k^-1/2 and independent W_q, G stays Gaussian as heads grow in number too, with mean 0 and E G_as G'_bt = K_q(a, b)
+K_k(s, t), the covariances of queries and keys.  K' is an expectation of zeta at correlated Gaussians, for which softmax
+has no closed form, and the identity (Hron et al. 2020, eq. (16)), with the values' K_v,
+
+    K'(a, b) = K_q(a, b) sum_st K_k(s, t) K_v(s, t)        Theta' by the product rule, as a `Product` has it
 """
 
 from __future__ import annotations
@@ -19,9 +23,18 @@ import numpy as np
 
 from analytic.images.fields import Field, Pixels
 from analytic.images.pixel_pairs import Selves
-from analytic.images.rules import Mixing, Window, grid
-from analytic.images.steps import PoolCoefficients, Tile, add_pending, apply, half_variances, pooled_difference, prepare
-from analytic.vectors.rules import lower
+from analytic.images.rules import ImageStep, Mixing, Window, grid, pool
+from analytic.images.steps import (
+    LinearCoefficients,
+    PoolCoefficients,
+    Tile,
+    add_pending,
+    apply,
+    half_variances,
+    pooled_difference,
+    prepare,
+)
+from analytic.vectors.rules import ProductOfParts, lower, scaling
 from analytic.vectors.state import Law, Program
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
@@ -29,6 +42,7 @@ from minintk.layers.activation import Pointwise, pointwise
 from minintk.layers.attention import attention, reading
 from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Site, UnsupportedLayer
+from minintk.spec.windows import Axis
 
 
 @dataclass(frozen=True)
@@ -101,21 +115,50 @@ def _(step: Attend, row: PoolCoefficients, field: Field) -> None:
     pooled_difference(row, field, field.layout.dtype)
 
 
+@dataclass(frozen=True)
+class Spread(ImageStep):
+    """One pixel's values at all pixels of a grid."""
+
+    grid: tuple[int, int]
+
+    def law(self, law: Law) -> Law:
+        return law
+
+
+@prepare.register
+def _(step: Spread, pixels: Pixels, tile: Tile) -> tuple[Pixels, LinearCoefficients]:
+    q, theta = (tile.layout.xp.broadcast_to(v, (v.shape[0], *step.grid)) for v in (pixels.q, pixels.theta))
+    return Pixels(q, theta, pixels.unit, pixels.error), LinearCoefficients(half_variances(pixels, tile.layout))
+
+
+@apply.register
+def _(step: Spread, row: LinearCoefficients, field: Field) -> None:
+    add_pending(field, row.before)
+    out, live, P = field.new(step.grid), field.live, prod(step.grid)
+    out[:live].reshape((live, P, -1, P))[...] = field.a[:live].reshape((live, 1, -1, 1))
+    field.swap_in(out, step.grid)
+
+
 @lower.register
 def _(layer: s.GlobalSelfAttention, site: Site, parametrization: Parametrization) -> Program:
+    read, output, before, after = reading(layer, site)
+    key, *queries, value = (lower(part, before, parametrization) for part in read)
+    shape, end = grid(site.shape), lower(output, after, parametrization)
     if layer.scaling == "sqrt":
-        raise UnsupportedLayer(
-            "GlobalSelfAttention(scaling='sqrt') has no infinite-width kernel in closed form: its weights stay random, "
-            "and softmax of correlated Gaussians has no formula; take scaling='linear', or measure the finite "
-            "network's kernel, minintk.ntk(...)"
-        )
-    (keys, values), output, before, after = reading(layer, site)
-    (key,), (value,) = (lower(part, before, parametrization) for part in (keys, values))
-    assert isinstance(key, Window)
-    assert isinstance(value, Window)
+        if not isinstance(layer.zeta, s.Identity):
+            raise UnsupportedLayer(
+                "GlobalSelfAttention(scaling='sqrt') has an infinite-width kernel for zeta=mn.Identity() alone: its "
+                "weights stay random, and others of correlated Gaussians, softmax too, have no formula; take "
+                "scaling='linear', or measure the finite network's kernel, minintk.ntk(...)"
+            )
+        (H, W), one = shape, (ProductOfParts(key, value),)
+        total = (*one, *pool((Axis(H, H), Axis(W, W))), scaling(H * W), Spread(shape)) if H * W > 1 else one
+        return (ProductOfParts(queries[0], total), *end)
+    (keys,), (values,) = key, value
+    assert isinstance(keys, Window)
+    assert isinstance(values, Window)
     zeta = None if layer.zeta == "softmax" else pointwise(layer.zeta)
-    attend = Attend(grid(site.shape), key.affine.w2 / value.affine.w2, zeta, layer.masked)
-    return (value, attend, *lower(output, after, parametrization))
+    return (values, Attend(shape, keys.affine.w2 / values.affine.w2, zeta, layer.masked), *end)
 
 
 @lower.register

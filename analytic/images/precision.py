@@ -14,7 +14,7 @@ from analytic.vectors.duals import Homogeneous
 from analytic.vectors.engine import flat, square_norms
 from analytic.vectors.ranges import SMALLEST_VARIANCE, check_step
 from analytic.vectors.results import Examples
-from analytic.vectors.rules import Affine, Masks
+from analytic.vectors.rules import Affine, Masks, ProductOfParts
 from analytic.vectors.state import Program
 from minintk.arrays import Array
 
@@ -71,7 +71,9 @@ def field_precision(program: Program, inputs: Examples) -> Any:
             f"{high**0.5:.3g}, biases included: beyond a ratio of {FLOAT64_MAX_RATIO**0.5:.0e} kernels of images lose "
             "more than half of their digits; scale the images alike, or compute their kernels apart"
         )
-    fits = high <= FLOAT32_MAX_RATIO * low and low >= 1 / FLOAT32_MAX_VARIANCE and high <= FLOAT32_MAX_VARIANCE
+    products = any(isinstance(step, ProductOfParts) for step in all_steps(program))
+    most = FLOAT32_MAX_VARIANCE ** (1 / 3 if products else 1)  # linear attention multiplies three variances
+    fits = high <= FLOAT32_MAX_RATIO * low and 1 / most <= low and high <= most
     return inputs.dtype if fits else xp.float64
 
 

@@ -23,7 +23,9 @@ class GlobalSelfAttention(Layer):
     For each head k = x W_k, q = x W_q, v = x W_v at each position, and with d_k channels of k
 
         scaling="linear"    G = k k' / d_k, W_q = W_k        constant at infinite width, G = qk_std K(x, x)
-        scaling="sqrt"      G = q k' / sqrt(d_k)             random there; the usual one, without a kernel
+        scaling="sqrt"      G = q k' / sqrt(d_k)             random there; the usual one
+
+    The second has a kernel at infinite width, as heads grow in number too, for zeta = mn.Identity() alone.
 
     channels : of y.   heads : h.   key_channels, value_channels : d_k, and those of v; `channels` unless given.
     zeta : "softmax", or an activation number by number; with mn.Identity() attention is linear in G.

@@ -191,11 +191,12 @@ INFINITE: dict[str, dict[str, Any]] = {
     "identity": {"zeta": mn.Identity(), "b_std": 0.3},
     "padding left out": {"qk_std": 2.0, "masked": True},
 }
+RANDOM: dict[str, Any] = {"zeta": mn.Identity(), "scaling": "sqrt", "key_channels": 4, "value_channels": 4}
 
 
 def spec(n: int, *, deep: bool = False, **how: Any) -> mn.Sequential:
     """Attention with n channels everywhere, on the inputs; deep: between layers of ReLU."""
-    layer = mn.GlobalSelfAttention(n, heads=2, w_std=1.3, **how)
+    layer = mn.GlobalSelfAttention(n, w_std=1.3, **({"heads": 2} | how))
     before, after = ([mn.Conv1d(n, 1, w_std=1.2), mn.ReLU()], [mn.ReLU()]) if deep else ([], [])
     mean = mn.MaskedAvgPool() if layer.masked else mn.GlobalAvgPool()
     return mn.Sequential(*before, layer, *after, mean, mn.Dense(8))
@@ -241,6 +242,27 @@ def test_networks_approach_the_infinite_kernels() -> None:
     check(INFINITE["padding left out"], 300, 32)
 
 
+def test_linear_attention_with_random_weights() -> None:
+    """Linear in each of its weights, it has the kernels of infinite width on average at every width and head count."""
+    net = spec(16, heads=4, qk_std=0.8, b_std=0.3, **RANDOM)
+    samples, K = kernels(net, X, 3000), np.asarray(an.kernel(net).nngp(X))
+    assert worst(samples, an.kernel(net).both(X)) <= 1
+    for wrong in ({"qk_std": 1.2}, {"w_std": 1.8}, {"b_std": 0.9}):
+        other = mn.Sequential(replace(net.layers[0], **wrong), *net.layers[1:])  # type: ignore[type-var]
+        assert worst(samples, an.kernel(other).both(X)) > 1
+    without_keys = np.asarray(an.kernel(net).ntk(X)) - (K - 0.3**2)  # one of the four layers of weights
+    assert worst(samples, (K, without_keys)) > 1
+
+
+@pytest.mark.slow
+def test_deep_linear_attention_with_random_weights() -> None:
+    """Between layers of ReLU, as heads and channels grow: 2 k_2n - k_n, without what falls as 1 / n."""
+    found = [kernels(spec(n, deep=True, heads=n // 2, **RANDOM), X, 8000, n) for n in (32, 64)]
+    samples = tuple(2 * wide - narrow for narrow, wide in zip(*found, strict=True))
+    assert worst(samples, an.kernel(spec(8, deep=True, **RANDOM)).both(X)) <= 1
+    assert worst(samples, an.kernel(spec(8, deep=True, **RANDOM, qk_std=1.1)).both(X)) > 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", INFINITE.values(), ids=INFINITE)
 def test_wider_networks_approach_them_too(how: dict[str, Any]) -> None:
@@ -275,7 +297,7 @@ def test_padding_changes_nothing(layer: mn.GlobalSelfAttention, seed: int) -> No
     theta = net.init(rng)
     np.testing.assert_allclose(net(theta, x), shorter(theta, short), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(mn.ntk(net, theta, x), mn.ntk(shorter, theta, short), rtol=1e-9, atol=1e-11)
-    if layer.scaling == "linear":
+    if layer.scaling == "linear" or layer.zeta == mn.Identity():
         for a, b in zip(an.kernel(body).both(x), an.kernel(body).both(short), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
@@ -325,7 +347,7 @@ def test_arguments_are_checked(how: dict[str, Any], match: str) -> None:
 def test_what_has_no_meaning_is_said() -> None:
     with pytest.raises(ValueError, match=r"expects sequences \(L, C\), channels last, got examples of shape"):
         mn.Network(mn.GlobalSelfAttention(3), (4,))
-    with pytest.raises(mn.UnsupportedLayer, match="softmax of correlated Gaussians has no formula"):
+    with pytest.raises(mn.UnsupportedLayer, match=r"for zeta=mn\.Identity\(\) alone"):
         an.kernel(mn.Sequential(mn.GlobalSelfAttention(3, scaling="sqrt"), mn.Flatten())).nngp(X)
     steep = an.kernel(mn.Sequential(mn.GlobalSelfAttention(3, zeta=mn.Exp()), mn.GlobalAvgPool(), mn.Dense(1)))
     with pytest.raises(ValueError, match=r"weights zeta\(G\) are not finite; scale the inputs, or qk_std, down"):

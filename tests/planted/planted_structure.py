@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from planting import planted
 
 import analytic as an
 import minintk as mn
-from analytic.images import steps
+from analytic.images import attention, steps
 from analytic.vectors import rules
 from analytic.vectors.state import Pairs, RowState
 from minintk import testing
@@ -56,6 +57,17 @@ def kernels_of_pixels() -> None:
         k = an.kernel(mn.Sequential(conv, *layers, mn.GlobalAvgPool(), mn.Dense(1)))
         worst = max(image_errors(k.both(IMAGES), image_kernels(k.spec, IMAGES)))
         assert worst < 1e-13, f"error {worst:.1e}"
+
+
+def linear_attention() -> None:
+    """kernels of linear attention with random weights, on average over networks"""
+    layer = mn.GlobalSelfAttention(
+        8, heads=4, key_channels=2, value_channels=2, scaling="sqrt", zeta=mn.Identity(), qk_std=0.8
+    )
+    x, spec = IMAGES[:, 0], mn.Sequential(layer, mn.GlobalAvgPool(), dense(8))
+    upper = np.triu_indices(len(x))
+    for samples, truth in zip(kernels(spec, x, 2000), an.kernel(spec).both(x), strict=True):
+        assert_mean("kernel", samples, np.asarray(truth)[upper])
 
 
 def masks() -> None:
@@ -128,6 +140,24 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = steps.equal_pixels
     patch.setattr(steps, "equal_pixels", lambda field, a, factor=1.0: right(field, a))
+
+
+def uncached(patch: Patch) -> None:
+    """Programs of a wrong rule are not kept."""
+    module = sys.modules["analytic.kernel"]
+    patch.setattr(module, "_program", vars(module)["_program"].__wrapped__)
+
+
+@planted("Linear attention kernel: the mean over pairs of positions for their sum", linear_attention)
+def _(patch: Patch) -> None:
+    uncached(patch)
+    patch.setattr(attention, "scaling", lambda factor: rules.scaling(1.0))
+
+
+@planted("Linear attention kernel: keys in the place of values", linear_attention)
+def _(patch: Patch) -> None:
+    uncached(patch)
+    patch.setattr(attention, "ProductOfParts", lambda one, two: rules.ProductOfParts(one, two if len(two) > 1 else one))
 
 
 @planted("Dropout: numbers that stay are not scaled up", masks)

@@ -38,6 +38,18 @@ def attending(layer: mn.GlobalSelfAttention, K: Any, N: int) -> Any:
     return A
 
 
+def cubed(K: Any, T: Any, gain: Any, N: int) -> tuple[Any, Any]:
+    """gain K_ab sum_st K_st^2 for each pair of examples, and its Theta, in which queries, keys and values take part."""
+    L, after, theta = K.rows // N, mp.matrix(K.rows, K.cols), mp.matrix(K.rows, K.cols)
+    for n, m in np.ndindex(N, N):
+        places = [(n * L + s, m * L + t) for s, t in np.ndindex(L, L)]
+        square, mixed = (mp.fsum(K[at] * other[at] for at in places) for other in (K, T))
+        for at in places:
+            after[at] = gain * K[at] * square
+            theta[at] = gain * (T[at] * square + 2 * K[at] * mixed) + 4 * after[at]
+    return after, theta
+
+
 def exact(phi: mn.spec.Layer, layer: mn.GlobalSelfAttention, x: Array) -> tuple[Any, Any]:
     """NNGP and NTK of (Conv1d, phi, attention, phi, mean, Dense), rows of pairs j >= i, in DIGITS digits."""
     N, L, C = x.shape
@@ -45,8 +57,12 @@ def exact(phi: mn.spec.Layer, layer: mn.GlobalSelfAttention, x: Array) -> tuple[
         rows = mp.matrix([[mp.mpf(float(v)) for v in row] for row in x.reshape(N * L, C)])
         K = rows * rows.T / C
         K, T = activated(phi, K, K)
-        A, w2 = attending(layer, K, N), mp.mpf(layer.w_std) ** 2
-        K, T = w2 * A * K * A.T, w2 * A * (T + 2 * K) * A.T
+        w2 = mp.mpf(layer.w_std) ** 2
+        if layer.scaling == "sqrt":
+            K, T = cubed(K, T, w2 * mp.mpf(layer.qk_std) ** 2, N)
+        else:
+            A = attending(layer, K, N)
+            K, T = w2 * A * K * A.T, w2 * A * (T + 2 * K) * A.T
         K, T = activated(phi, K, T)
         mean = mp.matrix(N, N * L)
         for n in range(N):
@@ -70,6 +86,7 @@ LAYERS = {
     "softmax": mn.GlobalSelfAttention(4, qk_std=1.5, w_std=1.2),
     "identity": mn.GlobalSelfAttention(4, zeta=mn.Identity()),
     "padding left out": mn.GlobalSelfAttention(4, masked=True),
+    "random weights": mn.GlobalSelfAttention(4, scaling="sqrt", zeta=mn.Identity(), qk_std=1.5, w_std=1.2),
 }
 
 
@@ -82,7 +99,7 @@ def largest(
     return largest_errors(an.kernel(spec).both(x), exact(phi, layer, x))
 
 
-@pytest.mark.parametrize("name", ["identity", "padding left out"])
+@pytest.mark.parametrize("name", ["identity", "padding left out", "random weights"])
 def test_exact_at_equal_opposite_zero_and_padded_sequences(name: str) -> None:
     """1e-11, and a w_std that is off by 1e-9 is refused."""
     x = degenerate(np.random.default_rng(1), near=False)
@@ -97,6 +114,16 @@ def test_nearly_parallel_sequences() -> None:
     nngp, ntk = largest(mn.ReLU(), LAYERS["softmax"], x)
     assert nngp < 1e-11
     assert ntk < 1e-8
+
+
+def test_cubes_of_large_variances_in_single_precision() -> None:
+    """Within range of float32 only at the end, or in float64 on the way."""
+    k = an.kernel(mn.Sequential(LAYERS["random weights"], mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)))
+    x = 3e5 * degenerate(np.random.default_rng(1), near=False)
+    for a, b in zip(k.both(x.astype(np.float32)), k.both(x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-6 * b.max())
+    one = an.kernel(mn.Sequential(LAYERS["random weights"], mn.Flatten())).ntk(x[:4, :1])  # of a single position
+    np.testing.assert_allclose(one, 4 * (1.5 * 1.2) ** 2 * ((x[:4, 0] @ x[:4, 0].T) / 4) ** 3, rtol=1e-13)
 
 
 def test_single_precision_blocks_and_diagonals() -> None:
