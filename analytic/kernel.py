@@ -164,16 +164,9 @@ class Kernel:
     parametrization: Parametrization = DEFAULT_PARAMETRIZATION
 
     def nngp(
-        self,
-        x1: Array,
-        x2: Array | None = None,
-        *,
-        memory: int | None = None,
-        out: Array | None = None,
-        store: Store = None,
-        progress: Progress | None = None,
-        executor: Executor | None = None,
-    ) -> Array:
+        self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: Array | None = None,
+        store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
+    ) -> Array:  # fmt: skip
         """K(x1, x2), (N, M); K(x1, x1) without x2.
 
         >>> import numpy as np, minintk as mn
@@ -187,34 +180,20 @@ class Kernel:
         return self._kernels(x1, x2, wanted, store, executor)[0]
 
     def ntk(
-        self,
-        x1: Array,
-        x2: Array | None = None,
-        *,
-        memory: int | None = None,
-        out: Array | None = None,
-        store: Store = None,
-        progress: Progress | None = None,
-        executor: Executor | None = None,
-    ) -> Array:
+        self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: Array | None = None,
+        store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
+    ) -> Array:  # fmt: skip
         """Theta(x1, x2), (N, M); Theta(x1, x1) without x2."""
         wanted = Wanted((False, True), (None, out), memory, progress, self._warn)
         return self._kernels(x1, x2, wanted, store, executor)[1]
 
     def both(
-        self,
-        x1: Array,
-        x2: Array | None = None,
-        *,
-        memory: int | None = None,
-        out: tuple[Array, Array] | None = None,
-        store: Store = None,
-        progress: Progress | None = None,
-        executor: Executor | None = None,
-    ) -> Both:
+        self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: tuple[Array, Array] | None = None,
+        store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
+    ) -> Both:  # fmt: skip
         """(nngp, ntk), each (N, M), in one pass, which costs little more than one of them."""
-        pair = (None, None) if out is None else (out[0], out[1])
-        return Both(*self._kernels(x1, x2, Wanted((True, True), pair, memory, progress, self._warn), store, executor))
+        wanted = Wanted((True, True), out or (None, None), memory, progress, self._warn)
+        return Both(*self._kernels(x1, x2, wanted, store, executor))
 
     def pixels(self, x1: Array, x2: Array | None = None, *, equal: bool = False, memory: int | None = None) -> Both:
         """Both kernels, (N, M, H, W, H', W'), of all pairs of pixels of a network that ends in pixels.
