@@ -12,47 +12,72 @@ Sources: Pearce et al. 2019 (sin, Rbf), Cho and Saul 2009 (rectified monomials, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from math import cos, inf, pi
 from typing import Any, NamedTuple
 
-from analytic.vectors.duals import Erf, Homogeneous, seen
+from analytic.vectors.duals import NORM_GRID, Erf, Homogeneous, seen
 from analytic.vectors.quadrature import Quadrature, mismatch
 from analytic.vectors.state import Distances, Dual, Pairs, RowState
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, on_host
+from minintk.arrays import Array, array_namespace
 from minintk.layers.activation import pointwise
 
-NUMBERS_AT_ONCE = 2**15
-"""How many pairs, in float64, the formulas work on at a time on the host: their temporary arrays stay in cache."""
-
-
-def product(xp: Any, *terms: tuple[Array, Array]) -> Array:
-    """The sum of a b', numbers a of rows and b' of others; (n, 1) and (m,) by a matrix product, in half the time."""
-    first, second = zip(*terms, *([(0 * terms[0][0], terms[0][1])] if len(terms) == 1 else []), strict=True)
-    if first[0].ndim != 2:
-        return sum((a * b for a, b in terms[1:]), terms[0][0] * terms[0][1])
-    return xp.concatenate(first, axis=1) @ xp.reshape(xp.concatenate(second), (len(second), -1))
+FEW_PAIRS = 2**13
+"""Up to so many pairs, products of two rows are multiplied one by one."""
 
 
 @dataclass(frozen=True)
 class Gram:
     """Pairs of rows before an activation: s = sqrt(q) and s2 = sqrt(q') of the two, p = (1 - c)/2, r = (1 + c)/2.
 
+    opposite : r, or None where 1 - p is exact enough.
     alike : all q are equal, s, s2 : (1,).   by_formula : they are not, and no `Distances` give what that adds to p'.
-    gain : sqrt(q q' / (v v')), with v, v' the variances behind the activation.
+    gains : sqrt(q / v) and sqrt(q' / v'), with v, v' the variances behind the activation.
+    work : arrays of the pairs' shape: the first for `gain`, the others for formulas that are worth writing in place.
     """
 
     xp: Any
     s: Array
     s2: Array
     p: Array
-    r: Array
+    opposite: Array | None
     alike: bool = True
     by_formula: bool = False
-    gain: Any = 1.0
+    gains: tuple[Array, Array] | None = None
+    work: Sequence[Array] = ()
+
+    def borrow(self, count: int) -> Sequence[Array]:
+        """So many arrays to write on, which the results of a step may be."""
+        return self.work[1 : count + 1] or [self.xp.empty_like(self.p) for _ in range(count)]
+
+    def product(self, out: Array, *terms: tuple[Array, Array]) -> Array:
+        """The sum of a b', numbers a of rows and b' of others, on `out`; a single number if all are alike.
+
+        Many by a matrix product, which takes half the time of `multiply` with its broadcasts, once it has begun.
+        """
+        xp, ((a, b), *others) = self.xp, terms
+        if self.alike:
+            return sum((a * b for a, b in others), a * b)
+        if a.ndim == 2 and out.size > FEW_PAIRS:
+            first, second = zip(*terms, *([] if others else [(0 * a, b)]), strict=True)
+            return xp.matmul(xp.concatenate(first, axis=1), xp.stack(second), out=out)
+        xp.multiply(a, b, out=out)
+        for a, b in others:
+            out += a * b
+        return out
+
+    @cached_property
+    def gain(self) -> Any:
+        """sqrt(q q' / (v v'))."""
+        return 1.0 if self.gains is None else self.product(self.work[0], self.gains)
+
+    @cached_property
+    def r(self) -> Array:
+        """(1 + c) / 2."""
+        return 1 - self.p if self.opposite is None else self.opposite
 
     @cached_property
     def q(self) -> Array:
@@ -67,7 +92,7 @@ class Gram:
     @cached_property
     def root(self) -> Array:
         """sqrt(q q')."""
-        return product(self.xp, (self.s, self.s2))
+        return self.s * self.s2
 
     @cached_property
     def k(self) -> Array:
@@ -77,8 +102,7 @@ class Gram:
     @cached_property
     def d(self) -> Array:
         """D at p = 0, and S at r = 0."""
-        one, one2 = self.xp.ones_like(self.s), self.xp.ones_like(self.s2)
-        return 0.5 * product(self.xp, (self.s, one2), (-one, self.s2)) ** 2
+        return 0.5 * (self.s - self.s2) ** 2
 
     @cached_property
     def D(self) -> Array:
@@ -128,46 +152,42 @@ class ClosedForm(Dual):
 
     def rows(self, rows: RowState) -> tuple[RowState, ClosedFormRow]:
         xp = array_namespace(rows.q)
-        s, low, high = xp.sqrt(rows.q), xp.min(rows.q), xp.max(rows.q)
-        alike = bool(high - low <= rows.spread * high)
+        s, alike, distances = xp.sqrt(rows.q), rows.alike, None
         _, slope = self.step(Gram(xp, s, s, xp.zeros_like(s), xp.ones_like(s)))
-        after = RowState(self.variance(xp, rows.q), rows.theta * slope, rows.error)
-        distances, phi = None, self.norms
+        after = rows.to(self.variance(xp, rows.q), rows.theta * slope)
         norm = xp.where(after.q > 0, rows.q, 1.0)  # 1 for rows that vanish, whose angles do not matter
-        if phi is not None and not alike and float(xp.max(rows.q)) <= self.reach and bool(xp.all(norm > 0)):
-            one = seen(xp, norm)
-            distances = mismatch(lambda x: phi(xp, x), one, lambda s: self.variance(xp, s * s))
+        if self.norms is not None and not alike and rows.ends[1] <= self.reach and float(norm.min()) > 0:
+            distances = mismatch(self.norms, self.variance, seen(xp, norm), NORM_GRID)
         of = slice(1 if alike else None)
         return after, ClosedFormRow(s[of], (rows.scale / after.scale)[of], alike, distances)
 
     def pairs(self, pairs: Pairs, row: ClosedFormRow) -> None:
         flags = row.alike, row.distances is None and not row.alike
         xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
-        sides = [v for one in (row.s, row.gain) for v in ((one, one) if row.alike else pairs.sides(one))]
-        numbers = NUMBERS_AT_ONCE * 8 // p.dtype.itemsize if on_host(xp) else p.size
-        rows = max(1, numbers * p.shape[0] // max(1, p.size))
-        for start in range(0, p.shape[0], rows):
-            at = slice(start, start + rows)
-            s, s2, *gains = (v[at] if v.shape[:1] == p.shape[:1] and v.ndim == p.ndim else v for v in sides)
-            gain = product(xp, (gains[0], gains[1]))
-            turned = 1 - p[at] if r is None else r[at]
-            new, slope = self.step(Gram(xp, s, s2, p[at], turned, *flags, gain))
+        (s, s2), gains = ((one, one) if row.alike else pairs.sides(one) for one in (row.s, row.gain))
+        with pairs.borrow(IN_PLACE + 1) as work:
+            gram = Gram(xp, s, s2, p, r, *flags, gains, work)
+            new, slope = self.step(gram)
             if tau is not None:
-                tau[at] *= slope
-                tau[at] *= gain
+                tau *= slope
+                tau *= gram.gain
             if self.odd and r is not None:
-                other, _ = self.step(Gram(xp, s, s2, turned, p[at], *flags, gain))
-                r[at] = xp.maximum(other, 0)
-            p[at] = xp.maximum(new, 0)
-        with pairs.borrow(1) as (w,):
-            if row.distances is not None:
-                p += pairs.quarter_squared_distance(row.distances, w)
+                new = xp.asarray(new, copy=True)  # the next step writes where this one did
+                other, _ = self.step(Gram(xp, s, s2, r, p, *flags, gains, work))
+                r[...] = other
+            if row.distances is None:
+                p[...] = new
+            else:
+                xp.add(new, pairs.quarter_squared_distance(row.distances, work[0]), out=p)
                 if self.odd and r is not None:
-                    r += w
+                    r += work[0]
         if r is not None and not self.odd:
             xp.subtract(1, p, out=r)
         pairs.clip()
 
+
+IN_PLACE = 8
+"""The most arrays that a step works on."""
 
 SATURATION = 40.0
 """e^-2q is rounding beyond: sines of such variances oscillate too fast for `mismatch`."""
@@ -181,6 +201,7 @@ def positive(xp: Any, v: Array) -> Array:
 # ------------------------------------------------------------------------------------------- the formulas
 
 
+@lru_cache(maxsize=64)
 def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
     """phi(x) = a sin(b x + c).  With C = cos 2c, all variances times b^2, and V = 1 - C e^(-2q) = 2 v / a^2:
 
@@ -198,9 +219,9 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
     def V(xp: Any, q: Array) -> Array:
         return (1 - C) - C * xp.expm1(-2 * b2 * q)
 
-    def norms(g: Gram, lost: Array, root: Array, root2: Array) -> Array:
-        """The second term, without its denominator.   lost : 1 - e^-(e + f)."""
-        xp, d = g.xp, -g.xp.expm1(-b2 * g.d)
+    def norms(g: Gram, root: Array, root2: Array) -> Array:
+        """The second term, without its denominator."""
+        xp, d, lost = g.xp, -g.xp.expm1(-b2 * g.d), -g.xp.expm1(-2 * b2 * g.root)  # 1 - e^-d, 1 - e^-(e + f)
         decay = 1 - d
         rest = (C * (xp.exp(-b2 * g.q) - xp.exp(-b2 * g.q2)) ** 2 + (root - root2) ** 2) / 2
         near = d * (1 + C * decay * (1 - lost)) - rest
@@ -208,23 +229,29 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
         return xp.maximum(xp.where(xp.abs(root - root2) < xp.minimum(root, root2), near, far), 0)
 
     def step(g: Gram) -> tuple[Array, Array]:
-        xp = g.xp
-        both = product(xp, (-2 * b2 * g.s, g.s2))
-        e, f = xp.expm1(both * g.p), xp.expm1(both * g.r)  # e^-e - 1, e^-f - 1
+        xp, (e, f, slope, w) = g.xp, g.borrow(4)
         root, root2 = (xp.sqrt(positive(xp, V(xp, q))) for q in (g.q, g.q2))
-        more = norms(g, -(e + f + e * f), root, root2) if g.by_formula else None
-        f *= C
+        both = g.product(w, (-2 * b2 * g.s, g.s2))
+        xp.multiply(both, g.p, out=e)
+        xp.subtract(both, e, out=f) if g.opposite is None else xp.multiply(both, g.r, out=f)
+        xp.expm1(e, out=e)  # e^-e - 1
+        xp.expm1(f, out=f)  # e^-f - 1
+        if C != 1:
+            f *= C
         f += 1 + C
-        slope = e + f
+        xp.add(e, f, out=slope)
         e *= f
-        if not g.alike:
-            decay = xp.exp(-b2 * g.d)
+        slope *= gain * b2
+        if not g.alike:  # decay = e^-d, d = b2 (s - s')^2 / 2
+            decay = g.product(w, (g.s, xp.ones_like(g.s2)), (-xp.ones_like(g.s), g.s2))
+            decay *= decay
+            decay *= -0.5 * b2
+            xp.exp(decay, out=decay)
             slope *= decay
             e *= decay
-        if more is not None:
-            e -= more
-        e *= product(xp, (-0.5 / root, 1 / root2))
-        slope *= gain * b2
+        if g.by_formula:
+            e -= norms(g, root, root2)
+        e *= g.product(w, (-0.5 / root, 1 / root2))
         return e, slope
 
     point, reach = pointwise(s.Sin(a, b, c)), SATURATION / b2 if b2 else inf
@@ -290,6 +317,7 @@ def sign(name: str) -> ClosedForm:
     return ClosedForm(name, variance, lambda g: (g.angle / pi, g.xp.zeros_like(g.p)), odd=True)
 
 
+@cache
 def gelu(name: str) -> ClosedForm:
     """phi(x) = x Phi(x).  With kappa = 1/(1+q), u = q kappa, sin z = rho = sqrt(u u') c, and z_1 the same at c = 1:
 
@@ -309,17 +337,42 @@ def gelu(name: str) -> ClosedForm:
 
     def step(g: Gram) -> tuple[Array, Array]:
         xp, kappa, kappa2 = g.xp, 1 / (1 + g.q), 1 / (1 + g.q2)
-        both, root = product(xp, (kappa, kappa2)), product(xp, (g.s * xp.sqrt(kappa), g.s2 * xp.sqrt(kappa2)))
-        cos1 = product(xp, (kappa, xp.ones_like(kappa2)), (g.q * kappa, kappa2))  # the square of cos z_1: 1 - u u'
-        uu = root * root
-        cos = uu * g.sin2 + cos1
-        slope = both / cos + cos1 + both
-        cos, cos1 = xp.sqrt(cos), xp.sqrt(cos1)
-        tan = root * (g.r - g.p) / cos
-        z = xp.arctan(tan) + pi / 2
-        T = 2 * root * g.p / (cos + cos1)
-        apart = (both / (cos * cos1) + (both - uu)) * g.r * T + xp.arctan(T) + g.p * z
-        return apart * g.gain * (1 / (2 * pi)), (tan * slope + z) * (1 / (2 * pi))
+        u, u2 = g.q * kappa, g.q2 * kappa2
+        T, cos, tan, slope, apart, r, w, v = g.borrow(8)
+        root = g.product(w, (2 * xp.sqrt(u), xp.sqrt(u2)))  # 2 sqrt(u u')
+        xp.multiply(root, g.p, out=T)
+        xp.multiply(root, 0.5, out=tan)
+        tan -= T
+        xp.multiply(root, T, out=cos)
+        r = xp.subtract(1, g.p, out=r) if g.opposite is None else g.opposite
+        cos *= r
+        both = g.product(v, (kappa, kappa2))
+        cos1 = g.product(w, (kappa, xp.ones_like(u2)), (u, kappa2))  # cos(z_1)^2 = 1 - u u'
+        cos += cos1
+        xp.divide(both, cos, out=slope)
+        slope += both
+        slope += cos1
+        xp.sqrt(cos, out=cos)
+        xp.sqrt(cos1, out=cos1)
+        tan /= cos
+        xp.multiply(cos, cos1, out=apart)
+        xp.divide(both, apart, out=apart)
+        cos += cos1
+        T /= cos
+        apart += g.product(w, (kappa, kappa2), (-u, u2))
+        apart *= r
+        apart *= T
+        apart += xp.arctan(T, out=T)
+        z = xp.arctan(tan, out=cos)
+        z += pi / 2
+        slope *= tan
+        slope += z
+        slope *= 1 / (2 * pi)
+        z *= g.p
+        apart += z
+        apart *= g.gain
+        apart *= 1 / (2 * pi)
+        return apart, slope
 
     return ClosedForm(name, variance, step, norms=pointwise(s.GELU()).phi)
 

@@ -31,6 +31,10 @@ LARGEST_SCALE = 1e33
 """For s above this, phi(s z) / sqrt(E phi(s z)^2) is that of a step, for erf, or of ReLU, for GELU, up to 1e-16."""
 
 
+NORM_GRID = 0.25
+"""In log sqrt(q): how coarsely the norms of the rows choose a curve of `mismatch` that is kept."""
+
+
 def seen(xp: Any, q: Array) -> Array:
     """s = sqrt(q), cut off where larger ones make no difference to `mismatch`."""
     return xp.minimum(xp.sqrt(q), LARGEST_SCALE)
@@ -123,6 +127,11 @@ def asin_u(xp: Any, q: Array) -> Array:
     return xp.where(q < 0.5, xp.arcsin(xp.minimum(2 * q * kappa, 0.5)), pi / 2 - 2 * xp.arcsin(xp.sqrt(kappa / 2)))
 
 
+def erf_variance(xp: Any, q: Array) -> Array:
+    """E erf(u)^2."""
+    return (2 / pi) * asin_u(xp, q)
+
+
 class ErfRow(NamedTuple):
     """Coefficients of rows for u = 2q / (1 + 2q) = sin x and 1 - u = kappa = 1 / (1 + 2q); left . right of each pair is
 
@@ -156,13 +165,12 @@ class Erf(Dual):
     def after(self, rows: RowState) -> RowState:
         """The rows after the activation."""
         xp = array_namespace(rows.q)
-        return rows.to((2 / pi) * asin_u(xp, rows.q), rows.theta * (4 / pi) / xp.sqrt(1 + 4 * rows.q))
+        return rows.to(erf_variance(xp, rows.q), rows.theta * (4 / pi) / xp.sqrt(1 + 4 * rows.q))
 
     def rows(self, rows: RowState) -> tuple[RowState, ErfRow]:
         xp, after = array_namespace(rows.q), self.after(rows)
         kappa = 1 / (1 + 2 * rows.q)
         u, q = 2 * rows.q * kappa, nonzero(xp, rows.q)
-        phi = pointwise(spec.Erf()).phi
         return after, ErfRow(
             root=columns(xp, xp.sqrt(u)),
             twice=columns(xp, 2 * u),
@@ -170,7 +178,7 @@ class Erf(Dual):
             inner=columns(xp, xp.ones_like(q), kappa),
             spread=columns(xp, 1 / xp.sqrt(asin_u(xp, q))),
             slope=columns(xp, 2 / sqrt(pi) * xp.sqrt(kappa) * rows.scale / after.scale),
-            distances=mismatch(lambda x: phi(xp, x), seen(xp, q), lambda s: (2 / pi) * asin_u(xp, s * s)),
+            distances=mismatch(pointwise(spec.Erf()).phi, erf_variance, seen(xp, q), NORM_GRID),
         )
 
     def pairs(self, pairs: Pairs, row: ErfRow) -> None:

@@ -83,7 +83,7 @@ def reserve_vectors(inputs: Examples, wanted: Wanted) -> list[Array | None]:
     return wanted.arrays(inputs, working_memory(inputs))
 
 
-BUFFERS = 10
+BUFFERS = 12
 """The most arrays of a tile's size that a thread works on at a time."""
 
 

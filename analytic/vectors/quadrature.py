@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from math import ceil, exp, inf, log2, pi, sqrt
+from itertools import pairwise
+from math import ceil, exp, floor, inf, log2, pi, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +44,9 @@ NEGLIGIBLE_LOSS = {8: 4e-15, 4: 1e-8}
 
 LONGEST_STRETCH = 5.5
 """An interpolation covers at most this much of log s; it then needs a degree of about 100."""
+
+NARROW = 1e-3
+"""Shorter stretches are taken as twice as long as this: the interpolation's nodes stay apart."""
 
 SMALLEST_SCALE = 1e-17
 """For s below this, phi(s z) = phi(0) to the last digit."""
@@ -168,74 +172,97 @@ def rounding(f: Function, x: Array) -> Array:
     return f(x) - f(x * (1 + 2**-51))
 
 
-def mismatch(f: Function, s: Array, mean_square_of: Function) -> Distances | None:
+Phi = Callable[[Any, Array], Array]
+"""(xp, x) -> phi(x), elementwise."""
+
+
+def mismatch(phi: Phi, variance: Phi, s: Array, grid: float = 0.0) -> Distances | None:
     """phi(s_i z) / sqrt(v_i) as vectors y_i, so that |y_i - y_j|^2 = E (phi(s_i z)/sqrt v_i - phi(s_j z)/sqrt v_j)^2.
 
-    None if all s are equal.  f is smooth, or has its only kink at 0.  mean_square_of : s -> v.
+    None if all s are equal.  phi is smooth, or has its only kink at 0.  variance : (xp, s^2) -> v.
+    grid : of log s, on which the ends of a `norm_curve` lie that is kept for other rows; 0: it ends at these s.
 
     The vectors have one entry per quadrature node and form a smooth curve in log s.  Stretch by stretch of log s, the
     curve is interpolated (Chebyshev) and rotated to its principal axes, of which a few suffice.
     """
     xp = array_namespace(s)
     log_s = xp.log(s)
-    low, high = float(xp.min(log_s)), float(xp.max(log_s))
+    low, high = float(log_s.min()), float(log_s.max())
     if low == high:
         return None
-    z, w = axis(xp, s, (), Panels.of(f, s))
-    root = xp.sqrt(w)
-
-    def curve(s: Array) -> Array:
-        return f(s[:, None] * z) * root / xp.sqrt(mean_square_of(s))[:, None]
-
-    count = ceil((high - low) / LONGEST_STRETCH)
-    number = xp.clip(xp.floor((log_s - low) * (count / (high - low))), 0, count - 1)
-    centre = curve(s[:1])
-    parts = []
-    for k in range(count):
+    if grid:
+        low, high = grid * floor(low / grid), grid * ceil(high / grid)
+    parts = (kept_curve if grid else norm_curve)(phi, variance, low, high)
+    if len(parts) == 1:
+        return distances_between(xp, interpolated(to_library(parts[0], xp), log_s, low, high))
+    ends, y = stretches(low, high), xp.empty((s.shape[0], parts[0].shape[1]), dtype=xp.float64)
+    number = xp.searchsorted(xp.asarray(ends[1:-1]), log_s)
+    for k, part in enumerate(parts):
         mine = xp.nonzero(number == k)[0]
         if mine.shape[0]:
-            parts.append((mine, *stretch(curve, log_s[mine], centre)))
-    if len(parts) == 1:
-        return distances_between(xp, parts[0][1])  # its rows of `part` are orthonormal
-    axes = principal(xp.concatenate([part for _, _, part in parts], axis=0))
-    y = xp.empty((s.shape[0], axes.shape[1]), dtype=xp.float64)
-    for mine, at, part in parts:
-        y[mine] = at @ (part @ axes)
+            y[mine] = interpolated(to_library(part, xp), log_s[mine], *ends[k : k + 2])
     return distances_between(xp, y)
 
 
-def stretch(curve: Function, log_s: Array, centre: Array) -> tuple[Array, Array]:
-    """`at` and `part` with curve(e^log_s) - centre = at @ part; part has few rows."""
-    xp = array_namespace(log_s)
-    low, high = float(xp.min(log_s)), float(xp.max(log_s))
-    middle, half = (low + high) / 2, max((high - low) / 2, 1e-3)
+def stretches(low: float, high: float) -> list[float]:
+    """Where the stretches of log s begin and end."""
+    count = ceil((high - low) / LONGEST_STRETCH)
+    return [low + (high - low) * k / count for k in range(count + 1)]
+
+
+def norm_curve(phi: Phi, variance: Phi, low: float, high: float) -> list[np.ndarray[Any, Any]]:
+    """phi(s z) / sqrt(v) - y_0 on its principal axes, (degree + 1, axes) for each stretch of log s, as `chebyshev`."""
+    top, f = np.exp(np.asarray([high])), partial(phi, np)
+    z, w = axis(np, top, (), Panels.of(f, top))
+    root = np.sqrt(w)
+
+    def curve(s: Array) -> Array:
+        return f(s[:, None] * z) * root / np.sqrt(variance(np, s * s))[:, None]
+
+    ends, centre = stretches(low, high), curve(np.exp(np.asarray([low])))
+    parts = [chebyshev(np, lambda s: curve(s) - centre, *pair) for pair in pairwise(ends)]
+    axes = principal(np.concatenate(parts))
+    return [part @ axes for part in parts]
+
+
+kept_curve = lru_cache(maxsize=64)(norm_curve)
+"""The curve is one of phi, whatever the rows are."""
+
+
+def chebyshev(xp: Any, curve: Function, low: float, high: float) -> Array:
+    """Coefficients, (degree + 1, K), of the Chebyshev interpolation of curve(s), (K,), in log s from low to high."""
+    middle, half = (low + high) / 2, max((high - low) / 2, NARROW)
     degree, lost, before = 8, 1.0, inf
     while lost > 4e-15 and degree < LARGEST_DEGREE and (lost > 1e-3 or lost < before / 2):  # else f's own roundings
         degree, before = degree * 2, lost
         k = xp.arange(degree + 1, dtype=xp.float64)
         angles = (k + 0.5) * (pi / (degree + 1))
-        values = curve(xp.exp(middle + half * xp.cos(angles))) - centre
-        part = (2 / (degree + 1)) * xp.cos(k[:, None] * angles) @ values
+        part = (2 / (degree + 1)) * xp.cos(k[:, None] * angles) @ curve(xp.exp(middle + half * xp.cos(angles)))
         part[0] /= 2
         lost = float(xp.max(xp.sum(part[-2:] ** 2, axis=1))) ** 0.5
-    axes = principal(part)
+    return part
+
+
+def interpolated(part: Array, log_s: Array, low: float, high: float) -> Array:
+    """curve(s), (N, K), from its coefficients."""
+    xp, middle, half = array_namespace(log_s), (low + high) / 2, max((high - low) / 2, NARROW)
+    k = xp.arange(part.shape[0], dtype=xp.float64)
 
     def place(log_s: Array) -> Array:
-        angle = xp.arccos(xp.clip((log_s - middle) / half, -1, 1))
-        return xp.cos(angle[:, None] * k) @ (part @ axes)
+        angle = xp.arccos(((log_s - middle) / half).clip(-1, 1))
+        return xp.cos(angle[:, None] * k) @ part
 
-    return by_rows(place, log_s, degree), axes.T
+    return by_rows(place, log_s, part.shape[0])
 
 
 def of_norms(curve: Function, s: Array) -> Array:
     """curve(s), one row for each s; where many s lie close together, interpolated in log s."""
     xp = array_namespace(s)
     log_s = xp.log(s) if s.shape[0] > MANY_NORMS else s
-    if s.shape[0] <= MANY_NORMS or not 0 < float(log_s.max()) - float(log_s.min()) < 1:
+    ends = float(log_s.min()), float(log_s.max())
+    if s.shape[0] <= MANY_NORMS or not 0 < ends[1] - ends[0] < 1:
         return curve(s)
-    centre = curve(s[:1])
-    at, part = stretch(curve, log_s, centre)
-    return at @ part + centre
+    return interpolated(chebyshev(xp, curve, *ends), log_s, *ends)
 
 
 def principal(vectors: Array) -> Array:
@@ -275,6 +302,10 @@ class Quadrature(Dual):
 
     pointwise: Pointwise
 
+    def variance(self, xp: Any, q: Array) -> Array:
+        """E phi(u)^2, for a phi without kinks but at 0."""
+        return mean_square(partial(self.pointwise.phi, xp), xp.sqrt(q))
+
     def rows(self, rows: RowState) -> tuple[RowState, QuadratureRow]:
         xp, q = array_namespace(rows.q), rows.q
         kinks = self.pointwise.kinks
@@ -311,14 +342,14 @@ class Quadrature(Dual):
         a = of_norms(normalised(phi), safe_s)
         constant = dphi(0 * s)[:, None] * xp.eye(1, degree + 1, dtype=xp.float64)  # phi' of a row of zeros
         b = xp.where(zero[:, None], constant / xp.sqrt(safe_dv)[:, None], of_norms(normalised(dphi), safe_s))
-        after = RowState(every_v, rows.theta * every_dv, rows.error + error)
+        after = rows.to(every_v, rows.theta * every_dv, rows.error + error)
         slope = xp.sqrt(dv)[:, None] * (rows.scale / after.scale)[: s.shape[0], None]
         if one_variance:
             distances = None
         elif any(kink != 0 for kink in kinks):
             distances = distances_between(xp, xp.concatenate((a, remainder(xp, a)), axis=1))
         else:
-            distances = mismatch(phi, xp.maximum(safe_s, SMALLEST_SCALE), lambda s: mean_square(phi, s))
+            distances = mismatch(self.pointwise.phi, self.variance, xp.maximum(safe_s, SMALLEST_SCALE))
 
         def series(n: int, short: QuadratureRow | None) -> QuadratureRow:
             """The degrees up to n, and one that stands for all others."""

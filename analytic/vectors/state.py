@@ -96,7 +96,7 @@ class Step(ABC):
 
     @abstractmethod
     def pairs(self, pairs: Pairs, row: Any) -> None:
-        """Take the pairs through the layer, in place, with the coefficients `row`; leaves 0 <= p <= 1."""
+        """Take the pairs through the layer, in place, with the coefficients `row`; leaves 0 <= p, r <= 1."""
 
 
 @dataclass(frozen=True)
@@ -252,13 +252,13 @@ class Pairs(ABC):
 
     @abstractmethod
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
-        """out = |y_i - y_j|^2 / 4."""
+        """out = |y_i - y_j|^2 / 4, up to rounding: it may be below 0."""
 
     def clip(self) -> None:
-        """Cut p and r off at 1, where rounding has put them above."""
-        self.xp.minimum(self.p, 1, out=self.p)
-        if self.r is not None:
-            self.xp.minimum(self.r, 1, out=self.r)
+        """Cut p and r off at 0 and 1, where rounding has put them beyond."""
+        for side in (self.p, self.r):
+            if side is not None:
+                side.clip(0, 1, out=side)
 
     @contextmanager
     def copy(self) -> Iterator[Pairs]:
@@ -297,8 +297,7 @@ class Block(Pairs):
         return self.xp.matmul(columns(self.xp, left[self.i]), columns(self.xp, right[self.j]).T, out=out)
 
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
-        self.dot(distances.left, distances.right, out)
-        return self.xp.maximum(out, 0, out=out)
+        return self.dot(distances.left, distances.right, out)
 
 
 class Listing(Pairs):

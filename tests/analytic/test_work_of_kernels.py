@@ -93,6 +93,18 @@ def test_a_closed_form_takes_no_quadrature(phi: mn.spec.Layer) -> None:
     assert bool(integrals) == (phi not in CLOSED)
 
 
+@pytest.mark.parametrize("phi", [mn.Erf(), mn.Sin(), mn.GELU()], ids=lambda phi: type(phi).__name__)
+def test_what_different_norms_add_is_prepared_once(phi: mn.spec.Layer) -> None:
+    """For rows of about the same norms, whichever they are; for others once more."""
+    x = np.random.default_rng(0).uniform(1, 1.1, size=(12, 40))
+    kernel = an.kernel(fully_connected(phi))
+    kernel.both(x[:6])
+    for scale, prepared in ((1.0, False), (2.0, True)):
+        with counted(quadrature, "chebyshev") as curves:
+            kernel.both(scale * x[6:])
+        assert bool(curves) == prepared
+
+
 def outer_products(x: Array) -> int:
     with counted(Block, "outer") as products:
         an.kernel(fully_connected(mn.Tanh())).both(x)
@@ -110,7 +122,7 @@ def test_rows_of_one_norm_share_the_coefficients_of_a_quadrature() -> None:
 def test_vectors_of_a_quadrature_are_short() -> None:
     """Distances between the curves phi(s z) need a few principal axes, where a series has a hundred terms."""
     s = np.linspace(0.5, 3, 50)
-    found = quadrature.mismatch(np.tanh, s, lambda s: quadrature.mean_square(np.tanh, s))
+    found = quadrature.mismatch(lambda xp, x: np.tanh(x), lambda xp, q: quadrature.mean_square(np.tanh, np.sqrt(q)), s)
     assert found is not None
     assert 3 <= found.y.shape[1] <= 24
     degrees = []

@@ -197,20 +197,6 @@ def test_a_sine_of_frequency_zero() -> None:
         np.testing.assert_allclose(got, np.full((2, 3, 3), (2 * np.sin(1.0)) ** 2), rtol=1e-14)
 
 
-def test_formulas_work_on_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bits, whatever their number; vectors, some pairs one by one, and equal pixels of images."""
-    rng = np.random.default_rng(0)
-    x, images = rng.standard_normal((90, 4)), rng.standard_normal((5, 4, 3, 2))
-    x[1::2], images[1] = x[::2] + 1e-9 * x[1::2], -images[0]
-    conv = mn.Sequential(mn.Conv2d(4), mn.Cos(), mn.Flatten(), mn.Dense(1))
-    found = []
-    for numbers in (2**20, 700):
-        monkeypatch.setattr("analytic.vectors.closed_forms.NUMBERS_AT_ONCE", numbers)
-        found.append((*an.kernel(network(mn.Sin(), mn.GELU())).both(x), *an.kernel(conv).both(images)))
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 # ------------------------------------------------------------------------------------------ Kernel.error
 
 
