@@ -160,9 +160,8 @@ class Affine(Step):
     def pairs(self, pairs: Pairs, row: AffineRow) -> None:
         if row.mix is not None and self.beta2 > 0:
             mix_pairs(pairs, row.mix)
-        elif pairs.tau is not None and row.mix is not None and row.mix.tau_a is not None:
-            with pairs.borrow(1) as (w,):
-                pairs.tau *= pairs.dot(row.mix.tau_a, row.mix.tau_a, w)
+        elif row.mix is not None:
+            pairs.scale_tau(row.mix.tau_a)
         self.tangents(pairs, row)
 
     def tangents(self, pairs: Pairs, row: AffineRow, *, first: bool = False) -> None:
@@ -409,9 +408,7 @@ class Masks(Step):
             if mine is not None:
                 mine *= self.keep
                 mine += (1 - self.keep) / 2
-        if pairs.tau is not None:
-            with pairs.borrow(1) as (w,):
-                pairs.tau *= pairs.dot(row, row, w)
+        pairs.scale_tau(row)
 
 
 @lower.register
@@ -422,12 +419,6 @@ def _(layer: s.Dropout, site: Site, parametrization: Parametrization) -> Program
             "average out as widths grow; put it after mn.Dense(...), or measure networks, net.with_dropout(rng)"
         )
     return (Masks(1 - float(layer.rate)),)
-
-
-class NormaliseRow(NamedTuple):
-    """Factor of tau, row by row, if some q = 0 (`RowState.has_zero_rows`), else None."""
-
-    factor: Array | None
 
 
 @dataclass(frozen=True)
@@ -458,18 +449,14 @@ class Normalise(Step):
             raise ValueError("LayerNorm(eps=0) divides by the variance of features that are all 0: take eps > 0")
         return 1 / (q + self.eps)
 
-    def rows(self, rows: RowState) -> tuple[RowState, NormaliseRow]:
-        gain = self.gain(rows.q)
+    def rows(self, rows: RowState) -> tuple[RowState, Array | None]:
+        """And the factor of tau, row by row, if some q = 0 (`RowState.has_zero_rows`), else None."""
+        xp, gain = array_namespace(rows.q), self.gain(rows.q)
         after = rows.to(rows.q * gain, rows.theta * gain)
-        if not rows.has_zero_rows:
-            return after, NormaliseRow(None)
-        xp = array_namespace(rows.q)
-        return after, NormaliseRow(columns(xp, rows.scale * xp.sqrt(gain) / after.scale))
+        return after, columns(xp, rows.scale * xp.sqrt(gain) / after.scale) if rows.has_zero_rows else None
 
-    def pairs(self, pairs: Pairs, row: NormaliseRow) -> None:
-        if pairs.tau is not None and row.factor is not None:
-            with pairs.borrow(1) as (w,):
-                pairs.tau *= pairs.dot(row.factor, row.factor, w)
+    def pairs(self, pairs: Pairs, row: Array | None) -> None:
+        pairs.scale_tau(row)
 
 
 @lower.register

@@ -254,6 +254,12 @@ class Pairs(ABC):
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
         """out = |y_i - y_j|^2 / 4, up to rounding: it may be below 0."""
 
+    def scale_tau(self, factor: Array | None) -> None:
+        """tau times factor . factor of its two rows, where there is a factor."""
+        if self.tau is not None and factor is not None:
+            with self.borrow(1) as (w,):
+                self.tau *= self.dot(factor, factor, w)
+
     def clip(self) -> None:
         """Cut p and r off at 0 and 1, where rounding has put them beyond."""
         for side in (self.p, self.r):
