@@ -222,14 +222,13 @@ class NTKClassifier(ClassifierMixin, _Trained):  # type: ignore[misc]
         (mean,) = self._predict(X)
         return self.classes_[mean.argmax(axis=1)]
 
-    def decision_function(self, X: Any) -> Matrix:
-        """Mean outputs in units of their spread, (M, C); for two classes the second less the first, (M,)."""
-        f = self._outputs(X)
-        return f[:, 1] - f[:, 0] if len(self.classes_) == 2 else f
-
     def predict_proba(self, X: Any) -> Matrix:
-        """P(class k's output is the largest), (M, C): E_z prod_j Phi(z + f_k - f_j), z ~ N(0, 1), f = mu / sigma."""
-        f = self._outputs(X)
+        """P(class k's output is the largest), (M, C): E_z prod_j Phi(z + f_k - f_j), z ~ N(0, 1), f = mu / sigma.
+
+        sigma^2 : the ensemble's variance + ridge, the noise that its labels are taken to have.
+        """
+        mean, std = self._predict(X, std=True)
+        f = mean / np.sqrt(std**2 + max(self.ridge_, np.finfo(np.float32).eps))[:, None]
         apart, own = f[:, :, None] - f[:, None, :], np.arange(f.shape[1])
         z, weights = hermegauss(64)
         p = np.zeros(f.shape)
@@ -238,11 +237,6 @@ class NTKClassifier(ClassifierMixin, _Trained):  # type: ignore[misc]
             beats[:, own, own] = 1.0
             p += weight * beats.prod(axis=2)
         return p / p.sum(axis=1, keepdims=True)
-
-    def _outputs(self, X: Any) -> Matrix:
-        """mu / sigma, (M, C), sigma^2 the ensemble's variance + ridge, the noise that its labels are taken to have."""
-        mean, std = self._predict(X, std=True)
-        return mean / np.sqrt(std**2 + max(self.ridge_, np.finfo(np.float32).eps))[:, None]
 
 
 @dataclass(eq=False, repr=False)
