@@ -14,7 +14,8 @@ Reading order:
     engine         pairs of images, one or a few at a time, through all layers
     memory         where a field's numbers are, and the arrays that a thread reuses for them
     offsets        the pairs at one offset through all layers at a time, with Numba or on a GPU
-    compiled       how passes by Numba are compiled, and functions for their loops
+    symbols        formulas as code: what is common to that of Numba and of CUDA
+    compiled       how passes by Numba are compiled
     numba_kernels  that by Numba
     gpu_kernels    that in CUDA
 """

@@ -6,14 +6,14 @@ from math import inf, pi, prod, sqrt
 from typing import Any, NamedTuple
 
 from analytic.images.fields import Field, Pixels
-from analytic.images.gpu_kernels import OPPOSITE_ROUNDINGS
-from analytic.images.memory import PixelValues
+from analytic.images.memory import FieldLayout, PixelValues
 from analytic.images.pixel_pairs import Square
 from analytic.images.steps import LinearCoefficients, Tile, add_pending, apply, half_variances, prepare
-from analytic.vectors.duals import Erf, Homogeneous, asin_u
+from analytic.vectors.duals import Erf, Homogeneous
 from analytic.vectors.rules import Normalise
+from analytic.vectors.scalar_forms import ERF, OPPOSITE_ROUNDINGS, Form, OnArrays
 from analytic.vectors.state import Block, Distances, Dual, Pairs, RowState, Scratch, cast
-from minintk.arrays import Array, array_namespace
+from minintk.arrays import Array
 
 TINY_ROOT = {4: 1e-16, 8: 1e-140}
 """By bytes per number: stands for the square root of a variance of 0.  Rounding errors are still numbers when they are
@@ -132,6 +132,45 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
     field.pending = None
 
 
+def form_of(step: Dual) -> Form | None:
+    """The activation's formula for pairs of pixels, if it has one."""
+    return ERF if isinstance(step, Erf) else getattr(step, "form", None)
+
+
+class FormCoefficients(NamedTuple):
+    """The numbers of the pixels, the last half of their variance after it, more than 0.   unit : of D before."""
+
+    form: Form
+    numbers: tuple[PixelValues, ...]
+    unit: float
+
+
+def prepare_form(form: Form, before: Pixels, after: Pixels, layout: FieldLayout) -> FormCoefficients:
+    """The coefficients of an activation with a formula."""
+    xp = layout.xp
+    half = xp.maximum(after.q / 2, float(xp.finfo(layout.dtype).tiny))  # 0 is for pixels outside
+    return FormCoefficients(form, tuple(map(layout.spread, (*form.numbers(xp, before.q), half))), before.unit)
+
+
+FINER = 16
+"""A formula works on so many times fewer pairs at a time than other steps: its many temporary arrays stay in cache."""
+
+
+def apply_form(row: FormCoefficients, field: Field) -> None:
+    """The field through an activation with a formula."""
+    xp, (ratio, rest) = field.xp, field.pending or (0.0, 0.0)
+    if field.asked and field.theta is None and (ratio != 0 or rest != 0):
+        field.start_theta()[...] = 0
+    field.pending = None
+    m, constants = OnArrays(xp, field.layout.dtype), (ratio, 2 * rest, 0.0, row.unit, *row.form.constants)
+    for piece in field.pieces(FINER):
+        D, theta = field.d[piece], None if field.theta is None else field.theta[piece]
+        one, two = zip(*(field.pick(values, piece) for values in row.numbers), strict=True)
+        D[...], found = row.form.through(m, D, theta, one, two, constants)
+        if theta is not None:
+            theta[...] = found
+
+
 class DualCoefficients(NamedTuple):
     """Coefficients of any other activation: row, those of its dual; sqrt q and scale of the pixels before and after."""
 
@@ -145,22 +184,26 @@ class DualCoefficients(NamedTuple):
     pixels: int
 
 
-@prepare.register
-def prepare_dual(step: Dual, pixels: Pixels, tile: Tile) -> tuple[Pixels, DualCoefficients]:
-    """The coefficients of any activation, from its dual."""
+@prepare.register(Dual)
+def _(step: Any, pixels: Pixels, tile: Tile) -> tuple[Pixels, FormCoefficients | DualCoefficients]:
     xp, layout, shape = tile.layout.xp, tile.layout, pixels.q.shape
-    rows = RowState(pixels.q.reshape(-1), pixels.theta.reshape(-1), pixels.error)
-    after, row = step.rows(rows)
+    rows, form = RowState(pixels.q.reshape(-1), pixels.theta.reshape(-1), pixels.error), form_of(step)
+    after, row = step.rows(rows) if form is None else (step.after(rows), None)
+    found = Pixels(after.q.reshape(shape), after.theta.reshape(shape), 1.0, after.error)
+    if form is not None:
+        return found, prepare_form(form, pixels, found, layout)
     numbers = (xp.sqrt(rows.q), rows.scale, xp.sqrt(after.q), after.scale)
     root, scale, root_after, scale_after = (layout.spread(xp.reshape(v, shape)) for v in numbers)
-    found = Pixels(after.q.reshape(shape), after.theta.reshape(shape), 1.0, after.error)
     before, row = half_variances(pixels, layout), cast(row, layout.dtype)
     return found, DualCoefficients(row, before, root, scale, root_after, scale_after, pixels.unit, prod(pixels.grid))
 
 
 @apply.register
-def apply_dual(step: Dual, row: DualCoefficients, field: Field) -> None:
-    """D -> p = (D - (sqrt q - sqrt q')^2 / 2) / (2 sqrt(q q')) -> p' -> D'."""
+def _(step: Dual, row: Any, field: Field) -> None:
+    """D -> p = (D - (sqrt q - sqrt q')^2 / 2) / (2 sqrt(q q')) -> p' -> D', or by its formula."""
+    if isinstance(row, FormCoefficients):
+        apply_form(row, field)
+        return
     add_pending(field, row.before)
     xp, P = field.xp, row.pixels
     for piece in field.pieces():
@@ -208,31 +251,6 @@ def apply_dual(step: Dual, row: DualCoefficients, field: Field) -> None:
                 xp.multiply(*field.pick(row.scale_after, piece), out=u)
                 theta *= u
                 theta *= 4
-
-
-class ErfCoefficients(NamedTuple):
-    """Coefficients of erf for planes: what `analytic.images.gpu_kernels.PIXEL` names."""
-
-    pixels: tuple[PixelValues, ...]
-    unit: float
-
-
-def numbers_of_pixels(root: Array) -> tuple[Array, ...]:
-    """`analytic.images.gpu_kernels.PIXEL`, from sqrt q, float64."""
-    xp = array_namespace(root)
-    kappa = (1 + 2 * root * root) ** -0.5
-    x, y = asin_u(xp, root * root), 2 * xp.arcsin(sqrt(0.5) * kappa)
-    return root, kappa, xp.sin(x / 2), xp.cos(x / 2), xp.sin(y / 2), xp.cos(y / 2), x / pi
-
-
-@prepare.register
-def _(step: Erf, pixels: Pixels, tile: Tile) -> tuple[Pixels, DualCoefficients | ErfCoefficients]:
-    xp, layout = tile.layout.xp, tile.layout
-    if not tile.planes:
-        return prepare_dual(step, pixels, tile)
-    after = step.after(RowState(pixels.q, pixels.theta, pixels.error))
-    numbers = tuple(layout.spread(v) for v in numbers_of_pixels(xp.sqrt(pixels.q)))
-    return Pixels(after.q, after.theta, 1.0, after.error), ErfCoefficients(numbers, pixels.unit)
 
 
 class Aligned(Pairs):

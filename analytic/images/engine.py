@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from threading import Lock, local
 
+from analytic.images.activations import form_of
 from analytic.images.fields import Field, Pixels
 from analytic.images.memory import Workspace
 from analytic.images.offsets import PLACES_IN_LINE, Planes, Steps, encode_all
@@ -28,7 +29,7 @@ from analytic.images.steps import (
     pooled_difference,
     prepare_all,
 )
-from analytic.vectors.duals import Erf, Homogeneous
+from analytic.vectors.duals import Homogeneous
 from analytic.vectors.engine import for_each
 from analytic.vectors.quadrature import NUMBERS_IN_CACHE
 from analytic.vectors.ranges import check_results
@@ -125,7 +126,8 @@ def working_memory(plan: ImagePlan, inputs: Examples) -> int:
 
 def like_relu(program: Program) -> bool:
     """Whether no activation has coefficients of unknown number."""
-    return not any(isinstance(step, Dual) and not isinstance(step, Homogeneous) for step in all_steps(program))
+    duals = (step for step in all_steps(program) if isinstance(step, Dual))
+    return all(isinstance(step, Homogeneous) or form_of(step) is not None for step in duals)
 
 
 def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
@@ -146,7 +148,7 @@ def plane_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
     (H, W), pixels, number, head = plan.grid, prod(plan.grid), plan.layout.number, plan.program[: plan.by_offsets]
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
     rows, columns = (size + max((axes[k].kernel for axes in windows), default=1) for k, size in enumerate((H, W)))
-    values = prod(inputs.example) // pixels + sum(7 if isinstance(step, Erf) else 2 for step in all_steps(head))
+    values = prod(inputs.example) // pixels + sum(11 if isinstance(step, Dual) else 2 for step in all_steps(head))
     plane = (2 * values + 2 * depth(plan.program) + 3) * rows * (max(PLACES_IN_LINE, columns) + 16) * number
     each = values * (2 * pixels + rows * columns) * number + 8 * (3 * prod(inputs.example) + 24 * pixels)
     return 2**21 + images * each + cores() * (plane + 16 * images * (PLACES_IN_LINE + columns))
@@ -207,7 +209,7 @@ class PreparedImages:
 def planes_of(plan: ImagePlan, images: PreparedImages, tile: Tile, ntk: bool) -> tuple[Pixels, Planes]:
     """The pixels after the steps that are followed offset by offset, and these planes."""
     head = plan.program[: plan.by_offsets]
-    pixels, rows = prepare_all(head, images.pixels, replace(tile, planes=True))
+    pixels, rows = prepare_all(head, images.pixels, tile)
     planes = Planes(images.steps(plan.grid), plan.layout.dtype, plan.layout.diagonal, ntk)
     encode_all(head, rows, planes.steps)
     planes.steps.settle(half_variances(pixels, tile.layout), 0)

@@ -116,8 +116,8 @@ class Field(ABC):
         """The numbers of the images x', in a shape that broadcasts to d."""
 
     @abstractmethod
-    def pieces(self) -> Iterator[slice]:
-        """Slices of d's first axis that an activation works on one at a time."""
+    def pieces(self, finer: int = 1) -> Iterator[slice]:
+        """Slices of d's first axis that an activation works on one at a time, on the host so many times finer ones."""
 
     def pick(self, values: PixelValues, piece: slice) -> tuple[Array, Array]:
         """The numbers of x in a piece, and those of x'."""

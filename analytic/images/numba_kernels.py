@@ -1,106 +1,19 @@
 """Planes of pairs of pixels at one offset through all layers, by Numba (`pip install minintk[fast]`).
 
 `follow` takes what `analytic.images.offsets` says in numbers: the steps, and for every step the numbers of the pixels.
-It is compiled once for each precision, and does not know networks.  A plane is one line of memory, line of pixels after
-line of pixels, each of `width` pairs, so that every loop below runs over neighbours and becomes vector instructions.
+It is compiled once for each precision, and knows neither networks nor activations, which are functions called by their
+addresses (`analytic.images.compiled.steps_of_form`).  A plane is one line of memory, line of pixels after line of
+pixels, each of `width` pairs, a multiple of 16, so every loop runs over neighbours and becomes vector instructions.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from math import pi
 from typing import Any
 
-import numpy as np
+from analytic.images.compiled import apart, call, compiled, jit, where
 
-from analytic.images.compiled import apart, compiled, jit, polynomial, where
-from analytic.images.gpu_kernels import OPPOSITE_ROUNDINGS
-from analytic.vectors.arcs import arc_series
-
-WINDOW, KINKED, ARCSINE, LINEAR, COPY, ADD = range(6)
+WINDOW, FORM, LINEAR, COPY, ADD = range(5)
 """The steps; their numbers stand in `analytic.images.offsets.Steps`."""
-
-
-@cache
-def constants(dtype: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:
-    """(1, pi / 2, 2 / pi, the A / 2U of opposite pixels, a divisor in place of 0), P and R, in that precision."""
-    info = np.finfo(dtype)
-    numbers = 1, pi / 2, 2 / pi, 1 - OPPOSITE_ROUNDINGS * info.eps, info.tiny
-    return tuple(info.dtype.type(v) for v in numbers), *arc_series(dtype)
-
-
-# ------------------------------------------------------------------------------------------------------- the steps
-
-
-@apart
-def kinked(D: Any, T: Any, half: Any, half2: Any, c: Any, scale: Any, ratio: Any, rest2: Any, k: Any) -> None:
-    """alpha x + beta |x|, as `apply` of Homogeneous in `analytic.images.activations`; half is 0 outside the image.
-
-    With p = min(A, X) / 2U = sin(a/2)^2, or that of pi - a:  a K - U sin a = 2U p sqrt(p) R(p) [+ pi K].  D is put
-    together anew from A, as snapped to 2U, so that |x| of opposite pixels has D = 0 exactly, b2 2K being -2U.
-    """
-    (one, half_pi, _, opposite, tiny), P, R = k
-    zero, b2 = one - one, half_pi / c
-    for n in range(D.size):
-        gap, product = half[n] - half2[n], half[n] * half2[n]
-        gap *= gap
-        U2 = (product + product) + (product + product)
-        A = abs(D[n] - gap)
-        A = where(U2 * opposite > A, A, U2)  # 0 for a pixel outside
-        X = U2 - A
-        p = where(A > X, X, A) / where(tiny < U2, U2, tiny)
-        s, z = np.sqrt(p), (p + p) + (p + p) - one
-        two_k = X - A
-        D[n] = ((gap + A + where(A > X, two_k * b2, zero)) * c + U2 * p * (s * polynomial(z, R))) * scale
-        if T is not None:
-            h = s * polynomial(z, P)
-            h = where(A > X, half_pi - h, h)
-            T[n] = where(zero < U2, (T[n] + two_k * ratio + rest2) * ((c - (h + h)) * scale), zero)
-
-
-@jit
-def seven(values: Any, e: Any, at: Any, n: Any) -> Any:
-    """Rows e ... e + 6 of the values, as arrays that the compiler knows to be contiguous."""
-    last = at + n
-    return (
-        values[e, at:last], values[e + 1, at:last], values[e + 2, at:last], values[e + 3, at:last],
-        values[e + 4, at:last], values[e + 5, at:last], values[e + 6, at:last],
-    )  # fmt: skip
-
-
-@apart
-def arcsine(D: Any, T: Any, one: Any, two: Any, unit: Any, ratio: Any, rest2: Any, k: Any) -> None:
-    """erf, as in `analytic.images.gpu_kernels`; one, two: its PIXEL of x and of x', 0 outside.
-
-    (z_1 - z) / 2 = asin(s) or pi / 2 - asin(s), s the smaller leg over the hypotenuse; sines of sums from half angles.
-    """
-    (unity, half_pi, two_over_pi, _, tiny), P, _ = k
-    zero = unity - unity
-    root, kappa, sx, cx, sy, cy, half = one
-    root2, kappa2, sx2, cx2, sy2, cy2, half2 = two
-    for n in range(D.size):
-        gap, U, kk = root[n] - root2[n], root[n] * root2[n], kappa[n] * kappa2[n]
-        A = D[n] * unit - gap * gap / (unity + unity)
-        A = where(zero < A, A, zero)
-        A = where(A > U + U, U + U, A)
-        square = kappa[n] * kappa[n] + kappa2[n] * kappa2[n] - kk * kk
-        cos1, over = np.sqrt(square), (kk + kk) * A
-        cosz = np.sqrt(square + (over + over) * (kk * (U + U - A)))
-        under = cos1 + cosz
-        hypotenuse = np.sqrt(over * over + under * under)
-        s = where(over > under, under, over) / where(hypotenuse > tiny, hypotenuse, tiny)
-        z = s * s
-        h = s * polynomial((z + z) + (z + z) - unity, P)
-        turn = where(over > under, half_pi - h, h)
-        e = sx[n] * cx2[n] - cx[n] * sx2[n]
-        sines = sx[n] * cx2[n] + cx[n] * sx2[n], sy[n] * cy2[n] + cy[n] * sy2[n]
-        over = sines[0] * cos1 + sines[1] * ((U + U) * kk)
-        s = e * e / where(over > tiny, over, tiny)
-        z = s * s
-        mismatch = s * polynomial((z + z) + (z + z) - unity, P)
-        D[n] = where(kk > zero, (turn + turn + mismatch) * two_over_pi, half[n] + half2[n])
-        slope = (two_over_pi + two_over_pi) * kk / where(cosz > tiny, cosz, tiny)
-        T[n] = (T[n] * unit + ((U - A) + (U - A)) * ratio + rest2 * unit) * slope
 
 
 @apart
@@ -144,7 +57,7 @@ def add_up(source: Any, out: Any, first: Any, step: Any, count: Any) -> None:
 
 
 @jit
-def plane(steps: Any, numbers: Any, k: Any, lefts: Any, rights: Any, y: Any, y2: Any, lines: Any, work: Any,
+def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any, y2: Any, lines: Any, work: Any,
           start: Any, width: Any, shape: Any, tangent: Any) -> None:  # fmt: skip
     """One plane through all steps; from line y of x and line y2 of x' on, `lines` lines at first."""
     channels, top, bottom = shape
@@ -174,21 +87,19 @@ def plane(steps: Any, numbers: Any, k: Any, lefts: Any, rights: Any, y: Any, y2:
                     mine[m] = other[m] if kind == COPY else mine[m] + other[m] * v[0]
         else:
             at, at2 = (y + top) * width, (y2 + top) * width
-            one, two = lefts[e, at : at + n], rights[e, at2 : at2 + n]
-            D, T = work[slot, start : start + n], work[slot + 1, start : start + n]
-            if kind == KINKED and tangent:
-                kinked(D, T, one, two, v[0], v[1], v[2], v[3], k)
-            elif kind == KINKED:
-                kinked(D, None, one, two, v[0], v[1], v[2], v[3], k)
-            elif kind == ARCSINE:
-                arcsine(D, T, seven(lefts, e, at, n), seven(rights, e, at2, n), v[1], v[2], v[3], k)
-                e += 6
+            if kind == FORM:
+                one, two = lefts[e, at : at + n], rights[e, at2 : at2 + n]
+                D, T = work[slot, start : start + n], work[slot + 1, start : start + n]
+                call(forms[a], D.ctypes.data, T.ctypes.data, one.ctypes.data, two.ctypes.data, lefts.shape[1], n,
+                     v.ctypes.data)  # fmt: skip
+                e += b - 1
             else:
-                linear(D, T, one, two, v[2], v[3])
+                one, two = lefts[e, at : at + n], rights[e, at2 : at2 + n]
+                linear(work[slot, start : start + n], work[slot + 1, start : start + n], one, two, v[0], v[1])
             for first, last in ((low - start, 0), (n, n + bottom * width)):
                 one, two = lefts[e, at + first : at + last], rights[e, at2 + first : at2 + last]
                 D, T = work[slot, start + first : start + last], work[slot + 1, start + first : start + last]
-                margin(D, T, one, two, v[4], kind == KINKED)
+                margin(D, T, one, two, v[2], steps[s, 6] > 0)
 
 
 @jit
@@ -226,11 +137,11 @@ def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any,
 
 
 @compiled
-def follow(steps: Any, numbers: Any, k: Any, values: Any, pairs: Any, parts: Any, shape: Any, start: Any,
+def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts: Any, shape: Any, start: Any,
            lefts: Any, rights: Any, work: Any, total: Any, field: Any, tangent: Any) -> None:  # fmt: skip
     """total[0 and 1, b] = the sums of D and Theta over the planes of image `one` with that of number `two` + b `some`.
 
-    pairs : (one, two, some, reach), planes of `reach` lines' offset and less.
+    forms : addresses of the activations.   pairs : (one, two, some, reach), planes of `reach` lines' offset and less.
     shape : (H, channels, top, bottom, left).
     parts : of a line, (number of x' from `two` + b `some` on, first place, places, first pixel of x', and of x).
     field : (2, pixels of x, images x', pixels of x'), which gets the planes themselves, unless it is empty.
@@ -242,7 +153,8 @@ def follow(steps: Any, numbers: Any, k: Any, values: Any, pairs: Any, parts: Any
         twice = some == 1 and two + b == one and field.size == 0  # an image with itself: offsets o and -o give the same
         for offset in range(0 if twice else -reach, reach + 1):
             y, y2, lines = max(0, -offset), max(0, offset), H - abs(offset)
-            plane(steps, numbers, k, lefts, rights, y, y2, lines, work, start, width, (channels, top, bottom), tangent)
+            plane(steps, numbers, forms, lefts, rights, y, y2, lines, work, start, width, (channels, top, bottom),
+                  tangent)  # fmt: skip
             weight, after = 2.0 if twice and offset > 0 else 1.0, lines - steps[-1, 3]
             if field.size > 0:
                 store(work, start + left, width, parts, (y, y2, after, H - steps[-1, 3]), b * some, field, tangent)

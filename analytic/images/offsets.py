@@ -24,19 +24,20 @@ from typing import Any
 import numpy as np
 
 from analytic.images import gpu_kernels
-from analytic.images.activations import ErfCoefficients, KinkedCoefficients
+from analytic.images.activations import FormCoefficients, KinkedCoefficients, form_of
 from analytic.images.fields import Field
 from analytic.images.memory import CACHE_LINE_BYTES, PixelValues, Workspace, rounded
 from analytic.images.pixel_pairs import Selves
 from analytic.images.rules import Flat, Mixing, Pool, Window, all_steps
 from analytic.images.steps import ForkCoefficients, WindowCoefficients
-from analytic.vectors.duals import Erf, Homogeneous
+from analytic.vectors.duals import Homogeneous
 from analytic.vectors.rules import Affine, ResidualSum
+from analytic.vectors.scalar_forms import KINKED, Form
 from analytic.vectors.state import Dual, Program, Step
 from minintk.arrays import Array, array_namespace, on_host, raw_kernel, to_library
 from minintk.fast.threads import parallel
 
-WINDOW, KINKED, ARCSINE, LINEAR, COPY, ADD = range(6)
+WINDOW, FORM, LINEAR, COPY, ADD = range(5)
 """Kinds of steps, as `analytic.images.numba_kernels` and `gpu_kernels` know them."""
 
 PLACES_IN_LINE = 320
@@ -62,14 +63,9 @@ def follows(step: Step) -> bool:
     return False
 
 
-@follows.register(Homogeneous)
-def _(step: Homogeneous) -> bool:
-    return True
-
-
-@follows.register(Erf)
-def _(step: Erf) -> bool:
-    return True
+@follows.register
+def _(step: Dual) -> bool:
+    return isinstance(step, Homogeneous) or form_of(step) is not None
 
 
 @follows.register(Affine)
@@ -91,14 +87,17 @@ def _(step: ResidualSum) -> bool:
 class Steps:
     """Steps in numbers, as `numba_kernels.plane` reads them.
 
-    table : (kind, slot, numbers of the pixels, H - lines, ...) of each, of WINDOW then (before, kernel) of either axis.
-    factors : (c, scale, ratio, 2 rest, that of D in the margins).   values : of the pixels, (n, h, w).
+    table : (kind, slot, numbers of the pixels, H - lines, ...) of each, of WINDOW then (before, kernel) of either axis,
+        of FORM its place in `forms`, how many numbers it has, and whether D in the margins is the square of the last.
+    factors : (ratio, 2 rest, that of D in the margins, the form's own).   values : of the pixels, (n, h, w).
+    forms : (name, how many numbers of a pixel it has, how many factors).
     """
 
     size: tuple[int, int]
     values: list[Array]
     table: list[tuple[int, ...]] = field(default_factory=list)
     factors: list[tuple[float, ...]] = field(default_factory=list)
+    forms: list[tuple[str, int, int]] = field(default_factory=list)
     pending: tuple[float, float] | None = None
     live: bool = False
     slots: int = 1
@@ -109,7 +108,7 @@ class Steps:
     def add(self, kind: int, slot: int, e: int, *more: int, factors: tuple[float, ...] = ()) -> None:
         """One step more."""
         self.table.append((*(kind, slot, e, self.size[0] - self.grid[0]), *more, *(0,) * (4 - len(more))))
-        self.factors.append((*factors, *(0.0,) * (5 - len(factors))))
+        self.factors.append((*factors, *(0.0,) * (8 - len(factors))))
 
     def pixels(self, values: Array) -> int:
         """The number under which the pixels' numbers are found."""
@@ -122,12 +121,21 @@ class Steps:
         self.live = self.live or ratio != 0 or rest != 0
         return ratio, 2 * rest
 
+    def form(self, slot: int, form: Form, numbers: list[Array], outside: float, own: tuple[float, ...]) -> None:
+        """An activation.   outside : of D in the margins.   own : the form's constants."""
+        e, *_ = [self.pixels(values) for values in numbers]
+        factors = (*self.owed(), outside, *own)
+        code = form.name, len(numbers), len(factors)
+        if code not in self.forms:
+            self.forms.append(code)
+        self.add(FORM, slot, e, self.forms.index(code), len(numbers), int(form is KINKED), factors=factors)
+
     def settle(self, half: PixelValues | None, slot: int) -> None:
         """Add what is pending, and set what is outside the image to 0 again."""
         if self.pending is not None and half is not None:
             xp, tiny = array_namespace(half.left), np.finfo(half.left.dtype).tiny
             e = self.pixels(xp.maximum(half.left, tiny))  # 0 is for pixels outside
-            self.add(LINEAR, slot, e, factors=(0.0, 0.0, *self.owed(), 1.0))
+            self.add(LINEAR, slot, e, factors=(*self.owed(), 1.0))
 
 
 @singledispatch
@@ -155,16 +163,14 @@ def _(step: Affine, row: WindowCoefficients, steps: Steps, slot: int) -> None:
 def _(step: Homogeneous, row: Any, steps: Steps, slot: int) -> None:
     if isinstance(row, KinkedCoefficients):
         c = np.pi / (2 * step.b2)
-        factors = c, row.scale, *steps.owed(), c * row.scale
-        steps.add(KINKED, slot, steps.pixels(row.half.left), factors=factors)
+        steps.form(slot, KINKED, [row.half.left], c * row.scale, (c, step.b2, row.scale))
     else:
         steps.settle(row.before, slot)
 
 
 @encode.register
-def _(step: Erf, row: ErfCoefficients, steps: Steps, slot: int) -> None:
-    e, *_ = [steps.pixels(values.left) for values in row.pixels]
-    steps.add(ARCSINE, slot, e, factors=(0.0, row.unit, *steps.owed(), 1.0))
+def _(step: Dual, row: FormCoefficients, steps: Steps, slot: int) -> None:
+    steps.form(slot, row.form, [values.left for values in row.numbers], 1.0, (row.unit, *row.form.constants))
 
 
 @encode.register
@@ -302,7 +308,8 @@ class Planes:
 
     def follow(self, images: tuple[int, int], at: int, total: Array, field: Array) -> None:
         """The planes of one kind of line, of image x with those x' from a number on, by `numba_kernels.follow`."""
-        from analytic.images.numba_kernels import constants, follow
+        from analytic.images.compiled import steps_of_form
+        from analytic.images.numba_kernels import follow
 
         H, ((top, bottom), ends), values = self.steps.size[0], self.reach, self.laid_out
         (some, lines), (table, factors) = self.lines, self.arrays
@@ -312,7 +319,8 @@ class Planes:
             self.own.workspace = Workspace(np, self.dtype)
         shapes = ((values.shape[1], rows * width),) * 2 + ((2 * self.steps.slots + 1, rows * width + 2 * room),)
         lefts, rights, buffers = (self.own.workspace.take(shape) for shape in shapes)
-        follow(table, factors, constants(np.dtype(self.dtype)), values, (*images, some, reach), lines[at][0],
+        forms = [steps_of_form(name, values.dtype, self.tangent, *sizes).address for name, *sizes in self.steps.forms]
+        follow(table, factors, np.array(forms, dtype=np.int64), values, (*images, some, reach), lines[at][0],
                (H, self.steps.channels, top, bottom, ends[0]), room + top * width, lefts, rights, buffers, total, field,
                self.tangent)  # fmt: skip
         self.own.workspace.give(lefts, rights, buffers)
@@ -327,7 +335,7 @@ class Planes:
         arguments = (np.array(a).astype(np.int32) for a in (shape, steps.table, pairs))
         whole, table, images = (to_library(a, xp) for a in arguments)
         factors = to_library(np.array(steps.factors, self.dtype), xp)
-        kernel = raw_kernel(xp, "planes", gpu_kernels.source(self.dtype, tangent=self.tangent))
+        kernel = raw_kernel(xp, "planes", gpu_kernels.source(self.dtype, tuple(steps.forms), tangent=self.tangent))
         assert kernel is not None
         field = xp.empty(1, dtype=self.dtype) if field is None else field
         blocks = len(pairs), 2 * reach_x + 1

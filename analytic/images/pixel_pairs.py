@@ -38,8 +38,8 @@ class Square(Field):
         """v : (2, n, H, W) as (live, H, W, 1 or B, 1, 1), beside the pixels of all x'."""
         return v[: self.live, self.i.start, ..., None, None, None]
 
-    def pieces(self) -> Iterator[slice]:
-        return self.split(*self.d.shape)
+    def pieces(self, finer: int = 1) -> Iterator[slice]:
+        return self.split(self.d.shape[0], finer * self.d.shape[1])
 
     def split(self, n: int, width: int) -> Iterator[slice]:
         """Slices of 0:n, of equal size, such that so many times `width` numbers stay in a core's cache."""
@@ -131,8 +131,9 @@ class Diagonal(Field):
     def right(self, values: PixelValues) -> Array:
         return values.right[self.j][None, :, :]
 
-    def pieces(self) -> Iterator[slice]:
-        yield slice(0, self.d.shape[0])
+    def pieces(self, finer: int = 1) -> Iterator[slice]:
+        step = max(1, self.d.shape[0] // finer) if on_host(self.xp) else self.d.shape[0]
+        yield from (slice(n, n + step) for n in range(0, self.d.shape[0], step))
 
     def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
         (H, W), (rows, columns) = self.grid, axes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from analytic.images.rules import (
     mixes_pixels,
     needs_images,
 )
+from analytic.vectors.duals import Homogeneous
 from analytic.vectors.results import Examples
 from analytic.vectors.rules import Fork
 from analytic.vectors.state import Dual, Program
@@ -82,10 +84,21 @@ BYTES_WORTH_NUMBA = 2**26
 with it, and it takes half a second and 130 MB to load, five seconds the very first time."""
 
 
-def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:
-    """Whether Numba is installed and pays for this many pairs of inputs, with `item` bytes per number."""
-    layers = sum(isinstance(step, Dual) for step in all_steps(program[: split(program)]))
-    return pairs * pixel_pairs_followed(program, shape) * layers * item >= BYTES_WORTH_NUMBA and numba_works()
+AS_RELU, ONCE_LOADED = 3, 2**8
+"""Another activation than one like ReLU takes three times as long, so a third of the bytes will do; and where Numba is
+loaded already, this fraction of them: a thousandth of a second."""
+
+
+def worth_compiling(program: Program, shape: Shape, pairs: int, item: int, *, part: bool = False) -> bool:
+    """Whether Numba is installed and pays for this many pairs of inputs, with `item` bytes per number.
+
+    part : of a larger kernel, whose parts are to go one way, whatever the processes that compute them have loaded.
+    """
+    steps = [step for step in all_steps(program[: split(program)]) if isinstance(step, Dual)]
+    layers = sum(1 if isinstance(step, Homogeneous) else AS_RELU for step in steps)
+    loaded = not part and "analytic.images.numba_kernels" in sys.modules
+    least = BYTES_WORTH_NUMBA // (ONCE_LOADED if loaded else 1)
+    return pairs * pixel_pairs_followed(program, shape) * layers * item >= least and numba_works()
 
 
 def fits_a_block(xp: Any, program: Program, shape: Shape) -> bool:
@@ -118,10 +131,10 @@ def plan_images(
     """
     xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
     dtype = inputs.dtype if each else field_precision(program, inputs)
-    pairs = 0 if each else max(pairs, N * M // (2 if inputs.symmetric else 1))
+    part, pairs = pairs > 0, 0 if each else max(pairs, N * M // (2 if inputs.symmetric else 1))
     first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
     item = int(xp.dtype(dtype).itemsize)
-    jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape)
+    jit = worth_compiling(program, shape, pairs, item, part=part) if on_host(xp) else fits_a_block(xp, program, shape)
     layout = FieldLayout(xp, dtype, first is None and pixels[1] == 1)
     recorded = has_masks(program) or (first is not None and is_nonlinear(program[first:]))
     return ImagePlan(

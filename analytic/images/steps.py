@@ -30,14 +30,12 @@ class Tile:
     pools : for each pooling in turn, D, in its unit, and Theta of equal pixels of each image with itself after it; or
         None, if nothing that follows needs the variances: bounds then stand for them.
     called : the names of the images, for messages.   opposite : whether x' = -x for some two of them.
-    planes : whether `analytic.images.offsets` follows.
     """
 
     layout: FieldLayout
     pools: Iterator[tuple[Array, Array] | None]
     called: Callable[[int], str] = "image {}".format
     opposite: bool = False
-    planes: bool = False
 
     def check(self, pixels: Pixels) -> None:
         """ValueError, with its name, for an image whose variances have left the range of float64."""

@@ -18,8 +18,10 @@ from functools import cache, cached_property, lru_cache
 from math import cos, inf, pi
 from typing import Any, NamedTuple
 
+from analytic.vectors import scalar_forms
 from analytic.vectors.duals import NORM_GRID, Erf, Homogeneous, seen
 from analytic.vectors.quadrature import Quadrature, mismatch
+from analytic.vectors.scalar_forms import Form
 from analytic.vectors.state import Distances, Dual, Pairs, RowState
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
@@ -142,6 +144,7 @@ class ClosedForm(Dual):
     odd : phi(-x) = -phi(x), so that r' is p' with p and r exchanged; for others, r' = 1 - p'.
     norms : phi, where p' leaves out what different norms add to it (see `analytic.vectors.duals`), for variances up to
         `reach`; it is to add that too where a variance is larger, `Gram.by_formula`.
+    form : the same in terms of D, by which kernels of images are several times faster.
     """
 
     variance: Callable[[Any, Array], Array]
@@ -149,12 +152,18 @@ class ClosedForm(Dual):
     odd: bool = False
     norms: Callable[[Any, Array], Array] | None = None
     reach: float = inf
+    form: Form | None = None
+
+    def after(self, rows: RowState) -> RowState:
+        """The rows after the activation."""
+        xp = array_namespace(rows.q)
+        s = xp.sqrt(rows.q)
+        _, slope = self.step(Gram(xp, s, s, xp.zeros_like(s), xp.ones_like(s)))
+        return rows.to(self.variance(xp, rows.q), rows.theta * slope)
 
     def rows(self, rows: RowState) -> tuple[RowState, ClosedFormRow]:
-        xp = array_namespace(rows.q)
+        xp, after = array_namespace(rows.q), self.after(rows)
         s, alike, distances = xp.sqrt(rows.q), rows.alike, None
-        _, slope = self.step(Gram(xp, s, s, xp.zeros_like(s), xp.ones_like(s)))
-        after = rows.to(self.variance(xp, rows.q), rows.theta * slope)
         norm = xp.where(after.q > 0, rows.q, 1.0)  # 1 for rows that vanish, whose angles do not matter
         if self.norms is not None and not alike and rows.ends[1] <= self.reach and float(norm.min()) > 0:
             distances = mismatch(self.norms, self.variance, seen(xp, norm), NORM_GRID)
@@ -255,7 +264,8 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
         return e, slope
 
     point, reach = pointwise(s.Sin(a, b, c)), SATURATION / b2 if b2 else inf
-    return ClosedForm(name, lambda xp, q: gain * V(xp, q), step, odd=C == 1, norms=point.phi, reach=reach)
+    form = scalar_forms.sine(a, b, c)
+    return ClosedForm(name, lambda xp, q: gain * V(xp, q), step, C == 1, point.phi, reach, form)
 
 
 def exponential(name: str, a: float, b: float) -> ClosedForm:
@@ -265,7 +275,7 @@ def exponential(name: str, a: float, b: float) -> ClosedForm:
     def step(g: Gram) -> tuple[Array, Array]:
         return -g.xp.expm1(-b2 * g.D) / 2, a2 * b2 * g.xp.exp(b2 * g.S)
 
-    return ClosedForm(name, lambda xp, q: a2 * xp.exp(2 * b2 * q), step)
+    return ClosedForm(name, lambda xp, q: a2 * xp.exp(2 * b2 * q), step, form=scalar_forms.exponential(a, b))
 
 
 def gaussian(name: str, a: float, b: float) -> ClosedForm:
@@ -288,7 +298,7 @@ def gaussian(name: str, a: float, b: float) -> ClosedForm:
         slope = (a * A * a * A * g.s * w**-1.5) * (g.s2 * w2**-1.5) * (g.r - g.p) / (x * x_root)
         return e / (2 * (x + x_root)), slope
 
-    return ClosedForm(name, lambda xp, q: a * a / wide(xp, q), step)
+    return ClosedForm(name, lambda xp, q: a * a / wide(xp, q), step, form=scalar_forms.gaussian(a, b))
 
 
 def rectified_square(name: str) -> ClosedForm:
@@ -302,7 +312,7 @@ def rectified_square(name: str) -> ClosedForm:
         sin, cos, left = g.xp.sqrt(g.sin2), g.r - g.p, pi - g.angle
         return (3 * (g.angle - sin * cos) + 2 * left * g.sin2) / (6 * pi), 2 / pi * g.root * (sin + left * cos)
 
-    return ClosedForm(name, lambda xp, q: 1.5 * q * q, step)
+    return ClosedForm(name, lambda xp, q: 1.5 * q * q, step, form=scalar_forms.RECTIFIED_SQUARE)
 
 
 def sign(name: str) -> ClosedForm:
@@ -314,7 +324,10 @@ def sign(name: str) -> ClosedForm:
     def variance(xp: Any, q: Array) -> Array:
         return xp.astype(q > 0, q.dtype)
 
-    return ClosedForm(name, variance, lambda g: (g.angle / pi, g.xp.zeros_like(g.p)), odd=True)
+    def step(g: Gram) -> tuple[Array, Array]:
+        return g.angle / pi, g.xp.zeros_like(g.p)
+
+    return ClosedForm(name, variance, step, odd=True, form=scalar_forms.SIGN)
 
 
 @cache
@@ -374,7 +387,7 @@ def gelu(name: str) -> ClosedForm:
         apart *= 1 / (2 * pi)
         return apart, slope
 
-    return ClosedForm(name, variance, step, norms=pointwise(s.GELU()).phi)
+    return ClosedForm(name, variance, step, norms=pointwise(s.GELU()).phi, form=scalar_forms.GELU)
 
 
 def closed_form(layer: s.Activation) -> Dual:

@@ -9,11 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import analytic
 import minintk
 from analytic.images import gpu_kernels
+from analytic.vectors.scalar_forms import FORMS
 
 HOMES = [Path(str(package.__file__)).parent for package in (minintk, analytic)]
 TARGETS = (70, 80, 90)
@@ -75,13 +77,20 @@ def test_these_are_all() -> None:
     assert {name: n for name, n in calls.items() if n} == {"minintk/arrays.py": 1, "analytic/images/offsets.py": 1}
 
 
+EVERY = tuple(
+    (name, 1, 6) if name == "kinked" else (name, len(form.numbers(np, np.ones(1))) + 1, 4 + len(form.constants))
+    for name, form in FORMS.items()
+)
+"""All activations in one source."""
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("tangent", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_planes_compile_for_every_target(dtype: str, tangent: bool) -> None:
     """In float32 nothing is double but the sums at the end: twelve additions and their moves, not a product."""
     for target in targets():
-        ptx, code = compiled(gpu_kernels.source(dtype, tangent=tangent), f"--gpu-architecture=sm_{target}")
+        ptx, code = compiled(gpu_kernels.source(dtype, EVERY, tangent=tangent), f"--gpu-architecture=sm_{target}")
         assert f"sm_{target}" in ptx
         assert code[:4] == b"\x7fELF"
         wide = set(re.findall(r"\b([a-z.]+)\.f64\b", ptx))
@@ -95,8 +104,8 @@ def test_planes_compile_for_every_target(dtype: str, tangent: bool) -> None:
 @needs_nvrtc
 def test_a_mistake_in_a_source_is_found() -> None:
     """The negative controls: a name that there is not, and arithmetic that leaves float32."""
-    text = gpu_kernels.source("float32", tangent=True)
+    text = gpu_kernels.source("float32", EVERY, tangent=True)
     with pytest.raises(AssertionError, match='identifier "halb" is undefined'):
-        compiled(text.replace("half - half2", "half - halb"), "--gpu-architecture=sm_80")
-    ptx, _ = compiled(text.replace("T X = U2 - A", "T X = U2 - 1.1 * A"), "--gpu-architecture=sm_80")
+        compiled(text.replace("half + half2", "half + halb"), "--gpu-architecture=sm_80")
+    ptx, _ = compiled(text.replace("= v0 - v1;", "= v0 - 1.1 * v1;"), "--gpu-architecture=sm_80")
     assert "mul.f64" in ptx or "fma.rn.f64" in ptx

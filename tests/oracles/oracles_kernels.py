@@ -178,6 +178,12 @@ def long_dual(layer: mn.spec.Layer, q1: Array, q2: Array, k: Array) -> tuple[Arr
     if isinstance(layer, mn.Erf):
         prod = (1 + 2 * q1) * (1 + 2 * q2)
         return 2 / pi * np.arcsin(2 * k / np.sqrt(prod)), 4 / pi / np.sqrt(prod - 4 * k * k)
+    if isinstance(layer, mn.GELU):
+        prod = (1 + q1) * (1 + q2)
+        delta = np.sqrt(prod - k * k)
+        quarter = pi / 2 + np.arcsin(k / np.sqrt(prod))
+        slope = quarter + k / delta * (1 / (1 + q1) + 1 / (1 + q2) + 1 / delta**2)
+        return (k * quarter + (k * k + q1 * q2 * delta**2) / (prod * delta)) / (2 * pi), slope / (2 * pi)
     if (found := closed_dual(layer, q1, q2, k, LONG)) is not None:
         return found
     if not isinstance(layer, mn.ReLU | mn.LeakyReLU | mn.Abs):

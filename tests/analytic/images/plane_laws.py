@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from test_gpu_kernels import SPECS
+from image_cases import SPECS
 
 import analytic as an
 import minintk as mn
@@ -19,8 +19,12 @@ By = Callable[[bool], AbstractContextManager[list[int]]]
 """Planes whatever the size, or never; gives how often they were computed."""
 
 
+KINKED = mn.ReLU(), mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs()
+SMOOTH = mn.Erf(), mn.GELU(), mn.Sin(1.0, 0.8, 0.3), mn.Gaussian(1.0, -0.3), mn.Exp(0.5, 0.3), mn.RectifiedMonomial(2)
+
+
 @st.composite
-def plane_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
+def plane_cases(draw: st.DrawFn, phis: tuple[mn.spec.Layer, ...] = KINKED + SMOOTH) -> tuple[mn.Sequential, Array]:
     """A spec whose first layers keep offsets apart, and three images, two of them equal, opposite or near."""
     shape, pick, some = (
         draw(st.sampled_from([(4, 5, 2), (6, 3, 2), (1, 7, 2), (9, 8, 3)])),
@@ -35,7 +39,7 @@ def plane_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
         return mn.Conv2d(5, kernel, padding=padding, **how)
 
     def phi() -> mn.spec.Layer:
-        return draw(pick([mn.ReLU(), mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs(), mn.Erf()]))
+        return draw(pick(phis))
 
     layers: list[mn.spec.Layer] = [window(draw(pick(["same", "valid", ((1, 0), (0, 1))]))), phi()]
     for _ in range(draw(st.integers(0, 2))):

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from compiled import COMPILER, use_blocks
 from hypothesis import HealthCheck, given, settings
+from image_cases import DTYPES, EPS, SPECS, images
 from oracles_kernels import image_errors, image_kernels
-from plane_laws import DEEP, ENDS, By, law_planes, plane_cases
-from test_gpu_kernels import DTYPES, EPS, SPECS, images
+from plane_laws import DEEP, ENDS, KINKED, By, law_planes, plane_cases
 
 import analytic as an
 import minintk as mn
 from analytic.images import offsets, plan
 from analytic.images.gpu_kernels import source
+from minintk.arrays import block_memory, raw_kernel
 
 Array = np.ndarray[Any, Any]
 
@@ -31,7 +32,7 @@ def by(edit: Callable[[str], str]) -> By:
     def context(wanted: bool) -> Iterator[list[int]]:
         asked = [0]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plan, "worth_compiling", lambda *_: False)
+            patch.setattr(plan, "worth_compiling", lambda *_, **how: False)
             if wanted:
                 use_blocks(patch, edit)
                 plain = offsets.Planes.launch
@@ -49,8 +50,13 @@ def by(edit: Callable[[str], str]) -> By:
 as_it_is = by(lambda text: text)
 
 
+def test_numpy_compiles_nothing() -> None:
+    assert raw_kernel(np, "nothing", "") is None
+    assert block_memory(np) == 0
+
+
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=4, deadline=None)
-@given(plane_cases())
+@given(plane_cases(KINKED))
 def test_planes(case: tuple[mn.Sequential, Array]) -> None:
     law_planes(case, as_it_is)
 
@@ -65,7 +71,7 @@ def test_first_and_last_layers_of_other_kinds(end: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["relu", "abs, residual", "erf", "erf, diagonal"])
+@pytest.mark.parametrize("name", ["relu", "abs, residual", "erf", "erf, diagonal", "gaussian"])
 def test_kernels_by_blocks_are_the_kernels(name: str, dtype: str) -> None:
     """Nearly as near to the truth as NumPy's passes come: equal, opposite, near, black images, sizes of ratio 1e4.
 
@@ -105,7 +111,7 @@ POOLED = mn.Sequential(*DEEP.layers[:2], mn.AvgPool((1, 2), padding="same"), mn.
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_error_is_found_out(name: str) -> None:
-    x, text = images("float64")[:3], source("float64", tangent=True)
+    x, text = images("float64")[:3], source("float64", (("kinked", 1, 6),), tangent=True)
     assert PLANTED[name](text) != text
     with pytest.raises(AssertionError):  # noqa: PT012
         law_planes((DEEP, x), by(PLANTED[name]))

@@ -1,0 +1,353 @@
+"""Closed forms of one pair of pixels, each written once: NumPy, Numba and CUDA run the same formula.
+
+    D = E (u - u')^2 / 2 = (q + q')/2 - k     ->     D' = E (phi(u) - phi(u'))^2 / 2,   slope = E phi'(u) phi'(u')
+
+for Gaussian u, u' of variances q, q' and covariance k.  What a formula needs of u alone are its numbers, which are
+computed once for each pixel.  Of a pair it gets both sides' numbers and D, and with s = sqrt(q) most begin with
+
+    U = s s'        A = U - k = U (1 - cos a) = D - (s - s')^2 / 2        B = U + k = U (1 + cos a) = 2U - A
+
+Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and nearly parallel ones keep their angle.
+What different norms add are squares of differences of numbers.  Sources: see `analytic.vectors.closed_forms`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import cos, pi, sqrt
+from typing import Any
+
+from analytic.vectors.duals import asin_u
+from minintk.arrays import Array
+
+OPPOSITE_ROUNDINGS = 8.0
+"""If B = U (1 + cos a) is less than so many roundings of A = U (1 - cos a), pixels are opposite, a = pi, B = 0."""
+
+
+class Arithmetic(ABC):
+    """What a formula may use beside + - * / < >.   eps, tiny : of the precision."""
+
+    eps: float
+    tiny: float
+
+    @abstractmethod
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        """a if condition else b, both computed."""
+
+    @abstractmethod
+    def sqrt(self, x: Any) -> Any:
+        """The root of x >= 0."""
+
+    @abstractmethod
+    def expm1(self, x: Any) -> Any:
+        """e^x - 1 for x <= 0, to the last digit."""
+
+    @abstractmethod
+    def asin(self, s: Any) -> Any:
+        """The arcsine of s, 0 <= s <= sqrt(1/2)."""
+
+    @abstractmethod
+    def lag(self, p: Any, s: Any) -> Any:
+        """sin a - a cos a for p = s^2 = sin(a/2)^2 <= 1/2."""
+
+    def largest(self, a: Any, b: Any) -> Any:
+        """max(a, b)."""
+        return self.where(a > b, a, b)
+
+    def smallest(self, a: Any, b: Any) -> Any:
+        """min(a, b)."""
+        return self.where(a > b, b, a)
+
+
+class OnArrays(Arithmetic):
+    """Arithmetic of arrays, entry by entry."""
+
+    def __init__(self, xp: Any, dtype: Any) -> None:
+        self.xp, self.eps, self.tiny = xp, float(xp.finfo(dtype).eps), float(xp.finfo(dtype).tiny)
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        return self.xp.where(condition, a, b)
+
+    def sqrt(self, x: Any) -> Any:
+        return self.xp.sqrt(x)
+
+    def expm1(self, x: Any) -> Any:
+        return self.xp.expm1(x)
+
+    def asin(self, s: Any) -> Any:
+        return self.xp.arcsin(s)
+
+    def lag(self, p: Any, s: Any) -> Any:
+        return 2 * (s * self.xp.sqrt(1 - p) - self.xp.arcsin(s) * (1 - 2 * p))
+
+    def largest(self, a: Any, b: Any) -> Any:
+        return self.xp.maximum(a, b)
+
+    def smallest(self, a: Any, b: Any) -> Any:
+        return self.xp.minimum(a, b)
+
+
+Numbers = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """An activation on pairs of pixels.
+
+    numbers : (xp, q) -> the numbers of pixels, float64.
+    pair : (arithmetic, D, numbers, numbers', constants) -> D', slope, 2k.   constants : the activation's own.
+    """
+
+    name: str
+    numbers: Callable[[Any, Array], tuple[Array, ...]]
+    pair: Callable[[Any, Any, Numbers, Numbers, Numbers], tuple[Any, Any, Any]]
+    constants: tuple[float, ...] = ()
+
+    def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
+        """D' and Theta', from D and Theta in a unit; Theta, and then Theta', may be None.
+
+        one, two : the numbers, and (phi(u)^2)/2 on average, which is positive but for pixels outside the image: 0.
+        k : (ratio, 2 rest) of what is still to be added to Theta, ratio k + rest; 0; the unit; the constants.
+        """
+        (ratio, rest2, _, unit), (*first, half), (*second, half2) = k[:4], one, two
+        after, slope, two_k = self.pair(m, D * unit, tuple(first), tuple(second), k[4:])
+        inside = m.smallest(half, half2) > 0
+        after = m.where(inside, m.largest(after, 0.0), half + half2)
+        if theta is not None:
+            theta = m.where(inside, ((theta + rest2) * unit + two_k * ratio) * slope, 0.0)
+        return after, theta
+
+
+def sides(m: Any, D: Any, s: Any, s2: Any) -> tuple[Any, Any, Any, Any]:
+    """s - s', U, A and B."""
+    gap, U = s - s2, s * s2
+    A = m.smallest(m.largest(D - gap * gap * 0.5, 0.0), U + U)
+    return gap, U, A, U + U - A
+
+
+def acute(m: Any, A: Any, B: Any, U2: Any) -> tuple[Any, Any, Any]:
+    """Whether a > pi/2, and sin(b/2)^2 and sin(b/2) of the acute one, b, of the angles a and pi - a."""
+    wide = A > B
+    p = m.where(wide, B, A) / m.largest(U2, m.tiny)
+    return wide, p, m.sqrt(p)
+
+
+# ------------------------------------------------------------------------------------------ ReLU, LeakyReLU, Abs
+
+
+class Kinked(Form):
+    """alpha x + beta |x|, in its own unit, see `analytic.images.activations`: with c = pi / (2 b2),
+
+        D'     = [c D + a k - U sin a] scale            Theta' = [c - a] scale Theta
+
+    The number of a pixel is sqrt(q / 2 unit), 0 outside; k = (ratio, 2 rest, 0, c, b2, scale).  D is put together anew
+    from A, as snapped to 2U, so that |x| of opposite pixels has D = 0 exactly, b2 2k being -2U.
+    """
+
+    def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
+        (half,), (half2,), (ratio, rest2, _, c, b2, scale) = one, two, k
+        gap, product = half - half2, half * half2
+        gap = gap * gap
+        U2 = (product + product) + (product + product)
+        A = D - gap
+        A = m.largest(A, 0.0 - A)
+        A = m.where(U2 * (1 - OPPOSITE_ROUNDINGS * m.eps) > A, A, U2)  # 0 for a pixel outside
+        B = U2 - A
+        wide, p, s = acute(m, A, B, U2)
+        two_k = B - A
+        after = ((gap + A + m.where(wide, two_k * b2, 0.0)) * c - U2 * m.lag(p, s) * 0.5) * scale
+        if theta is not None:
+            h = m.asin(s)
+            h = m.where(wide, pi / 2 - h, h)
+            theta = m.where(U2 > 0, (theta + two_k * ratio + rest2) * ((c - (h + h)) * scale), 0.0)
+        return after, theta
+
+
+def nothing(*arguments: Any) -> Any:
+    """Kinked has no `numbers` and no `pair`: both are part of its unit."""
+    raise NotImplementedError
+
+
+KINKED = Kinked("kinked", nothing, nothing)
+
+# ------------------------------------------------------------------------------------------------ erf and GELU
+
+
+def arcs_of_pixels(xp: Any, q: Array) -> tuple[Array, ...]:
+    """s, kappa = (1 + 2q)^-1/2, sine and cosine of x/2 and of y/2 = pi/4 - x/2, and x;  sin x = 2q / (1 + 2q)."""
+    kappa = (1 + 2 * q) ** -0.5
+    x, y = asin_u(xp, q), 2 * xp.arcsin(sqrt(0.5) * kappa)
+    return xp.sqrt(q), kappa, xp.sin(x / 2), xp.cos(x / 2), xp.sin(y / 2), xp.cos(y / 2), x
+
+
+def turns(m: Any, U: Any, A: Any, B: Any, one: Numbers, two: Numbers) -> tuple[Any, ...]:
+    """(z_1 - z)/2 and its tangent, mu = (x + x')/2 - z_1, sin((x - x')/2)^2, cos z, cos z_1 and kappa kappa'.
+
+    sin z = 2k kappa kappa', z_1 the same for k = U, so sin(z_1)^2 = sin x sin x':
+
+        tan((z_1 - z)/2) = 2 A kappa kappa' / (cos z_1 + cos z)        cos(z)^2 = cos(z_1)^2 + 4 A B (kappa kappa')^2
+        sin(mu) sin((x + x')/2 + z_1) = sin((x - x')/2)^2
+    """
+    (kappa, sx, cx, sy, cy), (kappa2, sx2, cx2, sy2, cy2) = one, two
+    kk = kappa * kappa2
+    square = kappa * kappa + kappa2 * kappa2 - kk * kk  # 1 - sin x sin x'
+    cos1, over = m.sqrt(square), (kk + kk) * A
+    cosz = m.sqrt(square + (over + over) * (kk * B))
+    under = cos1 + cosz
+    longer, shorter = m.largest(over, under), m.smallest(over, under)
+    h = m.asin(shorter / m.largest(m.sqrt(longer * longer + shorter * shorter), m.tiny))
+    e = sx * cx2 - cx * sx2
+    e = e * e
+    sines = (sx * cx2 + cx * sx2) * cos1 + (sy * cy2 + cy * sy2) * ((U + U) * kk)
+    mu = m.asin(e / m.largest(sines, m.tiny))
+    return m.where(over > under, pi / 2 - h, h), over / m.largest(under, m.tiny), mu, e, cosz, cos1, kk
+
+
+def erf_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
+    """(pi/2) D' = (z_1 - z) + mu,   slope = (4/pi) kappa kappa' / cos z."""
+    _, U, A, B = sides(m, D, one[0], two[0])
+    h, _, mu, _, cosz, _, kk = turns(m, U, A, B, one[1:], two[1:])
+    return (h + h + mu) * (2 / pi), kk * (4 / pi) / m.largest(cosz, m.tiny), B - A
+
+
+ERF = Form("erf", lambda xp, q: arcs_of_pixels(xp, q)[:-1], erf_pair)
+
+
+def gelu_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
+    """The arcs' of q/2, so that sin x = q / (1 + q); s, x, root = sqrt(cos x) and part = q kappa^2 / root."""
+    _, *arcs, x = arcs_of_pixels(xp, q / 2)
+    kappa = 1 / (1 + q)
+    root = (kappa * (2 - kappa)) ** 0.25
+    return *arcs, xp.sqrt(q), x, root, q * kappa / root
+
+
+def gelu_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
+    """phi(x) = x Phi(x).  With sin z = k kk, kk = kappa kappa', g = 1/(1+q) + 1/(1+q') - 1 and h = (z_1 - z)/2,
+
+    E(k) = E phi phi' = [k (pi/2 + z) + (q q' + k^2 g) kk / cos z] / (2 pi)        slope = dE / dk
+    2 pi (E(U) - E(k)) = 2 U h + A (pi/2 + z) + tan(h) B (kk^2 / (cos z cos z_1) + g)
+    4 pi ((v + v')/2 - E(U)) = (s - s')^2 pi/2 + (s - s') (s x - s' x') + 2 U mu + 2 (part - part')^2
+        + 2 U^2 kk / cos z_1 [4 kk sin((x - x')/2)^2 / (root root' (cos z_1 + root root')) - (kappa - kappa')^2]
+    """
+    (*arcs, s, x, root, part), (*arcs2, s2, x2, root2, part2) = one, two
+    gap, U, A, B = sides(m, D, s, s2)
+    h, tan, mu, e, cosz, cos1, kk = turns(m, U * 0.5, A * 0.5, B * 0.5, tuple(arcs), tuple(arcs2))
+    over, over1 = 1.0 / cosz, 1.0 / cos1
+    both, apart, parts, roots = kk * kk, arcs[0] - arcs2[0], part - part2, root * root2
+    g = arcs[0] * arcs[0] + arcs2[0] * arcs2[0]
+    quarter = (x + x2) * 0.5 - mu - (h + h) + pi / 2  # pi/2 + z
+    turned = (U + U) * h + A * quarter + tan * B * (both * over * over1 + (g - 1.0))
+    norms = gap * (gap * (pi / 2) + (s * x - s2 * x2)) + (U + U) * mu
+    bend = (4.0 * kk) * e / (roots * (cos1 + roots)) - apart * apart
+    norms = norms + 2.0 * (parts * parts + (U * U) * (kk * over1) * bend)
+    slope = quarter + (U - A) * kk * over * (g + both * over * over)
+    return (turned + turned + norms) * (1 / (4 * pi)), slope * (1 / (2 * pi)), B - A
+
+
+GELU = Form("gelu", gelu_numbers, gelu_pair)
+
+# ----------------------------------------------------------------------------------- the other activations
+
+
+def sine(a: float, b: float, c: float) -> Form:
+    """phi(x) = a sin(b x + c).  With C = cos 2c, all variances times b^2, t = 1 - e^-D and S = q + q' - D:
+
+    D' = a^2/2 [t (1 + C e^-S) - C (e^-q - e^-q')^2 / 2]        slope = a^2 b^2/2 (e^-D + C e^-S)
+    """
+    C, b2 = cos(2 * c), b * b
+
+    def numbers(xp: Any, q: Array) -> tuple[Array, ...]:
+        return b2 * q, -xp.expm1(-b2 * q)
+
+    return Form("sine", numbers, sine_pair, (a * a / 2, b2, 1 / b2 if b2 else 0.0, C))
+
+
+def sine_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
+    """As `sine` says."""
+    (q, lost), (q2, lost2), (gain, b2, inverse, C) = one, two, k
+    D = D * b2
+    S = m.largest(q + q2 - D, 0.0)
+    t, e, gap = m.expm1(0.0 - D), m.expm1(0.0 - S) * C, lost - lost2
+    after = t * (0.0 - 1.0 - C - e) - gap * gap * (C * 0.5)
+    return after * gain, (t + e + (C + 1.0)) * (gain * b2), (S - D) * inverse
+
+
+def exponential(a: float, b: float) -> Form:
+    """phi(x) = a e^(b x), w = |a| e^(b^2 q):  D' = (w - w')^2 / 2 + w w' (1 - e^(-b^2 D)),  slope = b^2 E phi phi'."""
+    b2 = b * b
+    return Form("exponential", lambda xp, q: (q, abs(a) * xp.exp(b2 * q)), exponential_pair, (b2,))
+
+
+def exponential_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
+    """As `exponential` says."""
+    (q, w), (q2, w2), (b2,) = one, two, k
+    t, gap = m.expm1(0.0 - D * b2), w - w2
+    return gap * gap * 0.5 - w * w2 * t, w * w2 * (t + 1.0) * b2, q + q2 - (D + D)
+
+
+def gaussian(a: float, b: float) -> Form:
+    """phi(x) = a e^(b x^2).  With A_ = -2b, w = sqrt(1 + 2 A_ q), v = a^2 / w and 1 + e = X as in `closed_forms`:
+
+    e = [(w - w')^2 / 2 + A_^2 A B] / (w w')        D' = (sqrt v - sqrt v')^2 / 2 + sqrt(v v') (1 - (1 + e)^-1/2)
+    slope = sqrt(v v') A_^2 k / (w w') (1 + e)^-3/2
+    """
+
+    def numbers(xp: Any, q: Array) -> tuple[Array, ...]:
+        w = xp.sqrt(1 - 4 * b * q)
+        return xp.sqrt(q), w, 1 / w, abs(a) / xp.sqrt(w)
+
+    return Form("gaussian", numbers, gaussian_pair, (4 * b * b,))
+
+
+def gaussian_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
+    """As `gaussian` says."""
+    (s, w, inverse, root), (s2, w2, inverse2, root2), (A2,) = one, two, k
+    _, U, A, B = sides(m, D, s, s2)
+    gap, roots, gap_root = w - w2, root * root2, root - root2
+    e = (gap * inverse) * (gap * inverse2) * 0.5 + (A * inverse) * (B * inverse2) * A2
+    x = e + 1.0
+    x_root = m.sqrt(x)
+    after = gap_root * gap_root * 0.5 + roots * e / (x + x_root)
+    return after, roots * A2 * ((U - A) * inverse * inverse2) / (x * x_root), B - A
+
+
+def rectified_square_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
+    """phi(x) = max(x, 0)^2.  With L = sin a - a cos a, and J_2 as in `closed_forms`, v = 3/2 q^2:
+
+    D' = 3/4 (q - q')^2 + U^2 / (2 pi) [(2 pi + a) sin(a)^2 - 3 L cos a]        slope = (2/pi) U (L + pi cos a)
+    """
+    (s,), (s2,) = one, two
+    gap, U, A, B = sides(m, D, s, s2)
+    wide, p, half_sin = acute(m, A, B, U + U)
+    h, lag, cos_b = m.asin(half_sin), m.lag(p, half_sin), 1.0 - (p + p)
+    a = m.where(wide, pi - (h + h), h + h)
+    L, cos_a = m.where(wide, lag + cos_b * pi, lag), m.where(wide, 0.0 - cos_b, cos_b)
+    sin2, norms = 4.0 * p * (1.0 - p), gap * (s + s2)
+    after = norms * norms * 0.75 + U * U * ((a + 2 * pi) * sin2 - 3.0 * L * cos_a) * (1 / (2 * pi))
+    return after, (2 / pi) * U * m.where(wide, lag, lag + cos_b * pi), B - A
+
+
+RECTIFIED_SQUARE = Form("rectified square", lambda xp, q: (xp.sqrt(q),), rectified_square_pair)
+
+
+def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
+    """phi(x) = sign x:  D' = 2a/pi, or (v + v')/2 where a pixel is 0; the slope is infinite, and never asked for."""
+    (s, v), (s2, v2) = one, two
+    _, U, A, B = sides(m, D, s, s2)
+    wide, _, half_sin = acute(m, A, B, U + U)
+    h = m.asin(half_sin) * (4 / pi)
+    return m.where(v * v2 > 0, m.where(wide, 2.0 - h, h), (v + v2) * 0.5), 0.0 * h, B - A
+
+
+def sign_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
+    """s, and v: 1, or 0 for pixels of variance 0."""
+    return xp.sqrt(q), xp.astype(q > 0, q.dtype)
+
+
+SIGN = Form("sign", sign_numbers, sign_pair)
+FORMS = {"kinked": KINKED, "erf": ERF, "gelu": GELU, "rectified square": RECTIFIED_SQUARE, "sign": SIGN} | {
+    form.name: form for form in (sine(1.0, 1.0, 0.0), exponential(1.0, 1.0), gaussian(1.0, -1.0))
+}
+"""A form of each kind by its name: kinds differ in code, the forms of one kind in their constants alone."""
