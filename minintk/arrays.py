@@ -352,17 +352,13 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
     return import_module(STRIDES[library(xp)]).as_strided(a, tuple(shape), tuple(strides))
 
 
+@lru_cache
 def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
     """kernel((blocks, ...), threads, arguments, bytes), a CUDA source for blocks of threads with memory of their own.
 
     None where the library compiles nothing: NumPy.
     """
-    return _raw_kernel(library(xp), name, source)
-
-
-@lru_cache
-def _raw_kernel(library: str, name: str, source: str) -> Callable[..., None] | None:
-    make = getattr(import_module(library), "RawKernel", None)
+    make = getattr(import_module(library(xp)), "RawKernel", None)
     if make is None:
         return None
     kernel = make(source, name)

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -138,16 +138,8 @@ def _norm(a: Array) -> float:
     return sqrt(float(array_namespace(a).sum(a * a)))
 
 
-class Curved(Protocol):
-    """A loss with its first two derivatives in f, such as `mn.mse`."""
-
-    def check(self, y: Array, outputs: tuple[int, int]) -> None: ...
-    def cotangent(self, f: Array, y: Array) -> Array: ...
-    def hessian(self, f: Array, y: Array, v: Array) -> Array: ...
-
-
 def sharpness(
-    model: Model, theta: Array, x: Array, y: Array, *, loss: Curved, scales: Mapping[str, float] | None = None,
+    model: Model, theta: Array, x: Array, y: Array, *, loss: Any, scales: Mapping[str, float] | None = None,
     rtol: float = 1e-6,
 ) -> float:  # fmt: skip
     """The largest eigenvalue of S^1/2 H S^1/2 at theta : (P,), H the Hessian of the loss on x : (N, *input_shape).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,15 +13,6 @@ from minintk.diagnostics.kernels import effective_rank, relative_distance, targe
 from minintk.models.empirical import ntk
 from minintk.models.network import Model, check_model
 from minintk.validate import whole
-
-
-class Moving(Protocol):
-    """A point of a run: a snapshot of `mn.train`, a moment of `mn.flow`."""
-
-    @property
-    def t(self) -> float: ...
-    @property
-    def theta(self) -> Array | None: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,7 +62,7 @@ class KernelPath:
         return axes if figure is None else figure
 
 
-def kernel_over_time(model: Model, run: Iterable[Moving], x: Array, y: Array, *, k: int = 5) -> KernelPath:
+def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k: int = 5) -> KernelPath:
     """The empirical NTK of a model along a run, on x : (N, *input_shape) with labels y : (N, C); a `KernelPath`.
 
     run : snapshots of `mn.train` or moments of `mn.flow`, theta : ([E], P); the first is the start.  A model that

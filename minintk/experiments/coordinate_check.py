@@ -33,16 +33,16 @@ from minintk.arrays import Array, Host
 from minintk.diagnostics.power_laws import PowerLaw, power_law
 from minintk.experiments.layer_sizes import (
     Quantity,
-    check_widths,
     chosen_optimizer,
     initial_thetas,
     matched,
     measure,
+    networks,
 )
 from minintk.models.network import Network
 from minintk.progress import progress_of
 from minintk.spec.layers import Layer
-from minintk.spec.parametrization import Parametrization, Rule, SpectralMuP
+from minintk.spec.parametrization import Parametrization, Rule
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
 from minintk.validate import generator, number, whole
@@ -262,14 +262,10 @@ def coordinate_check(
     >>> coordinate_check(spec, x, y, parametrization=mn.NTK(), **settings).blame
     {'4.W': 'start'}
     """
-    parametrization = parametrization or SpectralMuP()
-    widths = check_widths(spec_of_width, x, widths)
+    widths, nets = networks(spec_of_width, x, widths, parametrization)
     seeds, steps = whole("seeds", seeds, 2), whole("steps", steps)
     tolerance, rng = number("tolerance", tolerance), generator(rng)
-    nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
     variable, names = matched(nets, widths)
-    if nets[0].size == nets[-1].size:
-        raise ValueError(f"spec_of_width gives {nets[0].size} parameters at widths {widths[0]} and {widths[-1]} alike")
     found: dict[tuple[Quantity, str], list[Host]] = {}
     most = seeds if budget is None else whole("budget", budget, seeds)
     had, looks = 0, 0
@@ -287,7 +283,7 @@ def coordinate_check(
                 advance(net.size)
         looks += 1
         level = 0.05 / 2**looks if budget else 0.05
-        title = f"{parametrization!r}, {chosen!r}, {seeds} seeds, {steps} steps"
+        title = f"{nets[0].parametrization!r}, {chosen!r}, {seeds} seeds, {steps} steps"
         growth = [float(np.median(v)) for v in found["growth", "loss"]]
         diverged = tuple(n for n, by in zip(widths, growth) if by > GROWN)
         rows = _rows(found, widths, tolerance, 1 - level)

@@ -14,6 +14,7 @@ from minintk.diagnostics.weight_norms import natural_norms, spectral_norms
 from minintk.layers.contract import Tensor
 from minintk.models.network import Network
 from minintk.spec.layers import Residual
+from minintk.spec.parametrization import Parametrization, SpectralMuP
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
 from minintk.training.train import Descent
@@ -24,15 +25,20 @@ ENSEMBLE_BYTES = 2**31
 """Memory limit for the members that are trained together."""
 
 
-def check_widths(spec_of_width: Any, x: Array, widths: Any) -> tuple[int, ...]:
-    """The widths; TypeError or ValueError unless there are at least two and spec_of_width is callable."""
+def networks(
+    spec_of_width: Any, x: Array, widths: Any, parametrization: Parametrization | None
+) -> tuple[tuple[int, ...], list[Network]]:
+    """The widths, two at least, with a network of each; TypeError or ValueError where there are none, or all alike."""
     if not callable(spec_of_width):
         raise TypeError(f"spec_of_width expects a function, width -> spec, got {spec_of_width!r}")
     check_floating("x", x)
     found = tuple(widths) if isinstance(widths, Iterable) else ()
     if len(set(found)) < 2 or not all(hasattr(n, "__index__") and n >= 1 for n in found):
         raise ValueError(f"widths expects two different whole numbers >= 1 at least, got {widths!r}")
-    return tuple(map(int, found))
+    nets = [Network(spec_of_width(int(n)), x.shape[1:], parametrization or SpectralMuP()) for n in found]
+    if len(sizes := {net.size for net in nets}) == 1:
+        raise ValueError(f"spec_of_width gives {sizes.pop()} parameters at all of the widths {found}: use its argument")
+    return tuple(map(int, found)), nets
 
 
 def chosen_optimizer(optimizer: Any, net: Network) -> Optimizer:

@@ -18,11 +18,11 @@ import numpy as np
 
 from minintk.arrays import Array, Host, to_host
 from minintk.diagnostics.power_laws import Estimate
-from minintk.experiments.layer_sizes import check_widths, chosen_optimizer, initial_thetas
+from minintk.experiments.layer_sizes import chosen_optimizer, initial_thetas, networks
 from minintk.models.network import Network
 from minintk.progress import progress_of
 from minintk.spec.layers import Layer
-from minintk.spec.parametrization import Parametrization, SpectralMuP
+from minintk.spec.parametrization import Parametrization
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
 from minintk.training.spectral_descent import SpectralDescent
@@ -146,18 +146,13 @@ def learning_rate_transfer(
     >>> found.losses.shape, found.passed
     ((2, 6, 4), True)
     """
-    widths, asked, rates = check_widths(spec_of_width, x, widths), rates, numbers(rates)
+    asked, rates = rates, numbers(rates)
     if len(rates) < 3 or not all(0 < a < b < np.inf for a, b in pairwise(rates)):
         raise ValueError(f"rates expects three or more learning rates > 0, increasing, got {asked!r}")
     if not callable(optimizer):
         raise TypeError(f"optimizer expects a function rate -> optimiser, such as mn.SGD itself, got {optimizer!r}")
     seeds, steps, rng = whole("seeds", seeds, 2), whole("steps", steps), generator(rng)
-    parametrization = parametrization or SpectralMuP()
-    nets = [Network(spec_of_width(n), x.shape[1:], parametrization) for n in widths]
-    if len({net.size for net in nets}) == 1:
-        raise ValueError(
-            f"spec_of_width gives {nets[0].size} parameters at all of the widths {widths}: use its argument"
-        )
+    widths, nets = networks(spec_of_width, x, widths, parametrization)
     variable = "n" if len({len(net.spec) for net in nets}) == 1 else "L"
     at = [[_at(lr, net, optimizer) for lr in rates] for net in nets]
     losses, total = np.empty((len(nets), len(rates), seeds)), sum(net.size for net in nets) * len(rates) * seeds
@@ -170,7 +165,7 @@ def learning_rate_transfer(
                     losses[i, r, members] = _train(net, theta, x, y, loss, at[i][r], steps)
                     advance(net.size * theta.shape[0])
                 first = members.stop
-    title = f"{parametrization!r}, {at[0][0]!r} and other rates, {steps} steps, {seeds} seeds"
+    title = f"{nets[0].parametrization!r}, {at[0][0]!r} and other rates, {steps} steps, {seeds} seeds"
     return Transfer(title, widths, rates, losses, *_optima(widths, rates, losses, rng), variable)
 
 

@@ -6,10 +6,8 @@
 
 S holds the learning-rate scale of every parameter.  A small step of gradient descent changes theta by -lr S J' dL/df,
 and therefore f by -lr J S J' dL/df: the kernel of training is J S J'.  S is the parametrization's (1 for NTK, Standard
-and PyTorch) unless `scales` replaces it.  `J.gram` knows no training, it is J J'.
-
-With an ensemble each has a leading axis E.  The Jacobian is never formed: the memory is that of the activations
-and of C cotangents for two blocks of examples.
+and PyTorch) unless `scales` replaces it.  `J.gram` knows no training, it is J J'.  The Jacobian is never formed: the
+memory is that of activations and of C cotangents for two blocks of examples.  With an ensemble each has an axis E.
 """
 
 from __future__ import annotations

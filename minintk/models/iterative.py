@@ -28,9 +28,7 @@ class Moved:
         |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) of the shape (n, C), drawn once
 
     J being the Jacobian on a probe of n inputs.  The mean over u of |A' u|^2 is |A|_F^2: one draw estimates how far J
-    moved as a whole, in the directions that training has not taken yet too, for the price of one forward and one
-    backward sweep over the probe, whatever C.  Where the features stay (a wide network) nothing is linearised again;
-    where they move, it happens as often as they do.
+    moved as a whole, for the price of one forward and one backward sweep over the probe, whatever C.
 
     probe : (n, *input_shape), some training inputs, a tenth of a batch say.  fraction : a finite number > 0.
 

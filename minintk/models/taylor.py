@@ -7,9 +7,8 @@ activations                                         y = phi(x) as a series (`min
 no weights, linear or linear by pieces (pools, ...) y_j = A x_j, the piece that x_0 lies on
 LayerNorm                                           y = r c,  c = x - mean(x),  r = (mean(c^2) + eps)^(-1/2)
 
-The expansion of a network with kinks is that of its piece at theta_0: exact until a kink is crossed.  The derivative of
-a truncated series is the layer's derivative with series in place of numbers, a `LayerJacobian` whose tangents and
-cotangents are lists: of the coefficients 1 ... k, as only these depend on d.
+The expansion of a network with kinks is that of its piece at theta_0.  The derivative of a truncated series is a
+`LayerJacobian` whose tangents and cotangents are lists: of the coefficients 1 ... k, as only these depend on d.
 """
 
 from __future__ import annotations

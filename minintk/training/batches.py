@@ -80,8 +80,7 @@ class Batches:
     """(x, y) of step 0, 1, ...: all examples, or mini-batches without replacement, epoch by epoch.
 
     An epoch is `per_epoch` = floor(N / batch_size) steps; it skips the last N mod batch_size examples of its shuffle.
-    Everything random about an epoch is drawn when it starts, so the generator's state at that moment and the step
-    suffice to resume.  ValueError or TypeError for a batch larger than the data, and where draws lack a generator.
+    The generator's state when it started and the step suffice to resume.  ValueError or TypeError for bad arguments.
     """
 
     def __init__(

@@ -69,8 +69,7 @@ def fit(
 
     steps, epochs : the length, one of the two; an epoch is floor(N / batch_size) steps.
     every : steps between two rows of the history; by default an epoch, or a hundredth of the run if full batch.
-    test : held-out (x, y), evaluated for every row; a network with BatchNorm is calibrated first, on a thousand
-        training examples.
+    test : held-out (x, y), evaluated for every row; BatchNorm is calibrated first, on a thousand training examples.
     checkpoint : a folder.  ``checkpoint.npz`` and ``history.json`` are written there with every row and on Ctrl-C.  If
         the folder holds a checkpoint of this run, training resumes there and ends with the same bits as an
         uninterrupted run (on the same machine, libraries and number of threads).  More steps extend the run.

@@ -47,8 +47,8 @@ def flow(
     theta : (P,) or (E, P), not modified; the members of an ensemble take the same steps.  x : (N, *input_shape),
     y : (N, C), read while it runs and not copied.
     times : increasing; the last may be inf for a loss that reaches zero, `Hinge`.  A flow ends when the loss of every
-    member is exactly zero; members that get there first wait.  With times = inf it never ends if no theta classifies
-    every example; if the gradient vanishes before that, the moment has t = inf and is not `ended`.
+    member is exactly zero; members that get there first wait.  It never ends if no theta classifies every example; if
+    the gradient vanishes before that, the moment has t = inf and is not `ended`.
     tau or mu : momentum flow with this tau, or with tau = t/mu; gradient flow by default.  At t = 0, v = 0 with tau and
     v = -grad L with mu.
     temperature : T of the stochastic flow.  Batches of b = N / (T/dt (N - 1) + 1) examples, rounded, at least 1, are
@@ -102,8 +102,8 @@ def kernel_flow(
     y are read while it runs and not copied.
     Everything else as in `flow`.
 
-    The kernel of a network at any theta_1, trained or not, is `minintk.ntk_full(net, theta_1, all_points, x)`; an
-    analytic kernel works as well.  (Geiger et al. 2020, eq. (26).)
+    Any network's at any theta will do, `minintk.ntk_full(net, theta, all_points, x)`, and an analytic kernel.  (Geiger
+    et al. 2020, eq. (26).)
 
     >>> import numpy as np, minintk as mn
     >>> K, y = np.diag([1.0, 3.0]), np.ones((2, 1))

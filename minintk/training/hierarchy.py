@@ -62,7 +62,7 @@ def hierarchy(
     loss then grows, and FloatingPointError says when it has no bound.  `flow` has no such end.
 
     A time derivative takes one expansion of the network for order 3 and three for order 4, with C cotangents each.
-    The memory grows as (M C)^2 and as P.  memory : bytes it may take, half of what is free unless given.
+    memory : bytes it may take, half of what is free unless given; it grows as (M C)^2 and as P.
     For ReLU and max-pooling the derivatives are those of the piece of f at theta0.  Training takes about sqrt(n) of n
     units across their kinks; each changes the kernel by 1/n, with either sign, so together by n^-3/4: more than O3 and
     O4 do, and unknown to both.  So orders 3 and 4 come no closer than order 2 there.

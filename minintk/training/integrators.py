@@ -30,14 +30,13 @@ class Steps:
         low < max_n |f_n(t + dt) - f_n(t)| < high
 
     A step that changes an output by more is rejected and dt halved.  If all change by less than `low`, dt doubles;
-    otherwise it is steered towards changes of 0.8 high, growing by at most a tenth per step.  With `Centred`, f already
-    includes alpha.  (Geiger et al. 2020, eq. (18).)
+    otherwise it is steered towards changes of 0.8 high, growing by at most a tenth per step.  (Geiger et al. 2020,
+    eq. (18); the f of `Centred` includes alpha.)
 
     Weights may inflate while outputs stand still, as they do where alpha is small.  So the first step changes J' y by
     a part 2 early at most.  Then, until the outputs of every network have travelled a distance of 0.1, dt grows by a
     part `early` per step, or up to early t, and no step takes outputs further than twice the way that they have come.
-    With the default the loss of a network in the feature regime halves within 0.6 % of the right time; early = 1 leaves
-    little but the outputs' bounds, with which it may halve several times later.
+    With the default a loss in the feature regime halves within 0.6 % of the right time; with early = 1 much later.
 
     One step of length dt holds the gradient g at its initial value and solves for v exactly:
     v <- a v - (1 - a) g,  theta <- theta + dt v;  a = e^(-dt/tau), (t/(t + dt))^mu if tau = t/mu, 0 for gradient flow.
@@ -59,8 +58,7 @@ class Solver:
     """SciPy's adaptive Runge-Kutta solvers, to a given accuracy; for smooth losses on full batches.
 
     rtol, atol : the error tolerance of a step, in every parameter and velocity, |error| < atol + rtol |value|.
-    The state passes through host memory in float64.  With tau = t/mu, stability limits the steps to about 3 t/mu, and
-    `Steps` is many times faster.
+    The state passes through host memory in float64.  tau = t/mu limits steps to about 3 t/mu: `Steps` is far faster.
     """
 
     rtol: float = 1e-8
@@ -190,9 +188,8 @@ TRAVELLED = 0.1
 class SteppedFlow:
     """A flow by `Steps` in progress.
 
-    dt : the next step, if no goal comes before its end.  path : () or (E,), how far each network's outputs have
-    travelled, the sum of their largest changes.  h, b : the latest step and its number of examples.  seen : examples
-    since all were looked at.
+    dt : the next step, if no goal comes before its end.  path : () or (E,), the sum of the largest changes of each
+    network's outputs.  h, b : the latest step and its number of examples.  seen : examples since all were looked at.
     """
 
     def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:

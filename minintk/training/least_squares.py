@@ -8,8 +8,7 @@ S are the parametrization's learning-rate scales for gradient descent, 1 for mos
 in blocks and factorised in place.  `solve_lsqr` works in parameter space, with memory P for any N C.
 
 Without ridge both give the solution of smallest |w|, which gradient descent from theta_0 converges to: the only w in
-the row space of J with J w = y - f_0.  So the residual alone certifies the answer, and both report it.  At finite
-width the outputs share their layers, so J J' couples them and is a full (N C) x (N C) matrix.
+the row space of J with J w = y - f_0.  So the residual alone certifies the answer, and both report it.
 """
 
 from __future__ import annotations
@@ -97,10 +96,9 @@ def solve_gram(
         largest count as 0 (those of J, up to its square root).  Takes the eigendecomposition too.
     memory : a limit in bytes, by default nine tenths of the free memory; MemoryError says what is needed.
 
-    The solution is refined with the residual of the model itself, r = y - f_0 - J w - ridge a through jvp, as long as
-    that shrinks; this removes the effect of rounding in the Gram matrix.  Only `ridge` is ever added to the diagonal.
-    ValueError, with the smallest eigenvalue and a remedy, if the matrix is singular or the refinement does not
-    converge.  Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
+    The solution is refined with the model's own residual, r = y - f_0 - J w - ridge a, as long as that shrinks.  Only
+    `ridge` is ever added to the diagonal.  ValueError, with the smallest eigenvalue and a remedy, if the matrix is
+    singular or the refinement does not converge.  Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))

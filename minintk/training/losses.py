@@ -36,10 +36,7 @@ class Loss(ABC):
         """dL/df, with the shape of f."""
 
     def hessian(self, f: Array, y: Array, v: Array) -> Array:
-        """(d2L/df2) v, with the shape of f, for `minintk.diagnostics.sharpness`.
-
-        A loss with a kink, as the hinge, has none, and a loss of one's own need not write it: NotImplementedError.
-        """
+        """(d2L/df2) v, with the shape of f; NotImplementedError for a loss without, as one with a kink is."""
         raise NotImplementedError(f"{self!r} has no second derivative: write hessian(f, y, v)")
 
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
@@ -220,9 +217,8 @@ class _Margin(Loss):
 class Hinge(_Margin):
     """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) where y f < 1, else 0.
 
-    One output, y = -1 or 1.  With ``Centred(net, theta0, alpha)`` and the same alpha here, it is the loss of Geiger et
-    al. 2020, eq. (5): the start of training is then the same for every alpha, and training ends when all margins are
-    at least 1.
+    One output, y = -1 or 1.  With ``Centred(net, theta0, alpha)`` it is the loss of Geiger et al. 2020, eq. (5):
+    training starts alike for every alpha, and ends when all margins are at least 1.
 
     >>> import numpy as np
     >>> f, y = np.array([[0.5], [2.0]]), np.array([[1.0], [-1.0]])

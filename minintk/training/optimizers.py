@@ -5,9 +5,8 @@
     Adam        first and second moments       theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)
 
 g is the gradient; s the learning-rate scales, one per parameter; u = theta, or theta - theta_0 with `towards=theta_0`.
-The decay has no s: a step multiplies the weights of every tensor by 1 - lr weight_decay, at every width, and equivalent
-parametrizations decay alike.  With s, muP's input weights, whose rate is the width, would decay the faster the wider
-the network is.  Only s = 0, a frozen tensor, does not decay.
+The decay has no s: a step multiplies the weights of every tensor by 1 - lr weight_decay, so that equivalent
+parametrizations decay alike.  Only s = 0, a frozen tensor, does not decay.
 """
 
 from __future__ import annotations
@@ -57,9 +56,7 @@ class Optimizer(ABC):
         """The optimiser for step 0, 1, ...: its learning rate is a number."""
         if not isinstance(self.lr, Schedule):
             return self
-        now = copy(self)
-        object.__setattr__(now, "lr", rate(self.lr, step))
-        return now
+        return _changed(self, lr=rate(self.lr, step))
 
     def t(self, steps: int) -> float:
         """The time of the theory after this many steps: lr x steps, or the sum of a schedule's rates."""
@@ -82,9 +79,7 @@ class Optimizer(ABC):
         """The optimiser of some members of an ensemble: their own points to decay to."""
         if self.towards is None or self.towards.ndim == 1:
             return self
-        part = copy(self)
-        object.__setattr__(part, "towards", self.towards[which])
-        return part
+        return _changed(self, towards=self.towards[which])
 
     def scale_and_decay(self, g: Array, theta: Array, scales: Array | None, at: slice, lr: float = 1.0) -> None:
         """g <- s g + lr weight_decay u for a piece of g, u = theta - towards; no decay where s = 0."""
@@ -187,11 +182,10 @@ class Adam(Optimizer):
         m <- b1 m + (1 - b1) g,     r <- b2 r + (1 - b2) g^2,     m^ = m / (1 - b1^k),     r^ = r / (1 - b2^k)
         theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)                     in step k = 1, 2, ...
 
-    (Kingma, Ba 2015; Loshchilov, Hutter 2019.)  The decay is decoupled because an L2 term inside g would be divided by
-    sqrt(r^) too and would no longer act equally on all weights: u = theta, or theta - towards as in `SGD`, but where it
-    ends is no ridge.  s are the parametrization's learning-rate scales for Adam.  Gradients shrink with the width: eps
-    must stay far below them.  ``optimizer.at(step)`` sets the step k.  memory : ([E], 2, P), m and r.
-    Raises ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0, lr weight_decay >= 1.
+    (Kingma, Ba 2015; Loshchilov, Hutter 2019.)  An L2 term inside g would be divided by sqrt(r^) too: so the decay
+    stands outside, with u as in `SGD`, but where it ends is no ridge.  s are the parametrization's scales for Adam.
+    Gradients shrink with the width: eps must stay far below them.  ``at(step)`` sets the step k.  memory : ([E], 2, P),
+    m and r.  Raises ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0, lr weight_decay >= 1.
 
     >>> import numpy as np
     >>> adam, theta = Adam(lr=0.1), np.array([1.0, -2.0])
@@ -216,9 +210,7 @@ class Adam(Optimizer):
             raise ValueError(f"Adam(eps=...) expects a finite number > 0, got {self.eps!r}")
 
     def at(self, step: int) -> Self:
-        now = copy(super().at(step))
-        object.__setattr__(now, "_k", step + 1)
-        return now
+        return _changed(super().at(step), _k=step + 1)
 
     def init(self, theta: Array) -> Array:
         xp = array_namespace(theta)
@@ -248,6 +240,13 @@ class Adam(Optimizer):
             p -= g
 
         _in_pieces(work, theta)
+
+
+def _changed(optimizer: Any, **values: Any) -> Any:
+    """The optimiser with other values of its fields, unchecked."""
+    other = copy(optimizer)
+    vars(other).update(values)
+    return other
 
 
 def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:

@@ -2,8 +2,7 @@
 
     lr(s)  for step s = 0, 1, ...          t(n) = sum_{s < n} lr(s)
 
-t is the time of the theory: n small steps approximate gradient flow for a time t.  A schedule can replace a number
-wherever a rate is expected, ``mn.SGD(lr=mn.Cosine(0.1, steps=1000))``.
+t is the time of the theory.  A schedule can replace a number wherever a rate is expected, as in ``mn.SGD(lr=...)``.
 
 >>> lr = WarmUp(2, then=StepDecay(0.4, every=3, factor=0.5))
 >>> [round(lr(step), 6) for step in range(7)]

@@ -35,9 +35,9 @@ TOLERANCE = 1e-3
 class SpectralDescent(Optimizer):
     """Normalised gradient descent, tensor by tensor, for networks with this layout, `net.layout`.
 
-    lr : the relative size of a step, a number or a schedule.  s above are the `lr_scales` of `train`, 1 by default; the
-    parametrization's own rates are not used.  A tensor with zero gradient does not move.  Steps do not shrink by
-    themselves near a minimum: use a schedule that falls to 0.  Raises ValueError for lr <= 0, momentum outside [0, 1).
+    lr : the relative size of a step, a number or a schedule; steps do not shrink by themselves near a minimum, so one
+    that falls to 0.  s above are the `lr_scales` of `train`, 1 by default, and not the parametrization's.  A tensor
+    with zero gradient does not move.  Raises ValueError for lr <= 0, momentum outside [0, 1).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))

@@ -36,8 +36,7 @@ GROWN = 1000.0
 class State:
     """Everything that training has changed before step `step`: enough to resume with the same bits.
 
-    theta, memory : ([E], P), the parameters and the optimiser's memory.  rng : the generator's state when the current
-    epoch was drawn.  anchors : the model's own mutable arrays (`Model.anchors`).
+    theta, memory : ([E], P).  rng : the generator's state when the current epoch was drawn.  anchors : `Model.anchors`.
     """
 
     step: int
@@ -309,9 +308,8 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
     at the worst lambda from 0 to lambda_max / N, both estimated from one batch.  Linearised networks diverged at .8 to
-    1.5 times that rate (b = 2 to 32, momentum 0 and .9), so the warning comes at 1.5 times.  With momentum and small
-    batches it is far below the bound of full batches.  Cost: eight Lanczos steps on a batch and on each of at most
-    eight examples, as 10 to 30 steps of training.  Of a schedule, the first rate counts.
+    1.5 times that rate (b = 2 to 32, momentum 0 and .9), so the warning comes at 1.5 times.  Cost: eight Lanczos steps
+    on a batch and on eight examples at most, as 10 to 30 steps of training.  Of a schedule, the first rate counts.
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)
@@ -348,11 +346,7 @@ def _inverse_rate(run: Descent, reach: float) -> float:
 
 
 def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None) -> float:
-    """lambda_max of J S J', S the learning-rate scales, of the worst member; 0 if it is not finite.
-
-    From eight Lanczos steps: a lower bound, within a few per cent, so the warning is never a false alarm for the
-    linearised network.
-    """
+    """lambda_max of J S J' of the worst member, a lower bound from eight Lanczos steps; 0 if it is not finite."""
     xp = array_namespace(theta)
     N, C = x.shape[0], model.outputs
     start = np.cos(np.arange(N * C) ** 2).reshape((N, C))  # breaks the symmetries a network may have
