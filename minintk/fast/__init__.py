@@ -10,7 +10,7 @@ Reading order:
     norm             BatchNorm in few passes
     direct           the loops of both, compiled by Numba
     conv_gram        their tangent kernel, by gradients or by pairs of positions
-    split_batch      the batch split over the cores
+    split_batch      the batch split over the cores, which meet where BatchNorm couples it
     split_outputs    the outputs of a kernel split over the cores
     threads          the pool, and BLAS held at one thread meanwhile
     memory           scratch memory, and pieces that stay in a core's cache

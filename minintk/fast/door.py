@@ -5,7 +5,7 @@ one for kernels:
 
     max(relu(x)) = relu(max(x))    so ReLU waits for the pooling, which leaves a quarter of the numbers
     convolutions                   on patches of several windows, or without patches where Numba is installed
-    BatchNorm                      in two passes forwards and two back, likewise
+    BatchNorm                      in two passes forwards and two back, likewise; its means are exchanged by the cores
     Dense                          its large products split over the cores
     batch, outputs                 split over the cores
 
@@ -42,15 +42,23 @@ from minintk.spec.shapes import Shape, has_weights, kept_shapes, out_shape
 def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: bool) -> Ways:
     """The layers of a network by cheaper ways: the same outputs and derivatives up to rounding.
 
-    coupled : whether an example's output depends on the others of its batch, which then stays in one piece.
+    coupled : whether an example's output depends on the others of its batch; it stays in one piece where it does so by
+    more than BatchNorm.
     """
     sizes = [prod(input_shape), *map(prod, kept_shapes(spec, input_shape))]
     size = sum(sizes), max(sizes)
-    sweeps = cheaper_chain(layers, kernels=False) if coupled else batch_split(layers, spec, input_shape)
+    whole = coupled and not divisible(spec)
+    sweeps = cheaper_chain(layers, kernels=False) if whole else batch_split(layers, spec, input_shape, coupled)
     return Ways(SplitOutputs(sweeps.layers, size), SplitOutputs(cheaper_chain(layers, kernels=True).layers, size))
 
 
-def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundChain:
+def divisible(layer: s.Layer) -> bool:
+    """Whether a batch can be split: no layer but BatchNorm couples the examples, and no mask goes by their places."""
+    by_itself = type(layer) is s.BatchNorm or not (layer.couples or isinstance(layer, s.Dropout))
+    return by_itself and all(map(divisible, layer.inside))
+
+
+def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape, coupled: bool) -> BoundChain:
     """The layers that work on images, up to Flatten or GlobalAvgPool, with their batch split over the cores."""
     before, count, numbers = shape, 0, 0
     while count < len(layers.layers) and len(shape) > 1:
@@ -62,8 +70,10 @@ def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundCh
     if not any(map(has_weights, spec.layers[:count])):
         return cheaper_chain(layers, kernels=False)
     front, rest = BoundChain(layers.layers[:count]), BoundChain(layers.layers[count:])
-    split = SplitBatch(cheaper_chain(front, kernels=False), cheaper_chain(front, kernels=True), before, shape, numbers)
-    return BoundChain((split, *cheaper_chain(rest, kernels=False).layers))
+    sweeps, kernels = (cheaper_chain(front, kernels=kind) for kind in (False, True))
+    return BoundChain(
+        (SplitBatch(sweeps, kernels, before, shape, numbers, coupled), *cheaper_chain(rest, kernels=False).layers)
+    )
 
 
 def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:

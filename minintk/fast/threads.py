@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from functools import cache
-from threading import Lock, get_ident, local
+from threading import Barrier, BrokenBarrierError, Lock, get_ident, local
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -123,9 +123,15 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     [0, 1, 4, 9]
     """
     items = list(items)
+    found = _spread(work, items)
+    return [work(item) for item in items] if found is None else found
+
+
+def _spread(work: Callable[..., T], items: list[Any], meeting: Meeting | None = None) -> list[T] | None:
+    """`parallel`; None where that is a plain loop, or where there are not the threads for a meeting."""
     me = get_ident()  # still its user, where a keyboard interrupt kept it from leaving
     if len(items) < 2 or cores() == 1 or inside() or _user.setdefault("pool", me) != me:
-        return [work(item) for item in items]
+        return None
     results: list[Any] = [None] * len(items)
     left = iter(range(len(items)))  # each item goes to the thread that asks first
 
@@ -146,6 +152,9 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
                         begun.append(_pool().submit(copy_context().run, take))  # one by one: an interrupt loses none
                     except RuntimeError:  # no thread can start; a pool whose queue nobody empties is let go
                         _pool.cache_clear()
+                        if meeting is not None:
+                            meeting.barrier.abort()
+                            return None
                         break
                 _inside.on = True
                 take()
@@ -159,6 +168,59 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     for future in begun:
         future.result()  # raises what it raised
     return results
+
+
+class Meeting:
+    """Where threads that work on parts of a batch exchange what belongs to all of it."""
+
+    def __init__(self, count: int) -> None:
+        self.barrier, self.brought = Barrier(count), [list[Any]() for _ in range(count)]
+        self.errors: list[BaseException] = []
+
+
+def together(work: Callable[..., T], items: Iterable[Any]) -> list[T] | None:
+    """`parallel`, all items at the same time, so that `everyones` works in them; None where that is not to be had.
+
+    items : no more than there are cores.
+
+    >>> together(lambda i: sum(everyones(i)), range(cores())) in (None, [sum(range(cores()))] * cores())
+    True
+    """
+    items = list(items)
+    meeting = Meeting(len(items))
+
+    def one(i: int) -> T:
+        _inside.meeting = meeting, i
+        try:
+            return work(items[i])
+        except BaseException as error:
+            meeting.errors.append(error)
+            raise
+        finally:
+            del _inside.meeting
+            if meeting.errors:
+                meeting.barrier.abort()  # nobody waits for who has left
+
+    try:
+        enough = len(items) <= 1 + _pool()._max_workers
+        return _spread(one, list(range(len(items))), meeting) if enough else None
+    except BrokenBarrierError:
+        raise meeting.errors[0] from None
+
+
+def meets() -> bool:
+    """Whether the caller is one of the threads that work `together`."""
+    return hasattr(_inside, "meeting")
+
+
+def everyones(part: T) -> list[T]:
+    """What each of the threads that work `together` brings here, in the order of their items; [part] in one alone."""
+    if not meets():
+        return [part]
+    meeting, i = _inside.meeting
+    meeting.brought[i].append(part)
+    meeting.barrier.wait()
+    return [brought[len(meeting.brought[i]) - 1] for brought in meeting.brought]
 
 
 def _finish(begun: list[Future[None]]) -> None:

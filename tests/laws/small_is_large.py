@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from minintk.fast import conv, dense, norm, split_batch, split_outputs, threads
+from minintk.fast import conv, dense, split_batch, split_outputs, threads
 from minintk.fast.thresholds import THRESHOLDS, Thresholds
 
 NOTHING = Thresholds(
@@ -20,7 +20,7 @@ NOTHING = Thresholds(
 def small_is_large() -> Iterator[None]:
     """Every batch and product is split over two cores, every gradient in x gathered, whatever Numba can do compiled."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (threads, split_batch, split_outputs, conv, dense, norm):
+        for module in (threads, split_batch, split_outputs, conv, dense):
             patch.setattr(module, "cores", lambda: 2)
         threads._pool.cache_clear()
         for name, value in vars(NOTHING).items():

@@ -309,7 +309,7 @@ def _(patch: Patch) -> None:
     patch.setattr(SplitBatchJacobian, "vjp", vjp)
 
 
-@planted("shares: a batch with BatchNorm is split too", fast_coupled)
+@planted("shares: a batch with BatchNorm is split as if it coupled nothing", fast_coupled)
 def _(patch: Patch) -> None:
     wrong = staticmethod(lambda layers, spec, shape, coupled: faster(layers, spec, shape, False))
     patch.setattr(mn.Network, "speed", wrong)

@@ -65,10 +65,10 @@ def test_a_batch_of_images_goes_through_the_layers_in_shares() -> None:
     net = lenet()
     front: Any = net.sweeps.layers[0]  # type: ignore[attr-defined]
     assert isinstance(front, split_batch.SplitBatch)
-    x = np.zeros((64, 28, 28, 1))
-    assert front.count(x) == 2
-    assert front.count(np.zeros((1024, 28, 28, 1))) == 8
-    assert front.count(x[:4]) == 1
+    x, w = np.zeros((64, 28, 28, 1)), net.layout.unpack(net.init(RNG(0)))
+    assert front.count(w, x) == 2
+    assert front.count(w, np.zeros((1024, 28, 28, 1))) == 8
+    assert front.count(w, x[:4]) == 1
     with counted(split_batch, "parallel", lambda work, items: len(items)) as shares:
         f, J = net.linearize(net.init(RNG(0)), x)
         J.vjp(np.ones_like(f))
