@@ -21,6 +21,12 @@ from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Shape, Site, out_shape
 
 
+def sum_rows(u: Array, c: float) -> Array:
+    """c sum u over rows, as a product, (..., n): which rounds less than a reduction and takes less time."""
+    row = array_namespace(u).full((1, u.shape[-2]), c, dtype=u.dtype)
+    return (row @ u)[..., 0, :]
+
+
 @dataclass(frozen=True)
 class ConvJacobian(LayerJacobian):
     """Holds x : ([E], N, H, W, C) and W : ([E], K, C_out); the patches are read again when needed."""
@@ -47,7 +53,7 @@ class ConvJacobian(LayerJacobian):
         if dw is not None:
             matmul_into(layer.windows.read(self.x).swapaxes(-1, -2), p.m * u, layer.matrix(dw))
             if p.b is not None:
-                dw[p.b.name][...] = p.c * u.sum(axis=-2)
+                dw[p.b.name][...] = sum_rows(u, p.c)
         if p.first:
             return None
         dx = layer.windows.add(rows_times(u, self.W.swapaxes(-1, -2)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch_standin
 from golden import LIFTED
 
 import minintk as mn
+from minintk.fast.door import shut
 from minintk.models import lift as lifting
 
 Host = np.ndarray[Any, Any]
@@ -69,6 +71,45 @@ def check_recorded(dtype: str = "float64", digits: float = 1e-12) -> None:
 @pytest.mark.parametrize(("dtype", "digits"), [("float64", 1e-12), ("float32", 2e-6)])
 def test_outputs_and_gradients_are_torchs(dtype: str, digits: float) -> None:
     check_recorded(dtype, digits)
+
+
+def block(channels: int, stride: int) -> mn.Sequential:
+    conv = mn.Conv2d(channels, stride=stride, padding=1), mn.BatchNorm(), mn.ReLU(), mn.Conv2d(channels, padding=1)
+    short = mn.Sequential(mn.Conv2d(channels, 1, stride=stride, padding=0), mn.BatchNorm())
+    return mn.Sequential(mn.Residual(mn.Sequential(*conv, mn.BatchNorm()), short), mn.ReLU())
+
+
+LENET = mn.Sequential(
+    *(mn.Conv2d(6, 5, padding=2, b_std=1.0), mn.Tanh(), mn.AvgPool(2), mn.Conv2d(16, 5, padding=0, b_std=1.0)),
+    *(mn.Tanh(), mn.AvgPool(2), mn.Flatten(), mn.Dense(120, b_std=1.0), mn.Tanh(), mn.Dense(84, b_std=1.0), mn.Tanh()),
+    mn.Dense(10, b_std=1.0),
+)  # fmt: skip
+RESNET = mn.Sequential(
+    mn.Conv2d(16, padding=1), mn.BatchNorm(), mn.ReLU(), block(16, 1), block(32, 2), block(64, 2), mn.GlobalAvgPool(),
+    mn.Dense(10, b_std=1.0),
+)  # fmt: skip
+
+
+def distance(spec: mn.Sequential, x: Host, theta: Host, other: Host) -> float:
+    """The gradient of sum(f u) at theta in float32 beside that at `other` in float64, over the largest entry."""
+    u, found = np.random.default_rng(1).standard_normal((len(x), 10)).astype(np.float32), list[Host]()
+    net = mn.Network(spec, x.shape[1:], mn.PyTorch())
+    fixed = net.calibrate(theta.astype(float), x.astype(float)).statistics if spec is RESNET else {}
+    for a in (theta, other.astype(np.float64)):
+        frozen = net._with({name: b.astype(np.float32).astype(a.dtype) for name, b in fixed.items()}) if fixed else net
+        found.append(frozen.linearize(a, x.astype(a.dtype))[1].vjp(u.astype(a.dtype)))
+    return float(np.abs(found[0] - found[1]).max() / np.abs(found[1]).max())
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["as written", "fast"])
+@pytest.mark.parametrize(("spec", "shape"), [(LENET, (28, 28, 1)), (RESNET, (16, 16, 3))], ids=["LeNet", "ResNet"])
+def test_float32_gradients_are_right_to_a_millionth(spec: Any, shape: Any, written: bool) -> None:
+    """torch's float64 is ours to 1e-12, above; weights that differ by 1e-5 are refused."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((32, *shape)).astype(np.float32)
+    theta = mn.Network(spec, shape, mn.PyTorch()).init(rng, dtype=np.float32)
+    with shut() if written else nullcontext():
+        assert distance(spec, x, theta, theta) < 1e-6 < distance(spec, x, theta, theta * (1 + 1e-5))
 
 
 def no_order(a: Any, order: Any, layout: Any, *, back: bool = False) -> Any:
@@ -229,10 +270,21 @@ def test_torch_itself() -> None:
     state = sines({name: a.numpy() for name, a in model.state_dict().items()})
     model.load_state_dict({name: torch.as_tensor(a) for name, a in state.items()})
     f = model(torch.as_tensor(inputs((3, 15, 16))))
-    (f * torch.as_tensor(np.sin(np.arange(12.0)).reshape(4, 3))).sum().backward()
+    u = np.sin(np.arange(12.0)).reshape(4, 3)
+    (f * torch.as_tensor(u)).sum().backward()
     numbers, sizes = summary({name: p.grad.numpy() for name, p in model.named_parameters()})
     assert np.abs(f.detach().numpy().ravel() - LIFTED["f"]).max() < 1e-12
     assert np.all(np.abs(numbers - LIFTED["gradients"]) < 1e-12 * sizes)
+    for dtype in ("float32", "float64"):  # ours is as near to float64 as torch's own float32
+        single = images(torch.nn).to(getattr(torch, dtype)).eval()
+        single.load_state_dict({name: torch.as_tensor(a.astype(dtype)) for name, a in state.items()})
+        (single(torch.as_tensor(inputs((3, 15, 16), dtype=dtype))) * torch.as_tensor(u.astype(dtype))).sum().backward()
+        theirs, _ = summary({name: p.grad.numpy() for name, p in single.named_parameters()})
+        net, theta = mn.lift(single, (15, 16, 3))
+        x = np.ascontiguousarray(np.moveaxis(inputs((3, 15, 16), dtype=dtype), 1, -1))
+        ours, _ = summary(mn.unlift(net, net.linearize(theta, x)[1].vjp(u.astype(dtype)), single.state_dict()))
+        apart = [np.linalg.norm((one - LIFTED["gradients"]) / sizes) for one in (ours, theirs)]
+        assert apart[0] < max(2 * apart[1], 1e-12)
     net, theta = mn.lift(model, (15, 16, 3))
     standin, same = mn.lift(loaded(images(NN))[0], (15, 16, 3))
     assert standin.spec == net.spec
