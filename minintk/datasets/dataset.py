@@ -158,8 +158,7 @@ class Dataset:
     def shifted(self, max_shift: int, rng: np.random.Generator) -> Dataset:
         """Images shifted by their own (dy, dx), uniform on {-max_shift, ..., max_shift}^2, filled up with zeros.
 
-        Shift before `standardise`: afterwards zero is no longer black.  (Samarin et al. 2020 shift MNIST by up to 7
-        pixels.)
+        Shift before `standardise`: afterwards zero is no longer black.
         """
         check_generator("rng", rng)
         shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))

@@ -11,9 +11,8 @@ eigenvalue of J S J', the sharpness that of S^1/2 H S^1/2, and both are the same
 A step of size |f - y| / |D f| solves the problem to first order and changes J by |D^2 f| times that; kappa is this
 change relative to |D f|.  It falls as n^-1/2 in the NTK scaling and stays of order 1 in muP and mean field.
 
-The first part of H is that of Gauss and Newton, for a squared loss the tangent kernel's eigenvalues over N; the second
-says how J turns.  Around a minimum descent is stable for lr x sharpness < 2.  (Cohen et al. 2021: the edge of
-stability; Lewkowycz et al. 2020: the catapult.)
+Around a minimum descent is stable for lr x sharpness < 2.  (Cohen et al. 2021: the edge of stability; Lewkowycz et al.
+2020: the catapult.)
 
 D^2 f[v, .] is the derivative at d = v of the second-order term of f(theta + d), by Taylor mode
 (`minintk.models.taylor`), exact up to rounding, eps |D f|.  With ReLU and max-pooling it is the curvature between the

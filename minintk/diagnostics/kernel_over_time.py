@@ -69,7 +69,7 @@ def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k:
     re-anchors is taken from the snapshot.  k : eigenvectors, at most N.
 
     Each of the S points costs a kernel on N examples for every layer with weights, and two decompositions of an N x N
-    matrix: choose a few hundred examples, and snapshots at increasing distances.  One point is held at a time.
+    matrix: choose a few hundred examples, and snapshots at increasing distances.
     TypeError for a run without theta, ValueError for an empty one; else as `ntk` and `target_alignment`.
 
     >>> import minintk as mn

@@ -60,8 +60,7 @@ def power_law(
     seed from the mean of its width are scaled by sqrt(S/(S-1)) (the mean is estimated), pooled, resampled for every
     width and seed, and refitted.  The scatter of a few seeds is itself uncertain, so the spread of the refitted lines
     is multiplied by the ratio of Student's t, sum_n (S_n - 1) degrees of freedom, to the normal quantile.  Pooling
-    assumes that log v scatters alike at all widths (true if sqrt(n) v or n v has a limiting distribution); it allows
-    widths with only two seeds.  Deviations of the means at each width from the line do not enter the interval.
+    assumes that log v scatters alike at all widths.  Deviations of the means from the line do not enter the interval.
 
     widths : (K,), at least two different ones.  values : K arrays, values[i] : (S_i,) at widths[i], with two seeds or
         more at one of them.  rng : for the bootstrap, numpy.random.default_rng(0) by default.

@@ -8,11 +8,10 @@ Networks of growing width are trained for a few steps, and four sizes are measur
     |dW|    spectral norm of the first step, over that of spectral muP; with gradient descent also over |dL/df|
 
 Each is fitted as A n^b.  The check passes if b is 0, up to `tolerance`, for |h| and |dh| of every layer, and no |dW| is
-further from 0; |h| of the network's outputs, which may start at n^-1/2, may fall.  Features do not show which layer
-learns, because they move with the layers before it.  |W| and |dW| do: |W| depends on a layer's own initial scale only;
-once all |W| are right, the first |dW| depends on the layer's own learning rate only (with Adam, whose steps do not
-depend on the size of the gradient, even before that).  The gradients of all layers are proportional to dL/df, so the
-first steps of gradient descent are divided by its size: a slope that all layers share is no layer's fault.
+further from 0; |h| of the network's outputs, which may start at n^-1/2, may fall.  Features move with the layers before
+them, so |W| and |dW| show which layer is wrong: |W| depends on its own initial scale only; once all |W| are right, the
+first |dW| depends on its own learning rate only (with Adam even before that).  The first steps of gradient descent are
+divided by the size of dL/df, which all gradients share.
 
 Networks of L residual branches are checked against L in the same way: branches as far from the inputs, relative to the
 whole, are compared, and |W|, |dW| are divided by what depth asks for (`minintk.spec.parametrization`).
@@ -237,9 +236,9 @@ def coordinate_check(
 ) -> CoordinateCheck:
     """Train networks of these widths for a few steps and fit how the sizes of features and weights scale with width.
 
-    spec_of_width : n -> the spec of width n, `lambda n: mn.zoo.mlp(3, n, 10)`.  The initial outputs should be small
-    compared with the targets, w_std = C^-1/2 in the last layer: they fall as n^-1/2, which biases every exponent.
-    Or L -> the spec of L residual branches, all of one width; `widths` are then depths.
+    spec_of_width : n -> the spec of width n, `lambda n: mn.zoo.mlp(3, n, 10)`, or L -> that of L residual branches, all
+    of one width; `widths` are then depths.  Initial outputs should be small, w_std = C^-1/2 in the last layer: they
+    fall as n^-1/2, which biases every exponent.
     x : (N, *input_shape), y : (N, C); a few dozen examples are enough.
     parametrization : `SpectralMuP()` by default.  optimizer : an optimiser, or a function network -> optimiser.
     seeds : networks of each width, at least two.  steps : of training, on all of x.

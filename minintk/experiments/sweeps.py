@@ -1,10 +1,9 @@
 """Sweeps: a grid of runs, each saved as soon as it is done, so that a kill loses only the runs in progress.
 
-Every run is one file in ``store/records``, written atomically; runs that have one are not repeated.  A run that
-diverges is a record too.  Processes that are given one store share its calls; docs/long-runs.md says how.  Which runs
-share a call of `work` depends only on the grid and `batch`, not on what remains to be done, so a resumed sweep groups
-its runs as an uninterrupted one does and ends with the same ``results.json``, byte for byte (on the same machine, with
-the same libraries and number of threads).
+Every run is one file in ``store/records``, written atomically; runs that have one are not repeated.  Processes that are
+given one store share its calls; docs/long-runs.md says how.  Which runs share a call of `work` depends only on the grid
+and `batch`, so a resumed sweep ends with the same ``results.json`` as an uninterrupted one, byte for byte (on the same
+machine, with the same libraries and number of threads).
 """
 
 from __future__ import annotations
@@ -129,10 +128,10 @@ def sweep(
 
     A run in which `work` raises FloatingPointError, as `mn.train` does where it diverges, is recorded as {"diverged":
     message}; if it ran together with others, each of them is run again alone.  Any other error in `work` is raised
-    again with the grid point added; finished runs are kept, as are those that an executor has started and then
-    finishes.  ValueError if the store belongs to another work (compared by name, and by the arguments bound through
-    functools.partial, an object or a closure; an edited function is not noticed: take another folder), for a damaged
-    record, NaN in a result, or an invalid grid.
+    again with the grid point added; what is finished, and what an executor has started, is kept.  ValueError if the
+    store belongs to another work (compared by name, and by what is bound through functools.partial, an object or a
+    closure; an edited function is not noticed: take another folder), for a damaged record, NaN in a result, or an
+    invalid grid.
 
     >>> import tempfile
     >>> def power(base: int, exponent: tuple[int, ...]) -> list[dict[str, int]]:

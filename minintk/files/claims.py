@@ -1,8 +1,7 @@
 """Who computes what, when several processes share a folder, until everything is finished.
 
-A claim is a lock on a file.  The operating system releases the locks of a process that ends, however it ends, so
-nothing has to be cleaned up after a kill, and a file that stays is no claim.  docs/long-runs.md has the whole rule, and
-what it asks of network folders.
+A claim is a lock on a file, which the operating system releases when its process ends, however it ends: a file that
+stays is no claim.  docs/long-runs.md has the whole rule, and what it asks of network folders.
 
     units = shared(missing, place=..., finished=...)
     with closing(units), InFlight(units, lambda job: pool.submit(work, job[0]), pool) as flight:

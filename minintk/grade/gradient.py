@@ -5,9 +5,8 @@ rows; differences of `forward`, in float64, give its columns:
 
     dy/da_i = (y(a + h e_i) - y(a - h e_i)) / 2h,    h = 2^-17 times the size of a
 
-Rounding puts these off by eps |y| / h = 3e-11 |y|, and the next term of Taylor's series by h^2/6 of a third derivative:
-1e-6 of the largest entry leaves room for a thousand roundings, and a wrong formula is off by more.  Where the two
-one-sided differences do not meet as h does, y has a kink: that entry is not compared.
+Rounding puts these off by eps |y| / h = 3e-11 |y|, and Taylor's next term by h^2/6 of a third derivative: 1e-6 of the
+largest entry leaves room for a thousand roundings.  Entries where y has a kink, by one-sided differences, do not count.
 """
 
 from __future__ import annotations

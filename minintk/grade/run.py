@@ -47,8 +47,7 @@ class Graded:
     def text(self) -> str:
         """What is wrong, a line for each thing with the cases that show it, and the hint.
 
-        A function that is not written yet is said once, without a hint. Of results that are not numbers, or wrong for
-        no reason that has a name, the first is shown.
+        What is not written yet is said once, without a hint; of results that are wrong without a name, the first.
         """
         alike: dict[tuple[str, ...], tuple[str, list[str]]] = {}
         for title, found in self.failures:

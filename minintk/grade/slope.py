@@ -2,8 +2,7 @@
 
 Theory says b, a mistake would give b'.  It is a pass if the whole confidence interval of the fitted exponent is nearer
 to b than half of |b - b'|, a fail if none of it is, and undecided if the budget is spent before either.  The level (how
-often a wrong verdict may come) is divided among the looks, level / 2 to the first, level / 4 to the second, and so on,
-so that all looks together stay below it.  No tolerance is chosen, and no seed.
+often a wrong verdict may come) is divided among the looks: level / 2 to the first, level / 4 to the second, and so on.
 """
 
 from __future__ import annotations
@@ -56,13 +55,13 @@ def exponent(
 ) -> Verdict:
     """Whether measure(width, rng) scales as width^theory, and not as width^against.
 
-    measure : one positive number for one width and one seed, which comes as a generator.  budget : seeds at each width,
-    at most; 4 at the first look, then twice as many at each.  level : the probability of a wrong verdict, at most.
-    rng : numpy.random.default_rng(0) by default.
+    measure : one positive number for one width and one generator.  budget : seeds at each width, at most; 4 at the
+    first look, then twice as many at each.  level : the probability of a wrong verdict, at most.  rng : default_rng(0)
+    if None.
 
     The interval is Student's, around the fit of `minintk.diagnostics.power_law`: it knows of scatter alone.  A relative
     correction c / n moves the exponent by about c / n, so start at widths where that is small.  ValueError for equal
-    exponents, for a budget below 4 and for what is measured not being positive.
+    exponents, a budget below 4 and measurements that are not positive.
 
     >>> verdict = exponent(lambda n, rng: np.exp(0.2 * rng.standard_normal()) / n, theory=-1.0, against=-0.5)
     >>> verdict.outcome, verdict.seeds

@@ -40,8 +40,8 @@ class Submission:
     """A student's file, which is run at the first call; a context manager that ends its process.
 
     path : the file.  variant : what `from variant import ...` gives it.  isolated : a process of its own, with an
-    import guard and limits; False runs it here, without any of them.  seconds : for one call.  memory : bytes of the
-    process.  allowed : packages of `REFUSED` that it may import.  closed : folders that it may not read.
+    import guard and limits; False runs it here.  seconds : for one call.  memory : bytes of the process.  allowed :
+    packages of `REFUSED` that it may import.  closed : folders that it may not read.
     FileNotFoundError if there is no such file, ValueError for a notebook.
 
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,7 @@
 """What a wrong array looks like: the right one times a factor, transposed, flipped, shifted, or with a part missing.
 
-Everything here compares two arrays of one shape: what came, and what is right.  A derivative dy/da stands as an array
-of shape (*y.shape, *a.shape), so that `lead` axes belong to y; a plain result has lead = 0.  NaN in `right` marks an
-entry that is not known, on a kink say, and is not compared.
+Everything here compares two arrays of one shape: what came, and what is right.  A derivative dy/da has the shape
+(*y.shape, *a.shape), so that `lead` axes belong to y; a plain result has lead = 0.  NaN in `right` is not compared.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ shifts the local exponent by about c/n.  On the wider half this is below MARGIN,
     at most     passes if the fitted exponent exceeds the bound by no more than that
     undecided   instead of passed, if `critical` standard errors exceed RESOLUTION: n^-1/2 could not be told from n^0
 
-`critical` is a Bonferroni correction: over all tests of a run, networks that obey the theory fail with probability at
-most FAMILY_WISE_ERROR.
+`critical`, a Bonferroni correction, bounds the probability that any test of a run fails by chance: FAMILY_WISE_ERROR.
 
 The rows of `minintk verify --mup` are findings: an exponent passes if its whole interval, at the level CONFIDENCE, is
 within its tolerance of the theory's, fails if none of it is, and is undecided else; a mean passes within CRITICAL_Z

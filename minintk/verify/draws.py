@@ -50,8 +50,7 @@ CONTROLS = ("muP", "mean field", NO_WIDTH, ANOTHER, FACTOR)
 """What breaks the law, so that every one has to be refused.
 
 In muP and mean field the features move at every width.  NO_WIDTH is the standard parametrization at one rate for all
-widths, early in training, when the narrow lag behind; later all have learnt, and the law holds.  ANOTHER linearises at
-other weights than training starts from; FACTOR takes 3/2 J for J.
+widths, early in training, before all have learnt.  ANOTHER linearises at other weights than training starts from.
 """
 WIDTHS = (16, 32, 64, 128, 256)
 N_TEST = 4
@@ -162,10 +161,7 @@ def record(control: str, draw: int, *, seed: int = 0, widths: Sequence[int] = WI
 
 
 def gate(draw: Draw, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
-    """Train rounds of networks until the law holds or is refused on the wider half of the widths.
-
-    Returns what `sequential.decide` says, and every quantity of `errors` as lists (seeds, widths).
-    """
+    """Train rounds of networks until the law holds or is refused on the wider half of the widths, with all `errors`."""
     sizes, wider, rng = draw.widths(widths), len(widths) // 2, np.random.default_rng([draw.seed, 1])
     lr, k = draw.fraction * critical_rate(draw, sizes, rng), analytic_kernel(draw, sizes[0])
     rounds: list[dict[str, Array]] = []

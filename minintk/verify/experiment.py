@@ -203,8 +203,7 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
 def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
     """LR times the stability bound of the analytic kernel, but at most 0.8 of that of any network with up to 128 units.
 
-    stages : (width, members, role) of all networks.  The kernels of narrow networks vary, so that without the second
-    bound some of these networks would diverge.
+    stages : (width, members, role) of all networks.  The kernels of narrow ones vary, so that some would diverge.
     """
     own = []
     for width, members, role in stages:
@@ -256,13 +255,9 @@ class _Bench:
         return np.random.default_rng([self.seed, list(ACTIVATIONS).index(self.activation), width, role])
 
     def trained(self, width: int, members: int, lr: float, role: int = 0) -> Trajectory:
-        def advance(share: float) -> None:
-            self.advance(share * _work(width, members))
-
-        net, rng = self.net(width), self.rng(width, role)
-        return trained_networks(
-            net, self.given, self.xp, members, rng, lr=lr, steps=STEPS, every=EVERY, advance=advance
-        )
+        net, rng, work = self.net(width), self.rng(width, role), _work(width, members)
+        how: dict[str, Any] = {"steps": STEPS, "every": EVERY, "advance": lambda part: self.advance(part * work)}
+        return trained_networks(net, self.given, self.xp, members, rng, lr=lr, **how)
 
 
 def _work(width: int, members: int) -> float:

@@ -1,8 +1,7 @@
 """Networks of one width: their kernels, their training by backpropagation, and their distance from the theory.
 
-Networks are float32, as in practice; every measurement is float64 on the host.  With float64 networks the exponents are
-the same: rounding changes the errors measured here by a relative 1e-5, or up to 2e-2 for the few ReLU networks in which
-a unit switches one step earlier or later, far less than the scatter over seeds.
+Networks are float32, as in practice; every measurement is float64 on the host.  Rounding changes the errors measured
+here by a relative 1e-5, up to 2e-2 where a unit of ReLU switches one step earlier, far less than they scatter.
 """
 
 from __future__ import annotations
@@ -108,10 +107,9 @@ def _concatenated(parts: list[Trajectory]) -> Trajectory:
 
 
 def errors(run: Trajectory, theory: Theory, hidden_nngp: Host, n_test: int) -> dict[str, Host]:
-    """{claim: (E,)}: the distances whose scaling with the width the theory predicts; sup runs over the snapshots.
+    """{claim: (E,)}: the distances whose scaling the theory predicts, of outputs as suprema of root mean squares.
 
-    hidden_nngp : (A, A), the analytic kernel of the last hidden layer.  Distances of outputs are root mean squares over
-    the points.
+    hidden_nngp : (A, A), the analytic kernel of the last hidden layer.
     """
     N = len(theory.y)
     seen = slice(N + n_test)  # without the arc, which is for figures
@@ -140,10 +138,7 @@ def errors(run: Trajectory, theory: Theory, hidden_nngp: Host, n_test: int) -> d
 def linearised_training_error(
     net: Network, problem: Problem, xp: Any, rng: np.random.Generator, *, lr: float, steps: int, every: int
 ) -> float:
-    """max |f_trained - f_closed| / max |f_closed| of a `Linearized` trained by descent and its closed form, in float64.
-
-    Both are the same function, eqs. (5) and (9) to (11), so at any width the difference is rounding.
-    """
+    """max |f_trained - f_closed| / max |f_closed|, of a trained `Linearized` and eqs. (9) to (11); it is rounding."""
     theta0 = to_library(net.init(rng), xp)
     x, y, points = (to_library(a, xp) for a in (problem.x, problem.y, problem.points))
     model = Linearized(net, theta0)

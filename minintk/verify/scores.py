@@ -6,8 +6,8 @@ With E members, outputs f_e at M points, and mu, Sigma of eqs. (14), (15):
     covariance   rho (E - 1) (tr R - log det R - M),   R = Sigma^-1 S     ~ chi2(M (M + 1)/2),  S the sample covariance
 
 the first exactly for Gaussian outputs, the second (the likelihood ratio) with Bartlett's factor rho up to O(1/E^2).  A
-tail probability p is reported as the z with P(Z > z) = p, Z ~ N(0, 1).  At width n, mu and Sigma have a relative error
-O(1/n), which E members cannot detect as long as sqrt(E) << n.
+tail probability p is reported as the z of a normal number.  E members cannot detect the O(1/n) of width if sqrt(E) <<
+n.
 """
 
 from __future__ import annotations

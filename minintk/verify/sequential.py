@@ -13,9 +13,8 @@ p_i), which have unit variance if b is the boundary, the rounds add up (Lehmache
     Z_k = (z_1 + ... + z_k) / sqrt(k),    cov(Z_j, Z_k) = sqrt(j / k) for j <= k
 
 so P(Z_k > CRITICAL for any k <= ROUNDS) = LEVEL, exactly for normal exponents (Pocock 1977); the looks spend .0022,
-.0018, .0014, .0012, .0010, .0009, .0008, .0007 of it.  A law with b at the boundary is thus refused with probability
-LEVEL, less where an earlier round has passed it; one with a lower b is refused more seldom.  Among D draws that obey
-the law, false refusals are Binomial(D, LEVEL) at most, and so are passes among D controls with b >= PASSED_BELOW.
+.0018, .0014, .0012, .0010, .0009, .0008, .0007 of it.  Among D draws that obey the law, false refusals are therefore
+Binomial(D, LEVEL) at most, and so are passes among D controls with b >= PASSED_BELOW.
 
 A relative correction c/n to the leading power shifts the slope over n ... 4n by .54 c/n: MARGIN covers c < .09 n.
 """
