@@ -32,7 +32,6 @@ H and G stay, and f = M U B' + A R N' is descent with the NTK.  (Bordelon and Pe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,58 +43,59 @@ from minintk.arrays import Array, array_namespace
 from minintk.validate import number, whole
 
 
-class HiddenLayer:
-    """One hidden layer's equations over T steps, row by row in time: matrices (T r | T C, T r | T C).
+class Signal:
+    """h of a layer on its way up, or g on its way down, over T steps, row by row in time.
 
-    above, below : sigma_l^2 and sigma_{l-1}^2, of the weights above and below.
+    size : r of h, C of g.   own, echo, cov : M, A and H of h; N, B and G of g, whose equations are the same.
+    sigma2 : of the weights that it comes through.   At the ends, where it is given, cov is all I and echo 0.
     """
 
-    def __init__(self, T: int, r: int, C: int, below: float, above: float) -> None:
-        self.r, self.C, self.below, self.above = r, C, below, above
-        self.M, self.A, self.H = np.zeros((T * r, T * r)), np.zeros((T * r, T * C)), np.zeros((T * r, T * r))
-        self.N, self.B, self.G = np.zeros((T * C, T * C)), np.zeros((T * C, T * r)), np.zeros((T * C, T * C))
+    def __init__(self, T: int, size: int, other: int, sigma2: float) -> None:
+        self.size, self.sigma2, square = size, sigma2, (T * size, T * size)
+        self.own, self.echo, self.cov = np.zeros(square), np.zeros((T * size, T * other)), np.zeros(square)
+        if not sigma2:
+            self.cov[...] = np.tile(np.eye(size), (T, T))
 
-    def up(self, k: int, C: Host, gamma2: float, H: Host, G: Host) -> None:
-        """Row k of M, A and H, from C(k, s < k) : (r, k C), H of the layer below and G of the layer above."""
-        i, j, now = self.r * k, self.C * k, slice(self.r * k, self.r * (k + 1))
-        self.M[now, :i] = gamma2 * C @ self.B[:j, :i]
-        self.M[now, now] = np.eye(self.r)
-        self.A[now, :j] = C @ self.N[:j, :j]
+    def at(self, k: int) -> slice:
+        """The rows of time k."""
+        return slice(self.size * k, self.size * (k + 1))
+
+    def advance(self, k: int, source: Signal, driven: Host, gamma2: float, back: Signal, beyond: Signal) -> None:
+        """Row k of own, echo and cov, from those before.
+
+        source : the signal that this one is made of, h^{l-1} for h^l.   back, beyond : the other direction's in this
+        layer and where this one goes next, g^l and g^{l+1}.   driven : lr e(s), a block for every time.
+        """
+        now, i, j = self.at(k), self.size * k, back.size * k
+        C = self.sigma2 * (source.cov[now, :i] @ driven[:i, :j] + source.echo[now, :j])
+        self.own[now, :i] = gamma2 * C @ back.echo[:j, :i]
+        self.own[now, now] = np.eye(self.size)
+        self.echo[now, :j] = C @ back.own[:j, :j]
         end = now.stop
-        row = (self.below * self.M[now, :end] @ H[:end, :end]) @ self.M[:end, :end].T
-        row += (gamma2 * self.above * self.A[now, :j] @ G[:j, :j]) @ self.A[:end, :j].T
-        self.H[now, :end], self.H[:end, now] = row, row.T
+        row = (self.sigma2 * self.own[now, :end] @ source.cov[:end, :end]) @ self.own[:end, :end].T
+        row += (gamma2 * back.sigma2 * self.echo[now, :j] @ beyond.cov[:j, :j]) @ self.echo[:end, :j].T
+        self.cov[now, :end], self.cov[:end, now] = row, row.T
 
-    def down(self, k: int, D: Host, gamma2: float, H: Host, G: Host) -> None:
-        """Row k of N, B and G, from D(k, s < k) : (C, k r)."""
-        i, j, now = self.r * k, self.C * k, slice(self.C * k, self.C * (k + 1))
-        self.N[now, :j] = gamma2 * D @ self.A[:i, :j]
-        self.N[now, now] = np.eye(self.C)
-        self.B[now, :i] = D @ self.M[:i, :i]
-        end = now.stop
-        row = (self.above * self.N[now, :end] @ G[:end, :end]) @ self.N[:end, :end].T
-        row += (gamma2 * self.below * self.B[now, :i] @ H[:i, :i]) @ self.B[:end, :i].T
-        self.G[now, :end], self.G[:end, now] = row, row.T
 
-    def outputs(self, k: int, H: Host, G: Host) -> Host:
-        """F(k) = (M U B' + A R N')(k, k) : (r, C), the same in every layer."""
-        h, g = slice(self.r * k, self.r * (k + 1)), slice(self.C * k, self.C * (k + 1))
-        i, j = h.start, g.start
-        F = self.below * (self.M[h, : h.stop] @ H[: h.stop, :i]) @ self.B[g, :i].T
-        return np.asarray(F + self.above * self.A[h, :j] @ (G[:j, : g.stop] @ self.N[g, : g.stop].T))
+def outputs(k: int, low: Signal, h: Signal, g: Signal, high: Signal) -> Host:
+    """F(k) = (M U B' + A R N')(k, k) : (r, C), the same in every layer; low, high : h^{l-1} and g^{l+1}."""
+    i, j, at, to = h.size * k, g.size * k, h.at(k), g.at(k)
+    F = h.sigma2 * (h.own[at, : at.stop] @ low.cov[: at.stop, :i]) @ g.echo[to, :i].T
+    return np.asarray(F + g.sigma2 * h.echo[at, :j] @ (high.cov[:j, : to.stop] @ g.own[to, : to.stop].T))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DeepLinearLimit:
     """Gradient descent of the infinitely wide deep linear network; built by `deep_linear_limit`.
 
-    F : (T, r, C), T = steps + 1.  layers : H and G over time of each hidden layer.
+    F : (T, r, C), T = steps + 1.  h : h^0 ... h^L.  g : g^1 ... g^{L+1}.
     """
 
     problem: LinearProblem
     lr: float
     F: Host
-    layers: tuple[HiddenLayer, ...]
+    h: tuple[Signal, ...]
+    g: tuple[Signal, ...]
 
     def predict(self, k: Any = None, x_test: Array | None = None) -> Array:
         """f after k steps, (M, C), or at all steps, (T, M, C), without k; on the training set or x_test : (M, d)."""
@@ -104,8 +104,8 @@ class DeepLinearLimit:
 
     def features(self, layer: int, k: int, x: Array | None = None) -> Array:
         """H^l(k, k) = E[h h'], (M, M): the kernel of hidden layer 1 ... L after k steps, of the training set or x."""
-        if not 1 <= layer <= len(self.layers):
-            raise ValueError(f"layer expects 1 to {len(self.layers)}, a hidden one, got {layer!r}")
+        if not 1 <= layer < len(self.h):
+            raise ValueError(f"layer expects 1 to {len(self.h) - 1}, a hidden one, got {layer!r}")
         H, _ = self._kernels(k)
         return self.problem.to_caller(self.problem.spread(layer, H[layer - 1], x))
 
@@ -115,8 +115,9 @@ class DeepLinearLimit:
 
     def _kernels(self, k: int) -> tuple[list[Host], list[Host]]:
         """H^l(k, k) : (r, r) and G^l(k, k) : (C, C), l = 1 ... L."""
-        h, g = (slice(self._step(k) * size, (k + 1) * size) for size in self.problem.sizes)
-        return [layer.H[h, h] for layer in self.layers], [layer.G[g, g] for layer in self.layers]
+        k = self._step(k)
+        H, G = ([one.cov[one.at(k), one.at(k)] for one in ones] for ones in (self.h[1:], self.g[:-1]))
+        return H, G
 
     def _step(self, k: int) -> int:
         if not hasattr(k, "__index__") or not 0 <= k < len(self.F):
@@ -150,31 +151,21 @@ def deep_linear_limit(
     found, lr = linear_problem(spec, x, y, gamma0), number("lr", lr)
     whole("steps", steps, 0)
     (r, C), sigma2, T = found.sizes, [w**2 for w in found.w_std], int(steps) + 1
-    need = (len(sigma2) - 1) * 8 * 3 * T**2 * (r * r + r * C + C * C)
+    need = (len(sigma2) + 1) * 8 * 3 * T**2 * (r * r + r * C + C * C)
     remedy = "take fewer and longer steps, or inputs of lower rank"
     check_memory(array_namespace(found.Z), f"a kernel over {T} times in {r} directions", need, remedy)
-    layers = tuple(HiddenLayer(T, r, C, *pair) for pair in pairwise(sigma2))
-    ends = np.tile(np.eye(r), (T, T)), np.tile(np.eye(C), (T, T))
-    below = [ends[0], *(layer.H for layer in layers[:-1])]  # H^{l-1}, from H^0 = I on
-    above = [*(layer.G for layer in layers[1:]), ends[1]]  # G^{l+1}, up to G^{L+1} = I
+    h = [Signal(T, r, C, below) for below in (0.0, *sigma2[:-1])]  # h^0, the inputs, to h^L
+    g = [Signal(T, C, r, above) for above in (*sigma2[1:], 0.0)]  # g^1 to g^{L+1}, the outputs
     F, gamma2 = np.zeros((T, r, C)), found.gamma0**2
     driven = np.zeros((T * r, T * C))  # lr e(s), a block for every time
     with np.errstate(over="ignore", invalid="ignore"):  # reported
         for k in range(T):
-            i, j = r * k, C * k
-            h, g = slice(i, i + r), slice(j, j + C)
-            for at, layer in enumerate(layers):
-                response = below[at][h, :i] @ driven[:i, :j]
-                if at > 0:
-                    response += layers[at - 1].A[h, :j]
-                layer.up(k, layer.below * response, gamma2, below[at], above[at])
-            for at, layer in reversed(list(enumerate(layers))):
-                response = above[at][g, :j] @ driven[:i, :j].T
-                if at + 1 < len(layers):
-                    response += layers[at + 1].B[g, :i]
-                layer.down(k, layer.above * response, gamma2, below[at], above[at])
-            F[k] = layers[0].outputs(k, below[0], above[0])
+            for at in range(1, len(h)):
+                h[at].advance(k, h[at - 1], driven, gamma2, g[at - 1], g[at])
+            for at in range(len(h) - 1, 0, -1):
+                g[at - 1].advance(k, g[at], driven.T, gamma2, h[at], h[at - 1])
+            F[k] = outputs(k, h[0], h[1], g[0], g[1])
             if not np.all(np.isfinite(F[k])):
                 raise FloatingPointError(f"the descent has diverged at step {k}: take a smaller lr than {lr:g}")
-            driven[h, g] = lr * found.drive(F[k])
-    return DeepLinearLimit(found, lr, F, layers)
+            driven[h[0].at(k), g[0].at(k)] = lr * found.drive(F[k])
+    return DeepLinearLimit(found, lr, F, tuple(h), tuple(g))

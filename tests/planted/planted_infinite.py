@@ -179,7 +179,7 @@ def _(patch: Patch) -> None:
     flow = analytic.training.dynamics.gradient_flow
 
     def dynamics(self: Any, kind: Any = "ntk") -> Any:
-        return flow(self._block(kind), self.y) if self.by == "descent" else right(self, kind)
+        return flow(self.block(kind), self.y) if self.by == "descent" else right(self, kind)
 
     patch.setattr(analytic.training.gp.Ensemble, "dynamics", dynamics)
 
@@ -202,8 +202,8 @@ def _(patch: Patch) -> None:
 
 @planted("std: the variance without its root", covariance)
 def _(patch: Patch) -> None:
-    right = analytic.training.gp.deviation
-    patch.setattr(analytic.training.gp, "deviation", lambda *arguments: right(*arguments) ** 2)
+    right = analytic.training.gp.spread
+    patch.setattr(analytic.training.gp, "spread", lambda a, b, prior, eps: right(a, b, prior, eps) ** (3 - prior.ndim))
 
 
 @planted("gradient flow: the sum loss, no 1/N", flow_limit)
@@ -368,8 +368,12 @@ def _(patch: Patch) -> None:
 
 @planted("mean-field theory: gamma0 in place of its square", of_its_limit)
 def _(patch: Patch) -> None:
-    up = deep_linear.HiddenLayer.up
-    patch.setattr(deep_linear.HiddenLayer, "up", lambda self, k, C, gamma2, H, G: up(self, k, C, gamma2**0.5, H, G))
+    right = deep_linear.Signal.advance
+
+    def wrong(self: deep_linear.Signal, k: int, source: Any, driven: Any, gamma2: float, *others: Any) -> None:
+        right(self, k, source, driven, gamma2**0.5, *others)
+
+    patch.setattr(deep_linear.Signal, "advance", wrong)
 
 
 def every_layer() -> None:
@@ -377,10 +381,9 @@ def every_layer() -> None:
     spec, steps = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1)), 10
     x, y = inputs(3, 3), inputs(3, 1, seed=1)
     limit = an.deep_linear_limit(spec, x, y, gamma0=3.0, lr=0.2, steps=steps)
-    eye_h, eye_g = np.tile(np.eye(3), (steps + 1, steps + 1)), np.ones((steps + 1, steps + 1))
-    low, high = limit.layers
-    for layer, H, G in ((low, eye_h, high.G), (high, low.H, eye_g)):
-        assert_close("E h g / gamma0", layer.outputs(steps, H, G), limit.F[steps], 1e-12)
+    for at in (1, 2):
+        found = deep_linear.outputs(steps, *limit.h[at - 1 : at + 1], *limit.g[at - 1 : at + 1])
+        assert_close("E h g / gamma0", found, limit.F[steps], 1e-12)
     net = mn.Network(spec, (3,))
     theta0 = net.init(np.random.default_rng(0), ensemble=10)
     model, sgd = mn.Centred(net, theta0, 1 / (3 * 512**0.5)), mn.SGD(lr=0.2 * 9 * 512)
@@ -390,13 +393,14 @@ def every_layer() -> None:
 
 @planted("mean-field theory: no echo of what comes back", every_layer)
 def _(patch: Patch) -> None:
-    down = deep_linear.HiddenLayer.down
+    advance = deep_linear.Signal.advance
 
-    def deaf(self: deep_linear.HiddenLayer, *rest: Any) -> None:
-        down(self, *rest)
-        self.B[...] = 0
+    def deaf(self: deep_linear.Signal, *rest: Any) -> None:
+        advance(self, *rest)
+        if self.size == 1:  # g
+            self.echo[...] = 0
 
-    patch.setattr(deep_linear.HiddenLayer, "down", deaf)
+    patch.setattr(deep_linear.Signal, "advance", deaf)
 
 
 def exact_moments() -> None:

@@ -10,9 +10,9 @@ import pytest
 from arrays_under_test import LIBRARIES, namespace
 
 import analytic as an
-import analytic.limits.deep_linear
 import analytic.limits.two_layer
 import minintk as mn
+from analytic.limits import deep_linear
 from analytic.limits.two_layer import TwoLayerLimit
 from minintk.arrays import array_namespace, to_host, to_library
 from minintk.diagnostics import power_law
@@ -164,13 +164,11 @@ def test_two_layers_of_mean_field_theory_are_the_closed_equation() -> None:
 
 def test_every_layer_gives_the_same_outputs() -> None:
     """f = E[h^l g^l] / gamma0 for l = 1 ... L."""
-    T, (r, C) = 13, (4, 2)
-    limit = an.deep_linear_limit(spec(1, 1, 1), X, Y, gamma0=1.5, lr=0.1, steps=T - 1)
-    below = [np.tile(np.eye(r), (T, T)), *(layer.H for layer in limit.layers[:-1])]
-    above = [*(layer.G for layer in limit.layers[1:]), np.tile(np.eye(C), (T, T))]
-    for layer, H, G in zip(limit.layers, below, above, strict=True):
-        for k in range(T):
-            np.testing.assert_allclose(layer.outputs(k, H, G), limit.F[k], atol=1e-13)
+    limit = an.deep_linear_limit(spec(1, 1, 1), X, Y, gamma0=1.5, lr=0.1, steps=12)
+    for at in (1, 2, 3):
+        for k in range(13):
+            found = deep_linear.outputs(k, *limit.h[at - 1 : at + 1], *limit.g[at - 1 : at + 1])
+            np.testing.assert_allclose(found, limit.F[k], atol=1e-13)
 
 
 @pytest.mark.parametrize("hidden", [1, 2, 4])
@@ -251,15 +249,16 @@ def test_kernels_of_wide_deep_networks_approach_the_limits() -> None:
 
 
 def test_echoes_between_layers_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: without the responses A and B the kernels alone do not make the limit."""
+    """The control: without the responses B the kernels alone do not make the limit."""
     right = an.deep_linear_limit(spec(1, 1), X, Y, gamma0=1.5, lr=0.1, steps=15).predict()
-    down = analytic.limits.deep_linear.HiddenLayer.down
+    advance = deep_linear.Signal.advance
 
     def deaf(self: Any, *rest: Any) -> None:
-        down(self, *rest)
-        self.B[...] = 0
+        advance(self, *rest)
+        if self.size == 2:  # g
+            self.echo[...] = 0
 
-    monkeypatch.setattr(analytic.limits.deep_linear.HiddenLayer, "down", deaf)
+    monkeypatch.setattr(deep_linear.Signal, "advance", deaf)
     assert np.abs(an.deep_linear_limit(spec(1, 1), X, Y, gamma0=1.5, lr=0.1, steps=15).predict() - right).max() > 0.05
 
 
