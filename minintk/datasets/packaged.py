@@ -17,6 +17,17 @@ ATTRIBUTION = (
 )
 
 
+def packaged(name: str) -> dict[str, Array]:
+    """The arrays of a file inside the package."""
+    from importlib.resources import as_file, files  # here because it takes a tenth of the package's import time
+
+    with (
+        as_file(files("minintk.datasets") / f"{name}.npz") as path,
+        reading(path, f"the {name} of the package", "install minintk again") as file,
+    ):
+        return read_npz(file)
+
+
 def digits(*, dtype: Any = np.float64) -> Dataset:
     """1,797 real handwritten digits of 8 x 8 pixels, x : (1797, 64) in [0, 1].
 
@@ -27,16 +38,9 @@ def digits(*, dtype: Any = np.float64) -> Dataset:
     >>> data.x.shape, float(data.x.max()), data.labels[:5].tolist()
     ((1797, 64), 1.0, [0, 1, 2, 3, 4])
     """
-    from importlib.resources import as_file, files  # here because it takes a tenth of the package's import time
-
-    with (
-        as_file(files("minintk.datasets") / "digits.npz") as path,
-        reading(path, "the digits of the package", "install minintk again") as file,
-    ):
-        arrays = read_npz(file)
-        images, labels = arrays["images"], arrays["labels"]
-    x = images.reshape(-1, 64) / np.asarray(16, precision(dtype))  # grey levels 0 to 16
-    return Dataset(x, labels, image_shape=(8, 8, 1), name="digits", attribution=ATTRIBUTION)
+    arrays = packaged("digits")
+    x = arrays["images"].reshape(-1, 64) / np.asarray(16, precision(dtype))  # grey levels 0 to 16
+    return Dataset(x, arrays["labels"], image_shape=(8, 8, 1), name="digits", attribution=ATTRIBUTION)
 
 
 def sphere(n: int, d: int, rng: np.random.Generator) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minintk.datasets.dataset import Array, Dataset
-from minintk.files.reading import read_npz, reading
+from minintk.datasets.packaged import packaged
 from minintk.validate import check_generator, whole
 
 BOOKS = (
@@ -67,12 +67,6 @@ def sentences() -> Text:
     >>> print(*text.words[1], "--", text.classes[text.labels[1]])
     they have told me since that i was singing some insane doggerel about the last man left alive -- Wells
     """
-    from importlib.resources import as_file, files  # here because it takes a tenth of the package's import time
-
-    with (
-        as_file(files("minintk.datasets") / "sentences.npz") as path,
-        reading(path, "the sentences of the package", "install minintk again") as file,
-    ):
-        arrays = read_npz(file)
-        lines, labels = arrays["text"].tobytes().decode("ascii").split("\n"), arrays["labels"].astype(np.int64)
+    arrays = packaged("sentences")
+    lines, labels = arrays["text"].tobytes().decode("ascii").split("\n"), arrays["labels"].astype(np.int64)
     return Text(tuple(tuple(line.split()) for line in lines), labels, ("Austen", "Doyle", "Wells"), "sentences", BOOKS)

@@ -6,7 +6,6 @@ The files are independent, except that several use power_laws and layer_io:
                        effective_rank                                     how many eigenvalues count
                        draw_gram                                          a kernel with its examples sorted by class
                        alignment, target_alignment                        kernels with each other and with the labels
-                       activations                                        each layer's output
     kernel_over_time   kernel_over_time, KernelPath                       the kernel along a run, and its layers' shares
     times              t1, t2                                             when the loss halves, when it is zero
     curvature          kappa                                              how nonlinear f is on the way to a solution
@@ -21,7 +20,6 @@ The files are independent, except that several use power_laws and layer_io:
 from minintk.diagnostics.curvature import Kappa, kappa, sharpness
 from minintk.diagnostics.kernel_over_time import KernelPath, kernel_over_time
 from minintk.diagnostics.kernels import (
-    activations,
     alignment,
     draw_gram,
     effective_rank,
@@ -43,7 +41,7 @@ from minintk.diagnostics.weight_norms import (
 )
 
 __all__ = [
-    "Estimate", "Kappa", "KernelPath", "Passage", "PowerLaw", "activations", "alignment", "draw_gram",
+    "Estimate", "Kappa", "KernelPath", "Passage", "PowerLaw", "alignment", "draw_gram",
     "effective_rank", "gaussian_norms", "kappa", "kernel_movement", "kernel_over_time", "natural_norms", "power_law",
     "relative_distance", "sharpness", "spectral_norm", "spectral_norms", "spectrally_normalised", "t1", "t2",
     "target_alignment", "trace", "update_alignment", "weight_movement",

@@ -1,4 +1,4 @@
-"""Kernels, weights and activations: how far they moved, how alike they are, how many eigenvalues count."""
+"""Kernels and weights: how far they moved, how alike they are, how many eigenvalues count."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host
 from minintk.models.empirical import ntk
-from minintk.models.network import Model, Network, check_model
+from minintk.models.network import Model, check_model
 
 
 def relative_distance(a: Array, b: Array) -> Array:
@@ -126,7 +126,7 @@ def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
     """<K, L>_F / (|K|_F |L|_F), () or (E,), of kernels ([E], N, N); 1 if one is a positive multiple of the other.
 
     centred : first K <- H K H, H = I - 1 1'/N, which removes the mean feature (Cortes et al. 2012).  Of A A' and B B',
-    A, B : (N, features) the `activations` of two layers, this is linear CKA, in [0, 1] and unchanged by rotations of
+    A, B : (N, features) two of `Network.layer_outputs`, this is linear CKA, in [0, 1] and unchanged by rotations of
     either (Kornblith et al. 2019).  ValueError if a kernel is zero, also after centring.
 
     >>> k = np.array([[2.0, 1.0], [1.0, 2.0]])
@@ -162,23 +162,6 @@ def target_alignment(k: Array, y: Array, *, centred: bool = False) -> Array:
     if y.ndim != 2 or y.shape[0] != k.shape[-1]:
         raise ValueError(f"y expects shape (N, C) with N = {k.shape[-1]}, got {tuple(y.shape)}")
     return alignment(k, y @ y.T, centred=centred)
-
-
-def activations(net: Network, theta: Array, x: Array) -> dict[str, Array]:
-    """{"0": y_0, "1": y_1, ...}: the output of each layer of the spec, ([E], N, features), images flattened.
-
-    Names are the layers' positions, as in the layout; a container counts as one layer.  TypeError for any model but a
-    Network: pass the network inside it, `Linearized.model`.
-
-    >>> import minintk as mn
-    >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
-    >>> ys = activations(net, net.init(np.random.default_rng(0)), np.eye(3))
-    >>> {name: y.shape for name, y in ys.items()}
-    {'0': (3, 8), '1': (3, 8), '2': (3, 1)}
-    """
-    check_model(net, Network)
-    lead = (*theta.shape[:-1], x.shape[0])
-    return {str(i): y.reshape((*lead, -1)) for i, y in enumerate(net.layer_outputs(theta, x))}
 
 
 def _centred(k: Array) -> Array:

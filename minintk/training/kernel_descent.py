@@ -93,6 +93,15 @@ def _on_all_points(model: FromKernel, y: Array, loss: Loss, snap: Snapshot) -> S
     return replace(snap, theta=a, f=f, loss=loss(f[..., : model.N, :], y))
 
 
+def product(K: Array, u: Array, full: bool) -> Array:
+    """K u : (..., M, C) for K : ([E], M, N), or `full`, ([E], M, C, N, C), and u : (..., N, C)."""
+    if not full:
+        return K @ u
+    M, C, N, _ = K.shape[-4:]
+    Ku = K.reshape((*K.shape[:-4], M * C, N * C)) @ u.reshape((*u.shape[:-2], N * C, 1))
+    return Ku.reshape((*Ku.shape[:-2], M, C))
+
+
 class FromKernel(Model):
     """f = f_0 + K a as a model with the parameters a : ([E], N C).  Its inputs are numbers of rows, `rows` : (N, 1)."""
 
@@ -122,11 +131,7 @@ class FromKernel(Model):
 
     def times(self, k: Array, a: Array) -> Array:
         """k a for rows k of the kernel, ([K], [E], M, C)."""
-        lead, C = tuple(a.shape[:-1]), self.outputs
-        if not self.full:
-            return k @ a.reshape((*lead, self.N, C))
-        m, columns = k.shape[-4], self.N * C
-        return (k.reshape((*k.shape[:-4], m * C, columns)) @ a[..., None]).reshape((*lead, m, C))
+        return product(k, a.reshape((*a.shape[:-1], self.N, self.outputs)), self.full)
 
     def __repr__(self) -> str:
         return f"FromKernel({tuple(self.kernel.shape)})"

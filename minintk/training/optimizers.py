@@ -25,7 +25,7 @@ from minintk.fast.thresholds import THRESHOLDS
 from minintk.files.writing import digest
 from minintk.spec.parametrization import Rule
 from minintk.training.schedules import Schedule, rate, time
-from minintk.validate import number, numbers
+from minintk.validate import number, real
 
 
 class Optimizer(ABC):
@@ -124,7 +124,7 @@ class SGD(Optimizer):
     looks_ahead: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _check(self, "momentum")
+        check_settings(self, "momentum")
 
     @property
     def reach(self) -> float:
@@ -205,7 +205,7 @@ class Adam(Optimizer):
     rule: ClassVar[Rule] = "adam"
 
     def __post_init__(self) -> None:
-        _check(self, "b1", "b2")
+        check_settings(self, "b1", "b2")
         if not 0 < self.eps < inf:
             raise ValueError(f"Adam(eps=...) expects a finite number > 0, got {self.eps!r}")
 
@@ -261,14 +261,13 @@ def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
     share(some, theta.shape[-1], worth=theta.shape[-1] > THRESHOLDS.vector)
 
 
-def _check(optimizer: Any, *memories: str) -> None:
+def check_settings(optimizer: Any, *memories: str) -> None:
     """ValueError for hyperparameters out of range."""
     name = type(optimizer).__name__
     if not isinstance(optimizer.lr, Schedule):
         number(f"{name}(lr=...)", optimizer.lr)
     for memory in memories:
-        found = numbers(getattr(optimizer, memory))
-        if len(found) != 1 or not 0 <= found[0] < 1:
+        if not 0 <= real(getattr(optimizer, memory)) < 1:
             raise ValueError(f"{name}({memory}=...) expects a number in [0, 1), got {getattr(optimizer, memory)!r}")
     number(f"{name}(weight_decay=...)", optimizer.weight_decay, zero=True)
     if not isinstance(optimizer.lr, Schedule):

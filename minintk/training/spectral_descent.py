@@ -16,15 +16,12 @@ from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any, ClassVar
 
-import numpy as np
-
 from minintk.arrays import Array, array_namespace
 from minintk.diagnostics.weight_norms import RTOL, spectral_norm
 from minintk.layers.contract import Layout
 from minintk.spec.parametrization import Rule
-from minintk.training.optimizers import Optimizer
+from minintk.training.optimizers import Optimizer, check_settings
 from minintk.training.schedules import Schedule
-from minintk.validate import number, numbers
 
 SWEEP = 3e-3
 """The part of the singular values, from the largest down, that one sweep of Newton-Schulz steps brings to 1."""
@@ -54,13 +51,9 @@ class SpectralDescent(Optimizer):
     rule: ClassVar[Rule] = "none"
 
     def __post_init__(self) -> None:
-        name, found = type(self).__name__, numbers(self.momentum)
-        if not isinstance(self.lr, Schedule):
-            number(f"{name}(lr=...)", self.lr)
         if not isinstance(self.layout, Layout):
-            raise TypeError(f"{name}(layout=...) expects net.layout, got {self.layout!r}")
-        if len(found) != 1 or np.ndim(self.momentum) or not 0 <= found[0] < 1:
-            raise ValueError(f"{name}(momentum=...) expects a number in [0, 1), got {self.momentum!r}")
+            raise TypeError(f"{type(self).__name__}(layout=...) expects net.layout, got {self.layout!r}")
+        check_settings(self, "momentum")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(lr={self.lr!r}{f', momentum={self.momentum!r}' if self.momentum else ''})"

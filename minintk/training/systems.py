@@ -16,6 +16,7 @@ from minintk.arrays import Array, array_namespace
 from minintk.fast.threads import parallel, single_threaded_blas
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.models.network import Model
+from minintk.training.kernel_descent import product
 from minintk.training.train import member_slices
 
 Cotangent = Callable[[Array, Array], Array]
@@ -84,13 +85,8 @@ class FrozenKernel:
         f, K = self.outputs(s, at), self.kernel
         small = K.size * f.shape[-1] < THRESHOLDS.contraction
         with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas() if small else nullcontext():
-            u = cotangent(f, y)
-            if not self.full:
-                return f, (K if at is None else K[..., at]) @ u
-            K = K if at is None else K[..., at, :]
-            M, C, b, _ = K.shape[-4:]
-            g = K.reshape((*K.shape[:-4], M * C, b * C)) @ u.reshape((*u.shape[:-2], b * C, 1))
-        return f, g.reshape(s.shape)
+            K = K if at is None else K[..., at, :] if self.full else K[..., at]
+            return f, product(K, cotangent(f, y), self.full)
 
     def outputs(self, s: Array, at: Array | None) -> Array:
         f = s[..., : self.N, :]

@@ -14,7 +14,6 @@ from arrays_under_test import LIBRARIES, namespace
 import minintk as mn
 from minintk.arrays import array_namespace, to_host, to_library
 from minintk.diagnostics import (
-    activations,
     alignment,
     draw_gram,
     effective_rank,
@@ -152,22 +151,6 @@ def test_cka() -> None:
     assert abs(truth - float(alignment((a + 5) @ (a + 5).T, b @ b.T))) > 0.01  # centring matters
 
 
-@pytest.mark.parametrize("ensemble", [None, 3])
-def test_activations_are_the_layers(ensemble: int | None) -> None:
-    theta, x = points(ensemble)
-    ys = activations(NET, theta, x)
-    assert list(ys) == ["0", "1", "2", "3", "4"]
-    np.testing.assert_array_equal(ys["4"], NET(theta, x))
-    np.testing.assert_array_equal(ys["2"], np.tanh(ys["1"]))
-    lead = theta.shape[:-1]
-    assert [y.shape for y in ys.values()] == [(*lead, 12, n) for n in (4, 7, 7, 7, 2)]
-    alone = activations(NET, theta[0] if ensemble else theta, x)
-    for name, y in ys.items():
-        np.testing.assert_allclose(y[0] if ensemble else y, alone[name], rtol=1e-12)
-    with pytest.raises(TypeError, match="network inside"):
-        activations(mn.Linearized(NET, theta), theta, x)  # type: ignore[arg-type]
-
-
 # --------------------------------------------------------------------------------------------------------- times
 
 
@@ -298,7 +281,7 @@ def test_every_library_and_dtype(library: str, dtype: str, ensemble: int | None)
     def compute(to: Callable[[Array], Any]) -> list[Any]:
         t, a = to(theta.astype(dtype)), to(x.astype(dtype))
         k = mn.ntk(NET, t, a)
-        numbers = [effective_rank(k), activations(NET, t, a)["3"]]
+        numbers = [effective_rank(k), NET.layer_outputs(t, a)[3]]
         return [*numbers, target_alignment(k, to(y.astype(dtype))), alignment(k, k, centred=True)]
 
     mine, truth = compute(lambda a: to_library(a, xp)), compute(lambda a: a)
