@@ -62,6 +62,20 @@ def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
     return int(value.__index__())
 
 
+def times(t: Any, *, finite: bool = False) -> np.ndarray[Any, Any]:
+    """t in float64 on the host, () or (T,); ValueError unless it is a number >= 0 or an axis of them, inf included.
+
+    >>> times([0, np.inf])
+    array([ 0., inf])
+    """
+    found = np.asarray(to_host(t))
+    known = found.dtype.kind in "iuf" and found.ndim < 2
+    if not known or not np.all(found >= 0) or (finite and not np.all(np.isfinite(found))):
+        kind = "finite numbers >= 0" if finite else "numbers >= 0 (inf for the limit)"
+        raise ValueError(f"t expects {kind}, one or a one-dimensional array of them, got {t!r}")
+    return found.astype(np.float64)
+
+
 def precision(dtype: Any) -> np.dtype[Any]:
     """The dtype; TypeError unless it is float32 or float64.
 

@@ -26,8 +26,8 @@ import numpy as np
 
 from analytic.limits.linear_problem import Host, LinearProblem, integrated, linear_problem
 from minintk import spec as s
-from minintk.arrays import Array, to_host
-from minintk.validate import numbers
+from minintk.arrays import Array
+from minintk.validate import times
 
 RTOL, ATOL = 1e-10, 1e-12
 """Error tolerated per step of the solver: ATOL + RTOL |value| for each entry of F, S, Q."""
@@ -40,20 +40,17 @@ class TwoLayerLimit:
     problem: LinearProblem
 
     def moments(self, t: Any) -> tuple[Host, Host, Host]:
-        """(F, S, Q) at times t : (T,) >= 0, of shapes (T, r, C), (T, r, r), (T, C, C), on the host.
+        """(F, S, Q) at times t, a number or (T,), of shapes (T, r, C), (T, r, r), (T, C, C), on the host.
 
         ValueError for a time that is not finite and >= 0; RuntimeError if the solver cannot keep its accuracy.
         """
-        times = np.array(numbers(t), dtype=np.float64)
-        if np.ndim(t) != 1 or len(times) != len(t) or not np.all(np.isfinite(times) & (times >= 0)):
-            raise ValueError(f"t expects finite numbers >= 0, t = lr * steps, got {t!r}")
         (r, C), (s1, s2) = self.problem.sizes, self.problem.w_std
         state = np.concatenate([np.zeros(r * C), s1**2 * np.eye(r).ravel(), s2**2 * np.eye(C).ravel()])
-        return self._split(integrated(self._rate, state, times, RTOL, ATOL))
+        return self._split(integrated(self._rate, state, np.atleast_1d(times(t, finite=True)), RTOL, ATOL))
 
     def predict(self, t: Any, x_test: Array | None = None) -> Array:
         """f_t : (M, C), or (T, M, C) for a one-dimensional t, on x_test : (M, d) or, without it, the training set."""
-        F, _, _ = self.moments(np.atleast_1d(to_host(t)))
+        F, _, _ = self.moments(t)
         f = self.problem.in_basis(x_test)[1] @ F
         return self.problem.to_caller(f if np.ndim(t) else f[0])
 
@@ -69,7 +66,7 @@ class TwoLayerLimit:
 
     def _moved(self, t: float) -> tuple[Host, Host]:
         """(S, Q) at time t."""
-        _, S, Q = self.moments(np.atleast_1d(to_host(t)))
+        _, S, Q = self.moments(t)
         return S[0], Q[0]
 
     def _rate(self, t: float, state: Host) -> Host:

@@ -36,7 +36,7 @@ from minintk import spec as s
 from minintk.arrays import Array, array_namespace, check_examples, own, to_host, to_library
 from minintk.layers.activation import pointwise
 from minintk.spec.shapes import UnsupportedLayer
-from minintk.validate import generator, numbers, whole
+from minintk.validate import generator, times, whole
 
 DRAWS = 8
 """Independent estimates R of the moments; their scatter gives the standard error."""
@@ -74,7 +74,7 @@ class WidthCorrection:
 
     def predict(self, t: Any) -> Expansion:
         """E f_t, (M, 1), or (times, M, 1) for times (times,), on x_test, or the training set where none was given."""
-        times, (P, N), R = self._times(t), self.T.shape, len(self.moments.theta)
+        at, (P, N), R = self._times(t), self.T.shape, len(self.moments.theta)
         source, size = self._source(), float(np.max(np.abs(self.y))) or 1.0
         unit = size * max(1.0, size / 1e3) ** 2  # the correction of large targets is of order y^3
 
@@ -82,8 +82,8 @@ class WidthCorrection:
             C = state.reshape(R, P)
             return np.asarray(-(C[:, :N] @ self.T.T + source(t) / unit).ravel() / N)
 
-        corrections = integrated(rate, np.zeros(R * P), times, RTOL, ATOL).reshape(-1, R, P).swapaxes(0, 1)
-        learned = _integral(self.lam, times[:, None]) * self.y / N @ (self.T @ self.Q).T
+        corrections = integrated(rate, np.zeros(R * P), at, RTOL, ATOL).reshape(len(at), R, P).swapaxes(0, 1)
+        learned = _integral(self.lam, at[:, None]) * self.y / N @ (self.T @ self.Q).T
         found = self._expansion(learned, corrections, axis=1, unit=unit)
         return Expansion(*(a[..., None] if np.ndim(t) else a[0, :, None] for a in found))
 
@@ -120,11 +120,8 @@ class WidthCorrection:
         return V, np.exp(-np.minimum(b, d) * t) * _integral(abs(b - d), t), (V[:, None] - _integral(b + d, t)) / d
 
     def _times(self, t: Any) -> Host:
-        """The times as an array; after sixty times the slowest mode's, nothing changes."""
-        times = np.array(numbers(t))
-        if np.ndim(t) > 1 or len(times) == 0 or not np.all(times >= 0):
-            raise ValueError(f"t expects numbers >= 0, t = lr * steps, got {t!r}")
-        return np.minimum(times, 60 / self.lam[0])
+        """The times as an array, (T,); after sixty times the slowest mode's, nothing changes."""
+        return np.minimum(np.atleast_1d(times(t)), 60 / self.lam[0])
 
     def _expansion(self, limit: Host, found: Host, axis: int, unit: float = 1.0) -> Expansion:
         """Of limit and R estimates of its correction / unit, the rows asked for, P along `axis` of the limit."""

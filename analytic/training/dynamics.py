@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from analytic.training.eigen import Spectrum, as_matrix, check_kernel, extremes, spectrum
-from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
-from minintk.validate import number
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_library
+from minintk.validate import number, times
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,15 +103,7 @@ class Dynamics(ABC):
 
     def _times(self, t: Any) -> Array:
         """t on the host, () or (T,)."""
-        times = np.asarray(to_host(t))
-        if times.dtype.kind not in "iuf":
-            raise ValueError(f"t expects numbers >= 0 (inf for the limit), got {t!r}")
-        times = times.astype(np.float64)
-        if times.ndim > 1:
-            raise ValueError(f"t expects a number or a one-dimensional array, got shape {times.shape}")
-        if bool(np.any(~(times >= 0))):
-            raise ValueError(f"t expects numbers >= 0 (inf for the limit), got {times[~(times >= 0)].ravel()[0]}")
-        return times
+        return times(t)
 
     def _outputs(self, name: str, f: Any, count: int) -> Array:
         """f : (count, C) in float64, from an array of that shape or a number."""
@@ -219,14 +211,13 @@ class GradientDescent(Dynamics):
         return xp.where(flips, 1 - xp.where(xp.remainder(t, 2.0) == 1, -1 - p, 1 + p), -p)
 
     def _times(self, t: Any) -> Array:
-        times = super()._times(t)
-        whole = np.isinf(times) | (times == np.floor(times))
+        steps = super()._times(t)
+        whole = np.isinf(steps) | (steps == np.floor(steps))
         if not bool(np.all(whole)):
             raise ValueError(
-                f"gradient_descent counts whole steps, got t = {times[~whole].ravel()[0]:g}: "
-                "round it, or use gradient_flow"
+                f"gradient_descent counts whole steps, got t = {steps[~whole].flat[0]:g}: round it, or use gradient_flow"
             )
-        return times
+        return steps
 
     def _bound(self) -> str:
         """The learning rate and its bound, for messages."""

@@ -375,8 +375,8 @@ def test_bad_input_is_refused_at_once(
 BAD_PREDICTION: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (-1.0, {}, ValueError, "t expects numbers >= 0"),
     (math.nan, {}, ValueError, "t expects numbers >= 0"),
-    ([1.0, -2.0], {}, ValueError, r"t expects numbers >= 0 \(inf for the limit\), got -2"),
-    ([[1.0]], {}, ValueError, r"one-dimensional array, got shape \(1, 1\)"),
+    ([1.0, -2.0], {}, ValueError, r"t expects numbers >= 0 \(inf for the limit\), .* got \[1\.0, -2"),
+    ([[1.0]], {}, ValueError, r"a one-dimensional array of them, got \[\[1"),
     (1.0, {"k_test_train": K_TEST.T}, ValueError, r"k_test_train expects shape \(M, 7\).*got \(7, 3\): transpose it"),
     (1.0, {"k_test_train": np.zeros((3, 2, 7, 2))}, ValueError, r"k_test_train expects shape \(M, 7\)"),
     (1.0, {"k_test_train": K_TEST * np.nan}, ValueError, "k_test_train holds 21 values"),
