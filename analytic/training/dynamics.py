@@ -214,9 +214,8 @@ class GradientDescent(Dynamics):
         steps = super()._times(t)
         whole = np.isinf(steps) | (steps == np.floor(steps))
         if not bool(np.all(whole)):
-            raise ValueError(
-                f"gradient_descent counts whole steps, got t = {steps[~whole].flat[0]:g}: round it, or use gradient_flow"
-            )
+            bad = f"got t = {steps[~whole].flat[0]:g}: round it, or use gradient_flow"
+            raise ValueError(f"gradient_descent counts whole steps, {bad}")
         return steps
 
     def _bound(self) -> str:
