@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +22,6 @@ from analytic.kernel import program
 from analytic.vectors.results import Examples, Wanted
 from minintk import testing
 from minintk.fast.door import shut
-from minintk.layers.attention import HeadsJacobian, MaskedAvgPoolJacobian
-from minintk.layers.branches import ConcatJacobian
 from minintk.spec.parametrization import Parametrization
 
 Array = np.ndarray[Any, Any]
@@ -94,72 +91,6 @@ def test_fast_networks_are_the_layers_as_written(case: Case) -> None:
             ("kernel", got[1].gram(), want[1].gram()),
         ):
             testing.assert_close(name, a, b, 1e3 * tolerance * (1 + float(np.abs(np.asarray(b)).max())))
-
-
-POINT = mn.Network(
-    mn.Sequential(mn.Conv1d(3, 1), mn.GlobalSelfAttention(3, heads=2, masked=True), mn.MaskedAvgPool(), mn.Dense(2)),
-    (4, 2),
-)
-
-
-def through(index: int, factor: float) -> Callable[[Patch], None]:
-    """Plants a vjp whose cotangent at keys (0) or values (1) has a factor."""
-
-    def plant(patch: Patch) -> None:
-        right = HeadsJacobian.vjp
-
-        def wrong(self: Any, u: Array, dw: Any) -> Any:
-            parts = self.layer.split(right(self, u, dw), *self.layer.sizes)
-            return self.layer.merge(*(factor * a if i == index else a for i, a in enumerate(parts)))
-
-        patch.setattr(HeadsJacobian, "vjp", wrong)
-
-    return plant
-
-
-def without_values(patch: Patch) -> None:
-    """Plants a gram without that of the values, the second of the layers that read x."""
-    right = ConcatJacobian.gram_and_back
-
-    def wrong(self: Any, u: Array, other: Any, v: Array, kernel: Any) -> Any:
-        G, du, dv = right(self, u, other, v, kernel)
-        (_, at), (_, there), (one, two) = self.split(u), other.split(v), (self.parts[1], other.parts[1])
-        return G - one.gram(at, two, there, kernel), du, dv
-
-    patch.setattr(ConcatJacobian, "gram_and_back", wrong)
-
-
-PLANTED: dict[str, tuple[Callable[[Patch], None], Callable[..., None]]] = {
-    "softmax without its normaliser's derivative": (
-        lambda patch: patch.setattr(HeadsJacobian, "weights", lambda self, dG: self.A * dG),
-        testing.check_derivative,
-    ),
-    "no way through the weights": (
-        lambda patch: patch.setattr(HeadsJacobian, "weights", lambda self, dG: 0 * dG),
-        testing.check_derivative,
-    ),
-    "tied keys as queries alone": (through(0, 0.5), testing.check_adjoint),
-    "no way through the values": (through(1, 0.0), testing.check_adjoint),
-    "values with a wrong scale": (through(1, 1.1), testing.check_adjoint),
-    "the values' weights missing in the kernel": (without_values, testing.check_gram),
-    "the mean over padding too": (
-        lambda patch: patch.setattr(MaskedAvgPoolJacobian, "vjp", lambda J, u, dw: 0 * J.share + u[..., None, :]),
-        testing.check_adjoint,
-    ),
-}
-
-
-@pytest.mark.parametrize(("plant", "law"), PLANTED.values(), ids=PLANTED)
-def test_an_error_in_the_derivatives_is_refused(
-    plant: Callable[[Patch], None], law: Callable[..., None], monkeypatch: Patch
-) -> None:
-    rng = np.random.default_rng(0)
-    theta, x = POINT.init(rng), rng.standard_normal((3, 4, 2))
-    x[0, 2:] = 0
-    law(POINT, theta, x, rng)
-    plant(monkeypatch)
-    with pytest.raises(AssertionError):
-        law(POINT, theta, x, rng)
 
 
 def test_it_computes_what_the_formula_says() -> None:

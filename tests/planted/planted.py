@@ -12,7 +12,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path += [str(Path(__file__).resolve().parents[1] / room) for room in ("laws", "oracles")]  # run as a script
+# run as a script
+sys.path += [str(Path(__file__).resolve().parents[1] / room) for room in ("laws", "oracles", "minintk/models")]
 
 import planted_features  # noqa: F401  (puts its errors on the list)
 import planted_finite  # noqa: F401
@@ -23,6 +24,7 @@ import planted_gate  # noqa: F401
 import planted_infinite  # noqa: F401
 import planted_mup  # noqa: F401
 import planted_rates  # noqa: F401
+import planted_sequences  # noqa: F401
 import planted_structure  # noqa: F401
 import pytest
 from planting import PLANTED, Planted
@@ -34,9 +36,9 @@ HEAD = """# Planted errors
 A test that cannot fail shows nothing. Each line is a wrong formula, planted in place of the right one, the law that
 refused it, and what the law said. Without the error, the same law passes.
 
-In `tests/planted/`, `planted_f*.py`, `planted_gate.py`, `planted_infinite.py`, `planted_mup.py`, `planted_rates.py`
-and `planted_structure.py` hold the errors, `planted_laws*.py`, `planted_mup.py`, `planted_structure.py` and
-`tests/laws/learning_rates.py` the laws;
+In `tests/planted/`, `planted_f*.py`, `planted_gate.py`, `planted_infinite.py`, `planted_mup.py`, `planted_rates.py`,
+`planted_sequences.py` and `planted_structure.py` hold the errors, `planted_laws*.py`, `planted_mup.py`,
+`planted_sequences.py`, `planted_structure.py` and `tests/laws/learning_rates.py` the laws;
 `planted.py` prints this page.
 `test_planted.py` plants them again on every run, and `tests/laws/` runs the laws over random networks.
 

@@ -1,0 +1,226 @@
+"""Errors planted in attention, padding, LayerNorm's kernels and lifted networks, finite and infinite; see `planted`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from lifted import check_recorded
+from planted_laws import Array, Patch
+from planting import planted
+
+import analytic as an
+import minintk as mn
+from analytic.images import attention as infinite
+from analytic.vectors import rules
+from minintk import testing
+from minintk.layers import attention as finite
+from minintk.layers.attention import HeadsJacobian, MaskedAvgPoolJacobian
+from minintk.layers.branches import ConcatJacobian
+from minintk.models import lift as lifting
+
+SHORT = np.random.default_rng(0).standard_normal((3, 4, 2))
+X = np.concatenate([SHORT, np.zeros((3, 2, 2))], axis=1)
+HEADS = mn.GlobalSelfAttention(3, heads=2, qk_std=1.5, w_std=1.3, masked=True)
+
+
+# ---------------------------------------------------------------------------------------------- the laws
+
+
+def derivatives() -> None:
+    """adjoint, derivative and gram of attention, with padding in the batch"""
+    net = mn.Network(mn.Sequential(mn.Conv1d(3, 1), HEADS, mn.MaskedAvgPool(), mn.Dense(2)), X.shape[1:])
+    rng = np.random.default_rng(0)
+    theta = net.init(rng)
+    for law in (testing.check_adjoint, testing.check_derivative, testing.check_gram):
+        law(net, theta, X, rng)
+
+
+def written_out() -> None:
+    """kernels of attention = the sums over positions, with the weights written out"""
+    K = np.einsum("nic,mjc->nmij", X, X) / X.shape[-1]
+    seen = (X != 0).any(-1)
+    A = np.exp(HEADS.qk_std * K[range(3), range(3)]) * (seen[:, :, None] & seen[:, None])
+    A /= np.maximum(A.sum(-1, keepdims=True), 1e-300)
+    K = HEADS.w_std**2 * np.einsum("nis,nmst,mjt->nmij", A, K, A)
+    share = seen / seen.sum(-1, keepdims=True)
+    K = np.einsum("ni,nmij,mj->nm", share, K, share)
+    found = an.kernel(mn.Sequential(HEADS, mn.MaskedAvgPool(), mn.Dense(1))).both(X)
+    for name, k, want in (("NNGP", found.nngp, K), ("NTK", found.ntk, 3 * K)):  # the keys' weights add nothing
+        testing.assert_close(name, k, want, 1e-13)
+
+
+def padding() -> None:
+    """a padded sequence has the outputs and the kernels of the shorter one"""
+    body = mn.Sequential(mn.Conv1d(4, 1), mn.ReLU(), HEADS, mn.Erf(), mn.MaskedAvgPool(), mn.Dense(2))
+    net, shorter = (mn.Network(body, x.shape[1:]) for x in (X, SHORT))
+    theta = net.init(np.random.default_rng(0))
+    testing.assert_close("f", net(theta, X), shorter(theta, SHORT), 1e-12)
+    for name, a, b in zip(("NNGP", "NTK"), an.kernel(body).both(X), an.kernel(body).both(SHORT), strict=True):
+        testing.assert_close(name, a, b, 1e-12)
+
+
+def normalised() -> None:
+    """kernels of LayerNorm = those before it over the roots of q + eps, written out"""
+    x = 0.1 * np.random.default_rng(0).standard_normal((4, 3))
+    x[0] = 0
+    K = 0.7**2 * x @ x.T / 3
+    root = np.sqrt(K.diagonal() + 1e-2)
+    K /= root[:, None] * root
+    found = an.kernel(mn.Sequential(mn.Dense(8, w_std=0.7), mn.LayerNorm(eps=1e-2), mn.Dense(1))).both(x)
+    for name, k, want in (("NNGP", found.nngp, K), ("NTK", found.ntk, 2 * K)):
+        testing.assert_close(name, k, want, 1e-14)
+
+
+def lifted() -> None:
+    """a network lifted from torch has torch's outputs and gradients"""
+    check_recorded(digits=1e-9)
+
+
+# -------------------------------------------------------------------------------------------- attention
+
+
+@planted("Attention: softmax without its normaliser's derivative", derivatives)
+def _(patch: Patch) -> None:
+    patch.setattr(HeadsJacobian, "weights", lambda self, dG: self.A * dG)
+
+
+@planted("Attention: weights held fixed in jvp and vjp", derivatives)
+def _(patch: Patch) -> None:
+    patch.setattr(HeadsJacobian, "weights", lambda self, dG: 0 * dG)
+
+
+def through(patch: Patch, index: int, factor: float) -> None:
+    """Plants a vjp whose cotangent at keys (0) or values (1) has a factor."""
+    right = HeadsJacobian.vjp
+
+    def wrong(self: Any, u: Array, dw: Any) -> Any:
+        parts = self.layer.split(right(self, u, dw), *self.layer.sizes)
+        return self.layer.merge(*(factor * a if i == index else a for i, a in enumerate(parts)))
+
+    patch.setattr(HeadsJacobian, "vjp", wrong)
+
+
+@planted("Attention: tied keys get the cotangents of queries alone", derivatives)
+def _(patch: Patch) -> None:
+    through(patch, 0, 0.5)
+
+
+@planted("Attention: no cotangents for the values", derivatives)
+def _(patch: Patch) -> None:
+    through(patch, 1, 0.0)
+
+
+@planted("Attention: gram without the values' weights", derivatives)
+def _(patch: Patch) -> None:
+    right = ConcatJacobian.gram_and_back
+
+    def wrong(self: Any, u: Array, other: Any, v: Array, kernel: Any) -> Any:
+        G, du, dv = right(self, u, other, v, kernel)
+        (_, at), (_, there), (one, two) = self.split(u), other.split(v), (self.parts[1], other.parts[1])
+        return G - one.gram(at, two, there, kernel), du, dv
+
+    patch.setattr(ConcatJacobian, "gram_and_back", wrong)
+
+
+@planted("MaskedAvgPool: cotangents for padding too", derivatives)
+def _(patch: Patch) -> None:
+    patch.setattr(MaskedAvgPoolJacobian, "vjp", lambda self, u, dw: 0 * self.share + u[..., None, :])
+
+
+@planted("Attention kernel: weights of sqrt(gain) K", written_out)
+def _(patch: Patch) -> None:
+    right = infinite.Attend.weights
+    patch.setattr(infinite.Attend, "weights", lambda step, K, q: right(replace(step, gain=step.gain**0.5), K, q))
+
+
+@planted("Attention kernel: weights of the columns in the place of the rows'", written_out)
+def _(patch: Patch) -> None:
+    right = infinite.Attend.weights
+
+    def wrong(step: Any, K: Array, q: Array) -> Any:
+        A, grid = right(step, K, q)
+        return A.swapaxes(-1, -2), grid
+
+    patch.setattr(infinite.Attend, "weights", wrong)
+
+
+# ---------------------------------------------------------------------------------------------- padding
+
+
+@planted("Masks: padding counts among the keys", padding)
+def _(patch: Patch) -> None:
+    right = finite.attention
+    patch.setattr(finite, "attention", lambda G, zeta, seen: right(G, zeta, None))
+
+
+@planted("Masks: padding counts among the keys of the kernel", padding)
+def _(patch: Patch) -> None:
+    right = infinite.Attend.weights
+    patch.setattr(infinite.Attend, "weights", lambda step, K, q: right(replace(step, masked=False), K, q))
+
+
+@planted("MaskedAvgPool kernel: the mean over padding too", written_out)
+def _(patch: Patch) -> None:
+    def wrong(step: Any, K: Array, q: Array) -> Any:
+        return np.full((len(K), 1, q.shape[-1]), 1 / q.shape[-1]), (1, 1)
+
+    patch.setattr(infinite.MaskedMean, "weights", wrong)
+
+
+# -------------------------------------------------------------------------------------------- LayerNorm
+
+
+@planted("LayerNorm kernel: eps added to the deviation, not to the variance", normalised)
+def _(patch: Patch) -> None:
+    patch.setattr(rules.Normalise, "gain", lambda step, q: 1 / (np.sqrt(q) + step.eps) ** 2)
+
+
+@planted("LayerNorm kernel: Theta is not divided", normalised)
+def _(patch: Patch) -> None:
+    right = rules.Normalise.rows
+
+    def wrong(step: Any, rows: Any) -> Any:
+        after, row = right(step, rows)
+        return replace(after, theta=rows.theta), row
+
+    patch.setattr(rules.Normalise, "rows", wrong)
+
+
+@planted("LayerNorm kernel: all rows are divided by the largest one's root", normalised)
+def _(patch: Patch) -> None:
+    patch.setattr(rules.Normalise, "gain", lambda step, q: np.where(q > 0, 1 / (q.max() + step.eps), 1.0))
+
+
+# ---------------------------------------------------------------------------------------------- lifting
+
+
+@planted("lift: features after Flatten in torch's order (C, H, W)", lifted)
+def _(patch: Patch) -> None:
+    right = lifting._turned
+    patch.setattr(lifting, "_turned", lambda a, order, layout, back=False: right(a, None, layout, back=back))
+
+
+@planted("lift: offset beta of a normalisation left out", lifted)
+def _(patch: Patch) -> None:
+    right = lifting._frozen
+    patch.setattr(lifting, "_frozen", lambda slot, arrays: right(slot, arrays | {"bias": 0 * arrays["bias"]}))
+
+
+@planted("lift: a normalisation's variance left out", lifted)
+def _(patch: Patch) -> None:
+    right = lifting._frozen
+    patch.setattr(lifting, "_frozen", lambda slot, arrays: right(slot, {k: a for k, a in arrays.items() if k != "var"}))
+
+
+@planted("lift: eps of a normalisation outside the root", lifted)
+def _(patch: Patch) -> None:
+    right = lifting._frozen
+
+    def wrong(slot: Any, arrays: dict[str, Array]) -> Any:
+        some = arrays | ({"var": arrays["var"] + slot.eps**2 + 2 * slot.eps * arrays["var"] ** 0.5 - slot.eps}
+                         if "var" in arrays else {})  # fmt: skip
+        return right(slot, some)
+
+    patch.setattr(lifting, "_frozen", wrong)
