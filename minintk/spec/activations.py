@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import pi, sin, sqrt
 
-from minintk.spec.checks import check_count, check_number, check_numbers
+from minintk.spec.checks import check_number, check_numbers
 from minintk.spec.layers import Activation
+from minintk.validate import whole
 
 __all__ = [
     "GELU", "ABRelu", "Abs", "Cos", "Erf", "Exp", "Gaussian", "Hermite", "LeakyReLU", "Monomial", "Polynomial", "Rbf",
@@ -80,7 +81,7 @@ class RectifiedMonomial(Activation):
     degree: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "degree", check_count("RectifiedMonomial", "degree", self.degree, 1, 1000))
+        object.__setattr__(self, "degree", whole("RectifiedMonomial(degree=...)", self.degree, 1, 1000))
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def Monomial(degree: int) -> Polynomial:
     >>> Monomial(2)
     Polynomial(coef=(0.0, 0.0, 1.0))
     """
-    check_count("Monomial", "degree", degree, 0, 1000)
+    whole("Monomial(degree=...)", degree, 0, 1000)
     return Polynomial((0.0,) * degree + (1.0,))
 
 
@@ -200,7 +201,7 @@ class Hermite(Activation):
     degree: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "degree", check_count("Hermite", "degree", self.degree, 0, 100))
+        object.__setattr__(self, "degree", whole("Hermite(degree=...)", self.degree, 0, 100))
 
 
 @dataclass(frozen=True)

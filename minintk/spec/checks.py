@@ -52,11 +52,6 @@ def check_numbers(layer: Any) -> None:
         object.__setattr__(layer, name, float(value))
 
 
-def check_count(layer: str, name: str, value: int, low: int = 1, high: float = inf) -> int:
-    """The value as a Python int; raise unless it is a whole number from low to high."""
-    return whole(f"{layer}({name}=...)", value, low, high)
-
-
 def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> None:
     """Raise unless `value` is a whole number >= 1, or a pair of them where there may be two axes."""
     if isinstance(value, tuple) and 2 in axes and len(value) != 2:

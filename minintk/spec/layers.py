@@ -18,16 +18,8 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from minintk.spec.checks import (
-    Padding,
-    Size,
-    check_arguments,
-    check_count,
-    check_number,
-    check_padding,
-    check_scales,
-    check_sizes,
-)
+from minintk.spec.checks import Padding, Size, check_arguments, check_number, check_padding, check_scales, check_sizes
+from minintk.validate import whole
 
 __all__ = [
     "Activation", "AvgPool", "BatchNorm", "Conv1d", "Conv2d", "Convolution", "Dense", "Flatten", "GlobalAvgPool",
@@ -187,7 +179,7 @@ class Dense(Layer):
     b_init: Literal["normal", "zeros"] = "normal"
 
     def __post_init__(self) -> None:
-        check_count("Dense", "width", self.width)
+        whole("Dense(width=...)", self.width)
         check_scales("Dense", self.w_std, self.b_std, self.b_init)
 
 
@@ -208,7 +200,7 @@ class Convolution(Layer):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        check_count(name, "channels", self.channels)
+        whole(f"{name}(channels=...)", self.channels)
         check_sizes(name, "kernel_size", self.kernel_size, self.axes)
         check_sizes(name, "stride", self.stride, self.axes)
         check_padding(name, self.padding)

@@ -47,9 +47,8 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Literal
 
-from minintk.spec.checks import check_count
 from minintk.spec.shapes import Place
-from minintk.validate import number
+from minintk.validate import number, whole
 
 Rule = Literal["sgd", "adam", "none"]
 """Which rates an optimiser takes: those for steps in proportion to the gradient (SGD, momentum), those for steps of one
@@ -195,7 +194,7 @@ class SpectralMuP(Parametrization):
 
     def __post_init__(self) -> None:
         if self.base_width is not None:
-            check_count("SpectralMuP", "base_width", self.base_width)
+            whole("SpectralMuP(base_width=...)", self.base_width)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({'' if self.base_width is None else f'base_width={self.base_width}'})"
