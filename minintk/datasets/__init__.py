@@ -3,8 +3,7 @@
 Reading order:
 
     dataset        examples with labels, and the transformations of the experiments
-    packaged       the 8 x 8 digits of the package, points on a sphere or cube
-    text           sentences of three authors, and words as vectors
+    packaged       the 8 x 8 digits and the sentences of the package, words as vectors, points on a sphere or cube
     published      MNIST and CIFAR-10: where their files are, and how these are read
 
 >>> import minintk as mn
@@ -14,8 +13,7 @@ Reading order:
 """
 
 from minintk.datasets.dataset import Dataset
-from minintk.datasets.packaged import cube, digits, sphere
+from minintk.datasets.packaged import Text, cube, digits, sentences, sphere
 from minintk.datasets.published import cifar10, mnist
-from minintk.datasets.text import Text, sentences
 
 __all__ = ["Dataset", "Text", "cifar10", "cube", "digits", "mnist", "sentences", "sphere"]

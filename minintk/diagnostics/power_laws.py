@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from minintk.arrays import Array, to_host
 from minintk.validate import generator, numbers, whole
+
+Outcome = Literal["pass", "fail", "undecided"]
+
+
+def judged(interval: tuple[float, float], least: float, most: float) -> Outcome:
+    """Pass if the whole interval is from `least` to `most`, fail if none of it is, undecided else.
+
+    >>> [judged(interval, -0.1, 0.1) for interval in ((-0.05, 0.05), (0.05, 0.15), (0.15, 0.25))]
+    ['pass', 'undecided', 'fail']
+    """
+    low, high = interval
+    if high < least or low > most:
+        return "fail"
+    return "pass" if least <= low and high <= most else "undecided"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

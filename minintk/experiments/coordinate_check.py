@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from minintk.arrays import Array, Host
-from minintk.diagnostics.power_laws import PowerLaw, power_law
+from minintk.diagnostics.power_laws import Outcome, PowerLaw, judged, power_law
 from minintk.experiments.layer_sizes import (
     Quantity,
     chosen_optimizer,
@@ -47,9 +47,7 @@ from minintk.training.optimizers import Optimizer
 from minintk.validate import generator, number, whole
 
 if TYPE_CHECKING:
-    from minintk.grade.slope import Verdict as Decision
-
-Verdict = Literal["pass", "fail", "undecided"]
+    from minintk.grade.slope import Verdict
 
 QUANTITIES: dict[Quantity, str] = {
     "h": "rms of h", "dh": "rms of dh", "W": "|W| / spectral muP's", "dW": "first |dW| / spectral muP's",
@@ -77,14 +75,10 @@ class Scaling:
     curves: tuple[Host, ...] = ()
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Outcome:
         if self.fit is None:
             return "fail"
-        low, high = self.fit.interval
-        least = -np.inf if self.at_most else -self.tolerance
-        if high < least or low > self.tolerance:
-            return "fail"
-        return "pass" if low >= least and high <= self.tolerance else "undecided"
+        return judged(self.fit.interval, -np.inf if self.at_most else -self.tolerance, self.tolerance)
 
     def __repr__(self) -> str:
         return f"Scaling(|{self.quantity}| of {self.name}: {self}, {self.verdict})"
@@ -119,7 +113,7 @@ class CoordinateCheck:
         return self.verdict == "pass"
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Outcome:
         """Pass, fail, or undecided: too few seeds to decide."""
         wrong = any(row.verdict == "fail" for row in self.rows if row.quantity in ("h", "dh", "dW"))
         if wrong or len(self.diverged) == len(self.widths):
@@ -133,7 +127,7 @@ class CoordinateCheck:
         return max((row.fit.confidence for row in self.rows if row.fit), default=0.95)
 
     @property
-    def decision(self) -> Decision:
+    def decision(self) -> Verdict:
         """The verdict as `minintk.grade.exponent` gives one, with seeds, looks and the confidence of every interval."""
         from minintk.grade.slope import Verdict
 

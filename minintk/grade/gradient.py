@@ -12,7 +12,6 @@ largest entry leaves room for a thousand roundings.  Entries where y has a kink,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -109,24 +108,15 @@ def _copies(args: Sequence[Any]) -> list[Any]:
     return [np.array(a) if _floating(a) else a for a in args]
 
 
-@dataclass
 class _Check:
     """One check on its way: functions, arguments, what was found."""
 
-    value: Watched
-    pull: Watched
-    args: list[Any]
-    names: dict[int, str]
-    where: list[int]
-    findings: list[Finding] = field(default_factory=list)
-    arrays: list[tuple[int, Values]] = field(init=False)
-    y: Values = field(init=False)
-    u: Values = field(init=False)
-    sizes: dict[str, float] = field(init=False)
-    right: dict[int, Values] = field(init=False)
+    def __init__(self, value: Watched, pull: Watched, args: list[Any], names: dict[int, str], where: list[int]) -> None:
+        self.value, self.pull, self.args, self.names, self.where = value, pull, args, names, where
+        self.arrays: list[tuple[int, Values]] = [(j, a) for j, a in enumerate(args) if _floating(a)]
+        self.findings: list[Finding] = []
 
     def run(self, hard: bool, numbers: Mapping[str, float]) -> None:
-        self.arrays = [(j, a) for j, a in enumerate(self.args) if _floating(a)]
         if not self.forward():
             return
         size = self.y.size + sum(self.args[i].size for i in self.where)

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from minintk.diagnostics.power_laws import power_law
+from minintk.diagnostics.power_laws import Outcome, judged, power_law
 from minintk.validate import generator, number, whole
-
-Outcome = Literal["pass", "fail", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -84,11 +81,7 @@ def exponent(
         sure = 1 - level / 2**looks
         reach = float(stdtrit(len(widths) * (seeds - 1), (1 + sure) / 2)) * fit.error
         low, high = fit.exponent - reach, fit.exponent + reach
-        outcome: Outcome = "undecided"
-        if max(abs(low - theory), abs(high - theory)) < half:
-            outcome = "pass"
-        elif high < theory - half or low > theory + half:
-            outcome = "fail"
+        outcome = judged((low, high), theory - half, theory + half)
         if outcome != "undecided" or 2 * seeds > budget:
             break
         seeds *= 2

@@ -22,11 +22,11 @@ from statistics import NormalDist
 from typing import Literal
 
 from minintk.arrays import Host
-from minintk.diagnostics import PowerLaw, power_law
+from minintk.diagnostics.power_laws import Outcome, PowerLaw, judged, power_law
 from minintk.verify.problem import ACTIVATIONS, KINKED
 from minintk.verify.scores import LARGEST_Z
 
-Verdict = Literal["pass", "fail", "undecided"]
+Verdict = Outcome
 
 SUMMARY: dict[Verdict, str] = {
     "pass": "The networks obey the theory.",
@@ -205,9 +205,8 @@ def refused(found: Finding) -> Finding:
 def exponent(law: str, expected: float, tolerance: float, widths: Sequence[int], values: Sequence[Host]) -> Finding:
     """The power of the width in values[i] : (S,) at widths[i], beside the expected one."""
     fit = power_law(widths, values, confidence=CONFIDENCE)
-    low, high = (end - expected for end in fit.interval)
-    verdict: Verdict = "pass" if max(-low, high) <= tolerance else "undecided"
-    verdict = "fail" if low > tolerance or high < -tolerance else verdict
+    low, high = fit.interval
+    verdict = judged(fit.interval, expected - tolerance, expected + tolerance)
     measured = f"{signed(fit.exponent)} ± {(high - low) / 2:.2f}, n = {widths[0]} to {widths[-1]}"
     return Finding(law, f"{signed(expected, 1)} ± {tolerance:g}", measured, verdict)
 
