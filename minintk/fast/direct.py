@@ -22,6 +22,9 @@ VECTOR = 64 if binding.get_host_cpu_features().get("avx512f") else 32
 CHANNELS = 16
 """The channels of a result are a multiple of this: whole vectors, in float32 and float64."""
 
+CACHED = 2**18
+"""Weights that stay in a core's cache."""
+
 NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 """No exception for a division by 0; the compiler may round a b + c once instead of twice, and reorder nothing."""
 
@@ -141,13 +144,13 @@ def product(rows: int, columns: int, x: Any, a: int, W: Any, y: Any, c: int, z: 
     wide, narrow = -(-rows // 12), -(-rows // 16)
     for o in range(0, columns - lanes, 2 * lanes):
         for j in range(wide):
-            i, end = j * rows // wide, (j + 1) * rows // wide
-            tile(12, 2, end - i, x, a + i * row, W, o, y, c + i * out + o, z, d + i * first + o, step, taps)
+            i, stop = j * rows // wide, (j + 1) * rows // wide
+            tile(12, 2, stop - i, x, a + i * row, W, o, y, c + i * out + o, z, d + i * first + o, step, taps)
     if columns // lanes % 2:
         o = columns - lanes
         for j in range(narrow):
-            i, end = j * rows // narrow, (j + 1) * rows // narrow
-            tile(16, 1, end - i, x, a + i * row, W, o, y, c + i * out + o, z, d + i * first + o, step, taps)
+            i, stop = j * rows // narrow, (j + 1) * rows // narrow
+            tile(16, 1, stop - i, x, a + i * row, W, o, y, c + i * out + o, z, d + i * first + o, step, taps)
 
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
@@ -184,25 +187,28 @@ def correlate(x: Any, frame: Any, W: Any, stride: Any, b: Any, y: Any, place: An
 
     x : (N, H, W, C).  frame : (height, width, down, right), rows of down, right : (from, to) of what is copied, in
     pixels, (first on the canvas, first in the image, how many).  W : (K_h, K_w, C, n).  b : (n,).
-    y : (N, H_y, W_y, n), written to at place : (a, c, down, right).
+    y : (N, H_y, W_y, n), written to at place : (a, c, down, right).  Some columns of many weights at a time.
     """
     (K_h, K_w, C, n), (height, width, _, _), (first, left, down, right) = W.shape, frame, place
     R, S = (height - K_h) // stride[0] + 1, (width - K_w) // stride[1] + 1
     (line, inside), (top, bottom) = (width * C, framed(frame, x.shape)), filled(frame)
-    step, taps = (stride[1] * C, 1, n, right * n, K_w * C, 0), np.empty(2 * K_h, np.int64)
-    canvas = np.zeros(height * line if inside else 0, x.dtype)
-    u, v, w = canvas if inside else x.ravel(), W.ravel(), y.ravel()
-    for i in range(x.shape[0]):
-        if inside:
-            put(x, i, frame, canvas)
-        image = 0 if inside else i * height * line
-        for p in range(R):
-            T = 0
-            for r in range(max(0, top - p * stride[0]), min(K_h, bottom - p * stride[0])):
-                taps[2 * T], taps[2 * T + 1] = r * line, r * K_w * C * n
-                T += 1
-            c = ((i * y.shape[1] + first + p * down) * y.shape[2] + left) * n
-            product(S, n, u, image + p * stride[0] * line, v, w, c, b, 0, step, taps[: 2 * T])
+    canvas, taps = np.zeros(height * line if inside else 0, x.dtype), np.empty(2 * K_h, np.int64)
+    u, w, most = canvas if inside else x.ravel(), y.ravel(), max(2, CACHED // (K_h * K_w * C * CHANNELS)) * CHANNELS
+    for begin in range(0, n, most):
+        some = min(most, n - begin)
+        v = np.ascontiguousarray(W[:, :, :, begin : begin + some]).ravel()
+        step = (stride[1] * C, 1, some, right * n, K_w * C, 0)
+        for i in range(x.shape[0]):
+            if inside:
+                put(x, i, frame, canvas)
+            image = 0 if inside else i * height * line
+            for p in range(R):
+                T = 0
+                for r in range(max(0, top - p * stride[0]), min(K_h, bottom - p * stride[0])):
+                    taps[2 * T], taps[2 * T + 1] = r * line, r * K_w * C * some
+                    T += 1
+                c = ((i * y.shape[1] + first + p * down) * y.shape[2] + left) * n + begin
+                product(S, some, u, image + p * stride[0] * line, v, w, c, b, begin, step, taps[: 2 * T])
 
 
 @compiled

@@ -49,10 +49,9 @@ class Patches:
 
     @cached_property
     def direct(self) -> bool:
-        """Whether `minintk.fast.direct` does without: long loops, C_out fills vectors, W in a cache, Numba is here."""
-        (C, n), K = self.channels, prod(self.kernel) * self.channels[0]
-        long = C >= 16 or self.windows.columns.out >= 16  # sums, or rows of windows
-        return long and n % 16 == 0 and K * n <= THRESHOLDS.compiled_weights and numba_is_here()
+        """Whether `minintk.fast.direct` does without them: sums or rows of windows are long, C_out fills vectors."""
+        C, n = self.channels
+        return (C >= 16 or self.windows.columns.out >= 16) and n % 16 == 0 and numba_is_here()
 
     @cached_property
     def work(self) -> int:

@@ -20,7 +20,6 @@ class Thresholds:
 
     products: int = 2**23  # multiplications of a matrix product that is split over the cores
     compiled: int = 2**20  # multiplications of a convolution that is worth loading Numba
-    compiled_weights: int = 2**18  # weights that stay in a core's cache there
     convolution: int = 2**25  # multiplications of a convolution that is split over the cores
     batch: int = 2**20  # numbers in the activations of a batch that is split over the cores
     contraction: int = 2**24  # multiplications of a kernel's contraction that is left to BLAS's own threads

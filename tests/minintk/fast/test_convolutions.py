@@ -24,6 +24,7 @@ from minintk.layers.conv import BoundConv
 from minintk.spec.windows import Axis
 
 Array = mn.Array
+RNG = np.random.default_rng
 
 WAYS: dict[str, dict[str, Any]] = {
     "added": {"compiled": 10**15, "gathered_channels": 10**15},
@@ -72,6 +73,19 @@ def test_a_convolution_by_every_way_is_the_convolution(way: str, data: st.DataOb
         fast = BlockedConv.of(plain)
         for a, b in zip(maps(fast, w, dw, x, dx, u), want, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max(initial=1) * np.sqrt(b.size))
+
+
+def test_more_weights_than_a_cache_holds_go_some_columns_at_a_time() -> None:
+    """y, J v and J' u, where the compiled loops take the images several times, the last time for fewer columns."""
+    direct: Any = pytest.importorskip("minintk.fast.direct")
+    plain, rng = bound(mn.Conv2d(272, 3), (4, 4, 128)), RNG(0)
+    assert 1 < plain.parameters.W.size / direct.CACHED < 2
+    w, dw = ({t.name: rng.standard_normal(t.shape) for t in plain.tensors} for _ in range(2))
+    arrays = *rng.standard_normal((2, 2, 4, 4, 128)), rng.standard_normal((2, *plain.after))
+    with small_is_large():
+        found = maps(BlockedConv.of(plain), w, dw, *arrays)
+    for a, b in zip(found, maps(plain, w, dw, *arrays), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max() * np.sqrt(b.size))
 
 
 @pytest.mark.parametrize("way", WAYS)
