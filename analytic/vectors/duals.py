@@ -135,12 +135,11 @@ def erf_variance(xp: Any, q: Array) -> Array:
 class ErfRow(NamedTuple):
     """Coefficients of rows for u = 2q / (1 + 2q) = sin x and 1 - u = kappa = 1 / (1 + 2q); left . right of each pair is
 
-    root: sqrt(u u').   twice: 4 u u'.   outer, inner: 1 - u u' = kappa + u kappa'.   spread: 1 / sqrt(x x').
+    root: 2 sqrt(u u').   outer, inner: 1 - u u' = kappa + u kappa'.   spread: 1 / sqrt(x x').
     slope: (4/pi) sqrt(kappa kappa' q q' / (v v')).   distances: for the norms' term of p', None if all q are equal.
     """
 
     root: Array
-    twice: Array
     outer: Array
     inner: Array
     spread: Array
@@ -172,25 +171,27 @@ class Erf(Dual):
         kappa = 1 / (1 + 2 * rows.q)
         u, q = 2 * rows.q * kappa, nonzero(xp, rows.q)
         return after, ErfRow(
-            root=columns(xp, xp.sqrt(u)),
-            twice=columns(xp, 2 * u),
+            root=columns(xp, xp.sqrt(2 * u)),
             outer=columns(xp, kappa, u),
             inner=columns(xp, xp.ones_like(q), kappa),
-            spread=columns(xp, 1 / xp.sqrt(asin_u(xp, q))),
+            spread=columns(xp, xp.sqrt(2 / pi / nonzero(xp, after.q))),
             slope=columns(xp, 2 / sqrt(pi) * xp.sqrt(kappa) * rows.scale / after.scale),
             distances=mismatch(pointwise(spec.Erf()).phi, erf_variance, seen(xp, q), NORM_GRID),
         )
 
     def pairs(self, pairs: Pairs, row: ErfRow) -> None:
         xp, p, r = pairs.xp, pairs.p, pairs.r
+        sides = (p,) if r is None else (p, r)  # erf is odd, so p and r follow one formula
         with pairs.borrow(3) as (cos, both, w):
             # cos <- cos z,  both <- cos z + cos z_1
             if r is None:
                 xp.subtract(1, p, out=cos)
-                cos *= p
-            else:
-                xp.multiply(p, r, out=cos)
-            cos *= pairs.dot(row.twice, row.twice, w)
+            cos = xp.multiply(p, cos if r is None else r, out=cos)
+            pairs.dot(row.root, row.root, w)
+            for _ in range(2):
+                cos *= w
+            for side in sides:
+                side *= w
             cos += pairs.dot(row.outer, row.inner, both)
             xp.sqrt(cos, out=cos)
             xp.sqrt(both, out=both)
@@ -198,9 +199,7 @@ class Erf(Dual):
             if pairs.tau is not None:
                 pairs.tau *= pairs.dot(row.slope, row.slope, w)
                 pairs.tau /= cos
-            for side in (p,) if r is None else (p, r):  # erf is odd, so p and r follow one formula
-                side *= 2
-                side *= pairs.dot(row.root, row.root, w)
+            for side in sides:
                 side /= both
                 xp.arctan(side, out=side)
                 side *= pairs.dot(row.spread, row.spread, w)

@@ -46,10 +46,10 @@ def tile_width(xp: Any, n: int) -> int:
 
     Small enough that a tile and the layers' working arrays fit a core's cache; large enough that a product is worth
     packing its factors and every ufunc takes some tens of microseconds, as a thread that waits for the interpreter
-    sleeps longer than that.  An eighth of the matrix leaves a tile for each core, and little below the diagonal.
+    sleeps longer than that.  A sixth of the matrix leaves a tile for each core, and little below the diagonal.
     248 is no power of two, which would map the columns of a transposed tile to the same cache lines.
     """
-    most = 4096 if not on_host(xp) else min(248, max(100, -(-n // 8)))
+    most = 4096 if not on_host(xp) else min(248, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
 
 
@@ -304,7 +304,11 @@ class VectorEngine:
         """Compute all tiles, on all cores."""
         xp, dtype = array_namespace(self.left.scale), self.left.x.dtype
         size = tile_width(xp, max(self.shape))
-        tiles = list(self.tiles(2 * size if on_host(xp) else size, size))
+        n, m = self.shape
+        height = 2 * size if on_host(xp) else size
+        if m < size:  # few columns: about as many pairs, in eight tiles or more
+            height = max(height, min(height * (size // m), -(-n // 8)))
+        tiles = list(self.tiles(height, size))
         own, lock, done = local(), Lock(), [0]
 
         def work(tile: tuple[slice, slice]) -> None:
@@ -338,8 +342,7 @@ class VectorEngine:
         scratch, second = scratches[dtype], slice(columns.start + self.first, columns.stop + self.first)
         square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None
         with scratch.borrow(2, (rows.stop - rows.start, columns.stop - columns.start)) as (p, tau):
-            (left, n), (right, n2) = self.left.pick(rows, dtype), self.right.pick(columns, dtype)
-            xp.matmul(left, right.T, out=p)
+            n, n2 = self.products(rows, columns, p, scratch)
             block = Block(scratch, rows, second, p, None if self.ntk is None else tau)
             again = self.angles(block, n, n2, square)
             if p.dtype != xp.float64 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
@@ -357,9 +360,23 @@ class VectorEngine:
                         corner *= 0.5
                         corner += corner.T  # the product may round (i, j) and (j, i) differently
                         diagonal(corner)[...] = values[columns]
-                    if self.symmetric:
+                    if self.symmetric and square != 0:
                         out[columns, rows] = kernel.T
                     out[rows, columns] = kernel
+
+    def products(self, rows: slice, columns: slice, p: Array, scratch: Scratch) -> tuple[Array, Array]:
+        """p <- y . y', and |y|^2/2 of rows and columns.  Rows that are not kept are prepared some at a time."""
+        xp, width = scratch.xp, self.left.centre.shape[0]
+        new = (self.left.kept is None or p.dtype != self.left.x.dtype) and width <= scratch.size
+        (right, n2), n = self.right.pick(columns, p.dtype), xp.empty(p.shape[0], dtype=p.dtype)
+        step = scratch.size // width if new else p.shape[0]
+        for i in range(0, p.shape[0], step):
+            at = slice(i, min(i + step, p.shape[0]))
+            some = slice(rows.start + at.start, rows.start + at.stop)
+            with scratch.borrow(1, (at.stop - i, width) if new else p.shape) as (y,):
+                left, n[at] = self.left.pick(some, p.dtype, y if new else None)
+                xp.matmul(left, right.T, out=p[at])
+        return n, n2
 
     @property
     def first(self) -> int:

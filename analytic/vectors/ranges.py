@@ -74,6 +74,8 @@ def check_results(inputs: Examples, q: Array, theta: Array) -> None:
     """
     xp, N, largest = inputs.xp, inputs.shape[0], float(inputs.xp.finfo(inputs.dtype).max)
     for name, own in (("K", q), ("Theta", theta)):
+        if float(own.max()) <= largest * (1 - 1e-6):
+            continue
         rows, columns = own[:N], own if inputs.symmetric else own[N:]
         i, j = int(xp.argmax(rows)), int(xp.argmax(columns))
         bound = float(rows[i]) ** 0.5 * float(columns[j]) ** 0.5

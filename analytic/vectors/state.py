@@ -264,7 +264,7 @@ class Pairs(ABC):
         """Cut p and r off at 0 and 1, where rounding has put them beyond."""
         for side in (self.p, self.r):
             if side is not None:
-                side.clip(0, 1, out=side)
+                self.xp.clip(side, 0, 1, out=side)
 
     @contextmanager
     def copy(self) -> Iterator[Pairs]:

@@ -82,6 +82,15 @@ def test_rows_that_one_tile_needs_are_not_copied() -> None:
         assert (peak > x.nbytes) == copied
 
 
+@pytest.mark.parametrize(("n", "m", "tiles"), [(8000, 8, 8), (8000, 100, 9), (300, 8, 2), (60, 8, 1)])
+def test_tiles_of_few_columns_are_taller(n: int, m: int, tiles: int) -> None:
+    """Eight of them or more: each has some hundred passes over its pairs, which take longer than to begin them."""
+    x = np.random.default_rng(0).normal(size=(n, 5))
+    with counted(vectors.VectorEngine, "angles") as taken:
+        an.kernel(fully_connected(mn.ReLU())).both(x, x[:m].copy())
+    assert len(taken) == tiles
+
+
 CLOSED = (mn.ReLU(), mn.LeakyReLU(), mn.Abs(), mn.Erf(), mn.Sin(), mn.GELU(), mn.Identity())
 
 
