@@ -17,16 +17,19 @@ from typing import Any
 import numpy as np
 from harness import Arrays, Row, Side, Work
 from ours import finished, moved, on_host
-from reference import infinite_cnn_kernels, infinite_kernels
+from reference import EXP, infinite_attention_kernels, infinite_cnn_kernels, infinite_kernels
 
-NAMES = {"relu": "Relu", "erf": "Erf", "sin": "Sin", "gelu": "Gelu"}
-"""neural-tangents' activations; tanh it takes by quadrature of degree 25."""
+NAMES: dict[str, tuple[str, str]] = {
+    "relu": ("ReLU", "Relu"), "erf": ("Erf", "Erf"), "sin": ("Sin", "Sin"), "gelu": ("GELU", "Gelu"),
+    "cos": ("Cos", "Cos"), "exp": ("Exp", "Exp"), "gaussian": ("Gaussian", "Gaussian"), "tanh": ("Tanh", ""),
+}  # fmt: skip
+"""Our activations and neural-tangents'; tanh it takes by quadrature of degree 25."""
 
 
 def _ours_phi(activation: str) -> Any:
     import minintk as mn
 
-    return {"relu": mn.ReLU, "erf": mn.Erf, "sin": mn.Sin, "gelu": mn.GELU, "tanh": mn.Tanh}[activation]()
+    return getattr(mn, NAMES[activation][0])(*(EXP if activation == "exp" else ()))
 
 
 def _peers_phi(activation: str) -> Any:
@@ -35,7 +38,7 @@ def _peers_phi(activation: str) -> Any:
 
     if activation == "tanh":
         return stax.ElementwiseNumerical(jax.numpy.tanh, deg=25)
-    return getattr(stax, NAMES[activation])()
+    return getattr(stax, NAMES[activation][1])(*(EXP if activation == "exp" else ()))
 
 
 def random_inputs(n: int, d: int) -> Any:
@@ -151,6 +154,48 @@ def _row(
             Side("minintk", "ours", partial(ours, **how)),
             Side("neural-tangents", "jax", partial(neural_tangents, **how), target, flag(dtype)),
             *([Side("x @ x.T alone, NumPy", "ours", product, twice_the_product)] if n >= 1000 else []),
+        ),
+    )
+
+
+# --------------------------------------------------------------------------------------------- sequences
+
+
+def ours_attention(a: Arrays, device: str) -> Work:
+    """A layer of ReLU at each position, four heads with softmax and tied keys, the mean of the positions."""
+    import analytic as an
+    import minintk as mn
+
+    hidden = mn.Conv1d(64, 1, w_std=2**0.5), mn.ReLU(), mn.GlobalSelfAttention(64, heads=4)
+    return _ours(an.kernel(mn.Sequential(*hidden, mn.GlobalAvgPool(), mn.Dense(1, w_std=2**0.5))), a, device)
+
+
+def neural_tangents_attention(a: Arrays, device: str) -> Work:
+    """The compiled kernel function of its stax network."""
+    from neural_tangents import stax
+
+    hidden = stax.Conv(64, (1,), W_std=2**0.5), stax.Relu(), stax.GlobalSelfAttention(64, 16, 16, 4)
+    return _theirs(stax.serial(*hidden, stax.GlobalAvgPool(), stax.Dense(1, 2**0.5))[2], a)
+
+
+def sequences(n: int, length: int, d: int) -> Arrays:
+    """x : (N, L, d), x ~ N(0, 1)."""
+    return {"x": np.random.default_rng(2).standard_normal((n, length, d))}
+
+
+def _attention_row(n: int, length: int, d: int) -> Row:
+    pairs = n * (n + 1) / 2
+    return Row(
+        name=f"NNGP + NTK, ReLU, attention, GlobalAvgPool, {n} x {length} x {d}, float64",
+        inputs=partial(sequences, n, length, d),
+        reference=lambda a: dict(zip(("nngp", "ntk"), infinite_attention_kernels(a["x"], 2**0.5))),
+        tolerance=1e-7,
+        flops=pairs * length**2 * (2 * d + 8 * length),
+        bytes=8.0 * (n * length * d + 2 * n**2),
+        entries=3 * pairs * length**2,
+        sides=(
+            Side("minintk", "ours", ours_attention),
+            Side("neural-tangents", "jax", neural_tangents_attention, None, flag("float64")),
         ),
     )
 
@@ -284,6 +329,8 @@ ROWS = (
     *(_row(10_000, 784, "relu", 0.1, dtype, m=16) for dtype in ("float32", "float64")),
     *(_row(4000, 784, "erf", 0.1, dtype) for dtype in ("float32", "float64")),
     *(_row(1000, 784, phi, 0.1, dtype) for phi in ("sin", "gelu") for dtype in ("float32", "float64")),
+    *(_row(1000, 784, phi, 0.1, "float64") for phi in ("cos", "exp", "gaussian")),
     _row(200, 784, "tanh", 0.1, "float32"),
+    *(_attention_row(n, 16, 8) for n in (64, 256)),
     *(_row(1797, 64, "relu", 0.1, dtype, target=3.0) for dtype in ("float32", "float64")),
 )  # fmt: skip

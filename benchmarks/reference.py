@@ -53,6 +53,24 @@ def _sin(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
     return decay * np.sinh(k), decay * np.cosh(k)
 
 
+def _cos(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
+    return _sin(q, r, k)[::-1]
+
+
+EXP = 0.5, 0.3
+"""phi(x) = a exp(b x), small enough for three layers."""
+
+
+def _exp(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
+    t = EXP[0] ** 2 * np.exp(EXP[1] ** 2 * ((q + r) / 2 + k))
+    return t, EXP[1] ** 2 * t
+
+
+def _gaussian(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
+    determinant = (1 + 2 * q) * (1 + 2 * r) - 4 * k**2
+    return determinant**-0.5, 4 * k * determinant**-1.5
+
+
 def _by_quadrature(phi: Callable[[Array], Array], phi_dot: Callable[[Array], Array]) -> Dual:
     """The trapezoidal rule in both variables, v = k / sqrt(q) z + sqrt(r - k^2 / q) z'; analytic phi: 1e-11."""
     z = np.linspace(-7, 7, 57)
@@ -90,9 +108,26 @@ DUALS: dict[str, Dual] = {
     "relu": _relu,
     "erf": _erf,
     "sin": _sin,
+    "cos": _cos,
+    "exp": _exp,
+    "gaussian": _gaussian,
     "gelu": _by_quadrature(_gelu, _gelu_dot),
     "tanh": _by_quadrature(np.tanh, lambda z: 1 / np.cosh(z) ** 2),
 }
+
+
+def infinite_attention_kernels(x: Array, w_std: float) -> tuple[Array, Array]:
+    """(NNGP, NTK) of a layer of ReLU at each position, attention by softmax K_0(x, x), the mean of the positions and a
+    linear output, x : (N, L, d); Hron et al. 2020, with tied keys and d^-1.
+    """
+    K = w_std**2 / x.shape[-1] * np.einsum("nic,mjc->nmij", x, x)
+    q = np.einsum("nnii->ni", K)
+    t, t_dot = _relu(q[:, None, :, None], q[:, None, :], K)
+    A = np.exp(np.einsum("nnij->nij", t))
+    A /= A.sum(-1, keepdims=True)
+    share = A.mean(1)  # of the positions in the mean over all
+    k, theta = (np.einsum("ni,nmij,mj->nm", share, a, share, optimize=True) for a in (t, t + K * t_dot))
+    return w_std**2 * k, w_std**2 * (2 * k + theta)
 
 
 def infinite_cnn_kernels(x: Array, body: Sequence[str], pool: bool, w_std: float, b_std: float) -> tuple[Array, Array]:
