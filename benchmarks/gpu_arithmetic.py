@@ -59,7 +59,7 @@ def loops(code: list[str], labels: dict[str, int]) -> list[Counter[str]]:
 
 def phases(dtype: str) -> tuple[dict[str, Counter[str]], int]:
     """The loops of a layer of ReLU behind windows of 3 x 3 pixels, and the registers of a thread."""
-    text = source(dtype, (("kinked", 1, 6),), tangent=True).replace(
+    text = source(dtype, (("kinked", 2, 5),), tangent=True).replace(
         "if (count == 3) return", "return"
     )  # without loops over other windows
     code, labels, registers = disassembled(text.replace("both = TANGENT &&", "both = TANGENT ||"))

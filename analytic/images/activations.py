@@ -162,7 +162,7 @@ def apply_form(row: FormCoefficients, field: Field) -> None:
     if field.asked and field.theta is None and (ratio != 0 or rest != 0):
         field.start_theta()[...] = 0
     field.pending = None
-    m, constants = OnArrays(xp, field.layout.dtype), (ratio, 2 * rest, 0.0, row.unit, *row.form.constants)
+    m, constants = OnArrays(xp, field.layout.dtype), (ratio, 2 * rest, row.unit, *row.form.constants)
     for piece in field.pieces(FINER):
         D, theta = field.d[piece], None if field.theta is None else field.theta[piece]
         one, two = zip(*(field.pick(values, piece) for values in row.numbers), strict=True)

@@ -17,7 +17,7 @@ from analytic.images.symbols import Code, Symbol
 from analytic.vectors import arcs, scalar_forms
 from minintk.fast.direct import NUMBA_OPTIONS, VECTOR, compiled, intrinsic
 
-__all__ = ["apart", "call", "compiled", "jit", "steps_of_form", "where"]
+__all__ = ["apart", "call", "compiled", "jit", "steps_of_form"]
 
 jit = njit(nogil=True, **NUMBA_OPTIONS)
 
@@ -31,12 +31,6 @@ class Apart(numba.core.compiler.Compiler):
 
 
 apart = njit(nogil=True, pipeline_class=Apart, **NUMBA_OPTIONS)
-
-
-@intrinsic
-def where(context: Any, condition: Any, a: Any, b: Any) -> Any:
-    """a if condition else b, both computed: a branch would keep the compiler from vector instructions."""
-    return a(condition, a, b), lambda context, builder, signature, values: builder.select(*values)
 
 
 # ----------------------------------------------------------------------------------------- formulas as code
@@ -57,6 +51,8 @@ class Vectors(Code):
         return a.name if isinstance(a, Symbol) else ir.Constant(self.vector, [self.number(float(a))] * self.lanes)
 
     def write(self, operation: str, *arguments: Any) -> Symbol:
+        if operation in ("+", "-") and (found := self.fused(operation, *arguments)) is not None:
+            return found
         build, values = self.builder, [self.value(a) for a in arguments]
         if operation == ">":
             return Symbol(self, build.fcmp_ordered(">", *values))
@@ -67,7 +63,20 @@ class Vectors(Code):
             kind = ir.FunctionType(self.vector, [self.vector] * len(values))
             return Symbol(self, build.call(build.module.declare_intrinsic(name, (), kind), values))
         how = {"+": build.fadd, "-": build.fsub, "*": build.fmul, "/": build.fdiv}[operation]
-        return Symbol(self, how(*values))
+        return Symbol(self, how(*values), arguments if operation == "*" else ())
+
+    def fused(self, operation: str, a: Any, b: Any) -> Symbol | None:
+        """a + b or a - b in one instruction, if one of them is a product, which the compiler then drops if it can.
+
+        Left to itself, it would fuse where a product is used once, and D would differ with Theta beside it.
+        """
+        if isinstance(a, Symbol) and a.factors:
+            b = b if operation == "+" else self.write("*", b, -1.0)
+            return self.write("fmuladd", *a.factors, b)
+        if isinstance(b, Symbol) and b.factors:
+            x, y = b.factors
+            return self.write("fmuladd", x if operation == "+" else self.write("*", x, -1.0), y, a)
+        return None
 
     def power_of_two(self, turn: Any) -> tuple[Any, Any]:
         """Next to 1.5 2^m, m the digits of a number, are whole numbers alone: n stands in the last digits."""

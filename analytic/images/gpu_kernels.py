@@ -14,7 +14,7 @@ import numpy as np
 from analytic.images.symbols import Code, Symbol
 from analytic.vectors.scalar_forms import FORMS
 
-KINDS = "WINDOW", "FORM", "LINEAR", "COPY", "ADD"
+KINDS = "WINDOW", "FORM", "COPY", "ADD"
 """Kinds of steps, as `analytic.images.offsets` numbers them."""
 
 
@@ -108,7 +108,7 @@ extern "C" __global__ void planes(
     for (int k = 0; k < steps; k++) {
         const int *row = table + 8 * k, kind = row[0], n = (lines - row[3]) * width, end = start + n + bottom * width;
         const T *v = factors + 8 * k;
-        unsigned x = one + row[2] * plane, x2 = two + row[2] * plane;
+        const unsigned x = one + row[2] * plane, x2 = two + row[2] * plane;
         T *d = work + row[1] * (1 + TANGENT) * size, *theta = d + size;
         if (kind == WINDOW) {
             const int both = TANGENT && row[2] > 0;  /* Theta is still 0 elsewhere */
@@ -128,22 +128,10 @@ extern "C" __global__ void planes(
                 if (TANGENT) theta[m] = kind == COPY ? other[size + m] : theta[m] + other[size + m] * v[0];
             }
         } else {
-            if (kind == FORM) {
-                switch (row[4]) { FORMS }
-                x += (row[5] - 1) * plane, x2 += (row[5] - 1) * plane;
-            } else {  /* LINEAR: Theta += ratio K + rest, and what is outside the image is 0 again */
-                EACH(m, start, start + n) {
-                    const unsigned at = m + LINE(m) * (stride - width);
-                    const T half = values[x + at], half2 = values[x2 + at], D = d[m];
-                    const int both = half > 0 && half2 > 0;
-                    if (TANGENT) theta[m] = both ? theta[m] + 2 * (half + half2 - D) * v[0] + v[1] : 0;
-                    d[m] = both ? D : half + half2;
-                }
-            }
-            EACH(i, 0, start + bottom * width) {  /* the lines of margins: D is q / 2 of the pixel that is inside */
-                const unsigned m = i < start ? i : i + n, at = m + LINE(m) * (stride - width);
-                const T a = values[x + at], b = values[x2 + at];
-                d[m] = (row[6] ? a * a + b * b : a + b) * v[2];
+            switch (row[4]) { FORMS }
+            EACH(i, 0, start + bottom * width) {  /* the lines of margins: D is half of the other pixel's variance */
+                const unsigned m = i < start ? i : i + n, at = m + LINE(m) * (stride - width) + (row[5] - 1) * plane;
+                d[m] = values[x + at] + values[x2 + at];
                 if (TANGENT) theta[m] = 0;
             }
         }

@@ -10,29 +10,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from analytic.images.compiled import apart, call, compiled, jit, where
+from analytic.images.compiled import apart, call, compiled, jit
 
-WINDOW, FORM, LINEAR, COPY, ADD = range(5)
+WINDOW, FORM, COPY, ADD = range(4)
 """The steps; their numbers stand in `analytic.images.offsets.Steps`."""
 
 
 @apart
-def linear(D: Any, T: Any, half: Any, half2: Any, ratio: Any, rest2: Any) -> None:
-    """Theta += ratio K + rest, and what is outside the image is 0 again; half = q / 2."""
-    zero = ratio - ratio
+def margin(D: Any, T: Any, half: Any, half2: Any) -> None:
+    """Pairs of which one pixel is outside: D is half of the variance of the other."""
     for n in range(D.size):
-        both = half[n] + half2[n]
-        inside = where(half[n] > zero, half2[n], half[n]) > zero
-        d = where(inside, D[n], both)
-        two_k = (both - d) + (both - d)
-        D[n], T[n] = d, where(inside, T[n] + two_k * ratio + rest2, zero)
-
-
-@apart
-def margin(D: Any, T: Any, v: Any, v2: Any, factor: Any, squared: Any) -> None:
-    """Pairs of which one pixel is outside: D is q / 2 of the other."""
-    for n in range(D.size):
-        D[n], T[n] = (v[n] * v[n] + v2[n] * v2[n] if squared else v[n] + v2[n]) * factor, factor - factor
+        D[n], T[n] = half[n] + half2[n], 0
 
 
 @apart
@@ -73,33 +61,27 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
         T[i] = 0
     for s in range(steps.shape[0]):
         kind, slot, e, fewer, a, b = steps[s, 0], 2 * steps[s, 1], steps[s, 2], steps[s, 3], steps[s, 4], steps[s, 5]
-        v, n = numbers[s], (lines - fewer) * width
+        n = (lines - fewer) * width
         high = start + n + bottom * width
         if kind == WINDOW:
             for i in range(2 if tangent and e > 0 else 1):
                 if b * steps[s, 7] > 1:
                     add_up(work[slot + i], V[start : start + n], start - a * width, width, b)
                     add_up(V, work[slot + i, start : start + n], start - steps[s, 6], 1, steps[s, 7])
-        elif kind in (COPY, ADD):
+        elif kind == FORM:
+            D, T = work[slot, low:high], work[slot + 1, low:high]
+            one, two = lefts[e, y * width :], rights[e, y2 * width :]
+            at = start - low
+            call(forms[a], D[at:].ctypes.data, T[at:].ctypes.data, one[at:].ctypes.data, two[at:].ctypes.data,
+                 lefts.shape[1], n, numbers[s].ctypes.data)  # fmt: skip
+            one, two = lefts[e + b - 1, y * width :], rights[e + b - 1, y2 * width :]
+            margin(D[:at], T[:at], one, two)
+            margin(D[at + n :], T[at + n :], one[at + n :], two[at + n :])
+        else:
             for i in range(2 if tangent else 1):
                 mine, other = work[slot + i, low:high], work[2 * a + i, low:high]
                 for m in range(mine.size):
-                    mine[m] = other[m] if kind == COPY else mine[m] + other[m] * v[0]
-        else:
-            at, at2 = (y + top) * width, (y2 + top) * width
-            if kind == FORM:
-                one, two = lefts[e, at : at + n], rights[e, at2 : at2 + n]
-                D, T = work[slot, start : start + n], work[slot + 1, start : start + n]
-                call(forms[a], D.ctypes.data, T.ctypes.data, one.ctypes.data, two.ctypes.data, lefts.shape[1], n,
-                     v.ctypes.data)  # fmt: skip
-                e += b - 1
-            else:
-                one, two = lefts[e, at : at + n], rights[e, at2 : at2 + n]
-                linear(work[slot, start : start + n], work[slot + 1, start : start + n], one, two, v[0], v[1])
-            for first, last in ((low - start, 0), (n, n + bottom * width)):
-                one, two = lefts[e, at + first : at + last], rights[e, at2 + first : at2 + last]
-                D, T = work[slot, start + first : start + last], work[slot + 1, start + first : start + last]
-                margin(D, T, one, two, v[2], steps[s, 6] > 0)
+                    mine[m] = other[m] if kind == COPY else mine[m] + other[m] * numbers[s, 0]
 
 
 @jit

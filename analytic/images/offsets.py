@@ -32,12 +32,12 @@ from analytic.images.rules import Flat, Mixing, Pool, Window, all_steps
 from analytic.images.steps import ForkCoefficients, WindowCoefficients
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.rules import Affine, ResidualSum
-from analytic.vectors.scalar_forms import KINKED, Form
+from analytic.vectors.scalar_forms import KINKED, LINEAR, Form
 from analytic.vectors.state import Dual, Program, Step
 from minintk.arrays import Array, array_namespace, on_host, raw_kernel, to_library
 from minintk.fast.threads import parallel
 
-WINDOW, FORM, LINEAR, COPY, ADD = range(5)
+WINDOW, FORM, COPY, ADD = range(4)
 """Kinds of steps, as `analytic.images.numba_kernels` and `gpu_kernels` know them."""
 
 PLACES_IN_LINE = 320
@@ -88,8 +88,8 @@ class Steps:
     """Steps in numbers, as `numba_kernels.plane` reads them.
 
     table : (kind, slot, numbers of the pixels, H - lines, ...) of each, of WINDOW then (before, kernel) of either axis,
-        of FORM its place in `forms`, how many numbers it has, and whether D in the margins is the square of the last.
-    factors : (ratio, 2 rest, that of D in the margins, the form's own).   values : of the pixels, (n, h, w).
+        of FORM its place in `forms` and how many numbers it has, the last for the margins.
+    factors : (ratio, 2 rest, the form's own).   values : of the pixels, (n, h, w).
     forms : (name, how many numbers of a pixel it has, how many factors).
     """
 
@@ -110,32 +110,26 @@ class Steps:
         self.table.append((*(kind, slot, e, self.size[0] - self.grid[0]), *more, *(0,) * (4 - len(more))))
         self.factors.append((*factors, *(0.0,) * (8 - len(factors))))
 
-    def pixels(self, values: Array) -> int:
-        """The number under which the pixels' numbers are found."""
-        self.values.append(values.reshape((-1, *self.grid)))
-        return len(self.values) - 1
-
     def owed(self) -> tuple[float, float]:
         """(ratio, 2 rest) of the pending term, which is no longer pending."""
         (ratio, rest), self.pending = self.pending or (0.0, 0.0), None
         self.live = self.live or ratio != 0 or rest != 0
         return ratio, 2 * rest
 
-    def form(self, slot: int, form: Form, numbers: list[Array], outside: float, own: tuple[float, ...]) -> None:
-        """An activation.   outside : of D in the margins.   own : the form's constants."""
-        e, *_ = [self.pixels(values) for values in numbers]
-        factors = (*self.owed(), outside, *own)
+    def form(self, slot: int, form: Form, numbers: list[Array], own: tuple[float, ...] = ()) -> None:
+        """What acts on each pair.   own : the form's constants."""
+        e, factors = len(self.values), (*self.owed(), *own)
+        self.values += [values.reshape((-1, *self.grid)) for values in numbers]
         code = form.name, len(numbers), len(factors)
         if code not in self.forms:
             self.forms.append(code)
-        self.add(FORM, slot, e, self.forms.index(code), len(numbers), int(form is KINKED), factors=factors)
+        self.add(FORM, slot, e, self.forms.index(code), len(numbers), factors=factors)
 
     def settle(self, half: PixelValues | None, slot: int) -> None:
         """Add what is pending, and set what is outside the image to 0 again."""
         if self.pending is not None and half is not None:
             xp, tiny = array_namespace(half.left), np.finfo(half.left.dtype).tiny
-            e = self.pixels(xp.maximum(half.left, tiny))  # 0 is for pixels outside
-            self.add(LINEAR, slot, e, factors=(*self.owed(), 1.0))
+            self.form(slot, LINEAR, [xp.maximum(half.left, tiny)])  # 0 is for pixels outside
 
 
 @singledispatch
@@ -162,15 +156,15 @@ def _(step: Affine, row: WindowCoefficients, steps: Steps, slot: int) -> None:
 @encode.register
 def _(step: Homogeneous, row: Any, steps: Steps, slot: int) -> None:
     if isinstance(row, KinkedCoefficients):
-        c = np.pi / (2 * step.b2)
-        steps.form(slot, KINKED, [row.half.left], c * row.scale, (c, step.b2, row.scale))
+        c, half = np.pi / (2 * step.b2), row.half.left
+        steps.form(slot, KINKED, [half, c * row.scale * half * half], (c, step.b2, row.scale))
     else:
         steps.settle(row.before, slot)
 
 
 @encode.register
 def _(step: Dual, row: FormCoefficients, steps: Steps, slot: int) -> None:
-    steps.form(slot, row.form, [values.left for values in row.numbers], 1.0, (row.unit, *row.form.constants))
+    steps.form(slot, row.form, [values.left for values in row.numbers], (row.unit, *row.form.constants))
 
 
 @encode.register

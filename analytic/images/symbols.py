@@ -16,10 +16,10 @@ from analytic.vectors.scalar_forms import Arithmetic
 
 
 class Symbol:
-    """A number that exists when the code runs; `name` is what the code calls it."""
+    """A number that exists when the code runs; `name` is what the code calls it.   factors : of a product."""
 
-    def __init__(self, code: Code, name: Any) -> None:
-        self.code, self.name = code, name
+    def __init__(self, code: Code, name: Any, factors: tuple[Any, ...] = ()) -> None:
+        self.code, self.name, self.factors = code, name, factors
 
     def __add__(self, other: Any) -> Symbol:
         return self.code.write("+", self, other)
@@ -82,12 +82,11 @@ class Code(Arithmetic):
             total = self.write("fmuladd", total, z, c)
         return total
 
-    def asin(self, s: Any) -> Any:
-        z = s * s
-        return s * self.polynomial((z + z) + (z + z) - 1.0, self.P)
+    def asin(self, p: Any, s: Any) -> Any:
+        return s * self.polynomial(p * 4.0 - 1.0, self.P)
 
     def lag(self, p: Any, s: Any) -> Any:
-        return p * (s * self.polynomial((p + p) + (p + p) - 1.0, self.R)) * -2.0
+        return p * (s * self.polynomial(p * 4.0 - 1.0, tuple(-c for c in self.R)))
 
     def expm1(self, x: Any) -> Any:
         """2^n (e^r - 1) + (2^n - 1),  r = x - n log 2, its log 2 in two parts, of which n times the first is exact."""

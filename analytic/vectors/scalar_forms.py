@@ -45,12 +45,12 @@ class Arithmetic(ABC):
         """e^x - 1 for x <= 0, to the last digit."""
 
     @abstractmethod
-    def asin(self, s: Any) -> Any:
-        """The arcsine of s, 0 <= s <= sqrt(1/2)."""
+    def asin(self, p: Any, s: Any) -> Any:
+        """The arcsine of s for p = s^2 <= 1/2."""
 
     @abstractmethod
     def lag(self, p: Any, s: Any) -> Any:
-        """sin a - a cos a for p = s^2 = sin(a/2)^2 <= 1/2."""
+        """(sin a - a cos a) / 2 for p = s^2 = sin(a/2)^2 <= 1/2."""
 
     def largest(self, a: Any, b: Any) -> Any:
         """max(a, b)."""
@@ -76,11 +76,11 @@ class OnArrays(Arithmetic):
     def expm1(self, x: Any) -> Any:
         return self.xp.expm1(x)
 
-    def asin(self, s: Any) -> Any:
+    def asin(self, p: Any, s: Any) -> Any:
         return self.xp.arcsin(s)
 
     def lag(self, p: Any, s: Any) -> Any:
-        return 2 * (s * self.xp.sqrt(1 - p) - self.xp.arcsin(s) * (1 - 2 * p))
+        return s * self.xp.sqrt(1 - p) - self.xp.arcsin(s) * (1 - 2 * p)
 
     def largest(self, a: Any, b: Any) -> Any:
         return self.xp.maximum(a, b)
@@ -109,10 +109,10 @@ class Form:
         """D' and Theta', from D and Theta in a unit; Theta, and then Theta', may be None.
 
         one, two : the numbers, and (phi(u)^2)/2 on average, which is positive but for pixels outside the image: 0.
-        k : (ratio, 2 rest) of what is still to be added to Theta, ratio k + rest; 0; the unit; the constants.
+        k : (ratio, 2 rest) of what is still to be added to Theta, ratio k + rest; the unit; the constants.
         """
-        (ratio, rest2, _, unit), (*first, half), (*second, half2) = k[:4], one, two
-        after, slope, two_k = self.pair(m, D * unit, tuple(first), tuple(second), k[4:])
+        (ratio, rest2, unit), (*first, half), (*second, half2) = k[:3], one, two
+        after, slope, two_k = self.pair(m, D * unit, tuple(first), tuple(second), k[3:])
         inside = m.smallest(half, half2) > 0
         after = m.where(inside, m.largest(after, 0.0), half + half2)
         if theta is not None:
@@ -142,12 +142,12 @@ class Kinked(Form):
 
         D'     = [c D + a k - U sin a] scale            Theta' = [c - a] scale Theta
 
-    The number of a pixel is sqrt(q / 2 unit), 0 outside; k = (ratio, 2 rest, 0, c, b2, scale).  D is put together anew
-    from A, as snapped to 2U, so that |x| of opposite pixels has D = 0 exactly, b2 2k being -2U.
+    The numbers of a pixel are h = sqrt(q / 2 unit) and c h^2, 0 outside; k = (ratio, 2 rest, c, b2, scale).  D is put
+    together anew from A, as snapped to 2U, so that |x| of opposite pixels has D = 0 exactly, b2 2k being -2U.
     """
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-        (half,), (half2,), (ratio, rest2, _, c, b2, scale) = one, two, k
+        (half, _), (half2, _), (ratio, rest2, c, b2, scale) = one, two, k
         gap, product = half - half2, half * half2
         gap = gap * gap
         U2 = (product + product) + (product + product)
@@ -157,29 +157,40 @@ class Kinked(Form):
         B = U2 - A
         wide, p, s = acute(m, A, B, U2)
         two_k = B - A
-        after = ((gap + A + m.where(wide, two_k * b2, 0.0)) * c - U2 * m.lag(p, s) * 0.5) * scale
+        after = ((gap + A + m.where(wide, two_k * b2, 0.0)) * c - U2 * m.lag(p, s)) * scale
         if theta is not None:
-            h = m.asin(s)
+            h = m.asin(p, s)
             h = m.where(wide, pi / 2 - h, h)
             theta = m.where(U2 > 0, (theta + two_k * ratio + rest2) * ((c - (h + h)) * scale), 0.0)
         return after, theta
 
 
+class Linear(Form):
+    """Theta + ratio k + rest of pairs inside the image, in their unit; the number of a pixel is q/2, 0 outside."""
+
+    def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
+        (half,), (half2,), (ratio, rest2) = one, two, k
+        both, inside = half + half2, m.smallest(half, half2) > 0
+        if theta is not None:
+            theta = m.where(inside, theta + (both - D) * (ratio + ratio) + rest2, 0.0)
+        return m.where(inside, D, both), theta
+
+
 def nothing(*arguments: Any) -> Any:
-    """Kinked has no `numbers` and no `pair`: both are part of its unit."""
+    """These two have no `numbers` and no `pair`: both depend on their unit."""
     raise NotImplementedError
 
 
-KINKED = Kinked("kinked", nothing, nothing)
+KINKED, LINEAR = Kinked("kinked", nothing, nothing), Linear("linear", nothing, nothing)
 
 # ------------------------------------------------------------------------------------------------ erf and GELU
 
 
 def arcs_of_pixels(xp: Any, q: Array) -> tuple[Array, ...]:
-    """s, kappa = (1 + 2q)^-1/2, sine and cosine of x/2 and of y/2 = pi/4 - x/2, and x;  sin x = 2q / (1 + 2q)."""
+    """s, kappa = (1 + 2q)^-1/2, tangent and cosine of x/2 and of y/2 = pi/4 - x/2, and x;  sin x = 2q / (1 + 2q)."""
     kappa = (1 + 2 * q) ** -0.5
     x, y = asin_u(xp, q), 2 * xp.arcsin(sqrt(0.5) * kappa)
-    return xp.sqrt(q), kappa, xp.sin(x / 2), xp.cos(x / 2), xp.sin(y / 2), xp.cos(y / 2), x
+    return xp.sqrt(q), kappa, xp.tan(x / 2), xp.cos(x / 2), xp.tan(y / 2), xp.cos(y / 2), x
 
 
 def turns(m: Any, U: Any, A: Any, B: Any, one: Numbers, two: Numbers) -> tuple[Any, ...]:
@@ -190,18 +201,20 @@ def turns(m: Any, U: Any, A: Any, B: Any, one: Numbers, two: Numbers) -> tuple[A
         tan((z_1 - z)/2) = 2 A kappa kappa' / (cos z_1 + cos z)        cos(z)^2 = cos(z_1)^2 + 4 A B (kappa kappa')^2
         sin(mu) sin((x + x')/2 + z_1) = sin((x - x')/2)^2
     """
-    (kappa, sx, cx, sy, cy), (kappa2, sx2, cx2, sy2, cy2) = one, two
-    kk = kappa * kappa2
+    (kappa, x, cx, y, cy), (kappa2, x2, cx2, y2, cy2) = one, two  # x, y : the tangents
+    kk, cxx, cyy = kappa * kappa2, cx * cx2, cy * cy2
     square = kappa * kappa + kappa2 * kappa2 - kk * kk  # 1 - sin x sin x'
     cos1, over = m.sqrt(square), (kk + kk) * A
     cosz = m.sqrt(square + (over + over) * (kk * B))
     under = cos1 + cosz
     longer, shorter = m.largest(over, under), m.smallest(over, under)
-    h = m.asin(shorter / m.largest(m.sqrt(longer * longer + shorter * shorter), m.tiny))
-    e = sx * cx2 - cx * sx2
+    s = shorter / m.largest(m.sqrt(longer * longer + shorter * shorter), m.tiny)
+    h = m.asin(s * s, s)
+    e = (x - x2) * cxx
     e = e * e
-    sines = (sx * cx2 + cx * sx2) * cos1 + (sy * cy2 + cy * sy2) * ((U + U) * kk)
-    mu = m.asin(e / m.largest(sines, m.tiny))
+    sines = (x + x2) * cxx * cos1 + (y + y2) * cyy * ((U + U) * kk)
+    s = e / m.largest(sines, m.tiny)
+    mu = m.asin(s * s, s)
     return m.where(over > under, pi / 2 - h, h), over / m.largest(under, m.tiny), mu, e, cosz, cos1, kk
 
 
@@ -321,7 +334,7 @@ def rectified_square_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers
     (s,), (s2,) = one, two
     gap, U, A, B = sides(m, D, s, s2)
     wide, p, half_sin = acute(m, A, B, U + U)
-    h, lag, cos_b = m.asin(half_sin), m.lag(p, half_sin), 1.0 - (p + p)
+    h, lag, cos_b = m.asin(p, half_sin), m.lag(p, half_sin) * 2.0, 1.0 - (p + p)
     a = m.where(wide, pi - (h + h), h + h)
     L, cos_a = m.where(wide, lag + cos_b * pi, lag), m.where(wide, 0.0 - cos_b, cos_b)
     sin2, norms = 4.0 * p * (1.0 - p), gap * (s + s2)
@@ -336,8 +349,8 @@ def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[A
     """phi(x) = sign x:  D' = 2a/pi, or (v + v')/2 where a pixel is 0; the slope is infinite, and never asked for."""
     (s, v), (s2, v2) = one, two
     _, U, A, B = sides(m, D, s, s2)
-    wide, _, half_sin = acute(m, A, B, U + U)
-    h = m.asin(half_sin) * (4 / pi)
+    wide, p, half_sin = acute(m, A, B, U + U)
+    h = m.asin(p, half_sin) * (4 / pi)
     return m.where(v * v2 > 0, m.where(wide, 2.0 - h, h), (v + v2) * 0.5), 0.0 * h, B - A
 
 
@@ -347,7 +360,12 @@ def sign_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
 
 
 SIGN = Form("sign", sign_numbers, sign_pair)
-FORMS = {"kinked": KINKED, "erf": ERF, "gelu": GELU, "rectified square": RECTIFIED_SQUARE, "sign": SIGN} | {
-    form.name: form for form in (sine(1.0, 1.0, 0.0), exponential(1.0, 1.0), gaussian(1.0, -1.0))
-}
+FORMS = {
+    "kinked": KINKED,
+    "linear": LINEAR,
+    "erf": ERF,
+    "gelu": GELU,
+    "rectified square": RECTIFIED_SQUARE,
+    "sign": SIGN,
+} | {form.name: form for form in (sine(1.0, 1.0, 0.0), exponential(1.0, 1.0), gaussian(1.0, -1.0))}
 """A form of each kind by its name: kinds differ in code, the forms of one kind in their constants alone."""

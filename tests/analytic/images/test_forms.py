@@ -138,7 +138,7 @@ def worst(name: str, dtype: str, run: Run, change: Callable[[list[Any]], None] |
     if change is not None:
         change(sides[0])
     one, two = (tuple(v.astype(dtype) for v in side) for side in sides)
-    got = run(form, dtype, D, theta, one, two, np.array([1.0, 0.5, 0.0, 1.0, *form.constants], dtype))
+    got = run(form, dtype, D, theta, one, two, np.array([1.0, 0.5, 1.0, *form.constants], dtype))
     errors = [abs(a - b) / np.where(scale > 0, scale, np.inf) for a, b, scale in zip(got, want, scales, strict=True)]
     return float(np.max(errors)) / EPS[dtype]
 
@@ -167,7 +167,7 @@ def test_outside_the_image(name: str, run: Run) -> None:
     form, q = form_for(name), np.exp(np.linspace(-3, 3, 16))
     one = (*form.numbers(np, q), q)
     zero, theta = tuple(0 * v for v in one), np.ones(16)
-    k = np.array([1.0, 0.5, 0.0, 1.0, *form.constants])
+    k = np.array([1.0, 0.5, 1.0, *form.constants])
     for sides in ((one, zero), (zero, one)):
         with np.errstate(invalid="ignore"):  # NumPy has no pixels outside
             d, t = run(form, "float64", q / 2, theta, *sides, k)
@@ -181,7 +181,7 @@ def test_signs_have_the_angle(run: Run) -> None:
     D, s, s2 = entries("float64", [0.0, 1.0, 5.0])
     form, q, q2 = scalar_forms.SIGN, s * s, s2 * s2
     one, two = ((*form.numbers(np, v), np.ones_like(v)) for v in (q, q2))
-    d, _ = run(form, "float64", D, D, one, two, np.array([0.0, 0.0, 0.0, 1.0]))
+    d, _ = run(form, "float64", D, D, one, two, np.array([0.0, 0.0, 1.0]))
     angle = np.arccos(np.clip(((q + q2) / 2 - D) / np.where(q * q2 > 0, s * s2, 1), -1, 1))
     np.testing.assert_allclose(d, np.where(q * q2 > 0, 2 * angle / np.pi, ((q > 0) * 1.0 + (q2 > 0)) / 2), atol=3e-7)
 
@@ -210,7 +210,7 @@ def kinked_errors(dtype: str, run: Run) -> float:
     D = np.where((root == tiny) & (root2 == tiny), 0, D).astype(dtype)
     half, half2 = (r / T(2**0.5) for r in (root, root2))
     theta = np.random.default_rng(1).exponential(size=D.shape).astype(dtype)
-    d, t = run(KINKED, dtype, D, theta, (half,), (half2,), np.array([1.0, 1.0, 0.0, np.pi, 0.5, 1.0], dtype))
+    d, t = run(KINKED, dtype, D, theta, (half, half), (half2, half2), np.array([1.0, 1.0, np.pi, 0.5, 1.0], dtype))
     found = []
     for A in parted(D, half, half2):
         rows = zip(*(v.tolist() for v in (d, t, A, half, half2, 2 * (half * half2), D, theta)), strict=True)

@@ -95,7 +95,7 @@ BARRIER, HALF = "__syncthreads();", "if (threadIdx.x < half)"
 PLANTED: dict[str, Callable[[str], str]] = {
     "an offset's range is off by one": replaced("lines = H - abs(dy)", "lines = H - abs(dy) - 1"),
     "offsets are of the next place": replaced("dx = (int)blockIdx.y", "dx = 1 + (int)blockIdx.y"),
-    "pixels outside are like those inside": replaced("a * a + b * b", "a * a"),
+    "pixels outside are like those inside": replaced("values[x + at] + values[x2 + at]", "values[x + at]"),
     "no barrier before the first step": replaced(BARRIER, ""),
     "no barrier between the two sums": replaced(f"            {BARRIER}\n            EACH", "            EACH"),
     "no barrier after a step": replaced(
@@ -111,7 +111,7 @@ POOLED = mn.Sequential(*DEEP.layers[:2], mn.AvgPool((1, 2), padding="same"), mn.
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_error_is_found_out(name: str) -> None:
-    x, text = images("float64")[:3], source("float64", (("kinked", 1, 6),), tangent=True)
+    x, text = images("float64")[:3], source("float64", (("kinked", 2, 5),), tangent=True)
     assert PLANTED[name](text) != text
     with pytest.raises(AssertionError):  # noqa: PT012
         law_planes((DEEP, x), by(PLANTED[name]))

@@ -76,7 +76,7 @@ def change(number: int, where: Any, value: Any) -> Callable[..., None]:
 
 PLANTED: dict[str, Callable[..., None]] = {
     "the largest offset is left out": change(4, 3, lambda reach: reach - 1),
-    "pixels outside are like those inside": change(1, (slice(None), 2), lambda factor: 0 * factor),
+    "pixels outside are like those inside": change(3, slice(None), lambda v: np.where(v == 0, 1.0, v)),
     "windows reach one pixel less to the left": change(0, (slice(None), 6), lambda before: np.maximum(before - 1, 0)),
     "Theta without the layer's own": change(1, (slice(None), 0), lambda ratio: 0 * ratio),
     "a pixel's variance is its neighbour's": change(3, (0, 3), lambda half: np.roll(half, 1)),
