@@ -41,7 +41,6 @@ from planting import planted
 
 import minintk as mn
 from minintk.layers.contract import Layout, WeightAndBias
-from minintk.models import empirical
 from minintk.models.jacobian import NetworkJacobian, ScaledContraction
 from minintk.models.wrappers import Scaled
 from minintk.spec.parametrization import Row
@@ -274,12 +273,12 @@ def _(patch: Patch) -> None:
 
 @planted("resume: momentum starts anew", resumed)
 def _(patch: Patch) -> None:
-    right = training.Descent._restore
+    right = training.Descent.restore
 
     def restore(self: training.Descent, state: mn.State) -> None:
         right(self, replace(state, memory=np.zeros_like(state.theta)))
 
-    patch.setattr(training.Descent, "_restore", restore)
+    patch.setattr(training.Descent, "restore", restore)
 
 
 @planted("resume: the epoch is drawn anew", resumed)
@@ -354,12 +353,12 @@ def _(patch: Patch) -> None:
 
 @planted("ntk: examples of a block in the wrong order", blocks)
 def _(patch: Patch) -> None:
-    right = empirical._block
+    right = NetworkJacobian.contracted
 
-    def wrong(J1: Any, J2: Any, kernel: Any) -> Array:
-        return np.asarray(right(J1, J2, kernel)[:: 1 if J1 is J2 else -1])
+    def wrong(self: Any, other: Any, kernel: Any) -> Array:
+        return np.asarray(right(self, other, kernel)[:: 1 if other is None else -1])
 
-    patch.setattr(empirical, "_block", wrong)
+    patch.setattr(NetworkJacobian, "contracted", wrong)
 
 
 @planted("ntk of some tensors: a bias counts with its layer's weights", subsets)
