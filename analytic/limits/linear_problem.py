@@ -143,8 +143,8 @@ def integrated(
     return np.asarray(done.y.T[at])
 
 
-def check_data(x: Array, y: Array, C: int) -> None:
-    """Check examples of one library for a limit in which features move: x : (N, d), y : (N, C)."""
+def check_data(x: Array, y: Array, C: int, x_test: Array | None = None) -> list[Array]:
+    """[x, x_test], or [x]; checks examples of one library for a limit: x : (N, d), y : (N, C), x_test : (M, d)."""
     check_examples("x", x)
     check_targets(y)
     array_namespace(x, y)
@@ -155,3 +155,10 @@ def check_data(x: Array, y: Array, C: int) -> None:
         raise ValueError(f"x expects shape (N, d), d >= 1, got {tuple(x.shape)}: there is nothing to learn from")
     if N == 0 or tuple(y.shape) != (N, C):
         raise ValueError(f"y expects shape (N, C) = {(N, C)}, N >= 1, got {tuple(y.shape)}")
+    if x_test is None:
+        return [x]
+    array_namespace(x, x_test)
+    check_examples("x_test", x_test, (d,))
+    if len(x_test) == 0:
+        raise ValueError("x_test expects at least one example, (M, d), got M = 0: leave it out for the training set")
+    return [x, x_test]

@@ -38,7 +38,7 @@ import numpy as np
 from analytic.limits.linear_problem import check_data, hidden_layers
 from analytic.training.eigen import check_memory
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, check_examples, to_host, to_library
+from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.layers.activation import Pointwise, pointwise
 from minintk.validate import generator, number, whole
 
@@ -225,12 +225,8 @@ def feature_learning_limit(
     [[0.98]] [[0.002]] features [[1.21]]
     """
     dense, layers = hidden_layers(spec)
-    phi, every = tuple(map(pointwise, layers)), [x]
-    check_data(x, y, dense[-1].width)
-    if x_test is not None:
-        check_examples("x_test", x_test, tuple(x.shape[1:]))
-        every.append(x_test)
-    xp, (d, C), M = array_namespace(*every), (x.shape[1], dense[-1].width), sum(map(len, every))
+    phi, every = tuple(map(pointwise, layers)), check_data(x, y, dense[-1].width, x_test)
+    xp, (d, C), M = array_namespace(x), (x.shape[1], dense[-1].width), sum(map(len, every))
     steps, n = whole("steps", steps, 0), whole("samples", samples, 8 * GROUPS) // GROUPS
     known = (len(phi) - 1) * n * (min(n, M * (steps + 1)) + min(n, C * M * (steps + 1)))
     need = 8 * (4 * known + n * (d + len(phi) * M * (2 + C)) + 2 * GROUPS * (steps + 1) * M**2 * (2 * len(phi) + 1))

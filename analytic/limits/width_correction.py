@@ -33,7 +33,7 @@ from analytic.limits.linear_problem import check_data, hidden_layers, integrated
 from analytic.limits.one_finite_layer import FiniteLayer, Host, Jet, Moments, derivatives, through
 from analytic.training.eigen import check_memory, spectrum
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, check_examples, own, to_host, to_library
+from minintk.arrays import Array, array_namespace, own, to_host, to_library
 from minintk.layers.activation import pointwise
 from minintk.spec.shapes import UnsupportedLayer
 from minintk.validate import generator, times, whole
@@ -167,13 +167,7 @@ def width_correction(
     dense, phi = hidden_layers(spec)
     if dense[-1].width != 1 or any(pointwise(act).kinks for act in phi):
         raise UnsupportedLayer(f"width_correction expects one output, and activations without kinks, got {spec!r}")
-    check_data(x, y, 1)
-    every = [x] if x_test is None else [x, x_test]
-    array_namespace(*every)
-    check_examples("x_test", every[-1], x.shape[1:])
-    if len(every[-1]) == 0:
-        raise ValueError("x_test expects at least one example, (M, d), got M = 0: leave it out for the training set")
-    points = np.concatenate([np.asarray(to_host(a), dtype=np.float64) for a in every])
+    points = np.concatenate([np.asarray(to_host(a), dtype=np.float64) for a in check_data(x, y, 1, x_test)])
     P, N, L, samples = len(points), len(x), len(phi), whole("samples", samples, 2)
     check_memory(np, "the moments", 8 * P * P * (20 * samples + DRAWS * N * N + 200), "use fewer examples or samples")
     ladder = [layer for pair in zip(dense, phi) for layer in pair]
