@@ -62,7 +62,7 @@ def step(before: s.Layer, layer: s.Layer, K: Array, Theta: Array) -> tuple[Array
             return dense(layer, pixel_mean(layer, K), pixel_mean(layer, Theta))
         case _, s.Dense():
             return dense(layer, K, Theta)
-        case _, s.AvgPool() | s.GlobalAvgPool() | s.Flatten():
+        case _, s.AvgPool(normalize_edges=False) | s.GlobalAvgPool() | s.Flatten():
             return pixel_mean(layer, K), pixel_mean(layer, Theta)
         case _, s.Identity():
             return K, Theta

@@ -298,7 +298,8 @@ class NormaliseCoefficients(NamedTuple):
 @prepare.register
 def _(step: Normalise, pixels: Pixels, tile: Tile) -> tuple[Pixels, NormaliseCoefficients]:
     xp, layout = tile.layout.xp, tile.layout
-    gain = step.gain(pixels.q)
+    q = xp.mean(pixels.q, axis=tuple(a + 4 for a in step.pixels), keepdims=True) if step.pixels else pixels.q
+    gain = xp.broadcast_to(step.gain(q), pixels.q.shape)
     root, root_gain = layout.spread(xp.sqrt(pixels.q)), layout.spread(xp.sqrt(gain))
     after = Pixels(pixels.q * gain, pixels.theta * gain, 1.0, pixels.error)
     return after, NormaliseCoefficients(half_variances(pixels, layout), root, root_gain, pixels.unit)

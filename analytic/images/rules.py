@@ -57,9 +57,13 @@ class Mixing(ImageStep):
 
 @dataclass(frozen=True)
 class Pool(Mixing):
-    """Average pooling: the mean over each window by itself.  Global pooling has one window, the whole image."""
+    """Average pooling: the mean over each window by itself.  Global pooling has one window, the whole image.
+
+    normalised : over those pixels of the window alone that are in the image.
+    """
 
     axes: tuple[Axis, Axis]
+    normalised: bool = False
 
     @property
     def recorded(self) -> tuple[int, int]:
@@ -143,14 +147,14 @@ def _(layer: s.Convolution, site: Site, parametrization: Parametrization) -> Pro
     return (Window(both_axes(found), affine(layer, fan_in, int(layer.channels), site, parametrization)),)
 
 
-def pool(found: tuple[Axis, Axis]) -> Program:
+def pool(found: tuple[Axis, Axis], *, normalised: bool = False) -> Program:
     """The step of a pooling layer; none if every window is a single pixel."""
-    return () if all(map(trivial, found)) else (Pool(found),)
+    return () if all(map(trivial, found)) else (Pool(found, normalised),)
 
 
 @lower.register
 def _(layer: s.AvgPool, site: Site, parametrization: Parametrization) -> Program:
-    return pool(both_axes(axes(layer, site.shape)))
+    return pool(both_axes(axes(layer, site.shape)), normalised=layer.normalize_edges)
 
 
 @lower.register

@@ -298,9 +298,10 @@ class PoolCoefficients(NamedTuple):
     grid: tuple[int, int]
 
 
-def averaging_matrix(xp: Any, axis: Axis, dtype: Any) -> Array:
-    """T : (out, size), such that T x is the mean over each window, zeros outside included."""
-    return xp.astype(to_library(window_matrix(axis) / axis.kernel, xp), dtype)
+def averaging_matrix(xp: Any, axis: Axis, *, normalised: bool) -> Array:
+    """T : (out, size), float64, such that T x is the mean over each window, zeros outside included, or left out."""
+    T = window_matrix(axis)
+    return to_library(T / (T.sum(axis=1, keepdims=True) if normalised else axis.kernel), xp)
 
 
 @prepare.register
@@ -313,7 +314,7 @@ def pooled(
 ) -> tuple[Pixels, PoolCoefficients]:
     """The pixels after pooling, given D, in its unit, and Theta of each pooled pixel with itself; or bounds on them."""
     xp, layout = tile.layout.xp, tile.layout
-    T = tuple(averaging_matrix(xp, axis, xp.float64) for axis in step.axes)
+    T = tuple(averaging_matrix(xp, axis, normalised=step.normalised) for axis in step.axes)
     share = xp.sum(T[0], axis=1)[:, None] * xp.sum(T[1], axis=1)[None, :]
     mean, mean_theta = (xp.matmul(xp.matmul(T[0], v), T[1].T) for v in (pixels.q, pixels.theta))
     own, theta = (xp.zeros_like(mean), share * mean_theta) if known is None else known

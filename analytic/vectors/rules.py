@@ -428,9 +428,11 @@ class Normalise(Step):
         K' = K / sqrt((q + eps) (q' + eps)),   Theta' the same of Theta
 
     The statistics do not depend on the weights, so no derivative goes through them.  Angles and tau do not change.
+    Over pixels too, q + eps is of their mean q.   pixels : these axes, -2 for columns and -3 for rows.
     """
 
     eps: float
+    pixels: tuple[int, ...] = ()
 
     def law(self, law: Law) -> Law:
         """The features need mean 0."""
@@ -461,7 +463,13 @@ class Normalise(Step):
 
 @lower.register
 def _(layer: s.LayerNorm, site: Site, parametrization: Parametrization) -> Program:
-    return (Normalise(float(layer.eps)),)
+    if -1 not in layer.over:
+        raise UnsupportedLayer(
+            f"{layer!r} has no infinite-width kernel: statistics of one channel over its pixels stay random, however "
+            "many channels there are; normalise over these too, axes=(-3, -2, -1), or measure the finite network's "
+            "kernel, minintk.ntk(...)"
+        )
+    return (Normalise(float(layer.eps), tuple(a for a in layer.over if a != -1)),)
 
 
 @lower.register

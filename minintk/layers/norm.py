@@ -1,6 +1,6 @@
 """LayerNorm, BatchNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
 
-mean and variance over the last axis of each example, or over the batch and all pixels.  Both depend on x, so
+mean and variance over the last axis of each example, or others, or over the batch and all pixels.  Both depend on x, so
 
 jvp     dy = r (dx - mean(dx) - y mean(y dx))
 vjp     the same map: it is its own transpose
@@ -66,13 +66,14 @@ class BoundLayerNorm:
     """LayerNorm in its place."""
 
     eps: float
+    axes: tuple[int, ...]
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
         """y = r (x - mean)."""
-        mean, r = statistics(x, (-1,), self.eps)
+        mean, r = statistics(x, self.axes, self.eps)
         y = r * (x - mean)
-        return y, NormJacobian(y, r, (-1,))
+        return y, NormJacobian(y, r, self.axes)
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class BoundBatchNorm:
 
 @bind.register
 def _(layer: s.LayerNorm, site: Site, parametrization: Parametrization, name: str) -> BoundLayerNorm:
-    return BoundLayerNorm(float(layer.eps))
+    return BoundLayerNorm(float(layer.eps), layer.over)
 
 
 @bind.register

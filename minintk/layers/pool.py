@@ -1,6 +1,6 @@
 """Pooling over the windows of an image; x[s] stands for the pixels at place s of every window.
 
-AvgPool         y = 1/k sum_s x[s]           dx[s] += u / k
+AvgPool         y = 1/k sum_s x[s]           dx[s] += u / k      k pixels, normalised: of each window, in the image
 MaxPool         y = max_s x[s]               dx[s] += u where x[s] is the first of the largest, in row-major order
 GlobalAvgPool   y = mean over all pixels     dx = u / (H W) everywhere
 gram            0: there are no weights
@@ -27,6 +27,7 @@ class BoundPool:
     windows: Windows
     before: Shape
     after: Shape
+    normalised: bool = False
     tensors: tuple[Tensor, ...] = ()
 
 
@@ -46,7 +47,7 @@ class AvgPoolJacobian(LayerJacobian):
     def vjp(self, u: Array, dw: Weights | None) -> Array:
         """dx[s] += u / k."""
         layer, windows = self.layer, self.layer.windows
-        u = images(u, layer.after) / prod(windows.window)
+        u = layer.over_k(images(u, layer.after))
         dx = array_namespace(u).zeros((*u.shape[:-3], *windows.size, u.shape[-1]), dtype=u.dtype)
         for pixels in windows.offsets:
             dx[pixels] += u
@@ -66,13 +67,22 @@ class BoundAvgPool(BoundPool):
         """The mean over each window."""
         x = self.windows.pad(images(x, self.before))
         first, *others = self.windows.offsets
-        y = reduce(lambda y, pixels: y + x[pixels], others, x[first]) / prod(self.windows.window)
+        y = self.over_k(reduce(lambda y, pixels: y + x[pixels], others, x[first]))
         return y.reshape((*y.shape[:-3], *self.after))
+
+    def over_k(self, sums: Array) -> Array:
+        """Numbers of each window, (..., H', W', C), over k."""
+        if not self.normalised:
+            return sums / prod(self.windows.window)
+        xp, (rows, columns) = array_namespace(sums), (self.windows.rows.inside, self.windows.columns.inside)
+        return sums / xp.asarray([[[n * m] for m in columns] for n in rows], dtype=sums.dtype)
 
 
 @bind.register
 def _(layer: s.AvgPool, site: Site, parametrization: Parametrization, name: str) -> BoundAvgPool:
-    return BoundAvgPool(Windows.of(layer, site.shape), site.shape, out_shape(layer, site.shape))
+    return BoundAvgPool(
+        Windows.of(layer, site.shape), site.shape, out_shape(layer, site.shape), bool(layer.normalize_edges)
+    )
 
 
 # --------------------------------------------------------------------------------------------- MaxPool
@@ -128,13 +138,7 @@ class BoundMaxPool(BoundPool):
 
 @bind.register
 def _(layer: s.MaxPool, site: Site, parametrization: Parametrization, name: str) -> BoundMaxPool:
-    windows = Windows.of(layer, site.shape)
-    for a in (windows.rows, windows.columns):
-        if not a.circular and (a.before >= a.kernel or a.stride * (a.out - 1) - a.before >= a.size):
-            raise ValueError(
-                f"{layer!r}: a window lies in the padding altogether and has no maximum: pad less than the window"
-            )
-    return BoundMaxPool(windows, site.shape, out_shape(layer, site.shape))
+    return BoundMaxPool(Windows.of(layer, site.shape), site.shape, out_shape(layer, site.shape))
 
 
 # --------------------------------------------------------------------------------------- GlobalAvgPool

@@ -297,11 +297,15 @@ def _bias(m: Any) -> float:
     return 0.0 if m.bias is None else 1.0
 
 
+def _average(m: Any) -> s.Layer:
+    return s.AvgPool(_size(m.kernel_size), **_steps(m), normalize_edges=not m.count_include_pad)
+
+
 MODULES: dict[str, Callable[[Any], s.Layer]] = {
     "Linear": lambda m: s.Dense(m.out_features, b_std=_bias(m)),
     "Conv1d": lambda m: s.Conv1d(m.out_channels, _size(m.kernel_size), **_steps(m), b_std=_bias(m)),
     "Conv2d": lambda m: s.Conv2d(m.out_channels, _size(m.kernel_size), **_steps(m), b_std=_bias(m)),
-    **dict.fromkeys(("AvgPool1d", "AvgPool2d"), lambda m: s.AvgPool(_size(m.kernel_size), **_steps(m))),
+    **dict.fromkeys(("AvgPool1d", "AvgPool2d"), _average),
     **dict.fromkeys(("MaxPool1d", "MaxPool2d"), lambda m: s.MaxPool(_size(m.kernel_size), **_steps(m))),
     **dict.fromkeys(("AdaptiveAvgPool1d", "AdaptiveAvgPool2d"), lambda m: s.GlobalAvgPool()),
     **dict.fromkeys(("BatchNorm1d", "BatchNorm2d"), lambda m: s.BatchNorm(eps=m.eps)),
@@ -320,7 +324,7 @@ MODULES: dict[str, Callable[[Any], s.Layer]] = {
 
 ONLY = {
     "groups": 1, "dilation": 1, "padding_mode": "zeros", "ceil_mode": False, "return_indices": False,
-    "count_include_pad": True, "divisor_override": None, "output_size": 1, "start_dim": 1, "end_dim": -1,
+    "divisor_override": None, "output_size": 1, "start_dim": 1, "end_dim": -1,
     "approximate": "none", "track_running_stats": True,
 }  # fmt: skip
 """Options of modules, with the value that a layer here has."""

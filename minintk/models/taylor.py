@@ -222,35 +222,36 @@ class NormSeries(LayerJacobian):
 
     y: Series
     r: Series
+    axes: tuple[int, ...]
 
     def jvp(self, dw: Weights, dx: Any) -> Any:
-        mean = [scaled(-1, _mean(c)) for c in times(self.y, dx)]
+        mean = [scaled(-1, _mean(c, self.axes)) for c in times(self.y, dx)]
         pulled = times(self.y, mean)
-        return times(self.r, [add(c, p) for c, p in zip(map(_centred, dx), pulled, strict=True)])
+        return times(self.r, [add(_centred(c, self.axes), p) for c, p in zip(dx, pulled, strict=True)])
 
     def vjp(self, u: Any, dw: Weights | None) -> Any:
         """r is one number for an example, so it commutes with means over features."""
         return self.jvp({}, u[::-1])[::-1]
 
 
-def _mean(a: Array | None) -> Array | None:
-    return None if a is None else array_namespace(a).mean(a, axis=-1, keepdims=True)
+def _mean(a: Array | None, axes: tuple[int, ...]) -> Array | None:
+    return None if a is None else array_namespace(a).mean(a, axis=axes, keepdims=True)
 
 
-def _centred(a: Array | None) -> Array | None:
-    return None if a is None else a - _mean(a)
+def _centred(a: Array | None, axes: tuple[int, ...]) -> Array | None:
+    return None if a is None else a - _mean(a, axes)
 
 
 @expand.register
 def _(layer: BoundLayerNorm, w: Weights, d: Weights, x: Series) -> tuple[Series, NormSeries]:
     assert x[0] is not None
     y0, _ = layer(w, x[0])  # refuses what has no variance
-    c = [_centred(a) for a in x]
-    variance = [_mean(a) for a in times(c, c)]
+    c = [_centred(a, layer.axes) for a in x]
+    variance = [_mean(a, layer.axes) for a in times(c, c)]
     assert variance[0] is not None
     r = inverse_root([variance[0] + layer.eps, *variance[1:]])
     y = [y0, *(product(r, c, j) for j in range(1, len(x)))]
-    return y, NormSeries(y[:-1], r[:-1])
+    return y, NormSeries(y[:-1], r[:-1], layer.axes)
 
 
 # -------------------------------------------------------------------------------------- combinations

@@ -60,6 +60,25 @@ def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> No
         whole(f"{layer}({name}=...)", item)
 
 
+def check_axes(layer: str, axes: tuple[int, ...]) -> None:
+    """Raise unless these are axes of an example, counted from the end, all different."""
+    whole = all(hasattr(a, "__index__") and a.__index__() < 0 for a in axes)
+    if not whole or not axes or len(set(axes)) < len(axes):
+        raise ValueError(
+            f"{layer}(axes=...) expects different axes, counted from the end so that the batch does not matter, "
+            f"such as -1 or (-3, -2, -1), got {axes!r}"
+        )
+
+
+def check_windows(layer: Any, size: str) -> None:
+    """Raise unless the windows of a convolution or a pooling make sense.   size : the name of their size."""
+    name = type(layer).__name__
+    check_sizes(name, size, getattr(layer, size), layer.axes)
+    if layer.stride is not None:
+        check_sizes(name, "stride", layer.stride, layer.axes)
+    check_padding(name, layer.padding)
+
+
 def check_padding(layer: str, value: Padding) -> None:
     """Raise unless `value` is a padding: its name, or pixels >= 0 added on each side."""
     numbers: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)

@@ -18,13 +18,12 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from minintk.spec.checks import Padding, Size, check_arguments, check_number, check_padding, check_scales, check_sizes
+from minintk.spec.checks import Padding, Size, check_arguments, check_axes, check_number, check_scales, check_windows
 from minintk.validate import whole
 
 __all__ = [
     "Activation", "AvgPool", "BatchNorm", "Conv1d", "Conv2d", "Convolution", "Dense", "Flatten", "GlobalAvgPool",
     "Identity", "Layer", "LayerNorm", "MaxPool", "Padding", "Pooling", "Residual", "Sequential", "Several", "Size",
-    "as_sequential",
 ]  # fmt: skip
 
 
@@ -201,9 +200,7 @@ class Convolution(Layer):
     def __post_init__(self) -> None:
         name = type(self).__name__
         whole(f"{name}(channels=...)", self.channels)
-        check_sizes(name, "kernel_size", self.kernel_size, self.axes)
-        check_sizes(name, "stride", self.stride, self.axes)
-        check_padding(name, self.padding)
+        check_windows(self, "kernel_size")
         check_scales(name, self.w_std, self.b_std, self.b_init)
 
 
@@ -261,11 +258,7 @@ class Pooling(Layer):
     padding: Padding = "valid"
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        check_sizes(name, "window", self.window, self.axes)
-        if self.stride is not None:
-            check_sizes(name, "stride", self.stride, self.axes)
-        check_padding(name, self.padding)
+        check_windows(self, "window")
 
 
 @dataclass(frozen=True)
@@ -273,7 +266,16 @@ class AvgPool(Pooling):
     """y[p] = 1/|window| * sum_s x[stride p + s]: divided by the window's size, also where it reaches over the edge.
 
     window, stride : a number or a pair; stride = window unless given.  padding : as for `Conv2d`.
+    normalize_edges : divide by the number of those pixels of the window that are in the image.
     """
+
+    _: KW_ONLY
+    normalize_edges: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.normalize_edges, bool):
+            raise TypeError(f"AvgPool(normalize_edges=...) expects True or False, got {self.normalize_edges!r}")
 
 
 @dataclass(frozen=True)
@@ -291,13 +293,26 @@ class GlobalAvgPool(Layer):
 
 @dataclass(frozen=True)
 class LayerNorm(Layer):
-    """y = (x - mean) / sqrt(variance + eps), over each example's last axis (features, or channels at each pixel)."""
+    """y = (x - mean) / sqrt(variance + eps), over each example's last axis (features, or channels at each pixel).
+
+    axes : others, or several, counted from the end: (-3, -2, -1) for all pixels and channels of an image (H, W, C)
+        together.  Over pixels alone, (-3, -2), it has no kernel at infinite width.
+
+    ValueError for axes that are no negative whole numbers, all different, and for examples that lack one of them.
+    """
 
     _: KW_ONLY
     eps: float = 1e-5
+    axes: int | tuple[int, ...] = -1
 
     def __post_init__(self) -> None:
         check_number("LayerNorm", "eps", self.eps, 0.0)
+        check_axes("LayerNorm", self.over)
+
+    @property
+    def over(self) -> tuple[int, ...]:
+        """The axes, as a tuple."""
+        return self.axes if isinstance(self.axes, tuple) else (self.axes,)
 
 
 @dataclass(frozen=True)
@@ -314,16 +329,3 @@ class BatchNorm(Layer):
 
     def __post_init__(self) -> None:
         check_number("BatchNorm", "eps", self.eps, 0.0, strict=True)
-
-
-def as_sequential(spec: Any) -> Sequential:
-    """The spec as a Sequential: itself, or a bare layer wrapped into one.
-
-    >>> as_sequential(Dense(3))
-    Sequential(Dense(width=3, w_std=1.0, b_std=0.0, b_init='normal'))
-    """
-    if isinstance(spec, Sequential):
-        return spec
-    if isinstance(spec, Layer):
-        return Sequential(spec)
-    raise TypeError(f"expected a spec such as mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(1)), got {spec!r}")

@@ -114,8 +114,14 @@ def _(layer: s.Dense, shape: Shape) -> Shape:
     return (int(layer.width),)
 
 
+@out_shape.register
+def _(layer: s.LayerNorm, shape: Shape) -> Shape:
+    if min(layer.over) < -len(shape):
+        raise ValueError(f"{layer!r} expects examples with axes {layer.over}, got examples of shape {shape}")
+    return shape
+
+
 @out_shape.register(s.Activation)
-@out_shape.register(s.LayerNorm)
 @out_shape.register(s.BatchNorm)
 @out_shape.register(s.Dropout)
 def _(layer: s.Layer, shape: Shape) -> Shape:

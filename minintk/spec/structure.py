@@ -10,11 +10,12 @@ At infinite width: K_1 + ... + K_k, K_1 * ... * K_k, and sum_i n_i / n K_i for b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from minintk.spec.checks import check_number
-from minintk.spec.layers import Activation, Layer, Several
+from minintk.spec.layers import Activation, Layer, Sequential, Several
 
-__all__ = ["Branches", "Concat", "Dropout", "Product", "Scale", "Sum"]
+__all__ = ["Branches", "Concat", "Dropout", "Product", "Scale", "Sum", "as_sequential"]
 
 
 class Branches(Several):
@@ -98,3 +99,17 @@ class Dropout(Layer):
         check_number("Dropout", "rate", self.rate, 0.0)
         if self.rate >= 1:
             raise ValueError(f"Dropout(rate=...) expects a number below 1, got {self.rate!r}")
+
+
+def as_sequential(spec: Any) -> Sequential:
+    """The spec as a Sequential: itself, or a bare layer wrapped into one.
+
+    >>> from minintk.spec import Dense
+    >>> as_sequential(Dense(3))
+    Sequential(Dense(width=3, w_std=1.0, b_std=0.0, b_init='normal'))
+    """
+    if isinstance(spec, Sequential):
+        return spec
+    if isinstance(spec, Layer):
+        return Sequential(spec)
+    raise TypeError(f"expected a spec such as mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(1)), got {spec!r}")

@@ -36,6 +36,13 @@ class Axis:
         """Number of windows."""
         return (self.before + self.size + self.after - self.kernel) // self.stride + 1
 
+    @property
+    def inside(self) -> list[int]:
+        """How many pixels of each window are in the image."""
+        starts = range(-self.before, self.stride * self.out - self.before, self.stride)
+        ends = ((max(p, 0), min(p + self.kernel, self.size)) for p in starts)
+        return [self.kernel if self.circular else max(0, end - start) for start, end in ends]
+
     def along(self, k: int) -> slice:
         """The pixels x[stride p + k] of the padded axis, one for each window p."""
         return slice(k, k + self.stride * (self.out - 1) + 1, self.stride)
@@ -79,7 +86,11 @@ def axes(layer: Windowed, shape: Shape) -> tuple[Axis, ...]:
     kernel = _each(layer, window, ndim)
     stride = kernel if layer.stride is None else _each(layer, layer.stride, ndim)
     padding = _paddings(layer, layer.padding, ndim)
-    return tuple(axis(name, *four) for four in zip(shape[:-1], kernel, stride, padding, strict=True))
+    found = tuple(axis(name, *four) for four in zip(shape[:-1], kernel, stride, padding, strict=True))
+    counted = isinstance(layer, s.MaxPool) or (isinstance(layer, s.AvgPool) and layer.normalize_edges)
+    if counted and any(0 in a.inside for a in found):
+        raise ValueError(f"{layer!r}: a window lies in the padding altogether, on no pixel: pad less than the window")
+    return found
 
 
 def _each(layer: s.Layer, value: s.Size, ndim: int) -> tuple[int, ...]:

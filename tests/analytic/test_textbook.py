@@ -388,13 +388,14 @@ D = mn.Dense(3)
         (mn.Sequential(D, mn.Tanh(), D), r"Tanh\(\) after Dense\(.*not in the textbook"),
         (mn.Sequential(D, mn.LayerNorm(), D), "LayerNorm"),
         (mn.Sequential(D, mn.Residual(D), D), "Residual"),
+        (mn.Sequential(mn.AvgPool(2, padding=1, normalize_edges=True), mn.Flatten(), D), "normalize_edges=True"),
         (mn.Sequential(mn.ReLU(), D), r"ReLU\(\) after Identity"),
         (mn.Sequential(D, mn.Sequential(mn.Erf(), mn.ReLU()), D), r"ReLU\(\) after Erf\(\)"),
     ],
 )
 def test_other_layers_are_refused(spec: mn.Sequential, message: str) -> None:
     with pytest.raises(mn.UnsupportedLayer, match=message):
-        textbook.nngp_and_ntk(spec, np.ones((2, 3)))
+        textbook.nngp_and_ntk(spec, np.ones((2, 3, 3, 1) if isinstance(spec.layers[0], mn.AvgPool) else (2, 3)))
 
 
 def test_bad_input() -> None:

@@ -279,10 +279,10 @@ def test_laws(library: str, case: Case) -> None:
 IMAGES = {
     "LeNet": mn.Sequential(
         mn.Conv2d(3, 3, b_std=0.3), mn.ReLU(), mn.MaxPool(2), mn.Conv2d(4, 2, padding="valid", b_std=0.1), mn.Tanh(),
-        mn.AvgPool(2, stride=1, padding="same"), mn.Flatten(), mn.Dense(3, b_std=0.1),
+        mn.AvgPool(2, stride=1, padding=1, normalize_edges=True), mn.Flatten(), mn.Dense(3, b_std=0.1),
     ),
     "residual": mn.Sequential(
-        mn.Conv2d(3, 3, padding="circular"), mn.LayerNorm(),
+        mn.Conv2d(3, 3, padding="circular"), mn.LayerNorm(axes=(-2, -1)),
         mn.Residual(mn.Sequential(mn.ReLU(), mn.Conv2d(4, 3, stride=2)), shortcut=mn.Conv2d(4, 1, stride=2)),
         mn.GlobalAvgPool(), mn.Dense(3),
     ),

@@ -14,9 +14,14 @@ from minintk.arrays import array_namespace, library, to_host, to_library
 
 CONV = mn.Conv2d(5, 3, w_std=1.4, b_std=0.2)
 SPECS = {
-    "flatten": mn.Sequential(CONV, mn.ReLU(), CONV, mn.LayerNorm(), mn.LeakyReLU(0.2), mn.Flatten(), mn.Dense(1)),
+    "flatten": mn.Sequential(
+        CONV, mn.ReLU(), CONV, mn.LayerNorm(axes=(-3, -1)), mn.LeakyReLU(0.2), mn.Flatten(), mn.Dense(1)
+    ),
     "pool": mn.Sequential(CONV, mn.ReLU(), mn.Conv2d(5, (2, 3), stride=(2, 1)), mn.GlobalAvgPool(), mn.Dense(1)),
-    "average": mn.Sequential(CONV, mn.Erf(), mn.AvgPool(2), CONV, mn.Tanh(), mn.GlobalAvgPool(), mn.Dense(1)),
+    "average": mn.Sequential(
+        CONV, mn.Erf(), mn.AvgPool(2, padding="same", normalize_edges=True), CONV, mn.Tanh(), mn.GlobalAvgPool(),
+        mn.Dense(1),
+    ),
     "residual": mn.Sequential(CONV, mn.Residual(mn.Sequential(mn.ReLU(), CONV)), mn.GlobalAvgPool(), mn.Dense(1)),
     "attention": mn.Sequential(
         mn.Conv2d(5, 3), mn.ReLU(), mn.GlobalSelfAttention(5, masked=True), mn.ReLU(), mn.MaskedAvgPool(), mn.Dense(1)

@@ -137,11 +137,12 @@ def pool(draw: st.DrawFn, shape: Shape) -> mn.spec.Layer:
     padding = draw(
         st.sampled_from(("same", "valid", "circular", 1) if min(window) > 1 else ("same", "valid", "circular"))
     )
-    return fitting(kind(window if dims == 2 else window[0], stride=stride, padding=padding), shape)
+    edges = {"normalize_edges": draw(st.booleans())} if kind is mn.AvgPool else {}
+    return fitting(kind(window if dims == 2 else window[0], stride=stride, padding=padding, **edges), shape)
 
 
 def fitting(layer: Any, shape: Shape) -> mn.spec.Layer:
-    """The layer; with padding "same" where it does not fit, or a window of a MaxPool lies in the padding altogether."""
+    """The layer; with padding "same" where it does not fit, or a window lies in the padding altogether."""
     found: mn.spec.Layer = layer
     try:
         mn.Network(mn.Sequential(layer, mn.Flatten()), shape)
@@ -177,7 +178,8 @@ def convolutional(
                 one = mn.Conv1d(2, 1) if len(shape) == 2 else mn.Conv2d(2, 1)
                 layer = mn.Residual(branch, shortcut=one)
             case "norm":
-                layer = mn.LayerNorm(eps=0.1)
+                axes: Any = st.sampled_from(((-1,), (-2, -1), tuple(range(-len(shape), 0))))
+                layer = mn.LayerNorm(eps=0.1, axes=draw(axes) if shape[-1] > 1 else (-1,))  # else means may be all 0
             case _:
                 layer = draw(st.sampled_from(activations))
         layers.append(layer)

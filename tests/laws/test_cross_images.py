@@ -51,6 +51,14 @@ IMAGES: dict[str, mn.Sequential] = {
     "average pooling over the edge": mn.Sequential(
         conv(), mn.ReLU(), mn.AvgPool(3, stride=2, padding="same"), conv(4), mn.GlobalAvgPool(), HEAD
     ),
+    "edges normalised": mn.Sequential(
+        conv(),
+        mn.ReLU(),
+        mn.AvgPool(3, stride=2, padding=1, normalize_edges=True),
+        conv(4),
+        mn.GlobalAvgPool(),
+        HEAD,
+    ),
     "pooled before the activation": mn.Sequential(
         conv(4), mn.AvgPool(2, stride=1, padding="same"), mn.Abs(), mn.GlobalAvgPool(), HEAD
     ),
@@ -195,6 +203,9 @@ def test_the_z_test_refuses_wrong_kernels(spec: mn.Sequential, wrong: Callable[[
 # -------------------------------------------------------------------- many channels: a bias of order 1 / channels
 
 
+NORMALISED = (mn.LayerNorm(axes=(-3, -2, -1)), mn.ReLU(), mn.AvgPool(2, stride=1, padding="same", normalize_edges=True))
+
+
 def deep(n: int, *layers: mn.spec.Layer) -> mn.Sequential:
     return mn.Sequential(conv(n), *layers, conv(n), *layers, mn.GlobalAvgPool(), mn.Dense(1))
 
@@ -202,8 +213,8 @@ def deep(n: int, *layers: mn.spec.Layer) -> mn.Sequential:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "layers",
-    [(mn.ReLU(),), (mn.Erf(), mn.AvgPool(2, stride=1, padding="same")), (mn.LayerNorm(), mn.ReLU())],
-    ids=["relu", "erf, pooled", "layer norm"],
+    [(mn.ReLU(),), (mn.Erf(), mn.AvgPool(2, stride=1, padding="same")), (mn.LayerNorm(), mn.ReLU()), NORMALISED],
+    ids=["relu", "erf, pooled", "layer norm", "over pixels too"],
 )
 def test_deep_networks_approach_the_infinite_kernels_as_one_over_channels(layers: tuple[mn.spec.Layer, ...]) -> None:
     """E hatTh_n = Th + c/n + O(1/n^2): 2 E hatTh_2n - E hatTh_n has no term in 1/n; the rest is below 0.5 %."""

@@ -157,12 +157,15 @@ LAYERS = [
     (mn.Conv1d(3, 4, stride=2, b_std=0.2), (5, 2)),
     (mn.AvgPool(2), (5, 4, 2)),
     (mn.AvgPool((1, 3), stride=2, padding="same"), (3, 4, 1)),
+    (mn.AvgPool(3, stride=2, padding=(2, 1), normalize_edges=True), (4, 3, 2)),
     (mn.MaxPool(2), (4, 5, 2)),
     (mn.MaxPool(3, stride=2, padding="same"), (5, 4, 2)),
     (mn.MaxPool(3, stride=1, padding="circular"), (2, 3, 2)),
     (mn.MaxPool(2), (5, 3)),
     (mn.GlobalAvgPool(), (3, 2, 2)),
     (mn.LayerNorm(), (2, 2, 4)),
+    (mn.LayerNorm(axes=(-3, -1)), (2, 3, 2)),
+    (mn.LayerNorm(axes=(-3, -2)), (2, 3, 2)),
     (mn.BatchNorm(), (2, 3, 2)),
 ]
 

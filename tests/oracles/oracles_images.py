@@ -65,11 +65,14 @@ def convolution(layer: Any, x: Array, W: Array, b: Array | None) -> Array:
 
 
 def pooled(layer: Any, x: Array) -> Array:
-    """The mean, zeros outside, or the maximum of each window."""
+    """The mean, zeros outside or left out, or the maximum of each window."""
     out: dict[tuple[int, int], Array] = {}
     for at, reads in windows(layer, x.shape[1:]):
         inside = [x[:, r, c] for r, c, _, _ in reads if r is not None and c is not None]
-        out[at] = np.sum(inside, axis=0) / len(reads) if isinstance(layer, mn.AvgPool) else np.max(inside, axis=0)
+        if isinstance(layer, mn.AvgPool):
+            out[at] = np.sum(inside, axis=0) / len(inside if layer.normalize_edges else reads)
+        else:
+            out[at] = np.max(inside, axis=0)
     return gathered(out)
 
 

@@ -240,7 +240,8 @@ def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, t
             k = w2 * k + (b2 if layer.b_init == "normal" else Long(0))
         elif isinstance(layer, mn.AvgPool):
             matrices, grid = window_matrices(layer, grid)
-            mean = sum(matrices) / Long(len(matrices))
+            total: Any = sum(matrices)
+            mean = total / (total.sum(axis=1, keepdims=True) if layer.normalize_edges else Long(len(matrices)))
             k, t = each_pixel(mean, k), each_pixel(mean, t)
         elif isinstance(layer, mn.GlobalAvgPool):
             all_pixels = np.full((1, k.shape[1]), 1 / Long(k.shape[1]))
@@ -249,7 +250,10 @@ def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, t
             k, t = (np.einsum("npmp->nm", v)[:, None, :, None] / Long(v.shape[1]) for v in (k, t))
             grid = ()
         elif isinstance(layer, mn.LayerNorm):
-            root = 1 / np.sqrt(np.einsum("npnp->np", k) + Long(layer.eps))
+            q = np.einsum("npnp->np", k).reshape((len(k), *grid))
+            over = tuple(a + q.ndim + 1 for a in layer.over if a != -1)
+            q = np.broadcast_to(q.mean(axis=over, keepdims=True) if over else q, q.shape).reshape((len(k), -1))
+            root = 1 / np.sqrt(q + Long(layer.eps))
             k, t = (v * root[:, :, None, None] * root for v in (k, t))
         elif not isinstance(layer, mn.Identity):
             q = np.einsum("npnp->np", k)

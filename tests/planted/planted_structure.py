@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from analytic.vectors.state import Pairs, RowState
 from minintk import testing
 from minintk.layers.branches import ConcatJacobian, ProductJacobian
 from minintk.layers.dropout import BoundDropout
+from minintk.layers.pool import AvgPoolJacobian
 
 X = np.random.default_rng(0).standard_normal((4, 3))
 IMAGES = np.random.default_rng(1).standard_normal((3, 3, 3, 2))
@@ -57,6 +59,18 @@ def kernels_of_pixels() -> None:
         k = an.kernel(mn.Sequential(conv, *layers, mn.GlobalAvgPool(), mn.Dense(1)))
         worst = max(image_errors(k.both(IMAGES), image_kernels(k.spec, IMAGES)))
         assert worst < 1e-13, f"error {worst:.1e}"
+
+
+def edges_and_norms() -> None:
+    """pooling with normalised edges, and LayerNorm over pixels: adjoint, and kernels in extended precision"""
+    pool = mn.AvgPool(3, stride=2, padding="same", normalize_edges=True)
+    norm = mn.LayerNorm(eps=0.1, axes=(-3, -2, -1))
+    for layer in (pool, norm):
+        testing.check_layer(layer, (4, 3, 2))
+    conv = mn.Conv2d(4, 3, b_std=0.3)
+    k = an.kernel(mn.Sequential(conv, norm, mn.ReLU(), pool, conv, mn.GlobalAvgPool(), mn.Dense(1)))
+    nngp, ntk = image_errors(k.both(IMAGES), image_kernels(k.spec, IMAGES))
+    assert max(nngp, 1e-5 * ntk) < 1e-13, f"error {nngp:.1e} of NNGP, {ntk:.1e} of NTK"
 
 
 def linear_attention() -> None:
@@ -140,6 +154,27 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = steps.equal_pixels
     patch.setattr(steps, "equal_pixels", lambda field, a, factor=1.0: right(field, a))
+
+
+@planted("AvgPool with normalised edges: dx divided by the window's size", edges_and_norms)
+def _(patch: Patch) -> None:
+    right = AvgPoolJacobian.vjp
+
+    def wrong(self: AvgPoolJacobian, u: Array, dw: Any) -> Any:
+        return right(replace(self, layer=replace(self.layer, normalised=False)), u, dw)
+
+    patch.setattr(AvgPoolJacobian, "vjp", wrong)
+
+
+@planted("AvgPool kernel with normalised edges: divided by the window's size", edges_and_norms)
+def _(patch: Patch) -> None:
+    right = steps.averaging_matrix
+    patch.setattr(steps, "averaging_matrix", lambda xp, axis, normalised: right(xp, axis, normalised=False))
+
+
+@planted("LayerNorm kernel over pixels: each pixel by its own variance", edges_and_norms)
+def _(patch: Patch) -> None:
+    patch.setattr(rules.Normalise, "pixels", property(lambda self: ()))
 
 
 def uncached(patch: Patch) -> None:

@@ -61,8 +61,9 @@ def windows(draw: st.DrawFn, shape: tuple[int, ...], pool: bool = False) -> mn.s
     stride = draw(st.sampled_from([1, 1, 2, 3]))
     if pool:
         layer: mn.spec.Layer = mn.AvgPool(
-            draw(st.sampled_from([1, 2, 3])), stride=draw(st.sampled_from([None, 1, 2])), padding=padding
-        )
+            draw(st.sampled_from([1, 2, 3])), stride=draw(st.sampled_from([None, 1, 2])), padding=padding,
+            normalize_edges=draw(st.booleans()),
+        )  # fmt: skip
     else:
         scales: dict[str, Any] = {
             "w_std": draw(st.sampled_from([0.7, R2])),
@@ -88,7 +89,8 @@ def image_specs(draw: st.DrawFn, shape: tuple[int, ...]) -> mn.Sequential:
     for _ in range(draw(st.integers(1, 3))):
         block: list[mn.spec.Layer] = [draw(windows(shape))]
         if draw(st.integers(0, 4)) == 0:
-            block.append(mn.LayerNorm(eps=0.1))
+            pixels = draw(st.sampled_from([(), (-2,), tuple(range(-len(shape), -1))]))
+            block.append(mn.LayerNorm(eps=0.1, axes=(*pixels, -1)))
         block.append(draw(st.sampled_from(CLOSED)))
         if draw(st.booleans()):
             block.append(draw(windows(out_shape(mn.Sequential(*block), shape), pool=True)))
@@ -341,6 +343,7 @@ def test_degenerate_images(end: mn.spec.Layer) -> None:
         (mn.Sequential(conv(), mn.Flatten(), mn.ReLU(), D), "ReLU acts on values that are not Gaussian"),
         (mn.Sequential(conv(), mn.ReLU(), mn.LayerNorm(), conv(), mn.Flatten(), D), "LayerNorm acts on features"),
         (mn.Sequential(mn.LayerNorm(), D), "LayerNorm acts on features"),
+        (mn.Sequential(conv(), mn.LayerNorm(axes=(-3, -2)), mn.ReLU()), r"of one channel over its pixels stay random"),
         (mn.Sequential(conv(), mn.Residual(mn.Sequential(mn.ReLU(), mn.AvgPool(1)))), "two parts that are correlated"),
     ],
 )

@@ -89,6 +89,13 @@ def test_normalisation_is_the_loop_over_groups() -> None:
     pixels = [(n, h, w) for n in range(4) for h in range(3) for w in range(2)]
     _, _, f = output(mn.LayerNorm(eps=0.01), x)
     np.testing.assert_allclose(f, loop_norm(pixels, x, 0.01).reshape(4, -1), rtol=0, atol=1e-13)
+    for axes, groups in (
+        ((-3, -2, -1), [(n,) for n in range(4)]),
+        ((-1, -3), [(n, slice(None), w) for n in range(4) for w in range(2)]),
+        (-2, [(n, h, slice(None), c) for n in range(4) for h in range(3) for c in range(5)]),
+    ):
+        _, _, f = output(mn.LayerNorm(eps=0.01, axes=axes), x)
+        np.testing.assert_allclose(f, loop_norm(groups, x, 0.01).reshape(4, -1), rtol=0, atol=1e-13)
     _, _, f = output(mn.BatchNorm(eps=0.01), x)
     channels = [(slice(None),) * 3 + (c,) for c in range(5)]
     np.testing.assert_allclose(f, loop_norm(channels, x, 0.01).reshape(4, -1), rtol=0, atol=1e-13)
@@ -240,7 +247,9 @@ def test_calibrated_networks_linearise_and_train() -> None:
         (mn.Conv1d(2), (4, 6, 3), r"expects sequences \(L, C\), channels last, got examples of shape \(4, 6, 3\)"),
         (mn.Conv2d(2), (3, 32, 32), r"look channels-first: move the axis, x\.transpose\(0, 2, 3, 1\)"),
         (mn.MaxPool(3), (2, 6, 1), r"MaxPool: a window of 3 pixels does not fit into an image of 2 pixels"),
-        (mn.MaxPool(2, padding=2), (4, 4, 1), r"a window lies in the padding altogether and has no maximum"),
+        (mn.MaxPool(2, padding=2), (4, 4, 1), r"a window lies in the padding altogether, on no pixel"),
+        (mn.AvgPool(2, padding=2, normalize_edges=True), (4, 4, 1), "a window lies in the padding altogether"),
+        (mn.LayerNorm(axes=(-3, -1)), (4, 4), r"axes=\(-3, -1\)\) expects examples with axes \(-3, -1\), got"),
         (mn.AvgPool(2), (5,), r"AvgPool\(.*\) expects images \(H, W, C\) or sequences \(L, C\)"),
         (mn.GlobalAvgPool(), (5,), r"GlobalAvgPool expects images \(H, W, C\) or sequences \(L, C\)"),
         (mn.Conv2d(2, padding=((1, 1),)), (4, 4, 1), r"expects padding as one number, one for each of the 2 spatial"),
@@ -261,6 +270,14 @@ def test_dense_on_images_says_what_to_put_before_it() -> None:
 def test_features_that_are_all_equal_without_eps() -> None:
     with pytest.raises(ValueError, match=r"all equal, of variance 0: take eps > 0"):
         output(mn.LayerNorm(eps=0.0), np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("axes", [0, (), (-1, -1), (1, 2), 1.5, (-1, True)])
+def test_axes_are_counted_from_the_end(axes: Any) -> None:
+    with pytest.raises(ValueError, match=r"LayerNorm\(axes=\.\.\.\) expects different axes, counted from the end"):
+        mn.LayerNorm(axes=axes)
+    with pytest.raises(TypeError, match=r"AvgPool\(normalize_edges=\.\.\.\) expects True or False, got"):
+        mn.AvgPool(2, normalize_edges=axes)
 
 
 @pytest.mark.parametrize("eps", [0.0, -1.0, inf])

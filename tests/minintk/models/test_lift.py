@@ -145,6 +145,13 @@ def test_modules_without_a_counterpart_are_named(name: str) -> None:
         mn.lift(model, shape)
 
 
+def test_padding_that_does_not_count_is_left_out_of_means() -> None:
+    net, _ = mn.lift(
+        NN.Sequential(NN.AvgPool2d(3, 2, 1, count_include_pad=False), NN.Flatten(), NN.Linear(6, 2)), (5, 4, 1)
+    )
+    assert next(iter(net.spec)) == mn.AvgPool(3, stride=2, padding=1, normalize_edges=True)
+
+
 def test_a_module_in_training_is_refused() -> None:
     model = NN.Sequential(NN.Linear(3, 3), NN.Dropout(0.1))
     vars(model)["1"].training = True

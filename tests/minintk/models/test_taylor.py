@@ -120,7 +120,8 @@ def test_laws(case: Case, order: int) -> None:
 
 IMAGES = {
     "everything": mn.Sequential(
-        mn.Conv2d(3, 3, b_std=0.3), mn.Tanh(), mn.AvgPool(2), mn.LayerNorm(eps=0.01),
+        mn.Conv2d(3, 3, b_std=0.3), mn.Tanh(), mn.AvgPool(2, padding=1, normalize_edges=True),
+        mn.LayerNorm(eps=0.01, axes=(-3, -2, -1)),
         mn.Residual(mn.Sequential(mn.Conv2d(3, 3, padding="circular", b_std=0.2), mn.Sigmoid())),
         mn.MaxPool(2, stride=1), mn.Conv2d(4, 2, stride=2, padding="valid"), mn.GELU(), mn.GlobalAvgPool(),
         mn.Dense(2, b_std=0.1),

@@ -14,7 +14,7 @@ from strategies import chains
 
 import analytic as an
 import minintk as mn
-from minintk.spec.layers import as_sequential
+from minintk.spec.structure import as_sequential
 
 
 @given(chains((3,)))
