@@ -181,18 +181,12 @@ class GradientDescent(Dynamics):
         ends = xp.isinf(t)
         t = xp.where(ends, xp.zeros_like(t), t)
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
-            done = self._heavy_ball(z, t) if self.momentum else self._plain(z, t)
+            done = self._moved(z, t)
         if not bool(xp.all(xp.isfinite(done))):
             raise ValueError(f"gradient descent has overflowed at t = {float(xp.max(t)):g}: {self._bound()}")
         return xp.where(ends, xp.where(mu > 0, one, 0 * one), done) / z * rate
 
-    def _plain(self, z: Array, t: Array) -> Array:
-        """1 - (1 - z)^t, (T, n)."""
-        xp = array_namespace(z)
-        slow, zero = z < 1, xp.zeros_like(z)  # log1p keeps the digits of a small z; z > 1 does not need it
-        return xp.where(slow, -xp.expm1(t * xp.log1p(-xp.where(slow, z, zero))), 1 - xp.where(slow, zero, 1 - z) ** t)
-
-    def _heavy_ball(self, z: Array, t: Array) -> Array:
+    def _moved(self, z: Array, t: Array) -> Array:
         """1 - e_t, (T, n), where M^t is a product of M^(2^j), stored as D = M^(2^j) - I with the digits of a small z.
 
         M^2 - I = D (2 I + D).  No eigenvalue of M appears, so nothing happens where two coincide, z = (1 +- sqrt(m))^2.
