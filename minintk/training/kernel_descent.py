@@ -41,11 +41,12 @@ def kernel_descent(
 ) -> Iterator[Snapshot]:
     """`train` for a kernel in place of a model: yields what training a network with this constant kernel gives.
 
-    kernel, f0, y : as in `kernel_flow`, ([E], M, N) or ([E], M, C, N, C), ([E], M, C) and (N, C).  All other arguments
-    are those of `train`, and the same `rng` draws the same batches.  Weight decay pulls theta to theta_0.  A snapshot's
-    f : ([E], M, C) is of all points, its loss of all training points, and its theta : ([E], N, C) are the coefficients
-    a of f = f_0 + K a: the network's weights are theta_0 + S J.vjp(a).  t = lr x steps; with momentum m the flow's time
-    is t / (1 - m), see `analytic.gradient_descent`.
+    kernel, f0, y : as in `kernel_flow`, ([E], M, N) or ([E], M, C, N, C), ([E], M, C) and (N, C); kernel and y are read
+    while it runs and not copied.  All other arguments are those of `train`, and the same `rng` draws the same batches.
+    Weight decay pulls theta to theta_0.
+    A snapshot's f : ([E], M, C) is of all points, its loss of all training points, and its theta : ([E], N, C) are the
+    coefficients a of f = f_0 + K a: the network's weights are theta_0 + S J.vjp(a).  t = lr x steps; with momentum m
+    the flow's time is t / (1 - m), see `analytic.gradient_descent`.
 
     Errors and warnings as in `train` and `kernel_flow`.  TypeError for Adam, which no kernel describes.
     Lee et al. 2019, supplement, in steps.
