@@ -154,14 +154,11 @@ class GradientFlow(Dynamics):
 
     def gain(self, t: Array) -> Array:
         xp, mu = array_namespace(t), self.spectrum.mu
+        some = xp.where(mu > 0, mu, xp.ones_like(mu))
         with np.errstate(over="ignore"):  # beyond the range is the limit
             s = self.lr / len(self.y) * t[:, None]
-        ends = xp.isinf(s)
-        s = xp.where(ends, xp.zeros_like(s), s)
-        some = xp.where(mu > 0, mu, xp.ones_like(mu))
-        with np.errstate(over="ignore"):  # s mu = inf gives the same as t = inf
-            g = xp.where(ends, xp.ones_like(s), -xp.expm1(-s * some)) / some
-        return xp.where(mu > 0, g, s)
+            g = -xp.expm1(-s * some) / some
+        return xp.where(mu > 0, g, xp.where(xp.isinf(s), xp.zeros_like(s), s))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
