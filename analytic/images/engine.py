@@ -98,13 +98,18 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
         return max(1, min(n, NUMBERS_IN_TILE // plan.pixels[1]))
     if plan.summed:
         return max(1, min(64 if plan.layout.diagonal else 32, n))
+    if host and n * n <= pairs_at_once(plan):  # all of it is one piece: a second thread would cost more than it saves
+        return max(1, n)
     most = (32 if host else 256) if plan.layout.diagonal else max(8, min(32, pairs_at_once(plan)))
     tiles = 2 if like_relu(plan.program) else 1  # of a core; coefficients of other activations take long to prepare
     return max(1, min(most, n // (tiles * cores()) if host else n))
 
 
 BUFFERS_PER_PIECE = {True: 4, False: 12}
-"""The most arrays of a piece's size that a step works on at a time, if all activations are like ReLU, and otherwise."""
+"""The most arrays of a piece's size that a step works on at a time, if all activations have formulas, and otherwise."""
+
+BUFFERS_OF_A_FORM = 40
+"""On a GPU, where a piece is all there is; on the host formulas work on finer pieces, `activations.FINER`."""
 
 
 def working_memory(plan: ImagePlan, inputs: Examples) -> int:
@@ -136,7 +141,8 @@ def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
     values = pixels * (1 if plan.layout.diagonal else 2) * number  # of one `PixelValues`
     each = 3 * 8 * prod(inputs.example) + prod(inputs.example) // pixels * values + 8 * 8 * pixels
     for step in all_steps(plan.program):
-        each += 6 * values + (80 * prod(step.recorded) if isinstance(step, Mixing) else 0)
+        each += (11 if isinstance(step, Dual) else 6) * values
+        each += 80 * prod(step.recorded) if isinstance(step, Mixing) else 0
     if not like_relu(plan.program) and inputs.shape[0]:
         k = int(plan.layout.xp.argmax(plan.layout.xp.max(abs(inputs.x[0].reshape((inputs.shape[0], -1))), axis=1)))
         each += 4 * coefficient_bytes(plan, inputs.x[0][k : k + 1])  # in float64 as well, and while they are computed
@@ -166,7 +172,10 @@ def field_bytes(plan: ImagePlan, pairs: int) -> int:
     field = pairs * H * W * (1 if plan.layout.diagonal else H * W) * number
     line = field if plan.layout.diagonal else field // H  # windows and activations take a line of pixels at least
     piece = min(field, max(BYTES_PER_PIECE, line)) if on_host(plan.layout.xp) else field
-    return (4 + 2 * depth(plan.program)) * field + BUFFERS_PER_PIECE[like_relu(plan.program)] * piece
+    forms = any(isinstance(step, Dual) and form_of(step) is not None for step in all_steps(plan.program))
+    whole = forms and not on_host(plan.layout.xp)
+    buffers = BUFFERS_OF_A_FORM if whole else BUFFERS_PER_PIECE[like_relu(plan.program)]
+    return (4 + 2 * depth(plan.program)) * field + buffers * piece
 
 
 class PreparedImages:

@@ -30,6 +30,10 @@ SPECS = {
         CONV, mn.Concat(mn.Product(CONV, mn.Identity()), mn.Scale(0.5), CONV), mn.Dropout(0.3), CONV, mn.ReLU(),
         mn.GlobalAvgPool(), mn.Dense(1),
     ),
+    "formulas": mn.Sequential(
+        CONV, mn.Erf(), CONV, mn.GELU(), CONV, mn.Sin(1.0, 0.8, 0.3), CONV, mn.RectifiedMonomial(2), CONV,
+        mn.Gaussian(1.0, -0.3), mn.GlobalAvgPool(), mn.Dense(1),
+    ),
     "circular": mn.Sequential(mn.Conv2d(5, 3, padding="circular"), mn.Abs(), mn.Flatten(), mn.Dense(1)),
 }  # fmt: skip
 
