@@ -78,9 +78,8 @@ class DeferredGaussian:
     def _known(self, v: Array, Q: Array, WQ: Array, P: Array, WtP: Array) -> tuple[Array, Array]:
         """(Q, W Q) with the directions of v that Q lacked; less than 1e-7 of v counts as rounding."""
         xp = array_namespace(v, Q)
-        q, R = xp.linalg.qr(v - Q @ (Q.T @ v))
-        U, size, _ = xp.linalg.svd(R)
-        q = q @ U[:, size > 1e-7 * xp.linalg.vector_norm(v)]
+        q, size, _ = xp.linalg.svd(v - Q @ (Q.T @ v), full_matrices=False)
+        q = q[:, size > 1e-7 * xp.linalg.vector_norm(v)]
         if q.shape[1] == 0:
             return Q, WQ
         q, _ = xp.linalg.qr(q - Q @ (Q.T @ q))  # the first difference of nearly equal vectors was inexact
