@@ -1,10 +1,5 @@
 """Infinitely wide networks as scikit-learn's estimators, and as a kernel of its Gaussian processes.
 
-    NTKRegressor     mean and spread of the ensemble of networks trained to time t, Lee et al. 2019, eqs. (14) to (16)
-    NNGPRegressor    the Bayesian posterior of the untrained network's prior, eq. (13)
-    NTKClassifier    NTKRegressor on one column for each class; a probability is a share of the ensemble's networks
-    NetworkKernel    K or Theta for sklearn.gaussian_process, with derivatives in w_std and b_std
-
 Needs the extra `sklearn`; `analytic` imports this module when one of the names is used.
 """
 

@@ -9,9 +9,6 @@ A store is a folder, as docs/long-runs.md describes it:
 
 A block is written into the results, and flushed to disk, before its line is written.  The same call on the same store
 computes the blocks without a line, and ends with the same bytes as one process that nobody interrupted.
-
-Threads of one process take turns at running Python between two array operations; processes do not.  But each block's
-inputs and result have to be sent, and its inputs prepared again: on two cores, threads and processes are equally fast.
 """
 
 from __future__ import annotations
