@@ -19,7 +19,7 @@ from math import cos, inf, pi
 from typing import Any, NamedTuple
 
 from analytic.vectors import scalar_forms
-from analytic.vectors.duals import NORM_GRID, Erf, Homogeneous, seen
+from analytic.vectors.duals import NORM_GRID, Erf, Homogeneous, nonzero, seen
 from analytic.vectors.quadrature import Quadrature, mismatch
 from analytic.vectors.scalar_forms import Form
 from analytic.vectors.state import Distances, Dual, Pairs, RowState
@@ -202,11 +202,6 @@ SATURATION = 40.0
 """e^-2q is rounding beyond: sines of such variances oscillate too fast for `mismatch`."""
 
 
-def positive(xp: Any, v: Array) -> Array:
-    """v, or 1 where v = 0: the kernel of such rows is 0 whatever their angles are."""
-    return xp.where(v > 0, v, 1)
-
-
 # ------------------------------------------------------------------------------------------- the formulas
 
 
@@ -239,7 +234,7 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
 
     def step(g: Gram) -> tuple[Array, Array]:
         xp, (e, f, slope, w) = g.xp, g.borrow(4)
-        root, root2 = (xp.sqrt(positive(xp, V(xp, q))) for q in (g.q, g.q2))
+        root, root2 = (xp.sqrt(nonzero(xp, V(xp, q))) for q in (g.q, g.q2))
         both = g.product(w, (-2 * b2 * g.s, g.s2))
         xp.multiply(both, g.p, out=e)
         xp.subtract(both, e, out=f) if g.opposite is None else xp.multiply(both, g.r, out=f)

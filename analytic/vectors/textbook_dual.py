@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from analytic.vectors.closed_forms import ClosedForm, Gram, positive
+from analytic.vectors.closed_forms import ClosedForm, Gram
+from analytic.vectors.duals import nonzero
 from analytic.vectors.rules import lower
 from minintk.arrays import Array
 from minintk.spec.layers import Activation
@@ -25,7 +26,7 @@ def textbook_dual(name: str, kappa: Formula, kappa_dot: Formula) -> ClosedForm:
 
     def step(g: Gram) -> tuple[Array, Array]:
         given = g.xp.broadcast_arrays(g.q, g.q2, g.k)
-        v, v2 = (positive(g.xp, kappa(q, q, q)) for q in (g.q, g.q2))
+        v, v2 = (nonzero(g.xp, kappa(q, q, q)) for q in (g.q, g.q2))
         return (1 - kappa(*given) / g.xp.sqrt(v) / g.xp.sqrt(v2)) / 2, kappa_dot(*given)
 
     return ClosedForm(name, lambda xp, q: kappa(q, q, q), step)
