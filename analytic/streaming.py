@@ -26,10 +26,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from analytic.images.engine import image_diagonals, reserve_images
-from analytic.images.plan import pixel_pairs_followed, plan_images
+from analytic.images.engine import image_diagonals
+from analytic.images.plan import pixel_pairs_followed
 from analytic.images.rules import needs_images
-from analytic.vectors.engine import reserve_vectors, vector_diagonals
+from analytic.vectors.engine import vector_diagonals
 from analytic.vectors.results import Examples, Place, Wanted, blocks
 from analytic.vectors.state import Program
 from minintk.arrays import Array, on_host, to_host
@@ -230,7 +230,6 @@ def kernels_by_blocks(
     TypeError for anything but an executor, and for arrays on a device beside one; ValueError for two places of one
     result; otherwise errors as in `KernelStore`, `Wanted`.
     """
-    images = needs_images(steps)
     followed = pixel_pairs_followed(steps, inputs.example)
     most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))
     size = block_size(inputs.shape, most, SECONDS_PER_PAIR * followed * max(1, len(steps)))
@@ -240,16 +239,13 @@ def kernels_by_blocks(
             raise TypeError(f"executor expects a concurrent.futures.Executor, got {executor!r} {of_dask}")
         if not on_host(inputs.xp):
             raise TypeError("executor= is for arrays of NumPy; a GPU does not need it")
-        diagonals = image_diagonals if images else vector_diagonals
+        diagonals = image_diagonals if needs_images(steps) else vector_diagonals
         wanted.warn(max(diagonals(steps, Examples(x)).error for x in inputs.x))  # a worker's warnings would be lost
     if store is not None:
         if any(o is not None for o in wanted.out):
             raise ValueError("store and out are two places for one result: give one of them")
         return fill(KernelStore(store, of, inputs, wanted.asked, size), block, executor, wanted.progress)
-    if images:
-        results = reserve_images(plan_images(steps, inputs), inputs, wanted)
-    else:
-        results = reserve_vectors(inputs, wanted)
+    results = wanted.arrays(inputs, 16 * inputs.dtype.itemsize * size**2)  # eight blocks on their way
     places = list(blocks(inputs.shape, size, inputs.symmetric))
     with InFlight(places, lambda place: begin_block(inputs, place, block, executor), executor) as flight:
         for done, (place, future) in enumerate(flight, 1):

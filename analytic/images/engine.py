@@ -43,7 +43,8 @@ from minintk.fast.threads import cores, single_threaded_blas
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
     """NNGP and NTK of x1 (and x2): each image with itself if that is needed, then the pairs; errors as in `Wanted`."""
     plan = plan_images(program, inputs, wanted.pairs, pixels=wanted.pixels)
-    results = reserve_images(plan, inputs, wanted)
+    hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
+    results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
     if 0 in inputs.shape:
         return results
     with single_threaded_blas():
@@ -56,12 +57,6 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
         if inputs.symmetric and k is not None and plan.pixels == (1, 1):
             plan.layout.xp.fill_diagonal(k, plan.layout.xp.astype(values, k.dtype))
     return results
-
-
-def reserve_images(plan: ImagePlan, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """The arrays for the results, if there is memory for them and for the work."""
-    hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
-    return wanted.arrays(inputs, working_memory(plan, inputs), hint)
 
 
 def image_diagonals(program: Program, inputs: Examples) -> RowState:

@@ -62,7 +62,7 @@ def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[A
     """NNGP and NTK of x1 (and x2): the rows through all layers, then the pairs; errors as in `Wanted`."""
     wanted.check(inputs, working_memory(inputs))
     if 0 in inputs.shape:
-        return reserve_vectors(inputs, wanted)
+        return wanted.arrays(inputs, 0)
     with single_threaded_blas():  # the products are small: BLAS's own threads would only wait for each other
         prepared, rows, fine, fits = plan_vectors(program, inputs)
         wanted.warn(rows.error)
@@ -76,11 +76,6 @@ def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[A
         engine = VectorEngine(left, right, rows, largest, fine, coarse, inputs.shape, inputs.symmetric, *results)
         engine.run(wanted.progress)
     return results
-
-
-def reserve_vectors(inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """The arrays for the results, if there is memory for them and for the work."""
-    return wanted.arrays(inputs, working_memory(inputs))
 
 
 BUFFERS = 12
