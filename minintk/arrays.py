@@ -104,11 +104,10 @@ def array_namespace(*arrays: Array) -> Any:
         raise TypeError(f"arrays of {xp.__name__}")
     except TypeError as error:
         names = sorted({f"{type(a).__module__.partition('.')[0]}.{type(a).__name__}" for a in arrays})
-        raise TypeError(
-            f"expected arrays of one library, NumPy or CuPy, got {', '.join(names)}: "
-            "move them to one side first, numpy.asarray(...) or cupy.asarray(...); from others, "
-            "cupy.from_dlpack(...) on a GPU"
-        ) from error
+        remedy = (
+            "move them to one side first, numpy.asarray(...) or cupy.asarray(...); from others, cupy.from_dlpack(...)"
+        )
+        raise TypeError(f"expected arrays of one library, NumPy or CuPy, got {', '.join(names)}: {remedy}") from error
 
 
 def library(xp: Any) -> str:
@@ -163,10 +162,8 @@ def device_namespace(device: str) -> Any:
         import_module("cupyx.scipy.linalg")  # loads CUDA's libraries, which `import cupy` does not
         return array_namespace(one)
     except Exception as error:  # CUDA's own errors among them
-        raise RuntimeError(
-            f"device 'gpu' needs CuPy, CUDA's libraries and an NVIDIA GPU ({type(error).__name__}: {error}): "
-            f"{_gpu_remedy(error)}, or use device 'cpu'"
-        ) from error
+        what = f"device 'gpu' needs CuPy, CUDA's libraries and an NVIDIA GPU ({type(error).__name__}: {error})"
+        raise RuntimeError(f"{what}: {_gpu_remedy(error)}, or use device 'cpu'") from error
 
 
 def _gpu_remedy(error: Exception) -> str:
@@ -277,10 +274,8 @@ def check_floating(name: str, a: Array) -> None:
     """TypeError unless `a` is an array of real floating-point numbers, all of them there: masks are refused."""
     array_namespace(a)
     if isinstance(a, np.ma.MaskedArray):  # its sums leave out what is masked, a NaN for instance; a network does not
-        raise TypeError(
-            f"{name} expects numbers without a mask, got a numpy.ma.MaskedArray: fill it, {name}.filled(0.0), or leave "
-            "out the examples with masked entries"
-        )
+        remedy = f"fill it, {name}.filled(0.0), or leave out the examples with masked entries"
+        raise TypeError(f"{name} expects numbers without a mask, got a numpy.ma.MaskedArray: {remedy}")
     if str(a.dtype) not in ("float32", "float64"):
         raise TypeError(f"{name} expects float32 or float64, got {a.dtype}: convert it, {name}.astype(numpy.float64)")
 
@@ -294,10 +289,8 @@ def check_finite(name: str, a: Array) -> None:
         bad = ~xp.isfinite(a)
         if bool(xp.any(bad)):
             where = tuple(int(i) for i in np.unravel_index(int(xp.argmax(bad)), a.shape))
-            raise ValueError(
-                f"{name} holds {int(xp.sum(bad))} values that are NaN or infinite, the first at index {where}: "
-                "clean the data before using it"
-            )
+            what = f"{int(xp.sum(bad))} values that are NaN or infinite, the first at index {where}"
+            raise ValueError(f"{name} holds {what}: clean the data before using it")
 
 
 def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> None:

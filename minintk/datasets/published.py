@@ -45,10 +45,8 @@ def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
     places = [folder / place / name for place in ("", *inside) for name in names]
     if found := next((path for path in places if path.is_file()), None):
         return found
-    raise FileNotFoundError(
-        f"no {' or '.join(names)} in {folder}, nor in its {' or '.join(inside)}: put the file there, "
-        f"name another folder (folder=... or {VARIABLE}), or name none to download it"
-    )
+    remedy = f"put the file there, name another folder (folder=... or {VARIABLE}), or name none to download it"
+    raise FileNotFoundError(f"no {' or '.join(names)} in {folder}, nor in its {' or '.join(inside)}: {remedy}")
 
 
 def download(url: str, checksum: str, *, unpack: bool = False) -> list[Path]:
@@ -56,10 +54,8 @@ def download(url: str, checksum: str, *, unpack: bool = False) -> list[Path]:
     try:
         import pooch
     except ImportError as error:
-        raise ModuleNotFoundError(
-            "downloading data needs pooch: pip install 'minintk[data]'; "
-            f"or name a folder that holds the files, folder=... or {VARIABLE}"
-        ) from error
+        need = "downloading data needs pooch: pip install 'minintk[data]'"
+        raise ModuleNotFoundError(f"{need}; or name a folder that holds the files, folder=... or {VARIABLE}") from error
     try:
         found = pooch.retrieve(
             url,
@@ -69,10 +65,8 @@ def download(url: str, checksum: str, *, unpack: bool = False) -> list[Path]:
             processor=pooch.Untar() if unpack else None,
         )
     except OSError as error:  # no network, or the server refused
-        raise ConnectionError(
-            f"could not download {url} ({error}): try again, or put the files in a folder and name it, "
-            f"folder=... or {VARIABLE}"
-        ) from error
+        remedy = f"try again, or put the files in a folder and name it, folder=... or {VARIABLE}"
+        raise ConnectionError(f"could not download {url} ({error}): {remedy}") from error
     return [Path(found)] if isinstance(found, str) else [Path(name) for name in found]
 
 
@@ -103,10 +97,8 @@ def mnist(
     prefix = "train" if split == "train" else "t10k"
     images, labels = (_mnist_file(folder, f"{prefix}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
     if images.ndim != 3 or labels.shape != images.shape[:1]:
-        raise ValueError(
-            f"MNIST expects images (N, H, W) and N labels, got shapes {images.shape} and {labels.shape}: "
-            "the files do not belong together"
-        )
+        got = f"{images.shape} and {labels.shape}: the files do not belong together"
+        raise ValueError(f"MNIST expects images (N, H, W) and N labels, got shapes {got}")
     N, H, W = images.shape
     flat, names = images.reshape(N, H * W), tuple("0123456789")
     return Dataset(flat, labels, names, (H, W, 1), f"mnist {split}", attribution=MNIST_ATTRIBUTION, dtype=dtype)
@@ -181,10 +173,9 @@ def _batch(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     with reading(path, "a CIFAR-10 batch", "download it again") as file:
         pixels, labels = read_pickle(whole_file(file))
         if not labels or max(labels) > 9 or len(pixels) != 3072 * len(labels):
-            raise ValueError(
-                "expected b'labels' with N numbers from 0 to 9 and b'data' with an array of N times 3072 bytes, got "
-                f"{len(labels)} numbers up to {max(labels, default=0)}, and {len(pixels)} bytes"
-            )
+            want = "b'labels' with N numbers from 0 to 9 and b'data' with an array of N times 3072 bytes"
+            got = f"{len(labels)} numbers up to {max(labels, default=0)}, and {len(pixels)} bytes"
+            raise ValueError(f"expected {want}, got {got}")
         images = np.frombuffer(pixels, np.uint8).reshape(-1, 3, 32, 32)
         return images.transpose(0, 2, 3, 1), np.array(labels, dtype=np.int64)
 

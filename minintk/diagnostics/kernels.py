@@ -64,9 +64,7 @@ def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Arra
     """
     check_model(model)
     for name, a in (("theta0", theta0), ("theta", theta)):
-        check_floating(name, a)
-        if a.ndim not in (1, 2) or a.shape[-1] != model.size:
-            raise ValueError(f"{name} expects shape ({model.size},) or (E, {model.size}), got {tuple(a.shape)}")
+        model.check_theta(a, name)
         check_finite(name, a)
     moved, places = theta - theta0, model.layout.slices.items()
     return {name: _relative(moved[..., at], theta0[..., at], (-1,)) for name, at in places}

@@ -133,9 +133,7 @@ def spectral_norms(net: Network, theta: Array, *, rtol: float = RTOL) -> dict[st
     {'0.W': 1.1, '2.W': 2.0, '4.W': 20.2}
     """
     places = _places(net)
-    check_floating("theta", theta)
-    if theta.ndim not in (1, 2) or theta.shape[-1] != net.size:
-        raise ValueError(f"theta expects shape ({net.size},) or (E, {net.size}), got {tuple(theta.shape)}")
+    net.check_theta(theta)
     check_finite("theta", theta)
     pieces, norms = net.layout.unpack(theta), {}
     for t in net.layout.tensors:

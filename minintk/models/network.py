@@ -105,17 +105,21 @@ class Model(ABC):
         """Whether an example's output depends on the rest of its batch; then there is no kernel."""
         return False
 
-    def check(self, theta: Array, x: Array) -> None:
-        """Raise unless theta and x fit this model and each other."""
-        array_namespace(theta, x)
-        check_floating("theta", theta)
+    def check_theta(self, theta: Array, name: str = "theta") -> None:
+        """TypeError or ValueError unless theta : ([E], P)."""
+        check_floating(name, theta)
         if theta.ndim not in (1, 2) or theta.shape[-1] != self.size:
             looks = tuple(theta.shape[1:]) == self.input_shape
             hint = (
                 "that looks like x, and theta comes before x" if looks else "is it another network's? draw it by init"
             )
             want = f"({self.size},) or (E, {self.size})"
-            raise ValueError(f"theta expects shape {want}, got {tuple(theta.shape)}: {hint}")
+            raise ValueError(f"{name} expects shape {want}, got {tuple(theta.shape)}: {hint}")
+
+    def check(self, theta: Array, x: Array) -> None:
+        """Raise unless theta and x fit this model and each other."""
+        array_namespace(theta, x)
+        self.check_theta(theta)
         check_examples("x", x, self.input_shape)
         if theta.dtype != x.dtype:
             remedy = "x.astype(theta.dtype), or init(..., dtype=x.dtype)"
@@ -391,7 +395,5 @@ def check_model(model: Any, kind: type[Model] = Model) -> None:
     """TypeError unless it is a model; with Network for kind, unless it is a network itself and none around one."""
     if not isinstance(model, kind):
         inside = ": give the network inside it" if isinstance(model, Model) else ""
-        raise TypeError(f"expected {MODELS[kind is Network]}, got {model!r}{inside}")
-
-
-MODELS = ("a model such as mn.Network(spec, x.shape[1:])", "a network, mn.Network(spec, x.shape[1:])")
+        want = "a network," if kind is Network else "a model such as"
+        raise TypeError(f"expected {want} mn.Network(spec, x.shape[1:]), got {model!r}{inside}")

@@ -14,7 +14,7 @@ from copy import copy
 from functools import reduce
 from typing import Self, cast
 
-from minintk.arrays import Array, array_namespace, check_finite, check_floating
+from minintk.arrays import Array, array_namespace, check_finite
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
 from minintk.models.power_series import Series, add, scaled
@@ -27,9 +27,7 @@ class Anchored(Model):
     def __init__(self, model: Model, theta0: Array) -> None:
         if not isinstance(model, Model):
             raise TypeError(f"{type(self).__name__} expects a model such as mn.Network(...), got {model!r}")
-        check_floating("theta0", theta0)
-        if theta0.ndim not in (1, 2) or theta0.shape[-1] != model.size:
-            raise ValueError(f"theta0 expects shape ({model.size},) or (E, {model.size}), got {tuple(theta0.shape)}")
+        model.check_theta(theta0, "theta0")
         check_finite("theta0", theta0)
         self.model = model
         self.input_shape, self.layout, self.outputs = model.input_shape, model.layout, model.outputs

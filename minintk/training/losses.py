@@ -184,7 +184,7 @@ class SoftmaxCrossEntropy(Loss):
         off = float(xp.max(xp.abs(xp.sum(y, axis=-1) - 1)))
         if off > 1e-3 or float(xp.min(y)) < 0:
             got = f"a row whose sum is off by {off:.3g} or an entry {float(xp.min(y)):.3g}"
-            raise ValueError(f"softmax_cross_entropy expects rows of y that are probabilities, or one-hot, got {got}")
+            raise ValueError(f"softmax_cross_entropy expects a probability distribution in each row of y, got {got}")
 
 
 @dataclass(frozen=True)

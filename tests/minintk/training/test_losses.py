@@ -132,7 +132,7 @@ def test_targets_are_never_broadcast(loss: Loss) -> None:
 
 @pytest.mark.parametrize("row", [[1.0, 1.0], [2.0, -1.0], [0.0, 0.0]])
 def test_cross_entropy_wants_probabilities(row: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"expects rows of y that are probabilities, or one-hot, got"):
+    with pytest.raises(ValueError, match=r"expects a probability distribution in each row of y, got"):
         mn.softmax_cross_entropy.check(np.array([row, [0.5, 0.5]]), (2, 2))
     mn.softmax_cross_entropy.check(np.array([[0.25, 0.75], [0.0, 1.0]]), (2, 2))
 
