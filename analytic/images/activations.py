@@ -216,6 +216,7 @@ def _(step: Dual, row: Any, field: Field) -> None:
             w *= 0.5
             p *= row.unit
             p -= w
+            other = (p > 0) | (left != right)  # equal pre-activations have D' = 0, where products leave roundings
             xp.multiply(left, right, out=u)
             u *= 2
             xp.maximum(u, TINY_ROOT[field.layout.number] ** 2, out=u)
@@ -242,6 +243,7 @@ def _(step: Dual, row: Any, field: Field) -> None:
             left, right = field.pick(row.root_after, piece)
             xp.multiply(left, right, out=u)
             p *= u
+            p *= other
             p *= 2
             xp.subtract(left, right, out=w)
             w *= w
