@@ -5,7 +5,7 @@ Reading order:
 
     door             what is taken for what: ReLU after pooling, which convolution goes which way
     thresholds       where each fast path begins, all numbers in one object
-    dense            large products split over the cores
+    dense            large products split over the cores, thin ones by compiled loops
     patches, gather, conv    convolutions on patches of several windows, some examples at a time
     norm             BatchNorm in few passes
     direct           the loops of both, compiled by Numba

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from minintk.arrays import Array, array_namespace, matmul_into, on_host, rows_times
 from minintk.fast.threads import cores, free, parallel
-from minintk.fast.thresholds import THRESHOLDS
+from minintk.fast.thresholds import THRESHOLDS, loops, numba_is_here
 from minintk.layers.contract import Tensor, Weights
 from minintk.layers.dense import BoundDense, DenseJacobian
 
@@ -37,12 +39,43 @@ def split(*jobs: Job) -> None:
         for a, b, out in jobs:
             m, n = out.shape
             at = slice(i * max(m, n) // count, (i + 1) * max(m, n) // count)
+            if thin(a, b, out, at):
+                continue
             if m > n:
                 matmul_into(a[at], b, out[at])
             else:
                 matmul_into(a, b[:, at], out[:, at])
 
     parallel(work, range(count))
+
+
+def thin(a: Array, b: Array, out: Array, at: slice) -> bool:
+    """Whether the part `at` of out = a b was small along one side, and so written by compiled loops."""
+    (m, n), K, each = out.shape, a.shape[1], at.stop - at.start
+    whole = all(x.flags.c_contiguous or x.flags.f_contiguous for x in (a, b)) and out.flags.c_contiguous
+    if min(m, K, n) > THRESHOLDS.thin or not whole or not numba_is_here() or (direct := loops()) is None:
+        return False
+    if not b.flags.c_contiguous:  # out' = b' a', with columns of zeros that fill a vector
+        if m > min(n, THRESHOLDS.thin):
+            return False
+        wide = -(-m // direct.CHANNELS) * direct.CHANNELS
+        turned, found = np.zeros((K, wide), a.dtype), np.empty((each, wide), a.dtype)
+        turned[:, :m] = a.T
+        direct.thin(flat(b), (at.start * K, K, 1), flat(turned), (0, wide), flat(found), (0, wide), (each, K, wide))
+        out[:, at] = found[:, :m].T
+        return True
+    rows = m > n
+    size, (row, along) = (each if rows else m, K, n if rows else each), (step // a.dtype.itemsize for step in a.strides)
+    if size[2] % direct.CHANNELS:
+        return False
+    left, right = (at.start * row if rows else 0, row, along), (0 if rows else at.start, n)
+    direct.thin(flat(a), left, flat(b), right, flat(out), (at.start * n if rows else at.start, n), size)
+    return True
+
+
+def flat(a: Array) -> Array:
+    """The numbers of a contiguous array as they stand in memory."""
+    return a.ravel(order="K")
 
 
 @dataclass(frozen=True)

@@ -233,6 +233,24 @@ def add_gradient(x: Any, frame: Any, u: Any, stride: Any, dW: Any) -> None:
 
 
 @compiled
+def thin(a: Any, left: Any, b: Any, right: Any, y: Any, target: Any, size: Any) -> None:
+    """Y = A B for flat arrays in which A : (m, K) starts at left[0], with left[1:] from row to row and along a row.
+
+    right, target : the start of B and of Y, and the step from row to row.  size : (m, K, n).  What is large is read or
+    written once, 32 rows of B and 12 of Y at a time, where BLAS would copy it first.
+    """
+    (m, K, n), (row, along), z, taps = size, left[1:], np.zeros(size[2], y.dtype), np.empty(2, np.int64)
+    terms, lines = (32, 12) if n > 4 * CHANNELS else (K, 48)
+    for k in range(0, K, terms):
+        taps[0], taps[1] = left[0] + k * along, right[0] + k * right[1]
+        before, step = (z, 0) if k == 0 else (y, target[1])
+        for i in range(0, m, lines):
+            c = target[0] + i * target[1]
+            how = (row, along, right[1], target[1], min(terms, K - k), step)
+            product(min(lines, m - i), n, a, i * row, b, y, c, before, 0 if k == 0 else c, how, taps)
+
+
+@compiled
 def column_sums(a: Any, shift: Any, b: Any, other: Any) -> Any:
     """(sum_i (a_i - shift), sum_i (a_i - shift) (b_i - other)) : (2, C), in float64, for a, b : (M, C).
 

@@ -19,6 +19,7 @@ class Thresholds:
     """Multiplications, numbers in memory and bytes, as the comments say."""
 
     products: int = 2**23  # multiplications of a matrix product that is split over the cores
+    thin: int = 64  # rows, columns or terms of such a product that is left to compiled loops
     compiled: int = 2**20  # multiplications of a convolution that is worth loading Numba
     convolution: int = 2**25  # multiplications of a convolution that is split over the cores
     batch: int = 2**20  # numbers in the activations of a batch that is split over the cores
