@@ -101,27 +101,6 @@ def expanded(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
     raise UnsupportedLayer(f"{kind} has no Taylor series: register minintk.models.power_series.expanded for it")
 
 
-@expanded.register(s.Identity)
-@expanded.register(s.Scale)
-@expanded.register(s.ReLU)
-@expanded.register(s.LeakyReLU)
-@expanded.register(s.ABRelu)
-@expanded.register(s.Abs)
-@expanded.register(s.Sign)
-def _(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
-    """phi is linear on each side of its kinks; its series is that of the piece that x_0 lies on."""
-    point, x0 = pointwise(layer), first(x)
-    y, slope = point.phi(xp, x0), point.derivative(xp, x0)
-    return [y, *(None if c is None else slope * c for c in x[1:])], [slope, *(None for _ in x[2:])]
-
-
-@expanded.register
-def _(layer: s.Tanh, xp: Any, x: Series) -> tuple[Series, Series]:
-    """y' = p x',  p = 1 - y^2."""
-    y0 = xp.tanh(x[0])
-    return solved(x, y0, 1 - y0 * y0, lambda x, y, j: scaled(-1, product(y, y, j)))
-
-
 def sigmoid(xp: Any, x: Series) -> tuple[Series, Series]:
     """y' = p x',  p = y - y^2."""
     y0 = scipy_module(xp, "special").expit(x[0])
@@ -135,44 +114,6 @@ def gaussian(xp: Any, x: Series, a: float, c: float) -> Series:
     return solved(q, e0, -e0, lambda q, e, j: scaled(-1, e[j]))[0]
 
 
-@expanded.register
-def _(layer: s.Erf, xp: Any, x: Series) -> tuple[Series, Series]:
-    """y' = p x',  p = 2/sqrt(pi) exp(-x^2)."""
-    p = gaussian(xp, x[:-1], 1.0, 2 / sqrt(pi))
-    return from_slope(x, scipy_module(xp, "special").erf(x[0]), p), p
-
-
-@expanded.register
-def _(layer: s.GELU, xp: Any, x: Series) -> tuple[Series, Series]:
-    """y = x F,  F' = g x',  g = exp(-x^2 / 2) / sqrt(2 pi),  p = F + x g."""
-    g = gaussian(xp, x[:-1], 0.5, 1 / sqrt(2 * pi))
-    F = from_slope(x, scipy_module(xp, "special").ndtr(x[0]), g)
-    return times(x, F), [add(F[j], product(x, g, j)) for j in range(len(g))]
-
-
-@expanded.register
-def _(layer: s.Sin, xp: Any, x: Series) -> tuple[Series, Series]:
-    """y' = p x',  p' = -b^2 y x'."""
-    point, x0 = pointwise(layer), first(x)
-    return solved(x, point.phi(xp, x0), point.dphi(xp, x0), lambda x, y, j: scaled(-(layer.b**2), integral(x, y, j)))
-
-
-@expanded.register
-def _(layer: s.Exp, xp: Any, x: Series) -> tuple[Series, Series]:
-    """y' = p x',  p = b y."""
-    y: Series = [pointwise(layer).phi(xp, first(x))]
-    for j in range(1, len(x)):
-        y.append(scaled(layer.b, integral(x, y, j)))
-    return y, [scaled(layer.b, c) for c in y[:-1]]
-
-
-@expanded.register
-def _(layer: s.Gaussian, xp: Any, x: Series) -> tuple[Series, Series]:
-    """p = 2 b x y."""
-    y = gaussian(xp, x, -layer.b, layer.a)
-    return y, [scaled(2 * layer.b, product(x, y, j)) for j in range(len(x) - 1)]
-
-
 def horner(coef: tuple[float, ...], xp: Any, x: Series) -> Series:
     """coef[0] + coef[1] x + coef[2] x^2 + ..."""
     total: Series = [None for _ in x]
@@ -181,45 +122,56 @@ def horner(coef: tuple[float, ...], xp: Any, x: Series) -> Series:
     return total
 
 
-@expanded.register
-def _(layer: s.Polynomial, xp: Any, x: Series) -> tuple[Series, Series]:
-    slope = tuple(n * c for n, c in enumerate(layer.coef))[1:]
-    return horner(layer.coef, xp, x), horner(slope or (0.0,), xp, x)[:-1]
+def hermite(degree: int, xp: Any, x: Series) -> Series:
+    """h_degree(x):  sqrt(n + 1) h_{n+1} = x h_n - sqrt(n) h_{n-1}."""
+    last, h = ([f(first(x)), *(None for _ in x[1:])] for f in (xp.zeros_like, xp.ones_like))
+    for n in range(degree):
+        terms = zip(times(x, h), last)
+        last, h = h, [scaled((n + 1) ** -0.5, add(a, scaled(-sqrt(n), b))) for a, b in terms]
+    return h
 
 
 @expanded.register
-def _(layer: s.RectifiedMonomial, xp: Any, x: Series) -> tuple[Series, Series]:
-    """The series of x^degree where x_0 > 0, 0 elsewhere."""
-    positive = first(x) > 0
-    y, p = ([scaled(positive, c) for c in one] for one in expanded(s.Monomial(layer.degree), xp, x))
-    return y, p
+def _(layer: s.Activation, xp: Any, x: Series) -> tuple[Series, Series]:
+    """The table: y' = p x', and p by the equation written beside it."""
+    point, x0 = pointwise(layer), first(x)
+    y0, p0 = point.phi(xp, x0), point.derivative(xp, x0)
+    match layer:
+        case s.Identity() | s.ReLU() | s.LeakyReLU() | s.ABRelu() | s.Abs() | s.Sign():  # of the piece that x_0 lies on
+            return [y0, *(scaled(p0, c) for c in x[1:])], [p0, *(None for _ in x[2:])]
+        case s.Tanh():  # p = 1 - y^2
+            return solved(x, y0, p0, lambda x, y, j: scaled(-1, product(y, y, j)))
+        case s.Sigmoid():
+            return sigmoid(xp, x)
+        case s.Exp(_, b):  # p = b y
+            return solved(x, y0, p0, lambda x, y, j: scaled(b, y[j]))
+        case s.Sin(_, b):  # p' = -b^2 y x'
+            return solved(x, y0, p0, lambda x, y, j: scaled(-b * b, integral(x, y, j)))
+        case s.Softplus(beta, scale):  # p = scale sigmoid(beta x)
+            p = [scaled(scale, c) for c in sigmoid(xp, [scaled(beta, c) for c in x[:-1]])[0]]
+        case s.Erf():  # p = 2/sqrt(pi) exp(-x^2)
+            p = gaussian(xp, x[:-1], 1.0, 2 / sqrt(pi))
+        case s.Gaussian(a, b):  # p = 2 b x y
+            y = gaussian(xp, x[:-1], -b, a)
+            p = [scaled(2 * b, product(x, y, j)) for j in range(len(y))]
+        case s.GELU():  # y = x F,  F' = g x',  g = exp(-x^2 / 2) / sqrt(2 pi),  p = F + x g
+            g = gaussian(xp, x[:-1], 0.5, 1 / sqrt(2 * pi))
+            F = from_slope(x, scipy_module(xp, "special").ndtr(x0), g)
+            p = [add(F[j], product(x, g, j)) for j in range(len(g))]
+        case s.Swish(beta):  # y = x F,  F = sigmoid(beta x),  F' = beta G x',  p = F + beta x G
+            F, G = sigmoid(xp, [scaled(beta, c) for c in x])
+            p = [add(F[j], scaled(beta, product(x, G, j))) for j in range(len(G))]
+        case s.Polynomial(coef):
+            p = horner(tuple(n * c for n, c in enumerate(coef))[1:] or (0.0,), xp, x[:-1])
+        case s.RectifiedMonomial(n):  # p = n x^(n - 1) where x_0 > 0
+            p = [scaled(n * (x0 > 0), c) for c in horner((0.0,) * (n - 1) + (1.0,), xp, x[:-1])]
+        case s.Hermite(n):  # p = sqrt(n) h_{n-1}
+            p = [scaled(sqrt(n), c) for c in hermite(max(0, n - 1), xp, x[:-1])]
+        case _:
+            return expanded.dispatch(s.Layer)(layer, xp, x)
+    return from_slope(x, y0, p), p
 
 
 @expanded.register
-def _(layer: s.Hermite, xp: Any, x: Series) -> tuple[Series, Series]:
-    """p = sqrt(n) h_{n-1},  sqrt(n + 1) h_{n+1} = x h_n - sqrt(n) h_{n-1}."""
-    h: list[Series] = [[f(first(x)), *(None for _ in x[1:])] for f in (xp.zeros_like, xp.ones_like)]
-    for n in range(layer.degree):
-        terms = zip(times(x, h[-1]), h[-2])
-        h.append([scaled((n + 1) ** -0.5, add(a, scaled(-sqrt(n), b))) for a, b in terms])
-    return h[-1], [scaled(sqrt(layer.degree), c) for c in h[-2][:-1]]
-
-
-@expanded.register
-def _(layer: s.Swish, xp: Any, x: Series) -> tuple[Series, Series]:
-    """y = x F,  F = sigmoid(beta x),  F' = beta G x',  p = F + beta x G."""
-    F, G = sigmoid(xp, [scaled(layer.beta, c) for c in x])
-    return times(x, F), [add(F[j], scaled(layer.beta, product(x, G, j))) for j in range(len(G))]
-
-
-@expanded.register
-def _(layer: s.Sigmoid, xp: Any, x: Series) -> tuple[Series, Series]:
-    return sigmoid(xp, x)
-
-
-@expanded.register
-def _(layer: s.Softplus, xp: Any, x: Series) -> tuple[Series, Series]:
-    """y' = p x',  p = scale sigmoid(beta x)."""
-    inner, _ = sigmoid(xp, [scaled(float(layer.beta), c) for c in x[:-1]])
-    p = [scaled(float(layer.scale), c) for c in inner]
-    return from_slope(x, pointwise(layer).phi(xp, first(x)), p), p
+def _(layer: s.Scale, xp: Any, x: Series) -> tuple[Series, Series]:
+    return [scaled(layer.factor, c) for c in x], [layer.factor * xp.ones_like(first(x)), *(None for _ in x[2:])]

@@ -6,7 +6,7 @@ None is scaled to preserve variances: write that into w_std, as ReLU's sqrt(2).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import pi, sin, sqrt
+from math import pi, sqrt
 
 from minintk.spec.checks import check_number, check_numbers
 from minintk.spec.layers import Activation
@@ -28,13 +28,9 @@ class Numbered(Activation):
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        if self.size == 0:
-            raise ValueError(f"{self!r} is 0 everywhere: a network ends there; give it a factor that is not 0")
-
-    @property
-    def size(self) -> float:
-        """What phi is 0 without."""
-        return float(vars(self).get("a", 1.0))
+        match self:
+            case ABRelu(0.0, 0.0) | Sin(0.0) | Sin(_, 0.0, 0.0) | Exp(0.0) | Gaussian(0.0) | Softplus(_, 0.0):
+                raise ValueError(f"{self!r} is 0 everywhere: a network ends there; give it a factor that is not 0")
 
 
 @dataclass(frozen=True)
@@ -55,11 +51,6 @@ class ABRelu(Numbered):
 
     a: float
     b: float
-
-    @property
-    def size(self) -> float:
-        """What phi is 0 without."""
-        return abs(self.a) + abs(self.b)
 
 
 @dataclass(frozen=True)
@@ -116,11 +107,6 @@ class Sin(Numbered):
     a: float = 1.0
     b: float = 1.0
     c: float = 0.0
-
-    @property
-    def size(self) -> float:
-        """What phi is 0 without."""
-        return self.a * (self.b or sin(self.c))
 
 
 def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
@@ -227,8 +213,3 @@ class Softplus(Numbered):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("Softplus", "beta", self.beta, 0.0, strict=True)
-
-    @property
-    def size(self) -> float:
-        """What phi is 0 without."""
-        return self.scale
