@@ -148,10 +148,6 @@ class KernelStore:
             for rows, columns, turned in images_of(self.places[n], self.inputs.symmetric)
         )]  # fmt: skip
 
-    def claim_of(self, number: int) -> Path:
-        """Where the claim on a block is."""
-        return self.claims / f"{number}.lock"
-
     def clear(self) -> None:
         """Remove the files of the claims, once all blocks are there."""
         remove_claims(self.claims.glob("*.lock"))
@@ -290,7 +286,8 @@ def fill(
 
     tell()
     missing = sorted(store.places.keys() - store.done.keys())
-    with closing(shared(missing, store.claim_of, store.finished)) as units, InFlight(units, begin, executor) as flight:
+    claims = shared(missing, lambda number: store.claims / f"{number}.lock", store.finished)
+    with closing(claims) as units, InFlight(units, begin, executor) as flight:
         for (number, claim), future in flight:
             with claim:
                 store.keep(number, future.result())
