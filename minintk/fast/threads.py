@@ -112,26 +112,22 @@ def alone() -> Iterator[None]:
         _inside.on = before
 
 
-def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
+def parallel(work: Callable[..., T], items: Iterable[Any], meeting: Meeting | None = None) -> list[T]:
     """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
 
     The caller's thread takes items too, so that one thread fewer has to wake up.  It is a plain loop from inside the
     pool, while the pool works for another thread, with a single core or item, and where no thread can start: in a
-    browser, or at a limit of the system.
+    browser, or at a limit of the system.  For a `meeting` (`together`) it is BrokenBarrierError instead.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]
     """
     items = list(items)
-    found = _spread(work, items)
-    return [work(item) for item in items] if found is None else found
-
-
-def _spread(work: Callable[..., T], items: list[Any], meeting: Meeting | None = None) -> list[T] | None:
-    """`parallel`; None where that is a plain loop, or where there are not the threads for a meeting."""
     me = get_ident()  # still its user, where a keyboard interrupt kept it from leaving
     if len(items) < 2 or cores() == 1 or inside() or _user.setdefault("pool", me) != me:
-        return None
+        if meeting is not None:
+            raise BrokenBarrierError
+        return [work(item) for item in items]
     results: list[Any] = [None] * len(items)
     left = iter(range(len(items)))  # each item goes to the thread that asks first
 
@@ -154,7 +150,6 @@ def _spread(work: Callable[..., T], items: list[Any], meeting: Meeting | None = 
                         _pool.cache_clear()
                         if meeting is not None:
                             meeting.barrier.abort()
-                            return None
                         break
                 _inside.on = True
                 take()
@@ -193,19 +188,23 @@ def together(work: Callable[..., T], items: Iterable[Any]) -> list[T] | None:
         _inside.meeting = meeting, i
         try:
             return work(items[i])
+        except BrokenBarrierError:
+            raise
         except BaseException as error:
             meeting.errors.append(error)
+            meeting.barrier.abort()  # nobody waits for who has left
             raise
         finally:
             del _inside.meeting
-            if meeting.errors:
-                meeting.barrier.abort()  # nobody waits for who has left
 
+    if len(items) > 1 + _pool()._max_workers:
+        return None
     try:
-        enough = len(items) <= 1 + _pool()._max_workers
-        return _spread(one, list(range(len(items))), meeting) if enough else None
+        return parallel(one, range(len(items)), meeting)
     except BrokenBarrierError:
-        raise meeting.errors[0] from None
+        if meeting.errors:
+            raise meeting.errors[0] from None
+        return None
 
 
 def meets() -> bool:

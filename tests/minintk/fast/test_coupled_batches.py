@@ -84,6 +84,14 @@ def test_where_the_pool_is_taken_the_batch_goes_in_one_piece(monkeypatch: pytest
     with threads.alone():
         assert together(everyones, range(2)) is None
 
+    def refused(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threads.ThreadPoolExecutor, "submit", refused)
+        assert together(everyones, range(2)) is None
+    assert together(everyones, range(2)) == [[0, 1]] * 2
+
 
 def test_statistics_are_left_for_a_calibrated_network() -> None:
     """Those of the whole batch, once; and masks, which go by an example's place in the batch, keep it in one piece."""
