@@ -163,7 +163,7 @@ class Distances(NamedTuple):
 def distances_between(xp: Any, y: Array) -> Distances:
     """The Distances of vectors y : (N, k), float64."""
     y = y - xp.mean(y, axis=0)
-    n = xp.sum(y * y, axis=1, keepdims=True) / 4
+    n = xp.vecdot(y, y)[:, None] / 4
     one = xp.ones_like(n)
     return Distances(y, xp.concatenate((-y / 2, n, one), axis=1), xp.concatenate((y, one, n), axis=1))
 

@@ -161,6 +161,15 @@ def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -
     agree(xp, dtype, compute, digits_lost=2.5)
 
 
+@pytest.mark.parametrize("phi", [mn.Erf(), mn.GELU(), mn.Tanh()], ids=lambda phi: type(phi).__name__)
+def test_rows_of_very_different_norms(xp: Any, dtype: str, phi: mn.spec.Layer) -> None:
+    """What norms add comes from several stretches of them."""
+    x = regression()[0]
+    x *= 10.0 ** np.linspace(-6, 0.5, len(x))[:, None]
+    infinite = kernel(mn.Sequential(mn.Dense(8), phi, mn.Dense(1)))
+    agree(xp, dtype, lambda to: tuple(infinite.both(to(x))), digits_lost=2.5)
+
+
 def test_feature_learning_limit(xp: Any, dtype: str) -> None:
     """Samples are drawn on the host, so that those of a device are the same."""
     x, x_test, y = regression()
