@@ -220,8 +220,16 @@ def centred(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
             yield Values("train_centred", args, want, title=f"{title}, alpha {alpha:g}", suspects=suspects)
 
 
+def learnt(rng: np.random.Generator, variant: Variant) -> tuple[str, tuple[Any, ...]]:
+    """One example until both models know it: they are furthest apart on the way, and together at the end."""
+    x, y = problem(rng, 1, 3)
+    W, a = parameters(rng, 3, 40)
+    half = 0.5 / float(mn.ntk(network(W.shape, variant), vector(W, a), x)[0, 0])  # of the error, in a step; N = 1
+    return "one example, learnt", (x, y, W, a, half, 30)
+
+
 def deviation(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
-    for title, (x, y, W, a, lr, steps) in runs(rng, variant):
+    for title, (x, y, W, a, lr, steps) in (*runs(rng, variant), learnt(rng, variant)):
         net, theta, step = network(W.shape, variant), vector(W, a), rate(lr, len(y), variant)
         f = descend(net, theta, x, y, step, steps)
         g = descend(mn.Linearized(net, theta), theta, x, y, step, steps)
