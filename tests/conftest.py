@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 # A shell's background job ignores Ctrl-C, and so would the tests that send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -14,6 +15,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 # A run of the tests is the same on every machine, `make.py test-all` draws more; `make.py explore` draws afresh, and
@@ -26,3 +28,10 @@ settings.register_profile(
     "explore", parent=settings.get_profile("fixed"), derandomize=False, print_blob=True, max_examples=100
 )
 settings.load_profile("fixed")
+
+
+@pytest.fixture(autouse=True)
+def _ways_by_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Image kernels go by Numba where they are large, whether or not a test before has loaded it."""
+    if "analytic.images.plan" in sys.modules:
+        monkeypatch.setattr("analytic.images.plan.ONCE_LOADED", 1)

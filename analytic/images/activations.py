@@ -11,7 +11,7 @@ from analytic.images.pixel_pairs import Square
 from analytic.images.steps import LinearCoefficients, Tile, add_pending, apply, half_variances, prepare
 from analytic.vectors.duals import Erf, Homogeneous
 from analytic.vectors.rules import Normalise
-from analytic.vectors.scalar_forms import ERF, OPPOSITE_ROUNDINGS, Form, OnArrays
+from analytic.vectors.scalar_forms import ERF, NORMALISED, OPPOSITE_ROUNDINGS, Form, OnArrays
 from analytic.vectors.state import Block, Distances, Dual, Pairs, RowState, Scratch, cast
 from minintk.arrays import Array
 
@@ -145,11 +145,13 @@ class FormCoefficients(NamedTuple):
     unit: float
 
 
-def prepare_form(form: Form, before: Pixels, after: Pixels, layout: FieldLayout) -> FormCoefficients:
-    """The coefficients of an activation with a formula."""
+def prepare_form(
+    form: Form, numbers: tuple[Array, ...], before: Pixels, after: Pixels, layout: FieldLayout
+) -> FormCoefficients:
+    """The coefficients of a formula, from its numbers of the pixels."""
     xp = layout.xp
     half = xp.maximum(after.q / 2, float(xp.finfo(layout.dtype).tiny))  # 0 is for pixels outside
-    return FormCoefficients(form, tuple(map(layout.spread, (*form.numbers(xp, before.q), half))), before.unit)
+    return FormCoefficients(form, tuple(map(layout.spread, (*numbers, half))), before.unit)
 
 
 FINER = 16
@@ -157,7 +159,7 @@ FINER = 16
 
 
 def apply_form(row: FormCoefficients, field: Field) -> None:
-    """The field through an activation with a formula."""
+    """The field through a formula."""
     xp, (ratio, rest) = field.xp, field.pending or (0.0, 0.0)
     if field.asked and field.theta is None and (ratio != 0 or rest != 0):
         field.start_theta()[...] = 0
@@ -191,7 +193,7 @@ def _(step: Any, pixels: Pixels, tile: Tile) -> tuple[Pixels, FormCoefficients |
     after, row = step.rows(rows) if form is None else (step.after(rows), None)
     found = Pixels(after.q.reshape(shape), after.theta.reshape(shape), 1.0, after.error)
     if form is not None:
-        return found, prepare_form(form, pixels, found, layout)
+        return found, prepare_form(form, form.numbers(xp, pixels.q), pixels, found, layout)
     numbers = (xp.sqrt(rows.q), rows.scale, xp.sqrt(after.q), after.scale)
     root, scale, root_after, scale_after = (layout.spread(xp.reshape(v, shape)) for v in numbers)
     before, row = half_variances(pixels, layout), cast(row, layout.dtype)
@@ -288,47 +290,15 @@ class Aligned(Pairs):
         return out
 
 
-class NormaliseCoefficients(NamedTuple):
-    """Coefficients of a normalisation: sqrt(q) of the pixels before it, and the square roots of its gains."""
-
-    before: PixelValues | None
-    root: PixelValues
-    gain: PixelValues
-    unit: float
-
-
 @prepare.register
-def _(step: Normalise, pixels: Pixels, tile: Tile) -> tuple[Pixels, NormaliseCoefficients]:
-    xp, layout = tile.layout.xp, tile.layout
+def _(step: Normalise, pixels: Pixels, tile: Tile) -> tuple[Pixels, FormCoefficients]:
+    xp = tile.layout.xp
     q = xp.mean(pixels.q, axis=tuple(a + 4 for a in step.pixels), keepdims=True) if step.pixels else pixels.q
     gain = xp.broadcast_to(step.gain(q), pixels.q.shape)
-    root, root_gain = layout.spread(xp.sqrt(pixels.q)), layout.spread(xp.sqrt(gain))
     after = Pixels(pixels.q * gain, pixels.theta * gain, 1.0, pixels.error)
-    return after, NormaliseCoefficients(half_variances(pixels, layout), root, root_gain, pixels.unit)
+    return after, prepare_form(NORMALISED, (xp.sqrt(pixels.q), xp.sqrt(gain)), pixels, after, tile.layout)
 
 
 @apply.register
-def _(step: Normalise, row: NormaliseCoefficients, field: Field) -> None:
-    """D' = r r' A + (r sqrt q - r' sqrt q')^2 / 2,  A = D - (sqrt q - sqrt q')^2 / 2,  r^2 the gain."""
-    add_pending(field, row.before)
-    xp = field.xp
-    for piece in field.pieces():
-        D = field.d[piece]
-        with Scratch(xp, field.layout.dtype, D.size).borrow(2, D.shape) as (w, gain):
-            D *= row.unit
-            xp.subtract(*field.pick(row.root, piece), out=w)
-            w *= w
-            w *= 0.5
-            D -= w
-            xp.maximum(D, 0, out=D)
-            (left, right), (r, r2) = field.pick(row.root, piece), field.pick(row.gain, piece)
-            xp.multiply(r, r2, out=gain)
-            D *= gain
-            xp.subtract(left * r, right * r2, out=w)
-            w *= w
-            w *= 0.5
-            D += w
-            if field.theta is not None:
-                theta = field.theta[piece]
-                theta *= gain
-                theta *= row.unit
+def _(step: Normalise, row: FormCoefficients, field: Field) -> None:
+    apply_form(row, field)

@@ -8,7 +8,6 @@ from inspect import getsource
 from typing import Any
 from zlib import crc32
 
-import numba
 from llvmlite import ir
 from numba import cfunc, njit, types
 
@@ -17,20 +16,9 @@ from analytic.images.symbols import Code, Symbol
 from analytic.vectors import arcs, scalar_forms
 from minintk.fast.direct import NUMBA_OPTIONS, VECTOR, compiled, intrinsic
 
-__all__ = ["apart", "call", "compiled", "jit", "steps_of_form"]
+__all__ = ["call", "compiled", "jit", "steps_of_form"]
 
 jit = njit(nogil=True, **NUMBA_OPTIONS)
-
-
-class Apart(numba.core.compiler.Compiler):
-    """Compiles functions whose arrays never overlap: else loops over many arrays would not become vector code."""
-
-    def define_pipelines(self) -> Any:
-        self.state.flags.noalias = True
-        return super().define_pipelines()  # type: ignore[no-untyped-call]
-
-
-apart = njit(nogil=True, pipeline_class=Apart, **NUMBA_OPTIONS)
 
 
 # ----------------------------------------------------------------------------------------- formulas as code

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from analytic.images.compiled import apart, call, compiled, jit
+from analytic.images.compiled import call, compiled, jit
 
 WINDOW, FORM, COPY, ADD = range(4)
 """The steps; their numbers stand in `analytic.images.offsets.Steps`."""
 
 
-@apart
+@jit
 def margin(D: Any, T: Any, half: Any, half2: Any) -> None:
     """Pairs of which one pixel is outside: D is half of the variance of the other."""
     for n in range(D.size):
         D[n], T[n] = half[n] + half2[n], 0
 
 
-@apart
+@jit
 def add_up(source: Any, out: Any, first: Any, step: Any, count: Any) -> None:
     """out[k] = sum_s source[first + s step + k], s = 0 ... count - 1."""
     n, done = out.size, min(count, 3)

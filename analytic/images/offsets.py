@@ -31,7 +31,7 @@ from analytic.images.pixel_pairs import Selves
 from analytic.images.rules import Flat, Mixing, Pool, Window, all_steps
 from analytic.images.steps import ForkCoefficients, WindowCoefficients
 from analytic.vectors.duals import Homogeneous
-from analytic.vectors.rules import Affine, ResidualSum
+from analytic.vectors.rules import Affine, Normalise, ResidualSum
 from analytic.vectors.scalar_forms import KINKED, LINEAR, Form
 from analytic.vectors.state import Dual, Program, Step
 from minintk.arrays import Array, array_namespace, on_host, raw_kernel, to_library
@@ -66,6 +66,11 @@ def follows(step: Step) -> bool:
 @follows.register
 def _(step: Dual) -> bool:
     return isinstance(step, Homogeneous) or form_of(step) is not None
+
+
+@follows.register
+def _(step: Normalise) -> bool:
+    return True
 
 
 @follows.register(Affine)
@@ -162,8 +167,9 @@ def _(step: Homogeneous, row: Any, steps: Steps, slot: int) -> None:
         steps.settle(row.before, slot)
 
 
-@encode.register
-def _(step: Dual, row: FormCoefficients, steps: Steps, slot: int) -> None:
+@encode.register(Dual)
+@encode.register(Normalise)
+def _(step: Step, row: FormCoefficients, steps: Steps, slot: int) -> None:
     steps.form(slot, row.form, [values.left for values in row.numbers], (row.unit, *row.form.constants))
 
 

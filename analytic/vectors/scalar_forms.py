@@ -177,7 +177,7 @@ class Linear(Form):
 
 
 def nothing(*arguments: Any) -> Any:
-    """These two have no `numbers` and no `pair`: both depend on their unit."""
+    """These have no `numbers` of q alone, or no `pair`: they depend on the unit, or on the other pixels."""
     raise NotImplementedError
 
 
@@ -359,13 +359,16 @@ def sign_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
     return xp.sqrt(q), xp.astype(q > 0, q.dtype)
 
 
-SIGN = Form("sign", sign_numbers, sign_pair)
-FORMS = {
-    "kinked": KINKED,
-    "linear": LINEAR,
-    "erf": ERF,
-    "gelu": GELU,
-    "rectified square": RECTIFIED_SQUARE,
-    "sign": SIGN,
-} | {form.name: form for form in (sine(1.0, 1.0, 0.0), exponential(1.0, 1.0), gaussian(1.0, -1.0))}
+def normalised_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
+    """Layer normalisation, u to r u:   D' = r r' A + (r s - r' s')^2 / 2,   slope = r r'."""
+    (s, r), (s2, r2) = one, two
+    _, _, A, B = sides(m, D, s, s2)
+    gap, both = s * r - s2 * r2, r * r2
+    return A * both + gap * gap * 0.5, both, B - A
+
+
+SIGN, NORMALISED = Form("sign", sign_numbers, sign_pair), Form("normalised", nothing, normalised_pair)
+
+KINDS = KINKED, LINEAR, ERF, GELU, RECTIFIED_SQUARE, SIGN, NORMALISED, sine(1, 1, 0), exponential(1, 1), gaussian(1, -1)
+FORMS = {form.name: form for form in KINDS}
 """A form of each kind by its name: kinds differ in code, the forms of one kind in their constants alone."""

@@ -42,6 +42,7 @@ def plane_cases(draw: st.DrawFn, phis: tuple[mn.spec.Layer, ...] = KINKED + SMOO
         return draw(pick(phis))
 
     layers: list[mn.spec.Layer] = [window(draw(pick(["same", "valid", ((1, 0), (0, 1))]))), phi()]
+    layers[1:1] = [mn.LayerNorm()] if draw(some()) else []
     for _ in range(draw(st.integers(0, 2))):
         if draw(some()):
             layers += [window(), window(), phi()]

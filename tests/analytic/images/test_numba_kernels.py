@@ -120,7 +120,9 @@ def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert large(mn.ReLU(), 8)
     assert large(mn.Erf(), 5)
+    monkeypatch.setattr(plan, "ONCE_LOADED", 2**8)
     assert large(mn.ReLU(), 2, part=False)
+    assert not large(mn.ReLU(), 2)
     assert not large(mn.Erf(), 4)
     assert not large(mn.ReLU(), 7)
     assert not large(mn.ReLU(), 8, 4)
