@@ -335,11 +335,10 @@ def test_black_images_stay_equal_through_a_pooling() -> None:
     """Wherever they stand among others: the kink behind takes the root of what is left of an angle."""
     first = mn.Conv2d(4, 3, w_std=1.4, b_std=0.3)
     kernel = an.kernel(mn.Sequential(first, mn.Tanh(), mn.AvgPool(2), first, mn.ReLU(), mn.Flatten()))
-    for seed in range(3):
-        x = np.random.default_rng(seed).standard_normal((8, 4, 4, 1))
-        x[0] = x[1] = x[-1] = 0
-        theta = kernel.ntk(x)
-        np.testing.assert_allclose(theta[0, [1, -1]], theta[0, 0], rtol=1e-13)
+    x = np.random.default_rng(0).standard_normal((8, 4, 4, 1))
+    x[0] = x[1] = x[-1] = 0
+    theta = kernel.ntk(x)
+    np.testing.assert_allclose(theta[0, [1, -1]], theta[0, 0], rtol=1e-13)
 
 
 # ------------------------------------------------------------------------------------------ bad input
