@@ -11,7 +11,7 @@ from analytic.images.pixel_pairs import Square
 from analytic.images.steps import LinearCoefficients, Tile, add_pending, apply, half_variances, prepare
 from analytic.vectors.duals import Erf, Homogeneous
 from analytic.vectors.rules import Normalise
-from analytic.vectors.scalar_forms import ERF, NORMALISED, OPPOSITE_ROUNDINGS, Form, OnArrays
+from analytic.vectors.scalar_forms import ERF, NORMALISED, OPPOSITE_ROUNDINGS, Arithmetic, Form
 from analytic.vectors.state import Block, Distances, Dual, Pairs, RowState, Scratch, cast
 from minintk.arrays import Array
 
@@ -164,7 +164,7 @@ def apply_form(row: FormCoefficients, field: Field) -> None:
     if field.asked and field.theta is None and (ratio != 0 or rest != 0):
         field.start_theta()[...] = 0
     field.pending = None
-    m, constants = OnArrays(xp, field.layout.dtype), (ratio, 2 * rest, row.unit, *row.form.constants)
+    m, constants = Arithmetic(xp, field.layout.dtype), (ratio, 2 * rest, row.unit, *row.form.constants)
     for piece in field.pieces(FINER):
         D, theta = field.d[piece], None if field.theta is None else field.theta[piece]
         one, two = zip(*(field.pick(values, piece) for values in row.numbers), strict=True)

@@ -5,7 +5,7 @@ So NumPy, LLVM (`analytic.images.compiled`) and CUDA (`analytic.images.gpu_kerne
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from math import factorial, log
 from typing import Any
 
@@ -53,13 +53,13 @@ EXPONENTIAL_TERMS = {4: 6, 8: 12}
 """By bytes per number: so many terms behind r of e^r - 1, |r| <= log(2) / 2, leave less than a rounding error."""
 
 
-class Code(Arithmetic):
+class Code(Arithmetic, ABC):
     """Code that is being written, in a precision."""
 
     def __init__(self, dtype: Any) -> None:
-        info = np.finfo(dtype)
-        self.dtype, self.eps, self.tiny = info.dtype, float(info.eps), float(info.tiny)
-        self.P, self.R = (tuple(map(float, series)) for series in arc_series(info.dtype))
+        super().__init__(np, dtype)
+        self.dtype = np.dtype(dtype)
+        self.P, self.R = (tuple(map(float, series)) for series in arc_series(self.dtype))
 
     @abstractmethod
     def write(self, operation: str, *arguments: Any) -> Symbol:
@@ -71,6 +71,12 @@ class Code(Arithmetic):
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         return self.write("where", condition, a, b)
+
+    def largest(self, a: Any, b: Any) -> Any:
+        return self.where(a > b, a, b)
+
+    def smallest(self, a: Any, b: Any) -> Any:
+        return self.where(a > b, b, a)
 
     def sqrt(self, x: Any) -> Any:
         return self.write("sqrt", x)

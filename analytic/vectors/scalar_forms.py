@@ -13,7 +13,6 @@ What different norms add are squares of differences of numbers.  Sources: see `a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import cos, pi, sqrt
@@ -26,67 +25,39 @@ OPPOSITE_ROUNDINGS = 8.0
 """If B = U (1 + cos a) is less than so many roundings of A = U (1 - cos a), pixels are opposite, a = pi, B = 0."""
 
 
-class Arithmetic(ABC):
-    """What a formula may use beside + - * / < >.   eps, tiny : of the precision."""
-
-    eps: float
-    tiny: float
-
-    @abstractmethod
-    def where(self, condition: Any, a: Any, b: Any) -> Any:
-        """a if condition else b, both computed."""
-
-    @abstractmethod
-    def sqrt(self, x: Any) -> Any:
-        """The root of x >= 0."""
-
-    @abstractmethod
-    def expm1(self, x: Any) -> Any:
-        """e^x - 1 for x <= 0, to the last digit."""
-
-    @abstractmethod
-    def asin(self, p: Any, s: Any) -> Any:
-        """The arcsine of s for p = s^2 <= 1/2."""
-
-    @abstractmethod
-    def lag(self, p: Any, s: Any) -> Any:
-        """(sin a - a cos a) / 2 for p = s^2 = sin(a/2)^2 <= 1/2."""
-
-    def largest(self, a: Any, b: Any) -> Any:
-        """max(a, b)."""
-        return self.where(a > b, a, b)
-
-    def smallest(self, a: Any, b: Any) -> Any:
-        """min(a, b)."""
-        return self.where(a > b, b, a)
-
-
-class OnArrays(Arithmetic):
-    """Arithmetic of arrays, entry by entry."""
+class Arithmetic:
+    """What a formula may use beside + - * / >, here of arrays, entry by entry.   eps, tiny : of their precision."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.eps, self.tiny = xp, float(xp.finfo(dtype).eps), float(xp.finfo(dtype).tiny)
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
+        """a if condition else b, both computed."""
         return self.xp.where(condition, a, b)
 
-    def sqrt(self, x: Any) -> Any:
-        return self.xp.sqrt(x)
-
-    def expm1(self, x: Any) -> Any:
-        return self.xp.expm1(x)
-
-    def asin(self, p: Any, s: Any) -> Any:
-        return self.xp.arcsin(s)
-
-    def lag(self, p: Any, s: Any) -> Any:
-        return s * self.xp.sqrt(1 - p) - self.xp.arcsin(s) * (1 - 2 * p)
-
     def largest(self, a: Any, b: Any) -> Any:
+        """max(a, b)."""
         return self.xp.maximum(a, b)
 
     def smallest(self, a: Any, b: Any) -> Any:
+        """min(a, b)."""
         return self.xp.minimum(a, b)
+
+    def sqrt(self, x: Any) -> Any:
+        """The root of x >= 0."""
+        return self.xp.sqrt(x)
+
+    def expm1(self, x: Any) -> Any:
+        """e^x - 1 for x <= 0, to the last digit."""
+        return self.xp.expm1(x)
+
+    def asin(self, p: Any, s: Any) -> Any:
+        """The arcsine of s for p = s^2 <= 1/2."""
+        return self.xp.arcsin(s)
+
+    def lag(self, p: Any, s: Any) -> Any:
+        """(sin a - a cos a) / 2 for p = s^2 = sin(a/2)^2 <= 1/2."""
+        return s * self.xp.sqrt(1 - p) - self.xp.arcsin(s) * (1 - 2 * p)
 
 
 Numbers = tuple[Any, ...]

@@ -20,14 +20,14 @@ from analytic.images.gpu_kernels import Text
 from analytic.images.symbols import Symbol
 from analytic.vectors import arcs, scalar_forms
 from analytic.vectors.closed_forms import closed_form
-from analytic.vectors.scalar_forms import FORMS, KINKED, OPPOSITE_ROUNDINGS, Form, OnArrays
+from analytic.vectors.scalar_forms import FORMS, KINKED, OPPOSITE_ROUNDINGS, Arithmetic, Form
 
 Numbers = tuple[Any, ...]
 Run = Callable[..., tuple[Array, Array]]
 
 
 def by_numpy(form: Form, dtype: str, D: Array, theta: Array, one: Numbers, two: Numbers, k: Array) -> Any:
-    return form.through(OnArrays(np, dtype), D, theta, one, two, tuple(k.tolist()))
+    return form.through(Arithmetic(np, dtype), D, theta, one, two, tuple(k.tolist()))
 
 
 def by_numba(form: Form, dtype: str, D: Array, theta: Array, one: Numbers, two: Numbers, k: Array) -> Any:
