@@ -48,5 +48,5 @@ def test_noise_and_kernels_that_are_refused() -> None:
         an.posterior(Linear(), twice, np.ones((8, 1)), ridge=np.zeros(8)).predict(x)
     with pytest.raises(TypeError, match="expects a kernel with ntk, got"):
         an.posterior(Linear(), x, y, kind="ntk")
-    with pytest.raises(TypeError, match="take kind=.nngp.*"):
+    with pytest.raises(TypeError, match="take kind="):
         an.posterior(Linear(), x, y).ensemble.predict(x)  # all layers trained: needs the NTK
