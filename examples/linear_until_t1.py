@@ -20,7 +20,7 @@ from geiger import by_decade, drawn, exponent, flowing, guide, in_widths, networ
 
 import minintk as mn
 from minintk.arrays import to_host
-from minintk.diagnostics import activations, t1
+from minintk.diagnostics import t1
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"widths": (32, 64, 128, 256), "scales": (1e-4, 1e-3, 1e-2, 1e-1), "seeds": 6, "n_train": 60},
@@ -55,8 +55,8 @@ def speed(data: str, n_train: int, depth: int, width: int, seed: tuple[int, ...]
     net, step = network(width, depth), 1e-5
     theta0 = np.stack([net.init(np.random.default_rng(e)) for e in seed])
     f, J = net.linearize(theta0, x)
-    z, z0 = (activations(net, t, x) for t in (theta0 - step * J.vjp(mn.Hinge().cotangent(0 * f, y)), theta0))
-    moved = [np.sqrt(((z[str(2 * i)] - z0[str(2 * i)]) ** 2).mean((-2, -1))) / step for i in range(depth)]
+    z, z0 = (net.layer_outputs(t, x) for t in (theta0 - step * J.vjp(mn.Hinge().cotangent(0 * f, y)), theta0))
+    moved = [np.sqrt(((z[2 * i] - z0[2 * i]) ** 2).mean((-2, -1))) / step for i in range(depth)]
     return [{"speed": [float(layer[e]) for layer in moved]} for e in range(len(seed))]
 
 

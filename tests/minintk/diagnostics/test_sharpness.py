@@ -67,7 +67,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="theta expects one network"):
         sharpness(net, theta[None], X, Y, loss=mn.mse)
     with pytest.raises(TypeError, match=r"loss expects one with hessian\(f, y, v\)"):
-        sharpness(net, theta, X, Y, loss="mse")  # type: ignore[arg-type]
+        sharpness(net, theta, X, Y, loss="mse")
     with pytest.raises(ValueError, match="y expects shape"):
         sharpness(net, theta, X, Y[:, :1], loss=mn.mse)
     single = mn.Network(mn.Sequential(mn.Dense(4), mn.Tanh(), mn.Dense(1)), (3,))
@@ -83,6 +83,6 @@ def test_degenerate_problems() -> None:
     with pytest.raises(ValueError, match="x expects at least one example"):
         sharpness(line, theta, x[:0], x[:0], loss=mn.mse)
     with pytest.raises(TypeError, match="loss expects one with hessian"):
-        sharpness(line, theta, x, x, loss=mn.MeanSquared)  # type: ignore[arg-type]
+        sharpness(line, theta, x, x, loss=mn.MeanSquared)
     with pytest.raises(FloatingPointError, match="the Hessian overflows float64"):
         sharpness(line, theta, 1e200 * x, x, loss=mn.mse)
