@@ -32,7 +32,7 @@ from analytic.images.rules import Flat, Mixing, Pool, Window, all_steps
 from analytic.images.steps import ForkCoefficients, WindowCoefficients
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.rules import Affine, Normalise, ResidualSum
-from analytic.vectors.scalar_forms import KINKED, LINEAR, Form
+from analytic.vectors.scalar_forms import FORMS, KINKED, LINEAR, Form
 from analytic.vectors.state import Dual, Program, Step
 from minintk.arrays import Array, array_namespace, on_host, raw_kernel, to_library
 from minintk.fast.threads import parallel
@@ -65,7 +65,8 @@ def follows(step: Step) -> bool:
 
 @follows.register
 def _(step: Dual) -> bool:
-    return isinstance(step, Homogeneous) or form_of(step) is not None
+    form = form_of(step)  # of a kind that `FORMS` knows, as code is found there
+    return isinstance(step, Homogeneous) or (form is not None and getattr(FORMS.get(form.name), "pair", 0) is form.pair)
 
 
 @follows.register

@@ -224,8 +224,8 @@ def gelu_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[A
     quarter = (x + x2) * 0.5 - mu - (h + h) + pi / 2  # pi/2 + z
     turned = (U + U) * h + A * quarter + tan * B * (both * over * over1 + (g - 1.0))
     norms = gap * (gap * (pi / 2) + (s * x - s2 * x2)) + (U + U) * mu
-    bend = (4.0 * kk) * e / (roots * (cos1 + roots)) - apart * apart
-    norms = norms + 2.0 * (parts * parts + (U * U) * (kk * over1) * bend)
+    bend = (4.0 * kk) / (roots * (cos1 + roots)) * e - apart * apart
+    norms = norms + 2.0 * (parts * parts + (U * kk) * (U * bend) * over1)  # U^2 may be too large
     slope = quarter + (U - A) * kk * over * (g + both * over * over)
     return (turned + turned + norms) * (1 / (4 * pi)), slope * (1 / (2 * pi)), B - A
 

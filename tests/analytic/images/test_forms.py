@@ -186,6 +186,20 @@ def test_signs_have_the_angle(run: Run) -> None:
     np.testing.assert_allclose(d, np.where(q * q2 > 0, 2 * angle / np.pi, ((q > 0) * 1.0 + (q2 > 0)) / 2), atol=3e-7)
 
 
+@pytest.mark.parametrize("s", [1e60, 1e149])
+def test_large_gelus_are_relus(s: float, run: Run) -> None:
+    """Up to 1/s, at the end of the range too:  D' = (q + q')/4 - E relu relu'."""
+    angle, size = np.linspace(0, np.pi, 16), np.full(16, s)
+    form, D = scalar_forms.GELU, 2 * (size * np.sin(angle / 2)) ** 2
+    one, two = ((*form.numbers(np, v * v), np.ones(16)) for v in (size, 0.5 * size))
+    E = (np.sin(angle) + (np.pi - angle) * np.cos(angle)) / (2 * np.pi)
+    for other, v, part in ((one, 0.5, 1.0), (two, 0.3125, 0.5)):
+        d = D if part == 1 else D / 2 + size**2 / 8
+        after, slope = run(form, "float64", d, np.zeros(16), one, other, np.array([0.0, 1.0, 1.0]))
+        np.testing.assert_allclose(after / s**2, v - E * part, rtol=0, atol=1e-15)
+        np.testing.assert_allclose(slope, (np.pi - angle) / (2 * np.pi), atol=1e-7)
+
+
 # ------------------------------------------------------------------------------------------ ReLU, LeakyReLU, Abs
 
 
