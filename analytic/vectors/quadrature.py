@@ -70,48 +70,31 @@ def legendre(nodes: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return x, w
 
 
-def octaves(s: Array) -> int:
-    """k, with the largest of s between 2^(k - 1) and 2^k; 0 if it is at most 1."""
-    return ceil(log2(max(float(s.max()), 1.0)))
+def panels(f: Function, s: Array) -> tuple[float, ...]:
+    """Ends of panels of the z axis for f(s z): every 0.5; near 0, from about 0.5 / s on, each twice the one before.
 
-
-def end_of_axis(f: Function, s: Array) -> float:
-    """The z beyond which f(s z)^2 times the density is rounding, at the largest of s; END_OF_AXIS at least."""
-    xp = array_namespace(s)
+    The last is where f(s z)^2 times the density is rounding, at the largest of s, and END_OF_AXIS at least.
+    """
+    xp, top = array_namespace(s), s.max()
     z = xp.arange(0, LAST_END, 0.5, dtype=xp.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        mass = (f(z * s.max()) ** 2 + f(-z * s.max()) ** 2) * xp.exp(-z * z / 2)
+        mass = (f(z * top) ** 2 + f(-z * top) ** 2) * xp.exp(-z * z / 2)
     mass = xp.where(xp.isfinite(mass), mass, 0.0)
-    return max(END_OF_AXIS, 0.5 + float(xp.max(xp.where(mass > 1e-18 * xp.sum(mass), z, 0.0))))
-
-
-class Panels(NamedTuple):
-    """Panels of the z axis for f(s z): every 0.5; near 0, from about 0.5 / s on, each end twice the one before."""
-
-    octaves: int
-    end: float = END_OF_AXIS
-
-    @classmethod
-    def of(cls, f: Function, s: Array) -> Panels:
-        """Those for all rows."""
-        return cls(octaves(s), end_of_axis(f, s))
-
-    def ends(self) -> np.ndarray[Any, Any]:
-        """Where they begin and end."""
-        near = 0.5 * 2.0 ** -np.arange(self.octaves + 1)
-        right = np.concatenate((near[::-1], np.arange(1.0, self.end + 0.5, 0.5)))
-        return np.concatenate((-right[::-1], [0.0], right))
+    end = max(END_OF_AXIS, 0.5 + float(xp.max(xp.where(mass > 1e-18 * xp.sum(mass), z, 0.0))))
+    near = 0.5 ** np.arange(1.0, 2.0 + ceil(log2(max(float(top), 1.0))))
+    right = (*near[::-1].tolist(), *np.arange(1.0, end + 0.5, 0.5).tolist())
+    return (*(-z for z in right[::-1]), 0.0, *right)
 
 
 def axis(
-    xp: Any, s: Array, kinks: tuple[float, ...], panels: Panels, nodes: int = NODES_PER_PANEL
+    xp: Any, s: Array, kinks: tuple[float, ...], panels: tuple[float, ...], nodes: int = NODES_PER_PANEL
 ) -> tuple[Array, Array]:
     """Nodes z and weights of E f(z): (1, K) for all rows, or (N, K) if there are kinks other than 0, at kink / s."""
-    ends = to_library(panels.ends(), xp)[None, :]
+    ends = xp.asarray(panels, dtype=xp.float64)[None, :]
     moving = [kink for kink in kinks if kink != 0]
     if moving:
         reach = xp.maximum(s, 1e-300)
-        at = xp.stack([xp.clip(kink / reach, -panels.end, panels.end) for kink in moving], axis=1)
+        at = xp.stack([xp.clip(kink / reach, panels[0], panels[-1]) for kink in moving], axis=1)
         ends = xp.sort(xp.concatenate((xp.broadcast_to(ends, (s.shape[0], ends.shape[1])), at), axis=1), axis=1)
     x, w = (to_library(a, xp) for a in legendre(nodes))
     middle, half = (ends[:, 1:] + ends[:, :-1]) / 2, (ends[:, 1:] - ends[:, :-1]) / 2
@@ -129,10 +112,10 @@ def by_rows(work: Callable[[Array], Array], s: Array, width: int) -> Array:
 
 def mean_square(f: Function, s: Array, kinks: tuple[float, ...] = (), nodes: int = NODES_PER_PANEL) -> Array:
     """E f(s z)^2, (N,)."""
-    xp, panels = array_namespace(s), Panels.of(f, s)
+    xp, ends = array_namespace(s), panels(f, s)
 
     def work(s: Array) -> Array:
-        z, w = axis(xp, s, kinks, panels, nodes)
+        z, w = axis(xp, s, kinks, ends, nodes)
         return xp.sum(f(s[:, None] * z) ** 2 * w, axis=1)
 
     return by_rows(work, s, 1000)
@@ -140,18 +123,18 @@ def mean_square(f: Function, s: Array, kinks: tuple[float, ...] = (), nodes: int
 
 def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Array:
     """a_n(s) = E f(s z) h_n(z), n = 0 ... degree, (N, degree + 1)."""
-    xp, panels = array_namespace(s), Panels.of(f, s)
+    xp, ends = array_namespace(s), panels(f, s)
     moving = any(kink != 0 for kink in kinks)
     basis = (
         None
         if moving
         else to_library(
-            hermite_basis(panels, MANY_DEGREES if degree <= MANY_DEGREES else LARGEST_DEGREE)[:, : degree + 1], xp
+            hermite_basis(ends, MANY_DEGREES if degree <= MANY_DEGREES else LARGEST_DEGREE)[:, : degree + 1], xp
         )
     )
 
     def work(s: Array) -> Array:
-        z, w = axis(xp, s, kinks, panels)
+        z, w = axis(xp, s, kinks, ends)
         values = f(s[:, None] * z) * w
         if basis is not None:
             return values @ basis
@@ -161,7 +144,7 @@ def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Arr
 
 
 @lru_cache(maxsize=8)
-def hermite_basis(panels: Panels, degree: int) -> np.ndarray[Any, Any]:
+def hermite_basis(panels: tuple[float, ...], degree: int) -> np.ndarray[Any, Any]:
     """h_n at the nodes of `axis` without kinks, (K, degree + 1): planning a small kernel takes it many times."""
     z, _ = axis(np, np.ones(1), (), panels)
     return np.stack([h[0] for h in hermite_polynomials(np, z, degree)], axis=1)
@@ -213,7 +196,7 @@ def stretches(low: float, high: float) -> list[float]:
 def norm_curve(phi: Phi, variance: Phi, low: float, high: float) -> list[np.ndarray[Any, Any]]:
     """phi(s z) / sqrt(v) - y_0 on its principal axes, (degree + 1, axes) for each stretch of log s, as `chebyshev`."""
     top, f = np.exp(np.asarray([high])), partial(phi, np)
-    z, w = axis(np, top, (), Panels.of(f, top))
+    z, w = axis(np, top, (), panels(f, top))
     root = np.sqrt(w)
 
     def curve(s: Array) -> Array:
@@ -370,7 +353,7 @@ class Quadrature(Dual):
         lost, squares = 0.0, [mean_square(f, few, self.pointwise.kinks) for f in (phi, dphi)]
         for f, v in zip((phi, dphi), squares):
             coarse = mean_square(f, few, self.pointwise.kinks, NODES_PER_PANEL - 4)
-            end = end_of_axis(f, few)
+            end = panels(f, few)[-1]
             cut = exp(-(end**2) / 2) * (f(few * end) ** 2 + f(-few * end) ** 2)  # what the axis leaves out, about
             noise = mean_square(partial(rounding, f), few, self.pointwise.kinks)
             lost = max(

@@ -11,7 +11,7 @@ from counting import counted
 import analytic as an
 import minintk as mn
 from analytic.vectors import quadrature, ranges
-from analytic.vectors.quadrature import Panels, axis, mean_square, mismatch
+from analytic.vectors.quadrature import axis, mean_square, mismatch, panels
 from analytic.vectors.state import Block, distances_between, largest_square
 
 Array = np.ndarray[Any, Any]
@@ -19,13 +19,13 @@ Array = np.ndarray[Any, Any]
 
 def distances(s: Array) -> Array:
     """E (tanh(s_i z) / sqrt v_i - tanh(s_j z) / sqrt v_j)^2 of all pairs, on one axis for all."""
-    z, w = axis(np, s, (), Panels.of(np.tanh, s), 40)
+    z, w = axis(np, s, (), panels(np.tanh, s), 40)
     y = np.tanh(s[:, None] * z)
     y /= np.sqrt((y**2 * w).sum(axis=1))[:, None]
     return ((y[:, None] - y) ** 2 * w).sum(axis=-1)
 
 
-def square_of_tanh(xp: Any, q: Array) -> Array:
+def square_of_tanh(xp: Any, q: Any) -> Any:
     return mean_square(np.tanh, np.sqrt(q))
 
 
