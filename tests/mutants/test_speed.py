@@ -16,6 +16,8 @@ NUMBA = "tests/analytic/images/test_numba_kernels.py"
 SLOWER = [
     (KERNELS, "analytic/vectors/engine.py", "    centre /= count\n", "    centre *= count\n"),
     (KERNELS, "analytic/vectors/engine.py", "range(0, last if self.symmetric else n, height)", "range(0, n, height)"),
+    (KERNELS, "analytic/vectors/engine.py", "        if m < size:", "        if False:"),
+    (KERNELS, "analytic/vectors/quadrature.py", "kept_curve if grid else norm_curve", "norm_curve"),
     (KERNELS, "analytic/vectors/engine.py", "if self.coarse is not None else xp", "if False else xp"),
     (KERNELS, "analytic/vectors/quadrature.py", "one_variance = high - low <= ", "one_variance = high < "),
     (KERNELS, "analytic/images/activations.py", "start + piece.start", "start - piece.start"),
