@@ -32,7 +32,7 @@ SHAPE, N, M, E = (2, 3, 1), 6, 4, 3
 ACTIVATIONS = [
     mn.Identity(), mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs(), mn.Erf(), mn.GELU(), mn.Sin(), mn.Tanh(), mn.Sigmoid(),
     mn.Softplus(5.0, 1.4), mn.Cos(1.3, 0.8, 0.2), mn.Exp(0.7, 0.5), mn.Gaussian(), mn.RectifiedMonomial(2),
-    mn.Polynomial((0.3, -0.8, 0.2)), mn.Swish(1.5), mn.ABRelu(-0.4, 0.8),
+    mn.Polynomial((0.3, -0.8, 0.2)), mn.Hermite(4), mn.Swish(1.5), mn.ABRelu(-0.4, 0.8),
 ]  # fmt: skip
 
 To = Callable[[np.ndarray[Any, Any]], Array]
