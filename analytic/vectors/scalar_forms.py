@@ -92,10 +92,11 @@ class Form:
 
 
 def sides(m: Any, D: Any, s: Any, s2: Any) -> tuple[Any, Any, Any, Any]:
-    """s - s', U, A and B."""
+    """s - s', U, A and B, which is 0 for opposite pixels."""
     gap, U = s - s2, s * s2
-    A = m.smallest(m.largest(D - gap * gap * 0.5, 0.0), U + U)
-    return gap, U, A, U + U - A
+    U2, A = U + U, m.largest(D - gap * gap * 0.5, 0.0)
+    A = m.where(U2 * (1 - OPPOSITE_ROUNDINGS * m.eps) > A, A, U2)
+    return gap, U, A, U2 - A
 
 
 def acute(m: Any, A: Any, B: Any, U2: Any) -> tuple[Any, Any, Any]:
@@ -236,26 +237,27 @@ GELU = Form("gelu", gelu_numbers, gelu_pair)
 
 
 def sine(a: float, b: float, c: float) -> Form:
-    """phi(x) = a sin(b x + c).  With C = cos 2c, all variances times b^2, t = 1 - e^-D and S = q + q' - D:
+    """phi(x) = a sin(b x + c).  With C = cos 2c, all variances times b^2, t = 1 - e^-D and S = B + (s - s')^2 / 2:
 
     D' = a^2/2 [t (1 + C e^-S) - C (e^-q - e^-q')^2 / 2]        slope = a^2 b^2/2 (e^-D + C e^-S)
     """
     C, b2 = cos(2 * c), b * b
 
     def numbers(xp: Any, q: Array) -> tuple[Array, ...]:
-        return b2 * q, -xp.expm1(-b2 * q)
+        return abs(b) * xp.sqrt(q), -xp.expm1(-b2 * q)
 
     return Form("sine", numbers, sine_pair, (a * a / 2, b2, 1 / b2 if b2 else 0.0, C))
 
 
 def sine_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
     """As `sine` says."""
-    (q, lost), (q2, lost2), (gain, b2, inverse, C) = one, two, k
+    (s, lost), (s2, lost2), (gain, b2, inverse, C) = one, two, k
     D = D * b2
-    S = m.largest(q + q2 - D, 0.0)
-    t, e, gap = m.expm1(0.0 - D), m.expm1(0.0 - S) * C, lost - lost2
+    apart, _, A, B = sides(m, D, s, s2)
+    S, gap = B + apart * apart * 0.5, lost - lost2
+    t, e = m.expm1(0.0 - D), m.expm1(0.0 - S) * C
     after = t * (0.0 - 1.0 - C - e) - gap * gap * (C * 0.5)
-    return after * gain, (t + e + (C + 1.0)) * (gain * b2), (S - D) * inverse
+    return after * gain, (t + e + (C + 1.0)) * (gain * b2), (B - A) * inverse
 
 
 def exponential(a: float, b: float) -> Form:

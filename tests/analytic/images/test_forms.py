@@ -99,8 +99,8 @@ LAYERS: dict[str, mn.spec.Layer] = {
     "gaussian that grows": mn.Gaussian(1.0, 0.005),
     "rectified square": mn.RectifiedMonomial(2),
 }
-FROM_D = {"sine", "exponential"}
-"""These take k from D, as it is; the others take the angle from A."""
+FROM_D = {"exponential"}
+"""This takes k from D, as it is; the others take the angle from A."""
 
 
 def form_for(name: str) -> Form:
@@ -116,7 +116,7 @@ def truth(name: str, dtype: str) -> tuple[Numbers, Numbers, Numbers]:
     form, (D, s, s2), layer = form_for(name), entries(dtype, [0.0, 1e-4, 1.0, 1.0 + 1e-5, 5.0]), LAYERS[name]
     theta = np.asarray(np.random.default_rng(1).exponential(size=D.shape), dtype)
     gap, product = s - s2, s * s2
-    A = np.clip(D - gap * gap / 2, 0, 2 * product)
+    A = snapped(np.maximum(D - gap * gap / 2, 0), 2 * product)
     found: list[list[float]] = [[], [], [], []]
     with mp.workdps(40):
         for D0, a, r, r2, t in zip(*(v.tolist() for v in (D, A, s, s2, theta)), strict=True):

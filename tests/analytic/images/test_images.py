@@ -273,6 +273,20 @@ def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
             np.testing.assert_allclose(whole[i, j], kernel.ntk(x[i : i + 1], x[j : j + 1])[0, 0], rtol=2e-6)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e5, 1e60])
+@pytest.mark.parametrize(
+    ("phi", "sign"),
+    [(mn.Erf(), -1), (mn.Sin(), -1), (mn.Cos(), 1), (mn.Gaussian(1.0, -0.5), 1)],
+    ids=["erf", "sin", "cos", "gaussian"],
+)
+def test_opposite_images_of_any_size(phi: mn.spec.Layer, sign: int, scale: float) -> None:
+    """Both kernels of x and -x are those of x with itself, up to the sign: pixels of any size are exactly opposite."""
+    x = images(1, (5, 4, 2)) * scale
+    spec = mn.Sequential(mn.Conv2d(4, 3), phi, mn.Conv2d(4, 3), phi, mn.GlobalAvgPool(), mn.Dense(1))
+    for k in an.kernel(spec).both(np.concatenate((x, -x))):
+        np.testing.assert_allclose(k[0, 1], sign * k[0, 0], rtol=1e-12)
+
+
 def test_activations_by_quadrature() -> None:
     """tanh by quadrature: between linear, for small inputs, and what brute force makes of erf at large ones."""
     x = images(3, (3, 4, 2))
