@@ -110,6 +110,8 @@ def blocks(
     budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
     dtype = np.dtype(theta.dtype if dtype is None else dtype)
     size = block_size(model, theta, max(N, M), trace, dtype.itemsize * prod(shape), budget)
+    if x2 is None:  # blocks below the diagonal are not computed
+        size = min(size, max(1024, -(-N // 16)))
     if size >= max(N, M):
         J1 = model.jacobian(theta, x1)
         whole = J1.contracted(None if x2 is None else model.jacobian(theta, x2), kernel)
