@@ -2,7 +2,8 @@
 
 The same by `python -m minintk verify`.
 
-    options     what a command is made of, and what it prints
+    options     what a command is made of
+    terminal    what commands print
     verify, sweeps, single: the commands, each a function with its options above it
     main        the parser of them all, and what becomes of their errors
 

@@ -1,13 +1,12 @@
-"""What a command is made of: a function of the parsed arguments, its options, its exit status, and what it prints.
+"""What a command is made of: a function of the parsed arguments, its options, and its exit status.
 
 0 success, 1 a check failed or is undecided, 2 invalid arguments, 130 interrupted.
 """
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -52,26 +51,3 @@ def names(text: str) -> tuple[str, ...]:
 DATA = option("--data", "NAME|DIR", "digits, mnist, cifar10, or a folder with their files", "digits")
 DEVICE = option("--device", about="device for training", default="cpu", choices=("cpu", "gpu"))
 SEED = option("--seed", "K", "seed of all random numbers", 0)
-
-
-def console(width: int) -> Any:
-    """stdout with colours, as wide as the terminal, or of this width where there is none."""
-    from rich.console import Console
-
-    return Console(highlight=False, width=None if sys.stdout.isatty() else width)
-
-
-def print_table(screen: Any, title: str, columns: Sequence[str], rows: Iterable[Iterable[str]]) -> None:
-    """A table, and an empty line below it; the cells may hold markup."""
-    from rich.table import Table
-
-    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for row in rows:
-        table.add_row(*row)
-    screen.print(table, "")
-
-
-def coloured(verdict: str, said: str = "") -> str:
-    """The verdict, or what is said of it, in its colour, as markup."""
-    colour = {"pass": "green", "fail": "bold red", "undecided": "bold yellow"}[verdict]
-    return f"[{colour}]{said or verdict}[/]"

@@ -11,7 +11,8 @@ import numpy as np
 
 from minintk import SGD, Cosine, Shift, WarmUp, fit, softmax_cross_entropy
 from minintk.arrays import device_namespace, to_library
-from minintk.cli.options import DATA, DEVICE, FAILED, OK, SEED, coloured, command, console, option, print_table
+from minintk.cli.options import DATA, DEVICE, FAILED, OK, SEED, command, option
+from minintk.cli.terminal import coloured, console, print_table
 from minintk.validate import whole
 
 

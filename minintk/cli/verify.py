@@ -6,20 +6,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minintk.cli.options import (
-    DATA,
-    DEVICE,
-    FAILED,
-    OK,
-    SEED,
-    coloured,
-    command,
-    console,
-    names,
-    option,
-    print_table,
-    whole_numbers,
-)
+from minintk.cli.options import DATA, DEVICE, FAILED, OK, SEED, command, names, option, whole_numbers
+from minintk.cli.terminal import coloured, console, print_table
 from minintk.fast.threads import cores
 from minintk.validate import whole
 

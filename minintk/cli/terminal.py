@@ -1,0 +1,30 @@
+"""What commands print: tables, and verdicts in colour."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def console(width: int) -> Any:
+    """stdout with colours, as wide as the terminal, or of this width where there is none."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else width)
+
+
+def print_table(screen: Any, title: str, columns: Sequence[str], rows: Iterable[Iterable[str]]) -> None:
+    """A table, and an empty line below it; the cells may hold markup."""
+    from rich.table import Table
+
+    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    screen.print(table, "")
+
+
+def coloured(verdict: str, said: str = "") -> str:
+    """The verdict, or what is said of it, in its colour, as markup."""
+    colour = {"pass": "green", "fail": "bold red", "undecided": "bold yellow"}[verdict]
+    return f"[{colour}]{said or verdict}[/]"
