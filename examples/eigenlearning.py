@@ -48,7 +48,7 @@ def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25
     modes = np.stack([x[:, rng.choice(10, level, replace=False)].prod(1) for level in LEVELS], axis=1)
     cube = [an.eigenlearning(an.cube_modes(an.kernel(spec()), 10), n, ridge=RIDGE) for n in sizes]
     L = np.array([learned.learnability[list(LEVELS)] for learned in cube])
-    power = np.isin(np.arange(11), LEVELS)
+    power = 1.0 * np.isin(np.arange(11), LEVELS)
     learned, errors = measured(an.kernel(spec()).ntk(x), modes, sizes, draws, NOISE)
     images, parity = mn.datasets.digits().on_sphere().parity()
     of_digits, share = an.data_modes(k := an.kernel(spec()).ntk(images), parity)
