@@ -132,7 +132,10 @@ class BlockedConvJacobian(LayerJacobian):
             total = array_namespace(u).zeros(shape, dtype=u.dtype)
             for i, at in enumerate(share):
                 if direct is not None:
-                    dW, out = total.reshape((*windows.window, *patches.channels)), (-1, *windows.out, u.shape[-1])
+                    dW, out = (
+                        total.reshape((1, 1, *windows.window, *patches.channels)),
+                        (1, -1, *windows.out, u.shape[-1]),
+                    )
                     x, v = np.ascontiguousarray(self.x[at]), np.ascontiguousarray(u[rows(at, R)]).reshape(out)
                     direct.add_gradient(x, patches.frame, v, windows.strides, dW)
                     continue

@@ -10,10 +10,14 @@ channels make the second the cheaper one.  Both go block by block, in memory lik
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
-from minintk.arrays import Array, array_namespace, matmul_into
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, matmul_into, on_host
 from minintk.fast.patches import Patches
+from minintk.fast.thresholds import THRESHOLDS, loops
 from minintk.layers.contract import Contraction, WeightAndBias
 
 
@@ -44,6 +48,7 @@ def by_gradients(
     """S_W m^2 dW . dW' + S_b c^2 db . db', some output channels at a time."""
     n, (W, c) = a.shape[-1], p.squares(kernel)
     step = max(1, a.shape[-2] * n // windows.K)  # dW no larger than a
+    step = step // 16 * 16 or step
     total: Array | float = 0.0
     for i in range(0, n, step):
         dW = gradient_rows(windows, x, a[..., i : i + step])
@@ -57,9 +62,15 @@ def by_gradients(
 def gradient_rows(windows: Patches, x: Array, u: Array) -> Array:
     """P(x)' u of each example and output, (C, [E], N, n K), in memory as ([E], N, C, n, K): ready to be contracted."""
     xp = array_namespace(u)
+    N, step = x.shape[-4], max(1, windows.step(x) // 4)  # the products are image by image
+    fits = replace(windows, channels=(x.shape[-1], u.shape[-1])).direct and x.ndim == 4 and on_host(xp)
+    if fits and u.shape[0] * N * windows.work >= THRESHOLDS.compiled and (direct := loops()) is not None:
+        v = np.ascontiguousarray(u).reshape((*u.shape[:2], *windows.windows.out, u.shape[-1]))
+        found = np.zeros((N, u.shape[0], *windows.windows.window, x.shape[-1], u.shape[-1]), u.dtype)
+        direct.add_gradient(np.ascontiguousarray(x), windows.frame, v, windows.windows.strides, found)
+        return found.reshape((*found.shape[:2], -1)).swapaxes(0, 1)
     u = xp.moveaxis(u, 0, -3).swapaxes(-1, -2)  # ([E], N, C, n, positions)
     dW = xp.empty((*u.shape[:-1], windows.K), dtype=u.dtype)
-    N, step = x.shape[-4], max(1, windows.step(x) // 4)  # the products are image by image
     for i in range(0, N, step):
         at = slice(i, min(i + step, N))
         P = windows.read(x[..., at, :, :, :], passing=True)

@@ -213,8 +213,11 @@ def correlate(x: Any, frame: Any, W: Any, stride: Any, b: Any, y: Any, place: An
 
 @compiled
 def add_gradient(x: Any, frame: Any, u: Any, stride: Any, dW: Any) -> None:
-    """dW[r, k] += sum_ipq X[i, p s + r, q s + k]' u[i, p, q]; x, frame, X as for `correlate`, u : (N, R, S, n)."""
-    (N, R, S, n), (K_h, K_w, C, _), (height, width, _, _) = u.shape, dW.shape, frame
+    """dW[i, l, r, k] += sum_pq X[i, p s + r, q s + k]' u[l, i, p, q]; x, frame, X as for `correlate`.
+
+    u : (L, N, R, S, n).  dW : (N, L, K_h, K_w, C, n), or (1, L, ...), the sum over i.
+    """
+    (L, N, R, S, n), (M, _, K_h, K_w, C, _), (height, width, _, _) = u.shape, dW.shape, frame
     (line, inside), (top, bottom) = (width * C, framed(frame, x.shape)), filled(frame)
     step, taps = (1, stride[1] * C, n, n, S, n), np.empty(2 * R, np.int64)
     canvas = np.zeros(height * line if inside else 0, x.dtype)
@@ -223,13 +226,14 @@ def add_gradient(x: Any, frame: Any, u: Any, stride: Any, dW: Any) -> None:
         if inside:
             put(x, i, frame, canvas)
         image = 0 if inside else i * height * line
-        for r in range(K_h):
-            T = 0
+        for j in range(L * K_h):
+            T, at, r = 0, j // K_h * N + i, j % K_h
             for k in range(R):
                 if top <= k * stride[0] + r < bottom:
-                    taps[2 * T], taps[2 * T + 1] = image + k * stride[0] * line, (i * R + k) * S * n
+                    taps[2 * T], taps[2 * T + 1] = image + k * stride[0] * line, (at * R + k) * S * n
                     T += 1
-            product(K_w * C, n, v, r * line, w, g, r * K_w * C * n, g, r * K_w * C * n, step, taps[: 2 * T])
+            to = ((i if M > 1 else 0) * L * K_h + j) * K_w * C * n
+            product(K_w * C, n, v, r * line, w, g, to, g, to, step, taps[: 2 * T])
 
 
 @compiled

@@ -266,7 +266,7 @@ def _(patch: Patch) -> None:
     right = direct.add_gradient
 
     def add_gradient(x: Array, frame: Any, u: Array, stride: Any, dW: Array) -> None:
-        right(x[:1], frame, u[:1], stride, dW)
+        right(x[:1], frame, u[:, :1], stride, dW)
 
     patch.setattr(direct, "add_gradient", add_gradient)
 

@@ -88,6 +88,33 @@ def test_more_weights_than_a_cache_holds_go_some_columns_at_a_time() -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max() * np.sqrt(b.size))
 
 
+def test_gradients_of_each_example_and_output_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels of a network with two batches; those of the first image for all are another kernel."""
+    direct: Any = pytest.importorskip("minintk.fast.direct")
+    monkeypatch.setattr("minintk.fast.conv_gram.pairs_are_cheaper", lambda *_: False)
+    spec = mn.Sequential(mn.Conv2d(16, 1), mn.Conv2d(32, 3, stride=2, b_std=0.2), mn.Flatten(), mn.Dense(3))
+    x, shapes, right = RNG(1).standard_normal((5, 17, 18, 2)), [], direct.add_gradient
+    with shut():
+        plain = mn.Network(spec, (17, 18, 2))
+    theta = plain.init(RNG(0))
+
+    def first(x: Array, frame: Any, u: Array, stride: Any, dW: Array) -> None:
+        right(np.repeat(x[:1], len(x), axis=0), frame, u, stride, dW)
+
+    def counted(x: Array, frame: Any, u: Array, stride: Any, dW: Array) -> None:
+        shapes.append(dW.shape)
+        right(x, frame, u, stride, dW)
+
+    for wrong, loop in ((False, counted), (True, first)):
+        monkeypatch.setattr(direct, "add_gradient", loop)
+        with small_is_large():
+            net = mn.Network(spec, (17, 18, 2))
+            for kernel in (mn.ntk, mn.ntk_full):
+                want, found = (kernel(one, theta, x, x[:2]) for one in (plain, net))
+                assert np.allclose(found, want, rtol=0, atol=1e-12 * np.abs(want).max()) is not wrong
+    assert {shape[0] for shape in shapes} == {5, 2}
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("lead", [(), (2,), (0,)])
 def test_cotangents_may_be_several_or_none(way: str, lead: tuple[int, ...]) -> None:

@@ -88,7 +88,7 @@ def test_where_the_pool_is_taken_the_batch_goes_in_one_piece(monkeypatch: pytest
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr(threads.ThreadPoolExecutor, "submit", refused)
+        patch.setattr("concurrent.futures.ThreadPoolExecutor.submit", refused)
         assert together(everyones, range(2)) is None
     assert together(everyones, range(2)) == [[0, 1]] * 2
 

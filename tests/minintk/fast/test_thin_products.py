@@ -46,7 +46,7 @@ def test_thin_products_are_the_products(M: int, K: int, n: int, dtype: str, seed
 
 
 def test_dense_on_few_examples_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All three of them in halves; not where a part of the columns fills no vector.  A row left out is seen."""
+    """All three of them in halves; not where a part of the columns fills no vector.  A term left out is seen."""
     calls: list[tuple[int, ...]] = []
     right = direct.thin
 
@@ -61,6 +61,6 @@ def test_dense_on_few_examples_takes_them(monkeypatch: pytest.MonkeyPatch) -> No
     calls.clear()
     by_halves(*products(8, 96, 24, "float64", 0)[0])
     assert not calls
-    monkeypatch.setattr(direct, "thin", lambda *args: right(*args[:-1], (args[-1][0] - 1, *args[-1][1:])))
+    monkeypatch.setattr(direct, "thin", lambda *args: right(*args[:-1], (args[-1][0], args[-1][1] - 1, args[-1][2])))
     for a, b in products(8, 96, 64, "float64", 0):
         assert (by_halves(a, b) != a @ b).any()
