@@ -149,8 +149,8 @@ class Linear(Form):
 
 
 def nothing(*arguments: Any) -> Any:
-    """These have no `numbers` of q alone, or no `pair`: they depend on the unit, or on the other pixels."""
-    raise NotImplementedError
+    """Stands for `numbers` that q alone does not give, and for the `pair` of a form with a `through` of its own."""
+    raise TypeError("the numbers of this form depend on the unit, or on the other pixels: the step prepares them")
 
 
 KINKED, LINEAR = Kinked("kinked", nothing, nothing), Linear("linear", nothing, nothing)

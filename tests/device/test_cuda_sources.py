@@ -77,13 +77,13 @@ def test_these_are_all() -> None:
     assert {name: n for name, n in calls.items() if n} == {"minintk/arrays.py": 1, "analytic/images/offsets.py": 1}
 
 
+PREPARED = ("kinked", 2, 5), ("linear", 1, 2), ("normalised", 3, 3)
 EVERY = (
-    ("kinked", 2, 5),
-    ("linear", 1, 2),
+    *PREPARED,
     *(
         (name, len(form.numbers(np, np.ones(1))) + 1, 3 + len(form.constants))
         for name, form in FORMS.items()
-        if name not in ("kinked", "linear")
+        if name not in [prepared for prepared, *_ in PREPARED]
     ),
 )
 """All activations in one source."""

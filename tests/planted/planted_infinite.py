@@ -306,11 +306,16 @@ planted("pooling: D of a pooled pixel's window with itself not taken off", brute
 planted("pooling: pixels outside not counted in the window's mean", brute_force)(
     planted_in_prepare(Pool, lambda row: row._replace(share=None, mean=None))
 )
+
+
+def without_eps(row: Any) -> Any:
+    """1 / sqrt(q) for r = 1 / sqrt(q + eps)."""
+    s, _, half = row.numbers
+    return row._replace(numbers=(s, PixelValues(1 / s.left.clip(1e-3), 1 / s.right.clip(1e-3)), half))
+
+
 planted("layer normalisation of images: Theta and K by 1 / sqrt(q), eps forgotten", brute_force)(
-    planted_in_prepare(
-        analytic.vectors.rules.Normalise,
-        lambda row: row._replace(gain=PixelValues(1 / row.root.left.clip(1e-3), 1 / row.root.right.clip(1e-3))),
-    )
+    planted_in_prepare(analytic.vectors.rules.Normalise, without_eps)
 )
 
 
