@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, pi, prod, sqrt
 from typing import Any, NamedTuple
 
-from analytic.images.fields import Field, Pixels
+from analytic.images.fields import ROUNDINGS_OF_SERIES, Field, Pixels
 from analytic.images.memory import FieldLayout, PixelValues
 from analytic.images.pixel_pairs import Square
 from analytic.images.steps import LinearCoefficients, Tile, add_pending, apply, half_variances, prepare
@@ -207,6 +207,7 @@ def _(step: Dual, row: Any, field: Field) -> None:
         apply_form(row, field)
         return
     add_pending(field, row.before)
+    field.roundings = ROUNDINGS_OF_SERIES
     xp, P = field.xp, row.pixels
     for piece in field.pieces():
         p = field.d[piece]

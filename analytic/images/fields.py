@@ -63,6 +63,11 @@ def edges_of(layout: FieldLayout, half: Array, half_sum: Array) -> Edges:
     return Edges(one, two)
 
 
+ROUNDINGS, ROUNDINGS_OF_SERIES = 8.0, 64.0
+"""Pixels pooled by steps with formulas, or behind a series, are equal if their D is less than so many roundings of what
+it is a difference of."""
+
+
 class Field(ABC):
     """Distances and tangent kernels of some pairs of images.
 
@@ -70,6 +75,7 @@ class Field(ABC):
     i, j : the images x and x', as slices of the tile's.   grid : (H, W).   asked : whether Theta is requested.
     live : how many of the two arrays hold numbers by now.
     pending : (ratio, rest) if ratio K + rest has yet to be added to Theta, with rest in the unit.
+    roundings : how many of them D may be off by.
     """
 
     def __init__(
@@ -80,6 +86,7 @@ class Field(ABC):
         self.live = 1
         self.set_arrays(self.new(grid))
         self.pending: tuple[float, float] | None = None
+        self.roundings = ROUNDINGS
 
     def new(self, grid: tuple[int, int]) -> Array:
         """An array for `a` on a grid."""
@@ -143,7 +150,7 @@ class Field(ABC):
     def copy(self) -> Field:
         """A copy, in the same workspace."""
         other = type(self)(self.layout, self.workspace, self.i, self.j, self.grid, asked=self.asked)
-        other.live, other.pending = self.live, self.pending
+        other.live, other.pending, other.roundings = self.live, self.pending, self.roundings
         other.set_arrays(other.a)
         other.a[: self.live] = self.a[: self.live]
         return other

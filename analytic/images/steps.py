@@ -211,6 +211,7 @@ def join_fields(step: Fork, field: Field, other: Field, row: ForkCoefficients) -
     """The field of both parts together, from those of the branch and the shortcut, each in its own unit."""
     add_pending(other, row.after_shortcut)
     add_pending(field, row.after_branch)
+    field.roundings = max(field.roundings, other.roundings)
     (multiply_fields if isinstance(step, ProductOfParts) else sum_fields)(field, other, row)
     other.release()
 
@@ -280,10 +281,6 @@ def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
 # ----------------------------------------------------------------------------------- pooling, flattening
 
 
-EQUAL_AFTER_POOLING = 8.0
-"""Pooled pixels whose D, a difference, is less than so many roundings of what it is a difference of, are equal."""
-
-
 class PoolCoefficients(NamedTuple):
     """T_H and T_W on both sides; own: D of each pooled pixel's window with itself, / 2, in the unit.
 
@@ -340,7 +337,7 @@ def _(step: Pool, row: PoolCoefficients, field: Field) -> None:
 
 def pooled_difference(row: PoolCoefficients, field: Field, dtype: Any) -> None:
     """D' = mean D - own / 2 - own' / 2 + (share - share') (mean q - mean q') / 2, from the mean, rounded in `dtype`."""
-    rounding = EQUAL_AFTER_POOLING * float(field.xp.finfo(dtype).eps)
+    rounding = field.roundings * float(field.xp.finfo(dtype).eps)
     for piece in field.pieces():
         d, own = field.d[piece], field.xp.add(*field.pick(row.own, piece))
         d -= own

@@ -13,7 +13,7 @@ from oracles_kernels import image_errors, image_kernels
 
 import analytic as an
 import minintk as mn
-from analytic.images import activations, steps
+from analytic.images import activations, fields
 from analytic.images.pixel_pairs import BYTES_PER_PIECE
 
 Array = Any
@@ -82,8 +82,26 @@ def repeated_error() -> float:
 
 def test_images_that_are_equal_stay_so_through_pooling(monkeypatch: pytest.MonkeyPatch) -> None:
     assert repeated_error() < 5e-7
-    monkeypatch.setattr(steps, "EQUAL_AFTER_POOLING", 0.0)
+    monkeypatch.setattr(fields, "ROUNDINGS", 0.0)
     assert repeated_error() > 5e-7
+
+
+def repeated_behind_a_series() -> float:
+    """The same of Theta behind a quadrature, whose D is a sum of many terms; the worst of several images, float64."""
+    layer, errors = mn.Conv2d(4, 3, w_std=1.3, b_std=0.5, padding="same"), []
+    for pool in (mn.AvgPool(2), mn.AvgPool(2, stride=1, padding="same")):
+        x = np.random.default_rng(1).standard_normal((6, 6, 6, 2))
+        x[0] = x[1] = x[0, 0, 0]
+        x[2] = x[3]
+        k = an.kernel(mn.Sequential(layer, mn.Tanh(), pool, layer, mn.ReLU(), mn.Flatten(), mn.Dense(1))).ntk(x)
+        errors += [abs(k[0, 1] / k[0, 0] - 1), abs(k[2, 3] / k[2, 2] - 1)]
+    return float(max(errors))
+
+
+def test_images_that_are_equal_stay_so_behind_a_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert repeated_behind_a_series() < 1e-14
+    monkeypatch.setattr(activations, "ROUNDINGS_OF_SERIES", fields.ROUNDINGS)
+    assert repeated_behind_a_series() > 1e-10
 
 
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6])
