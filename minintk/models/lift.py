@@ -86,6 +86,8 @@ def lift(
                 raise ValueError(f"{group[key][0]} expects shape {want}, {turned}, got {tuple(a.shape)}")
         statistics |= {} if slot.tensors else _frozen(slot, arrays)
         pieces |= {tensor.name: arrays[key] / tensor.row.multiplier for key, tensor in slot.tensors.items()}
+    if not pieces:
+        raise ValueError(f"lift expects a model with weights, {spec!r} has none")
     theta = net.layout.pack(pieces)
     precision(str(theta.dtype))
     return (net._with({at: a.astype(theta.dtype) for at, a in statistics.items()}) if statistics else net), theta

@@ -190,6 +190,8 @@ def test_other_misuse_is_refused() -> None:
         mn.unlift(net, np.stack([theta, theta]), STATE)
     with pytest.raises(ValueError, match="order"):
         mn.lift({}, (2, 2, 3), mn.Flatten())
+    with pytest.raises(ValueError, match=r"a model with weights, ReLU\(\) has none"):
+        mn.lift(NN.ReLU(), (3,))
     split = mn.Sequential(mn.Flatten(), mn.Residual(mn.Dense(12)), mn.Dense(1))
     with pytest.raises(ValueError, match="adds features in two orders"):
         mn.lift({"a.w": np.ones((12, 12)), "b.w": np.ones((1, 12))}, (2, 2, 3), split)
