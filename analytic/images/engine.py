@@ -228,11 +228,16 @@ class SelfKernels:
     rows: RowState
 
 
+SELVES = 16
+"""So many small images go through the layers together on the host, each with itself, as calls are long beside the work."""
+
+
 def selves_at_once(double: ImagePlan) -> int:
     """How many images are taken, each with itself, through the layers at a time: many on a GPU, where launches cost."""
-    if on_host(double.layout.xp) or not like_relu(double.program):  # others have coefficients by image
+    host = on_host(double.layout.xp)
+    if not like_relu(double.program) or (host and double.by_offsets):  # coefficients by image; planes of one image x
         return 1
-    return pairs_at_once(double)
+    return min(pairs_at_once(double), SELVES) if host else pairs_at_once(double)
 
 
 def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
