@@ -229,7 +229,7 @@ class SelfKernels:
 
 
 SELVES = 16
-"""So many small images go through the layers together on the host, each with itself, as calls are long beside the work."""
+"""So many small images go through the layers together on the host, each with itself: one has less work than calls."""
 
 
 def selves_at_once(double: ImagePlan) -> int:
