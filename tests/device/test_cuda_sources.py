@@ -111,6 +111,6 @@ def test_a_mistake_in_a_source_is_found() -> None:
     """The negative controls: a name that there is not, and arithmetic that leaves float32."""
     text = gpu_kernels.source("float32", EVERY, tangent=True)
     with pytest.raises(AssertionError, match='identifier "halb" is undefined'):
-        compiled(text.replace("half + half2", "half + halb"), "--gpu-architecture=sm_80")
-    ptx, _ = compiled(text.replace("= v0 - v1;", "= v0 - 1.1 * v1;"), "--gpu-architecture=sm_80")
+        compiled(text.replace("found += g * g;", "found += g * halb;"), "--gpu-architecture=sm_80")
+    ptx, _ = compiled(text.replace("found += g * g;", "found += 1.1 * g * g;"), "--gpu-architecture=sm_80")
     assert "mul.f64" in ptx or "fma.rn.f64" in ptx
