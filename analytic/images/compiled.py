@@ -5,9 +5,11 @@ from __future__ import annotations
 from ast import literal_eval
 from functools import cache
 from inspect import getsource
+from math import factorial, log
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 from llvmlite import ir
 from numba import cfunc, njit, types
 
@@ -22,6 +24,10 @@ jit = njit(nogil=True, **NUMBA_OPTIONS)
 
 
 # ----------------------------------------------------------------------------------------- formulas as code
+
+
+EXPONENTIAL_TERMS = {4: 6, 8: 12}
+"""By bytes per number: so many terms behind r of e^r - 1, |r| <= log(2) / 2, leave less than a rounding error."""
 
 
 class Vectors(Code):
@@ -75,6 +81,16 @@ class Vectors(Code):
         bits = self.builder.bitcast(self.value(moved), whole)
         bits = self.builder.shl(self.builder.add(bits, ir.Constant(whole, one)), ir.Constant(whole, shift))
         return moved - 1.5 * 2.0**digits, Symbol(self, self.builder.bitcast(bits, self.vector))
+
+    def expm1(self, x: Any) -> Any:
+        """2^n (e^r - 1) + (2^n - 1),  r = x - n log 2, its log 2 in two parts, of which n times the first is exact."""
+        half = np.float32 if self.dtype.itemsize == 8 else np.float16
+        first = float(half(log(2)))
+        x = self.largest(x, log(self.tiny) + 2)
+        n, power = self.power_of_two(x * (1 / log(2)))
+        r = x - n * first - n * (log(2) - first)
+        terms = tuple(1 / factorial(k) for k in range(EXPONENTIAL_TERMS[self.dtype.itemsize] + 1, 1, -1))
+        return power * (r * r * self.polynomial(r, terms) + r) + (power - 1.0)
 
     def load(self, pointer: Any, at: Any) -> Symbol:
         """The vector from a place on."""

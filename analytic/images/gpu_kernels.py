@@ -45,9 +45,6 @@ class Text(Code):
     def expm1(self, x: Any) -> Any:
         return self.write("expm1", x)
 
-    def power_of_two(self, turn: Any) -> tuple[Any, Any]:
-        raise NotImplementedError  # C has its own expm1
-
 
 def entries(dtype: Any, form: tuple[str, int, int], *, tangent: bool) -> str:
     """C for a form on all entries m of a plane; at: the place of their pixels' numbers, which are 0 outside."""

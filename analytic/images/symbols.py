@@ -6,7 +6,6 @@ So NumPy, LLVM (`analytic.images.compiled`) and CUDA (`analytic.images.gpu_kerne
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from math import factorial, log
 from typing import Any
 
 import numpy as np
@@ -49,10 +48,6 @@ class Symbol:
         return self.code.write("/", other, self)
 
 
-EXPONENTIAL_TERMS = {4: 6, 8: 12}
-"""By bytes per number: so many terms behind r of e^r - 1, |r| <= log(2) / 2, leave less than a rounding error."""
-
-
 class Code(Arithmetic, ABC):
     """Code that is being written, in a precision."""
 
@@ -66,8 +61,8 @@ class Code(Arithmetic, ABC):
         """The result of one more instruction, on symbols and Python's numbers.   fmuladd : a b + c, in whatever way."""
 
     @abstractmethod
-    def power_of_two(self, turn: Any) -> tuple[Any, Any]:
-        """n and 2^n, for the whole number n nearest to `turn`, a symbol."""
+    def expm1(self, x: Any) -> Any:
+        """e^x - 1 for a symbol x <= 0, to the last digit."""
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         return self.write("where", condition, a, b)
@@ -93,13 +88,3 @@ class Code(Arithmetic, ABC):
 
     def lag(self, p: Any, s: Any) -> Any:
         return p * (s * self.polynomial(p * 4.0 - 1.0, tuple(-c for c in self.R)))
-
-    def expm1(self, x: Any) -> Any:
-        """2^n (e^r - 1) + (2^n - 1),  r = x - n log 2, its log 2 in two parts, of which n times the first is exact."""
-        half = np.float32 if self.dtype.itemsize == 8 else np.float16
-        first = float(half(log(2)))
-        x = self.largest(x, log(self.tiny) + 2)
-        n, power = self.power_of_two(x * (1 / log(2)))
-        r = x - n * first - n * (log(2) - first)
-        terms = tuple(1 / factorial(k) for k in range(EXPONENTIAL_TERMS[self.dtype.itemsize] + 1, 1, -1))
-        return power * (r * r * self.polynomial(r, terms) + r) + (power - 1.0)
