@@ -252,8 +252,10 @@ def memory_groups(root: str) -> list[tuple[str, Path]]:
         kind, *_, options = fields[fields.index("-") + 1 :]
         if kind not in LIMITS or (kind == "cgroup" and "memory" not in options.split(",")):
             continue
-        mine = [path for _, names, path in lines if ("memory" in names.split(",") if kind == "cgroup" else not names)]
-        for path in mine:
+        owner = "memory" if kind == "cgroup" else ""
+        for _, names, path in lines:
+            if owner not in names.split(","):
+                continue
             inside = os.path.relpath(path, fields[3])  # a container may see a part of the tree only
             parts = () if inside.startswith("..") else Path(inside).parts
             top = Path(root) / fields[4].lstrip("/")
