@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from analytic.images.symbols import Code, Symbol
 from analytic.vectors.scalar_forms import FORMS
+from analytic.vectors.symbols import Code, Symbol
 
 KINDS = "WINDOW", "FORM", "COPY", "ADD"
 """Kinds of steps, as `analytic.images.offsets` numbers them."""

@@ -17,7 +17,7 @@ from oracles_kernels import dual
 import minintk as mn
 from analytic.images.activations import TINY_ROOT, form_of
 from analytic.images.gpu_kernels import Text
-from analytic.images.symbols import Symbol
+from analytic.vectors.symbols import Symbol
 from analytic.vectors import arcs, scalar_forms
 from analytic.vectors.closed_forms import closed_form
 from analytic.vectors.scalar_forms import FORMS, KINKED, OPPOSITE_ROUNDINGS, Arithmetic, Form
@@ -252,7 +252,7 @@ def test_a_series_cut_short_is_found_out(which: int, monkeypatch: pytest.MonkeyP
         pytest.skip("no C compiler on this machine")
     found = list(arcs.arc_series(np.dtype("float64")))
     found[which] = tuple(arcs.short_series(arcs.power_series()[which], len(found[which]) - 7))
-    monkeypatch.setattr("analytic.images.symbols.arc_series", lambda dtype: tuple(found))
+    monkeypatch.setattr("analytic.vectors.symbols.arc_series", lambda dtype: tuple(found))
     assert kinked_errors("float64", by_c) > 50
 
 

@@ -1,6 +1,6 @@
 """Formulas as code: a `Form` is run once with symbols for numbers, and each operation on them writes an instruction.
 
-So NumPy, LLVM (`analytic.images.compiled`) and CUDA (`analytic.images.gpu_kernels`) follow one text of the formula.
+So NumPy, LLVM (`analytic.vectors.llvm`) and CUDA (`analytic.images.gpu_kernels`) follow one text of the formula.
 """
 
 from __future__ import annotations
