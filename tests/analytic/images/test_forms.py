@@ -17,10 +17,10 @@ from oracles_kernels import dual
 import minintk as mn
 from analytic.images.activations import TINY_ROOT, form_of
 from analytic.images.gpu_kernels import Text
-from analytic.vectors.symbols import Symbol
 from analytic.vectors import arcs, scalar_forms
 from analytic.vectors.closed_forms import closed_form
 from analytic.vectors.scalar_forms import FORMS, KINKED, OPPOSITE_ROUNDINGS, Arithmetic, Form
+from analytic.vectors.symbols import Symbol
 
 Numbers = tuple[Any, ...]
 Run = Callable[..., tuple[Array, Array]]
