@@ -3,7 +3,7 @@
     row     one piece of work, with its inputs and the answer of a plain float64 NumPy computation
     side    one way to do it, in one environment
     turn    an untimed call, then timed calls for a fraction of a second; the turn's time is their median
-    ratio   time of a side / time of ours in the same round; reported is the median over rounds, and the range
+    ratio   time of a side / time of ours in the same round; reported is the median over rounds, and an interval for it
 
 So load on the machine, and its clock, hit both sides of a ratio alike.  Every side's answer is compared with the
 reference before any timing; a side whose answer is off by more than the row's tolerance counts as wrong, not as fast.
@@ -21,8 +21,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import comb
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
@@ -114,15 +115,32 @@ class Measured:
         return median(self.ratios) if self.ratios else None
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """The k-th least and k-th largest ratio, which hold the median of all rounds that might have been between them.
+
+        With n rounds they miss it with probability 2 P(B < k), B heads of n coins: k is the largest with at most .07;
+        up to six rounds, the least and the largest.
+        """
+        ordered, n, k = sorted(self.ratios), len(self.ratios), 1
+        while 2 * sum(comb(n, heads) for heads in range(k + 1)) <= 0.07 * 2**n:
+            k += 1
+        return ordered[k - 1], ordered[-k]
+
+    @property
     def met(self) -> bool | None:
         """Whether the target is met, to two decimals; None where there is none, or nothing to compare."""
         if self.at_least is None or self.ratio is None or not self.right:
             return None
-        return round(self.ratio, 2) >= self.at_least
+        return round(self.ratio, 2) >= round(self.at_least, 2)
 
 
 SLOW, VERY_SLOW = 2.0, 10.0
 """Seconds; a side whose call takes longer has three rounds, or two, and no untimed calls."""
+
+
+BUSY_ROUNDS, BUSY_TURN = 3, 3
+"""So many times as many rounds beside busy neighbours, of so many times as long turns, of which the mean counts: three
+processes on two cores, of which one has a core to itself for a while, and slices of milliseconds."""
 
 
 @contextmanager
@@ -230,6 +248,8 @@ def measure(
                 seen[i].first, seen[i].error, seen[i].dtype = reply["first"], reply["error"], reply["dtype"]
                 seen[i].right = reply["error"] is None or reply["error"] <= row.tolerance
                 seen[i].peak, seen[i].versions = reply["peak"], reply["versions"]
+            middle: Callable[[Sequence[float]], float] = mean if row.neighbours else median
+            turn, rounds = (BUSY_TURN * turn, BUSY_ROUNDS * rounds) if row.neighbours else (turn, rounds)
             with busy(row.neighbours, threads):
                 for number in range(rounds):
                     order = sorted(workers)
@@ -239,8 +259,8 @@ def measure(
                             continue
                         time.sleep(pause)  # lets the threads of the side before stop spinning
                         try:
-                            reply = workers[i].ask(do="turn", seconds=turn, warm=seen[i].first < SLOW)
-                            seen[i].seconds[number] = median(reply["seconds"]) / row.per
+                            reply = workers[i].ask(do="turn", seconds=turn, warm=max(seen[i].first, taken) < SLOW)
+                            seen[i].seconds[number] = middle(reply["seconds"]) / row.per
                         except SideFailed as error:
                             seen[i].failed = str(error)
                             workers.pop(i).close()

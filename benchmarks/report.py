@@ -38,7 +38,7 @@ def seconds(t: float | None) -> str:
     return f"{t / 1e-6:.3g} us"
 
 
-HEAD = ("side", "time", "time / ours", "range", "of limit", "target", "error", "first call", "memory")
+HEAD = ("side", "time", "time / ours", "interval", "of limit", "target", "error", "first call", "memory")
 
 
 def timed(name: str, unit: str, sides: Sequence[Measured], limit: float | None = None, entries: float = 0.0) -> str:
@@ -58,7 +58,7 @@ def timed(name: str, unit: str, sides: Sequence[Measured], limit: float | None =
                 one.side,
                 seconds(one.time),
                 f"{one.ratio:.2f}" if one.ratio and i else "",
-                f"{min(one.ratios):.2f} .. {max(one.ratios):.2f}" if one.ratios and i else "",
+                "{:.2f} .. {:.2f}".format(*one.interval) if one.ratios and i else "",
                 f"{limit / one.time:.2f}" if limit and one.time and one.error is not None else "",
                 "" if one.at_least is None else f">= {one.at_least:g}{verdict}",
                 ("" if one.error is None else f"{one.error:.0e}") + ("" if one.right else " WRONG"),

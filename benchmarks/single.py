@@ -47,11 +47,15 @@ def _ours(a: Arrays, net: Net) -> tuple[Any, Any]:
 
 
 def ours(
-    a: Arrays, device: str, *, net: Net, lr: float, steps: int, linear: bool = False, compared: bool = True
-) -> Work:
-    """mn.train."""
+    a: Arrays, device: str, *, net: Net, lr: float, steps: int, linear: bool = False, compared: bool = True,
+    held: bool = True,
+) -> Work:  # fmt: skip
+    """mn.train.   held : BLAS at one thread, as minintk holds it; if not, it works with its own, which spin."""
     import minintk as mn
+    from minintk.fast import threads
 
+    if not held:
+        threads.blas_libraries = list  # type: ignore[assignment]  # none
     _, a = moved(a, device)
     network, theta = _ours(a, net)
     model = mn.Linearized(network, theta) if linear else network
@@ -255,7 +259,8 @@ def _step(
     title: str, net: Net, shape: tuple[int, ...], n: int, lr: float, steps: int, *, outputs: int = 10,
     biases: bool = True, linear: bool = False, tolerance: float = 1e-3, compiled: bool = True, neighbours: int = 0,
 ) -> Row:  # fmt: skip
-    """neighbours : processes that spin meanwhile; then both sides have a second form, on one thread."""
+    """neighbours : processes that spin meanwhile; then both sides have a second form, on one thread, and ours a third,
+    on BLAS's own threads: what this way of measuring says of a bad neighbour."""
     how: dict[str, Any] = {"net": net, "lr": lr, "steps": steps}
     loop = partial(torch_loop, **how)
     if linear:
@@ -267,6 +272,7 @@ def _step(
         if neighbours:
             peers += [Side("PyTorch, fused SGD, one thread", "torch", loop, None, ALONE)]
             peers += [Side("minintk, one BLAS thread", "ours", partial(ours, **how), 1 / 1.5, ALONE)]
+            peers += [Side("minintk, BLAS's own threads", "ours", partial(ours, held=False, **how))]
         elif compiled:
             peers += [Side("PyTorch, compiled, fused SGD", "torch", partial(loop, compiled=True))]
     beside = f", {neighbours} busy neighbours" if neighbours else ""

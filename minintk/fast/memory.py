@@ -78,7 +78,7 @@ class Copies:
         memory = free.pop() if free else np.empty(a.nbytes, np.uint8)
         copy = np.frombuffer(memory.data, a.dtype)  # what is cut out of it holds it, as its memory is no array
         finalize(copy, free.append, memory).atexit = False
-        pieces = cache_slices(a.reshape(-1))
+        pieces = cache_slices(a.reshape(-1)) if a.size >= THRESHOLDS.vector else [slice(0, a.size)]
         parallel(lambda at: np.copyto(copy[at], a.reshape(-1)[at]), pieces)
         return copy.reshape(a.shape)
 

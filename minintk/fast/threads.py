@@ -115,7 +115,8 @@ def alone() -> Iterator[None]:
 def parallel(work: Callable[..., T], items: Iterable[Any], meeting: Meeting | None = None) -> list[T]:
     """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
 
-    The caller's thread takes items too, so that one thread fewer has to wake up.  It is a plain loop from inside the
+    The caller's thread takes items too, so that one thread fewer has to wake up; and where it has taken all of them
+    before another thread woke up, on a busy machine, it does not wait for that one.  It is a plain loop from inside the
     pool, while the pool works for another thread, with a single core or item, and where no thread can start: in a
     browser, or at a limit of the system.  For a `meeting` (`together`) it is BrokenBarrierError instead.
 
@@ -161,7 +162,8 @@ def parallel(work: Callable[..., T], items: Iterable[Any], meeting: Meeting | No
     finally:
         _user.pop("pool", None)
     for future in begun:
-        future.result()  # raises what it raised
+        if not future.cancelled():
+            future.result()  # raises what it raised
     return results
 
 
@@ -223,11 +225,11 @@ def everyones(part: T) -> list[T]:
 
 
 def _finish(begun: list[Future[None]]) -> None:
-    """Wait until all are done, since they write to `results`; a keyboard interrupt meanwhile is raised afterwards."""
+    """Wait until all that have started are done, since they write to `results`; a keyboard interrupt is raised then."""
     interrupt: KeyboardInterrupt | None = None
-    while not all(future.done() for future in begun):
+    while not all(future.cancel() or future.done() for future in begun):
         try:
-            wait(begun)
+            wait([future for future in begun if not future.cancelled()])
         except KeyboardInterrupt as came:
             interrupt = came
     if interrupt is not None:

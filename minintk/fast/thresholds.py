@@ -25,7 +25,7 @@ class Thresholds:
     batch: int = 2**20  # numbers in the activations of a batch that is split over the cores
     contraction: int = 2**24  # multiplications of a kernel's contraction that is left to BLAS's own threads
     cotangents: int = 2**20  # numbers in the cotangents of a kernel whose outputs are split over the cores
-    vector: int = 2**19  # numbers of a vector that the optimiser splits over the cores
+    vector: int = 2**19  # numbers of a vector that the optimiser and copies split over the cores
     share_activations: int = 2**21  # numbers in a share of a batch, which stay in cache from layer to layer
     share_per_weight: int = 16  # numbers in a share for each weight: every share prepares all weights
     shares_per_core: int = 4  # the most shares of a batch

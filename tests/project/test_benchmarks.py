@@ -65,6 +65,23 @@ def test_a_limit_is_the_longest_part_at_the_rate_of_the_rows_precision(benchmark
     assert harness.Row("x", dict, dict, 0.0, ()).limit(rates) is None
 
 
+def test_an_interval_holds_the_median_of_a_lopsided_law_as_often_as_it_says(benchmarks: Any) -> None:
+    """Ratios e^z, median 1: of five and of fifteen rounds, within three standard errors; one rank less, refused."""
+    rng, runs = np.random.default_rng(0), 4000
+    for rounds, k, misses in ((5, 1, 2 / 2**5), (15, 4, 2 * 576 / 2**15)):
+        ratios = np.exp(rng.standard_normal((runs, rounds)))
+        missed = narrow = 0
+        for one in ratios:
+            row = measured(benchmarks, 1.0)
+            row.ratios = list(one)
+            low, high = row.interval
+            missed += not low <= 1 <= high
+            narrow += not np.sort(one)[k] <= 1 <= np.sort(one)[-k - 1]
+        error = 3 * (misses * (1 - misses) / runs) ** 0.5
+        assert abs(missed / runs - misses) < error
+        assert abs(narrow / runs - misses) > error
+
+
 def test_a_report_replaces_its_processors_part_alone(benchmarks: Any) -> None:
     report = benchmarks("report")
     first = report.markdown({"processor": "A"}, {}, ["### row\n\nold"])

@@ -48,6 +48,16 @@ def test_memory_of_a_copy_is_taken_again_only_when_nobody_holds_it() -> None:
     assert np.array_equal(copies(a), a)
 
 
+@pytest.mark.parametrize(("size", "threads"), [(2**18, 1), (2**20, 2)])
+def test_only_copies_worth_it_wake_another_thread(size: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that wakes up costs more than a small copy, and on a busy machine thousands of times more."""
+    handed: list[int] = []
+    monkeypatch.setattr("minintk.fast.memory.parallel", lambda work, items: handed.append(len([*map(work, items)])))
+    a = np.arange(float(size))
+    assert np.array_equal(Copies()(a), a)
+    assert min(handed[0], 2) == threads
+
+
 @pytest.mark.parametrize("optimizer", [mn.SGD(0.1, momentum=0.9), mn.Adam(1e-3)], ids=["momentum", "two moments"])
 def test_a_large_network_keeps_its_snapshots_apart(optimizer: mn.Optimizer) -> None:
     net = mn.Network(mn.Sequential(mn.Dense(300), mn.ReLU(), mn.Dense(1)), (300,))

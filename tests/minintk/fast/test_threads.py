@@ -58,6 +58,18 @@ def test_the_pool_and_the_calling_thread_share_the_work(two_cores: None) -> None
     assert parallel(lambda _: threading.current_thread(), [0]) == [threading.current_thread()]  # one item: no pool
 
 
+def test_nobody_waits_for_a_thread_that_has_nothing_left_to_do(two_cores: None) -> None:
+    """On a busy machine the caller has often taken all items before the pool's threads wake up: here they never do."""
+    wake, asleep = threading.Event(), threads._pool()._max_workers
+    others = [threads._pool().submit(wake.wait, 10) for _ in range(asleep)]
+    try:
+        assert parallel(lambda i: i * i, range(4)) == [0, 1, 4, 9]
+        assert not any(other.done() for other in others)
+    finally:
+        wake.set()
+    assert parallel(lambda i: i * i, range(4)) == [0, 1, 4, 9]
+
+
 def test_an_error_stops_the_others(two_cores: None) -> None:
     done = []
 
