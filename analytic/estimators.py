@@ -26,9 +26,8 @@ from analytic.training.gp import Kind
 from analytic.training.posterior import posterior
 from analytic.vectors.derivatives import PARAMETERS, scaled
 from minintk import spec as s
+from minintk.arrays import Host
 from minintk.validate import number
-
-Matrix = np.ndarray[Any, Any]
 
 ACTIVATIONS: dict[str, s.Activation] = {
     "relu": s.ReLU(), "erf": s.Erf(), "tanh": s.Tanh(), "gelu": s.GELU(), "sin": s.Sin(), "leaky_relu": s.LeakyReLU(),
@@ -50,7 +49,7 @@ def network(depth: int, activation: str | s.Activation, w_std: float, b_std: flo
     return s.Sequential(*hidden, s.Dense(1, w_std=w_std, b_std=b_std))
 
 
-def _examples(X: Matrix, image_shape: tuple[int, ...] | None) -> Matrix:
+def _examples(X: Host, image_shape: tuple[int, ...] | None) -> Host:
     """Rows, or images of this shape."""
     return X if image_shape is None else X.reshape(len(X), *image_shape)
 
@@ -70,7 +69,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
     relative: bool = True
     _kind: ClassVar[Kind] = "ntk"
 
-    def _fit(self, X: Matrix, Y: Matrix) -> None:
+    def _fit(self, X: Host, Y: Host) -> None:
         """Y : (N, C)."""
         flat = network(self.depth, self.activation, self.w_std, self.b_std)
         self.kernel_: Kernel = kernel(flat if self.spec is None else self.spec)
@@ -93,7 +92,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         mean, *spread = found if wanted else (found,)
         return (mean + self.mean_, *spread)
 
-    def leave_one_out(self) -> Matrix:
+    def leave_one_out(self) -> Host:
         """What the network, trained on all examples but the i-th, says of the i-th, (N, C), for time = inf.
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge I
@@ -143,7 +142,7 @@ class _Regressor(RegressorMixin, _Network):  # type: ignore[misc]
         mean = mean[:, 0] if self._flat else mean
         return (mean, *spread) if spread else mean
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Matrix:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Host:
         """Outputs of n_samples networks of the ensemble, (M, n_samples), or (M, C, n_samples)."""
         mean, cov = self._predict(X, cov=True)
         rng = check_random_state(random_state)
@@ -212,12 +211,12 @@ class NTKClassifier(ClassifierMixin, _Trained):  # type: ignore[misc]
         self._fit(X, np.eye(len(self.classes_))[index])
         return self
 
-    def predict(self, X: Any) -> Matrix:
+    def predict(self, X: Any) -> Host:
         """The class of the largest mean output, (M,)."""
         (mean,) = self._predict(X)
         return self.classes_[mean.argmax(axis=1)]
 
-    def predict_proba(self, X: Any) -> Matrix:
+    def predict_proba(self, X: Any) -> Host:
         """P(class k's output is the largest), (M, C): E_z prod_j Phi(z + f_k - f_j), z ~ N(0, 1), f = mu / sigma.
 
         sigma^2 : the ensemble's variance + ridge, the noise that its labels are taken to have.
@@ -291,7 +290,7 @@ class NetworkKernel(SklearnKernel):  # type: ignore[misc]
         order = sorted(free)  # as theta: the names in alphabetical order
         return K, np.stack([getattr(getattr(d, name), self.kind) for name in order], axis=-1) if free else K[..., :0]
 
-    def diag(self, X: Any) -> Matrix:
+    def diag(self, X: Any) -> Host:
         """k(x, x), (N,)."""
         return getattr(self._kernel().diag(_examples(np.atleast_2d(X), self.image_shape)), self.kind)
 

@@ -31,17 +31,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import comb, exp, isfinite, log, sqrt
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from analytic.kernel import Kernel
 from analytic.training.dynamics import check_targets
 from analytic.training.eigen import check_kernel, spectrum
-from minintk.arrays import Array, to_host
+from minintk.arrays import Array, Host, to_host
 from minintk.validate import number, numbers, whole
 
-Host = np.ndarray[Any, Any]
 AngularKernel = Kernel | Callable[[Host], Host]
 
 
@@ -84,10 +83,7 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Literal["n
     found = []
     for level in range(degree + 1):
         found.append(_visible(values, now))
-        if level == 0:
-            before, now = now, t
-        else:
-            before, now = now, ((2 * level + d - 2) * t * now - level * before) / (level + d - 2)
+        before, now = now, t * now + level / max(1, level + d - 2) * (t * now - before)
     eigenvalue, resolution = np.array(found).T
     multiplicity = np.array([harmonics(d, level) for level in range(degree + 1)], dtype=np.float64)
     trace = float(_values(kernel, np.ones(1), np.zeros(1), d, kind)[0])

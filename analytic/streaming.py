@@ -32,7 +32,7 @@ from analytic.images.rules import needs_images
 from analytic.vectors.engine import vector_diagonals
 from analytic.vectors.results import Examples, Place, Wanted, blocks
 from analytic.vectors.state import Program
-from minintk.arrays import Array, on_host, to_host
+from minintk.arrays import Array, Host, on_host, to_host
 from minintk.fast.threads import alone, single_threaded_blas
 from minintk.files.claims import Claim, InFlight, InTurn, remove_claims, shared
 from minintk.files.reading import Unreadable, map_npy, npy_header, read_lines
@@ -40,7 +40,6 @@ from minintk.files.writing import digest, made_folder, remove_parts, space_on_di
 
 KERNEL_NAMES = ("nngp", "ntk")
 
-Host = np.ndarray[Any, Any]
 Lines = dict[int, str]
 """{number of a block: the rest of its line, " " and the checksum of its bytes in each result}."""
 

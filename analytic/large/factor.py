@@ -27,41 +27,34 @@ import numpy as np
 
 from analytic.large.gram import Gram
 from analytic.streaming import checksums
-from minintk.arrays import Array, scipy_module
+from analytic.training.posterior import triangular
+from minintk.arrays import Array, Host, scipy_module
 from minintk.fast.threads import parallel, single_threaded_blas
 from minintk.files.reading import Unreadable, map_npy
 from minintk.files.writing import remove_parts, space_on_disk, write_atomically
 from minintk.progress import progress_of
 
-Host = np.ndarray[Any, Any]
-
 PIECE = 512
 """Rows that a thread takes at a time through all products of a block."""
 
 
-class Blocks:
+class Blocks(list[Host]):
     """The finished blocks of L: in memory, or in `folder`, where those of an earlier process are found again.
 
     OSError, before the work, where the disk has no room for the others.
     """
 
     def __init__(self, shapes: list[tuple[int, int]], dtype: np.dtype[Any], folder: Path | None) -> None:
+        super().__init__()
         self.shapes, self.dtype, self.folder = shapes, dtype, folder
-        self._found: list[Host] = []
         if folder is None:
             return
         while len(self) < len(shapes) and (block := self._read(folder)) is not None:
-            self._found.append(block)
+            super().append(block)
         need = sum(map(prod, shapes[len(self) :])) * dtype.itemsize
         with space_on_disk(folder / "L", need):
             if need > shutil.disk_usage(folder).free:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def __getitem__(self, number: int) -> Host:
-        return self._found[number]
 
     def append(self, block: Host) -> None:
         """Keep the next block; OSError on a full disk."""
@@ -70,7 +63,7 @@ class Blocks:
             remove_parts(path)
             write_atomically(path, lambda file: np.save(file, block, allow_pickle=False), block.nbytes)
             block = self._mapped(path)
-        self._found.append(block)
+        super().append(block)
 
     def _mapped(self, path: Path) -> Host:
         return map_npy(path, self.shapes[len(self)], self.dtype, "delete it, and it is computed again")
@@ -138,7 +131,7 @@ class Factor:
             other = panel[:, before] if j == r else self.block(j, i)
             target -= panel[at, before] @ other[:width].T
         if j < r:
-            target[...] = _triangular(self.block(j, j), target.T).T
+            target[...] = triangular(self.block(j, j), target.T).T
 
     def _diagonal(self, block: Host, start: int, gram: Gram) -> Host:
         (potrf,) = scipy_module(np, "linalg").get_lapack_funcs(("potrf",), (block,))
@@ -161,15 +154,9 @@ class Factor:
         for r, at in enumerate(self.rows):
             for j, before in enumerate(self.rows[:r]):
                 z[at] -= self.block(r, j) @ z[before]
-            z[at] = _triangular(self.block(r, r), z[at])
+            z[at] = triangular(self.block(r, r), z[at])
         for r, at in reversed(list(enumerate(self.rows))):
-            z[at] = _triangular(self.block(r, r), z[at], trans=1)
+            z[at] = triangular(self.block(r, r), z[at], trans=1)
             for j, before in enumerate(self.rows[:r]):
                 z[before] -= self.block(r, j).T @ z[at]
         return z * size
-
-
-def _triangular(L: Host, b: Host, trans: int = 0) -> Host:
-    """L^-1 b, or L'^-1 b with trans=1."""
-    solve = scipy_module(np, "linalg").solve_triangular
-    return np.asarray(solve(L, b, lower=True, trans=trans, check_finite=False))

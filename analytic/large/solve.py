@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from math import ceil, inf, log, sqrt
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -28,14 +28,13 @@ from analytic.streaming import Store
 from analytic.training.eigen import check_memory
 from analytic.training.gp import Ensemble, KernelLike, Kind
 from analytic.training.posterior import posterior
-from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
+from minintk.arrays import Array, Host, array_namespace, on_host, to_host, to_library
 from minintk.files.claims import claim_or_say_who
 from minintk.files.reading import Unreadable, read_npz, reading
 from minintk.files.writing import digest, made_folder, remove_parts, write_atomically
 from minintk.progress import progress_of
 from minintk.validate import number, whole
 
-Host = np.ndarray[Any, Any]
 Precondition = Callable[[Array], Array]
 By = Literal["cholesky", "pivoted"]
 
@@ -149,13 +148,13 @@ def _gradients(
     sizes = xp.max(xp.abs(y), axis=0)
     sizes = xp.where(sizes > 0, sizes, xp.ones_like(sizes))
     y = y / sizes
-    lengths = xp.maximum(_lengths(y), xp.full_like(sizes, 1e-300))
+    lengths = xp.maximum(xp.linalg.vector_norm(y, axis=0), xp.full_like(sizes, 1e-300))
     zero = xp.zeros_like(y)
     now = {"a": zero, "r": y, "p": zero, "w": zero, "rz": xp.zeros_like(sizes), "counts": xp.zeros(2)}
     if state is not None and (found := _read(state, now)) is not None:
         now = {name: to_library(value, xp) for name, value in found.items()}
     steps, fresh, best = int(now["counts"][0]), bool(now["counts"][1]), inf
-    residual = float(xp.max(_lengths(now["r"]) / lengths))
+    residual = float(xp.max(xp.linalg.vector_norm(now["r"], axis=0) / lengths))
     with progress_of("residual", 1.0, progress) as advance:
         advance(_share(residual, tol))
         while True:
@@ -166,7 +165,7 @@ def _gradients(
                 fresh = True
             else:
                 now, steps, fresh = _step(K, precondition, now), steps + 1, False
-            before, residual = residual, float(xp.max(_lengths(now["r"]) / lengths))
+            before, residual = residual, float(xp.max(xp.linalg.vector_norm(now["r"], axis=0) / lengths))
             advance(_share(residual, tol) - _share(before, tol))
             if state is not None:
                 _write(state, now | {"counts": np.array([steps, fresh], float)})
@@ -194,12 +193,6 @@ def _step(K: gram.Gram, precondition: Precondition, now: dict[str, Array]) -> di
     alpha = xp.where(pq > 0, rz, xp.zeros_like(rz)) / xp.where(pq > 0, pq, xp.ones_like(pq))
     w = alpha * q
     return {"a": a + alpha * p, "r": r - w, "p": p, "w": w, "rz": rz}
-
-
-def _lengths(v: Array) -> Array:
-    """The norm of each column, (C,)."""
-    xp = array_namespace(v)
-    return xp.sqrt(xp.sum(v * v, axis=0))
 
 
 def _share(residual: float, tol: float) -> float:

@@ -36,10 +36,10 @@ from typing import Any
 
 import numpy as np
 
-from analytic.limits.linear_problem import Host, LinearProblem, linear_problem
+from analytic.limits.linear_problem import LinearProblem, linear_problem
 from analytic.training.eigen import check_memory
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace
+from minintk.arrays import Array, Host, array_namespace
 from minintk.validate import number, whole
 
 

@@ -17,7 +17,7 @@ basis of the span of X~, training changes F : (r, C) only, f(x) = (x~ B) F, driv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -26,11 +26,9 @@ import numpy as np
 
 from analytic.training.dynamics import check_targets
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, check_examples, own, to_host, to_library
+from minintk.arrays import Array, Host, array_namespace, check_examples, own, to_host, to_library
 from minintk.spec.shapes import UnsupportedLayer
 from minintk.validate import number
-
-Host = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +73,7 @@ class LinearProblem:
         start = float(np.prod(np.square(self.w_std[:layer])))
         return np.asarray(start * tilde @ tilde.T + z @ (H - start * np.eye(len(H))) @ z.T)
 
-    def ntk(self, H: Sequence[Host], G: Sequence[Host], x: Array | None) -> Array:
+    def ntk(self, H: Iterable[Host], G: Iterable[Host], x: Array | None) -> Array:
         """Theta = sum_l sigma_l^2 H^l tr G^{l+1} / C, l = 0 ... L, (M, M), like `minintk.ntk`.
 
         H^1 ... H^L : (r, r), in the basis.  G^1 ... G^L : (C, C), the backward signals'; H^0 = I, G^{L+1} = I.

@@ -32,14 +32,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import factorial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from minintk import spec as s
+from minintk.arrays import Host
 from minintk.models.power_series import Series, expanded
-
-Host = np.ndarray[Any, Any]
 
 ORDER = 5
 """Derivatives of phi that the second derivatives of T need."""

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from analytic.limits.linear_problem import Host, LinearProblem, integrated, linear_problem
+from analytic.limits.linear_problem import LinearProblem, integrated, linear_problem
 from minintk import spec as s
-from minintk.arrays import Array
+from minintk.arrays import Array, Host
 from minintk.validate import times
 
 RTOL, ATOL = 1e-10, 1e-12
@@ -56,18 +56,13 @@ class TwoLayerLimit:
 
     def features(self, t: float, x: Array | None = None) -> Array:
         """H_t = E[h h'] = x~ S x~', (M, M): the kernel of the hidden layer at time t; sigma_1^2 x~ x~' at t = 0."""
-        S, _ = self._moved(t)
+        _, (S,), _ = self.moments(t)
         return self.problem.to_caller(self.problem.spread(1, S, x))
 
     def ntk(self, t: float, x: Array | None = None) -> Array:
         """Theta_t = sigma_2^2 x~ S x~' + sigma_1^2 x~ x~' tr Q / C, (M, M), a mean over outputs like `minintk.ntk`."""
-        S, Q = self._moved(t)
-        return self.problem.ntk([S], [Q], x)
-
-    def _moved(self, t: float) -> tuple[Host, Host]:
-        """(S, Q) at time t."""
         _, S, Q = self.moments(t)
-        return S[0], Q[0]
+        return self.problem.ntk(S, Q, x)
 
     def _rate(self, t: float, state: Host) -> Host:
         """d/dt (F, S, Q)."""

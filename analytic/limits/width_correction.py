@@ -30,10 +30,10 @@ import numpy as np
 
 from analytic.kernel import kernel
 from analytic.limits.linear_problem import check_data, hidden_layers, integrated
-from analytic.limits.one_finite_layer import FiniteLayer, Host, Jet, Moments, derivatives, through
+from analytic.limits.one_finite_layer import FiniteLayer, Jet, Moments, derivatives, through
 from analytic.training.eigen import check_memory, spectrum
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, own, to_host, to_library
+from minintk.arrays import Array, Host, array_namespace, own, to_host, to_library
 from minintk.layers.activation import pointwise
 from minintk.spec.shapes import UnsupportedLayer
 from minintk.validate import generator, times, whole

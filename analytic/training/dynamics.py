@@ -59,7 +59,7 @@ class Dynamics(ABC):
         ValueError for a negative t or NaN, and if the result depends on directions with eigenvalues lost in rounding.
         Lee et al. 2019, eqs. (9) to (11).
         """
-        t = self._times(t)
+        t = times(t)
         if k_test_train is None:
             if np.ndim(f0_test) or f0_test != 0:
                 raise ValueError("predict(f0_test=...) is for test examples: give k_test_train too, the kernel (M, N)")
@@ -77,12 +77,12 @@ class Dynamics(ABC):
         t, f0, units and errors as in `predict`.  Directions in which Theta is exactly zero are left out: they move
         neither outputs nor weights.  Lee et al. 2019, eq. (8).
         """
-        t = self._times(t)
+        t = times(t)
         return self._result(t, self._gain(t), self._residual(f0), None)
 
     def gains(self, t: Any, k_test_train: Array) -> Array:
         """g_t(mu) as the test outputs need it, (T, n), T = 1 for a single t: A_t = k_test_train Q diag(g_t) Q'."""
-        return self._gain(self._times(t), self._test_kernel(k_test_train))
+        return self._gain(times(t), self._test_kernel(k_test_train))
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
         """g_t(mu) for times on the host, (T, n), 0 in the zero directions where they contribute exactly nothing.
@@ -100,10 +100,6 @@ class Dynamics(ABC):
         if dropped:
             gain[:, : s.zeros] = 0.0
         return gain
-
-    def _times(self, t: Any) -> Array:
-        """t on the host, () or (T,)."""
-        return times(t)
 
     def _outputs(self, name: str, f: Any, count: int) -> Array:
         """f : (count, C) in float64, from an array of that shape or a number."""
@@ -172,6 +168,9 @@ class GradientDescent(Dynamics):
 
     def gain(self, t: Array) -> Array:
         xp, mu, rate = array_namespace(t), self.spectrum.mu, self.lr / len(self.y)
+        if bool(xp.any(part := t != xp.floor(t))):
+            bad = f"got t = {float(t[part][0]):g}: round it, or use gradient_flow"
+            raise ValueError(f"gradient_descent counts whole steps, {bad}")
         if float(xp.max(mu)) * rate >= 2 * (1 + self.momentum) - 1e-12 and bool(xp.any(xp.isinf(t))):
             raise ValueError(f"gradient descent has no limit t = inf: {self._bound()}")
         z, t, one = xp.where(mu > 0, rate * mu, xp.full_like(mu, 2.0**-1000)), t[:, None], xp.ones_like(mu)
@@ -200,14 +199,6 @@ class GradientDescent(Dynamics):
             p, q = xp.where(odd, p + a * (1 + p) + b * q, p), xp.where(odd, q + c * (1 + p) + d * q, q)
             a, b, c, d = a * (2 + a) + b * c, b * (2 + a + d), c * (2 + a + d), d * (2 + d) + b * c
         return xp.where(flips, 1 - xp.where(xp.remainder(t, 2.0) == 1, -1 - p, 1 + p), -p)
-
-    def _times(self, t: Any) -> Array:
-        steps = super()._times(t)
-        whole = np.isinf(steps) | (steps == np.floor(steps))
-        if not bool(np.all(whole)):
-            bad = f"got t = {steps[~whole].flat[0]:g}: round it, or use gradient_flow"
-            raise ValueError(f"gradient_descent counts whole steps, {bad}")
-        return steps
 
     def _bound(self) -> str:
         """The learning rate and its bound, for messages."""

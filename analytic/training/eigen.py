@@ -112,10 +112,10 @@ class Spectrum:
             return False
         xp = array_namespace(self.Q, k_test)
         k_test = xp.astype(k_test, self.Q.dtype, copy=False)
-        part = _norms(xp, k_test @ self.Q[:, : self.zeros])
+        part = xp.linalg.vector_norm(k_test @ self.Q[:, : self.zeros], axis=1)
         if not bool(xp.any(part > self.resolution)):
             return False
-        w = _norms(xp, k_test @ (self.Q[:, self.zeros :] / self.mu[self.zeros :]))
+        w = xp.linalg.vector_norm(k_test @ (self.Q[:, self.zeros :] / self.mu[self.zeros :]), axis=1)
         return bool(xp.any(part > self.resolution * (1 + w)))
 
     def remedy(self) -> str:
@@ -180,8 +180,3 @@ def extremes(k: Array) -> tuple[float, float]:
     smallest, largest = float(lam[0]), float(lam[-1])
     check_definite(smallest, largest, resolution(k))
     return max(smallest, 0.0), largest
-
-
-def _norms(xp: Any, a: Array) -> Array:
-    """The norm of each row, (m,)."""
-    return xp.sqrt(xp.sum(a * a, axis=1))

@@ -58,7 +58,7 @@ class Posterior:
         else:
             k_test = ens.of(self.kind)(x_test, ens.x)
         check_finite("the kernel of x_test and x", k_test)
-        V = _solve(L, xp.astype(k_test, xp.float64, copy=False).T)  # L^-1 k(X, x)
+        V = triangular(L, xp.astype(k_test, xp.float64, copy=False).T)  # L^-1 k(X, x)
         dtype = xp.result_type(k_test, ens.y)
         size, whitened = self._whitened
         mean = xp.astype(V.T @ whitened * size, dtype, copy=False)
@@ -66,7 +66,7 @@ class Posterior:
             return mean
         a, b = V.T, -V.T
         if self.kind == "ntk":
-            a = _solve(L, V, transposed=True).T
+            a = triangular(L, V, trans=1).T
             b = a @ xp.astype(ens.block("nngp"), xp.float64, copy=False) - 2 * nngp
         return mean, xp.astype(spread(a, b, prior, eps(k_test)), dtype, copy=False)
 
@@ -166,7 +166,7 @@ class Posterior:
         y, L, xp = self.ensemble.y, self.factor, array_namespace(self.ensemble.y)
         assert L is not None
         size = power_of_two(y)
-        return size, _solve(L, xp.astype(y, xp.float64, copy=False) / size)
+        return size, triangular(L, xp.astype(y, xp.float64, copy=False) / size)
 
 
 def posterior(
@@ -221,7 +221,7 @@ def is_factor(L: Array, diagonal: Array) -> bool:
     return float(xp.max(xp.abs(xp.einsum("ij,ij->i", L, L) - diagonal))) <= rounding
 
 
-def _solve(L: Array, b: Array, *, transposed: bool = False) -> Array:
-    """L^-1 b, or L'^-1 b."""
-    solve_triangular = scipy_module(array_namespace(L), "linalg").solve_triangular
-    return solve_triangular(L, b, lower=True, trans=1 if transposed else 0)
+def triangular(L: Array, b: Array, trans: int = 0) -> Array:
+    """L^-1 b, or L'^-1 b with trans=1."""
+    solve = scipy_module(array_namespace(L), "linalg").solve_triangular
+    return solve(L, b, lower=True, trans=trans, check_finite=False)
