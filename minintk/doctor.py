@@ -19,7 +19,7 @@ import minintk
 from minintk.arrays import available_memory, device_namespace
 from minintk.fast.threads import cores
 
-NEEDED = ("minintk", "numpy", "scipy", "matplotlib", "array_api_compat", "threadpoolctl", "filelock", "rich")
+NEEDED = ("minintk", "numpy", "scipy", "matplotlib", "array_api_compat", "threadpoolctl", "filelock", "rich", "jinja2")
 EXTRAS = {"cupy": "gpu", "numba": "fast", "pooch": "data", "sklearn": "sklearn", "pandas": "tables"}
 """The extra that brings each package."""
 

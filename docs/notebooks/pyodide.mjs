@@ -57,7 +57,7 @@ console.log(`after ${seconds()}`);
 
 const quiet = { messageCallback: () => {}, errorCallback: () => {} };
 try {
-  await py.loadPackage(["numpy", "scipy", "matplotlib", "rich", "threadpoolctl", "micropip"], quiet);
+  await py.loadPackage(["numpy", "scipy", "matplotlib", "rich", "jinja2", "threadpoolctl", "micropip"], quiet);
   await py.runPythonAsync(`import micropip; await micropip.install(["array-api-compat", "filelock", "rich"])`);
 } catch (error) {
   console.log("NumPy, SciPy or micropip could not be fetched from Pyodide's server: the thirty lines have not run.");

@@ -12,12 +12,10 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
-from importlib.resources import files
-from string import Template
 from typing import Any
 from xml.etree import ElementTree
 
+from minintk.files.pages import page
 from minintk.grade.compare import Diagnosis, Finding
 from minintk.grade.exercise import Assignment, Case, Exercise
 from minintk.grade.submission import GraderError, Submission, SubmissionError
@@ -205,13 +203,6 @@ def _asked(grade: Grade) -> str:
 
 def html(grade: Grade) -> str:
     """One page without anything from outside: the score, then each exercise with its reasons."""
-    sections = []
-    for name, points, cases, text in rows(grade):
-        title = f"<h2>{escape(name)}: {points} points, {cases} cases</h2>"
-        kind = "wrong" if text else "right"
-        sections.append(f'<section class="{kind}">{title}<pre>{escape(text) or "all right"}</pre></section>')
-    return Template((files("minintk.grade") / "page.html").read_text(encoding="utf-8")).substitute(
-        title=escape(f"{grade.assignment}: {grade.score:g} of {grade.points:g} points"),
-        submission=escape(grade.submission), asked=escape(_asked(grade)), sections="".join(sections),
-        how="in a process of its own" if grade.isolated else "without isolation: not for marks",
-    )  # fmt: skip
+    title = f"{grade.assignment}: {grade.score:g} of {grade.points:g} points"
+    known = {"submission": grade.submission, "asked": _asked(grade), "isolated": grade.isolated}
+    return page("minintk.grade", title=title, exercises=rows(grade), **known)

@@ -44,8 +44,6 @@ ELSEWHERE = {
     "minintk/__init__.py": "whether the package beside it is its own",
     "minintk/files/writing.py": "writes",
     "minintk/arrays.py": "asks the system how much memory is free",
-    "minintk/grade/run.py": "the package's own page",
-    "minintk/verify/report.py": "the package's own page",
     "minintk/experiments/papers.py": "the sources of the examples",
     "minintk/grade/worker.py": "messages between two processes; imports NumPy alone",
     "minintk/cli/single.py": "the secret of a course's staff",
