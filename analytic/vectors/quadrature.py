@@ -63,11 +63,8 @@ NUMBERS_IN_CACHE = 2**17
 Function = Callable[[Array], Array]
 
 
-@cache
-def legendre(nodes: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Gauss-Legendre nodes and weights on (-1, 1)."""
-    x, w = np.polynomial.legendre.leggauss(nodes)
-    return x, w
+legendre = cache(np.polynomial.legendre.leggauss)
+"""Gauss-Legendre nodes and weights on (-1, 1), by their number."""
 
 
 def panels(f: Function, s: Array) -> tuple[float, ...]:
@@ -124,14 +121,9 @@ def mean_square(f: Function, s: Array, kinks: tuple[float, ...] = (), nodes: int
 def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Array:
     """a_n(s) = E f(s z) h_n(z), n = 0 ... degree, (N, degree + 1)."""
     xp, ends = array_namespace(s), panels(f, s)
+    top = MANY_DEGREES if degree <= MANY_DEGREES else LARGEST_DEGREE
     moving = any(kink != 0 for kink in kinks)
-    basis = (
-        None
-        if moving
-        else to_library(
-            hermite_basis(ends, MANY_DEGREES if degree <= MANY_DEGREES else LARGEST_DEGREE)[:, : degree + 1], xp
-        )
-    )
+    basis = None if moving else to_library(hermite_basis(ends, top)[:, : degree + 1], xp)
 
     def work(s: Array) -> Array:
         z, w = axis(xp, s, kinks, ends)
@@ -292,13 +284,7 @@ class Quadrature(Dual):
     def rows(self, rows: RowState) -> tuple[RowState, QuadratureRow]:
         xp, q = array_namespace(rows.q), rows.q
         kinks = self.pointwise.kinks
-
-        def phi(x: Array) -> Array:
-            return self.pointwise.phi(xp, x)
-
-        def dphi(x: Array) -> Array:
-            return self.pointwise.derivative(xp, x)
-
+        phi, dphi = partial(self.pointwise.phi, xp), partial(self.pointwise.derivative, xp)
         low, high = float(q.min()), float(q.max())
         one_variance = high - low <= rows.spread * high
         s = xp.sqrt(xp.asarray([low, high, (low + high) / 2]) if one_variance else q)
@@ -356,9 +342,8 @@ class Quadrature(Dual):
             end = panels(f, few)[-1]
             cut = exp(-(end**2) / 2) * (f(few * end) ** 2 + f(-few * end) ** 2)  # what the axis leaves out, about
             noise = mean_square(partial(rounding, f), few, self.pointwise.kinks)
-            lost = max(
-                lost, float(xp.max((xp.abs(v - coarse) + cut + 2 * xp.sqrt(noise * v)) / xp.where(v > 0, v, 1.0)))
-            )
+            missed = xp.abs(v - coarse) + cut + 2 * xp.sqrt(noise * v)
+            lost = max(lost, float(xp.max(missed / xp.where(v > 0, v, 1.0))))
         degree = MANY_DEGREES
         while True:
             left = xp.zeros(degree + 1, dtype=xp.float64)
