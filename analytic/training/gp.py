@@ -21,7 +21,7 @@ import numpy as np
 
 from analytic.training.dynamics import Dynamics, check_momentum, check_targets, gradient_descent, gradient_flow
 from analytic.training.eigen import check_kernel, check_memory, eps, factorisation_bytes
-from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host
+from minintk.arrays import Array, array_namespace, check_examples, own, to_host
 from minintk.validate import number
 
 
@@ -149,12 +149,8 @@ class Ensemble:
         missing = ({kind, "nngp"} if both else {kind}) - set(self._train) - (set() if factor is None else {kind})
         if factor is None:
             factor = 0 if kind in self._dynamics else factorisation_bytes(N)
-        need = (
-            factor
-            + item * N * N * len(missing)
-            + (3 * 8 * N * N if both else 0)
-            + ((4 if covariances is None else 6) * 8 * N + 8 * (covariances or 0) * M) * M
-        )
+        need = factor + (item * len(missing) + 24 * both) * N * N
+        need += ((4 if covariances is None else 6) * 8 * N + 8 * (covariances or 0) * M) * M
         what = f"this prediction of {M} outputs from {N} examples"
         check_memory(xp, what, need, "use fewer examples, predict a part of x_test at a time, or take std for cov")
 
@@ -207,13 +203,9 @@ class Ensemble:
         """Check that x_test fits the training examples."""
         array_namespace(self.x, x_test)
         if isinstance(self.kernel, Given):
-            return self.kernel.check("x_test", x_test)
-        if x_test.ndim != self.x.ndim or x_test.shape[1:] != self.x.shape[1:]:
-            want = ", ".join(map(str, self.x.shape[1:]))
-            raise ValueError(f"x_test expects shape (M, {want}) as the training examples, got {tuple(x_test.shape)}")
-        check_floating("x_test", x_test)
-        check_finite("x_test", x_test)
-        return None
+            self.kernel.check("x_test", x_test)
+        else:
+            check_examples("x_test", x_test, self.x.shape[1:])
 
 
 def ensemble(
@@ -260,12 +252,10 @@ def ensemble(
     if isinstance(kernel, Given):
         kernel.check("x", x)
     else:
-        check_floating("x", x)
-        check_finite("x", x)
-    if x.ndim < (1 if isinstance(kernel, Given) else 2) or x.shape[0] != y.shape[0]:
+        check_examples("x", x)
+    if x.shape[0] != y.shape[0]:
         raise ValueError(f"expected x : (N, ...) and y : (N, C) with one N, got {tuple(x.shape)} and {tuple(y.shape)}")
-    xp = array_namespace(x)  # kernels are evaluated at the first prediction: of the examples as they are now
-    return Ensemble(kernel, xp.asarray(x, copy=True), xp.asarray(y, copy=True), lr, ridge, by, float(momentum))
+    return Ensemble(kernel, own(x), own(y), lr, ridge, by, float(momentum))  # evaluated at the first prediction
 
 
 def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:

@@ -18,7 +18,7 @@ from analytic.kernel import Kernel
 from analytic.training.dynamics import power_of_two
 from analytic.training.eigen import check_kernel, check_memory, eps, factorisation_bytes, resolution
 from analytic.training.gp import Ensemble, Given, KernelLike, Kind, check_wanted, ensemble, spread
-from minintk.arrays import Array, array_namespace, check_finite, check_floating, on_host, scipy_module, to_library
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, on_host, own, scipy_module, to_library
 from minintk.validate import generator, whole
 
 
@@ -199,7 +199,7 @@ def posterior(
     check_finite("ridge", noise)
     if tuple(noise.shape) != (y.shape[0],) or not bool(xp.all(noise >= 0)):
         raise ValueError(f"ridge expects a number or shape ({y.shape[0]},), all >= 0, got {tuple(noise.shape)}")
-    return Posterior(trained, kind, xp.asarray(noise, copy=True))
+    return Posterior(trained, kind, own(noise))
 
 
 def cholesky(k: Array) -> Array:

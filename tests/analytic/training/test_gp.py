@@ -369,7 +369,7 @@ BAD_CONSTRUCTION: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], s
     ((DenseErfDense, X, TARGETS), {}, TypeError, "got the class DenseErfDense"),
     ((KERNEL, X, TARGETS[:, 0]), {}, ValueError, r"y expects shape \(N, C\), got \(6,\)"),
     ((KERNEL, X, TARGETS[:5]), {}, ValueError, r"with one N, got \(6, 5\) and \(5, 2\)"),
-    ((KERNEL, X[0], TARGETS), {}, ValueError, r"with one N, got \(5,\)"),
+    ((KERNEL, X[0], TARGETS), {}, ValueError, r"x expects shape \(N, d\), got \(5,\)"),
     ((KERNEL, X * np.nan, TARGETS), {}, ValueError, "x holds 30 values that are NaN"),
     ((KERNEL, X, TARGETS * np.nan), {}, ValueError, "y holds 12 values that are NaN"),
     ((KERNEL, X.astype(int), TARGETS), {}, TypeError, "x expects float32 or float64"),
@@ -400,7 +400,7 @@ def test_bad_questions_are_refused() -> None:
         with pytest.raises(ValueError, match="kind expects 'ntk' or 'nngp', got 'gp'"):
             bad_kind()
     for predict in (trained.predict, gp.predict):
-        with pytest.raises(ValueError, match=r"x_test expects shape \(M, 5\) as the training examples, got \(5,\)"):
+        with pytest.raises(ValueError, match=r"x_test expects shape \(N, 5\), got \(5,\): a single example"):
             predict(X_TEST[0])
         with pytest.raises(ValueError, match=r"x_test expects shape \(M, 5\)"):
             predict(X_TEST[:, :3])
