@@ -402,7 +402,7 @@ def test_bad_questions_are_refused() -> None:
     for predict in (trained.predict, gp.predict):
         with pytest.raises(ValueError, match=r"x_test expects shape \(N, 5\), got \(5,\): a single example"):
             predict(X_TEST[0])
-        with pytest.raises(ValueError, match=r"x_test expects shape \(M, 5\)"):
+        with pytest.raises(ValueError, match=r"x_test expects shape \(N, 5\)"):
             predict(X_TEST[:, :3])
         with pytest.raises(ValueError, match="x_test holds 20 values"):
             predict(X_TEST * np.nan)
