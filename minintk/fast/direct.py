@@ -22,6 +22,9 @@ VECTOR = 64 if binding.get_host_cpu_features().get("avx512f") else 32
 CHANNELS = 16
 """The channels of a result are a multiple of this: whole vectors, in float32 and float64."""
 
+TERMS = 4
+"""Terms of the sums in a turn of the innermost loop: addresses that do not fit into registers are read once for all."""
+
 CACHED = 2**18
 """Weights that stay in a core's cache."""
 
@@ -59,8 +62,10 @@ def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: An
         def array(i: int) -> Any:
             return context.make_array(signature.args[i])(context, builder, value=values[i])
 
-        def moved(p: Any, by: Any) -> Any:
-            return builder.gep(p, [by if isinstance(by, ir.Value) else i64(by)])
+        def moved(p: Any, *steps: Any) -> Any:
+            for by in steps:
+                p = builder.gep(p, [by if isinstance(by, ir.Value) else i64(by)])
+            return p
 
         def load(p: Any) -> Any:
             found = builder.load(builder.bitcast(p, vector.as_pointer()))
@@ -90,7 +95,7 @@ def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: An
                 for corner, by in ((y_, out), (z_, first))
             )
             sums, before = [load(start) for start in starts], builder.block
-            head, tap, body, after, done = map(builder.append_basic_block, ("head", "tap", "body", "after", "done"))
+            head, tap, done = map(builder.append_basic_block, ("head", "tap", "done"))
 
             builder.branch(head)
             builder.position_at_end(head)  # for t in range(T)
@@ -98,25 +103,34 @@ def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: An
             builder.cbranch(builder.icmp_signed("<", t, taps_.nitems), tap, done)
 
             builder.position_at_end(tap)
-            corners = [
-                moved(p, builder.load(moved(taps_.data, builder.add(t, i64(i))))) for i, p in enumerate((x_, W_))
-            ]
-            builder.branch(body)
+            corners = (moved(p, builder.load(moved(taps_.data, t, i))) for i, p in enumerate((x_, W_)))
+            state = [i64(0), *corners, *sums]
+            for count in (TERMS, 1):  # for k in range(K), so many at a time, and then those that are left
+                test, body, rest = map(builder.append_basic_block, ("test", "body", "rest"))
+                before = builder.block
+                builder.branch(test)
+                builder.position_at_end(test)
+                k, p, q, *new = state = loop(state, before)
+                following = builder.add(k, i64(count))
+                builder.cbranch(builder.icmp_signed("<=", following, K), body, rest)
 
-            builder.position_at_end(body)  # for k in range(K)
-            k, p, q, *inner = phis = loop([i64(0), *corners, *sums], tap)
-            right, new = [load(moved(q, lanes * v)) for v in range(n)], []
-            for r in range(m):
-                left = everywhere(moved(p, places[r]))
-                for v in range(n):
-                    product = builder.fmul(left, right[v], flags=("contract",))
-                    new.append(builder.fadd(inner[r * n + v], product, flags=("contract",)))
-            following = builder.add(k, i64(1))
-            again(phis, [following, moved(p, along), moved(q, wide), *new])
-            builder.cbranch(builder.icmp_signed("<", following, K), body, after)
-
-            builder.position_at_end(after)
-            again([t, *sums], [builder.add(t, i64(2)), *new])
+                builder.position_at_end(body)
+                (*lefts, p), (*rights, q) = (
+                    [moved(corner, builder.mul(by, i64(c))) for c in range(count + 1)]
+                    for corner, by in ((p, along), (q, wide))
+                )
+                pairs, right = [(c, r) for r in range(m) for c in range(count)], dict[int, list[Any]]()
+                for c, r in pairs if n == 1 else sorted(pairs):  # addresses of rows, or weights, stay in registers
+                    left = everywhere(moved(lefts[c], places[r]))
+                    if c not in right:
+                        right[c] = [load(moved(rights[c], lanes * v)) for v in range(n)]
+                    for v in range(n):
+                        term = builder.fmul(left, right[c][v], flags=("contract",))
+                        new[r * n + v] = builder.fadd(new[r * n + v], term, flags=("contract",))
+                again(state, [following, p, q, *new])
+                builder.branch(test)
+                builder.position_at_end(rest)
+            again([t, *sums], [builder.add(t, i64(2)), *state[3:]])
             builder.branch(head)
 
             builder.position_at_end(done)
