@@ -18,48 +18,12 @@ from minintk.models.network import Model, Network
 from minintk.models.wrappers import Centred, Linearized, Taylor
 from minintk.spec import zoo
 from minintk.spec.abc_parametrization import ABC, exponents
-from minintk.spec.activations import (
-    GELU,
-    ABRelu,
-    Abs,
-    Cos,
-    Erf,
-    Exp,
-    Gaussian,
-    Hermite,
-    LeakyReLU,
-    Monomial,
-    Polynomial,
-    Rbf,
-    RectifiedMonomial,
-    ReLU,
-    Sigmoid,
-    Sign,
-    Sin,
-    Softplus,
-    Swish,
-    Tanh,
-)
-from minintk.spec.layers import (
-    Activation,
-    AvgPool,
-    BatchNorm,
-    Conv1d,
-    Conv2d,
-    Dense,
-    Flatten,
-    GlobalAvgPool,
-    Identity,
-    Layer,
-    LayerNorm,
-    MaxPool,
-    Residual,
-    Sequential,
-)
+from minintk.spec.activations import *
+from minintk.spec.layers import *
 from minintk.spec.parametrization import NTK, MeanField, Parametrization, PyTorch, SpectralMuP, Standard
-from minintk.spec.sequences import GlobalSelfAttention, MaskedAvgPool
+from minintk.spec.sequences import *
 from minintk.spec.shapes import UnsupportedLayer
-from minintk.spec.structure import Concat, Dropout, Product, Scale, Sum
+from minintk.spec.structure import *
 from minintk.training import checkpoints
 from minintk.training.batches import Shift
 from minintk.training.fit import Run, evaluate, fit

@@ -15,9 +15,9 @@ Reading order:
 """
 
 from minintk.spec import activations, layers, sequences, structure
-from minintk.spec.activations import *  # noqa: F403
-from minintk.spec.layers import *  # noqa: F403
-from minintk.spec.sequences import *  # noqa: F403
-from minintk.spec.structure import *  # noqa: F403
+from minintk.spec.activations import *
+from minintk.spec.layers import *
+from minintk.spec.sequences import *
+from minintk.spec.structure import *
 
 __all__ = [*activations.__all__, *layers.__all__, *sequences.__all__, *structure.__all__]
