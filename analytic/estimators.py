@@ -22,11 +22,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from analytic.kernel import Kernel, kernel
-from analytic.training.gp import Kind
+from analytic.training.gp import Kind, check_wanted
 from analytic.training.posterior import posterior
 from analytic.vectors.derivatives import PARAMETERS, scaled
 from minintk import spec as s
 from minintk.arrays import Host
+from minintk.spec import zoo
 from minintk.validate import number
 
 ACTIVATIONS: dict[str, s.Activation] = {
@@ -36,17 +37,12 @@ ACTIVATIONS: dict[str, s.Activation] = {
 
 
 def network(depth: int, activation: str | s.Activation, w_std: float, b_std: float) -> s.Sequential:
-    """`depth` hidden layers and an output, all with these scales.
-
-    >>> network(1, "erf", 1.5, 0.1).layers[1:]
-    (Erf(), Dense(width=1, w_std=1.5, b_std=0.1, b_init='normal'))
-    """
+    """`depth` hidden layers and an output, all with these scales; kernels in NTK scaling know no widths."""
     if not isinstance(activation, s.Activation):
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation expects one of {', '.join(ACTIVATIONS)}, or a layer, got {activation!r}")
         activation = ACTIVATIONS[activation]
-    hidden = [s.Dense(1, w_std=w_std, b_std=b_std), activation] * depth  # kernels in NTK scaling know no widths
-    return s.Sequential(*hidden, s.Dense(1, w_std=w_std, b_std=b_std))
+    return zoo.mlp(depth, 1, 1, activation=activation, w_std=w_std, b_std=b_std)
 
 
 def _examples(X: Host, image_shape: tuple[int, ...] | None) -> Host:
@@ -272,8 +268,7 @@ class NetworkKernel(SklearnKernel):  # type: ignore[misc]
         return Hyperparameter("b_std", "numeric", self.b_std_bounds)
 
     def _kernel(self) -> Kernel:
-        if self.kind not in ("nngp", "ntk"):
-            raise ValueError(f"kind expects 'nngp' or 'ntk', got {self.kind!r}")
+        check_wanted(self.kind)
         base = network(self.depth, self.activation, 1.0, 1.0) if self.spec is None else self.spec
         return kernel(scaled(scaled(base, "w_std", self.w_std), "b_std", self.b_std))
 

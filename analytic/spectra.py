@@ -31,13 +31,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import comb, exp, isfinite, log, sqrt
-from typing import Literal
 
 import numpy as np
 
 from analytic.kernel import Kernel
 from analytic.training.dynamics import check_targets
 from analytic.training.eigen import check_kernel, spectrum
+from analytic.training.gp import Kind, check_wanted
 from minintk.arrays import Array, Host, to_host
 from minintk.validate import number, numbers, whole
 
@@ -57,7 +57,7 @@ class Modes:
     rest: float = 0.0
 
 
-def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Literal["ntk", "nngp"] = "ntk") -> Modes:
+def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "ntk") -> Modes:
     """Eigenvalues of degree 0 ... `degree` on the sphere |x|^2 = d in d >= 2 dimensions, uniform.
 
     kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1]; it may have square roots at +-1,
@@ -92,7 +92,7 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Literal["n
     return Modes(eigenvalue, multiplicity, 0.0 if abs(rest) < unknown else rest)
 
 
-def cube_modes(kernel: AngularKernel, d: int, *, kind: Literal["ntk", "nngp"] = "ntk") -> Modes:
+def cube_modes(kernel: AngularKernel, d: int, *, kind: Kind = "ntk") -> Modes:
     """Eigenvalues of the levels 0 ... d on the cube {-1, 1}^d, uniform; arguments and errors as `sphere_modes`.
 
     >>> modes = cube_modes(lambda t: (10 * t) ** 2, d=10)            # (x.x')^2 = 10 + 2 sum of pairs of coordinates
@@ -149,14 +149,13 @@ def harmonics(d: int, level: int) -> int:
     return comb(level + d - 1, level) - (comb(level + d - 3, level - 2) if level > 1 else 0)
 
 
-def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Literal["ntk", "nngp"]) -> Host:
+def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Kind) -> Host:
     """k at angles of cosine t and sine `sine`, between inputs of |x|^2 = d."""
-    if kind not in ("ntk", "nngp"):
-        raise ValueError(f"kind expects 'ntk' or 'nngp', got {kind!r}")
+    check_wanted(kind)
     if isinstance(kernel, Kernel):
         x, pole = np.zeros((len(t), d)), np.zeros((1, d))
         x[:, 0], x[:, 1], pole[0, 0] = sqrt(d) * t, sqrt(d) * sine, sqrt(d)
-        values = (kernel.ntk if kind == "ntk" else kernel.nngp)(x, pole)[:, 0]
+        values = getattr(kernel, kind)(x, pole)[:, 0]
     elif callable(kernel):
         values = np.asarray(kernel(t), dtype=np.float64)
     else:

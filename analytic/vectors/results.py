@@ -28,27 +28,20 @@ class Examples:
         self.name = name
         self.symmetric = x2 is None or x2 is x1
         self.x: tuple[Array, ...] = (x1,) if x2 is None or x2 is x1 else (x1, x2)
-        self.check(name)
-        first, last = self.x[0], self.x[-1]
-        self.xp, self.dtype, self.example = array_namespace(*self.x), first.dtype, tuple(first.shape[1:])
-        self.shape = first.shape[0], last.shape[0]
+        check_examples(name, x1)
+        self.xp, self.dtype, self.example = array_namespace(*self.x), x1.dtype, tuple(x1.shape[1:])
+        self.shape = x1.shape[0], self.x[-1].shape[0]
+        if 0 in self.example:
+            raise ValueError(f"{name} expects examples that hold numbers, got shape {tuple(x1.shape)}")
+        for other in self.x[1:]:
+            check_examples("x2", other, self.example)
+            if other.dtype != self.dtype:
+                raise TypeError(f"x1 and x2 expect one precision, got {self.dtype} and {other.dtype}: convert one")
 
     def called(self, n: int) -> str:
         """The name of the n-th example, those of x2 after those of x1."""
         N = self.shape[0]
         return f"{self.name}[{n}]" if self.symmetric or n < N else f"x2[{n - N}]"
-
-    def check(self, name: str) -> None:
-        """Examples of one shape, one precision and one library, finite, and of one number at least."""
-        check_examples(name, self.x[0])
-        shape, dtype = tuple(self.x[0].shape), self.x[0].dtype
-        if 0 in shape[1:]:
-            raise ValueError(f"{name} expects examples that hold numbers, got shape {shape}")
-        array_namespace(*self.x)
-        for x2 in self.x[1:]:
-            check_examples("x2", x2, shape[1:])
-            if x2.dtype != dtype:
-                raise TypeError(f"x1 and x2 expect one precision, got {dtype} and {x2.dtype}: convert one of them")
 
 
 @dataclass(frozen=True)
