@@ -175,7 +175,8 @@ class KernelStore:
     def _write(self, path: Path, place: Place, block: Host) -> None:
         """Write a block into a result, row by row, and flush it; OSError, and no signal, on a full disk."""
         with space_on_disk(path), open(path, "r+b") as file:
-            start = npy_header(file).start
+            npy_header(file)
+            start = file.tell()
             for rows, columns, turned in images_of(place, self.inputs.symmetric):
                 for row, values in enumerate(np.ascontiguousarray(turned(block)), rows.start):
                     file.seek(start + (row * self.inputs.shape[1] + columns.start) * block.itemsize)

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from minintk.datasets.dataset import Dataset
-from minintk.files.reading import exactly, read_array, reading, unpacked, whole_file
+from minintk.files.reading import read_array, reading, unpacked, whole_file
 
 VARIABLE = "MININTK_DATA"
 
@@ -128,7 +128,7 @@ def read_idx(path: Path) -> np.ndarray[Any, Any]:
         if len(start) < 4 or start[:3] != b"\0\0\x08":
             raise ValueError(f"expected bytes, beginning 00 00 08, but it begins {start.hex(' ') or 'nowhere'}")
         axes = start[3]
-        shape = struct.unpack(f">{axes}I", exactly(stream, 4 * axes))
+        shape = struct.unpack(f">{axes}I", stream.read(4 * axes))
         return read_array(stream, shape, np.dtype(np.uint8), most)
 
 

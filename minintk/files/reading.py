@@ -19,14 +19,13 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import re
 import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 
@@ -102,14 +101,6 @@ def unpacked(file: IO[bytes]) -> tuple[IO[bytes], int]:
     return gzip.GzipFile(fileobj=file), EXPANSION * size_of(file) + CHUNK  # type: ignore[return-value]
 
 
-def exactly(stream: IO[bytes], count: int) -> bytes:
-    """The next `count` bytes, for headers; ValueError where the stream ends earlier."""
-    found = stream.read(count)
-    if len(found) < count:
-        raise ValueError(f"it ends after {len(found)} bytes of a header of {count}")
-    return found
-
-
 def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], most: int) -> Host:
     """The last values as an array; ValueError for more than `most` bytes, before they are allocated, and unless the
     stream holds just these, which also compares the checksums of gzip and zip.
@@ -129,37 +120,18 @@ def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], 
     return found
 
 
-class Header(NamedTuple):
-    """What a .npy file says of its array; start : where the values begin, in bytes."""
+def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """(shape, whether it is stored column by column, dtype) of a .npy file, whose values begin where the stream is now.
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    fortran: bool
-    start: int
-
-
-_HEADER = re.compile(
-    r"\{'descr': '([<>|=][biuf][1248])', 'fortran_order': (True|False), "
-    r"'shape': \(((?:\d{1,18}, ?)*\d{0,18})\),? ?\} *\n"
-)
-"""A header as NumPy writes it, of plain numbers only: objects, text, dates and records do not match."""
-
-
-def npy_header(stream: IO[bytes]) -> Header:
-    """The header of a .npy file (versions 1 to 3); ValueError for damaged ones and for other values than numbers."""
-    magic = exactly(stream, 8)
-    if magic[:6] != b"\x93NUMPY" or magic[6] not in (1, 2, 3):
-        raise ValueError(f"expected an array in NumPy's format, which begins 93 4e 55 4d 50 59, got {magic.hex(' ')}")
-    digits = 2 if magic[6] == 1 else 4
-    length = int.from_bytes(exactly(stream, digits), "little")
-    if length > 10_000:
-        raise ValueError(f"the header of an array has {length} bytes, more than 10000")
-    text = exactly(stream, length).decode("latin1")
-    if (fields := _HEADER.fullmatch(text)) is None:
-        raise ValueError(f"expected an array of plain numbers, got the header {text.strip()[:120]!r}")
-    kind, order, axes = fields.groups()
-    shape = tuple(int(axis) for axis in axes.split(",") if axis.strip())
-    return Header(shape, np.dtype(kind), order == "True", 8 + digits + length)
+    ValueError for damaged headers, for other values than numbers, and for other versions than 1.0: NumPy writes that
+    for all arrays of numbers, and its headers have 65 kB at most.
+    """
+    if (version := np.lib.format.read_magic(stream)) != (1, 0):
+        raise ValueError(f"expected an array in NumPy's format, version 1.0, got {'.'.join(map(str, version))}")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    if dtype.kind not in "biuf" or min(shape, default=0) < 0:
+        raise ValueError(f"expected an array of plain numbers, got {dtype} of shape {shape}")
+    return shape, fortran, dtype
 
 
 def read_npz(file: IO[bytes]) -> dict[str, Host]:
@@ -178,7 +150,7 @@ def read_npz(file: IO[bytes]) -> dict[str, Host]:
             if name in found:
                 raise ValueError(f"it holds two arrays of the name {name!r}")
             with archive.open(member) as stream:
-                shape, dtype, fortran, _ = npy_header(stream)
+                shape, fortran, dtype = npy_header(stream)
                 a = read_array(stream, shape[::-1] if fortran else shape, dtype, left)
             found[name] = a.T if fortran else a
             left -= a.nbytes
@@ -187,13 +159,12 @@ def read_npz(file: IO[bytes]) -> dict[str, Host]:
 
 def map_npy(path: Where, shape: tuple[int, ...], dtype: Any, remedy: str) -> np.memmap[Any, Any]:
     """A .npy file as read-only numpy.memmap; `Unreadable` unless it holds an array of just that shape and dtype."""
-    expected = Header(tuple(shape), np.dtype(dtype), False, 0)
-    with reading(path, f"an array of {expected.dtype} and shape {expected.shape}", remedy) as file:
+    wanted = tuple(shape), False, np.dtype(dtype)
+    with reading(path, f"an array of {wanted[2]} and shape {wanted[0]}", remedy) as file:
         found = npy_header(file)
-        if found._replace(start=0) != expected:
-            order = ", column by column" if found.fortran else ""
-            raise ValueError(f"it holds {found.dtype} of shape {found.shape}{order}")
-        wanted, there = found.start + prod(shape) * expected.dtype.itemsize, size_of(file)
-        if there != wanted:
-            raise ValueError(f"it should have {wanted} bytes and has {there}")
-        return np.memmap(path, expected.dtype, "r", found.start, expected.shape)
+        if found != wanted:
+            raise ValueError(f"it holds {found[2]} of shape {found[0]}{', column by column' if found[1] else ''}")
+        start, there = file.tell(), size_of(file)
+        if there != (size := start + prod(shape) * wanted[2].itemsize):
+            raise ValueError(f"it should have {size} bytes and has {there}")
+        return np.memmap(path, wanted[2], "r", start, wanted[0])

@@ -79,7 +79,7 @@ def test_unknown_split(split: Any) -> None:
     [
         (b"", "begins nowhere"),
         (b"<html>not found", "begins 3c 68 74 6d"),
-        (idx(IMAGES)[:9], "ends after 5 bytes of a header of 12"),
+        (idx(IMAGES)[:9], "unpack requires a buffer of 12 bytes"),
         (idx(IMAGES)[:-1], r"promises uint8 of shape \(6, 3, 4\), 72 bytes, and it holds 71\): download it again"),
         (idx(IMAGES) + b"!", "more bytes than its header promises"),
         (idx(IMAGES, kind=13), "bytes, beginning 00 00 08"),
