@@ -265,12 +265,10 @@ class Kernel:
         xp, steps = inputs.xp, self._program(inputs.example)
         wide = [xp.astype(a, xp.float64, copy=False) for a in (x1, x1 if x2 is None else x2)]
         if needs_images(steps) or not closed(steps):
-            found = [Both(*differences(partial(self._scaled, name), *wide)) for name in PARAMETERS]
+            found: Any = [differences(partial(self._scaled, name), *wide) for name in PARAMETERS]
         else:
-            doubled = {name: self._scaled(name, 2.0)._program(inputs.example) for name in PARAMETERS}
-            rows = [a.reshape(a.shape[0], -1) for a in wide]
-            _, _, dK, dTheta = derivatives(steps, doubled, xp, *rows)
-            found = [Both(*pair) for pair in zip(dK, dTheta)]
+            doubled = [self._scaled(name, 2.0)._program(inputs.example) for name in PARAMETERS]
+            found = zip(*derivatives(steps, doubled, *(a.reshape(a.shape[0], -1) for a in wide)))
         return Derivatives(*(Both(*(xp.astype(a, inputs.dtype, copy=False) for a in both)) for both in found))
 
     __array_ufunc__ = None  # so that a NumPy number times a kernel is a kernel

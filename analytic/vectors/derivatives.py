@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 from analytic.vectors.duals import Erf, Homogeneous
 from analytic.vectors.rules import Affine, Normalise, ResidualSum
-from analytic.vectors.state import Program, Step
+from analytic.vectors.state import Program
 from minintk import spec as s
-from minintk.arrays import Array
-from minintk.spec.shapes import UnsupportedLayer
+from minintk.arrays import Array, array_namespace
 
 PARAMETERS = ("w_std", "b_std")
 
@@ -90,35 +89,30 @@ def differences(kernel_of: Callable[[float], Any], x1: Array, x2: Array) -> list
     return [(8 * (b - c) - (a - d)) / (12 * STEP) for a, b, c, d in zip(twice, once, minus, far)]
 
 
-def derivatives(program: Program, doubled: dict[str, Program], xp: Any, x1: Array, x2: Array) -> tuple[Array, ...]:
-    """K, Theta : (N, M), and dK, dTheta : (2, N, M).  doubled : {name: the program with twice the w_std, or b_std}."""
-    d, K = x1.shape[1], x1 @ x2.T / x1.shape[1]
+def derivatives(program: Program, doubled: list[Program], x1: Array, x2: Array) -> tuple[Array, Array]:
+    """dK, dTheta : (2, N, M).  doubled : the program with twice the w_std, and that with twice the b_std."""
+    xp, d, K = array_namespace(x1, x2), x1.shape[1], x1 @ x2.T / x1.shape[1]
     start = ((x1**2).sum(1)[:, None] / d, (x2**2).sum(1)[None] / d, K, xp.zeros_like(K))
     state = _run(program, doubled, xp, State(*(Tangent(a, xp.zeros((2, *a.shape))) for a in start)))
-    return state.K.a, state.Theta.a, state.K.da, state.Theta.da
+    return state.K.da, state.Theta.da
 
 
-def _run(program: Program, doubled: dict[str, Program], xp: Any, state: State) -> State:
-    for i, step in enumerate(program):
-        state = _step(step, {name: steps[i] for name, steps in doubled.items()}, xp, state)
+def _run(program: Program, doubled: list[Any], xp: Any, state: State) -> State:
+    for step, *others in zip(program, *doubled, strict=True):
+        match step:
+            case Affine():
+                state = _affine(step, others, xp, state)
+            case Homogeneous():
+                state = _homogeneous(step, xp, state)
+            case Erf():
+                state = _erf(xp, state)
+            case Normalise():
+                state = _normalise(step, xp, state)
+            case ResidualSum():
+                one = _run(step.branch, [other.branch for other in others], xp, state)
+                two = _run(step.shortcut, [other.shortcut for other in others], xp, state)
+                state = State(*(a + b for a, b in zip(one, two)))
     return state
-
-
-def _step(step: Step, doubled: dict[str, Any], xp: Any, state: State) -> State:
-    match step:
-        case Affine():
-            return _affine(step, [doubled[name] for name in PARAMETERS], xp, state)
-        case Homogeneous():
-            return _homogeneous(step, xp, state)
-        case Erf():
-            return _erf(xp, state)
-        case Normalise():
-            return _normalise(step, xp, state)
-        case ResidualSum():
-            one = _run(step.branch, {name: other.branch for name, other in doubled.items()}, xp, state)
-            two = _run(step.shortcut, {name: other.shortcut for name, other in doubled.items()}, xp, state)
-            return State(*(a + b for a, b in zip(one, two)))
-    raise UnsupportedLayer(f"{step!r} has no derivatives in closed form")
 
 
 def _affine(step: Affine, doubled: list[Affine], xp: Any, state: State) -> State:
@@ -179,6 +173,5 @@ def _erf(xp: Any, state: State) -> State:
 def _normalise(step: Normalise, xp: Any, state: State) -> State:
     """K' = K / sqrt((q + eps)(q' + eps)), Theta' the same of Theta."""
     q, q2, K, Theta = state
-    f, f2 = (Tangent(r := xp.sqrt(step.gain(v.a)), -r * v.da / (v.a + step.eps) / 2) for v in (q, q2))
-    one, two = (Tangent(v.a * step.gain(v.a), v.da * step.eps * step.gain(v.a) ** 2) for v in (q, q2))
-    return State(one, two, K * f * f2, Theta * f * f2)
+    f, f2 = (Tangent(r := xp.sqrt(step.gain(v.a)), -(r**3) * v.da / 2) for v in (q, q2))
+    return State(q * f * f, q2 * f2 * f2, K * f * f2, Theta * f * f2)
