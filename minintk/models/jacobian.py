@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any, ClassVar
 
-from minintk.arrays import Array, array_namespace, on_host, to_library
+from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.layers.contract import LayerJacobian, Layout, Tensor
 from minintk.layers.norm import UNCALIBRATED
 
@@ -125,7 +125,7 @@ class Jacobian(ABC):
         yield 0, self
 
     def as_linear_operator(self) -> Any:
-        """J as a `scipy.sparse.linalg.LinearOperator` of shape (N C, P), for SciPy's solvers; one network, NumPy.
+        """J of one network as a `scipy.sparse.linalg.LinearOperator`, (N C, P), of vectors on the host.
 
         >>> import numpy as np, minintk as mn, scipy.sparse.linalg
         >>> net = mn.Network(mn.Dense(2), (3,))
@@ -136,15 +136,15 @@ class Jacobian(ABC):
         """
         from scipy.sparse.linalg import LinearOperator
 
-        if self.ensemble is not None or not on_host(array_namespace(self.like)):
-            raise ValueError("as_linear_operator expects the Jacobian of one network, in NumPy: a member theta[i]")
-        (N, C), dtype = self.outputs, self.like.dtype
-        return LinearOperator(
-            (N * C, self.size),
-            matvec=lambda v: self.push(v.astype(dtype, copy=False).ravel()).ravel(),
-            rmatvec=lambda u: self.vjp(u.astype(dtype, copy=False).reshape((N, C))),
-            dtype=dtype,
-        )
+        if self.ensemble is not None:
+            raise ValueError("as_linear_operator expects the Jacobian of one network: a member theta[i]")
+        xp, (N, C), dtype = array_namespace(self.like), self.outputs, str(self.like.dtype)
+
+        def on_vectors(by: Callable[[Array], Array], shape: tuple[int, ...]) -> Callable[[Any], Any]:
+            return lambda a: to_host(by(to_library(a.astype(dtype, copy=False).reshape(shape), xp))).ravel()
+
+        across, back = on_vectors(self.jvp, (self.size,)), on_vectors(self.vjp, (N, C))
+        return LinearOperator((N * C, self.size), matvec=across, rmatvec=back, dtype=dtype)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,7 @@ from __future__ import annotations
 import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import reduce
 from math import inf, sqrt
-from operator import iadd
 from typing import Any
 
 import numpy as np
@@ -266,28 +264,16 @@ def solve_lsqr(
 
 def _lsqr(J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float) -> tuple[Array, int, int]:
     """(w, SciPy's reason to stop, steps).  Its few vectors stay on the host; jvp and vjp run where the examples are."""
-    from scipy.sparse.linalg import LinearOperator, lsqr
+    from scipy.sparse.linalg import lsqr
 
-    xp = array_namespace(b)
-
-    def across(a: Any, shape: tuple[int, ...]) -> Array:
-        return to_library(a.astype(str(b.dtype), copy=False).reshape(shape), xp)
-
-    def jvp(v: Any) -> Any:
-        return to_host(J.jvp(across(v, J.theta.shape))).ravel()
-
-    def vjp(u: Any) -> Any:
-        return to_host(J.vjp(across(u, b.shape))).ravel()
-
-    A = LinearOperator((b.size, J.theta.size), matvec=jvp, rmatvec=vjp, dtype=str(b.dtype))
-    w, stop, steps, *_ = lsqr(A, to_host(b).ravel(), damp, atol=tol, btol=tol, conlim=0, iter_lim=limit)
-    return across(w, J.theta.shape), stop, steps
+    how = {"atol": tol, "btol": tol, "conlim": 0, "iter_lim": limit}
+    w, stop, steps, *_ = lsqr(J.as_linear_operator(), to_host(b).ravel(), damp, **how)
+    return to_library(w.astype(str(b.dtype), copy=False), array_namespace(b)), stop, steps
 
 
-class ChunkedJacobian:
-    """J and f_0 over all examples, in chunks; the chunks' Jacobians are kept if they fit into `memory` bytes.
-
-    jvp : (P,) -> (N, C).  vjp : (N, C) -> (P,).  f0 : (N, C).  root : S^1/2, the last factor of J.
+class ChunkedJacobian(Jacobian):
+    """J and f_0 : (N, C) of one network over all examples, in chunks; the chunks' Jacobians are kept if they fit into
+    `memory` bytes.   root : S^1/2, the last factor of J.
     """
 
     def __init__(self, model: Model, theta: Array, x: Array, memory: int, root: Array | float = 1.0) -> None:
@@ -306,20 +292,21 @@ class ChunkedJacobian:
             f0.append(f)
             self.kept.append(J if keep else None)
         self.f0 = f0[0] if len(f0) == 1 else xp.concat(f0, axis=-2)
+        self.size, self.outputs, self.ensemble, self.like = model.size, (N, model.outputs), None, theta
 
     def _jacobian(self, i: int) -> Jacobian:
         return self.kept[i] or self.model.forward(self.theta, self.x[self.chunks[i]])[1]
 
-    def jvp(self, v: Array) -> Array:
-        """J v : (N, C)."""
+    def push(self, v: Array) -> Array:
         v = self.root * v
         parts = [self._jacobian(i).push(v) for i in range(len(self.chunks))]
         return parts[0] if len(parts) == 1 else array_namespace(v).concat(parts, axis=-2)
 
-    def vjp(self, u: Array) -> Array:
-        """J' u : (P,)."""
-        parts = (self._jacobian(i).vjp(u[at]) for i, at in enumerate(self.chunks))
-        return self.root * reduce(iadd, parts)
+    def pull(self, u: Array, out: Array) -> None:
+        out[...] = 0
+        for i, at in enumerate(self.chunks):
+            out += self._jacobian(i).vjp(u[..., at, :])
+        out *= self.root
 
 
 def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tuple[Array, ChunkedJacobian]:
