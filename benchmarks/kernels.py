@@ -195,7 +195,7 @@ def _attention_row(n: int, length: int, d: int) -> Row:
         entries=3 * pairs * length**2,
         sides=(
             Side("minintk", "ours", ours_attention),
-            Side("neural-tangents", "jax", neural_tangents_attention, None, flag("float64")),
+            Side("neural-tangents", "jax", neural_tangents_attention, 1.0, flag("float64")),
         ),
     )
 

@@ -106,11 +106,14 @@ def _(step: Attend, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficient
 def _(step: Attend, row: PoolCoefficients, field: Field) -> None:
     """The sums of D and Theta with the weights of both images, then D' as after a pooling."""
     add_pending(field, row.before)
-    xp, A, L, out = field.xp, row.T[0], prod(field.grid), field.new(row.grid)
-    left, right = A[field.j if isinstance(field, Selves) else field.i.start], A[field.j].swapaxes(-1, -2)
+    xp, A, L, out, B = field.xp, row.T[0], prod(field.grid), field.new(row.grid), field.sizes[1]
+    left, right = A[field.j if isinstance(field, Selves) else field.i], A[field.j].swapaxes(-1, -2)
     for a, to in zip(field.a[: field.live], out[: field.live], strict=True):
-        sums = xp.matmul(xp.matmul(left, a.reshape((L, -1, L)).swapaxes(0, 1)), right)
-        to[...] = sums.swapaxes(0, 1).reshape(to.shape)
+        if isinstance(field, Selves):
+            half = xp.matmul(left, a.reshape((L, B, L)).swapaxes(0, 1))
+        else:  # one product for an image x with all x', and one for an image x' with all x
+            half = xp.matmul(left, a.reshape((-1, L, B * L))).reshape((-1, B, L)).swapaxes(0, 1)
+        to.reshape((half.shape[1], B, -1)).swapaxes(0, 1)[...] = xp.matmul(half, right)
     field.swap_in(out, row.grid)
     pooled_difference(row, field, field.layout.dtype)
 
@@ -134,8 +137,8 @@ def _(step: Spread, pixels: Pixels, tile: Tile) -> tuple[Pixels, LinearCoefficie
 @apply.register
 def _(step: Spread, row: LinearCoefficients, field: Field) -> None:
     add_pending(field, row.before)
-    out, live, P = field.new(step.grid), field.live, prod(step.grid)
-    out[:live].reshape((live, P, -1, P))[...] = field.a[:live].reshape((live, 1, -1, 1))
+    out, live, P, (A, B) = field.new(step.grid), field.live, prod(step.grid), field.sizes
+    out[:live].reshape((live, A, P, B, P))[...] = field.a[:live].reshape((live, A, 1, B, 1))
     field.swap_in(out, step.grid)
 
 

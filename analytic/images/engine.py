@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
+from math import isqrt, prod
 from threading import Lock, local
 
 from analytic.images.activations import form_of
@@ -82,6 +82,9 @@ def pairs_at_once(plan: ImagePlan) -> int:
     return max(1, (BYTES_PER_PIECE if host else BYTES_PER_GPU_BATCH) // (pair * number))
 
 
+NUMBERS_WORTH_A_CALL = 2**14
+"""So many numbers of a field take as long as a batch's calls, more or less."""
+
 NUMBERS_IN_TILE = 2**10
 """Pixels, on either side, whose kernels with each other are put together in float64, where all pairs are asked for."""
 
@@ -111,9 +114,9 @@ def working_memory(plan: ImagePlan, inputs: Examples) -> int:
     """Bytes beyond the results, of all threads together."""
     host, size = on_host(plan.layout.xp), images_per_tile(plan, max(inputs.shape))
     pools = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
-    pairs = min(pairs_at_once(plan), size * size if plan.layout.diagonal else size)
+    pairs = min(pairs_at_once(plan), size * size)
     double = replace(plan, layout=replace(plan.layout, dtype=plan.layout.xp.float64))
-    many = min(selves_at_once(double), max(inputs.shape))
+    many = min(selves_at_once(double, max(inputs.shape)), max(inputs.shape))
     one = prepared_bytes(double, inputs, many) + field_bytes(double, many) if plan.recorded else 0
     planes = plane_bytes(plan, inputs, 2 * size) if plan.by_offsets else 0
     if plan.summed:
@@ -228,16 +231,15 @@ class SelfKernels:
     rows: RowState
 
 
-SELVES = 16
-"""So many small images go through the layers together on the host, each with itself: one has less work than calls."""
+def selves_at_once(double: ImagePlan, n: int) -> int:
+    """How many of n images are taken, each with itself, through the layers at a time: small ones are little work.
 
-
-def selves_at_once(double: ImagePlan) -> int:
-    """How many images are taken, each with itself, through the layers at a time: many on a GPU, where launches cost."""
-    host = on_host(double.layout.xp)
-    if not like_relu(double.program) or (host and double.by_offsets):  # coefficients by image; planes of one image x
+    The numbers of x are spread over such a field, so it is smaller than others.
+    """
+    if not like_relu(double.program):  # coefficients by image
         return 1
-    return min(pairs_at_once(double), SELVES) if host else pairs_at_once(double)
+    most = pairs_at_once(double)
+    return max(1, min(most // 4, -(-n // cores()))) if on_host(double.layout.xp) else most
 
 
 def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
@@ -246,7 +248,7 @@ def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKerne
     N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)
     double = replace(plan, layout=layout)
-    size = selves_at_once(double)
+    size = selves_at_once(double, N)
     pools = [tuple(xp.empty((N, *pooled), dtype=xp.float64) for _ in range(2)) for pooled in plan.pooled]
     nngp, ntk = xp.empty(N, dtype=xp.float64), xp.empty(N, dtype=xp.float64)
     errors = [0.0]
@@ -370,7 +372,7 @@ class ImageEngine:
         """What a field ends with, (E, A F, B F)."""
         if isinstance(field, Diagonal):
             return field.xp.moveaxis(values, -1, 0)
-        return values[None] if self.plan.pixels[0] == 1 else equal_pixels(field, values)[:, None]
+        return values[None] if self.plan.pixels[0] == 1 else equal_pixels(field, values)
 
     def through_fields(
         self, images: PreparedImages, tile: Tile, workspace: Workspace, pairs: tuple[int, int, int, bool]
@@ -435,7 +437,9 @@ class ImageEngine:
         """The pairs of the tile, in batches that are taken through the layers together."""
         most = pairs_at_once(self.plan)
         wide = min(m, most)
-        deep = max(1, min(n, most // wide)) if self.plan.layout.diagonal else 1
+        deep = max(1, min(n, most // wide))
+        if not self.plan.layout.diagonal and same:  # half of deep^2 pairs is thrown away: n / deep calls' worth at most
+            deep = min(deep, max(1, isqrt(NUMBERS_WORTH_A_CALL) // prod(self.plan.grid)))
         for a in range(0, n, deep):
             for b in range(a if same else 0, m, wide):
                 yield slice(a, min(a + deep, n)), slice(b, min(b + wide, m))

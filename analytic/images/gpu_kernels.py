@@ -135,14 +135,15 @@ extern "C" __global__ void planes(
         __syncthreads();
     }
 
-    const int store = shape[11], w = W - fewer, pixels = w * (H - table[8 * steps - 5]);
+    const int store = shape[11], others = shape[12], w = W - fewer, pixels = w * (H - table[8 * steps - 5]);
     const int last = width - left - right - fewer;  /* places of a line that are in the last grid */
     double found = 0, found_theta = 0;
     EACH(m, start, start + (lines - table[8 * steps - 5]) * width) {
         const int line = (int)LINE(m) - top, place = m - (line + top) * width - left;
         if (place >= 0 && place < last && store) {  /* in its place of a field, beside the other x' of this x */
             const int y = line + (dy < 0 ? -dy : 0), x = place + (dx < 0 ? -dx : 0), pixel = y * w + x;
-            const long long at = ((long long)pixel * gridDim.x + blockIdx.x) * pixels + pixel + dy * w + dx;
+            const long long row = (long long)(blockIdx.x / others) * pixels + pixel;
+            const long long at = (row * others + blockIdx.x % others) * pixels + pixel + dy * w + dx;
             field[at] = work[m];
             if (TANGENT) field[at + (long long)pixels * gridDim.x * pixels] = work[size + m];
         } else if (place >= 0 && place < last) {

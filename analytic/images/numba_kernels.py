@@ -106,14 +106,14 @@ def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any
 
 @jit
 def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any, field: Any, tangent: Any) -> None:
-    """The numbers of a plane in their places of a field.   lines : (y, y2, how many, h)."""
-    y, y2, count, h = lines
-    w = field.shape[1] // h
+    """The numbers of a plane in their places of a field.   lines : (y, y2, how many, h, where x begins)."""
+    y, y2, count, h, row = lines
+    w = field.shape[3] // h
     for what in range(2 if tangent else 1):
         for part in range(parts.shape[0]):
             image, x2, x = first + parts[part, 0], parts[part, 3], parts[part, 4]
             for line in range(count if image < field.shape[2] else 0):
-                found, at, at2 = start + line * width + parts[part, 1], (y + line) * w + x, (y2 + line) * w + x2
+                found, at, at2 = start + line * width + parts[part, 1], row + (y + line) * w + x, (y2 + line) * w + x2
                 for n in range(w - x - x2):
                     field[what, at + n, image, at2 + n] = work[what, found + n]
 
@@ -123,14 +123,16 @@ def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts:
            lefts: Any, rights: Any, work: Any, total: Any, field: Any, tangent: Any) -> None:  # fmt: skip
     """total[0 and 1, b] = the sums of D and Theta over the planes of image `one` with that of number `two` + b `some`.
 
-    forms : addresses of the activations.   pairs : (one, two, some, reach), planes of `reach` lines' offset and less.
+    forms : addresses of the activations.   pairs : (one, two, some, reach, each, row), planes of `reach` lines' offset
+    and less; if `each`, of images `one` + b `some` in the place of `one`; in the field from line `row` on.
     shape : (H, channels, top, bottom, left).
     parts : of a line, (number of x' from `two` + b `some` on, first place, places, first pixel of x', and of x).
     field : (2, pixels of x, images x', pixels of x'), which gets the planes themselves, unless it is empty.
     """
-    (one, two, some, reach), (H, channels, top, bottom, left), width = pairs, shape, total.shape[2]
-    lift(values, one, 0, parts, 4, lefts)
+    (one, two, some, reach, each, row), (H, channels, top, bottom, left), width = pairs, shape, total.shape[2]
     for b in range(total.shape[1]):
+        if b == 0 or each > 0:
+            lift(values, one + each * b * some, each, parts, 4, lefts)
         lift(values, two + b * some, 1, parts, 3, rights)
         twice = some == 1 and two + b == one and field.size == 0  # an image with itself: offsets o and -o give the same
         for offset in range(0 if twice else -reach, reach + 1):
@@ -139,7 +141,7 @@ def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts:
                   tangent)  # fmt: skip
             weight, after = 2.0 if twice and offset > 0 else 1.0, lines - steps[-1, 3]
             if field.size > 0:
-                store(work, start + left, width, parts, (y, y2, after, H - steps[-1, 3]), b * some, field, tangent)
+                store(work, start + left, width, parts, (y, y2, after, H - steps[-1, 3], row), b * some, field, tangent)
                 continue
             for what in range(2 if tangent else 1):
                 sums = total[what, b]

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
+from itertools import product
 from threading import local
 from typing import Any
 
@@ -282,7 +283,7 @@ class Planes:
             i, at = item
             begin, width = i if same else 0, len(lines[at][1])
             total = np.zeros((2, -(-(m - begin) // some), width))
-            self.follow((i, first + begin), at, total, none)
+            self.follow((i, first + begin), at, total, none, (0, 0))
             return (total @ lines[at][1]).reshape((2, -1))[:, : m - begin]
 
         out = np.zeros((2, n, m))
@@ -295,20 +296,24 @@ class Planes:
         """The field of all pairs of pixels after these steps: `out`, in which they are written."""
         out.live = 1 + (self.tangent and self.steps.live)
         if on_host(self.xp):
-            (some, lines), (_, m) = self.lines, out.sizes
+            (some, lines), (n, m), each = self.lines, out.sizes, isinstance(out, Selves)
             field = out.a.reshape((*out.a.shape[:2], m, -1))
-            for at, (_, wanted) in enumerate(lines):
+            for k, (at, (_, wanted)) in product(range(n), enumerate(lines)):
                 total = np.zeros((2, -(-m // some), len(wanted)))
-                self.follow((out.i.start, out.j.start), at, total, field)
+                one = out.j.start if each else out.i.start + k
+                self.follow((one, out.j.start), at, total, field, (int(each), k * field.shape[3]))
         else:
-            right = np.arange(out.j.start, out.j.stop)
-            left = right if isinstance(out, Selves) else np.full_like(right, out.i.start)
-            self.launch(np.stack((left, right), axis=1), out.a)
+            i, j = (np.arange(at.start, at.stop) for at in (out.i, out.j))
+            left = j if isinstance(out, Selves) else np.repeat(i, len(j))
+            self.launch(np.stack((left, np.resize(j, len(left))), axis=1), out.a, len(j))
         out.set_arrays(out.a)
         return out
 
-    def follow(self, images: tuple[int, int], at: int, total: Array, field: Array) -> None:
-        """The planes of one kind of line, of image x with those x' from a number on, by `numba_kernels.follow`."""
+    def follow(self, images: tuple[int, int], at: int, total: Array, field: Array, where: tuple[int, int]) -> None:
+        """The planes of one kind of line, of image x with those x' from a number on, by `numba_kernels.follow`.
+
+        where : (each, row) there.
+        """
         from analytic.images.compiled import steps_of_form
         from analytic.images.numba_kernels import follow
 
@@ -321,18 +326,21 @@ class Planes:
         shapes = ((values.shape[1], rows * width),) * 2 + ((2 * self.steps.slots + 1, rows * width + 2 * room),)
         lefts, rights, buffers = (self.own.workspace.take(shape) for shape in shapes)
         forms = [steps_of_form(name, values.dtype, self.tangent, *sizes).address for name, *sizes in self.steps.forms]
-        follow(table, factors, np.array(forms, dtype=np.int64), values, (*images, some, reach), lines[at][0],
+        follow(table, factors, np.array(forms, dtype=np.int64), values, (*images, some, reach, *where), lines[at][0],
                (H, self.steps.channels, top, bottom, ends[0]), room + top * width, lefts, rights, buffers, total, field,
                self.tangent)  # fmt: skip
         self.own.workspace.give(lefts, rights, buffers)
 
-    def launch(self, pairs: Array, field: Array | None) -> Array:
-        """The sums of D and Theta, (pairs, 2), or the field, on a GPU; one launch for each offset across the lines."""
+    def launch(self, pairs: Array, field: Array | None, others: int = 1) -> Array:
+        """The sums of D and Theta, (pairs, 2), or the field, on a GPU; one launch for each offset across the lines.
+
+        others : how many x' each x of the field meets.
+        """
         steps, values, xp = self.steps, self.laid_out, self.xp
         (H, W), (h, w), (rows, columns) = steps.size, steps.grid, self.reach
         reach_y, reach_x = (0, 0) if self.equal else (h - 1, w - 1)
         shape = (len(steps.table), H, W, values.shape[1], steps.channels, steps.slots, *rows, *columns, W - w,
-                 field is not None)  # fmt: skip
+                 field is not None, others)  # fmt: skip
         arguments = (np.array(a).astype(np.int32) for a in (shape, steps.table, pairs))
         whole, table, images = (to_library(a, xp) for a in arguments)
         factors = to_library(np.array(steps.factors, self.dtype), xp)

@@ -1,6 +1,6 @@
 """Which pairs of pixels a field holds, and how sums over windows, pooling and flattening act on them.
 
-Square     all pairs of pixels of one image x and some images x', a matrix (pixels of x, pixels of all x')
+Square     all pairs of pixels of some images x and some x', a matrix (pixels of all x, pixels of all x')
 Selves     the same of some images x', each with itself in the place of x
 Diagonal   equal pixels only, of some images x and some x'
 """
@@ -23,20 +23,20 @@ many enough that threads seldom wait for the interpreter, which each of them nee
 
 
 class Square(Field):
-    """All pairs of pixels of one image x and B images x': d, theta : (H W, B size)."""
+    """All pairs of pixels of A images x and B images x': d, theta : (A size, B size)."""
 
     def shape(self, H: int, W: int) -> tuple[int, ...]:
-        return H * W, self.sizes[1] * H * W
+        return self.sizes[0] * H * W, self.sizes[1] * H * W
 
     def left(self, values: PixelValues) -> Array:
-        return values.left[self.i.start]
+        return values.left[self.i].reshape((-1, 1))
 
     def right(self, values: PixelValues) -> Array:
         return values.right[self.j].reshape((1, -1))
 
     def pixels_of_x(self, v: Array) -> Array:
-        """v : (2, n, H, W) as (live, H, W, 1 or B, 1, 1), beside the pixels of all x'."""
-        return v[: self.live, self.i.start, ..., None, None, None]
+        """v : (2, n, H, W) as (live, A, H, W, 1 or B, 1, 1), beside the pixels of all x'."""
+        return v[: self.live, self.i, ..., None, None, None]
 
     def pieces(self, finer: int = 1) -> Iterator[slice]:
         return self.split(self.d.shape[0], finer * self.d.shape[1])
@@ -49,17 +49,17 @@ class Square(Field):
             yield slice(start, min(start + step, n))
 
     def images(self, a: Array, W: int) -> Array:
-        """a : (..., H W, B H' W) as (..., H, W, B, H', W)."""
-        lines = a.shape[-1] // (self.sizes[1] * W)
-        return a.reshape((*a.shape[:-2], -1, W, self.sizes[1], lines, W))
+        """a : (..., A H W, B H' W) as (..., A, H, W, B, H', W)."""
+        lines, lines2 = (a.shape[k - 2] // (count * W) for k, count in enumerate(self.sizes))
+        return a.reshape((*a.shape[:-2], self.sizes[0], lines, W, self.sizes[1], lines2, W))
 
     def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
         """Sums across the lines of both images, then along them; for a few lines of x at a time, to stay in cache."""
-        (H, W), (rows, columns), B = self.grid, axes, self.sizes[1]
+        (H, W), (rows, columns), (A, B) = self.grid, axes, self.sizes
         if trivial(rows) and trivial(columns):
             return
         h, w = rows.out, columns.out
-        whole = [(p.start, p.stop) for p in self.split(h, W * B * h * W)] if plain(rows) else [(0, h)]
+        whole = [(p.start, p.stop) for p in self.split(h, A * W * B * h * W)] if plain(rows) else [(0, h)]
         alone = len(whole) == 1 and (h, w) == (H, W) and not trivial(rows) and not trivial(columns)
         out = self.a if alone else self.new((h, w))  # a single piece may overwrite its input
         if trivial(rows):
@@ -69,7 +69,7 @@ class Square(Field):
                 if trivial(columns):
                     self.across(out, (start, stop), rows, edges, (start, stop))
                     continue
-                between = self.workspace.take((1 + self.asked, (stop - start) * W, B * h * W))
+                between = self.workspace.take((1 + self.asked, A * (stop - start) * W, B * h * W))
                 self.across(between, (0, stop - start), rows, edges, (start, stop))
                 self.along(between, out, columns, edges, (start, stop))
                 self.workspace.give(between)
@@ -79,31 +79,30 @@ class Square(Field):
     def across(self, out: Array, to: tuple[int, int], axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
         """Lines `to` of `out` = the sums across the lines, for the lines `piece` of x after the step."""
         W, live = self.grid[1], self.live
-        outside = self.pixels_of_x(edges.half), edges.half[:live, None, None, self.j]
-        source, target = self.images(self.a[:live], W), self.images(out[:live], W)[:, slice(*to)]
-        add_windows(source, target, axis, (1, 4), outside, piece[0])
+        outside = self.pixels_of_x(edges.half), edges.half[:live, None, None, None, self.j]
+        source, target = self.images(self.a[:live], W), self.images(out[:live], W)[:, :, slice(*to)]
+        add_windows(source, target, axis, (2, 5), outside, piece[0])
 
     def along(self, a: Array, out: Array, axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
         """The sums along the lines, for some lines of x, which a holds."""
         live, W = self.live, edges.half_sum.shape[3]
-        outside = self.pixels_of_x(edges.half_sum)[:, slice(*piece)], edges.half_sum[:live, None, None, self.j]
-        source, target = self.images(a[:live], W), self.images(out[:live], axis.out)[:, slice(*piece)]
-        add_windows(source, target, axis, (2, 5), outside)
+        outside = self.pixels_of_x(edges.half_sum)[:, :, slice(*piece)], edges.half_sum[:live, None, None, None, self.j]
+        source, target = self.images(a[:live], W), self.images(out[:live], axis.out)[:, :, slice(*piece)]
+        add_windows(source, target, axis, (3, 6), outside)
 
     def pool(self, T: tuple[Array, Array], grid: tuple[int, int]) -> None:
-        (H, W), (h, w), xp, B, live = self.grid, grid, self.xp, self.sizes[1], self.live
-        step = xp.matmul(T[0], self.a[:live].reshape((live, H, -1))).reshape((live, h, W, -1))
-        step = xp.matmul(T[1], step).reshape((live, h * w, B, H, W))
+        (H, W), (h, w), xp, (A, B), live = self.grid, grid, self.xp, self.sizes, self.live
+        step = xp.matmul(T[0], self.a[:live].reshape((live, A, H, -1))).reshape((live, A, h, W, -1))
+        step = xp.matmul(T[1], step).reshape((live, A * h * w, B, H, W))
         out = self.new(grid)
         out[:live] = xp.matmul(xp.matmul(T[0], step), T[1].T).reshape(out[:live].shape)
         self.swap_in(out, grid)
 
     def flatten(self) -> None:
-        (H, W), B, live = self.grid, self.sizes[1], self.live
+        (H, W), (A, B), live = self.grid, self.sizes, self.live
         out, every = self.new((1, 1)), self.xp.arange(H * W)
-        pixels = self.a[:live].reshape((live, H * W, B, H * W))
-        mean = self.xp.mean(pixels[:, every, :, every], axis=0)
-        out[:live].reshape((live, B, -1))[..., 0] = mean
+        pixels = self.a[:live].reshape((live, A, H * W, B, H * W))
+        out[:live] = self.xp.mean(pixels[:, :, every, :, every], axis=0)
         self.swap_in(out, (1, 1))
 
 
@@ -116,7 +115,7 @@ class Selves(Square):
         return wide.reshape((of.shape[1], -1))
 
     def pixels_of_x(self, v: Array) -> Array:
-        return self.xp.moveaxis(v[: self.live, self.j], 1, -1)[..., None, None]
+        return self.xp.moveaxis(v[: self.live, None, self.j], 2, -1)[..., None, None]
 
 
 class Diagonal(Field):

@@ -404,20 +404,21 @@ def follow(
 
 
 def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
-    """Multiply the equal pixels of a Square field by a factor, in place; returns them, (P, B)."""
+    """Multiply the equal pixels of a Square field by a factor, in place; returns them, (P, A, B)."""
     every = field.xp.arange(prod(field.grid))
-    places, at = a.reshape((every.size, -1, every.size)), (every, slice(None), every)  # a view
+    places = a.reshape((field.sizes[0], every.size, -1, every.size))  # a view
+    at = (slice(None), every, slice(None), every)
     if factor != 1:
         places[at] = places[at] * factor
     return places[at]
 
 
 def diagonal(field: Field, a: Array) -> Array:
-    """The equal pixels of a Square field, (B, H, W), float64."""
-    return field.xp.astype(equal_pixels(field, a), field.xp.float64).T.reshape((-1, *field.grid))
+    """The equal pixels of a Square field of one image x, (B, H, W), float64."""
+    return field.xp.astype(equal_pixels(field, a)[:, 0], field.xp.float64).T.reshape((-1, *field.grid))
 
 
 def pixel_pairs(field: Field, a: Array) -> Array:
-    """All pixels with all pixels of a Square field, (B, H W, H W), float64."""
+    """All pixels with all pixels of a Square field of one image x, (B, H W, H W), float64."""
     P = prod(field.grid)
     return field.xp.astype(a.reshape((P, -1, P)).swapaxes(0, 1), field.xp.float64)

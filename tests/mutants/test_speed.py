@@ -22,6 +22,7 @@ SLOWER = [
     (KERNELS, "analytic/vectors/quadrature.py", "one_variance = high - low <= ", "one_variance = high < "),
     (KERNELS, "analytic/images/activations.py", "start + piece.start", "start - piece.start"),
     (KERNELS, "analytic/images/pixel_pairs.py", "if on_host(self.xp) else 1\n", "if not on_host(self.xp) else 1\n"),
+    (KERNELS, "analytic/images/engine.py", "        deep = max(1, min(n, most // wide))\n", "        deep = 1\n"),
     (KERNELS, "analytic/images/window_sums.py", "    if plain(axis):\n", "    if False:\n"),
     (KERNELS, "analytic/vectors/closed_forms.py", "case s.Erf():", "case s.Erf() if not name:"),
     (NUMBA, "analytic/images/plan.py", "split(program) if jit and", "0 if jit and"),
