@@ -26,16 +26,14 @@ from minintk.diagnostics.power_laws import Outcome, PowerLaw, judged, power_law
 from minintk.verify.problem import ACTIVATIONS, KINKED
 from minintk.verify.scores import LARGEST_Z
 
-Verdict = Outcome
-
-SUMMARY: dict[Verdict, str] = {
+SUMMARY: dict[Outcome, str] = {
     "pass": "The networks obey the theory.",
     "fail": "The networks and the theory disagree.",
     "undecided": "Nothing contradicts the theory, but some of it could not be decided: use more seeds or more widths.",
 }
 
 
-def overall(verdicts: Iterable[Verdict]) -> Verdict:
+def overall(verdicts: Iterable[Outcome]) -> Outcome:
     """fail if any fails, else undecided if any is undecided, else pass."""
     found = set(verdicts)
     return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
@@ -118,7 +116,7 @@ class JudgedClaim:
         return theory, signed(self.fit.exponent), " to ".join(map(signed, self.fit.interval))
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Outcome:
         room = self.critical * self.fit.error
         off = self.fit.exponent - self.theory
         if (off if self.relation == "at most" else abs(off)) > room + MARGIN:
@@ -154,7 +152,7 @@ class Score:
         return f"{self.t:g}", z, f"{'>' if self.control else '≤'} {self.critical:.2f}"
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Outcome:
         rejected = self.z > self.critical
         if self.control:
             return "pass" if rejected else "undecided"
@@ -192,7 +190,7 @@ class Finding:
     law: str
     theory: str
     measured: str
-    verdict: Verdict
+    verdict: Outcome
     control: bool = False
     seconds: float = 0.0
 

@@ -82,24 +82,13 @@ def by_class(records: Records) -> list[tuple[str, ...]]:
     return table
 
 
-def most_refusals(count: int, chance: float = 1e-3) -> int:
-    """The number of false refusals among `count` draws that is exceeded with at most this probability.
-
-    >>> most_refusals(100)
-    5
-    """
-    from scipy.special import bdtrc
-
-    return next(r for r in range(count + 1) if bdtrc(r, count, LEVEL) <= chance)
-
-
 def summary(law: Records, controls: Records) -> tuple[bool, str]:
     """(whether the law holds and every control is refused, the counts in words)."""
+    from scipy.stats import binom
+
     verdicts, refused = [row[2] for row in rows(law)], [row[2] for row in rows(controls)].count("refused")
-    counts, most = (
-        {word: verdicts.count(word) for word in ("refused", "undecided", "diverged")},
-        most_refusals(len(law)),
-    )
+    counts = {word: verdicts.count(word) for word in ("refused", "undecided", "diverged")}
+    most = int(binom.isf(1e-3, len(law), LEVEL))  # exceeded with a probability of .001 at most
     text = (
         f"{len(law)} draws: {', '.join(f'{many} {word}' for word, many in counts.items())}; at level {LEVEL:g} chance "
         f"explains {most} refusals at most (99.9 %). Controls: {refused} of {len(controls)} refused."

@@ -238,5 +238,4 @@ def errors(
 
 def supremum(difference: Array) -> Array:
     """sup over t of the root mean square over points and outputs, (T, E, A, C); (E,)."""
-    found: Array = np.sqrt(np.mean(difference**2, axis=(-2, -1))).max(axis=0)
-    return found
+    return np.sqrt(np.mean(difference**2, axis=(-2, -1))).max(axis=0)

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Host, device_namespace
+from minintk.diagnostics.power_laws import Outcome
 from minintk.models.empirical import ntk as empirical_ntk
 from minintk.models.network import Network
 from minintk.progress import progress_of
 from minintk.validate import whole
 from minintk.verify import theory
-from minintk.verify.claims import CLAIMS, Claim, JudgedClaim, Score, Verdict, critical_z, judge, overall
+from minintk.verify.claims import CLAIMS, Claim, JudgedClaim, Score, critical_z, judge, overall
 from minintk.verify.networks import Trajectory, errors, hidden_part, linearised_training_error, trained_networks
 from minintk.verify.problem import ACTIVATIONS, N_TEST, N_TRAIN, Problem, network_spec, problem
 from minintk.verify.scores import covariance_z, mean_z, scale_z
@@ -84,9 +85,9 @@ class Study:
     lr: float
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[Outcome]:
         """One per claim, one per z-score, and one for the linearised network."""
-        exact: Verdict = "pass" if self.linearised <= LINEARISED_TOLERANCE else "fail"
+        exact: Outcome = "pass" if self.linearised <= LINEARISED_TOLERANCE else "fail"
         return [row.verdict for row in self.rows] + [test.verdict for test in self.tests] + [exact]
 
 
@@ -105,12 +106,12 @@ class Result:
         return f"Result({self.verdict}, {passed} of {len(self.verdicts)} checks pass, {', '.join(self.studies)})"
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[Outcome]:
         """One per check."""
         return [verdict for study in self.studies.values() for verdict in study.verdicts]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Outcome:
         """fail if any check fails, else undecided if any is undecided, else pass."""
         return overall(self.verdicts)
 

@@ -31,7 +31,7 @@ from minintk.training.losses import mse
 from minintk.training.optimizers import SGD
 from minintk.training.train import train
 from minintk.verify import mup, theory
-from minintk.verify.claims import Finding, Verdict, exponent, overall, refused, score
+from minintk.verify.claims import Finding, exponent, overall, refused, score
 from minintk.verify.report import versions
 
 
@@ -128,11 +128,6 @@ def run(only: Sequence[str] = (), *, seed: int = 0) -> Iterator[Finding]:
             begun = time.perf_counter()
 
 
-def verdict(findings: Sequence[Finding]) -> Verdict:
-    """Fail if any law does, undecided if any law or control is, pass else."""
-    return overall(finding.verdict for finding in findings)
-
-
 def cells(finding: Finding) -> tuple[str, ...]:
     """The row, as text."""
     law = f"control: {finding.law}" if finding.control else finding.law
@@ -145,7 +140,11 @@ def write(findings: Sequence[Finding], out: str | Path, command: str) -> Path:
     folder = made_folder(Path(out).expanduser(), "out")
     rows = [COLUMNS, ["---"] * len(COLUMNS), *([c.replace("|", "\\|") for c in cells(found)] for found in findings)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    record: dict[str, Any] = {"command": command, "verdict": verdict(findings), "versions": versions()}
+    record: dict[str, Any] = {
+        "command": command,
+        "verdict": overall(found.verdict for found in findings),
+        "versions": versions(),
+    }
     record["findings"] = [asdict(found) for found in findings]
     for name, text in {"mup.json": json.dumps(record, indent=1, ensure_ascii=False), "mup.md": f"{table}\n"}.items():
         write_atomically(folder / name, methodcaller("write", text.encode()))

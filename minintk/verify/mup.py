@@ -13,6 +13,7 @@ from minintk import spec as s
 from minintk.arrays import Host
 from minintk.datasets import digits
 from minintk.diagnostics.curvature import kappa, sharpness
+from minintk.diagnostics.power_laws import Outcome
 from minintk.experiments.coordinate_check import CoordinateCheck, coordinate_check
 from minintk.experiments.lr_transfer import Transfer, learning_rate_transfer
 from minintk.experiments.named import spec_of_width
@@ -24,7 +25,7 @@ from minintk.training.losses import mse
 from minintk.training.optimizers import SGD, Adam
 from minintk.training.spectral_descent import Muon, SpectralDescent
 from minintk.training.train import train
-from minintk.verify.claims import Finding, Verdict, bounded, exponent, refused
+from minintk.verify.claims import Finding, bounded, exponent, refused
 
 
 class Frozen(SpectralMuP):
@@ -186,7 +187,7 @@ def transfer(seed: int) -> Iterator[Finding]:
 
 def constant(law: str, found: Transfer) -> Finding:
     """The spread of the best rates of a transfer, 1.5 at most."""
-    verdict: Verdict = "undecided" if found.at_edge or found.untrained else "pass" if found.spread <= 1.5 else "fail"
+    verdict: Outcome = "undecided" if found.at_edge or found.untrained else "pass" if found.spread <= 1.5 else "fail"
     return Finding(law, "1, ≤ 1.5", f"{found.spread:.2f}, 2^({found.shift}) a doubling".replace("-", "−"), verdict)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from minintk import spec as s
 from minintk.arrays import Host, on_host, to_host, to_library
 from minintk.diagnostics import relative_distance, weight_movement
+from minintk.experiments.layer_sizes import initial_thetas
 from minintk.fast.threads import cores, parallel, single_threaded_blas
 from minintk.models.empirical import nngp, ntk
 from minintk.models.network import Network
@@ -26,8 +27,6 @@ from minintk.verify.problem import Problem
 from minintk.verify.theory import Theory, descend
 
 DTYPE = np.float32
-PARAMETER_BYTES = 2**28
-"""Bytes of parameters trained at once; a larger ensemble is split, to bound the memory."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,10 +63,7 @@ def trained_networks(
     """
     x, y, points = (to_library(a.astype(DTYPE), xp) for a in (problem.x, problem.y, problem.points))
     trunk, parts = hidden_part(net), []
-    at_once = max(1, PARAMETER_BYTES // (4 * net.size))
-    for done in range(0, members, at_once):
-        E = min(at_once, members - done)
-        theta0 = to_library(net.init(rng, ensemble=E, dtype=DTYPE), xp)
+    for theta0 in initial_thetas(net, x, rng, members):
         f, at = [], []
         with single_threaded_blas():  # many small products: threads run over members instead
             ntk0 = _by_member(xp, lambda theta: ntk(net, theta, points), theta0)
@@ -75,7 +71,7 @@ def trained_networks(
             for snap in train(net, theta0, x, y, loss=mse, optimizer=SGD(lr=lr), steps=steps, every=every):
                 f.append(_by_member(xp, lambda theta: net(theta, points)[..., 0], snap.theta))
                 at.append(snap.step)
-                advance(E / members * min(every, snap.step) / steps)
+                advance(len(theta0) / members * min(every, snap.step) / steps)
             ntkT = _by_member(xp, lambda theta: ntk(net, theta, points), snap.theta)
         movement = {name: _host(a) for name, a in weight_movement(net, theta0, snap.theta).items()}
         parts.append(Trajectory(np.array(at), np.stack(f), ntk0, ntkT, nngp0, movement))

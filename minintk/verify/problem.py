@@ -14,6 +14,7 @@ from minintk import datasets
 from minintk import spec as s
 from minintk.arrays import Host
 from minintk.experiments.named import images
+from minintk.spec import zoo
 
 N_TRAIN, N_TEST, N_LINE = 32, 16, 25
 B_STD = 0.1
@@ -40,8 +41,7 @@ KINKED = (s.ReLU, s.LeakyReLU, s.Abs)
 def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
     """`depth` hidden layers of `width` units and one output."""
     phi, w_std = ACTIVATIONS[activation]
-    hidden = [s.Dense(width, w_std=w_std, b_std=B_STD), phi] * depth
-    return s.Sequential(*hidden, s.Dense(1, w_std=w_std, b_std=B_STD))
+    return zoo.mlp(depth, width, 1, activation=phi, w_std=w_std, b_std=B_STD)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -43,8 +43,7 @@ def slopes(widths: Sequence[int], errors: Host) -> Host:
     """
     log_n = np.log(np.asarray(widths, dtype=np.float64))
     log_n -= log_n.mean()
-    found: Host = np.log(errors) @ (log_n / (log_n @ log_n))
-    return found
+    return np.log(errors) @ (log_n / (log_n @ log_n))
 
 
 def z_scores(exponents: Host, boundary: float) -> Host:
@@ -55,8 +54,7 @@ def z_scores(exponents: Host, boundary: float) -> Host:
     error = np.maximum(exponents.std(axis=-1, ddof=1) / S**0.5, 1e-300)
     t = (exponents.mean(axis=-1) - boundary) / error
     z = np.clip(-np.sign(t) * ndtri(stdtr(S - 1, -np.abs(t))), -37, 37)
-    summed: Host = np.cumsum(z, axis=-1) / np.sqrt(np.arange(1, K + 1))
-    return summed
+    return np.cumsum(z, axis=-1) / np.sqrt(np.arange(1, K + 1))
 
 
 def decide(exponents: Host) -> tuple[Gate, int]:

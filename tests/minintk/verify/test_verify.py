@@ -256,7 +256,7 @@ def test_members_trained_in_pieces_are_the_same_members(given: Any, monkeypatch:
 
     seen: list[float] = []
     whole = trained()
-    monkeypatch.setattr(networks, "PARAMETER_BYTES", 4 * net.size * 2)
+    monkeypatch.setattr("minintk.experiments.layer_sizes.ENSEMBLE_BYTES", 8 * 4 * net.size * 2)
     pieces = trained()
     np.testing.assert_allclose(whole.f, pieces.f, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(whole.movement["0.W"], pieces.movement["0.W"], rtol=1e-4)

@@ -10,7 +10,7 @@ import pytest
 
 from minintk.cli import main
 from minintk.verify import laws
-from minintk.verify.claims import bounded, exponent, refused, score
+from minintk.verify.claims import bounded, exponent, overall, refused, score
 
 WIDTHS = (64, 128, 256, 512)
 
@@ -31,8 +31,8 @@ def test_a_control_that_is_not_refused_proves_nothing() -> None:
     wrong, right = bounded("law", 1e-3, 2.0), bounded("law", 1e-3, 1e-4)
     assert [refused(wrong).verdict, refused(right).verdict] == ["pass", "undecided"]
     assert laws.cells(refused(wrong))[0::3] == ("control: law", "refused")
-    assert laws.verdict([right, refused(right)]) == "undecided"
-    assert laws.verdict([right, wrong, refused(right)]) == "fail"
+    assert overall(found.verdict for found in [right, refused(right)]) == "undecided"
+    assert overall(found.verdict for found in [right, wrong, refused(right)]) == "fail"
     assert [score("law", 1.0, 1.0 + 0.1 * z, 0.1).verdict for z in (2.9, -2.9, 3.1)] == ["pass", "pass", "fail"]
 
 
@@ -56,5 +56,5 @@ def test_a_law_that_is_not_one_is_refused_before_any_work() -> None:
 @pytest.mark.parametrize("law", laws.LAWS)
 def test_every_law_holds_and_every_control_is_refused(law: str) -> None:
     found = list(laws.run([law]))
-    assert laws.verdict(found) == "pass", found
+    assert overall(row.verdict for row in found) == "pass", found
     assert any(finding.control for finding in found)
