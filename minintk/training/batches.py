@@ -5,7 +5,6 @@ What is random about an epoch is drawn once, when it starts, on the host: so Num
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,26 +14,8 @@ from minintk.arrays import Array, array_namespace, to_library
 from minintk.validate import check_generator, whole
 
 
-class Augmentation(ABC):
-    """Base class.  To add an augmentation, subclass it as a frozen dataclass with `draw` and `__call__`."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def draw(self, N: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-        """The random parameters of N examples, (N, ...)."""
-
-    @abstractmethod
-    def __call__(self, x: Array, draws: Array) -> Array:
-        """The augmented examples, a new array with the shape and dtype of x."""
-
-    def check(self, shape: tuple[int, ...]) -> None:
-        """ValueError unless examples of this shape can be augmented."""
-        return
-
-
 @dataclass(frozen=True)
-class Shift(Augmentation):
+class Shift:
     """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, filling in `fill`.
 
     x : (N, H, W, C).  fill : the value of the background; 0, unless the images were standardised.
@@ -56,6 +37,7 @@ class Shift(Augmentation):
             raise ValueError(f"Shift(fill=...) expects a finite number, got {self.fill!r}")
 
     def check(self, shape: tuple[int, ...]) -> None:
+        """ValueError unless examples of this shape can be shifted."""
         if len(shape) != 3:
             raise ValueError(f"Shift moves images x : (N, H, W, C), got examples {shape}: see Dataset.images()")
         if self.pixels >= min(shape[:2]):
@@ -84,13 +66,13 @@ class Batches:
     """
 
     def __init__(
-        self, x: Array, y: Array, batch_size: int | None, rng: np.random.Generator | None, augment: Augmentation | None
+        self, x: Array, y: Array, batch_size: int | None, rng: np.random.Generator | None, augment: Shift | None
     ) -> None:
         if batch_size is not None:
             whole("batch_size", batch_size, high=x.shape[0])
         if augment is not None:
-            if not isinstance(augment, Augmentation):
-                raise TypeError(f"augment expects an augmentation such as mn.Shift(7), got {augment!r}")
+            if not isinstance(augment, Shift):
+                raise TypeError(f"augment expects mn.Shift(...), got {augment!r}")
             augment.check(tuple(x.shape[1:]))
         if batch_size is not None or augment is not None:
             check_generator("rng, of mini-batches and augmentation,", rng)

@@ -20,7 +20,7 @@ from minintk.files.reading import Unreadable
 from minintk.files.writing import made_folder, remove_parts
 from minintk.models.network import Model, Network
 from minintk.progress import progress_of
-from minintk.training.batches import Augmentation
+from minintk.training.batches import Shift
 from minintk.training.checkpoints import check_fingerprint, fingerprint, load, save
 from minintk.training.history import History, check_rows
 from minintk.training.losses import Loss, check_problem
@@ -60,7 +60,7 @@ def fit(
     rng: np.random.Generator | None = None,
     every: int | None = None,
     lr_scales: Mapping[str, float] | None = None,
-    augment: Augmentation | None = None,
+    augment: Shift | None = None,
     test: tuple[Array, Array] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,

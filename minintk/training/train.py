@@ -22,7 +22,7 @@ from minintk.fast.memory import Copies, keep_freed_memory
 from minintk.fast.threads import cores, parallel, single_threaded_blas
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.models.network import Model
-from minintk.training.batches import Augmentation, Batches
+from minintk.training.batches import Batches, Shift
 from minintk.training.losses import Loss, check_problem
 from minintk.training.optimizers import Optimizer
 from minintk.training.schedules import rate
@@ -89,7 +89,7 @@ def train(
     rng: np.random.Generator | None = None,
     every: int = 1,
     lr_scales: Mapping[str, float] | None = None,
-    augment: Augmentation | None = None,
+    augment: Shift | None = None,
     resume: State | None = None,
 ) -> Iterator[Snapshot]:
     """Train a model; yields a snapshot at step 0, then every `every` steps, and at the last step.
@@ -98,8 +98,8 @@ def train(
     may fill the memory or be a `numpy.memmap`: leave them as they are until the run is over.
     batch_size : examples per step, all N by default; drawn without replacement, epoch by epoch, with `rng`.  An epoch
     is floor(N / batch_size) steps: the last N mod batch_size examples of the shuffle are skipped in that epoch.
-    lr_scales : {tensor name: scale}, replacing the parametrization's own; 0 freezes a tensor.  augment : a random
-    change of the examples, such as `Shift(7)`.
+    lr_scales : {tensor name: scale}, replacing the parametrization's own; 0 freezes a tensor.  augment : `Shift(7)`
+    shifts the images of every batch at random.
     resume : the state of a snapshot of the same run; training continues there with the same bits, and `rng` is set
     back to its state then.  (`minintk.training.checkpoints` writes states to disk; `fit` does all of this.)
 
@@ -183,7 +183,7 @@ class Descent:
     def __init__(
         self, model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
         batch_size: int | None = None, rng: np.random.Generator | None = None,
-        lr_scales: Mapping[str, float] | None = None, augment: Augmentation | None = None,
+        lr_scales: Mapping[str, float] | None = None, augment: Shift | None = None,
     ) -> None:  # fmt: skip
         check_problem(model, theta, x, y, loss)
         if not isinstance(optimizer, Optimizer):
