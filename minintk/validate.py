@@ -25,17 +25,18 @@ def real(value: Any) -> float:
         return nan
 
 
-def number(name: str, value: Any, *, zero: bool = False) -> float:
+def number(name: str, value: Any, *, zero: bool = False, negative: bool = False) -> float:
     """The value as a Python float; a NumPy scalar would promote float32 arrays to float64.
 
-    ValueError unless it is a finite number > 0, or >= 0 with `zero`.
+    ValueError unless it is a finite number > 0, or >= 0 with `zero`, or any with `negative`.
 
     >>> number("alpha", 3)
     3.0
     """
     found = real(value)
-    if not isfinite(found) or found < 0 or (found == 0 and not zero):
-        raise ValueError(f"{name} expects a finite number {'>= 0' if zero else '> 0'}, got {value!r}")
+    if not isfinite(found) or (not negative and (found < 0 or (found == 0 and not zero))):
+        kind = "" if negative else " >= 0" if zero else " > 0"
+        raise ValueError(f"{name} expects a finite number{kind}, got {value!r}")
     return found
 
 

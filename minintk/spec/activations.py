@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import pi, sqrt
 
-from minintk.spec.checks import check_number, check_numbers
+from minintk.spec.checks import check_numbers
 from minintk.spec.layers import Activation
-from minintk.validate import whole
+from minintk.validate import number, whole
 
 __all__ = [
     "GELU", "ABRelu", "Abs", "Cos", "Erf", "Exp", "Gaussian", "Hermite", "LeakyReLU", "Monomial", "Polynomial", "Rbf",
@@ -115,8 +115,7 @@ def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
     >>> Cos()
     Sin(a=1.0, b=1.0, c=1.5707963267948966)
     """
-    check_number("Cos", "c", c)
-    return Sin(a, b, c + pi / 2)
+    return Sin(a, b, number("Cos(c=...)", c, negative=True) + pi / 2)
 
 
 def Rbf(gamma: float = 1.0) -> Sin:
@@ -127,8 +126,7 @@ def Rbf(gamma: float = 1.0) -> Sin:
     >>> Rbf(2.0).b
     2.0
     """
-    check_number("Rbf", "gamma", gamma, 0.0, strict=True)
-    return Sin(sqrt(2), sqrt(2 * gamma), pi / 4)
+    return Sin(sqrt(2), sqrt(2 * number("Rbf(gamma=...)", gamma)), pi / 4)
 
 
 @dataclass(frozen=True)
@@ -159,11 +157,10 @@ class Polynomial(Activation):
     def __post_init__(self) -> None:
         if not isinstance(self.coef, tuple) or not self.coef:
             raise ValueError(f"Polynomial(coef=...) expects a tuple of numbers, got {self.coef!r}")
-        for n, value in enumerate(self.coef):
-            check_number("Polynomial", f"coef[{n}]", value)
-        if not any(self.coef):
+        coef = tuple(number(f"Polynomial(coef[{n}]=...)", c, negative=True) for n, c in enumerate(self.coef))
+        if not any(coef):
             raise ValueError(f"{self!r} is 0 everywhere: a network ends there")
-        object.__setattr__(self, "coef", tuple(map(float, self.coef)))
+        object.__setattr__(self, "coef", coef)
 
 
 def Monomial(degree: int) -> Polynomial:
@@ -212,4 +209,4 @@ class Softplus(Numbered):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("Softplus", "beta", self.beta, 0.0, strict=True)
+        number("Softplus(beta=...)", self.beta)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from math import inf, isfinite
 from typing import Any, Literal
 
-from minintk.validate import real, whole
+from minintk.validate import number, whole
 
 Size = int | tuple[int, int]
 SIZES = 1e-100, 1e100
@@ -31,14 +30,6 @@ def check_arguments(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         raise TypeError(f"{kind.__name__} takes {takes.partition(' -> ')[0]}: {error}{hint}") from None
 
 
-def check_number(layer: str, name: str, value: float, low: float = -inf, *, strict: bool = False) -> None:
-    """Raise unless `value` is a finite real number >= low (> low where strict)."""
-    if not isfinite(real(value)):
-        raise ValueError(f"{layer}({name}=...) expects a finite number, got {value!r}")
-    if value < low or (strict and value == low):
-        raise ValueError(f"{layer}({name}=...) expects a number {'>' if strict else '>='} {low:g}, got {value!r}")
-
-
 def check_numbers(layer: Any) -> None:
     """Raise unless all arguments of a layer are 0 or of sizes that can be squared; make them Python's floats.
 
@@ -46,10 +37,10 @@ def check_numbers(layer: Any) -> None:
     """
     for name, value in vars(layer).items():
         kind, (low, high) = type(layer).__name__, SIZES
-        check_number(kind, name, value)
-        if value and not low <= abs(value) <= high:
+        found = number(f"{kind}({name}=...)", value, negative=True)
+        if found and not low <= abs(found) <= high:
             raise ValueError(f"{kind}({name}=...) expects 0, or a number of size {low:g} to {high:g}, got {value!r}")
-        object.__setattr__(layer, name, float(value))
+        object.__setattr__(layer, name, found)
 
 
 def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> None:
@@ -95,7 +86,7 @@ def check_padding(layer: str, value: Padding) -> None:
 
 def check_scales(layer: str, w_std: float, b_std: float, b_init: str) -> None:
     """Raise unless the scales of weights and bias make sense."""
-    check_number(layer, "w_std", w_std, 0.0, strict=True)
-    check_number(layer, "b_std", b_std, 0.0)
+    number(f"{layer}(w_std=...)", w_std)
+    number(f"{layer}(b_std=...)", b_std, zero=True)
     if b_init not in ("normal", "zeros"):
         raise ValueError(f"{layer}(b_init=...) expects 'normal' or 'zeros', got {b_init!r}")

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from minintk.spec.checks import Padding, Size, check_arguments, check_axes, check_number, check_scales, check_windows
-from minintk.validate import whole
+from minintk.spec.checks import Padding, Size, check_arguments, check_axes, check_scales, check_windows
+from minintk.validate import number, whole
 
 __all__ = [
     "Activation", "AvgPool", "BatchNorm", "Conv1d", "Conv2d", "Convolution", "Dense", "Flatten", "GlobalAvgPool",
@@ -306,7 +306,7 @@ class LayerNorm(Layer):
     axes: int | tuple[int, ...] = -1
 
     def __post_init__(self) -> None:
-        check_number("LayerNorm", "eps", self.eps, 0.0)
+        number("LayerNorm(eps=...)", self.eps, zero=True)
         check_axes("LayerNorm", self.over)
 
     @property
@@ -328,4 +328,4 @@ class BatchNorm(Layer):
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        check_number("BatchNorm", "eps", self.eps, 0.0, strict=True)
+        number("BatchNorm(eps=...)", self.eps)

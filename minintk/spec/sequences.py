@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from minintk.spec.checks import check_number, check_scales
+from minintk.spec.checks import check_scales
 from minintk.spec.layers import Activation, Conv1d, Conv2d, Convolution, Layer
-from minintk.validate import whole
+from minintk.validate import number, whole
 
 __all__ = ["GlobalSelfAttention", "MaskedAvgPool"]
 
@@ -59,7 +59,7 @@ class GlobalSelfAttention(Layer):
         (d_k, d_v), h = self.sizes, self.heads
         for size, value in (("channels", self.channels), ("heads", h), ("key_channels", d_k), ("value_channels", d_v)):
             whole(f"{name}({size}=...)", value)
-        check_number(name, "qk_std", self.qk_std, 0.0, strict=True)
+        number(f"{name}(qk_std=...)", self.qk_std)
         check_scales(name, self.w_std, self.b_std, "normal")
         if self.scaling not in ("linear", "sqrt"):
             raise ValueError(f"{name}(scaling=...) expects 'linear' or 'sqrt', got {self.scaling!r}")

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from minintk.spec.checks import check_number
 from minintk.spec.layers import Activation, Layer, Sequential, Several
+from minintk.validate import number
 
 __all__ = ["Branches", "Concat", "Dropout", "Product", "Scale", "Sum", "as_sequential"]
 
@@ -76,8 +76,7 @@ class Scale(Activation):
     factor: float
 
     def __post_init__(self) -> None:
-        check_number("Scale", "factor", self.factor)
-        if self.factor == 0:
+        if number("Scale(factor=...)", self.factor, negative=True) == 0:
             raise ValueError("Scale(factor=...) expects a number other than 0, got 0")
 
 
@@ -96,8 +95,7 @@ class Dropout(Layer):
     rate: float = 0.5
 
     def __post_init__(self) -> None:
-        check_number("Dropout", "rate", self.rate, 0.0)
-        if self.rate >= 1:
+        if number("Dropout(rate=...)", self.rate, zero=True) >= 1:
             raise ValueError(f"Dropout(rate=...) expects a number below 1, got {self.rate!r}")
 
 

@@ -264,7 +264,7 @@ def test_a_position_of_zeros_is_seen_by_its_bound_layer() -> None:
     [
         ({"key_channels": 0}, r"key_channels=\.\.\.\) expects a whole number >= 1, got 0"),
         ({"heads": 0}, r"heads=\.\.\.\) expects a whole number >= 1, got 0"),
-        ({"qk_std": 0.0}, r"qk_std=\.\.\.\) expects a number > 0"),
+        ({"qk_std": 0.0}, r"qk_std=\.\.\.\) expects a finite number > 0"),
         ({"scaling": "root"}, r"expects 'linear' or 'sqrt', got 'root'"),
         ({"zeta": "relu"}, r"expects 'softmax' or an activation, mn\.Identity\(\), got 'relu'"),
         ({"masked": True, "b_std": 0.1}, r"keeps padding at 0: it expects b_std=0, got 0\.1"),
