@@ -25,7 +25,7 @@ from minintk.validate import number
 class Moved:
     """A rule for `IterativelyLinearized`: re-linearise when the tangent features have moved by this fraction,
 
-        |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) of the shape (n, C), drawn once
+        |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) of the shape (n, C), the same always
 
     J being the Jacobian on a probe of n inputs.  The mean over u of |A' u|^2 is |A|_F^2: one draw estimates how far J
     moved as a whole, for the price of one forward and one backward sweep over the probe, whatever C.
@@ -57,21 +57,11 @@ class Moved:
     def __repr__(self) -> str:
         return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"
 
-    def draw(self, outputs: int) -> Array:
-        """u : (n, C)."""
-        u = np.random.default_rng(self.seed).standard_normal((self.probe.shape[0], outputs))
-        return to_library(u.astype(str(self.probe.dtype)), array_namespace(self.probe))
-
-    def features(self, model: Model, theta: Array, u: Array) -> Array:
+    def features(self, model: Model, theta: Array) -> Array:
         """J(theta)' u : ([E], P)."""
         f, J = model.forward(theta, self.probe)
-        return J.vjp(array_namespace(f, u).broadcast_to(u, f.shape))
-
-    def exceeded(self, now: Array, then: Array) -> Array:
-        """() or (E,), whether the features have moved by more than the fraction."""
-        xp = array_namespace(now, then)
-        moved, size = (xp.sqrt(xp.sum(a * a, axis=-1)) for a in (now - then, then))
-        return moved > float(self.fraction) * size
+        xp, u = array_namespace(f), np.random.default_rng(self.seed).standard_normal(f.shape[-2:])
+        return J.vjp(xp.broadcast_to(to_library(u.astype(str(f.dtype)), xp), f.shape))
 
 
 class IterativelyLinearized(Linearized):
@@ -99,11 +89,9 @@ class IterativelyLinearized(Linearized):
         self.every = _checked(every)
         self.step = 0
         self.linearizations = _ones(self.theta0)
-        self._u: Array | None = None
-        self._features: Array | None = None  # u and J(theta_0)' u, for Moved
+        self._features: Array | None = None  # J(theta_0)' u, for Moved
         if isinstance(self.every, Moved):
             self.check(self.theta0, self.every.probe)
-            self._u = self.every.draw(model.outputs)
 
     @property
     def reach(self) -> float:
@@ -145,10 +133,10 @@ class IterativelyLinearized(Linearized):
         """Move theta_0 and its features, of those members where the rule says so."""
         xp = array_namespace(theta)
         theta0 = self._anchor(theta)
-        assert self._u is not None
-        then = rule.features(self.model, theta0, self._u) if self._features is None else self._features
-        now = rule.features(self.model, theta, self._u)
-        again = rule.exceeded(now, then)
+        then = rule.features(self.model, theta0) if self._features is None else self._features
+        now = rule.features(self.model, theta)
+        moved, size = (xp.sqrt(xp.sum(a * a, axis=-1)) for a in (now - then, then))
+        again = moved > float(rule.fraction) * size
         self.linearizations = self.linearizations + again
         self._features, self.theta0 = (xp.where(again[..., None], a, b) for a, b in ((now, then), (theta, theta0)))
 
