@@ -151,8 +151,8 @@ def check_data(x: Array, y: Array, C: int, x_test: Array | None = None) -> list[
     N, d = x.shape
     if d == 0:
         raise ValueError(f"x expects shape (N, d), d >= 1, got {tuple(x.shape)}: there is nothing to learn from")
-    if N == 0 or tuple(y.shape) != (N, C):
-        raise ValueError(f"y expects shape (N, C) = {(N, C)}, N >= 1, got {tuple(y.shape)}")
+    if tuple(y.shape) != (N, C):
+        raise ValueError(f"y expects shape (N, C) = {(N, C)}, got {tuple(y.shape)}")
     if x_test is None:
         return [x]
     array_namespace(x, x_test)

@@ -113,8 +113,7 @@ class Ensemble:
         self.check(x_test)
         xp, t = array_namespace(self.x), to_host(t)
         self.check_memory(kind, x_test.shape[0], int(np.size(t)) + 2 if cov else 0 if std else None)
-        if (cov or std) and kind == "ntk":
-            self.evaluate_both()
+        self.block(kind, spread=cov or std)
         one = self.dynamics(kind)
         if not (cov or std):
             return one.predict(t, self.of(kind)(x_test, self.x))
@@ -166,16 +165,13 @@ class Ensemble:
         K, Theta = k.both(x1, x2) if hasattr(k, "both") else (k.nngp(x1, x2), self.of("ntk")(x1, x2))
         return K, Theta
 
-    def block(self, kind: Kind) -> Array:
-        """K(X, X) or Theta(X, X), evaluated on first use."""
+    def block(self, kind: Kind, spread: bool = False) -> Array:
+        """K(X, X) or Theta(X, X), evaluated on first use; for a spread, Theta in one pass with K."""
+        if spread and kind == "ntk" and not self._train:
+            self._train["nngp"], self._train["ntk"] = self.both(self.x)
         if kind not in self._train:
             self._train[kind] = self.of(kind)(self.x)
         return self._train[kind]
-
-    def evaluate_both(self) -> None:
-        """Evaluate K(X, X) and Theta(X, X) in one pass, unless one of them is there already."""
-        if not self._train:
-            self._train["nngp"], self._train["ntk"] = self.both(self.x)
 
     @cached_property
     def _rotated(self) -> Array:

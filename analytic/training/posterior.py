@@ -47,8 +47,8 @@ class Posterior:
         ens = self.ensemble
         ens.check(x_test)
         ens.check_memory(self.kind, x_test.shape[0], 3 if cov else 0 if std else None, self._factor_bytes)
-        if (cov or std) and self.kind == "ntk" and self._factor_bytes:
-            ens.evaluate_both()
+        if self._factor_bytes:
+            ens.block(self.kind, spread=cov or std)
         L, xp = self.factor, array_namespace(ens.x)
         if L is None:
             return ens.predict(x_test, kind=self.kind, cov=cov, std=std)

@@ -21,17 +21,6 @@ Formula = Callable[[Array, Array, Array], Array]
 """(q, q', k) -> E phi phi', or E phi' phi', elementwise."""
 
 
-def textbook_dual(name: str, kappa: Formula, kappa_dot: Formula) -> ClosedForm:
-    """p' = (1 - kappa / sqrt(v v')) / 2,   v = kappa(q, q, q)."""
-
-    def step(g: Gram) -> tuple[Array, Array]:
-        given = g.xp.broadcast_arrays(g.q, g.q2, g.k)
-        v, v2 = (nonzero(g.xp, kappa(q, q, q)) for q in (g.q, g.q2))
-        return (1 - kappa(*given) / g.xp.sqrt(v) / g.xp.sqrt(v2)) / 2, kappa_dot(*given)
-
-    return ClosedForm(name, lambda xp, q: kappa(q, q, q), step)
-
-
 def register_dual(activation: type[Activation], kappa: Formula, kappa_dot: Formula) -> None:
     """Give an activation of your own its kernels at infinite width by two formulas, in place of quadrature.
 
@@ -56,7 +45,13 @@ def register_dual(activation: type[Activation], kappa: Formula, kappa_dot: Formu
             f"register_dual expects a class of activations, a subclass of mn.Activation, got {activation!r}"
         )
 
+    def step(g: Gram) -> tuple[Array, Array]:
+        """p' = (1 - kappa / sqrt(v v')) / 2,   v = kappa(q, q, q)."""
+        given = g.xp.broadcast_arrays(g.q, g.q2, g.k)
+        v, v2 = (nonzero(g.xp, kappa(q, q, q)) for q in (g.q, g.q2))
+        return (1 - kappa(*given) / g.xp.sqrt(v) / g.xp.sqrt(v2)) / 2, kappa_dot(*given)
+
     def rule(layer: Activation, site: Any, parametrization: Any) -> tuple[ClosedForm]:
-        return (textbook_dual(type(layer).__name__, kappa, kappa_dot),)
+        return (ClosedForm(type(layer).__name__, lambda xp, q: kappa(q, q, q), step),)
 
     lower.register(activation, rule)
