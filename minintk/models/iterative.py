@@ -25,7 +25,7 @@ from minintk.validate import number
 class Moved:
     """A rule for `IterativelyLinearized`: re-linearise when the tangent features have moved by this fraction,
 
-        |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) of the shape (n, C), the same always
+        |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) : (n, C), the same always
 
     J being the Jacobian on a probe of n inputs.  The mean over u of |A' u|^2 is |A|_F^2: one draw estimates how far J
     moved as a whole, for the price of one forward and one backward sweep over the probe, whatever C.
