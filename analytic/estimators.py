@@ -141,7 +141,7 @@ class _Regressor(RegressorMixin, _Network):  # type: ignore[misc]
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Host:
         """Outputs of n_samples networks of the ensemble, (M, n_samples), or (M, C, n_samples)."""
         mean, cov = self._predict(X, cov=True)
-        rng = check_random_state(random_state)
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31, size=4))
         draws = np.stack([rng.multivariate_normal(m, cov, n_samples, method="eigh").T for m in mean.T], axis=1)
         return draws[:, 0] if self._flat else draws
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from montecarlo import limit
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import WhiteKernel
 from sklearn.model_selection import GridSearchCV
@@ -60,6 +61,23 @@ def test_leave_one_out_is_leaving_one_out(model: Any) -> None:
             for i in range(len(x))]  # fmt: skip
     assert np.allclose(model.leave_one_out()[:, 0], each, rtol=1e-8, atol=1e-10)
     assert abs(model.leave_one_out()[:, 0] - model.predict(x)).max() > 0.1  # what it must not be: the fit itself
+
+
+@pytest.mark.parametrize("model", [an.NTKRegressor(time=100.0), an.NNGPRegressor(activation="erf")], ids=repr)
+def test_samples_have_the_mean_and_the_covariance(model: Any) -> None:
+    x, y = digits(36)
+    model.fit(x[:32], np.stack([y[:32], -y[:32]], axis=1))
+    mean, cov = model.predict(x[32:], return_cov=True)
+    draws = model.sample_y(x[32:], 10_000)
+    assert draws.shape == (4, 2, 10_000)
+    assert np.array_equal(draws, model.sample_y(x[32:], 10_000, random_state=np.random.RandomState(0)))
+    off = (draws - mean[:, :, None]).transpose(1, 0, 2)
+    z = [off.mean(axis=2) / np.sqrt(np.diagonal(cov) / 10_000)]
+    error = np.sqrt((cov**2 + np.outer(np.diagonal(cov), np.diagonal(cov))) / 10_000)
+    z += [(one @ one.T / 10_000 - cov) / error for one in off]
+    assert max(abs(one).max() for one in z) < limit(40)
+    assert abs((off[0] @ off[0].T / 10_000 - cov / 1.1) / error).max() > limit(40)
+    assert model.fit(x[:32], y[:32]).sample_y(x[32:], 3).shape == (4, 3)
 
 
 def test_a_probability_is_a_share_of_networks() -> None:
