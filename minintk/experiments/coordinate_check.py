@@ -30,14 +30,7 @@ import numpy as np
 
 from minintk.arrays import Array, Host
 from minintk.diagnostics.power_laws import Outcome, PowerLaw, judged, power_law
-from minintk.experiments.layer_sizes import (
-    Quantity,
-    chosen_optimizer,
-    initial_thetas,
-    matched,
-    measure,
-    networks,
-)
+from minintk.experiments.layer_sizes import Quantity, chosen_optimizer, initial_thetas, matched, measure, networks
 from minintk.models.network import Network
 from minintk.progress import progress_of
 from minintk.spec.layers import Layer

@@ -18,7 +18,7 @@ import os
 import platform
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from threading import Thread
@@ -35,7 +35,7 @@ class Held(RuntimeError):
     """Another process holds what was asked for; the message says which, and where."""
 
 
-class Claim:
+class Claim(AbstractContextManager["Claim"]):
     """A claim that this process holds, until `release`; a context that releases it.
 
     TimeoutError if another one holds it, unless one may wait.  OSError where the folder cannot be written to, or
@@ -56,9 +56,6 @@ class Claim:
     def release(self) -> None:
         """Give the unit free; the file stays, as another process may be about to lock it."""
         self._lock.release()
-
-    def __enter__(self) -> Claim:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
@@ -195,7 +192,7 @@ def calls_in_flight(executor: Executor | None) -> int:
     return 2 * workers if isinstance(workers, int) else MOST_IN_FLIGHT
 
 
-class InFlight(Generic[Job]):
+class InFlight(AbstractContextManager["InFlight[Job]"], Generic[Job]):
     """(job, its finished future) for each job, in the order in which they finish.
 
     jobs : may give None for "none is free now, ask again".   submit : begins one, on the executor if there is one.
@@ -223,9 +220,6 @@ class InFlight(Generic[Job]):
                 sleep(PAUSE)
             else:
                 return
-
-    def __enter__(self) -> InFlight[Job]:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -15,11 +15,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from threading import Timer
 from types import ModuleType
-from typing import Any, Self
+from typing import Any
 
 from minintk.grade import worker
 
@@ -36,7 +37,7 @@ class GraderError(RuntimeError):
 
 
 @dataclass(eq=False)
-class Submission:
+class Submission(AbstractContextManager["Submission"]):
     """A student's file, which is run at the first call; a context manager that ends its process.
 
     path : the file.  variant : what `from variant import ...` gives it.  isolated : a process of its own, with an
@@ -70,9 +71,6 @@ class Submission:
         self._module: ModuleType | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -20,7 +20,8 @@ from minintk.arrays import Array, scipy_module
 from minintk.layers.activation import pointwise
 from minintk.spec.shapes import UnsupportedLayer
 
-Series = list[Array | None]
+Series = list[Any]
+"""Coefficients, arrays or None; the first one is an array."""
 
 
 def add(a: Array | None, b: Array | None) -> Array | None:
@@ -31,12 +32,6 @@ def add(a: Array | None, b: Array | None) -> Array | None:
 def scaled(c: Any, a: Array | None) -> Array | None:
     """c a of a coefficient."""
     return None if a is None else c * a
-
-
-def first(x: Series) -> Array:
-    """x_0, which is never left out."""
-    assert x[0] is not None
-    return x[0]
 
 
 def product(a: Series, b: Series, j: int, weight: Callable[[int, int], float] | None = None) -> Array | None:
@@ -84,7 +79,6 @@ def inverse_root(v: Series) -> Series:
     >>> inverse_root([4.0, 1.0])
     [0.5, -0.0625]
     """
-    assert v[0] is not None
     r: Series = [v[0] ** -0.5]
     for j in range(1, len(v)):
         r.append(scaled(1 / v[0], product(v, r, j, lambda i, j: i / (2 * j) - 1)))
@@ -109,8 +103,8 @@ def sigmoid(xp: Any, x: Series) -> tuple[Series, Series]:
 
 def gaussian(xp: Any, x: Series, a: float, c: float) -> Series:
     """e = c exp(-a x^2):  e' = -q' e with q = a x^2."""
-    q = [scaled(a, z) for z in times(x, x)]
-    e0 = c * xp.exp(-first(q))
+    q: Series = [scaled(a, z) for z in times(x, x)]
+    e0 = c * xp.exp(-q[0])
     return solved(q, e0, -e0, lambda q, e, j: scaled(-1, e[j]))[0]
 
 
@@ -118,13 +112,13 @@ def horner(coef: tuple[float, ...], xp: Any, x: Series) -> Series:
     """coef[0] + coef[1] x + coef[2] x^2 + ..."""
     total: Series = [None for _ in x]
     for c in reversed(coef):
-        total = [add(c * xp.ones_like(first(x)), product(total, x, 0)), *times(total, x)[1:]]
+        total = [add(c * xp.ones_like(x[0]), product(total, x, 0)), *times(total, x)[1:]]
     return total
 
 
 def hermite(degree: int, xp: Any, x: Series) -> Series:
     """h_degree(x):  sqrt(n + 1) h_{n+1} = x h_n - sqrt(n) h_{n-1}."""
-    last, h = ([f(first(x)), *(None for _ in x[1:])] for f in (xp.zeros_like, xp.ones_like))
+    last, h = ([f(x[0]), *(None for _ in x[1:])] for f in (xp.zeros_like, xp.ones_like))
     for n in range(degree):
         terms = zip(times(x, h), last)
         last, h = h, [scaled((n + 1) ** -0.5, add(a, scaled(-sqrt(n), b))) for a, b in terms]
@@ -134,7 +128,7 @@ def hermite(degree: int, xp: Any, x: Series) -> Series:
 @expanded.register
 def _(layer: s.Activation, xp: Any, x: Series) -> tuple[Series, Series]:
     """The table: y' = p x', and p by the equation written beside it."""
-    point, x0 = pointwise(layer), first(x)
+    point, x0 = pointwise(layer), x[0]
     y0, p0 = point.phi(xp, x0), point.derivative(xp, x0)
     match layer:
         case s.Identity() | s.ReLU() | s.LeakyReLU() | s.ABRelu() | s.Abs() | s.Sign():  # of the piece that x_0 lies on
@@ -174,4 +168,4 @@ def _(layer: s.Activation, xp: Any, x: Series) -> tuple[Series, Series]:
 
 @expanded.register
 def _(layer: s.Scale, xp: Any, x: Series) -> tuple[Series, Series]:
-    return [scaled(layer.factor, c) for c in x], [layer.factor * xp.ones_like(first(x)), *(None for _ in x[2:])]
+    return [scaled(layer.factor, c) for c in x], [layer.factor * xp.ones_like(x[0]), *(None for _ in x[2:])]

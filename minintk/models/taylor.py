@@ -178,7 +178,6 @@ class MultiplicationSeries(LayerJacobian):
 
 @expand.register
 def _(layer: BoundActivation, w: Weights, d: Weights, x: Series) -> tuple[Series, MultiplicationSeries]:
-    assert x[0] is not None
     y, p = expanded(layer.layer, array_namespace(x[0]), x)
     return y, MultiplicationSeries(p)
 
@@ -244,11 +243,9 @@ def _centred(a: Array | None, axes: tuple[int, ...]) -> Array | None:
 
 @expand.register
 def _(layer: BoundLayerNorm, w: Weights, d: Weights, x: Series) -> tuple[Series, NormSeries]:
-    assert x[0] is not None
     y0, _ = layer(w, x[0])  # refuses what has no variance
     c = [_centred(a, layer.axes) for a in x]
-    variance = [_mean(a, layer.axes) for a in times(c, c)]
-    assert variance[0] is not None
+    variance: Series = [_mean(a, layer.axes) for a in times(c, c)]
     r = inverse_root([variance[0] + layer.eps, *variance[1:]])
     y = [y0, *(product(r, c, j) for j in range(1, len(x)))]
     return y, NormSeries(y[:-1], r[:-1], layer.axes)

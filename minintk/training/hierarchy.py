@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from minintk.arrays import Array, array_namespace, available_memory, to_library
 from minintk.models.empirical import check_kernel
@@ -117,8 +117,7 @@ class Hierarchy:
         self.xp, S = array_namespace(theta0, x), model.layout.learning_rate_scales()
         self.contraction = FullContraction(S, model.layout)
         self.S = 1.0 if S is None else to_library(S.astype(str(theta0.dtype)), self.xp)
-        (f0, *_), self.T1 = model.expand(theta0, self.xp.zeros_like(theta0), x, 1)
-        self.f0 = cast(Array, f0)
+        (self.f0, *_), self.T1 = model.expand(theta0, self.xp.zeros_like(theta0), x, 1)
         self.size = prod(self.f0.shape[-2:])
         self.theta_0 = self.product(self.T1, self.T1)
 

@@ -21,15 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from minintk.arrays import (
-    Array,
-    array_namespace,
-    available_memory,
-    on_host,
-    scipy_module,
-    to_host,
-    to_library,
-)
+from minintk.arrays import Array, array_namespace, available_memory, on_host, scipy_module, to_host, to_library
 from minintk.fast.threads import single_threaded_blas
 from minintk.models.empirical import blocks, check_kernel
 from minintk.models.jacobian import FullContraction, Jacobian
