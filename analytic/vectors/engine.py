@@ -13,8 +13,11 @@ pairs is computed in float64 as a whole.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from importlib import import_module
 from math import prod, sqrt
 from threading import Lock, local
 from typing import Any, NamedTuple
@@ -26,11 +29,13 @@ from analytic.vectors.results import Examples, Progress, Wanted
 from analytic.vectors.rules import Affine, AffineRow
 from analytic.vectors.state import (
     Block,
+    Law,
     Listing,
     Pairs,
     Program,
     RowState,
     Scratch,
+    Step,
     bytes_of,
     cast,
     columns,
@@ -39,6 +44,7 @@ from analytic.vectors.state import (
 )
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.fast.threads import cores, parallel, single_threaded_blas
+from minintk.fast.thresholds import numba_is_here
 
 
 def tile_width(xp: Any, n: int) -> int:
@@ -47,10 +53,18 @@ def tile_width(xp: Any, n: int) -> int:
     Small enough that a tile and the layers' working arrays fit a core's cache; large enough that a product is worth
     packing its factors and every ufunc takes some tens of microseconds, as a thread that waits for the interpreter
     sleeps longer than that.  A sixth of the matrix leaves a tile for each core, and little below the diagonal.
-    248 is no power of two, which would map the columns of a transposed tile to the same cache lines.
+    240 leaves no vectors half empty, see `pitch`.
     """
-    most = 4096 if not on_host(xp) else min(248, max(100, -(-n // 6)))
+    most = 4096 if not on_host(xp) else min(240, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
+
+
+def pitch(xp: Any, width: int) -> int:
+    """From line to line of a tile: for compiled passes whole vectors of 16, and an odd number of these.
+
+    With a power of two, the columns of a tile that is stored transposed would share a few lines of the cache.
+    """
+    return 16 * (-(-width // 16) | 1) if on_host(xp) and compiler() is not None else width
 
 
 def rows_at_once(xp: Any, width: int) -> int:
@@ -165,11 +179,6 @@ def pieces(xp: Any, x: Array) -> list[slice]:
     return [slice(i, min(i + step, N)) for i in range(0, N, step)]
 
 
-def diagonal(square: Array) -> Array:
-    """The diagonal of a contiguous array, to write on."""
-    return square.reshape(-1)[:: square.shape[0] + 1]
-
-
 def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> None:
     """work(item) for all items: on all cores, or one after another on the GPU."""
     if on_host(xp):
@@ -227,34 +236,70 @@ def prepare_rows(xp: Any, parts: tuple[Array, ...], norms2: Array, first: Affine
 # ----------------------------------------------------------------------------------------------- tiles
 
 
-class VectorPlan(NamedTuple):
-    """Everything needed to take pairs through the layers, in one precision.
-
-    first : the Dense that the program begins with, if it does: the product of the inputs has computed its p already.
-    gain : G and 2 G, G = sqrt q of the outputs.   tau_gain : the same of `scale`, for Theta, if some q = 0.
-    """
+@dataclass(frozen=True)
+class Begin(Step):
+    """Theta of the inputs is 0.   first : the Dense that follows, if one does: the product has computed its p."""
 
     first: Affine | None
-    program: Program
-    coefficients: tuple[Any, ...]
+
+    def law(self, law: Law) -> Law:
+        return law
+
+    def rows(self, rows: RowState) -> tuple[RowState, Any]:
+        return (rows, None) if self.first is None else self.first.rows(rows)
+
+    def pairs(self, pairs: Pairs, row: Any) -> None:
+        if self.first is not None:
+            self.first.tangents(pairs, row, first=True)
+        elif pairs.tau is not None:
+            pairs.tau[...] = 0
+
+
+class EndRow(NamedTuple):
+    """gain : G and 2 G, G = sqrt q of the outputs.   tau_gain : the same of `scale`, for Theta, if some q = 0."""
+
     gain: tuple[Array, Array]
     tau_gain: tuple[Array, Array] | None
 
-    def __call__(self, pairs: Pairs) -> None:
-        """p <- K = G G' c,   tau <- Theta = 2 G G' tau."""
-        xp, p, tau, program, coefficients = pairs.xp, pairs.p, pairs.tau, self.program, self.coefficients
-        if self.first is not None:
-            self.first.tangents(pairs, coefficients[0], first=True)
-            program, coefficients = program[1:], coefficients[1:]
-        elif tau is not None:
-            tau[...] = 0
-        run_pairs(program, pairs, coefficients)
+
+@dataclass(frozen=True)
+class End(Step):
+    """p <- K = G G' c,   tau <- Theta = 2 G G' tau."""
+
+    def law(self, law: Law) -> Law:
+        return law
+
+    def rows(self, rows: RowState) -> tuple[RowState, EndRow]:
+        xp = array_namespace(rows.q)
+        gain, scale = (columns(xp, g) for g in (xp.sqrt(rows.q), rows.scale))
+        return rows, EndRow((gain, 2 * gain), (scale, 2 * scale) if rows.has_zero_rows else None)
+
+    def pairs(self, pairs: Pairs, row: EndRow) -> None:
+        xp, p, tau = pairs.xp, pairs.p, pairs.tau
         with pairs.borrow(1) as (w,):
-            pairs.dot(*self.gain, w)
+            pairs.dot(*row.gain, w)
             xp.subtract(0.5, p, out=p)
             p *= w
             if tau is not None:
-                tau *= w if self.tau_gain is None else pairs.dot(*self.tau_gain, w)
+                tau *= w if row.tau_gain is None else pairs.dot(*row.tau_gain, w)
+
+
+class VectorPlan(NamedTuple):
+    """Everything needed to take pairs through the layers, in one precision."""
+
+    program: Program
+    coefficients: tuple[Any, ...]
+
+    def __call__(self, pairs: Pairs) -> None:
+        """p <- K,   tau <- Theta."""
+        run_pairs(self.program, pairs, self.coefficients)
+
+    def passes(self, xp: Any, *of: Any) -> list[Callable[[Block], None]]:
+        """The same for blocks, one after another: compiled where that is possible.   of : as in `passes.passes`."""
+        if not on_host(xp) or (made := compiler()) is None:
+            return [self.__call__]
+        found: list[Callable[[Block], None]] = made.passes(self.program, self.coefficients, *of)
+        return found
 
 
 def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
@@ -268,9 +313,21 @@ def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowS
     check_results(examples, rows.q, rows.theta)
     first = program[0] if program and isinstance(program[0], Affine) else None
     prepared = prepare_rows(xp, parts, norms2, coefficients[0] if first else None)
-    gain, scale = (columns(xp, g) for g in (xp.sqrt(rows.q), rows.scale))
-    tau_gain = (scale, 2 * scale) if rows.has_zero_rows else None
-    return prepared, rows, VectorPlan(first, program, coefficients, (gain, 2 * gain), tau_gain), fits
+    begin, end, inner = Begin(first), End(), 0 if first is None else 1
+    between = coefficients[0] if first else None, *coefficients[inner:], end.rows(rows)[1]
+    return prepared, rows, VectorPlan((begin, *program[inner:], end), between), fits
+
+
+@cache
+def compiler() -> Any:
+    """`analytic.vectors.passes`; None without Numba's compiler, or, with a warning, where that does not load."""
+    if not numba_is_here():
+        return None
+    try:
+        return import_module("analytic.vectors.passes")
+    except Exception as error:  # whatever an extension module raises
+        warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {error}", RuntimeWarning, 2)
+        return None
 
 
 @dataclass(frozen=True)
@@ -304,11 +361,12 @@ class VectorEngine:
         if m < size:  # few columns: about as many pairs, in eight tiles or more
             height = max(height, min(height * (size // m), -(-n // 8)))
         tiles = list(self.tiles(height, size))
-        own, lock, done = local(), Lock(), [0]
+        own, lock, done, _ = local(), Lock(), [0], self.coarse_passes  # which two threads would prepare twice
 
         def work(tile: tuple[slice, slice]) -> None:
             if not hasattr(own, "scratches"):
-                own.scratches = {p: Scratch(xp, p, 2 * size * size) for p in (dtype, xp.dtype(xp.float64))}
+                numbers = 2 * size * pitch(xp, size)
+                own.scratches = {p: Scratch(xp, p, numbers) for p in (dtype, xp.dtype(xp.float64))}
             self.tile(*tile, own.scratches, None if self.coarse is not None else xp.dtype(xp.float64))
             if progress is not None:
                 with lock:
@@ -336,25 +394,28 @@ class VectorEngine:
         xp, dtype = array_namespace(self.left.scale), self.left.x.dtype if precision is None else precision
         scratch, second = scratches[dtype], slice(columns.start + self.first, columns.stop + self.first)
         square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None
-        with scratch.borrow(2, (rows.stop - rows.start, columns.stop - columns.start)) as (p, tau):
-            n, n2 = self.products(rows, columns, p, scratch)
+        n, m = rows.stop - rows.start, columns.stop - columns.start
+        with scratch.borrow(2, (n, pitch(xp, m))) as buffers:  # passes write on whole vectors
+            p, tau = (buffer[:, :m] for buffer in buffers)
             block = Block(scratch, rows, second, p, None if self.ntk is None else tau)
-            again = self.angles(block, n, n2, square)
+            again = self.angles(block, *self.products(rows, columns, p, scratch), square)
             if p.dtype != xp.float64 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
                 self.tile(rows, columns, scratches, xp.dtype(xp.float64))  # too many for one by one
                 return
-            plan = self.fine if precision is not None or self.coarse is None else self.coarse
+            passes = self.fine_passes if precision is not None or self.coarse is None else self.coarse_passes
             for part in block.parts(rows_at_once(xp, p.shape[1] * p.dtype.itemsize // 4)):
-                plan(part)
+                for run in passes:
+                    run(part)
             if again[0].shape[0]:
                 self.restart(again, block)
+            own = xp.arange(m)
             for out, kernel, values in ((self.nngp, p, self.rows.q), (self.ntk, tau, self.rows.theta)):
                 if out is not None:
                     if square is not None:
                         corner = kernel[square:]
                         corner *= 0.5
                         corner += corner.T  # the product may round (i, j) and (j, i) differently
-                        diagonal(corner)[...] = values[columns]
+                        corner[own, own] = values[columns]
                     if self.symmetric and square != 0:
                         out[columns, rows] = kernel.T
                     out[rows, columns] = kernel
@@ -373,6 +434,21 @@ class VectorEngine:
                 xp.matmul(left, right.T, out=p[at])
         return n, n2
 
+    @cached_property
+    def fine_passes(self) -> list[Callable[[Block], None]]:
+        """`fine` for blocks."""
+        return self.passes(self.fine, np.dtype(np.float64))
+
+    @cached_property
+    def coarse_passes(self) -> list[Callable[[Block], None]]:
+        """`coarse` for blocks."""
+        return self.passes(self.fine if self.coarse is None else self.coarse, self.left.x.dtype)
+
+    def passes(self, plan: VectorPlan, dtype: Any) -> list[Callable[[Block], None]]:
+        """A plan for blocks in that precision."""
+        xp, count = array_namespace(self.left.scale), self.rows.q.shape[0]
+        return plan.passes(xp, count, prod(self.shape), dtype, self.ntk is not None)
+
     @property
     def first(self) -> int:
         """The position of x2's first row among all, where those of x2 come after those of x1."""
@@ -388,7 +464,8 @@ class VectorEngine:
             xp.matmul(columns(xp, n, xp.ones_like(n)), columns(xp, xp.ones_like(n2), n2).T, out=w)
             xp.subtract(w, p, out=p)
         if square is not None:  # the diagonal is known from the rows
-            diagonal(p[square:])[...] = 0.5
+            own = xp.arange(p.shape[1])
+            p[square + own, own] = 0.5
         size = max(float(n.max()) + float(n2.max()), self.largest_distance)  # 1/2 if rows point in all directions
         limit = ((0.3 if p.dtype.itemsize == 4 else 0.05) * size) ** 2  # what a product in that precision resolves
         if float(xp.min(p)) >= limit and float(xp.max(p)) <= 1 - limit:

@@ -416,7 +416,7 @@ class Quadrature(Dual):
 
 def term(pairs: Pairs, row: QuadratureRow, a: Array, n: int, out: Array) -> Any:
     """a_n(s_i) a_n(s_j); a single number if all q are equal."""
-    return float(a[n, 0]) ** 2 if row.one_variance else pairs.outer(a[n], a[n], out)
+    return a[n] ** 2 if row.one_variance else pairs.outer(a[n], a[n], out)
 
 
 def remainder(xp: Any, a: Array) -> Array:

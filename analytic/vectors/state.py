@@ -278,12 +278,25 @@ class Pairs(ABC):
             yield other
 
 
+def address(array: Any) -> int:
+    """Of a NumPy array's first number."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
 class Block(Pairs):
-    """Rows i0:i1 against columns j0:j1; p, tau : (n, m)."""
+    """Rows i0:i1 against columns j0:j1; p, tau : (n, m), on the host parts of lines of one length."""
 
     def __init__(self, scratch: Scratch, i: slice, j: slice, p: Array, tau: Array | None) -> None:
         super().__init__(scratch, p, None, tau)
         self.i, self.j = i, j
+
+    @cached_property
+    def place(self) -> tuple[int, int, int, int, int]:
+        """Addresses of p, and of tau or 0, how far lines are apart, in numbers, n and m."""
+        p: Any = self.p
+        n, m = p.shape
+        return address(p), 0 if self.tau is None else address(self.tau), p.strides[0] // p.itemsize, n, m
 
     def parts(self, height: int) -> Iterator[Block]:
         """The block by some rows at a time, whose arrays a cache holds beside those that a layer borrows."""

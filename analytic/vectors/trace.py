@@ -1,0 +1,252 @@
+"""Steps written down as operations on one pair: their text runs once, with a `Trace` in place of NumPy.
+
+The formulas stand where they stood, in `Step.pairs`; nothing is said twice.  What concerns one row alone, at left or at
+right, stays NumPy's, on all rows at once; what concerns pairs is compiled (`analytic.vectors.passes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import count
+from typing import Any, NamedTuple, NoReturn
+
+from analytic.vectors.state import Distances, Pairs, Program, run_pairs
+
+LONG = 4
+"""Inner products of more numbers are left to a matrix product."""
+
+Node = tuple[str, tuple[Any, ...]]
+"""An operation and the places of its arguments; for a source, one of `SOURCES`, what says which one."""
+
+SOURCES = "number", "rows", "matrix", "p", "tau"
+
+
+class Untraceable(TypeError):
+    """A step does what a trace does not know: NumPy runs it."""
+
+
+class Trace:
+    """Stands for the array library, and keeps what is asked of it.
+
+    nodes : one after another, each once.   kinds : what a node is a number of: "one" for all pairs, the row at "left",
+    the row at "right", or a "pair".   most : Untraceable, if there are more.
+    """
+
+    def __init__(self, dtype: Any, most: int) -> None:
+        self.dtype, self.most = dtype, most
+        self.nodes: list[Node] = []
+        self.kinds: list[str] = []
+        self.places: dict[Node, int] = {}
+
+    def enter(self, operation: str, arguments: tuple[Any, ...], kind: str) -> int:
+        """The place of that node."""
+        node = (operation, arguments)
+        if node not in self.places:
+            if len(self.nodes) == self.most:
+                raise Untraceable(f"a text of more than {self.most} operations")
+            self.places[node] = len(self.nodes)
+            self.nodes.append(node)
+            self.kinds.append(kind)
+        return self.places[node]
+
+    def place(self, value: Any) -> int:
+        """The node of a Traced, or of a number."""
+        if isinstance(value, Traced):
+            return value.node
+        if not isinstance(value, int | float):
+            raise Untraceable(f"{type(value).__name__} among numbers of pairs")
+        return self.enter("number", (float(value),), "one")
+
+    def call(self, operation: str, *values: Any) -> Traced:
+        """One operation on numbers."""
+        places = tuple(map(self.place, values))
+        kinds = {self.kinds[place] for place in places} - {"one"}
+        kind = kinds.pop() if len(kinds) == 1 else "pair" if kinds else "one"
+        return Traced(self, self.enter(operation, places, kind))
+
+    def __getattr__(self, name: str) -> Any:
+        """NumPy's function of that name, element by element."""
+
+        def function(*values: Any, out: Traced | None = None) -> Traced:
+            found = self.call(name, *values)
+            if out is None:
+                return found
+            out.node = found.node
+            return out
+
+        return function
+
+    def clip(self, value: Traced, low: float, high: float, out: Traced) -> None:
+        """Between two numbers; what is none stays none."""
+        out.node = self.call("minimum", self.call("maximum", low, value), high).node
+
+    def asarray(self, value: Traced, copy: bool) -> Traced:
+        """Another name of the number, as later steps write on the array."""
+        return Traced(self, value.node)
+
+    def empty_like(self, value: Traced) -> Traced:
+        """An array to write on."""
+        return Traced(self, -1)
+
+    def ones_like(self, value: Traced) -> Traced:
+        """1."""
+        return Traced(self, self.place(1.0))
+
+    def zeros_like(self, value: Traced) -> Traced:
+        """0."""
+        return Traced(self, self.place(0.0))
+
+
+def forwards(name: str) -> Any:
+    """self + x"""
+    return lambda self, other: self.trace.call(name, self, other)
+
+
+def backwards(name: str) -> Any:
+    """x + self"""
+    return lambda self, other: self.trace.call(name, other, self)
+
+
+def in_place(name: str) -> Any:
+    """self += x"""
+
+    def operator(self: Traced, other: Any) -> Traced:
+        self.node = self.trace.call(name, self, other).node
+        return self
+
+    return operator
+
+
+class Traced:
+    """Stands for an array: the node that it holds for now."""
+
+    ndim = 1
+    __array_ufunc__ = None  # NumPy's functions refuse it
+
+    def __init__(self, trace: Trace, node: int) -> None:
+        self.trace, self.node = trace, node
+
+    __add__, __radd__, __iadd__ = forwards("add"), backwards("add"), in_place("add")
+    __sub__, __rsub__, __isub__ = forwards("subtract"), backwards("subtract"), in_place("subtract")
+    __mul__, __rmul__, __imul__ = forwards("multiply"), backwards("multiply"), in_place("multiply")
+    __truediv__, __rtruediv__, __itruediv__ = forwards("divide"), backwards("divide"), in_place("divide")
+    __gt__, __lt__, __eq__ = forwards("greater"), forwards("less"), forwards("equal")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __neg__(self) -> Traced:
+        return self.trace.call("negative", self)
+
+    def __pow__(self, n: float) -> Traced:
+        return self * self if n == 2 else self.trace.call("power", self, n)
+
+    def __bool__(self) -> NoReturn:
+        raise Untraceable("a decision by a number")
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if key is not Ellipsis:
+            raise Untraceable("a part of the pairs")
+        self.node = self.trace.place(value)
+
+    @property
+    def dtype(self) -> Any:
+        """The precision of the trace."""
+        return self.trace.dtype
+
+
+class Leaf(Traced):
+    """Stands for an array among the steps' coefficients, the number `index` of them.   row : of its rows, or all."""
+
+    def __init__(self, trace: Trace, index: int, shape: tuple[int, ...], row: int | None = None) -> None:
+        self.trace, self.index, self.shape, self.row = trace, index, shape, row
+
+    def __getitem__(self, row: Any) -> Leaf:
+        if not isinstance(row, int) or self.row is not None:
+            raise Untraceable("a part of the coefficients")
+        return Leaf(self.trace, self.index, self.shape[1:], row)
+
+    def number(self, side: str, column: int | None = None) -> Traced:
+        """A number of each row at that side."""
+        return Traced(self.trace, self.trace.enter("rows", (self.index, self.row, column, side), side))
+
+    @property
+    def node(self) -> int:  # type: ignore[override]
+        """That of a number which is the same for all rows."""
+        return self.number("left").node
+
+
+class TracedPairs(Pairs):
+    """One pair that stands for all of a block; no r."""
+
+    def __init__(self, trace: Trace, tangent: bool) -> None:
+        self.xp, self.r = trace, None
+        self.p: Any = Traced(trace, trace.enter("p", (), "pair"))
+        self.tau: Any = Traced(trace, trace.enter("tau", (), "pair")) if tangent else None
+
+    def borrow(self, count: int) -> Any:
+        return nullcontext([Traced(self.xp, -1) for _ in range(count)])
+
+    def dot(self, left: Any, right: Any, out: Any) -> Any:
+        width = left.shape[-1]
+        if width > LONG:
+            out.node = self.xp.enter("matrix", (left.index, right.index), "pair")
+        else:
+            first, *others = (left.number("left", k) * right.number("right", k) for k in range(width))
+            out.node = sum(others, first).node
+        return out
+
+    def sides(self, v: Any) -> tuple[Any, Any]:
+        return v.number("left"), v.number("right")
+
+    def quarter_squared_distance(self, distances: Distances, out: Any) -> Any:
+        return self.dot(distances.left, distances.right, out)
+
+
+# --------------------------------------------------------------------------------------------- coefficients
+
+
+class Shape(NamedTuple):
+    """What a trace knows of an array: how many axes, and how long the last is, up to `LONG`."""
+
+    axes: int
+    width: int
+
+
+def structure(row: Any, found: list[Any]) -> Any:
+    """The coefficients with a Shape for each array; these go to `found`."""
+    if isinstance(row, tuple):
+        return (type(row), *[structure(item, found) for item in row])
+    if shape := getattr(row, "shape", ()):
+        found.append(row)
+        return Shape(len(shape), min(shape[-1], LONG + 1))
+    return row
+
+
+def stand_ins(known: Any, trace: Trace, indices: Iterator[int]) -> Any:
+    """Coefficients of that structure with a Leaf for each array."""
+    if isinstance(known, Shape):
+        return Leaf(trace, next(indices), (0,) * (known.axes - 1) + (known.width,))
+    if isinstance(known, tuple):
+        kind, *items = known
+        inner = [stand_ins(item, trace, indices) for item in items]
+        return kind(*inner) if hasattr(kind, "_fields") else tuple(inner)
+    return known
+
+
+FORMULAS = "analytic.vectors.closed_forms"
+
+
+def ours(step: Any) -> bool:
+    """Whether a step is one of this package's, and its formula too: these depend on nothing but what they are told."""
+    parts, formula = (*getattr(step, "branch", ()), *getattr(step, "shortcut", ())), getattr(step, "step", None)
+    known = type(step).__module__.startswith("analytic.") and (formula is None or formula.__module__ == FORMULAS)
+    return known and all(map(ours, parts))
+
+
+def traced(program: Program, known: Any, trace: Trace, tangent: bool) -> list[int]:
+    """Steps with coefficients of that structure, for a trace to write down; where p, and tau, end.   Untraceable"""
+    if not all(map(ours, program)):
+        raise Untraceable("a step from elsewhere")
+    pairs = TracedPairs(trace, tangent)
+    run_pairs(program, pairs, stand_ins(known, trace, count()))
+    return [pairs.p.node, *([pairs.tau.node] if tangent else [])]
