@@ -91,13 +91,14 @@ def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iter
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
+        number = error.errno or errno.ENOSPC  # NumPy does not say why it could not write an array
+        if number not in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
             raise
         free = shutil.disk_usage(Path(path).parent).free
         size = "" if need is None else f" needs {need / 1e9:.3g} GB and"
         raise OSError(
-            error.errno,
-            f"{error.strerror}:{size} cannot be written, {free / 1e9:.3g} GB are free there; make room, or take "
+            number,
+            f"{os.strerror(number)}:{size} cannot be written, {free / 1e9:.3g} GB are free there; make room, or take "
             "another folder. What is finished is kept, and the same call goes on",
             str(path),
         ) from error

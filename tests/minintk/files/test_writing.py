@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from minintk.files.writing import holds, made_folder, remove_parts, space_on_disk, write_atomically, write_bytes
@@ -96,3 +97,17 @@ def test_a_link_to_nowhere_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     with pytest.raises(NotADirectoryError, match=r"store= expects a folder, got .*link: .* is no folder"):
         made_folder(tmp_path / "link", "store=")
+
+
+def test_a_full_disk_under_an_array(tmp_path: Path) -> None:
+    """NumPy's own error has no number, and does not say what to do."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(OSError, match=r"needs 0\.0008 GB and cannot be written, .* GB are free there") as caught:
+            write_atomically(tmp_path / "a", lambda file: np.save(file, np.zeros(100_000)), 800_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []
