@@ -21,7 +21,7 @@ from minintk.arrays import Array, array_namespace, matmul_into, on_host
 from minintk.fast.conv_gram import conv_gram
 from minintk.fast.gather import Gather
 from minintk.fast.memory import scratch
-from minintk.fast.patches import Patches
+from minintk.fast.patches import Before, Patches, nothing_before
 from minintk.fast.threads import cores, parallel
 from minintk.fast.thresholds import THRESHOLDS, loops
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights
@@ -58,8 +58,11 @@ def shares(work: int, N: int, x: Array, step: int) -> list[list[slice]]:
     return [chunks[i * few // count : (i + 1) * few // count] for i in range(count)]
 
 
-def correlate(patches: Patches, x: Array, V: Array, b: Array | None) -> Array:
-    """P(x) V + b : (..., N, *windows.out, n), chunk by chunk of examples; b : (..., 1, B n)."""
+def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
+    """P(x) V + b : (..., N, *windows.out, n), chunk by chunk of examples; b : (..., 1, B n).
+
+    before : what x goes through on its way into the frames of compiled loops; only where they are taken (`kernels`).
+    """
     windows, R, N = patches.windows, patches.R, x.shape[-4]
     lead = np.broadcast_shapes(x.shape[:-4], V.shape[:-2])
     if V.ndim == 2:  # one product for all leading axes
@@ -70,7 +73,8 @@ def correlate(patches: Patches, x: Array, V: Array, b: Array | None) -> Array:
         start = np.zeros_like(V[0]) if b is None else b[0]
         place, W = (0, 0, 1, 1), V.reshape((*windows.window, *patches.channels))
         y = y.reshape((-1, *windows.out, patches.channels[1]))
-        convolved(direct, x, [(patches.frame, W, windows.strides, start, place)], y, patches.work)
+        how = before or nothing_before(x)
+        convolved(direct, x, [(patches.frame, how, W, windows.strides, start, place)], y, patches.work)
         return y.reshape((*lead, N, *y.shape[1:]))
 
     def work(share: list[slice]) -> None:
@@ -90,20 +94,24 @@ def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array,
     def each(share: list[slice]) -> None:
         for at in share:
             images_at = np.ascontiguousarray(x[at])
-            for frame, W, stride, b, place in parts:
-                direct.correlate(images_at, frame, W, stride, b, y[at], place)
+            for *how, place in parts:
+                direct.correlate(images_at, *how, y[at], place)
 
     parallel(each, shares(work, len(x), x, max(1, len(x))))
 
 
 @dataclass(frozen=True)
 class BlockedConvJacobian(LayerJacobian):
-    """Holds x : ([E], N, H, W, C), W : ([E], K_h K_w C, C_out) and V = m V(W) : ([E], K, B C_out)."""
+    """Holds x : ([E], N, H, W, C), W : ([E], K_h K_w C, C_out) and V = m V(W) : ([E], K, B C_out).
+
+    before : see `correlate`; the derivative is that in what x becomes there.
+    """
 
     layer: BlockedConv
     x: Array
     W: Array
     V: Array
+    before: Before | None = None
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
         layer = self.layer
@@ -137,7 +145,7 @@ class BlockedConvJacobian(LayerJacobian):
                         (1, -1, *windows.out, u.shape[-1]),
                     )
                     x, v = np.ascontiguousarray(self.x[at]), np.ascontiguousarray(u[rows(at, R)]).reshape(out)
-                    direct.add_gradient(x, patches.frame, v, windows.strides, dW)
+                    direct.add_gradient(x, patches.frame, self.before or nothing_before(x), v, windows.strides, dW)
                     continue
                 P = patches.read(self.x[..., at, :, :, :], passing=True)
                 part = scratch(u, shape, "gradient") if i else total
@@ -161,7 +169,8 @@ class BlockedConvJacobian(LayerJacobian):
             whole = (np.empty if every else np.zeros)((len(some), *size, self.x.shape[-1]), u.dtype)
             start = np.zeros(self.x.shape[-1], u.dtype)
             turned = [g.turned(W).reshape((*g.patches.windows.window, *g.patches.channels)) for g in gathers]
-            each = [(g.frame, V, (1, 1), start, g.place) for g, V in zip(gathers, turned, strict=True)]
+            how = nothing_before(u)
+            each = [(g.frame, how, V, (1, 1), start, g.place) for g, V in zip(gathers, turned, strict=True)]
             convolved(direct, some, each, whole, sum(g.patches.work for g in gathers))
             return whole.reshape((*u.shape[:-3], *whole.shape[1:]))
         parts = [
@@ -235,10 +244,10 @@ class BlockedConv:
     def tensors(self) -> tuple[Tensor, ...]:
         return self.plain.tensors
 
-    def __call__(self, w: Weights, x: Array) -> tuple[Array, BlockedConvJacobian]:
+    def __call__(self, w: Weights, x: Array, before: Before | None = None) -> tuple[Array, BlockedConvJacobian]:
         x, W = images(x, self.plain.before), self.plain.matrix(w)
         V = self.unrolled(W)
-        return self.product(x, V, self.bias_row(w)), BlockedConvJacobian(self, x, W, V)
+        return self.product(x, V, self.bias_row(w), before), BlockedConvJacobian(self, x, W, V, before)
 
     def unrolled(self, W: Array) -> Array:
         """m V(W) : ([E], K, B C_out)."""
@@ -258,7 +267,7 @@ class BlockedConv:
         *lead, N = u.shape[: u.ndim - len(self.plain.after)]
         return u.reshape((*lead, N * self.patches.R, self.patches.B * self.plain.after[-1]))
 
-    def product(self, x: Array, V: Array, b: Array | None) -> Array:
+    def product(self, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
         """P(x) V + b : (..., N, *after)."""
-        y = correlate(self.patches, x, V, b)
+        y = correlate(self.patches, x, V, b, before)
         return y.reshape((*y.shape[:-3], *self.plain.after))

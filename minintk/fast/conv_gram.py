@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, matmul_into, on_host
-from minintk.fast.patches import Patches
+from minintk.fast.patches import Patches, nothing_before
 from minintk.fast.thresholds import THRESHOLDS, loops
 from minintk.layers.contract import Contraction, WeightAndBias
 
@@ -67,7 +67,8 @@ def gradient_rows(windows: Patches, x: Array, u: Array) -> Array:
     if fits and u.shape[0] * N * windows.work >= THRESHOLDS.compiled and (direct := loops()) is not None:
         v = np.ascontiguousarray(u).reshape((*u.shape[:2], *windows.windows.out, u.shape[-1]))
         found = np.zeros((N, u.shape[0], *windows.windows.window, x.shape[-1], u.shape[-1]), u.dtype)
-        direct.add_gradient(np.ascontiguousarray(x), windows.frame, v, windows.windows.strides, found)
+        how = nothing_before(x)
+        direct.add_gradient(np.ascontiguousarray(x), windows.frame, how, v, windows.windows.strides, found)
         return found.reshape((*found.shape[:2], -1)).swapaxes(0, 1)
     u = xp.moveaxis(u, 0, -3).swapaxes(-1, -2)  # ([E], N, C, n, positions)
     dW = xp.empty((*u.shape[:-1], windows.K), dtype=u.dtype)

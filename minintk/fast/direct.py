@@ -168,10 +168,11 @@ def product(rows: int, columns: int, x: Any, a: int, W: Any, y: Any, c: int, z: 
 
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
-def framed(frame: Any, shape: Any) -> bool:
-    """Whether a frame is more than the images of this shape themselves."""
+def framed(frame: Any, shape: Any, before: Any) -> bool:
+    """Whether what is read is more than the images of this shape themselves."""
     height, width, down, right = frame
-    return height != shape[1] or width != shape[2] or down[0, 2] != height or right[0, 2] != width
+    same = height == shape[1] and width == shape[2] and down[0, 2] == height and right[0, 2] == width
+    return not same or before[0].size > 0
 
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
@@ -182,22 +183,30 @@ def filled(frame: Any) -> Any:
 
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
-def put(x: Any, i: int, frame: Any, canvas: Any) -> None:
-    """Image i of x : (N, H, W, C) into its frame, flat; what lies around it stays as it is."""
-    (_, width, down, right), (_, H, W, C), flat = frame, x.shape, x.ravel()
+def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
+    """Image i of x : (N, H, W, C) into its frame, flat; what lies around it stays as it is.
+
+    before : (mean, r, floor), for max(r (x - mean), floor) in place of x; mean, r : (L,), for some pixels, or L = 0.
+    """
+    (_, width, down, right), (_, H, W, C), flat, (mean, scale, floor) = frame, x.shape, x.ravel(), before
     for d in range(down.shape[0]):
         for r in range(down[d, 2]):
             for e in range(right.shape[0]):
                 to = ((down[d, 0] + r) * width + right[e, 0]) * C
                 start = ((i * H + down[d, 1] + r) * W + right[e, 1]) * C
                 inside, image = canvas[to : to + right[e, 2] * C], flat[start : start + right[e, 2] * C]
-                for k in range(inside.size):
+                for k in range(0 if mean.size else inside.size):
                     inside[k] = image[k]
+                for k in range(0, inside.size if mean.size else 0, max(1, mean.size)):
+                    some, those = inside[k : k + mean.size], image[k : k + mean.size]
+                    for c in range(some.size):
+                        one = scale[c] * (those[c] - mean[c])
+                        some[c] = floor if one < floor else one
 
 
 @compiled
-def correlate(x: Any, frame: Any, W: Any, stride: Any, b: Any, y: Any, place: Any) -> None:
-    """y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k], X the images in their frame.
+def correlate(x: Any, frame: Any, before: Any, W: Any, stride: Any, b: Any, y: Any, place: Any) -> None:
+    """y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k], X the images in their frame (`put`).
 
     x : (N, H, W, C).  frame : (height, width, down, right), rows of down, right : (from, to) of what is copied, in
     pixels, (first on the canvas, first in the image, how many).  W : (K_h, K_w, C, n).  b : (n,).
@@ -205,7 +214,7 @@ def correlate(x: Any, frame: Any, W: Any, stride: Any, b: Any, y: Any, place: An
     """
     (K_h, K_w, C, n), (height, width, _, _), (first, left, down, right) = W.shape, frame, place
     R, S = (height - K_h) // stride[0] + 1, (width - K_w) // stride[1] + 1
-    (line, inside), (top, bottom) = (width * C, framed(frame, x.shape)), filled(frame)
+    (line, inside), (top, bottom) = (width * C, framed(frame, x.shape, before)), filled(frame)
     canvas, taps = np.zeros(height * line if inside else 0, x.dtype), np.empty(2 * K_h, np.int64)
     u, w, most = canvas if inside else x.ravel(), y.ravel(), max(2, CACHED // (K_h * K_w * C * CHANNELS)) * CHANNELS
     for begin in range(0, n, most):
@@ -214,7 +223,7 @@ def correlate(x: Any, frame: Any, W: Any, stride: Any, b: Any, y: Any, place: An
         step = (stride[1] * C, 1, some, right * n, K_w * C, 0)
         for i in range(x.shape[0]):
             if inside:
-                put(x, i, frame, canvas)
+                put(x, i, frame, before, canvas)
             image = 0 if inside else i * height * line
             for p in range(R):
                 T = 0
@@ -226,19 +235,19 @@ def correlate(x: Any, frame: Any, W: Any, stride: Any, b: Any, y: Any, place: An
 
 
 @compiled
-def add_gradient(x: Any, frame: Any, u: Any, stride: Any, dW: Any) -> None:
-    """dW[i, l, r, k] += sum_pq X[i, p s + r, q s + k]' u[l, i, p, q]; x, frame, X as for `correlate`.
+def add_gradient(x: Any, frame: Any, before: Any, u: Any, stride: Any, dW: Any) -> None:
+    """dW[i, l, r, k] += sum_pq X[i, p s + r, q s + k]' u[l, i, p, q]; x, frame, before, X as for `correlate`.
 
     u : (L, N, R, S, n).  dW : (N, L, K_h, K_w, C, n), or (1, L, ...), the sum over i.
     """
     (L, N, R, S, n), (M, _, K_h, K_w, C, _), (height, width, _, _) = u.shape, dW.shape, frame
-    (line, inside), (top, bottom) = (width * C, framed(frame, x.shape)), filled(frame)
+    (line, inside), (top, bottom) = (width * C, framed(frame, x.shape, before)), filled(frame)
     step, taps = (1, stride[1] * C, n, n, S, n), np.empty(2 * R, np.int64)
     canvas = np.zeros(height * line if inside else 0, x.dtype)
     v, w, g = canvas if inside else x.ravel(), u.ravel(), dW.ravel()
     for i in range(N):
         if inside:
-            put(x, i, frame, canvas)
+            put(x, i, frame, before, canvas)
         image = 0 if inside else i * height * line
         for j in range(L * K_h):
             T, at, r = 0, j // K_h * N + i, j % K_h
@@ -269,26 +278,33 @@ def thin(a: Any, left: Any, b: Any, right: Any, y: Any, target: Any, size: Any) 
 
 
 @compiled
-def column_sums(a: Any, shift: Any, b: Any, other: Any) -> Any:
-    """(sum_i (a_i - shift), sum_i (a_i - shift) (b_i - other)) : (2, C), in float64, for a, b : (M, C).
+def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any) -> Any:
+    """(sum_i A_i, sum_i A_i (b_i - other)) : (2, L), in float64, A = a - shift where b - other > floor, else 0.
 
-    64 rows at a time in their own precision, as exact as NumPy's pairwise sums.
+    a, b : (M C,), rows of C numbers; shift, other : (L,), those of some rows; so many rows are summed apart.  64 terms
+    at a time in their own precision, as exact as NumPy's pairwise sums.
     """
-    part, total = np.empty((2, a.shape[1]), a.dtype), np.zeros((2, a.shape[1]))
-    for start in range(0, a.shape[0], 64):
+    part, total, L, zero = np.empty((2, shift.size), a.dtype), np.zeros((2, shift.size)), shift.size, a.dtype.type(0)
+    for start in range(0, a.size, 64 * L):
         part[:] = 0
-        for i in range(start, min(start + 64, a.shape[0])):
-            for c in range(a.shape[1]):
-                one = a[i, c] - shift[c]
+        for i in range(start, min(start + 64 * L, a.size), L):
+            some, those = a[i : i + L], b[i : i + L]
+            for c in range(some.size):
+                one, two = some[c] - shift[c], those[c] - other[c]
+                one = zero if two <= floor else one
                 part[0, c] += one
-                part[1, c] += one * (b[i, c] - other[c])
+                part[1, c] += one * two
         total += part
     return total
 
 
 @compiled
-def centre(a: Any, mean: Any, b: Any, slope: Any, r: Any, out: Any) -> None:
-    """out = r (a - mean - b slope), row by row."""
-    for i in range(a.shape[0]):
-        for c in range(a.shape[1]):
-            out[i, c] = r[c] * (a[i, c] - mean[c] - b[i, c] * slope[c])
+def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any) -> None:
+    """a = r (A - mean - (b - other) slope), in its place; A = a where b - other > floor, else 0; all as above."""
+    L, zero = mean.size, a.dtype.type(0)
+    for i in range(0, a.size, L):
+        some, those = a[i : i + L], b[i : i + L]
+        for c in range(some.size):
+            one, two = some[c], those[c] - other[c]
+            one = zero if two <= floor else one
+            some[c] = r[c] * (one - mean[c] - two * slope[c])

@@ -6,6 +6,7 @@ one for kernels:
     max(relu(x)) = relu(max(x))    so ReLU waits for the pooling, which leaves a quarter of the numbers
     convolutions                   on patches of several windows, or without patches where Numba is installed
     BatchNorm                      in two passes forwards and two back, likewise; its means are exchanged by the cores
+    BatchNorm, ReLU, convolution   in one, which normalises and rectifies what it reads
     Dense                          its large products split over the cores
     batch, outputs                 split over the cores
 
@@ -25,9 +26,9 @@ from minintk import spec as s
 from minintk.fast.conv import BlockedConv
 from minintk.fast.dense import SplitDense
 from minintk.fast.norm import CompiledBatchNorm
+from minintk.fast.rectified import RectifiedConv, rectifies
 from minintk.fast.split_batch import SplitBatch
 from minintk.fast.split_outputs import SplitOutputs
-from minintk.layers.activation import BoundActivation
 from minintk.layers.branches import BoundBranches
 from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Bound
@@ -78,8 +79,10 @@ def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape, coupled: b
 
 def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
     """The layers by cheaper pieces; for `kernels`, in their order and by pieces that have a cheap gram."""
-    layers = chain.layers if kernels else relu_after_pooling(chain.layers)
-    return BoundChain(tuple(cheaper(inner, kernels=kernels) for inner in layers))
+    if kernels:
+        return BoundChain(tuple(cheaper(inner, kernels=True) for inner in chain.layers))
+    found = tuple(cheaper(inner, kernels=False) for inner in relu_after_pooling(chain.layers))
+    return BoundChain(RectifiedConv.joined(found))
 
 
 def cheaper(layer: Bound, *, kernels: bool) -> Bound:
@@ -108,7 +111,7 @@ def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
 
 def exchangeable(before: Bound, layer: Bound) -> bool:
     """Whether `before` may wait for `layer`: ReLU for MaxPool, as it is increasing."""
-    return type(before) is BoundActivation and type(before.layer) is s.ReLU and type(layer) is BoundMaxPool
+    return rectifies(before) and type(layer) is BoundMaxPool
 
 
 def open_door() -> None:

@@ -12,6 +12,7 @@ The means m_i and variances v_i of parts of a batch, of M_i numbers each, make u
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -33,16 +34,23 @@ def worth(x: Array, axes: int) -> bool:
     )
 
 
-def means(a: Array, shift: Array, b: Array, other: Array) -> Array:
-    """(2, C), in float64: the means of a - shift, and of (a - shift) (b - other), for a, b : (M, C)."""
-    return np.asarray(loops().column_sums(a, shift, b, other)) / len(a)
+def pixels(v: Array, like: Array) -> Array:
+    """v : (C,) for some pixels, one after the other: loops over long rows are fast, and C may be small."""
+    return np.tile(v.astype(like.dtype), max(1, 256 // len(v)))
 
 
-def centred(a: Array, mean: Array, b: Array, slope: Array, r: Array) -> Array:
-    """r (a - mean - b slope) : (M, C)."""
-    out, (mean, slope, r) = np.empty_like(a), (v.astype(a.dtype) for v in (mean, slope, r))
-    loops().centre(a, mean, b, slope, r, out)
-    return out
+def means(a: Array, shift: Array, b: Array, other: Array, floor: float = -inf) -> Array:
+    """(2, C), in float64: the means of A and A (b - other), A = a - shift where b - other > floor; a, b : (..., C)."""
+    loop, C = loops().column_sums, len(shift)
+    sums = loop(a.ravel(), pixels(shift, a), b.ravel(), pixels(other, a), a.dtype.type(floor))
+    return np.asarray(sums.reshape((2, -1, C)).sum(axis=1) / (a.size // C))
+
+
+def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array, floor: float = -inf) -> Array:
+    """a, now r (A - mean - (b - other) slope), A = a where b - other > floor, else 0; a, b : (..., C), in one piece."""
+    mean, other, slope, r = (pixels(v, a) for v in (mean, other, slope, r))
+    loops().centre(a.reshape(-1), mean, b.ravel(), other, slope, r, a.dtype.type(floor))
+    return a
 
 
 @dataclass(frozen=True)
@@ -55,10 +63,9 @@ class CompiledNormJacobian(NormJacobian):
             each = np.stack([a.mean(axis=self.axes, keepdims=True) for a in (u, self.y * u)])
             mean, slope = averaged(self.y.size, each)
             return self.r * (u - mean - self.y * slope)
-        rows, y = (np.ascontiguousarray(a).reshape((-1, a.shape[-1])) for a in (u, self.y))
-        nothing = np.zeros_like(y[0])
-        mean, slope = averaged(y.size, means(rows, nothing, y, nothing))
-        return centred(rows, mean, y, slope, self.r.reshape(-1)).reshape(u.shape)
+        nothing = np.zeros(u.shape[-1])
+        mean, slope = averaged(u.size, means(u, nothing, self.y, nothing))
+        return centre(np.array(u, order="C"), mean, self.y, nothing, slope, self.r.reshape(-1))
 
 
 def averaged(M: int, mean: Array) -> Array:
@@ -73,19 +80,31 @@ class CompiledBatchNorm(BoundBatchNorm):
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
         """y = r (x - mean), and the batch's statistics left in w."""
-        rows = np.ascontiguousarray(x).reshape((-1, x.shape[-1])) if worth(x, 1 + len(self.shape)) else None
-        if rows is None or f"{self.name}.mean" in w:
+        if (found := self.measured(w, x)) is None:
             return super().__call__(w, x)
-        first, nothing = rows[0].copy(), np.zeros_like(rows[0])
-        S, Q = means(rows, first, rows, first)
+        return self.normalised(x, *found)
+
+    def normalised(self, x: Array, mean: Array, r: Array) -> tuple[Array, CompiledNormJacobian]:
+        """(y, J) for the batch's mean and r : (C,)."""
+        nothing = np.zeros(x.shape[-1])
+        y = centre(np.array(x, order="C"), mean, x, nothing, nothing, r)
+        return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))
+
+    def measured(self, w: Weights, x: Array) -> tuple[Array, Array] | None:
+        """(mean, r) of the batch, (C,), left in w; None where w has some, or `worth` says no."""
+        if not worth(x, 1 + len(self.shape)) or f"{self.name}.mean" in w:
+            return None
+        first = x[(0,) * (x.ndim - 1)]
+        S, Q = means(x, first, x, first)
         if (S**2 > 25 * (Q - S**2)).any():  # the first pixel lies far from the others: once more, from the mean
             first = (first + S).astype(x.dtype)
-            S, Q = means(rows, first, rows, first)
-        mean = averaged(x.size, first + S)
-        variance = averaged(x.size, np.maximum(Q - S**2, 0) + (first + S - mean) ** 2)
+            S, Q = means(x, first, x, first)
+        parts = everyones((x.size, first + S, np.maximum(Q - S**2, 0)))
+        M = sum(M for M, _, _ in parts)
+        mean = np.asarray(sum(M_i * m for M_i, m, _ in parts) / M)
+        variance = np.asarray(sum(M_i * (v + (m - mean) ** 2) for M_i, m, v in parts) / M)
         if self.eps == 0 and not variance.all():
-            return super().__call__(w, x)  # which says so
+            return None  # the layer as it is written says so
         mean, r = (v.astype(x.dtype) for v in (mean, 1 / np.sqrt(variance + self.eps)))
         w |= {f"{self.name}.mean": mean, f"{self.name}.r": r}
-        y = centred(rows, mean, rows, nothing, r).reshape(x.shape)
-        return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))
+        return mean, r

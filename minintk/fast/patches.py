@@ -30,6 +30,14 @@ from minintk.layers.patches import Windows
 Frame = tuple[int, int, np.ndarray[Any, Any], np.ndarray[Any, Any]]
 """Height and width of a canvas, and what of an image lies where, down and right: (on it, in the image, pixels)."""
 
+Before = tuple[Array, Array, Any]
+"""(mean, r, floor):  max(r (x - mean), floor) on the way to a canvas, mean and r of some pixels; x where of none."""
+
+
+def nothing_before(x: Array) -> Before:
+    """x as it is."""
+    return np.empty(0, x.dtype), np.empty(0, x.dtype), x.dtype.type(0)
+
 
 @dataclass(frozen=True)
 class Patches:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from planted_laws_images import (
 from planting import bias_by, planted, weights_by
 
 import minintk as mn
-from minintk.fast import conv, conv_gram, dense, direct, door, gather, norm, split_batch, split_outputs
+from minintk.fast import conv, conv_gram, dense, direct, door, gather, norm, rectified, split_batch, split_outputs
 from minintk.fast.conv import BlockedConv, BlockedConvJacobian
 from minintk.fast.dense import SplitDenseJacobian
 from minintk.fast.door import faster
@@ -250,10 +251,12 @@ def elsewhere(frame: Any) -> Any:
 
 
 for name, wrong in {
-    "the bias left out": lambda right: lambda x, frame, W, stride, b, y, at: right(x, frame, W, stride, 0 * b, y, at),
-    "gathered pixels side by side": lambda right: lambda x, f, W, stride, b, y, at: right(x, f, W, stride, b, y, ONE),
-    "the last image not written": lambda right: lambda x, f, W, stride, b, y, at: right(x[:-1], f, W, stride, b, y, at),
+    "the bias left out": lambda right: lambda *how: right(*how[:5], 0 * how[5], *how[6:]),
+    "gathered pixels side by side": lambda right: lambda *how: right(*how[:-1], ONE),
+    "the last image not written": lambda right: lambda x, *how: right(x[:-1], *how),
     "images one pixel off in their frame": lambda right: lambda x, f, *rest: right(x, elsewhere(f), *rest),
+    "images not normalised on the way": lambda right: lambda x, f, z, *rest: right(x, f, (0 * z[0], z[1], z[2]), *rest),
+    "images not rectified on the way": lambda right: lambda x, f, z, *rest: right(x, f, (z[0], z[1], -inf), *rest),
 }.items():
 
     @planted(f"compiled: {name}", fast_direct)
@@ -265,10 +268,26 @@ for name, wrong in {
 def _(patch: Patch) -> None:
     right = direct.add_gradient
 
-    def add_gradient(x: Array, frame: Any, u: Array, stride: Any, dW: Array) -> None:
-        right(x[:1], frame, u[:, :1], stride, dW)
+    def add_gradient(x: Array, frame: Any, before: Any, u: Array, stride: Any, dW: Array) -> None:
+        right(x[:1], frame, before, u[:, :1], stride, dW)
 
     patch.setattr(direct, "add_gradient", add_gradient)
+
+
+@planted("compiled: dW by images that are not rectified", fast_direct)
+def _(patch: Patch) -> None:
+    right = direct.add_gradient
+    patch.setattr(direct, "add_gradient", lambda x, f, z, *rest: right(x, f, (z[0], z[1], -inf), *rest))
+
+
+@planted("compiled: the gradient in x also where ReLU is 0", fast_direct)
+def _(patch: Patch) -> None:
+    patch.setattr(rectified, "centre", lambda *how, right=rectified.centre: right(*how[:-1], -inf))
+
+
+@planted("compiled: the mean of the gradient also where ReLU is 0", fast_direct)
+def _(patch: Patch) -> None:
+    patch.setattr(rectified, "means", lambda *how, right=rectified.means: right(*how[:-1], -inf))
 
 
 @planted("BatchNorm compiled: the statistics of the last core's rows", fast_coupled)

@@ -1,0 +1,107 @@
+"""Convolutions of rectified images, normalised before or not:  y = P(z) V + c b,   z = max(r (x - mean), 0)
+
+    S = sum m u,  Q = sum m u (x - mean)         m = [x > mean]        dx = r (m u - S/M - r^2 (x - mean) Q/M)
+
+z, and what BatchNorm alone would give, stand in no memory: the compiled loops of the convolution copy every image into
+its frame, and compute z on the way; u, the gradient in z, is fresh, and becomes dx in its place.  Without BatchNorm
+mean = 0, r = 1, and dx = m u.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from minintk import spec as s
+from minintk.arrays import Array
+from minintk.fast.conv import BlockedConv, BlockedConvJacobian, kernels
+from minintk.fast.norm import CompiledBatchNorm, averaged, centre, means, pixels
+from minintk.layers.activation import BoundActivation
+from minintk.layers.combine import BoundChain, ChainJacobian
+from minintk.layers.contract import Bound, LayerJacobian, Tensor, Weights
+from minintk.layers.patches import images
+
+
+@dataclass(frozen=True)
+class RectifiedJacobian(LayerJacobian):
+    """Holds x : (N, *shape), mean and r : (C,), and J of the convolution at z."""
+
+    layer: RectifiedConv
+    x: Array
+    mean: Array
+    r: Array
+    J: BlockedConvJacobian
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+        return self.one_by_one().jvp(dw, dx)
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
+        """dx = r (m u - S/M - r^2 (x - mean) Q/M)."""
+        if u.ndim > 1 + len(self.layer.conv.plain.after):
+            return self.one_by_one().vjp(u, dw)
+        if (back := self.J.vjp(u, dw)) is None:
+            return None
+        S, Q = nothing = np.zeros((2, len(self.r)))
+        if self.layer.norm is not None:
+            S, Q = averaged(back.size, means(back, nothing[0], self.x, self.mean, 0.0))
+        return centre(np.ascontiguousarray(back), S, self.x, self.mean, self.r**2 * Q, self.r, 0.0)
+
+    def one_by_one(self) -> ChainJacobian:
+        """The same of the layers one after the other: for tangents, and several cotangents at a time."""
+        layer, y, links = self.layer, self.x, list[LayerJacobian]()
+        if layer.norm is not None:
+            y, norm = layer.norm.normalised(self.x, self.mean, self.r)
+            links.append(norm)
+        z, relu = layer.relu({}, y)
+        conv = BlockedConvJacobian(layer.conv, images(z, layer.conv.plain.before), self.J.W, self.J.V)
+        return ChainJacobian(layer.layers, (*links, relu, conv))
+
+
+@dataclass(frozen=True)
+class RectifiedConv:
+    """[BatchNorm,] ReLU and a convolution in their places, in one pass where Numba takes the convolution."""
+
+    norm: CompiledBatchNorm | None
+    relu: Bound
+    conv: BlockedConv
+
+    @staticmethod
+    def joined(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
+        """The layers, with ReLU, a BatchNorm before it and a convolution after it in one wherever they stand so."""
+        found: list[Bound] = []
+        for layer in layers:
+            if type(layer) is BlockedConv and layer.patches.direct and found and rectifies(found[-1]):
+                norm = found[-2] if len(found) > 1 and type(found[-2]) is CompiledBatchNorm else None
+                layer = RectifiedConv(norm, found[-1], layer)
+                del found[-len(layer.layers) + 1 :]
+            found.append(layer)
+        return tuple(found)
+
+    @property
+    def layers(self) -> tuple[Bound, ...]:
+        """Those that it stands for."""
+        return (self.relu, self.conv) if self.norm is None else (self.norm, self.relu, self.conv)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.conv.tensors
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
+        """y and J, of one network; those of the layers one by one where the loops do not pay, or the norm is frozen."""
+        before, (first, *_) = self.conv.plain.before, self.tensors
+        found: tuple[Array, Array] | None = None
+        alone = x.ndim == 1 + len(before) and w[first.name].ndim == len(first.shape)
+        if alone and kernels([self.conv.patches], images(x, before)) is not None:
+            C = x.shape[-1]
+            found = (np.zeros(C), np.ones(C)) if self.norm is None else self.norm.measured(w, x)
+        if found is None:
+            return BoundChain(self.layers)(w, x)
+        mean, r = found
+        y, J = self.conv(w, x, (pixels(mean, x), pixels(r, x), x.dtype.type(0)))
+        return y, RectifiedJacobian(self, x, mean, r, J)
+
+
+def rectifies(layer: Bound) -> bool:
+    """Whether the layer is ReLU."""
+    return type(layer) is BoundActivation and type(layer.layer) is s.ReLU

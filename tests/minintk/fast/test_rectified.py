@@ -1,0 +1,127 @@
+"""Convolutions that rectify and normalise images as they read them are those layers, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from counting import counted
+from small_is_large import small_is_large
+
+import minintk as mn
+from minintk.fast import rectified
+from minintk.fast.door import shut
+from minintk.fast.rectified import RectifiedConv, RectifiedJacobian
+from minintk.testing import assert_close, roundings
+
+RNG = np.random.default_rng
+NORM = mn.BatchNorm(eps=0.01)
+END = mn.Flatten(), mn.Dense(2)
+NETWORKS: dict[str, tuple[mn.Sequential, tuple[int, ...], list[bool]]] = {
+    "ReLU alone": (
+        mn.Sequential(mn.Conv2d(16, 1), mn.ReLU(), mn.Conv2d(32, (3, 2), stride=2, padding="circular", b_std=1), *END),
+        (9, 8, 2), [False],
+    ),
+    "normalised": (
+        mn.Sequential(NORM, mn.ReLU(), mn.Conv2d(16, (2, 3), padding="valid"), NORM, mn.ReLU(), mn.Conv2d(16, 1), *END),
+        (6, 18, 3), [True, True],
+    ),
+    "residual": (
+        mn.Sequential(
+            mn.Conv2d(16, 1), mn.Residual(mn.Sequential(NORM, mn.ReLU(), mn.Conv2d(16, 3))), NORM, mn.ReLU(),
+            mn.GlobalAvgPool(), mn.Dense(2),
+        ),
+        (5, 6, 2), [True],
+    ),
+    "sequences": (
+        mn.Sequential(mn.Conv1d(16, 3), NORM, mn.ReLU(), mn.Conv1d(16, 3, stride=2), *END), (11, 3), [True]
+    ),
+}  # fmt: skip
+"""By name: the layers, the shape of an example, and which convolutions rectify, with BatchNorm or without."""
+
+
+@pytest.fixture(autouse=True)
+def two_cores() -> Iterator[None]:
+    pytest.importorskip("numba")
+    with small_is_large():
+        yield
+
+
+def joined(layer: Any) -> list[bool]:
+    """Whether there is a BatchNorm, for each convolution that rectifies in a tree of layers."""
+    if isinstance(layer, RectifiedConv):
+        return [layer.norm is not None]
+    inner = getattr(layer, "layers", getattr(getattr(layer, "sweeps", None), "layers", ()))
+    return [one for each in inner for one in joined(each)]
+
+
+def maps(net: mn.Network, theta: Any, x: Any) -> list[Any]:
+    """f, J v, J' u, J' U for several cotangents U, and (df/dx)' u."""
+    f, J = net.linearize(theta, x)
+    u = RNG(1).standard_normal((3, *f.shape))
+    back = net.linearize(theta, x, wrt="x")[1].vjp(u[0])
+    return [f, J.jvp(np.cos(np.arange(theta.size)).reshape(theta.shape)), J.vjp(u[0]), J.vjp(u), back]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("ensemble", [None, 2])
+def test_the_layers_in_one_are_the_layers(name: str, ensemble: int | None) -> None:
+    """Outputs and derivatives, of one network and of members, which go through the layers one by one."""
+    spec, shape, rectify = NETWORKS[name]
+    with shut():
+        plain = mn.Network(spec, shape)
+    net, x = mn.Network(spec, shape), 1 + RNG(2).standard_normal((5, *shape))
+    assert joined(net.sweeps) == rectify
+    theta = net.init(RNG(0), ensemble=ensemble)
+    tolerance = 50 * roundings(plain, theta if ensemble is None else theta[0], x)
+    with counted(rectified, "RectifiedJacobian", lambda *_: 1) as calls:
+        found = maps(net, theta, x)
+    assert bool(calls) is (ensemble is None)
+    for i, (a, b) in enumerate(zip(found, maps(plain, theta, x), strict=True)):
+        assert_close(f"map {i}", a, b, tolerance * float(np.abs(b).max()))
+
+
+def test_a_calibrated_network_goes_layer_by_layer() -> None:
+    spec, shape, _ = NETWORKS["normalised"]
+    net, x = mn.Network(spec, shape), RNG(2).standard_normal((5, *shape))
+    theta = net.init(RNG(0))
+    frozen = net.calibrate(theta, x)
+    np.testing.assert_allclose(frozen(theta, x), net(theta, x), rtol=1e-12)
+    assert mn.ntk(frozen, theta, x).shape == (5, 5)
+
+
+def test_float32_is_as_exact_as_the_layers_one_by_one() -> None:
+    """Errors of y and dx against float64, with means far from 0: at most twice those of the layers as written."""
+    spec = mn.Sequential(mn.Conv2d(16, 1, b_std=100.0), NORM, mn.ReLU(), mn.Conv2d(16, 3), *END)
+    x, found = RNG(0).standard_normal((8, 12, 12, 3)), []
+    theta = mn.Network(spec, x.shape[1:]).init(RNG(1))
+    with shut():
+        plain = mn.Network(spec, x.shape[1:])
+    for net in (mn.Network(spec, x.shape[1:]), plain):
+        each = []
+        for dtype in (np.float32, np.float64):
+            f, J = net.linearize(theta.astype(np.float32).astype(dtype), x.astype(np.float32).astype(dtype))
+            each.append([f, J.vjp(np.ones_like(f))])
+            assert f.dtype == dtype
+        found.append([float(np.sqrt(np.mean((a - b) ** 2) / np.mean(b**2))) for a, b in zip(*each, strict=True)])
+    for error, usual in zip(*found, strict=True):
+        assert error < max(2 * usual, 3e-7)
+
+
+def test_a_cotangent_is_not_written_to() -> None:
+    """dx takes the place of the gradient in z, never that of u."""
+    spec, shape, _ = NETWORKS["residual"]
+    net, x, right = mn.Network(spec, shape), RNG(2).standard_normal((5, *shape)), RectifiedJacobian.vjp
+
+    def watched(self: Any, u: Any, dw: Any) -> Any:
+        before = u.copy()
+        back = right(self, u, dw)
+        assert (u == before).all()
+        return back
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RectifiedJacobian, "vjp", watched)
+        f, J = net.linearize(net.init(RNG(0)), x)
+        J.vjp(np.ones_like(f))
