@@ -1,11 +1,9 @@
 """minintk: a neural network in every form the theory of wide networks talks about, by hand, in NumPy or CuPy."""
 
 import warnings
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
-from minintk import datasets, diagnostics
+from minintk import datasets, diagnostics, testing
 from minintk.arrays import Array
 from minintk.experiments.coordinate_check import CoordinateCheck, coordinate_check
 from minintk.experiments.lr_transfer import Transfer, learning_rate_transfer
@@ -50,13 +48,6 @@ from minintk.training.optimizers import SGD, Adam, Nesterov, Optimizer
 from minintk.training.schedules import Cosine, StepDecay, WarmUp
 from minintk.training.spectral_descent import Muon, SpectralDescent
 from minintk.training.train import Snapshot, State, train
-
-
-def __getattr__(name: str) -> ModuleType:
-    """`mn.testing` is imported when it is first asked for: it is for those who write a layer of their own."""
-    if name == "testing":
-        return import_module("minintk.testing")
-    raise AttributeError(f"module 'minintk' has no attribute {name!r}")
 
 
 def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
