@@ -94,7 +94,7 @@ def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
     known = f"{', '.join(PARAMETRIZATIONS)}, mup:N, A/B/C or MODULE:NAME"
     if name.count("/") == 2:
         a, b, c = (tuple(map(float, part.split(","))) for part in name.split("/"))
-        return ABC(a, b, c, "adam" if optimizer == "adam" else "sgd")  # type: ignore[arg-type]
+        return ABC(a, b, c, "adam" if optimizer == "adam" else "sgd")
     if ":" not in name:
         raise ValueError(f"parametrization expects {known}, got {name!r}")
     found = _imported(name, "parametrization expects MODULE:NAME")

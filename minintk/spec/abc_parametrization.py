@@ -25,15 +25,16 @@ a + s, b - s, c - 2 s (Adam: c - s), for any s in any layer, is the same functio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isnan, log, sqrt
-from typing import Any, Literal
+from typing import Literal
 
 from minintk.spec.parametrization import Parametrization, Role, Row, Rule
 from minintk.spec.shapes import Place
+from minintk.validate import real
 
-Triple = tuple[float, float, float]
+Triple = tuple[float, ...]
+"""For (input, hidden, output)."""
 Regime = Literal["unstable", "trivial", "kernel", "feature learning"]
 
 PLACES: tuple[Place, Place, Place] = ("input", "hidden", "output")
@@ -69,7 +70,7 @@ class ABC(Parametrization):
     def __post_init__(self) -> None:
         for name in "abc":
             value = getattr(self, name)
-            if not isinstance(value, tuple) or len(value) != 3 or not all(map(_is_number, value)):
+            if not isinstance(value, tuple) or len(value) != 3 or any(isnan(real(x)) for x in value):
                 raise ValueError(
                     f"ABC({name}=...) expects a tuple of exponents for (input, hidden, output), got {value!r}"
                 )
@@ -101,12 +102,12 @@ class ABC(Parametrization):
         """
         if len(by) not in (1, 3):
             raise ValueError(f"shifted expects one shift, or three for (input, hidden, output), got {len(by)}")
-        if not all(map(_is_number, by)):
+        if any(isnan(real(y)) for y in by):
             raise ValueError(f"shifted expects numbers, got {by!r}")
         s = by if len(by) == 3 else by * 3
         twice = 2 if self.rule == "sgd" else 1
-        a, b = _triple(x + y for x, y in zip(self.a, s)), _triple(x - y for x, y in zip(self.b, s))
-        return ABC(a, b, _triple(x - twice * y for x, y in zip(self.c, s)), self.rule)
+        a, b = tuple(x + y for x, y in zip(self.a, s)), tuple(x - y for x, y in zip(self.b, s))
+        return ABC(a, b, tuple(x - twice * y for x, y in zip(self.c, s)), self.rule)
 
     def equivalent(self, other: ABC) -> bool:
         """Whether `other` is a shift of this one.
@@ -189,16 +190,12 @@ def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:
         a.append(_exponent(one.multiplier, two.multiplier, N / n))
         b.append(_exponent(one.std, two.std, N / n))
         c.append(_exponent(one.rate(rule), two.rate(rule), N / n))
-    return ABC(_triple(a), _triple(b), _triple(c), rule)
+    return ABC(tuple(a), tuple(b), tuple(c), rule)
 
 
 def _exponent(one: float, two: float, ratio: float) -> float:
     """The p with two = one ratio^-p; inf for zeros."""
     return round(-log(two / one) / log(ratio), 9) + 0.0 if one > 0 and two > 0 else inf
-
-
-def _is_number(value: Any) -> bool:
-    return hasattr(value, "__float__") and not isinstance(value, bool) and not isnan(value)
 
 
 def _power(n: int, exponent: float) -> float:
@@ -208,8 +205,3 @@ def _power(n: int, exponent: float) -> float:
 
 def _same(x: float, y: float) -> bool:
     return x == y or abs(x - y) < ROUNDING
-
-
-def _triple(values: Sequence[float] | object) -> Triple:
-    first, hidden, output = values  # type: ignore[misc]
-    return first, hidden, output
