@@ -95,8 +95,11 @@ class Recipe(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def recipe(program: Program, known: Any, dtype: Any, tangent: bool, most: int) -> Recipe | None:
-    """That of some steps, with coefficients of a `structure`; None if NumPy is to run them.   most : lines of code."""
+def recipe(program: Program, texts: tuple[Any, ...], known: Any, dtype: Any, tangent: bool, most: int) -> Recipe | None:
+    """That of some steps, with coefficients of a `structure`; None if NumPy is to run them.   most : lines of code.
+
+    texts : their methods `pairs`, so that a recipe is not found again where one was exchanged.
+    """
     try:
         trace = Trace(dtype, NODES_OF_A_LINE * most)
         ends = traced(program, known, trace, tangent)
@@ -271,6 +274,7 @@ def passes(
     for start, end in zip((0, *ends), ends, strict=False):
         part, rows = program[start:end], coefficients[start:end]
         found: list[Array] = []
-        made = recipe(part, structure(rows, found), dtype, tangent, most)
+        texts = tuple([type(step).pairs for step in part])
+        made = recipe(part, texts, structure(rows, found), dtype, tangent, most)
         ready.append(partial(run_pairs, part, coefficients=rows) if made is None else Pass(made, found, count, dtype))
     return ready

@@ -237,10 +237,10 @@ FORMULAS = "analytic.vectors.closed_forms"
 
 
 def ours(step: Any) -> bool:
-    """Whether a step is one of this package's, and its formula too: these depend on nothing but what they are told."""
+    """Whether a step's text and formula are this package's: these depend on nothing but what they are told."""
     parts, formula = (*getattr(step, "branch", ()), *getattr(step, "shortcut", ())), getattr(step, "step", None)
-    known = type(step).__module__.startswith("analytic.") and (formula is None or formula.__module__ == FORMULAS)
-    return known and all(map(ours, parts))
+    known = type(step).pairs.__module__.startswith("analytic.")
+    return known and (formula is None or formula.__module__ == FORMULAS) and all(map(ours, parts))
 
 
 def traced(program: Program, known: Any, trace: Trace, tangent: bool) -> list[int]:
