@@ -104,9 +104,7 @@ def array_namespace(*arrays: Array) -> Any:
         raise TypeError(f"arrays of {xp.__name__}")
     except TypeError as error:
         names = sorted({f"{type(a).__module__.partition('.')[0]}.{type(a).__name__}" for a in arrays})
-        remedy = (
-            "move them to one side first, numpy.asarray(...) or cupy.asarray(...); from others, cupy.from_dlpack(...)"
-        )
+        remedy = "move them to one side, numpy.asarray(...) or cupy.asarray(...); from others, cupy.from_dlpack(...)"
         raise TypeError(f"expected arrays of one library, NumPy or CuPy, got {', '.join(names)}: {remedy}") from error
 
 

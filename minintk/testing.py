@@ -63,9 +63,8 @@ def assert_close(law: str, got: Any, want: Any, tolerance: Any) -> None:
         at = np.unravel_index(int(np.argmax(np.where(np.isnan(excess), np.inf, excess))), off.shape)
         a, b, t = (float(np.broadcast_to(k, off.shape)[at]) for k in (got, want, tolerance))
         where = f" at {tuple(int(i) for i in at)}" if off.size > 1 else ""
-        raise AssertionError(
-            f"{law}: {a:.10g} against {b:.10g}{where}, off by {abs(a - b):.2g}, rounding explains {t:.1g}"
-        )
+        off_by = f"off by {abs(a - b):.2g}, rounding explains {t:.1g}"
+        raise AssertionError(f"{law}: {a:.10g} against {b:.10g}{where}, {off_by}")
 
 
 def assert_shape(law: str, a: Any, want: tuple[int, ...]) -> None:
@@ -131,9 +130,8 @@ def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Genera
         f1, f_1, f2, f_2 = (to_host(model(theta + k * h * v, x)) for k in (1, -1, 2, -2))
         want = (8 * (f1 - f_1) - (f2 - f_2)) / (12 * h)
         try:
-            assert_close(
-                f"derivative J v = df/ds (step {h:.2g})", got, want, 1.5 / h * roundings(model, theta, x) * size
-            )
+            rounded = 1.5 / h * roundings(model, theta, x) * size
+            assert_close(f"derivative J v = df/ds (step {h:.2g})", got, want, rounded)
         except AssertionError as error:
             failures.append(error)
         else:

@@ -17,9 +17,7 @@ def real(value: Any) -> float:
     (0.5, nan, nan)
     """
     try:
-        wrong = (
-            isinstance(value, (bool, np.bool_, str, bytes)) or getattr(value, "ndim", 0) > 0 or np.iscomplexobj(value)
-        )
+        wrong = isinstance(value, (bool, np.bool_, str, bytes)) or np.ndim(value) > 0 or np.iscomplexobj(value)
         return nan if wrong else float(value)
     except (TypeError, ValueError, OverflowError):
         return nan

@@ -71,9 +71,7 @@ def _train(args: Namespace) -> int:
     option("--out", "DIR", "output folder", "minintk-reproduce"),
     option("--data", "DIR", "folder with MNIST or CIFAR-10; without it, the packaged 8 x 8 digits"),
     option("--set", about="which images (mnist with --data)", choices=("digits", "mnist", "cifar10")),
-    option(
-        "--scale", about="paper: the papers' sizes, on a GPU", default="small", choices=("small", "evening", "paper")
-    ),
+    option("--scale", about="paper: the papers' sizes, a GPU", default="small", choices=("small", "evening", "paper")),
     option("--device", about="device (cpu; gpu with --scale paper)", choices=("cpu", "gpu")),
     option("--part", "I/N", "only part I of N of the runs, I from 0, as in a job array"),
 )

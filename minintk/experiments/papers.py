@@ -24,9 +24,7 @@ def scripts() -> dict[str, Path]:
     """
     found = [path for path in sorted(EXAMPLES.glob("*.py")) if ENDS in path.read_text("utf-8")]
     if not found:
-        missing = (
-            f"the scripts that rerun the papers come with the source, not with the installed package: no {EXAMPLES}"
-        )
+        missing = f"the scripts that rerun the papers come with the source, not the installed package: no {EXAMPLES}"
         raise FileNotFoundError(f"{missing}; run minintk reproduce from a checkout of the project (pip install -e .)")
     return {path.stem: path for path in found}
 

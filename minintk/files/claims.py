@@ -107,9 +107,7 @@ def check_part(part: tuple[int, int] | None) -> slice:
     """
     if part is None:
         return slice(None)
-    if not (
-        isinstance(part, tuple) and len(part) == 2 and all(type(k) is int for k in part) and 0 <= part[0] < part[1]
-    ):
+    if not (isinstance(part, tuple) and [*map(type, part)] == [int, int] and 0 <= part[0] < part[1]):
         raise ValueError(f"part expects (i, n), two whole numbers with 0 <= i < n, got {part!r}")
     return slice(part[0], None, part[1])
 

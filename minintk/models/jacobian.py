@@ -97,9 +97,7 @@ class Jacobian(ABC):
         xp = array_namespace(J.like, K.like)
         mine, theirs = ((A.size, A.outputs[1], A.ensemble, A.like.dtype) for A in (J, K))
         if mine != theirs:
-            raise ValueError(
-                f"gram(other) expects the Jacobian of a model with the same (P, C, E, dtype) = {mine}, got {theirs}"
-            )
+            raise ValueError(f"gram(other) expects a Jacobian of the same (P, C, E, dtype) = {mine}, got {theirs}")
         (N, C), M = J.outputs, K.outputs[0]
         if not N * M:
             return xp.zeros((*self.lead, N, C, M, C) if kernel.full else (*self.lead, N, M), dtype=J.like.dtype)
@@ -273,9 +271,7 @@ class ScaledContraction(ABC):
         """TypeError for a tensor whose layer did not ask for its S, which is not 1."""
         for t in layout.tensors:
             if t.name not in self._asked and self.scale(t) != 1:
-                raise TypeError(
-                    f"the gram of {t.name}'s layer forgets scales: multiply its part by kernel.scale(tensor)"
-                )
+                raise TypeError(f"the gram of {t.name}'s layer forgets scales: multiply its part by kernel.scale(t)")
 
     @abstractmethod
     def __call__(self, u: Array, v: Array, g: Array | float) -> Array:

@@ -109,9 +109,7 @@ def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes
     {'weight': array([[2., 4., 6.]])}
     """
     if theta.ndim != 1:
-        raise ValueError(
-            f"unlift expects theta : (P,) of one network, theta[i] of an ensemble, got {tuple(theta.shape)}"
-        )
+        raise ValueError(f"unlift expects theta : (P,) of one network, theta[i] of several, got {tuple(theta.shape)}")
     w, found = net.layout.unpack(theta), dict[str, Any]()
     for slot, group in _pairs(net, state, layout):
         own = {key: w[tensor.name] * tensor.row.multiplier for key, tensor in slot.tensors.items()}
@@ -338,9 +336,7 @@ def _translated(module: Any, shape: Shape, path: str, seen: set[int]) -> s.Layer
     known = (k for k in mro if k.__module__.startswith("torch.nn.modules") and k.__name__ in ("Sequential", *MODULES))
     kind, where = next(known, None), f"{type(module).__name__} at {path or 'the top'!r}"
     if kind is None or type(module).forward is not kind.forward:
-        raise UnsupportedLayer(
-            f"{where} is none of {sorted(MODULES)}: give spec=..., and lift takes its arrays in order"
-        )
+        raise UnsupportedLayer(f"{where} is none of {sorted(MODULES)}: give spec=..., and lift takes arrays in order")
     if kind.__name__ == "Sequential":
         layers = list[s.Layer]()
         for name, child in module.named_children():

@@ -110,9 +110,7 @@ class Model(ABC):
         check_floating(name, theta)
         if theta.ndim not in (1, 2) or theta.shape[-1] != self.size:
             looks = tuple(theta.shape[1:]) == self.input_shape
-            hint = (
-                "that looks like x, and theta comes before x" if looks else "is it another network's? draw it by init"
-            )
+            hint = "it looks like x, and theta comes before x" if looks else "is it another network's? draw it by init"
             want = f"({self.size},) or (E, {self.size})"
             raise ValueError(f"{name} expects shape {want}, got {tuple(theta.shape)}: {hint}")
 

@@ -71,9 +71,7 @@ class ABC(Parametrization):
         for name in "abc":
             value = getattr(self, name)
             if not isinstance(value, tuple) or len(value) != 3 or any(isnan(real(x)) for x in value):
-                raise ValueError(
-                    f"ABC({name}=...) expects a tuple of exponents for (input, hidden, output), got {value!r}"
-                )
+                raise ValueError(f"ABC({name}=...) expects a tuple (input, hidden, output) of exponents, got {value!r}")
         if self.rule not in ("sgd", "adam"):
             raise ValueError(f"ABC(rule=...) expects 'sgd' or 'adam', got {self.rule!r}")
 

@@ -219,9 +219,7 @@ class SteppedFlow:
             raise ValueError("resume expects the state of a flow at the same temperature, zero or not")
         *clock, b, seen = to_host(state.anchors["flow"]).tolist()
         if clock[0] > last:
-            raise ValueError(
-                f"resume is the state at t = {clock[0]:g}, beyond times up to {last:g}: ask for later ones"
-            )
+            raise ValueError(f"resume is the state at t = {clock[0]:g}, beyond times to {last:g}: ask for later ones")
         xp = array_namespace(self.s, state.theta)
         (self.t, self.dt, self.h), self.b, self.seen = clock, int(b), int(seen)
         self.path = xp.asarray(state.anchors["path"])

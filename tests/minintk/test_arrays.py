@@ -23,7 +23,7 @@ def test_the_namespace_of_numpy() -> None:
 @pytest.mark.parametrize("other", [[1.0], (1.0,), "x"])
 def test_what_is_no_array(other: Any) -> None:
     with pytest.raises(
-        TypeError, match=r"expected arrays of one library, NumPy or CuPy, got .*: move them to one side first"
+        TypeError, match=r"expected arrays of one library, NumPy or CuPy, got .*: move them to one side"
     ):
         arrays.array_namespace(np.ones(3), other)
 

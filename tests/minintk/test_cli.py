@@ -311,7 +311,7 @@ def test_reproduce_knows_the_scripts_of_a_checkout_and_says_where_there_are_none
     monkeypatch.setattr(reproduce, "EXAMPLES", tmp_path)
     status, _, err = run("reproduce", capsys=capsys)
     assert status == cli.USAGE
-    assert "come with the source, not with the installed package" in err
+    assert "come with the source, not the installed package" in err
 
 
 def test_reproduce_without_a_gpu_says_so_before_it_starts(
@@ -361,7 +361,7 @@ def test_coordinate_check_says_which_parametrization_is_right(
             "parametrization expects mup, mean-field, ntk, standard, pytorch, mup:N, A/B/C or",
         ),
         (["--parametrization", "0,a/0/0"], "could not convert string to float: 'a'"),
-        (["--parametrization", "0,1/0/0"], "ABC(a=...) expects a tuple of exponents for (input, hidden, output)"),
+        (["--parametrization", "0,1/0/0"], "ABC(a=...) expects a tuple (input, hidden, output) of exponents"),
         (["--parametrization", "minintk.spec.zoo:mlp"], "a parametrization or its class, got 'minintk.spec.zoo:mlp'"),
         (["--depths", "2,4"], "residual branches of the same width at every depth, but 4 and 2 differ"),
         (["--network", "transformer"], "network expects mlp, cnn, resnet or MODULE:FUNCTION, got 'transformer'"),

@@ -186,7 +186,7 @@ def test_other_misuse_is_refused() -> None:
     with pytest.raises(ValueError, match="layout expects 'torch' or 'flax'"):
         mn.lift(STATE, (3,), SPEC, layout="jax")  # type: ignore[arg-type]
     net, theta = mn.lift(STATE, (3,), SPEC)
-    with pytest.raises(ValueError, match=r"theta\[i\] of an ensemble"):
+    with pytest.raises(ValueError, match=r"theta\[i\] of several"):
         mn.unlift(net, np.stack([theta, theta]), STATE)
     with pytest.raises(ValueError, match="order"):
         mn.lift({}, (2, 2, 3), mn.Flatten())

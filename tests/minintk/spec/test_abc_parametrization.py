@@ -182,7 +182,7 @@ def test_the_analytic_kernel_is_that_of_the_start(parametrization: Parametrizati
 
 def test_errors_say_what_was_expected() -> None:
     with pytest.raises(
-        ValueError, match=r"ABC\(a=\.\.\.\) expects a tuple of exponents for \(input, hidden, output\), got 0"
+        ValueError, match=r"ABC\(a=\.\.\.\) expects a tuple \(input, hidden, output\) of exponents, got 0"
     ):
         mn.ABC(0, (0, 0, 0), (0, 0, 0))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"ABC\(rule=\.\.\.\) expects 'sgd' or 'adam', got 'lamb'"):

@@ -62,7 +62,7 @@ def test_what_a_flow_does_not_resume_from() -> None:
     assert state is not None
     for other, words in (
         ({"tau": 1.0}, r"expects a state of this run, .* and momentum \(150,\), .* got theta .* and no momentum"),
-        ({"times": 1.0}, r"resume is the state at t = 2, beyond times up to 1: ask for later ones"),
+        ({"times": 1.0}, r"resume is the state at t = 2, beyond times to 1: ask for later ones"),
         ({"temperature": 0.1, "rng": np.random.default_rng(0)}, r"of a flow at the same temperature, zero or not"),
         ({"by": mn.Solver()}, r"by=Solver\(\.\.\.\) keeps no state to resume from: use by=Steps\(\)"),
     ):  # fmt: skip
