@@ -169,23 +169,15 @@ class Affine(Step):
         tau = pairs.tau
         if tau is None:
             return
-        if first and self.ratio == 1 and row.nonzero is None:
-            pairs.xp.subtract(0.5, pairs.p, out=tau)
-        elif self.ratio == 1 and row.nonzero is None:
-            tau -= pairs.p
-            tau += 0.5
-        else:
-            with pairs.borrow(2) as (w, nonzero):
-                pairs.xp.subtract(0.5, pairs.p, out=w)
-                w *= self.ratio
-                if row.nonzero is not None:
-                    w *= pairs.dot(row.nonzero, row.nonzero, nonzero)
-                if first:
-                    tau[...] = w
-                else:
-                    tau += w
-        if row.inverse is not None:
-            with pairs.borrow(1) as (w,):
+        with pairs.borrow(2) as (w, factor):
+            own = pairs.xp.subtract(0.5, pairs.p, out=tau if first else w)
+            if self.ratio != 1:
+                own *= self.ratio
+            if row.nonzero is not None:
+                own *= pairs.dot(row.nonzero, row.nonzero, factor)
+            if not first:
+                tau += own
+            if row.inverse is not None:
                 pairs.dot(row.inverse, row.inverse, w)
                 w *= 0.5 * self.rest
                 tau += w
@@ -221,14 +213,6 @@ def _(layer: s.Sequential, site: Site, parametrization: Parametrization) -> Prog
     return tuple(step for inner, place in sites(layer.layers, site) for step in lower(inner, place, parametrization))
 
 
-class ForkRow(NamedTuple):
-    """The coefficients of branch and shortcut, and those of what puts them together."""
-
-    branch: tuple[Any, ...]
-    shortcut: tuple[Any, ...]
-    mix: Any
-
-
 @dataclass(frozen=True)
 class Fork(Step):
     """Base class of steps that put two programs together, both of which start at the same state."""
@@ -255,17 +239,19 @@ class Fork(Step):
     def join_pairs(self, pairs: Pairs, row: Any, other: Pairs) -> None:
         """Take the pairs of the branch to those of both together, given those of the shortcut."""
 
-    def rows(self, rows: RowState) -> tuple[RowState, ForkRow]:
+    def rows(self, rows: RowState) -> tuple[RowState, tuple[Any, Any, Any]]:
+        """And the coefficients of branch and shortcut, and those of what puts them together."""
         one, branch = run_rows(self.branch, rows)
         two, shortcut = run_rows(self.shortcut, rows)
-        after, row = self.join(one, two)
-        return after, ForkRow(branch, shortcut, row)
+        after, both = self.join(one, two)
+        return after, (branch, shortcut, both)
 
-    def pairs(self, pairs: Pairs, row: ForkRow) -> None:
+    def pairs(self, pairs: Pairs, row: tuple[Any, Any, Any]) -> None:
+        branch, shortcut, both = row
         with pairs.copy() as other:
-            run_pairs(self.shortcut, other, row.shortcut)
-            run_pairs(self.branch, pairs, row.branch)
-            self.join_pairs(pairs, row.mix, other)
+            run_pairs(self.shortcut, other, shortcut)
+            run_pairs(self.branch, pairs, branch)
+            self.join_pairs(pairs, both, other)
 
 
 @dataclass(frozen=True)
@@ -291,11 +277,8 @@ class Concatenation(ResidualSum):
         return Law(False, one.fresh and two.fresh)
 
 
-class ProductRow(NamedTuple):
-    """Factors of tau_branch and tau_shortcut, if some q = 0 (`RowState.has_zero_rows`), else None."""
-
-    tau_a: Array | None
-    tau_b: Array | None
+Gains = tuple[Array | None, Array | None]
+"""Factors of tau_branch and tau_shortcut, if some q = 0 (`RowState.has_zero_rows`), else None."""
 
 
 @dataclass(frozen=True)
@@ -314,25 +297,25 @@ class ProductOfParts(Fork):
             )
         return replace(super().law(law), gaussian=False)
 
-    def join(self, one: RowState, two: RowState) -> tuple[RowState, ProductRow]:
+    def join(self, one: RowState, two: RowState) -> tuple[RowState, Gains]:
         after = one.to(one.q * two.q, one.theta * two.q + one.q * two.theta, one.error + two.error)
         if not (one.has_zero_rows or two.has_zero_rows):
-            return after, ProductRow(None, None)
+            return after, (None, None)
         xp = array_namespace(after.q)
-        gains = (part.scale * xp.sqrt(other.q) / after.scale for part, other in ((one, two), (two, one)))
-        return after, ProductRow(*(columns(xp, gain) for gain in gains))
+        first, second = (a.scale * xp.sqrt(b.q) / after.scale for a, b in ((one, two), (two, one)))
+        return after, (columns(xp, first), columns(xp, second))
 
-    def join_pairs(self, pairs: Pairs, row: ProductRow, other: Pairs) -> None:
-        xp = pairs.xp
+    def join_pairs(self, pairs: Pairs, row: Gains, other: Pairs) -> None:
+        xp, (one_gain, two_gain) = pairs.xp, row
         with pairs.borrow(4) as (r1, r2, w, v):
             for one, r in ((pairs, r1), (other, r2)):
                 xp.subtract(1, one.p, out=r) if one.r is None else xp.copyto(r, one.r)
             if pairs.tau is not None and other.tau is not None:
                 xp.subtract(r2, other.p, out=w)
-                pairs.tau *= w if row.tau_a is None else xp.multiply(w, pairs.dot(row.tau_a, row.tau_a, v), out=w)
+                pairs.tau *= w if one_gain is None else xp.multiply(w, pairs.dot(one_gain, one_gain, v), out=w)
                 xp.subtract(r1, pairs.p, out=w)
                 w *= other.tau
-                pairs.tau += w if row.tau_b is None else xp.multiply(w, pairs.dot(row.tau_b, row.tau_b, v), out=w)
+                pairs.tau += w if two_gain is None else xp.multiply(w, pairs.dot(two_gain, two_gain, v), out=w)
             if pairs.r is not None:
                 xp.multiply(pairs.p, other.p, out=w)
                 xp.multiply(r1, r2, out=pairs.r)
