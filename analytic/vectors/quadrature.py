@@ -285,8 +285,7 @@ class Quadrature(Dual):
         xp, q = array_namespace(rows.q), rows.q
         kinks = self.pointwise.kinks
         phi, dphi = partial(self.pointwise.phi, xp), partial(self.pointwise.derivative, xp)
-        low, high = float(q.min()), float(q.max())
-        one_variance = high - low <= rows.spread * high
+        (low, high), one_variance = rows.ends, rows.alike
         s = xp.sqrt(xp.asarray([low, high, (low + high) / 2]) if one_variance else q)
         v, dv = mean_square(phi, s, kinks), mean_square(dphi, s, kinks)
         self.check(xp, s, v, dv)

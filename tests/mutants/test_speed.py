@@ -19,7 +19,7 @@ SLOWER = [
     (KERNELS, "analytic/vectors/engine.py", "        if m < size:", "        if False:"),
     (KERNELS, "analytic/vectors/quadrature.py", "kept_curve if grid else norm_curve", "norm_curve"),
     (KERNELS, "analytic/vectors/engine.py", "if self.coarse is not None else xp", "if False else xp"),
-    (KERNELS, "analytic/vectors/quadrature.py", "one_variance = high - low <= ", "one_variance = high < "),
+    (KERNELS, "analytic/vectors/quadrature.py", "rows.ends, rows.alike", "rows.ends, False"),
     (KERNELS, "analytic/images/activations.py", "start + piece.start", "start - piece.start"),
     (KERNELS, "analytic/images/pixel_pairs.py", "if on_host(self.xp) else 1\n", "if not on_host(self.xp) else 1\n"),
     (KERNELS, "analytic/images/engine.py", "        deep = max(1, min(n, most // wide))\n", "        deep = 1\n"),
