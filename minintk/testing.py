@@ -25,7 +25,7 @@ import numpy as np
 from minintk import spec as s
 from minintk.arrays import Array, Host, array_namespace, to_host, to_library
 from minintk.models.empirical import ntk, ntk_full
-from minintk.models.jacobian import FullContraction, Jacobian
+from minintk.models.jacobian import Jacobian, ScaledContraction
 from minintk.models.network import Model, Network
 from minintk.models.wrappers import Centred
 from minintk.spec.parametrization import Parametrization
@@ -160,7 +160,8 @@ def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -
         assert_close(f"trace_gram = trace of J J' {law}", got, *trace)
         scales = {t.name: float(2 + i) for i, t in enumerate(model.layout.tensors)}
         if (S := model.layout.learning_rate_scales(scales)) is not None:
-            got, want = to_host(J.contracted(other, FullContraction(S, model.layout))), (a * S) @ right.swapaxes(-1, -2)
+            kernel = ScaledContraction(True, S, model.layout)
+            got, want = to_host(J.contracted(other, kernel)), (a * S) @ right.swapaxes(-1, -2)
             assert_close(f"contraction = J S J' {law}", got, want.reshape(shape), S.max() * tolerance.reshape(shape))
 
 

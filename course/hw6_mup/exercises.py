@@ -20,8 +20,8 @@ from minintk.grade.exercise import Case
 
 Array = Any
 Variant = Mapping[str, Any]
-Table = Mapping[str, tuple[float, float, float]]
-Triple = tuple[float, float, float]
+Table = Mapping[str, tuple[float, ...]]
+Triple = tuple[float, ...]
 
 PLACES = ("input", "hidden", "output")
 TENSORS = ("0.W", "2.W", "4.W")
@@ -184,7 +184,7 @@ def told(student: Submission) -> tuple[Triple, Triple, Triple] | str:
     if found.shape != (3, 3) or not np.all(np.isfinite(found)):
         return "each place of table() is to have three finite numbers (a, b, c)"
     a, b, c = (tuple(map(float, column)) for column in np.round(found, 9).T)
-    return a, b, c  # type: ignore[return-value]
+    return a, b, c
 
 
 def judged(variant: Variant, what: Literal["W", "dW"], student: Submission) -> Any:

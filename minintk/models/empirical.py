@@ -20,7 +20,7 @@ import numpy as np
 
 from minintk.arrays import Array, array_namespace, available_memory, check_finite
 from minintk.layers.norm import UNCALIBRATED
-from minintk.models.jacobian import FullContraction, ScaledContraction, TraceContraction
+from minintk.models.jacobian import ScaledContraction
 from minintk.models.network import Model, check_model
 from minintk.validate import number
 
@@ -48,7 +48,7 @@ def ntk(
     >>> bool(np.all(np.diag(top) < np.diag(k)))
     True
     """
-    k = blocks(model, theta, x1, x2, _contraction(TraceContraction, model, scales), memory)
+    k = blocks(model, theta, x1, x2, _contraction(False, model, scales), memory)
     k /= model.outputs
     return k
 
@@ -68,7 +68,7 @@ def ntk_full(
     >>> k.shape, bool(np.allclose(np.einsum("icjc->ij", k) / 2, ntk(net, theta, np.eye(3))))
     ((3, 2, 3, 2), True)
     """
-    return blocks(model, theta, x1, x2, _contraction(FullContraction, model, scales), memory)
+    return blocks(model, theta, x1, x2, _contraction(True, model, scales), memory)
 
 
 def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Array:
@@ -90,10 +90,10 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
     return f1 @ f2.swapaxes(-1, -2) / model.outputs
 
 
-def _contraction(kind: type[ScaledContraction], model: Model, scales: Mapping[str, float] | None) -> ScaledContraction:
+def _contraction(full: bool, model: Model, scales: Mapping[str, float] | None) -> ScaledContraction:
     """How J S J' is contracted."""
     check_model(model)
-    return kind(model.layout.learning_rate_scales(scales, "sgd", "scales"), model.layout)
+    return ScaledContraction(full, model.layout.learning_rate_scales(scales, "sgd", "scales"), model.layout)
 
 
 def blocks(

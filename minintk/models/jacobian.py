@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import nan
-from typing import Any, ClassVar
+from typing import Any
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.layers.contract import LayerJacobian, Layout, Tensor
@@ -84,11 +84,11 @@ class Jacobian(ABC):
 
     def gram(self, other: Jacobian | None = None) -> Array:
         """J J' : ([E], N, C, N, C), or J J_other' : ([E], N, C, M, C); `.reshape(N*C, M*C)` is the Gram matrix."""
-        return self.contracted(other, FullContraction())
+        return self.contracted(other, ScaledContraction(full=True))
 
     def trace_gram(self, other: Jacobian | None = None) -> Array:
         """sum_c (J J')[n, c, m, c] : ([E], N, M), C times cheaper than the full gram."""
-        return self.contracted(other, TraceContraction())
+        return self.contracted(other, ScaledContraction(full=False))
 
     def contracted(self, other: Jacobian | None, kernel: ScaledContraction) -> Array:
         """J S J_other' : ([E], N, C, M, C), or its trace over outputs, as `kernel` says."""
@@ -254,12 +254,18 @@ def _check(name: str, a: Array, like: Array, shape: tuple[int, ...], more: int) 
 
 
 @dataclass(frozen=True)
-class ScaledContraction(ABC):
-    """S of J S J', (P,) on the host, and the layout that cuts it up; None for J J'."""
+class ScaledContraction:
+    """How cotangents u, v and the kernel g of the inputs become J S J', as one product over merged axes.
 
+        full     [n, c, m, e] = g[n, m] u[c, n] . v[e, m]            (n, c) and (m, e) merged
+        else     [n, m] = g[n, m] sum_c u[c, n] . v[c, m]            (c, features) merged
+
+    S : (P,) on the host, and the layout that cuts it up; None for J J'.
+    """
+
+    full: bool
     S: Any = None
     layout: Layout | None = None
-    full: ClassVar[bool]
     _asked: set[str] = field(default_factory=set, repr=False)
 
     def scale(self, tensor: Tensor) -> float:
@@ -273,38 +279,17 @@ class ScaledContraction(ABC):
             if t.name not in self._asked and self.scale(t) != 1:
                 raise TypeError(f"the gram of {t.name}'s layer forgets scales: multiply its part by kernel.scale(t)")
 
-    @abstractmethod
     def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
-        """(u . v) * g."""
+        """(u . v) * g for u : (C, [E], N, n) and v : (C, [E], M, n)."""
 
+        def rows(a: Array) -> Array:
+            a = array_namespace(a).moveaxis(a, 0, -2)
+            N, C, n = a.shape[-3:]
+            return a.reshape((*a.shape[:-3], N * C, n) if self.full else (*a.shape[:-3], N, C * n))
 
-class TraceContraction(ScaledContraction):
-    """[n, m] = g[n, m] sum_c u[c, n] . v[c, m], as one product over the merged axes (c, features)."""
-
-    full = False
-
-    def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
-        return _products(u, v, outputs=False) * g
-
-
-class FullContraction(ScaledContraction):
-    """[n, c, m, e] = g[n, m] u[c, n] . v[e, m], as one product over the merged axes (n, c) and (m, e)."""
-
-    full = True
-
-    def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
-        k = _products(u, v, outputs=True)
+        a = rows(u)
+        k = a @ (a if u is v else rows(v)).swapaxes(-1, -2)
+        if not self.full:
+            return k * g
         k = k.reshape((*k.shape[:-2], u.shape[-2], len(u), v.shape[-2], len(u)))
         return k * (g if isinstance(g, (int, float)) else g[..., :, None, :, None])
-
-
-def _products(u: Array, v: Array, outputs: bool) -> Array:
-    """Products of all rows at once, u : (C, [E], N, n) as ([E], N, C n); as ([E], N C, n) to keep `outputs` apart."""
-
-    def rows(a: Array) -> Array:
-        a = array_namespace(a).moveaxis(a, 0, -2)
-        N, C, n = a.shape[-3:]
-        return a.reshape((*a.shape[:-3], N, C * n) if not outputs else (*a.shape[:-3], N * C, n))
-
-    a = rows(u)
-    return a @ (a if u is v else rows(v)).swapaxes(-1, -2)

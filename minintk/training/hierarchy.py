@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 
 from minintk.arrays import Array, array_namespace, available_memory, to_library
 from minintk.models.empirical import check_kernel
-from minintk.models.jacobian import FullContraction, Jacobian
+from minintk.models.jacobian import Jacobian, ScaledContraction
 from minintk.models.network import Model
 from minintk.training.integrators import FlowSettings, Moment, Solver, run_flow
 from minintk.training.losses import Loss, check_targets
@@ -115,7 +115,7 @@ class Hierarchy:
     def __init__(self, model: Model, theta0: Array, x: Array, N: int, order: int) -> None:
         self.model, self.theta0, self.x, self.N, self.order = model, theta0, x, N, order
         self.xp, S = array_namespace(theta0, x), model.layout.learning_rate_scales()
-        self.contraction = FullContraction(S, model.layout)
+        self.contraction = ScaledContraction(True, S, model.layout)
         self.S = 1.0 if S is None else to_library(S.astype(str(theta0.dtype)), self.xp)
         (self.f0, *_), self.T1 = model.expand(theta0, self.xp.zeros_like(theta0), x, 1)
         self.size = prod(self.f0.shape[-2:])

@@ -24,7 +24,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, available_memory, on_host, scipy_module, to_host, to_library
 from minintk.fast.threads import single_threaded_blas
 from minintk.models.empirical import blocks, check_kernel
-from minintk.models.jacobian import FullContraction, Jacobian
+from minintk.models.jacobian import Jacobian, ScaledContraction
 from minintk.models.network import Model
 from minintk.models.wrappers import Linearized
 from minintk.training.losses import check_problem, mse
@@ -116,7 +116,7 @@ def solve_gram(
     if need > budget:
         size = f"the Gram matrix of {n} rows takes {need / 2**30:.3g} GiB, the limit is {budget / 2**30:.3g} GiB"
         raise MemoryError(f"{size}: use mn.solve_lsqr, float32, fewer examples, or a larger memory=")
-    contraction = FullContraction(model.layout.learning_rate_scales(), model.layout)
+    contraction = ScaledContraction(True, model.layout.learning_rate_scales(), model.layout)
     k = blocks(model, theta0, x, None, contraction, budget, xp.float64 if spectral else None).reshape((n, n))
     if spectral:
         return _filtered(model, theta0, k, b, J, ridge, cut, t)
