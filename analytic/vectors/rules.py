@@ -169,15 +169,23 @@ class Affine(Step):
         tau = pairs.tau
         if tau is None:
             return
-        with pairs.borrow(2) as (w, factor):
-            own = pairs.xp.subtract(0.5, pairs.p, out=tau if first else w)
-            if self.ratio != 1:
-                own *= self.ratio
-            if row.nonzero is not None:
-                own *= pairs.dot(row.nonzero, row.nonzero, factor)
-            if not first:
-                tau += own
-            if row.inverse is not None:
+        if first and self.ratio == 1 and row.nonzero is None:
+            pairs.xp.subtract(0.5, pairs.p, out=tau)
+        elif self.ratio == 1 and row.nonzero is None:
+            tau -= pairs.p
+            tau += 0.5
+        else:
+            with pairs.borrow(2) as (w, nonzero):
+                pairs.xp.subtract(0.5, pairs.p, out=w)
+                w *= self.ratio
+                if row.nonzero is not None:
+                    w *= pairs.dot(row.nonzero, row.nonzero, nonzero)
+                if first:
+                    tau[...] = w
+                else:
+                    tau += w
+        if row.inverse is not None:
+            with pairs.borrow(1) as (w,):
                 pairs.dot(row.inverse, row.inverse, w)
                 w *= 0.5 * self.rest
                 tau += w
