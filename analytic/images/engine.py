@@ -7,9 +7,10 @@ the layers, field by field.  Threads share nothing but the results.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isqrt, prod
 from threading import Lock, local
+from typing import cast
 
 from analytic.images.activations import form_of
 from analytic.images.fields import Field, Pixels
@@ -74,7 +75,7 @@ BYTES_PER_GPU_BATCH = 2**27
 
 def pairs_at_once(plan: ImagePlan) -> int:
     """How many pairs of images are taken through the layers at a time."""
-    (H, W), layout = plan.grid, plan.layout
+    (H, W), layout = plan.field_grid, plan.layout
     host, number = on_host(layout.xp), layout.number
     if layout.diagonal and host:
         return max(1, BYTES_PER_PIECE // (H * W * number))
@@ -99,8 +100,9 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
     if host and n * n <= pairs_at_once(plan):  # all of it is one piece: a second thread would cost more than it saves
         return max(1, n)
     most = (32 if host else 256) if plan.layout.diagonal else max(8, min(32, pairs_at_once(plan)))
-    tiles = 2 if like_relu(plan.program) else 1  # of a core; coefficients of other activations take long to prepare
-    return max(1, min(most, n // (tiles * cores()) if host else n))
+    if host and not (n <= most and not plan.layout.diagonal):  # if so, the cores share one tile
+        n //= cores() * (2 if like_relu(plan.program) else 1)  # coefficients of other activations take long to prepare
+    return max(1, min(most, n))
 
 
 BUFFERS_PER_PIECE = {True: 4, False: 12}
@@ -166,7 +168,7 @@ def coefficient_bytes(plan: ImagePlan, x: Array) -> int:
 
 def field_bytes(plan: ImagePlan, pairs: int) -> int:
     """What the fields of so many pairs of images take, while they go through the layers."""
-    (H, W), number = plan.grid, plan.layout.number
+    (H, W), number = plan.field_grid, plan.layout.number
     field = pairs * H * W * (1 if plan.layout.diagonal else H * W) * number
     line = field if plan.layout.diagonal else field // H  # windows and activations take a line of pixels at least
     piece = min(field, max(BYTES_PER_PIECE, line)) if on_host(plan.layout.xp) else field
@@ -217,7 +219,7 @@ def planes_of(plan: ImagePlan, images: PreparedImages, tile: Tile, ntk: bool) ->
     """The pixels after the steps that are followed offset by offset, and these planes."""
     head = plan.program[: plan.by_offsets]
     pixels, rows = prepare_all(head, images.pixels, tile)
-    planes = Planes(images.steps(plan.grid), plan.layout.dtype, plan.layout.diagonal, ntk)
+    planes = Planes(images.steps(plan.grid), plan.layout.dtype, plan.layout.diagonal, ntk, plan.pool)
     encode_all(head, rows, planes.steps)
     planes.steps.settle(half_variances(pixels, tile.layout), 0)
     return pixels, planes
@@ -268,7 +270,7 @@ def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKerne
             pixels = images.pixels
             if plan.by_offsets:
                 pixels, planes = planes_of(double, images, tile, True)
-                field = planes.fill(kind(layout, *where, pixels.grid, asked=True))
+                field = planes.fill(kind(layout, *where, planes.grid, asked=True))
             else:
                 field = images.field(double, *where, True, kind)
             after, field = follow(plan.program[plan.by_offsets :], pixels, field, tile, record)
@@ -293,6 +295,7 @@ class ImageEngine:
     """One evaluation of the kernels.
 
     inputs : if symmetric, x2 = x1, only the upper triangle is computed.   pools : recorded, of x1 and x2.
+    own : what a thread has for itself.
     """
 
     plan: ImagePlan
@@ -300,19 +303,25 @@ class ImageEngine:
     nngp: Array | None
     ntk: Array | None
     pools: list[list[tuple[Array, Array]]]
+    own: local = field(default_factory=local)
+
+    @property
+    def workspace(self) -> Workspace:
+        """The thread's."""
+        if not hasattr(self.own, "workspace"):
+            self.own.workspace = Workspace(self.plan.layout.xp, self.plan.layout.dtype)
+        return cast(Workspace, self.own.workspace)
 
     def run(self, progress: Progress | None) -> float:
         """Compute all tiles, on all cores; returns the bound on the quadratures' error."""
         xp = self.plan.layout.xp
         size = images_per_tile(self.plan, max(self.inputs.shape))
         tiles = list(blocks(self.inputs.shape, size, self.inputs.symmetric))
-        own, lock, done, errors = local(), Lock(), [0], [0.0]
+        lock, done, errors = Lock(), [0], [0.0]
 
         def work(tile: tuple[slice, slice]) -> None:
-            if not hasattr(own, "workspace"):
-                own.workspace = Workspace(xp, self.plan.layout.dtype)
-            with short_rows():
-                error = self.tile(*tile, own.workspace)
+            with short_rows():  # in the threads that share a tile as well
+                error = self.tile(*tile)
             with lock:
                 errors.append(error)
                 done[0] += 1
@@ -326,7 +335,7 @@ class ImageEngine:
             for_each(xp, work, tiles)
         return max(errors)
 
-    def tile(self, i: slice, j: slice, workspace: Workspace) -> float:
+    def tile(self, i: slice, j: slice) -> float:
         """Prepare the images of one tile, then compute its pairs."""
         plan, xp, inputs = self.plan, self.plan.layout.xp, self.inputs
         same = inputs.symmetric and i == j
@@ -350,7 +359,7 @@ class ImageEngine:
             return inputs.called(i.start + k if k < n else beside)
 
         tile = Tile(plan.layout, iter(pools), called, on_host(xp) and holds_opposites(x))
-        after, d, theta = take(images, tile, workspace, (n, first, m, same))
+        after, d, theta = take(images, tile, (n, first, m, same))
         rows, columns = slice(0, n), slice(first, first + m)
         scale, scale2 = self.sides(xp.broadcast_to(images.scale[:, None, None], after.q.shape), rows, columns)
         scale = scale * scale2
@@ -375,7 +384,7 @@ class ImageEngine:
         return values[None] if self.plan.pixels[0] == 1 else equal_pixels(field, values)
 
     def through_fields(
-        self, images: PreparedImages, tile: Tile, workspace: Workspace, pairs: tuple[int, int, int, bool]
+        self, images: PreparedImages, tile: Tile, pairs: tuple[int, int, int, bool]
     ) -> tuple[Pixels, Array, Array]:
         """The pixels after all steps, D and Theta of the pairs, all pixels of a few images at a time."""
         plan, xp, (n, first, m, same), ntk = self.plan, self.plan.layout.xp, pairs, self.ntk is not None
@@ -385,22 +394,26 @@ class ImageEngine:
         after, coefficients = prepare_all(tail, pixels, tile)
         last = half_variances(after, plan.layout)
         d, theta = (xp.zeros((E, n * F, m * F), dtype=xp.float64) for _ in range(2))
-        for a, b in self.batches(n, m, same):
+
+        def work(batch: tuple[slice, slice]) -> None:
+            a, b = batch
             columns = slice(first + b.start, first + b.stop)
             if planes is None:
-                field = images.field(plan, workspace, a, columns, ntk)
+                field = images.field(plan, self.workspace, a, columns, ntk)
             else:
-                field = planes.fill(Square(plan.layout, workspace, a, columns, pixels.grid, asked=ntk))
+                field = planes.fill(Square(plan.layout, self.workspace, a, columns, planes.grid, asked=ntk))
             apply_all(tail, coefficients, field)
             add_pending(field, last)
             for found, values in ((d, field.d), (theta, field.theta)):
                 if values is not None:
                     found[:, rows_of(a, F), rows_of(b, F)] = self.ends(field, values)
             field.release()
+
+        for_each(xp, work, self.batches(n, m, same))
         return after, d, theta
 
     def through_planes(
-        self, images: PreparedImages, tile: Tile, workspace: Workspace, pairs: tuple[int, int, int, bool]
+        self, images: PreparedImages, tile: Tile, pairs: tuple[int, int, int, bool]
     ) -> tuple[Pixels, Array, Array]:
         """The same by `analytic.images.offsets`; what follows the pooling then takes all pairs at once, in float64."""
         plan, xp, (n, first, m, _), ntk = self.plan, self.plan.layout.xp, pairs, self.ntk is not None
@@ -439,7 +452,9 @@ class ImageEngine:
         wide = min(m, most)
         deep = max(1, min(n, most // wide))
         if not self.plan.layout.diagonal and same:  # half of deep^2 pairs is thrown away: n / deep calls' worth at most
-            deep = min(deep, max(1, isqrt(NUMBERS_WORTH_A_CALL) // prod(self.plan.grid)))
+            deep = min(deep, max(1, isqrt(NUMBERS_WORTH_A_CALL) // prod(self.plan.field_grid)))
+        if self.plan.by_offsets:  # planes are what takes long: each core has some
+            deep = min(deep, -(-n // (2 * cores())))
         for a in range(0, n, deep):
             for b in range(a if same else 0, m, wide):
                 yield slice(a, min(a + deep, n)), slice(b, min(b + wide, m))

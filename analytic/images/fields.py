@@ -75,7 +75,7 @@ class Field(ABC):
     i, j : the images x and x', as slices of the tile's.   grid : (H, W).   asked : whether Theta is requested.
     live : how many of the two arrays hold numbers by now.
     pending : (ratio, rest) if ratio K + rest has yet to be added to Theta, with rest in the unit.
-    roundings : how many of them D may be off by.
+    roundings : how many of them D may be off by.   added_up : whether the windows of the pooling that follows are.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Field(ABC):
         self.live = 1
         self.set_arrays(self.new(grid))
         self.pending: tuple[float, float] | None = None
-        self.roundings = ROUNDINGS
+        self.roundings, self.added_up = ROUNDINGS, False
 
     def new(self, grid: tuple[int, int]) -> Array:
         """An array for `a` on a grid."""

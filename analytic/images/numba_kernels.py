@@ -105,43 +105,58 @@ def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any
 
 
 @jit
-def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any, field: Any, tangent: Any) -> None:
-    """The numbers of a plane in their places of a field.   lines : (y, y2, how many, h, where x begins)."""
-    y, y2, count, h, row = lines
-    w = field.shape[3] // h
-    for what in range(2 if tangent else 1):
+def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any, into: Any, field: Any, tangent: Any
+          ) -> None:  # fmt: skip
+    """The numbers of a plane in their places of a field, or added to them.
+
+    lines : (y, y2, how many, w, where x begins).   into : the field's pixel for each, or -1; if empty, as many as here.
+    """
+    y, y2, count, w, row = lines
+    for line in range(count):
         for part in range(parts.shape[0]):
             image, x2, x = first + parts[part, 0], parts[part, 3], parts[part, 4]
-            for line in range(count if image < field.shape[2] else 0):
-                found, at, at2 = start + line * width + parts[part, 1], row + (y + line) * w + x, (y2 + line) * w + x2
-                for n in range(w - x - x2):
-                    field[what, at + n, image, at2 + n] = work[what, found + n]
+            found, at, at2 = start + line * width + parts[part, 1], (y + line) * w + x, (y2 + line) * w + x2
+            for n in range(w - x - x2 if image < field.shape[2] else 0):
+                if into.size == 0:
+                    field[0, row + at + n, image, at2 + n] = work[0, found + n]
+                    if tangent:
+                        field[1, row + at + n, image, at2 + n] = work[1, found + n]
+                    continue
+                pixel, pixel2 = into[at + n], into[at2 + n]
+                if pixel >= 0 and pixel2 >= 0:
+                    field[0, row + pixel, image, pixel2] += work[0, found + n]
+                    if tangent:
+                        field[1, row + pixel, image, pixel2] += work[1, found + n]
 
 
 @compiled
 def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts: Any, shape: Any, start: Any,
-           lefts: Any, rights: Any, work: Any, total: Any, field: Any, tangent: Any) -> None:  # fmt: skip
+           lefts: Any, rights: Any, work: Any, total: Any, into: Any, field: Any, tangent: Any) -> None:  # fmt: skip
     """total[0 and 1, b] = the sums of D and Theta over the planes of image `one` with that of number `two` + b `some`.
 
     forms : addresses of the activations.   pairs : (one, two, some, reach, each, row), planes of `reach` lines' offset
     and less; if `each`, of images `one` + b `some` in the place of `one`; in the field from line `row` on.
-    shape : (H, channels, top, bottom, left).
+    shape : (H, channels, top, bottom, left, W of the last grid).
     parts : of a line, (number of x' from `two` + b `some` on, first place, places, first pixel of x', and of x).
-    field : (2, pixels of x, images x', pixels of x'), which gets the planes themselves, unless it is empty.
+    field : (2, pixels of x, images x', pixels of x'), which gets the planes, if it is not empty; see `store`.
     """
-    (one, two, some, reach, each, row), (H, channels, top, bottom, left), width = pairs, shape, total.shape[2]
+    (one, two, some, reach, each, row), (H, channels, top, bottom, left, last), width = pairs, shape, total.shape[2]
+    turned = parts.copy()
+    turned[:, 3], turned[:, 4] = parts[:, 4], parts[:, 3]
     for b in range(total.shape[1]):
         if b == 0 or each > 0:
             lift(values, one + each * b * some, each, parts, 4, lefts)
         lift(values, two + b * some, 1, parts, 3, rights)
-        twice = some == 1 and two + b == one and field.size == 0  # an image with itself: offsets o and -o give the same
+        twice = each > 0 or (some == 1 and two + b == one)  # an image with itself: offsets o and -o give the same
         for offset in range(0 if twice else -reach, reach + 1):
             y, y2, lines = max(0, -offset), max(0, offset), H - abs(offset)
             plane(steps, numbers, forms, lefts, rights, y, y2, lines, work, start, width, (channels, top, bottom),
                   tangent)  # fmt: skip
             weight, after = 2.0 if twice and offset > 0 else 1.0, lines - steps[-1, 3]
             if field.size > 0:
-                store(work, start + left, width, parts, (y, y2, after, H - steps[-1, 3], row), b * some, field, tangent)
+                store(work, start + left, width, parts, (y, y2, after, last, row), b * some, into, field, tangent)
+                if twice and offset > 0:
+                    store(work, start + left, width, turned, (y2, y, after, last, row), b * some, into, field, tangent)
                 continue
             for what in range(2 if tangent else 1):
                 sums = total[what, b]

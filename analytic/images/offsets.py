@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
 from itertools import product
+from math import prod
 from threading import local
 from typing import Any
 
@@ -31,6 +32,7 @@ from analytic.images.memory import CACHE_LINE_BYTES, PixelValues, Workspace, rou
 from analytic.images.pixel_pairs import Selves
 from analytic.images.rules import Flat, Mixing, Pool, Window, all_steps
 from analytic.images.steps import ForkCoefficients, WindowCoefficients
+from analytic.images.window_sums import window_matrix
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.rules import Affine, Normalise, ResidualSum
 from analytic.vectors.scalar_forms import FORMS, KINKED, LINEAR, Form
@@ -56,6 +58,16 @@ def sums_suffice(program: Program) -> bool:
     end, *tail = program[split(program) :] or (None,)
     whole = isinstance(end, Pool) and all(a.kernel == a.size and a.out == 1 and a.before == 0 for a in end.axes)
     return (whole or isinstance(end, Flat)) and not any(isinstance(step, Mixing) for step in all_steps(tuple(tail)))
+
+
+PIXELS_ADDED_UP = 4
+"""So many pixels of a window that planes add up: 16 terms, half a rounding each, as `fields.ROUNDINGS` has it."""
+
+
+def added_up(step: Pool, xp: Any) -> bool:
+    """Whether the planes before a pooling add up its windows, instead of a field of all pixels: none may overlap."""
+    apart = all(a.stride >= a.kernel and not a.circular for a in step.axes)
+    return on_host(xp) and apart and prod(a.kernel for a in step.axes) <= PIXELS_ADDED_UP
 
 
 @singledispatch
@@ -221,12 +233,14 @@ class Planes:
     """The planes of some images: their steps and where everything is.
 
     equal : whether only equal pixels are asked for, the plane at offset 0.   tangent : whether Theta is, too.
+    pool : a pooling whose windows are added up on the way into a field.
     """
 
     steps: Steps
     dtype: Any
     equal: bool
     tangent: bool
+    pool: Pool | None = None
     own: local = field(default_factory=local)
 
     @property
@@ -265,6 +279,20 @@ class Planes:
             out[:, e, top : top + v.shape[1], left : left + v.shape[2]] = v
         return out
 
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(H, W) of a field after these steps."""
+        return self.steps.grid if self.pool is None else self.pool.grid
+
+    @cached_property
+    def into(self) -> Array:
+        """The window that each pixel is in, or -1; none without a pooling."""
+        if self.pool is None:
+            return np.zeros(0, dtype=np.int64)
+        rows, columns = (np.where(T.any(axis=0), T.argmax(axis=0), -1) for T in map(window_matrix, self.pool.axes))
+        inside = (rows[:, None] >= 0) & (columns >= 0)
+        return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
+
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
         """The sums of D and Theta over all planes, (2, n, m), float64, of the first n images with m from `first` on.
 
@@ -293,8 +321,10 @@ class Planes:
         return out
 
     def fill(self, out: Field) -> Field:
-        """The field of all pairs of pixels after these steps: `out`, in which they are written."""
-        out.live = 1 + (self.tangent and self.steps.live)
+        """The field of all pairs of pixels, or of windows, after these steps: `out`, in which they are written."""
+        out.live, out.added_up = 1 + (self.tangent and self.steps.live), self.pool is not None
+        if out.added_up:
+            out.a[...] = 0
         if on_host(self.xp):
             (some, lines), (n, m), each = self.lines, out.sizes, isinstance(out, Selves)
             field = out.a.reshape((*out.a.shape[:2], m, -1))
@@ -327,8 +357,8 @@ class Planes:
         lefts, rights, buffers = (self.own.workspace.take(shape) for shape in shapes)
         forms = [steps_of_form(name, values.dtype, self.tangent, *sizes).address for name, *sizes in self.steps.forms]
         follow(table, factors, np.array(forms, dtype=np.int64), values, (*images, some, reach, *where), lines[at][0],
-               (H, self.steps.channels, top, bottom, ends[0]), room + top * width, lefts, rights, buffers, total, field,
-               self.tangent)  # fmt: skip
+               (H, self.steps.channels, top, bottom, ends[0], self.steps.grid[1]), room + top * width, lefts, rights,
+               buffers, total, self.into, field, self.tangent)  # fmt: skip
         self.own.workspace.give(lefts, rights, buffers)
 
     def launch(self, pairs: Array, field: Array | None, others: int = 1) -> Array:

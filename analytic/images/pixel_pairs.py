@@ -92,6 +92,12 @@ class Square(Field):
 
     def pool(self, T: tuple[Array, Array], grid: tuple[int, int]) -> None:
         (H, W), (h, w), xp, (A, B), live = self.grid, grid, self.xp, self.sizes, self.live
+        if self.added_up:
+            self.added_up, weights = False, xp.multiply.outer(*(xp.max(t, axis=1) for t in T)).reshape(-1)
+            sums = self.a[:live].reshape((live, A, h * w, B, h * w))
+            sums *= weights[:, None, None]
+            sums *= weights
+            return
         step = xp.matmul(T[0], self.a[:live].reshape((live, A, H, -1))).reshape((live, A, h, W, -1))
         step = xp.matmul(T[1], step).reshape((live, A * h * w, B, H, W))
         out = self.new(grid)

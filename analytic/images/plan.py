@@ -13,10 +13,11 @@ from typing import Any
 
 from analytic.images.gpu_kernels import block_bytes
 from analytic.images.memory import FieldLayout
-from analytic.images.offsets import split, sums_suffice
+from analytic.images.offsets import added_up, split, sums_suffice
 from analytic.images.precision import field_precision, scale_free
 from analytic.images.rules import (
     Mixing,
+    Pool,
     Window,
     all_steps,
     depth,
@@ -57,6 +58,17 @@ class ImagePlan:
     def grid(self) -> tuple[int, int]:
         """(H, W) of the inputs."""
         return grid(self.shape)
+
+    @property
+    def pool(self) -> Pool | None:
+        """The pooling whose windows these steps add up, so that no field has all pixels."""
+        end = self.program[self.by_offsets] if 0 < self.by_offsets < len(self.program) else None
+        return end if isinstance(end, Pool) and added_up(end, self.layout.xp) else None
+
+    @property
+    def field_grid(self) -> tuple[int, int]:
+        """(H, W) of the largest fields."""
+        return self.grid if self.pool is None else self.pool.grid
 
     @property
     def summed(self) -> bool:

@@ -66,9 +66,14 @@ class Pool(Mixing):
     normalised: bool = False
 
     @property
+    def grid(self) -> tuple[int, int]:
+        """(H, W) after it."""
+        return self.axes[0].out, self.axes[1].out
+
+    @property
     def recorded(self) -> tuple[int, int]:
         """D and Theta of pooled pixels with themselves."""
-        return self.axes[0].out, self.axes[1].out
+        return self.grid
 
     def law(self, law: Law) -> Law:
         """Sums of Gaussians are Gaussian, channel by channel."""

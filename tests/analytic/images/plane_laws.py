@@ -54,6 +54,7 @@ def plane_cases(draw: st.DrawFn, phis: tuple[mn.spec.Layer, ...] = KINKED + SMOO
         [mn.Flatten()],
         [mn.GlobalAvgPool(), *deep],
         [mn.AvgPool((1, 2), padding="same"), window(), phi(), mn.GlobalAvgPool()],
+        [mn.AvgPool(2, padding="same", normalize_edges=draw(some())), window(), phi(), mn.GlobalAvgPool()],
         [mn.Conv2d(5, (1, 3), stride=(1, 2)), phi(), mn.GlobalAvgPool()],
     ]
     layers += draw(pick(ends))
@@ -96,5 +97,8 @@ ENDS: dict[str, tuple[mn.spec.Layer, ...]] = {
     "the same, moved": (GRID, mn.ReLU(), mn.AvgPool((4, 5), stride=9, padding=1), mn.Flatten(), mn.Dense(1)),
     "a grid after it": (GRID, mn.ReLU(), mn.AvgPool((4, 5)), GRID, mn.ReLU(), mn.Flatten(), mn.Dense(1)),
 }
+
+POOLED = mn.Sequential(GRID, mn.ReLU(), mn.AvgPool((2, 1)), GRID, mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
+"""Planes add up the windows of its pooling, and leave the last line of images of an odd height out."""
 
 DEEP = mn.Sequential(SPECS["relu"][0].layers[0], mn.ReLU(), *SPECS["relu"][0].layers)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from image_cases import DTYPES, EPS, SPECS, images
 from oracles_kernels import image_errors, image_kernels
-from plane_laws import DEEP, ENDS, law_planes, plane_cases
+from plane_laws import DEEP, ENDS, POOLED, law_planes, plane_cases
 
 import analytic as an
 import minintk as mn
@@ -81,6 +81,32 @@ PLANTED: dict[str, Callable[..., None]] = {
     "Theta without the layer's own": change(1, (slice(None), 0), lambda ratio: 0 * ratio),
     "a pixel's variance is its neighbour's": change(3, (0, 3), lambda half: np.roll(half, 1)),
 }
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [change(12, 0, lambda into: into + 1), change(12, -1, lambda into: into + 1), change(4, 5, lambda row: 0 * row)],
+    ids=["a pixel is in the next window", "one outside is in the first", "all images x are the first"],
+)
+def test_windows_are_added_up_on_the_way_into_a_field(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).standard_normal((6, 5, 4, 2))
+    law_planes((POOLED, x), numba)
+    monkeypatch.setattr(numba_kernels, "follow", planted)
+    with pytest.raises(AssertionError):
+        law_planes((POOLED, x), numba)
+
+
+@pytest.mark.parametrize("roundings", [8, 0])
+def test_equal_images_stay_equal_behind_windows_that_are_added_up(
+    roundings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums in the order of the planes have more roundings than products: D of equal windows is no more than eight."""
+    monkeypatch.setattr("analytic.images.fields.ROUNDINGS", roundings)
+    x = np.random.default_rng(0).standard_normal((20, 9, 8, 3)).astype(np.float32)
+    with numba(True):
+        nngp, ntk = an.kernel(POOLED).both(np.concatenate([x, x]))
+    assert np.array_equal(np.diagonal(nngp, 20), np.diagonal(nngp)[:20]) == (roundings > 0)
+    assert np.allclose(np.diagonal(ntk, 20), np.diagonal(ntk)[:20], rtol=1e-6, atol=0) == (roundings > 0)
 
 
 @pytest.mark.parametrize("name", PLANTED)
