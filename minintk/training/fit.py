@@ -22,7 +22,7 @@ from minintk.models.network import Model, Network
 from minintk.progress import progress_of
 from minintk.training.batches import Shift
 from minintk.training.checkpoints import check_fingerprint, fingerprint, load, save
-from minintk.training.history import History, check_rows
+from minintk.training.history import History
 from minintk.training.losses import Loss, check_problem
 from minintk.training.optimizers import Optimizer
 from minintk.training.schedules import rate
@@ -188,7 +188,7 @@ class _Folder:
 def _damage(step: int, about: Mapping[str, Any]) -> str:
     """What keeps `_Record` from going on with this, "" if nothing does.  step : that of the checkpoint."""
     try:
-        rows, running, seconds = check_rows(about["history"]), about["running"], about["seconds"]
+        rows, running, seconds = History(about["history"]).rows, about["running"], about["seconds"]
         sums = [np.asarray(value).dtype.kind for value in running["sums"].values()]
         if rows and not 0 <= rows[-1].get("step", -1) <= step:
             return f"its history ends at another step than {step}"

@@ -20,7 +20,7 @@ class History:
     loss, accuracy : means over the batches since the previous row, each at the parameters of its own step.
     test_... : on the held-out set, at the parameters of `step`.  Numbers, or lists of E numbers for an ensemble; an
     entry that does not apply is left out (accuracy if the targets are not classes).  t : the time of the theory.
-    seconds : of training.
+    seconds : of training.  ValueError for what are no rows, and for steps that are no whole numbers.
 
     >>> history = History([{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25, "test_loss": 0.5}])
     >>> history["loss"], history["test_loss"]
@@ -30,6 +30,12 @@ class History:
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rows, list) or not all(isinstance(row, dict) for row in self.rows):
+            raise ValueError("History expects a list of rows")
+        if strange := [row["step"] for row in self.rows if type(row.get("step", 0)) is not int]:
+            raise ValueError(f"History expects whole numbers as steps, got {strange[0]!r:.40}")
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
         """A column, (rows,) or (rows, E), NaN where a row lacks the entry.  KeyError if every row does."""
@@ -63,7 +69,7 @@ class History:
     def load(cls, path: str | os.PathLike[str]) -> History:
         """The rows that `save` wrote; ValueError (`Unreadable`) if the file holds something else."""
         with reading(path, "a history", "give the file that History.save or fit wrote") as file:
-            return cls(check_rows(json.loads(whole_file(file).decode())))
+            return cls(json.loads(whole_file(file).decode()))
 
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
         """Save a figure of the loss, and of the error if targets are classes, against epochs (steps if full batch).
@@ -88,13 +94,3 @@ class History:
             axis.legend()
             axis.grid(alpha=0.3)
         figure.savefig(path, dpi=120)
-
-
-def check_rows(rows: Any) -> list[dict[str, Any]]:
-    """The rows of a history; ValueError unless they are dictionaries, with whole numbers as steps."""
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError("expected a list of rows")
-    for row in rows:
-        if type(row.get("step", 0)) is not int:
-            raise ValueError(f"expected whole numbers as steps, got {row['step']!r:.40}")
-    return rows

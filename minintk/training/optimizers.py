@@ -90,9 +90,9 @@ class Optimizer(ABC):
             shrink = lr * float(self.weight_decay)
             g += (shrink if scales is None else shrink * array_namespace(theta).sign(scales[at])) * u
 
-    @abstractmethod
     def init(self, theta: Array) -> Any:
-        """The optimiser's memory before the first step: an array ([E], ..., P), or None if it needs none."""
+        """The memory before the first step, an array ([E], ..., P): the velocity, or None if there is no momentum."""
+        return array_namespace(theta).zeros_like(theta) if getattr(self, "momentum", 0.0) else None
 
     @abstractmethod
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
@@ -130,9 +130,6 @@ class SGD(Optimizer):
     def reach(self) -> float:
         """2 (1 + momentum)."""
         return 2 * (1 + float(self.momentum))
-
-    def init(self, theta: Array) -> Array | None:
-        return array_namespace(theta).zeros_like(theta) if self.momentum else None
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         xp = array_namespace(theta)  # Python's floats below: a NumPy scalar would compute in float64

@@ -58,9 +58,6 @@ class SpectralDescent(Optimizer):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(lr={self.lr!r}{f', momentum={self.momentum!r}' if self.momentum else ''})"
 
-    def init(self, theta: Array) -> Array | None:
-        return array_namespace(theta).zeros_like(theta) if self.momentum else None
-
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         if theta.shape[-1] != self.layout.size:
             raise ValueError(f"theta expects the {self.layout.size} parameters of the layout, got {theta.shape[-1]}")
