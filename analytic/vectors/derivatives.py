@@ -38,10 +38,6 @@ class Tangent:
     def __mul__(self, other: Tangent) -> Tangent:
         return Tangent(self.a * other.a, self.da * other.a + self.a * other.da)
 
-    def times(self, c: float) -> Tangent:
-        """c a, for a constant c."""
-        return Tangent(c * self.a, c * self.da)
-
 
 class State(NamedTuple):
     """q : (N, 1), q2 : (1, M), the variances of rows and columns.  K, Theta : (N, M)."""
@@ -131,7 +127,7 @@ def _affine(step: Affine, doubled: list[Affine], xp: Any, state: State) -> State
 def _homogeneous(step: Homogeneous, xp: Any, state: State) -> State:
     """kappa = alpha^2 K + beta^2 (2/pi) n (sin a + (pi/2 - a) c),  n = sqrt(q q'),  c = K / n = cos a."""
     q, q2, K, Theta = state
-    gain, odd = step.alpha**2 + step.beta**2, 2 / pi * step.beta**2
+    gain, odd = Tangent(step.alpha**2 + step.beta**2, 0.0), 2 / pi * step.beta**2
     n = xp.sqrt(q.a * q2.a)
     some = xp.where(n > 0, n, 1.0)
     c = xp.clip(K.a / some, -1.0, 1.0)
@@ -142,7 +138,7 @@ def _homogeneous(step: Homogeneous, xp: Any, state: State) -> State:
     kappa = step.alpha**2 * K.a + odd * n * (sin + c * xp.arcsin(c))
     dkappa = dot * K.da + odd * n * sin * relative / 2
     slopes = Tangent(dot, odd * dc / xp.where(sin > 0, sin, xp.inf))
-    return State(q.times(gain), q2.times(gain), Tangent(kappa, dkappa), Theta * slopes)
+    return State(gain * q, gain * q2, Tangent(kappa, dkappa), Theta * slopes)
 
 
 def _at_zero(step: Homogeneous, xp: Any, q: Array) -> Array:
