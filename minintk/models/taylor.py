@@ -88,16 +88,12 @@ class BilinearSeries(LayerJacobian):
     names: tuple[str, ...]
 
     def jvp(self, dw: Weights, dx: Any) -> Any:
-        dy: Series = []
-        for j, J in enumerate(self.inputs):
-            now, before = dx[j], dx[j - 1] if j else None
-            y = None if J is None else J.jvp(dw, None)
-            if before is not None:
-                y = add(y, self.plain(self.d, before)[0])
-            if now is not None:
-                y = add(y, self.plain(self.w, now)[0])
-            dy.append(y)
-        return dy
+        moved = [None if J is None else J.jvp(dw, None) for J in self.inputs]
+        below, here = (
+            [None if c is None else self.plain(w, c)[0] for c in part]
+            for w, part in ((self.d, (None, *dx[:-1])), (self.w, dx))
+        )
+        return [add(add(a, b), c) for a, b, c in zip(moved, below, here, strict=True)]
 
     def vjp(self, u: Any, dw: Weights | None) -> Any:
         if dw is not None:
@@ -110,26 +106,20 @@ class BilinearSeries(LayerJacobian):
                     dw[W] += more[W]
         if self.plain.parameters.first:
             return None
-        back: Series = []
-        for j in range(len(u)):
-            now, after = u[j], u[j + 1] if j + 1 < len(u) else None
-            dx = None if now is None else self.at_w.vjp(now, None)
-            back.append(dx if after is None else add(dx, self.at_d.vjp(after, None)))
-        return back
+        here, above = (
+            [None if c is None else J.vjp(c, None) for c in part]
+            for J, part in ((self.at_w, u), (self.at_d, (*u[1:], None)))
+        )
+        return [add(a, b) for a, b in zip(here, above, strict=True)]
 
     def gram(self, u: Any, other: BilinearSeries, v: Any, kernel: Contraction) -> Array | float:
-        same = self is other and u is v
         total: Array | float = 0.0
         for j, J in enumerate(self.inputs):
             for i, K in enumerate(other.inputs):
                 if J is None or K is None or u[j] is None or v[i] is None:
                     continue
-                if same and i == j:
-                    total = total + J.gram(u[j], J, u[j], kernel)
-                else:
-                    bias = i == j == 0
-                    J_, K_ = (J, K) if bias else (_without_bias(J), _without_bias(K))
-                    total = total + J_.gram(u[j], K_, v[i], kernel)
+                one, two = (J, K) if i == j else (_without_bias(J), _without_bias(K))  # which only the first have
+                total = total + one.gram(u[j], two, v[i], kernel)
         return total
 
 
