@@ -35,7 +35,7 @@ from analytic.vectors.engine import for_each
 from analytic.vectors.quadrature import NUMBERS_IN_CACHE
 from analytic.vectors.ranges import check_results
 from analytic.vectors.results import Examples, Progress, Wanted, blocks
-from analytic.vectors.state import Dual, Program, RowState, bytes_of
+from analytic.vectors.state import Dual, Flat, Program, RowState
 from minintk.arrays import Array, on_host
 from minintk.fast.memory import short_rows
 from minintk.fast.threads import cores, single_threaded_blas
@@ -163,7 +163,7 @@ def plane_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
 def coefficient_bytes(plan: ImagePlan, x: Array) -> int:
     """What the coefficients of one image take: a quadrature has as many as its accuracy takes."""
     known = self_kernels(plan, Examples(x)).pools if plan.recorded else [None] * len(plan.pooled)
-    return bytes_of(prepare_all(plan.program, PreparedImages(plan, x).pixels, Tile(plan.layout, iter(known)))[1])
+    return Flat(prepare_all(plan.program, PreparedImages(plan, x).pixels, Tile(plan.layout, iter(known)))[1]).bytes
 
 
 def field_bytes(plan: ImagePlan, pairs: int) -> int:

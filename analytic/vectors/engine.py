@@ -29,6 +29,7 @@ from analytic.vectors.results import Examples, Progress, Wanted
 from analytic.vectors.rules import Affine, AffineRow
 from analytic.vectors.state import (
     Block,
+    Flat,
     Law,
     Listing,
     Pairs,
@@ -36,10 +37,8 @@ from analytic.vectors.state import (
     RowState,
     Scratch,
     Step,
-    bytes_of,
     cast,
     columns,
-    largest_square,
     run_pairs,
 )
 from minintk.arrays import Array, array_namespace, on_host
@@ -80,14 +79,15 @@ def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[A
     with single_threaded_blas():  # the products are small: BLAS's own threads would only wait for each other
         prepared, rows, fine, fits = plan_vectors(program, inputs)
         wanted.warn(rows.error)
-        held = bytes_of(fine.coefficients)  # known only now: a quadrature has as many as its accuracy takes
-        results = wanted.arrays(inputs, working_memory(inputs, 3 * held))
-        coarse = None if not fits else fine if inputs.dtype.itemsize == 8 else cast(fine, inputs.dtype)
+        flat = fine.flat  # known only now: a quadrature has as many as its accuracy takes
+        results = wanted.arrays(inputs, working_memory(inputs, 3 * flat.bytes))
+        coarse = None if not fits else fine if inputs.dtype.itemsize == 8 else fine.cast(inputs.dtype)
         right = prepared[-1].keep()
         once = inputs.shape[1] <= tile_width(inputs.xp, max(inputs.shape))  # one tile needs a row of x1: it is not kept
         left = right if inputs.symmetric else prepared[0] if once else prepared[0].keep()
-        largest = largest_square(fine.coefficients)
-        engine = VectorEngine(left, right, rows, largest, fine, coarse, inputs.shape, inputs.symmetric, *results)
+        engine = VectorEngine(
+            left, right, rows, flat.largest_square, fine, coarse, inputs.shape, inputs.symmetric, *results
+        )
         engine.run(wanted.progress)
     return results
 
@@ -284,7 +284,8 @@ class End(Step):
                 tau *= w if row.tau_gain is None else pairs.dot(*row.tau_gain, w)
 
 
-class VectorPlan(NamedTuple):
+@dataclass(frozen=True)
+class VectorPlan:
     """Everything needed to take pairs through the layers, in one precision."""
 
     program: Program
@@ -294,11 +295,20 @@ class VectorPlan(NamedTuple):
         """p <- K,   tau <- Theta."""
         run_pairs(self.program, pairs, self.coefficients)
 
+    @cached_property
+    def flat(self) -> Flat:
+        """The coefficients' arrays."""
+        return Flat(self.coefficients)
+
+    def cast(self, dtype: Any) -> VectorPlan:
+        """The same in another precision."""
+        return VectorPlan(self.program, cast(self.coefficients, dtype))
+
     def passes(self, xp: Any, *of: Any) -> list[Callable[[Block], None]]:
         """The same for blocks, one after another: compiled where that is possible.   of : as in `passes.passes`."""
         if not on_host(xp) or (made := compiler()) is None:
             return [self.__call__]
-        found: list[Callable[[Block], None]] = made.passes(self.program, self.coefficients, *of)
+        found: list[Callable[[Block], None]] = made.passes(self.program, self.coefficients, self.flat, *of)
         return found
 
 

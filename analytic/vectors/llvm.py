@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from math import factorial, log
 from typing import Any
 
@@ -105,10 +106,10 @@ class Vectors(Code):
     def power_and_rest(self, x: Any) -> tuple[Any, Any]:
         """2^n and e^r - 1,  r = x - n log 2, its log 2 in two parts, of which n times the first is exact."""
         half = np.float32 if self.dtype.itemsize == 8 else np.float16
-        first = float(half(log(2)))
+        first, exact = float(half(log(2))), Decimal(2).ln()
         x = self.largest(x, log(self.tiny) + 2)
         n, power = self.power_of_two(x * (1 / log(2)))
-        r = x - n * first - n * (log(2) - first)
+        r = x - n * first - n * float(exact - Decimal(first))
         terms = tuple(1 / factorial(k) for k in range(EXPONENTIAL_TERMS[self.dtype.itemsize] + 1, 1, -1))
         return power, r * r * self.polynomial(r, terms) + r
 

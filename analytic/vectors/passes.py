@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, addressof, c_int64
 from functools import lru_cache, partial
+from itertools import count
 from math import pi, sqrt
 from threading import Lock
 from typing import Any, NamedTuple
@@ -17,9 +18,10 @@ import numpy as np
 from llvmlite import binding, ir
 
 from analytic.vectors.llvm import VECTOR, Vectors
-from analytic.vectors.state import Block, Dual, Program, address, run_pairs
+from analytic.vectors.quadrature import Quadrature
+from analytic.vectors.state import Block, Dual, Flat, Program, address, run_pairs
 from analytic.vectors.symbols import Symbol
-from analytic.vectors.trace import SOURCES, Node, Trace, Untraceable, structure, traced
+from analytic.vectors.trace import SOURCES, Node, Trace, Untraceable, stand_ins, traced, with_inner
 from minintk.arrays import Array
 
 # ----------------------------------------------------------------------------------------- functions of numbers
@@ -70,12 +72,11 @@ FUNCTIONS: dict[str, Any] = {
 # ------------------------------------------------------------------------------------------------ recipes
 
 
-LINES, MANY_PAIRS, MANY_LINES = 64, 2**18, 400
-"""Code is compiled of at most so many lines, each of which takes .4 ms; of more for so many pairs (a quadrature, whose
-text depends on the rows, has a line or two for each degree), which these ms pay for at once."""
+LINES, NODES = 1000, 4000
+"""Code is compiled of at most so many lines, each of which takes .4 ms, from traces of so many nodes."""
 
-NODES_OF_A_LINE = 4
-"""With the numbers of rows, and what is not needed."""
+MANY_PAIRS = 2**22
+"""From so many on, a quadrature is compiled: its text depends on the rows, two or three lines for each degree."""
 
 LITERAL = {-1.0, 0.0, 0.5, 1.0, 2.0}
 """Numbers that code is compiled with; others are told to it, so that it is the same for all."""
@@ -94,20 +95,39 @@ class Recipe(NamedTuple):
     code: Code
 
 
-@lru_cache(maxsize=512)
-def recipe(program: Program, texts: tuple[Any, ...], known: Any, dtype: Any, tangent: bool, most: int) -> Recipe | None:
-    """That of some steps, with coefficients of a `structure`; None if NumPy is to run them.   most : lines of code.
+Part = tuple[int, int, "Recipe | None"]
+"""Steps from one number to another, and how; None if NumPy is to run them."""
 
-    texts : their methods `pairs`, so that a recipe is not found again where one was exchanged.
+
+@lru_cache(maxsize=512)
+def recipes(
+    program: Program, texts: tuple[Any, ...], known: Any, dtype: Any, tangent: bool, quadratures: bool
+) -> tuple[Part, ...]:
+    """A program in parts, each up to an activation, for coefficients of which that much is `known`.
+
+    texts : the steps' methods `pairs`, so that nothing old is found where one was exchanged.
+    quadratures : whether these are worth compiling.
     """
+    ends = [k + 1 for k, step in enumerate(program) if isinstance(step, Dual) or k == len(program) - 1]
+    found: list[Part] = []
+    for start, end in zip((0, *ends), ends, strict=False):
+        made = None
+        if quadratures or not any(isinstance(step, Quadrature) for step in with_inner(program[start:end])):
+            made = recipe(program, known, start, end, dtype, tangent)
+        found.append((start, end, made))
+    return tuple(found)
+
+
+def recipe(program: Program, known: Any, start: int, end: int, dtype: Any, tangent: bool) -> Recipe | None:
+    """That of the steps from `start` to `end`; None if they do what cannot be compiled."""
+    trace = Trace(dtype, NODES)
     try:
-        trace = Trace(dtype, NODES_OF_A_LINE * most)
-        ends = traced(program, known, trace, tangent)
+        ends = traced(program[start:end], stand_ins(known, trace, count())[start:end], trace, tangent)
     except Untraceable:
         return None
     live = sorted(needed(trace, ends))
     pairs = [n for n in live if trace.kinds[n] == "pair" and trace.nodes[n][0] not in SOURCES]
-    if len(pairs) > most or any(trace.nodes[n][0] not in FUNCTIONS for n in pairs):
+    if len(pairs) > LINES or any(trace.nodes[n][0] not in FUNCTIONS for n in pairs):
         return None
     inputs = sorted({v for n in pairs for v in trace.nodes[n][1]}.union(ends))
     literal = {n for n in inputs if trace.nodes[n][0] == "number" and trace.nodes[n][1][0] in LITERAL}
@@ -116,7 +136,7 @@ def recipe(program: Program, texts: tuple[Any, ...], known: Any, dtype: Any, tan
     names: dict[int, Name] = {n: (kind, i) for kind, places in enumerate((*needs, pairs)) for i, n in enumerate(places)}
     names |= {n: trace.nodes[n] for n in live if n in literal or trace.nodes[n][0] in ("p", "tau")}
     lines = tuple((trace.nodes[n][0], *(names[v] for v in trace.nodes[n][1])) for n in pairs)
-    code = Code(lines, tuple(names[n] for n in ends), tuple(map(len, needs)), dtype)
+    code = machine_code(lines, tuple(names[n] for n in ends), tuple(map(len, needs)), dtype)
     sides = tuple((n, *trace.nodes[n]) for n in live if trace.kinds[n] != "pair")
     return Recipe(tuple(trace.nodes), sides, tuple(map(tuple, needs)), code)
 
@@ -227,6 +247,12 @@ class Code:
         return k, close
 
 
+@lru_cache(maxsize=512)
+def machine_code(lines: tuple[Any, ...], ends: tuple[Name, ...], counts: tuple[int, ...], dtype: Any) -> Code:
+    """The Code of that text, compiled once."""
+    return Code(lines, ends, counts, dtype)
+
+
 # --------------------------------------------------------------------------------------------------- passes
 
 
@@ -262,19 +288,16 @@ class Pass:
 
 
 def passes(
-    program: Program, coefficients: tuple[Any, ...], count: int, pairs: int, dtype: Any, tangent: bool
+    program: Program, coefficients: tuple[Any, ...], flat: Flat, count: int, pairs: int, dtype: Any, tangent: bool
 ) -> list[Callable[[Block], None]]:
-    """The program in parts, each up to an activation: compiled, or by NumPy where that is not possible or does not pay.
+    """The program in parts: compiled, or by NumPy where that is not possible or does not pay.
 
-    count, pairs : of all rows, and of what the kernel has of them.
+    flat : the coefficients.   count, pairs : of all rows, and of what the kernel has of them.
     """
-    most = MANY_LINES if pairs >= MANY_PAIRS else LINES
-    ready: list[Callable[[Block], None]] = []
-    ends = [k + 1 for k, step in enumerate(program) if isinstance(step, Dual) or step is program[-1]]
-    for start, end in zip((0, *ends), ends, strict=False):
-        part, rows = program[start:end], coefficients[start:end]
-        found: list[Array] = []
-        texts = tuple([type(step).pairs for step in part])
-        made = recipe(part, texts, structure(rows, found), dtype, tangent, most)
-        ready.append(partial(run_pairs, part, coefficients=rows) if made is None else Pass(made, found, count, dtype))
-    return ready
+    texts = tuple([type(step).pairs for step in program])
+    return [
+        partial(run_pairs, program[start:end], coefficients=coefficients[start:end])
+        if made is None
+        else Pass(made, flat.arrays, count, dtype)
+        for start, end, made in recipes(program, texts, flat.known, dtype, tangent, pairs >= MANY_PAIRS)
+    ]

@@ -168,13 +168,6 @@ def distances_between(xp: Any, y: Array) -> Distances:
     return Distances(y, xp.concatenate((-y / 2, n, one), axis=1), xp.concatenate((y, one, n), axis=1))
 
 
-def largest_square(row: Any) -> float:
-    """The largest |y_i|^2/4 + |y_j|^2/4 of all Distances among the coefficients: `Block` rounds by eps times that."""
-    if isinstance(row, Distances):
-        return 2 * float(array_namespace(row.left).max(row.left[:, -2]))
-    return max(map(largest_square, row), default=0.0) if isinstance(row, tuple) else 0.0
-
-
 def cast(row: Any, dtype: Any) -> Any:
     """The coefficients with every array in `dtype`."""
     if isinstance(row, tuple):
@@ -183,11 +176,46 @@ def cast(row: Any, dtype: Any) -> Any:
     return row.astype(dtype) if hasattr(row, "astype") else row
 
 
-def bytes_of(row: Any) -> int:
-    """What the arrays among the coefficients take."""
-    if isinstance(row, tuple):
-        return sum(map(bytes_of, row))
-    return int(row.size) * int(row.dtype.itemsize) if hasattr(row, "astype") else 0
+LONG = 4
+"""Inner products of more numbers are left to a matrix product, also where the others are compiled."""
+
+
+class Shape(NamedTuple):
+    """What code for pairs depends on in an array: how many axes it has, and how long the last is, up to `LONG`."""
+
+    axes: int
+    width: int
+
+
+class Flat:
+    """The arrays among coefficients, one after another.   known : the coefficients with a Shape for each of them."""
+
+    def __init__(self, row: Any) -> None:
+        self.arrays: list[Any] = []
+        self.distances: list[Distances] = []
+        self.known = self.take(row)
+
+    def take(self, row: Any) -> Any:
+        """What is known of some, whose arrays come next."""
+        if isinstance(row, tuple):
+            kind, take = type(row), self.take
+            if kind is Distances:
+                self.distances.append(row)  # type: ignore[arg-type]
+            return (kind, *[take(item) for item in row])
+        if shape := getattr(row, "shape", ()):
+            self.arrays.append(row)
+            return Shape(len(shape), min(shape[-1], LONG + 1))
+        return row
+
+    @property
+    def bytes(self) -> int:
+        """What the arrays take."""
+        return sum(int(a.size) * int(a.dtype.itemsize) for a in self.arrays)
+
+    @property
+    def largest_square(self) -> float:
+        """The largest |y_i|^2/4 + |y_j|^2/4 of all Distances: `Block` rounds by eps times that."""
+        return max((2 * float(array_namespace(d.left).max(d.left[:, -2])) for d in self.distances), default=0.0)
 
 
 class Scratch:

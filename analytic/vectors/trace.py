@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from itertools import count
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-from analytic.vectors.state import Distances, Pairs, Program, run_pairs
-
-LONG = 4
-"""Inner products of more numbers are left to a matrix product."""
+from analytic.vectors.state import LONG, Distances, Pairs, Program, Shape, run_pairs
 
 Node = tuple[str, tuple[Any, ...]]
 """An operation and the places of its arguments; for a source, one of `SOURCES`, what says which one."""
@@ -205,23 +201,6 @@ class TracedPairs(Pairs):
 # --------------------------------------------------------------------------------------------- coefficients
 
 
-class Shape(NamedTuple):
-    """What a trace knows of an array: how many axes, and how long the last is, up to `LONG`."""
-
-    axes: int
-    width: int
-
-
-def structure(row: Any, found: list[Any]) -> Any:
-    """The coefficients with a Shape for each array; these go to `found`."""
-    if isinstance(row, tuple):
-        return (type(row), *[structure(item, found) for item in row])
-    if shape := getattr(row, "shape", ()):
-        found.append(row)
-        return Shape(len(shape), min(shape[-1], LONG + 1))
-    return row
-
-
 def stand_ins(known: Any, trace: Trace, indices: Iterator[int]) -> Any:
     """Coefficients of that structure with a Leaf for each array."""
     if isinstance(known, Shape):
@@ -236,17 +215,23 @@ def stand_ins(known: Any, trace: Trace, indices: Iterator[int]) -> Any:
 FORMULAS = "analytic.vectors.closed_forms"
 
 
+def with_inner(program: Program) -> Iterator[Any]:
+    """All steps, and those inside them."""
+    for step in program:
+        yield step
+        yield from with_inner((*getattr(step, "branch", ()), *getattr(step, "shortcut", ())))
+
+
 def ours(step: Any) -> bool:
     """Whether a step's text and formula are this package's: these depend on nothing but what they are told."""
-    parts, formula = (*getattr(step, "branch", ()), *getattr(step, "shortcut", ())), getattr(step, "step", None)
-    known = type(step).pairs.__module__.startswith("analytic.")
-    return known and (formula is None or formula.__module__ == FORMULAS) and all(map(ours, parts))
+    formula = getattr(step, "step", None)
+    return type(step).pairs.__module__.startswith("analytic.") and (formula is None or formula.__module__ == FORMULAS)
 
 
-def traced(program: Program, known: Any, trace: Trace, tangent: bool) -> list[int]:
-    """Steps with coefficients of that structure, for a trace to write down; where p, and tau, end.   Untraceable"""
-    if not all(map(ours, program)):
+def traced(program: Program, coefficients: Any, trace: Trace, tangent: bool) -> list[int]:
+    """Steps with their `stand_ins`, for a trace to write down; where p, and tau, end.   Untraceable"""
+    if not all(map(ours, with_inner(program))):
         raise Untraceable("a step from elsewhere")
     pairs = TracedPairs(trace, tangent)
-    run_pairs(program, pairs, stand_ins(known, trace, count()))
+    run_pairs(program, pairs, coefficients)
     return [pairs.p.node, *([pairs.tau.node] if tangent else [])]

@@ -12,7 +12,7 @@ import analytic as an
 import minintk as mn
 from analytic.vectors import quadrature, ranges
 from analytic.vectors.quadrature import axis, mean_square, mismatch, panels
-from analytic.vectors.state import Block, distances_between, largest_square
+from analytic.vectors.state import Block, Flat, distances_between
 
 Array = np.ndarray[Any, Any]
 
@@ -48,7 +48,7 @@ def test_vectors_far_from_the_origin_are_centred_before_their_distances_are_take
     y = 100 + np.random.default_rng(0).normal(size=(20, 3))
     found = distances_between(np, y)
     want = ((y[:, None] - y) ** 2).sum(axis=-1) / 4
-    assert largest_square((found,)) < want.max()
+    assert Flat((found,)).largest_square < want.max()
     np.testing.assert_allclose(found.left @ found.right.T, want, rtol=0, atol=1e-14)
 
 
