@@ -246,11 +246,8 @@ class Network(Model):
         True
         """
         check_generator("with_dropout", rng)
-        other = copy(self)
         seeds = rng.integers(2**62, size=() if ensemble is None else (whole("ensemble", ensemble),))
-        other.keys = np.stack([seeds, 0 * seeds], axis=-1)
-        other.sweeps, other.kernels = Network.speed(self.layers, self.spec, self.input_shape, True)
-        return other
+        return self._with(self.statistics, np.stack([seeds, 0 * seeds], axis=-1))
 
     def advance(self, theta: Array) -> Network:
         return self if self.keys is None else self._masked(self.keys + np.array([0, 1]))
@@ -302,10 +299,10 @@ class Network(Model):
             outputs.append(xp.broadcast_to(x, (*lead, *shape)))
         return outputs
 
-    def _with(self, statistics: dict[str, Array]) -> Network:
+    def _with(self, statistics: Weights, keys: np.ndarray[Any, Any] | None = None) -> Network:
         other = copy(self)
-        other.statistics, other.keys = statistics, None
-        other.sweeps, other.kernels = Network.speed(self.layers, self.spec, self.input_shape, False)
+        other.statistics, other.keys = statistics, keys
+        other.sweeps, other.kernels = Network.speed(self.layers, self.spec, self.input_shape, other.coupled)
         return other
 
     def members(self, which: slice) -> Network:
