@@ -100,25 +100,19 @@ def _start(like: Array, shape: tuple[int, ...], lead: int = -2) -> Array:
 Weighted = BoundDense | BoundConv
 
 
-class Operator:
-    """A weight tensor as it acts in its layer: maps of ([E], N, *before) and ([E], N, *after), multiplier included."""
+def acting(layer: Weighted, W: Array, x: Array) -> tuple[Array, Any]:
+    """(z, J) of a weight tensor as it acts in its layer: z = multiplier * x W for x : ([E], N, *before)."""
+    p = layer.parameters
+    alone: Any = replace(layer, parameters=replace(p, b=None, first=False))
+    return alone({p.W.name: W}, x)
 
-    def __init__(self, layer: Weighted, W: Array) -> None:
-        p = layer.parameters
-        self.shape = layer.before if isinstance(layer, BoundConv) else p.W.shape[:1]
-        self._layer: Any = replace(layer, parameters=replace(p, b=None, first=False))
-        self._W, self._w, self._lead = W, {p.W.name: W}, W.ndim - len(p.W.shape)
 
-    def apply(self, x: Array) -> Array:
-        """z = multiplier * x W."""
-        return self._layer(self._w, x)[0]
-
-    def norm(self, rtol: float = RTOL) -> Array:
-        """|W|, () or (E,)."""
-        shape = (1, *self.shape)
-        start = _start(self._W, shape, self._lead)
-        J = self._layer(self._w, start)[1]
-        return largest_singular_value(self.apply, lambda u: J.vjp(u, None), start, len(shape), rtol)
+def _norm_on_images(layer: BoundConv, W: Array, rtol: float) -> Array:
+    """|W| of a convolution on images of the size that it has in the network, () or (E,)."""
+    shape = (1, *layer.before)
+    start = _start(W, shape, -len(layer.parameters.W.shape))
+    _, J = acting(layer, W, start)
+    return largest_singular_value(lambda x: acting(layer, W, x)[0], lambda u: J.vjp(u, None), start, len(shape), rtol)
 
 
 def spectral_norms(net: Network, theta: Array, *, rtol: float = RTOL) -> dict[str, Array]:
@@ -137,8 +131,8 @@ def spectral_norms(net: Network, theta: Array, *, rtol: float = RTOL) -> dict[st
     check_finite("theta", theta)
     pieces, norms = net.layout.unpack(theta), {}
     for t in net.layout.tensors:
-        if t.name in places and len(t.shape) > 2:
-            norms[t.name] = Operator(places[t.name], pieces[t.name]).norm(rtol)
+        if isinstance(layer := places.get(t.name), BoundConv):
+            norms[t.name] = _norm_on_images(layer, pieces[t.name], rtol)
         else:
             W = pieces[t.name].reshape((*theta.shape[:-1], -1, t.shape[-1]))
             norms[t.name] = float(t.row.multiplier) * spectral_norm(W, rtol=rtol)
@@ -208,18 +202,17 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
     """
     xp, seen, found = array_namespace(theta0, theta, x), trace(net, theta0, x), {}
     net.check(theta, x)
-    moved = net.layout.unpack(theta - theta0)
+    moved, norms = net.layout.unpack(theta - theta0), spectral_norms(net, theta - theta0)
     for weight, layer in _places(net).items():
-        dW, h = Operator(layer, moved[weight]), seen[weight.removesuffix(".W")].x
-        norm = dW.norm()
-        if not bool(xp.all(norm > 0)):
+        h = seen[weight.removesuffix(".W")].x
+        if not bool(xp.all(norms[weight] > 0)):
             raise ValueError(f"update_alignment expects weights that moved, but {weight} did not")
-        features = xp.sqrt(xp.sum(h * h, axis=tuple(range(-len(dW.shape) - 1, 0))))
+        features = xp.sqrt(xp.sum(h * h, axis=tuple(range(-len(layer.parameters.W.shape), 0))))
         if not bool(xp.all(features > 0)):
             raise ValueError(f"update_alignment expects features that are not all zero, but those before {weight} are")
-        z = dW.apply(h)
+        z, _ = acting(layer, moved[weight], h)
         size = xp.sqrt(xp.sum(z * z, axis=tuple(range(theta.ndim - 1, z.ndim))))
-        found[weight] = size / (norm * features)
+        found[weight] = size / (norms[weight] * features)
     return found
 
 

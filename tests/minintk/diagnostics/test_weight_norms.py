@@ -60,9 +60,9 @@ def test_float32_stays_float32() -> None:
 def written(net: mn.Network, theta: Array, name: str) -> Array:
     """The matrix of the linear map of a convolution, or Dense, from one-hot inputs."""
     layer: Any = dict(leaves(net.layers))[name]
-    operator = sp.Operator(layer, net.layout.unpack(theta)[f"{name}.W"])
-    basis = np.eye(int(np.prod(operator.shape))).reshape((-1, *operator.shape))
-    return np.asarray(operator.apply(basis)).reshape(len(basis), -1)
+    shape = getattr(layer, "before", layer.parameters.W.shape[:1])
+    basis = np.eye(int(np.prod(shape))).reshape((-1, *shape))
+    return np.asarray(sp.acting(layer, net.layout.unpack(theta)[f"{name}.W"], basis)[0]).reshape(len(basis), -1)
 
 
 IMAGES = mn.Sequential(
@@ -103,7 +103,7 @@ def test_the_operator_of_a_layer_is_the_layer_without_its_bias() -> None:
     rows = {t.name: t.row for t in net.layout.tensors}
     operators: dict[str, Any] = dict(leaves(net.layers))
     for name, layer in operators.items():
-        z = sp.Operator(layer, pieces[f"{name}.W"]).apply(seen[name].x)
+        z, _ = sp.acting(layer, pieces[f"{name}.W"], seen[name].x)
         if f"{name}.b" in pieces:
             z = z + rows[f"{name}.b"].multiplier * pieces[f"{name}.b"]
         np.testing.assert_allclose(z, seen[name].h, rtol=1e-12, atol=1e-14)
