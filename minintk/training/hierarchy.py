@@ -28,9 +28,11 @@ from math import prod
 from typing import Any, ClassVar
 
 from minintk.arrays import Array, array_namespace, available_memory, to_library
+from minintk.layers.contract import Layout, Tensor
 from minintk.models.empirical import check_kernel
 from minintk.models.jacobian import Jacobian, ScaledContraction
 from minintk.models.network import Model
+from minintk.spec.parametrization import Row
 from minintk.training.integrators import FlowSettings, Moment, Solver, run_flow
 from minintk.training.losses import Loss, check_targets
 from minintk.training.systems import Cotangent
@@ -118,7 +120,10 @@ class Hierarchy:
         self.contraction = ScaledContraction(True, S, model.layout)
         self.S = 1.0 if S is None else to_library(S.astype(str(theta0.dtype)), self.xp)
         (self.f0, *_), self.T1 = model.expand(theta0, self.xp.zeros_like(theta0), x, 1)
-        self.size = prod(self.f0.shape[-2:])
+        M, C = self.f0.shape[-2:]
+        self.size = M * C
+        shapes = {"f": (M, C), "s": (N, C)} | ({"xi": (self.size, self.size)} if order == 4 else {})
+        self.layout = Layout(tuple(Tensor(name, shape, Row(1.0, 0.0)) for name, shape in shapes.items()))
         self.theta_0 = self.product(self.T1, self.T1)
 
     def product(self, A: Jacobian, B: Jacobian) -> Array:
@@ -145,30 +150,22 @@ class Hierarchy:
 
     def kernel(self, z: Array) -> tuple[Array, Jacobian]:
         """(Theta(t), T2)."""
-        _, s, xi = self.parts(z)
         if self.order == 2:
             return self.theta_0, self.T1
-        d1 = -self.pull(self.T1, s)
+        part = self.layout.unpack(z)
+        d1 = -self.pull(self.T1, part["s"])
         T1, T2 = self.T1, self.expansion(d1, 2)
         first = self.product(T2, T1)
         if self.order == 3:
             return _symmetric(first) - self.theta_0, T2
         third = self.product(self.expansion(d1, 3), T1) - first
-        return self.product(T2, T2) + _symmetric(third) + xi, T2
-
-    def parts(self, z: Array) -> tuple[Array, Array, Array]:
-        """f : ([E], M, C), s : ([E], N, C), Xi : ([E], M C, M C), which is empty below order 4."""
-        lead, C, m = z.shape[:-1], self.f0.shape[-1], self.size
-        n = m + self.N * C
-        xi = z[..., n:].reshape((*lead, m, m)) if self.order == 4 else z[..., n:]
-        return z[..., :m].reshape((*lead, -1, C)), z[..., m:n].reshape((*lead, -1, C)), xi
+        return self.product(T2, T2) + _symmetric(third) + part["xi"], T2
 
     def start(self) -> Array:
         """f_0, s = 0, Xi = 0."""
-        lead, m, C = self.f0.shape[:-2], self.size, self.f0.shape[-1]
-        rest = self.N * C + (m**2 if self.order == 4 else 0)
-        zeros = self.xp.zeros((*lead, rest), dtype=self.f0.dtype)
-        return self.xp.concat([self.f0.reshape((*lead, m)), zeros], axis=-1)
+        z = self.xp.zeros((*self.f0.shape[:-2], self.layout.size), dtype=self.f0.dtype)
+        self.layout.unpack(z)["f"][...] = self.f0
+        return z
 
     def learn(self, z: Array, at: Array | None, y: Array, cotangent: Cotangent) -> tuple[Array, Array]:
         """(f on the training points, -z')."""
@@ -183,14 +180,14 @@ class Hierarchy:
         return f, self.xp.concat(back, axis=-1)
 
     def outputs(self, z: Array, at: Array | None) -> Array:
-        return self.parts(z)[0][..., : self.N, :]
+        return self.layout.unpack(z)["f"][..., : self.N, :]
 
     def after(self, z: Array) -> Hierarchy:
         return self
 
     def moment(self, m: Moment) -> Moment:
         """The moment with f and the kernel in place of the state z."""
-        shape, f = self.f0.shape, self.xp.asarray(self.parts(m.f)[0], copy=True)
+        shape, f = self.f0.shape, self.xp.asarray(self.layout.unpack(m.f)["f"], copy=True)
         return replace(m, f=f, kernel=self.kernel(m.f)[0].reshape((*shape, *shape[-2:])))
 
 

@@ -83,24 +83,13 @@ def _study_dict(study: Study) -> dict[str, Any]:
 
 def html(result: Result, drawn: Sequence[tuple[str, str, bytes]], command: str) -> str:
     """report.html: page.html, filled in."""
-    studies = result.studies.values()
-    return page(
-        "minintk.verify",
-        result=result,
-        settings=result.settings,
-        summary=SUMMARY[result.verdict],
-        passed=result.verdicts.count("pass"),
-        claims=dict.fromkeys(row.claim for study in studies for row in study.rows),
-        typical=lambda values: f"{np.exp(np.log(values).mean()):.2g}",  # the geometric mean over networks
-        figures={name: (caption, base64.b64encode(png).decode("ascii")) for name, caption, png in drawn},
-        margin=MARGIN,
-        resolution=RESOLUTION,
-        family=FAMILY_WISE_ERROR,
-        scored=SCORED_IMAGES,
-        rounding=LINEARISED_TOLERANCE,
-        n_train=N_TRAIN,
-        n_test=N_TEST,
-        command=command,
-        finished=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
-        versions=versions(),
-    )
+    known: dict[str, Any] = {
+        "result": result, "settings": result.settings, "summary": SUMMARY[result.verdict], "command": command,
+        "passed": result.verdicts.count("pass"), "versions": versions(), "margin": MARGIN, "resolution": RESOLUTION,
+        "family": FAMILY_WISE_ERROR, "scored": SCORED_IMAGES, "rounding": LINEARISED_TOLERANCE, "n_train": N_TRAIN,
+        "n_test": N_TEST, "finished": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
+        "claims": dict.fromkeys(row.claim for study in result.studies.values() for row in study.rows),
+        "figures": {name: (caption, base64.b64encode(png).decode("ascii")) for name, caption, png in drawn},
+        "typical": lambda values: f"{np.exp(np.log(values).mean()):.2g}",  # the geometric mean over networks
+    }  # fmt: skip
+    return page("minintk.verify", **known)
