@@ -53,6 +53,7 @@ class Moved:
         if getattr(self.probe, "ndim", 0) < 2 or self.probe.shape[0] == 0:
             raise ValueError(f"Moved(probe=...) expects some inputs (n, *input_shape), got {self.probe!r}")
         object.__setattr__(self, "probe", own(self.probe))
+        object.__setattr__(self, "drawn", {})  # u by the number of outputs: drawn, and brought to a GPU, once
 
     def __repr__(self) -> str:
         return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"
@@ -60,8 +61,11 @@ class Moved:
     def features(self, model: Model, theta: Array) -> Array:
         """J(theta)' u : ([E], P)."""
         f, J = model.forward(theta, self.probe)
-        xp, u = array_namespace(f), np.random.default_rng(self.seed).standard_normal(f.shape[-2:])
-        return J.vjp(xp.broadcast_to(to_library(u.astype(str(f.dtype)), xp), f.shape))
+        xp, drawn = array_namespace(f), vars(self)["drawn"]
+        if f.shape[-1] not in drawn:
+            u = np.random.default_rng(self.seed).standard_normal(f.shape[-2:])
+            drawn[f.shape[-1]] = to_library(u.astype(str(f.dtype)), xp)
+        return J.vjp(xp.broadcast_to(drawn[f.shape[-1]], f.shape))
 
 
 class IterativelyLinearized(Linearized):
