@@ -119,7 +119,7 @@ def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes
             then = _frozen(slot, {key: _turned(_array(a), slot.order, layout) for key, (_, a) in group.items()})
             if any(np.any(to_host(a).astype(theta.dtype) != to_host(net.statistics[at])) for at, a in then.items()):
                 mean, r = (net.statistics[f"{slot.name}.{key}"] for key in ("mean", "r"))
-                own = {"weight": r, "bias": -r * mean, "mean": 0 * mean, "var": 0 * mean + 1 - slot.eps}
+                own = {"weight": r, "bias": -r * mean, "mean": 0 * mean, "var": 0 * mean + 1 - slot.layer.eps}
                 if not {"weight", "bias"} <= set(group):
                     raise ValueError(f"layer {slot.name} has statistics that only a BatchNorm with affine=True takes")
                 own = {key: own[key] for key in group}
@@ -136,16 +136,11 @@ class Slot:
     """
 
     name: str
-    layer: s.Layer
+    layer: Any
     tensors: dict[str, Tensor]
     features: int
     order: Any
     alone: bool
-
-    @property
-    def eps(self) -> float:
-        """Of a BatchNorm."""
-        return float(self.layer.eps) if isinstance(self.layer, s.BatchNorm) else 0.0
 
     def takes(self, keys: set[str]) -> bool:
         """Whether these are the arrays of the layer."""
@@ -196,8 +191,8 @@ def _pairs(net: Network, state: Mapping[str, Any], layout: Axes) -> Iterator[tup
         raise ValueError(f"layout expects 'torch' or 'flax', got {layout!r}")
     groups = _groups(state)
     for slot in _slots(net, layout):
-        kind = KINDS[type(slot.layer)]
-        at = next((at for at, group in groups.items() if _kind(group) == kind), None)
+        axes = {at: group["weight"][1].ndim if "weight" in group else 1 for at, group in groups.items()}
+        at = next((at for at in groups if axes[at] == KINDS[type(slot.layer)]), None)
         group = {} if at is None else groups.pop(at)
         if not slot.takes(set(group)):
             want = sorted(slot.tensors) or (["weight"] if slot.alone else ["mean", "var"])
@@ -205,11 +200,6 @@ def _pairs(net: Network, state: Mapping[str, Any], layout: Axes) -> Iterator[tup
         yield slot, group
     if groups:
         raise ValueError(f"arrays are left over, which no layer of {net!r} takes: {list(groups)}")
-
-
-def _kind(group: Group) -> int:
-    """The number of axes of the weight, as in KINDS."""
-    return int(group["weight"][1].ndim) if "weight" in group else 1
 
 
 def _groups(state: Mapping[str, Any]) -> dict[str, Group]:
@@ -275,7 +265,7 @@ def _frozen(slot: Slot, arrays: dict[str, Array]) -> dict[str, Array]:
     xp, zero = array_namespace(some), 0 * some
     r, beta = arrays.get("weight", zero + 1), arrays.get("bias", zero)
     if "var" in arrays:
-        r = r / xp.sqrt(arrays["var"] + slot.eps)
+        r = r / xp.sqrt(arrays["var"] + slot.layer.eps)
     if bool(xp.any((r == 0) & (beta != 0))):
         raise ValueError(f"layer {slot.name} has features of scale 0 and an offset: no mean and scale give that")
     return {f"{slot.name}.mean": arrays.get("mean", zero) - beta / xp.where(r == 0, zero + 1, r), f"{slot.name}.r": r}
