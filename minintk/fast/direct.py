@@ -23,7 +23,10 @@ CHANNELS = 16
 """The channels of a result are a multiple of this: whole vectors, in float32 and float64."""
 
 TERMS = 4
-"""Terms of the sums in a turn of the innermost loop: addresses that do not fit into registers are read once for all."""
+"""Terms of the sums in a turn of the innermost loop, for one vector of columns.
+
+The addresses of 16 rows do not fit into registers; so they are read again for some terms, not for each.
+"""
 
 CACHED = 2**18
 """Weights that stay in a core's cache."""
@@ -105,7 +108,7 @@ def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: An
             builder.position_at_end(tap)
             corners = (moved(p, builder.load(moved(taps_.data, t, i))) for i, p in enumerate((x_, W_)))
             state = [i64(0), *corners, *sums]
-            for count in (TERMS, 1):  # for k in range(K), so many at a time, and then those that are left
+            for count in (TERMS, 1) if n == 1 else (1,):  # for k in range(K), so many at a time, then those left
                 test, body, rest = map(builder.append_basic_block, ("test", "body", "rest"))
                 before = builder.block
                 builder.branch(test)
@@ -119,14 +122,13 @@ def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: An
                     [moved(corner, builder.mul(by, i64(c))) for c in range(count + 1)]
                     for corner, by in ((p, along), (q, wide))
                 )
-                pairs, right = [(c, r) for r in range(m) for c in range(count)], dict[int, list[Any]]()
-                for c, r in pairs if n == 1 else sorted(pairs):  # addresses of rows, or weights, stay in registers
-                    left = everywhere(moved(lefts[c], places[r]))
-                    if c not in right:
-                        right[c] = [load(moved(rights[c], lanes * v)) for v in range(n)]
-                    for v in range(n):
-                        term = builder.fmul(left, right[c][v], flags=("contract",))
-                        new[r * n + v] = builder.fadd(new[r * n + v], term, flags=("contract",))
+                right = [[load(moved(corner, lanes * v)) for v in range(n)] for corner in rights]
+                for r in range(m):
+                    for c in range(count):
+                        left = everywhere(moved(lefts[c], places[r]))
+                        for v in range(n):
+                            term = builder.fmul(left, right[c][v], flags=("contract",))
+                            new[r * n + v] = builder.fadd(new[r * n + v], term, flags=("contract",))
                 again(state, [following, p, q, *new])
                 builder.branch(test)
                 builder.position_at_end(rest)
@@ -308,3 +310,36 @@ def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any
             one, two = some[c], those[c] - other[c]
             one = zero if two <= floor else one
             some[c] = r[c] * (one - mean[c] - two * slope[c])
+
+
+@compiled
+def largest(x: Any, window: Any, stride: Any, y: Any, place: Any) -> None:
+    """y = the largest number of each window, NaN where there is one, place = that of the first such in the window.
+
+    x : (N, H, W, C).  y, place : (N, H', W', C).
+    """
+    C = x.shape[-1]
+    for i in range(y.shape[0]):
+        for p in range(y.shape[1]):
+            for q in range(y.shape[2]):
+                best, where = y[i, p, q], place[i, p, q]
+                for s in range(window[0] * window[1]):
+                    some = x[i, p * stride[0] + s // window[1], q * stride[1] + s % window[1]]
+                    for c in range(C):
+                        larger = s == 0 or some[c] > best[c] or some[c] != some[c]
+                        best[c] = some[c] if larger else best[c]
+                        where[c] = s if larger else where[c]
+
+
+@compiled
+def give_back(u: Any, place: Any, window: Any, stride: Any, x: Any) -> None:
+    """Adds u : (N, H', W', C) to x : (N, H, W, C) at these places in the windows."""
+    zero = u.dtype.type(0)
+    for i in range(u.shape[0]):
+        for p in range(u.shape[1]):
+            for q in range(u.shape[2]):
+                some, where = u[i, p, q], place[i, p, q]
+                for s in range(window[0] * window[1]):
+                    back = x[i, p * stride[0] + s // window[1], q * stride[1] + s % window[1]]
+                    for c in range(some.size):
+                        back[c] += some[c] if where[c] == s else zero

@@ -7,6 +7,7 @@ one for kernels:
     convolutions                   on patches of several windows, or without patches where Numba is installed
     BatchNorm                      in two passes forwards and two back, likewise; its means are exchanged by the cores
     BatchNorm, ReLU, convolution   in one, which normalises and rectifies what it reads
+    MaxPool                        in one pass forwards and one back, likewise
     Dense                          its large products split over the cores
     batch, outputs                 split over the cores
 
@@ -26,6 +27,7 @@ from minintk import spec as s
 from minintk.fast.conv import BlockedConv
 from minintk.fast.dense import SplitDense
 from minintk.fast.norm import CompiledBatchNorm
+from minintk.fast.pool import CompiledMaxPool
 from minintk.fast.rectified import RectifiedConv, rectifies
 from minintk.fast.split_batch import SplitBatch
 from minintk.fast.split_outputs import SplitOutputs
@@ -95,6 +97,8 @@ def cheaper(layer: Bound, *, kernels: bool) -> Bound:
         return BlockedConv.of(layer)
     if type(layer) is BoundBatchNorm:
         return CompiledBatchNorm(layer.name, layer.shape, layer.eps)
+    if type(layer) is BoundMaxPool:
+        return CompiledMaxPool(layer.windows, layer.before, layer.after)
     if type(layer) is BoundDense:
         return SplitDense(layer)
     return layer

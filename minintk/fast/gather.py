@@ -11,6 +11,7 @@ and to windows that reach far beyond a small image, where gathering takes more p
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -68,13 +69,13 @@ class Gather:
         worth = work <= THRESHOLDS.gathering * prod((*windows.out, *windows.window, *channels))
         return found if channels[0] >= THRESHOLDS.gathered_channels and worth else []
 
-    @property
+    @cached_property
     def place(self) -> tuple[int, int, int, int]:
         """The first of its pixels, down and right, and the steps from one to the next."""
         down, right = self.pixels
         return down.start, right.start, down.step, right.step
 
-    @property
+    @cached_property
     def frame(self) -> Frame:
         """That of the pixels of u, among all of them."""
         (height, width, down, right), (rows, columns) = self.patches.frame, self.reads

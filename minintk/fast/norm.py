@@ -36,7 +36,9 @@ def worth(x: Array, axes: int) -> bool:
 
 def pixels(v: Array, like: Array) -> Array:
     """v : (C,) for some pixels, one after the other: loops over long rows are fast, and C may be small."""
-    return np.tile(v.astype(like.dtype), max(1, 256 // len(v)))
+    some = np.empty((max(1, 256 // len(v)), len(v)), like.dtype)
+    some[:] = v
+    return some.reshape(-1)
 
 
 def means(a: Array, shift: Array, b: Array, other: Array, floor: float = -inf) -> Array:

@@ -26,7 +26,7 @@ class Thresholds:
     contraction: int = 2**24  # multiplications of a kernel's contraction that is left to BLAS's own threads
     cotangents: int = 2**20  # numbers in the cotangents of a kernel whose outputs are split over the cores
     vector: int = 2**19  # numbers of a vector that the optimiser and copies split over the cores
-    share_activations: int = 2**21  # numbers in a share of a batch, which stay in cache from layer to layer
+    share_activations: int = 2**23  # numbers in a share of a batch, which stay in cache from layer to layer
     share_per_weight: int = 16  # numbers in a share for each weight: every share prepares all weights
     shares_per_core: int = 4  # the most shares of a batch
     patches_bytes: int = 3 * 2**20  # patches that are formed and multiplied at a time,

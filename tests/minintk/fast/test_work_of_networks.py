@@ -67,7 +67,7 @@ def test_a_batch_of_images_goes_through_the_layers_in_shares() -> None:
     assert isinstance(front, split_batch.SplitBatch)
     x, w = np.zeros((64, 28, 28, 1)), net.layout.unpack(net.init(RNG(0)))
     assert front.count(w, x) == 2
-    assert front.count(w, np.zeros((1024, 28, 28, 1))) == 8
+    assert front.count(w, np.zeros((4096, 28, 28, 1))) == 8
     assert front.count(w, x[:4]) == 1
     with counted(split_batch, "parallel", lambda work, items: len(items)) as shares:
         f, J = net.linearize(net.init(RNG(0)), x)
