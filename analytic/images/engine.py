@@ -7,10 +7,10 @@ the layers, field by field.  Threads share nothing but the results.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from math import isqrt, prod
-from threading import Lock, local
-from typing import cast
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from math import prod
+from threading import Lock
 
 from analytic.images.activations import form_of
 from analytic.images.fields import Field, Pixels
@@ -38,7 +38,7 @@ from analytic.vectors.results import Examples, Progress, Wanted, blocks
 from analytic.vectors.state import Dual, Flat, Program, RowState
 from minintk.arrays import Array, on_host
 from minintk.fast.memory import short_rows
-from minintk.fast.threads import cores, single_threaded_blas
+from minintk.fast.threads import alone, cores, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
@@ -52,7 +52,8 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
         firsts = (0, inputs.shape[0])[: len(inputs.x)]
         selves = [self_kernels(plan, inputs, first) for first in firsts] if plan.recorded else []
         pools = [one.pools for one in selves]
-        engine = ImageEngine(plan, inputs, results[0], results[1], pools)
+        workspace = Workspace(plan.layout.xp, plan.layout.dtype)
+        engine = ImageEngine(plan, inputs, results[0], results[1], pools, workspace)
         wanted.warn(engine.run(wanted.progress))
     for k, values in zip(results, (selves[0].rows.q, selves[0].rows.theta) if selves else (), strict=False):
         if inputs.symmetric and k is not None and plan.pixels == (1, 1):
@@ -83,9 +84,6 @@ def pairs_at_once(plan: ImagePlan) -> int:
     return max(1, (BYTES_PER_PIECE if host else BYTES_PER_GPU_BATCH) // (pair * number))
 
 
-NUMBERS_WORTH_A_CALL = 2**14
-"""So many numbers of a field take as long as a batch's calls, more or less."""
-
 NUMBERS_IN_TILE = 2**10
 """Pixels, on either side, whose kernels with each other are put together in float64, where all pairs are asked for."""
 
@@ -97,10 +95,8 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
         return max(1, min(n, NUMBERS_IN_TILE // plan.pixels[1]))
     if plan.summed:
         return max(1, min(64 if plan.layout.diagonal else 32, n))
-    if host and n * n <= pairs_at_once(plan):  # all of it is one piece: a second thread would cost more than it saves
-        return max(1, n)
     most = (32 if host else 256) if plan.layout.diagonal else max(8, min(32, pairs_at_once(plan)))
-    if host and not (n <= most and not plan.layout.diagonal):  # if so, the cores share one tile
+    if host and n > most:  # below, the cores share one tile
         n //= cores() * (2 if like_relu(plan.program) else 1)  # coefficients of other activations take long to prepare
     return max(1, min(most, n))
 
@@ -215,11 +211,13 @@ class PreparedImages:
         return field
 
 
-def planes_of(plan: ImagePlan, images: PreparedImages, tile: Tile, ntk: bool) -> tuple[Pixels, Planes]:
+def planes_of(
+    plan: ImagePlan, images: PreparedImages, tile: Tile, workspace: Workspace, ntk: bool
+) -> tuple[Pixels, Planes]:
     """The pixels after the steps that are followed offset by offset, and these planes."""
     head = plan.program[: plan.by_offsets]
     pixels, rows = prepare_all(head, images.pixels, tile)
-    planes = Planes(images.steps(plan.grid), plan.layout.dtype, plan.layout.diagonal, ntk, plan.pool)
+    planes = Planes(images.steps(plan.grid), workspace, plan.layout.diagonal, ntk, plan.pool)
     encode_all(head, rows, planes.steps)
     planes.steps.settle(half_variances(pixels, tile.layout), 0)
     return pixels, planes
@@ -254,22 +252,20 @@ def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKerne
     pools = [tuple(xp.empty((N, *pooled), dtype=xp.float64) for _ in range(2)) for pooled in plan.pooled]
     nngp, ntk = xp.empty(N, dtype=xp.float64), xp.empty(N, dtype=xp.float64)
     errors = [0.0]
-    own = local()
+    workspace = Workspace(xp, xp.float64)
 
     def work(n: int) -> None:
-        if not hasattr(own, "workspace"):
-            own.workspace = Workspace(xp, xp.float64)
         at = slice(n, min(n + size, N))
         images, kind = PreparedImages(double, x[at]), Square if size == 1 else Selves
         record: list[tuple[Array, Array]] = []
         tile = Tile(layout, iter(()), lambda k: inputs.called(first + n + k))
-        where = own.workspace, slice(0, 1), slice(0, at.stop - n)
+        where = workspace, slice(0, 1), slice(0, at.stop - n)
         if plan.layout.diagonal:
             after, _ = prepare_all(plan.program, images.pixels, tile)
         else:
             pixels = images.pixels
             if plan.by_offsets:
-                pixels, planes = planes_of(double, images, tile, True)
+                pixels, planes = planes_of(double, images, tile, workspace, True)
                 field = planes.fill(kind(layout, *where, planes.grid, asked=True))
             else:
                 field = images.field(double, *where, True, kind)
@@ -295,7 +291,6 @@ class ImageEngine:
     """One evaluation of the kernels.
 
     inputs : if symmetric, x2 = x1, only the upper triangle is computed.   pools : recorded, of x1 and x2.
-    own : what a thread has for itself.
     """
 
     plan: ImagePlan
@@ -303,14 +298,7 @@ class ImageEngine:
     nngp: Array | None
     ntk: Array | None
     pools: list[list[tuple[Array, Array]]]
-    own: local = field(default_factory=local)
-
-    @property
-    def workspace(self) -> Workspace:
-        """The thread's."""
-        if not hasattr(self.own, "workspace"):
-            self.own.workspace = Workspace(self.plan.layout.xp, self.plan.layout.dtype)
-        return cast(Workspace, self.own.workspace)
+    workspace: Workspace
 
     def run(self, progress: Progress | None) -> float:
         """Compute all tiles, on all cores; returns the bound on the quadratures' error."""
@@ -389,7 +377,9 @@ class ImageEngine:
         """The pixels after all steps, D and Theta of the pairs, all pixels of a few images at a time."""
         plan, xp, (n, first, m, same), ntk = self.plan, self.plan.layout.xp, pairs, self.ntk is not None
         E, F = plan.pixels
-        pixels, planes = planes_of(plan, images, tile, ntk) if plan.by_offsets else (images.pixels, None)
+        pixels, planes = (
+            planes_of(plan, images, tile, self.workspace, ntk) if plan.by_offsets else (images.pixels, None)
+        )
         tail = plan.program[plan.by_offsets :]
         after, coefficients = prepare_all(tail, pixels, tile)
         last = half_variances(after, plan.layout)
@@ -409,7 +399,9 @@ class ImageEngine:
                     found[:, rows_of(a, F), rows_of(b, F)] = self.ends(field, values)
             field.release()
 
-        for_each(xp, work, self.batches(n, m, same))
+        small = not plan.by_offsets and n * m <= pairs_at_once(plan)  # a second thread would cost more than it saves
+        with alone() if small else nullcontext():
+            for_each(xp, work, self.batches(n, m, same))
         return after, d, theta
 
     def through_planes(
@@ -417,7 +409,7 @@ class ImageEngine:
     ) -> tuple[Pixels, Array, Array]:
         """The same by `analytic.images.offsets`; what follows the pooling then takes all pairs at once, in float64."""
         plan, xp, (n, first, m, _), ntk = self.plan, self.plan.layout.xp, pairs, self.ntk is not None
-        (pixels, planes), tail = planes_of(plan, images, tile, ntk), plan.program[plan.by_offsets :]
+        (pixels, planes), tail = planes_of(plan, images, tile, self.workspace, ntk), plan.program[plan.by_offsets :]
         layout = replace(tile.layout, dtype=xp.float64)
         after, rows = prepare_all(tail, pixels, replace(tile, layout=layout))
         field = Diagonal(layout, Workspace(xp, xp.float64), slice(0, n), slice(first, first + m), (1, 1), asked=ntk)
@@ -426,7 +418,7 @@ class ImageEngine:
         field.a[...] = planes.sums(*pairs)[: 1 + ntk, ..., None] / count
         field.set_arrays(field.a)
         if isinstance(tail[0], Pool):
-            pooled_difference(rows[0], field, planes.dtype)
+            pooled_difference(rows[0], field, plan.layout.dtype)
         apply_all(tail[1:], rows[1:], field)
         add_pending(field, half_variances(after, layout))
         theta = field.d * 0 if field.theta is None else field.theta
@@ -451,10 +443,8 @@ class ImageEngine:
         most = pairs_at_once(self.plan)
         wide = min(m, most)
         deep = max(1, min(n, most // wide))
-        if not self.plan.layout.diagonal and same:  # half of deep^2 pairs is thrown away: n / deep calls' worth at most
-            deep = min(deep, max(1, isqrt(NUMBERS_WORTH_A_CALL) // prod(self.plan.field_grid)))
-        if self.plan.by_offsets:  # planes are what takes long: each core has some
-            deep = min(deep, -(-n // (2 * cores())))
+        if same or self.plan.by_offsets:  # half of what goes with itself is thrown away; and cores share planes
+            deep = min(deep, -(-n // 4))
         for a in range(0, n, deep):
             for b in range(a if same else 0, m, wide):
                 yield slice(a, min(a + deep, n)), slice(b, min(b + wide, m))

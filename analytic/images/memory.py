@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from threading import local
 from typing import Any, NamedTuple
 
 from minintk.arrays import Array, on_host
@@ -19,8 +20,8 @@ class PixelValues(NamedTuple):
     right: Array
 
 
-class Workspace:
-    """A thread's arrays, taken and given back; each starts on a cache line.
+class Workspace(local):
+    """Arrays, taken and given back, each thread its own; each starts on a cache line.
 
     There is never more memory than for the arrays taken at one time, as arrays of all shapes share it.
     """

@@ -107,9 +107,9 @@ def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any
 @jit
 def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any, into: Any, field: Any, tangent: Any
           ) -> None:  # fmt: skip
-    """The numbers of a plane in their places of a field, or added to them.
+    """The numbers of a plane, added to those of a field.
 
-    lines : (y, y2, how many, w, where x begins).   into : the field's pixel for each, or -1; if empty, as many as here.
+    lines : (y, y2, how many, w, where x begins).   into : the field's pixel that each of the plane's is in, or -1.
     """
     y, y2, count, w, row = lines
     for line in range(count):
@@ -117,11 +117,6 @@ def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any,
             image, x2, x = first + parts[part, 0], parts[part, 3], parts[part, 4]
             found, at, at2 = start + line * width + parts[part, 1], (y + line) * w + x, (y2 + line) * w + x2
             for n in range(w - x - x2 if image < field.shape[2] else 0):
-                if into.size == 0:
-                    field[0, row + at + n, image, at2 + n] = work[0, found + n]
-                    if tangent:
-                        field[1, row + at + n, image, at2 + n] = work[1, found + n]
-                    continue
                 pixel, pixel2 = into[at + n], into[at2 + n]
                 if pixel >= 0 and pixel2 >= 0:
                     field[0, row + pixel, image, pixel2] += work[0, found + n]

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
 from itertools import product
 from math import prod
-from threading import local
 from typing import Any
 
 import numpy as np
@@ -237,11 +236,10 @@ class Planes:
     """
 
     steps: Steps
-    dtype: Any
+    workspace: Workspace
     equal: bool
     tangent: bool
     pool: Pool | None = None
-    own: local = field(default_factory=local)
 
     @property
     def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -267,14 +265,14 @@ class Planes:
     @cached_property
     def arrays(self) -> tuple[Array, Array]:
         """The steps' table and factors."""
-        return np.array(self.steps.table, dtype=np.int64), np.array(self.steps.factors, self.dtype)
+        return np.array(self.steps.table, dtype=np.int64), np.array(self.steps.factors, self.workspace.dtype)
 
     @cached_property
     def laid_out(self) -> Array:
         """The pixels' numbers, (n, steps, lines, places), with zeros around them."""
         (H, W), ((top, bottom), (left, right)), values = self.steps.size, self.reach, self.steps.values
         shape = values[0].shape[0], len(values), top + H + bottom, left + W + right
-        out = self.xp.zeros(shape, dtype=self.dtype)
+        out = self.xp.zeros(shape, dtype=self.workspace.dtype)
         for e, v in enumerate(values):
             out[:, e, top : top + v.shape[1], left : left + v.shape[2]] = v
         return out
@@ -286,9 +284,9 @@ class Planes:
 
     @cached_property
     def into(self) -> Array:
-        """The window that each pixel is in, or -1; none without a pooling."""
+        """The pixel of a field, or the window of a pooling, that each pixel is in, or -1."""
         if self.pool is None:
-            return np.zeros(0, dtype=np.int64)
+            return np.arange(prod(self.grid))
         rows, columns = (np.where(T.any(axis=0), T.argmax(axis=0), -1) for T in map(window_matrix, self.pool.axes))
         inside = (rows[:, None] >= 0) & (columns >= 0)
         return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
@@ -305,7 +303,7 @@ class Planes:
             both[:, to_library(left, self.xp), to_library(right, self.xp)] = found.T
             return both
         some, lines = self.lines
-        none = np.zeros((2, 0, 0, 0), self.dtype)
+        none = np.zeros((2, 0, 0, 0), self.workspace.dtype)
 
         def work(item: tuple[int, int]) -> Array:
             i, at = item
@@ -323,8 +321,7 @@ class Planes:
     def fill(self, out: Field) -> Field:
         """The field of all pairs of pixels, or of windows, after these steps: `out`, in which they are written."""
         out.live, out.added_up = 1 + (self.tangent and self.steps.live), self.pool is not None
-        if out.added_up:
-            out.a[...] = 0
+        out.a[...] = 0
         if on_host(self.xp):
             (some, lines), (n, m), each = self.lines, out.sizes, isinstance(out, Selves)
             field = out.a.reshape((*out.a.shape[:2], m, -1))
@@ -340,10 +337,7 @@ class Planes:
         return out
 
     def follow(self, images: tuple[int, int], at: int, total: Array, field: Array, where: tuple[int, int]) -> None:
-        """The planes of one kind of line, of image x with those x' from a number on, by `numba_kernels.follow`.
-
-        where : (each, row) there.
-        """
+        """The planes of one kind of line, of image x with those x' from a number on; where : (each, row) in Numba's."""
         from analytic.images.compiled import steps_of_form
         from analytic.images.numba_kernels import follow
 
@@ -351,21 +345,16 @@ class Planes:
         (some, lines), (table, factors) = self.lines, self.arrays
         width, rows = total.shape[2], top + H + bottom
         room, reach = rounded(max(ends), CACHE_LINE_BYTES), 0 if self.equal else self.steps.grid[0] - 1
-        if not hasattr(self.own, "workspace"):
-            self.own.workspace = Workspace(np, self.dtype)
         shapes = ((values.shape[1], rows * width),) * 2 + ((2 * self.steps.slots + 1, rows * width + 2 * room),)
-        lefts, rights, buffers = (self.own.workspace.take(shape) for shape in shapes)
+        lefts, rights, buffers = (self.workspace.take(shape) for shape in shapes)
         forms = [steps_of_form(name, values.dtype, self.tangent, *sizes).address for name, *sizes in self.steps.forms]
         follow(table, factors, np.array(forms, dtype=np.int64), values, (*images, some, reach, *where), lines[at][0],
                (H, self.steps.channels, top, bottom, ends[0], self.steps.grid[1]), room + top * width, lefts, rights,
                buffers, total, self.into, field, self.tangent)  # fmt: skip
-        self.own.workspace.give(lefts, rights, buffers)
+        self.workspace.give(lefts, rights, buffers)
 
     def launch(self, pairs: Array, field: Array | None, others: int = 1) -> Array:
-        """The sums of D and Theta, (pairs, 2), or the field, on a GPU; one launch for each offset across the lines.
-
-        others : how many x' each x of the field meets.
-        """
+        """The sums of D and Theta, (pairs, 2), or the field, in which each x meets so many others, on a GPU."""
         steps, values, xp = self.steps, self.laid_out, self.xp
         (H, W), (h, w), (rows, columns) = steps.size, steps.grid, self.reach
         reach_y, reach_x = (0, 0) if self.equal else (h - 1, w - 1)
@@ -373,13 +362,14 @@ class Planes:
                  field is not None, others)  # fmt: skip
         arguments = (np.array(a).astype(np.int32) for a in (shape, steps.table, pairs))
         whole, table, images = (to_library(a, xp) for a in arguments)
-        factors = to_library(np.array(steps.factors, self.dtype), xp)
-        kernel = raw_kernel(xp, "planes", gpu_kernels.source(self.dtype, tuple(steps.forms), tangent=self.tangent))
+        factors = to_library(np.array(steps.factors, self.workspace.dtype), xp)
+        source = gpu_kernels.source(self.workspace.dtype, tuple(steps.forms), tangent=self.tangent)
+        kernel = raw_kernel(xp, "planes", source)
         assert kernel is not None
-        field = xp.empty(1, dtype=self.dtype) if field is None else field
+        field = xp.empty(1, dtype=self.workspace.dtype) if field is None else field
         blocks = len(pairs), 2 * reach_x + 1
         total, found = xp.zeros((len(pairs), 2), dtype=xp.float64), xp.zeros((*blocks, 2), dtype=xp.float64)
-        for dy in range(-reach_y, reach_y + 1):
+        for dy in range(-reach_y, reach_y + 1):  # a launch for each offset across the lines
             size = (H - abs(dy) + sum(rows)) * (W + sum(columns))
             threads = gpu_kernels.threads_for(size)
             memory = gpu_kernels.block_bytes(size, steps.slots, threads, values.dtype.itemsize)
