@@ -13,4 +13,8 @@ Reading order:
     ranges        which inputs are in range, and errors for the others
     engine        tiles of the Gram matrix, on all cores
     arcs          arcs by polynomials, for compiled code
+    symbols       formulas run once with symbols that write their code
+    llvm          symbols that write vector instructions
+    trace         steps run once with a stand-in for NumPy, which writes down what they do to a pair
+    passes        that, compiled: a layer in one pass through a tile
 """
