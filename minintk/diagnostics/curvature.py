@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
+from minintk.diagnostics.weight_norms import largest_singular_value
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model, check_model
 from minintk.validate import number, whole
@@ -50,7 +51,7 @@ def kappa(
 ) -> Kappa:  # fmt: skip
     """|f - y| |D^2 f| / |D f|^2 at theta : (P,), on x : (N, *input_shape); without y, |D^2 f| / |D f|^2.
 
-    |D f| by power iteration on J S J'.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
+    |D f| by Lanczos steps on J S J'.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
     times, from `starts` fixed starting points; the result is a lower bound, the best local maximum found.
     scales : S by tensor, as for `mn.ntk`; the parametrization's for gradient descent unless given.
     ValueError for arguments that do not fit, and where J is zero; UnsupportedLayer for a model without an expansion.
@@ -78,11 +79,8 @@ def kappa(
     for start in range(starts):
         draw = np.random.default_rng(start).standard_normal(model.size)  # fixed, without any symmetry of a network
         v, _ = _unit(to_library(draw.astype(str(theta.dtype)), xp))
-        w = v
-        for _ in range(steps):
-            Jw = J.jvp(root * w)
-            slope = max(slope, _norm(Jw))
-            w, _ = _unit(root * J.vjp(Jw))
+        across, back = (lambda w: J.jvp(root * w)), (lambda u: root * J.vjp(u))
+        slope = max(slope, float(largest_singular_value(across, back, v, 1, rtol=1e-6)))
         best = max(best, _ascend(model, theta, x, v, steps, J, root))
     if slope == 0:
         raise ValueError("kappa expects outputs that depend on theta: J is zero here")

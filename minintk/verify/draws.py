@@ -27,6 +27,7 @@ from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model, Network
 from minintk.models.wrappers import Centred, Linearized
 from minintk.spec.parametrization import NTK, MeanField, Parametrization, SpectralMuP, Standard
+from minintk.training.kernel_descent import kernel_descent
 from minintk.training.losses import Loss, logistic, mse, softmax_cross_entropy
 from minintk.training.optimizers import SGD
 from minintk.training.train import train
@@ -228,11 +229,10 @@ def errors(
         "weights": moved / (1.0 if draw.regime == "standard" else width**0.5),
     }
     if k is not None:
-        path = [np.zeros_like(f[0, 0])]
-        for _ in range(draw.steps):
-            path.append(path[-1] - lr * k[:, : len(x)] @ loss.cotangent(path[-1][: len(x)], y))
+        how: Any = {"loss": loss, "optimizer": SGD(lr=lr), "steps": draw.steps, "every": steps.step}
+        path = np.stack([snap.f for snap in kernel_descent(k[:, : len(x)], np.zeros_like(f[0, 0]), y, **how)])
         found["kernel"] = relative_distance(k0, k[None])
-        found["infinite width"] = supremum(f - np.stack(path)[steps, None])
+        found["infinite width"] = supremum(f - path[:, None])
     return found
 
 
