@@ -131,7 +131,7 @@ def _(layer: s.Activation, xp: Any, x: Series) -> tuple[Series, Series]:
     point, x0 = pointwise(layer), x[0]
     y0, p0 = point.phi(xp, x0), point.derivative(xp, x0)
     match layer:
-        case s.Identity() | s.ReLU() | s.LeakyReLU() | s.ABRelu() | s.Abs() | s.Sign():  # of the piece that x_0 lies on
+        case s.Identity() | s.ReLU() | s.LeakyReLU() | s.ABRelu() | s.Abs() | s.Sign() | s.Scale():  # of x_0's piece
             return [y0, *(scaled(p0, c) for c in x[1:])], [p0, *(None for _ in x[2:])]
         case s.Tanh():  # p = 1 - y^2
             return solved(x, y0, p0, lambda x, y, j: scaled(-1, product(y, y, j)))
@@ -164,8 +164,3 @@ def _(layer: s.Activation, xp: Any, x: Series) -> tuple[Series, Series]:
         case _:
             return expanded.dispatch(s.Layer)(layer, xp, x)
     return from_slope(x, y0, p), p
-
-
-@expanded.register
-def _(layer: s.Scale, xp: Any, x: Series) -> tuple[Series, Series]:
-    return [scaled(layer.factor, c) for c in x], [layer.factor * xp.ones_like(x[0]), *(None for _ in x[2:])]

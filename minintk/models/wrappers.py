@@ -87,9 +87,6 @@ class Linearized(Anchored):
     True
     """
 
-    def advance(self, theta: Array) -> Linearized:
-        return self
-
     def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         theta0 = self._anchor(theta)
         f0, J = self.model.forward(theta0, x)

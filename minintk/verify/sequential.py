@@ -32,8 +32,6 @@ LEVEL, ROUNDS, SEEDS, CRITICAL = 0.01, 8, 12, 2.847887
 MARGIN = 0.05
 REFUSED_ABOVE, PASSED_BELOW = -0.5 + MARGIN, -0.25
 
-Gate = Literal["holds", "refused", "undecided"]
-
 
 def slopes(widths: Sequence[int], errors: Host) -> Host:
     """The least-squares slope of log(error) against log(width), errors : (..., K) at K widths; (...).
@@ -57,7 +55,7 @@ def z_scores(exponents: Host, boundary: float) -> Host:
     return np.cumsum(z, axis=-1) / np.sqrt(np.arange(1, K + 1))
 
 
-def decide(exponents: Host) -> tuple[Gate, int]:
+def decide(exponents: Host) -> tuple[Literal["holds", "refused", "undecided"], int]:
     """(what is decided, after how many rounds) by exponents : (K, S); of two findings at one look, the refusal counts.
 
     >>> rng = np.random.default_rng(0)
