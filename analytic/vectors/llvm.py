@@ -27,7 +27,6 @@ class Vectors(Code):
         self.lanes, self.integer = VECTOR // size, ir.IntType(8 * size)
         self.number = {4: ir.FloatType(), 8: ir.DoubleType()}[size]
         self.vector = ir.VectorType(self.number, self.lanes)
-        self.most = float(np.finfo(dtype).max)
 
     def value(self, a: Any) -> Any:
         """A symbol's value, or a number in all places of a vector."""
@@ -42,7 +41,9 @@ class Vectors(Code):
         if operation == "where":
             return Symbol(self, build.select(*values))
         if operation in ("sqrt", "fmuladd"):
-            return self.intrinsic(f"llvm.{operation}.v{self.lanes}f{8 * self.dtype.itemsize}", *values)
+            name = f"llvm.{operation}.v{self.lanes}f{8 * self.dtype.itemsize}"
+            kind = ir.FunctionType(self.vector, [self.vector] * len(values))
+            return Symbol(self, build.call(build.module.declare_intrinsic(name, (), kind), values))
         how = {"+": build.fadd, "-": build.fsub, "*": build.fmul, "/": build.fdiv}[operation]
         return Symbol(self, how(*values), arguments if operation == "*" else ())
 
@@ -58,30 +59,6 @@ class Vectors(Code):
             x, y = b.factors
             return self.write("fmuladd", x if operation == "+" else self.write("*", x, -1.0), y, a)
         return None
-
-    def intrinsic(self, name: str, *values: Any) -> Symbol:
-        """A function of LLVM's that returns a vector."""
-        kind = ir.FunctionType(self.vector, [value.type for value in values])
-        return Symbol(self, self.builder.call(self.builder.module.declare_intrinsic(name, (), kind), values))
-
-    def sqrt(self, x: Any) -> Any:
-        """y = x r from an approximation r of 1 / sqrt x with 14 digits, and each step of Newton's method doubles them.
-
-        A third of the time of the instruction for roots, which other processors than those with AVX-512 have to take.
-        """
-        if VECTOR < 64:
-            return self.write("sqrt", x)
-        x = self.smallest(x, self.most)  # 0 infinity would be none
-        kind, none = {4: "ps", 8: "pd"}[self.dtype.itemsize], ir.Constant(self.vector, ir.Undefined)
-        all_lanes = ir.Constant(ir.IntType(self.lanes), -1)
-        r = self.intrinsic(
-            f"llvm.x86.avx512.rsqrt14.{kind}.512", self.value(self.largest(x, self.tiny)), none, all_lanes
-        )
-        y, h = x * r, r * 0.5
-        if self.dtype.itemsize == 8:
-            e = 0.5 - y * h
-            y, h = y + y * e, h + h * e
-        return y + h * (x - y * y)
 
     def power_of_two(self, turn: Any) -> tuple[Any, Any]:
         """Next to 1.5 2^m, m the digits of a number, are whole numbers alone: n stands in the last digits."""
