@@ -58,10 +58,13 @@ def shares(work: int, N: int, x: Array, step: int) -> list[list[slice]]:
     return [chunks[i * few // count : (i + 1) * few // count] for i in range(count)]
 
 
-def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
+def correlate(
+    patches: Patches, x: Array, V: Array, b: Array | None, before: Before | None = None, onto: Array | None = None
+) -> Array:
     """P(x) V + b : (..., N, *windows.out, n), chunk by chunk of examples; b : (..., 1, B n).
 
-    before : what x goes through on its way into the frames of compiled loops; only where they are taken (`kernels`).
+    Only where compiled loops are taken (`kernels`): before, what x goes through on its way into their frames; onto, of
+    the result's size, added where there is no b.
     """
     windows, R, N = patches.windows, patches.R, x.shape[-4]
     lead = np.broadcast_shapes(x.shape[:-4], V.shape[:-2])
@@ -70,7 +73,7 @@ def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Bef
     shape = (x.shape[-4] * R, V.shape[-1]) if V.ndim == 2 else (*lead, N * R, V.shape[-1])
     y = array_namespace(x).empty(shape, dtype=x.dtype)
     if V.ndim == 2 and (direct := kernels([patches], x)) is not None:
-        start = np.zeros_like(V[0]) if b is None else b[0]
+        start = onto if onto is not None else np.zeros_like(V[0]) if b is None else b[0]
         place, W = (0, 0, 1, 1), V.reshape((*windows.window, *patches.channels))
         y = y.reshape((-1, *windows.out, patches.channels[1]))
         how = before or nothing_before(x)
@@ -94,8 +97,8 @@ def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array,
     def each(share: list[slice]) -> None:
         for at in share:
             images_at = np.ascontiguousarray(x[at])
-            for *how, place in parts:
-                direct.correlate(images_at, *how, y[at], place)
+            for *how, b, place in parts:
+                direct.correlate(images_at, *how, b if b.ndim == 1 else b[at].ravel(), y[at], place)
 
     parallel(each, shares(work, len(x), x, max(1, len(x))))
 
@@ -244,10 +247,13 @@ class BlockedConv:
     def tensors(self) -> tuple[Tensor, ...]:
         return self.plain.tensors
 
-    def __call__(self, w: Weights, x: Array, before: Before | None = None) -> tuple[Array, BlockedConvJacobian]:
+    def __call__(
+        self, w: Weights, x: Array, before: Before | None = None, onto: Array | None = None
+    ) -> tuple[Array, BlockedConvJacobian]:
+        """y and J; before, onto : see `correlate`."""
         x, W = images(x, self.plain.before), self.plain.matrix(w)
         V = self.unrolled(W)
-        return self.product(x, V, self.bias_row(w), before), BlockedConvJacobian(self, x, W, V, before)
+        return self.product(x, V, self.bias_row(w), before, onto), BlockedConvJacobian(self, x, W, V, before)
 
     def unrolled(self, W: Array) -> Array:
         """m V(W) : ([E], K, B C_out)."""
@@ -267,7 +273,9 @@ class BlockedConv:
         *lead, N = u.shape[: u.ndim - len(self.plain.after)]
         return u.reshape((*lead, N * self.patches.R, self.patches.B * self.plain.after[-1]))
 
-    def product(self, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
+    def product(
+        self, x: Array, V: Array, b: Array | None, before: Before | None = None, onto: Array | None = None
+    ) -> Array:
         """P(x) V + b : (..., N, *after)."""
-        y = correlate(self.patches, x, V, b, before)
+        y = correlate(self.patches, x, V, b, before, onto)
         return y.reshape((*y.shape[:-3], *self.plain.after))

@@ -211,7 +211,7 @@ def correlate(x: Any, frame: Any, before: Any, W: Any, stride: Any, b: Any, y: A
     """y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k], X the images in their frame (`put`).
 
     x : (N, H, W, C).  frame : (height, width, down, right), rows of down, right : (from, to) of what is copied, in
-    pixels, (first on the canvas, first in the image, how many).  W : (K_h, K_w, C, n).  b : (n,).
+    pixels, (first on the canvas, first in the image, how many).  W : (K_h, K_w, C, n).  b : (n,), or as large as y.
     y : (N, H_y, W_y, n), written to at place : (a, c, down, right).  Some columns of many weights at a time.
     """
     (K_h, K_w, C, n), (height, width, _, _), (first, left, down, right) = W.shape, frame, place
@@ -222,7 +222,7 @@ def correlate(x: Any, frame: Any, before: Any, W: Any, stride: Any, b: Any, y: A
     for begin in range(0, n, most):
         some = min(most, n - begin)
         v = np.ascontiguousarray(W[:, :, :, begin : begin + some]).ravel()
-        step = (stride[1] * C, 1, some, right * n, K_w * C, 0)
+        step = (stride[1] * C, 1, some, right * n, K_w * C, 0 if b.size == n else right * n)
         for i in range(x.shape[0]):
             if inside:
                 put(x, i, frame, before, canvas)
@@ -233,7 +233,8 @@ def correlate(x: Any, frame: Any, before: Any, W: Any, stride: Any, b: Any, y: A
                     taps[2 * T], taps[2 * T + 1] = r * line, r * K_w * C * some
                     T += 1
                 c = ((i * y.shape[1] + first + p * down) * y.shape[2] + left) * n + begin
-                product(S, some, u, image + p * stride[0] * line, v, w, c, b, begin, step, taps[: 2 * T])
+                d = begin if b.size == n else c
+                product(S, some, u, image + p * stride[0] * line, v, w, c, b, d, step, taps[: 2 * T])
 
 
 @compiled
@@ -280,13 +281,13 @@ def thin(a: Any, left: Any, b: Any, right: Any, y: Any, target: Any, size: Any) 
 
 
 @compiled
-def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any) -> Any:
-    """(sum_i A_i, sum_i A_i (b_i - other)) : (2, L), in float64, A = a - shift where b - other > floor, else 0.
+def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) -> None:
+    """total += (sum_i A_i, sum_i A_i (b_i - other)) : (2, L), float64, A = a - shift where b - other > floor, else 0.
 
     a, b : (M C,), rows of C numbers; shift, other : (L,), those of some rows; so many rows are summed apart.  64 terms
     at a time in their own precision, as exact as NumPy's pairwise sums.
     """
-    part, total, L, zero = np.empty((2, shift.size), a.dtype), np.zeros((2, shift.size)), shift.size, a.dtype.type(0)
+    part, L, zero = np.empty((2, shift.size), a.dtype), shift.size, a.dtype.type(0)
     for start in range(0, a.size, 64 * L):
         part[:] = 0
         for i in range(start, min(start + 64 * L, a.size), L):
@@ -297,7 +298,6 @@ def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any) -> Any:
                 part[0, c] += one
                 part[1, c] += one * two
         total += part
-    return total
 
 
 @compiled

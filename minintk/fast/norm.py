@@ -43,8 +43,9 @@ def pixels(v: Array, like: Array) -> Array:
 
 def means(a: Array, shift: Array, b: Array, other: Array, floor: float = -inf) -> Array:
     """(2, C), in float64: the means of A and A (b - other), A = a - shift where b - other > floor; a, b : (..., C)."""
-    loop, C = loops().column_sums, len(shift)
-    sums = loop(a.ravel(), pixels(shift, a), b.ravel(), pixels(other, a), a.dtype.type(floor))
+    C, first, second = len(shift), pixels(shift, a), pixels(other, a)
+    sums = np.zeros((2, len(first)))
+    loops().column_sums(a.ravel(), first, b.ravel(), second, a.dtype.type(floor), sums)
     return np.asarray(sums.reshape((2, -1, C)).sum(axis=1) / (a.size // C))
 
 

@@ -10,6 +10,7 @@ mean = 0, r = 1, and dx = m u.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from minintk.arrays import Array
 from minintk.fast.conv import BlockedConv, BlockedConvJacobian, kernels
 from minintk.fast.norm import CompiledBatchNorm, averaged, centre, means, pixels
 from minintk.layers.activation import BoundActivation
+from minintk.layers.branches import BoundBranches, BranchesJacobian, SumJacobian
 from minintk.layers.combine import BoundChain, ChainJacobian
 from minintk.layers.contract import Bound, LayerJacobian, Tensor, Weights
 from minintk.layers.patches import images
@@ -87,8 +89,8 @@ class RectifiedConv:
     def tensors(self) -> tuple[Tensor, ...]:
         return self.conv.tensors
 
-    def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """y and J, of one network; those of the layers one by one where the loops do not pay, or the norm is frozen."""
+    def __call__(self, w: Weights, x: Array, onto: Array | None = None) -> tuple[Array, LayerJacobian]:
+        """y, added to `onto`, and J; layer by layer for an ensemble, where loops do not pay, or the norm is frozen."""
         before, (first, *_) = self.conv.plain.before, self.tensors
         found: tuple[Array, Array] | None = None
         alone = x.ndim == 1 + len(before) and w[first.name].ndim == len(first.shape)
@@ -96,10 +98,38 @@ class RectifiedConv:
             C = x.shape[-1]
             found = (np.zeros(C), np.ones(C)) if self.norm is None else self.norm.measured(w, x)
         if found is None:
-            return BoundChain(self.layers)(w, x)
+            y, found_J = BoundChain(self.layers)(w, x)
+            return y if onto is None else y + onto, found_J
         mean, r = found
-        y, J = self.conv(w, x, (pixels(mean, x), pixels(r, x), x.dtype.type(0)))
+        place = (
+            None if onto is None else np.ascontiguousarray(onto).reshape((len(x), *self.conv.patches.windows.out, -1))
+        )
+        y, J = self.conv(w, x, (pixels(mean, x), pixels(r, x), x.dtype.type(0)), place)
         return y, RectifiedJacobian(self, x, mean, r, J)
+
+
+@dataclass(frozen=True)
+class OntoShortcut(BoundBranches):
+    """A residual whose branch ends in such a convolution, without a bias: its sums begin with the shortcut's output."""
+
+    @staticmethod
+    def of(layer: BoundBranches) -> BoundBranches:
+        """The layer, if it is another one."""
+        branch = layer.layers[0]
+        last = (
+            branch.layers[-1]
+            if layer.kind is SumJacobian and isinstance(branch, BoundChain) and branch.layers
+            else None
+        )
+        ends = isinstance(last, RectifiedConv) and len(last.tensors) == 1 and len(layer.layers) == 2
+        return OntoShortcut(layer.layers, layer.names, layer.kind) if ends else layer
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, BranchesJacobian]:
+        branch: Any = self.layers[0]
+        onto, other = self.layers[1](w, x)
+        y, J = BoundChain(branch.layers[:-1])(w, x)
+        y, last = branch.layers[-1](w, y, onto)
+        return y, SumJacobian(self, (ChainJacobian(branch.layers, (*J.links, last)), other))
 
 
 def rectifies(layer: Bound) -> bool:

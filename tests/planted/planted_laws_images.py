@@ -162,8 +162,8 @@ def fast_direct() -> None:
     """a fast network, compiled by Numba = its layers as they are written"""
     rng = np.random.default_rng(3)
     layers = mn.Conv2d(16, 1), mn.Conv2d(32, 3, stride=2, b_std=0.2), mn.Erf(), mn.Conv2d(48, (3, 5), b_std=0.2)
-    rectified = mn.Conv2d(16, 1, b_std=0.5), mn.BatchNorm(eps=0.01), mn.ReLU(), mn.Conv2d(16, 3)
-    for some in (layers, rectified):
+    branch = mn.Sequential(mn.BatchNorm(eps=0.01), mn.ReLU(), mn.Conv2d(16, 3))
+    for some in (layers, (mn.Conv2d(16, 1, b_std=0.5), mn.Residual(branch))):
         net = plain(mn.Sequential(*some, mn.GlobalAvgPool(), mn.Dense(2)), (11, 9, 2))
         with fast_paths(batch=NEVER):
             fast_as_written(net, net.init(rng), 1 + rng.standard_normal((3, 11, 9, 2)))
