@@ -164,14 +164,13 @@ def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:
 
 def images(name: str | Path, split: Literal["train", "test"] = "train", dtype: Any = np.float64) -> Dataset:
     """MNIST or CIFAR-10: "mnist", "cifar10", or a folder with files of either; FileNotFoundError for other names."""
-    if name == "mnist":
-        return datasets.mnist(split=split, dtype=dtype)
-    if name == "cifar10":
-        return datasets.cifar10(split=split, dtype=dtype)
+    readers = {"mnist": datasets.mnist, "cifar10": datasets.cifar10}
+    if name in readers:
+        return readers[str(name)](split=split, dtype=dtype)
     folder = Path(name).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"data expects 'digits', 'mnist', 'cifar10' or a folder, got {str(name)!r}")
-    for reader in (datasets.mnist, datasets.cifar10):
+    for reader in readers.values():
         with suppress(FileNotFoundError):
             return reader(folder, split, dtype=dtype)
     raise FileNotFoundError(f"data: {folder} holds neither MNIST's nor CIFAR-10's files")
