@@ -31,11 +31,11 @@ from analytic.images.steps import (
     prepare_all,
 )
 from analytic.vectors.duals import Homogeneous
-from analytic.vectors.engine import for_each
 from analytic.vectors.quadrature import NUMBERS_IN_CACHE
 from analytic.vectors.ranges import check_results
 from analytic.vectors.results import Examples, Progress, Wanted, blocks
 from analytic.vectors.state import Dual, Flat, Program, RowState
+from analytic.vectors.unit_rows import for_each
 from minintk.arrays import Array, on_host
 from minintk.fast.memory import short_rows
 from minintk.fast.threads import alone, cores, single_threaded_blas
@@ -48,7 +48,7 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
     if 0 in inputs.shape:
         return results
-    with single_threaded_blas():
+    with single_threaded_blas(), alone() if is_small(plan, inputs) else nullcontext():
         firsts = (0, inputs.shape[0])[: len(inputs.x)]
         selves = [self_kernels(plan, inputs, first) for first in firsts] if plan.recorded else []
         pools = [one.pools for one in selves]
@@ -68,6 +68,16 @@ def image_diagonals(program: Program, inputs: Examples) -> RowState:
     if inputs.shape[0]:
         check_results(inputs, rows.q, rows.theta)
     return rows
+
+
+NUMBERS_OF_ONE_THREAD = 2**20
+"""Fields of no more numbers together take one thread: two hand the interpreter over between calls on short arrays."""
+
+
+def is_small(plan: ImagePlan, inputs: Examples) -> bool:
+    """Whether a second thread would cost more than it saves."""
+    numbers = prod(inputs.shape) * prod(plan.grid) ** (1 if plan.layout.diagonal else 2)
+    return not plan.by_offsets and like_relu(plan.program) and numbers <= NUMBERS_OF_ONE_THREAD
 
 
 BYTES_PER_GPU_BATCH = 2**27
@@ -97,7 +107,7 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
         return max(1, min(64 if plan.layout.diagonal else 32, n))
     most = (32 if host else 256) if plan.layout.diagonal else max(8, min(32, pairs_at_once(plan)))
     if host and n > most:  # below, the cores share one tile
-        n //= cores() * (2 if like_relu(plan.program) else 1)  # coefficients of other activations take long to prepare
+        n //= cores()
     return max(1, min(most, n))
 
 
@@ -399,9 +409,7 @@ class ImageEngine:
                     found[:, rows_of(a, F), rows_of(b, F)] = self.ends(field, values)
             field.release()
 
-        small = not plan.by_offsets and n * m <= pairs_at_once(plan)  # a second thread would cost more than it saves
-        with alone() if small else nullcontext():
-            for_each(xp, work, self.batches(n, m, same))
+        for_each(xp, work, self.batches(n, m, same))
         return after, d, theta
 
     def through_planes(

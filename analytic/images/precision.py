@@ -11,11 +11,11 @@ from typing import Any
 
 from analytic.images.rules import Flat, Pool, Window, all_steps
 from analytic.vectors.duals import Homogeneous
-from analytic.vectors.engine import flat, square_norms
 from analytic.vectors.ranges import SMALLEST_VARIANCE, check_step
 from analytic.vectors.results import Examples
 from analytic.vectors.rules import Affine, Masks, ProductOfParts
 from analytic.vectors.state import Program
+from analytic.vectors.unit_rows import flat, square_norms
 from minintk.arrays import Array
 
 FLOAT32_MAX_RATIO = 1e4

@@ -11,6 +11,8 @@ Reading order:
     quadrature    any other activation, by a series of known error
     results       the matrices of one call, and the memory for them
     ranges        which inputs are in range, and errors for the others
+    unit_rows     rows as unit vectors near one point
+    plan          pairs from the first layer to the kernels' entries
     engine        tiles of the Gram matrix, on all cores
     arcs          arcs by polynomials, for compiled code
     symbols       formulas run once with symbols that write their code

@@ -13,37 +13,31 @@ pairs is computed in float64 as a whole.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from importlib import import_module
-from math import prod, sqrt
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from threading import Lock, local
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from analytic.vectors.ranges import FLOAT32_VARIANCES, SMALLEST_VARIANCE, check_results, rows_in_range
+from analytic.vectors import plan
+from analytic.vectors.plan import Begin, End, VectorPlan
+from analytic.vectors.ranges import check_results, rows_in_range
 from analytic.vectors.results import Examples, Progress, Wanted
-from analytic.vectors.rules import Affine, AffineRow
+from analytic.vectors.rules import Affine
 from analytic.vectors.state import (
     Block,
-    Flat,
-    Law,
     Listing,
-    Pairs,
     Program,
     RowState,
     Scratch,
-    Step,
-    cast,
     columns,
-    run_pairs,
 )
+from analytic.vectors.unit_rows import Rows, flat, for_each, prepare_rows, rows_at_once, square_norms
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import cores, parallel, single_threaded_blas
-from minintk.fast.thresholds import numba_is_here
+from minintk.fast.threads import cores, single_threaded_blas
 
 
 def tile_width(xp: Any, n: int) -> int:
@@ -63,12 +57,7 @@ def pitch(xp: Any, width: int) -> int:
 
     With a power of two, the columns of a tile that is stored transposed would share a few lines of the cache.
     """
-    return 16 * (-(-width // 16) | 1) if on_host(xp) and compiler() is not None else width
-
-
-def rows_at_once(xp: Any, width: int) -> int:
-    """How many rows of `width` numbers fit a cache, for preparing rows and computing differences."""
-    return max(1, (2**16 if on_host(xp) else 2**26) // max(1, width))
+    return 16 * (-(-width // 16) | 1) if on_host(xp) and plan.compiler() is not None else width
 
 
 def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
@@ -90,6 +79,22 @@ def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[A
         )
         engine.run(wanted.progress)
     return results
+
+
+def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
+    """Take the rows through all layers: rows ready for the product, the kernels' diagonals, the plan for pairs.
+
+    And whether the inputs' precision can hold the plan's numbers.
+    """
+    xp, parts = examples.xp, tuple(flat(x) for x in examples.x)
+    norms2 = square_norms(xp, parts)
+    rows, coefficients, fits = rows_in_range(program, examples, norms2)
+    check_results(examples, rows.q, rows.theta)
+    first = program[0] if program and isinstance(program[0], Affine) else None
+    prepared = prepare_rows(xp, parts, norms2, coefficients[0] if first else None)
+    begin, end, inner = Begin(first), End(), 0 if first is None else 1
+    between = coefficients[0] if first else None, *coefficients[inner:], end.rows(rows)[1]
+    return prepared, rows, VectorPlan((begin, *program[inner:], end), between), fits
 
 
 BUFFERS = 12
@@ -117,227 +122,6 @@ def vector_diagonals(program: Program, inputs: Examples) -> RowState:
         rows = rows_in_range(program, inputs, norms2)[0]
     check_results(inputs, rows.q, rows.theta)
     return rows
-
-
-def flat(x: Array) -> Array:
-    """x : (N, H, W, C) as (N, d)."""
-    return x.reshape((x.shape[0], prod(x.shape[1:])))
-
-
-# ------------------------------------------------------------------------------------------------ rows
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of x1, or of x2, ready for the product.
-
-    x : the rows as given, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros; float64, as
-    bias : (N, 1), B / sqrt(2), and centre : (d or d + 1,), a point near the mean of the rows' `unit`.
-    single : whether float32 can hold scale.   kept : what `pick` has of all rows in the precision of x.
-    """
-
-    x: Array
-    scale: Array
-    bias: Array | None
-    centre: Array
-    single: bool
-    kept: tuple[Array, Array] | None = None
-
-    def unit(self, rows: Any, dtype: Any, out: Array | None = None) -> Array:
-        """(A x / |x|, B) / sqrt(2) of some rows; rows : indices, or a slice."""
-        xp, x, scale = array_namespace(self.scale), self.x[rows], self.scale[rows]
-        out = xp.empty((x.shape[0], self.centre.shape[0]), dtype=dtype) if out is None else out
-        xp.multiply(x, xp.astype(scale, dtype) if self.single else scale, out=out[:, : x.shape[1]])
-        if self.bias is not None:
-            out[:, -1:] = self.bias[rows]
-        return out
-
-    def pick(self, rows: slice, dtype: Any, out: Array | None = None) -> tuple[Array, Array]:
-        """y, `unit` minus the centre, and |y|^2 / 2, (N,), of y as rounded: p of a row with itself stays 0."""
-        xp = array_namespace(self.scale)
-        if self.kept is not None and dtype == self.x.dtype:
-            return self.kept[0][rows], self.kept[1][rows]
-        y = self.unit(rows, dtype, out)
-        y -= xp.astype(self.centre, dtype)
-        return y, xp.vecdot(y, y) / 2
-
-    def keep(self) -> Rows:
-        """The same, with y and |y|^2 / 2 of all rows: several tiles need them."""
-        xp, dtype, (N, width) = array_namespace(self.scale), self.x.dtype, (self.x.shape[0], self.centre.shape[0])
-        y, n = xp.empty((N, width), dtype=dtype), xp.empty(N, dtype=dtype)
-
-        def work(rows: slice) -> None:
-            _, n[rows] = self.pick(rows, dtype, y[rows])
-
-        for_each(xp, work, pieces(xp, self.x))
-        return replace(self, kept=(y, n))
-
-
-def pieces(xp: Any, x: Array) -> list[slice]:
-    """Some rows at a time, `rows_at_once`."""
-    N, step = x.shape[0], rows_at_once(xp, x.shape[1])
-    return [slice(i, min(i + step, N)) for i in range(0, N, step)]
-
-
-def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> None:
-    """work(item) for all items: on all cores, or one after another on the GPU."""
-    if on_host(xp):
-        parallel(work, items)
-    else:
-        for item in items:
-            work(item)
-
-
-def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
-    """|x|^2 of all rows, (N,), float64; of rows too small to be squared, a small number that is not 0."""
-    found = [xp.empty(x.shape[0], dtype=xp.float64) for x in parts]
-
-    def work(piece: tuple[Array, Array, slice]) -> None:
-        out, part, rows = piece
-        x = xp.astype(part[rows], xp.float64, copy=False)
-        out[rows] = squares = xp.vecdot(x, x)
-        lost = squares < SMALLEST_VARIANCE / 10
-        if bool(xp.any(lost)):  # rows of zeros, or so small that their squares are not all numbers
-            out[rows] = xp.where(lost & xp.any(x != 0, axis=1), SMALLEST_VARIANCE / 10, squares)
-
-    with np.errstate(over="ignore"):  # `rows_in_range` reports it
-        for_each(xp, work, [(out, x, rows) for out, x in zip(found, parts) for rows in pieces(xp, x)])
-    return xp.concatenate(found)
-
-
-SAMPLED = 256
-"""The centre is the mean of about as many rows of x1, and of x2; any point near the mean of all will do."""
-
-
-def prepare_rows(xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> list[Rows]:
-    """The Rows of x1 (and x2), with the weight and bias coefficients of the first layer if it is a Dense."""
-    scale, bias = xp.sqrt(0.5 / xp.where(norms2 > 0, norms2, xp.inf))[:, None], None
-    if first is not None and first.mix is not None:
-        scale = scale * first.mix.a[:, :1]
-        bias = sqrt(0.5) * first.mix.b[:, :1] if float(first.mix.b.max()) > 0 else None
-    low, high = float(xp.where(scale > 0, scale, 1.0).min()), float(scale.max())
-    single = 1 / FLOAT32_VARIANCES[1] < low and high < FLOAT32_VARIANCES[1]
-    centre = xp.zeros(parts[0].shape[1] + (bias is not None), dtype=xp.float64)
-    sides, count = (slice(0, parts[0].shape[0]), slice(parts[0].shape[0], None))[: len(parts)], 0
-    for x, at in zip(parts, sides, strict=True):
-        some = slice(None, None, -(-x.shape[0] // SAMPLED))
-        weights = scale[at][some]
-        count += weights.shape[0]
-        centre[: x.shape[1]] += ((xp.astype(weights, x.dtype) if single else weights).T @ x[some])[0]
-        if bias is not None:
-            centre[-1] += xp.sum(bias[at][some])
-    centre /= count
-    return [
-        Rows(x, scale[at], None if bias is None else bias[at], centre, single)
-        for x, at in zip(parts, sides, strict=True)
-    ]
-
-
-# ----------------------------------------------------------------------------------------------- tiles
-
-
-@dataclass(frozen=True)
-class Begin(Step):
-    """Theta of the inputs is 0.   first : the Dense that follows, if one does: the product has computed its p."""
-
-    first: Affine | None
-
-    def law(self, law: Law) -> Law:
-        return law
-
-    def rows(self, rows: RowState) -> tuple[RowState, Any]:
-        return (rows, None) if self.first is None else self.first.rows(rows)
-
-    def pairs(self, pairs: Pairs, row: Any) -> None:
-        if self.first is not None:
-            self.first.tangents(pairs, row, first=True)
-        elif pairs.tau is not None:
-            pairs.tau[...] = 0
-
-
-class EndRow(NamedTuple):
-    """gain : G and 2 G, G = sqrt q of the outputs.   tau_gain : the same of `scale`, for Theta, if some q = 0."""
-
-    gain: tuple[Array, Array]
-    tau_gain: tuple[Array, Array] | None
-
-
-@dataclass(frozen=True)
-class End(Step):
-    """p <- K = G G' c,   tau <- Theta = 2 G G' tau."""
-
-    def law(self, law: Law) -> Law:
-        return law
-
-    def rows(self, rows: RowState) -> tuple[RowState, EndRow]:
-        xp = array_namespace(rows.q)
-        gain, scale = (columns(xp, g) for g in (xp.sqrt(rows.q), rows.scale))
-        return rows, EndRow((gain, 2 * gain), (scale, 2 * scale) if rows.has_zero_rows else None)
-
-    def pairs(self, pairs: Pairs, row: EndRow) -> None:
-        xp, p, tau = pairs.xp, pairs.p, pairs.tau
-        with pairs.borrow(1) as (w,):
-            pairs.dot(*row.gain, w)
-            xp.subtract(0.5, p, out=p)
-            p *= w
-            if tau is not None:
-                tau *= w if row.tau_gain is None else pairs.dot(*row.tau_gain, w)
-
-
-@dataclass(frozen=True)
-class VectorPlan:
-    """Everything needed to take pairs through the layers, in one precision."""
-
-    program: Program
-    coefficients: tuple[Any, ...]
-
-    def __call__(self, pairs: Pairs) -> None:
-        """p <- K,   tau <- Theta."""
-        run_pairs(self.program, pairs, self.coefficients)
-
-    @cached_property
-    def flat(self) -> Flat:
-        """The coefficients' arrays."""
-        return Flat(self.coefficients)
-
-    def cast(self, dtype: Any) -> VectorPlan:
-        """The same in another precision."""
-        return VectorPlan(self.program, cast(self.coefficients, dtype))
-
-    def passes(self, xp: Any, *of: Any) -> list[Callable[[Block], None]]:
-        """The same for blocks, one after another: compiled where that is possible.   of : as in `passes.passes`."""
-        if not on_host(xp) or (made := compiler()) is None:
-            return [self.__call__]
-        found: list[Callable[[Block], None]] = made.passes(self.program, self.coefficients, self.flat, *of)
-        return found
-
-
-def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
-    """Take the rows through all layers: rows ready for the product, the kernels' diagonals, the plan for pairs.
-
-    And whether the inputs' precision can hold the plan's numbers.
-    """
-    xp, parts = examples.xp, tuple(flat(x) for x in examples.x)
-    norms2 = square_norms(xp, parts)
-    rows, coefficients, fits = rows_in_range(program, examples, norms2)
-    check_results(examples, rows.q, rows.theta)
-    first = program[0] if program and isinstance(program[0], Affine) else None
-    prepared = prepare_rows(xp, parts, norms2, coefficients[0] if first else None)
-    begin, end, inner = Begin(first), End(), 0 if first is None else 1
-    between = coefficients[0] if first else None, *coefficients[inner:], end.rows(rows)[1]
-    return prepared, rows, VectorPlan((begin, *program[inner:], end), between), fits
-
-
-@cache
-def compiler() -> Any:
-    """`analytic.vectors.passes`; None without Numba's compiler, or, with a warning, where that does not load."""
-    if not numba_is_here():
-        return None
-    try:
-        return import_module("analytic.vectors.passes")
-    except Exception as error:  # whatever an extension module raises
-        warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {error}", RuntimeWarning, 2)
-        return None
 
 
 @dataclass(frozen=True)

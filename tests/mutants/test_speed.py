@@ -14,7 +14,7 @@ NETWORKS = "tests/minintk/fast/test_work_of_networks.py"
 NUMBA = "tests/analytic/images/test_numba_kernels.py"
 
 SLOWER = [
-    (KERNELS, "analytic/vectors/engine.py", "    centre /= count\n", "    centre *= count\n"),
+    (KERNELS, "analytic/vectors/unit_rows.py", "    centre /= count\n", "    centre *= count\n"),
     (KERNELS, "analytic/vectors/engine.py", "range(0, last if self.symmetric else n, height)", "range(0, n, height)"),
     (KERNELS, "analytic/vectors/engine.py", "        if m < size:", "        if False:"),
     (KERNELS, "analytic/vectors/quadrature.py", "kept_curve if grid else norm_curve", "norm_curve"),

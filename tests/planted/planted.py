@@ -29,8 +29,6 @@ import planted_structure  # noqa: F401
 import pytest
 from planting import PLANTED, Planted
 
-from analytic.vectors.engine import compiler
-
 # -------------------------------------------------------------------------------------------- the sheet
 
 HEAD = """# Planted errors
@@ -49,23 +47,14 @@ In `tests/planted/`, `planted_f*.py`, `planted_gate.py`, `planted_infinite.py`, 
 """
 
 
-def forget_passes() -> None:
-    """Compiled passes follow the text of the steps as it was when they were compiled."""
-    if (made := compiler()) is not None:
-        made.recipe.cache_clear()
-
-
 def caught(case: Planted) -> str | None:
     """What the law said with the error planted; None where it let it pass."""
     with pytest.MonkeyPatch.context() as patch:
         case.plant(patch)
-        forget_passes()
         try:
             case.law()
         except AssertionError as error:
             return str(error).splitlines()[0]
-        finally:
-            forget_passes()
     return None
 
 

@@ -219,7 +219,7 @@ def _(patch: Patch) -> None:
     right = lifting._frozen
 
     def wrong(slot: Any, arrays: dict[str, Array]) -> Any:
-        some = arrays | ({"var": arrays["var"] + slot.eps**2 + 2 * slot.eps * arrays["var"] ** 0.5 - slot.eps}
+        some = arrays | ({"var": arrays["var"] + slot.layer.eps**2 + 2 * slot.layer.eps * arrays["var"] ** 0.5 - slot.layer.eps}
                          if "var" in arrays else {})  # fmt: skip
         return right(slot, some)
 

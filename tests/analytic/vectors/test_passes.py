@@ -11,7 +11,7 @@ import pytest
 
 import analytic as an
 import minintk as mn
-from analytic.vectors import engine
+from analytic.vectors import plan
 from analytic.vectors.closed_forms import ClosedForm
 from minintk.arrays import Array
 
@@ -38,7 +38,7 @@ def inputs(norms: str, dtype: str) -> tuple[Array, Array]:
 def by_numpy() -> Iterator[None]:
     """No compiled passes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "compiler", lambda: None)
+        patch.setattr(plan, "compiler", lambda: None)
         yield
 
 

@@ -1,0 +1,131 @@
+"""Rows of inputs as unit vectors near one point, ready for the product that gives their angles; see `engine`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from analytic.vectors.ranges import FLOAT32_VARIANCES, SMALLEST_VARIANCE
+from analytic.vectors.rules import AffineRow
+from minintk.arrays import Array, array_namespace, on_host
+from minintk.fast.threads import parallel
+
+
+def flat(x: Array) -> Array:
+    """x : (N, H, W, C) as (N, d)."""
+    return x.reshape((x.shape[0], prod(x.shape[1:])))
+
+
+def rows_at_once(xp: Any, width: int) -> int:
+    """How many rows of `width` numbers fit a cache, for preparing rows and computing differences."""
+    return max(1, (2**16 if on_host(xp) else 2**26) // max(1, width))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of x1, or of x2, ready for the product.
+
+    x : the rows as given, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros; float64, as
+    bias : (N, 1), B / sqrt(2), and centre : (d or d + 1,), a point near the mean of the rows' `unit`.
+    single : whether float32 can hold scale.   kept : what `pick` has of all rows in the precision of x.
+    """
+
+    x: Array
+    scale: Array
+    bias: Array | None
+    centre: Array
+    single: bool
+    kept: tuple[Array, Array] | None = None
+
+    def unit(self, rows: Any, dtype: Any, out: Array | None = None) -> Array:
+        """(A x / |x|, B) / sqrt(2) of some rows; rows : indices, or a slice."""
+        xp, x, scale = array_namespace(self.scale), self.x[rows], self.scale[rows]
+        out = xp.empty((x.shape[0], self.centre.shape[0]), dtype=dtype) if out is None else out
+        xp.multiply(x, xp.astype(scale, dtype) if self.single else scale, out=out[:, : x.shape[1]])
+        if self.bias is not None:
+            out[:, -1:] = self.bias[rows]
+        return out
+
+    def pick(self, rows: slice, dtype: Any, out: Array | None = None) -> tuple[Array, Array]:
+        """y, `unit` minus the centre, and |y|^2 / 2, (N,), of y as rounded: p of a row with itself stays 0."""
+        xp = array_namespace(self.scale)
+        if self.kept is not None and dtype == self.x.dtype:
+            return self.kept[0][rows], self.kept[1][rows]
+        y = self.unit(rows, dtype, out)
+        y -= xp.astype(self.centre, dtype)
+        return y, xp.vecdot(y, y) / 2
+
+    def keep(self) -> Rows:
+        """The same, with y and |y|^2 / 2 of all rows: several tiles need them."""
+        xp, dtype, (N, width) = array_namespace(self.scale), self.x.dtype, (self.x.shape[0], self.centre.shape[0])
+        y, n = xp.empty((N, width), dtype=dtype), xp.empty(N, dtype=dtype)
+
+        def work(rows: slice) -> None:
+            _, n[rows] = self.pick(rows, dtype, y[rows])
+
+        for_each(xp, work, pieces(xp, self.x))
+        return replace(self, kept=(y, n))
+
+
+def pieces(xp: Any, x: Array) -> list[slice]:
+    """Some rows at a time, `rows_at_once`."""
+    N, step = x.shape[0], rows_at_once(xp, x.shape[1])
+    return [slice(i, min(i + step, N)) for i in range(0, N, step)]
+
+
+def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> None:
+    """work(item) for all items: on all cores, or one after another on the GPU."""
+    if on_host(xp):
+        parallel(work, items)
+    else:
+        for item in items:
+            work(item)
+
+
+def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
+    """|x|^2 of all rows, (N,), float64; of rows too small to be squared, a small number that is not 0."""
+    found = [xp.empty(x.shape[0], dtype=xp.float64) for x in parts]
+
+    def work(piece: tuple[Array, Array, slice]) -> None:
+        out, part, rows = piece
+        x = xp.astype(part[rows], xp.float64, copy=False)
+        out[rows] = squares = xp.vecdot(x, x)
+        lost = squares < SMALLEST_VARIANCE / 10
+        if bool(xp.any(lost)):  # rows of zeros, or so small that their squares are not all numbers
+            out[rows] = xp.where(lost & xp.any(x != 0, axis=1), SMALLEST_VARIANCE / 10, squares)
+
+    with np.errstate(over="ignore"):  # `rows_in_range` reports it
+        for_each(xp, work, [(out, x, rows) for out, x in zip(found, parts) for rows in pieces(xp, x)])
+    return xp.concatenate(found)
+
+
+SAMPLED = 256
+"""The centre is the mean of about as many rows of x1, and of x2; any point near the mean of all will do."""
+
+
+def prepare_rows(xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> list[Rows]:
+    """The Rows of x1 (and x2), with the weight and bias coefficients of the first layer if it is a Dense."""
+    scale, bias = xp.sqrt(0.5 / xp.where(norms2 > 0, norms2, xp.inf))[:, None], None
+    if first is not None and first.mix is not None:
+        scale = scale * first.mix.a[:, :1]
+        bias = sqrt(0.5) * first.mix.b[:, :1] if float(first.mix.b.max()) > 0 else None
+    low, high = float(xp.where(scale > 0, scale, 1.0).min()), float(scale.max())
+    single = 1 / FLOAT32_VARIANCES[1] < low and high < FLOAT32_VARIANCES[1]
+    centre = xp.zeros(parts[0].shape[1] + (bias is not None), dtype=xp.float64)
+    sides, count = (slice(0, parts[0].shape[0]), slice(parts[0].shape[0], None))[: len(parts)], 0
+    for x, at in zip(parts, sides, strict=True):
+        some = slice(None, None, -(-x.shape[0] // SAMPLED))
+        weights = scale[at][some]
+        count += weights.shape[0]
+        centre[: x.shape[1]] += ((xp.astype(weights, x.dtype) if single else weights).T @ x[some])[0]
+        if bias is not None:
+            centre[-1] += xp.sum(bias[at][some])
+    centre /= count
+    return [
+        Rows(x, scale[at], None if bias is None else bias[at], centre, single)
+        for x, at in zip(parts, sides, strict=True)
+    ]
