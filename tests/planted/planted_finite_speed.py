@@ -21,7 +21,7 @@ from planted_laws_images import (
 from planting import bias_by, planted, weights_by
 
 import minintk as mn
-from minintk.fast import conv, conv_gram, dense, direct, door, gather, norm, rectified, split_batch, split_outputs
+from minintk.fast import conv, conv_gram, dense, direct, door, gather, norm, split_batch, split_outputs
 from minintk.fast.conv import BlockedConv, BlockedConvJacobian
 from minintk.fast.dense import SplitDenseJacobian
 from minintk.fast.door import faster
@@ -282,12 +282,12 @@ def _(patch: Patch) -> None:
 
 @planted("compiled: the gradient in x also where ReLU is 0", fast_direct)
 def _(patch: Patch) -> None:
-    patch.setattr(rectified, "centre", lambda *how, right=rectified.centre: right(*how[:-1], -inf))
+    patch.setattr("minintk.fast.rectified.centre", lambda *how, right=norm.centre: right(*how[:-1], -inf))
 
 
 @planted("compiled: the mean of the gradient also where ReLU is 0", fast_direct)
 def _(patch: Patch) -> None:
-    patch.setattr(rectified, "means", lambda *how, right=rectified.means: right(*how[:-1], -inf))
+    patch.setattr("minintk.fast.rectified.means", lambda *how, right=norm.means: right(*how[:-1], -inf))
 
 
 @planted("BatchNorm compiled: the statistics of the last core's rows", fast_coupled)

@@ -219,8 +219,8 @@ def _(patch: Patch) -> None:
     right = lifting._frozen
 
     def wrong(slot: Any, arrays: dict[str, Array]) -> Any:
-        some = arrays | ({"var": arrays["var"] + slot.layer.eps**2 + 2 * slot.layer.eps * arrays["var"] ** 0.5 - slot.layer.eps}
-                         if "var" in arrays else {})  # fmt: skip
-        return right(slot, some)
+        eps, var = slot.layer.eps if "var" in arrays else 0.0, arrays.get("var", 0.0)
+        outside = {"var": var + eps**2 + 2 * eps * var**0.5 - eps} if "var" in arrays else {}
+        return right(slot, arrays | outside)
 
     patch.setattr(lifting, "_frozen", wrong)
