@@ -12,7 +12,7 @@ Sources: Pearce et al. 2019 (sin, Rbf), Cho and Saul 2009 (rectified monomials, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from math import cos, inf, pi
@@ -27,9 +27,6 @@ from minintk import spec as s
 from minintk.arrays import Array, array_namespace
 from minintk.layers.activation import pointwise
 
-FEW_PAIRS = 2**13
-"""Up to so many pairs, products of two rows are multiplied one by one."""
-
 
 @dataclass(frozen=True)
 class Gram:
@@ -38,7 +35,6 @@ class Gram:
     opposite : r, or None where 1 - p is exact enough.
     alike : all q are equal, s, s2 : (1,).   by_formula : they are not, and no `Distances` give what that adds to p'.
     gains : sqrt(q / v) and sqrt(q' / v'), with v, v' the variances behind the activation.
-    work : arrays of the pairs' shape: the first for `gain`, the others for formulas that are worth writing in place.
     """
 
     xp: Any
@@ -49,32 +45,11 @@ class Gram:
     alike: bool = True
     by_formula: bool = False
     gains: tuple[Array, Array] | None = None
-    work: Sequence[Array] = ()
-
-    def borrow(self, count: int) -> Sequence[Array]:
-        """So many arrays to write on, which the results of a step may be."""
-        return self.work[1 : count + 1] or [self.xp.empty_like(self.p) for _ in range(count)]
-
-    def product(self, out: Array, *terms: tuple[Array, Array]) -> Array:
-        """The sum of a b', numbers a of rows and b' of others, on `out`; a single number if all are alike.
-
-        Many by a matrix product, which takes half the time of `multiply` with its broadcasts, once it has begun.
-        """
-        xp, ((a, b), *others) = self.xp, terms
-        if self.alike:
-            return sum((a * b for a, b in others), a * b)
-        if a.ndim == 2 and out.size > FEW_PAIRS:
-            first, second = zip(*terms, *([] if others else [(0 * a, b)]), strict=True)
-            return xp.matmul(xp.concatenate(first, axis=1), xp.stack(second), out=out)
-        xp.multiply(a, b, out=out)
-        for a, b in others:
-            out += a * b
-        return out
 
     @cached_property
     def gain(self) -> Any:
         """sqrt(q q' / (v v'))."""
-        return 1.0 if self.gains is None else self.product(self.work[0], self.gains)
+        return 1.0 if self.gains is None else self.gains[0] * self.gains[1]
 
     @cached_property
     def r(self) -> Array:
@@ -174,29 +149,22 @@ class ClosedForm(Dual):
         flags = row.alike, row.distances is None and not row.alike
         xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
         (s, s2), gains = ((one, one) if row.alike else pairs.sides(one) for one in (row.s, row.gain))
-        with pairs.borrow(IN_PLACE + 1) as work:
-            gram = Gram(xp, s, s2, p, r, *flags, gains, work)
-            new, slope = self.step(gram)
-            if tau is not None:
-                tau *= slope
-                tau *= gram.gain
-            if self.odd and r is not None:
-                new = xp.asarray(new, copy=True)  # the next step writes where this one did
-                other, _ = self.step(Gram(xp, s, s2, r, p, *flags, gains, work))
-                r[...] = other
-            if row.distances is None:
-                p[...] = new
-            else:
-                xp.add(new, pairs.quarter_squared_distance(row.distances, work[0]), out=p)
-                if self.odd and r is not None:
-                    r += work[0]
+        gram = Gram(xp, s, s2, p, r, *flags, gains)
+        new, slope = self.step(gram)
+        if tau is not None:
+            tau *= slope
+            tau *= gram.gain
+        if self.odd and r is not None:
+            r[...] = self.step(Gram(xp, s, s2, r, p, *flags, gains))[0]
+        p[...] = new
+        if row.distances is not None:
+            with pairs.borrow(1) as (w,):
+                for side in (p, r) if self.odd and r is not None else (p,):
+                    side += pairs.quarter_squared_distance(row.distances, w)
         if r is not None and not self.odd:
             xp.subtract(1, p, out=r)
         pairs.clip()
 
-
-IN_PLACE = 8
-"""The most arrays that a step works on."""
 
 SATURATION = 40.0
 """e^-2q is rounding beyond: sines of such variances oscillate too fast for `mismatch`."""
@@ -233,30 +201,14 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
         return xp.maximum(xp.where(xp.abs(root - root2) < xp.minimum(root, root2), near, far), 0)
 
     def step(g: Gram) -> tuple[Array, Array]:
-        xp, (e, f, slope, w) = g.xp, g.borrow(4)
+        xp, both = g.xp, 2 * b2 * g.root  # e + f
         root, root2 = (xp.sqrt(nonzero(xp, V(xp, q))) for q in (g.q, g.q2))
-        both = g.product(w, (-2 * b2 * g.s, g.s2))
-        xp.multiply(both, g.p, out=e)
-        xp.subtract(both, e, out=f) if g.opposite is None else xp.multiply(both, g.r, out=f)
-        xp.expm1(e, out=e)  # e^-e - 1
-        xp.expm1(f, out=f)  # e^-f - 1
-        if C != 1:
-            f *= C
-        f += 1 + C
-        xp.add(e, f, out=slope)
-        e *= f
-        slope *= gain * b2
-        if not g.alike:  # decay = e^-d, d = b2 (s - s')^2 / 2
-            decay = g.product(w, (g.s, xp.ones_like(g.s2)), (-xp.ones_like(g.s), g.s2))
-            decay *= decay
-            decay *= -0.5 * b2
-            xp.exp(decay, out=decay)
-            slope *= decay
-            e *= decay
+        lost, rest = xp.expm1(-both * g.p), C * xp.expm1(-both * g.r) + (1 + C)  # e^-e - 1,  1 + C e^-f
+        decay = 1.0 if g.alike else xp.exp(-b2 * g.d)
+        turned = -decay * lost * rest
         if g.by_formula:
-            e -= norms(g, root, root2)
-        e *= g.product(w, (-0.5 / root, 1 / root2))
-        return e, slope
+            turned = turned + norms(g, root, root2)
+        return turned / (2 * root) / root2, gain * b2 * decay * (lost + rest)
 
     point, reach = pointwise(s.Sin(a, b, c)), SATURATION / b2 if b2 else inf
     form = scalar_forms.sine(a, b, c)
@@ -345,42 +297,14 @@ def gelu(name: str) -> ClosedForm:
 
     def step(g: Gram) -> tuple[Array, Array]:
         xp, kappa, kappa2 = g.xp, 1 / (1 + g.q), 1 / (1 + g.q2)
-        u, u2 = g.q * kappa, g.q2 * kappa2
-        T, cos, tan, slope, apart, r, w, v = g.borrow(8)
-        root = g.product(w, (2 * xp.sqrt(u), xp.sqrt(u2)))  # 2 sqrt(u u')
-        xp.multiply(root, g.p, out=T)
-        xp.multiply(root, 0.5, out=tan)
-        tan -= T
-        xp.multiply(root, T, out=cos)
-        r = xp.subtract(1, g.p, out=r) if g.opposite is None else g.opposite
-        cos *= r
-        both = g.product(v, (kappa, kappa2))
-        cos1 = g.product(w, (kappa, xp.ones_like(u2)), (u, kappa2))  # cos(z_1)^2 = 1 - u u'
-        cos += cos1
-        xp.divide(both, cos, out=slope)
-        slope += both
-        slope += cos1
-        xp.sqrt(cos, out=cos)
-        xp.sqrt(cos1, out=cos1)
-        tan /= cos
-        xp.multiply(cos, cos1, out=apart)
-        xp.divide(both, apart, out=apart)
-        cos += cos1
-        T /= cos
-        apart += g.product(w, (kappa, kappa2), (-u, u2))
-        apart *= r
-        apart *= T
-        apart += xp.arctan(T, out=T)
-        z = xp.arctan(tan, out=cos)
-        z += pi / 2
-        slope *= tan
-        slope += z
-        slope *= 1 / (2 * pi)
-        z *= g.p
-        apart += z
-        apart *= g.gain
-        apart *= 1 / (2 * pi)
-        return apart, slope
+        u, u2, both = g.q * kappa, g.q2 * kappa2, kappa * kappa2
+        root, square = xp.sqrt(u) * xp.sqrt(u2), kappa + u * kappa2  # square : cos(z_1)^2 = 1 - u u'
+        cos2 = square + 4 * root * root * g.p * g.r
+        cos, cos1 = xp.sqrt(cos2), xp.sqrt(square)
+        tan, T = root * (1 - 2 * g.p) / cos, 2 * root * g.p / (cos + cos1)
+        z = xp.arctan(tan) + pi / 2
+        apart = xp.arctan(T) + g.p * z + T * g.r * (both / (cos * cos1) + both - u * u2)
+        return apart * g.gain / (2 * pi), (z + tan * (both / cos2 + both + square)) / (2 * pi)
 
     return ClosedForm(name, variance, step, norms=pointwise(s.GELU()).phi, form=scalar_forms.GELU)
 
