@@ -9,9 +9,9 @@ from analytic.images.fields import ROUNDINGS_OF_SERIES, Field, Pixels
 from analytic.images.memory import FieldLayout, PixelValues
 from analytic.images.pixel_pairs import Square
 from analytic.images.steps import LinearCoefficients, Tile, add_pending, apply, half_variances, prepare
-from analytic.vectors.duals import Erf, Homogeneous
+from analytic.vectors.duals import Homogeneous
 from analytic.vectors.rules import Normalise
-from analytic.vectors.scalar_forms import ERF, NORMALISED, OPPOSITE_ROUNDINGS, Arithmetic, Form
+from analytic.vectors.scalar_forms import NORMALISED, OPPOSITE_ROUNDINGS, Arithmetic, Form
 from analytic.vectors.state import Block, Distances, Dual, Pairs, RowState, Scratch, cast
 from minintk.arrays import Array
 
@@ -134,7 +134,7 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
 
 def form_of(step: Dual) -> Form | None:
     """The activation's formula for pairs of pixels, if it has one."""
-    return ERF if isinstance(step, Erf) else getattr(step, "form", None)
+    return getattr(step, "form", None)
 
 
 class FormCoefficients(NamedTuple):

@@ -4,7 +4,7 @@ Reading order:
 
     state         what is carried through the layers: rows, pairs of rows, steps
     rules         `lower`: the steps of each layer
-    duals         ReLU and erf, in closed form
+    duals         ReLU and its family, in closed form
     closed_forms  the others, and the table of all
     scalar_forms  the same formulas for one pair of pixels, from which NumPy, Numba and CUDA get their code
     textbook_dual an activation of one's own, by two formulas

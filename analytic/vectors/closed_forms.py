@@ -7,7 +7,8 @@ opposite rows too (`Gram`): in D and S, the halved squared distances, in place o
 of terms that vanish with D, so a rounding error moves no angle; E phi phi' itself would have to be subtracted from v.
 What the formulas come from is written at each of them; papers' own forms are `tests/oracles`, in 50 digits.
 
-Sources: Pearce et al. 2019 (sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et al. 2020 (GELU).
+Sources: Williams 1997 (erf), Pearce et al. 2019 (sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et
+al. 2020 (GELU).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from math import cos, inf, pi
 from typing import Any, NamedTuple
 
 from analytic.vectors import scalar_forms
-from analytic.vectors.duals import NORM_GRID, Erf, Homogeneous, nonzero, seen
+from analytic.vectors.duals import NORM_GRID, Homogeneous, asin_u, erf_variance, nonzero, seen
 from analytic.vectors.quadrature import Quadrature, mismatch
 from analytic.vectors.scalar_forms import Form
 from analytic.vectors.state import Distances, Dual, Pairs, RowState
@@ -215,6 +216,28 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
     return ClosedForm(name, lambda xp, q: gain * V(xp, q), step, C == 1, point.phi, reach, form)
 
 
+@cache
+def erf(name: str) -> ClosedForm:
+    """phi(x) = erf(x).  With u = 2q / (1 + 2q) = sin x and kappa = 1 - u = 1 / (1 + 2q), and z_1 for z at c = 1:
+
+    E phi phi'   = (2/pi) z,   sin z = rho = sqrt(u u') c        v = (2/pi) x
+    E phi' phi'  = (4/pi) sqrt(kappa kappa') / cos z
+    (E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x')),   tan((z_1 - z)/2) = 2 sqrt(u u') p / (cos z_1 + cos z)
+    cos(z_1)^2 = 1 - u u' = kappa + u kappa',   cos(z)^2 = cos(z_1)^2 + 4 u u' p r
+    """
+
+    def step(g: Gram) -> tuple[Array, Array]:
+        xp, kappa, kappa2 = g.xp, 1 / (1 + 2 * g.q), 1 / (1 + 2 * g.q2)
+        u, u2 = 2 * g.q * kappa, 2 * g.q2 * kappa2
+        x, x2 = (nonzero(xp, asin_u(xp, q)) for q in (g.q, g.q2))
+        root, square = xp.sqrt(u) * xp.sqrt(u2), kappa + u * kappa2
+        cos = xp.sqrt(square + 4 * root * root * g.p * g.r)
+        turn = xp.arctan(2 * root * g.p / (xp.sqrt(square) + cos))
+        return turn / (xp.sqrt(x) * xp.sqrt(x2)), 4 / pi * xp.sqrt(kappa) * xp.sqrt(kappa2) / cos
+
+    return ClosedForm(name, erf_variance, step, odd=True, norms=pointwise(s.Erf()).phi, form=scalar_forms.ERF)
+
+
 def exponential(name: str, a: float, b: float) -> ClosedForm:
     """phi(x) = a e^(b x):   E phi phi' = a^2 e^(b^2 S),   E phi' phi' = b^2 E phi phi',   c' = e^(-b^2 D)."""
     a2, b2 = a * a, b * b
@@ -326,7 +349,7 @@ def closed_form(layer: s.Activation) -> Dual:
         case s.Sign():
             return sign(name)
         case s.Erf():
-            return Erf(name)
+            return erf(name)
         case s.GELU():
             return gelu(name)
         case s.Sin(a, b, c):

@@ -16,8 +16,10 @@ from dataclasses import dataclass, fields, replace
 from math import exp, log2, pi
 from typing import Any, NamedTuple
 
-from analytic.vectors.duals import Erf, Homogeneous
+from analytic.vectors.closed_forms import ClosedForm
+from analytic.vectors.duals import Homogeneous
 from analytic.vectors.rules import Affine, Normalise, ResidualSum
+from analytic.vectors.scalar_forms import ERF
 from analytic.vectors.state import Program
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
@@ -71,7 +73,7 @@ def closed(program: Program) -> bool:
     """Whether every step has its derivatives below."""
     return all(
         closed(step.branch) and closed(step.shortcut) if isinstance(step, ResidualSum)
-        else isinstance(step, Affine | Normalise | Homogeneous | Erf) for step in program
+        else isinstance(step, Affine | Normalise | Homogeneous) or getattr(step, "form", None) is ERF for step in program
     )  # fmt: skip
 
 
@@ -100,7 +102,7 @@ def _run(program: Program, doubled: list[Any], xp: Any, state: State) -> State:
                 state = _affine(step, others, xp, state)
             case Homogeneous():
                 state = _homogeneous(step, xp, state)
-            case Erf():
+            case ClosedForm():  # erf
                 state = _erf(xp, state)
             case Normalise():
                 state = _normalise(step, xp, state)

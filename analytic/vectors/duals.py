@@ -6,7 +6,7 @@ pairs keep their digits.  Write E(c) for E phi(u) phi(u') at correlation c:
     p' = (E(1) - E(c)) / (2 sqrt(v v'))   +   (1 - E(1) / sqrt(v v')) / 2          v = E phi(u)^2, v' = E phi(u')^2
          from the inputs' angle               from their norms: 0 where q = q'
 
-Sources: Cho and Saul 2009 (ReLU), Williams 1997 (erf).  The other activations: `analytic.vectors.closed_forms`.
+Here ReLU and its family, after Cho and Saul 2009.  The other activations: `analytic.vectors.closed_forms`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,8 @@ from dataclasses import dataclass
 from math import pi, sqrt
 from typing import Any, NamedTuple
 
-from analytic.vectors.quadrature import mismatch
-from analytic.vectors.state import Distances, Dual, Pairs, RowState, columns
-from minintk import spec
+from analytic.vectors.state import Dual, Pairs, RowState, columns
 from minintk.arrays import Array, array_namespace
-from minintk.layers.activation import pointwise
 
 
 def nonzero(xp: Any, q: Array) -> Array:
@@ -130,79 +127,3 @@ def asin_u(xp: Any, q: Array) -> Array:
 def erf_variance(xp: Any, q: Array) -> Array:
     """E erf(u)^2."""
     return (2 / pi) * asin_u(xp, q)
-
-
-class ErfRow(NamedTuple):
-    """Coefficients of rows for u = 2q / (1 + 2q) = sin x and 1 - u = kappa = 1 / (1 + 2q); left . right of each pair is
-
-    root: 2 sqrt(u u').   outer, inner: 1 - u u' = kappa + u kappa'.   spread: 1 / sqrt(x x').
-    slope: (4/pi) sqrt(kappa kappa' q q' / (v v')).   distances: for the norms' term of p', None if all q are equal.
-    """
-
-    root: Array
-    outer: Array
-    inner: Array
-    spread: Array
-    slope: Array
-    distances: Distances | None
-
-
-@dataclass(frozen=True)
-class Erf(Dual):
-    """phi(x) = erf(x).
-
-        E phi phi   = (2/pi) asin rho,   rho = 2k / sqrt((1+2q)(1+2q')) = sqrt(u u') c,   u = 2q / (1 + 2q)
-        E phi' phi' = (4/pi) / sqrt((1+2q)(1+2q') - 4k^2)
-
-    With rho = sin z, z_1 the same at c = 1, and v = (2/pi) x, u = sin x:
-
-        (E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x'))
-        tan((z_1 - z)/2) = 2 sqrt(u u') p / (cos z_1 + cos z)
-        cos(z)^2 = 1 - u u' + 4 u u' p r
-    """
-
-    def after(self, rows: RowState) -> RowState:
-        """The rows after the activation."""
-        xp = array_namespace(rows.q)
-        return rows.to(erf_variance(xp, rows.q), rows.theta * (4 / pi) / xp.sqrt(1 + 4 * rows.q))
-
-    def rows(self, rows: RowState) -> tuple[RowState, ErfRow]:
-        xp, after = array_namespace(rows.q), self.after(rows)
-        kappa = 1 / (1 + 2 * rows.q)
-        u, q = 2 * rows.q * kappa, nonzero(xp, rows.q)
-        return after, ErfRow(
-            root=columns(xp, xp.sqrt(2 * u)),
-            outer=columns(xp, kappa, u),
-            inner=columns(xp, xp.ones_like(q), kappa),
-            spread=columns(xp, xp.sqrt(2 / pi / nonzero(xp, after.q))),
-            slope=columns(xp, 2 / sqrt(pi) * xp.sqrt(kappa) * rows.scale / after.scale),
-            distances=mismatch(pointwise(spec.Erf()).phi, erf_variance, seen(xp, q), NORM_GRID),
-        )
-
-    def pairs(self, pairs: Pairs, row: ErfRow) -> None:
-        xp, p, r = pairs.xp, pairs.p, pairs.r
-        sides = (p,) if r is None else (p, r)  # erf is odd, so p and r follow one formula
-        with pairs.borrow(3) as (cos, both, w):
-            # cos <- cos z,  both <- cos z + cos z_1
-            if r is None:
-                xp.subtract(1, p, out=cos)
-            cos = xp.multiply(p, cos if r is None else r, out=cos)
-            pairs.dot(row.root, row.root, w)
-            for _ in range(2):
-                cos *= w
-            for side in sides:
-                side *= w
-            cos += pairs.dot(row.outer, row.inner, both)
-            xp.sqrt(cos, out=cos)
-            xp.sqrt(both, out=both)
-            both += cos
-            if pairs.tau is not None:
-                pairs.tau *= pairs.dot(row.slope, row.slope, w)
-                pairs.tau /= cos
-            for side in sides:
-                side /= both
-                xp.arctan(side, out=side)
-                side *= pairs.dot(row.spread, row.spread, w)
-                if row.distances is not None:
-                    side += pairs.quarter_squared_distance(row.distances, w)
-        pairs.clip()
