@@ -218,11 +218,12 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
 
 @cache
 def erf(name: str) -> ClosedForm:
-    """phi(x) = erf(x).  With u = 2q / (1 + 2q) = sin x and kappa = 1 - u = 1 / (1 + 2q), and z_1 for z at c = 1:
+    """The error function.  With u = 2q / (1 + 2q) = sin x, kappa = 1 - u = 1 / (1 + 2q), and z_1 for z at c = 1:
 
-    E phi phi'   = (2/pi) z,   sin z = rho = sqrt(u u') c        v = (2/pi) x
-    E phi' phi'  = (4/pi) sqrt(kappa kappa') / cos z
-    (E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x')),   tan((z_1 - z)/2) = 2 sqrt(u u') p / (cos z_1 + cos z)
+    E phi phi' = (2/pi) z,   sin z = rho = sqrt(u u') c                v = (2/pi) x
+    E phi' phi' = (4/pi) sqrt(kappa kappa') / cos z
+    (E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x'))
+    tan((z_1 - z)/2) = 2 sqrt(u u') p / (cos z_1 + cos z)
     cos(z_1)^2 = 1 - u u' = kappa + u kappa',   cos(z)^2 = cos(z_1)^2 + 4 u u' p r
     """
 

@@ -72,9 +72,11 @@ def scaled(layer: s.Layer, name: str, factor: float) -> s.Layer:
 def closed(program: Program) -> bool:
     """Whether every step has its derivatives below."""
     return all(
-        closed(step.branch) and closed(step.shortcut) if isinstance(step, ResidualSum)
-        else isinstance(step, Affine | Normalise | Homogeneous) or getattr(step, "form", None) is ERF for step in program
-    )  # fmt: skip
+        closed(step.branch) and closed(step.shortcut)
+        if isinstance(step, ResidualSum)
+        else isinstance(step, Affine | Normalise | Homogeneous) or getattr(step, "form", None) is ERF
+        for step in program
+    )
 
 
 STEP = 5e-4

@@ -111,7 +111,7 @@ def _(patch: Patch) -> None:
 @planted("erf kernel: computed as tanh's", erf_kernel)
 def _(patch: Patch) -> None:
     wrong = analytic.vectors.rules.lower.dispatch(mn.spec.Activation)(mn.Tanh(), None, None)[0]
-    steps_of(patch, lambda step: wrong if isinstance(step, analytic.vectors.duals.Erf) else step)
+    steps_of(patch, lambda step: wrong if getattr(step, "name", None) == "Erf" else step)
 
 
 @planted("zero-initialised bias counted in the NNGP kernel", zero_bias_kernel)
