@@ -1,6 +1,6 @@
 """Convolutions of rectified images, normalised before or not:  y = P(z) V + c b,   z = max(r (x - mean), 0)
 
-    S = sum m u,  Q = sum m u (x - mean)         m = [x > mean]        dx = r (m u - S/M - r^2 (x - mean) Q/M)
+    S = sum m u,  Q = sum m u r (x - mean)       m = [x > mean]        dx = r (m u - S/M - r (x - mean) Q/M)
 
 z, and what BatchNorm alone would give, stand in no memory: the compiled loops of the convolution copy every image into
 its frame, and compute z on the way; u, the gradient in z, is fresh, and becomes dx in its place.  Without BatchNorm
@@ -39,15 +39,16 @@ class RectifiedJacobian(LayerJacobian):
         return self.one_by_one().jvp(dw, dx)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """dx = r (m u - S/M - r^2 (x - mean) Q/M)."""
+        """dx = r (m u - S/M - r (x - mean) Q/M)."""
         if u.ndim > 1 + len(self.layer.conv.plain.after):
             return self.one_by_one().vjp(u, dw)
         if (back := self.J.vjp(u, dw)) is None:
             return None
         S, Q = nothing = np.zeros((2, len(self.r)))
         if self.layer.norm is not None:
-            S, Q = averaged(back.size, means(back, nothing[0], self.x, self.mean, 0.0))
-        return centre(np.ascontiguousarray(back), S, self.x, self.mean, self.r**2 * Q, self.r, 0.0)
+            S, Q = means(back, nothing[0], self.x, self.mean, 0.0)
+            S, Q = averaged(back.size, np.stack([S, self.r * Q]))  # what `CompiledNormJacobian` brings: they may meet
+        return centre(np.ascontiguousarray(back), S, self.x, self.mean, self.r * Q, self.r, 0.0)
 
     def one_by_one(self) -> ChainJacobian:
         """The same of the layers one after the other: for tangents, and several cotangents at a time."""

@@ -62,7 +62,7 @@ class SplitBatchJacobian(LayerJacobian):
 
         dx = self.each(work, lambda J: J.vjp(u, dw))
         if dw is not None:
-            for others in sums[1:]:
+            for others in sums[1 : len(dx)]:  # none where the shares could not meet
                 for name, part in (others or {}).items():
                     dw[name] += part
         return joined(dx, len(layer.before))

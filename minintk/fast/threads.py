@@ -154,6 +154,10 @@ def parallel(work: Callable[..., T], items: Iterable[Any], meeting: Meeting | No
                         break
                 _inside.on = True
                 take()
+            except BaseException:
+                if meeting is not None:
+                    meeting.barrier.abort()  # nobody waits for a caller whom an interrupt kept from coming
+                raise
             finally:
                 _inside.on = False
                 for _ in left:  # after an interrupt, nothing is left for the others
@@ -199,7 +203,7 @@ def together(work: Callable[..., T], items: Iterable[Any]) -> list[T] | None:
         finally:
             del _inside.meeting
 
-    if len(items) > 1 + _pool()._max_workers:
+    if len(items) > min(cores(), 1 + _pool()._max_workers):
         return None
     try:
         return parallel(one, range(len(items)), meeting)

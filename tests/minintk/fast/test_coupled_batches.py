@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from counting import counted
 from small_is_large import small_is_large
 
 import minintk as mn
-from minintk.fast import split_batch, threads
+from minintk.fast import rectified, split_batch, threads
 from minintk.fast.door import shut
 from minintk.fast.norm import CompiledBatchNorm
 from minintk.fast.threads import everyones, together
+from minintk.fast.thresholds import THRESHOLDS
 from minintk.testing import assert_close, roundings
 
 SPEC = mn.Sequential(
@@ -59,6 +61,20 @@ def test_parts_of_a_batch_have_the_statistics_of_all_of_it(N: int) -> None:
         assert_close(f"map {i}", a, b, tolerance * float(np.abs(b).max()))
 
 
+def test_a_part_by_loops_meets_one_layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 5 examples 3 are enough work for the loops that normalise what they read, and 2 are not."""
+    spec = mn.Sequential(mn.Conv2d(16, 1), mn.BatchNorm(eps=0.01), mn.ReLU(), mn.Conv2d(16, 3), *SPEC.layers[-2:])
+    with shut():
+        plain = mn.Network(spec, (6, 5, 2))
+    tolerance = 50 * roundings(plain, plain.init(RNG(0)), RNG(1).standard_normal((5, 6, 5, 2)))
+    monkeypatch.setattr(THRESHOLDS, "compiled", 3 * (6 * 5 * 9 - 2 * 5 * 3) * 16 * 16)  # less what lies outside
+    with counted(rectified, "RectifiedJacobian", lambda *_: 1) as calls:
+        found = maps(mn.Network(spec, (6, 5, 2)), 5)
+    assert len(calls) == 1
+    for a, b in zip(found, maps(plain, 5), strict=True):
+        assert_close("map", a, b, tolerance * float(np.abs(b).max()))
+
+
 def test_parts_that_do_not_meet_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: each core with the means of its own examples."""
     monkeypatch.setattr("minintk.fast.norm.everyones", lambda part: [part])
@@ -91,6 +107,58 @@ def test_where_the_pool_is_taken_the_batch_goes_in_one_piece(monkeypatch: pytest
         patch.setattr("concurrent.futures.ThreadPoolExecutor.submit", refused)
         assert together(everyones, range(2)) is None
     assert together(everyones, range(2)) == [[0, 1]] * 2
+
+
+def test_what_parts_wrote_before_they_failed_to_meet_is_not_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second part has its last weights' gradient, and then a third thread does not start."""
+    net, x = mn.Network(SPEC, (6, 5, 2)), RNG(1).standard_normal((5, 6, 5, 2))
+    f, J = net.linearize(net.init(RNG(0)), x)
+    right = J.vjp(f)
+
+    def late(work: Any, _: Any) -> None:
+        work(1)
+
+    monkeypatch.setattr(split_batch, "together", late)
+    np.testing.assert_allclose(J.vjp(f), right, rtol=0, atol=1e-10 * float(np.abs(right).max()))
+
+
+def test_no_part_waits_for_an_interrupted_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control-C before the caller takes its part: the other part, which waits for it already, is told so."""
+    pool, begun, meetings = threads._pool(), list[Any](), list[Any]()
+    arrived, submit = threading.Event(), pool.submit
+
+    def part(i: int) -> list[int]:
+        meetings.append(threads._inside.meeting[0])
+        arrived.set()
+        return everyones(i)
+
+    def interrupted(*work: Any) -> Any:
+        begun.append(submit(*work))
+        assert arrived.wait(10)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "submit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            together(part, range(2))
+    try:
+        assert isinstance(begun[0].exception(timeout=2), threading.BrokenBarrierError)
+    finally:
+        meetings[0].barrier.abort()
+    assert together(everyones, range(2)) == [[0, 1]] * 2
+
+
+def test_as_many_parts_as_there_were_cores_do_not_meet_on_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool has threads for three parts; then the process may use two cores."""
+    with monkeypatch.context() as patch:
+        patch.setattr(threads, "cores", lambda: 3)
+        threads._pool.cache_clear()
+        assert together(everyones, range(3)) == [[0, 1, 2]] * 3
+    patient = partial(threading.Barrier, timeout=1)
+    monkeypatch.setattr(threads, "Barrier", patient)
+    with counted(threads, "parallel", lambda *_: 1) as calls:
+        assert together(everyones, range(3)) is None
+    assert not calls
 
 
 def test_statistics_are_left_for_a_calibrated_network() -> None:
