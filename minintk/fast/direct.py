@@ -308,7 +308,8 @@ def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any
         some, those = a[i : i + L], b[i : i + L]
         for c in range(some.size):
             one, two = some[c], those[c] - other[c]
-            one = zero if two <= floor else one
+            one = one if two > floor else zero
+            two = two if slope[c] != zero else zero  # 0 times infinity is no number
             some[c] = r[c] * (one - mean[c] - two * slope[c])
 
 

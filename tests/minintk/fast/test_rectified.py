@@ -125,6 +125,26 @@ def test_float32_is_as_exact_as_the_layers_one_by_one() -> None:
         assert error < max(2 * usual, 3e-7)
 
 
+def test_infinite_numbers_that_relu_stops_send_nothing_back() -> None:
+    """Where a pixel overflows to -infinity, outputs and gradients are finite, as those of the layers one by one."""
+    spec = mn.Sequential(mn.Conv2d(16, 1), mn.ReLU(), mn.Conv2d(16, 3), *END)
+    x, found = np.abs(RNG(0).standard_normal((2, 5, 6, 1))).astype(np.float32), []
+    with shut():
+        plain = mn.Network(spec, x.shape[1:])
+    theta = plain.init(RNG(0), dtype=np.float32)
+    first = plain.layout.unpack(theta)["0.W"]
+    first[...] = -np.abs(first)
+    first[..., 0] = -1e30
+    x[1, 2, 3] = 1e30
+    with np.errstate(over="ignore"):
+        for net in (plain, mn.Network(spec, x.shape[1:])):
+            f, J = net.linearize(theta, x)
+            found.append((f, J.vjp(np.ones_like(f))))
+    assert np.isfinite(found[0][1]).all()
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
+
+
 def test_a_cotangent_is_not_written_to() -> None:
     """dx takes the place of the gradient in z, never that of u."""
     spec, shape, _ = NETWORKS["residual"]
