@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from functools import cache
+from signal import SIGINT, getsignal, signal
 from threading import Barrier, BrokenBarrierError, Lock, get_ident, local
 from typing import Any, TypeVar
 
@@ -146,7 +147,8 @@ def parallel(work: Callable[..., T], items: Iterable[Any], meeting: Meeting | No
             try:
                 for _ in range(min(len(items), cores()) - 1):
                     try:
-                        begun.append(_pool().submit(copy_context().run, take))  # one by one: an interrupt loses none
+                        with uninterrupted():
+                            begun.append(_pool().submit(copy_context().run, take))  # an interrupt loses none
                     except RuntimeError:  # no thread can start; a pool whose queue nobody empties is let go
                         _pool.cache_clear()
                         if meeting is not None:
@@ -224,18 +226,38 @@ def everyones(part: T) -> list[T]:
         return [part]
     meeting, i = _inside.meeting
     meeting.brought[i].append(part)
-    meeting.barrier.wait()
+    with uninterrupted():
+        meeting.barrier.wait()
     return [brought[len(meeting.brought[i]) - 1] for brought in meeting.brought]
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Control-C takes effect at the end: raised inside, it could leave a lock of the pool taken for good."""
+    came: list[Any] = []
+    try:
+        if callable(before := getsignal(SIGINT)):
+            signal(SIGINT, lambda *how: came.append(how))
+    except ValueError:  # another thread than the main one, which alone is interrupted
+        before = None
+    try:
+        yield
+    finally:
+        if callable(before):
+            signal(SIGINT, before)
+            if came:
+                before(*came[0])
 
 
 def _finish(begun: list[Future[None]]) -> None:
     """Wait until all that have started are done, since they write to `results`; a keyboard interrupt is raised then."""
     interrupt: KeyboardInterrupt | None = None
-    while not all(future.cancel() or future.done() for future in begun):
-        try:
-            wait([future for future in begun if not future.cancelled()])
-        except KeyboardInterrupt as came:
-            interrupt = came
+    with uninterrupted():
+        while not all(future.cancel() or future.done() for future in begun):
+            try:
+                wait([future for future in begun if not future.cancelled()])
+            except KeyboardInterrupt as came:
+                interrupt = came
     if interrupt is not None:
         raise interrupt
 

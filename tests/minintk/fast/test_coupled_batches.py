@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -145,6 +147,27 @@ def test_no_part_waits_for_an_interrupted_caller(monkeypatch: pytest.MonkeyPatch
         assert isinstance(begun[0].exception(timeout=2), threading.BrokenBarrierError)
     finally:
         meetings[0].barrier.abort()
+    assert together(everyones, range(2)) == [[0, 1]] * 2
+
+
+@pytest.mark.parametrize(("owner", "name"), [(Future, "cancel"), (Future, "__init__"), (threading.Barrier, "wait")])
+def test_an_interrupt_waits_until_the_pool_is_as_it_was(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the midst of a hand-over, its end or a meeting, Control-C would leave a lock taken for good."""
+    inside, right, main = list[bool](), getattr(owner, name), threading.main_thread()
+
+    def interrupted(self: Any) -> Any:
+        if threading.current_thread() is main:
+            inside.append(True)
+            signal.raise_signal(signal.SIGINT)
+            inside.append(False)
+        return right(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            together(everyones, range(2))
+    assert inside[-1] is False
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert together(everyones, range(2)) == [[0, 1]] * 2
 
 
