@@ -153,7 +153,7 @@ class VectorEngine:
         n, m = self.shape
         height = 2 * size if on_host(xp) else size
         if m < size:  # few columns: about as many pairs, in eight tiles or more
-            height = max(height, min(height * (size // m), -(-n // 8)))
+            height = max(height, min(height * (size // pitch(xp, m)), -(-n // 8)))
         tiles = list(self.tiles(height, size))
         own, lock, done, _ = local(), Lock(), [0], self.coarse_passes  # which two threads would prepare twice
 

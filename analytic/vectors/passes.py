@@ -21,7 +21,7 @@ from analytic.vectors.llvm import VECTOR, Vectors
 from analytic.vectors.quadrature import Quadrature
 from analytic.vectors.state import Block, Dual, Flat, Program, address, run_pairs
 from analytic.vectors.symbols import Symbol
-from analytic.vectors.trace import SOURCES, Node, Trace, Untraceable, stand_ins, traced, with_inner
+from analytic.vectors.trace import SOURCES, Node, Trace, Untraceable, ours, stand_ins, traced, with_inner
 from minintk.arrays import Array
 
 # ----------------------------------------------------------------------------------------- functions of numbers
@@ -294,10 +294,14 @@ def passes(
 
     flat : the coefficients.   count, pairs : of all rows, and of what the kernel has of them.
     """
-    texts = tuple([type(step).pairs for step in program])
+    steps = tuple(with_inner(program))
+    find = (
+        recipes if all(map(ours, steps)) else recipes.__wrapped__
+    )  # others, or their coefficients, may not be hashable
+    texts = tuple([type(step).pairs for step in steps])
     return [
         partial(run_pairs, program[start:end], coefficients=coefficients[start:end])
         if made is None
         else Pass(made, flat.arrays, count, dtype)
-        for start, end, made in recipes(program, texts, flat.known, dtype, tangent, pairs >= MANY_PAIRS)
+        for start, end, made in find(program, texts, flat.known, dtype, tangent, pairs >= MANY_PAIRS)
     ]

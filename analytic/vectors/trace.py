@@ -223,9 +223,10 @@ def with_inner(program: Program) -> Iterator[Any]:
 
 
 def ours(step: Any) -> bool:
-    """Whether a step's text and formula are this package's: these depend on nothing but what they are told."""
-    formula = getattr(step, "step", None)
-    return type(step).pairs.__module__.startswith("analytic.") and (formula is None or formula.__module__ == FORMULAS)
+    """Whether a step's class, text and formula are this package's: these depend on nothing but what they are told."""
+    kind, formula = type(step), getattr(step, "step", None)
+    texts = kind.__module__, kind.pairs.__module__
+    return all(m.startswith("analytic.") for m in texts) and (formula is None or formula.__module__ == FORMULAS)
 
 
 def traced(program: Program, coefficients: Any, trace: Trace, tangent: bool) -> list[int]:

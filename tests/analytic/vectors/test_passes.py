@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ import analytic as an
 import minintk as mn
 from analytic.vectors import plan
 from analytic.vectors.closed_forms import ClosedForm
+from analytic.vectors.rules import Affine
+from analytic.vectors.state import Law, RowState, Step
 from minintk.arrays import Array
+from minintk.spec.shapes import out_shape
 
 passes = pytest.importorskip("analytic.vectors.passes", reason="needs the extra fast")
 
@@ -136,6 +140,14 @@ def test_every_shape_of_a_tile(shape: tuple[int, int]) -> None:
     assert apart(network(mn.Erf()), x) < ROUNDINGS
 
 
+@pytest.mark.parametrize("shape", [(60_000, 1), (20_000, 17)])
+def test_tall_tiles_of_few_columns(shape: tuple[int, int]) -> None:
+    """Lines are padded to whole vectors: no more of them than a thread's memory holds."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((n, 2)) for n in shape)
+    assert apart(network(mn.ReLU()), x, y) < ROUNDINGS
+
+
 def test_a_quadrature_is_compiled_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """For millions of pairs, and from a text that is not too long."""
     x, kernel = inputs("many", "float32")[0], network(mn.Tanh())
@@ -203,3 +215,45 @@ def test_steps_from_elsewhere_are_left_to_numpy() -> None:
     own = Shifted(**{name: getattr(step, name) for name in step.__dataclass_fields__})
     assert passes.recipe((own,), (tuple, None), 0, 1, np.dtype("float64"), True) is None
     assert apart(plain, x, y) < ROUNDINGS
+
+
+@dataclass
+class Doubling(Step):
+    """A user's step that cannot be hashed, nor can its coefficients."""
+
+    factor: float = 2.0
+
+    def law(self, law: Law) -> Law:
+        return law
+
+    def rows(self, rows: RowState) -> tuple[RowState, Any]:
+        return rows.to(self.factor * rows.q, self.factor * rows.theta), {"rows": rows.q}
+
+    def pairs(self, pairs: Any, row: Any) -> None:
+        """Angles stay."""
+
+
+class Filling(Affine):
+    """One of our steps with a part that only arrays know."""
+
+    def tangents(self, pairs: Any, row: Any, *, first: bool = False) -> None:
+        pairs.tau.fill(0.25)
+
+
+class Other(mn.spec.Layer):
+    """A user's layer."""
+
+    step: Step
+
+
+out_shape.register(Other)(lambda layer, shape: shape)
+an.lower.register(Other)(lambda layer, site, parametrization: (layer.step,))
+
+
+@pytest.mark.parametrize("step", [Doubling(), Filling(2.0, 0.0, 1.0, 0.0)])
+def test_users_steps_may_be_anything(step: Step) -> None:
+    """NumPy runs them, whatever they and their coefficients are; the steps before them are compiled."""
+    layer = Other()
+    object.__setattr__(layer, "step", step)
+    kernel = an.kernel(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dense(8), layer, mn.ReLU(), mn.Dense(1)))
+    assert apart(kernel, *inputs("many", "float64")) < ROUNDINGS
