@@ -105,7 +105,7 @@ def recipes(
 ) -> tuple[Part, ...]:
     """A program in parts, each up to an activation, for coefficients of which that much is `known`.
 
-    texts : the steps' methods `pairs`, so that nothing old is found where one was exchanged.
+    texts : the methods `pairs` of all steps, inner ones too, so that nothing old is found where one was exchanged.
     quadratures : whether these are worth compiling.
     """
     ends = [k + 1 for k, step in enumerate(program) if isinstance(step, Dual) or k == len(program) - 1]
@@ -295,9 +295,7 @@ def passes(
     flat : the coefficients.   count, pairs : of all rows, and of what the kernel has of them.
     """
     steps = tuple(with_inner(program))
-    find = (
-        recipes if all(map(ours, steps)) else recipes.__wrapped__
-    )  # others, or their coefficients, may not be hashable
+    find = recipes if all(map(ours, steps)) else recipes.__wrapped__  # others may not be hashable
     texts = tuple([type(step).pairs for step in steps])
     return [
         partial(run_pairs, program[start:end], coefficients=coefficients[start:end])
