@@ -182,6 +182,24 @@ def compiled(module: Any) -> Any:
         return engine
 
 
+def counted_loop(builder: Any, end: Any, step: int) -> tuple[Any, Callable[[], None]]:
+    """Begin `for k in range(0, end, step)`, end > 0; returns k, and what ends it."""
+    i64 = ir.IntType(64)
+    before, body = builder.block, builder.append_basic_block()
+    builder.branch(body)
+    builder.position_at_end(body)
+    k = builder.phi(i64)
+    k.add_incoming(i64(0), before)
+
+    def close() -> None:
+        after, done = builder.add(k, i64(step)), builder.append_basic_block()
+        k.add_incoming(after, builder.block)
+        builder.cbranch(builder.icmp_signed("<", after, end), body, done)
+        builder.position_at_end(done)
+
+    return k, close
+
+
 class Code:
     """Machine code, called with `ARGUMENTS`: all pairs, as many at a time as a register holds.
 
@@ -192,8 +210,8 @@ class Code:
     def __init__(self, lines: tuple[Any, ...], ends: tuple[Name, ...], counts: tuple[int, ...], dtype: Any) -> None:
         module, i64 = ir.Module(), ir.IntType(64)
         run = ir.Function(module, ir.FunctionType(ir.VoidType(), [i64] * len(ARGUMENTS)), "run")
-        self.builder = builder = ir.IRBuilder(run.append_basic_block())
-        self.m = m = Vectors(dtype, builder)
+        builder = ir.IRBuilder(run.append_basic_block())
+        m = Vectors(dtype, builder)
         at = dict(zip(ARGUMENTS, run.args, strict=True))
         p, tau, rows, numbers = (
             builder.inttoptr(at[k], m.number.as_pointer()) for k in ("p", "tau", "rows", "numbers")
@@ -208,9 +226,9 @@ class Code:
         def place(k: int, row: Any) -> Any:
             return builder.add(builder.mul(i64(k), at["stride"]), row)
 
-        i, next_row = self.loop(at["n"], 1)
+        i, next_row = counted_loop(builder, at["n"], 1)
         found |= {(0, k): m.spread(rows, place(k, builder.add(i, at["i"]))) for k in range(left)}
-        j, next_pairs = self.loop(at["m"], m.lanes)
+        j, next_pairs = counted_loop(builder, at["m"], m.lanes)
         here = builder.add(builder.mul(i, at["pitch"]), j)
         found |= {(1, k): m.load(rows, place(left + k, builder.add(j, at["j"]))) for k in range(right)}
         found |= {(3, k): m.load(matrices[k], here) for k in range(matrix)}
@@ -228,23 +246,6 @@ class Code:
         builder.ret_void()
         self.engine = compiled(module)
         self.run = CFUNCTYPE(None, *[c_int64] * len(ARGUMENTS))(self.engine.get_function_address("run"))
-
-    def loop(self, end: Any, step: int) -> tuple[Any, Callable[[], None]]:
-        """Begin `for k in range(0, end, step)`, end > 0; returns k, and what ends it."""
-        builder, i64 = self.builder, ir.IntType(64)
-        before, body = builder.block, builder.append_basic_block()
-        builder.branch(body)
-        builder.position_at_end(body)
-        k = builder.phi(i64)
-        k.add_incoming(i64(0), before)
-
-        def close() -> None:
-            after, done = builder.add(k, i64(step)), builder.append_basic_block()
-            k.add_incoming(after, builder.block)
-            builder.cbranch(builder.icmp_signed("<", after, end), body, done)
-            builder.position_at_end(done)
-
-        return k, close
 
 
 @lru_cache(maxsize=512)
