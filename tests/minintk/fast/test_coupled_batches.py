@@ -69,8 +69,8 @@ def test_a_part_by_loops_meets_one_layer_by_layer(monkeypatch: pytest.MonkeyPatc
     with shut():
         plain = mn.Network(spec, (6, 5, 2))
     tolerance = 50 * roundings(plain, plain.init(RNG(0)), RNG(1).standard_normal((5, 6, 5, 2)))
-    monkeypatch.setattr(THRESHOLDS, "compiled", 3 * (6 * 5 * 9 - 2 * 5 * 3) * 16 * 16)  # less what lies outside
-    with counted(rectified, "RectifiedJacobian", lambda *_: 1) as calls:
+    with monkeypatch.context() as patch, counted(rectified, "RectifiedJacobian", lambda *_: 1) as calls:
+        patch.setattr(THRESHOLDS, "compiled", 3 * (6 * 5 * 9 - 2 * 5 * 3) * 16 * 16)  # less what lies outside
         found = maps(mn.Network(spec, (6, 5, 2)), 5)
     assert len(calls) == 1
     for a, b in zip(found, maps(plain, 5), strict=True):
