@@ -22,6 +22,7 @@ from minintk.fast.conv_gram import conv_gram
 from minintk.fast.gather import Gather
 from minintk.fast.memory import scratch
 from minintk.fast.patches import Before, Patches, nothing_before
+from minintk.fast.spread import spread
 from minintk.fast.threads import cores, parallel
 from minintk.fast.thresholds import THRESHOLDS, loops
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights
@@ -92,15 +93,10 @@ def correlate(
 
 
 def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array, work: int) -> None:
-    """Writes some parts of y from x, example by example; each part : the arguments of `direct.correlate`."""
-
-    def each(share: list[slice]) -> None:
-        for at in share:
-            images_at = np.ascontiguousarray(x[at])
-            for *how, b, place in parts:
-                direct.correlate(images_at, *how, b if b.ndim == 1 else b[at].ravel(), y[at], place)
-
-    parallel(each, shares(work, len(x), x, max(1, len(x))))
+    """Writes some parts of y from x; each part : the arguments of `direct.correlate`."""
+    x, worth = np.ascontiguousarray(x), len(x) * work >= THRESHOLDS.spread
+    for *how, b, place in parts:
+        spread(direct.correlate, worth, x, *how, b if b.ndim == 1 else b.ravel(), y, place)
 
 
 @dataclass(frozen=True)
@@ -139,17 +135,17 @@ class BlockedConvJacobian(LayerJacobian):
         shape = (*np.broadcast_shapes(self.x.shape[:-4], u.shape[:-2]), patches.K, u.shape[-1])
         direct = kernels([patches], self.x) if len(shape) == 2 else None
 
+        if direct is not None:
+            x, v = np.ascontiguousarray(self.x), np.ascontiguousarray(u).reshape((1, -1, *windows.out, u.shape[-1]))
+            dW, worth = np.zeros((1, 1, *windows.window, *patches.channels), u.dtype), len(x) * patches.work
+            how = self.before or nothing_before(x)
+            args = x, patches.frame, how, v, windows.strides, dW
+            spread(direct.add_gradient, worth >= THRESHOLDS.spread, *args)
+            return dW.reshape(shape)
+
         def work(share: list[slice]) -> Array:
             total = array_namespace(u).zeros(shape, dtype=u.dtype)
             for i, at in enumerate(share):
-                if direct is not None:
-                    dW, out = (
-                        total.reshape((1, 1, *windows.window, *patches.channels)),
-                        (1, -1, *windows.out, u.shape[-1]),
-                    )
-                    x, v = np.ascontiguousarray(self.x[at]), np.ascontiguousarray(u[rows(at, R)]).reshape(out)
-                    direct.add_gradient(x, patches.frame, self.before or nothing_before(x), v, windows.strides, dW)
-                    continue
                 P = patches.read(self.x[..., at, :, :, :], passing=True)
                 part = scratch(u, shape, "gradient") if i else total
                 matmul_into(P.swapaxes(-1, -2), u[..., rows(at, R), :], part)
@@ -157,8 +153,7 @@ class BlockedConvJacobian(LayerJacobian):
                     total += part
             return total
 
-        N = self.x.shape[-4]
-        return summed(work, shares(patches.work, N, self.x, max(1, N) if direct is not None else patches.step(self.x)))
+        return summed(work, shares(patches.work, self.x.shape[-4], self.x, patches.step(self.x)))
 
     def _gathered(self, u: Array) -> Array:
         """dx on the canvas or in the image, from u : (..., N, H_out, W_out, C_out); `minintk.fast.gather`."""

@@ -301,16 +301,21 @@ def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) 
 
 
 @compiled
-def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any) -> None:
-    """a = r (A - mean - (b - other) slope), in its place; A = a where b - other > floor, else 0; all as above."""
+def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any, onto: Any) -> None:
+    """a = onto + r (A - mean - (b - other) slope), in its place; A = a where b - other > floor, else 0; all as above.
+
+    onto : (M C,), or (0,) for nothing.
+    """
     L, zero = mean.size, a.dtype.type(0)
     for i in range(0, a.size, L):
-        some, those = a[i : i + L], b[i : i + L]
+        some, those, more = a[i : i + L], b[i : i + L], onto[i : i + L]
         for c in range(some.size):
             one, two = some[c], those[c] - other[c]
             one = one if two > floor else zero
             two = two if slope[c] != zero else zero  # 0 times infinity is no number
             some[c] = r[c] * (one - mean[c] - two * slope[c])
+        for c in range(more.size):
+            some[c] += more[c]
 
 
 @compiled
@@ -327,7 +332,7 @@ def largest(x: Any, window: Any, stride: Any, y: Any, place: Any) -> None:
                 for s in range(window[0] * window[1]):
                     some = x[i, p * stride[0] + s // window[1], q * stride[1] + s % window[1]]
                     for c in range(C):
-                        larger = s == 0 or some[c] > best[c] or some[c] != some[c]
+                        larger = s == 0 or some[c] > best[c] or (some[c] != some[c] and best[c] == best[c])
                         best[c] = some[c] if larger else best[c]
                         where[c] = s if larger else where[c]
 

@@ -9,7 +9,7 @@ one for kernels:
     BatchNorm, ReLU, convolution   in one, which normalises and rectifies what it reads
     MaxPool                        in one pass forwards and one back, likewise
     Dense                          its large products split over the cores
-    batch, outputs                 split over the cores
+    batch, outputs                 split over the cores; of a small batch, the compiled loops
 
 The first of equal positive maxima is the same before ReLU and after it, and where no maximum is positive, relu' = 0.
 Nothing in `minintk.spec`, `minintk.layers` or `minintk.models` imports this room; `minintk` opens

@@ -17,6 +17,7 @@ from math import inf
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host
+from minintk.fast.spread import spread
 from minintk.fast.threads import everyones, meets
 from minintk.fast.thresholds import THRESHOLDS, loops, numba_is_here
 from minintk.layers.contract import Weights
@@ -45,14 +46,19 @@ def means(a: Array, shift: Array, b: Array, other: Array, floor: float = -inf) -
     """(2, C), in float64: the means of A and A (b - other), A = a - shift where b - other > floor; a, b : (..., C)."""
     C, first, second = len(shift), pixels(shift, a), pixels(other, a)
     sums = np.zeros((2, len(first)))
-    loops().column_sums(a.ravel(), first, b.ravel(), second, a.dtype.type(floor), sums)
+    worth, floor = a.size >= THRESHOLDS.spread_numbers, a.dtype.type(floor)
+    spread(loops().column_sums, worth, a.ravel(), first, b.ravel(), second, floor, sums)
     return np.asarray(sums.reshape((2, -1, C)).sum(axis=1) / (a.size // C))
 
 
-def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array, floor: float = -inf) -> Array:
-    """a, now r (A - mean - (b - other) slope), A = a where b - other > floor, else 0; a, b : (..., C), in one piece."""
+def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array, floor: float = -inf,
+           onto: Array | None = None) -> Array:  # fmt: skip
+    """a, now onto + r (A - mean - (b - other) slope), A = a where b - other > floor, else 0; arrays (..., C), a in one
+    piece."""
     mean, other, slope, r = (pixels(v, a) for v in (mean, other, slope, r))
-    loops().centre(a.reshape(-1), mean, b.ravel(), other, slope, r, a.dtype.type(floor))
+    worth, floor = a.size >= THRESHOLDS.spread_numbers, a.dtype.type(floor)
+    more = np.empty(0, a.dtype) if onto is None else onto.ravel()
+    spread(loops().centre, worth, a.reshape(-1), mean, b.ravel(), other, slope, r, floor, more)
     return a
 
 

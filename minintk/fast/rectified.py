@@ -38,17 +38,18 @@ class RectifiedJacobian(LayerJacobian):
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
         return self.one_by_one().jvp(dw, dx)
 
-    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """dx = r (m u - S/M - r (x - mean) Q/M)."""
+    def vjp(self, u: Array, dw: Weights | None, onto: Array | None = None) -> Array | None:
+        """dx = onto + r (m u - S/M - r (x - mean) Q/M)."""
         if u.ndim > 1 + len(self.layer.conv.plain.after):
-            return self.one_by_one().vjp(u, dw)
+            dx = self.one_by_one().vjp(u, dw)
+            return dx if onto is None or dx is None else dx + onto
         if (back := self.J.vjp(u, dw)) is None:
             return None
         S, Q = nothing = np.zeros((2, len(self.r)))
         if self.layer.norm is not None:
             S, Q = means(back, nothing[0], self.x, self.mean, 0.0)
             S, Q = averaged(back.size, np.stack([S, self.r * Q]))  # what `CompiledNormJacobian` brings: they may meet
-        return centre(np.ascontiguousarray(back), S, self.x, self.mean, self.r * Q, self.r, 0.0)
+        return centre(np.ascontiguousarray(back), S, self.x, self.mean, self.r * Q, self.r, 0.0, onto)
 
     def one_by_one(self) -> ChainJacobian:
         """The same of the layers one after the other: for tangents, and several cotangents at a time."""
@@ -130,7 +131,20 @@ class OntoShortcut(BoundBranches):
         onto, other = self.layers[1](w, x)
         y, J = BoundChain(branch.layers[:-1])(w, x)
         y, last = branch.layers[-1](w, y, onto)
-        return y, SumJacobian(self, (ChainJacobian(branch.layers, (*J.links, last)), other))
+        return y, OntoShortcutJacobian(self, (ChainJacobian(branch.layers, (*J.links, last)), other))
+
+
+@dataclass(frozen=True)
+class OntoShortcutJacobian(SumJacobian):
+    """Of such a residual: where its branch begins with such a convolution, too, dx is added to the shortcut's there."""
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
+        """dx = u db_1/dx + u db_2/dx."""
+        branch: Any = self.parts[0]
+        if type(branch.links[0]) is not RectifiedJacobian or (onto := self.parts[1].vjp(u, dw)) is None:
+            return super().vjp(u, dw)
+        back = ChainJacobian(branch.layers[1:], branch.links[1:]).vjp(u, dw)
+        return None if back is None else branch.links[0].vjp(back, dw, onto)
 
 
 def rectifies(layer: Bound) -> bool:

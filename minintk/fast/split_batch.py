@@ -118,7 +118,7 @@ class SplitBatch:
             return 1
         if self.coupled:  # one for each core, of one network, by loops that meet
             alone = any(w[t.name].ndim > len(t.shape) for t in self.tensors) or not numba_is_here() or loops() is None
-            return 1 if alone else min(N, cores())
+            return 1 if alone or size < THRESHOLDS.meeting else min(N, cores())
         weights = sum(t.size for t in self.tensors)
         each = max(1, THRESHOLDS.share_activations, THRESHOLDS.share_per_weight * weights)
         return min(N, cores() * min(THRESHOLDS.shares_per_core, -(-size // (cores() * each))))

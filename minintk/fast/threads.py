@@ -17,6 +17,8 @@ from signal import SIGINT, getsignal, signal
 from threading import Barrier, BrokenBarrierError, Lock, get_ident, local
 from typing import Any, TypeVar
 
+from minintk.fast.board import STOP, board
+
 T = TypeVar("T")
 
 _inside = local()
@@ -57,6 +59,7 @@ def _forked() -> None:
     """In the child of a fork: the pool's threads, and whoever used them and held BLAS, stay behind in the parent."""
     global _holder
     _pool.cache_clear()
+    board.cache_clear()
     _user.clear()
     _inside.on = False
     _holder = Lock()
@@ -142,6 +145,7 @@ def parallel(work: Callable[..., T], items: Iterable[Any], meeting: Meeting | No
                 pass
 
     begun: list[Future[None]] = []
+    board()[STOP] = 1  # threads that look for compiled loops come back to the pool
     try:
         with single_threaded_blas():
             try:

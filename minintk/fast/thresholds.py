@@ -23,6 +23,7 @@ class Thresholds:
     compiled: int = 2**20  # multiplications of a convolution that is worth loading Numba
     convolution: int = 2**25  # multiplications of a convolution that is split over the cores
     batch: int = 2**20  # numbers in the activations of a batch that is split over the cores
+    meeting: int = 2**24  # numbers in a batch coupled by BatchNorm whose shares the cores take through all layers
     contraction: int = 2**24  # multiplications of a kernel's contraction that is left to BLAS's own threads
     cotangents: int = 2**20  # numbers in the cotangents of a kernel whose outputs are split over the cores
     vector: int = 2**19  # numbers of a vector that the optimiser and copies split over the cores
@@ -38,6 +39,9 @@ class Thresholds:
     ensemble_bytes: int = 24 * 2**20  # activations and parameters of the members that train on a core at a time
     vector_piece: int = 2**17  # numbers of a vector that stay in cache through the passes of an optimiser
     copy_bytes: int = 2**18  # a copy whose memory is taken again when nobody holds it
+    spread: int = 2**22  # multiplications of a compiled loop that is spread over threads that are awake,
+    spread_numbers: int = 2**15  # and numbers,
+    looks: int = 2**15  # and how often one looks for the next, 15 ns each, before it sleeps
     scratch_bytes: int = 2**24  # scratch memory that is taken again; above, it is fresh
 
 

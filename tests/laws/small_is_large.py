@@ -12,7 +12,8 @@ from minintk.fast.thresholds import THRESHOLDS, Thresholds
 
 NOTHING = Thresholds(
     products=0, convolution=0, batch=0, cotangents=0, share_activations=0, share_per_weight=0, patches_bytes=1,
-    cotangent_bytes=1, compiled=0, normalised=0, gathering=10**9, gathered_channels=0,
+    cotangent_bytes=1, compiled=0, meeting=0, spread=0, spread_numbers=0, normalised=0, gathering=10**9,
+    gathered_channels=0,
 )  # fmt: skip
 
 

@@ -282,7 +282,7 @@ def _(patch: Patch) -> None:
 
 @planted("compiled: the gradient in x also where ReLU is 0", fast_direct)
 def _(patch: Patch) -> None:
-    patch.setattr("minintk.fast.rectified.centre", lambda *how, right=norm.centre: right(*how[:-1], -inf))
+    patch.setattr("minintk.fast.rectified.centre", lambda *how, right=norm.centre: right(*how[:6], -inf, *how[7:]))
 
 
 @planted("compiled: the mean of the gradient also where ReLU is 0", fast_direct)

@@ -150,9 +150,9 @@ def test_a_cotangent_is_not_written_to() -> None:
     spec, shape, _ = NETWORKS["residual"]
     net, x, right = mn.Network(spec, shape), RNG(2).standard_normal((5, *shape)), RectifiedJacobian.vjp
 
-    def watched(self: Any, u: Any, dw: Any) -> Any:
+    def watched(self: Any, u: Any, dw: Any, *onto: Any) -> Any:
         before = u.copy()
-        back = right(self, u, dw)
+        back = right(self, u, dw, *onto)
         assert (u == before).all()
         return back
 
