@@ -166,7 +166,10 @@ class BlockedConvJacobian(LayerJacobian):
             every = len(gathers) == prod(min(pair) for pair in zip(windows.strides, size, strict=True))
             whole = (np.empty if every else np.zeros)((len(some), *size, self.x.shape[-1]), u.dtype)
             start = np.zeros(self.x.shape[-1], u.dtype)
-            turned = [g.turned(W).reshape((*g.patches.windows.window, *g.patches.channels)) for g in gathers]
+            turned = [
+                np.ascontiguousarray(g.turned(W)).reshape((*g.patches.windows.window, *g.patches.channels))
+                for g in gathers
+            ]
             how = nothing_before(u)
             each = [(g.frame, how, V, (1, 1), start, g.place) for g, V in zip(gathers, turned, strict=True)]
             convolved(direct, some, each, whole, sum(g.patches.work for g in gathers))

@@ -176,7 +176,8 @@ def correlate(board: Any, cores: int, x: Any, frame: Any, before: Any, W: Any, s
 def some_gradient(i: int, pieces: int, x: Any, frame: Any, before: Any, u: Any, stride: Any, parts: Any) -> None:
     """Of some images."""
     low, high = bounds(i, pieces, len(x))
-    direct.add_gradient(x[low:high], frame, before, u[:, low:high], stride, parts[i : i + 1])
+    v = u[0][low:high].reshape((1, high - low, *u.shape[2:]))  # known to be in one piece
+    direct.add_gradient(x[low:high], frame, before, v, stride, parts[i : i + 1])
 
 
 @compiled
