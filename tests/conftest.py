@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Generator
 
 # A shell's background job ignores Ctrl-C, and so would the tests that send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -35,3 +36,14 @@ def _ways_by_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Image kernels go by Numba where they are large, whether or not a test before has loaded it."""
     if "analytic.images.plan" in sys.modules:
         monkeypatch.setattr("analytic.images.plan.ONCE_LOADED", 1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """A test that leaves a threshold changed fails, not those after it."""
+    yield
+    if (module := sys.modules.get("minintk.fast.thresholds")) is not None:
+        now, right = vars(module.THRESHOLDS), vars(module.Thresholds())
+        left = {name: value for name, value in now.items() if value != right[name]}
+        now.update(right)
+        assert not left, f"thresholds left changed: {left}"

@@ -30,13 +30,13 @@ RNG = np.random.default_rng
 
 
 @pytest.fixture(autouse=True)
-def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """And threads that stay awake for a second, so that they take part."""
-    with small_is_large():
-        monkeypatch.setattr(THRESHOLDS, "looks", 2**26)
-        yield
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    """Threads that stay awake until they are sent home, so that they take part."""
+    with small_is_large(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(THRESHOLDS, "looks", 2**40)
+        yield patch
         meet = threading.Barrier(2, timeout=10)
-        threads.parallel(lambda _: meet.wait(), range(2))  # sends them home
+        threads.parallel(lambda _: meet.wait(), range(2))
 
 
 def normal(shape: Any, dtype: Any = np.float32, seed: int = 0) -> Any:
@@ -108,9 +108,9 @@ def test_a_piece_left_out_is_refused() -> None:
 
 
 @pytest.mark.parametrize("norm", [True, False], ids=["BatchNorm", "without"])
-def test_networks_whose_loops_are_spread(norm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_whose_loops_are_spread(norm: bool, patch: pytest.MonkeyPatch) -> None:
     """Outputs and derivatives, the batch in one piece."""
-    monkeypatch.setattr(THRESHOLDS, "batch", 2**62)
+    patch.setattr(THRESHOLDS, "batch", 2**62)
     before = (mn.BatchNorm(eps=0.01), mn.ReLU()) if norm else (mn.ReLU(),)
     branch = mn.Sequential(*before, mn.Conv2d(32, 3), *before, mn.Conv2d(16, (1, 3)))
     spec = mn.Sequential(mn.Conv2d(16, 3), mn.Residual(branch), *before, mn.Conv2d(16, 3, stride=2), mn.Flatten(),
@@ -161,7 +161,7 @@ def test_who_looks_for_loops_leaves_for_other_work() -> None:
     for _ in range(3):
         spread(loop, True, *args)
         assert board()[CAME] == board()[LEFT] + 1
-        meet = threading.Barrier(2, timeout=0.5)
+        meet = threading.Barrier(2, timeout=10)
         threads.parallel(lambda _: meet.wait(), range(2))  # noqa: B023
         assert board()[CAME] == board()[LEFT]
 
