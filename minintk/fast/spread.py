@@ -41,7 +41,7 @@ def call_up(count: int) -> None:
     """So many threads of the pool to the board, if they are not there."""
     places = board()
     places[STOP] = 0
-    while places[CAME] - places[LEFT] < count:
+    for _ in range(count - int(places[CAME] - places[LEFT])):
         try:
             with threads.uninterrupted():
                 threads._pool().submit(crew().serve, places, THRESHOLDS.looks)

@@ -34,9 +34,16 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
     """Threads that stay awake until they are sent home, so that they take part."""
     with small_is_large(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(THRESHOLDS, "looks", 2**40)
+        send_home()
         yield patch
-        meet = threading.Barrier(2, timeout=10)
-        threads.parallel(lambda _: meet.wait(), range(2))
+        send_home()
+
+
+def send_home() -> None:
+    """A thread that looks for loops comes to `parallel`."""
+    meet = threading.Barrier(2, timeout=10)
+    threads.parallel(lambda _: meet.wait(), range(2))
+    assert board()[CAME] == board()[LEFT]
 
 
 def normal(shape: Any, dtype: Any = np.float32, seed: int = 0) -> Any:
@@ -161,9 +168,7 @@ def test_who_looks_for_loops_leaves_for_other_work() -> None:
     for _ in range(3):
         spread(loop, True, *args)
         assert board()[CAME] == board()[LEFT] + 1
-        meet = threading.Barrier(2, timeout=10)
-        threads.parallel(lambda _: meet.wait(), range(2))  # noqa: B023
-        assert board()[CAME] == board()[LEFT]
+        send_home()
 
 
 def test_too_little_memory_for_a_canvas_is_said() -> None:
