@@ -97,6 +97,8 @@ def rows() -> dict[str, tuple[Callable[[], Call], int]]:
         "step LeNet-5, batch 256": (lambda: step(lenet(1), digit, 256, 10), STEPS),
         "step LeNet-5 of width 8, batch 32": (lambda: step(lenet(8), digit, 32, 10), STEPS),
         "step LeNet-5 of width 8, batch 256": (lambda: step(lenet(8), digit, 256, 10), STEPS),
+        "step ResNet-16 with BatchNorm, batch 8": (lambda: step(resnet(True), image, 8, 10), STEPS),
+        "step ResNet-16 with BatchNorm, batch 16": (lambda: step(resnet(True), image, 16, 10), STEPS),
         "step ResNet-16 with BatchNorm, batch 32": (lambda: step(resnet(True), image, 32, 10), STEPS),
         "step ResNet-16, batch 32": (lambda: step(resnet(False), image, 32, 10), STEPS),
         "step ResNet-16 of 64 channels, batch 16": (lambda: step(resnet(False, 64), image, 16, 10), STEPS),

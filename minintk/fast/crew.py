@@ -46,15 +46,15 @@ def read(context: Any, board: Any, i: Any) -> Any:
 @intrinsic
 def add(context: Any, board: Any, i: Any, value: Any) -> Any:
     """board[i] += value, in one for all threads; what was there before."""
-    emit = lambda builder, place, values: builder.atomic_rmw("add", place, values[0], "seq_cst")  # noqa: E731
-    return number(types.int64(board, i, value), emit)
+    signature = types.int64(board, i, value)
+    return number(signature, lambda builder, place, new: builder.atomic_rmw("add", place, *new, "seq_cst"))
 
 
 @intrinsic
 def write(context: Any, board: Any, i: Any, value: Any) -> Any:
     """board[i] = value, after all that was written before; what was there before."""
-    emit = lambda builder, place, values: builder.atomic_rmw("xchg", place, values[0], "seq_cst")  # noqa: E731
-    return number(types.int64(board, i, value), emit)
+    signature = types.int64(board, i, value)
+    return number(signature, lambda builder, place, new: builder.atomic_rmw("xchg", place, *new, "seq_cst"))
 
 
 @intrinsic

@@ -4,6 +4,7 @@
 
 One hand-over to the other cores for all these layers at once, and what one layer writes the next finds in the cache.
 Where BatchNorm couples the examples, the cores go through the layers at the same time, and exchange means there.
+A small batch that it couples stays in one piece; its compiled loops are spread (`minintk.fast.spread`).
 """
 
 from __future__ import annotations
