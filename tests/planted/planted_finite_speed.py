@@ -21,6 +21,7 @@ from planted_laws_images import (
 from planting import bias_by, planted, weights_by
 
 import minintk as mn
+import minintk.fast.crew
 from minintk.fast import conv, conv_gram, dense, direct, door, gather, norm, rectified, split_batch, split_outputs
 from minintk.fast.conv import BlockedConv, BlockedConvJacobian
 from minintk.fast.dense import SplitDenseJacobian
