@@ -256,8 +256,8 @@ def kernels_by_blocks(
 
 def on_one_core(evaluate: Evaluate, x1: Array, x2: Array | None) -> list[Array | None]:
     """evaluate(x1, x2) without threads, as the other cores have their own workers."""
-    with alone(), single_threaded_blas():
-        return evaluate(x1, x2)
+    with single_threaded_blas():
+        return alone(evaluate, x1, x2)
 
 
 def begin_block(inputs: Examples, place: Place, evaluate: Evaluate, executor: Executor | None) -> Future[Any]:

@@ -230,7 +230,7 @@ def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
     Looked up once: reading the files of all groups for every kernel would cost as much as a small kernel.
     """
     found = []
-    for kind, group in memory_groups(root):
+    for kind, group in control_groups(root, "memory"):
         limits, usage, cache = LIMITS[kind]
         files = [group / name for name in limits if (read_number(group / name) or 2**62) < 2**60]
         if files:
@@ -238,8 +238,8 @@ def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
     return tuple(found)
 
 
-def memory_groups(root: str) -> list[tuple[str, Path]]:
-    """(kind, folder) of the control groups of this process that may limit its memory, and of those around them."""
+def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
+    """(kind, folder) of the control groups of this process that may limit "memory" or "cpu", and of those around."""
     found: list[tuple[str, Path]] = []
     try:
         mounts = [line.split() for line in (Path(root) / "proc/self/mountinfo").read_text().splitlines()]
@@ -248,9 +248,9 @@ def memory_groups(root: str) -> list[tuple[str, Path]]:
         return []
     for fields in mounts:
         kind, *_, options = fields[fields.index("-") + 1 :]
-        if kind not in LIMITS or (kind == "cgroup" and "memory" not in options.split(",")):
+        if kind not in LIMITS or (kind == "cgroup" and controller not in options.split(",")):
             continue
-        owner = "memory" if kind == "cgroup" else ""
+        owner = controller if kind == "cgroup" else ""
         for _, names, path in lines:
             if owner not in names.split(","):
                 continue
@@ -263,11 +263,19 @@ def memory_groups(root: str) -> list[tuple[str, Path]]:
 
 def read_number(path: Path, name: str | None = None) -> int | None:
     """The number in a file, or that behind `name` in a file of names and numbers; None for "max" and where none is."""
+    text = read_text(path)
     try:
-        text = path.read_text()
         return int(dict(line.split() for line in text.splitlines())[name] if name else text)
-    except (OSError, ValueError, KeyError):
+    except (ValueError, KeyError):
         return None
+
+
+def read_text(path: Path) -> str:
+    """The text of a small file, "" where none is."""
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return ""
 
 
 def check_floating(name: str, a: Array) -> None:

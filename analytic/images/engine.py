@@ -7,7 +7,6 @@ the layers, field by field.  Threads share nothing but the results.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 from threading import Lock
@@ -48,13 +47,18 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
     if 0 in inputs.shape:
         return results
-    with single_threaded_blas(), alone() if is_small(plan, inputs) else nullcontext():
+
+    def run() -> list[SelfKernels]:
         firsts = (0, inputs.shape[0])[: len(inputs.x)]
         selves = [self_kernels(plan, inputs, first) for first in firsts] if plan.recorded else []
         pools = [one.pools for one in selves]
         workspace = Workspace(plan.layout.xp, plan.layout.dtype)
         engine = ImageEngine(plan, inputs, results[0], results[1], pools, workspace)
         wanted.warn(engine.run(wanted.progress))
+        return selves
+
+    with single_threaded_blas():
+        selves = alone(run) if is_small(plan, inputs) else run()
     for k, values in zip(results, (selves[0].rows.q, selves[0].rows.theta) if selves else (), strict=False):
         if inputs.symmetric and k is not None and plan.pixels == (1, 1):
             plan.layout.xp.fill_diagonal(k, plan.layout.xp.astype(values, k.dtype))

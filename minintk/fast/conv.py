@@ -20,10 +20,8 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, matmul_into, on_host
 from minintk.fast.conv_gram import conv_gram
 from minintk.fast.gather import Gather
-from minintk.fast.memory import scratch
 from minintk.fast.patches import Before, Patches, nothing_before
-from minintk.fast.spread import spread
-from minintk.fast.threads import cores, parallel
+from minintk.fast.threads import cut, parallel
 from minintk.fast.thresholds import THRESHOLDS, loops
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights
 from minintk.layers.conv import BoundConv, sum_rows
@@ -35,9 +33,9 @@ def scaled(m: float, a: Array) -> Array:
     return a if m == 1 else m * a
 
 
-def summed(work: Callable[[list[slice]], Array], shares: list[list[slice]]) -> Array:
-    """The sum of what the cores return for their shares."""
-    total, *others = parallel(work, shares)
+def summed(work: Callable[[Any], Array], pieces: Sequence[Any]) -> Array:
+    """The sum over pieces, in their order."""
+    total, *others = parallel(work, pieces)
     for part in others:
         total += part
     return total
@@ -50,13 +48,17 @@ def kernels(parts: Sequence[Patches], x: Array) -> Any:
     return loops() if worth else None
 
 
-def shares(work: int, N: int, x: Array, step: int) -> list[list[slice]]:
-    """N examples in chunks of at most `step`, the chunks dealt out to the cores where so much work is worth it."""
-    worth = N * work >= THRESHOLDS.convolution and on_host(array_namespace(x))
-    count = max(1, min(cores(), N)) if worth else 1
-    few = max(count, -(-N // step))
-    chunks = [slice(i * N // few, (i + 1) * N // few) for i in range(few)]
-    return [chunks[i * few // count : (i + 1) * few // count] for i in range(count)]
+def pieces(work: int, x: Array, weights: int = 0) -> list[slice]:
+    """Pieces of the examples in x : (..., N, H, W, C), with so much work for each; the sum of each has `weights`."""
+    N, each = x.shape[-4], max(THRESHOLDS.convolution, THRESHOLDS.convolution_per_weight * weights, 1)
+    return cut(N, N * work if on_host(array_namespace(x)) else 0, each)
+
+
+def chunks(piece: slice, step: int) -> list[slice]:
+    """A piece in parts of about one size, at most `step` examples, whose patches stay in a core's cache."""
+    N = piece.stop - piece.start
+    count = max(1, -(-N // step))
+    return [slice(piece.start + i * N // count, piece.start + (i + 1) * N // count) for i in range(count)]
 
 
 def correlate(
@@ -81,22 +83,27 @@ def correlate(
         convolved(direct, x, [(patches.frame, how, W, windows.strides, start, place)], y, patches.work)
         return y.reshape((*lead, N, *y.shape[1:]))
 
-    def work(share: list[slice]) -> None:
-        for at in share:
-            z = y[..., rows(at, R), :]
-            matmul_into(patches.read(x[..., at, :, :, :], passing=True), V, z)
+    def work(piece: slice) -> None:
+        P = None
+        for at in chunks(piece, patches.step(x)):
+            P, z = patches.read(x[..., at, :, :, :], P), y[..., rows(at, R), :]
+            matmul_into(P, V, z)
             if b is not None:
                 z += b
 
-    parallel(work, shares(patches.work, x.shape[-4], x, patches.step(x)))
+    parallel(work, pieces(patches.work, x))
     return y.reshape((*lead, N, *windows.out, patches.channels[1]))
 
 
 def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array, work: int) -> None:
-    """Writes some parts of y from x; each part : the arguments of `direct.correlate`."""
-    x, worth = np.ascontiguousarray(x), len(x) * work >= THRESHOLDS.spread
-    for *how, b, place in parts:
-        spread(direct.correlate, worth, x, *how, b if b.ndim == 1 else b.ravel(), y, place)
+    """Write some parts of y from x; each part : the arguments of `direct.correlate`.  work : for each example."""
+    x = np.ascontiguousarray(x)
+
+    def some(at: slice) -> None:
+        for *how, b, place in parts:
+            direct.correlate(x[at], *how, b if b.ndim == 1 else b[at].ravel(), y[at], place)
+
+    parallel(some, pieces(work, x))
 
 
 @dataclass(frozen=True)
@@ -137,23 +144,27 @@ class BlockedConvJacobian(LayerJacobian):
 
         if direct is not None:
             x, v = np.ascontiguousarray(self.x), np.ascontiguousarray(u).reshape((1, -1, *windows.out, u.shape[-1]))
-            dW, worth = np.zeros((1, 1, *windows.window, *patches.channels), u.dtype), len(x) * patches.work
-            how = self.before or nothing_before(x)
-            args = x, patches.frame, how, v, windows.strides, dW
-            spread(direct.add_gradient, worth >= THRESHOLDS.spread, *args)
-            return dW.reshape(shape)
 
-        def work(share: list[slice]) -> Array:
-            total = array_namespace(u).zeros(shape, dtype=u.dtype)
-            for i, at in enumerate(share):
-                P = patches.read(self.x[..., at, :, :, :], passing=True)
-                part = scratch(u, shape, "gradient") if i else total
+            def compiled(at: slice) -> Array:
+                dW = np.zeros((1, 1, *windows.window, *patches.channels), u.dtype)
+                how = self.before or nothing_before(x)
+                direct.add_gradient(x[at], patches.frame, how, v[:, at], windows.strides, dW)
+                return dW
+
+            return summed(compiled, pieces(patches.work, x, prod(shape))).reshape(shape)
+
+        def work(piece: slice) -> Array:
+            first, *others = chunks(piece, patches.step(self.x))
+            P = patches.read(self.x[..., first, :, :, :])
+            total = P.swapaxes(-1, -2) @ u[..., rows(first, R), :]
+            part = array_namespace(u).empty_like(total)
+            for at in others:
+                P = patches.read(self.x[..., at, :, :, :], P)
                 matmul_into(P.swapaxes(-1, -2), u[..., rows(at, R), :], part)
-                if i:
-                    total += part
+                total += part
             return total
 
-        return summed(work, shares(patches.work, self.x.shape[-4], self.x, patches.step(self.x)))
+        return summed(work, pieces(patches.work, self.x, prod(shape)))
 
     def _gathered(self, u: Array) -> Array:
         """dx on the canvas or in the image, from u : (..., N, H_out, W_out, C_out); `minintk.fast.gather`."""
@@ -199,14 +210,16 @@ class BlockedConvJacobian(LayerJacobian):
         shape = (u.shape[-2] // R, *image) if V.ndim == 2 else (*lead, N, *image)
         dx = array_namespace(u).empty(shape, dtype=u.dtype)
 
-        def work(share: list[slice]) -> None:
-            for at in share:
+        def work(piece: slice) -> None:
+            P = None
+            for at in chunks(piece, patches.step(dx)):
                 part = u[..., rows(at, R), :]
-                P = scratch(u, (*dx.shape[:-4], part.shape[-2], patches.K), "patches")
+                if P is None or P.shape[-2] != part.shape[-2]:
+                    P = array_namespace(u).empty((*dx.shape[:-4], part.shape[-2], patches.K), dtype=u.dtype)
                 matmul_into(part, V, P)
                 patches.add(P, dx[..., at, :, :, :])
 
-        parallel(work, shares(patches.work, dx.shape[-4], dx, patches.step(dx)))
+        parallel(work, pieces(patches.work, dx))
         return dx.reshape((*lead, N, *layer.plain.before))
 
     def gram(self, u: Array, other: BlockedConvJacobian, v: Array, kernel: Contraction) -> Array | float:

@@ -72,11 +72,12 @@ def gradient_rows(windows: Patches, x: Array, u: Array) -> Array:
         return found.reshape((*found.shape[:2], -1)).swapaxes(0, 1)
     u = xp.moveaxis(u, 0, -3).swapaxes(-1, -2)  # ([E], N, C, n, positions)
     dW = xp.empty((*u.shape[:-1], windows.K), dtype=u.dtype)
+    P = None
     for i in range(0, N, step):
         at = slice(i, min(i + step, N))
-        P = windows.read(x[..., at, :, :, :], passing=True)
-        P = P.reshape((*P.shape[:-2], -1, 1, windows.R, windows.K))
-        matmul_into(u[..., at, :, :, :], P, dW[..., at, :, :, :])
+        P = windows.read(x[..., at, :, :, :], P)
+        each = P.reshape((*P.shape[:-2], -1, 1, windows.R, windows.K))
+        matmul_into(u[..., at, :, :, :], each, dW[..., at, :, :, :])
     return xp.moveaxis(dW.reshape((*dW.shape[:-2], -1)), -2, 0)
 
 

@@ -2,7 +2,7 @@
 
     y = [y_1, y_2]     columns of W         dW = [dW_1, dW_2]   columns of u         dx = [dx_1; dx_2]   rows of u
 
-Where BLAS is held at one thread, its own threads neither wait on a core nor fight with ours.
+BLAS is held at one thread meanwhile: its own neither wait on a core nor fight with ours.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, matmul_into, on_host, rows_times
-from minintk.fast.threads import cores, free, parallel
+from minintk.fast.threads import cut, parallel
 from minintk.fast.thresholds import THRESHOLDS, loops, numba_is_here
 from minintk.layers.contract import Tensor, Weights
 from minintk.layers.dense import BoundDense, DenseJacobian
@@ -22,31 +22,25 @@ Job = tuple[Array, Array, Array]
 
 
 def large(a: Array, b: Array) -> bool:
-    """Whether a b is one product, the cores are free, and it is worth splitting."""
-    return bool(
-        a.ndim == b.ndim == 2
-        and a.shape[0] * a.shape[1] * b.shape[1] >= THRESHOLDS.products
-        and free()
-        and on_host(array_namespace(a))
-    )
+    """True if a b is one product that is worth splitting."""
+    work = a.shape[0] * a.shape[-1] * b.shape[-1]
+    return bool(a.ndim == b.ndim == 2 and work >= 2 * THRESHOLDS.products and on_host(array_namespace(a)))
 
 
 def split(*jobs: Job) -> None:
     """All products, each cut along the longer side of its result, with one hand-over to the other cores."""
-    count = cores()
 
-    def work(i: int) -> None:
-        for a, b, out in jobs:
-            m, n = out.shape
-            at = slice(i * max(m, n) // count, (i + 1) * max(m, n) // count)
-            if thin(a, b, out, at):
-                continue
-            if m > n:
-                matmul_into(a[at], b, out[at])
-            else:
-                matmul_into(a, b[:, at], out[:, at])
+    def work(item: tuple[Job, slice]) -> None:
+        (a, b, out), at = item
+        if thin(a, b, out, at):
+            return
+        if out.shape[0] > out.shape[1]:
+            matmul_into(a[at], b, out[at])
+        else:
+            matmul_into(a, b[:, at], out[:, at])
 
-    parallel(work, range(count))
+    parts = [cut(max(out.shape), out.size * a.shape[1], THRESHOLDS.products) for a, _, out in jobs]
+    parallel(work, [(job, at) for job, some in zip(jobs, parts, strict=True) for at in some])
 
 
 def thin(a: Array, b: Array, out: Array, at: slice) -> bool:

@@ -5,11 +5,11 @@ one for kernels:
 
     max(relu(x)) = relu(max(x))    so ReLU waits for the pooling, which leaves a quarter of the numbers
     convolutions                   on patches of several windows, or without patches where Numba is installed
-    BatchNorm                      in two passes forwards and two back, likewise; its means are exchanged by the cores
+    BatchNorm                      in two passes forwards and two back, likewise
     BatchNorm, ReLU, convolution   in one, which normalises and rectifies what it reads
     MaxPool                        in one pass forwards and one back, likewise
     Dense                          its large products split over the cores
-    batch, outputs                 split over the cores; of a small batch, the compiled loops
+    batch, outputs                 split over the cores; of a batch that BatchNorm couples, each layer's loops
 
 The first of equal positive maxima is the same before ReLU and after it, and where no maximum is positive, relu' = 0.
 Nothing in `minintk.spec`, `minintk.layers` or `minintk.models` imports this room; `minintk` opens
@@ -45,23 +45,15 @@ from minintk.spec.shapes import Shape, has_weights, kept_shapes, out_shape
 def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: bool) -> Ways:
     """The layers of a network by cheaper ways: the same outputs and derivatives up to rounding.
 
-    coupled : whether an example's output depends on the others of its batch; it stays in one piece where it does so by
-    more than BatchNorm.
+    coupled : whether an example's output depends on the others of its batch, which then stays in one piece.
     """
     sizes = [prod(input_shape), *map(prod, kept_shapes(spec, input_shape))]
     size = sum(sizes), max(sizes)
-    whole = coupled and not divisible(spec)
-    sweeps = cheaper_chain(layers, kernels=False) if whole else batch_split(layers, spec, input_shape, coupled)
+    sweeps = cheaper_chain(layers, kernels=False) if coupled else batch_split(layers, spec, input_shape)
     return Ways(SplitOutputs(sweeps.layers, size), SplitOutputs(cheaper_chain(layers, kernels=True).layers, size))
 
 
-def divisible(layer: s.Layer) -> bool:
-    """Whether a batch can be split: no layer but BatchNorm couples the examples, and no mask goes by their places."""
-    by_itself = type(layer) is s.BatchNorm or not (layer.couples or isinstance(layer, s.Dropout))
-    return by_itself and all(map(divisible, layer.inside))
-
-
-def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape, coupled: bool) -> BoundChain:
+def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundChain:
     """The layers that work on images, up to Flatten or GlobalAvgPool, with their batch split over the cores."""
     before, count, numbers = shape, 0, 0
     while count < len(layers.layers) and len(shape) > 1:
@@ -74,9 +66,7 @@ def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape, coupled: b
         return cheaper_chain(layers, kernels=False)
     front, rest = BoundChain(layers.layers[:count]), BoundChain(layers.layers[count:])
     sweeps, kernels = (cheaper_chain(front, kernels=kind) for kind in (False, True))
-    return BoundChain(
-        (SplitBatch(sweeps, kernels, before, shape, numbers, coupled), *cheaper_chain(rest, kernels=False).layers)
-    )
+    return BoundChain((SplitBatch(sweeps, kernels, before, shape, numbers), *cheaper_chain(rest, kernels=False).layers))
 
 
 def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import local
 from typing import Any
 from weakref import finalize
 
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import parallel
+from minintk.fast.threads import cut, parallel
 from minintk.fast.thresholds import THRESHOLDS
-
-_kept: Any = local()
 
 
 def cache_slices(a: Array) -> list[slice]:
@@ -39,20 +36,6 @@ def short_rows() -> Iterator[None]:
         yield
     finally:
         np.setbufsize(before)
-
-
-def scratch(like: Array, shape: Sequence[int], slot: str) -> Array:
-    """An array of this shape for one use: the thread's next call may return the same slot's memory.
-
-    Fresh memory costs more than a pass over it, page by page; on the GPU, and where it is large, it is fresh.
-    """
-    xp, bytes_ = array_namespace(like), math.prod(shape) * int(like.dtype.itemsize)
-    if not on_host(xp) or bytes_ > THRESHOLDS.scratch_bytes:
-        return xp.empty(tuple(shape), dtype=like.dtype)
-    memory = _kept.__dict__.get(slot)
-    if memory is None or memory.size < bytes_:
-        memory = _kept.__dict__[slot] = np.empty(bytes_, np.uint8)
-    return memory[:bytes_].view(like.dtype).reshape(shape)
 
 
 class Copies:
@@ -78,8 +61,7 @@ class Copies:
         memory = free.pop() if free else np.empty(a.nbytes, np.uint8)
         copy = np.frombuffer(memory.data, a.dtype)  # what is cut out of it holds it, as its memory is no array
         finalize(copy, free.append, memory).atexit = False
-        pieces = cache_slices(a.reshape(-1)) if a.size >= THRESHOLDS.vector else [slice(0, a.size)]
-        parallel(lambda at: np.copyto(copy[at], a.reshape(-1)[at]), pieces)
+        parallel(lambda at: np.copyto(copy[at], a.reshape(-1)[at]), cut(a.size, a.size, THRESHOLDS.vector))
         return copy.reshape(a.shape)
 
 

@@ -1,12 +1,9 @@
-"""BatchNorm in two passes forwards and two back, compiled by Numba; cores that share a batch exchange their means.
+"""BatchNorm in two passes forwards and two back, compiled by Numba, on all cores where batches are large.
 
     S = sum (x - a),  Q = sum (x - a)^2         mean = a + S/M,  variance = Q/M - (S/M)^2,   y = r (x - mean)
     S = sum u,        Q = sum y u               dx = r (u - S/M - y Q/M)
 
 a is the first example's pixel, so that the difference loses no digits, or the mean where that pixel is an outlier.
-The means m_i and variances v_i of parts of a batch, of M_i numbers each, make up those of the whole:
-
-    mean = sum M_i m_i / M,   variance = sum M_i (v_i + (m_i - mean)^2) / M
 """
 
 from __future__ import annotations
@@ -17,18 +14,17 @@ from math import inf
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.spread import spread
-from minintk.fast.threads import everyones, meets
+from minintk.fast.threads import cut, parallel
 from minintk.fast.thresholds import THRESHOLDS, loops, numba_is_here
 from minintk.layers.contract import Weights
 from minintk.layers.norm import BoundBatchNorm, NormJacobian
 
 
 def worth(x: Array, axes: int) -> bool:
-    """Whether x : (N, *shape), with so many axes, is one network's, and large or a share, for Numba, which is there."""
+    """True if x : (N, *shape), with so many axes, is one network's and large, and Numba is there."""
     return (
         x.ndim == axes
-        and (meets() or x.size >= THRESHOLDS.normalised)
+        and x.size >= THRESHOLDS.normalised
         and numba_is_here()
         and on_host(array_namespace(x))
         and loops() is not None
@@ -44,11 +40,23 @@ def pixels(v: Array, like: Array) -> Array:
 
 def means(a: Array, shift: Array, b: Array, other: Array, floor: float = -inf) -> Array:
     """(2, C), in float64: the means of A and A (b - other), A = a - shift where b - other > floor; a, b : (..., C)."""
-    C, first, second = len(shift), pixels(shift, a), pixels(other, a)
-    sums = np.zeros((2, len(first)))
-    worth, floor = a.size >= THRESHOLDS.spread_numbers, a.dtype.type(floor)
-    spread(loops().column_sums, worth, a.ravel(), first, b.ravel(), second, floor, sums)
-    return np.asarray(sums.reshape((2, -1, C)).sum(axis=1) / (a.size // C))
+    C, first, second, floor = len(shift), pixels(shift, a), pixels(other, a), a.dtype.type(floor)
+    a, b = a.ravel(), b.ravel()
+
+    def sums(at: slice) -> Array:
+        found = np.zeros((2, len(first)))
+        loops().column_sums(a[at], first, b[at], second, floor, found)
+        return found
+
+    total, *others = parallel(sums, pieces(a, len(first)))
+    for part in others:
+        total += part
+    return np.asarray(total.reshape((2, -1, C)).sum(axis=1) / (a.size // C))
+
+
+def pieces(a: Array, row: int) -> list[slice]:
+    """a : (M,) in pieces of whole rows, but for the last."""
+    return [slice(at.start * row, at.stop * row) for at in cut(-(-a.size // row), a.size, THRESHOLDS.pixels)]
 
 
 def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array, floor: float = -inf,
@@ -56,9 +64,9 @@ def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array
     """a, now onto + r (A - mean - (b - other) slope), A = a where b - other > floor, else 0; arrays (..., C), a in one
     piece."""
     mean, other, slope, r = (pixels(v, a) for v in (mean, other, slope, r))
-    worth, floor = a.size >= THRESHOLDS.spread_numbers, a.dtype.type(floor)
-    more = np.empty(0, a.dtype) if onto is None else onto.ravel()
-    spread(loops().centre, worth, a.reshape(-1), mean, b.ravel(), other, slope, r, floor, more)
+    flat, b, more = a.reshape(-1), b.ravel(), np.empty(0, a.dtype) if onto is None else onto.ravel()
+    low = a.dtype.type(floor)
+    parallel(lambda at: loops().centre(flat[at], mean, b[at], other, slope, r, low, more[at]), pieces(flat, len(mean)))
     return a
 
 
@@ -69,18 +77,10 @@ class CompiledNormJacobian(NormJacobian):
     def vjp(self, u: Array, dw: Weights | None) -> Array:
         """dx = r (u - mean(u) - y mean(y u))."""
         if not worth(u, self.y.ndim):
-            each = np.stack([a.mean(axis=self.axes, keepdims=True) for a in (u, self.y * u)])
-            mean, slope = averaged(self.y.size, each)
-            return self.r * (u - mean - self.y * slope)
+            return super().vjp(u, dw)
         nothing = np.zeros(u.shape[-1])
-        mean, slope = averaged(u.size, means(u, nothing, self.y, nothing))
+        mean, slope = means(u, nothing, self.y, nothing)
         return centre(np.array(u, order="C"), mean, self.y, nothing, slope, self.r.reshape(-1))
-
-
-def averaged(M: int, mean: Array) -> Array:
-    """The mean over the whole batch from that over the M numbers of each core."""
-    parts = everyones((M, mean))
-    return np.asarray(sum(M * m for M, m in parts) / sum(M for M, _ in parts))
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,7 @@ class CompiledBatchNorm(BoundBatchNorm):
         if (S**2 > 25 * (Q - S**2)).any():  # the first pixel lies far from the others: once more, from the mean
             first = (first + S).astype(x.dtype)
             S, Q = means(x, first, x, first)
-        parts = everyones((x.size, first + S, np.maximum(Q - S**2, 0)))
-        M = sum(M for M, _, _ in parts)
-        mean = np.asarray(sum(M_i * m for M_i, m, _ in parts) / M)
-        variance = np.asarray(sum(M_i * (v + (m - mean) ** 2) for M_i, m, v in parts) / M)
+        mean, variance = first + S, np.maximum(Q - S**2, 0)
         if self.eps == 0 and not variance.all():
             return None  # the layer as it is written says so
         mean, r = (v.astype(x.dtype) for v in (mean, 1 / np.sqrt(variance + self.eps)))

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host, strided
-from minintk.fast.memory import scratch
 from minintk.fast.thresholds import THRESHOLDS, numba_is_here
 from minintk.layers.patches import Windows
 
@@ -113,8 +112,8 @@ class Patches:
         copies = 0.0 if self.whole else height * (2 * (8 + 0.35 * run) + 40 + 0.6 * run)
         return (copies + 3 * (self.K * n / 75 + 0.3 * self.K + 0.3 * n)) / self.B
 
-    def read(self, x: Array, *, passing: bool = False) -> Array:
-        """P : (..., N R, K) of images x : (..., N, H, W, C); where `passing` in memory that the next call may reuse."""
+    def read(self, x: Array, out: Array | None = None) -> Array:
+        """P : (..., N R, K) of images x : (..., N, H, W, C); in the memory of `out`, another P, if it has the size."""
         shape = (*x.shape[:-4], x.shape[-4] * self.R, self.K)
         if self.whole:
             return x.reshape(shape)
@@ -126,9 +125,9 @@ class Patches:
             (*x.shape[:-3], self.windows.rows.out, self.blocks, *self.kernel, x.shape[-1]),
             (*x.strides[:-3], h * down, w * right, h, w, c),
         )
-        P = scratch(x, view.shape, "patches") if passing else array_namespace(x).empty(view.shape, dtype=x.dtype)
-        P[...] = view
-        return P.reshape(shape)
+        P = array_namespace(x).empty(shape, dtype=x.dtype) if out is None or out.shape != shape else out
+        P.reshape(view.shape)[...] = view
+        return P
 
     def add(self, P: Array, x: Array) -> None:
         """Writes to each pixel of x : (..., N, H, W, C) the sum of the entries of P : (..., N R, K) read from it."""

@@ -17,7 +17,7 @@ import numpy as np
 from minintk import spec as s
 from minintk.arrays import Array
 from minintk.fast.conv import BlockedConv, BlockedConvJacobian, kernels
-from minintk.fast.norm import CompiledBatchNorm, averaged, centre, means, pixels
+from minintk.fast.norm import CompiledBatchNorm, centre, means, pixels
 from minintk.layers.activation import BoundActivation
 from minintk.layers.branches import BoundBranches, BranchesJacobian, SumJacobian
 from minintk.layers.combine import BoundChain, ChainJacobian
@@ -48,7 +48,7 @@ class RectifiedJacobian(LayerJacobian):
         S, Q = nothing = np.zeros((2, len(self.r)))
         if self.layer.norm is not None:
             S, Q = means(back, nothing[0], self.x, self.mean, 0.0)
-            S, Q = averaged(back.size, np.stack([S, self.r * Q]))  # what `CompiledNormJacobian` brings: they may meet
+            Q = self.r * Q
         return centre(np.ascontiguousarray(back), S, self.x, self.mean, self.r * Q, self.r, 0.0, onto)
 
     def one_by_one(self) -> ChainJacobian:

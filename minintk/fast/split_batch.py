@@ -3,19 +3,17 @@
     y = [y_1; y_2]        dy = [dy_1; dy_2]        dW = dW_1 + dW_2,   dx = [dx_1; dx_2]
 
 One hand-over to the other cores for all these layers at once, and what one layer writes the next finds in the cache.
-Where BatchNorm couples the examples, the cores go through the layers at the same time, and exchange means there.
-A small batch that it couples stays in one piece; its compiled loops are spread (`minintk.fast.spread`).
+Where BatchNorm couples the examples, each layer cuts its own work instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import cores, inside, parallel, together
-from minintk.fast.thresholds import THRESHOLDS, loops, numba_is_here
+from minintk.fast.threads import cut, parallel
+from minintk.fast.thresholds import THRESHOLDS
 from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights
 from minintk.spec.shapes import Shape
@@ -31,13 +29,6 @@ class SplitBatchJacobian(LayerJacobian):
     w: Weights
     x: Array
 
-    def each(
-        self, work: Callable[[int], Array | None], again: Callable[[LayerJacobian], Array | None]
-    ) -> list[Array | None]:
-        """work(i) for every share; again(J), J that of the whole batch, where the shares should meet and cannot."""
-        found = (together if self.layer.coupled else parallel)(work, range(len(self.parts)))
-        return [again(self.layer.sweeps(dict(self.w), self.x)[1])] if found is None else found
-
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
         """dy = [dy_1; dy_2]."""
         if len(self.parts) == 1:
@@ -47,7 +38,7 @@ class SplitBatchJacobian(LayerJacobian):
         def work(i: int) -> Array | None:
             return self.parts[i].jvp(dw, None if dx is None else examples(dx, before, self.shares[i]))
 
-        return joined(self.each(work, lambda J: J.jvp(dw, dx)), after)
+        return joined(parallel(work, range(len(self.parts))), after)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
         """dW = dW_1 + dW_2, dx = [dx_1; dx_2]."""
@@ -61,9 +52,9 @@ class SplitBatchJacobian(LayerJacobian):
         def work(i: int) -> Array | None:
             return self.parts[i].vjp(examples(u, len(layer.after), self.shares[i]), sums[i])
 
-        dx = self.each(work, lambda J: J.vjp(u, dw))
+        dx = parallel(work, range(len(self.parts)))
         if dw is not None:
-            for others in sums[1 : len(dx)]:  # none where the shares could not meet
+            for others in sums[1:]:
                 for name, part in (others or {}).items():
                     dw[name] += part
         return joined(dx, len(layer.before))
@@ -97,7 +88,7 @@ class SplitBatch:
     """A chain of layers in its place.
 
     sweeps : the chain that the shares go through.  kernels : the same function, for kernels and for a GPU.
-    before, after : shapes of one example.  numbers : those in its activations.  coupled : by BatchNorm.
+    before, after : shapes of one example.  numbers : those in its activations.
     """
 
     sweeps: BoundChain
@@ -105,42 +96,24 @@ class SplitBatch:
     before: Shape
     after: Shape
     numbers: int
-    coupled: bool
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         return self.sweeps.tensors
 
-    def count(self, w: Weights, x: Array) -> int:
-        """The number of shares: one where the work is little, or the caller works in the pool."""
-        N = int(x.shape[-1 - len(self.before)])
-        size = int(prod(x.shape)) + N * self.numbers
-        if size < THRESHOLDS.batch or inside():
-            return 1
-        if self.coupled:  # one for each core, of one network, by loops that meet
-            alone = any(w[t.name].ndim > len(t.shape) for t in self.tensors) or not numba_is_here() or loops() is None
-            return 1 if alone or size < THRESHOLDS.meeting else min(N, cores())
-        weights = sum(t.size for t in self.tensors)
-        each = max(1, THRESHOLDS.share_activations, THRESHOLDS.share_per_weight * weights)
-        return min(N, cores() * min(THRESHOLDS.shares_per_core, -(-size // (cores() * each))))
-
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
         """The chain's (y, J), share by share where that pays."""
         if not on_host(array_namespace(x)):
             return self.kernels(w, x)
-        N, count = x.shape[-1 - len(self.before)], self.count(w, x)
-        shares = [slice(i * N // count, (i + 1) * N // count) for i in range(count)]
-        copies = [dict(w) for _ in shares] if self.coupled else [w] * count  # a batch's statistics are left in them
+        N = x.shape[-1 - len(self.before)]
+        size = prod(x.shape) + N * self.numbers
+        weights = sum(t.size for t in self.tensors)
+        shares = cut(N, size, max(THRESHOLDS.share, THRESHOLDS.share_per_weight * weights, 1))
 
-        def work(i: int) -> tuple[Array, LayerJacobian]:
-            return self.sweeps(copies[i], examples(x, len(self.before), shares[i]))
+        def work(at: slice) -> tuple[Array, LayerJacobian]:
+            return self.sweeps(w, examples(x, len(self.before), at))
 
-        before = dict(w)
-        results = together(work, range(count)) if self.coupled and count > 1 else parallel(work, range(count))
-        if results is None:
-            copies, shares, results = [w], [slice(0, N)], [self.sweeps(w, x)]
+        results = parallel(work, shares)
         y = results[0][0] if len(results) == 1 else joined([y for y, _ in results], len(self.after))
         assert y is not None
-        J = SplitBatchJacobian(self, shares, [J for _, J in results], before, x)
-        w |= copies[0]
-        return y, J
+        return y, SplitBatchJacobian(self, shares, [J for _, J in results], w, x)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import prod
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import cores, parallel, single_threaded_blas
+from minintk.fast.threads import cut, parallel, single_threaded_blas
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.layers.combine import BoundChain, ChainJacobian
 from minintk.layers.contract import Contraction, Weights
@@ -47,13 +47,12 @@ class SplitOutputsJacobian(ChainJacobian):
         return sum(others, first)
 
     def count(self, u: Array) -> int:
-        """How many parts: one for each core where that is worth it, more where a cotangent is large."""
+        """Return how many parts are worth it, more where a cotangent is large."""
         if not on_host(array_namespace(u)):
             return 1
         (total, widest), C = self.sizes, u.shape[0]
-        worth = self.N * total * C >= THRESHOLDS.cotangents
         parts = u.dtype.itemsize * self.N * widest * C // THRESHOLDS.cotangent_bytes
-        return max(cores() if worth else 1, int(parts))
+        return max(len(cut(C, self.N * total * C, THRESHOLDS.cotangents)), int(parts))
 
 
 @dataclass(frozen=True)

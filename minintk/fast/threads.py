@@ -1,43 +1,234 @@
-"""Threads on the CPU: a pool over independent pieces of work, each with single-threaded matrix products.
+"""Share independent pieces of work among threads, with BLAS held at one thread meanwhile.
 
-NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores.  BLAS's own threads are
-held at one meanwhile, or the two kinds fight for the cores.  Limits that the caller has set stay: the pool too takes no
-more threads than OMP_NUM_THREADS says, and BLAS gets back the number of threads that it had, whoever set it.
+    parallel                [work(item) for item in items] on all cores
+    single_threaded_blas    BLAS takes one thread a call inside; its own threads and ours would fight for the cores
+    alone                   a call in which `parallel` is a plain loop
+
+NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores.  Results do not depend on the
+number of threads: callers cut their work into the same pieces, and add them in the same order, on any number of cores.
+
+Any public call may run inside any other of the same thread (a signal handler, a callback, a finalizer), and any
+exception may leave it at any line.  Three decisions make this hold:
+
+    no thread waits for work that nobody has begun    a call takes its own items, and waits for those others took
+    marks need no unsetting                           they live in a copied context, or go with the frame
+    no lock is held across lines of Python            queues, deques and dictionaries change in one step each
+
+An exception inside the clean-up lines, `_Job.wait` and `single_threaded_blas.__exit__`, leaves threads at work or BLAS
+at one thread; the next call of `parallel` in that thread waits for them, and the next one to hold BLAS gives it back.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import copy_context
+import weakref
+from _thread import get_ident, start_new_thread
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from contextvars import Context, ContextVar, copy_context
 from functools import cache
-from signal import SIGINT, getsignal, signal
-from threading import Barrier, BrokenBarrierError, Lock, get_ident, local
+from queue import SimpleQueue
+from threading import local
+from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from minintk.fast.board import STOP, board
+from minintk.arrays import control_groups, read_text
 
 T = TypeVar("T")
 
-_inside = local()
-_holder = Lock()
-_user: dict[str, int] = {}  # the thread that the pool works for
-_before: list[tuple[Any, int]] = []  # BLAS libraries and their threads, while they are held at one
+PIECES = 16
+"""The most pieces that work is cut into: a power of two.  On more cores than that, some stay idle."""
+
+PATIENCE = 0.05
+"""Seconds to wait for a thread that gives back BLAS's threads: one that a signal handler interrupts may take longer."""
+
+_inside: ContextVar[bool] = ContextVar("minintk_inside", default=False)
 
 
 def cores() -> int:
-    """Number of threads to work with: of cores this process may run on, and no more than OMP_NUM_THREADS says."""
+    """Number of threads to work with: cores of this process's affinity and quota, at most OMP_NUM_THREADS."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(count, threads_asked())
+    return min(count, cores_granted(), threads_asked())
 
 
 @cache
 def threads_asked() -> int:
-    """OMP_NUM_THREADS, its first number where it lists one for each level; 2**30 where it says none."""
+    """OMP_NUM_THREADS, its first number where it lists one for each level; 2**30 if it says none."""
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(asked) if asked.isdecimal() and int(asked) else 2**30
+
+
+@cache
+def cores_granted(root: str = "/") -> int:
+    """Whole cores that the control groups of this process grant it (containers, SLURM); 2**30 without a quota.
+
+    With more threads than that, the system stops all of them for a part of each period.  root : of the file system.
+    """
+    granted = 2**30
+    for kind, group in control_groups(root, "cpu"):
+        names = ["cpu.max"] if kind == "cgroup2" else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        fields = " ".join(read_text(group / name) for name in names).split()  # "150000 100000", "max 100000"
+        if len(fields) == 2 and all(map(str.isdecimal, fields)):
+            granted = min(granted, max(1, int(fields[0]) // int(fields[1])))
+    return granted
+
+
+def inside() -> bool:
+    """True if the caller is at work in the pool already, or asked to be treated so: `parallel` is a plain loop."""
+    return _inside.get()
+
+
+def alone(work: Callable[..., T], *args: Any) -> T:
+    """work(*args), in which `parallel` is a plain loop."""
+
+    def marked() -> T:
+        _inside.set(True)
+        return work(*args)
+
+    return copy_context().run(marked)
+
+
+# ----------------------------------------------------------------------------------------------- the pool
+
+
+class _Job:
+    """A call of `parallel`.  Threads take the place of an item from a deque; whoever asks first has it."""
+
+    def __init__(self, work: Callable[..., Any], items: list[Any]) -> None:
+        self.work, self.items, self.places = work, items, deque(range(len(items)))
+        self.results: list[Any] = [None] * len(items)
+        self.errors: list[BaseException] = []
+        self.entered, self.left, self.bell = deque[None](), deque[None](), SimpleQueue[None]()
+
+    def take(self) -> None:
+        """Work on items until none is left; after an error, none is left."""
+        try:
+            while self.places:
+                try:
+                    i = self.places.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                self.results[i] = self.work(self.items[i])
+        except BaseException:
+            self.places.clear()
+            raise
+
+    def wait(self, *, over: bool = False) -> None:
+        """Wait until all threads that have entered have left; an exception that comes meanwhile is raised then.
+
+        A thread enters before it looks for an item, so one that enters later finds none.  It leaves before it rings.
+        over : nobody takes another item.
+        """
+        caught: BaseException | None = None
+        while True:
+            try:
+                if over:
+                    self.places.clear()
+                while len(self.left) < len(self.entered):
+                    self.bell.get()
+                self.bell.put(None)  # for a call that this one has interrupted while it waited for the same bell
+                break
+            except BaseException as error:  # a keyboard interrupt, a time limit
+                caught = error
+        if caught is not None:
+            raise caught
+
+
+class _Pool:
+    """Threads that wait for jobs.  They enter their own names: a start that failed or was interrupted leaves none."""
+
+    def __init__(self) -> None:
+        self.jobs: SimpleQueue[tuple[_Job, Context]] = SimpleQueue()
+        self.threads: deque[int] = deque()
+
+    def hand_over(self, job: _Job, count: int) -> None:
+        """Ask so many threads for help; fewer where no more can start: in a browser, at a limit of the system."""
+        try:
+            for _ in range(count - len(self.threads)):
+                start_new_thread(self.serve, (count,))
+        except RuntimeError:
+            pass
+        for _ in range(count - self.jobs.qsize()):  # of what busy threads did not come to, no more piles up
+            self.jobs.put((job, copy_context()))
+
+    def serve(self, count: int) -> None:
+        """Help for ever, unless there are more than `count` threads."""
+        self.threads.append(get_ident())
+        if len(self.threads) > count:
+            self.threads.remove(get_ident())
+            return
+        while True:
+            job, context = self.jobs.get()
+            job.entered.append(None)
+            try:
+                context.run(alone, job.take)
+            except BaseException as error:
+                job.errors.append(error)
+            finally:
+                job.left.append(None)
+                job.bell.put(None)
+            del job, context  # they hold the caller's arrays
+
+
+_pool = _Pool()
+_own = local()
+
+
+def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
+    """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
+
+    The caller's thread takes items too, so that one thread fewer has to wake up; and where it has taken all of them
+    before another thread woke up, on a busy machine, it does not wait for that one.  It is a plain loop from inside the
+    pool, with a single core or item, and where no thread can start.  BLAS has one thread for two items or more.
+
+    >>> parallel(lambda i: i * i, range(4))
+    [0, 1, 4, 9]
+    """
+    items = list(items)
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with single_threaded_blas():
+        count = min(len(items), cores()) - 1
+        if count == 0 or inside():
+            return [work(item) for item in items]
+        mine: dict[_Job, None] = _own.__dict__.setdefault("jobs", {})
+        for earlier in list(mine):  # which an exception left in the midst of its clean-up, or that this one interrupts
+            earlier.wait()
+            mine.pop(earlier, None)
+        job = _Job(work, items)
+        mine[job] = None
+        try:
+            _pool.hand_over(job, count)
+            alone(job.take)
+        finally:
+            job.wait(over=True)
+            mine.pop(job, None)
+            del job.work, job.items  # a thread may come to this job much later
+    if job.errors:
+        raise job.errors[0]
+    return job.results
+
+
+def cut(length: int, work: float, each: float) -> list[slice]:
+    """0 ... length in pieces of at least `each` of the work, 1, 2, 4, 8 or 16 of them, whatever the number of cores.
+
+    Sums depend on the pieces by rounding; so they do not depend on the cores.
+
+    >>> cut(10, 2**20, 2**19), len(cut(100, 7, 1)), len(cut(100, 1000, 1)), len(cut(3, 1000, 1))
+    ([slice(0, 5, None), slice(5, 10, None)], 4, 16, 2)
+    """
+    most = max(1, min(length, PIECES, int(work // each)))
+    count = 2 ** (most.bit_length() - 1)
+    return [slice(i * length // count, (i + 1) * length // count) for i in range(count)]
+
+
+# -------------------------------------------------------------------------------------- BLAS at one thread
+
+_holders: dict[int, tuple[int, Any]] = {}  # (thread, reference) of each `single_threaded_blas` that is entered
+_before: dict[Any, int] = {}  # threads of the BLAS libraries that are held at one
+_returning: dict[int, float] = {}  # threads that give them back, and since when
+_held: list[bool] = [False]  # whether all libraries are at one
 
 
 @cache
@@ -48,239 +239,60 @@ def blas_libraries() -> list[Any]:
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(
-        max(1, cores() - 1), thread_name_prefix="minintk", initializer=setattr, initargs=(_inside, "on", True)
-    )
+class single_threaded_blas(AbstractContextManager[None]):
+    """Inside, BLAS takes one thread a call, in all threads: the last one to leave gives BLAS its threads back."""
+
+    def __enter__(self) -> None:
+        key, me = id(self), get_ident()
+        _holders[key] = me, weakref.ref(self, lambda _: _leave(key))  # if no `__exit__` is reached
+        try:
+            while any(monotonic() - since < PATIENCE for who, since in list(_returning.items()) if who != me):
+                sleep(1e-5)
+            if not _held[0]:
+                for library in blas_libraries():
+                    if (count := library.num_threads) != 1:
+                        _before[library] = count
+                        library.set_num_threads(1)
+                _held[0] = True
+        except BaseException:
+            _leave(key)
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            _leave(id(self))
+        except BaseException:
+            _leave(id(self))
+            raise
+
+
+def _leave(key: int) -> None:
+    """The last holder gives back.  Either it sees one that enters, or that one sees that it is giving back."""
+    _holders.pop(key, None)
+    if _holders:
+        return
+    _returning[get_ident()] = monotonic()
+    try:
+        if not _holders:
+            _held[0] = False
+            for library, count in list(_before.items()):
+                if not _holders:
+                    library.set_num_threads(count)
+                    _before.pop(library, None)
+    finally:
+        _returning.pop(get_ident(), None)
 
 
 def _forked() -> None:
-    """In the child of a fork: the pool's threads, and whoever used them and held BLAS, stay behind in the parent."""
-    global _holder
-    _pool.cache_clear()
-    board.cache_clear()
-    _user.clear()
-    _inside.on = False
-    _holder = Lock()
-    _give_back()
+    """In the child of a fork: the pool's threads and those that held BLAS stay behind in the parent."""
+    global _pool
+    _pool = _Pool()
+    _own.__dict__.clear()
+    _returning.clear()
+    for key, (thread, _) in list(_holders.items()):
+        if thread != get_ident():
+            _leave(key)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
-
-
-class single_threaded_blas(AbstractContextManager[None]):
-    """Inside, BLAS takes one thread a call; some microseconds.
-
-    Where callers from several threads overlap, the first one sets the limit and lifts it when it leaves; the others
-    then continue with BLAS's own threads.
-    """
-
-    def __enter__(self) -> None:
-        self.holder = _holder if _holder.acquire(blocking=False) else None  # also at the end, in the child of a fork
-        try:
-            for library in blas_libraries() if self.holder else ():
-                if (count := library.num_threads) != 1:
-                    _before.append((library, count))
-                    library.set_num_threads(1)
-        except BaseException:  # a keyboard interrupt
-            self.__exit__()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        if self.holder is not None:
-            _give_back()
-            self.holder.release()
-
-
-def _give_back() -> None:
-    """Each BLAS library its threads."""
-    while _before:
-        library, count = _before.pop()
-        library.set_num_threads(count)
-
-
-def inside() -> bool:
-    """Whether the caller is in the pool already, or asked to be treated so: `parallel` is then a plain loop."""
-    return getattr(_inside, "on", False)
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    """Inside, `parallel` is a plain loop."""
-    before, _inside.on = inside(), True
-    try:
-        yield
-    finally:
-        _inside.on = before
-
-
-def parallel(work: Callable[..., T], items: Iterable[Any], meeting: Meeting | None = None) -> list[T]:
-    """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
-
-    The caller's thread takes items too, so that one thread fewer has to wake up; and where it has taken all of them
-    before another thread woke up, on a busy machine, it does not wait for that one.  It is a plain loop from inside the
-    pool, while the pool works for another thread, with a single core or item, and where no thread can start: in a
-    browser, or at a limit of the system.  For a `meeting` (`together`) it is BrokenBarrierError instead.
-
-    >>> parallel(lambda i: i * i, range(4))
-    [0, 1, 4, 9]
-    """
-    items = list(items)
-    me = get_ident()  # still its user, where a keyboard interrupt kept it from leaving
-    if len(items) < 2 or cores() == 1 or inside() or _user.setdefault("pool", me) != me:
-        if meeting is not None:
-            raise BrokenBarrierError
-        return [work(item) for item in items]
-    results: list[Any] = [None] * len(items)
-    left = iter(range(len(items)))  # each item goes to the thread that asks first
-
-    def take() -> None:
-        try:
-            for i in left:
-                results[i] = work(items[i])
-        finally:
-            for _ in left:  # after an error, nothing is left for the others
-                pass
-
-    begun: list[Future[None]] = []
-    board()[STOP] = 1  # threads that look for compiled loops come back to the pool
-    try:
-        with single_threaded_blas():
-            try:
-                for _ in range(min(len(items), cores()) - 1):
-                    try:
-                        with uninterrupted():
-                            begun.append(_pool().submit(copy_context().run, take))  # an interrupt loses none
-                    except RuntimeError:  # no thread can start; a pool whose queue nobody empties is let go
-                        _pool.cache_clear()
-                        if meeting is not None:
-                            meeting.barrier.abort()
-                        break
-                _inside.on = True
-                take()
-            except BaseException:
-                if meeting is not None:
-                    meeting.barrier.abort()  # nobody waits for a caller whom an interrupt kept from coming
-                raise
-            finally:
-                _inside.on = False
-                for _ in left:  # after an interrupt, nothing is left for the others
-                    pass
-                _finish(begun)
-    finally:
-        _user.pop("pool", None)
-    for future in begun:
-        if not future.cancelled():
-            future.result()  # raises what it raised
-    return results
-
-
-class Meeting:
-    """Where threads that work on parts of a batch exchange what belongs to all of it."""
-
-    def __init__(self, count: int) -> None:
-        self.barrier, self.brought = Barrier(count), [list[Any]() for _ in range(count)]
-        self.errors: list[BaseException] = []
-
-
-def together(work: Callable[..., T], items: Iterable[Any]) -> list[T] | None:
-    """`parallel`, all items at the same time, so that `everyones` works in them; None where that is not to be had.
-
-    items : no more than there are cores.
-
-    >>> together(lambda i: sum(everyones(i)), range(cores())) in (None, [sum(range(cores()))] * cores())
-    True
-    """
-    items = list(items)
-    meeting = Meeting(len(items))
-
-    def one(i: int) -> T:
-        _inside.meeting = meeting, i
-        try:
-            return work(items[i])
-        except BrokenBarrierError:
-            raise
-        except BaseException as error:
-            meeting.errors.append(error)
-            meeting.barrier.abort()  # nobody waits for who has left
-            raise
-        finally:
-            del _inside.meeting
-
-    if len(items) > min(cores(), 1 + _pool()._max_workers):
-        return None
-    try:
-        return parallel(one, range(len(items)), meeting)
-    except BrokenBarrierError:
-        if meeting.errors:
-            raise meeting.errors[0] from None
-        return None
-
-
-def meets() -> bool:
-    """Whether the caller is one of the threads that work `together`."""
-    return hasattr(_inside, "meeting")
-
-
-def everyones(part: T) -> list[T]:
-    """What each of the threads that work `together` brings here, in the order of their items; [part] in one alone."""
-    if not meets():
-        return [part]
-    meeting, i = _inside.meeting
-    meeting.brought[i].append(part)
-    with uninterrupted():
-        meeting.barrier.wait()
-    return [brought[len(meeting.brought[i]) - 1] for brought in meeting.brought]
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Control-C takes effect at the end: raised inside, it could leave a lock of the pool taken for good."""
-    came: list[Any] = []
-    try:
-        if callable(before := getsignal(SIGINT)):
-            signal(SIGINT, lambda *how: came.append(how))
-    except ValueError:  # another thread than the main one, which alone is interrupted
-        before = None
-    try:
-        yield
-    finally:
-        if callable(before):
-            signal(SIGINT, before)
-            if came:
-                before(*came[0])
-
-
-def _finish(begun: list[Future[None]]) -> None:
-    """Wait until all that have started are done, since they write to `results`; a keyboard interrupt is raised then."""
-    interrupt: KeyboardInterrupt | None = None
-    with uninterrupted():
-        while not all(future.cancel() or future.done() for future in begun):
-            try:
-                wait([future for future in begun if not future.cancelled()])
-            except KeyboardInterrupt as came:
-                interrupt = came
-    if interrupt is not None:
-        raise interrupt
-
-
-def free() -> bool:
-    """Whether the caller may use the other cores: BLAS is held at one thread, and the pool is idle."""
-    return _holder.locked() and not inside()
-
-
-def share(work: Callable[[slice], None], length: int, *, worth: bool = True) -> None:
-    """work(slice) on slices that make up 0 ... length: one for each core where that is worth it and the cores are free.
-
-    They are free where BLAS is held at one thread; otherwise its threads keep them busy even between products.
-
-    >>> with single_threaded_blas():
-    ...     share(lambda at: None, 10)
-    """
-    count = cores() if worth and free() else 1
-    if count == 1:
-        work(slice(0, length))
-    else:
-        parallel(work, [slice(i * length // count, (i + 1) * length // count) for i in range(count)])

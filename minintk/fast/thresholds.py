@@ -1,6 +1,6 @@
 """Where the fast paths begin and end: one object with all the numbers, measured on two cores with AVX-512.
 
-Below most of them one core is done before a second one has started.
+A piece of work is worth a thread from about 2 ms on, so work from twice that on is cut (`minintk.fast.threads.cut`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from typing import Any
 class Thresholds:
     """Multiplications, numbers in memory and bytes, as the comments say."""
 
-    products: int = 2**23  # multiplications of a matrix product that is split over the cores
+    products: int = 2**26  # multiplications of a piece of a matrix product, or of several
     thin: int = 64  # rows, columns or terms of such a product that is left to compiled loops
     compiled: int = 2**20  # multiplications of a convolution that is worth loading Numba
-    convolution: int = 2**25  # multiplications of a convolution that is split over the cores
-    batch: int = 2**20  # numbers in the activations of a batch that is split over the cores
-    meeting: int = 2**24  # numbers in a batch coupled by BatchNorm whose shares the cores take through all layers
+    convolution: int = 2**26  # multiplications of a piece of a convolution,
+    convolution_per_weight: int = 2**8  # and for each weight: every piece adds to all of them
+    share: int = 2**19  # numbers in the activations of a share of a batch,
+    share_per_weight: int = 16  # and for each weight: every share prepares all of them
     contraction: int = 2**24  # multiplications of a kernel's contraction that is left to BLAS's own threads
-    cotangents: int = 2**20  # numbers in the cotangents of a kernel whose outputs are split over the cores
-    vector: int = 2**19  # numbers of a vector that the optimiser and copies split over the cores
-    share_activations: int = 2**23  # numbers in a share of a batch, which stay in cache from layer to layer
-    share_per_weight: int = 16  # numbers in a share for each weight: every share prepares all weights
-    shares_per_core: int = 4  # the most shares of a batch
+    cotangents: int = 2**19  # numbers in the cotangents of some outputs of a kernel
+    vector: int = 2**20  # numbers of a piece of a vector in optimisers and copies
+    pixels: int = 2**22  # numbers of a piece of what BatchNorm sums or scales
     patches_bytes: int = 3 * 2**20  # patches that are formed and multiplied at a time,
     patches_bytes_gpu: int = 2**30  # and on a GPU
     normalised: int = 2**16  # numbers that BatchNorm gets and that are worth loading Numba
@@ -39,10 +38,6 @@ class Thresholds:
     ensemble_bytes: int = 24 * 2**20  # activations and parameters of the members that train on a core at a time
     vector_piece: int = 2**17  # numbers of a vector that stay in cache through the passes of an optimiser
     copy_bytes: int = 2**18  # a copy whose memory is taken again when nobody holds it
-    spread: int = 2**22  # multiplications of a compiled loop that is spread over threads that are awake,
-    spread_numbers: int = 2**15  # and numbers,
-    looks: int = 2**15  # and how often one looks for the next, 15 ns each, before it sleeps
-    scratch_bytes: int = 2**24  # scratch memory that is taken again; above, it is fresh
 
 
 THRESHOLDS = Thresholds()

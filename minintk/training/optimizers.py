@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from math import inf, sqrt
 from typing import Any, ClassVar, Self
 
-from minintk.arrays import Array, array_namespace, check_finite, own
+from minintk.arrays import Array, array_namespace, check_finite, on_host, own
 from minintk.fast.memory import cache_slices
-from minintk.fast.threads import share
+from minintk.fast.threads import cut, parallel
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.files.writing import digest
 from minintk.spec.parametrization import Rule
@@ -255,7 +255,7 @@ def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
         for at in cache_slices(theta[..., part]):
             work(slice(part.start + at.start, part.start + at.stop))
 
-    share(some, theta.shape[-1], worth=theta.shape[-1] > THRESHOLDS.vector)
+    parallel(some, cut(theta.shape[-1], theta.shape[-1] if on_host(array_namespace(theta)) else 0, THRESHOLDS.vector))
 
 
 def check_settings(optimizer: Any, *memories: str) -> None:

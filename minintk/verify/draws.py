@@ -157,8 +157,8 @@ class WrongFactor(Linearized):
 
 def record(control: str, draw: int, *, seed: int = 0, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
     """The gate on the draw of this number, `minintk.sweep`'s work; on one core, as others run beside it."""
-    with single_threaded_blas(), alone():
-        return gate(drawn(by(np.random.default_rng([seed, draw])), control), widths)
+    with single_threaded_blas():
+        return alone(gate, drawn(by(np.random.default_rng([seed, draw])), control), widths)
 
 
 def gate(draw: Draw, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from planted_laws_images import (
 from planting import bias_by, planted, weights_by
 
 import minintk as mn
-import minintk.fast.crew
 from minintk.fast import conv, conv_gram, dense, direct, door, gather, norm, rectified, split_batch, split_outputs
 from minintk.fast.conv import BlockedConv, BlockedConvJacobian
 from minintk.fast.dense import SplitDenseJacobian
@@ -110,8 +109,8 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = Patches.read
 
-    def read(self: Patches, x: Array, **how: Any) -> Array:
-        return np.asarray(right(self, x if self.B == 1 else np.roll(x, 1, axis=-2), **how))
+    def read(self: Patches, x: Array, *out: Any) -> Array:
+        return np.asarray(right(self, x if self.B == 1 else np.roll(x, 1, axis=-2), *out))
 
     patch.setattr(Patches, "read", read)
 
@@ -148,16 +147,16 @@ def _(patch: Patch) -> None:
     patch.setattr(BlockedConv, "bias_row", bias_row)
 
 
-@planted("patches: only the last core's gradient counts", fast_patches)
+@planted("patches: only the last piece's gradient counts", fast_patches)
 def _(patch: Patch) -> None:
     right = conv.summed
     patch.setattr(conv, "summed", lambda work, shares: right(work, shares[-1:]))
 
 
-@planted("patches: only the first chunk of a core's gradient counts", fast_patches)
+@planted("patches: only the first chunk of a piece's gradient counts", fast_patches)
 def _(patch: Patch) -> None:
-    right = conv.summed
-    patch.setattr(conv, "summed", lambda work, shares: right(work, [share[:1] for share in shares]))
+    right = conv.chunks
+    patch.setattr(conv, "chunks", lambda piece, step: right(piece, step)[:1])
 
 
 # -------------------------------------------------------------------------- kernels of convolutions
@@ -265,7 +264,7 @@ for name, wrong in {
         patch.setattr(direct, "correlate", wrong(direct.correlate))
 
 
-@planted("compiled: dW of a core's first example only", fast_direct)
+@planted("compiled: dW of a piece's first example only", fast_direct)
 def _(patch: Patch) -> None:
     right = direct.add_gradient
 
@@ -297,7 +296,7 @@ def _(patch: Patch) -> None:
     patch.setattr(rectified.RectifiedJacobian, "vjp", lambda self, u, dw, onto=None: right(self, u, dw))
 
 
-@planted("BatchNorm compiled: the statistics of the last core's rows", fast_coupled)
+@planted("BatchNorm compiled: the statistics of half of the rows", fast_coupled)
 def _(patch: Patch) -> None:
     patch.setattr(norm, "means", lambda a, *rest, right=norm.means: right(a[: len(a) // 2], *rest))
 

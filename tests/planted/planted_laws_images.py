@@ -136,7 +136,7 @@ def fast_dense() -> None:
 
 def fast_patches() -> None:
     """a fast network on patches = its layers as they are written"""
-    with fast_paths(gathered_channels=NEVER, batch=NEVER):
+    with fast_paths(gathered_channels=NEVER, share=NEVER):
         for net, theta in on_images() + on_images(*IMAGE_LAYERS[:3], ensemble=2):
             fast_as_written(net, theta, PIXELS)
 
@@ -153,7 +153,7 @@ def fast_gram() -> None:
 
 def fast_gathered() -> None:
     """a fast network, its gradients in x gathered = its layers as they are written"""
-    with fast_paths(compiled=NEVER, batch=NEVER):
+    with fast_paths(compiled=NEVER, share=NEVER):
         for net, theta in on_images() + on_images(*IMAGE_LAYERS[:3], ensemble=2):
             fast_as_written(net, theta, PIXELS)
 
@@ -165,7 +165,7 @@ def fast_direct() -> None:
     branch = mn.Sequential(mn.BatchNorm(eps=0.01), mn.ReLU(), mn.Conv2d(16, 3))
     for some in (layers, (mn.Conv2d(16, 1, b_std=0.5), mn.Residual(branch))):
         net = plain(mn.Sequential(*some, mn.GlobalAvgPool(), mn.Dense(2)), (11, 9, 2))
-        with fast_paths(batch=NEVER):
+        with fast_paths(share=NEVER):
             fast_as_written(net, net.init(rng), 1 + rng.standard_normal((3, 11, 9, 2)))
 
 

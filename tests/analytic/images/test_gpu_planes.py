@@ -19,7 +19,7 @@ import minintk as mn
 from analytic.images import offsets, plan
 from analytic.images.gpu_kernels import source
 from minintk.arrays import block_memory, raw_kernel
-from minintk.fast.threads import alone
+from minintk.fast import threads
 
 Array = np.ndarray[Any, Any]
 
@@ -32,7 +32,8 @@ def by(edit: Callable[[str], str]) -> By:
     @contextmanager
     def context(wanted: bool) -> Iterator[list[int]]:
         asked = [0]
-        with pytest.MonkeyPatch.context() as patch, alone():  # blocks of one core share the C++ program's memory
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threads, "cores", lambda: 1)  # blocks of one core share the C++ program's memory
             patch.setattr(plan, "worth_compiling", lambda *_, **how: False)
             if wanted:
                 use_blocks(patch, edit)

@@ -80,7 +80,7 @@ def test_a_wrong_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch
     check_door(case)
     if what == "patches":
         read = Patches.read
-        monkeypatch.setattr(Patches, "read", lambda self, x, **how: np.roll(read(self, x, **how), 1, axis=-1))
+        monkeypatch.setattr(Patches, "read", lambda self, x, *out: np.roll(read(self, x, *out), 1, axis=-1))
     elif what == "gathered":
         turned = Gather.turned
         monkeypatch.setattr(Gather, "turned", lambda self, W: turned(self, W[..., ::-1, :, :, :]))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
-from concurrent import futures
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from threadpoolctl import threadpool_limits
 import minintk as mn
 from minintk.fast import dense, threads
 from minintk.fast.door import shut
-from minintk.fast.threads import cores, parallel, single_threaded_blas
+from minintk.fast.threads import alone, cores, cores_granted, cut, parallel, single_threaded_blas
 from minintk.layers.activation import ActivationJacobian, BoundActivation
 
 
@@ -28,10 +30,7 @@ def blas_threads() -> set[int]:
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a machine with one core runs the pool too."""
-    if cores() == 1:
-        for module in (threads, dense):
-            monkeypatch.setattr(module, "cores", lambda: 2)
-        threads._pool.cache_clear()
+    monkeypatch.setattr(threads, "cores", lambda: 2)
 
 
 def test_results_come_in_order(two_cores: None) -> None:
@@ -47,26 +46,43 @@ def test_results_come_in_order(two_cores: None) -> None:
 def test_the_pool_and_the_calling_thread_share_the_work(two_cores: None) -> None:
     meet = threading.Barrier(2, timeout=10)  # two items at once, so two threads
 
-    def work(_: int) -> str:
+    def work(_: int) -> int:
         meet.wait()
-        return threading.current_thread().name
+        return threading.get_ident()
 
-    here, pool = threading.current_thread().name, "minintk"
-    names = parallel(work, range(2))
-    assert sorted(name.partition("_")[0] for name in names) == sorted((here, pool))
+    found = parallel(work, range(2))
+    assert threading.get_ident() in found
+    assert set(found) - {threading.get_ident()} <= set(threads._pool.threads)
     assert not threads.inside()
-    assert parallel(lambda _: threading.current_thread(), [0]) == [threading.current_thread()]  # one item: no pool
+    assert parallel(lambda _: threading.get_ident(), [0]) == [threading.get_ident()]  # one item: no pool
 
 
 def test_nobody_waits_for_a_thread_that_has_nothing_left_to_do(two_cores: None) -> None:
     """On a busy machine the caller has often taken all items before the pool's threads wake up: here they never do."""
-    wake, asleep = threading.Event(), threads._pool()._max_workers
-    others = [threads._pool().submit(wake.wait, 10) for _ in range(asleep)]
+    wake, busy = threading.Event(), threading.Semaphore(0)
+    parallel(abs, range(2))  # there is a thread now
+
+    def asleep(_: int) -> None:
+        if threading.get_ident() != caller.ident:
+            busy.release()
+            wake.wait(10)
+
+    def occupy() -> None:
+        while not busy.acquire(blocking=False):
+            parallel(asleep, range(2))
+
+    caller = threading.Thread(target=occupy)
+    caller.start()
+    deadline = time.monotonic() + 10
+    while not threads._pool.jobs.empty() and time.monotonic() < deadline:
+        time.sleep(0.001)
     try:
-        assert parallel(lambda i: i * i, range(4)) == [0, 1, 4, 9]
-        assert not any(other.done() for other in others)
+        for _ in range(50):  # no more than one for each thread waits in the queue
+            assert parallel(lambda i: i * i, range(4)) == [0, 1, 4, 9]
+            assert threads._pool.jobs.qsize() <= 1
     finally:
         wake.set()
+    caller.join(10)
     assert parallel(lambda i: i * i, range(4)) == [0, 1, 4, 9]
 
 
@@ -96,42 +112,11 @@ def test_the_first_error_is_raised(two_cores: None) -> None:
     assert parallel(abs, [-1, -2]) == [1, 2]  # and the pool still works
 
 
-@pytest.mark.parametrize("place", ["submit", "wait"])
-def test_a_keyboard_interrupt_between_two_lines_leaves_the_pool_whole(
-    two_cores: None, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    """Right after a task began, or while it is waited for: the next call neither hangs nor loses results."""
-    submit, interrupts = ThreadPoolExecutor.submit, iter(range(5))
-
-    def submitted(*args: Any) -> None:
-        submit(*args)
-        raise KeyboardInterrupt
-
-    def waited(begun: Any) -> None:
-        for _ in interrupts:
-            raise KeyboardInterrupt
-        futures.wait(begun)
-
-    def work(i: int) -> int:
-        time.sleep(0.01 if threading.current_thread() is threading.main_thread() else 0.1)
-        return i * i
-
-    with monkeypatch.context() as patch:
-        if place == "submit":
-            patch.setattr(ThreadPoolExecutor, "submit", submitted)
-        else:
-            patch.setattr("minintk.fast.threads.wait", waited)
-        with pytest.raises(KeyboardInterrupt):
-            parallel(work, range(4))
-    assert not threads.inside()
-    assert parallel(work, range(4)) == [i * i for i in range(4)]
-
-
 def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:
     """It would wait for itself otherwise."""
 
-    def outer(i: int) -> list[str]:
-        return parallel(lambda _: threading.current_thread().name, range(3))
+    def outer(i: int) -> list[int]:
+        return parallel(lambda _: threading.get_ident(), range(3))
 
     for names in parallel(outer, range(8)):
         assert len(set(names)) == 1
@@ -163,7 +148,7 @@ def test_blas_has_one_thread_inside_and_its_own_again_afterwards(two_cores: None
 
 
 def test_callers_that_overlap_leave_blas_as_it_was(two_cores: None) -> None:
-    """From several threads, in whatever order they leave: the limit ends with the caller that set it."""
+    """From several threads, in whatever order they leave: the limit ends with the last of them."""
     before, entered, leave = blas_threads(), threading.Event(), threading.Event()
 
     def other() -> None:
@@ -176,6 +161,7 @@ def test_callers_that_overlap_leave_blas_as_it_was(two_cores: None) -> None:
         thread.start()
         assert entered.wait(10)
         assert blas_threads() == {1}
+    assert blas_threads() == {1}  # the other one counts on it
     leave.set()
     thread.join()
     assert blas_threads() == before
@@ -205,12 +191,11 @@ def test_a_split_product_is_the_product(shape: tuple[int, int], turned: bool, tw
     np.testing.assert_allclose(out, a @ b, rtol=0, atol=1e-12)
 
 
-def test_large_products_are_split_only_where_the_cores_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    a = np.ones((300, 300))
-    assert not dense.large(a, a)
-    with single_threaded_blas():
-        assert dense.large(a, a)
-        assert not dense.large(a[:10, :10], a[:10])
+def test_large_products_are_split_whether_or_not_the_cores_are_free() -> None:
+    a = np.ones((600, 600))
+    assert dense.large(a, a)
+    assert alone(dense.large, a, a)
+    assert not dense.large(a[:10, :10], a[:10])
 
 
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "shut"])
@@ -253,3 +238,114 @@ def test_the_pool_keeps_to_the_callers_limit(said: str, count: int, monkeypatch:
         assert 1 <= cores() <= count
     finally:
         threads.threads_asked.cache_clear()
+
+
+def test_many_threads_hold_blas_and_give_it_back() -> None:
+    """Without a lock: whoever is inside sees one thread, always; in the end BLAS has its own again."""
+    before, wrong = blas_threads(), list[set[int]]()
+
+    def hold() -> None:
+        for _ in range(2000):
+            with single_threaded_blas():
+                if (found := blas_threads()) != {1}:
+                    wrong.append(found)
+
+    others = [threading.Thread(target=hold) for _ in range(6)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for other in others:
+            other.start()
+        for other in others:
+            other.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
+    assert blas_threads() == before
+    assert not threads._holders
+
+
+def test_where_no_thread_can_start_it_is_a_plain_loop(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
+    monkeypatch.setattr(threads, "start_new_thread", refused)
+    assert parallel(lambda _: threading.get_ident(), range(3)) == [threading.get_ident()] * 3
+
+
+def test_what_is_done_holds_no_arrays(two_cores: None) -> None:
+    """A call that no thread came to waits in the queue without its arrays."""
+    pool, job = threads._Pool(), threads._Job(abs, [1, 2])
+    jobs: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threads, "_pool", pool)
+        patch.setattr(pool, "hand_over", lambda job, count: jobs.append(job))
+        assert parallel(lambda a: a.sum(), [np.ones(3)] * 2) == [3.0, 3.0]
+    assert not hasattr(jobs[0], "work")
+    assert not hasattr(jobs[0], "items")
+    job.take()
+    assert job.results == [1, 2]
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 16, 100])
+@pytest.mark.parametrize("work", [0, 1, 2, 7.5, 10**9])
+def test_pieces_cover_all_and_depend_on_the_work_alone(length: int, work: float) -> None:
+    found = cut(length, work, 1)
+    assert [i for at in found for i in range(at.start, at.stop)] == list(range(length))
+    assert len(found) in (1, 2, 4, 8, 16)
+    assert len(found) == 1 or (len(found) <= work and len(found) <= length)
+    assert alone(cut, length, work, 1) == found
+
+
+def groups(root: Path, version: int, quotas: dict[str, str]) -> str:
+    """A file system with these control groups."""
+    (root / "proc/self").mkdir(parents=True)
+    path = max(quotas, key=len)
+    line = f"0::{path}" if version == 2 else f"4:cpu,cpuacct:{path}"
+    kind = "cgroup2 cgroup rw" if version == 2 else "cgroup cgroup rw,cpu,cpuacct"
+    (root / "proc/self/cgroup").write_text(line + "\n")
+    (root / "proc/self/mountinfo").write_text(f"30 24 0:26 / /sys/fs/cgroup rw shared:9 - {kind}\n")
+    for group, quota in quotas.items():
+        folder = root / "sys/fs/cgroup" / group.lstrip("/")
+        folder.mkdir(parents=True, exist_ok=True)
+        if version == 2:
+            (folder / "cpu.max").write_text(quota + "\n")
+        else:
+            for name, number in zip(("quota", "period"), quota.split(), strict=True):
+                (folder / f"cpu.cfs_{name}_us").write_text(number + "\n")
+    return str(root)
+
+
+@pytest.mark.parametrize(
+    ("version", "quotas", "count"),
+    [
+        (2, {"/": "max 100000"}, 2**30),
+        (2, {"/job": "100000 100000"}, 1),
+        (2, {"/job": "250000 100000", "/job/step": "max 100000"}, 2),
+        (2, {"/job": "50000 100000"}, 1),
+        (1, {"/job": "-1 100000"}, 2**30),
+        (1, {"/job": "300000 100000"}, 3),
+    ],
+)
+def test_cores_granted_by_control_groups(version: int, quotas: dict[str, str], count: int, tmp_path: Path) -> None:
+    assert cores_granted(groups(tmp_path, version, quotas)) == count
+
+
+def test_a_process_with_a_quota_of_one_core_takes_one_thread() -> None:
+    """In a real group of this machine, where one can be made."""
+    group = Path("/sys/fs/cgroup/cpu") / f"minintk{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "cpu.cfs_quota_us").write_text("100000")
+    except OSError:
+        pytest.skip("no control group can be made here: the test above reads files of the same form")
+    code = (
+        f"import os, pathlib; pathlib.Path('{group}/cgroup.procs').write_text(str(os.getpid())); "
+        "from minintk.fast.threads import cores; print(cores())"
+    )
+    try:
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    finally:
+        group.rmdir()
+    assert found.strip() == "1"
