@@ -216,9 +216,9 @@ def free_in_groups(root: str | Path = "/") -> int:
     The limit of each group holds for the groups inside it together, so the least counts.  root : of the file system.
     """
     free = 2**62
-    for group, files, usage, cache in limited_groups(str(root)):
+    for group, files, usage, cached in limited_groups(str(root)):
         limit = min((n for n in map(read_number, files) if n is not None), default=2**62)
-        used = (read_number(usage) or 0) - (read_number(group / "memory.stat", cache) or 0)
+        used = (read_number(usage) or 0) - (read_number(group / "memory.stat", cached) or 0)
         free = min(free, max(0, limit - max(0, used)))
     return free
 
@@ -263,14 +263,14 @@ def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
 
 def read_number(path: Path, name: str | None = None) -> int | None:
     """The number in a file, or that behind `name` in a file of names and numbers; None for "max" and where none is."""
-    text = read_text(path)
+    text = text_of(path)
     try:
         return int(dict(line.split() for line in text.splitlines())[name] if name else text)
     except (ValueError, KeyError):
         return None
 
 
-def read_text(path: Path) -> str:
+def text_of(path: Path) -> str:
     """The text of a small file, "" where none is."""
     try:
         return path.read_text()

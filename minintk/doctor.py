@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_info
 
 import minintk
 from minintk.arrays import available_memory, device_namespace
-from minintk.fast.threads import cores
+from minintk.fast.cores import cores
 
 NEEDED = ("minintk", "numpy", "scipy", "matplotlib", "array_api_compat", "threadpoolctl", "filelock", "rich", "jinja2")
 EXTRAS = {"cupy": "gpu", "numba": "fast", "pooch": "data", "sklearn": "sklearn", "pandas": "tables"}

@@ -36,8 +36,9 @@ from analytic.vectors.results import Examples, Progress, Wanted, blocks
 from analytic.vectors.state import Dual, Flat, Program, RowState
 from analytic.vectors.unit_rows import for_each
 from minintk.arrays import Array, on_host
+from minintk.fast.cores import cores
 from minintk.fast.memory import short_rows
-from minintk.fast.threads import alone, cores, single_threaded_blas
+from minintk.fast.threads import alone, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:

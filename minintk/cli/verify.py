@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from minintk.cli.options import DATA, DEVICE, FAILED, OK, SEED, command, names, option, whole_numbers
 from minintk.cli.terminal import coloured, console, print_table
-from minintk.fast.threads import cores
+from minintk.fast.cores import cores
 from minintk.validate import whole
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, matmul_into, on_host, rows_times
-from minintk.fast.threads import cut, parallel
-from minintk.fast.thresholds import THRESHOLDS, loops, numba_is_here
+from minintk.fast.threads import parallel
+from minintk.fast.thresholds import THRESHOLDS, cut, loops, numba_is_here
 from minintk.layers.contract import Tensor, Weights
 from minintk.layers.dense import BoundDense, DenseJacobian
 

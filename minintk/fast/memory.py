@@ -12,8 +12,8 @@ from weakref import finalize
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import cut, parallel
-from minintk.fast.thresholds import THRESHOLDS
+from minintk.fast.threads import parallel
+from minintk.fast.thresholds import THRESHOLDS, cut
 
 
 def cache_slices(a: Array) -> list[slice]:

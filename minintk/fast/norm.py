@@ -14,8 +14,8 @@ from math import inf
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import cut, parallel
-from minintk.fast.thresholds import THRESHOLDS, loops, numba_is_here
+from minintk.fast.threads import parallel
+from minintk.fast.thresholds import THRESHOLDS, cut, loops, numba_is_here
 from minintk.layers.contract import Weights
 from minintk.layers.norm import BoundBatchNorm, NormJacobian
 

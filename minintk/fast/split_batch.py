@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import prod
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import cut, parallel
-from minintk.fast.thresholds import THRESHOLDS
+from minintk.fast.threads import parallel
+from minintk.fast.thresholds import THRESHOLDS, cut
 from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights
 from minintk.spec.shapes import Shape

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from math import prod
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import cut, parallel, single_threaded_blas
-from minintk.fast.thresholds import THRESHOLDS
+from minintk.fast.threads import parallel, single_threaded_blas
+from minintk.fast.thresholds import THRESHOLDS, cut
 from minintk.layers.combine import BoundChain, ChainJacobian
 from minintk.layers.contract import Contraction, Weights
 

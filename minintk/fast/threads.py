@@ -1,21 +1,16 @@
 """Share independent pieces of work among threads, with BLAS held at one thread meanwhile.
 
-    parallel                [work(item) for item in items] on all cores
-    single_threaded_blas    BLAS takes one thread a call inside; its own threads and ours would fight for the cores
-    alone                   a call in which `parallel` is a plain loop
-
-NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores.  Results do not depend on the
-number of threads: callers cut their work into the same pieces, and add them in the same order, on any number of cores.
+NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores; BLAS's own threads would fight
+with them.  Results do not depend on the number of threads: work is cut by its size alone, and added up in order.
 
 Any public call may run inside any other of the same thread (a signal handler, a callback, a finalizer), and any
-exception may leave it at any line.  Three decisions make this hold:
+exception may leave it at any line:
 
     no thread waits for work that nobody has begun    a call takes its own items, and waits for those others took
     marks need no unsetting                           they live in a copied context, or go with the frame
     no lock is held across lines of Python            queues, deques and dictionaries change in one step each
 
-An exception inside the clean-up lines, `_Job.wait` and `single_threaded_blas.__exit__`, leaves threads at work or BLAS
-at one thread; the next call of `parallel` in that thread waits for them, and the next one to hold BLAS gives it back.
+What an exception inside `wait`, `end`, `__exit__` and `_leave` leaves behind, the next call here repairs.
 """
 
 from __future__ import annotations
@@ -33,45 +28,14 @@ from threading import local
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from minintk.arrays import control_groups, read_text
+from minintk.fast.cores import cores
 
 T = TypeVar("T")
-
-PIECES = 16
-"""The most pieces that work is cut into: a power of two.  On more cores than that, some stay idle."""
 
 PATIENCE = 0.05
 """Seconds to wait for a thread that gives back BLAS's threads: one that a signal handler interrupts may take longer."""
 
 _inside: ContextVar[bool] = ContextVar("minintk_inside", default=False)
-
-
-def cores() -> int:
-    """Number of threads to work with: cores of this process's affinity and quota, at most OMP_NUM_THREADS."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(count, cores_granted(), threads_asked())
-
-
-@cache
-def threads_asked() -> int:
-    """OMP_NUM_THREADS, its first number where it lists one for each level; 2**30 if it says none."""
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(asked) if asked.isdecimal() and int(asked) else 2**30
-
-
-@cache
-def cores_granted(root: str = "/") -> int:
-    """Whole cores that the control groups of this process grant it (containers, SLURM); 2**30 without a quota.
-
-    With more threads than that, the system stops all of them for a part of each period.  root : of the file system.
-    """
-    granted = 2**30
-    for kind, group in control_groups(root, "cpu"):
-        names = ["cpu.max"] if kind == "cgroup2" else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        fields = " ".join(read_text(group / name) for name in names).split()  # "150000 100000", "max 100000"
-        if len(fields) == 2 and all(map(str.isdecimal, fields)):
-            granted = min(granted, max(1, int(fields[0]) // int(fields[1])))
-    return granted
 
 
 def inside() -> bool:
@@ -81,19 +45,13 @@ def inside() -> bool:
 
 def alone(work: Callable[..., T], *args: Any) -> T:
     """work(*args), in which `parallel` is a plain loop."""
-
-    def marked() -> T:
-        _inside.set(True)
-        return work(*args)
-
-    return copy_context().run(marked)
-
-
-# ----------------------------------------------------------------------------------------------- the pool
+    context = copy_context()
+    context.run(_inside.set, True)
+    return context.run(work, *args)
 
 
 class _Job:
-    """A call of `parallel`.  Threads take the place of an item from a deque; whoever asks first has it."""
+    """A call of `parallel`: threads take the places of items from a deque."""
 
     def __init__(self, work: Callable[..., Any], items: list[Any]) -> None:
         self.work, self.items, self.places = work, items, deque(range(len(items)))
@@ -114,29 +72,38 @@ class _Job:
             self.places.clear()
             raise
 
-    def wait(self, *, over: bool = False) -> None:
+    def wait(self) -> None:
         """Wait until all threads that have entered have left; an exception that comes meanwhile is raised then.
 
         A thread enters before it looks for an item, so one that enters later finds none.  It leaves before it rings.
-        over : nobody takes another item.
         """
-        caught: BaseException | None = None
+        caught = None
         while True:
             try:
-                if over:
-                    self.places.clear()
                 while len(self.left) < len(self.entered):
                     self.bell.get()
                 self.bell.put(None)  # for a call that this one has interrupted while it waited for the same bell
                 break
             except BaseException as error:  # a keyboard interrupt, a time limit
                 caught = error
-        if caught is not None:
-            raise caught
+        try:
+            if caught is not None:
+                raise caught
+        finally:
+            caught = None  # or its traceback would hold this frame, and this frame the traceback
+
+    def end(self) -> None:
+        """Take no more items, wait, and let go of the arrays: a thread may come to this job much later."""
+        self.places.clear()
+        try:
+            self.wait()
+        finally:
+            _own.jobs.pop(self, None)
+            self.work, self.items = abs, []  # nobody calls it
 
 
 class _Pool:
-    """Threads that wait for jobs.  They enter their own names: a start that failed or was interrupted leaves none."""
+    """Threads that wait for jobs, and enter their own names: a start that failed leaves none."""
 
     def __init__(self) -> None:
         self.jobs: SimpleQueue[tuple[_Job, Context]] = SimpleQueue()
@@ -178,9 +145,8 @@ _own = local()
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
 
-    The caller's thread takes items too, so that one thread fewer has to wake up; and where it has taken all of them
-    before another thread woke up, on a busy machine, it does not wait for that one.  It is a plain loop from inside the
-    pool, with a single core or item, and where no thread can start.  BLAS has one thread for two items or more.
+    The caller's thread takes items too, and waits for no thread that wakes up after it has taken the last.  A plain
+    loop inside the pool, with one core or item, and where no thread can start.  With two items, BLAS has one thread.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]
@@ -192,38 +158,20 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
         count = min(len(items), cores()) - 1
         if count == 0 or inside():
             return [work(item) for item in items]
-        mine: dict[_Job, None] = _own.__dict__.setdefault("jobs", {})
-        for earlier in list(mine):  # which an exception left in the midst of its clean-up, or that this one interrupts
-            earlier.wait()
-            mine.pop(earlier, None)
-        job = _Job(work, items)
-        mine[job] = None
+        jobs = _own.__dict__.setdefault("jobs", {})
+        for earlier, frame in list(jobs.items()):  # left in the midst of its end, or interrupted by this call
+            earlier.end() if frame() is None else earlier.wait()
+        job, here = _Job(work, items), set[None]()
         try:
+            jobs[job] = weakref.ref(here)
             _pool.hand_over(job, count)
             alone(job.take)
         finally:
-            job.wait(over=True)
-            mine.pop(job, None)
-            del job.work, job.items  # a thread may come to this job much later
+            job.end()
     if job.errors:
-        raise job.errors[0]
+        raise job.errors.pop(0)
     return job.results
 
-
-def cut(length: int, work: float, each: float) -> list[slice]:
-    """0 ... length in pieces of at least `each` of the work, 1, 2, 4, 8 or 16 of them, whatever the number of cores.
-
-    Sums depend on the pieces by rounding; so they do not depend on the cores.
-
-    >>> cut(10, 2**20, 2**19), len(cut(100, 7, 1)), len(cut(100, 1000, 1)), len(cut(3, 1000, 1))
-    ([slice(0, 5, None), slice(5, 10, None)], 4, 16, 2)
-    """
-    most = max(1, min(length, PIECES, int(work // each)))
-    count = 2 ** (most.bit_length() - 1)
-    return [slice(i * length // count, (i + 1) * length // count) for i in range(count)]
-
-
-# -------------------------------------------------------------------------------------- BLAS at one thread
 
 _holders: dict[int, tuple[int, Any]] = {}  # (thread, reference) of each `single_threaded_blas` that is entered
 _before: dict[Any, int] = {}  # threads of the BLAS libraries that are held at one

@@ -1,6 +1,6 @@
 """Where the fast paths begin and end: one object with all the numbers, measured on two cores with AVX-512.
 
-A piece of work is worth a thread from about 2 ms on, so work from twice that on is cut (`minintk.fast.threads.cut`).
+A piece of work is worth a thread from about 2 ms on, so work from twice that on is `cut`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,22 @@ class Thresholds:
 
 
 THRESHOLDS = Thresholds()
+
+PIECES = 16
+"""The most pieces that work is cut into: a power of two.  On more cores than that, some stay idle."""
+
+
+def cut(length: int, work: float, each: float) -> list[slice]:
+    """0 ... length in pieces of at least `each` of the work, 1, 2, 4, 8 or 16 of them, whatever the number of cores.
+
+    Sums depend on the pieces by rounding; so they do not depend on the cores.
+
+    >>> cut(10, 2**20, 2**19), len(cut(100, 7, 1)), len(cut(100, 1000, 1)), len(cut(3, 1000, 1))
+    ([slice(0, 5, None), slice(5, 10, None)], 4, 16, 2)
+    """
+    most = max(1, min(length, PIECES, int(work // each)))
+    count = 2 ** (most.bit_length() - 1)
+    return [slice(i * length // count, (i + 1) * length // count) for i in range(count)]
 
 
 @cache

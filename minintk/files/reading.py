@@ -20,6 +20,7 @@ import gzip
 import json
 import os
 import stat
+import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,9 +63,18 @@ def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
         except Unreadable:
             raise
         except Exception as error:  # zipfile, zlib, json and NumPy raise nearly anything on corrupted bytes
+            if not raised_by_readers(error):
+                raise
             plain = isinstance(error, ValueError) and not isinstance(error, UnicodeError)
             words = str(error) if plain else f"{type(error).__name__}: {error}"
             raise Unreadable(f"{path} is damaged, or not {what} ({words:.300}): {remedy}") from error
+
+
+def raised_by_readers(error: Exception) -> bool:
+    """True if Python or NumPy define the error; another one comes from a signal handler, a time limit for instance."""
+    origin = type(error).__module__.partition(".")[0]
+    known = origin == "numpy" or origin in sys.stdlib_module_names
+    return known and not isinstance(error, TimeoutError)
 
 
 def read_json(path: Where, what: str, remedy: str) -> Any:

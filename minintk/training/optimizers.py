@@ -20,8 +20,8 @@ from typing import Any, ClassVar, Self
 
 from minintk.arrays import Array, array_namespace, check_finite, on_host, own
 from minintk.fast.memory import cache_slices
-from minintk.fast.threads import cut, parallel
-from minintk.fast.thresholds import THRESHOLDS
+from minintk.fast.threads import parallel
+from minintk.fast.thresholds import THRESHOLDS, cut
 from minintk.files.writing import digest
 from minintk.spec.parametrization import Rule
 from minintk.training.schedules import Schedule, rate, time

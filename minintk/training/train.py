@@ -18,8 +18,9 @@ import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
 from minintk.diagnostics.weight_norms import largest_singular_value
+from minintk.fast.cores import cores
 from minintk.fast.memory import Copies, keep_freed_memory
-from minintk.fast.threads import cores, parallel, single_threaded_blas
+from minintk.fast.threads import parallel, single_threaded_blas
 from minintk.fast.thresholds import THRESHOLDS
 from minintk.models.network import Model
 from minintk.training.batches import Batches, Shift

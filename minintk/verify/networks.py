@@ -16,7 +16,8 @@ from minintk import spec as s
 from minintk.arrays import Host, on_host, to_host, to_library
 from minintk.diagnostics import relative_distance, weight_movement
 from minintk.experiments.layer_sizes import initial_thetas
-from minintk.fast.threads import cores, parallel, single_threaded_blas
+from minintk.fast.cores import cores
+from minintk.fast.threads import parallel, single_threaded_blas
 from minintk.models.empirical import nngp, ntk
 from minintk.models.network import Network
 from minintk.models.wrappers import Linearized

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from minintk.fast import threads
+from minintk.fast import threads, thresholds
 from minintk.fast.thresholds import THRESHOLDS, Thresholds
 
 NOTHING = Thresholds(
@@ -21,7 +21,7 @@ def small_is_large() -> Iterator[None]:
     """Every batch and product is cut in two, every gradient in x gathered, whatever Numba can do compiled."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "cores", lambda: 2)
-        patch.setattr(threads, "PIECES", 2)
+        patch.setattr(thresholds, "PIECES", 2)
         for name, value in vars(NOTHING).items():
             patch.setattr(THRESHOLDS, name, value)
         yield

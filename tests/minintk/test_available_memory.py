@@ -1,4 +1,4 @@
-"""What a call may take: free memory, and the limits of control groups, on a tree of files made for the test."""
+"""What a call may take: free memory, and the limits of control groups, on a tree of files of the test."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_kernels_are_bounded_by_the_group(monkeypatch: pytest.MonkeyPatch) -> No
 
     k, x = kernel(mn.Sequential(mn.Dense(4), mn.ReLU(), mn.Dense(1))), np.eye(2100, 3)
     k.ntk(x[:40])
-    monkeypatch.setattr(arrays, "free_in_groups", lambda: 20_000)
+    monkeypatch.setattr("minintk.arrays.free_in_groups", lambda: 20_000)
     k.ntk(x[:40])  # what a small kernel needs is there, and is not asked for
     with pytest.raises(MemoryError, match="2e-05 GB are free"):
         k.ntk(x)

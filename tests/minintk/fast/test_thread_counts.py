@@ -1,49 +1,155 @@
-"""One, two and four threads: the same bits from fully connected kernels, the same up to roundings from all else."""
+"""Bits depend on the data, never on our threads: how many there are, who asks, and what other threads do meanwhile."""
 
 from __future__ import annotations
 
-import sys
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from guests import Host, digest, hosts
 from threadpoolctl import threadpool_limits
 
 import analytic as an
 import minintk as mn
+from minintk.fast import threads, thresholds
+from minintk.fast.threads import alone, parallel
+from minintk.training import train as training
 
-Array = Any
-
-
-def results(dtype: Any) -> tuple[list[Array], list[Array]]:
-    """Of fully connected kernels; of image kernels, an empirical NTK and weights after ten steps."""
-    rng = np.random.default_rng(0)
-    rows, images, y = (rng.standard_normal(s).astype(dtype) for s in ((150, 20), (10, 6, 6, 2), (10, 2)))
-    hidden = [mn.Dense(8, b_std=0.1), mn.ReLU(), mn.Dense(8), mn.Erf()]
-    exact = list(an.kernel(mn.Sequential(*hidden, mn.Dense(1))).both(rows))
-    conv = mn.Sequential(mn.Conv2d(8), mn.Erf(), mn.AvgPool(2), mn.Conv2d(8), mn.ReLU(), mn.Flatten(), mn.Dense(2))
-    net = mn.Network(conv, (6, 6, 2))
-    theta = net.init(np.random.default_rng(0), dtype=dtype)
-    *_, last = mn.train(net, theta, images, y, loss=mn.mse, optimizer=mn.SGD(lr=0.1), steps=10)
-    return exact, [*an.kernel(conv).both(images), mn.ntk(net, theta, images), last.theta]
+COUNTS = (1, 2, 4, 16)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "counts"),
-    [(np.float32, (1, 2)), *(pytest.param(d, (1, 2, 4), marks=pytest.mark.slow) for d in (np.float64, np.float32))],
-)
-def test_results_do_not_depend_on_the_number_of_threads(
-    dtype: Any, counts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def every_host() -> Iterator[dict[str, Host]]:
+    """Training, fits and kernels at thresholds at which all of them are cut into pieces."""
+    with hosts() as (all_hosts, _):
+        yield all_hosts
+
+
+def on(count: int, patch: pytest.MonkeyPatch) -> None:
+    """So many threads, which exist, on however many cores."""
+    patch.setattr(threads, "cores", lambda: count)
+
+
+@pytest.mark.parametrize("pieces", [2, 16])
+def test_bits_do_not_depend_on_the_number_of_threads(
+    pieces: int, every_host: dict[str, Host], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(thresholds, "PIECES", pieces)
     found = []
-    for count in counts:
-        for name, module in list(sys.modules.items()):
-            if name.startswith(("minintk", "analytic")) and hasattr(module, "cores"):
-                monkeypatch.setattr(module, "cores", lambda count=count: count)
-        with threadpool_limits(count):
-            found.append(results(dtype))
-    for exact, rounded in found[1:]:
-        for one, other in zip(exact, found[0][0], strict=True):
-            assert one.tobytes() == other.tobytes()
-        for one, other in zip(rounded, found[0][1], strict=True):
-            assert np.max(np.abs(one - other)) <= 50 * np.finfo(dtype).eps * np.max(np.abs(other))
+    for count in COUNTS:
+        on(count, monkeypatch)
+        found.append({name: host() for name, host in every_host.items()})
+    assert all(bits == found[0] for bits in found)
+
+
+def test_pieces_that_follow_the_cores_are_refused(every_host: dict[str, Host], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: as many pieces as there are threads, each summed for itself."""
+    found = []
+    for count in (2, 4):
+        on(count, monkeypatch)
+        monkeypatch.setattr(thresholds, "PIECES", count)
+        found.append(every_host["step"]())
+    assert found[0] != found[1]
+
+
+def in_asyncio(host: Host) -> str:
+    return asyncio.run(asyncio.to_thread(host))
+
+
+def in_the_pool(host: Host) -> str:
+    first, second = parallel(lambda call: call(), [host, host])
+    assert first == second
+    return first
+
+
+def beside_seven(host: Host) -> str:
+    """Seven threads that evaluate and train meanwhile."""
+    stop = threading.Event()
+
+    def busy() -> None:
+        while not stop.is_set():
+            host()
+
+    others = [threading.Thread(target=busy) for _ in range(7)]
+    for other in others:
+        other.start()
+    try:
+        found = {host() for _ in range(3)}
+    finally:
+        stop.set()
+        for other in others:
+            other.join()
+    assert len(found) == 1
+    return found.pop()
+
+
+@pytest.mark.parametrize("how", [alone, in_asyncio, in_the_pool, beside_seven])
+@pytest.mark.parametrize(
+    "name", ["step", "train a coupled batch", "fit", "empirical kernel", "kernel of points", "kernel of images"]
+)
+def test_bits_do_not_depend_on_who_asks(name: str, how: Callable[[Host], str], every_host: dict[str, Host]) -> None:
+    host = every_host[name]
+    with threadpool_limits(2, user_api="blas"):
+        assert how(host) == host()
+
+
+def work_of_a_process(seed: int) -> str:
+    """A step, a kernel and a solve at default thresholds, in a process of its own."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.standard_normal((128, 28, 28, 1)).astype(np.float32), np.eye(10, dtype=np.float32)[np.arange(128) % 10]
+    net = mn.Network(mn.zoo.lenet5(), (28, 28, 1))
+    theta = net.init(rng, dtype=np.float32)
+    *_, last = mn.train(net, theta, x, y, loss=mn.softmax_cross_entropy, optimizer=mn.SGD(0.01), steps=2)
+    k = an.kernel(mn.zoo.mlp(2, 64, 1)).ntk(x[:, 8:16, 8:16, 0].reshape((128, -1)).astype(np.float64))
+    flow = an.gradient_flow(k, y[:, :1].astype(np.float64))
+    return digest(last.theta, k, flow.predict(3.0))
+
+
+def test_bits_in_processes_of_joblib() -> None:
+    joblib = pytest.importorskip("joblib")
+    with threadpool_limits(1, user_api="blas"):
+        here = [work_of_a_process(seed) for seed in range(2)]
+    there = joblib.Parallel(n_jobs=2)(joblib.delayed(work_of_a_process)(seed) for seed in range(2))
+    assert here == there
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blas", [1, 2])
+def test_bits_at_sizes_of_users(blas: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LeNet-5 and a residual network in batches of 256, a kernel of 3,500 points and a solve with it."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((256, 28, 28, 1)).astype(np.float32), np.eye(10, dtype=np.float32)[np.arange(256) % 10]
+    colour = rng.standard_normal((256, 32, 32, 3)).astype(np.float32)
+    points, targets = rng.standard_normal((3500, 60)), rng.standard_normal((3500, 1))
+    found = []
+    for count in COUNTS:
+        on(count, monkeypatch)
+        with threadpool_limits(blas, user_api="blas"):
+            parts = []
+            for spec, images in ((mn.zoo.lenet5(), x), (mn.zoo.wide_resnet(10, 1), colour)):
+                net = mn.Network(spec, images.shape[1:])
+                run = mn.train(net, net.init(np.random.default_rng(1), dtype=np.float32), images, y, steps=2, every=2,
+                               loss=mn.softmax_cross_entropy, optimizer=mn.SGD(0.01, momentum=0.9))  # fmt: skip
+                *_, last = run
+                parts.append(last.theta)
+            kernel = an.kernel(mn.zoo.mlp(2, 64, 1))
+            parts.append(an.posterior(kernel, points, targets, ridge=0.1).predict(points[:100]))
+            found.append(digest(*parts, kernel.ntk(points)))
+    assert len(set(found)) == 1
+
+
+def test_joined_ensembles_do_not_depend_on_it_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members are dealt out to the cores: each has the bits that it has alone."""
+    net = mn.Network(mn.Sequential(mn.Dense(300), mn.ReLU(), mn.Dense(2)), (400,))
+    theta, x = net.init(np.random.default_rng(0), ensemble=6), np.random.default_rng(1).standard_normal((40, 400))
+    monkeypatch.setattr(thresholds.THRESHOLDS, "ensemble_bytes", 2**20)
+    found: list[Any] = []
+    for count in COUNTS:
+        for module in (threads, training):
+            monkeypatch.setattr(module, "cores", lambda count=count: count)
+        *_, last = mn.train(net, theta, x, x[:, :2], loss=mn.mse, optimizer=mn.SGD(0.1), steps=3, every=3)
+        found.append(digest(last.theta))
+    assert len(set(found)) == 1

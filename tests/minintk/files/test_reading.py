@@ -105,8 +105,16 @@ def test_every_error_is_one(error: Exception, tmp_path: Path) -> None:
     words = f"{path} is damaged, or not a poem ({type(error).__name__}: {error}): {REMEDY}"
     with pytest.raises(Unreadable, match=re.escape(words)), reading(path, "a poem", REMEDY):
         raise error
-    with pytest.raises(KeyboardInterrupt), reading(path, "a poem", REMEDY):  # which is no error of the file
-        raise KeyboardInterrupt
+
+
+class Late(Exception):
+    """A time limit of the caller."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError, Late])
+def test_what_a_signal_handler_raises_is_no_error_of_the_file(error: type[BaseException], tmp_path: Path) -> None:
+    with pytest.raises(error), reading(written(tmp_path / "file", b"x"), "a poem", REMEDY):
+        raise error
 
 
 # ---------------------------------------------------------------------------------------------- memory
@@ -307,7 +315,7 @@ MT = plain(np.random.MT19937(0).state)
         ({"rng": {"array": [[1], [1, 2]], "dtype": "float64"}}, "inhomogeneous"),
         ({"rng": {"array": ["x"], "dtype": "float64"}}, "could not convert"),
         (b'{"format": 1}', "KeyError: 'step'"),
-        (b"[" * 10_000, "RecursionError"),
+        (b"[" * 100_000, "RecursionError"),
         (b"\xff", "UnicodeDecodeError"),
     ],
 )  # fmt: skip

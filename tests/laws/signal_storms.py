@@ -1,0 +1,106 @@
+"""Storms of signals on public calls: SIGALRM raises, as a time limit does; SIGUSR1 calls the library, as a report does.
+
+    python3 make.py python tests/laws/signal_storms.py 10000 [seed]
+
+A storm is one call of a host (`guests`) under one or two time limits and reports at random times.  It must end with its
+bits or with the error, and leave everything as it was; the next call must have its bits.  Prints what was wrong, and
+exits with 1 if anything was, or hung for a minute.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+
+from guests import Late, hosts, left, settled
+
+HANG = 60
+"""Seconds after which a call counts as hanging."""
+
+
+def storms(count: int, seed: int) -> Counter[str]:
+    """What happened in so many storms; a key that begins with "wrong" counts what must not."""
+    draw, seen = random.Random(seed), Counter[str]()
+    with hosts() as (all_hosts, guests):
+        right = {name: host() for name, host in all_hosts.items()}
+        known, depth = {name: guest() for name, guest in guests.items()}, [0]
+        seconds = {}
+        for name, host in all_hosts.items():
+            start = time.perf_counter()
+            host()
+            seconds[name] = time.perf_counter() - start
+
+        def late(*_: object) -> None:
+            raise Late
+
+        def report(*_: object) -> None:
+            if depth[0] == 2:
+                return
+            depth[0] += 1
+            try:
+                name = draw.choice(list(guests))
+                seen["reports"] += 1
+                if guests[name]() != known[name]:
+                    seen[f"wrong report: {name}"] += 1
+            finally:
+                depth[0] -= 1
+
+        old = signal.signal(signal.SIGALRM, late), signal.signal(signal.SIGUSR1, report)
+        before, main, over = left(), threading.main_thread().ident, threading.Event()
+        reporting = threading.Event()
+        assert main is not None
+
+        def send() -> None:
+            times = random.Random(seed + 1)
+            while not over.is_set():
+                time.sleep(times.expovariate(200))
+                if reporting.is_set():
+                    signal.pthread_kill(main, signal.SIGUSR1)
+
+        sender = threading.Thread(target=send, daemon=True)
+        sender.start()
+        before = left()
+        try:
+            for _ in range(count):
+                faulthandler.dump_traceback_later(HANG, exit=True)
+                name = draw.choice(list(all_hosts))
+                found, limit = None, draw.random() < 0.7
+                if draw.random() < 0.5:
+                    reporting.set()
+                try:
+                    try:
+                        if limit:
+                            signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-5, 1.2 * seconds[name]), 0.003)
+                        found = all_hosts[name]()
+                    finally:
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                except Late:
+                    seen["interrupted"] += 1
+                reporting.clear()
+                depth[0] = 0
+                if found is not None and found != right[name]:
+                    seen[f"wrong bits: {name}"] += 1
+                again = draw.choice(list(all_hosts))
+                if all_hosts[again]() != right[again]:
+                    seen[f"wrong bits of the next call: {again}, after {name}"] += 1
+                for what in settled(before):
+                    seen[f"wrong: {what} changed by {name}"] += 1
+                seen["storms"] += 1
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            over.set()
+            sender.join()
+            signal.signal(signal.SIGALRM, old[0])
+            signal.signal(signal.SIGUSR1, old[1])
+    return seen
+
+
+if __name__ == "__main__":
+    found = storms(int(sys.argv[1]) if sys.argv[1:] else 1000, int(sys.argv[2]) if sys.argv[2:] else 0)
+    print(dict(found))
+    sys.exit(any(what.startswith("wrong") for what in found))

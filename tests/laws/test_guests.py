@@ -1,0 +1,179 @@
+"""Public calls inside public calls, and exceptions at any line; the tracer makes it deterministic, without signals."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from guests import Host, cleaning, guest_inside, hosts, left_by_error, stopped
+from threadpoolctl import threadpool_limits
+
+from minintk.fast import threads
+from minintk.fast.patches import Patches
+
+THOROUGH = ("pool", "step")  # every line of these
+OTHERS = (
+    "train", "train a coupled batch", "fit", "empirical kernel", "kernel of points", "kernel of images", "store",
+)  # fmt: skip
+
+House = tuple[Host, str, dict[str, tuple[Host, str]]]
+
+
+@pytest.fixture
+def house(name: str) -> Iterator[House]:
+    """The host of this name and all guests, with the bits that they have alone."""
+    with hosts() as (all_hosts, guests):
+        yield all_hosts[name], all_hosts[name](), {guest: (call, call()) for guest, call in guests.items()}
+
+
+def lines(host: Host) -> int:
+    """The lines of a host."""
+    return stopped(host, 0, lambda: None, lambda frame: True)[1]
+
+
+def sample(name: str, host: Host, some: int) -> list[int]:
+    """All lines of the hosts to look through, or some at random, others in every run of `explore`."""
+    count = lines(host)
+    return sorted(random.Random(f"{name} {some}").sample(range(1, count + 1), min(some, count)))
+
+
+@pytest.mark.parametrize("name", [*THOROUGH, *OTHERS])
+def test_a_guest_changes_nothing(name: str, house: House) -> None:
+    host, right, guests = house
+    for k in sample(name, host, 40):
+        guest_inside(host, right, guests, k)
+
+
+@pytest.mark.parametrize("name", [*THOROUGH, *OTHERS])
+def test_an_exception_leaves_nothing_behind(name: str, house: House) -> None:
+    host, right, _ = house
+    for k in sample(name, host, 40):
+        left_by_error(host, right, k)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*THOROUGH, *OTHERS])
+def test_a_guest_changes_nothing_at_many_lines(name: str, house: House) -> None:
+    """Every line of the pool and of a step, 2,000 of the others."""
+    host, right, guests = house
+    for k in sample(name, host, 10**9 if name in THOROUGH else 2000 // len(OTHERS)):
+        guest_inside(host, right, guests, k)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*THOROUGH, *OTHERS])
+def test_an_exception_leaves_nothing_behind_at_many_lines(name: str, house: House) -> None:
+    host, right, _ = house
+    for k in sample(name, host, 10**9 if name in THOROUGH else 2000 // len(OTHERS)):
+        left_by_error(host, right, k)
+
+
+@pytest.mark.parametrize("name", ["pool", "step"])
+def test_the_next_call_repairs_what_an_exception_in_a_clean_up_leaves(name: str, house: House) -> None:
+    host, right, _ = house
+    count = stopped(host, 0, lambda: None, cleaning)[1]
+    assert count > 10
+    for k in range(1, min(count, 200) + 1):
+        left_by_error(host, right, k, cleaning)
+
+
+# ------------------------------------------------------------------------------------------- negative controls
+
+
+def broken_by(name: str, law: Any, lines: int = 10**9) -> bool:
+    """True if the law refuses the host at one of its lines."""
+    with hosts() as (all_hosts, guests):
+        host, right = all_hosts[name], all_hosts[name]()
+        known = {guest: (call, call()) for guest, call in guests.items()}
+        for k in sample(name, host, lines):
+            try:
+                law(host, right, known, k)
+            except (AssertionError, IndexError, TypeError):
+                return True
+    return False
+
+
+def error_law(host: Host, right: str, _: Any, k: int) -> int:
+    return left_by_error(host, right, k)
+
+
+def test_memory_of_the_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patches in memory that the thread's next call takes again: a guest is the next call."""
+    kept: dict[Any, Any] = {}
+    right = Patches.read
+
+    def read(self: Patches, x: Any, out: Any = None) -> Any:
+        P = right(self, x, out)
+        memory = kept.setdefault((threading.get_ident(), P.shape, P.dtype), np.empty_like(P))
+        memory[...] = P
+        return memory
+
+    monkeypatch.setattr(Patches, "read", read)
+    assert broken_by("step", guest_inside)
+
+
+def test_a_call_that_does_not_wait_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces that nobody has computed yet: the call returns what the memory held."""
+    monkeypatch.setattr(threads._Job, "wait", lambda self: None)
+    assert any(broken_by("pool", guest_inside) for _ in range(20))
+
+
+def test_a_limit_that_only_its_exit_lifts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BLAS stays at one thread if an exception comes before `__exit__` is due."""
+
+    def enter(self: Any) -> None:
+        threads._holders[id(self)] = threading.get_ident(), None
+        for library in threads.blas_libraries():
+            if (count := library.num_threads) != 1:
+                threads._before[library] = count
+                library.set_num_threads(1)
+        assert threads._holders
+
+    monkeypatch.setattr(threads.single_threaded_blas, "__enter__", enter)
+    try:
+        with threadpool_limits(2, user_api="blas"):
+            assert broken_by("pool", error_law)
+    finally:
+        for key in list(threads._holders):
+            threads._leave(key)
+
+
+def test_marks_that_have_to_be_unset_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that is marked as busy stays so if an exception comes before the mark is due to go."""
+
+    def alone(work: Any, *args: Any) -> Any:
+        token = threads._inside.set(True)
+        found = work(*args)
+        threads._inside.reset(token)
+        return found
+
+    monkeypatch.setattr(threads, "alone", alone)
+    outer = threads._inside.set(False)
+    try:
+        assert broken_by("pool", error_law)
+    finally:
+        threads._inside.reset(outer)
+        threads._inside.set(False)
+
+
+# ------------------------------------------------------------------------------------------------- storms
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timers")
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_storms_of_signals(count: int) -> None:
+    """In a process of its own, as one that hangs is ended: `signal_storms`."""
+    storm = Path(__file__).with_name("signal_storms.py")
+    done = subprocess.run(
+        [sys.executable, storm, str(count)], capture_output=True, text=True, timeout=1200, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert f"'storms': {count}" in done.stdout
