@@ -126,8 +126,8 @@ def test_a_call_that_does_not_wait_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert any(broken_by("pool", guest_inside) for _ in range(20))
 
 
-def test_a_limit_that_only_its_exit_lifts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """BLAS stays at one thread if an exception comes before `__exit__` is due."""
+def test_a_limit_that_an_error_leaves_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BLAS stays at one thread for the rest of the process."""
 
     def enter(self: Any) -> None:
         threads._holders[id(self)] = threading.get_ident(), None
@@ -137,13 +137,18 @@ def test_a_limit_that_only_its_exit_lifts_is_refused(monkeypatch: pytest.MonkeyP
                 library.set_num_threads(1)
         assert threads._holders
 
+    def exit_(self: Any, kind: Any, *_: Any) -> None:
+        if kind is None:
+            threads._leave(id(self))
+
     monkeypatch.setattr(threads.single_threaded_blas, "__enter__", enter)
-    try:
-        with threadpool_limits(2, user_api="blas"):
+    monkeypatch.setattr(threads.single_threaded_blas, "__exit__", exit_)
+    with threadpool_limits(2, user_api="blas"):
+        try:
             assert broken_by("pool", error_law)
-    finally:
-        for key in list(threads._holders):
-            threads._leave(key)
+        finally:
+            for key in list(threads._holders):
+                threads._leave(key)
 
 
 def test_marks_that_have_to_be_unset_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

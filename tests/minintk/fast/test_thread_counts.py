@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,30 +29,32 @@ def every_host() -> Iterator[dict[str, Host]]:
         yield all_hosts
 
 
-def on(count: int, patch: pytest.MonkeyPatch) -> None:
-    """So many threads, which exist, on however many cores."""
-    patch.setattr(threads, "cores", lambda: count)
+@contextmanager
+def on(count: int, pieces: int | None = None) -> Iterator[None]:
+    """So many threads, which exist, on however many cores; at most so many pieces."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (threads, training):
+            patch.setattr(module, "cores", lambda: count)
+        if pieces is not None:
+            patch.setattr(thresholds, "PIECES", pieces)
+        yield
 
 
 @pytest.mark.parametrize("pieces", [2, 16])
-def test_bits_do_not_depend_on_the_number_of_threads(
-    pieces: int, every_host: dict[str, Host], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(thresholds, "PIECES", pieces)
+def test_bits_do_not_depend_on_the_number_of_threads(pieces: int, every_host: dict[str, Host]) -> None:
     found = []
     for count in COUNTS:
-        on(count, monkeypatch)
-        found.append({name: host() for name, host in every_host.items()})
+        with on(count, pieces):
+            found.append({name: host() for name, host in every_host.items()})
     assert all(bits == found[0] for bits in found)
 
 
-def test_pieces_that_follow_the_cores_are_refused(every_host: dict[str, Host], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_that_follow_the_cores_are_refused(every_host: dict[str, Host]) -> None:
     """Negative control: as many pieces as there are threads, each summed for itself."""
     found = []
     for count in (2, 4):
-        on(count, monkeypatch)
-        monkeypatch.setattr(thresholds, "PIECES", count)
-        found.append(every_host["step"]())
+        with on(count, pieces=count):
+            found.append(every_host["step"]())
     assert found[0] != found[1]
 
 
@@ -118,7 +121,7 @@ def test_bits_in_processes_of_joblib() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("blas", [1, 2])
-def test_bits_at_sizes_of_users(blas: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_at_sizes_of_users(blas: int) -> None:
     """LeNet-5 and a residual network in batches of 256, a kernel of 3,500 points and a solve with it."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((256, 28, 28, 1)).astype(np.float32), np.eye(10, dtype=np.float32)[np.arange(256) % 10]
@@ -126,8 +129,7 @@ def test_bits_at_sizes_of_users(blas: int, monkeypatch: pytest.MonkeyPatch) -> N
     points, targets = rng.standard_normal((3500, 60)), rng.standard_normal((3500, 1))
     found = []
     for count in COUNTS:
-        on(count, monkeypatch)
-        with threadpool_limits(blas, user_api="blas"):
+        with on(count), threadpool_limits(blas, user_api="blas"):
             parts = []
             for spec, images in ((mn.zoo.lenet5(), x), (mn.zoo.wide_resnet(10, 1), colour)):
                 net = mn.Network(spec, images.shape[1:])
@@ -148,8 +150,7 @@ def test_joined_ensembles_do_not_depend_on_it_either(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(thresholds.THRESHOLDS, "ensemble_bytes", 2**20)
     found: list[Any] = []
     for count in COUNTS:
-        for module in (threads, training):
-            monkeypatch.setattr(module, "cores", lambda count=count: count)
-        *_, last = mn.train(net, theta, x, x[:, :2], loss=mn.mse, optimizer=mn.SGD(0.1), steps=3, every=3)
+        with on(count):
+            *_, last = mn.train(net, theta, x, x[:, :2], loss=mn.mse, optimizer=mn.SGD(0.1), steps=3, every=3)
         found.append(digest(last.theta))
     assert len(set(found)) == 1
