@@ -46,3 +46,13 @@ def _lines(what: str, total: float, say: Callable[[str], None], every: float = 1
             say(f"{what}: {min(done / total, 1):.0%}, {now - start:.0f} s, {max(left, 0):.0f} s left")
 
     return advance
+
+
+def say(text: str) -> None:
+    """Write a line to stderr.
+
+    >>> say("compiling")
+    """
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"minintk: {text}", markup=False)

@@ -9,11 +9,11 @@ from typing import Any
 from zlib import crc32
 
 from llvmlite import ir
-from numba import cfunc, njit, types
+from numba import njit, types
 
 from analytic.vectors import arcs, llvm, scalar_forms, symbols
 from analytic.vectors.llvm import VECTOR, Vectors
-from minintk.fast.direct import NUMBA_OPTIONS, compiled, intrinsic
+from minintk.fast.compiled import NUMBA_OPTIONS, address, call, compiled, intrinsic
 
 __all__ = ["call", "compiled", "jit", "steps_of_form"]
 
@@ -58,8 +58,8 @@ def version() -> int:
 
 
 @cache
-def steps_of_form(name: str, dtype: Any, tangent: bool, numbers: int, constants: int) -> Any:
-    """A form compiled: called, by its `address`, with addresses as in `advance`, and with the size for n.
+def steps_of_form(name: str, dtype: Any, tangent: bool, numbers: int, constants: int) -> int:
+    """Return the address of a form compiled, which is called with addresses as in `advance`, and with the size for n.
 
     Without `NUMBA_OPTIONS`: where the compiler may fuse a b + c, D would not be the same with Theta beside it.
     """
@@ -70,20 +70,4 @@ def steps_of_form(name: str, dtype: Any, tangent: bool, numbers: int, constants:
         for n in range(0, size, lanes):
             advance(key, d, theta, one, two, stride, n, k)
 
-    signature = types.void(*[types.int64] * 7)
-    try:
-        return cfunc(signature, cache=True)(run)
-    except RuntimeError:  # see `compiled`
-        return cfunc(signature)(run)
-
-
-@intrinsic
-def call(context: Any, address: Any, d: Any, theta: Any, one: Any, two: Any, stride: Any, size: Any, k: Any) -> Any:
-    """The function at an address, with these arguments."""
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 7)
-        builder.call(builder.inttoptr(values[0], kind.as_pointer()), values[1:])
-        return context.get_dummy_value()
-
-    return types.void(address, d, theta, one, two, stride, size, k), emit
+    return address(compiled(run, {}), 7)

@@ -72,8 +72,8 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
             D, T = work[slot, low:high], work[slot + 1, low:high]
             one, two = lefts[e, y * width :], rights[e, y2 * width :]
             at = start - low
-            call(forms[a], D[at:].ctypes.data, T[at:].ctypes.data, one[at:].ctypes.data, two[at:].ctypes.data,
-                 lefts.shape[1], n, numbers[s].ctypes.data)  # fmt: skip
+            call(forms[a], (D[at:].ctypes.data, T[at:].ctypes.data, one[at:].ctypes.data, two[at:].ctypes.data,
+                            lefts.shape[1], n, numbers[s].ctypes.data))  # fmt: skip
             one, two = lefts[e + b - 1, y * width :], rights[e + b - 1, y2 * width :]
             margin(D[:at], T[:at], one, two)
             margin(D[at + n :], T[at + n :], one[at + n :], two[at + n :])

@@ -347,7 +347,7 @@ class Planes:
         room, reach = rounded(max(ends), CACHE_LINE_BYTES), 0 if self.equal else self.steps.grid[0] - 1
         shapes = ((values.shape[1], rows * width),) * 2 + ((2 * self.steps.slots + 1, rows * width + 2 * room),)
         lefts, rights, buffers = (self.workspace.take(shape) for shape in shapes)
-        forms = [steps_of_form(name, values.dtype, self.tangent, *sizes).address for name, *sizes in self.steps.forms]
+        forms = [steps_of_form(name, values.dtype, self.tangent, *sizes) for name, *sizes in self.steps.forms]
         follow(table, factors, np.array(forms, dtype=np.int64), values, (*images, some, reach, *where), lines[at][0],
                (H, self.steps.channels, top, bottom, ends[0], self.steps.grid[1]), room + top * width, lefts, rights,
                buffers, total, self.into, field, self.tangent)  # fmt: skip

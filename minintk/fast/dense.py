@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from minintk.arrays import Array, array_namespace, matmul_into, on_host, rows_times
 from minintk.fast.threads import parallel
-from minintk.fast.thresholds import THRESHOLDS, cut, loops, numba_is_here
+from minintk.fast.thresholds import THRESHOLDS, cut
 from minintk.layers.contract import Tensor, Weights
 from minintk.layers.dense import BoundDense, DenseJacobian
 
@@ -32,8 +30,6 @@ def split(*jobs: Job) -> None:
 
     def work(item: tuple[Job, slice]) -> None:
         (a, b, out), at = item
-        if thin(a, b, out, at):
-            return
         if out.shape[0] > out.shape[1]:
             matmul_into(a[at], b, out[at])
         else:
@@ -41,35 +37,6 @@ def split(*jobs: Job) -> None:
 
     parts = [cut(max(out.shape), out.size * a.shape[1], THRESHOLDS.products) for a, _, out in jobs]
     parallel(work, [(job, at) for job, some in zip(jobs, parts, strict=True) for at in some])
-
-
-def thin(a: Array, b: Array, out: Array, at: slice) -> bool:
-    """Whether the part `at` of out = a b was small along one side, and so written by compiled loops."""
-    (m, n), K, each = out.shape, a.shape[1], at.stop - at.start
-    whole = all(x.flags.c_contiguous or x.flags.f_contiguous for x in (a, b)) and out.flags.c_contiguous
-    if min(m, K, n) > THRESHOLDS.thin or not whole or not numba_is_here() or (direct := loops()) is None:
-        return False
-    if not b.flags.c_contiguous:  # out' = b' a', with columns of zeros that fill a vector
-        if m > min(n, THRESHOLDS.thin):
-            return False
-        wide = -(-m // direct.CHANNELS) * direct.CHANNELS
-        turned, found = np.zeros((K, wide), a.dtype), np.empty((each, wide), a.dtype)
-        turned[:, :m] = a.T
-        direct.thin(flat(b), (at.start * K, K, 1), flat(turned), (0, wide), flat(found), (0, wide), (each, K, wide))
-        out[:, at] = found[:, :m].T
-        return True
-    rows = m > n
-    size, (row, along) = (each if rows else m, K, n if rows else each), (step // a.dtype.itemsize for step in a.strides)
-    if size[2] % direct.CHANNELS:
-        return False
-    left, right = (at.start * row if rows else 0, row, along), (0 if rows else at.start, n)
-    direct.thin(flat(a), left, flat(b), right, flat(out), (at.start * n if rows else at.start, n), size)
-    return True
-
-
-def flat(a: Array) -> Array:
-    """The numbers of a contiguous array as they stand in memory."""
-    return a.ravel(order="K")
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ while the sum runs.  Pixels that stand side by side are neighbours in memory, so
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 from llvmlite import binding, ir
 from numba import njit, types
-from numba.extending import intrinsic as typed_intrinsic
+
+from minintk.fast.compiled import NUMBA_OPTIONS, address, call, compiled, intrinsic
 
 VECTOR = 64 if binding.get_host_cpu_features().get("avx512f") else 32
 """Bytes of a vector register."""
@@ -31,39 +33,24 @@ The addresses of 16 rows do not fit into registers; so they are read again for s
 CACHED = 2**18
 """Weights that stay in a core's cache."""
 
-NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
-"""No exception for a division by 0; the compiler may round a b + c once instead of twice, and reorder nothing."""
-
-intrinsic: Any = typed_intrinsic  # its type does not count the arguments right
-
-
-def compiled(f: Any) -> Any:
-    """f compiled for this machine, and cached on disk if some folder can be written to."""
-    try:
-        return njit(nogil=True, cache=True, **NUMBA_OPTIONS)(f)
-    except RuntimeError:  # neither this folder nor one of the user's can be written to
-        return njit(nogil=True, **NUMBA_OPTIONS)(f)
-
 
 @intrinsic(prefer_literal=True)
-def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: Any, b: Any, y: Any, c: Any, z: Any,
-         d: Any, step: Any, taps: Any) -> Any:  # fmt: skip
-    """y[c + r out, :] = z[d + r first, :] + sum_tk x[a + taps[t, 0] + r row + k along] W[b + taps[t, 1] + k wide, :]
+def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o: Any, x: Any, W: Any, y: Any, z: Any,
+         step: Any, taps: Any, T: Any) -> Any:  # fmt: skip
+    """y[r out + c] = z[r first + c] + sum_tk x[taps[t, 0] + r row + k along] W[taps[t, 1] + k wide + c]
 
-    for `rows` rows r <= most and so many vectors of columns; most and vectors are constants.  step : (row, along, wide,
-    out, the number of k, first).  taps : (T, 2), flat.  The sums stay in registers from the first term to the last,
-    which no loop over arrays promises.
+    for `rows` rows r <= most from i on, and the columns c from o on that so many vectors have; item (bytes of a
+    number), most and vectors are constants, x, W, y, z, step and taps addresses.  step : (row, along, wide, out, the
+    number of k, first).  taps : (T, 2), flat.  The sums stay in registers from the first term to the last, which no
+    loop over arrays promises.
     """
-    n, lanes = vectors.literal_value, VECTOR * 8 // x.dtype.bitwidth
-    signature = types.void(most, vectors, rows, x, a, W, b, y, c, z, d, step, taps)
+    size, n, lanes = item.literal_value, vectors.literal_value, VECTOR // item.literal_value
+    signature = types.void(item, most, vectors, i, rows, o, x, W, y, z, step, taps, T)
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        i32, i64, vector = ir.IntType(32), ir.IntType(64), ir.VectorType(context.get_data_type(x.dtype), lanes)
+        number, i32, i64 = ir.FloatType() if size == 4 else ir.DoubleType(), ir.IntType(32), ir.IntType(64)
+        vector = ir.VectorType(number, lanes)
         nothing, every = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(i32, lanes), [0] * lanes)
-        row, along, wide, out, K, first = (builder.extract_value(values[11], i) for i in range(6))
-
-        def array(i: int) -> Any:
-            return context.make_array(signature.args[i])(context, builder, value=values[i])
 
         def moved(p: Any, *steps: Any) -> Any:
             for by in steps:
@@ -72,7 +59,7 @@ def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: An
 
         def load(p: Any) -> Any:
             found = builder.load(builder.bitcast(p, vector.as_pointer()))
-            found.align = x.dtype.bitwidth // 8
+            found.align = size
             return found
 
         def everywhere(p: Any) -> Any:
@@ -88,7 +75,13 @@ def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: An
             for phi, value in zip(phis, values, strict=True):
                 phi.add_incoming(value, builder.block)
 
-        x_, W_, y_, z_, taps_ = *(moved(array(i).data, values[i + 1]) for i in (3, 5, 7, 9)), array(12)
+        i, rows, o = values[3:6]
+        x_, W_, y_, z_ = (builder.inttoptr(value, number.as_pointer()) for value in values[6:10])
+        step_, taps_ = (builder.inttoptr(value, i64.as_pointer()) for value in values[10:12])
+        row, along, wide, out, K, first = (builder.load(moved(step_, k)) for k in range(6))
+        end = builder.shl(values[12], i64(1))
+        x_, W_ = moved(x_, builder.mul(i, row)), moved(W_, o)
+        y_, z_ = (moved(p, builder.mul(i, by), o) for p, by in ((y_, out), (z_, first)))
 
         def sums_of(m: int) -> None:
             """The loops for m rows."""
@@ -103,10 +96,10 @@ def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: An
             builder.branch(head)
             builder.position_at_end(head)  # for t in range(T)
             t, *sums = loop([i64(0), *sums], before)
-            builder.cbranch(builder.icmp_signed("<", t, taps_.nitems), tap, done)
+            builder.cbranch(builder.icmp_signed("<", t, end), tap, done)
 
             builder.position_at_end(tap)
-            corners = (moved(p, builder.load(moved(taps_.data, t, i))) for i, p in enumerate((x_, W_)))
+            corners = (moved(p, builder.load(moved(taps_, t, i))) for i, p in enumerate((x_, W_)))
             state = [i64(0), *corners, *sums]
             for count in (TERMS, 1) if n == 1 else (1,):  # for k in range(K), so many at a time, then those left
                 test, body, rest = map(builder.append_basic_block, ("test", "body", "rest"))
@@ -118,9 +111,11 @@ def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: An
                 builder.cbranch(builder.icmp_signed("<=", following, K), body, rest)
 
                 builder.position_at_end(body)
+                # read again in every turn, so that the compiler does not keep one address for each of 64 terms
+                step = along if n > 1 else builder.load_atomic(moved(step_, 1), "monotonic", 8)
                 (*lefts, p), (*rights, q) = (
                     [moved(corner, builder.mul(by, i64(c))) for c in range(count + 1)]
-                    for corner, by in ((p, along), (q, wide))
+                    for corner, by in ((p, step), (q, wide))
                 )
                 right = [[load(moved(corner, lanes * v)) for v in range(n)] for corner in rights]
                 for r in range(m):
@@ -137,36 +132,68 @@ def tile(context: Any, most: Any, vectors: Any, rows: Any, x: Any, a: Any, W: An
 
             builder.position_at_end(done)
             for target, total in zip(targets, sums, strict=True):
-                builder.store(total, builder.bitcast(target, vector.as_pointer())).align = x.dtype.bitwidth // 8
+                builder.store(total, builder.bitcast(target, vector.as_pointer())).align = size
 
-        end = builder.append_basic_block("end")
-        switch = builder.switch(values[2], end)
+        over = builder.append_basic_block("end")
+        switch = builder.switch(rows, over)
         for m in range(1, most.literal_value + 1):
             builder.position_at_end(builder.append_basic_block(f"rows{m}"))
             switch.add_case(m, builder.block)
             sums_of(m)
-            builder.branch(end)
-        builder.position_at_end(end)
+            builder.branch(over)
+        builder.position_at_end(over)
         return context.get_dummy_value()
 
     return signature, emit
 
 
-@njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
-def product(rows: int, columns: int, x: Any, a: int, W: Any, y: Any, c: int, z: Any, d: int, step: Any,
-            taps: Any) -> None:  # fmt: skip
-    """`tile` by tile, for any number of rows and a multiple of a vector's columns."""
-    lanes, row, out, first = VECTOR // x.itemsize, step[0], step[3], step[5]
-    wide, narrow = -(-rows // 12), -(-rows // 16)
-    for o in range(0, columns - lanes, 2 * lanes):
-        for j in range(wide):
-            i, stop = j * rows // wide, (j + 1) * rows // wide
-            tile(12, 2, stop - i, x, a + i * row, W, o, y, c + i * out + o, z, d + i * first + o, step, taps)
-    if columns // lanes % 2:
-        o = columns - lanes
-        for j in range(narrow):
-            i, stop = j * rows // narrow, (j + 1) * rows // narrow
-            tile(16, 1, stop - i, x, a + i * row, W, o, y, c + i * out + o, z, d + i * first + o, step, taps)
+@cache
+def products(dtype: Any) -> int:
+    """The address of `tile` by tile, for any number of rows and a multiple of a vector's columns, compiled once."""
+    item, lanes = dtype.itemsize, VECTOR // dtype.itemsize
+
+    def product(rows: Any, columns: Any, x: Any, W: Any, y: Any, z: Any, step: Any, taps: Any, T: Any) -> None:
+        wide, narrow = -(-rows // 12), -(-rows // 16)
+        for o in range(0, columns - lanes, 2 * lanes):
+            for j in range(wide):
+                i = j * rows // wide
+                tile(item, 12, 2, i, (j + 1) * rows // wide - i, o, x, W, y, z, step, taps, T)
+        if columns // lanes % 2:
+            for j in range(narrow):
+                i = j * rows // narrow
+                tile(item, 16, 1, i, (j + 1) * rows // narrow - i, columns - lanes, x, W, y, z, step, taps, T)
+
+    return address(compiled(product), 9)
+
+
+def usual(a: Any) -> Any:
+    """Return the argument of a loop; an array that is read-only or not in C order, for which Numba would compile the
+    loop once more, as a copy."""
+    fits = not isinstance(a, np.ndarray) or (a.flags.c_contiguous and a.flags.writeable)
+    return a if fits else np.require(a, requirements=("C", "W"))
+
+
+def looped(f: Any) -> Any:
+    """Return f compiled, for the `usual` arguments."""
+    loop = compiled(f)
+    return lambda *args: loop(*map(usual, args))
+
+
+def with_products(f: Any) -> Any:
+    """Return f compiled, as in `looped`, with the `products` of its first array before its arguments."""
+    loop = looped(f)
+    return lambda x, *others: loop(products(x.dtype), x, *others)
+
+
+@intrinsic
+def at(context: Any, a: Any, i: Any) -> Any:
+    """The address of a[i], a flat."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        data = context.make_array(a)(context, builder, value=values[0]).data
+        return builder.ptrtoint(builder.gep(data, [values[1]]), ir.IntType(64))
+
+    return types.int64(a, i), emit
 
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
@@ -206,8 +233,8 @@ def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
                         some[c] = floor if one < floor else one
 
 
-@compiled
-def correlate(x: Any, frame: Any, before: Any, W: Any, stride: Any, b: Any, y: Any, place: Any) -> None:
+@with_products
+def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any, b: Any, y: Any, place: Any) -> None:
     """y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k], X the images in their frame (`put`).
 
     x : (N, H, W, C).  frame : (height, width, down, right), rows of down, right : (from, to) of what is copied, in
@@ -222,7 +249,7 @@ def correlate(x: Any, frame: Any, before: Any, W: Any, stride: Any, b: Any, y: A
     for begin in range(0, n, most):
         some = min(most, n - begin)
         v = np.ascontiguousarray(W[:, :, :, begin : begin + some]).ravel()
-        step = (stride[1] * C, 1, some, right * n, K_w * C, 0 if b.size == n else right * n)
+        step = np.array((stride[1] * C, 1, some, right * n, K_w * C, 0 if b.size == n else right * n))
         for i in range(x.shape[0]):
             if inside:
                 put(x, i, frame, before, canvas)
@@ -234,18 +261,19 @@ def correlate(x: Any, frame: Any, before: Any, W: Any, stride: Any, b: Any, y: A
                     T += 1
                 c = ((i * y.shape[1] + first + p * down) * y.shape[2] + left) * n + begin
                 d = begin if b.size == n else c
-                product(S, some, u, image + p * stride[0] * line, v, w, c, b, d, step, taps[: 2 * T])
+                start = image + p * stride[0] * line
+                call(product, (S, some, at(u, start), at(v, 0), at(w, c), at(b, d), at(step, 0), at(taps, 0), T))
 
 
-@compiled
-def add_gradient(x: Any, frame: Any, before: Any, u: Any, stride: Any, dW: Any) -> None:
+@with_products
+def add_gradient(product: int, x: Any, frame: Any, before: Any, u: Any, stride: Any, dW: Any) -> None:
     """dW[i, l, r, k] += sum_pq X[i, p s + r, q s + k]' u[l, i, p, q]; x, frame, before, X as for `correlate`.
 
     u : (L, N, R, S, n).  dW : (N, L, K_h, K_w, C, n), or (1, L, ...), the sum over i.
     """
     (L, N, R, S, n), (M, _, K_h, K_w, C, _), (height, width, _, _) = u.shape, dW.shape, frame
     (line, inside), (top, bottom) = (width * C, framed(frame, x.shape, before)), filled(frame)
-    step, taps = (1, stride[1] * C, n, n, S, n), np.empty(2 * R, np.int64)
+    step, taps = np.array((1, stride[1] * C, n, n, S, n)), np.empty(2 * R, np.int64)
     canvas = np.zeros(height * line if inside else 0, x.dtype)
     v, w, g = canvas if inside else x.ravel(), u.ravel(), dW.ravel()
     for i in range(N):
@@ -253,34 +281,17 @@ def add_gradient(x: Any, frame: Any, before: Any, u: Any, stride: Any, dW: Any) 
             put(x, i, frame, before, canvas)
         image = 0 if inside else i * height * line
         for j in range(L * K_h):
-            T, at, r = 0, j // K_h * N + i, j % K_h
+            T, first, r = 0, j // K_h * N + i, j % K_h
             for k in range(R):
                 if top <= k * stride[0] + r < bottom:
-                    taps[2 * T], taps[2 * T + 1] = image + k * stride[0] * line, (at * R + k) * S * n
+                    taps[2 * T], taps[2 * T + 1] = image + k * stride[0] * line, (first * R + k) * S * n
                     T += 1
             to = ((i if M > 1 else 0) * L * K_h + j) * K_w * C * n
-            product(K_w * C, n, v, r * line, w, g, to, g, to, step, taps[: 2 * T])
+            y = at(g, to)
+            call(product, (K_w * C, n, at(v, r * line), at(w, 0), y, y, at(step, 0), at(taps, 0), T))
 
 
-@compiled
-def thin(a: Any, left: Any, b: Any, right: Any, y: Any, target: Any, size: Any) -> None:
-    """Y = A B for flat arrays in which A : (m, K) starts at left[0], with left[1:] from row to row and along a row.
-
-    right, target : the start of B and of Y, and the step from row to row.  size : (m, K, n).  What is large is read or
-    written once, 32 rows of B and 12 of Y at a time, where BLAS would copy it first.
-    """
-    (m, K, n), (row, along), z, taps = size, left[1:], np.zeros(size[2], y.dtype), np.empty(2, np.int64)
-    terms, lines = (32, 12) if n > 4 * CHANNELS else (K, 48)
-    for k in range(0, K, terms):
-        taps[0], taps[1] = left[0] + k * along, right[0] + k * right[1]
-        before, step = (z, 0) if k == 0 else (y, target[1])
-        for i in range(0, m, lines):
-            c = target[0] + i * target[1]
-            how = (row, along, right[1], target[1], min(terms, K - k), step)
-            product(min(lines, m - i), n, a, i * row, b, y, c, before, 0 if k == 0 else c, how, taps)
-
-
-@compiled
+@looped
 def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) -> None:
     """total += (sum_i A_i, sum_i A_i (b_i - other)) : (2, L), float64, A = a - shift where b - other > floor, else 0.
 
@@ -300,7 +311,7 @@ def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) 
         total += part
 
 
-@compiled
+@looped
 def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any, onto: Any) -> None:
     """a = onto + r (A - mean - (b - other) slope), in its place; A = a where b - other > floor, else 0; all as above.
 
@@ -318,7 +329,7 @@ def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any
             some[c] += more[c]
 
 
-@compiled
+@looped
 def largest(x: Any, window: Any, stride: Any, y: Any, place: Any) -> None:
     """y = the largest number of each window, NaN where there is one, place = that of the first such in the window.
 
@@ -337,7 +348,7 @@ def largest(x: Any, window: Any, stride: Any, y: Any, place: Any) -> None:
                         where[c] = s if larger else where[c]
 
 
-@compiled
+@looped
 def give_back(u: Any, place: Any, window: Any, stride: Any, x: Any) -> None:
     """Adds u : (N, H', W', C) to x : (N, H, W, C) at these places in the windows."""
     zero = u.dtype.type(0)

@@ -19,7 +19,6 @@ class Thresholds:
     """Multiplications, numbers in memory and bytes, as the comments say."""
 
     products: int = 2**26  # multiplications of a piece of a matrix product, or of several
-    thin: int = 64  # rows, columns or terms of such a product that is left to compiled loops
     compiled: int = 2**20  # multiplications of a convolution that is worth loading Numba
     convolution: int = 2**26  # multiplications of a piece of a convolution,
     convolution_per_weight: int = 2**8  # and for each weight: every piece adds to all of them

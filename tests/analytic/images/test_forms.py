@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import CFUNCTYPE, c_int64
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -37,11 +38,12 @@ def by_numba(form: Form, dtype: str, D: Array, theta: Array, one: Numbers, two: 
     n = -(-D.size // 16) * 16
     d, t, *numbers = (np.resize(v, (*v.shape[:-1], n)) for v in (D, theta, np.stack(one), np.stack(two)))
     where = [a.ctypes.data for a in (d, t, *numbers)]
+    at_address: Any = CFUNCTYPE(None, *[c_int64] * 7)
     run = steps_of_form(form.name, np.dtype(dtype), True, len(one), len(k))
-    run.ctypes(*where, n, n, k.ctypes.data)
+    at_address(run)(*where, n, n, k.ctypes.data)
     alone = np.resize(D, n)
     run = steps_of_form(form.name, np.dtype(dtype), False, len(one), len(k))
-    run.ctypes(alone.ctypes.data, 0, *where[2:], n, n, k.ctypes.data)
+    at_address(run)(alone.ctypes.data, 0, *where[2:], n, n, k.ctypes.data)
     assert np.array_equal(d, alone)
     return d[: D.size], t[: D.size]
 

@@ -1,0 +1,130 @@
+"""Loops compiled by Numba, kept on disk where every byte is checked before it runs (`pip install minintk[fast]`).
+
+Numba trusts its cache: a damaged file raises errors from deep inside, or ends the process.  Here each compiled loop is
+a file of its own, [SHA-256 of (what it is, its code)] [its code]: a file that does not fit is compiled again.  What it
+is includes the loop's source, the types of its arguments, Numba's version and the processor, so that neither another
+version nor another machine finds it.  A folder that cannot be written to costs a warning, and the time to compile.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from functools import cache
+from hashlib import sha256
+from inspect import getsource
+from pathlib import Path
+from sys import modules
+from time import perf_counter
+from typing import Any
+
+import llvmlite
+from llvmlite import ir
+from numba import njit, types
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.extending import intrinsic as typed_intrinsic
+
+from minintk.progress import say
+
+NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
+"""No exception for a division by 0; the compiler may round a b + c once instead of twice, and reorder nothing."""
+
+PATIENCE = 1.0
+"""Seconds of compiling after which the user is told."""
+
+KEPT: list[Any] = []
+"""Loops of which the `address` was given away."""
+
+intrinsic: Any = typed_intrinsic  # its type does not count the arguments right
+
+
+class CheckedFile(IndexDataCacheFile):
+    """A file for each key, in place of Numba's index and numbered files."""
+
+    def file(self, key: Any) -> tuple[Path, bytes]:
+        """Return where the code for a key is kept, and the key as bytes."""
+        signature, machine, (_, closure) = key
+        name = sha256(repr((signature, machine, closure)).encode()).hexdigest()[:16]
+        path = Path(self._cache_path, f"{Path(self._index_name).stem}.{name}.nbc")
+        return path, repr((self._index_name, self._version, self._source_stamp, key)).encode()
+
+    def load(self, key: Any) -> Any:
+        """Return what was saved, or None if the file is missing, unreadable, damaged or of another key."""
+        path, identity = self.file(key)
+        try:
+            content = path.read_bytes()
+        except (OSError, MemoryError):
+            return None
+        digest, data = content[:32], content[32:]
+        fits = sha256(identity + data).digest() == digest
+        return pickle.loads(data) if fits else None  # noqa: S301  what `save` wrote, as Numba's own cache has it
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write the file beside its place and move it there, so that others find the old file or the new one."""
+        path, identity = self.file(key)
+        data = self._dump(data)
+        with self._open_for_write(str(path)) as to:
+            to.write(sha256(identity + data).digest() + data)
+
+
+class CheckedCache(FunctionCache):
+    """Numba's cache of a function, through `CheckedFile`; says when compiling takes long.   RuntimeError"""
+
+    spent, started, told = 0.0, 0.0, False
+
+    def __init__(self, f: Any) -> None:
+        super().__init__(f)
+        sources = [getsource(modules[name]) for name in (__name__, f.__module__)]
+        self._cache_file = CheckedFile(self._cache_path, self._impl.filename_base, (llvmlite.__version__, *sources))
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            if CheckedCache.spent > PATIENCE and not CheckedCache.told:
+                CheckedCache.told = True
+                say(f"compiling loops for this machine, once, about a second each; kept in {self.cache_path}")
+            CheckedCache.started = perf_counter()
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        CheckedCache.spent += perf_counter() - CheckedCache.started
+        try:
+            super().save_overload(sig, data)
+        except (OSError, MemoryError) as error:
+            not_kept(f"{self.cache_path}: {getattr(error, 'strerror', None) or type(error).__name__}")
+
+
+@cache
+def not_kept(reason: str) -> None:
+    """Warn, once for each reason."""
+    warnings.warn(f"compiled loops cannot be kept, so the next start compiles them again: {reason}", RuntimeWarning, 2)
+
+
+def compiled(f: Any, options: Any = NUMBA_OPTIONS) -> Any:
+    """Return f, compiled for this machine when it is called with types of arguments that are new."""
+    made = njit(nogil=True, **options)(f)
+    try:
+        made._cache = CheckedCache(f)
+    except (RuntimeError, OSError):  # neither its folder nor one of the user's can be written to, or it has no source
+        not_kept(f"{f.__module__} has no folder that can be written to; set NUMBA_CACHE_DIR")
+    return made
+
+
+def address(loop: Any, count: int) -> int:
+    """Return where the machine code of a compiled loop of so many whole numbers stands, for `call`."""
+    made = loop.get_compile_result(types.void(*[types.int64] * count))
+    KEPT.append(loop)
+    return int(made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name))
+
+
+@intrinsic
+def call(context: Any, address: Any, args: Any) -> Any:
+    """Call the function at an `address` with a tuple of whole numbers."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * len(args))
+        given = [builder.extract_value(values[1], i) for i in range(len(args))]
+        builder.call(builder.inttoptr(values[0], kind.as_pointer()), given)
+        return context.get_dummy_value()
+
+    return types.void(address, args), emit

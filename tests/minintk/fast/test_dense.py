@@ -1,0 +1,60 @@
+"""Products of Dense, cut in pieces: those of BLAS, whichever side is longer; and nothing of Numba."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_is_large import small_is_large
+
+from minintk.fast import dense
+
+Array = np.ndarray[Any, Any]
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 70), st.integers(1, 200), st.integers(1, 192), st.sampled_from(("f4", "f8")), st.integers(0, 9))
+def test_products_in_pieces_are_the_products(M: int, K: int, n: int, dtype: str, seed: int) -> None:
+    """y = x W, dW = x' u, dx = u W', of whole numbers: right to the last bit in any order."""
+    rng = np.random.default_rng(seed)
+    x, W, u = (rng.integers(-9, 10, shape).astype(dtype) for shape in ((M, K), (K, n), (M, n)))
+    for a, b in ((x, W), (x.T, u), (u, W.T)):
+        out = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
+        with small_is_large():
+            dense.split((a, b, out))
+        np.testing.assert_array_equal(out, a @ b)
+
+
+MLP = """
+import sys
+import numpy as np, minintk as mn
+rng = np.random.default_rng(0)
+x, y = rng.standard_normal((512, 8, 8, 1)).astype("f4"), np.eye(10, dtype="f4")[rng.integers(0, 10, 512)]
+net = mn.Network({network}, (8, 8, 1))
+theta = net.init(rng, dtype=x.dtype)
+how = dict(loss=mn.softmax_cross_entropy, rng=rng)
+spectral = mn.SpectralDescent(0.01, net.layout), mn.Muon(0.01, net.layout)
+others = mn.SGD(0.01, momentum=0.9), mn.Nesterov(0.01), mn.Adam(0.001), *(spectral if theta.size < 10**6 else ())
+for optimizer, batch in ((mn.SGD(0.01), 32), (mn.SGD(0.01), 256), *((other, 64) for other in others)):
+    for _ in mn.train(net, theta, x, y, optimizer=optimizer, steps=2, batch_size=batch, **how):
+        pass
+mn.fit(net, theta, x, y, optimizer=optimizer, epochs=1, batch_size=64, **how)
+mn.ntk(net, theta, x[:64])
+print("numba" in sys.modules)
+"""
+
+
+def test_networks_of_dense_layers_load_no_numba() -> None:
+    """Every optimiser, `fit` and the kernel, of widths at which products are cut; a convolution loads it."""
+    pytest.importorskip("numba")
+    mlp = "mn.Sequential(mn.Flatten(), *mn.zoo.mlp(2, {}, 10).layers)"
+    conv = "mn.Sequential(mn.Conv2d(16, 3), mn.Conv2d(16, 3), mn.Flatten(), mn.Dense(10))"
+    for network, loaded in ((mlp.format(512), False), (mlp.format(1024), False), (conv, True)):
+        run = [sys.executable, "-c", MLP.format(network=network)]
+        found = subprocess.run(run, capture_output=True, text=True, check=False)
+        assert (found.stdout, found.returncode) == (f"{loaded}\n", 0), found.stderr
