@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -16,8 +17,11 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 import minintk
-from minintk.arrays import available_memory, device_namespace
+from minintk import spec as s
+from minintk.arrays import Array, available_memory, device_namespace
 from minintk.fast.cores import cores
+from minintk.fast.thresholds import loops, numba_is_here
+from minintk.progress import progress_of
 
 NEEDED = ("minintk", "numpy", "scipy", "matplotlib", "array_api_compat", "threadpoolctl", "filelock", "rich", "jinja2")
 EXTRAS = {"cupy": "gpu", "numba": "fast", "pooch": "data", "sklearn": "sklearn", "pandas": "tables"}
@@ -85,3 +89,34 @@ def folder(what: str, place: Path) -> Finding:
             return what, str(place), False
     except OSError as error:
         return what, f"{place} cannot be written to: {error.strerror}", True
+
+
+def compile_loops() -> int:
+    """Compile every loop in float32 and float64, unless it is kept on disk; return how many works took them, 0 without
+    Numba."""
+    if not numba_is_here() or loops() is None:
+        return 0
+    found = works()
+    with progress_of("compiling", len(found), shown=True) as advance:
+        for work in found:
+            work()
+            advance(1)
+    return len(found)
+
+
+def works() -> list[Callable[[], object]]:
+    """Return small works that between them take every compiled loop, in both precisions."""
+    from analytic import kernel
+
+    finite = s.Conv2d(16, 3), s.BatchNorm(), s.ReLU(), s.Conv2d(16, 3), s.MaxPool(2), s.GlobalAvgPool(), s.Dense(1)
+    forms = s.ReLU(), s.Erf(), s.GELU(), s.RectifiedMonomial(2), s.Sin(), s.Exp(), s.Gaussian(), s.LayerNorm()
+    network = minintk.Network(s.Sequential(*finite), (32, 32, 16))
+    infinite = kernel(s.Sequential(*(layer for phi in forms for layer in (s.Conv2d(1, 3), phi)), s.GlobalAvgPool()))
+
+    def train(x: Array) -> None:
+        theta = network.init(np.random.default_rng(0), dtype=x.dtype)
+        network.linearize(theta, x)[1].vjp(np.ones((len(x), 1), x.dtype))
+
+    images = [np.random.default_rng(0).standard_normal((8, 32, 32, 16)).astype(dtype) for dtype in ("f4", "f8")]
+    small = [x[:, :12, :12, :3].repeat(4, axis=0) for x in images]
+    return [partial(train, x) for x in images] + [partial(k, x) for k in (infinite.ntk, infinite.nngp) for x in small]

@@ -145,12 +145,16 @@ def _grade(args: Namespace) -> int:
     "doctor",
     "what this machine has, what will be used of it, and what is broken",
     "Versions, extras, processor, memory, GPU and folders. Exit status: 0 if nothing is broken, 1 if something is.",
+    option("--compile", about="compile all loops now, not when they are first used", action="store_true"),
 )
 def _doctor(args: Namespace) -> int:
     from rich.markup import escape
 
-    from minintk.doctor import examine
+    from minintk.doctor import compile_loops, examine
 
+    if args.compile and not compile_loops():
+        print("nothing to compile: Numba is missing, pip install 'minintk[fast]'", file=sys.stderr)
+        return FAILED
     found = list(examine())
     rows = [(what, coloured("fail") if broken else "", escape(text)) for what, text, broken in found]
     print_table(console(200), "this machine, for minintk", ("what", "", "found"), rows)

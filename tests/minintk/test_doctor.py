@@ -118,3 +118,54 @@ def test_an_extra_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.package("pandas") == ("pandas", "not installed: pip install 'minintk[tables]'", False)
     monkeypatch.setitem(sys.modules, "scipy", None)
     assert doctor.package("scipy")[2]
+
+
+COMPILED_NOW = """
+import numpy as np, minintk as mn, analytic as an
+from minintk.fast.thresholds import numba_is_here
+assert numba_is_here()
+from numba.core import event
+class Listener(event.Listener):
+    def on_start(self, event):
+        print(event.data["dispatcher"].py_func.__qualname__)
+    def on_end(self, event):
+        pass
+event.register("numba:compile", Listener())
+conv = mn.Residual(mn.Sequential(mn.BatchNorm(), mn.ReLU(), mn.Conv2d(32, 3)))
+spec = mn.Sequential(mn.Conv2d(32, 5), conv, mn.MaxPool(2), mn.Conv2d(16, 3, stride=2), mn.Flatten(), mn.Dense(10))
+rng = np.random.default_rng(0)
+for dtype in ("f4", "f8"):
+    net, x = mn.Network(spec, (16, 16, 3)), rng.standard_normal((64, 16, 16, 3)).astype(dtype)
+    x.flags.writeable = False
+    for state in mn.train(net, net.init(rng, dtype=x.dtype), x, np.eye(10, dtype=dtype)[rng.integers(0, 10, 64)],
+                          loss=mn.softmax_cross_entropy, optimizer=mn.SGD(lr=0.01), steps=2):
+        pass
+    mn.ntk(net.calibrate(state.theta, x), state.theta, x[:8])
+    an.kernel(mn.Sequential(mn.Conv2d(1, 3), mn.ReLU(), mn.Conv2d(1, 3), mn.GELU(), mn.GlobalAvgPool())).ntk(x)
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_left_to_compile_after_the_doctor(tmp_path: Path) -> None:
+    """Training, both kernels of images: with a fresh folder they compile, after `doctor --compile` they do not."""
+    pytest.importorskip("numba")
+
+    def run(*args: str, folder: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / folder)}
+        return subprocess.run([sys.executable, *args], env=environment, capture_output=True, text=True, check=True)
+
+    fresh = run("-c", COMPILED_NOW, folder="fresh")
+    assert {"correlate", "add_gradient", "follow", "centre"} <= set(fresh.stdout.split())
+    assert fresh.stdout.split().count("correlate") == 2  # once for each precision, read-only arrays too
+    assert "compiling loops" in fresh.stderr
+    assert "compiling" in run("-m", "minintk", "doctor", "--compile", folder="compiled").stderr
+    after = run("-c", COMPILED_NOW, folder="compiled")
+    assert after.stdout == after.stderr == ""
+
+
+def test_the_doctor_says_what_compiling_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "numba_is_here", lambda: False)
+    assert cli.main(["doctor", "--compile"]) == cli.FAILED
+    assert "pip install 'minintk[fast]'" in capsys.readouterr().err
