@@ -88,12 +88,14 @@ def test_the_next_call_repairs_what_an_exception_in_a_clean_up_leaves(name: str,
 # ------------------------------------------------------------------------------------------- negative controls
 
 
-def broken_by(name: str, law: Any, lines: int = 10**9) -> bool:
-    """True if the law refuses the host at one of its lines."""
-    with hosts() as (all_hosts, guests):
+def broken_by(name: str, law: Any, *planted: tuple[Any, str, Any], rounds: int = 1) -> bool:
+    """True if the law refuses the host at one of its lines, with these attributes (owner, name, value) planted."""
+    with hosts() as (all_hosts, guests), pytest.MonkeyPatch.context() as patch:
         host, right = all_hosts[name], all_hosts[name]()
-        known = {guest: (call, call()) for guest, call in guests.items()}
-        for k in sample(name, host, lines):
+        known, all_lines = {guest: (call, call()) for guest, call in guests.items()}, sample(name, host, 10**9)
+        for error in planted:
+            patch.setattr(*error)
+        for k in all_lines * rounds:
             try:
                 law(host, right, known, k)
             except (AssertionError, IndexError, TypeError):
@@ -105,7 +107,7 @@ def error_law(host: Host, right: str, _: Any, k: int) -> int:
     return left_by_error(host, right, k)
 
 
-def test_memory_of_the_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_the_thread_is_refused() -> None:
     """Patches in memory that the thread's next call takes again: a guest is the next call."""
     kept: dict[Any, Any] = {}
     right = Patches.read
@@ -116,17 +118,15 @@ def test_memory_of_the_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         memory[...] = P
         return memory
 
-    monkeypatch.setattr(Patches, "read", read)
-    assert broken_by("step", guest_inside)
+    assert broken_by("step", guest_inside, (Patches, "read", read))
 
 
-def test_a_call_that_does_not_wait_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_does_not_wait_is_refused() -> None:
     """Pieces that nobody has computed yet: the call returns what the memory held."""
-    monkeypatch.setattr(threads._Job, "wait", lambda self: None)
-    assert any(broken_by("pool", guest_inside) for _ in range(20))
+    assert broken_by("pool", guest_inside, (threads._Job, "wait", lambda self: None), rounds=20)
 
 
-def test_a_limit_that_an_error_leaves_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_an_error_leaves_is_refused() -> None:
     """BLAS stays at one thread for the rest of the process."""
 
     def enter(self: Any) -> None:
@@ -141,17 +141,16 @@ def test_a_limit_that_an_error_leaves_is_refused(monkeypatch: pytest.MonkeyPatch
         if kind is None:
             threads._leave(id(self))
 
-    monkeypatch.setattr(threads.single_threaded_blas, "__enter__", enter)
-    monkeypatch.setattr(threads.single_threaded_blas, "__exit__", exit_)
+    held = threads.single_threaded_blas
     with threadpool_limits(2, user_api="blas"):
         try:
-            assert broken_by("pool", error_law)
+            assert broken_by("pool", error_law, (held, "__enter__", enter), (held, "__exit__", exit_))
         finally:
             for key in list(threads._holders):
                 threads._leave(key)
 
 
-def test_marks_that_have_to_be_unset_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_that_have_to_be_unset_are_refused() -> None:
     """A thread that is marked as busy stays so if an exception comes before the mark is due to go."""
 
     def alone(work: Any, *args: Any) -> Any:
@@ -160,10 +159,9 @@ def test_marks_that_have_to_be_unset_are_refused(monkeypatch: pytest.MonkeyPatch
         threads._inside.reset(token)
         return found
 
-    monkeypatch.setattr(threads, "alone", alone)
     outer = threads._inside.set(False)
     try:
-        assert broken_by("pool", error_law)
+        assert broken_by("pool", error_law, (threads, "alone", alone))
     finally:
         threads._inside.reset(outer)
         threads._inside.set(False)
