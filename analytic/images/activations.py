@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from analytic.images.fields import ROUNDINGS_OF_SERIES, Field, Pixels
 from analytic.images.memory import FieldLayout, PixelValues
 from analytic.images.pixel_pairs import Square
-from analytic.images.steps import LinearCoefficients, Tile, add_pending, apply, half_variances, prepare
+from analytic.images.steps import LinearCoefficients, Tile, add_pending, add_term, apply, half_variances, owed, prepare
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.rules import Normalise
 from analytic.vectors.scalar_forms import NORMALISED, OPPOSITE_ROUNDINGS, Arithmetic, Form
@@ -82,10 +82,7 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
         add_pending(field, row.before)
         return
     xp, c = field.xp, pi / (2 * step.b2)
-    ratio, rest = field.pending or (0.0, 0.0)
-    fresh = field.asked and field.theta is None and ratio != 0
-    if fresh:
-        field.start_theta()
+    pending = owed(field)
     for piece in field.pieces():
         D = field.d[piece]
         theta = None if field.theta is None else field.theta[piece]
@@ -106,15 +103,8 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
         two_k = xp.subtract(X, A, out=A)
         W = xp.multiply(X, t, out=X)
         h = xp.arctan(t, out=t)  # a / 2
-        if theta is not None and ratio != 0:
-            if fresh:
-                xp.multiply(two_k, ratio, out=theta)
-            elif ratio == 1:
-                xp.add(theta, two_k, out=theta)
-            else:
-                theta += two_k * ratio
-            if rest != 0:
-                theta += 2 * rest
+        if theta is not None:
+            add_term(theta, two_k, pending)
         xp.multiply(two_k, h, out=two_k)
         xp.subtract(two_k, W, out=two_k)
         xp.multiply(D, c, out=D)
@@ -129,7 +119,6 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
                 factor[...] = xp.where(zero[0] + zero[1] > 0, slope[0] * slope[1], factor)
             xp.multiply(theta, factor, out=theta)
         field.workspace.give(both, t)
-    field.pending = None
 
 
 def form_of(step: Dual) -> Form | None:
@@ -160,10 +149,7 @@ FINER = 16
 
 def apply_form(row: FormCoefficients, field: Field) -> None:
     """The field through a formula."""
-    xp, (ratio, rest) = field.xp, field.pending or (0.0, 0.0)
-    if field.asked and field.theta is None and (ratio != 0 or rest != 0):
-        field.start_theta()[...] = 0
-    field.pending = None
+    xp, (ratio, rest) = field.xp, owed(field)
     m, constants = Arithmetic(xp, field.layout.dtype), (ratio, 2 * rest, row.unit, *row.form.constants)
     for piece in field.pieces(FINER):
         D, theta = field.d[piece], None if field.theta is None else field.theta[piece]

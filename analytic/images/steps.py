@@ -91,23 +91,34 @@ def half_variances(pixels: Pixels, layout: FieldLayout) -> PixelValues | None:
     return layout.spread(pixels.q / (2 * pixels.unit)) if pixels.pending else None
 
 
+def owed(field: Field) -> tuple[float, float]:
+    """Return (ratio, rest) of the pending term, which the caller adds now; Theta starts at 0 if it is not carried yet."""
+    pending, field.pending = field.pending or (0.0, 0.0), None
+    if field.asked and field.theta is None and pending != (0.0, 0.0):
+        field.start_theta()[...] = 0
+    return pending
+
+
+def add_term(theta: Array, two_k: Array, pending: tuple[float, float]) -> None:
+    """Theta += ratio K + rest, given 2 K; all three in the field's unit."""
+    ratio, rest = pending
+    if ratio != 0:
+        theta += two_k if ratio == 1 else two_k * ratio
+    if rest != 0:
+        theta += 2 * rest
+
+
 def add_pending(field: Field, half: PixelValues | None) -> None:
     """Theta += ratio K + rest, if this is still pending."""
-    if field.pending is None or half is None or not field.asked:
+    pending = (0.0, 0.0) if half is None else owed(field)
+    if half is None or field.theta is None or pending == (0.0, 0.0):
         return
-    (ratio, rest), left, right = field.pending, field.left(half), field.right(half)
-    field.pending = None
-    if field.theta is None and ratio == 0 and rest == 0:
-        return
-    fresh = field.theta is None
-    two_k = field.start_theta() if fresh else field.workspace.take(field.d.shape)
-    field.xp.add(left, right, out=two_k)
-    two_k -= field.d
-    two_k *= 2 * ratio
-    if rest != 0:
-        two_k += 2 * rest
-    if not fresh:
-        field.theta += two_k
+    for piece in field.pieces():
+        two_k = field.workspace.take(field.d[piece].shape)
+        field.xp.add(*field.pick(half, piece), out=two_k)
+        two_k -= field.d[piece]
+        two_k *= 2
+        add_term(field.theta[piece], two_k, pending)
         field.workspace.give(two_k)
 
 

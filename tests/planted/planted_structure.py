@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,25 @@ from planting import planted
 
 import analytic as an
 import minintk as mn
-from analytic.images import attention, steps
+from analytic.images import activations, attention, steps
 from analytic.vectors import rules
 from analytic.vectors.state import Pairs, RowState
 from minintk import testing
 from minintk.layers.branches import ConcatJacobian, ProductJacobian
 from minintk.layers.dropout import BoundDropout
 from minintk.layers.pool import AvgPoolJacobian
+from minintk.spec import shapes
+from minintk.testing import assert_close
+
+@dataclass(frozen=True)
+class Shift(mn.spec.Layer):
+    """y = x + b, of an author outside: Theta + b_std^2, K + b_std^2."""
+
+    b_std: float
+
+
+shapes.out_shape.register(Shift, lambda layer, shape: shape)
+an.lower.register(Shift, lambda layer, site, how: (rules.Affine(1.0, layer.b_std**2, 0.0, layer.b_std**2),))
 
 X = np.random.default_rng(0).standard_normal((4, 3))
 IMAGES = np.random.default_rng(1).standard_normal((3, 3, 3, 2))
@@ -82,6 +94,27 @@ def linear_attention() -> None:
     upper = np.triu_indices(len(x))
     for samples, truth in zip(kernels(spec, x, 2000), an.kernel(spec).both(x), strict=True):
         assert_mean("kernel", samples, np.asarray(truth)[upper])
+
+
+PHIS = (
+    *(mn.ReLU(), mn.LeakyReLU(0.1), mn.LeakyReLU(1.0), mn.Abs(), mn.Erf(), mn.GELU(), mn.Sin(1.0, 0.8, 0.3)),
+    *(mn.Gaussian(1.0, -0.3), mn.Exp(0.5, 0.3), mn.RectifiedMonomial(2)),
+)
+
+
+def affine_twice_is_once(*phis: mn.spec.Layer) -> None:
+    """a bias in a layer of its own = the bias of the layer before it, behind every activation"""
+    for phi in phis or PHIS:
+        for first, x, *end in (
+            (mn.Dense, X),
+            (mn.Conv2d, IMAGES, mn.Flatten()),
+            (mn.Conv2d, IMAGES, mn.AvgPool(2), mn.Conv2d(4, b_std=0.3), mn.ReLU(), mn.GlobalAvgPool()),
+        ):
+            tail = (phi, *end, dense())
+            once = an.kernel(mn.Sequential(first(9, w_std=1.3, b_std=0.7), *tail)).both(x)
+            twice = an.kernel(mn.Sequential(first(9, w_std=1.3), Shift(0.7), *tail)).both(x)
+            for name, one, two in zip(("NNGP", "NTK"), once, twice, strict=True):
+                assert_close(f"{name}, {phi!r}", two, one, 1e-12)
 
 
 def masks() -> None:
@@ -170,6 +203,17 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = steps.averaging_matrix
     patch.setattr(steps, "averaging_matrix", lambda xp, axis, normalised: right(xp, axis, normalised=False))
+
+
+@planted("ReLU on images: what trained biases add to Theta is left out where the weights' share is 0", affine_twice_is_once)
+def _(patch: Patch) -> None:
+    right = activations.add_term
+
+    def wrong(theta: Array, two_k: Array, pending: tuple[float, float]) -> None:
+        if pending[0] != 0:
+            right(theta, two_k, pending)
+
+    patch.setattr(activations, "add_term", wrong)
 
 
 def uncached(patch: Patch) -> None:
