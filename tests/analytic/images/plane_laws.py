@@ -92,6 +92,10 @@ def law_planes(case: tuple[mn.Sequential, Array], by: By) -> None:
 GRID = mn.Conv2d(4, 3, b_std=0.2)
 ENDS: dict[str, tuple[mn.spec.Layer, ...]] = {
     "windows of one pixel": (mn.Conv2d(4, 1, b_std=0.1), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)),
+    "a sum whose shortcut alone has weights": (
+        mn.Residual(mn.Identity(), shortcut=mn.Conv2d(2, 3, b_std=0.2)),
+        *(GRID, mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)),
+    ),
     "linear": (GRID, GRID, mn.LeakyReLU(1.0), GRID, mn.ReLU(), mn.Flatten(), mn.Dense(1)),
     "window of the grid's size": (GRID, mn.ReLU(), mn.AvgPool((4, 5)), mn.Flatten(), mn.Dense(1)),
     "the same, moved": (GRID, mn.ReLU(), mn.AvgPool((4, 5), stride=9, padding=1), mn.Flatten(), mn.Dense(1)),

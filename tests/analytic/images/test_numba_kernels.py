@@ -17,6 +17,7 @@ from plane_laws import DEEP, ENDS, POOLED, law_planes, plane_cases
 import analytic as an
 import minintk as mn
 from analytic.images import plan
+from analytic.images.offsets import ADD, Steps
 
 pytest.importorskip("numba")
 from analytic.images import compiled, numba_kernels
@@ -58,6 +59,19 @@ def test_first_and_last_layers_of_other_kinds(end: str) -> None:
     with numba(True) as asked:
         assert max(image_errors(an.kernel(spec).both(x), truth)) < 1e-9
     assert asked[0] > 0
+
+
+def test_a_sum_carries_theta_if_its_shortcut_alone_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: `encode` of a sum forgets that the shortcut has a Theta, so the window behind leaves it as it is."""
+    name, right = "a sum whose shortcut alone has weights", Steps.add
+
+    def wrong(self: Steps, kind: int, *numbers: Any, **more: Any) -> None:
+        self.live = self.live and kind != ADD
+        right(self, kind, *numbers, **more)
+
+    monkeypatch.setattr(Steps, "add", wrong)
+    with pytest.raises(AssertionError):
+        test_first_and_last_layers_of_other_kinds(name)
 
 
 def change(number: int, where: Any, value: Any) -> Callable[..., None]:
