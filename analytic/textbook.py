@@ -31,8 +31,10 @@ def nngp_and_ntk(spec: s.Layer, x1: Array, x2: Array | None = None) -> tuple[Arr
     >>> f"{abs(nngp_and_ntk(spec, x)[1] - kernel(spec).ntk(x)).max():.0e} of {kernel(spec).ntk(x).max():.1f}"
     '8e-10 of 0.5'
     """
+    check_examples("x1", x1)
+    if x2 is not None:
+        check_examples("x2", x2, x1.shape[1:])
     x = x1 if x2 is None else np.concatenate([x1, x2])
-    check_examples("x1", x)
     if x.ndim not in (2, 4) or 0 in x.shape[1:]:
         raise ValueError(f"x1 expects vectors (N, d) or images (N, H, W, C), got shape {x1.shape}")
     out_shape(spec, x.shape[1:])  # ValueError where layers do not fit

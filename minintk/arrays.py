@@ -279,8 +279,10 @@ def text_of(path: Path) -> str:
 
 
 def check_floating(name: str, a: Array) -> None:
-    """TypeError unless `a` is an array of real floating-point numbers, all of them there: masks are refused."""
+    """TypeError unless `a` is an array of real floating-point numbers: masks, and np.matrix, are refused."""
     array_namespace(a)
+    if isinstance(a, np.matrix):  # * is its matrix product, and every part of it has two axes
+        raise TypeError(f"{name} expects an array, got a numpy.matrix: convert it, numpy.asarray({name})")
     if isinstance(a, np.ma.MaskedArray):  # its sums leave out what is masked, a NaN for instance; a network does not
         remedy = f"fill it, {name}.filled(0.0), or leave out the examples with masked entries"
         raise TypeError(f"{name} expects numbers without a mask, got a numpy.ma.MaskedArray: {remedy}")

@@ -29,14 +29,14 @@ class Examples:
         self.symmetric = x2 is None or x2 is x1
         self.x: tuple[Array, ...] = (x1,) if x2 is None or x2 is x1 else (x1, x2)
         check_examples(name, x1)
-        self.xp, self.dtype, self.example = array_namespace(*self.x), x1.dtype, tuple(x1.shape[1:])
-        self.shape = x1.shape[0], self.x[-1].shape[0]
+        self.dtype, self.example = x1.dtype, tuple(x1.shape[1:])
         if 0 in self.example:
             raise ValueError(f"{name} expects examples that hold numbers, got shape {tuple(x1.shape)}")
         for other in self.x[1:]:
             check_examples("x2", other, self.example)
             if other.dtype != self.dtype:
                 raise TypeError(f"x1 and x2 expect one precision, got {self.dtype} and {other.dtype}: convert one")
+        self.xp, self.shape = array_namespace(*self.x), (x1.shape[0], self.x[-1].shape[0])
 
     def called(self, n: int) -> str:
         """The name of the n-th example, those of x2 after those of x1."""

@@ -408,7 +408,7 @@ def test_bad_input() -> None:
             textbook.nngp_and_ntk(mn.Flatten(), np.ones(shape))
     with pytest.raises(ValueError, match=r"put mn.Flatten\(\) before it"):
         textbook.nngp_and_ntk(D, np.ones((2, 3, 4, 1)))
-    with pytest.raises(ValueError, match="must match exactly"):
+    with pytest.raises(ValueError, match=r"x2 expects shape \(N, 3\), got \(2, 4\)"):
         textbook.nngp_and_ntk(D, np.ones((2, 3)), np.ones((2, 4)))
     one = np.ones((2, 1))
     for Theta, t in ((np.ones((2, 2)), 1.0), (np.eye(2), -1.0), (np.eye(2), np.nan), (np.eye(2) + np.eye(2, k=1), 1.0)):

@@ -304,8 +304,13 @@ def test_bad_input() -> None:
         kernel.both(np.array([[1.0, np.nan]]))
     with pytest.raises(ValueError, match="x2 holds 1 values that are NaN or infinite"):
         kernel.both(np.ones((1, 2)), np.array([[1.0, np.inf]]))
-    with pytest.raises(TypeError, match="arrays of one library"):
-        kernel.ntk(np.ones((2, 3)), [[1.0, 2.0, 3.0]])  # type: ignore[arg-type]
+    for other in ([[1.0, 2.0, 3.0]], 3.0, True):
+        with pytest.raises(TypeError, match="arrays of one library"):
+            kernel.ntk(np.ones((2, 3)), other)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"x2 expects shape \(N, 3\), got \(\)"):
+        kernel.ntk(np.ones((2, 3)), np.array(1.0))
+    with pytest.raises(TypeError, match=r"x2 expects an array, got a numpy.matrix: convert it, numpy.asarray\(x2\)"):
+        kernel.ntk(np.ones((2, 3)), np.ones((2, 3)).view(np.matrix))
     with pytest.raises(ValueError, match=r"put mn.Flatten\(\) before it"):
         kernel.ntk(np.ones((2, 3, 3, 1)))
     with pytest.raises(ValueError, match=r"out expects shape \(2, 2\) and float64, got \(3, 2\) and float64"):
