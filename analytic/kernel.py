@@ -23,11 +23,22 @@ import numpy as np
 from analytic.images.engine import image_diagonals, image_kernels
 from analytic.images.rules import Flat, grid, has_masks, needs_images
 from analytic.streaming import Store, kernels_by_blocks
-from analytic.vectors.derivatives import PARAMETERS, closed, derivatives, differences, scaled
+from analytic.training.eigen import check_memory
+from analytic.vectors.derivatives import (
+    BYTES_OF_A_PAIR,
+    PAIRS_AT_ONCE,
+    PARAMETERS,
+    closed,
+    derivatives,
+    differences,
+    scaled,
+)
 from analytic.vectors.engine import vector_diagonals, vector_kernels
+from analytic.vectors.ranges import check_derivatives
 from analytic.vectors.results import Examples, Progress, Wanted
 from analytic.vectors.rules import lower
 from analytic.vectors.state import Law, Program, RowState, run_law
+from analytic.vectors.unit_rows import flat
 from minintk import spec as s
 from minintk.arrays import Array
 from minintk.layers.activation import pointwise
@@ -151,6 +162,8 @@ class Kernel:
         groups considered.  Loading Numba, once, takes 130 MB more, and compiling for its cache on disk 40.
         MemoryError, before the pairs of examples, if the result and the work do not fit.
     out : an array for the result (for `both`, a pair) of its shape and precision, for instance a numpy.memmap.
+    x2 : M examples, x1 unless given.  With `minintk.Dropout` every row of x1 and of x2 has masks of its own, so K(x, x) of
+        an example with itself is on the diagonal of K(x1) only: K(x1, x1) has masks drawn twice, as K(x1, x1.copy()) has.
     store : a folder that keeps the result and a record of the finished blocks: if the process is killed, the same call
         continues where it stopped and gives the same bytes; processes that are given one store share its blocks
         (docs/long-runs.md).  The result is a read-only numpy.memmap there, nngp.npy, ntk.npy.
@@ -252,7 +265,9 @@ class Kernel:
 
         By forward mode where every layer has its tangents (Dense, LayerNorm, Residual, ReLU and its family, Erf): the
         time of a few plain kernels.  Otherwise by central differences of fourth order: eight kernels, relative errors
-        of about 1e-11.  float32 inputs are taken in float64 on the way.  It holds about 30 N M numbers.
+        of about 1e-11, and 16 N M numbers beside the result.  float32 inputs are taken in float64 on the way.
+        MemoryError, before any work, if that does not fit.  ValueError, with the examples' names, for a derivative
+        that is no number of the inputs' precision.
 
         >>> import numpy as np, minintk as mn
         >>> k = kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
@@ -260,16 +275,24 @@ class Kernel:
         array([[2.    , 0.6366],
                [0.6366, 2.    ]])
         """
-        inputs = Examples(x1, x2)
+        inputs, steps = self._inputs(x1, x2)
         check_rates(self.spec, self.parametrization, inputs.example)
-        xp, steps = inputs.xp, self._program(inputs.example)
-        wide = [xp.astype(a, xp.float64, copy=False) for a in (x1, x1 if x2 is None else x2)]
-        if needs_images(steps) or not closed(steps):
-            found: Any = [differences(partial(self._scaled, name), *wide) for name in PARAMETERS]
-        else:
-            doubled = [self._scaled(name, 2.0)._program(inputs.example) for name in PARAMETERS]
-            found = zip(*derivatives(steps, doubled, *(a.reshape(a.shape[0], -1) for a in wide)))
-        return Derivatives(*(Both(*(xp.astype(a, inputs.dtype, copy=False) for a in both)) for both in found))
+        (N, M), found, what = inputs.shape, None, "the derivatives of kernels of {} x {} examples".format(*inputs.shape)
+        remedy, result = "take fewer rows at a time, k.derivatives(x[:1000], x)", 4 * N * M * inputs.dtype.itemsize
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported below
+            if not needs_images(steps) and closed(steps):
+                check_memory(inputs.xp, what, result + BYTES_OF_A_PAIR * min(N * M, PAIRS_AT_ONCE + M), remedy)
+                for name, x in zip(("x1", "x2"), inputs.x):
+                    self._rows(Examples(x, name=name))
+                doubled = [self._scaled(name, 2.0)._program(inputs.example) for name in PARAMETERS]
+                found = derivatives(steps, doubled, flat(x1), flat(inputs.x[-1]))
+            if found is None or not bool(inputs.xp.isfinite(inputs.xp.sum(found))):  # erf is too steep for cosines
+                check_memory(inputs.xp, what, result + 16 * 8 * N * M, remedy)
+                wide = [inputs.xp.astype(a, inputs.xp.float64, copy=False) for a in inputs.x]
+                by_name = [differences(partial(self._scaled, name), *wide) for name in PARAMETERS]
+                found = inputs.xp.astype(inputs.xp.stack([inputs.xp.stack(one) for one in by_name]), inputs.dtype)
+        check_derivatives(inputs, found)
+        return Derivatives(*(Both(*one) for one in found))
 
     __array_ufunc__ = None  # so that a NumPy number times a kernel is a kernel
 
@@ -323,6 +346,12 @@ class Kernel:
     def _program(self, shape: Shape) -> Program:
         return program(self.spec, self.parametrization, shape)
 
+    def _inputs(self, x1: Array, x2: Array | None) -> tuple[Examples, Program]:
+        """Check the inputs; return them with their steps.  Under masks an x2 is other examples, even if it is x1."""
+        inputs = Examples(x1, x2)
+        steps = self._program(inputs.example)
+        return (inputs if x2 is None or not has_masks(steps) else Examples(x1, x2[:])), steps
+
     def _rows(self, inputs: Examples) -> RowState:
         steps = self._program(inputs.example)
         return image_diagonals(steps, inputs) if needs_images(steps) else vector_diagonals(steps, inputs)
@@ -331,8 +360,7 @@ class Kernel:
         self, x1: Array, x2: Array | None, wanted: Wanted, store: Store = None, executor: Executor | None = None
     ) -> list[Any]:  # of both kernels, None where it is not asked for
         """Check the inputs, and hand them on: by blocks, as images, or as vectors."""
-        inputs = Examples(x1, x2)
-        steps = self._program(inputs.example)
+        inputs, steps = self._inputs(x1, x2)
         if wanted.asked[1]:
             check_rates(self.spec, self.parametrization, inputs.example)
         if store is not None or executor is not None:

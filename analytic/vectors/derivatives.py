@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from math import exp, log2, pi
+from math import exp, log2, nan, pi
 from typing import Any, NamedTuple
 
 from analytic.vectors.closed_forms import ClosedForm
@@ -83,18 +83,31 @@ STEP = 5e-4
 """In the logarithm; the stencil's error is STEP^4 / 30 of the fifth derivative, rounding about eps / STEP."""
 
 
-def differences(kernel_of: Callable[[float], Any], x1: Array, x2: Array) -> list[Array]:
+def differences(kernel_of: Callable[[float], Any], x1: Array, x2: Array | None = None) -> list[Array]:
     """dK, dTheta by central differences of fourth order; kernel_of(factor) : the kernel with a scaled parameter."""
     twice, once, minus, far = (kernel_of(exp(i * STEP)).both(x1, x2) for i in (2, 1, -1, -2))
     return [(8 * (b - c) - (a - d)) / (12 * STEP) for a, b, c, d in zip(twice, once, minus, far)]
 
 
-def derivatives(program: Program, doubled: list[Program], x1: Array, x2: Array) -> tuple[Array, Array]:
-    """dK, dTheta : (2, N, M).  doubled : the program with twice the w_std, and that with twice the b_std."""
-    xp, d, K = array_namespace(x1, x2), x1.shape[1], x1 @ x2.T / x1.shape[1]
-    start = ((x1**2).sum(1)[:, None] / d, (x2**2).sum(1)[None] / d, K, xp.zeros_like(K))
-    state = _run(program, doubled, xp, State(*(Tangent(a, xp.zeros((2, *a.shape))) for a in start)))
-    return state.K.da, state.Theta.da
+PAIRS_AT_ONCE, BYTES_OF_A_PAIR = 2**18, 8 * 60
+"""Rows are taken so many pairs at a time, each of which then takes 30 numbers, and 8 more in each nested sum."""
+
+
+def derivatives(program: Program, doubled: list[Program], x1: Array, x2: Array) -> Array:
+    """Return the derivatives in log w_std and in log b_std, of K and of Theta, (2, 2, N, M), in the precision of x1.
+
+    NaN where cosines lose the slope of erf (`_erf`).  doubled : the program with twice the w_std, and that with twice the b_std.
+    """
+    xp, N, M, d = array_namespace(x1, x2), x1.shape[0], x2.shape[0], x1.shape[1]
+    found, step = xp.empty((2, 2, N, M), dtype=x1.dtype), max(1, PAIRS_AT_ONCE // max(1, M))
+    columns = xp.astype(x2, xp.float64, copy=False)
+    for i in range(0, N, step):
+        rows = xp.astype(x1[i : i + step], xp.float64, copy=False)
+        K = rows @ columns.T / d
+        start = ((rows**2).sum(1)[:, None] / d, (columns**2).sum(1)[None] / d, K, xp.zeros_like(K))
+        state = _run(program, doubled, xp, State(*(Tangent(a, xp.zeros((2, *a.shape))) for a in start)))
+        found[:, 0, i : i + step], found[:, 1, i : i + step] = state.K.da, state.Theta.da
+    return found
 
 
 def _run(program: Program, doubled: list[Any], xp: Any, state: State) -> State:
@@ -132,7 +145,7 @@ def _homogeneous(step: Homogeneous, xp: Any, state: State) -> State:
     """kappa = alpha^2 K + beta^2 (2/pi) n (sin a + (pi/2 - a) c),  n = sqrt(q q'),  c = K / n = cos a."""
     q, q2, K, Theta = state
     gain, odd = Tangent(step.alpha**2 + step.beta**2, 0.0), 2 / pi * step.beta**2
-    n = xp.sqrt(q.a * q2.a)
+    n = xp.sqrt(q.a) * xp.sqrt(q2.a)
     some = xp.where(n > 0, n, 1.0)
     c = xp.clip(K.a / some, -1.0, 1.0)
     relative = _relative(xp, q) + _relative(xp, q2)
@@ -154,24 +167,34 @@ def _relative(xp: Any, q: Tangent) -> Array:
     return xp.where(q.a > 0, q.da / xp.where(q.a > 0, q.a, 1.0), 0.0)
 
 
+SMALLEST_SINE = 1e-8
+"""Of 1 - sigma^2, which is known to 1e-16."""
+
+
 def _erf(xp: Any, state: State) -> State:
-    """kappa = (2/pi) asin sigma,  sigma = 2K / sqrt((1 + 2q)(1 + 2q')),  kappa_dot = (4/pi) / sqrt(g)."""
+    """kappa = (2/pi) asin sigma,  sigma = 2K / sqrt((1 + 2q)(1 + 2q')),  kappa_dot = (4/pi) / sqrt(g).
+
+    g = (1 + 2q)(1 + 2q')(1 - sigma^2).  Each factor has its own root, so nothing overflows.  The last one is as small as
+    1/q, with an error of 1e-16: NaN from SMALLEST_SINE on.
+    """
     q, q2, K, Theta = state
-    left, right = (Tangent(1 + 2 * v.a, 2 * v.da) for v in (q, q2))
-    norms = left * right
-    g, dg = norms.a - 4 * K.a**2, norms.da - 8 * K.a * K.da
-    dot = 4 / pi / xp.sqrt(g)
-    kappa = 2 / pi * xp.arcsin(2 * K.a / xp.sqrt(norms.a))
-    dkappa = dot * (K.da - K.a * norms.da / norms.a / 2)  # sqrt(g) = sqrt(1 - sigma^2) sqrt((1 + 2q)(1 + 2q'))
+    root = xp.sqrt(1 + 2 * q.a) * xp.sqrt(1 + 2 * q2.a)
+    dlog = 2 * q.da / (1 + 2 * q.a) + 2 * q2.da / (1 + 2 * q2.a)
+    sigma = 2 * K.a / root
+    h = (1 - sigma) * (1 + sigma)
+    h = xp.where(h > SMALLEST_SINE, h, nan)
+    dot = 4 / pi / root / xp.sqrt(h)
+    dkappa = dot * (K.da - K.a * dlog / 2)
     one, two = (
         Tangent(2 / pi * xp.arcsin(2 * v.a / (1 + 2 * v.a)), 4 / pi * v.da / ((1 + 2 * v.a) * xp.sqrt(1 + 4 * v.a)))
         for v in (q, q2)
     )
-    return State(one, two, Tangent(kappa, dkappa), Theta * Tangent(dot, -dot * dg / (2 * g)))
+    slopes = Tangent(dot, -dot * (dlog - 4 * sigma * K.da / root) / (2 * h))
+    return State(one, two, Tangent(2 / pi * xp.arcsin(sigma), dkappa), Theta * slopes)
 
 
 def _normalise(step: Normalise, xp: Any, state: State) -> State:
     """K' = K / sqrt((q + eps)(q' + eps)), Theta' the same of Theta."""
     q, q2, K, Theta = state
-    f, f2 = (Tangent(r := xp.sqrt(step.gain(v.a)), -(r**3) * v.da / 2) for v in (q, q2))
+    f, f2 = (Tangent(r := xp.sqrt(step.gain(v.a)), -r * (step.gain(v.a) * v.da) / 2) for v in (q, q2))
     return State(q * f * f, q2 * f2 * f2, K * f * f2, Theta * f * f2)

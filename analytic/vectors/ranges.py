@@ -85,3 +85,15 @@ def check_results(inputs: Examples, q: Array, theta: Array) -> None:
                 f"{pair}: {name} may be as large as {bound:.3g}, and {inputs.dtype} ends at {largest:.3g}: scale the "
                 f"inputs down{', or take float64' if largest < 1e300 else ''}"
             )
+
+
+def check_derivatives(inputs: Examples, k: Array) -> None:
+    """ValueError, with the names of two examples, if a derivative of their kernel is NaN or infinite; (2, 2, N, M)."""
+    bad = ~inputs.xp.isfinite(k)
+    if bool(inputs.xp.any(bad)):
+        *_, i, j = at = np.unravel_index(int(inputs.xp.argmax(bad)), k.shape)
+        raise ValueError(
+            f"{inputs.called(int(i))} and {inputs.called(int(j) + (0 if inputs.symmetric else inputs.shape[0]))}: expected "
+            f"derivatives that {inputs.dtype} can hold, up to {float(inputs.xp.finfo(inputs.dtype).max):.3g}, got "
+            f"{float(k[at])}: scale the inputs down{', or take float64' if inputs.dtype.itemsize < 8 else ''}"
+        )

@@ -1,5 +1,7 @@
 """Derivatives of both kernels in log w_std and log b_std, against differences of the engine's own kernels."""
 
+import sys
+import tracemalloc
 from functools import partial
 from typing import Any
 
@@ -94,3 +96,54 @@ def test_precision_and_shapes() -> None:
     assert {a.shape for both in found for a in both} == {(6, 2)}
     with pytest.raises(ValueError, match="x1"):
         an.kernel(SPECS["relu"]).derivatives(np.full((2, 3), np.nan))
+
+
+def test_many_rows_take_a_few_numbers_beside_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few rows at a time are as good as all, in 7 numbers a pair for the 4 of the result; it was 27."""
+    x, kernel = np.random.default_rng(0).standard_normal((300, 5)), an.kernel(SPECS["residual"])
+    whole = kernel.derivatives(x)
+    monkeypatch.setattr(d, "PAIRS_AT_ONCE", 5000)
+    tracemalloc.start()
+    found = kernel.derivatives(x)
+    peak = tracemalloc.get_traced_memory()[1] / 8 / 300**2
+    tracemalloc.stop()
+    assert peak < 7
+    apart = [np.where(np.eye(300) > 0, 0, a - b) for one, two in zip(found, whole) for a, b in zip(one, two)]
+    assert max(float(abs(one).max()) for one in apart) < 1e-11  # the angle of a row with itself is rounding
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh"])
+def test_too_many_rows_are_refused_before_any_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 3e9)
+    for work in ("derivatives", "differences"):
+        monkeypatch.setattr(sys.modules["analytic.kernel"], work, None)
+    spec = SPECS.get(name, mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)))
+    with pytest.raises(MemoryError, match=r"derivatives of kernels of 10000 x 10000 examples need.*fewer rows"):
+        an.kernel(spec).derivatives(np.ones((10000, 5)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [1e-140, 1e5, 1e9, 1e20, 1e35, 1e100, 1e150, 1e152])
+@pytest.mark.parametrize("name", SPECS)
+def test_rows_of_any_size_are_right_or_refused(name: str, scale: float, dtype: str) -> None:
+    """Right to 1e-7 of the largest, and 64 roundings of differences, whose kernels are exact at any scale."""
+    kernel, x = an.kernel(SPECS[name]), rows()[:5] * scale
+    if dtype == "float32" and abs(x).max() > 1e38:
+        return
+    try:
+        found = kernel.derivatives(x.astype(dtype))
+    except ValueError as error:
+        assert dtype == "float32" or scale > 1e150
+        assert "scale the" in str(error)
+        return
+    wide, tolerance = x.astype(dtype).astype(np.float64), 1e-7 if dtype == "float64" else 1e-6
+    for both, wanted in zip(found, by_differences(kernel, wide, wide)):
+        for a, b, k in zip(both, wanted, kernel.both(wide)):
+            assert abs(a - b).max() < tolerance * abs(b).max() + 2**-44 / d.STEP * k.max()
+
+
+def test_erf_by_cosines_is_not_taken_where_they_are_too_coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: no bound; Theta of rows of size 1e7 is then off by more than 1e-3."""
+    kernel, x = an.kernel(SPECS["erf"]), 1e7 * rows()[:5]
+    monkeypatch.setattr(d, "SMALLEST_SINE", -1.0)
+    assert worst(kernel.derivatives(x), by_differences(kernel, x, x)) > 1e-3
