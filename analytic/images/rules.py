@@ -141,7 +141,7 @@ def is_nonlinear(program: Program) -> bool:
 
 
 def has_masks(program: Program) -> bool:
-    """Whether an image with itself is another thing than with an equal image."""
+    """True if K(x, x) of an example with itself differs from K(x, x') of an equal one: both have masks of their own."""
     return any(isinstance(step, Masks) for step in all_steps(program))
 
 

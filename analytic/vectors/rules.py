@@ -380,7 +380,7 @@ class Masks(Step):
     """Dropout, keep = 1 - rate:  K'(x, x) = K(x, x) / keep,  K'(x, x') = K(x, x'),  and the same for Theta;
 
     c' = keep c, so p' = keep p + rate / 2, r' = keep r + rate / 2 and tau' = keep tau.  Two rows are two examples with
-    masks of their own, also where they are equal; K(x, x) is on the diagonal of a matrix alone.
+    masks of their own, even if they are equal; K(x, x) is on the diagonal of K(x1) only, never in K(x1, x2).
     """
 
     keep: float

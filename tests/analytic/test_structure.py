@@ -191,6 +191,23 @@ def test_masks_on_vectors() -> None:
         assert max(image_errors(plain.both(x), truth)) > 0.1  # the law refuses a kernel without masks
 
 
+def test_a_second_array_has_masks_of_its_own() -> None:
+    """E f(x) f(x2) over two draws of masks is k(x, x), and k(x, x.copy()); that of one draw, k(x), is refused."""
+    x, end = inputs(3), mn.Dense(4, w_std=1.3, b_std=0.2)
+    spec = mn.Sequential(mn.Dense(6, b_std=0.4), mn.ReLU(), mn.Dropout(0.4), end)
+    k, net, rng, drawn = an.kernel(spec), mn.Network(spec, (3,)), np.random.default_rng(0), []
+    for _ in range(12):
+        theta = net.init(rng, ensemble=250)
+        f, f2 = (net.with_dropout(rng, ensemble=250)(theta, x) for _ in range(2))
+        drawn.append(f @ f2.swapaxes(1, 2) / 4)
+    for truth in (k.nngp(x, x), k.nngp(x, x.copy()), k.nngp(x, x[:])):
+        assert_mean("two draws", np.concatenate(drawn), truth)
+    with pytest.raises(AssertionError, match="z = "):
+        assert_mean("one draw", np.concatenate(drawn), k.nngp(x))
+    gp = an.posterior(k, x, x[:, :1], ridge=0.1)
+    np.testing.assert_array_equal(gp.predict(x), gp.predict(x.copy()))
+
+
 def test_masks_of_the_inputs_are_refused() -> None:
     """All neurons share them, so that u is a mixture of Gaussians: at d = 2 the recursion gives 0.86, networks 0.69."""
     for first in (DROP, mn.Sequential(mn.Scale(2.0), DROP), mn.Sum(mn.Sequential(DROP, dense()), dense())):

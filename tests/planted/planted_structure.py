@@ -127,6 +127,25 @@ def masks() -> None:
     assert worst < 1e-13, f"error {worst:.1e}"
 
 
+def masks_of_a_second_array() -> None:
+    """masks are drawn once for k(x) and twice for k(x, x2), whichever array x2 is"""
+    drop, end = mn.Dropout(0.4), (mn.AvgPool(2), mn.Conv2d(4), mn.ReLU(), mn.Flatten())
+    for x, *layers in (
+        (X, dense(), mn.ReLU(), drop, dense()),
+        (X, dense(), mn.ReLU(), drop, dense(), mn.Erf(), drop, dense()),
+        (IMAGES, mn.Conv2d(4, b_std=0.3), mn.ReLU(), drop, *end, dense()),
+    ):
+        k, last = an.kernel(mn.Sequential(*layers)), an.kernel(mn.Sequential(*layers[:2], *layers[3:]))
+        once, same, copy, plain = k.both(x), k.both(x, x), k.both(x, x.copy()), last.both(x)
+        for name, one, two, three, four in zip(("NNGP", "NTK"), once, same, copy, plain, strict=True):
+            assert_close(f"{name} of x and x", two, three, 1e-14)
+            assert_close(f"{name} of other examples", one - np.diag(np.diag(one - two)), two, 1e-14)
+            if len(layers) == 4:  # masks that nothing follows but weights average out
+                assert_close(f"{name} of two draws", two, four, 1e-14)
+        for one, two in zip(k.derivatives(x, x).w_std, k.derivatives(x, x.copy()).w_std):
+            assert_close("derivatives", one, two, 1e-9)
+
+
 @planted("Product: jvp and vjp forget the other factors", branches)
 def _(patch: Patch) -> None:
     patch.setattr(ProductJacobian, "join", lambda self, db: sum(one for one in db if one is not None))
@@ -250,6 +269,12 @@ def _(patch: Patch) -> None:
 @planted("Dropout kernel: one mask for all examples", masks)
 def _(patch: Patch) -> None:
     patch.setattr(rules.Masks, "pairs", lambda self, pairs, row: None)
+
+
+@planted("Dropout kernel: k(x, x) with the masks of k(x), and k(x, x.copy()) without", masks_of_a_second_array)
+def _(patch: Patch) -> None:
+    module = sys.modules["analytic.kernel"]
+    patch.setattr(module, "has_masks", lambda steps: False)
 
 
 @planted("Dropout kernel: Theta of two examples as if they were one", masks)
