@@ -302,8 +302,8 @@ class Kernel:
         `c * k`, c > 0 : c K and c Theta, of sqrt(c) f.  `k * other` : K_1 K_2 and Theta_1 K_2 + K_1 Theta_2, entry by
         entry, of f_1 f_2, a `minintk.Product`; of networks that end in pixels, pixel by pixel.  They have
         a spec of their own and are kernels like any other, for posterior, ensemble and estimators.  ValueError for
-        kernels of two parametrizations, and for c <= 0; UnsupportedLayer for two networks neither of which ends in
-        weights.
+        kernels of two parametrizations, and for c <= 0; UnsupportedLayer for a sum of networks neither of
+        which ends in weights, and a product of networks neither of which has any.
 
         >>> import numpy as np, minintk as mn
         >>> one, two = kernel(mn.Dense(1)), kernel(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)))

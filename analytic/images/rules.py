@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -91,7 +91,7 @@ class Flat(ImageStep):
 
     def law(self, law: Law) -> Law:
         """The features of different pixels have different variances, so no single dual activation applies."""
-        return law if self.count == 1 else Law(False, law.fresh)
+        return law if self.count == 1 else replace(law, gaussian=False, alike=False)
 
 
 def trivial(axis: Axis) -> bool:

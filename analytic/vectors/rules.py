@@ -6,7 +6,7 @@
     Product        K' = K_1 K_2                 Theta' = Theta_1 K_2 + K_1 Theta_2
 
 (Lee et al. 2019, supplement, section E; Jacot et al. 2018.)  An activation needs Gaussian pre-activations and a sum
-needs uncorrelated parts.  Where a spec violates this, the recursion does not hold: `Step.law` raises UnsupportedLayer.
+needs uncorrelated parts, a product independent ones.  Where a spec violates this, the recursion does not hold: `Step.law` raises UnsupportedLayer.
 
 To add a layer: subclass `minintk.spec.layers.Layer`, register `minintk.spec.shapes.out_shape` and `lower`.
 """
@@ -14,7 +14,7 @@ To add a layer: subclass `minintk.spec.layers.Layer`, register `minintk.spec.sha
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import reduce, singledispatch
 from math import sqrt
 from typing import Any, NamedTuple
@@ -142,7 +142,7 @@ class Affine(Step):
 
     def law(self, law: Law) -> Law:
         """Sums over many independent weights are Gaussian and fresh, whatever the inputs are."""
-        return Law(gaussian=True, fresh=True, alike=True)
+        return Law(gaussian=True, fresh=True, alike=True, own=True)
 
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
         xp = array_namespace(rows.q)
@@ -230,14 +230,18 @@ class Fork(Step):
 
     def law(self, law: Law) -> Law:
         """No cross terms if one part ends in its own weights, which have mean 0."""
-        inside = replace(law, fresh=False)
-        if not (run_law(self.branch, inside).fresh or run_law(self.shortcut, inside).fresh):
-            raise UnsupportedLayer(
-                "Residual, Sum or Product has two parts that are correlated, and neither ends in weights: its kernel "
-                "is not the sum, or the product, of theirs; end one of them in mn.Dense(...)"
-            )
+        inside = replace(law, fresh=False, own=False)
+        self.check(run_law(self.branch, inside), run_law(self.shortcut, inside))
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
-        return Law(one.gaussian and two.gaussian, one.fresh and two.fresh, one.alike and two.alike)
+        return Law(*(a and b for a, b in zip(astuple(one), astuple(two))))
+
+    def check(self, one: Law, two: Law) -> None:
+        """UnsupportedLayer if the kernel of both together does not follow from those of the two."""
+        if not (one.fresh or two.fresh):
+            raise UnsupportedLayer(
+                "Residual or Sum has two parts that are correlated, and neither ends in weights: its kernel is not the "
+                "sum of theirs; end one of them in mn.Dense(...)"
+            )
 
     @abstractmethod
     def join(self, one: RowState, two: RowState) -> tuple[RowState, Any]:
@@ -282,7 +286,7 @@ class Concatenation(ResidualSum):
     def law(self, law: Law) -> Law:
         """No feature is a sum of two parts, so nothing has to be uncorrelated; but their variances differ."""
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
-        return Law(False, one.fresh and two.fresh)
+        return Law(False, one.fresh and two.fresh, own=one.own and two.own)
 
 
 Gains = tuple[Array | None, Array | None]
@@ -297,13 +301,21 @@ class ProductOfParts(Fork):
     """
 
     def law(self, law: Law) -> Law:
-        """Products of Gaussians are not Gaussian.  A mean of products is one of means where a part's features agree."""
+        """Products of Gaussians are not Gaussian.  A mean of products is one of means if a part's features agree."""
         if not (run_law(self.branch, law).alike or run_law(self.shortcut, law).alike):
             raise UnsupportedLayer(
                 "Product multiplies two parts whose features differ in variance (inputs, a Concat, or flattened "
                 "pixels): its kernel is not the product of theirs; end one of them in mn.Dense(...)"
             )
         return replace(super().law(law), gaussian=False)
+
+    def check(self, one: Law, two: Law) -> None:
+        """E a a' b b' = E a a' E b b' for independent a and b, whatever their means."""
+        if not (one.own or two.own):
+            raise UnsupportedLayer(
+                "Product has two parts of the same features, and neither has weights of its own before what it does "
+                "with them: its kernel is not the product of theirs; begin or end one of them with mn.Dense(...)"
+            )
 
     def join(self, one: RowState, two: RowState) -> tuple[RowState, Gains]:
         after = one.to(one.q * two.q, one.theta * two.q + one.q * two.theta, one.error + two.error)

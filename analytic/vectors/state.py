@@ -76,11 +76,13 @@ class Law:
     gaussian : they are Gaussian, independent, with mean 0: an activation may follow.
     fresh : they are sums over the layer's own weights, so uncorrelated with everything before those weights.
     alike : all features of a pixel have one distribution, unlike those of the inputs, or of two parts side by side.
+    own : they depend on what comes before the branch through its own weights only, so they are independent of it.
     """
 
     gaussian: bool = False
     fresh: bool = False
     alike: bool = False
+    own: bool = False
 
 
 class Step(ABC):
@@ -112,7 +114,7 @@ class Dual(Step):
                 f"{self.name} acts on values that are not Gaussian at infinite width (the inputs themselves, another "
                 "activation's outputs, or a sum with such a part): put a Dense layer before it"
             )
-        return Law(alike=True)
+        return Law(alike=True, own=law.own)
 
 
 Program = tuple[Step, ...]

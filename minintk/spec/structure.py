@@ -45,8 +45,9 @@ class Sum(Branches):
 class Product(Branches):
     """y = b_1(x) * ... * b_k(x), number by number, of one shape: gates, multiplicative interactions.
 
-    At infinite width K = K_1 * K_2 and Theta = Theta_1 * K_2 + K_1 * Theta_2, and so on, where all branches but one end
-    in weights, and in all but one the features have one variance, unlike those of a Concat or of flattened pixels.
+    At infinite width K = K_1 * K_2 and Theta = Theta_1 * K_2 + K_1 * Theta_2, and so on, if all branches but one have
+    weights of their own that their whole input passes, which makes them independent: Sequential(Dense(64), ReLU()), not
+    ReLU().  In all but one the features have one variance, unlike those of a Concat or of flattened pixels.
     Products of Gaussians are not Gaussian: weights come before the next activation.
     ValueError, once the shape of the inputs is known, where shapes differ.
 

@@ -108,24 +108,49 @@ def test_networks_have_these_kernels_on_average(kind: str) -> None:
             assert_mean(repr(spec), samples, other[upper])
 
 
-def test_products_on_shared_features_converge_as_one_over_the_width() -> None:
+@pytest.mark.parametrize("phis", [(mn.ReLU(), mn.ReLU()), (mn.Abs(), mn.GELU()), (mn.Erf(), mn.Sigmoid())], ids=repr)
+@pytest.mark.parametrize("on", ["vectors", "images"])
+def test_products_of_branches_with_weights_of_their_own(phis: tuple[mn.spec.Layer, ...], on: str) -> None:
+    """Neither ends in weights nor has mean 0: independence is enough.  As a control, the kernels of their sum."""
+    x, first, end = (inputs(3), dense, ()) if on == "vectors" else (images()[:3, :2, :2], conv, (mn.GlobalAvgPool(),))
+    product = mn.Product(*(mn.Sequential(first(4), phi) for phi in phis))
+    spec, upper = mn.Sequential(product, *end, dense()), np.triu_indices(3)
+    parts = [an.kernel(mn.Sequential(*branch, *end, dense())).both(x) for branch in product]
+    for samples, truth, one, two in zip(kernels(spec, x, 4000), an.kernel(spec).both(x), *parts):
+        assert_mean(repr(spec), samples, truth[upper])
+        with pytest.raises(AssertionError, match="z = "):
+            assert_mean(repr(spec), samples, (one + two)[upper])
+
+
+@pytest.mark.parametrize(
+    ("branches", "seen"),
+    [
+        (lambda n: (dense(n), mn.Identity()), True),
+        (lambda n: (mn.Sequential(dense(n), mn.ReLU()), mn.Identity()), False),
+        (lambda n: (mn.Sequential(dense(n), mn.ReLU()), mn.Sequential(dense(n), mn.ReLU())), False),
+    ],
+    ids=["weights", "weights and an activation", "both"],
+)
+def test_products_on_shared_features_converge_as_one_over_the_width(branches: Any, seen: bool) -> None:
     """Cross terms of Theta, df_1/dw f_2 df_2/dw f_1 of the weights w below, are of order 1/n, and so is what the
-    fluctuations of K below add: n (E hatTh - Th) is one number, within its error, and not 0."""
+    fluctuations of K below add: n (E hatTh - Th) is one number, within its error, and not 0 (if so, it is `seen`)."""
     x, found = inputs(3), []
     for n in (8, 32):
-        spec = mn.Sequential(dense(n), mn.Erf(), mn.Product(dense(n), mn.Identity()), dense(4))
+        spec = mn.Sequential(dense(n), mn.Erf(), mn.Product(*branches(n)), dense(4))
         _, ntk = kernels(spec, x, 8000)
         off = n * (ntk - an.kernel(spec).ntk(x)[np.triu_indices(3)]).mean(axis=1)
         found.append((off.mean(), off.std(ddof=1) / len(off) ** 0.5))
     (small, e), (large, d) = found
-    assert abs(small) > 6 * e
+    assert abs(small) > 6 * e or not seen
     assert abs(small - large) < 6 * (e**2 + d**2) ** 0.5 + abs(small) / 4  # and a next order of 1/n
 
 
 def test_what_is_correlated_is_refused() -> None:
-    for kind in (mn.Sum, mn.Product):
-        with pytest.raises(mn.UnsupportedLayer, match="neither ends in weights"):
+    for kind, why in ((mn.Sum, "neither ends in weights"), (mn.Product, "neither has weights of its own")):
+        with pytest.raises(mn.UnsupportedLayer, match=why):
             an.kernel(mn.Sequential(dense(), kind(dense(), mn.Identity(), mn.ReLU())))
+    with pytest.raises(mn.UnsupportedLayer, match="neither ends in weights"):
+        an.kernel(mn.Sum(*(mn.Sequential(dense(), mn.ReLU()) for _ in range(2))))
     for layer in (mn.Product(dense(), dense()), mn.Concat(dense(), dense(4, 0.0))):
         with pytest.raises(mn.UnsupportedLayer, match="ReLU acts on values that are not Gaussian"):
             an.kernel(mn.Sequential(layer, mn.ReLU(), mn.Dense(1)))

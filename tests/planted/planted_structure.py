@@ -16,7 +16,7 @@ import analytic as an
 import minintk as mn
 from analytic.images import activations, attention, steps
 from analytic.vectors import rules
-from analytic.vectors.state import Pairs, RowState
+from analytic.vectors.state import Dual, Law, Pairs, RowState
 from minintk import testing
 from minintk.layers.branches import ConcatJacobian, ProductJacobian
 from minintk.layers.dropout import BoundDropout
@@ -31,8 +31,15 @@ class Shift(mn.spec.Layer):
     b_std: float
 
 
+class Shifting(rules.Affine):
+    """Its step, which has no weights, so the law of what comes out is that of what goes in."""
+
+    def law(self, law: Law) -> Law:
+        return law
+
+
 shapes.out_shape.register(Shift, lambda layer, shape: shape)
-an.lower.register(Shift, lambda layer, site, how: (rules.Affine(1.0, layer.b_std**2, 0.0, layer.b_std**2),))
+an.lower.register(Shift, lambda layer, site, how: (Shifting(1.0, layer.b_std**2, 0.0, layer.b_std**2),))
 
 X = np.random.default_rng(0).standard_normal((4, 3))
 IMAGES = np.random.default_rng(1).standard_normal((3, 3, 3, 2))
@@ -56,12 +63,30 @@ def kernels_of_branches() -> None:
     """kernels of products and concatenations, on average over networks"""
     for spec in (
         mn.Sequential(mn.Product(dense(5), mn.Sequential(dense(4), mn.Erf(), dense(5))), dense(8)),
+        mn.Sequential(mn.Product(*(mn.Sequential(dense(5), phi) for phi in (mn.ReLU(), mn.GELU()))), dense(8)),
         mn.Sequential(mn.Concat(dense(2), mn.Sequential(dense(4), mn.Erf(), dense(6))), dense(8)),
     ):
         x = inputs()
         upper = np.triu_indices(len(x))
         for samples, truth in zip(kernels(spec, x, 3000), an.kernel(spec).both(x), strict=True):
             assert_mean("kernel", samples, truth[upper])
+
+
+def correlated_products() -> None:
+    """E a a' b b' = E a a' E b b' needs independence: products of one feature with itself are refused, or on average"""
+    phi, x, upper = mn.ReLU(), inputs(), np.triu_indices(4)
+    for parts in (
+        (phi, phi),
+        (mn.Identity(), phi),
+        (mn.Product(mn.Sequential(dense(5), phi), phi), mn.Identity()),
+        (mn.Sequential(phi, mn.Dropout(0.2)), phi),
+    ):
+        spec = mn.Sequential(dense(5), mn.Product(*parts), dense(8))
+        try:
+            k = an.kernel(spec)
+        except mn.UnsupportedLayer:
+            continue
+        assert_mean(f"kernel of {parts}", kernels(spec, x, 3000)[0], k.nngp(x)[upper])
 
 
 def kernels_of_pixels() -> None:
@@ -182,6 +207,17 @@ def _(patch: Patch) -> None:
         return RowState(after.q, one.theta * two.theta, after.error), row
 
     patch.setattr(rules.ProductOfParts, "join", wrong)
+
+
+@planted("Product kernel: parts of the same features are taken for independent ones", correlated_products)
+def _(patch: Patch) -> None:
+    patch.setattr(rules.ProductOfParts, "check", lambda self, one, two: None)
+
+
+@planted("Product kernel: an activation has weights of its own", correlated_products)
+def _(patch: Patch) -> None:
+    right = Dual.law
+    patch.setattr(Dual, "law", lambda self, law: replace(right(self, law), own=True))
 
 
 @planted("Concat kernel: all branches weigh the same, whatever their widths", kernels_of_branches)
