@@ -137,8 +137,9 @@ class Kernel:
     All methods take examples x : (N, *shape), float32 or float64, of NumPy or CuPy, and return arrays of that library
     and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, in float32 a few 1e-7, for nearly
     parallel, equal, opposite and zero rows too; for activations without a closed form, `error` returns a bound.
-    Theta of saturated sigmoids (erf, sin) and what follows depends on angles of 1 / |u|, u the pre-activations: its
-    error between nearly parallel rows is up to |u| times the precision.
+    Theta of saturated sigmoids (erf, sin) and what follows depends on angles of 1 / |u|, u the pre-activations.  Where
+    all rows are nearly parallel to each other, and for sin between any such rows, its error is up to |u| times the
+    precision.
 
     Range: variances of 0 and from 1e-306 to 1e306 at every layer, rows of |x| / sqrt(d) from 1e-153 to 1e153 at the
     first (smaller ones count as 0 next to a random bias), and results that are numbers of the inputs' precision; in

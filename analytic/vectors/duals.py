@@ -12,9 +12,13 @@ Here ReLU and its family, after Cho and Saul 2009.  The other activations: `anal
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from math import pi, sqrt
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from analytic.vectors.arcs import arc_series
 from analytic.vectors.state import Dual, Pairs, RowState, columns
 from minintk.arrays import Array, array_namespace
 
@@ -51,6 +55,12 @@ class HomogeneousRow(NamedTuple):
     factor: Array | None
 
 
+def folded(xp: Any, s: Array) -> Array:
+    """p' of |x| at p = s <= 1/2 with all digits:  s - (2/pi) (w - h cos a) = s (1 + (2/pi) sqrt(s) R(s)), see `arcs`."""
+    R = reduce(lambda y, c: y * (4 * s - 1) + float(c), arc_series(np.dtype(np.float64))[1], 0.0)
+    return s * (1 + 2 / pi * xp.sqrt(s) * R)
+
+
 @dataclass(frozen=True)
 class Homogeneous(Dual):
     """phi(x) = alpha x + beta |x|.
@@ -61,6 +71,9 @@ class Homogeneous(Dual):
         E phi' phi' = (alpha^2 + beta^2) k0,   k0 = 1 - b2 2 a / pi
 
     and with h = a/2 = asin(sqrt p), w = sin(a)/2 = sqrt(p (1 - p)):   p' = k0 p + (2 b2 / pi) (h - w).
+
+    The rounding of h - w is 1 / h^2 times its size, no more than that of the product which gives p for a block.  Pairs
+    one by one, whose p has all its digits, take `folded`.
 
     at_zero : phi'(0), the slope if all of a row's pre-activations are 0.
     """
@@ -100,12 +113,10 @@ class Homogeneous(Dual):
             else:  # |u| |u'| is the same for c and -c: compute with the acute angle
                 s = xp.minimum(p, r)
                 xp.arcsin(xp.sqrt(s), out=h)
-                xp.multiply(p, r, out=w)
-                xp.sqrt(w, out=w)
-                folded = xp.maximum(s - (w - h * (1 - 2 * s)) * (2 / pi), 0)
+                acute = folded(xp, s)
                 p_less = p < r
-                r[...] = (1 - b2) * r + b2 * (1 - folded)
-                p[...] = (1 - b2) * p + b2 * folded
+                r[...] = (1 - b2) * r + b2 * (1 - acute)
+                p[...] = (1 - b2) * p + b2 * acute
                 h *= 4 / pi
                 h[...] = (1 - b2) + b2 * xp.where(p_less, 1 - h, h - 1)
             if pairs.tau is not None:

@@ -278,11 +278,12 @@ class VectorEngine:
         for start in range(0, again[0].shape[0], step):
             places = again[0][start : start + step], again[1][start : start + step]
             i, j = places[0] + block.i.start, places[1] + block.j.start
-            left, right = self.left.unit(i, xp.float64), self.right.unit(j - self.first, xp.float64)
+            (left, rest), (right, rest2) = self.left.unit_and_rest(i), self.right.unit_and_rest(j - self.first)
             with scratch.borrow(3, i.shape) as (low, high, tau):
-                for total, out in ((left - right, low), (left + right, high)):
-                    total *= total
-                    xp.sum(total, axis=1, out=out)
+                d, t = (left - right) + (rest - rest2), (left + right) + (rest + rest2)
+                lengths = xp.vecdot(d, t) ** 2 / 2  # (|y| - |y'|)^2, which rounding has left
+                for total, out in ((d, low), (t, high)):
+                    xp.subtract(xp.vecdot(total, total), lengths, out=out)
                     out /= 2
                 pairs = Listing(scratch, i, j, low, high, None if block.tau is None else tau)
                 pairs.clip()
