@@ -30,11 +30,7 @@ def scripts() -> dict[str, Path]:
 
 
 def chosen(names: Sequence[str]) -> dict[str, Path]:
-    """The scripts with these names, or all if there are no names; ValueError for an unknown name.
-
-    >>> list(chosen(["time_to_learn"]))                          # in a checkout
-    ['time_to_learn']
-    """
+    """The scripts with these names, or all if there are no names; ValueError for an unknown name."""
     every = scripts()
     if unknown := [name for name in names if name not in every]:
         raise ValueError(f"reproduce expects names among {', '.join(every)}, got {', '.join(unknown)}")

@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from montecarlo import limit
+
+import analytic as an
+import minintk as mn
+
+pytest.importorskip("sklearn", reason="needs the extra sklearn")
+
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import WhiteKernel
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
-
-import analytic as an
-import minintk as mn
 
 MODELS = [
     an.NTKRegressor(), an.NTKRegressor(time=100.0), an.NNGPRegressor(activation="erf"), an.NTKClassifier(),
@@ -32,10 +35,11 @@ def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_scikit_learns_own_checks(model: Any) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of checks that are skipped: the array API alone
+        warnings.simplefilter("ignore")  # of checks that are skipped
         found = check_estimator(model, on_fail=None)
     assert [check["check_name"] for check in found if check["status"] == "failed"] == []
-    assert [check["check_name"] for check in found if check["status"] == "skipped"] == ["check_array_api_input"]
+    skipped = {check["check_name"] for check in found if check["status"] == "skipped"}
+    assert skipped <= {"check_array_api_input"}  # which scikit-learn 1.6 leaves out without a word
     assert len(found) > 50
 
 

@@ -79,6 +79,26 @@ def test_importing_takes_under_three_tenths_of_a_second(tmp_path: Path) -> None:
     assert min(times) < 0.3
 
 
+def test_pytest_leaves_out_the_modules_that_need_an_extra() -> None:
+    """Those alone, and all of them, so that the installed package's examples can be collected without extras."""
+    listed = set[str]()
+    for package in PACKAGES:
+        needs = importlib.import_module(f"{package}.conftest").NEEDS
+        listed |= {f"{package}.{name.removesuffix('.py').replace('/', '.')}" for name in needs}
+    code = f"""
+import importlib, pkgutil, sys
+sys.modules.update(dict.fromkeys(["cupy", "llvmlite", "numba", "pandas", "pooch", "sklearn"]))  # as if not installed
+for package in map(importlib.import_module, {PACKAGES}):
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not found.name.endswith("__main__"):
+            try:
+                importlib.import_module(found.name)
+            except ImportError:
+                print(found.name)
+"""
+    assert set(fresh(code).split()) == listed
+
+
 # ---------------------------------------------------------------------------------------------- layers
 
 
@@ -123,6 +143,8 @@ def test_a_type_checker_knows_what_an_array_has() -> None:
 
 
 def modules() -> Iterator[ModuleType]:
+    for extra in ("llvmlite", "sklearn"):
+        pytest.importorskip(extra, reason="some modules need it")
     for package in map(importlib.import_module, PACKAGES):
         yield package
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -206,6 +228,8 @@ GUIDES = sorted(name for name, path in PAGES.items() if CODE.search(path.read_te
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in GUIDES])
 def test_code_of_the_guides_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ```python blocks of a page of docs, one after the other in one namespace."""
+    if name == "scikit-learn":
+        pytest.importorskip("sklearn", reason="needs the extra sklearn")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "guide"}
     for block in CODE.findall(PAGES[name].read_text(encoding="utf-8")):
@@ -270,6 +294,7 @@ def exists(package: str, path: str) -> bool:
 
 
 def test_every_name_in_the_documentation_exists() -> None:
+    pytest.importorskip("sklearn", reason="the estimators are among them")
     missing = set()
     for where, text in prose():
         for package, path in DOTTED.findall(text):

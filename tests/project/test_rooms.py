@@ -24,8 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def files() -> list[Path]:
-    """Every module of both packages but their faces, the `__init__.py` that only hand names on."""
+    """Every module of both packages but pytest's, and their faces, the `__init__.py` that only hand names on."""
     found = [path for package in ("minintk", "analytic") for path in sorted((ROOT / package).rglob("*.py"))]
+    found = [path for path in found if path.name != "conftest.py"]
     return [path for path in found if path.name != "__init__.py" or path.parent == ROOT / "minintk"]
 
 

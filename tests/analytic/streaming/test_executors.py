@@ -151,6 +151,7 @@ def test_blocks_compute_as_the_whole_would(monkeypatch: pytest.MonkeyPatch, tmp_
     """A kernel that is worth Numba takes it in its blocks too, each too small for it: otherwise the bits differ."""
     from analytic.images import plan
 
+    pytest.importorskip("numba", reason="needs the extra fast")
     x = mn.datasets.digits(dtype=np.float32).images().x[:48]
     kernel = an.kernel(mn.Sequential(mn.Conv2d(4, 3, b_std=0.1), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)))
     monkeypatch.setattr(plan, "BYTES_WORTH_NUMBA", 48 * 48 // 2 * 64 * 64 * 4)

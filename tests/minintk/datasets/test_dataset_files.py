@@ -242,7 +242,7 @@ def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: byt
 
 def test_downloads_are_checked_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The network is replaced by files here; pooch's own cache and checksum are at work."""
-    import pooch
+    pooch = pytest.importorskip("pooch")
 
     write_mnist(tmp_path / "server", suffix=".gz")
     fetched = []
@@ -269,7 +269,7 @@ def test_downloads_are_checked_and_cached(tmp_path: Path, monkeypatch: pytest.Mo
 def test_cifar_download_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tarfile
 
-    import pooch
+    pooch = pytest.importorskip("pooch")
 
     batches = write_cifar(tmp_path / "cifar-10-batches-py", [*TRAIN, "test_batch"])
     archive = tmp_path / "cifar-10-python.tar.gz"
@@ -288,7 +288,7 @@ def test_cifar_download_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_no_network_and_no_pooch_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pooch
+    pooch = pytest.importorskip("pooch")
 
     def refuse(url: str, output: Any, _: Any) -> None:
         raise OSError("no route to host")

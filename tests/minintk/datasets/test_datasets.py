@@ -27,9 +27,7 @@ def small(N: int = 12, shape: tuple[int, int, int] = (4, 5, 2), *, raw: bool = F
 
 
 def test_digits_are_the_published_ones() -> None:
-    from sklearn.datasets import load_digits
-
-    theirs, ours = load_digits(), digits()
+    theirs, ours = pytest.importorskip("sklearn.datasets").load_digits(), digits()
     assert np.array_equal(ours.x * 16, theirs.data)
     assert np.array_equal(ours.labels, theirs.target)
     assert ours.x.dtype == np.float64
