@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analytic.images.engine import image_diagonals, image_kernels
+from analytic.images.engine import image_diagonals, image_engine, image_kernels, images_per_tile
+from analytic.images.plan import plan_images
 from analytic.images.rules import Flat, grid, has_masks, needs_images
 from analytic.streaming import Store, kernels_by_blocks
 from analytic.training.eigen import check_memory
@@ -33,14 +34,14 @@ from analytic.vectors.derivatives import (
     differences,
     scaled,
 )
-from analytic.vectors.engine import vector_diagonals, vector_kernels
+from analytic.vectors.engine import tile_shape, vector_diagonals, vector_engine, vector_kernels
 from analytic.vectors.ranges import check_derivatives
 from analytic.vectors.results import Examples, Progress, Wanted
 from analytic.vectors.rules import lower
 from analytic.vectors.state import Law, Program, RowState, run_law
 from analytic.vectors.unit_rows import flat
 from minintk import spec as s
-from minintk.arrays import Array
+from minintk.arrays import Array, on_host
 from minintk.layers.activation import pointwise
 from minintk.spec.parametrization import NTK, Parametrization, Role, Row
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer, out_shape
@@ -154,7 +155,8 @@ class Kernel:
     network is ReLU-like without biases; beyond R = 1e8, and for root mean squares below 1e-135 or above
     1e149, ValueError.
 
-    Fully connected kernels are the same bits for every number of threads, those of images up to roundings.
+    On a CPU the bits depend on the inputs, the libraries and the processor: not on the number of threads, nor on what else
+    runs, and `store` and `executor` give those of the plain call.
 
     With Numba installed, `pip install minintk[fast]`, kernels on images take a fifth of the time, with activations in
     closed form: large ones, and small ones too once it is loaded.
@@ -364,19 +366,22 @@ class Kernel:
         inputs, steps = self._inputs(x1, x2)
         if wanted.asked[1]:
             check_rates(self.spec, self.parametrization, inputs.example)
-        if store is not None or executor is not None:
-            pairs = inputs.shape[0] * inputs.shape[1] // (2 if inputs.symmetric else 1)
-            block = partial(self._block, wanted.asked, wanted.memory if executor is None else None, pairs)
-            return kernels_by_blocks(steps, inputs, wanted, block, repr(self), store, executor)
-        if needs_images(steps):
-            return image_kernels(steps, inputs, wanted)
-        return vector_kernels(steps, inputs, wanted)
+        images = needs_images(steps)
+        if store is None and executor is None:
+            return (image_kernels if images else vector_kernels)(steps, inputs, wanted)
+        begin: Any
+        if images:
+            plan = plan_images(steps, inputs)
+            unit, begin = images_per_tile(plan, max(inputs.shape)), partial(image_engine, plan, inputs, wanted.asked)
+        else:
+            unit, begin = tile_shape(inputs.xp, inputs.shape)[0], partial(vector_engine, steps, inputs, wanted.asked)
+        block, unit = partial(self._block, inputs.example), max(1, unit) if on_host(inputs.xp) else 1
+        return kernels_by_blocks(steps, inputs, wanted, unit, begin, block, repr(self), store, executor)
 
-    def _block(
-        self, asked: tuple[bool, bool], memory: int | None, pairs: int, x1: Array, x2: Array | None
-    ) -> list[Array | None]:
-        """One block of the kernels, as stores and executors compute it.  pairs : of the whole."""
-        return self._kernels(x1, x2, Wanted(asked, (None, None), memory, None, self._warn, pairs))
+    def _block(self, example: Shape, block: Any) -> tuple[list[Array | None], float]:
+        """One block of the kernels, as stores and executors compute it, and the bound on its quadratures' error."""
+        found: tuple[list[Array | None], float] = block.under(self._program(example)).found()
+        return found
 
     def _warn(self, error: float) -> None:
         """Warn of a quadrature that is not exact."""

@@ -31,13 +31,6 @@ settings.register_profile(
 settings.load_profile("fixed")
 
 
-@pytest.fixture(autouse=True)
-def _ways_by_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Image kernels go by Numba where they are large, whether or not a test before has loaded it."""
-    if "analytic.images.plan" in sys.modules:
-        monkeypatch.setattr("analytic.images.plan.ONCE_LOADED", 1)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, None, None]:
     """A test that leaves a threshold changed fails, not those after it."""

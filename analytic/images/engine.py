@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
+from functools import partial
+from math import ceil, prod, sqrt
 from threading import Lock
+from typing import Any
 
 from analytic.images.activations import form_of
 from analytic.images.fields import Field, Pixels
 from analytic.images.memory import Workspace
 from analytic.images.offsets import PLACES_IN_LINE, Planes, Steps, encode_all
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Selves, Square
-from analytic.images.plan import ImagePlan, plan_images
+from analytic.images.plan import ImagePlan, pixel_pairs_followed, plan_images
 from analytic.images.precision import check_entries, first_variances, holds_opposites
 from analytic.images.rules import Mixing, Pool, Window, all_steps, depth
 from analytic.images.steps import (
@@ -32,7 +34,7 @@ from analytic.images.steps import (
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.quadrature import NUMBERS_IN_CACHE
 from analytic.vectors.ranges import check_results
-from analytic.vectors.results import Examples, Progress, Wanted, blocks
+from analytic.vectors.results import FEWEST, SECONDS_PER_PAIR, Examples, Place, Progress, Wanted, blocks
 from analytic.vectors.state import Dual, Flat, Program, RowState
 from analytic.vectors.unit_rows import for_each
 from minintk.arrays import Array, on_host
@@ -43,33 +45,31 @@ from minintk.fast.threads import alone, single_threaded_blas
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
     """NNGP and NTK of x1 (and x2): each image with itself if that is needed, then the pairs; errors as in `Wanted`."""
-    plan = plan_images(program, inputs, wanted.pairs, pixels=wanted.pixels)
+    plan = plan_images(program, inputs, pixels=wanted.pixels)
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
     if 0 in inputs.shape:
         return results
-
-    def run() -> list[SelfKernels]:
-        firsts = (0, inputs.shape[0])[: len(inputs.x)]
-        selves = [self_kernels(plan, inputs, first) for first in firsts] if plan.recorded else []
-        pools = [one.pools for one in selves]
-        workspace = Workspace(plan.layout.xp, plan.layout.dtype)
-        engine = ImageEngine(plan, inputs, results[0], results[1], pools, workspace)
-        wanted.warn(engine.run(wanted.progress))
-        return selves
-
-    with single_threaded_blas():
-        selves = alone(run) if is_small(plan, inputs) else run()
-    for k, values in zip(results, (selves[0].rows.q, selves[0].rows.theta) if selves else (), strict=False):
-        if inputs.symmetric and k is not None and plan.pixels == (1, 1):
-            plan.layout.xp.fill_diagonal(k, plan.layout.xp.astype(values, k.dtype))
+    wanted.warn(image_engine(plan, inputs, wanted.asked).run(results, wanted.progress))
     return results
+
+
+def image_engine(plan: ImagePlan, inputs: Examples, asked: tuple[bool, bool]) -> ImageEngine:
+    """Take each image with itself through all layers, if that is needed.   asked : of NNGP and NTK."""
+    firsts = (0, inputs.shape[0])[: len(inputs.x)] if plan.recorded else ()
+    each = map(partial(self_kernels, plan, inputs), firsts)
+    with single_threaded_blas():
+        selves = alone(list, each) if is_small(plan, inputs) else list(each)
+    own = selves[0].rows if selves and inputs.symmetric and plan.pixels == (1, 1) else None
+    size = images_per_tile(plan, max(inputs.shape))
+    return ImageEngine(plan, inputs, [one.pools for one in selves], own, asked, size)
 
 
 def image_diagonals(program: Program, inputs: Examples) -> RowState:
     """K(x, x) and Theta(x, x) of every image of x1, (N,), float64."""
     first_variances(program, inputs)
-    rows = self_kernels(plan_images(program, inputs, each=True), inputs).rows
+    with single_threaded_blas():
+        rows = self_kernels(plan_images(program, inputs, each=True), inputs).rows
     if inputs.shape[0]:
         check_results(inputs, rows.q, rows.theta)
     return rows
@@ -103,16 +103,27 @@ NUMBERS_IN_TILE = 2**10
 """Pixels, on either side, whose kernels with each other are put together in float64, where all pairs are asked for."""
 
 
+SHORTEST_TILE = 0.02
+"""Seconds that a tile takes on one core at least, about, or to prepare its images takes as long."""
+
+
+FASTER = 8
+"""Planes take so much less time for a pair of pixels than fields, about."""
+
+
 def images_per_tile(plan: ImagePlan, n: int) -> int:
-    """How many images, on either side, are prepared together."""
+    """How many images of n, on either side, are prepared together, whatever the number of threads."""
     host = on_host(plan.layout.xp)
     if plan.pixels[1] > 1:
         return max(1, min(n, NUMBERS_IN_TILE // plan.pixels[1]))
     if plan.summed:
-        return max(1, min(64 if plan.layout.diagonal else 32, n))
-    most = (32 if host else 256) if plan.layout.diagonal else max(8, min(32, pairs_at_once(plan)))
-    if host and n > most:  # below, the cores share one tile
-        n //= cores()
+        most = 64 if plan.layout.diagonal else 32
+    else:
+        most = (32 if host else 256) if plan.layout.diagonal else max(8, min(32, pairs_at_once(plan)))
+    if host:  # a tile is the smallest block of a store or an executor
+        cost = SECONDS_PER_PAIR * pixel_pairs_followed(plan.program, plan.shape) * max(1, len(plan.program))
+        cost /= FASTER if plan.by_offsets else 1
+        n = min(n, max(ceil(n / FEWEST), ceil(sqrt(SHORTEST_TILE / cost))))
     return max(1, min(most, n))
 
 
@@ -123,9 +134,9 @@ BUFFERS_OF_A_FORM = 40
 """On a GPU, where a piece is all there is; on the host formulas work on finer pieces, `activations.FINER`."""
 
 
-def working_memory(plan: ImagePlan, inputs: Examples) -> int:
-    """Bytes beyond the results, of all threads together."""
-    host, size = on_host(plan.layout.xp), images_per_tile(plan, max(inputs.shape))
+def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
+    """Bytes beyond the results, of all threads together.   size : images on a tile's side."""
+    host, size = on_host(plan.layout.xp), size or images_per_tile(plan, max(inputs.shape))
     pools = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
     pairs = min(pairs_at_once(plan), size * size)
     double = replace(plan, layout=replace(plan.layout, dtype=plan.layout.xp.float64))
@@ -254,7 +265,7 @@ def selves_at_once(double: ImagePlan, n: int) -> int:
     if not like_relu(double.program):  # coefficients by image
         return 1
     most = pairs_at_once(double)
-    return max(1, min(most // 4, -(-n // cores()))) if on_host(double.layout.xp) else most
+    return max(1, min(most // 4, -(-n // 4))) if on_host(double.layout.xp) else most
 
 
 def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
@@ -303,23 +314,65 @@ def rows_of(images: slice, F: int) -> slice:
 
 @dataclass(frozen=True)
 class ImageEngine:
-    """One evaluation of the kernels.
+    """One evaluation of the kernels, or of a block of them.
 
     inputs : if symmetric, x2 = x1, only the upper triangle is computed.   pools : recorded, of x1 and x2.
+    own : the diagonals, if they are known and x2 = x1.   asked : of NNGP and NTK.   size : images on a tile's side.
+    out, workspace : results of NNGP and NTK, and the threads' arrays, while they are filled.
     """
 
     plan: ImagePlan
     inputs: Examples
-    nngp: Array | None
-    ntk: Array | None
     pools: list[list[tuple[Array, Array]]]
-    workspace: Workspace
+    own: RowState | None
+    asked: tuple[bool, bool]
+    size: int
+    out: tuple[Array | None, ...] = (None, None)
+    workspace: Any = None
 
-    def run(self, progress: Progress | None) -> float:
-        """Compute all tiles, on all cores; returns the bound on the quadratures' error."""
+    def working_memory(self, inputs: Examples) -> int:
+        """Bytes beyond the results for these inputs, or for a block of them."""
+        others = sum(a.nbytes for pool in self.pools for pair in pool for a in pair)
+        return others + working_memory(self.plan, inputs, self.size)
+
+    def at(self, place: Place) -> ImageEngine:
+        """The evaluation of a block, whose rows and columns begin where a tile does, without program and library.
+
+        Its tiles are tiles of the whole, from the same numbers, so it has the same bits.
+        """
+        (i, j), inputs, plan = place, self.inputs.at(*place), self.plan
+        sides = [(self.pools[0], i), (self.pools[-1], j)][: len(inputs.x)] if self.pools else []
+        pools = [[(d[at], theta[at]) for d, theta in pool] for pool, at in sides]
+        own = None if self.own is None or not inputs.symmetric else RowState(self.own.q[i], self.own.theta[i])
+        bare = replace(plan, program=(), layout=replace(plan.layout, xp=None))
+        return replace(self, plan=bare, inputs=inputs, pools=pools, own=own)
+
+    def under(self, program: Program) -> ImageEngine:
+        """The same with its program, which may be of functions that no other process can be sent."""
+        layout = replace(self.plan.layout, xp=self.inputs.xp)
+        return replace(self, plan=replace(self.plan, program=program, layout=layout))
+
+    def found(self) -> tuple[list[Array | None], float]:
+        """NNGP and NTK, and the bound on the quadratures' error."""
+        xp, inputs = self.inputs.xp, self.inputs
+        results = [xp.empty(inputs.shape, dtype=inputs.dtype) if asked else None for asked in self.asked]
+        return results, self.run(results, None)
+
+    def run(self, results: list[Array | None], progress: Progress | None) -> float:
+        """Compute all tiles, on all cores, into NNGP and NTK; returns the bound on the quadratures' error."""
+        plan, xp = self.plan, self.plan.layout.xp
+        filled = replace(self, out=tuple(results), workspace=Workspace(xp, plan.layout.dtype))
+        with single_threaded_blas():
+            error = alone(filled.fill, progress) if is_small(plan, self.inputs) else filled.fill(progress)
+        for k, values in zip(results, (self.own.q, self.own.theta) if self.own else (), strict=False):
+            if k is not None:
+                xp.fill_diagonal(k, xp.astype(values, k.dtype))
+        return error
+
+    def fill(self, progress: Progress | None) -> float:
+        """Compute all tiles into `out`; returns the bound on the quadratures' error."""
         xp = self.plan.layout.xp
-        size = images_per_tile(self.plan, max(self.inputs.shape))
-        tiles = list(blocks(self.inputs.shape, size, self.inputs.symmetric))
+        tiles = list(blocks(self.inputs.shape, self.size, self.inputs.symmetric))
         lock, done, errors = Lock(), [0], [0.0]
 
         def work(tile: tuple[slice, slice]) -> None:
@@ -368,10 +421,10 @@ class ImageEngine:
         scale = scale * scale2
         q, q2 = self.sides(after.q, rows, columns)
         bound = xp.sqrt(q) * xp.sqrt(q2)
-        self.write(self.nngp, i, j, xp.clip((q + q2) / 2 - after.unit * d, -bound, bound) * scale)
+        self.write(self.out[0], i, j, xp.clip((q + q2) / 2 - after.unit * d, -bound, bound) * scale)
         q, q2 = self.sides(after.theta, rows, columns)
         bound = xp.sqrt(q) * xp.sqrt(q2)
-        self.write(self.ntk, i, j, xp.clip(theta * (after.unit / 2), -bound, bound) * scale)
+        self.write(self.out[1], i, j, xp.clip(theta * (after.unit / 2), -bound, bound) * scale)
         return after.error
 
     def sides(self, values: Array, rows: slice, columns: slice) -> tuple[Array, Array]:
@@ -390,7 +443,7 @@ class ImageEngine:
         self, images: PreparedImages, tile: Tile, pairs: tuple[int, int, int, bool]
     ) -> tuple[Pixels, Array, Array]:
         """The pixels after all steps, D and Theta of the pairs, all pixels of a few images at a time."""
-        plan, xp, (n, first, m, same), ntk = self.plan, self.plan.layout.xp, pairs, self.ntk is not None
+        plan, xp, (n, first, m, same), ntk = self.plan, self.plan.layout.xp, pairs, self.asked[1]
         E, F = plan.pixels
         pixels, planes = (
             planes_of(plan, images, tile, self.workspace, ntk) if plan.by_offsets else (images.pixels, None)
@@ -421,7 +474,7 @@ class ImageEngine:
         self, images: PreparedImages, tile: Tile, pairs: tuple[int, int, int, bool]
     ) -> tuple[Pixels, Array, Array]:
         """The same by `analytic.images.offsets`; what follows the pooling then takes all pairs at once, in float64."""
-        plan, xp, (n, first, m, _), ntk = self.plan, self.plan.layout.xp, pairs, self.ntk is not None
+        plan, xp, (n, first, m, _), ntk = self.plan, self.plan.layout.xp, pairs, self.asked[1]
         (pixels, planes), tail = planes_of(plan, images, tile, self.workspace, ntk), plan.program[plan.by_offsets :]
         layout = replace(tile.layout, dtype=xp.float64)
         after, rows = prepare_all(tail, pixels, replace(tile, layout=layout))

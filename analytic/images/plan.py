@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,26 +90,21 @@ def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
             yield step.recorded
 
 
-BYTES_WORTH_NUMBA = 2**26
-"""Numba pays if all activations together work on more bytes than this: a tenth of a second without it, a sixth of that
-with it, and it takes half a second and 130 MB to load, five seconds the very first time."""
+BYTES_WORTH_NUMBA = 2**24
+"""Numba pays if all activations together work on more bytes than this: a thirtieth of a second without it, half of that
+with it or less; once in a process it takes a quarter of a second and 130 MB to load, five seconds the very first time.
+Whether it is loaded already makes no difference, as the bits would depend on it."""
 
 
-AS_RELU, ONCE_LOADED = 3, 2**8
-"""Another activation than one like ReLU takes three times as long, so a third of the bytes will do; and where Numba is
-loaded already, this fraction of them: a thousandth of a second."""
+AS_RELU = 3
+"""Another activation than one like ReLU takes three times as long, so a third of the bytes will do."""
 
 
-def worth_compiling(program: Program, shape: Shape, pairs: int, item: int, *, part: bool = False) -> bool:
-    """Whether Numba is installed and pays for this many pairs of inputs, with `item` bytes per number.
-
-    part : of a larger kernel, whose parts are to go one way, whatever the processes that compute them have loaded.
-    """
+def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:
+    """True if Numba is installed and pays for this many pairs of inputs, with `item` bytes per number."""
     steps = [step for step in all_steps(program[: split(program)]) if isinstance(step, Dual)]
     layers = sum(1 if isinstance(step, Homogeneous) else AS_RELU for step in steps)
-    loaded = not part and "analytic.images.numba_kernels" in sys.modules
-    least = BYTES_WORTH_NUMBA // (ONCE_LOADED if loaded else 1)
-    return pairs * pixel_pairs_followed(program, shape) * layers * item >= least and numba_works()
+    return pairs * pixel_pairs_followed(program, shape) * layers * item >= BYTES_WORTH_NUMBA and numba_works()
 
 
 def fits_a_block(xp: Any, program: Program, shape: Shape) -> bool:
@@ -135,18 +129,18 @@ def numba_works() -> bool:
 
 
 def plan_images(
-    program: Program, inputs: Examples, pairs: int = 0, *, each: bool = False, pixels: tuple[int, int] = (1, 1)
+    program: Program, inputs: Examples, *, each: bool = False, pixels: tuple[int, int] = (1, 1)
 ) -> ImagePlan:
     """How to compute the kernel of x1 with x2, or with itself; or, for `each`, of every image with itself alone.
 
-    pairs : of the whole kernel, if these inputs are a block of it.   pixels : `ImagePlan.pixels`.
+    pixels : `ImagePlan.pixels`.
     """
     xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
     dtype = inputs.dtype if each else field_precision(program, inputs)
-    part, pairs = pairs > 0, 0 if each else max(pairs, N * M // (2 if inputs.symmetric else 1))
+    pairs = 0 if each else N * M // (2 if inputs.symmetric else 1)
     first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
     item = int(xp.dtype(dtype).itemsize)
-    jit = worth_compiling(program, shape, pairs, item, part=part) if on_host(xp) else fits_a_block(xp, program, shape)
+    jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape)
     layout = FieldLayout(xp, dtype, first is None and pixels[1] == 1)
     recorded = has_masks(program) or (first is not None and is_nonlinear(program[first:]))
     return ImagePlan(

@@ -14,7 +14,7 @@ pairs is computed in float64 as a whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from threading import Lock, local
@@ -25,7 +25,7 @@ import numpy as np
 from analytic.vectors import plan
 from analytic.vectors.plan import Begin, End, VectorPlan
 from analytic.vectors.ranges import check_results, rows_in_range
-from analytic.vectors.results import Examples, Progress, Wanted
+from analytic.vectors.results import Examples, Place, Progress, Wanted
 from analytic.vectors.rules import Affine
 from analytic.vectors.state import (
     Block,
@@ -61,25 +61,36 @@ def pitch(xp: Any, width: int) -> int:
     return 16 * (-(-width // 16) | 1) if on_host(xp) and plan.compiler() is not None else width
 
 
+def tile_shape(xp: Any, shape: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of a tile of an N x M matrix; if M has more columns, the rows are a multiple of these."""
+    (n, m), width = shape, tile_width(xp, max(shape))
+    height = 2 * width if on_host(xp) else width
+    if m < width:  # few columns: about as many pairs, in eight tiles or more
+        height = max(height, min(height * (width // pitch(xp, m)), -(-n // 8)))
+    return height, width
+
+
 def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
     """NNGP and NTK of x1 (and x2): the rows through all layers, then the pairs; errors as in `Wanted`."""
     wanted.check(inputs, working_memory(inputs))
     if 0 in inputs.shape:
         return wanted.arrays(inputs, 0)
+    engine = vector_engine(program, inputs, wanted.asked)
+    wanted.warn(engine.rows.error)
+    results = wanted.arrays(inputs, engine.working_memory(inputs))
+    engine.run(results, wanted.progress)
+    return results
+
+
+def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) -> VectorEngine:
+    """Take the rows through all layers, and make ready for the pairs.   asked : of NNGP and NTK."""
     with single_threaded_blas():  # the products are small: BLAS's own threads would only wait for each other
         prepared, rows, fine, fits = plan_vectors(program, inputs)
-        wanted.warn(rows.error)
-        flat = fine.flat  # known only now: a quadrature has as many as its accuracy takes
-        results = wanted.arrays(inputs, working_memory(inputs, 3 * flat.bytes))
         coarse = None if not fits else fine if inputs.dtype.itemsize == 8 else fine.cast(inputs.dtype)
-        right = prepared[-1].keep()
-        once = inputs.shape[1] <= tile_width(inputs.xp, max(inputs.shape))  # one tile needs a row of x1: it is not kept
-        left = right if inputs.symmetric else prepared[0] if once else prepared[0].keep()
-        engine = VectorEngine(
-            left, right, rows, flat.largest_square, fine, coarse, inputs.shape, inputs.symmetric, *results
-        )
-        engine.run(wanted.progress)
-    return results
+    return VectorEngine(
+        *(prepared[0], prepared[-1], rows, fine.flat.largest_square, fine, coarse, inputs.shape, inputs.symmetric),
+        *(asked, prod(inputs.shape), tile_shape(inputs.xp, inputs.shape)),
+    )
 
 
 def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
@@ -91,11 +102,17 @@ def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowS
     norms2 = square_norms(xp, parts)
     rows, coefficients, fits = rows_in_range(program, examples, norms2)
     check_results(examples, rows.q, rows.theta)
-    first = program[0] if program and isinstance(program[0], Affine) else None
-    prepared = prepare_rows(xp, parts, norms2, coefficients[0] if first else None)
-    begin, end, inner = Begin(first), End(), 0 if first is None else 1
-    between = coefficients[0] if first else None, *coefficients[inner:], end.rows(rows)[1]
-    return prepared, rows, VectorPlan((begin, *program[inner:], end), between), fits
+    first = coefficients[0] if program and isinstance(program[0], Affine) else None
+    prepared = prepare_rows(xp, parts, norms2, first)
+    between = first, *coefficients[0 if first is None else 1 :], End().rows(rows)[1]
+    return prepared, rows, VectorPlan(with_ends(program), between), fits
+
+
+def with_ends(program: Program) -> Program:
+    """The program of pairs: what begins with the product of the inputs, and ends with the kernels' entries."""
+    if program and isinstance(program[0], Affine):
+        return Begin(program[0]), *program[1:], End()
+    return Begin(None), *program, End()
 
 
 BUFFERS = 12
@@ -127,13 +144,14 @@ def vector_diagonals(program: Program, inputs: Examples) -> RowState:
 
 @dataclass(frozen=True)
 class VectorEngine:
-    """One evaluation of the kernels: the rows are done, the pairs follow tile by tile.
+    """One evaluation of the kernels, or of a block of them: the rows are done, the pairs follow tile by tile.
 
-    left, right : of x1 and x2.   rows : their diagonals.   shape : (N, M).   nngp, ntk : results, or None.
+    left, right : of x1 and x2.   rows : their diagonals.   shape : (N, M).   asked : of NNGP and NTK.
     largest_distance : the largest |y|^2/2 + |y'|^2/2 of the `Distances` that activations add to p where norms differ.
     symmetric : x2 = x1; compute the upper triangle only.
     fine, coarse : the plan in float64, for single pairs, and in the inputs' precision, for blocks; None if that
         precision cannot hold it: blocks are then computed in float64 too.
+    pairs : N M of the whole kernel.   per_tile : rows and columns.   out : NNGP and NTK, while they are filled.
     """
 
     left: Rows
@@ -144,23 +162,64 @@ class VectorEngine:
     coarse: VectorPlan | None
     shape: tuple[int, int]
     symmetric: bool
-    nngp: Array | None
-    ntk: Array | None
+    asked: tuple[bool, bool]
+    pairs: int
+    per_tile: tuple[int, int]
+    out: tuple[Array | None, ...] = (None, None)
 
-    def run(self, progress: Progress | None) -> None:
-        """Compute all tiles, on all cores."""
+    def working_memory(self, inputs: Examples) -> int:
+        """Bytes beyond the results for these inputs, or for a block of them, now that the coefficients are known."""
+        return working_memory(inputs, 3 * self.fine.flat.bytes)
+
+    def at(self, place: Place) -> VectorEngine:
+        """The evaluation of a block, whose rows and columns begin where a tile does, without its program.
+
+        Its tiles are tiles of the whole, from the same numbers, so it has the same bits.
+        """
+        (i, j), same, first = place, self.symmetric and place[0] == place[1], self.first
+        xp = array_namespace(self.left.scale)
+        parts = [i] if same else [i, slice(first + j.start, first + j.stop)]
+
+        def take(a: Array, axis: int = 0) -> Array:
+            some = a if a.shape[axis] == 1 else [a[(slice(None),) * axis + (part,)] for part in parts]
+            return some if some is a else xp.concatenate(some, axis=axis)
+
+        fine = self.fine.taken(take)
+        coarse = fine if self.coarse is self.fine else None if self.coarse is None else self.coarse.taken(take)
+        rows = replace(self.rows, q=take(self.rows.q), theta=take(self.rows.theta))
+        left, right, shape = self.left.at(i), self.right.at(j), (i.stop - i.start, j.stop - j.start)
+        return replace(self, left=left, right=right, rows=rows, fine=fine, coarse=coarse, shape=shape, symmetric=same)
+
+    def under(self, program: Program) -> VectorEngine:
+        """The same with its program, which may be of functions that no other process can be sent."""
+        fine = replace(self.fine, program=with_ends(program))
+        coarse = fine if self.coarse is self.fine else self.coarse and replace(self.coarse, program=fine.program)
+        return replace(self, fine=fine, coarse=coarse)
+
+    def found(self) -> tuple[list[Array | None], float]:
+        """NNGP and NTK, and the bound on the quadratures' error."""
         xp, dtype = array_namespace(self.left.scale), self.left.x.dtype
-        size = tile_width(xp, max(self.shape))
-        n, m = self.shape
-        height = 2 * size if on_host(xp) else size
-        if m < size:  # few columns: about as many pairs, in eight tiles or more
-            height = max(height, min(height * (size // pitch(xp, m)), -(-n // 8)))
-        tiles = list(self.tiles(height, size))
+        results = [xp.empty(self.shape, dtype=dtype) if asked else None for asked in self.asked]
+        self.run(results, None)
+        return results, self.rows.error
+
+    def run(self, results: list[Array | None], progress: Progress | None) -> None:
+        """Compute all tiles, on all cores, into NNGP and NTK."""
+        with single_threaded_blas():
+            right = self.right.keep()
+            once = self.shape[1] <= self.per_tile[1]  # one tile needs a row of x1: it is not kept
+            left = right if self.symmetric else self.left if once else self.left.keep()
+            replace(self, left=left, right=right, out=tuple(results)).fill(progress)
+
+    def fill(self, progress: Progress | None) -> None:
+        """Compute all tiles into `out`."""
+        xp, dtype, (height, width) = array_namespace(self.left.scale), self.left.x.dtype, self.per_tile
+        tiles = list(self.tiles(height, width))
         own, lock, done, _ = local(), Lock(), [0], self.coarse_passes  # which two threads would prepare twice
 
-        def work(tile: tuple[slice, slice]) -> None:
+        def work(tile: Place) -> None:
             if not hasattr(own, "scratches"):
-                numbers = 2 * size * pitch(xp, size)
+                numbers = 2 * width * pitch(xp, width)
                 own.scratches = {p: Scratch(xp, p, numbers) for p in (dtype, xp.dtype(xp.float64))}
             self.tile(*tile, own.scratches, None if self.coarse is not None else xp.dtype(xp.float64))
             if progress is not None:
@@ -192,7 +251,7 @@ class VectorEngine:
         n, m = rows.stop - rows.start, columns.stop - columns.start
         with scratch.borrow(2, (n, pitch(xp, m))) as buffers:  # passes write on whole vectors
             p, tau = (buffer[:, :m] for buffer in buffers)
-            block = Block(scratch, rows, second, p, None if self.ntk is None else tau)
+            block = Block(scratch, rows, second, p, tau if self.asked[1] else None)
             again = self.angles(block, *self.products(rows, columns, p, scratch), square)
             if p.dtype != xp.float64 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
                 self.tile(rows, columns, scratches, xp.dtype(xp.float64))  # too many for one by one
@@ -204,7 +263,7 @@ class VectorEngine:
             if again[0].shape[0]:
                 self.restart(again, block)
             own = xp.arange(m)
-            for out, kernel, values in ((self.nngp, p, self.rows.q), (self.ntk, tau, self.rows.theta)):
+            for out, kernel, values in zip(self.out, (p, tau), (self.rows.q, self.rows.theta), strict=True):
                 if out is not None:
                     if square is not None:
                         corner = kernel[square:]
@@ -242,7 +301,7 @@ class VectorEngine:
     def passes(self, plan: VectorPlan, dtype: Any) -> list[Callable[[Block], None]]:
         """A plan for blocks in that precision."""
         xp, count = array_namespace(self.left.scale), self.rows.q.shape[0]
-        return plan.passes(xp, count, prod(self.shape), dtype, self.ntk is not None)
+        return plan.passes(xp, count, self.pairs, dtype, self.asked[1])
 
     @property
     def first(self) -> int:

@@ -99,7 +99,11 @@ Part = tuple[int, int, "Recipe | None"]
 """Steps from one number to another, and how; None if NumPy is to run them."""
 
 
-@lru_cache(maxsize=512)
+KEPT = 64
+"""Programs whose recipes are kept, 20 kB each: one for every w_std that a fit goes through."""
+
+
+@lru_cache(maxsize=KEPT)
 def recipes(
     program: Program, texts: tuple[Any, ...], known: Any, dtype: Any, tangent: bool, quadratures: bool
 ) -> tuple[Part, ...]:

@@ -10,7 +10,20 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from analytic.vectors.rules import Affine
-from analytic.vectors.state import Block, Flat, Law, Pairs, Program, RowState, Step, cast, columns, run_pairs
+from analytic.vectors.state import (
+    Block,
+    Flat,
+    Law,
+    Pairs,
+    Program,
+    RowState,
+    Step,
+    Take,
+    cast,
+    columns,
+    run_pairs,
+    taken,
+)
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.fast.thresholds import numba_is_here
 
@@ -77,10 +90,14 @@ class End(Step):
 
 @dataclass(frozen=True)
 class VectorPlan:
-    """Everything needed to take pairs through the layers, in one precision."""
+    """Everything needed to take pairs through the layers, in one precision.
+
+    known : `Flat.known` of all rows, if these coefficients are of some of them: so both are compiled alike.
+    """
 
     program: Program
     coefficients: tuple[Any, ...]
+    known: Any = None
 
     def __call__(self, pairs: Pairs) -> None:
         """p <- K,   tau <- Theta."""
@@ -89,7 +106,13 @@ class VectorPlan:
     @cached_property
     def flat(self) -> Flat:
         """The coefficients' arrays."""
-        return Flat(self.coefficients)
+        found = Flat(self.coefficients)
+        found.known = found.known if self.known is None else self.known
+        return found
+
+    def taken(self, take: Take) -> VectorPlan:
+        """The plan for some rows, without the program: `replace` gives it back."""
+        return VectorPlan((), taken(self.coefficients, take), self.flat.known)
 
     def cast(self, dtype: Any) -> VectorPlan:
         """The same in another precision."""

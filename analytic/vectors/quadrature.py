@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analytic.vectors.state import Distances, Dual, Pairs, RowState, distances_between
+from analytic.vectors.state import Distances, Dual, Pairs, RowState, Take, distances_between, taken
 from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
 from minintk.layers.activation import Pointwise, hermite_polynomials
 
@@ -265,6 +265,13 @@ class QuadratureRow(NamedTuple):
     odd: bool
     distances: Distances | None
     short: QuadratureRow | None = None
+
+    def taken(self, take: Take) -> QuadratureRow:
+        """Those of some rows."""
+        if self.one_variance:
+            return self
+        a, b, short = take(self.a, axis=1), take(self.b, axis=1), self.short and self.short.taken(take)
+        return self._replace(a=a, b=b, distances=taken(self.distances, take), short=short)
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from minintk.arrays import Array, array_namespace, available_memory, check_examples
 from minintk.validate import number
 
 Progress = Callable[[int, int], None]
 Place = tuple[slice, slice]
+
+SECONDS_PER_PAIR = 5e-9
+"""What a step of the recursion takes on one core for a pair of pixels, or of vectors: 3e-9 to 2e-8 were measured."""
+
+FEWEST = 12
+"""Rows of blocks, for so many workers to share at least."""
 
 ALWAYS_FREE = 2**25
 """Bytes that a call takes without asking the system what is free: the answer would take as long as a small kernel."""
@@ -20,12 +28,12 @@ class Examples:
     """The inputs of a kernel: x1 and x2, or x1 alone for its kernel with itself.  Checked once, here.
 
     x : (x1, x2) or (x1,).   xp, dtype : their library and precision.   example : the shape of one example.
-    shape : (N, M), that of the kernel.   symmetric : x2 = x1.
+    shape : (N, M), that of the kernel.   symmetric : x2 = x1.   begins : (name, first example) of each side.
     """
 
     def __init__(self, x1: Array, x2: Array | None = None, name: str = "x1"):
         """TypeError or ValueError for what is no pair of inputs; `name` is what messages call x1."""
-        self.name = name
+        self.begins = (name, 0), ("x2", 0)
         self.symmetric = x2 is None or x2 is x1
         self.x: tuple[Array, ...] = (x1,) if x2 is None or x2 is x1 else (x1, x2)
         check_examples(name, x1)
@@ -36,21 +44,35 @@ class Examples:
             check_examples("x2", other, self.example)
             if other.dtype != self.dtype:
                 raise TypeError(f"x1 and x2 expect one precision, got {self.dtype} and {other.dtype}: convert one")
-        self.xp, self.shape = array_namespace(*self.x), (x1.shape[0], self.x[-1].shape[0])
+        array_namespace(*self.x)  # refuses two libraries
+        self.shape = x1.shape[0], self.x[-1].shape[0]
+
+    @property
+    def xp(self) -> Any:
+        """The arrays' library."""
+        return array_namespace(self.x[0])
+
+    def at(self, i: slice, j: slice) -> Examples:
+        """Some examples of each side, which keep their names."""
+        part, (name, first), (other, second) = copy(self), self.begins[0], self.begins[0 if self.symmetric else 1]
+        part.symmetric, part.begins = self.symmetric and i == j, ((name, first + i.start), (other, second + j.start))
+        part.x = (self.x[0][i],) if part.symmetric else (self.x[0][i], self.x[-1][j])
+        part.shape = part.x[0].shape[0], part.x[-1].shape[0]
+        return part
 
     def called(self, n: int) -> str:
         """The name of the n-th example, those of x2 after those of x1."""
-        N = self.shape[0]
-        return f"{self.name}[{n}]" if self.symmetric or n < N else f"x2[{n - N}]"
+        side = 0 if self.symmetric or n < self.shape[0] else 1
+        name, first = self.begins[side]
+        return f"{name}[{first + n - side * self.shape[0]}]"
 
 
 @dataclass(frozen=True)
 class Wanted:
     """What a call asks for: NNGP, NTK or both; `out`, `memory` and `progress` as in `an.kernel`.
 
-    warn : takes the bound on the quadratures' error.  pairs : of the whole kernel, where this is a block of one, which
-    then chooses its way of computing as the whole would, for the same bits.  pixels : (E, F) for arrays (E, N F, M F),
-    of images pixel by pixel (`analytic.images.plan.ImagePlan`).
+    warn : takes the bound on the quadratures' error.  pixels : (E, F) for arrays (E, N F, M F), of images pixel by
+    pixel (`analytic.images.plan.ImagePlan`).
     """
 
     asked: tuple[bool, bool]
@@ -58,7 +80,6 @@ class Wanted:
     memory: int | None
     progress: Progress | None
     warn: Callable[[float], None]
-    pairs: int = 0
     pixels: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ Pairs come as a `Block`, rows against columns, or as a `Listing`, one by one; th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -176,6 +176,20 @@ def cast(row: Any, dtype: Any) -> Any:
         inner = [cast(item, dtype) for item in row]
         return type(row)(*inner) if hasattr(row, "_fields") else tuple(inner)
     return row.astype(dtype) if hasattr(row, "astype") else row
+
+
+Take = Callable[..., Array]
+"""(array of numbers by row, axis=0) -> those of some rows; one number for all rows stays as it is."""
+
+
+def taken(row: Any, take: Take) -> Any:
+    """The coefficients of some rows; a NamedTuple whose rows are not the first axis has its own `taken`."""
+    if isinstance(row, tuple):
+        if (own := getattr(row, "taken", None)) is not None:
+            return own(take)
+        inner = [taken(item, take) for item in row]
+        return type(row)(*inner) if hasattr(row, "_fields") else tuple(inner)
+    return take(row) if getattr(row, "shape", ()) else row
 
 
 LONG = 4

@@ -51,6 +51,11 @@ class Rows:
     single: bool
     kept: tuple[Array, Array] | None = None
 
+    def at(self, rows: slice) -> Rows:
+        """Those of some rows."""
+        bias = None if self.bias is None else self.bias[rows]
+        return replace(self, x=self.x[rows], scale=self.scale[rows], bias=bias, kept=None)
+
     def unit(self, rows: Any, dtype: Any, out: Array | None = None) -> Array:
         """(A x / |x|, B) / sqrt(2) of some rows; rows : indices, or a slice."""
         xp, x, scale = array_namespace(self.scale), self.x[rows], self.scale[rows]

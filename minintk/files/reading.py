@@ -84,9 +84,12 @@ def read_json(path: Where, what: str, remedy: str) -> Any:
 
 
 def read_lines(path: Where, what: str, remedy: str) -> list[str]:
-    """The lines of a text (UTF-8) that are complete: what follows the last line end was cut off in writing."""
+    """The lines of a text (UTF-8) that are complete: what follows the last line end was cut off in writing.
+
+    A byte that is no text becomes U+FFFD, so that the other lines can be read.
+    """
     with reading(path, what, remedy) as file:
-        return whole_file(file).decode().split("\n")[:-1]
+        return whole_file(file).decode(errors="replace").split("\n")[:-1]
 
 
 def whole_file(file: IO[bytes]) -> bytes:

@@ -84,6 +84,25 @@ FLOW = """
     growth, bound = peak(lambda: an.gradient_flow(k, y, ridge=0.1).predict(1.0)), 44 * 1500**2
 """
 
+MANY = """
+    x, image, kept = rng.standard_normal((60, 20)), rng.standard_normal((5, 6, 6, 1)), []
+
+    def one(i):
+        phi = (mn.ReLU(), mn.Erf(), mn.GELU())[i % 3]
+        layers = mn.Dense(8, w_std=1 + i / 1000), phi, mn.Dense(8, b_std=0.1), phi, mn.Dense(1)
+        k = an.kernel(mn.Sequential(*layers))
+        k.both(x[: 20 + i % 40])
+        an.kernel(mn.Sequential(mn.Conv2d(8, w_std=1 + i / 1000), phi, mn.GlobalAvgPool(), mn.Dense(1))).ntk(image)
+        return {leak}
+
+    for i in range(300):
+        if i in (100, 299):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+            kept.append(status("VmRSS:"))
+        kept.append(one(i))
+    growth, bound = kept[-2] - kept[100], 2**21
+"""
+
 PLANTED = """
     k, x = an.kernel(dense), rng.standard_normal((1200, 20))
     k.both(x[:8])
@@ -119,6 +138,16 @@ def ratio(case: str) -> float:
 )
 def test_a_warm_call_stays_within_its_bound(name: str) -> None:
     assert 0.02 < ratio(CASES[name]) <= 1
+
+
+def test_two_hundred_other_kernels_leave_nothing() -> None:
+    """Warm, 200 kernels of specs of their own grow the process by no more than 2 MiB, 10 kB each."""
+    assert ratio(MANY.format(leak=None)) <= 1
+
+
+def test_a_small_leak_is_found() -> None:
+    """The negative control: the numbers of 4,000 entries of each result."""
+    assert ratio(MANY.format(leak="rng.standard_normal(4000)")) > 1
 
 
 def test_a_call_that_takes_more_is_found() -> None:

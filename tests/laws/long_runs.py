@@ -13,6 +13,7 @@ import numpy as np
 import analytic as an
 import minintk as mn
 from analytic import streaming
+from analytic.images import engine
 from minintk.arrays import Array
 
 X = np.random.default_rng(0).standard_normal((10, 4, 3, 2))
@@ -73,10 +74,11 @@ def noted_block(evaluate: Any, *arguments: Any) -> Any:
 def kernel(folder: Path) -> None:
     """Fifteen blocks of two images each."""
     streaming.PIXEL_PAIRS_PER_BLOCK, streaming.FEWEST, streaming.SHORTEST = 4 * (4 * 3) ** 2, 5, 0.0
+    engine.SHORTEST_TILE = 0.0
     right, k = streaming.fill, an.kernel(POOLED)
 
-    def noted(of: streaming.KernelStore, evaluate: Any, *how: Any) -> Any:
-        return right(of, partial(noted_block, evaluate), *how)
+    def noted(of: streaming.KernelStore, whole: Any, evaluate: Any, *how: Any) -> Any:
+        return right(of, whole, partial(noted_block, evaluate), *how)
 
     streaming.fill = noted  # type: ignore[assignment]
     try:

@@ -26,6 +26,7 @@ import planted_mup  # noqa: F401
 import planted_rates  # noqa: F401
 import planted_sequences  # noqa: F401
 import planted_structure  # noqa: F401
+import planted_together  # noqa: F401
 import pytest
 from planting import PLANTED, Planted
 
@@ -37,9 +38,9 @@ A test that cannot fail shows nothing. Each line is a wrong formula, planted in 
 refused it, and what the law said. Without the error, the same law passes.
 
 In `tests/planted/`, `planted_f*.py`, `planted_gate.py`, `planted_infinite.py`, `planted_mup.py`, `planted_rates.py`,
-`planted_sequences.py` and `planted_structure.py` hold the errors, `planted_laws*.py`, `planted_mup.py`,
-`planted_sequences.py`, `planted_structure.py` and `tests/laws/learning_rates.py` the laws;
-`planted.py` prints this page.
+`planted_sequences.py`, `planted_structure.py` and `planted_together.py` hold the errors, `planted_laws*.py`,
+`planted_mup.py`, `planted_sequences.py`, `planted_structure.py`, `tests/laws/learning_rates.py` and
+`tests/laws/same_bits.py` the laws; `planted.py` prints this page.
 `test_planted.py` plants them again on every run, and `tests/laws/` runs the laws over random networks.
 
 | planted error | law that caught it | how it failed |

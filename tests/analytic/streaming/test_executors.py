@@ -27,6 +27,13 @@ POOLED = mn.Sequential(mn.Conv2d(8, 3, w_std=1.4, b_std=0.3), mn.ReLU(), mn.Conv
 SPECS = {"dense": DENSE, "pooled": POOLED}
 
 
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of one tile: of 400 rows or so, or of an image of 4 x 5 pixels."""
+    monkeypatch.setattr(streaming, "SHORTEST", 0.0)
+    monkeypatch.setattr("analytic.images.engine.SHORTEST_TILE", 0.0)
+
+
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Executor]:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
@@ -48,18 +55,17 @@ def test_processes_find_what_one_process_finds(name: str, processes: Executor) -
     assert np.array_equal(kernel.ntk(x, executor=processes), kernel.ntk(x, executor=processes).T)
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_a_wrong_block_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks written to each other's places: what the comparison above must refuse."""
     right = streaming.begin_block
 
     def swapped(inputs: Any, place: Any, evaluate: Any, executor: Any) -> Any:
         i, j = place
-        return right(inputs, (j, i) if i != j else (slice(0, 1), slice(0, 1)), evaluate, executor)
+        return right(inputs, (i, i) if i != j else (slice(0, 1), slice(0, 1)), evaluate, executor)
 
     monkeypatch.setattr(streaming, "begin_block", swapped)
-    monkeypatch.setattr(streaming, "SHORTEST", 0.0)
-    kernel = an.kernel(DENSE)
-    x = inputs("dense")[0][:8]
+    kernel, (x, _) = an.kernel(POOLED), inputs("pooled")
     with ThreadPoolExecutor(2) as pool:
         wrong = kernel.ntk(x, executor=pool)
     assert np.abs(wrong - kernel.ntk(x)).max() > 0.1
@@ -76,8 +82,10 @@ def test_out_and_progress_and_empty() -> None:
     assert [done for done, _ in told] == list(range(1, told[0][1] + 1))
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_a_store_filled_by_an_executor_is_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes, and what an executor left behind the loop goes on with."""
+    monkeypatch.setattr(streaming, "FEWEST", 3)
     monkeypatch.setattr(streaming, "PIXEL_PAIRS_PER_BLOCK", 3600)  # 3 x 3 images of 400 pairs of pixels
     kernel, (x, _) = an.kernel(POOLED), inputs("pooled")
     kernel.both(x, store=tmp_path / "loop")
@@ -121,11 +129,13 @@ class Counting(Executor):
         return future
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_an_error_ends_the_call_and_cancels_what_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "PIXEL_PAIRS_PER_BLOCK", 1)
+    monkeypatch.setattr("analytic.images.engine.FEWEST", 60)
+    monkeypatch.setattr(streaming, "FEWEST", 60)
     pool = Counting()
     with pytest.raises(RuntimeError, match="the machine is gone"):
-        an.kernel(DENSE).ntk(RNG.standard_normal((60, 40)), executor=pool)
+        an.kernel(POOLED).ntk(RNG.standard_normal((60, 4, 5, 2)), executor=pool)
     assert len(pool.given) == units.MOST_IN_FLIGHT  # no more than these were waiting
     assert all(future.cancelled() for future in pool.given[1:])
 
@@ -145,21 +155,3 @@ def test_an_inexact_quadrature_is_told_here_not_in_a_worker() -> None:
         warnings.simplefilter("always")
         kernel.ntk(x, executor=executor)
     assert any("by quadrature and exact to" in str(w.message) for w in told)
-
-
-def test_blocks_compute_as_the_whole_would(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A kernel that is worth Numba takes it in its blocks too, each too small for it: otherwise the bits differ."""
-    from analytic.images import plan
-
-    pytest.importorskip("numba", reason="needs the extra fast")
-    x = mn.datasets.digits(dtype=np.float32).images().x[:48]
-    kernel = an.kernel(mn.Sequential(mn.Conv2d(4, 3, b_std=0.1), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)))
-    monkeypatch.setattr(plan, "BYTES_WORTH_NUMBA", 48 * 48 // 2 * 64 * 64 * 4)
-    monkeypatch.setattr(streaming, "SHORTEST", 0.001)
-    whole = kernel.both(x)
-    assert all(np.array_equal(a, b) for a, b in zip(whole, kernel.both(x, store=tmp_path / "same")))
-    right, name = plan.plan_images, "analytic.images.engine.plan_images"
-    monkeypatch.setattr(name, lambda program, inputs, pairs=0, **more: right(program, inputs, **more))
-    apart = kernel.both(x, store=tmp_path / "apart")
-    assert not all(np.array_equal(a, b) for a, b in zip(whole, apart))
-    assert all(np.allclose(a, b, rtol=1e-4) for a, b in zip(whole, apart))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -35,6 +37,7 @@ def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of two images of 3 x 4 pixels."""
     monkeypatch.setattr(streaming, "PIXEL_PAIRS_PER_BLOCK", 4 * (3 * 4) ** 2)
+    monkeypatch.setattr("analytic.images.engine.SHORTEST_TILE", 0.0)
 
 
 class Killed(Exception):
@@ -61,18 +64,17 @@ def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
     with (tmp_path / "killed" / "record.txt").open("a") as record:
         record.write("1")  # a line cut short
     evaluated: list[Any] = []
-    right = type(kernel)._kernels
+    right = type(kernel)._block
 
     def counted(self: Any, *arguments: Any) -> Any:
         evaluated.append(arguments)
         return right(self, *arguments)
 
-    monkeypatch.setattr(type(kernel), "_kernels", counted)
+    monkeypatch.setattr(type(kernel), "_block", counted)
     again = kernel.both(x, x2, store=tmp_path / "killed")
     assert len(evaluated) < len((tmp_path / "whole" / "record.txt").read_text().splitlines()) - 2
     for one, other, direct in zip(whole, again, kernel.both(x, x2)):
-        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
-        np.testing.assert_allclose(one, direct, rtol=1e-5)
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes() == direct.tobytes()
 
 
 def test_a_file_in_place_of_a_store_is_refused(tmp_path: Path) -> None:
@@ -188,6 +190,119 @@ def test_a_block_without_its_line_is_computed_again(tmp_path: Path, monkeypatch:
             kernel.ntk(x, store=tmp_path / "k")
     assert (np.load(tmp_path / "k" / "ntk.npy") == 7).any()
     assert np.array_equal(kernel.ntk(x, store=tmp_path / "k"), whole)
+
+
+# ------------------------------------------------------------------------------------------- damaged records
+
+
+class Counted:
+    """A finished store of 15 blocks; calls on copies of it count the blocks that they compute."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder, self.kernel, self.x = folder, an.kernel(POOLED), images(9, (3, 4, 2))
+        self.whole = [np.array(a) for a in self.kernel.both(self.x, store=folder / "whole")]
+        self.record, self.computed, right = (folder / "whole" / "record.txt").read_bytes(), 0, type(self.kernel)._block
+
+        def counted(*arguments: Any) -> Any:
+            self.computed += 1
+            return right(*arguments)
+
+        patch.setattr(type(self.kernel), "_block", counted)
+
+    def after(self, record: bytes) -> int:
+        """Blocks computed by a call that finds this record; AssertionError unless it ends with the right bytes."""
+        place, self.computed = self.folder / "copy", 0
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(self.folder / "whole", place)
+        (place / "record.txt").write_bytes(record)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the blocks that are computed again
+            found = self.kernel.both(self.x, store=place)
+        other = sum(a.tobytes() != np.asarray(b).tobytes() for a, b in zip(self.whole, found, strict=True))
+        assert other == 0, f"{other} results have other bytes"
+        return self.computed
+
+
+@pytest.fixture
+def store(tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> Counted:
+    return Counted(tmp_path, monkeypatch)
+
+
+def flipped(record: bytes, bit: int) -> bytes:
+    changed = bytearray(record)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def affected(record: bytes, at: int) -> int:
+    """How many blocks' lines a byte belongs to: a line end belongs to two lines, the first line is no block's."""
+    line = record.count(b"\n", 0, at)
+    joined = record[at] == ord("\n") and line + 1 < record.count(b"\n")
+    return (line > 0) + joined
+
+
+def test_a_bit_of_the_record_costs_the_blocks_of_its_lines(store: Counted) -> None:
+    """200 bits, a quarter of them in the fingerprint and at the ends of lines."""
+    rng, ends = np.random.default_rng(0), [i for i, byte in enumerate(store.record) if byte == ord("\n")]
+    places = [*rng.choice(len(store.record), 150), *rng.choice(17, 25), *rng.choice(ends, 25)]
+    for at in places:
+        assert store.after(flipped(store.record, 8 * int(at) + int(rng.integers(8)))) <= affected(store.record, at), at
+
+
+def test_where_all_bits_are_lost_all_blocks_are_computed(store: Counted) -> None:
+    lines = store.record.splitlines(keepends=True)
+    noise = np.random.default_rng(0).bytes(len(store.record))
+    for record, computed in (
+        (store.record + b"1", 0),  # the beginning of a line
+        (store.record[:-5], 1),
+        (store.record + lines[3], 0),  # a line twice
+        (store.record + b"3 00000000 00000000\n", 0),  # another line of the same block
+        (store.record + noise, 0),
+        (b"".join(lines[:5]) + noise[:64] + b"\n" + b"".join(lines[7:]), 2),
+        (noise[:16] + b"\n" + b"".join(lines[1:]), 0),  # the fingerprint alone
+        (b"".join(lines[1:]), 1),  # without it, the first block is taken for it
+        (store.record[:9], 15),
+        (b"", 15),
+        (noise, 15),
+    ):
+        assert store.after(record) == computed, record
+
+
+def test_a_record_of_another_kernel_is_refused_however_like_it_is(store: Counted) -> None:
+    """Two characters of the fingerprint, and no block that fits; or a text beside no results."""
+    first, *lines = store.record.splitlines(keepends=True)
+    other = (b"00" if first[:2] != b"00" else b"11") + first[2:]
+    wrong = [line.replace(line[-9:-1], b"00000000") for line in lines]
+    assert store.after(other + b"".join(lines)) == 0
+    for record in (other, other + b"".join(wrong)):
+        with pytest.raises(ValueError, match="holds the kernel of another network, or of other inputs"):
+            store.after(record)
+    (store.folder / "mine").mkdir()
+    (store.folder / "mine" / "record.txt").write_text("what I sold in May")
+    with pytest.raises(ValueError, match="holds the kernel of another network, or of other inputs"):
+        store.kernel.both(store.x, store=store.folder / "mine")
+    assert (store.folder / "mine" / "record.txt").read_text() == "what I sold in May"
+
+
+def test_a_record_that_is_believed_gives_wrong_bytes(store: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control: the last block's number flipped, and its block not compared."""
+    monkeypatch.setattr(streaming.KernelStore, "_damaged", lambda self: [])
+    flip(store.folder / "whole" / "ntk.npy", -8)
+    with pytest.raises(AssertionError, match="1 results have other bytes"):
+        store.after(store.record)
+
+
+def test_a_line_of_another_process_is_compared_too(store: Counted) -> None:
+    """A bit that flips while this process computes: a line for a block that nobody has computed."""
+    lines = store.record.splitlines(keepends=True)
+
+    def flip_now(done: int, total: int) -> None:
+        if done == 2:
+            with (store.folder / "new" / "record.txt").open("ab") as record:
+                record.write(lines[15])
+
+    store.kernel.both(store.x, store=store.folder / "new", progress=flip_now)
+    assert (store.folder / "new" / "ntk.npy").read_bytes() == (store.folder / "whole" / "ntk.npy").read_bytes()
 
 
 # ----------------------------------------------------------------------------------------- full disks, archives

@@ -18,7 +18,7 @@ import numpy as np
 import minintk as mn
 from minintk.datasets.published import _batch as read_batch
 from minintk.datasets.published import read_idx
-from minintk.files.reading import CHUNK, EXPANSION, map_npy, read_json, read_lines
+from minintk.files.reading import CHUNK, EXPANSION, map_npy, read_json
 from minintk.training import checkpoints
 
 REMEDY = "make it again"
@@ -90,7 +90,6 @@ KINDS: dict[str, tuple[bytes, Reader]] = {
     "checkpoint": (checkpoint(), checkpoints.load),
     "history": (HISTORY, mn.History.load),
     "json": (HISTORY, lambda path: read_json(path, "a result", REMEDY)),
-    "record": (b"0123456789abcdef\n3\n14\n15\n92", lambda path: read_lines(path, "a record", REMEDY)),
 }
 """{kind: (a real file, its reader)}."""
 

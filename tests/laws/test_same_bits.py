@@ -1,0 +1,136 @@
+"""A kernel's bytes: the same in blocks and as a whole, in threads, processes and nested, on any number of cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+from same_bits import DENSE, IMAGES, blocks_of_one_tile, data, same_bits, so_many_cores
+
+import analytic as an
+import minintk as mn
+from analytic import streaming
+
+DTYPES = "float32", "float64"
+
+
+@pytest.fixture(scope="module")
+def executors() -> Iterator[dict[str, Executor]]:
+    with ThreadPoolExecutor(2) as threads, ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
+        yield {"threads": threads, "processes": processes}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_in_blocks_of_their_own_size(dtype: str, executors: dict[str, Executor]) -> None:
+    """More than 3,000 rows make several blocks; 25 to 45 % of their entries had other bytes."""
+    same_bits(an.kernel(DENSE["relu"]), (data(dtype, 3500, 5),), executors)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["relu", "erf"])
+def test_rows_tile_by_tile(name: str, dtype: str, executors: dict[str, Executor]) -> None:
+    x = data(dtype, 1300, 5)
+    with blocks_of_one_tile():
+        for given in ((x,), (x, x[:470].copy()), (x[:30], x), (x, x[:3].copy())):
+            same_bits(an.kernel(DENSE[name]), given, executors)
+
+
+@pytest.mark.parametrize(("dtype", "alike"), [("float32", True), ("float64", False)])
+def test_rows_by_quadrature(dtype: str, alike: bool, executors: dict[str, Executor]) -> None:
+    """Rows of one norm share a series; others have one each."""
+    x = data(dtype, 700, 5)
+    x = x / np.linalg.norm(x, axis=1, keepdims=True) if alike else x
+    with blocks_of_one_tile():
+        same_bits(an.kernel(DENSE["tanh"]), (x,), executors)
+
+
+WAYS = [(name, numba) for name in IMAGES for numba in (True, False) if not (numba and name == "by quadrature")]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("name", "numba"), WAYS, ids=lambda part: {True: "numba", False: "numpy"}.get(part, part))
+def test_images(
+    name: str, numba: bool, dtype: str, executors: dict[str, Executor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if numba:
+        pytest.importorskip("numba", reason="needs the extra fast")
+    monkeypatch.setattr("analytic.images.plan.BYTES_WORTH_NUMBA", 0 if numba else 2**60)
+    x = data(dtype, 13, 4, 6, 2)
+    with blocks_of_one_tile():
+        for given in ((x,), (x, x[:5].copy())):
+            same_bits(an.kernel(IMAGES[name]), given, executors)
+
+
+def test_an_activation_that_is_sent_to_no_process(executors: dict[str, Executor]) -> None:
+    """A step of local functions, such as `register_dual` makes: workers lower the spec themselves."""
+    spec = mn.Sequential(mn.Dense(8), mn.Polynomial((0.3, 1.0, 0.2)), mn.Dense(1))
+    with blocks_of_one_tile():
+        same_bits(an.kernel(spec), (data("float64", 1300, 5),), executors)
+
+
+def test_diagonals_and_derivatives_on_any_number_of_cores() -> None:
+    x, images = data("float64", 900, 5), data("float64", 9, 4, 6, 2)
+    found = []
+    for count in (1, 2, 16):
+        with so_many_cores(count):
+            found.append(
+                b"".join(
+                    np.asarray(a).tobytes()
+                    for a in (
+                        *an.kernel(DENSE["erf"]).diag(x),
+                        *an.kernel(IMAGES["pooled"]).diag(images),
+                        *an.kernel(DENSE["erf"]).derivatives(x).w_std,
+                        *an.kernel(IMAGES["pooled"]).derivatives(images).b_std,
+                        *an.kernel(IMAGES["equal pixels"]).both(images),
+                    )
+                )
+            )
+    assert len(set(found)) == 1
+
+
+def test_beside_other_threads_at_work() -> None:
+    """Three threads that evaluate kernels of their own meanwhile."""
+    kernel, x, images, stop = an.kernel(DENSE["relu"]), data("float64", 900, 5), data("float64", 20, 4, 6, 2), Event()
+    pooled = an.kernel(IMAGES["pooled"])
+    wanted = kernel.ntk(x).tobytes(), pooled.ntk(images).tobytes()
+
+    def work() -> None:
+        while not stop.is_set():
+            kernel.ntk(x[:600])
+            pooled.ntk(images[:5])
+
+    others = [Thread(target=work) for _ in range(3)]
+    for other in others:
+        other.start()
+    try:
+        for _ in range(20):
+            assert (kernel.ntk(x).tobytes(), pooled.ntk(images).tobytes()) == wanted
+    finally:
+        stop.set()
+        for other in others:
+            other.join()
+
+
+def test_whether_numba_is_loaded_makes_no_difference(executors: dict[str, Executor]) -> None:
+    """A process that has not loaded it and one that has take the same way through a kernel of medium size."""
+    x = data("float64", 12, 8, 8, 1)
+    kernel = an.kernel(IMAGES["pooled"])
+    apart = kernel.both(x, executor=executors["processes"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("analytic.images.plan.BYTES_WORTH_NUMBA", 0)
+        kernel.both(x)
+    assert all(np.array_equal(a, b) for a, b in zip(apart, kernel.both(x), strict=True))
+
+
+@pytest.mark.parametrize("shape", [(1300, 5), (26, 4, 6, 2)], ids=["rows", "images"])
+def test_blocks_that_begin_inside_a_tile_are_refused(
+    shape: tuple[int, ...], executors: dict[str, Executor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = DENSE["erf"] if len(shape) == 2 else IMAGES["by quadrature"]
+    monkeypatch.setattr(streaming, "block_size", lambda n, *_: n[0] // 3 + 2)
+    with pytest.raises(AssertionError, match=r"threads: \S+ % of the nngp have other bytes"):
+        same_bits(an.kernel(spec), (data("float64", *shape),), executors)
