@@ -155,8 +155,8 @@ class Kernel:
     network is ReLU-like without biases; beyond R = 1e8, and for root mean squares below 1e-135 or above
     1e149, ValueError.
 
-    On a CPU the bits depend on the inputs, the libraries and the processor: not on the number of threads, nor on what else
-    runs, and `store` and `executor` give those of the plain call.
+    On a CPU the bits depend on the inputs, the libraries and the processor: not on the number of threads, nor on what
+    else runs, and `store` and `executor` give those of the plain call.
 
     With Numba installed, `pip install minintk[fast]`, kernels on images take a fifth of the time, with activations in
     closed form: large ones, and small ones too once it is loaded.

@@ -332,7 +332,7 @@ class ImageEngine:
 
     def working_memory(self, inputs: Examples) -> int:
         """Bytes beyond the results for these inputs, or for a block of them."""
-        others = sum(a.nbytes for pool in self.pools for pair in pool for a in pair)
+        others = sum(8 * int(a.size) for pool in self.pools for pair in pool for a in pair)
         return others + working_memory(self.plan, inputs, self.size)
 
     def at(self, place: Place) -> ImageEngine:

@@ -73,7 +73,7 @@ def noted_block(evaluate: Any, *arguments: Any) -> Any:
 
 def kernel(folder: Path) -> None:
     """Fifteen blocks of two images each."""
-    streaming.PIXEL_PAIRS_PER_BLOCK, streaming.FEWEST, streaming.SHORTEST = 4 * (4 * 3) ** 2, 5, 0.0
+    vars(streaming).update(PIXEL_PAIRS_PER_BLOCK=4 * (4 * 3) ** 2, FEWEST=5, SHORTEST=0.0)
     engine.SHORTEST_TILE = 0.0
     right, k = streaming.fill, an.kernel(POOLED)
 

@@ -77,7 +77,8 @@ def same_bits(kernel: an.Kernel, x: tuple[Array, ...], executors: dict[str, Exec
     plain = kernel.both(*x)
     for how, found in ways(kernel, x, executors):
         for name, a, b in zip(("nngp", "ntk"), plain, found, strict=True):
-            other = float(np.mean(a.view(f"i{a.itemsize}") != np.asarray(b).view(f"i{a.itemsize}")))
+            one, two = (np.asarray(k).view(f"i{x[0].dtype.itemsize}") for k in (a, b))
+            other = float(np.mean(one != two))
             assert other == 0, f"{how}: {100 * other:.2g} % of the {name} have other bytes"
 
 

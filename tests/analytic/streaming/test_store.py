@@ -74,7 +74,7 @@ def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
     again = kernel.both(x, x2, store=tmp_path / "killed")
     assert len(evaluated) < len((tmp_path / "whole" / "record.txt").read_text().splitlines()) - 2
     for one, other, direct in zip(whole, again, kernel.both(x, x2)):
-        assert np.asarray(one).tobytes() == np.asarray(other).tobytes() == direct.tobytes()
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes() == np.asarray(direct).tobytes()
 
 
 def test_a_file_in_place_of_a_store_is_refused(tmp_path: Path) -> None:
