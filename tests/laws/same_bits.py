@@ -63,8 +63,7 @@ def ways(kernel: an.Kernel, x: tuple[Array, ...], executors: dict[str, Executor]
     for count in (1, 2, 4, 16):
         with so_many_cores(count):
             yield f"{count} cores", kernel.both(*x)
-    with threads.alone():
-        yield "alone", kernel.both(*x)
+    yield "alone", threads.alone(kernel.both, *x)
     yield "in the pool", threads.parallel(lambda _: kernel.both(*x), range(2))[1]
     for name, executor in executors.items():
         yield name, kernel.both(*x, executor=executor)
