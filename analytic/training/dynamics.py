@@ -263,10 +263,14 @@ def gradient_descent(
 
 
 def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
-    """Largest stable learning rate of full-batch descent on L = 1/(2N) sum ||f - y||^2: 2 (1 + m) N / lambda_max.
+    """Return the largest stable rate of full-batch descent on L = 1/(2N) sum ||f - y||^2: 2 (1 + m) N / lambda_max.
 
-    k_train : (N, N) or (N, C, N, C).  momentum : m in [0, 1), heavy ball, v <- m v + grad L, theta <- theta - lr v.
-    inf for a kernel that is zero.  Lee et al. 2019, supplement.
+    k_train : the kernel that trains.  (N, N) if it is the same for every output: `analytic.kernel(spec).ntk(x)`, or the
+        `minintk.ntk` of a network with one output.  (N, C, N, C), not reshaped, for a network with C > 1:
+        `minintk.ntk_full`.  Its `minintk.ntk`, (N, N) too, is the mean over outputs, whose rate is too large (1.2 to
+        4.5 times, seen): descent diverges.
+    momentum : m in [0, 1), heavy ball, v <- m v + grad L, theta <- theta - lr v.
+    ValueError for a kernel of zeros, or so small that no rate is too large.  Lee et al. 2019, supplement.
 
     >>> import numpy as np
     >>> max_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))
@@ -274,21 +278,31 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
     """
     momentum = check_momentum(momentum)
     _, largest = extremes(k_train)
-    return 2 * (1 + momentum) * k_train.shape[0] / largest if largest > 0 else inf
+    return rate(2 * (1 + momentum) * k_train.shape[0], largest)
 
 
 def critical_learning_rate(k_train: Array) -> float:
-    """The learning rate 2 N / (lambda_min + lambda_max) below which Theorem 2.1 holds, for L = 1/(2N) sum ||f - y||^2.
+    """Return 2 N / (lambda_min + lambda_max), below which Theorem 2.1 holds, for L = 1/(2N) sum ||f - y||^2.
 
     k_train : (N, N) or (N, C, N, C), the infinite-width NTK.  The theorem asks for lambda_min > 0 as well.
-    inf for a kernel that is zero.  Lee et al. 2019, Theorem 2.1.
+    ValueError for a kernel of zeros, or so small that no rate is too large.  Lee et al. 2019, Theorem 2.1.
 
     >>> import numpy as np
     >>> critical_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))
     1.0
     """
     smallest, largest = extremes(k_train)
-    return 2 * k_train.shape[0] / (smallest + largest) if largest > 0 else inf
+    return rate(2 * k_train.shape[0], smallest + largest)
+
+
+def rate(count: float, largest: float) -> float:
+    """Return count / largest; ValueError if that is no number."""
+    if not largest > 0 or not isfinite(count / largest):
+        raise ValueError(
+            f"k_train expects an eigenvalue that bounds the learning rate, got {largest:.3g} as its largest: no gradient "
+            "reaches the outputs, or they underflow; scale the inputs or w_std up, or look for a layer that is dead"
+        )
+    return count / largest
 
 
 def check_targets(y: Array) -> None:

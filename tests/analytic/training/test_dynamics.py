@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 from two_layer_erf import erf_ntk, spread
 
+import minintk as mn
 import minintk.spec as s
 from analytic.training.dynamics import (
     GradientDescent,
@@ -289,7 +291,30 @@ def test_the_critical_learning_rate_is_the_theorems() -> None:
     # it is where the slowest and the fastest direction contract alike, the best rate there is
     contraction = np.abs(1 - critical_learning_rate(k) * lam / 7)
     assert contraction[0] == pytest.approx(contraction[-1], rel=1e-10)
-    assert max_learning_rate(np.zeros((3, 3))) == critical_learning_rate(np.zeros((3, 3))) == math.inf
+
+
+@pytest.mark.parametrize("size", [0.0, 5e-324, 1e-310])
+def test_a_kernel_that_bounds_no_rate_is_refused(size: float) -> None:
+    """Zero, or so small that the bound is infinite; 1e-300 has one."""
+    for bound in (max_learning_rate, critical_learning_rate):
+        with pytest.raises(ValueError, match=r"expects an eigenvalue .*, got .* as its largest: .*; scale the inputs"):
+            bound(size * np.eye(3))
+        assert 1e300 < bound(1e-300 * np.eye(3)) < math.inf
+
+
+def test_the_mean_over_outputs_has_another_rate() -> None:
+    """The trap that the docstring names: descent on the full kernel diverges at the rate of its mean over outputs."""
+    rng = np.random.default_rng(0)
+    net = mn.Network(mn.Sequential(mn.Dense(32), mn.ReLU(), mn.Dense(4)), (5,))
+    theta, x = net.init(rng), rng.standard_normal((10, 5))
+    full, mean = mn.ntk_full(net, theta, x), mn.ntk(net, theta, x)
+    assert max_learning_rate(full) == max_learning_rate(np.ascontiguousarray(full.reshape(40, 40))) / 4
+    lin, y = mn.Linearized(net, theta), np.ones((10, 4))
+    for kernel, expected in ((full, nullcontext()), (mean, pytest.warns(RuntimeWarning, match="stability bound"))):
+        how: Any = {"loss": mn.mse, "optimizer": mn.SGD(lr=0.98 * max_learning_rate(kernel)), "steps": 500}
+        with expected:
+            *_, last = mn.train(lin, theta, x, y, **how)
+        assert (mn.mse(last.f, y) < mn.mse(net(theta, x), y)) == (kernel is full)
 
 
 def test_above_stability_it_warns_with_the_bound_and_predicts_the_divergence() -> None:
