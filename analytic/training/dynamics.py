@@ -21,7 +21,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import frexp, inf, isfinite
+from math import frexp, isfinite
 from typing import Any
 
 import numpy as np
@@ -299,8 +299,8 @@ def rate(count: float, largest: float) -> float:
     """Return count / largest; ValueError if that is no number."""
     if not largest > 0 or not isfinite(count / largest):
         raise ValueError(
-            f"k_train expects an eigenvalue that bounds the learning rate, got {largest:.3g} as its largest: no gradient "
-            "reaches the outputs, or they underflow; scale the inputs or w_std up, or look for a layer that is dead"
+            f"k_train expects an eigenvalue that bounds the learning rate, got {largest:.3g} as its largest: no "
+            "gradient reaches the outputs, or they underflow; scale inputs or w_std up, or look for a dead layer"
         )
     return count / largest
 

@@ -92,8 +92,12 @@ def check_derivatives(inputs: Examples, k: Array) -> None:
     bad = ~inputs.xp.isfinite(k)
     if bool(inputs.xp.any(bad)):
         *_, i, j = at = np.unravel_index(int(inputs.xp.argmax(bad)), k.shape)
+        names = inputs.called(int(i)), inputs.called(int(j) + (0 if inputs.symmetric else inputs.shape[0]))
+        largest, wider = (
+            float(inputs.xp.finfo(inputs.dtype).max),
+            ", or take float64" if inputs.dtype.itemsize < 8 else "",
+        )
         raise ValueError(
-            f"{inputs.called(int(i))} and {inputs.called(int(j) + (0 if inputs.symmetric else inputs.shape[0]))}: expected "
-            f"derivatives that {inputs.dtype} can hold, up to {float(inputs.xp.finfo(inputs.dtype).max):.3g}, got "
-            f"{float(k[at])}: scale the inputs down{', or take float64' if inputs.dtype.itemsize < 8 else ''}"
+            f"{' and '.join(names)}: expected derivatives that {inputs.dtype} can hold, up to {largest:.3g}, got "
+            f"{float(k[at])}: scale the inputs down{wider}"
         )

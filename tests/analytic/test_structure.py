@@ -115,7 +115,7 @@ def test_products_of_branches_with_weights_of_their_own(phis: tuple[mn.spec.Laye
     x, first, end = (inputs(3), dense, ()) if on == "vectors" else (images()[:3, :2, :2], conv, (mn.GlobalAvgPool(),))
     product = mn.Product(*(mn.Sequential(first(4), phi) for phi in phis))
     spec, upper = mn.Sequential(product, *end, dense()), np.triu_indices(3)
-    parts = [an.kernel(mn.Sequential(*branch, *end, dense())).both(x) for branch in product]
+    parts = [an.kernel(mn.Sequential(branch, *end, dense())).both(x) for branch in product]
     for samples, truth, one, two in zip(kernels(spec, x, 4000), an.kernel(spec).both(x), *parts):
         assert_mean(repr(spec), samples, truth[upper])
         with pytest.raises(AssertionError, match="z = "):
@@ -226,9 +226,9 @@ def test_a_second_array_has_masks_of_its_own() -> None:
         f, f2 = (net.with_dropout(rng, ensemble=250)(theta, x) for _ in range(2))
         drawn.append(f @ f2.swapaxes(1, 2) / 4)
     for truth in (k.nngp(x, x), k.nngp(x, x.copy()), k.nngp(x, x[:])):
-        assert_mean("two draws", np.concatenate(drawn), truth)
+        assert_mean("two draws", np.concatenate(drawn), np.asarray(truth))
     with pytest.raises(AssertionError, match="z = "):
-        assert_mean("one draw", np.concatenate(drawn), k.nngp(x))
+        assert_mean("one draw", np.concatenate(drawn), np.asarray(k.nngp(x)))
     gp = an.posterior(k, x, x[:, :1], ridge=0.1)
     np.testing.assert_array_equal(gp.predict(x), gp.predict(x.copy()))
 

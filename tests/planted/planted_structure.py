@@ -24,6 +24,7 @@ from minintk.layers.pool import AvgPoolJacobian
 from minintk.spec import shapes
 from minintk.testing import assert_close
 
+
 @dataclass(frozen=True)
 class Shift(mn.spec.Layer):
     """y = x + b, of an author outside: Theta + b_std^2, K + b_std^2."""
@@ -260,9 +261,11 @@ def _(patch: Patch) -> None:
     patch.setattr(steps, "averaging_matrix", lambda xp, axis, normalised: right(xp, axis, normalised=False))
 
 
-@planted("ReLU on images: what trained biases add to Theta is left out where the weights' share is 0", affine_twice_is_once)
+@planted(
+    "ReLU on images: what trained biases add to Theta is left out where the weights' share is 0", affine_twice_is_once
+)
 def _(patch: Patch) -> None:
-    right = activations.add_term
+    right = steps.add_term
 
     def wrong(theta: Array, two_k: Array, pending: tuple[float, float]) -> None:
         if pending[0] != 0:
