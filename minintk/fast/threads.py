@@ -187,6 +187,15 @@ def blas_libraries() -> list[Any]:
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
+def set_threads(library: Any, count: int) -> None:
+    """Set the threads of a BLAS library, from any thread.
+
+    threadpoolctl 3.8 passes on what the first thread says that ever set OpenBLAS's, and drops what others say without a
+    word; the limit is the process's, and we agree on it here.
+    """
+    getattr(library, "_real_set_num_threads", library.set_num_threads)(count)
+
+
 class single_threaded_blas(AbstractContextManager[None]):
     """Inside, BLAS takes one thread a call, in all threads: the last one to leave gives BLAS its threads back."""
 
@@ -200,7 +209,7 @@ class single_threaded_blas(AbstractContextManager[None]):
                 for library in blas_libraries():
                     if (count := library.num_threads) != 1:
                         _before[library] = count
-                        library.set_num_threads(1)
+                        set_threads(library, 1)
                 _held[0] = True
         except BaseException:
             _leave(key)
@@ -225,7 +234,7 @@ def _leave(key: int) -> None:
             _held[0] = False
             for library, count in list(_before.items()):
                 if not _holders:
-                    library.set_num_threads(count)
+                    set_threads(library, count)
                     _before.pop(library, None)
     finally:
         _returning.pop(get_ident(), None)

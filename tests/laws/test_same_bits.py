@@ -14,8 +14,20 @@ from same_bits import DENSE, IMAGES, blocks_of_one_tile, data, same_bits, so_man
 import analytic as an
 import minintk as mn
 from analytic import streaming
+from minintk.fast.threads import blas_libraries
 
 DTYPES = "float32", "float64"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _blas_with_two_threads() -> Iterator[None]:
+    """Set by this thread, as a program's first thread sets it: the others' limits are to hold all the same."""
+    before = [(library, library.num_threads) for library in blas_libraries()]
+    for library, _ in before:
+        library.set_num_threads(2)
+    yield
+    for library, count in before:
+        library.set_num_threads(count)
 
 
 @pytest.fixture(scope="module")
