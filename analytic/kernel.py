@@ -161,12 +161,12 @@ class Kernel:
     With Numba installed, `pip install minintk[fast]`, kernels on images take a fifth of the time, with activations in
     closed form: large ones, and small ones too once it is loaded.
 
+    x2 : M examples, x1 unless given.  With `minintk.Dropout` an x2 has masks of its own, whichever array it is: K(x, x)
+        of an example with itself is on the diagonal of k(x1) only, not of k(x1, x1) or k(x1, x1.copy()).
     memory : bound in bytes on what the call adds to the process, results included; what is free unless given, control
         groups considered.  Loading Numba, once, takes 130 MB more, and compiling for its cache on disk 40.
         MemoryError, before the pairs of examples, if the result and the work do not fit.
     out : an array for the result (for `both`, a pair) of its shape and precision, for instance a numpy.memmap.
-    x2 : M examples, x1 unless given.  With `minintk.Dropout` every row of x1 and of x2 has masks of its own, so
-        K(x, x) of an example with itself is on the diagonal of K(x1) only: K(x1, x1) has masks drawn twice.
     store : a folder that keeps the result and a record of the finished blocks: if the process is killed, the same call
         continues where it stopped and gives the same bytes; processes that are given one store share its blocks
         (docs/long-runs.md).  The result is a read-only numpy.memmap there, nngp.npy, ntk.npy.

@@ -92,7 +92,7 @@ def half_variances(pixels: Pixels, layout: FieldLayout) -> PixelValues | None:
 
 
 def owed(field: Field) -> tuple[float, float]:
-    """Return (ratio, rest) of the pending term, which the caller adds now; Theta starts at 0 if there is none yet."""
+    """Return (ratio, rest) of the pending term, which the caller adds now; Theta starts at 0 if it has not yet."""
     pending, field.pending = field.pending or (0.0, 0.0), None
     if field.asked and field.theta is None and pending != (0.0, 0.0):
         field.start_theta()[...] = 0

@@ -299,8 +299,8 @@ def rate(count: float, largest: float) -> float:
     """Return count / largest; ValueError if that is no number."""
     if not largest > 0 or not isfinite(count / largest):
         raise ValueError(
-            f"k_train expects an eigenvalue that bounds the learning rate, got {largest:.3g} as its largest: no "
-            "gradient reaches the outputs, or they underflow; scale inputs or w_std up, or look for a dead layer"
+            f"k_train expects an eigenvalue that bounds the learning rate, got {largest:.3g} as its largest: the "
+            "gradient is 0 or underflows; scale the inputs or w_std up, or look for a layer that is dead"
         )
     return count / largest
 

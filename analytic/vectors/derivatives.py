@@ -96,8 +96,8 @@ PAIRS_AT_ONCE, BYTES_OF_A_PAIR = 2**18, 8 * 60
 def derivatives(program: Program, doubled: list[Program], x1: Array, x2: Array) -> Array:
     """Return the derivatives in log w_std and in log b_std, of K and of Theta, (2, 2, N, M), in the precision of x1.
 
-    NaN where cosines lose the slope of erf (`_erf`).  doubled : the program with twice the w_std, and with twice the
-    b_std.
+    NaN where cosines lose the slope of erf (`_erf`).
+    doubled : the program with twice the w_std, and that with twice the b_std.
     """
     xp, N, M, d = array_namespace(x1, x2), x1.shape[0], x2.shape[0], x1.shape[1]
     found, step = xp.empty((2, 2, N, M), dtype=x1.dtype), max(1, PAIRS_AT_ONCE // max(1, M))
@@ -175,8 +175,8 @@ SMALLEST_SINE = 1e-8
 def _erf(xp: Any, state: State) -> State:
     """kappa = (2/pi) asin sigma,  sigma = 2K / sqrt((1 + 2q)(1 + 2q')),  kappa_dot = (4/pi) / sqrt(g).
 
-    g = (1 + 2q)(1 + 2q')(1 - sigma^2).  Each factor has its own root, so nothing overflows.  The last one is as small
-    as 1/q, with an error of 1e-16: NaN from SMALLEST_SINE on.
+    g = (1 + 2q)(1 + 2q')(1 - sigma^2).  Each factor has its own root, so nothing overflows.  The last one may be 1/q,
+    with an error of 1e-16: NaN below SMALLEST_SINE.
     """
     q, q2, K, Theta = state
     root = xp.sqrt(1 + 2 * q.a) * xp.sqrt(1 + 2 * q2.a)

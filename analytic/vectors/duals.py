@@ -56,7 +56,7 @@ class HomogeneousRow(NamedTuple):
 
 
 def folded(xp: Any, s: Array) -> Array:
-    """p' of |x| at p = s <= 1/2 with all digits:  s - (2/pi) (w - h cos a) = s (1 + (2/pi) sqrt(s) R(s)), `arcs`."""
+    """Return p' of |x| at p = s <= 1/2:  s - (2/pi) (w - h cos a) = s (1 + (2/pi) sqrt(s) R(s)), see `arcs`."""
     R = reduce(lambda y, c: y * (4 * s - 1) + float(c), arc_series(np.dtype(np.float64))[1], 0.0)
     return s * (1 + 2 / pi * xp.sqrt(s) * R)
 

@@ -91,13 +91,10 @@ def check_derivatives(inputs: Examples, k: Array) -> None:
     """ValueError, with the names of two examples, if a derivative of their kernel is NaN or infinite; (2, 2, N, M)."""
     bad = ~inputs.xp.isfinite(k)
     if bool(inputs.xp.any(bad)):
-        *_, i, j = at = np.unravel_index(int(inputs.xp.argmax(bad)), k.shape)
-        names = inputs.called(int(i)), inputs.called(int(j) + (0 if inputs.symmetric else inputs.shape[0]))
-        largest, wider = (
-            float(inputs.xp.finfo(inputs.dtype).max),
-            ", or take float64" if inputs.dtype.itemsize < 8 else "",
-        )
+        *_, i, j = at = tuple(int(n) for n in np.unravel_index(int(inputs.xp.argmax(bad)), k.shape))
+        pair = f"{inputs.called(i)} and {inputs.called(j if inputs.symmetric else inputs.shape[0] + j)}"
+        wider = ", or take float64" if inputs.dtype.itemsize < 8 else ""
         raise ValueError(
-            f"{' and '.join(names)}: expected derivatives that {inputs.dtype} can hold, up to {largest:.3g}, got "
-            f"{float(k[at])}: scale the inputs down{wider}"
+            f"{pair}: expected derivatives up to {float(inputs.xp.finfo(inputs.dtype).max):.3g}, the largest number of "
+            f"{inputs.dtype}, got {float(k[at])}: scale the inputs down{wider}"
         )

@@ -5,9 +5,8 @@
     Residual, Sum  K' = K_1 + K_2               Theta' = Theta_1 + Theta_2
     Product        K' = K_1 K_2                 Theta' = Theta_1 K_2 + K_1 Theta_2
 
-(Lee et al. 2019, supplement, section E; Jacot et al. 2018.)  An activation needs Gaussian pre-activations and a sum
-needs uncorrelated parts, a product independent ones.  Where a spec violates this, the recursion does not hold:
-`Step.law` raises UnsupportedLayer.
+(Lee et al. 2019, supplement, section E; Jacot et al. 2018.)  An activation needs Gaussian pre-activations, a sum
+uncorrelated parts, a product independent ones.  Where a spec violates this, `Step.law` raises UnsupportedLayer.
 
 To add a layer: subclass `minintk.spec.layers.Layer`, register `minintk.spec.shapes.out_shape` and `lower`.
 """

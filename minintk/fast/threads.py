@@ -188,11 +188,7 @@ def blas_libraries() -> list[Any]:
 
 
 def set_threads(library: Any, count: int) -> None:
-    """Set the threads of a BLAS library, from any thread.
-
-    threadpoolctl 3.8 passes on what the first thread says that ever set OpenBLAS's, and drops what others say without a
-    word; the limit is the process's, and we agree on it here.
-    """
+    """Set a BLAS library's threads; threadpoolctl 3.8 drops in silence what another thread says than its first user."""
     getattr(library, "_real_set_num_threads", library.set_num_threads)(count)
 
 

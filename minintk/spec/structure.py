@@ -88,9 +88,9 @@ class Dropout(Layer):
     A network has no masks unless it is given some, ``net.with_dropout(rng)``, for training; see `Network.with_dropout`.
     The kernel at infinite width is that of networks with masks, drawn for each example by itself: K(x, x) / (1 - rate),
     and K(x, x') as it was (Srivastava et al. 2014; Schoenholz et al. 2017).  An x2 that is passed to a kernel is other
-    examples with masks of their own, even if it equals x1: `k(x, x)` is `k(x)` without 1 / (1 - rate).  Masks of the
-    inputs themselves do not average out as widths grow, so that weights have to come first.  Without masks, leave the
-    layer out.
+    examples with masks of their own, even if it equals x1: `k(x, x)` is `k(x)` without 1 / (1 - rate).
+    Masks of the inputs themselves do not average out as widths grow, so that weights have to come first.  Without
+    masks, leave the layer out.
 
     rate : from 0 to below 1, as in PyTorch and Flax; that of neural-tangents is 1 - rate.  ValueError for others.
     """

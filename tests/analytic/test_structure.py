@@ -113,9 +113,10 @@ def test_networks_have_these_kernels_on_average(kind: str) -> None:
 def test_products_of_branches_with_weights_of_their_own(phis: tuple[mn.spec.Layer, ...], on: str) -> None:
     """Neither ends in weights nor has mean 0: independence is enough.  As a control, the kernels of their sum."""
     x, first, end = (inputs(3), dense, ()) if on == "vectors" else (images()[:3, :2, :2], conv, (mn.GlobalAvgPool(),))
-    product = mn.Product(*(mn.Sequential(first(4), phi) for phi in phis))
+    branches = [mn.Sequential(first(4), phi) for phi in phis]
+    product = mn.Product(*branches)
     spec, upper = mn.Sequential(product, *end, dense()), np.triu_indices(3)
-    parts = [an.kernel(mn.Sequential(branch, *end, dense())).both(x) for branch in product]
+    parts = [an.kernel(mn.Sequential(*branch, *end, dense())).both(x) for branch in branches]
     for samples, truth, one, two in zip(kernels(spec, x, 4000), an.kernel(spec).both(x), *parts):
         assert_mean(repr(spec), samples, truth[upper])
         with pytest.raises(AssertionError, match="z = "):
@@ -225,8 +226,8 @@ def test_a_second_array_has_masks_of_its_own() -> None:
         theta = net.init(rng, ensemble=250)
         f, f2 = (net.with_dropout(rng, ensemble=250)(theta, x) for _ in range(2))
         drawn.append(f @ f2.swapaxes(1, 2) / 4)
-    for truth in (k.nngp(x, x), k.nngp(x, x.copy()), k.nngp(x, x[:])):
-        assert_mean("two draws", np.concatenate(drawn), np.asarray(truth))
+    for x2 in (x, x.copy(), x[:]):
+        assert_mean("two draws", np.concatenate(drawn), np.asarray(k.nngp(x, x2)))
     with pytest.raises(AssertionError, match="z = "):
         assert_mean("one draw", np.concatenate(drawn), np.asarray(k.nngp(x)))
     gp = an.posterior(k, x, x[:, :1], ridge=0.1)

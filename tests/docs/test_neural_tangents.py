@@ -63,8 +63,6 @@ def test_their_biases_in_the_words_of_the_table(b_std: float | None, standard: b
     want = theirs(x, b_std, standard, 7)
     np.testing.assert_allclose(an.kernel(spec, parametrization).ntk(x), want, rtol=1e-12)
     plain = mn.Sequential(mn.Dense(7, w_std=1.5), mn.ReLU(), mn.Dense(1, w_std=1.5))
-    assert np.allclose(an.kernel(plain, parametrization).ntk(x), want) == (
-        b_std is None or (b_std == 0 and not standard)
-    )
+    assert np.allclose(an.kernel(plain, parametrization).ntk(x), want) == (not b_std and not starts_at_zero)
     row = '`mn.Dense(n, b_std=1.0, b_init="zeros")`'
     assert row in PAGE.read_text(encoding="utf-8")

@@ -261,9 +261,7 @@ def _(patch: Patch) -> None:
     patch.setattr(steps, "averaging_matrix", lambda xp, axis, normalised: right(xp, axis, normalised=False))
 
 
-@planted(
-    "ReLU on images: what trained biases add to Theta is left out where the weights' share is 0", affine_twice_is_once
-)
+@planted("ReLU on images: Theta without the biases' share, where that of the weights is 0", affine_twice_is_once)
 def _(patch: Patch) -> None:
     right = steps.add_term
 
