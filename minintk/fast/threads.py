@@ -34,7 +34,6 @@ T = TypeVar("T")
 
 PATIENCE = 0.05
 """Seconds to wait for a thread that gives back BLAS's threads: one that a signal handler interrupts may take longer."""
-
 _inside: ContextVar[bool] = ContextVar("minintk_inside", default=False)
 
 

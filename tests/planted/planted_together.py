@@ -13,7 +13,7 @@ from same_bits import bits_of_images, bits_of_rows
 from analytic import streaming
 from analytic.images import engine as images
 from analytic.vectors import engine as rows
-from minintk.fast.cores import cores
+from minintk.fast import threads
 
 
 def inside_a_tile(patch: Patch) -> None:
@@ -49,4 +49,4 @@ def _(patch: Patch) -> None:
 @planted("tiles of images by the number of cores", bits_of_images)
 def _(patch: Patch) -> None:
     right = images.images_per_tile
-    patch.setattr(images, "images_per_tile", lambda *how: max(1, right(*how) // cores()))
+    patch.setattr(images, "images_per_tile", lambda *how: max(1, right(*how) // threads.cores()))  # type: ignore[attr-defined]
