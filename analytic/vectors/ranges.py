@@ -95,6 +95,6 @@ def check_derivatives(inputs: Examples, k: Array) -> None:
         pair = f"{inputs.called(i)} and {inputs.called(j if inputs.symmetric else inputs.shape[0] + j)}"
         wider = ", or take float64" if inputs.dtype.itemsize < 8 else ""
         raise ValueError(
-            f"{pair}: expected derivatives up to {float(inputs.xp.finfo(inputs.dtype).max):.3g}, the largest number of "
-            f"{inputs.dtype}, got {float(k[at])}: scale the inputs down{wider}"
+            f"{pair}: expected derivatives up to {float(inputs.xp.finfo(inputs.dtype).max):.3g}, where {inputs.dtype} "
+            f"ends, got {float(k[at])}: scale the inputs down{wider}"
         )

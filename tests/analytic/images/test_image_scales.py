@@ -113,6 +113,21 @@ def test_bright_next_to_dim_images(ratio: float) -> None:
     assert max(image_errors(an.kernel(spec).both(x), image_kernels(spec, x))) < 4e-16 * ratio + 4e-9
 
 
+@pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6, 1e10])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_black_image_that_a_later_bias_lifts(ratio: float, dtype: str) -> None:
+    """Its variance counts from there: float32's fields were off by 8 % beside an image of 1e6, and 1e10 was taken."""
+    x = ratio * some()
+    x[1] = 0
+    spec, x = mn.Sequential(CONV, mn.ReLU(), BIASED, mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)), x.astype(dtype)
+    if ratio > 1e9:
+        with pytest.raises(ValueError, match=r"x1\[1\] and x1\[\d\] have root mean squares of 0.07.* scale the images"):
+            an.kernel(spec).both(x)
+        return
+    found = image_errors(an.kernel(spec).both(x), image_kernels(spec, x.astype(np.float64)))
+    assert max(found) < 4e-15 * ratio + (1e-13 if dtype == "float64" else 1e-6)
+
+
 @pytest.mark.parametrize("head", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Abs()], ids=repr)
 def test_kernels_at_the_end_of_the_range_are_right_or_refused(phi: mn.Layer, head: mn.Layer) -> None:
