@@ -66,7 +66,7 @@ def main(out: str | None = None, steps: int = 400) -> dict[str, float]:
     blank = {name: np.zeros(shape) for name, shape in zip(names, shapes, strict=True)}
     for dtype in ("float32", "float64"):
         state = {name: a.astype(dtype) for name, a in mn.unlift(net, end.theta, blank).items()}
-        lifted, theta = mn.lift(state, (8, 8, 1), SPEC)
+        lifted, theta = mn.lift(state, (8, 8, 1), spec=SPEC)
         f, J = lifted.linearize(theta, x.astype(dtype))
         u, v = rng.standard_normal(f.shape).astype(dtype), rng.standard_normal(theta.shape).astype(dtype)
         other, slope = there(state, x.transpose(0, 3, 1, 2).astype(dtype), u, mn.unlift(lifted, v, state))

@@ -10,13 +10,16 @@ Scale gamma and offset beta of a normalisation become constants, a BatchNorm wit
     gamma (x - mean) / sqrt(variance + eps) + beta = r (x - mean'),   r = gamma / sqrt(variance + eps)
                                                                   mean' = mean - beta / r
 
-No other library is imported: torch's modules are known by their names.
+No other library is imported: torch's modules are known by their names.  What the names do not say (the order of calls
+in a `forward`, a detached tensor) is found by running the module beside the network, on two examples.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -24,7 +27,7 @@ from typing import Any, Literal
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, to_host
+from minintk.arrays import Array, Host, array_namespace, to_host
 from minintk.layers.contract import Tensor
 from minintk.models.network import Network
 from minintk.spec.parametrization import Parametrization, PyTorch
@@ -43,12 +46,12 @@ KINDS: dict[type[s.Layer], int] = {s.BatchNorm: 1, s.Dense: 2, s.Conv1d: 3, s.Co
 
 
 def lift(
-    model: Any, input_shape: Sequence[int], spec: s.Layer | None = None, *, layout: Axes = "torch",
-    parametrization: Parametrization | None = None,
+    module: Any, input_shape: Sequence[int], *, spec: s.Layer | None = None, layout: Axes = "torch",
+    parametrization: Parametrization | None = None, check: bool = True,
 ) -> tuple[Network, Array]:  # fmt: skip
-    """(net, theta): the network that computes what `model` does, with the same gradients in its weights.
+    """Return (net, theta): the network that computes what `module` does, with the same gradients in its weights.
 
-    model : a torch.nn module in evaluation mode, its `state_dict()`, or a dictionary of arrays, nested or with dots in
+    module : a torch.nn module in evaluation mode, its `state_dict()`, or a dictionary of arrays, nested or with dots in
         its names, where a layer has weight (kernel, scale, W, w), bias (b), and a BatchNorm mean and var (running_mean,
         running_var) too.  From CuPy arrays theta is on the GPU.
     input_shape : the shape of one example, channels last, (H, W, C) or (d,).
@@ -57,27 +60,32 @@ def lift(
         offset is `Sequential(LayerNorm(), BatchNorm())`.  A torch.nn.Sequential of known layers needs no spec.
     layout : whose axes the arrays have, "torch" (out, in, *window) or "flax" (*window, in, out).
     parametrization : `PyTorch()` unless given, where theta is the weights themselves.
+    check : run a copy of the module, in float64 on the CPU, and the network on two random examples.  Their outputs, and
+        the gradients of every weight, must agree to 1e-7 of the largest.  A dictionary cannot be run.
 
     theta has the arrays' dtype, float32 or float64.  Statistics of BatchNorms are frozen, as by `Network.calibrate`,
-    and their scale and offset with them.  UnsupportedLayer for a module that has no counterpart, with its path;
-    ValueError where shapes disagree, arrays are missing or left over, or the module is in training mode.
+    and their scale and offset with them.
+
+    UnsupportedLayer for a module that has no counterpart, with its path: hooks and weights that two layers share are
+    among them.  ValueError where shapes disagree, arrays are missing or left over, a weight has requires_grad=False,
+    the module is in training mode, or the check fails.
 
     >>> state = {"0.weight": np.ones((4, 3)), "0.bias": np.zeros(4), "2.weight": np.ones((1, 4))}
-    >>> net, theta = lift(state, (3,), s.Sequential(s.Dense(4, b_std=1.0), s.ReLU(), s.Dense(1)))
+    >>> net, theta = lift(state, (3,), spec=s.Sequential(s.Dense(4, b_std=1.0), s.ReLU(), s.Dense(1)))
     >>> net(theta, np.ones((1, 3)))
     array([[12.]])
     """
-    if hasattr(model, "state_dict"):
-        noisy = [m for m in model.modules() if m.training and (hasattr(m, "running_mean") or hasattr(m, "p"))]
-        if noisy:
-            raise ValueError(f"lift expects a module in evaluation mode, {noisy[0]!r} is in training: model.eval()")
-        spec = _translated(model, tuple(input_shape), "", set()) if spec is None else spec
-        model = model.state_dict()
-    if not isinstance(model, Mapping) or spec is None:
-        raise TypeError(f"lift expects a torch.nn module, or a dictionary of arrays and spec=..., got {model!r:.80}")
+    runs, state, given = hasattr(module, "state_dict"), module, spec
+    if runs:
+        _check_module(module)
+        spec = _translated(module, tuple(input_shape), "") if spec is None else spec
+        state = module.state_dict()
+    if not isinstance(state, Mapping) or spec is None:
+        raise TypeError(f"lift expects a torch.nn module, or a dictionary of arrays and spec=..., got {module!r:.80}")
     net = Network(spec, input_shape, PyTorch() if parametrization is None else parametrization)
+    frozen = {name for name, p in module.named_parameters() if not p.requires_grad} if runs else set[str]()
     pieces, statistics = dict[str, Array](), dict[str, Array]()
-    for slot, group in _pairs(net, model, layout):
+    for slot, group in _pairs(net, state, layout):
         arrays = {key: _turned(_array(a), slot.order, layout) for key, (_, a) in group.items()}
         for key, a in arrays.items():
             want = slot.tensors[key].shape if slot.tensors else (slot.features,)
@@ -86,10 +94,16 @@ def lift(
                 raise ValueError(f"{group[key][0]} expects shape {want}, {turned}, got {tuple(a.shape)}")
         statistics |= {} if slot.tensors else _frozen(slot, arrays)
         pieces |= {tensor.name: arrays[key] / tensor.row.multiplier for key, tensor in slot.tensors.items()}
+        for key, tensor in slot.tensors.items():
+            if (name := group[key][0]) in frozen:
+                remedy = f"requires_grad_(True), then scales={{'{tensor.name}': 0}} in mn.ntk, lr_scales in mn.train"
+                raise ValueError(f"{name} has requires_grad=False, but here all weights of layers learn: {remedy}")
     if not pieces:
         raise ValueError(f"lift expects a model with weights, {spec!r} has none")
     theta = net.layout.pack(pieces)
     precision(str(theta.dtype))
+    if runs and check:
+        _check_run(module, net.outputs, net.input_shape, given, layout)
     return (net._with({at: a.astype(theta.dtype) for at, a in statistics.items()}) if statistics else net), theta
 
 
@@ -315,12 +329,12 @@ MODULES: dict[str, Callable[[Any], s.Layer]] = {
 ONLY = {
     "groups": 1, "dilation": 1, "padding_mode": "zeros", "ceil_mode": False, "return_indices": False,
     "divisor_override": None, "output_size": 1, "start_dim": 1, "end_dim": -1,
-    "approximate": "none", "track_running_stats": True,
+    "approximate": "none", "track_running_stats": True, "threshold": 20.0,
 }  # fmt: skip
 """Options of modules, with the value that a layer here has."""
 
 
-def _translated(module: Any, shape: Shape, path: str, seen: set[int]) -> s.Layer:
+def _translated(module: Any, shape: Shape, path: str) -> s.Layer:
     """A torch.nn module as a layer, for examples of this shape; `path` is its place in the model."""
     mro: tuple[Any, ...] = type(module).__mro__
     known = (k for k in mro if k.__module__.startswith("torch.nn.modules") and k.__name__ in ("Sequential", *MODULES))
@@ -330,7 +344,7 @@ def _translated(module: Any, shape: Shape, path: str, seen: set[int]) -> s.Layer
     if kind.__name__ == "Sequential":
         layers = list[s.Layer]()
         for name, child in module.named_children():
-            layers.append(_translated(child, shape, f"{path}.{name}" if path else name, seen))
+            layers.append(_translated(child, shape, f"{path}.{name}" if path else name))
             shape = out_shape(layers[-1], shape)
         return s.Sequential(*layers)
     for option, value in ONLY.items():
@@ -338,7 +352,100 @@ def _translated(module: Any, shape: Shape, path: str, seen: set[int]) -> s.Layer
             raise UnsupportedLayer(f"{where} has {option}={getattr(module, option)!r}; here it is {value!r} alone")
     if kind.__name__ == "LayerNorm" and tuple(module.normalized_shape) != shape:
         raise UnsupportedLayer(f"{where} is over {module.normalized_shape}; here it is over the last axis of {shape}")
-    if id(module) in seen and any(True for _ in module.parameters()):
-        raise UnsupportedLayer(f"{where} stands at two places with the same weights; here layers have their own")
-    seen.add(id(module))
     return MODULES[kind.__name__](module)
+
+
+# ------------------------------------------------------------------------------- the module beside the network
+
+TOLERANCE = 1e-7
+"""Relative to the largest entry, in float64.  torch's Softplus is off by 2e-9 / beta; a wrong layer by far more."""
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _check_module(module: Any) -> None:
+    """Refuse what a network has no counterpart for, by its place in the module: training, hooks, ties, other dtypes."""
+    noisy = [m for m in module.modules() if m.training and (hasattr(m, "running_mean") or hasattr(m, "p"))]
+    if noisy:
+        raise ValueError(f"lift expects a module in evaluation mode, {noisy[0]!r} is in training: model.eval()")
+    parameters, first = list(module.named_parameters(remove_duplicate=False)), dict[int, str]()
+    for name, one in (*module.named_modules(), *parameters):
+        if hooks := [hook[1:] for hook in HOOKS if getattr(one, hook, None)]:
+            raise UnsupportedLayer(f"{name or 'the top'!r} has {hooks[0]}, and layers have none: remove them")
+    for name, p in parameters:
+        if first.setdefault(id(p), name) != name:
+            tied = f"{name!r} is {first[id(p)]!r} again, the same array"
+            raise UnsupportedLayer(f"{tied}; layers have weights of their own here: untie them, with copies")
+        if str(p.dtype) not in ("torch.float32", "torch.float64"):
+            raise TypeError(f"{name!r} expects float32 or float64, got {p.dtype}: module.float()")
+
+
+def _check_run(module: Any, outputs: int, shape: Shape, spec: s.Layer | None, layout: Axes) -> None:
+    """ValueError unless a copy of the module and its network have the same outputs and gradients, in float64."""
+    x, u = (np.random.default_rng(0).standard_normal((2, *axes)) for axes in (shape, (outputs,)))
+    try:
+        twin = deepcopy(module).cpu().double()
+        f, gradients, calls = _run(twin, np.moveaxis(x, -1, 1), u)
+    except Exception as error:  # of any kind: the module's code is the caller's
+        what = f"lift could not run the module on {(2, shape[-1], *shape[:-1])}, {type(error).__name__}: {error}"
+        raise ValueError(f"{what}. Mend input_shape={shape}, channels last, or skip the run, check=False") from error
+    net, theta = lift(twin, shape, spec=spec, layout=layout, check=False)
+    own, J = net.linearize(theta, x)
+    state = twin.state_dict()
+    slots = [(slot, [name for name, _ in group.values()]) for slot, group in _pairs(net, state, layout)]
+    if (off := _apart(to_host(own), f)) > TOLERANCE:
+        place = _departs(twin, [*map(to_host, net.layer_outputs(theta, x))], slots, calls, spec is None)
+        remedy = "spec has to be what forward computes, its arrays in the order of the calls"
+        raise ValueError(f"lift computes other outputs than the module, by {off:.2g} of the largest{place}: {remedy}")
+    pulled = J.vjp(u)
+    home, size = unlift(net, pulled, state, layout=layout), float(np.abs(pulled).max())
+    for name in (name for slot, names in slots if slot.tensors for name in names):
+        if (off := _apart(home[name], gradients[name], size)) > TOLERANCE:
+            what = f"{name!r} has another gradient than in the module, by {off:.2g} of the largest"
+            raise ValueError(f"{what}: forward may not detach it, nor use it twice")
+
+
+def _run(twin: Any, x: Host, u: Host) -> tuple[Host, dict[str, Host], dict[str, Host]]:
+    """(f, the gradient of sum(f u) by parameter, the outputs of each inner module in the order of calls), by torch."""
+    calls = dict[str, Host]()
+
+    def note(name: str) -> Callable[..., None]:
+        return lambda _module, _given, y: calls.update({name: y.detach().numpy().copy()})
+
+    notes = [inner.register_forward_hook(note(name)) for name, inner in twin.named_modules() if name]
+    like = next(iter(twin.parameters())).detach()
+    with sys.modules["torch"].enable_grad():
+        f = twin(like.new_tensor(x))
+        (f * like.new_tensor(u)).sum().backward()
+    for each in notes:
+        each.remove()
+    grads = {name: (0 * p if p.grad is None else p.grad).detach().numpy() for name, p in twin.named_parameters()}
+    return f.detach().numpy(), grads, calls
+
+
+def _apart(a: Host, b: Host, size: float | None = None) -> float:
+    """max |a - b| / size, the largest |a| and |b| unless given; inf where shapes differ or b is not finite."""
+    if a.shape != b.shape or not np.all(np.isfinite(b)):
+        return np.inf
+    size = float(max(np.abs(a).max(), np.abs(b).max())) if size is None else size
+    return float(np.abs(a - b).max()) / (size or 1.0)
+
+
+def _departs(
+    twin: Any, layers: list[Host], slots: list[tuple[Slot, list[str]]], calls: dict[str, Host], translated: bool
+) -> str:
+    """Name the module where network and module part, as far as that can be told."""
+    owners = [names[0].rpartition(".")[0] for _, names in slots]
+    called = [name for name in calls if name in owners]
+    for defined, name in zip(owners, called):
+        if defined != name:
+            return f"; {name!r} is called where {defined!r} is defined"
+    if translated:
+        places = list(enumerate(name for name, _ in twin.named_children()))
+    else:
+        places = [(int(slot.name), owner) for (slot, _), owner in zip(slots, owners) if slot.name.isdigit()]
+    for i, name in places:
+        ours, theirs = (np.sort(a.reshape((len(a), -1))) for a in (layers[i], calls.get(name, layers[i])))
+        if _apart(ours, theirs) > TOLERANCE:  # sorted, as axes and the order of features differ
+            return f", from {name!r} on"
+    return ""

@@ -88,7 +88,7 @@ def test_lifted_networks(xp: Any, dtype: str) -> None:
     spec = mn.Sequential(mn.Conv2d(4, 3), mn.BatchNorm(), mn.ReLU(), mn.Flatten(), mn.Dense(2))
 
     def compute(to: To) -> Any:
-        net, theta = mn.lift({name: to(a) for name, a in state.items()}, (2, 3, 3), spec)
+        net, theta = mn.lift({name: to(a) for name, a in state.items()}, (2, 3, 3), spec=spec)
         home = mn.unlift(net, theta, state)
         return theta, net(theta, to(np.cos(np.arange(54.0)).reshape(3, 2, 3, 3))), *map(to, home.values())
 

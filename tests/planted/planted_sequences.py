@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from lifted import check_recorded
+from lifted import check_recorded, check_refused
 from planted_laws import Array, Patch
 from planting import planted
 
@@ -224,3 +224,14 @@ def _(patch: Patch) -> None:
         return right(slot, arrays | outside)
 
     patch.setattr(lifting, "_frozen", wrong)
+
+
+@planted("lift: the module's run is not looked at", check_refused)
+def _(patch: Patch) -> None:
+    patch.setattr(lifting, "_check_run", lambda *arguments: None)
+
+
+@planted("lift: gradients of the module's run are not compared", check_refused)
+def _(patch: Patch) -> None:
+    right = lifting._apart
+    patch.setattr(lifting, "_apart", lambda a, b, size=None: right(a, b) if size is None else 0.0)

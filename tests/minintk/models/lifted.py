@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch_standin
 from golden import LIFTED
 
 import minintk as mn
+from minintk.models import lift as lifting
 from minintk.testing import assert_close
 
 Host = np.ndarray[Any, Any]
@@ -56,10 +58,54 @@ def loaded(model: Any, dtype: str = "float64") -> tuple[Any, dict[str, Host]]:
 def check_recorded(dtype: str = "float64", digits: float = 1e-12) -> None:
     """Outputs, and gradients of sum(f u) in torch's axes, are those that torch computed."""
     model, state = loaded(images(torch_standin.nn), dtype)
-    net, theta = mn.lift(model, (15, 16, 3))
+    net, theta = mn.lift(model, (15, 16, 3), check=False)
     assert theta.dtype == dtype
     f, J = net.linearize(theta, np.ascontiguousarray(np.moveaxis(inputs((3, 15, 16), dtype=dtype), 1, -1)))
     assert_close("outputs", f.ravel(), np.array(LIFTED["f"]), digits * float(np.abs(LIFTED["f"]).max()))
     u = np.sin(np.arange(float(f.size))).reshape(f.shape).astype(dtype)
     numbers, sizes = summary(mn.unlift(net, J.vjp(u), state))
     assert_close("gradients", numbers / sizes, LIFTED["gradients"] / sizes, digits)
+
+
+D = mn.Sequential(mn.Dense(8, b_std=1.0), mn.Tanh(), mn.Dense(8, b_std=1.0))
+
+
+class TwoLayers(torch_standin.Module):
+    """out(tanh(inp(x))) with a `forward` of its own, its layers defined in this order."""
+
+    def __init__(self, *defined: str) -> None:
+        super().__init__()
+        for k, name in enumerate(defined):
+            layer = torch_standin.nn.Linear(8, 8)
+            layer.weight, layer.bias = (a + k for a in sines(layer.state_dict()).values())
+            setattr(self, name, layer)
+
+    def run(self, x: Host, u: Host, off: dict[str, float]) -> tuple[Host, dict[str, Host], dict[str, Host]]:
+        """What torch would find, by NumPy; off : what is added to outputs ("f") and gradients."""
+        inp, out = vars(self)["inp"], vars(self)["out"]
+        z = x @ inp.weight.T + inp.bias
+        y = np.tanh(z) @ out.weight.T + out.bias
+        du = u @ out.weight * (1 - np.tanh(z) ** 2)
+        grads = {"inp.weight": du.T @ x, "inp.bias": du.sum(0), "out.weight": u.T @ np.tanh(z), "out.bias": u.sum(0)}
+        return y + off.get("f", 0.0), {k: g + off.get(k, 0.0) for k, g in grads.items()}, {"inp": z, "out": y}
+
+
+def lift_two_layers(*defined: str, **off: float) -> tuple[mn.Network, mn.Array]:
+    """Lift `TwoLayers` with the check, in which the module is off by so much."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lifting, "_run", lambda twin, x, u: twin.run(x, u, off))
+        return mn.lift(TwoLayers(*defined), (8,), spec=D)
+
+
+def check_refused() -> None:
+    """lift refuses a module with other outputs or other gradients than the network's"""
+    lift_two_layers("inp", "out")
+    wrong: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
+        (("out", "inp"), {}), (("inp", "out"), {"f": 1e-3}), (("inp", "out"), {"out.weight": 1e-3}),
+    )  # fmt: skip
+    for defined, off in wrong:
+        try:
+            lift_two_layers(*defined, **off)
+        except ValueError:
+            continue
+        raise AssertionError(f"lifted: layers defined as {defined}, called as ('inp', 'out'), off by {off or 1.2}")

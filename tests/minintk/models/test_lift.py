@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch_standin
 from golden import LIFTED
-from lifted import check_recorded, images, inputs, loaded, sines, summary
+from lifted import check_recorded, check_refused, images, inputs, lift_two_layers, loaded, sines, summary
 
 import minintk as mn
 from minintk.fast.door import shut
@@ -82,8 +82,8 @@ def flax_state(state: dict[str, Host]) -> dict[str, Any]:
 @pytest.mark.parametrize("parametrization", [None, mn.NTK(), mn.SpectralMuP()], ids=repr)
 def test_flax_gives_the_same_and_takes_it_back(parametrization: Any) -> None:
     model, state = loaded(images(torch_standin.nn))
-    spec, nested = mn.lift(model, (15, 16, 3))[0].spec, flax_state(state)
-    net, theta = mn.lift(nested, (15, 16, 3), spec, layout="flax", parametrization=parametrization)
+    spec, nested = mn.lift(model, (15, 16, 3), check=False)[0].spec, flax_state(state)
+    net, theta = mn.lift(nested, (15, 16, 3), spec=spec, layout="flax", parametrization=parametrization)
     f = net(theta, np.moveaxis(inputs((3, 15, 16)), 1, -1).copy())
     assert np.abs(f.ravel() - LIFTED["f"]).max() < 1e-12 * np.abs(LIFTED["f"]).max()
     back = dict(lifting._flat(mn.unlift(net, theta, nested, layout="flax")))
@@ -93,7 +93,7 @@ def test_flax_gives_the_same_and_takes_it_back(parametrization: Any) -> None:
 
 def test_the_way_home_gives_every_number_back() -> None:
     model, state = loaded(images(torch_standin.nn), "float32")
-    net, theta = mn.lift(model, (15, 16, 3))
+    net, theta = mn.lift(model, (15, 16, 3), check=False)
     back = mn.unlift(net, theta, state)
     assert list(back) == list(state)
     assert all(np.array_equal(back[name], a) and back[name].dtype == a.dtype for name, a in state.items())
@@ -101,10 +101,10 @@ def test_the_way_home_gives_every_number_back() -> None:
 
 def test_statistics_of_another_batch_go_home_too() -> None:
     model, state = loaded(images(torch_standin.nn))
-    net, theta = mn.lift(model, (15, 16, 3))
+    net, theta = mn.lift(model, (15, 16, 3), check=False)
     x = np.moveaxis(inputs((3, 15, 16), 9), 1, -1).copy()
     net = mn.Network(net.spec, (15, 16, 3), mn.PyTorch()).calibrate(theta, x)
-    again, same = mn.lift(mn.unlift(net, theta, state), (15, 16, 3), net.spec)
+    again, same = mn.lift(mn.unlift(net, theta, state), (15, 16, 3), spec=net.spec)
     assert np.array_equal(theta, same)
     np.testing.assert_allclose(again(same, x), net(theta, x), rtol=1e-12)
     with pytest.raises(ValueError, match=r"layer 1: net = net\.calibrate"):
@@ -118,7 +118,7 @@ def test_branches_are_lifted_in_the_order_of_the_spec() -> None:
     spec = mn.Sequential(
         mn.Residual(mn.Sequential(mn.Dense(4), mn.Tanh())), mn.Residual(mn.Dense(2), shortcut=mn.Dense(2))
     )
-    net, theta = mn.lift({"a": {"w": A.T}, "b": {"w": B.T}, "c": {"w": C.T}}, (4,), spec, layout="flax")
+    net, theta = mn.lift({"a": {"w": A.T}, "b": {"w": B.T}, "c": {"w": C.T}}, (4,), spec=spec, layout="flax")
     x = rng.standard_normal((5, 4))
     h = x + np.tanh(x @ A.T)
     np.testing.assert_allclose(net(theta, x), h @ B.T + h @ C.T, rtol=1e-13)
@@ -134,7 +134,8 @@ REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
     "forward": (type("Net", (NN.Sequential,), {"forward": lambda self, x: x})(), (3,), "Net at 'the top'.*give spec="),
     "pool": (NN.Sequential(NN.AdaptiveAvgPool2d(2)), (8, 8, 4), "output_size=2"),
     "norm": (NN.Sequential(NN.LayerNorm(8)), (8, 8, 4), r"here it is over the last axis of \(8, 8, 4\)"),
-    "tied": (NN.Sequential(*[NN.Linear(3, 3)] * 2), (3,), "Linear at '1' stands at two places"),
+    "tied": (NN.Sequential(*[NN.Linear(3, 3)] * 2), (3,), r"'1\.weight' is '0\.weight' again, the same array"),
+    "threshold": (NN.Sequential(NN.Softplus(2.0, 1.0)), (3,), r"Softplus at '0' has threshold=1\.0; here it is 20"),
 }
 
 
@@ -146,9 +147,8 @@ def test_modules_without_a_counterpart_are_named(name: str) -> None:
 
 
 def test_padding_that_does_not_count_is_left_out_of_means() -> None:
-    net, _ = mn.lift(
-        NN.Sequential(NN.AvgPool2d(3, 2, 1, count_include_pad=False), NN.Flatten(), NN.Linear(6, 2)), (5, 4, 1)
-    )
+    model = NN.Sequential(NN.AvgPool2d(3, 2, 1, count_include_pad=False), NN.Flatten(), NN.Linear(6, 2))
+    net, _ = mn.lift(model, (5, 4, 1), check=False)
     assert next(iter(net.spec)) == mn.AvgPool(3, stride=2, padding=1, normalize_edges=True)
 
 
@@ -156,6 +156,61 @@ def test_a_module_in_training_is_refused() -> None:
     model = NN.Sequential(NN.Linear(3, 3), NN.Dropout(0.1))
     vars(model)["1"].training = True
     with pytest.raises(ValueError, match="evaluation mode"):
+        mn.lift(model, (3,))
+
+
+def test_a_module_that_computes_something_else_is_refused() -> None:
+    check_refused()
+
+
+def test_what_differs_is_named() -> None:
+    with pytest.raises(ValueError, match=r"other outputs.* by [\d.]+ of the largest; 'inp' is called where 'out' is"):
+        lift_two_layers("out", "inp")
+    with pytest.raises(ValueError, match=r"other outputs than the module, by 0\.\d+ of the largest: spec has to be"):
+        lift_two_layers("inp", "out", f=1.0)
+    with pytest.raises(ValueError, match=r"'out\.weight' has another gradient than in the module, by .*not detach"):
+        lift_two_layers("inp", "out", **{"out.weight": 1.0})
+    with pytest.raises(ValueError, match=r"could not run the module on \(2, 3\), AttributeError: .*check=False"):
+        mn.lift(NN.Sequential(NN.Linear(3, 3)), (3,))
+
+
+@pytest.mark.parametrize("owner", ["module", "weight"])
+def test_hooks_are_refused(owner: str) -> None:
+    model = NN.Sequential(NN.Linear(3, 3))
+    one = vars(model)["0"] if owner == "module" else vars(vars(model)["0"])["marks"]["weight"]
+    vars(one)["_backward_hooks"] = {0: print}
+    with pytest.raises(mn.UnsupportedLayer, match=r"'0(\.weight)?' has backward_hooks, .* remove them"):
+        mn.lift(model, (3,), check=False)
+
+
+@pytest.mark.parametrize("by", ["layer", "weight"])
+def test_tied_weights_are_refused_with_a_spec_too(by: str) -> None:
+    """Its outputs are right, its tangent kernel is not: 0.25 of it is missing for x W W of one number."""
+    model = NN.Sequential(NN.Linear(8, 8), NN.Linear(8, 8))
+    first, second = vars(model)["0"], vars(model)["1"]
+    if by == "layer":
+        vars(model)["1"] = first
+    else:
+        vars(second)["marks"]["weight"] = vars(first)["marks"]["weight"]
+    with pytest.raises(mn.UnsupportedLayer, match=r"'1\.weight' is '0\.weight' again, the same array.* with copies"):
+        mn.lift(model, (8,), spec=mn.Sequential(*[mn.Dense(8, b_std=1.0)] * 2), check=False)
+
+
+def test_frozen_weights_are_refused_and_frozen_scales_are_not() -> None:
+    model = NN.Sequential(NN.Linear(3, 4), NN.BatchNorm1d(4), NN.Linear(4, 1))
+    vars(vars(model)["1"])["running_var"][:] = 1.0
+    vars(vars(model)["1"])["marks"]["weight"].requires_grad = False
+    mn.lift(model, (3,), check=False)
+    vars(vars(model)["0"])["marks"]["bias"].requires_grad = False
+    with pytest.raises(ValueError, match=r"0\.bias has requires_grad=False.*scales=\{'0\.b': 0\} in mn\.ntk"):
+        mn.lift(model, (3,), check=False)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_refused(dtype: str) -> None:
+    model = NN.Linear(3, 4)
+    vars(model)["marks"]["bias"].dtype = f"torch.{dtype}"
+    with pytest.raises(TypeError, match=rf"'bias' expects float32 or float64, got torch\.{dtype}: module\.float"):
         mn.lift(model, (3,))
 
 
@@ -177,24 +232,24 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_arrays_that_do_not_fit_are_named(name: str) -> None:
     state, message = WRONG[name]
     with pytest.raises(ValueError, match=message):
-        mn.lift(state, (3,), SPEC)
+        mn.lift(state, (3,), spec=SPEC)
 
 
 def test_other_misuse_is_refused() -> None:
     with pytest.raises(TypeError, match="dictionary of arrays and spec"):
         mn.lift(STATE, (3,))
     with pytest.raises(ValueError, match="layout expects 'torch' or 'flax'"):
-        mn.lift(STATE, (3,), SPEC, layout="jax")  # type: ignore[arg-type]
-    net, theta = mn.lift(STATE, (3,), SPEC)
+        mn.lift(STATE, (3,), spec=SPEC, layout="jax")  # type: ignore[arg-type]
+    net, theta = mn.lift(STATE, (3,), spec=SPEC)
     with pytest.raises(ValueError, match=r"theta\[i\] of several"):
         mn.unlift(net, np.stack([theta, theta]), STATE)
     with pytest.raises(ValueError, match="order"):
-        mn.lift({}, (2, 2, 3), mn.Flatten())
+        mn.lift({}, (2, 2, 3), spec=mn.Flatten())
     with pytest.raises(ValueError, match=r"a model with weights, ReLU\(\) has none"):
         mn.lift(NN.ReLU(), (3,))
     split = mn.Sequential(mn.Flatten(), mn.Residual(mn.Dense(12)), mn.Dense(1))
     with pytest.raises(ValueError, match="adds features in two orders"):
-        mn.lift({"a.w": np.ones((12, 12)), "b.w": np.ones((1, 12))}, (2, 2, 3), split)
+        mn.lift({"a.w": np.ones((12, 12)), "b.w": np.ones((1, 12))}, (2, 2, 3), spec=split)
 
 
 # ---------------------------------------------------------------------------------------- where torch is installed
@@ -223,7 +278,7 @@ def test_torch_itself() -> None:
         apart = [float(np.linalg.norm((one - LIFTED["gradients"]) / sizes)) for one in (ours, theirs)]
         assert apart[0] < max(2 * apart[1], 1e-12)
     net, theta = mn.lift(model, (15, 16, 3))
-    standin, same = mn.lift(loaded(images(NN))[0], (15, 16, 3))
+    standin, same = mn.lift(loaded(images(NN))[0], (15, 16, 3), check=False)
     assert standin.spec == net.spec
     assert np.array_equal(theta, same)
     assert all(np.array_equal(a, state[name]) for name, a in mn.unlift(net, theta, model.state_dict()).items())
@@ -231,5 +286,56 @@ def test_torch_itself() -> None:
 
 def test_silu_is_a_swish() -> None:
     nn = torch_standin.nn
-    net, _ = mn.lift(nn.Sequential(nn.Linear(3, 4), nn.SiLU()), (3,))
+    net, _ = mn.lift(nn.Sequential(nn.Linear(3, 4), nn.SiLU()), (3,), check=False)
     assert net.spec == mn.Sequential(mn.Dense(4, b_std=1.0), mn.Swish())
+
+
+def test_what_torch_runs_decides() -> None:
+    """Right or refused by name, each of which was silently wrong."""
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+
+    def two(first: str, second: str, forward: Any) -> Any:
+        model = type("Two", (nn.Module,), {"forward": forward})()
+        model.add_module(first, nn.Linear(8, 8))
+        model.add_module(second, nn.Linear(8, 8))
+        return model
+
+    spec = mn.Sequential(mn.Dense(8, b_std=1.0), mn.Tanh(), mn.Dense(8, b_std=1.0))
+    x = torch.randn(4, 8, dtype=torch.float64)
+    right = two("inp", "out", lambda m, x: m.out(torch.tanh(m.inp(x)))).eval()
+    with torch.no_grad():  # as evaluation is often written
+        net, theta = mn.lift(right, (8,), spec=spec)
+    assert np.abs(net(theta, x.numpy().astype(np.float32)) - right(x.float()).detach().numpy()).max() < 1e-6
+    assert all(p.grad is None and p.dtype == torch.float32 for p in right.parameters())  # it is a copy that runs
+    wrong = {
+        "'inp' is called where 'out' is defined": two("out", "inp", lambda m, x: m.out(torch.tanh(m.inp(x)))),
+        "'inp\\.weight' has another gradient": two("inp", "out", lambda m, x: m.out(torch.tanh(m.inp(x).detach()))),
+        "by [\\d.e-]+ of the largest: spec": two("inp", "out", lambda m, x: 2 * m.out(torch.tanh(m.inp(x)))),
+        "from 'out' on: spec": two("inp", "out", lambda m, x: m.out(torch.sigmoid(m.inp(x)))),
+        "could not run the module on \\(2, 8\\), RuntimeError: mat1": two("inp", "out", lambda m, x: m.out(m.inp(x.T))),
+    }
+    for message, module in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            mn.lift(module.eval(), (8,), spec=spec)
+        mn.lift(module, (8,), spec=spec, check=False)
+
+    class Wide(nn.ReLU):  # type: ignore[name-defined,misc]
+        def __call__(self, x: Any) -> Any:
+            return 2 * super().__call__(x)
+
+    with pytest.raises(ValueError, match=r"by 0\.5 of the largest, from '2' on"):
+        mn.lift(nn.Sequential(nn.Linear(8, 8), Wide(), nn.Linear(8, 1, bias=False)).eval(), (8,))
+    hooked = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    hooked[0].register_forward_hook(lambda m, given, y: 2 * y)
+    with pytest.raises(mn.UnsupportedLayer, match="'0' has forward_hooks"):
+        mn.lift(hooked.eval(), (8,))
+    tied = two("inp", "out", lambda m, x: m.out(m.inp(x)))
+    tied.out.weight = tied.inp.weight
+    with pytest.raises(mn.UnsupportedLayer, match=r"'out\.weight' is 'inp\.weight' again"):
+        mn.lift(tied, (8,), spec=spec)
+    frozen = nn.Sequential(nn.Linear(8, 8)).eval().requires_grad_(False)
+    with pytest.raises(ValueError, match=r"0\.weight has requires_grad=False"):
+        mn.lift(frozen, (8,))
+    with pytest.raises(TypeError, match=r"'0\.weight' expects float32 or float64, got torch\.bfloat16"):
+        mn.lift(nn.Sequential(nn.Linear(8, 8)).bfloat16(), (8,))

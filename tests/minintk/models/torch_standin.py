@@ -19,30 +19,43 @@ class Module:
         assert set(given) <= set(self.options), given
         vars(self).update(self.options | given)
         vars(self).update(self.arrays())
+        names = (name for name in ("weight", "bias") if isinstance(vars(self).get(name), np.ndarray))
+        vars(self)["marks"] = {name: SimpleNamespace(requires_grad=True, dtype="torch.float64") for name in names}
 
     def arrays(self) -> dict[str, Any]:
         """The module's own."""
         return {}
 
     def forward(self, x: Any) -> Any:
-        """Lifting asks whose `forward` a module has, and never calls it."""
-        raise AssertionError("lifting ran a module")
+        """Nothing: a test that lifts with check=True says what `minintk.models.lift._run` finds."""
+        raise AssertionError("a stand-in cannot run")
+
+    def cpu(self) -> Module:
+        return self
+
+    double = cpu
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         return ((name, value) for name, value in vars(self).items() if isinstance(value, Module))
 
+    def named_modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
+        yield path, self
+        for name, child in self.named_children():
+            yield from child.named_modules(f"{path}.{name}" if path else name)
+
     def modules(self) -> Iterator[Module]:
-        yield self
-        for _, child in self.named_children():
-            yield from child.modules()
+        return (module for _, module in self.named_modules())
 
     def state_dict(self) -> dict[str, Any]:
         names = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
         own = {name: vars(self)[name] for name in names if isinstance(vars(self).get(name), np.ndarray)}
         return own | {f"{at}.{name}": a for at, m in self.named_children() for name, a in m.state_dict().items()}
 
-    def parameters(self) -> Iterator[Any]:
-        return iter(self.state_dict().values())
+    def named_parameters(self, *, remove_duplicate: bool = True) -> Iterator[tuple[str, Any]]:
+        """Marks for the parameters, by which lifting knows those that are frozen or the same."""
+        for path, module in self.named_modules():
+            for name, mark in vars(module)["marks"].items():
+                yield f"{path}.{name}" if path else name, mark
 
 
 class Sequential(Module):
