@@ -5,6 +5,7 @@ from pathlib import Path
 
 from minintk import datasets, diagnostics, testing
 from minintk.arrays import Array
+from minintk.diagnostics.curvature import max_learning_rate
 from minintk.experiments.coordinate_check import CoordinateCheck, coordinate_check
 from minintk.experiments.lr_transfer import Transfer, learning_rate_transfer
 from minintk.experiments.sweeps import Table, sweep
@@ -87,6 +88,7 @@ __all__ = [
     "Solution", "Solver", "SpectralDescent", "SpectralMuP", "Standard", "State", "StepDecay", "Steps", "Sum",
     "SumOfSquares", "Swish", "Table", "Tanh", "Taylor", "Transfer", "UnsupportedLayer", "WarmUp", "checkpoints",
     "coordinate_check", "datasets", "diagnostics", "evaluate", "exponents", "fit", "flow", "hierarchy", "hinge",
-    "kernel_descent", "kernel_flow", "learning_rate_transfer", "lift", "logistic", "mse", "nngp", "ntk", "ntk_full",
-    "softmax_cross_entropy", "solve_gram", "solve_lsqr", "sum_of_squares", "sweep", "testing", "train", "unlift", "zoo",
+    "kernel_descent", "kernel_flow", "learning_rate_transfer", "lift", "logistic", "max_learning_rate", "mse", "nngp",
+    "ntk", "ntk_full", "softmax_cross_entropy", "solve_gram", "solve_lsqr", "sum_of_squares", "sweep", "testing",
+    "train", "unlift", "zoo",
 ]  # fmt: skip

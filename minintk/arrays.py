@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import lru_cache
 from importlib import import_module
+from math import isfinite
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, SupportsAbs, SupportsFloat, SupportsInt
@@ -98,8 +99,8 @@ def array_namespace(*arrays: Array) -> Any:
     import array_api_compat
 
     try:
-        xp = array_api_compat.array_namespace(*arrays)
-        if xp.__name__.removeprefix("array_api_compat.") in SCIPY:
+        xp = array_api_compat.array_namespace(*arrays)  # which passes over None and Python's numbers
+        if all(hasattr(a, "dtype") for a in arrays) and xp.__name__.removeprefix("array_api_compat.") in SCIPY:
             return xp
         raise TypeError(f"arrays of {xp.__name__}")
     except TypeError as error:
@@ -279,28 +280,44 @@ def text_of(path: Path) -> str:
 
 
 def check_floating(name: str, a: Array) -> None:
-    """TypeError unless `a` is an array of real floating-point numbers: masks, and np.matrix, are refused."""
-    array_namespace(a)
-    if isinstance(a, np.matrix):  # * is its matrix product, and every part of it has two axes
+    """Raise TypeError unless `a` is an array of float32 or float64, without a mask and no numpy.matrix."""
+    try:
+        array_namespace(a)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+    if type(a) is not np.ndarray and isinstance(a, np.matrix):  # its * is a matrix product, its slices stay matrices
         raise TypeError(f"{name} expects an array, got a numpy.matrix: convert it, numpy.asarray({name})")
     if isinstance(a, np.ma.MaskedArray):  # its sums leave out what is masked, a NaN for instance; a network does not
         remedy = f"fill it, {name}.filled(0.0), or leave out the examples with masked entries"
         raise TypeError(f"{name} expects numbers without a mask, got a numpy.ma.MaskedArray: {remedy}")
-    if str(a.dtype) not in ("float32", "float64"):
+    if a.dtype not in (np.float32, np.float64):
         raise TypeError(f"{name} expects float32 or float64, got {a.dtype}: convert it, {name}.astype(numpy.float64)")
 
 
 def check_finite(name: str, a: Array) -> None:
-    """ValueError if `a` holds a NaN or an infinity, with its first place."""
-    xp = array_namespace(a)
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = xp.sum(a)
-    if not bool(xp.isfinite(total)):  # one cheap pass; a sum that only overflowed is cleared below
+    """Raise ValueError if `a` holds a NaN or an infinity, with its first place."""
+    if not finite(a):
+        xp = array_namespace(a)
         bad = ~xp.isfinite(a)
-        if bool(xp.any(bad)):
-            where = tuple(int(i) for i in np.unravel_index(int(xp.argmax(bad)), a.shape))
-            what = f"{int(xp.sum(bad))} values that are NaN or infinite, the first at index {where}"
-            raise ValueError(f"{name} holds {what}: clean the data before using it")
+        where = tuple(int(i) for i in np.unravel_index(int(xp.argmax(bad)), a.shape))
+        what = f"{int(xp.sum(bad))} values that are NaN or infinite, the first at index {where}"
+        raise ValueError(f"{name} holds {what}: clean the data before using it")
+
+
+def check_finite_by(result: Array, name: str, a: Array) -> None:
+    """Raise ValueError if `result`, computed from `a`, shows that `a` holds a NaN or an infinity.
+
+    Only the sum of `result` is taken each time: outputs are few, and the parameters that they come from many.  A result
+    that overflows for a finite `a` passes.
+    """
+    if not finite(result):
+        check_finite(name, a)
+
+
+def finite(a: Array) -> bool:
+    """Return True if no entry of `a` is NaN or infinite: one cheap pass, and a second if only the sum overflowed."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return isfinite(float(a.sum())) or bool(array_namespace(a).isfinite(a).all())
 
 
 def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> None:

@@ -12,7 +12,8 @@ A step of size |f - y| / |D f| solves the problem to first order and changes J b
 change relative to |D f|.  It falls as n^-1/2 in the NTK scaling and stays of order 1 in muP and mean field.
 
 Around a minimum descent is stable for lr x sharpness < 2.  (Cohen et al. 2021: the edge of stability; Lewkowycz et al.
-2020: the catapult.)
+2020: the catapult.)  The model linearised at theta has J' (d2L/df2) J for H, and `max_learning_rate` is 2 over the
+largest eigenvalue of that.
 
 D^2 f[v, .] is the derivative at d = v of the second-order term of f(theta + d), by Taylor mode
 (`minintk.models.taylor`), exact up to rounding, eps |D f|.  With ReLU and max-pooling it is the curvature between the
@@ -21,7 +22,7 @@ kinks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -32,7 +33,7 @@ from minintk.arrays import Array, array_namespace, check_finite, check_floating,
 from minintk.diagnostics.weight_norms import largest_singular_value
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model, check_model
-from minintk.validate import number, whole
+from minintk.validate import number, real, whole
 
 
 @dataclass(frozen=True)
@@ -139,12 +140,12 @@ def sharpness(
     model: Model, theta: Array, x: Array, y: Array, *, loss: Any, scales: Mapping[str, float] | None = None,
     rtol: float = 1e-6,
 ) -> float:  # fmt: skip
-    """The largest eigenvalue of S^1/2 H S^1/2 at theta : (P,), H the Hessian of the loss on x : (N, *input_shape).
+    """Return the largest eigenvalue of S^1/2 H S^1/2 at theta : (P,), H the Hessian of the loss on x.
 
-    y : (N, C).  loss : `mn.mse` or another one with a `hessian`.  scales : as for `kappa`.  rtol : of the eigenvalue,
-    by ARPACK's Lanczos steps on exact products, whose vectors are on the host.
+    x : (N, *input_shape), y : (N, C).  loss : `mn.mse` or another one with a `hessian`.  scales : as for `kappa`.
+    rtol : of the eigenvalue, by ARPACK's Lanczos steps on exact products, whose vectors are on the host.
     ValueError or TypeError for arguments that do not fit, UnsupportedLayer for a model without an expansion,
-    FloatingPointError if products with H overflow.
+    FloatingPointError if products with H overflow, RuntimeError if ARPACK does not converge.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x, L = (f - y)^2 / 2
@@ -154,33 +155,116 @@ def sharpness(
     >>> round(sharpness(product, theta, x, 0 * x, loss=mn.mse), 6)                   # [[16, 12 + 12], [12 + 12, 9]]
     36.753866
     """
-    from scipy.sparse.linalg import LinearOperator, eigsh
+    S = _check_descent(model, theta, x, loss, scales)
+    loss.check(y, (x.shape[0], model.outputs))
+    array_namespace(theta, y)
+    with np.errstate(over="ignore", invalid="ignore"):
+        f, J = model.forward(theta, x)
+        r = loss.cotangent(f, y)
 
+    def product(v: Array) -> Array:
+        d = S**0.5 * v
+        _, both = model.expand(theta, d, x, 2)  # J + D^2 f[d, .]
+        return S**0.5 * (_pulled(both, r) + _pulled(J, loss.hessian(f, y, J.push(d)) - r))
+
+    return _largest_eigenvalue(product, theta, number("rtol", rtol))
+
+
+def max_learning_rate(
+    model: Model, theta: Array, x: Array, loss: Any, *, y: Array | None = None, momentum: float = 0.0,
+    scales: Mapping[str, float] | None = None, rtol: float = 1e-6,
+) -> float:  # fmt: skip
+    """Return the largest stable learning rate of full-batch gradient descent: 2 (1 + m) / lambda_max of J S J' L''.
+
+    J S J' : (N C, N C) is the tangent kernel of all outputs, `ntk_full`, and L'' = d2L/df2 at f = model(theta, x), 1/N
+    for `mn.mse`: 2 (1 + m) N / lambda_max(ntk_full).  (`mn.ntk` is the mean over outputs; its largest eigenvalue may be
+    C times smaller.)  Above this rate the model linearised at theta diverges.
+
+    theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another one with a `hessian`.  y : (N, C), if L'' depends
+    on the targets, which for the losses here it does not.  momentum : m in [0, 1) of the heavy ball, as in `mn.SGD`.
+    scales : S by tensor, as for `mn.ntk`; the parametrization's for gradient descent unless given.
+    rtol : of the eigenvalue, by ARPACK's Lanczos steps; no kernel is formed.  Their 20 vectors on the host are as long
+    as the outputs, N C, for a squared loss, as long as theta otherwise.
+
+    ValueError or TypeError for arguments that do not fit, and where no rate is too large, as J S J' L'' is zero;
+    FloatingPointError if products overflow, RuntimeError if ARPACK does not converge to rtol.
+
+    >>> import minintk as mn
+    >>> net, x = mn.Network(mn.Dense(3), (2,)), np.eye(2)
+    >>> theta = net.init(np.random.default_rng(0))
+    >>> kernel = mn.ntk_full(net, theta, x).reshape(6, 6)                        # 1/2 of the identity
+    >>> round(max_learning_rate(net, theta, x, mn.mse), 6), round(2 * 2 / float(np.linalg.eigvalsh(kernel)[-1]), 6)
+    (8.0, 8.0)
+    """
+    if not 0 <= real(momentum) < 1:
+        raise ValueError(f"momentum expects a number in [0, 1), got {momentum!r}")
+    S = _check_descent(model, theta, x, loss, scales)
+    with np.errstate(over="ignore", invalid="ignore"):
+        f, J = model.forward(theta, x)
+    if y is not None:
+        loss.check(y, (x.shape[0], model.outputs))
+    elif getattr(loss, "hessian_by_targets", True):
+        raise ValueError(f"max_learning_rate expects y=..., the targets, as the Hessian of {loss!r} depends on them")
+    else:
+        y = f
+
+    def on_outputs(u: Array) -> Array:
+        return loss.hessian(f, y, J.push(S * _pulled(J, u.reshape(f.shape))))
+
+    def on_parameters(v: Array) -> Array:  # L'' is no number: J S J' L'' is not symmetric, S^1/2 J' L'' J S^1/2 is
+        return S**0.5 * _pulled(J, loss.hessian(f, y, J.push(S**0.5 * v)))
+
+    squared = loss.curvature is not None
+    largest = _largest_eigenvalue(
+        on_outputs if squared else on_parameters, f if squared else theta, number("rtol", rtol)
+    )
+    if largest <= 0:
+        raise ValueError(
+            "max_learning_rate expects outputs that depend on theta: the kernel is zero, and any rate stable"
+        )
+    return 2 * (1 + real(momentum)) / largest
+
+
+def _check_descent(model: Model, theta: Array, x: Array, loss: Any, scales: Mapping[str, float] | None) -> Any:
+    """Return S, (P,) or 1.0; TypeError or ValueError unless one network, N >= 1 examples and a smooth loss fit."""
     _check_one(model, theta, x)
     if isinstance(loss, type) or not hasattr(loss, "hessian"):
         raise TypeError(f"loss expects one with hessian(f, y, v), such as mn.mse, got {loss!r}")
     if x.shape[0] == 0:
         raise ValueError("x expects at least one example, N >= 1, got N = 0")
-    loss.check(y, (x.shape[0], model.outputs))
-    xp, rtol = array_namespace(theta, x, y), number("rtol", rtol)
-    S = model.layout.learning_rate_scales(scales, "sgd", "scales")
-    root = 1.0 if S is None else np.sqrt(S)
+    S = model.layout.learning_rate_scales(scales, "sgd", "scales", like=theta)
+    return 1.0 if S is None else S
 
-    def product(v: Any) -> Any:
-        d = to_library((root * v.ravel()).astype(str(theta.dtype)), xp)
-        _, both = model.expand(theta, d, x, 2)  # J + D^2 f[d, .]
-        return root * to_host(both.vjp(r) + J.vjp(loss.hessian(f, y, J.jvp(d)) - r)).astype(np.float64)
 
-    start = np.random.default_rng(0).standard_normal(model.size)
+def _pulled(J: Jacobian, u: Array) -> Array:
+    """Return J' u : (P,), which may overflow: `_largest_eigenvalue` says so."""
+    out = array_namespace(u).empty((J.size,), dtype=u.dtype)
+    J.pull(u, out)
+    return out
+
+
+def _largest_eigenvalue(product: Callable[[Array], Array], like: Array, rtol: float) -> float:
+    """Return the largest eigenvalue of a symmetric map of arrays with the size, library and dtype of `like`."""
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    xp, dtype, size = array_namespace(like), str(like.dtype), like.size
+
+    def matvec(v: Any) -> Any:
+        return to_host(product(to_library(v.ravel().astype(dtype), xp))).ravel().astype(np.float64)
+
+    start = np.random.default_rng(0).standard_normal(size)
     with np.errstate(over="ignore", invalid="ignore"):
-        f, J = model.linearize(theta, x)
-        r = loss.cotangent(f, y)
-        first = product(start)
+        first = matvec(start)
     if not np.all(np.isfinite(first)):
-        raise FloatingPointError(f"the Hessian overflows {theta.dtype}: take smaller x, theta, y or scales")
+        raise FloatingPointError(f"the Hessian overflows {dtype}: take smaller x, theta, y or scales")
     if not np.any(first):
         return 0.0
-    if model.size == 1:  # ARPACK needs two
+    if size == 1:  # ARPACK needs two
         return float(first[0] / start[0])
-    H = LinearOperator((model.size, model.size), matvec=product, dtype=np.float64)
-    return float(eigsh(H, k=1, which="LA", v0=start, tol=rtol, return_eigenvectors=False)[0])
+    H = LinearOperator((size, size), matvec=matvec, dtype=np.float64)
+    try:
+        return float(eigsh(H, k=1, which="LA", v0=start, tol=rtol, return_eigenvectors=False)[0])
+    except ArpackNoConvergence as error:
+        raise RuntimeError(
+            f"expected the largest eigenvalue to rtol={rtol:g}, got {error}: pass a larger rtol"
+        ) from error

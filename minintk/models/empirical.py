@@ -31,6 +31,9 @@ def ntk(
 ) -> Array:  # fmt: skip
     """The tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) S J_c(x2)'  (Lee et al. 2019, eq. 4).
 
+    It is the trace of `ntk_full` over pairs of equal outputs, over C.  For C > 1 it says nothing about the largest
+    stable learning rate, which takes the whole kernel: `max_learning_rate`.
+
     x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.
     scales : {tensor name: S}, in place of the parametrization's learning-rate scales for gradient descent, as
     `lr_scales` of `train`.  0 leaves a tensor out: with all but the last layer left out, it is the NNGP kernel of the

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any
 
-from minintk.arrays import Array, array_namespace, to_host, to_library
+from minintk.arrays import Array, array_namespace, check_finite, check_finite_by, check_floating, to_host, to_library
 from minintk.layers.contract import LayerJacobian, Layout, Tensor
 from minintk.layers.norm import UNCALIBRATED
 
@@ -67,13 +67,19 @@ class Jacobian(ABC):
         return () if self.ensemble is None else (self.ensemble,)
 
     def jvp(self, v: Array) -> Array:
-        """J v : ([K], [E], N, C) for a tangent v : ([K], [E], P)."""
-        _check("jvp(v)", v, self.like, (*self.lead, self.size), 1)
-        return self.push(v)
+        """Return J v : ([K], [E], N, C) for a tangent v : ([K], [E], P); ValueError for a NaN in it."""
+        _check("v", v, self.like, (*self.lead, self.size), 1)
+        dy = self.push(v)
+        check_finite_by(dy, "v", v)
+        return dy
 
     def vjp(self, u: Array, out: Array | None = None) -> Array:
-        """J' u : ([K], [E], P) for a cotangent u : ([K], [E], N, C); written into `out` where that is given."""
-        _check("vjp(u)", u, self.like, (*self.lead, *self.outputs), 1)
+        """Return J' u : ([K], [E], P) for a cotangent u : ([K], [E], N, C), written into `out` if given.
+
+        ValueError for a NaN in u.
+        """
+        _check("u", u, self.like, (*self.lead, *self.outputs), 1)
+        check_finite("u", u)
         shape = (*u.shape[:-2], self.size)
         if out is None:
             out = array_namespace(u).full(shape, nan, dtype=u.dtype)  # so that no layer forgets its part unnoticed
@@ -219,7 +225,8 @@ class InputJacobian:
 
     def jvp(self, v: Array) -> Array:
         """(df/dx) v : ([K], [E], N, C) for v : ([K], [E], N, *input_shape)."""
-        _check("jvp(v)", v, self.theta, self.shape, self.theta.ndim)
+        _check("v", v, self.theta, self.shape, self.theta.ndim)
+        check_finite("v", v)
         xp, lead = array_namespace(v), v.shape[: -len(self.shape)] or self.theta.shape[:-1]
         still = xp.broadcast_to(xp.zeros_like(self.theta), (*lead, self.theta.shape[-1]))
         dy = self.root.jvp(self.layout.unpack(still), v)
@@ -227,7 +234,8 @@ class InputJacobian:
 
     def vjp(self, u: Array) -> Array:
         """(df/dx)' u : ([K], [E], N, *input_shape) for u : ([K], [E], N, C)."""
-        _check("vjp(u)", u, self.theta, self.outputs, self.theta.ndim)
+        _check("u", u, self.theta, self.outputs, self.theta.ndim)
+        check_finite("u", u)
         dx = self.root.vjp(u, None)
         if dx is None:
             raise TypeError("a layer's vjp returned None: return u dy/dx where site.inputs is true")
@@ -246,11 +254,12 @@ class InputJacobian:
 
 def _check(name: str, a: Array, like: Array, shape: tuple[int, ...], more: int) -> None:
     """ValueError or TypeError unless `a` ends with these axes, after `more` others at most, in the dtype of `like`."""
+    check_floating(name, a)
     array_namespace(like, a)
     if tuple(a.shape[-len(shape) :]) != shape or a.ndim > len(shape) + more:
         raise ValueError(f"{name} expects shape {shape}, or (K, ...) in front of it, got {tuple(a.shape)}")
     if a.dtype != like.dtype:
-        raise TypeError(f"{name} expects {like.dtype}, the dtype of theta, got {a.dtype}")
+        raise TypeError(f"{name} expects {like.dtype}, the dtype of theta, got {a.dtype}: convert it by astype")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast, overload
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, check_examples, check_floating, own, to_host
+from minintk.arrays import Array, array_namespace, check_examples, check_finite_by, check_floating, own, to_host
 from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Bound, Layout, Weights, bind
 from minintk.layers.dropout import KEYS
@@ -59,9 +59,11 @@ class Model(ABC):
         return self.layout.size
 
     def __call__(self, theta: Array, x: Array) -> Array:
-        """f : ([E], N, C)."""
+        """Return f : ([E], N, C); ValueError or TypeError for theta and x that do not fit, or hold a NaN."""
         self.check(theta, x)
-        return own(self.forward(theta, x)[0])  # of a network that ends with a view, f would be x itself
+        f = self.forward(theta, x)[0]
+        check_finite_by(f, "theta", theta)
+        return own(f)  # of a network that ends with a view, f would be x itself
 
     def linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         """(f, J): the outputs ([E], N, C) and their Jacobian in theta, a `minintk.models.jacobian.Jacobian`.
@@ -70,6 +72,7 @@ class Model(ABC):
         """
         self.check(theta, x)
         f, J = self.forward(own(theta), own(x))
+        check_finite_by(f, "theta", theta)
         return own(f), J  # J keeps f where an activation comes last
 
     def jacobian(self, theta: Array, x: Array) -> Jacobian:
@@ -116,9 +119,9 @@ class Model(ABC):
 
     def check(self, theta: Array, x: Array) -> None:
         """Raise unless theta and x fit this model and each other."""
-        array_namespace(theta, x)
         self.check_theta(theta)
         check_examples("x", x, self.input_shape)
+        array_namespace(theta, x)
         if theta.dtype != x.dtype:
             remedy = "x.astype(theta.dtype), or init(..., dtype=x.dtype)"
             raise TypeError(f"theta and x must be of one dtype, got {theta.dtype} and {x.dtype}: {remedy}")
@@ -345,6 +348,7 @@ class Network(Model):
         theta, x = own(theta), own(x)
         layers = bind(self.spec, Site(self.input_shape, inputs=True), self.parametrization, "")
         f, root = layers(self._weights(theta), x)
+        check_finite_by(f, "theta", theta)
         J = InputJacobian(root, self.layout, (x.shape[0], self.outputs), tuple(x.shape), theta, self.coupled)
         return own(array_namespace(f).broadcast_to(f, (*theta.shape[:-1], *J.outputs))), J
 

@@ -19,12 +19,15 @@ COLUMN = ": a single output needs a column, y[:, None]"
 class Loss(ABC):
     """A loss L(f, y); `cotangent` is dL/df.
 
+    A NaN in f or y gives NaN, which is how training finds that it diverges.
     curvature : c if d2L/df2 = c/N for every output (a squared loss), else None.
+    hessian_by_targets : False if d2L/df2 does not depend on y.
     ends : whether gradient flow can reach a loss of exactly zero in finite time.
     """
 
     __slots__ = ()
     curvature: ClassVar[float | None] = None
+    hessian_by_targets: ClassVar[bool] = True
     ends: ClassVar[bool] = False
 
     @abstractmethod
@@ -92,7 +95,13 @@ def check_problem(model: Model, theta: Array, x: Array, y: Array, loss: Any) -> 
 
 
 def _fitting(f: Array, y: Array) -> Any:
-    """The namespace of f : ([E], N, C) and y : (N, C); ValueError if their shapes differ, instead of broadcasting."""
+    """Return the namespace of f : ([E], N, C) and y : (N, C); the check that every loss begins with.
+
+    TypeError unless both are float32 or float64, without a mask: uint8 wraps at 256, float16 has three digits.
+    ValueError if their shapes differ, instead of broadcasting.
+    """
+    check_floating("f", f)
+    check_floating("y", y)
     xp = array_namespace(f, y)
     if f.ndim < 2 or tuple(f.shape[-2:]) != tuple(y.shape[-2:]):
         hint = COLUMN if y.ndim == 1 and f.shape[-1:] == (1,) else ""
@@ -105,9 +114,11 @@ class _Squares(Loss):
     """c/(2N) sum_n |f_n - y_n|^2 with c the curvature."""
 
     curvature: ClassVar[float]
+    hessian_by_targets: ClassVar[bool] = False
 
     def __call__(self, f: Array, y: Array) -> Array:
-        xp, r = _fitting(f, y), f - y
+        xp = _fitting(f, y)
+        r = f - y
         return xp.sum(r * r, axis=(-2, -1)) / (2 / self.curvature * f.shape[-2])
 
     def cotangent(self, f: Array, y: Array) -> Array:
@@ -115,6 +126,7 @@ class _Squares(Loss):
         return (f - y) / (f.shape[-2] / self.curvature)
 
     def hessian(self, f: Array, y: Array, v: Array) -> Array:
+        _fitting(f, y)
         return v / (f.shape[-2] / self.curvature)
 
 
@@ -152,6 +164,8 @@ class SoftmaxCrossEntropy(Loss):
     >>> round(float(softmax_cross_entropy(np.zeros((2, 4)), np.eye(4)[:2])), 12) == round(float(np.log(4)), 12)
     True
     """
+
+    hessian_by_targets: ClassVar[bool] = False
 
     def __call__(self, f: Array, y: Array) -> Array:
         xp = _fitting(f, y)
@@ -234,7 +248,7 @@ class Hinge(_Margin):
 
     def cotangent(self, f: Array, y: Array) -> Array:
         xp = _fitting(f, y)
-        return xp.where(y * f < 1, y * -self._share(f), xp.zeros_like(f))
+        return y * (xp.heaviside(1 - y * f, 0.0) * -self._share(f))  # 1 where y f < 1, else 0; NaN of NaN
 
 
 @dataclass(frozen=True)
@@ -247,6 +261,8 @@ class Logistic(_Margin):
     >>> float(logistic(np.zeros((2, 1)), np.array([[1.0], [-1.0]]))) == float(np.log(2))
     True
     """
+
+    hessian_by_targets: ClassVar[bool] = False  # y^2 = 1
 
     def __call__(self, f: Array, y: Array) -> Array:
         xp = _fitting(f, y)

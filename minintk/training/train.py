@@ -351,7 +351,7 @@ def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | No
     xp = array_namespace(theta)
     N, C = x.shape[0], model.outputs
     start = np.cos(np.arange(N * C) ** 2).reshape((N, C))  # breaks the symmetries a network may have
-    with np.errstate(over="ignore", invalid="ignore"), suppress(np.linalg.LinAlgError):
+    with np.errstate(over="ignore", invalid="ignore"), suppress(ValueError):  # of eigvalsh, or of a cotangent
         f, J = model.forward(theta, x)
 
         def back(u: Array) -> Array:

@@ -111,6 +111,26 @@ def test_check_floating_takes_two_dtypes(dtype: Any) -> None:
     arrays.check_floating("a", np.ones(3, np.float32))
 
 
+def test_check_floating_names_what_is_no_array() -> None:
+    for other in (None, 3.0, 1, "x", [1.0], (1.0,)):
+        with pytest.raises(TypeError, match=r"^a: expected arrays of one library, NumPy or CuPy, got builtins\."):
+            arrays.check_floating("a", other)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"^expected arrays of one library, NumPy or CuPy, got builtins\."):
+            arrays.array_namespace(np.ones(2), other)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"a expects an array, got a numpy\.matrix: convert it, numpy\.asarray\(a\)"):
+        arrays.check_floating("a", np.ones((2, 2)).view(np.matrix))
+    with pytest.raises(TypeError, match="a expects float32 or float64, got >f8"):
+        arrays.check_floating("a", np.ones(2, ">f8"))
+
+
+def test_a_result_tells_of_its_argument() -> None:
+    bad = np.array([1.0, np.nan])
+    arrays.check_finite_by(np.ones(1), "a", bad)  # only the result is looked at
+    arrays.check_finite_by(np.full(1, np.inf), "a", np.ones(2))  # an overflow is not the argument's
+    with pytest.raises(ValueError, match=r"a holds 1 values that are NaN or infinite, the first at index \(1,\)"):
+        arrays.check_finite_by(np.full(1, np.inf), "a", bad)
+
+
 def test_check_examples() -> None:
     arrays.check_examples("x", np.ones((2, 3)))
     arrays.check_examples("x", np.ones((2, 4, 5, 3)), (4, 5, 3))

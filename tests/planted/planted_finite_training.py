@@ -18,6 +18,7 @@ from planted_laws import (
     epochs,
     equivalent,
     every_one,
+    floating_losses,
     hierarchy_in_time,
     independent,
     linearized,
@@ -27,9 +28,11 @@ from planted_laws import (
     moved,
     mup_by_adam,
     mup_by_descent,
+    nan_losses,
     on_a_kernel,
     resumed,
     sharpest,
+    stable_rates,
     starts_at_zero,
     subsets,
     times,
@@ -40,11 +43,12 @@ from planted_laws import (
 from planting import planted
 
 import minintk as mn
+from minintk.diagnostics import curvature
 from minintk.layers.contract import Layout, WeightAndBias
 from minintk.models.jacobian import NetworkJacobian, ScaledContraction
 from minintk.models.wrappers import Scaled
 from minintk.spec.parametrization import Row
-from minintk.training import hierarchy
+from minintk.training import hierarchy, losses
 from minintk.training import train as training
 from minintk.training.batches import Batches
 from minintk.training.hierarchy import Hierarchy
@@ -421,10 +425,42 @@ def _(patch: Patch) -> None:
 
 @planted("sharpness: without the learning-rate scales", sharpest)
 def _(patch: Patch) -> None:
-    patch.setattr(Layout, "learning_rate_scales", lambda self, override=None, rule="sgd", name="": None)
+    patch.setattr(Layout, "learning_rate_scales", lambda self, *a, **k: None)
 
 
 @planted("sharpness: cross-entropy's second derivative without - p p'", sharpest)
 def _(patch: Patch) -> None:
     right = SoftmaxCrossEntropy._probabilities
     patch.setattr(SoftmaxCrossEntropy, "hessian", lambda self, f, y, v: right(self, f, y) * v / f.shape[-2])
+
+
+@planted("max_learning_rate: of the mean over outputs, mn.ntk", stable_rates)
+def _(patch: Patch) -> None:
+    def wrong(model: Any, theta: Array, x: Array, loss: Any, momentum: float = 0.0, **_: Any) -> float:
+        lead = float(np.linalg.eigvalsh(mn.ntk(model, theta, x))[-1])
+        return 2 * (1 + momentum) * len(x) / lead / (getattr(loss, "curvature", None) or 1.0)
+
+    patch.setattr(mn, "max_learning_rate", wrong)
+
+
+@planted("max_learning_rate: without the learning-rate scales", stable_rates)
+def _(patch: Patch) -> None:
+    patch.setattr(curvature, "_check_descent", lambda *arguments: 1.0)
+
+
+@planted("max_learning_rate: cross-entropy's curvature 1/N, as of a squared loss", stable_rates)
+def _(patch: Patch) -> None:
+    patch.setattr(SoftmaxCrossEntropy, "hessian", lambda self, f, y, v: v / f.shape[-2])
+
+
+@planted("losses: numbers taken as they come", floating_losses)
+def _(patch: Patch) -> None:
+    patch.setattr(losses, "check_floating", lambda name, a: None)
+
+
+@planted("Hinge: the slope of a margin that is NaN is 0", nan_losses)
+def _(patch: Patch) -> None:
+    def cotangent(self: mn.Hinge, f: Array, y: Array) -> Array:
+        return np.where(y * f < 1, -y * self._share(f), np.zeros_like(f))
+
+    patch.setattr(mn.Hinge, "cotangent", cotangent)

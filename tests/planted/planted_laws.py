@@ -6,6 +6,7 @@ The networks run their layers as they are written, with the door to the fast one
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -411,6 +412,76 @@ def sharpest() -> None:
         H = (gradients[::2] - gradients[1::2]) / (2 * step) * np.sqrt(np.outer(S, S))
         found = mn.diagnostics.sharpness(net, theta, X, y, loss=loss, rtol=1e-12)
         assert_close(f"sharpness of {loss}", np.array(found), np.linalg.eigvalsh((H + H.T) / 2)[-1], 1e-7)
+
+
+def losses(kind: type[Any] = mn.Loss) -> list[Any]:
+    """Every loss of minintk, one of each class, found through its base."""
+    inner = [loss for sub in kind.__subclasses__() for loss in losses(sub)]
+    own = kind.__module__.startswith("minintk.") and not kind.__abstractmethods__ and not kind.__name__.startswith("_")
+    return [*inner, kind()] if own else inner
+
+
+def maps(loss: Any) -> dict[str, Any]:
+    """L, dL/df and, if there is one, (d2L/df2) f, as functions of f and y."""
+    both = {"value": loss, "cotangent": loss.cotangent}
+    smooth = type(loss).hessian is not mn.Loss.hessian
+    return both | {"hessian": lambda f, y: loss.hessian(f, y, f)} if smooth else both
+
+
+def floating_losses() -> None:
+    """losses refuse integers, float16, masks and numpy.matrix"""
+    f, y = np.array([[0.0], [20.0], [1.0]]), np.array([[1.0], [-1.0], [1.0]])
+    spoil: list[Any] = [partial(np.asarray, dtype=kind) for kind in (np.int8, np.int64, np.float16, bool)]
+    spoil += [lambda a: abs(a).astype(np.uint8), np.ma.masked_array, lambda a: a.view(np.matrix)]
+    for loss in losses():
+        for name, of in maps(loss).items():
+            for change in spoil:
+                for a, b in ((change(f), y), (f, change(y)), (change(f), change(y))):
+                    try:
+                        got = np.asarray(of(a, b)).ravel()
+                    except TypeError:
+                        continue
+                    raise AssertionError(f"{loss}, {name} of {a.dtype}, {b.dtype}: {got} for {of(f, y).ravel()}")
+
+
+def nan_losses() -> None:
+    """losses of a NaN, and their cotangents and Hessians there, are NaN"""
+    for loss in losses():
+        for name, of in maps(loss).items():
+            for spoilt in range(2):
+                f, y = np.array([[0.5], [20.0]]), np.array([[1.0], [-1.0]])
+                (f, y)[spoilt][0] = np.nan
+                got = np.asarray(of(f, y))
+                quiet = name == "hessian" and not (spoilt == 0 and loss.curvature is None)  # it does not depend on it
+                bad = np.isnan(got.ravel()[0])
+                assert bad or quiet, f"{loss}, {name} where {'fy'[spoilt]} is NaN: {got.ravel()[0]}"
+
+
+def stable_rates() -> None:
+    """max_learning_rate = 2 (1 + m) / lambda_max(J S J' L''), from ntk_full written down; above it training diverges"""
+    for C in (1, 3, 10):
+        for parametrization in (mn.NTK(), mn.SpectralMuP()):
+            spec = mn.Sequential(mn.Dense(6, b_std=0.3), mn.Tanh(), mn.Dense(C))
+            net, y = mn.Network(spec, (3,), parametrization), np.eye(C)[np.arange(5) % C]
+            theta = net.init(np.random.default_rng(0))
+            kernel, f = mn.ntk_full(net, theta, X).reshape(5 * C, 5 * C), net(theta, X)
+            p = np.exp(f) / np.exp(f).sum(axis=1, keepdims=True)
+            curved = np.zeros((5, C, 5, C))
+            for n in range(5):
+                curved[n, :, n] = (np.diag(p[n]) - np.outer(p[n], p[n])) / 5
+            pairs: list[tuple[Any, Any]] = [(mn.mse, np.eye(5 * C) / 5), (mn.sum_of_squares, np.eye(5 * C) / 2.5)]
+            pairs += [(mn.softmax_cross_entropy, curved.reshape(5 * C, 5 * C))] * (C > 1)
+            for loss, H in pairs:
+                want = 2 * 1.9 / np.linalg.eigvals(kernel @ H).real.max()
+                got = mn.max_learning_rate(net, theta, X, loss, momentum=0.9, rtol=1e-12)
+                assert_close(f"rate of {loss}, C = {C}, {parametrization}", np.array(got), want, 1e-9 * want)
+            rate, lin, ends = mn.max_learning_rate(net, theta, X, mn.mse), mn.Linearized(net, theta), list[float]()
+            for share in (0.95, 1.05):
+                how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(share * rate), "steps": 300, "every": 300}
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", RuntimeWarning)  # train's own, of a rate above the bound
+                    ends += [float(snap.loss / mn.mse(f, y)) for snap in mn.train(lin, theta, X, y, **how)][1:]
+            assert ends[0] < 1 < 1e6 < ends[1], f"loss over its start, .95 and 1.05 of {rate:.3g}: {ends}"
 
 
 def flow_limit() -> None:

@@ -86,8 +86,8 @@ def test_one_input_moves_only_its_own_output_unless_the_batch_is_coupled() -> No
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda J: J.vjp(np.ones((5, 3))), ValueError, r"vjp\(u\) expects shape .*5, 2"),
-        (lambda J: J.jvp(np.ones((5, 2))), ValueError, r"jvp\(v\) expects shape .*5, 3"),
+        (lambda J: J.vjp(np.ones((5, 3))), ValueError, r"^u expects shape .*5, 2"),
+        (lambda J: J.jvp(np.ones((5, 2))), ValueError, r"^v expects shape .*5, 3"),
         (lambda J: J.vjp(np.ones((5, 2), np.float32)), TypeError, "float64, the dtype of theta"),
         (lambda J: NET.linearize(THETA, X, wrt="w"), ValueError, "wrt expects 'theta' or 'x'"),  # type: ignore[call-overload]
     ],

@@ -83,9 +83,9 @@ def test_the_kernel_of_one_point_with_another() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda J: J.jvp(np.ones(23)), ValueError, r"jvp\(v\) expects shape \(24,\), or \(K, \.\.\.\) .*got \(23,\)"),
-        (lambda J: J.jvp(np.ones((2, 2, 24))), ValueError, r"jvp\(v\) expects shape \(24,\).*got \(2, 2, 24\)"),
-        (lambda J: J.vjp(np.ones((5, 1))), ValueError, r"vjp\(u\) expects shape \(5, 2\), or .*got \(5, 1\)"),
+        (lambda J: J.jvp(np.ones(23)), ValueError, r"^v expects shape \(24,\), or \(K, \.\.\.\) .*got \(23,\)"),
+        (lambda J: J.jvp(np.ones((2, 2, 24))), ValueError, r"^v expects shape \(24,\).*got \(2, 2, 24\)"),
+        (lambda J: J.vjp(np.ones((5, 1))), ValueError, r"^u expects shape \(5, 2\), or .*got \(5, 1\)"),
         (
             lambda J: J.vjp(np.ones((5, 2)), out=np.ones(23)),
             ValueError,
@@ -94,15 +94,45 @@ def test_the_kernel_of_one_point_with_another() -> None:
         (
             lambda J: J.jvp(np.ones(24, np.float32)),
             TypeError,
-            r"jvp\(v\) expects float64, the dtype of theta, got float32",
+            r"^v expects float64, the dtype of theta, got float32",
         ),
-        (lambda J: J.vjp(np.ones((5, 2), int)), TypeError, r"vjp\(u\) expects float64, the dtype of theta, got int64"),
-        (lambda J: J.jvp([1.0] * 24), TypeError, r"expected arrays of one library"),
+        (
+            lambda J: J.vjp(np.ones((5, 2), int)),
+            TypeError,
+            r"^u expects float32 or float64, got int64: convert it, u\.astype",
+        ),
+        (lambda J: J.jvp([1.0] * 24), TypeError, r"v: expected arrays of one library"),
+        (lambda J: J.jvp(None), TypeError, r"v: expected arrays of one library, NumPy or CuPy, got builtins\.NoneType"),
+        (lambda J: J.vjp(None), TypeError, r"u: expected arrays of one library, NumPy or CuPy, got builtins\.NoneType"),
+        (lambda J: J.vjp(3.0), TypeError, r"u: expected arrays of one library, NumPy or CuPy, got builtins\.float"),
+        (lambda J: J.vjp(np.ma.ones((5, 2))), TypeError, r"u expects numbers without a mask.*: fill it"),
+        (lambda J: J.jvp(np.ma.ones(24)), TypeError, r"v expects numbers without a mask.*: fill it"),
+        (lambda J: J.vjp(np.ones((5, 2)).view(np.matrix)), TypeError, r"u expects an array, got a numpy\.matrix"),
+        (lambda J: J.jvp(np.ones((1, 24)).view(np.matrix)), TypeError, r"v expects an array, got a numpy\.matrix"),
     ],
 )
 def test_arguments_that_do_not_fit(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call(NET.linearize(THETA, X)[1])
+
+
+@pytest.mark.parametrize("ensemble", [None, 3])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_nan_in_a_tangent_or_a_cotangent_is_named_with_its_place(bad: float, ensemble: int | None) -> None:
+    theta = THETA if ensemble is None else np.stack([THETA] * ensemble)
+    f, J = NET.linearize(theta, X)
+    u, v = np.ones_like(f), np.ones_like(theta)
+    u[..., 3, 1], v[..., 7] = bad, bad
+    for call, name, at in ((J.vjp, "u", "3, 1"), (J.jvp, "v", "7")):
+        holds = rf"{name} holds . values that are NaN or infinite, .*{at},?\)"
+        with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=holds):
+            call(u if name == "u" else v)
+    for wrt, shape in (("u", f.shape), ("v", X.shape)):
+        a = np.ones(shape)
+        a[..., 2, 0] = bad
+        across = NET.linearize(theta, X, wrt="x")[1]
+        with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=rf"{wrt} holds"):
+            (across.vjp if wrt == "u" else across.jvp)(a)
 
 
 def test_jacobians_that_do_not_fit_each_other() -> None:

@@ -119,9 +119,16 @@ DOUBLE = np.ones((5, 3))
             THETA,
             X.tolist(),
             TypeError,
-            r"expected arrays of one library.*got builtins\.list, numpy\.ndarray: move them",
+            r"x: expected arrays of one library.*got builtins\.list: move them",
         ),
-        (None, X, TypeError, r"expected arrays of one library.*NoneType"),
+        (None, X, TypeError, r"theta: expected arrays of one library.*NoneType"),
+        (np.float64(3.0), X, ValueError, r"theta expects shape .* got \(\)"),
+        (3.0, X, TypeError, r"theta: expected arrays of one library.*builtins\.float"),
+        (THETA, 3.0, TypeError, r"x: expected arrays of one library.*builtins\.float"),
+        (THETA, X.view(np.matrix), TypeError, r"x expects an array, got a numpy\.matrix: convert it, numpy\.asarray"),
+        (THETA.view(np.matrix), X, TypeError, r"theta expects an array, got a numpy\.matrix"),
+        (np.ma.masked_array(THETA), X, TypeError, r"theta expects numbers without a mask"),
+        (THETA, np.ma.masked_array(X), TypeError, r"x expects numbers without a mask"),
     ],
 )
 def test_theta_and_x_that_do_not_fit(theta: Any, x: Any, error: type[Exception], words: str) -> None:
@@ -138,6 +145,23 @@ def test_data_that_are_not_finite_are_named_with_their_place(bad: float) -> None
         ValueError, match=r"x holds 1 values that are NaN or infinite, the first at index \(3, 1\): clean"
     ):
         NET(THETA, x)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("activation", [mn.ReLU(), mn.Tanh(), mn.Erf()], ids=repr)
+def test_a_theta_that_is_not_finite_is_named_with_its_place(bad: float, activation: Any) -> None:
+    """A finite theta whose outputs overflow is not refused: NumPy warns."""
+    net = mn.Network(mn.Sequential(mn.Dense(4, b_std=1.0), activation, mn.Dense(2)), (3,))
+    theta = net.init(np.random.default_rng(0), ensemble=2)
+    theta[1, -1], zero = bad, np.zeros_like(theta)
+    models = [net, mn.Linearized(net, zero), mn.Centred(net, zero, 2.0), mn.Taylor(net, zero, 2)]
+    calls: list[Any] = [*models, *(model.linearize for model in models), lambda a, b: net.linearize(a, b, wrt="x")]
+    with np.errstate(invalid="ignore"):  # inf - inf
+        for call in calls:
+            with pytest.raises(ValueError, match=r"theta holds 1 values that are NaN or infinite.*\(1, 23\): clean"):
+                call(theta, X)
+    with np.errstate(over="ignore"):
+        assert np.isinf(mn.Network(mn.Dense(1), (3,))(np.full(3, 1e308), 10 * np.ones((1, 3)))).all()
 
 
 def test_a_large_sum_is_no_infinity() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from planted_laws import floating_losses, losses, nan_losses
 
 import minintk as mn
 from minintk.training.losses import Loss
@@ -128,6 +129,21 @@ def test_targets_are_never_broadcast(loss: Loss) -> None:
             with pytest.raises(ValueError, match=r"expect one \(N, C\)"):
                 measure(f, y)
         measure(f, np.ones((4, 1)))
+
+
+def test_numbers_that_wrap_or_round_are_refused_by_every_loss() -> None:
+    """(20 - 0)^2 + (0 - 20)^2 over 4 is 200, and 72 in uint8; a cross-entropy of 2e-8 was inf there and 0 in int8."""
+    floating_losses()
+    assert {type(loss) for loss in LOSSES + MARGINS} == {type(loss) for loss in losses()}
+    f = np.array([[0], [20]], np.uint8)
+    with pytest.raises(TypeError, match=r"f expects float32 or float64, got uint8: convert it, f\.astype"):
+        mn.mse(f, f[::-1])
+    with pytest.raises(TypeError, match=r"y: expected arrays of one library.*got builtins\.NoneType"):
+        mn.mse(f.astype(float), None)  # type: ignore[arg-type]
+
+
+def test_nan_gives_nan() -> None:
+    nan_losses()
 
 
 @pytest.mark.parametrize("row", [[1.0, 1.0], [2.0, -1.0], [0.0, 0.0]])
