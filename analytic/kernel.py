@@ -151,7 +151,8 @@ class Kernel:
     depends on some angles that are known only to the square root of the precision: between pixels that are nearly
     opposite before a kink, nearly parallel after pooling, or in collinear windows of very different size.  Many of
     these cause errors of up to 1e-8 in the NTK, 1e-3 in float32, and of up to 1e-9 and 1e-4 in the NNGP of later
-    layers.  Images whose root mean squares have the ratio R add an error of R times float64's precision, unless the
+    layers; before a saturated sigmoid, |u|^2 times the precision between opposite images that a bias moves.
+    Images whose root mean squares have the ratio R add an error of R times float64's precision, unless the
     network is ReLU-like without biases; beyond R = 1e8, and for root mean squares below 1e-135 or above
     1e149, ValueError.
 
