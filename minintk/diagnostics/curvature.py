@@ -214,14 +214,10 @@ def max_learning_rate(
     def on_parameters(v: Array) -> Array:  # L'' is no number: J S J' L'' is not symmetric, S^1/2 J' L'' J S^1/2 is
         return S**0.5 * _pulled(J, loss.hessian(f, y, J.push(S**0.5 * v)))
 
-    squared = loss.curvature is not None
-    largest = _largest_eigenvalue(
-        on_outputs if squared else on_parameters, f if squared else theta, number("rtol", rtol)
-    )
+    product, like = (on_parameters, theta) if loss.curvature is None else (on_outputs, f)
+    largest = _largest_eigenvalue(product, like, number("rtol", rtol))
     if largest <= 0:
-        raise ValueError(
-            "max_learning_rate expects outputs that depend on theta: the kernel is zero, and any rate stable"
-        )
+        raise ValueError("max_learning_rate expects outputs that depend on theta: the kernel is 0, any rate is stable")
     return 2 * (1 + real(momentum)) / largest
 
 
@@ -238,7 +234,7 @@ def _check_descent(model: Model, theta: Array, x: Array, loss: Any, scales: Mapp
 
 def _pulled(J: Jacobian, u: Array) -> Array:
     """Return J' u : (P,), which may overflow: `_largest_eigenvalue` says so."""
-    out = array_namespace(u).empty((J.size,), dtype=u.dtype)
+    out = array_namespace(u).full((J.size,), float("nan"), dtype=u.dtype)  # so that no layer forgets its part unnoticed
     J.pull(u, out)
     return out
 
@@ -265,6 +261,5 @@ def _largest_eigenvalue(product: Callable[[Array], Array], like: Array, rtol: fl
     try:
         return float(eigsh(H, k=1, which="LA", v0=start, tol=rtol, return_eigenvectors=False)[0])
     except ArpackNoConvergence as error:
-        raise RuntimeError(
-            f"expected the largest eigenvalue to rtol={rtol:g}, got {error}: pass a larger rtol"
-        ) from error
+        what = f"expected the largest eigenvalue to rtol={rtol:g}, got {error}"
+        raise RuntimeError(f"{what}: pass a larger rtol, or float64") from error

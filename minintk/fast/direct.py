@@ -9,7 +9,7 @@ while the sum runs.  Pixels that stand side by side are neighbours in memory, so
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
@@ -176,13 +176,13 @@ def usual(a: Any) -> Any:
 def looped(f: Any) -> Any:
     """Return f compiled, for the `usual` arguments."""
     loop = compiled(f)
-    return lambda *args: loop(*map(usual, args))
+    return wraps(f)(lambda *args: loop(*map(usual, args)))
 
 
 def with_products(f: Any) -> Any:
     """Return f compiled, as in `looped`, with the `products` of its first array before its arguments."""
     loop = looped(f)
-    return lambda x, *others: loop(products(x.dtype), x, *others)
+    return wraps(f)(lambda x, *others: loop(products(x.dtype), x, *others))
 
 
 @intrinsic

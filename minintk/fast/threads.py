@@ -196,8 +196,8 @@ class single_threaded_blas(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         key, me = id(self), get_ident()
-        _holders[key] = me, weakref.ref(self, lambda _: _leave(key))  # if no `__exit__` is reached
         try:
+            _holders[key] = me, weakref.ref(self, lambda _: _leave(key))  # if no `__exit__` is reached
             while any(monotonic() - since < PATIENCE for who, since in list(_returning.items()) if who != me):
                 sleep(1e-5)
             if not _held[0]:
@@ -230,6 +230,7 @@ def _leave(key: int) -> None:
             for library, count in list(_before.items()):
                 if not _holders:
                     set_threads(library, count)
+                if not _holders:  # one that enters now needs the count
                     _before.pop(library, None)
     finally:
         _returning.pop(get_ident(), None)

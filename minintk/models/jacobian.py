@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any
 
-from minintk.arrays import Array, array_namespace, check_finite, check_finite_by, check_floating, to_host, to_library
+from minintk.arrays import Array, array_namespace, check_finite_by, check_floating, to_host, to_library
 from minintk.layers.contract import LayerJacobian, Layout, Tensor
 from minintk.layers.norm import UNCALIBRATED
 
@@ -74,12 +74,9 @@ class Jacobian(ABC):
         return dy
 
     def vjp(self, u: Array, out: Array | None = None) -> Array:
-        """Return J' u : ([K], [E], P) for a cotangent u : ([K], [E], N, C), written into `out` if given.
-
-        ValueError for a NaN in u.
-        """
+        """Return J' u : ([K], [E], P) for u : ([K], [E], N, C), written into `out` if given; ValueError for a NaN."""
         _check("u", u, self.like, (*self.lead, *self.outputs), 1)
-        check_finite("u", u)
+        check_finite_by(u, "u", u)
         shape = (*u.shape[:-2], self.size)
         if out is None:
             out = array_namespace(u).full(shape, nan, dtype=u.dtype)  # so that no layer forgets its part unnoticed
@@ -226,7 +223,7 @@ class InputJacobian:
     def jvp(self, v: Array) -> Array:
         """(df/dx) v : ([K], [E], N, C) for v : ([K], [E], N, *input_shape)."""
         _check("v", v, self.theta, self.shape, self.theta.ndim)
-        check_finite("v", v)
+        check_finite_by(v, "v", v)
         xp, lead = array_namespace(v), v.shape[: -len(self.shape)] or self.theta.shape[:-1]
         still = xp.broadcast_to(xp.zeros_like(self.theta), (*lead, self.theta.shape[-1]))
         dy = self.root.jvp(self.layout.unpack(still), v)
@@ -235,7 +232,7 @@ class InputJacobian:
     def vjp(self, u: Array) -> Array:
         """(df/dx)' u : ([K], [E], N, *input_shape) for u : ([K], [E], N, C)."""
         _check("u", u, self.theta, self.outputs, self.theta.ndim)
-        check_finite("u", u)
+        check_finite_by(u, "u", u)
         dx = self.root.vjp(u, None)
         if dx is None:
             raise TypeError("a layer's vjp returned None: return u dy/dx where site.inputs is true")

@@ -118,7 +118,7 @@ def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes
     ensemble, for a BatchNorm without frozen statistics, and as for `lift`.
 
     >>> state = {"weight": np.array([[1.0, 2.0, 3.0]])}
-    >>> net, theta = lift(state, (3,), s.Dense(1))
+    >>> net, theta = lift(state, (3,), spec=s.Dense(1))
     >>> unlift(net, 2 * theta, state)
     {'weight': array([[2., 4., 6.]])}
     """

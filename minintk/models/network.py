@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from math import prod
-from typing import Any, ClassVar, Literal, NamedTuple, cast, overload
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast, overload
 
 import numpy as np
 
@@ -175,15 +175,30 @@ class Network(Model):
             end = "end with mn.Flatten() and mn.Dense(...)"
             raise ValueError(f"the network's outputs must be a vector, got shape {shape}: {end}")
         self.outputs = shape[0]
-        self.layers = cast(BoundChain, bind(self.spec, Site(self.input_shape), self.parametrization, ""))
-        self.layout = Layout(self.layers.tensors)
         sizes = [prod(shape) for shape in (self.input_shape, *kept_shapes(self.spec, self.input_shape))]
         self._footprint = sum(sizes), max(sizes)
         self._couples = couples(self.spec)
-        self.sweeps, self.kernels = Network.speed(self.layers, self.spec, self.input_shape, self._couples)
         self.statistics: Weights = {}
         self.keys: np.ndarray[Any, Any] | None = None  # of the masks of every Dropout, ([E], 2)
+        self._bind()
         warn_if_nothing_arrives(self.spec, self.parametrization)
+
+    def _bind(self) -> None:
+        self.layers = cast(BoundChain, bind(self.spec, Site(self.input_shape), self.parametrization, ""))
+        self.layout = Layout(self.layers.tensors)
+        self.sweeps, self.kernels = Network.speed(self.layers, self.spec, self.input_shape, self.coupled)
+
+    def __getstate__(self) -> dict[str, Any]:
+        bound = "layers", "layout", "sweeps", "kernels"  # they hold functions, which do not pickle: bound again
+        return {name: value for name, value in vars(self).items() if name not in bound}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._bind()
+
+    def __copy__(self) -> Self:
+        vars(other := object.__new__(type(self))).update(vars(self))  # with the same bound layers
+        return other
 
     def __repr__(self) -> str:
         layers = ", ".join(map(short, self.spec.layers))

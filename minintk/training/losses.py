@@ -241,6 +241,7 @@ class Hinge(_Margin):
     """
 
     ends: ClassVar[bool] = True
+    hessian_by_targets: ClassVar[bool] = False  # there is none
 
     def __call__(self, f: Array, y: Array) -> Array:
         xp = _fitting(f, y)

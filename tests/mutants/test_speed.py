@@ -16,7 +16,7 @@ NUMBA = "tests/analytic/images/test_numba_kernels.py"
 SLOWER = [
     (KERNELS, "analytic/vectors/unit_rows.py", "    centre /= count\n", "    centre *= count\n"),
     (KERNELS, "analytic/vectors/engine.py", "range(0, last if self.symmetric else n, height)", "range(0, n, height)"),
-    (KERNELS, "analytic/vectors/engine.py", "        if m < size:", "        if False:"),
+    (KERNELS, "analytic/vectors/engine.py", "    if m < width:", "    if False:"),
     (KERNELS, "analytic/vectors/quadrature.py", "kept_curve if grid else norm_curve", "norm_curve"),
     (KERNELS, "analytic/vectors/engine.py", "if self.coarse is not None else xp", "if False else xp"),
     (KERNELS, "analytic/vectors/quadrature.py", "rows.ends, rows.alike", "rows.ends, False"),
@@ -28,7 +28,7 @@ SLOWER = [
     (NUMBA, "analytic/images/plan.py", "split(program) if jit and", "0 if jit and"),
     (NETWORKS, "minintk/fast/dense.py", "    if not large(x, mu):", "    if True:"),
     (NETWORKS, "minintk/fast/dense.py", "        if large(x, W):", "        if False:"),
-    (NETWORKS, "minintk/fast/split_batch.py", "if size < THRESHOLDS.batch or inside():", "if True:"),
+    (NETWORKS, "minintk/fast/split_batch.py", "shares = cut(N, size, max(", "shares = cut(N, 0, max("),
     (NETWORKS, "minintk/fast/split_outputs.py", "count = 1 if kernel.full or v is not u", "count = 1 if True"),
     (NETWORKS, "minintk/fast/patches.py", "for B in range(1, windows.columns.out + 1)", "for B in range(1, 2)"),
     (NETWORKS, "minintk/fast/patches.py", "return max(1, limit // bytes_each)", "return 10**9"),

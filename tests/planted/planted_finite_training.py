@@ -30,6 +30,7 @@ from planted_laws import (
     mup_by_descent,
     nan_losses,
     on_a_kernel,
+    pickled,
     resumed,
     sharpest,
     stable_rates,
@@ -432,6 +433,21 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     right = SoftmaxCrossEntropy._probabilities
     patch.setattr(SoftmaxCrossEntropy, "hessian", lambda self, f, y, v: right(self, f, y) * v / f.shape[-2])
+
+
+def forgets(*names: str) -> Callable[[Patch], None]:
+    """Plants pickles without these attributes' values: those of a new network come back."""
+
+    def plant(patch: Patch) -> None:
+        right, new = mn.Network.__getstate__, vars(mn.Network(mn.Dense(1), (1,)))
+        patch.setattr(mn.Network, "__getstate__", lambda self: right(self) | {name: new[name] for name in names})
+
+    return plant
+
+
+planted("pickle: statistics of BatchNorm left out", pickled)(forgets("statistics"))
+planted("pickle: keys of masks left out", pickled)(forgets("keys"))
+planted("pickle: parametrization left out", pickled)(forgets("parametrization"))
 
 
 @planted("max_learning_rate: of the mean over outputs, mn.ntk", stable_rates)

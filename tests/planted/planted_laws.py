@@ -6,6 +6,7 @@ The networks run their layers as they are written, with the door to the fast one
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -431,7 +432,9 @@ def maps(loss: Any) -> dict[str, Any]:
 def floating_losses() -> None:
     """losses refuse integers, float16, masks and numpy.matrix"""
     f, y = np.array([[0.0], [20.0], [1.0]]), np.array([[1.0], [-1.0], [1.0]])
-    spoil: list[Any] = [partial(np.asarray, dtype=kind) for kind in (np.int8, np.int64, np.float16, bool)]
+    spoil: list[Callable[[Any], Any]] = [
+        partial(np.asarray, dtype=kind) for kind in (np.int8, np.int64, np.float16, bool)
+    ]
     spoil += [lambda a: abs(a).astype(np.uint8), np.ma.masked_array, lambda a: a.view(np.matrix)]
     for loss in losses():
         for name, of in maps(loss).items():
@@ -457,6 +460,17 @@ def nan_losses() -> None:
                 assert bad or quiet, f"{loss}, {name} where {'fy'[spoilt]} is NaN: {got.ravel()[0]}"
 
 
+def pickled() -> None:
+    """a pickle of a network, with its statistics or its masks, computes the same bits"""
+    spec = mn.Sequential(mn.Dense(4), mn.BatchNorm(), mn.ReLU(), mn.Dropout(0.5), mn.Dense(2))
+    net = mn.Network(spec, (3,), mn.SpectralMuP())
+    theta = net.init(np.random.default_rng(0))
+    for each in (net, net.calibrate(theta, X), net.with_dropout(np.random.default_rng(0))):
+        for bytes_ in (pickle.dumps(each), pickle.dumps(mn.Linearized(each, theta))):
+            again = pickle.loads(bytes_)  # noqa: S301
+            assert_close("f of a pickle", again(theta, X[:4]), each(theta, X[:4]), 0.0)
+
+
 def stable_rates() -> None:
     """max_learning_rate = 2 (1 + m) / lambda_max(J S J' L''), from ntk_full written down; above it training diverges"""
     for C in (1, 3, 10):
@@ -469,7 +483,7 @@ def stable_rates() -> None:
             curved = np.zeros((5, C, 5, C))
             for n in range(5):
                 curved[n, :, n] = (np.diag(p[n]) - np.outer(p[n], p[n])) / 5
-            pairs: list[tuple[Any, Any]] = [(mn.mse, np.eye(5 * C) / 5), (mn.sum_of_squares, np.eye(5 * C) / 2.5)]
+            pairs: list[tuple[mn.Loss, Array]] = [(mn.mse, np.eye(5 * C) / 5), (mn.sum_of_squares, np.eye(5 * C) / 2.5)]
             pairs += [(mn.softmax_cross_entropy, curved.reshape(5 * C, 5 * C))] * (C > 1)
             for loss, H in pairs:
                 want = 2 * 1.9 / np.linalg.eigvals(kernel @ H).real.max()

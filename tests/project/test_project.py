@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("minintk", "analytic")
-ABOUT_BOTH = {"minintk/verify/theory.py"}  # imports analytic inside a function, for a command about both packages
+ABOUT_BOTH = {"minintk/verify/theory.py", "minintk/doctor.py"}  # inside a function, for commands about both packages
 
 
 def sources(*folders: str) -> list[Path]:

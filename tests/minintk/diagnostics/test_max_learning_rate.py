@@ -84,9 +84,9 @@ def test_a_loss_whose_curvature_depends_on_the_targets_wants_them() -> None:
 def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     flat = mn.Network(mn.Sequential(mn.Dense(4), mn.ReLU(), mn.Dense(2)), (3,))
     for loss in (mn.mse, mn.softmax_cross_entropy):
-        with pytest.raises(ValueError, match="the kernel is zero, and any rate stable"):
+        with pytest.raises(ValueError, match="the kernel is 0, any rate is stable"):
             mn.max_learning_rate(flat, np.zeros(flat.size), X, loss)
-    with pytest.raises(ValueError, match=rf"theta expects one network, \({NET.size},\), got"):
+    with pytest.raises(ValueError, match=r"theta expects one network, \(128,\), got \(2, 128\)"):
         mn.max_learning_rate(NET, np.stack([THETA, THETA]), X, mn.mse)
     with pytest.raises(ValueError, match="x expects at least one example"):
         mn.max_learning_rate(NET, THETA, X[:0], mn.mse)
@@ -96,8 +96,7 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match=r"loss expects one with hessian"):
         mn.max_learning_rate(NET, THETA, X, mn.MeanSquared)
     with pytest.raises(NotImplementedError, match=r"Hinge.* has no second derivative"):
-        one = mn.Network(mn.Dense(1), (3,))
-        mn.max_learning_rate(one, one.init(np.random.default_rng(0)), X, mn.hinge, y=np.sign(X[:, :1]))
+        mn.max_learning_rate(NET, THETA, X, mn.hinge)
     with pytest.raises(ValueError, match="theta holds 1 values that are NaN"):
         mn.max_learning_rate(NET, np.where(np.arange(NET.size) == 3, np.nan, THETA), X, mn.mse)
     with pytest.raises(FloatingPointError, match="overflows float64"):

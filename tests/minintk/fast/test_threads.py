@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 import minintk as mn
 from minintk.fast import dense, threads
@@ -22,6 +22,19 @@ from minintk.layers.activation import ActivationJacobian, BoundActivation
 def blas_threads() -> set[int]:
     """Of the BLAS libraries that the pool knows; SciPy's own, loaded later, is not among them."""
     return {int(library.num_threads) for library in threads.blas_libraries()}
+
+
+@contextmanager
+def blas_at(count: int) -> Iterator[None]:
+    """Inside, the user's own limit; threadpoolctl's holds in one thread of the process."""
+    before = [(library, library.num_threads) for library in threads.blas_libraries()]
+    for library, _ in before:
+        threads.set_threads(library, count)
+    try:
+        yield
+    finally:
+        for library, own in before:
+            threads.set_threads(library, own)
 
 
 @pytest.fixture
@@ -211,13 +224,13 @@ def test_a_network_takes_one_blas_thread(closed: bool, monkeypatch: pytest.Monke
     with shut() if closed else nullcontext():
         net = mn.Network(mn.Sequential(mn.Dense(5), mn.ReLU(), mn.Dense(2)), (3,))
     theta, x, y = net.init(np.random.default_rng(0)), np.eye(3), np.eye(3)[:, :2]
-    with threadpool_limits(2, user_api="blas"):
+    with blas_at(2):
         f, J = net.linearize(theta, x)
         J.jvp(theta), J.vjp(f), mn.ntk(net, theta, x)
         list(mn.flow(net, theta, x, y, loss=mn.mse, times=[0.1]))
         assert blas_threads() == {2}  # the caller's own limit stands again
         assert seen == ({2} if closed else {1})
-        with threadpool_limits(1, user_api="blas"):
+        with blas_at(1):
             net(theta, x)
             assert blas_threads() == {1}
 

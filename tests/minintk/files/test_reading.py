@@ -43,6 +43,7 @@ READ = {
 ELSEWHERE = {
     "minintk/__init__.py": "whether the package beside it is its own",
     "minintk/files/writing.py": "writes",
+    "minintk/fast/compiled.py": "compiled code, which it checks before it runs",
     "minintk/arrays.py": "asks the system how much memory is free",
     "minintk/experiments/papers.py": "the sources of the examples",
     "minintk/grade/worker.py": "messages between two processes; imports NumPy alone",

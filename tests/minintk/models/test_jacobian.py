@@ -123,15 +123,15 @@ def test_nan_in_a_tangent_or_a_cotangent_is_named_with_its_place(bad: float, ens
     f, J = NET.linearize(theta, X)
     u, v = np.ones_like(f), np.ones_like(theta)
     u[..., 3, 1], v[..., 7] = bad, bad
-    for call, name, at in ((J.vjp, "u", "3, 1"), (J.jvp, "v", "7")):
-        holds = rf"{name} holds . values that are NaN or infinite, .*{at},?\)"
-        with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=holds):
+    for call, name, at in ((J.vjp, "u", "3, 1"), (J.jvp, "v", "7,?")):
+        words = rf"{name} holds . values that are NaN or infinite, .*{at}\)"
+        with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=words):
             call(u if name == "u" else v)
     for wrt, shape in (("u", f.shape), ("v", X.shape)):
         a = np.ones(shape)
         a[..., 2, 0] = bad
         across = NET.linearize(theta, X, wrt="x")[1]
-        with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=rf"{wrt} holds"):
+        with pytest.raises(ValueError, match=rf"{wrt} holds"):
             (across.vjp if wrt == "u" else across.jvp)(a)
 
 

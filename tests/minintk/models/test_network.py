@@ -154,8 +154,8 @@ def test_a_theta_that_is_not_finite_is_named_with_its_place(bad: float, activati
     net = mn.Network(mn.Sequential(mn.Dense(4, b_std=1.0), activation, mn.Dense(2)), (3,))
     theta = net.init(np.random.default_rng(0), ensemble=2)
     theta[1, -1], zero = bad, np.zeros_like(theta)
-    models = [net, mn.Linearized(net, zero), mn.Centred(net, zero, 2.0), mn.Taylor(net, zero, 2)]
-    calls: list[Any] = [*models, *(model.linearize for model in models), lambda a, b: net.linearize(a, b, wrt="x")]
+    models: list[mn.Model] = [net, mn.Linearized(net, zero), mn.Centred(net, zero, 2.0), mn.Taylor(net, zero, 2)]
+    calls: list[Any] = [*models, *(each.linearize for each in models), lambda theta, x: net.linearize(theta, x, "x")]
     with np.errstate(invalid="ignore"):  # inf - inf
         for call in calls:
             with pytest.raises(ValueError, match=r"theta holds 1 values that are NaN or infinite.*\(1, 23\): clean"):
