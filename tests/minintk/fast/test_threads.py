@@ -69,23 +69,19 @@ def test_the_pool_and_the_calling_thread_share_the_work(two_cores: None) -> None
 
 def test_nobody_waits_for_a_thread_that_has_nothing_left_to_do(two_cores: None) -> None:
     """On a busy machine the caller has often taken all items before the pool's threads wake up: here they never do."""
-    wake, busy = threading.Event(), threading.Semaphore(0)
+    wake, begun = threading.Event(), threading.Event()
     parallel(abs, range(2))  # there is a thread now
 
     def asleep(_: int) -> None:
-        if threading.get_ident() != caller.ident:
-            busy.release()
+        if threading.get_ident() == caller.ident:
+            begun.wait(10)
+        else:
+            begun.set()
             wake.wait(10)
 
-    def occupy() -> None:
-        while not busy.acquire(blocking=False):
-            parallel(asleep, range(2))
-
-    caller = threading.Thread(target=occupy)
+    caller = threading.Thread(target=parallel, args=(asleep, range(2)))
     caller.start()
-    deadline = time.monotonic() + 10
-    while not threads._pool.jobs.empty() and time.monotonic() < deadline:
-        time.sleep(0.001)
+    assert begun.wait(10)
     try:
         for _ in range(50):  # no more than one for each thread waits in the queue
             assert parallel(lambda i: i * i, range(4)) == [0, 1, 4, 9]
