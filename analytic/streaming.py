@@ -110,7 +110,7 @@ class KernelStore:
         return self.folder / f"{name}.npy"
 
     def _lines(self) -> Lines | None:
-        """What the record lists, lines that are cut short or damaged left out; None if there is none.
+        """Return what the record lists, without cut or damaged lines; None if there is none.
 
         ValueError for the record of another kernel.
         """

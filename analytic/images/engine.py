@@ -112,7 +112,7 @@ FASTER = 8
 
 
 def images_per_tile(plan: ImagePlan, n: int) -> int:
-    """How many images of n, on either side, are prepared together, whatever the number of threads."""
+    """Return how many images of n are prepared together on either side; the number of threads does not matter."""
     host = on_host(plan.layout.xp)
     if plan.pixels[1] > 1:
         return max(1, min(n, NUMBERS_IN_TILE // plan.pixels[1]))

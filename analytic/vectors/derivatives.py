@@ -169,7 +169,7 @@ def _relative(xp: Any, q: Tangent) -> Array:
 
 
 SMALLEST_SINE = 1e-8
-"""Of 1 - sigma^2, which is known to 1e-16."""
+"""Smallest 1 - sigma^2 that is trusted; its error is 1e-16."""
 
 
 def _erf(xp: Any, state: State) -> State:
