@@ -85,6 +85,8 @@ STRIDES = {"numpy": "numpy.lib.stride_tricks", "cupy": "cupy.lib.stride_tricks"}
 def array_namespace(*arrays: Array) -> Any:
     """The namespace `xp` of the arrays' library; TypeError where they are of two libraries, or no arrays.
 
+    None, an absent tangent, is passed over beside an array.
+
     NumPy's own, which follows the array API standard; for other libraries, array-api-compat's.
 
     >>> array_namespace(np.ones(3)).__name__
