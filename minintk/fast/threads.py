@@ -1,7 +1,7 @@
 """Share independent pieces of work among threads, with BLAS held at one thread meanwhile.
 
-NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores; BLAS's own threads would fight
-with them.  Results do not depend on the number of threads: work is cut by its size alone, and added up in order.
+NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores; BLAS's own would fight them.
+Results do not depend on the number of threads: work is cut by its size alone, and added up in order.
 
 Any public call may run inside any other of the same thread (a signal handler, a callback, a finalizer), and any
 exception may leave it at any line:
