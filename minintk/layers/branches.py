@@ -146,7 +146,8 @@ class ConcatJacobian(BranchesJacobian):
 
     def join(self, db: list[Any]) -> Any:
         """dy = (db_1, ..., db_k), with zeros where there is no change."""
-        xp, known = array_namespace(*db), next(one for one in db if one is not None)
+        known = next(one for one in db if one is not None)
+        xp = array_namespace(known)
         zeros = ((*known.shape[:-1], at.stop - at.start) for at in self.places)
         return side_by_side([xp.zeros(n, dtype=known.dtype) if a is None else a for a, n in zip(db, zeros)])
 
