@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, finite, to_host, to_library
 from minintk.diagnostics.weight_norms import largest_singular_value
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model, check_model
@@ -55,7 +55,8 @@ def kappa(
     |D f| by Lanczos steps on J S J'.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
     times, from `starts` fixed starting points; the result is a lower bound, the best local maximum found.
     scales : S by tensor, as for `mn.ntk`; the parametrization's for gradient descent unless given.
-    ValueError for arguments that do not fit, and where J is zero; UnsupportedLayer for a model without an expansion.
+    ValueError for arguments that do not fit, and where J is zero; FloatingPointError where J' J overflows;
+    UnsupportedLayer for a model without an expansion.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x
@@ -76,11 +77,14 @@ def kappa(
     _, J = model.linearize(theta, x)
     S = model.layout.learning_rate_scales(scales, "sgd", "scales", like=theta)
     root = xp.ones_like(theta) if S is None else S**0.5
+    across, back = (lambda w: J.push(root * w)), (lambda u: root * _pulled(J, u))
     best, slope = 0.0, 0.0
     for start in range(starts):
         draw = np.random.default_rng(start).standard_normal(model.size)  # fixed, without any symmetry of a network
         v, _ = _unit(to_library(draw.astype(str(theta.dtype)), xp))
-        across, back = (lambda w: J.jvp(root * w)), (lambda u: root * J.vjp(u))
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not finite(back(across(v))):
+                raise FloatingPointError(f"J' J overflows {theta.dtype}: take smaller x, theta or scales")
         slope = max(slope, float(largest_singular_value(across, back, v, 1, rtol=1e-6)))
         best = max(best, _ascend(model, theta, x, v, steps, J, root))
     if slope == 0:
@@ -120,11 +124,11 @@ class _Second:
 
     def jvp(self, w: Array) -> Array:
         """D^2 f[v, w] : (N, C)."""
-        return self.both.jvp(self.root * w) - self.J.jvp(self.root * w)
+        return self.both.push(self.root * w) - self.J.push(self.root * w)
 
     def vjp(self, u: Array) -> Array:
         """H_u v : (P,)."""
-        return self.root * (self.both.vjp(u) - self.J.vjp(u))
+        return self.root * (_pulled(self.both, u) - _pulled(self.J, u))
 
 
 def _unit(a: Array) -> tuple[Array, float]:

@@ -98,7 +98,7 @@ def _fitting(f: Array, y: Array) -> Any:
     """Return the namespace of f : ([E], N, C) and y : (N, C); the check that every loss begins with.
 
     TypeError unless both are float32 or float64, without a mask: uint8 wraps at 256, float16 has three digits.
-    ValueError if their shapes differ, instead of broadcasting.
+    ValueError if their shapes differ, instead of broadcasting, and for no example, whose mean is none.
     """
     check_floating("f", f)
     check_floating("y", y)
@@ -106,6 +106,8 @@ def _fitting(f: Array, y: Array) -> Any:
     if f.ndim < 2 or tuple(f.shape[-2:]) != tuple(y.shape[-2:]):
         hint = COLUMN if y.ndim == 1 and f.shape[-1:] == (1,) else ""
         raise ValueError(f"f ([E], N, C) and y (N, C) expect one (N, C), got {tuple(f.shape)}, {tuple(y.shape)}{hint}")
+    if y.shape[0] == 0:
+        raise ValueError(f"f and y expect at least one example, N >= 1, got y of shape {tuple(y.shape)}")
     return xp
 
 

@@ -142,6 +142,14 @@ def test_numbers_that_wrap_or_round_are_refused_by_every_loss() -> None:
         mn.mse(f.astype(float), None)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("loss", LOSSES + MARGINS, ids=repr)
+def test_no_example_is_refused(loss: Loss) -> None:
+    """A mean over none was NaN, or a ZeroDivisionError."""
+    for measure in (loss, loss.cotangent):
+        with pytest.raises(ValueError, match=r"at least one example, N >= 1, got y of shape \(0, 1\)"):
+            measure(np.zeros((2, 0, 1)), np.zeros((0, 1)))
+
+
 def test_nan_gives_nan() -> None:
     nan_losses()
 
