@@ -80,6 +80,27 @@ def test_the_same_bits_come_back(name: str, way: str) -> None:
     assert np.array_equal(after[0](theta, X), after[1](theta, X))
 
 
+def test_statistics_and_anchors_of_members() -> None:
+    both = np.stack([NORM.init(RNG), NORM.init(RNG)])
+    net = NORM.calibrate(both, X).members(slice(1, 2))
+    lin = mn.Linearized(net, both[1:])
+    assert np.array_equal(through(net)(both[1:], X), net(both[1:], X))
+    assert np.array_equal(through(lin)(1.1 * both[1:], X), lin(1.1 * both[1:], X))
+
+
+def test_a_pickled_run_goes_on_with_the_same_bits() -> None:
+    """Dropout, BatchNorm, momentum and batches: a snapshot that was pickled at step 5 ends where the whole run ends."""
+    theta, y = NORM.init(np.random.default_rng(1)), np.ones((4, 2))
+
+    def run(resume: Any) -> Any:
+        net, rng = NORM.with_dropout(np.random.default_rng(5)), np.random.default_rng(6)
+        how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(0.1, momentum=0.9), "steps": 10, "batch_size": 2}
+        return list(mn.train(net, theta, X, y, rng=rng, resume=resume, **how))
+
+    whole = run(None)
+    assert np.array_equal(run(through(whole[5]).state)[-1].theta, whole[-1].theta)
+
+
 def test_pickling_is_a_law() -> None:
     pickled()
 
