@@ -77,7 +77,13 @@ def kappa(
     _, J = model.linearize(theta, x)
     S = model.layout.learning_rate_scales(scales, "sgd", "scales", like=theta)
     root = xp.ones_like(theta) if S is None else S**0.5
-    across, back = (lambda w: J.push(root * w)), (lambda u: root * _pulled(J, u))
+
+    def across(w: Array) -> Array:
+        return J.push(root * w)
+
+    def back(u: Array) -> Array:
+        return root * _pulled(J, u)
+
     best, slope = 0.0, 0.0
     for start in range(starts):
         draw = np.random.default_rng(start).standard_normal(model.size)  # fixed, without any symmetry of a network

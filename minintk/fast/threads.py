@@ -3,8 +3,7 @@
 NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores; BLAS's own would fight them.
 Results do not depend on the number of threads: work is cut by its size alone, and added up in order.
 
-Any public call may run inside any other of the same thread (a signal handler, a callback, a finalizer), and any
-exception may leave it at any line:
+Any public call may run inside any other of the same thread (a handler, a callback), and any exception may leave it:
 
     no thread waits for work that nobody has begun    a call takes its own items, and waits for those others took
     marks need no unsetting                           they live in a copied context, or go with the frame
