@@ -85,8 +85,6 @@ STRIDES = {"numpy": "numpy.lib.stride_tricks", "cupy": "cupy.lib.stride_tricks"}
 def array_namespace(*arrays: Array) -> Any:
     """The namespace `xp` of the arrays' library; TypeError where they are of two libraries, or no arrays.
 
-    None, an absent tangent, is passed over beside an array.
-
     NumPy's own, which follows the array API standard; for other libraries, array-api-compat's.
 
     >>> array_namespace(np.ones(3)).__name__
@@ -102,10 +100,7 @@ def array_namespace(*arrays: Array) -> Any:
 
     try:
         xp = array_api_compat.array_namespace(*arrays)  # which passes over None and Python's numbers
-        if (
-            all(a is None or hasattr(a, "dtype") for a in arrays)
-            and xp.__name__.removeprefix("array_api_compat.") in SCIPY
-        ):
+        if all(hasattr(a, "dtype") for a in arrays) and xp.__name__.removeprefix("array_api_compat.") in SCIPY:
             return xp
         raise TypeError(f"arrays of {xp.__name__}")
     except TypeError as error:
