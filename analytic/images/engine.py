@@ -106,6 +106,9 @@ NUMBERS_IN_TILE = 2**10
 SHORTEST_TILE = 0.02
 """Seconds that a tile takes on one core at least, about, or to prepare its images takes as long."""
 
+SHORTEST_SUMMED = 5
+"""Tiles of planes that are summed take so many times longer at least: all cores share one."""
+
 
 FASTER = 8
 """Planes take so much less time for a pair of pixels than fields, about."""
@@ -123,7 +126,8 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
     if host:  # a tile is the smallest block of a store or an executor
         cost = SECONDS_PER_PAIR * pixel_pairs_followed(plan.program, plan.shape) * max(1, len(plan.program))
         cost /= FASTER if plan.by_offsets else 1
-        n = min(n, max(ceil(n / FEWEST), ceil(sqrt(SHORTEST_TILE / cost))))
+        shortest = SHORTEST_TILE * (SHORTEST_SUMMED if plan.summed else 1)
+        n = min(n, max(ceil(n / FEWEST), ceil(sqrt(shortest / cost))))
     return max(1, min(most, n))
 
 

@@ -47,12 +47,12 @@ class SplitOutputsJacobian(ChainJacobian):
         return sum(others, first)
 
     def count(self, u: Array) -> int:
-        """Return how many parts are worth it, more where a cotangent is large."""
+        """Return how many parts are worth it: each computes the Gram matrices of the inputs anew; more if large."""
         if not on_host(array_namespace(u)):
             return 1
         (total, widest), C = self.sizes, u.shape[0]
         parts = u.dtype.itemsize * self.N * widest * C // THRESHOLDS.cotangent_bytes
-        return max(len(cut(C, self.N * total * C, THRESHOLDS.cotangents)), int(parts))
+        return max(len(cut(C // 3, self.N * total * C, THRESHOLDS.cotangents)), int(parts))
 
 
 @dataclass(frozen=True)

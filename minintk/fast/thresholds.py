@@ -1,6 +1,6 @@
 """Where the fast paths begin and end: one object with all the numbers, measured on two cores with AVX-512.
 
-A piece of work is worth a thread from about 2 ms on, so work from twice that on is `cut`.
+A piece of work is worth a thread from about 1 ms on, so work from twice that on is `cut`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 class Thresholds:
     """Multiplications, numbers in memory and bytes, as the comments say."""
 
-    products: int = 2**26  # multiplications of a piece of a matrix product, or of several
+    products: int = 2**24  # multiplications of a piece of a matrix product, or of several
     compiled: int = 2**20  # multiplications of a convolution that is worth loading Numba
-    convolution: int = 2**26  # multiplications of a piece of a convolution,
+    convolution: int = 2**25  # multiplications of a piece of a convolution,
     convolution_per_weight: int = 2**8  # and for each weight: every piece adds to all of them
     share: int = 2**19  # numbers in the activations of a share of a batch,
-    share_per_weight: int = 16  # and for each weight: every share prepares all of them
+    share_per_weight: int = 8  # and for each weight: every share prepares all of them
     contraction: int = 2**24  # multiplications of a kernel's contraction that is left to BLAS's own threads
     cotangents: int = 2**19  # numbers in the cotangents of some outputs of a kernel
     vector: int = 2**20  # numbers of a piece of a vector in optimisers and copies
