@@ -34,7 +34,7 @@ from math import comb, exp, isfinite, log, sqrt
 
 import numpy as np
 
-from analytic.kernel import Kernel
+from analytic.kernels import Kernel
 from analytic.training.dynamics import check_targets
 from analytic.training.eigen import check_kernel, spectrum
 from analytic.training.gp import Kind, check_wanted

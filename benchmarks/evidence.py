@@ -29,7 +29,7 @@ STEP = 1e-5
 """Of the logarithms, for central differences: the error is about 1e-10."""
 
 
-class ByDifferences(an.NetworkKernel):  # type: ignore[misc]
+class ByDifferences(an.NetworkKernel):
     """The same kernel, its derivatives by differences."""
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:

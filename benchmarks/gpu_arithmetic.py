@@ -1,4 +1,4 @@
-"""How long a GPU takes for kernels of images at the least, from the machine code of `analytic.images.gpu_kernels`.
+"""How long a GPU takes for kernels of images at the least, from the machine code of `analytic.fast.gpu_kernels`.
 
     python benchmarks/gpu_arithmetic.py                CIFAR-10 on one H200: 1.75e9 pairs, 14 layers, 32 x 32 pixels
     python benchmarks/gpu_arithmetic.py --layers 11 --pairs 5e5
@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from analytic.images.gpu_kernels import source, threads_for
+from analytic.fast.gpu_kernels import source, threads_for
 
 MULTIPROCESSORS, ISSUED, CLOCK = 132, 4, 1.98e9
 REGISTERS, THREADS = 65536, 2048

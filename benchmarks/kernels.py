@@ -80,7 +80,7 @@ def _theirs(kernel: Any, a: Arrays, corner: int | None = None, batch: int | None
 
 
 def ours(a: Arrays, device: str, *, depth: int, activation: str, b_std: float, corner: int | None = None) -> Work:
-    """analytic.kernel(spec).both(x)."""
+    """analytic.kernels(spec).both(x)."""
     import analytic as an
     import minintk as mn
 
@@ -220,7 +220,7 @@ def two_processes() -> Executor:
 def ours_cnn(
     a: Arrays, device: str, *, body: Sequence[str], pool: bool, processes: bool = False, numba: bool = True
 ) -> Work:
-    """analytic.kernel(spec).both(x), in threads or in two processes; their memory is not the caller's."""
+    """analytic.kernels(spec).both(x), in threads or in two processes; their memory is not the caller's."""
     import analytic as an
     import analytic.images.plan
     import minintk as mn

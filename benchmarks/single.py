@@ -52,7 +52,7 @@ def ours(
 ) -> Work:  # fmt: skip
     """mn.train.   held : BLAS at one thread, as minintk holds it; if not, it works with its own, which spin."""
     import minintk as mn
-    from minintk.fast import threads
+    from minintk import threads
 
     if not held:
         threads.blas_libraries = list  # type: ignore[assignment]  # none

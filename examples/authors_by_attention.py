@@ -76,7 +76,7 @@ def draw(out: str, sizes: tuple[int, ...], found: dict[str, float]) -> None:
     """Accuracies: kernels as lines, networks as points."""
     import matplotlib.pyplot as plt
 
-    plt.style.use("minintk.verify.look")
+    plt.style.use("analytic.verify.look")
     figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
     for name, style, shift in (("NNGP", "C1s--", 0.97), ("NTK", "C0-", 1.0), ("networks", "C2o", 1.03)):
         values, errors = (100 * np.array([found[f"{name}, {N}{end}"] for N in sizes]) for end in ("", " ±"))

@@ -69,7 +69,7 @@ def main(out: str | None = None, steps: int = 600) -> dict[str, float]:
     if out:
         import matplotlib.pyplot as plt
 
-        plt.style.use("minintk.verify.look")
+        plt.style.use("analytic.verify.look")
         figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
         left.loglog(h, error, "o-", label="measured, median of 8 directions")
         left.loglog(h, error[-3] * (h / h[-3]) ** 2, "k--", label="theory: truncation, $h^2$")

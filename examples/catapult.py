@@ -76,9 +76,9 @@ def draw(out: str, widths: tuple[int, ...], runs: dict[float, Any], laws: dict[s
     """The loss of one network at each rate, and the sharpness against width."""
     import matplotlib.pyplot as plt
 
-    from minintk.verify.figures import MARKERS
+    from analytic.verify.figures import MARKERS
 
-    plt.style.use("minintk.verify.look")
+    plt.style.use("analytic.verify.look")
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     for i, (rate, each) in enumerate(runs.items()):
         left.semilogy(each[0][0][:40], f"C{i}{MARKERS[i % 4]}-", markersize=3, label=f"{rate}")

@@ -71,7 +71,7 @@ def main(
     if out:
         import matplotlib.pyplot as plt
 
-        plt.style.use("minintk.verify.look")
+        plt.style.use("analytic.verify.look")
         figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
         for end in ends:
             for kind, style in (("NNGP", "C0"), ("NTK", "C1")):

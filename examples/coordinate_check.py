@@ -51,9 +51,9 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
     if out:
         import matplotlib.pyplot as plt
 
-        from minintk.verify.figures import MARKERS
+        from analytic.verify.figures import MARKERS
 
-        plt.style.use("minintk.verify.look")
+        plt.style.use("analytic.verify.look")
         figure, panels = plt.subplots(1, len(checks), figsize=(3.3 * len(checks), 3.8), layout="constrained")
         for panel, (name, check) in zip(panels, checks.items(), strict=True):
             layers = [row for row in check.rows if row.quantity == "dh" and row.fit is not None]

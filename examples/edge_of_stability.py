@@ -62,9 +62,9 @@ def draw(out: str, runs: dict[float, tuple[float, Host]]) -> None:
     """Sharpness against steps, each with its 2 / lr, and the losses."""
     import matplotlib.pyplot as plt
 
-    from minintk.verify.figures import MARKERS
+    from analytic.verify.figures import MARKERS
 
-    plt.style.use("minintk.verify.look")
+    plt.style.use("analytic.verify.look")
     figure, (above, below) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     for i, (fraction, (lr, rows)) in enumerate(runs.items()):
         label = f"lr = {lr:.3f} = 2 / ({fraction} s)"

@@ -70,9 +70,9 @@ def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25
     if out:
         import matplotlib.pyplot as plt
 
-        from minintk.verify.figures import MARKERS
+        from analytic.verify.figures import MARKERS
 
-        plt.style.use("minintk.verify.look")
+        plt.style.use("analytic.verify.look")
         figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
         for i, level in enumerate(LEVELS):
             left.semilogx(sizes, L[:, i], f"C{i}--")

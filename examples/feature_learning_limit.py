@@ -70,9 +70,9 @@ def draw(out: str, x: Host, y: Host, widths: tuple[int, ...], laws: Any) -> None
     """Outputs, kernels, distances."""
     import matplotlib.pyplot as plt
 
-    from minintk.verify.figures import MARKERS
+    from analytic.verify.figures import MARKERS
 
-    plt.style.use("minintk.verify.look")
+    plt.style.use("analytic.verify.look")
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
     for colour, gamma0 in enumerate((0.1, 1.0, 2.0)):
         f, k = limit(2, x, y, gamma0)

@@ -67,9 +67,9 @@ def draw(out: str, points: list[tuple[int, int, float, float]], worst: float) ->
     """The variance against depth over width, with exact curves and limit; its convergence to 3/n."""
     import matplotlib.pyplot as plt
 
-    from minintk.verify.figures import MARKERS
+    from analytic.verify.figures import MARKERS
 
-    plt.style.use("minintk.verify.look")
+    plt.style.use("analytic.verify.look")
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
     for colour, n in enumerate(sorted({n for depth, n, *_ in points if depth > 1})):
         depths = np.arange(1, n + 1)

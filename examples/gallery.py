@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image
 
-from minintk.experiments.papers import scripts
+from minintk.lab.experiments.papers import scripts
 
 HERE = Path(__file__).resolve().parent
 NAMES = sorted(

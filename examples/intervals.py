@@ -129,7 +129,7 @@ def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], 
         import matplotlib.pyplot as plt
 
         write_bytes(s.out / f"{s.key}.json", f"{json.dumps(found, indent=1, ensure_ascii=False)}\n".encode())
-        with plt.style.context("minintk.verify.look"):
+        with plt.style.context("analytic.verify.look"):
             draw(plt)
             plt.savefig(s.out / f"{s.key}.png", dpi=120)
             plt.close()

@@ -73,9 +73,9 @@ def draw(out: str, measured: dict[str, Any]) -> None:
     """The kernel's error against width, one panel for each activation."""
     import matplotlib.pyplot as plt
 
-    from minintk.verify.figures import MARKERS
+    from analytic.verify.figures import MARKERS
 
-    plt.style.use("minintk.verify.look")
+    plt.style.use("analytic.verify.look")
     figure, panels = plt.subplots(1, 3, figsize=(12, 4.2), sharey=True, layout="constrained")
     for axes, (name, (n, mean, error)) in zip(panels, measured.items(), strict=True):
         for o, label in enumerate(NAMES.values()):

@@ -67,7 +67,7 @@ def main(
     if out:
         import matplotlib.pyplot as plt
 
-        with plt.style.context("minintk.verify.look"):
+        with plt.style.context("analytic.verify.look"):
             figure, panels = plt.subplots(2, 3, figsize=(12, 6.4), layout="constrained")
             *both, lazy, feature = panels.ravel()
             for name, p in paths.items():

@@ -72,9 +72,9 @@ def draw(out: str, widths: tuple[int, ...], laws: dict[str, tuple[PowerLaw, list
     """kappa and movement against width, with their fitted laws."""
     import matplotlib.pyplot as plt
 
-    from minintk.verify.figures import MARKERS
+    from analytic.verify.figures import MARKERS
 
-    plt.style.use("minintk.verify.look")
+    plt.style.use("analytic.verify.look")
     figure, panels = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     for axes, what in zip(panels, MEASURES, strict=True):
         chosen = {name.removeprefix(f"{what}, "): law for name, law in laws.items() if name.startswith(what)}

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import minintk as mn
-from minintk.experiments.named import spec_of_width
+from minintk.lab.experiments.named import spec_of_width
 from minintk.spec.parametrization import Role, Row
 
 WIDTH, DEPTHS = 128, (4, 8, 16, 32)
@@ -74,7 +74,7 @@ def draw(out: str, depths: tuple[int, ...], rows: dict[Any, Any]) -> None:
     """|dh| of the last sum against depth, a panel for each optimiser."""
     import matplotlib.pyplot as plt
 
-    plt.style.use("minintk.verify.look")
+    plt.style.use("analytic.verify.look")
     figure, panels = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     for axes, rule in zip(panels, OPTIMIZERS, strict=True):
         for i, name in enumerate(TABLES):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import minintk as mn
-from minintk.experiments import named
+from minintk.lab.experiments import named
 
 WIDTHS = {"mlp": (64, 128, 256, 512), "cnn": (8, 16, 32)}
 RATES = {"SGD": (mn.SGD, 2.0 ** np.arange(-3, 4.1, 0.5)), "Adam": (mn.Adam, 2.0 ** np.arange(-6, 1.1, 0.5))}
@@ -44,7 +44,7 @@ def main(
     if out:
         import matplotlib.pyplot as plt
 
-        plt.style.use("minintk.verify.look")
+        plt.style.use("analytic.verify.look")
         figure, panels = plt.subplots(2, -(-len(found) // 2), figsize=(16, 7.5), layout="constrained", squeeze=False)
         for panel, (label, transfer) in zip(panels.T.ravel(), found.items()):
             transfer.plot(panel)

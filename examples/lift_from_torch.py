@@ -81,7 +81,7 @@ def main(out: str | None = None, steps: int = 400) -> dict[str, float]:
     if out:
         import matplotlib.pyplot as plt
 
-        plt.style.use("minintk.verify.look")
+        plt.style.use("analytic.verify.look")
         figure, axes = plt.subplots(layout="constrained")
         for i, (dtype, (size, apart)) in enumerate(drawn.items()):
             shown, eps = apart > 0, float(np.finfo(dtype).eps)  # the others agree in all digits

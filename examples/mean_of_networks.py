@@ -79,7 +79,7 @@ def draw(out: str, found: dict[str, Any], cases: tuple[str, ...], widths: tuple[
     """n (mean - limit) against 1/n, a panel for each case."""
     import matplotlib.pyplot as plt
 
-    plt.style.use("minintk.verify.look")
+    plt.style.use("analytic.verify.look")
     figure, panels = plt.subplots(1, len(cases), figsize=(4.2 * len(cases), 3.8), layout="constrained", squeeze=False)
     for axes, case in zip(panels[0], cases, strict=True):
         for i, t in enumerate(TIMES):

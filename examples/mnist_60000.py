@@ -59,7 +59,7 @@ def main(
     if out:
         import matplotlib.pyplot as plt
 
-        plt.style.use("minintk.verify.look")
+        plt.style.use("analytic.verify.look")
         of_label = f[np.arange(len(f)), two.labels]
         others = np.where(np.eye(10, dtype=bool)[two.labels], -np.inf, f).max(axis=1)
         figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")

@@ -70,7 +70,7 @@ def draw(out: str, n: Host, drawn: dict[str, Any]) -> None:
     """Margins, kernels, distances."""
     import matplotlib.pyplot as plt
 
-    plt.style.use("minintk.verify.look")
+    plt.style.use("analytic.verify.look")
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
     steps = np.arange(0, STEPS + 1, 2)
     for colour, (name, (margin, kernel, runs, off, error, one)) in zip(("C0", "C1", "C2"), drawn.items(), strict=True):

@@ -29,7 +29,7 @@ def flow(particles: Any) -> Any:
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, neurons: int = 400_000) -> dict[str, float]:
     """n times the distance of the mean of networks from the limit, and sqrt(n) times that of one, after all steps."""
-    few, limit = (flow(MultivariateNormalQMC(np.zeros(3), rng=0).random(2**k))[-1] for k in (12, 14))
+    few, limit = (flow(MultivariateNormalQMC(np.zeros(3), seed=0).random(2**k))[-1] for k in (12, 14))
     found, rows = {"limit: 2^12 particles less 2^14": float(np.abs(few - limit).max())}, []
     for n in widths:
         draws = np.random.default_rng(n).standard_normal
@@ -41,7 +41,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, neurons: int 
     if out:
         import matplotlib.pyplot as plt
 
-        plt.style.use("minintk.verify.look")
+        plt.style.use("analytic.verify.look")
         n, mean, error, one = np.array(rows).T
         plt.errorbar(n, mean, 2 * error, fmt="o", capsize=3, label="mean of networks, 2 standard errors")
         plt.loglog(n, one, "s", label="one network")

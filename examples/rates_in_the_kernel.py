@@ -75,7 +75,7 @@ def draw(out: str, widths: tuple[int, ...], values: dict[str, dict[str, list[Hos
     """Factor of J J', kappa with S and without, distance from infinite width; standard errors, lines of theory."""
     import matplotlib.pyplot as plt
 
-    plt.style.use("minintk.verify.look")
+    plt.style.use("analytic.verify.look")
     figure, panels = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
     wrong, with_s, without, limit = list(values["NTK"])[1:]
     shown = {wrong: (0.0, 1.0, -1.0), with_s: (-0.5, 0.0, 0.0), limit: (-0.5, -0.5, -0.5)}

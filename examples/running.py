@@ -15,7 +15,7 @@ from typing import Any
 
 import minintk as mn
 from minintk.arrays import device_namespace
-from minintk.fast.cores import cores
+from minintk.cores import cores
 from minintk.files.claims import processes
 from minintk.files.writing import write_bytes
 

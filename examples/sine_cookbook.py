@@ -66,7 +66,7 @@ def main(out: str | None = None, width: int = 128, networks: int = 60, steps: in
     if out:
         import matplotlib.pyplot as plt
 
-        plt.style.use("minintk.verify.look")
+        plt.style.use("analytic.verify.look")
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
         t = x_test[:, 0]
         names = {"nngp": "Bayesian posterior (NNGP)", "ntk": "trained to the end (NTK)"}

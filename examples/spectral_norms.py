@@ -64,9 +64,9 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, networks: int
     if out:
         import matplotlib.pyplot as plt
 
-        from minintk.verify.figures import MARKERS
+        from analytic.verify.figures import MARKERS
 
-        plt.style.use("minintk.verify.look")
+        plt.style.use("analytic.verify.look")
         figure, panels = plt.subplots(1, 4, figsize=(15, 3.9), layout="constrained")
         for panel, kind in zip(panels, ("|W", "|dW", "|h", "|dh"), strict=True):
             for i in range(3):

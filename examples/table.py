@@ -17,7 +17,7 @@ from pathlib import Path
 from papers_page import page
 from PIL import Image
 
-from minintk.experiments.papers import EXAMPLES, chosen, rerun, scripts
+from minintk.lab.experiments.papers import EXAMPLES, chosen, rerun, scripts
 
 PAGE = EXAMPLES.parent / "docs" / "papers" / "index.md"
 

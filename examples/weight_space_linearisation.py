@@ -53,7 +53,7 @@ def main(out: str | None = None, data: str | None = None, width: int = 512, epoc
     if out:
         import matplotlib.pyplot as plt
 
-        plt.style.use("minintk.verify.look")
+        plt.style.use("analytic.verify.look")
         figure, axes = plt.subplots(layout="constrained")
         for i, (name, values) in enumerate(losses.items()):
             cut = np.array(values[: len(values) // window * window]).reshape(-1, window)

@@ -2,6 +2,6 @@
 
 import sys
 
-from minintk.cli import main
+from minintk.lab.cli import main
 
 sys.exit(main())

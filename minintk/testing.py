@@ -24,6 +24,7 @@ import numpy as np
 
 from minintk import spec as s
 from minintk.arrays import Array, Host, array_namespace, to_host, to_library
+from minintk.doors import through
 from minintk.models.empirical import ntk, ntk_full
 from minintk.models.jacobian import Jacobian, ScaledContraction
 from minintk.models.network import Model, Network
@@ -309,11 +310,10 @@ def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametri
     try:
         _laws(layer, shape, parametrization)
     except Exception as error:
-        from minintk.grade.checks import diagnose_layer  # only for layers that are wrong
-
         said = ""
-        with suppress(Exception):  # a layer may be too broken to be looked at
-            said = str(diagnose_layer(layer, shape, parametrization) or "")
+        if (diagnose := through("diagnosis")) is not None:
+            with suppress(Exception):  # a layer may be too broken to be looked at
+                said = str(diagnose(layer, shape, parametrization) or "")
         if not said:
             raise
         raise AssertionError(f"{error}\n{said}") from error

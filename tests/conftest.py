@@ -35,7 +35,7 @@ settings.load_profile("fixed")
 def pytest_runtest_teardown() -> Generator[None, None, None]:
     """A test that leaves a threshold changed fails, not those after it."""
     yield
-    if (module := sys.modules.get("minintk.fast.thresholds")) is not None:
+    if (module := sys.modules.get("minintk.thresholds")) is not None:
         now, right = vars(module.THRESHOLDS), vars(module.Thresholds())
         left = {name: value for name, value in now.items() if value != right[name]}
         now.update(right)

@@ -13,10 +13,10 @@ from math import ceil, prod, sqrt
 from threading import Lock
 from typing import Any
 
+from analytic.fast.offsets import PLACES_IN_LINE, Planes, Steps, encode_all
 from analytic.images.activations import form_of
 from analytic.images.fields import Field, Pixels
 from analytic.images.memory import Workspace
-from analytic.images.offsets import PLACES_IN_LINE, Planes, Steps, encode_all
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Selves, Square
 from analytic.images.plan import ImagePlan, pixel_pairs_followed, plan_images
 from analytic.images.precision import check_entries, first_variances, holds_opposites
@@ -38,9 +38,9 @@ from analytic.vectors.results import FEWEST, SECONDS_PER_PAIR, Examples, Place, 
 from analytic.vectors.state import Dual, Flat, Program, RowState
 from analytic.vectors.unit_rows import for_each
 from minintk.arrays import Array, on_host
-from minintk.fast.cores import cores
-from minintk.fast.memory import short_rows
-from minintk.fast.threads import alone, single_threaded_blas
+from minintk.cores import cores
+from minintk.memory import short_rows
+from minintk.threads import alone, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
@@ -477,7 +477,7 @@ class ImageEngine:
     def through_planes(
         self, images: PreparedImages, tile: Tile, pairs: tuple[int, int, int, bool]
     ) -> tuple[Pixels, Array, Array]:
-        """The same by `analytic.images.offsets`; what follows the pooling then takes all pairs at once, in float64."""
+        """The same by `analytic.fast.offsets`; what follows the pooling then takes all pairs at once, in float64."""
         plan, xp, (n, first, m, _), ntk = self.plan, self.plan.layout.xp, pairs, self.asked[1]
         (pixels, planes), tail = planes_of(plan, images, tile, self.workspace, ntk), plan.program[plan.by_offsets :]
         layout = replace(tile.layout, dtype=xp.float64)

@@ -10,9 +10,9 @@ from importlib import import_module
 from math import prod
 from typing import Any
 
-from analytic.images.gpu_kernels import block_bytes
+from analytic.fast.gpu_kernels import block_bytes
+from analytic.fast.offsets import added_up, split, sums_suffice
 from analytic.images.memory import FieldLayout
-from analytic.images.offsets import added_up, split, sums_suffice
 from analytic.images.precision import field_precision, scale_free
 from analytic.images.rules import (
     Mixing,
@@ -31,7 +31,7 @@ from analytic.vectors.results import Examples
 from analytic.vectors.rules import Fork
 from analytic.vectors.state import Dual, Program
 from minintk.arrays import block_memory, on_host
-from minintk.fast.thresholds import numba_is_here
+from minintk.fast.numba_here import numba_is_here
 from minintk.spec.shapes import Shape
 
 
@@ -40,7 +40,7 @@ class ImagePlan:
     """How to compute the kernels of a program for images of one shape.
 
     scaled : divide images by their norms.   recorded : record each image with itself (`SelfKernels`) first.
-    by_offsets : how many of the first steps `analytic.images.offsets` takes, by Numba or on a GPU.
+    by_offsets : how many of the first steps `analytic.fast.offsets` takes, by Numba or on a GPU.
     pixels : (E, F), the shape of the results, (E, N F, M F): (P, 1) for P equal pixels at the end, (1, P) for all
     pairs of them.
     """
@@ -121,7 +121,7 @@ def numba_works() -> bool:
     if not numba_is_here():
         return False
     try:
-        import_module("analytic.images.numba_kernels")
+        import_module("analytic.fast.numba_kernels")
     except Exception as error:
         warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {error}", RuntimeWarning, 2)
         return False

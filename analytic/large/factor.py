@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 
 from analytic.large.gram import Gram
-from analytic.streaming import checksums
+from analytic.large.streaming import checksums
 from analytic.training.posterior import triangular
 from minintk.arrays import Array, Host, scipy_module
-from minintk.fast.threads import parallel, single_threaded_blas
 from minintk.files.reading import Unreadable, map_npy
 from minintk.files.writing import remove_parts, space_on_disk, write_atomically
 from minintk.progress import progress_of
+from minintk.threads import parallel, single_threaded_blas
 
 PIECE = 512
 """Rows that a thread takes at a time through all products of a block."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
-from minintk.fast.threads import parallel
+from minintk.threads import parallel
 
 BLOCK = 2048
 """Rows of a panel, and of a block: a product of two blocks takes a core about 0.2 s."""

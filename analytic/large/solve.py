@@ -20,14 +20,14 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from analytic.kernel import Kernel
+from analytic.kernels import Kernel
 from analytic.large import gram
 from analytic.large.factor import Factor
 from analytic.large.gram import inverse, pivoted
-from analytic.streaming import Store
 from analytic.training.eigen import check_memory
 from analytic.training.gp import Ensemble, KernelLike, Kind
 from analytic.training.posterior import posterior
+from analytic.vectors.results import Store
 from minintk.arrays import Array, Host, array_namespace, on_host, to_host, to_library
 from minintk.files.claims import claim_or_say_who
 from minintk.files.reading import Unreadable, read_npz, reading

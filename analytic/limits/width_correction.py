@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analytic.kernel import kernel
+from analytic.kernels import kernel
 from analytic.limits.linear_problem import check_data, hidden_layers, integrated
 from analytic.limits.one_finite_layer import FiniteLayer, Jet, Moments, derivatives, through
 from analytic.training.eigen import check_memory, spectrum

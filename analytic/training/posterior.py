@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from analytic.kernel import Kernel
+from analytic.kernels import Kernel
 from analytic.training.dynamics import power_of_two
 from analytic.training.eigen import check_kernel, check_memory, eps, factorisation_bytes, resolution
 from analytic.training.gp import Ensemble, Given, KernelLike, Kind, check_wanted, ensemble, spread

@@ -37,8 +37,8 @@ from analytic.vectors.state import (
 )
 from analytic.vectors.unit_rows import Rows, flat, for_each, prepare_rows, rows_at_once, square_norms
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.cores import cores
-from minintk.fast.threads import single_threaded_blas
+from minintk.cores import cores
+from minintk.threads import single_threaded_blas
 
 
 def tile_width(xp: Any, n: int) -> int:

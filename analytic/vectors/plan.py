@@ -25,16 +25,16 @@ from analytic.vectors.state import (
     taken,
 )
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.thresholds import numba_is_here
+from minintk.fast.numba_here import numba_is_here
 
 
 @cache
 def compiler() -> Any:
-    """`analytic.vectors.passes`; None without Numba's compiler, or, with a warning, where that does not load."""
+    """`analytic.fast.passes`; None without Numba's compiler, or, with a warning, where that does not load."""
     if not numba_is_here():
         return None
     try:
-        return import_module("analytic.vectors.passes")
+        return import_module("analytic.fast.passes")
     except Exception as error:  # whatever an extension module raises
         warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {error}", RuntimeWarning, 2)
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from minintk.validate import number
 
 Progress = Callable[[int, int], None]
 Place = tuple[slice, slice]
+Store = str | os.PathLike[str] | None
 
 SECONDS_PER_PAIR = 5e-9
 """Seconds of a step of the recursion on one core, for a pair of pixels or vectors: measured 3e-9 to 2e-8."""

@@ -12,7 +12,7 @@ import numpy as np
 from analytic.vectors.ranges import FLOAT32_VARIANCES, SMALLEST_VARIANCE
 from analytic.vectors.rules import AffineRow
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import parallel
+from minintk.threads import parallel
 
 
 def flat(x: Array) -> Array:

@@ -25,7 +25,7 @@ PUBLIC = ("minintk", "analytic")
 
 SHOWN = (
     "minintk.datasets", "minintk.diagnostics", "minintk.grade", "minintk.spec.zoo", "minintk.testing",
-    "minintk.training.checkpoints", "minintk.verify", "analytic.textbook",
+    "minintk.training.checkpoints", "analytic.verify", "analytic.textbook",
 )  # fmt: skip
 """Modules whose page is part of the public reference."""
 

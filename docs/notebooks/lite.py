@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell
 ROOT = Path(__file__).resolve().parents[2]
 BUILD, SITE = ROOT / "build" / "lite", ROOT / "site" / "lite"
 
-LACKING = ("array-api-compat", "filelock", "markdown-it-py", "mdurl")
+LACKING = ("array-api-compat", "filelock", "lazy-loader", "markdown-it-py", "mdurl")
 """What minintk needs, beyond the packages that Pyodide brings."""
 
 

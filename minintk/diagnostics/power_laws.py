@@ -130,3 +130,27 @@ class Estimate:
 
     def __str__(self) -> str:
         return f"{self.value:.3g} ({self.interval[0]:.3g} to {self.interval[1]:.3g})"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a sequential test found, and after how many seeds at each width, at how many looks.
+
+    confidence : of the interval at the last look.  exponent, interval : fitted, where there is a single one.
+    """
+
+    outcome: Outcome
+    text: str
+    seeds: int
+    looks: int
+    confidence: float
+    exponent: float = float("nan")
+    interval: tuple[float, float] = (float("nan"), float("nan"))
+
+    @property
+    def passed(self) -> bool:
+        """Whether the outcome is a pass; undecided is none."""
+        return self.outcome == "pass"
+
+    def __str__(self) -> str:
+        return f"{self.outcome}: {self.text}"

@@ -20,12 +20,13 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, matmul_into, on_host
 from minintk.fast.conv_gram import conv_gram
 from minintk.fast.gather import Gather
+from minintk.fast.numba_here import loops
 from minintk.fast.patches import Before, Patches, nothing_before
-from minintk.fast.threads import parallel
-from minintk.fast.thresholds import THRESHOLDS, cut, loops
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights
 from minintk.layers.conv import BoundConv, sum_rows
 from minintk.layers.patches import images
+from minintk.threads import parallel
+from minintk.thresholds import THRESHOLDS, cut
 
 
 def scaled(m: float, a: Array) -> Array:

@@ -16,9 +16,10 @@ from math import prod
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, matmul_into, on_host
+from minintk.fast.numba_here import loops
 from minintk.fast.patches import Patches, nothing_before
-from minintk.fast.thresholds import THRESHOLDS, loops
 from minintk.layers.contract import Contraction, WeightAndBias
+from minintk.thresholds import THRESHOLDS
 
 
 def conv_gram(

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minintk.arrays import Array, array_namespace, matmul_into, on_host, rows_times
-from minintk.fast.threads import parallel
-from minintk.fast.thresholds import THRESHOLDS, cut
 from minintk.layers.contract import Tensor, Weights
 from minintk.layers.dense import BoundDense, DenseJacobian
+from minintk.threads import parallel
+from minintk.thresholds import THRESHOLDS, cut
 
 Job = tuple[Array, Array, Array]
 """a, b, out:  out[...] = a @ b."""

@@ -12,16 +12,20 @@ one for kernels:
     batch, outputs                 split over the cores; of a batch that BatchNorm couples, each layer's loops
 
 The first of equal positive maxima is the same before ReLU and after it, and where no maximum is positive, relu' = 0.
-Nothing in `minintk.spec`, `minintk.layers` or `minintk.models` imports this room; `minintk` opens
-the door when it is imported, and `shut` closes it for the networks that are made meanwhile.
+Nothing outside imports this room: `minintk.doors` finds it, and `shut` closes the door for the networks that are made
+meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from minintk import spec as s
 from minintk.fast.conv import BlockedConv
@@ -108,11 +112,6 @@ def exchangeable(before: Bound, layer: Bound) -> bool:
     return rectifies(before) and type(layer) is BoundMaxPool
 
 
-def open_door() -> None:
-    """Networks that are made from now on are fast."""
-    Network.speed = staticmethod(faster)
-
-
 @contextmanager
 def shut() -> Iterator[None]:
     """Networks that are made inside run their layers as they are written.
@@ -128,4 +127,17 @@ def shut() -> Iterator[None]:
     try:
         yield
     finally:
-        Network.speed = staticmethod(before)
+        Network.speed = None if before is None else staticmethod(before)
+
+
+def works() -> Iterator[Callable[[], object]]:
+    """Yield small works that between them take every compiled loop of networks, in both precisions."""
+    layers = s.Conv2d(16, 3), s.BatchNorm(), s.ReLU(), s.Conv2d(16, 3), s.MaxPool(2), s.GlobalAvgPool(), s.Dense(1)
+    net = Network(s.Sequential(*layers), (32, 32, 16))
+
+    def train(dtype: Any) -> None:
+        x = np.random.default_rng(0).standard_normal((8, 32, 32, 16)).astype(dtype)
+        theta = net.init(np.random.default_rng(0), dtype=dtype)
+        net.linearize(theta, x)[1].vjp(np.ones((len(x), 1), dtype))
+
+    yield from (partial(train, dtype) for dtype in ("f4", "f8"))

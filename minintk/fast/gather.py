@@ -18,9 +18,9 @@ import numpy as np
 
 from minintk.arrays import Array, array_namespace
 from minintk.fast.patches import Frame, Patches
-from minintk.fast.thresholds import THRESHOLDS
 from minintk.layers.patches import Windows
 from minintk.spec.windows import Axis
+from minintk.thresholds import THRESHOLDS
 
 Along = tuple[slice, slice, slice, Axis]
 """Along one axis: pixels of x, the pixels of u that they are gathered from, the weights, and the windows on u."""

@@ -14,10 +14,11 @@ from math import inf
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import parallel
-from minintk.fast.thresholds import THRESHOLDS, cut, loops, numba_is_here
+from minintk.fast.numba_here import loops, numba_is_here
 from minintk.layers.contract import Weights
 from minintk.layers.norm import BoundBatchNorm, NormJacobian
+from minintk.threads import parallel
+from minintk.thresholds import THRESHOLDS, cut
 
 
 def worth(x: Array, axes: int) -> bool:

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host, strided
-from minintk.fast.thresholds import THRESHOLDS, numba_is_here
+from minintk.fast.numba_here import numba_is_here
 from minintk.layers.patches import Windows
+from minintk.thresholds import THRESHOLDS
 
 Frame = tuple[int, int, np.ndarray[Any, Any], np.ndarray[Any, Any]]
 """Height and width of a canvas, and what of an image lies where, down and right: (on it, in the image, pixels)."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from minintk.arrays import Array
 from minintk.fast.norm import worth
-from minintk.fast.thresholds import loops
+from minintk.fast.numba_here import loops
 from minintk.layers.contract import LayerJacobian, Weights
 from minintk.layers.patches import images
 from minintk.layers.pool import BoundMaxPool, MaxPoolJacobian

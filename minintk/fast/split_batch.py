@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from math import prod
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import parallel
-from minintk.fast.thresholds import THRESHOLDS, cut
 from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, Weights
 from minintk.spec.shapes import Shape
+from minintk.threads import parallel
+from minintk.thresholds import THRESHOLDS, cut
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from math import prod
 
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.threads import parallel, single_threaded_blas
-from minintk.fast.thresholds import THRESHOLDS, cut
 from minintk.layers.combine import BoundChain, ChainJacobian
 from minintk.layers.contract import Contraction, Weights
+from minintk.threads import parallel, single_threaded_blas
+from minintk.thresholds import THRESHOLDS, cut
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ Reading order:
     run           a submission through an assignment; its grade as JUnit's XML, Gradescope's results.json, a page
 """
 
+from minintk.diagnostics.power_laws import Verdict
 from minintk.grade.checks import check_loss, check_optimizer, diagnose_layer
 from minintk.grade.compare import Diagnosis, Finding, compare
 from minintk.grade.exercise import Assignment, Exercise, Gradient, Law, Values, hard_inputs, load, record
 from minintk.grade.gradient import check_gradient
 from minintk.grade.run import Grade, Graded, grade
-from minintk.grade.slope import Verdict, exponent
+from minintk.grade.slope import exponent
 from minintk.grade.submission import Submission, SubmissionError
 
 __all__ = [

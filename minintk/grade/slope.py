@@ -8,36 +8,11 @@ often a wrong verdict may come) is divided among the looks: level / 2 to the fir
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from minintk.diagnostics.power_laws import Outcome, judged, power_law
+from minintk.diagnostics.power_laws import Verdict, judged, power_law
 from minintk.validate import generator, number, whole
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a sequential test found, and after how many seeds at each width, at how many looks.
-
-    confidence : of the interval at the last look.  exponent, interval : fitted, where there is a single one.
-    """
-
-    outcome: Outcome
-    text: str
-    seeds: int
-    looks: int
-    confidence: float
-    exponent: float = float("nan")
-    interval: tuple[float, float] = (float("nan"), float("nan"))
-
-    @property
-    def passed(self) -> bool:
-        """Whether the outcome is a pass; undecided is none."""
-        return self.outcome == "pass"
-
-    def __str__(self) -> str:
-        return f"{self.outcome}: {self.text}"
 
 
 def exponent(

@@ -19,6 +19,7 @@ import numpy as np
 
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, check_examples, check_finite_by, check_floating, own, to_host
+from minintk.doors import through
 from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Bound, Layout, Weights, bind
 from minintk.layers.dropout import KEYS
@@ -155,8 +156,8 @@ class Network(Model):
     ((3, 1), (33792,), (3, 1, 3, 1))
     """
 
-    speed: ClassVar[Callable[[BoundChain, s.Sequential, Shape, bool], Ways]] = staticmethod(as_written)
-    """Asked once by every new network for the ways through its layers."""
+    speed: ClassVar[Callable[[BoundChain, s.Sequential, Shape, bool], Ways] | None] = None
+    """Makes the ways through the layers of every new network; None: the satellite `minintk.fast`, if it is there."""
 
     def __init__(
         self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None
@@ -186,7 +187,12 @@ class Network(Model):
     def _bind(self) -> None:
         self.layers = cast(BoundChain, bind(self.spec, Site(self.input_shape), self.parametrization, ""))
         self.layout = Layout(self.layers.tensors)
-        self.sweeps, self.kernels = Network.speed(self.layers, self.spec, self.input_shape, self.coupled)
+        self.sweeps, self.kernels = self._ways(self.coupled)
+
+    def _ways(self, coupled: bool) -> Ways:
+        speed = Network.speed or through("networks", as_written)
+        ways: Ways = speed(self.layers, self.spec, self.input_shape, coupled)
+        return ways
 
     def __getstate__(self) -> dict[str, Any]:
         bound = "layers", "layout", "sweeps", "kernels"  # they hold functions, which do not pickle: bound again
@@ -320,7 +326,7 @@ class Network(Model):
     def _with(self, statistics: Weights, keys: np.ndarray[Any, Any] | None = None) -> Network:
         other = copy(self)
         other.statistics, other.keys = statistics, keys
-        other.sweeps, other.kernels = Network.speed(self.layers, self.spec, self.input_shape, other.coupled)
+        other.sweeps, other.kernels = self._ways(other.coupled)
         return other
 
     def members(self, which: slice) -> Network:

@@ -19,11 +19,11 @@ from math import inf, sqrt
 from typing import Any, ClassVar, Self
 
 from minintk.arrays import Array, array_namespace, check_finite, on_host, own
-from minintk.fast.memory import cache_slices
-from minintk.fast.threads import parallel
-from minintk.fast.thresholds import THRESHOLDS, cut
 from minintk.files.writing import digest
+from minintk.memory import cache_slices
 from minintk.spec.parametrization import Rule
+from minintk.threads import parallel
+from minintk.thresholds import THRESHOLDS, cut
 from minintk.training.schedules import Schedule, rate, time
 from minintk.validate import number, real
 

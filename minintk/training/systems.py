@@ -13,9 +13,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from minintk.arrays import Array, array_namespace
-from minintk.fast.threads import parallel, single_threaded_blas
-from minintk.fast.thresholds import THRESHOLDS
 from minintk.models.network import Model
+from minintk.threads import parallel, single_threaded_blas
+from minintk.thresholds import THRESHOLDS
 from minintk.training.kernel_descent import product
 from minintk.training.train import member_slices
 

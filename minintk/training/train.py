@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
+from minintk.cores import cores
 from minintk.diagnostics.weight_norms import largest_singular_value
-from minintk.fast.cores import cores
-from minintk.fast.memory import Copies, keep_freed_memory
-from minintk.fast.threads import parallel, single_threaded_blas
-from minintk.fast.thresholds import THRESHOLDS
+from minintk.memory import Copies, keep_freed_memory
 from minintk.models.network import Model
+from minintk.threads import parallel, single_threaded_blas
+from minintk.thresholds import THRESHOLDS
 from minintk.training.batches import Batches, Shift
 from minintk.training.losses import Loss, check_problem
 from minintk.training.optimizers import Optimizer

@@ -14,7 +14,7 @@ import pytest
 
 import analytic
 import minintk
-from analytic.images import gpu_kernels
+from analytic.fast import gpu_kernels
 from analytic.vectors.scalar_forms import FORMS
 
 HOMES = [Path(str(package.__file__)).parent for package in (minintk, analytic)]
@@ -74,7 +74,7 @@ def test_these_are_all() -> None:
         for home in HOMES
         for path in home.rglob("*.py")
     }
-    assert {name: n for name, n in calls.items() if n} == {"minintk/arrays.py": 1, "analytic/images/offsets.py": 1}
+    assert {name: n for name, n in calls.items() if n} == {"minintk/arrays.py": 1, "analytic/fast/offsets.py": 1}
 
 
 PREPARED = ("kinked", 2, 5), ("linear", 1, 2), ("normalised", 3, 3)

@@ -14,7 +14,7 @@ from arrays_under_test import LIBRARIES, namespace
 from test_device import ACTIVATIONS, M, N, To, agree, data, dtype, xp
 
 import minintk as mn
-from analytic.kernel import kernel
+from analytic.kernels import kernel
 from analytic.large.solve import solve
 from analytic.limits.nonlinear import feature_learning_limit
 from analytic.limits.width_correction import width_correction

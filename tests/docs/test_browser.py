@@ -133,7 +133,7 @@ def test_nothing_is_wider_than_its_box_and_every_formula_is_typeset(tab: Any, ad
         ("ntk", "minintk.ntk"),
         ("NTK", "minintk.NTK"),
         ("train", "minintk.train"),
-        ("kernel", "analytic.kernel"),
+        ("kernel", "analytic.kernels"),
         ("Dense", "minintk.Dense"),
         ("ensemble", "analytic.ensemble"),
     ],
@@ -157,7 +157,7 @@ def test_every_picture_is_there(browser: Any, address: str) -> None:
 
 def test_the_report_fits(tab: Any, tmp_path: Path) -> None:
     """Of a verify that is too small to decide anything."""
-    from minintk import verify
+    from analytic import verify
 
     path = verify.write(verify.run(widths=(16, 32, 64), activations=["erf"], seeds=3), tmp_path / "report")
     tab.goto(path.as_uri(), wait_until="load")

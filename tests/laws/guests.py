@@ -25,7 +25,7 @@ from small_is_large import small_is_large
 
 import analytic as an
 import minintk as mn
-from minintk.fast import threads
+from minintk import threads
 from minintk.training.train import Descent
 
 HERE = tuple(str(Path(package.__file__).parent) for package in (mn, an) if package.__file__)
@@ -120,9 +120,9 @@ def left() -> dict[str, Any]:
     }
 
 
-def settled(before: dict[str, Any]) -> dict[str, Any]:
-    """What differs from before, once threads that have begun to leave have left."""
-    for _ in range(200):
+def settled(before: dict[str, Any], patience: int = 200) -> dict[str, Any]:
+    """What differs from before, once threads that have begun to leave have left, in so many milliseconds."""
+    for _ in range(patience):
         after = left()
         if after == before:
             return {}
@@ -166,7 +166,7 @@ def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[Fra
 
 
 CLEANING = {"wait", "end", "__exit__", "_leave"}
-"""Functions in `minintk.fast.threads` that clean up: what an exception leaves there, the next call repairs."""
+"""Functions in `minintk.threads` that clean up: what an exception leaves there, the next call repairs."""
 
 
 def cleaning(frame: FrameType) -> bool:

@@ -12,8 +12,8 @@ import numpy as np
 
 import analytic as an
 import minintk as mn
-from analytic import streaming
 from analytic.images import engine
+from analytic.large import streaming
 from minintk.arrays import Array
 
 X = np.random.default_rng(0).standard_normal((10, 4, 3, 2))

@@ -13,9 +13,9 @@ import pytest
 
 import analytic as an
 import minintk as mn
-from analytic import streaming
+from analytic.large import streaming
+from minintk import threads
 from minintk.arrays import Array
-from minintk.fast import threads
 
 D = mn.Dense(8, w_std=1.4, b_std=0.3)
 POOL = mn.GlobalAvgPool(), mn.Dense(1)
@@ -53,7 +53,7 @@ def blocks_of_one_tile() -> Iterator[None]:
 def so_many_cores(count: int) -> Iterator[None]:
     """As on a machine with so many cores."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("minintk.fast.threads", "analytic.images.engine", "analytic.vectors.engine"):
+        for module in ("minintk.threads", "analytic.images.engine", "analytic.vectors.engine"):
             patch.setattr(f"{module}.cores", lambda: count)
         yield
 

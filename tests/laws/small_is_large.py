@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from minintk.fast import threads, thresholds
-from minintk.fast.thresholds import THRESHOLDS, Thresholds
+from minintk import threads, thresholds
+from minintk.thresholds import THRESHOLDS, Thresholds
 
 NOTHING = Thresholds(
     products=1, convolution=1, convolution_per_weight=0, share=1, share_per_weight=0, cotangents=1, pixels=1,

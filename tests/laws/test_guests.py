@@ -16,7 +16,7 @@ import pytest
 from guests import Host, cleaning, guest_inside, hosts, left_by_error, stopped
 from threadpoolctl import threadpool_limits
 
-from minintk.fast import threads
+from minintk import threads
 from minintk.fast.patches import Patches
 
 THOROUGH = ("pool", "step")  # every line of these

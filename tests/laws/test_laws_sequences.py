@@ -18,7 +18,7 @@ import minintk as mn
 from analytic.images.attention import Attend
 from analytic.images.engine import image_kernels
 from analytic.images.rules import Window
-from analytic.kernel import program
+from analytic.kernels import program
 from analytic.vectors.results import Examples, Wanted
 from minintk import testing
 from minintk.fast.door import shut

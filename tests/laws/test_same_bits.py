@@ -13,8 +13,8 @@ from same_bits import DENSE, IMAGES, blocks_of_one_tile, data, same_bits, so_man
 
 import analytic as an
 import minintk as mn
-from analytic import streaming
-from minintk.fast.threads import blas_libraries
+from analytic.large import streaming
+from minintk.threads import blas_libraries
 
 DTYPES = "float32", "float64"
 

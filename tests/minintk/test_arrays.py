@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minintk import arrays
-from minintk.fast import memory
+from minintk import arrays, memory
 
 
 def test_the_namespace_of_numpy() -> None:

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from minintk import cli, verify
-from minintk.experiments import named
-from minintk.experiments import papers as reproduce
+from analytic import verify
+from analytic.verify import networks, theory
+from minintk.lab import cli
+from minintk.lab.experiments import named
+from minintk.lab.experiments import papers as reproduce
 from minintk.progress import progress_of
 from minintk.training import checkpoints
 from minintk.training.train import Descent
-from minintk.verify import networks, theory
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ["verify", "--widths", "32,64,128,256", "--depth", "1", "--activation", "erf", "--seeds", "16"]
@@ -58,7 +59,7 @@ def test_the_exit_status_is_the_verdict(
 ) -> None:
     monkeypatch.setattr(verify, "run", lambda **_: found(verdict))
     monkeypatch.setattr(verify, "write", lambda *_, **__: tmp_path)
-    monkeypatch.setattr("minintk.cli.verify._show", lambda _: None)
+    monkeypatch.setattr("analytic.verify.command._show", lambda _: None)
     assert cli.main(["verify", "--out", str(tmp_path)]) == status
 
 
@@ -252,7 +253,7 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / f"{name}.py").write_text(SCRIPT.format(name=name))
     (folder / "common.py").write_text("def command_line(main: object, sizes: object) -> None: ...")
     monkeypatch.setattr(reproduce, "EXAMPLES", folder)
-    monkeypatch.setattr("minintk.cli.single.console", lambda width: Console(highlight=False, width=1000))
+    monkeypatch.setattr("minintk.lab.cli.single.console", lambda width: Console(highlight=False, width=1000))
     return folder
 
 

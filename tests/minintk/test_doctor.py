@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import minintk as mn
-from minintk import cli, doctor
+from minintk.lab import cli, doctor
 
 HOME = Path(mn.__file__).parents[1]
 FOREIGN = '"""Read CSV files."""\n\n\ndef read(path):\n    return open(path).read()\n'
@@ -46,7 +46,7 @@ def distribution(place: Path) -> Path:
 
 def said(home: Path) -> subprocess.CompletedProcess[str]:
     """What `import minintk` and the doctor say there; predictions need only our modules."""
-    code = "import minintk.doctor as d; print(d.analytic()); import minintk.verify.theory"
+    code = "import minintk.lab.doctor as d; print(d.analytic()); import analytic.verify.theory"
     env = {**os.environ, "PYTHONPATH": str(home)}
     env.pop("PYTHONWARNINGS", None)
     return subprocess.run([sys.executable, "-c", code], cwd=home, env=env, capture_output=True, text=True, check=False)
@@ -105,7 +105,7 @@ BROKEN: list[tuple[str, Any, str]] = [
 def test_what_is_broken_makes_the_status_1(
     name: str, plant: Any, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(f"minintk.doctor.{name}", plant)
+    monkeypatch.setattr(f"minintk.lab.doctor.{name}", plant)
     monkeypatch.setattr(doctor, "find_spec", lambda package: package == "cupy" or None)
     monkeypatch.setattr(doctor, "analytic", lambda: ("analytic", "", False))
     assert cli.main(["doctor"]) == cli.FAILED
@@ -122,7 +122,7 @@ def test_an_extra_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 COMPILED_NOW = """
 import numpy as np, minintk as mn, analytic as an
-from minintk.fast.thresholds import numba_is_here
+from minintk.fast.numba_here import numba_is_here
 assert numba_is_here()
 from numba.core import event
 class Listener(event.Listener):

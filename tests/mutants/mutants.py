@@ -53,13 +53,13 @@ NUMERICAL = (
 
 NOT_NUMERICAL = (
     "*/__init__.py",
-    "analytic/streaming.py",
-    "analytic/images/gpu_kernels.py",  # runs on a GPU alone
-    "minintk/fast/thresholds.py",  # measured, for speed: any number gives the same results
+    "analytic/large/streaming.py",
+    "analytic/fast/gpu_kernels.py",  # runs on a GPU alone
+    "minintk/thresholds.py",  # measured, for speed: any number gives the same results
     "minintk/training/checkpoints.py",
     "minintk/training/history.py",
-    "minintk/experiments/sweeps.py",
-    "minintk/experiments/papers.py",
+    "minintk/lab/experiments/sweeps.py",
+    "minintk/lab/experiments/papers.py",
 )
 
 ABOUT_FILES = (*(f"tests/project/test_{name}.py" for name in ("literals", "make", "project", "rooms")), "tests/mutants")

@@ -29,8 +29,8 @@ from minintk.fast.gather import Gather
 from minintk.fast.norm import CompiledNormJacobian
 from minintk.fast.patches import Patches
 from minintk.fast.split_batch import SplitBatchJacobian
-from minintk.fast.threads import parallel
 from minintk.layers.pool import BoundAvgPool, BoundMaxPool
+from minintk.threads import parallel
 
 # ------------------------------------------------------------------------------- Dense over the cores
 

@@ -10,9 +10,9 @@ from planting import planted
 from scipy.stats import binom
 
 import minintk as mn
+from analytic.verify import sequential
+from analytic.verify.draws import ANOTHER, Draw, gate
 from minintk.models.wrappers import Linearized
-from minintk.verify import sequential
-from minintk.verify.draws import ANOTHER, Draw, gate
 
 DRAW = Draw(1, mn.Erf(), "dense", False, 1.0, 0.1, "normal", "mse", 4, 0.2, 10, "NTK", seed=0)
 

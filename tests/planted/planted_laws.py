@@ -23,11 +23,11 @@ import analytic.training.gp
 import analytic.vectors.rules
 import minintk as mn
 from minintk import testing
-from minintk.experiments import named
 from minintk.fast.door import shut
+from minintk.lab.experiments import named
 from minintk.testing import assert_close
 
-infinite: Any = import_module("analytic.kernel")  # the module; analytic.kernel is its function
+infinite: Any = import_module("analytic.kernels")  # the module; analytic.kernel is its function
 
 Array = mn.Array
 Patch = pytest.MonkeyPatch

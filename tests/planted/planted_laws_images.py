@@ -14,9 +14,9 @@ from small_is_large import small_is_large
 import minintk as mn
 from minintk import testing
 from minintk.fast import conv_gram
-from minintk.fast.threads import single_threaded_blas
-from minintk.fast.thresholds import THRESHOLDS
 from minintk.testing import assert_close
+from minintk.threads import single_threaded_blas
+from minintk.thresholds import THRESHOLDS
 
 # on images
 

@@ -11,7 +11,7 @@ import pytest
 from planting import planted
 
 import minintk as mn
-from minintk.experiments import named
+from minintk.lab.experiments import named
 from minintk.spec.parametrization import Parametrization, Role, Row, SpectralMuP
 from minintk.training import spectral_descent
 

@@ -274,7 +274,7 @@ def _(patch: Patch) -> None:
 
 def uncached(patch: Patch) -> None:
     """Programs of a wrong rule are not kept."""
-    module = sys.modules["analytic.kernel"]
+    module = sys.modules["analytic.kernels"]
     patch.setattr(module, "_program", vars(module)["_program"].__wrapped__)
 
 
@@ -310,7 +310,7 @@ def _(patch: Patch) -> None:
 
 @planted("Dropout kernel: k(x, x) with the masks of k(x), and k(x, x.copy()) without", masks_of_a_second_array)
 def _(patch: Patch) -> None:
-    module = sys.modules["analytic.kernel"]
+    module = sys.modules["analytic.kernels"]
     patch.setattr(module, "has_masks", lambda steps: False)
 
 

@@ -10,10 +10,10 @@ from planted_laws import Patch
 from planting import planted
 from same_bits import bits_of_images, bits_of_rows
 
-from analytic import streaming
 from analytic.images import engine as images
+from analytic.large import streaming
 from analytic.vectors import engine as rows
-from minintk.fast import threads
+from minintk import threads
 
 
 def inside_a_tile(patch: Patch) -> None:

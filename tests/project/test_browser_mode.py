@@ -16,7 +16,7 @@ QUICK = {"1-backprop", "2-kernels"}
 
 VERIFY = """
 import sys
-from minintk import verify
+from analytic import verify
 result = verify.run(widths=(8, 16, 32), depth=1, activations=["erf"], seeds=4)
 assert result.verdict in ("pass", "fail", "undecided"), result
 verify.write(result, sys.argv[0] + ".report")

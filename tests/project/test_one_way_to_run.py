@@ -126,7 +126,8 @@ def test_a_script_killed_goes_on_and_ends_with_the_same_bytes(roots: Path, tmp_p
 @needs_proc
 def test_reproduce_killed_takes_its_script_along(roots: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from minintk.experiments import papers; from minintk.cli import main\n"
+        "import sys; from pathlib import Path; from minintk.lab.experiments import papers\n"
+        "from minintk.lab.cli import main\n"
         f"papers.EXAMPLES = Path({str(roots.parent)!r})\n"
         f"main(['reproduce', '--scale', 'paper', '--device', 'cpu', '--out', {str(tmp_path / 'out')!r}])"
     )
@@ -140,7 +141,8 @@ def test_reproduce_killed_takes_its_script_along(roots: Path, tmp_path: Path) ->
 def test_reproduce_runs_a_script_to_its_end(roots: Path, tmp_path: Path) -> None:
     """Its thread that waits for the end of reproduce is no obstacle to its own."""
     code = (
-        "import sys; from pathlib import Path; from minintk.experiments import papers; from minintk.cli import main\n"
+        "import sys; from pathlib import Path; from minintk.lab.experiments import papers\n"
+        "from minintk.lab.cli import main\n"
         f"papers.EXAMPLES = Path({str(roots.parent)!r})\n"
         f"sys.exit(main(['reproduce', '--out', {str(tmp_path / 'out')!r}]))"
     )

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from minintk import cli
 from minintk.grade import worker
+from minintk.lab import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 

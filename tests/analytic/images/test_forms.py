@@ -16,12 +16,12 @@ from image_cases import DTYPES, EPS, Array
 from oracles_kernels import dual
 
 import minintk as mn
+from analytic.fast.gpu_kernels import Text
+from analytic.fast.symbols import Symbol
 from analytic.images.activations import TINY_ROOT, form_of
-from analytic.images.gpu_kernels import Text
 from analytic.vectors import arcs, scalar_forms
 from analytic.vectors.closed_forms import closed_form
 from analytic.vectors.scalar_forms import FORMS, KINKED, OPPOSITE_ROUNDINGS, Arithmetic, Form
-from analytic.vectors.symbols import Symbol
 
 Numbers = tuple[Any, ...]
 Run = Callable[..., tuple[Array, Array]]
@@ -33,7 +33,7 @@ def by_numpy(form: Form, dtype: str, D: Array, theta: Array, one: Numbers, two: 
 
 def by_numba(form: Form, dtype: str, D: Array, theta: Array, one: Numbers, two: Numbers, k: Array) -> Any:
     """As many entries as vectors hold; the others stay as they are."""
-    from analytic.images.compiled import steps_of_form
+    from analytic.fast.compiled import steps_of_form
 
     n = -(-D.size // 16) * 16
     d, t, *numbers = (np.resize(v, (*v.shape[:-1], n)) for v in (D, theta, np.stack(one), np.stack(two)))
@@ -254,7 +254,7 @@ def test_a_series_cut_short_is_found_out(which: int, monkeypatch: pytest.MonkeyP
         pytest.skip("no C compiler on this machine")
     found = list(arcs.arc_series(np.dtype("float64")))
     found[which] = tuple(arcs.short_series(arcs.power_series()[which], len(found[which]) - 7))
-    monkeypatch.setattr("analytic.vectors.symbols.arc_series", lambda dtype: tuple(found))
+    monkeypatch.setattr("analytic.fast.symbols.arc_series", lambda dtype: tuple(found))
     assert kinked_errors("float64", by_c) > 50
 
 

@@ -16,11 +16,11 @@ from plane_laws import DEEP, ENDS, POOLED, law_planes, plane_cases
 
 import analytic as an
 import minintk as mn
+from analytic.fast.offsets import ADD, Steps
 from analytic.images import plan
-from analytic.images.offsets import ADD, Steps
 
 pytest.importorskip("numba")
-from analytic.images import compiled, numba_kernels
+from analytic.fast import compiled, numba_kernels
 
 Array = np.ndarray[Any, Any]
 
@@ -158,7 +158,7 @@ def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
         steps = an.kernel(net)._program((16, 16, 3))
         return plan.worth_compiling(steps, (16, 16, 3), images**2 // 2, item)
 
-    assert "analytic.images.numba_kernels" in sys.modules
+    assert "analytic.fast.numba_kernels" in sys.modules
     assert large(mn.ReLU(), 4)
     assert large(mn.Erf(), 3)
     assert not large(mn.Erf(), 2)
@@ -177,7 +177,7 @@ def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None
     """Missing: nothing happens.  Broken, as with a NumPy that it does not know: a warning, and NumPy's passes."""
     works = plan.numba_works.__wrapped__
     assert works()
-    monkeypatch.setitem(sys.modules, "analytic.images.numba_kernels", None)
+    monkeypatch.setitem(sys.modules, "analytic.fast.numba_kernels", None)
     with pytest.warns(RuntimeWarning, match="does not load"):
         assert not works()
     monkeypatch.setattr(plan, "numba_is_here", lambda: False)

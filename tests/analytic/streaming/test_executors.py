@@ -15,7 +15,7 @@ from arrays_under_test import namespace
 
 import analytic as an
 import minintk as mn
-from analytic import streaming
+from analytic.large import streaming
 from minintk.arrays import to_library
 from minintk.files import claims as units
 

@@ -16,8 +16,8 @@ import pytest
 
 import analytic as an
 import minintk as mn
-from analytic import streaming
-from analytic.streaming import block_size
+from analytic.large import streaming
+from analytic.large.streaming import block_size
 
 Array = Any
 D = mn.Dense(1, w_std=2**0.5, b_std=0.1)
@@ -409,6 +409,6 @@ def test_a_block_takes_seconds_and_there_are_some(shape: Any, most: int, cost: f
 
 def test_the_blocks_do_not_depend_on_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, x, whole = started(tmp_path)
-    monkeypatch.setattr("minintk.fast.threads.cores", lambda: 64)
+    monkeypatch.setattr("minintk.threads.cores", lambda: 64)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     assert np.array_equal(kernel.ntk(x, store=tmp_path), whole)

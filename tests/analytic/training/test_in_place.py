@@ -9,7 +9,7 @@ import pytest
 from scipy.linalg import solve
 
 import minintk as mn
-from analytic.kernel import kernel
+from analytic.kernels import kernel
 from analytic.training.eigen import asymmetry, check_kernel
 from analytic.training.gp import Kind
 from analytic.training.posterior import cholesky, posterior

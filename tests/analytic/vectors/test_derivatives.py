@@ -117,7 +117,7 @@ def test_many_rows_take_a_few_numbers_beside_the_result(monkeypatch: pytest.Monk
 def test_too_many_rows_are_refused_before_any_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 3e9)
     for work in ("derivatives", "differences"):
-        monkeypatch.setattr(sys.modules["analytic.kernel"], work, None)
+        monkeypatch.setattr(sys.modules["analytic.kernels"], work, None)
     spec = SPECS.get(name, mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)))
     with pytest.raises(MemoryError, match=r"derivatives of kernels of 10000 x 10000 examples need.*fewer rows"):
         an.kernel(spec).derivatives(np.ones((10000, 5)))

@@ -19,7 +19,7 @@ from analytic.vectors.state import Law, RowState, Step
 from minintk.arrays import Array
 from minintk.spec.shapes import out_shape
 
-passes = pytest.importorskip("analytic.vectors.passes", reason="needs the extra fast")
+passes = pytest.importorskip("analytic.fast.passes", reason="needs the extra fast")
 
 CLOSED = [
     mn.ReLU(), mn.LeakyReLU(0.1), mn.Abs(), mn.RectifiedMonomial(2), mn.Erf(), mn.GELU(), mn.Sin(), mn.Cos(),

@@ -13,8 +13,8 @@ from arrays_under_test import LIBRARIES, namespace
 import minintk as mn
 from minintk.arrays import to_library
 from minintk.diagnostics import power_law
-from minintk.experiments import named
-from minintk.experiments.coordinate_check import CoordinateCheck, Scaling
+from minintk.lab.experiments import named
+from minintk.lab.experiments.coordinate_check import CoordinateCheck, Scaling
 from minintk.spec.parametrization import Parametrization, Role
 from minintk.spec.parametrization import Row as TableRow
 
@@ -334,7 +334,7 @@ def test_few_seeds_leave_it_undecided() -> None:
 def test_members_trained_apart_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = named.spec_of_width("mlp", 10, 1)
     together = check(spec, seeds=4, widths=(64, 128))
-    monkeypatch.setattr("minintk.experiments.layer_sizes.ENSEMBLE_BYTES", 1)
+    monkeypatch.setattr("minintk.lab.experiments.layer_sizes.ENSEMBLE_BYTES", 1)
     apart = check(spec, seeds=4, widths=(64, 128))
     for a, b in zip(together.rows, apart.rows, strict=True):
         np.testing.assert_allclose(np.stack(b.values), np.stack(a.values), rtol=1e-4)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import minintk as mn
-from minintk.experiments import named
-from minintk.experiments.lr_transfer import Transfer, _optima
+from minintk.lab.experiments import named
+from minintk.lab.experiments.lr_transfer import Transfer, _optima
 
 DIGITS = mn.datasets.digits(dtype=np.float32).subset(48, np.random.default_rng(0))
 X, Y = DIGITS.one_hot()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import minintk as mn
-from minintk.experiments.named import network, spec_of_width
+from minintk.lab.experiments.named import network, spec_of_width
 from minintk.spec import zoo
 
 GREY = (28, 28, 1)

@@ -106,7 +106,7 @@ def test_company_by_what_is_left_would_be_noticed(tmp_path: Path, monkeypatch: p
     mn.sweep(work, GRID, store=tmp_path / "half", together="seed", batch=2)
     for path in sorted((tmp_path / "half" / "records").glob("*.json"))[::3]:
         path.unlink()
-    from minintk.experiments import sweeps
+    from minintk.lab.experiments import sweeps
 
     def regrouped(f: Any, calls: list[Any], executor: Any, keep: Any) -> None:
         for call, claim in calls:

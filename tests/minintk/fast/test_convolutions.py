@@ -14,14 +14,14 @@ from small_is_large import small_is_large
 from strategies import PADDINGS
 
 import minintk as mn
-from minintk.fast import thresholds
+from minintk.fast import numba_here
 from minintk.fast.conv import BlockedConv
 from minintk.fast.door import shut
 from minintk.fast.gather import remainders
 from minintk.fast.norm import CompiledBatchNorm
-from minintk.fast.thresholds import THRESHOLDS
 from minintk.layers.conv import BoundConv
 from minintk.spec.windows import Axis
+from minintk.thresholds import THRESHOLDS
 
 Array = mn.Array
 RNG = np.random.default_rng
@@ -218,15 +218,15 @@ def test_numba_may_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     for broken in (False, True):
         if broken:
             monkeypatch.setitem(sys.modules, "minintk.fast.direct", None)
-            monkeypatch.setattr(thresholds, "numba_is_here", lambda: True)
-            thresholds.loops.cache_clear()
+            monkeypatch.setattr(numba_here, "numba_is_here", lambda: True)
+            numba_here.loops.cache_clear()
             with pytest.warns(RuntimeWarning, match="does not load"):
-                assert thresholds.loops() is None
+                assert numba_here.loops() is None
         with small_is_large():
             net = mn.Network(spec, x.shape[1:])
             f, J = net.linearize(net.init(np.random.default_rng(1)), x)
             found.append([f, J.vjp(np.ones_like(f))])
-    thresholds.loops.cache_clear()
+    numba_here.loops.cache_clear()
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-11 * np.abs(a).max())
 
@@ -234,4 +234,4 @@ def test_numba_may_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_numba_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """NUMBA_DISABLE_JIT=1, as debuggers and coverage set it: the loops are no Python, so NumPy takes over."""
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
-    assert not thresholds.numba_is_here.__wrapped__()
+    assert not numba_here.numba_is_here.__wrapped__()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import minintk as mn
-from minintk.fast.memory import Copies, cache_slices
-from minintk.fast.thresholds import THRESHOLDS
+from minintk.memory import Copies, cache_slices
+from minintk.thresholds import THRESHOLDS
 
 
 @pytest.mark.parametrize(("shape", "pieces"), [((10,), 2), ((8,), 1), ((9,), 2), ((2, 10), 3), ((16, 3), 3), ((0,), 0)])
@@ -41,7 +41,7 @@ def test_memory_of_a_copy_is_taken_again_only_when_nobody_holds_it() -> None:
 def test_only_copies_worth_it_wake_another_thread(size: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that wakes up costs more than a small copy, and on a busy machine thousands of times more."""
     handed: list[int] = []
-    monkeypatch.setattr("minintk.fast.memory.parallel", lambda work, items: handed.append(len([*map(work, items)])))
+    monkeypatch.setattr("minintk.memory.parallel", lambda work, items: handed.append(len([*map(work, items)])))
     a = np.arange(float(size))
     assert np.array_equal(Copies()(a), a)
     assert min(handed[0], 2) == threads

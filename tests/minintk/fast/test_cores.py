@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from minintk.fast.cores import cores, cores_granted, threads_asked
+from minintk.cores import cores, cores_granted, threads_asked
 
 
 def test_cores_counts_what_this_process_may_use() -> None:
@@ -76,7 +76,7 @@ def test_a_process_with_a_quota_of_one_core_takes_one_thread() -> None:
         pytest.skip("no control group can be made here; the test above reads files of the same form")
     code = (
         f"import os, pathlib; pathlib.Path('{group}/cgroup.procs').write_text(str(os.getpid())); "
-        "from minintk.fast.cores import cores; print(cores())"
+        "from minintk.cores import cores; print(cores())"
     )
     try:
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

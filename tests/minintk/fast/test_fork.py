@@ -12,7 +12,7 @@ import pytest
 SCRIPT = """
     import os, sys, threading, time, warnings
     import numpy as np
-    from minintk.fast import threads
+    from minintk import threads
 
     warnings.simplefilter("ignore")                      # Python 3.12 warns of a fork with threads
     threads.cores = lambda: 2                            # a machine with one core has a pool too

@@ -15,8 +15,8 @@ from threadpoolctl import threadpool_limits
 
 import analytic as an
 import minintk as mn
-from minintk.fast import threads, thresholds
-from minintk.fast.threads import alone, parallel
+from minintk import threads, thresholds
+from minintk.threads import alone, parallel
 from minintk.training import train as training
 
 COUNTS = (1, 2, 4, 16)

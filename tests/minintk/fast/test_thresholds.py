@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minintk.fast.threads import alone
-from minintk.fast.thresholds import cut
+from minintk.threads import alone
+from minintk.thresholds import cut
 
 
 @pytest.mark.parametrize("length", [0, 1, 3, 16, 100])

@@ -11,11 +11,12 @@ import scipy.linalg
 from counting import counted
 
 import minintk as mn
-from minintk.fast import conv_gram, dense, split_batch, split_outputs, threads
+from minintk import threads
+from minintk.fast import conv_gram, dense, split_batch, split_outputs
 from minintk.fast.door import shut
 from minintk.fast.patches import Patches
-from minintk.fast.thresholds import THRESHOLDS
 from minintk.models.jacobian import Jacobian, NetworkJacobian, ScaledContraction
+from minintk.thresholds import THRESHOLDS
 from minintk.training import least_squares, train
 
 Array = np.ndarray[Any, Any]
@@ -40,7 +41,7 @@ def lenet(channels: int = 6) -> mn.Network:
 # ------------------------------------------------------------------------------------------ split over the cores
 
 
-def test_a_large_product_is_split_into_halves_and_nothing_is_computed_twice() -> None:
+def test_a_large_product_is_split_and_nothing_is_computed_twice() -> None:
     net = mn.Network(mn.Sequential(mn.Dense(1024), mn.ReLU(), mn.Dense(1024), mn.ReLU(), mn.Dense(3)), (600,))
     theta, x = net.init(RNG(0), dtype=np.float32), RNG(1).normal(size=(256, 600)).astype(np.float32)
     with counted(dense, "matmul_into", multiplied) as there:
@@ -48,8 +49,10 @@ def test_a_large_product_is_split_into_halves_and_nothing_is_computed_twice() ->
     with counted(dense, "matmul_into", multiplied) as back:
         J.vjp(np.ones_like(f))
     first, second = 256 * 600 * 1024, 256 * 1024 * 1024
-    assert sorted(there) == sorted([first // 2] * 2 + [second // 4] * 4)
-    assert sorted(back) == sorted([first // 2] * 2 + [second // 4] * 8 + [256 * 1024 * 3])  # dW, dW and dx, the last dW
+    assert sorted(there) == sorted([first // 8] * 8 + [second // 16] * 16)
+    assert sorted(back) == sorted(
+        [first // 8] * 8 + [second // 16] * 32 + [256 * 1024 * 3]
+    )  # dW, dW and dx, the last dW
     with counted(dense, "matmul_into", multiplied) as busy:  # the pieces are the same where other cores are busy
         threads.alone(net, theta, x)
     assert busy == there
@@ -76,7 +79,7 @@ def test_the_outputs_of_an_image_kernel_are_split() -> None:
     with counted(split_outputs, "parallel", lambda work, items: [part.shape[0] for part in items]) as parts:
         mn.ntk(net, theta, x)
         mn.ntk_full(net, theta, x[:2])
-    assert parts == [[2, 3, 2, 3], [10]]
+    assert parts == [[5, 5], [10]]  # each part computes the Gram matrices of the inputs anew
 
 
 # ----------------------------------------------------------------------------------------------- convolutions

@@ -45,10 +45,10 @@ ELSEWHERE = {
     "minintk/files/writing.py": "writes",
     "minintk/fast/compiled.py": "compiled code, which it checks before it runs",
     "minintk/arrays.py": "asks the system how much memory is free",
-    "minintk/experiments/papers.py": "the sources of the examples",
+    "minintk/lab/experiments/papers.py": "the sources of the examples",
     "minintk/grade/worker.py": "messages between two processes; imports NumPy alone",
-    "minintk/cli/single.py": "the secret of a course's staff",
-    "analytic/streaming.py": "writes",
+    "minintk/lab/cli/single.py": "the secret of a course's staff",
+    "analytic/large/streaming.py": "writes",
 }
 """Modules that open files and are not concerned, and why."""
 

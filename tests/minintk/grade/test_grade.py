@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from minintk import cli
 from minintk.grade import Assignment, Exercise, Grade, Law, SubmissionError, Values, grade, load, record, worker
 from minintk.grade.submission import GraderError, Submission
+from minintk.lab import cli
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

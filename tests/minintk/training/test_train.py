@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import minintk as mn
-from minintk.fast.thresholds import THRESHOLDS
+from minintk.thresholds import THRESHOLDS
 from minintk.training import train as training
 
 Array = mn.Array

@@ -14,10 +14,8 @@ from scipy.stats import binom, norm
 
 import analytic as an
 import minintk as mn
-from minintk.cli import FAILED, OK, main
-from minintk.spec import activations
-from minintk.verify import draw_report as report
-from minintk.verify.draws import (
+from analytic.verify import draw_report as report
+from analytic.verify.draws import (
     CONTROLS,
     LOSSES,
     NO_WIDTH,
@@ -30,7 +28,7 @@ from minintk.verify.draws import (
     drawn,
     gate,
 )
-from minintk.verify.sequential import (
+from analytic.verify.sequential import (
     CRITICAL,
     LEVEL,
     PASSED_BELOW,
@@ -41,6 +39,8 @@ from minintk.verify.sequential import (
     slopes,
     z_scores,
 )
+from minintk.lab.cli import FAILED, OK, main
+from minintk.spec import activations
 
 Array = np.ndarray[Any, Any]
 
@@ -233,7 +233,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[report.Records, rep
 def test_draws_are_records_that_are_not_repeated(study: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     law, controls, store = study
     assert (len(law), len(controls), len(list((store / "records").iterdir()))) == (4, 5, 9)
-    monkeypatch.setattr("minintk.verify.draws.gate", lambda *_: pytest.fail("it was drawn before"))
+    monkeypatch.setattr("analytic.verify.draws.gate", lambda *_: pytest.fail("it was drawn before"))
     assert report.draws(4, store, **FEW) == (law, controls)
     with pytest.raises(ValueError, match="take another folder"):
         report.draws(4, store, **FEW | {"seed": 1})

@@ -13,14 +13,14 @@ from scipy.stats import binom
 
 import analytic as an
 import minintk as mn
-from minintk import verify
+from analytic import verify
+from analytic.verify import experiment, networks, theory
+from analytic.verify.claims import CLAIMS, Score, critical_z, judge
+from analytic.verify.problem import ACTIVATIONS, N_LINE, N_TEST, N_TRAIN, network_spec, problem
+from analytic.verify.report import html
+from analytic.verify.scores import LARGEST_Z, chi2_z, covariance_z, mean_z, scale_z
 from minintk.arrays import device_namespace, to_host
 from minintk.diagnostics import kernel_movement, power_law, relative_distance, weight_movement
-from minintk.verify import experiment, networks, theory
-from minintk.verify.claims import CLAIMS, Score, critical_z, judge
-from minintk.verify.problem import ACTIVATIONS, N_LINE, N_TEST, N_TRAIN, network_spec, problem
-from minintk.verify.report import html
-from minintk.verify.scores import LARGEST_Z, chi2_z, covariance_z, mean_z, scale_z
 
 Array = np.ndarray[Any, Any]
 
@@ -256,7 +256,7 @@ def test_members_trained_in_pieces_are_the_same_members(given: Any, monkeypatch:
 
     seen: list[float] = []
     whole = trained()
-    monkeypatch.setattr("minintk.experiments.layer_sizes.ENSEMBLE_BYTES", 8 * 4 * net.size * 2)
+    monkeypatch.setattr("minintk.lab.experiments.layer_sizes.ENSEMBLE_BYTES", 8 * 4 * net.size * 2)
     pieces = trained()
     np.testing.assert_allclose(whole.f, pieces.f, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(whole.movement["0.W"], pieces.movement["0.W"], rtol=1e-4)
@@ -455,7 +455,7 @@ def test_an_interrupted_report_leaves_the_old_one(
     def interrupt(*_: Any) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("minintk.verify.report.html", interrupt)
+    monkeypatch.setattr("analytic.verify.report.html", interrupt)
     with pytest.raises(KeyboardInterrupt):
         verify.write(result, tmp_path / "out")
     assert [file.name for file in tmp_path.rglob("*")] == ["out", "results.json"]

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minintk.cli import main
-from minintk.verify import laws
-from minintk.verify.claims import bounded, exponent, overall, refused, score
+from analytic.verify import laws
+from analytic.verify.claims import bounded, exponent, overall, refused, score
+from minintk.lab.cli import main
 
 WIDTHS = (64, 128, 256, 512)
 

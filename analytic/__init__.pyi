@@ -1,0 +1,25 @@
+"""The names of the package and where they are; `__init__` reads this file and imports each when it is used."""
+
+from . import textbook
+from .kernels import Both, Kernel, kernel
+from .large.estimators import NetworkKernel, NNGPRegressor, NTKClassifier, NTKRegressor
+from .large.solve import solve
+from .limits.deep_linear import deep_linear_limit
+from .limits.finite_width import depth_over_width, finite_width
+from .limits.nonlinear import feature_learning_limit
+from .limits.two_layer import two_layer_limit
+from .limits.width_correction import width_correction
+from .spectra import Modes, cube_modes, data_modes, eigenlearning, sphere_modes
+from .training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
+from .training.gp import ensemble
+from .training.posterior import posterior
+from .vectors.rules import lower
+from .vectors.textbook_dual import register_dual
+
+__all__ = [
+    "Both", "Kernel", "Modes", "NNGPRegressor", "NTKClassifier", "NTKRegressor", "NetworkKernel",
+    "critical_learning_rate", "cube_modes", "data_modes", "deep_linear_limit", "depth_over_width", "eigenlearning",
+    "ensemble", "feature_learning_limit", "finite_width", "gradient_descent", "gradient_flow", "kernel", "lower",
+    "max_learning_rate", "posterior", "register_dual", "solve", "sphere_modes", "textbook", "two_layer_limit",
+    "width_correction",
+]  # fmt: skip

@@ -1,0 +1,74 @@
+"""What the passes by Numba share (`pip install minintk[fast]`): how they are compiled, and formulas as their code."""
+
+from __future__ import annotations
+
+from ast import literal_eval
+from functools import cache
+from inspect import getsource
+from typing import Any
+from zlib import crc32
+
+from llvmlite import ir
+from numba import njit, types
+
+from analytic.fast import llvm, symbols
+from analytic.fast.llvm import VECTOR, Vectors
+from analytic.vectors import arcs, scalar_forms
+from minintk.fast.compiled import NUMBA_OPTIONS, address, call, compiled, intrinsic
+
+__all__ = ["call", "compiled", "jit", "steps_of_form"]
+
+jit = njit(nogil=True, **NUMBA_OPTIONS)
+
+
+# ----------------------------------------------------------------------------------------- formulas as code
+
+
+@intrinsic(prefer_literal=True)
+def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stride: Any, n: Any, k: Any) -> Any:
+    """The entries from n on, as many as a vector has, through the form that the constant `key` names.
+
+    All but n and stride are addresses: of D and Theta; of the first number of x and of x', each `stride` numbers
+    after the one before; of the form's k.
+    """
+    name, item, tangent, numbers, constants, _ = literal_eval(key.literal_value)
+    form: Any = scalar_forms.FORMS[name]
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        m = Vectors({4: "float32", 8: "float64"}[item], builder)
+        _, d, theta, one, two, k = (
+            builder.inttoptr(values[i], m.number.as_pointer()) if i else None for i in (0, 1, 2, 3, 4, 7)
+        )
+        stride, n = values[5], values[6]
+        at = [builder.add(n, builder.mul(stride, ir.IntType(64)(i))) for i in range(numbers)]
+        sides = (tuple(m.load(side, a) for a in at) for side in (one, two))
+        factors = tuple(m.spread(k, i) for i in range(constants))
+        after, slope = form.through(m, m.load(d, n), m.load(theta, n) if tangent else None, *sides, factors)
+        m.store(after, d, n)
+        if tangent:
+            m.store(slope, theta, n)
+        return context.get_dummy_value()
+
+    return types.void(key, d, theta, one, two, stride, n, k), emit
+
+
+@cache
+def version() -> int:
+    """A number for the text of all forms: Numba's cache on disk knows no other files than this one."""
+    return crc32("".join(getsource(module) for module in (arcs, scalar_forms, symbols, llvm)).encode())
+
+
+@cache
+def steps_of_form(name: str, dtype: Any, tangent: bool, numbers: int, constants: int) -> int:
+    """Return the address of a form compiled, which is called with addresses as in `advance`, and with the size for n.
+
+    Without `NUMBA_OPTIONS`: where the compiler may fuse a b + c, D would not be the same with Theta beside it.
+    """
+    item = dtype.itemsize
+    key, lanes = repr((name, item, bool(tangent), numbers, constants, version())), VECTOR // item
+
+    def run(d: Any, theta: Any, one: Any, two: Any, stride: Any, size: Any, k: Any) -> None:
+        for n in range(0, size, lanes):
+            advance(key, d, theta, one, two, stride, n, k)
+
+    return address(compiled(run, {}), 7)

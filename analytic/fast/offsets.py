@@ -1,0 +1,378 @@
+"""Pairs of pixels offset by offset: a plane of pairs (p, p + o) goes through all layers while it is in cache.
+
+A window of stride 1 shifts both pixels together, and an activation acts on each pair for itself, so the pairs at one
+offset o never meet those at another, until pooling, which needs no more than their sum.  Where `Field` takes all pairs
+through one layer, `sums` takes the pairs at some offsets through all layers.
+
+    plane    for one offset o_y across the lines: lines of pairs, one for each y with y and y + o_y inside
+    line     the pairs at several offsets o_x along the lines, one after another; those of several x' for small images
+    margins  next to all these, pairs of which one pixel is outside, where D = q / 2 of the other, and Theta = 0
+
+The places of a line are the same for all y and o_y.  So the numbers of the pixels that an activation needs, sqrt(q / 2
+unit), are laid out in this order once for each image, 0 for pixels outside, and a plane reads them as two long arrays.
+On a GPU, where a plane is a block of threads (`analytic.fast.gpu_kernels`), a line holds the pairs at one offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, singledispatch
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from analytic.fast import gpu_kernels
+from analytic.images.activations import FormCoefficients, KinkedCoefficients, form_of
+from analytic.images.fields import Field
+from analytic.images.memory import CACHE_LINE_BYTES, PixelValues, Workspace, rounded
+from analytic.images.pixel_pairs import Selves
+from analytic.images.rules import Flat, Mixing, Pool, Window, all_steps
+from analytic.images.steps import ForkCoefficients, WindowCoefficients
+from analytic.images.window_sums import window_matrix
+from analytic.vectors.duals import Homogeneous
+from analytic.vectors.rules import Affine, Normalise, ResidualSum
+from analytic.vectors.scalar_forms import FORMS, KINKED, LINEAR, Form
+from analytic.vectors.state import Dual, Program, Step
+from minintk.arrays import Array, array_namespace, on_host, raw_kernel, to_library
+from minintk.threads import parallel
+
+WINDOW, FORM, COPY, ADD = range(4)
+"""Kinds of steps, as `analytic.fast.numba_kernels` and `gpu_kernels` know them."""
+
+PLACES_IN_LINE = 320
+"""The most pairs in a line, more or less: a plane of 32 lines, its numbers and those of its pixels stay in cache."""
+
+
+def split(program: Program) -> int:
+    """How many steps from the first on are followed offset by offset; 0 if no activation is among them."""
+    count = next((k for k, step in enumerate(program) if not follows(step)), len(program))
+    return count if any(isinstance(step, Dual) for step in all_steps(program[:count])) else 0
+
+
+def sums_suffice(program: Program) -> bool:
+    """Whether the step after these planes needs their sums alone, as it pools all pixels, and what follows it too."""
+    end, *tail = program[split(program) :] or (None,)
+    whole = isinstance(end, Pool) and all(a.kernel == a.size and a.out == 1 and a.before == 0 for a in end.axes)
+    return (whole or isinstance(end, Flat)) and not any(isinstance(step, Mixing) for step in all_steps(tuple(tail)))
+
+
+PIXELS_ADDED_UP = 4
+"""So many pixels of a window that planes add up: 16 terms, half a rounding each, as `fields.ROUNDINGS` has it."""
+
+
+def added_up(step: Pool, xp: Any) -> bool:
+    """Whether the planes before a pooling add up its windows, instead of a field of all pixels: none may overlap."""
+    apart = all(a.stride >= a.kernel and not a.circular for a in step.axes)
+    return on_host(xp) and apart and prod(a.kernel for a in step.axes) <= PIXELS_ADDED_UP
+
+
+@singledispatch
+def follows(step: Step) -> bool:
+    """Whether the step takes each offset for itself, and `encode` knows it."""
+    return False
+
+
+@follows.register
+def _(step: Dual) -> bool:
+    form = form_of(step)  # of a kind that `FORMS` knows, as code is found there
+    return isinstance(step, Homogeneous) or (form is not None and getattr(FORMS.get(form.name), "pair", 0) is form.pair)
+
+
+@follows.register
+def _(step: Normalise) -> bool:
+    return True
+
+
+@follows.register(Affine)
+def _(step: Affine) -> bool:
+    return step.rest == 0  # else Theta of black pixels is not 0
+
+
+@follows.register(Window)
+def _(step: Window) -> bool:
+    return follows(step.affine) and all(a.stride == 1 and not a.circular and a.out <= a.size for a in step.axes)
+
+
+@follows.register(ResidualSum)
+def _(step: ResidualSum) -> bool:
+    return all(follows(one) for one in step.branch + step.shortcut)
+
+
+@dataclass
+class Steps:
+    """Steps in numbers, as `numba_kernels.plane` reads them.
+
+    table : (kind, slot, numbers of the pixels, H - lines, ...) of each, of WINDOW then (before, kernel) of either axis,
+        of FORM its place in `forms` and how many numbers it has, the last for the margins.
+    factors : (ratio, 2 rest, the form's own).   values : of the pixels, (n, h, w).
+    forms : (name, how many numbers of a pixel it has, how many factors).
+    """
+
+    size: tuple[int, int]
+    values: list[Array]
+    table: list[tuple[int, ...]] = field(default_factory=list)
+    factors: list[tuple[float, ...]] = field(default_factory=list)
+    forms: list[tuple[str, int, int]] = field(default_factory=list)
+    pending: tuple[float, float] | None = None
+    live: bool = False
+    slots: int = 1
+
+    def __post_init__(self) -> None:
+        self.grid, self.channels = self.size, len(self.values)
+
+    def add(self, kind: int, slot: int, e: int, *more: int, factors: tuple[float, ...] = ()) -> None:
+        """One step more."""
+        self.table.append((*(kind, slot, e, self.size[0] - self.grid[0]), *more, *(0,) * (4 - len(more))))
+        self.factors.append((*factors, *(0.0,) * (8 - len(factors))))
+
+    def owed(self) -> tuple[float, float]:
+        """(ratio, 2 rest) of the pending term, which is no longer pending."""
+        (ratio, rest), self.pending = self.pending or (0.0, 0.0), None
+        self.live = self.live or ratio != 0 or rest != 0
+        return ratio, 2 * rest
+
+    def form(self, slot: int, form: Form, numbers: list[Array], own: tuple[float, ...] = ()) -> None:
+        """What acts on each pair.   own : the form's constants."""
+        e, factors = len(self.values), (*self.owed(), *own)
+        self.values += [values.reshape((-1, *self.grid)) for values in numbers]
+        code = form.name, len(numbers), len(factors)
+        if code not in self.forms:
+            self.forms.append(code)
+        self.add(FORM, slot, e, self.forms.index(code), len(numbers), factors=factors)
+
+    def settle(self, half: PixelValues | None, slot: int) -> None:
+        """Add what is pending, and set what is outside the image to 0 again."""
+        if self.pending is not None and half is not None:
+            xp, tiny = array_namespace(half.left), np.finfo(half.left.dtype).tiny
+            self.form(slot, LINEAR, [xp.maximum(half.left, tiny)])  # 0 is for pixels outside
+
+
+@singledispatch
+def encode(step: Step, row: Any, steps: Steps, slot: int) -> None:
+    """Append the step, with its coefficients; it acts on the planes of a slot."""
+    raise TypeError(f"{type(step).__name__} has no step of planes: register follows and encode for it")
+
+
+@encode.register
+def _(step: Window, row: WindowCoefficients, steps: Steps, slot: int) -> None:
+    steps.settle(row.before, slot)
+    rows, columns = step.axes
+    steps.grid = rows.out, columns.out
+    steps.add(WINDOW, slot, int(steps.live), rows.before, rows.kernel, columns.before, columns.kernel)
+    steps.pending = row.pending
+
+
+@encode.register
+def _(step: Affine, row: WindowCoefficients, steps: Steps, slot: int) -> None:
+    steps.settle(row.before, slot)
+    steps.pending = row.pending
+
+
+@encode.register
+def _(step: Homogeneous, row: Any, steps: Steps, slot: int) -> None:
+    if isinstance(row, KinkedCoefficients):
+        c, half = np.pi / (2 * step.b2), row.half.left
+        steps.form(slot, KINKED, [half, c * row.scale * half * half], (c, step.b2, row.scale))
+    else:
+        steps.settle(row.before, slot)
+
+
+@encode.register(Dual)
+@encode.register(Normalise)
+def _(step: Step, row: FormCoefficients, steps: Steps, slot: int) -> None:
+    steps.form(slot, row.form, [values.left for values in row.numbers], (row.unit, *row.form.constants))
+
+
+@encode.register
+def _(step: ResidualSum, row: ForkCoefficients, steps: Steps, slot: int) -> None:
+    steps.settle(row.before, slot)
+    other, live, grid = slot + 1, steps.live, steps.grid
+    steps.slots = max(steps.slots, other + 1)
+    steps.add(COPY, other, 0, slot)
+    encode_all(step.shortcut, row.shortcut, steps, other)
+    steps.settle(row.after_shortcut, other)
+    second, steps.live, steps.grid = steps.live, live, grid
+    encode_all(step.branch, row.branch, steps, slot)
+    steps.settle(row.after_branch, slot)
+    steps.live |= second
+    steps.add(ADD, slot, 0, other, factors=(row.ratio,))
+
+
+def encode_all(program: Program, rows: tuple[Any, ...], steps: Steps, slot: int = 0) -> None:
+    """Append all steps of a program."""
+    for step, row in zip(program, rows, strict=True):
+        encode(step, row, steps, slot)
+
+
+def lines_of_places(
+    size: tuple[int, int], reach: tuple[int, int], some: int, equal: bool
+) -> Iterator[tuple[Array, Array]]:
+    """The parts of lines, as in `numba_kernels.follow`, and which places to sum for each image x', (places, some).
+
+    size : W, and W of the last grid.  reach : how far windows reach before a pixel, and after it.   some : images x'.
+    """
+    (W, last), ends, more = size, 0 if equal else size[1] - 1, sum(reach)
+    left = [(image, offset) for offset in range(-ends, ends + 1) for image in range(some)]
+    while left:
+        parts: list[tuple[int, ...]] = []
+        at, wanted = 0, np.zeros((PLACES_IN_LINE + W + more + 16, some))
+        while left and (not parts or at + W - abs(left[0][1]) + more <= PLACES_IN_LINE):
+            image, offset = left.pop(0)
+            parts.append((image, at, W - abs(offset) + more, max(0, offset), max(0, -offset)))
+            wanted[at + reach[0] : at + reach[0] + last - abs(offset), image] = 1
+            at += W - abs(offset) + more
+        yield np.array(parts, dtype=np.int64), wanted[: rounded(at, 16)]
+
+
+@dataclass(frozen=True)
+class Planes:
+    """The planes of some images: their steps and where everything is.
+
+    equal : whether only equal pixels are asked for, the plane at offset 0.   tangent : whether Theta is, too.
+    pool : a pooling whose windows are added up on the way into a field.
+    """
+
+    steps: Steps
+    workspace: Workspace
+    equal: bool
+    tangent: bool
+    pool: Pool | None = None
+
+    @property
+    def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """How far windows reach before a pixel and after it, across the lines and along them."""
+        windows = [row[4:8] for row in self.steps.table if row[0] == WINDOW] or [(0, 1, 0, 1)]
+        rows, columns = ([(w[k], w[k + 1] - 1 - w[k]) for w in windows] for k in (0, 2))
+        (top, bottom), (left, right) = (tuple(max(e) for e in zip(*ends, strict=True)) for ends in (rows, columns))
+        return (top, bottom), (left, right)
+
+    @property
+    def xp(self) -> Any:
+        """The images' library."""
+        return array_namespace(self.steps.values[0])
+
+    @cached_property
+    def lines(self) -> tuple[int, list[tuple[Array, Array]]]:
+        """How many images x' a line holds, and the lines."""
+        (_, W), (_, last), ends = self.steps.size, self.steps.grid, self.reach[1]
+        whole = W + sum(ends) if self.equal else sum(W - abs(k) + sum(ends) for k in range(1 - last, last))
+        some = max(1, PLACES_IN_LINE // whole)
+        return some, list(lines_of_places((W, last), ends, some, self.equal))
+
+    @cached_property
+    def arrays(self) -> tuple[Array, Array]:
+        """The steps' table and factors."""
+        return np.array(self.steps.table, dtype=np.int64), np.array(self.steps.factors, self.workspace.dtype)
+
+    @cached_property
+    def laid_out(self) -> Array:
+        """The pixels' numbers, (n, steps, lines, places), with zeros around them."""
+        (H, W), ((top, bottom), (left, right)), values = self.steps.size, self.reach, self.steps.values
+        shape = values[0].shape[0], len(values), top + H + bottom, left + W + right
+        out = self.xp.zeros(shape, dtype=self.workspace.dtype)
+        for e, v in enumerate(values):
+            out[:, e, top : top + v.shape[1], left : left + v.shape[2]] = v
+        return out
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(H, W) of a field after these steps."""
+        return self.steps.grid if self.pool is None else self.pool.grid
+
+    @cached_property
+    def into(self) -> Array:
+        """The pixel of a field, or the window of a pooling, that each pixel is in, or -1."""
+        if self.pool is None:
+            return np.arange(prod(self.grid))
+        rows, columns = (np.where(T.any(axis=0), T.argmax(axis=0), -1) for T in map(window_matrix, self.pool.axes))
+        inside = (rows[:, None] >= 0) & (columns >= 0)
+        return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
+
+    def sums(self, n: int, first: int, m: int, same: bool) -> Array:
+        """The sums of D and Theta over all planes, (2, n, m), float64, of the first n images with m from `first` on.
+
+        same : of the first n with themselves, the upper triangle alone.
+        """
+        if not on_host(self.xp):
+            left, right = np.triu_indices(n) if same else (k.reshape(-1) for k in np.indices((n, m)))
+            found = self.launch(np.stack((left, first + right), axis=1), None)
+            both = self.xp.zeros((2, n, m), dtype=self.xp.float64)
+            both[:, to_library(left, self.xp), to_library(right, self.xp)] = found.T
+            return both
+        some, lines = self.lines
+        none = np.zeros((2, 0, 0, 0), self.workspace.dtype)
+
+        def work(item: tuple[int, int]) -> Array:
+            i, at = item
+            begin, width = i if same else 0, len(lines[at][1])
+            total = np.zeros((2, -(-(m - begin) // some), width))
+            self.follow((i, first + begin), at, total, none, (0, 0))
+            return (total @ lines[at][1]).reshape((2, -1))[:, : m - begin]
+
+        out = np.zeros((2, n, m))
+        items = [(i, at) for i in range(n) for at in range(len(lines))]
+        for (i, _), found in zip(items, parallel(work, items), strict=True):
+            out[:, i, i if same else 0 :] += found
+        return out
+
+    def fill(self, out: Field) -> Field:
+        """The field of all pairs of pixels, or of windows, after these steps: `out`, in which they are written."""
+        out.live, out.added_up = 1 + (self.tangent and self.steps.live), self.pool is not None
+        out.a[...] = 0
+        if on_host(self.xp):
+            (some, lines), (n, m), each = self.lines, out.sizes, isinstance(out, Selves)
+            field = out.a.reshape((*out.a.shape[:2], m, -1))
+            for k, (at, (_, wanted)) in product(range(n), enumerate(lines)):
+                total = np.zeros((2, -(-m // some), len(wanted)))
+                one = out.j.start if each else out.i.start + k
+                self.follow((one, out.j.start), at, total, field, (int(each), k * field.shape[3]))
+        else:
+            i, j = (np.arange(at.start, at.stop) for at in (out.i, out.j))
+            left = j if isinstance(out, Selves) else np.repeat(i, len(j))
+            self.launch(np.stack((left, np.resize(j, len(left))), axis=1), out.a, len(j))
+        out.set_arrays(out.a)
+        return out
+
+    def follow(self, images: tuple[int, int], at: int, total: Array, field: Array, where: tuple[int, int]) -> None:
+        """The planes of one kind of line, of image x with those x' from a number on; where : (each, row) in Numba's."""
+        from analytic.fast.compiled import steps_of_form
+        from analytic.fast.numba_kernels import follow
+
+        H, ((top, bottom), ends), values = self.steps.size[0], self.reach, self.laid_out
+        (some, lines), (table, factors) = self.lines, self.arrays
+        width, rows = total.shape[2], top + H + bottom
+        room, reach = rounded(max(ends), CACHE_LINE_BYTES), 0 if self.equal else self.steps.grid[0] - 1
+        shapes = ((values.shape[1], rows * width),) * 2 + ((2 * self.steps.slots + 1, rows * width + 2 * room),)
+        lefts, rights, buffers = (self.workspace.take(shape) for shape in shapes)
+        forms = [steps_of_form(name, values.dtype, self.tangent, *sizes) for name, *sizes in self.steps.forms]
+        follow(table, factors, np.array(forms, dtype=np.int64), values, (*images, some, reach, *where), lines[at][0],
+               (H, self.steps.channels, top, bottom, ends[0], self.steps.grid[1]), room + top * width, lefts, rights,
+               buffers, total, self.into, field, self.tangent)  # fmt: skip
+        self.workspace.give(lefts, rights, buffers)
+
+    def launch(self, pairs: Array, field: Array | None, others: int = 1) -> Array:
+        """The sums of D and Theta, (pairs, 2), or the field, in which each x meets so many others, on a GPU."""
+        steps, values, xp = self.steps, self.laid_out, self.xp
+        (H, W), (h, w), (rows, columns) = steps.size, steps.grid, self.reach
+        reach_y, reach_x = (0, 0) if self.equal else (h - 1, w - 1)
+        shape = (len(steps.table), H, W, values.shape[1], steps.channels, steps.slots, *rows, *columns, W - w,
+                 field is not None, others)  # fmt: skip
+        arguments = (np.array(a).astype(np.int32) for a in (shape, steps.table, pairs))
+        whole, table, images = (to_library(a, xp) for a in arguments)
+        factors = to_library(np.array(steps.factors, self.workspace.dtype), xp)
+        source = gpu_kernels.source(self.workspace.dtype, tuple(steps.forms), tangent=self.tangent)
+        kernel = raw_kernel(xp, "planes", source)
+        assert kernel is not None
+        field = xp.empty(1, dtype=self.workspace.dtype) if field is None else field
+        blocks = len(pairs), 2 * reach_x + 1
+        total, found = xp.zeros((len(pairs), 2), dtype=xp.float64), xp.zeros((*blocks, 2), dtype=xp.float64)
+        for dy in range(-reach_y, reach_y + 1):  # a launch for each offset across the lines
+            size = (H - abs(dy) + sum(rows)) * (W + sum(columns))
+            threads = gpu_kernels.threads_for(size)
+            memory = gpu_kernels.block_bytes(size, steps.slots, threads, values.dtype.itemsize)
+            kernel(blocks, threads, (whole, table, factors, images, values, np.int32(dy), found, field), memory)
+            total += xp.sum(found, axis=1)
+        return total

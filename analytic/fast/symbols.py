@@ -1,0 +1,90 @@
+"""Formulas as code: a `Form` is run once with symbols for numbers, and each operation on them writes an instruction.
+
+So NumPy, LLVM (`analytic.fast.llvm`) and CUDA (`analytic.fast.gpu_kernels`) follow one text of the formula.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from analytic.vectors.arcs import arc_series
+from analytic.vectors.scalar_forms import Arithmetic
+
+
+class Symbol:
+    """A number that exists when the code runs; `name` is what the code calls it.   factors : of a product."""
+
+    def __init__(self, code: Code, name: Any, factors: tuple[Any, ...] = ()) -> None:
+        self.code, self.name, self.factors = code, name, factors
+
+    def __add__(self, other: Any) -> Symbol:
+        return self.code.write("+", self, other)
+
+    def __sub__(self, other: Any) -> Symbol:
+        return self.code.write("-", self, other)
+
+    def __mul__(self, other: Any) -> Symbol:
+        return self.code.write("*", self, other)
+
+    def __truediv__(self, other: Any) -> Symbol:
+        return self.code.write("/", self, other)
+
+    def __gt__(self, other: Any) -> Symbol:
+        return self.code.write(">", self, other)
+
+    def __radd__(self, other: float) -> Symbol:
+        return self.code.write("+", other, self)
+
+    def __rsub__(self, other: float) -> Symbol:
+        return self.code.write("-", other, self)
+
+    def __rmul__(self, other: float) -> Symbol:
+        return self.code.write("*", other, self)
+
+    def __rtruediv__(self, other: float) -> Symbol:
+        return self.code.write("/", other, self)
+
+
+class Code(Arithmetic, ABC):
+    """Code that is being written, in a precision."""
+
+    def __init__(self, dtype: Any) -> None:
+        super().__init__(np, dtype)
+        self.dtype = np.dtype(dtype)
+        self.P, self.R = (tuple(map(float, series)) for series in arc_series(self.dtype))
+
+    @abstractmethod
+    def write(self, operation: str, *arguments: Any) -> Symbol:
+        """The result of one more instruction, on symbols and Python's numbers.   fmuladd : a b + c, in whatever way."""
+
+    @abstractmethod
+    def expm1(self, x: Any) -> Any:
+        """e^x - 1 for a symbol x <= 0, to the last digit."""
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        return self.write("where", condition, a, b)
+
+    def largest(self, a: Any, b: Any) -> Any:
+        return self.where(a > b, a, b)
+
+    def smallest(self, a: Any, b: Any) -> Any:
+        return self.where(a > b, b, a)
+
+    def sqrt(self, x: Any) -> Any:
+        return self.write("sqrt", x)
+
+    def polynomial(self, z: Any, coefficients: tuple[float, ...]) -> Any:
+        """Its value at z, highest power first."""
+        total: Any = coefficients[0]
+        for c in coefficients[1:]:
+            total = self.write("fmuladd", total, z, c)
+        return total
+
+    def asin(self, p: Any, s: Any) -> Any:
+        return s * self.polynomial(p * 4.0 - 1.0, self.P)
+
+    def lag(self, p: Any, s: Any) -> Any:
+        return p * (s * self.polynomial(p * 4.0 - 1.0, tuple(-c for c in self.R)))

@@ -1,0 +1,423 @@
+"""The infinitely wide network: `kernel(spec)` and its NNGP and NTK matrices.
+
+    K(x, x')     = E f_i(x) f_i(x')                             of one output i, over initialisations
+    Theta(x, x') = sum_theta S df_i/dtheta(x) df_i/dtheta(x')   the same for every i, 0 across outputs
+
+as all widths go to infinity (Lee et al. 2019, eqs. (12) and (4); Jacot et al. 2018).  The input kernel is x x' / d.
+S are the parametrization's learning-rate scales for gradient descent: a step changes f by -lr Theta dL/df.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from math import isclose, prod, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from analytic.images.engine import image_diagonals, image_engine, image_kernels, images_per_tile
+from analytic.images.plan import plan_images
+from analytic.images.rules import Flat, grid, has_masks, needs_images
+from analytic.training.eigen import check_memory
+from analytic.vectors.derivatives import (
+    BYTES_OF_A_PAIR,
+    PAIRS_AT_ONCE,
+    PARAMETERS,
+    closed,
+    derivatives,
+    differences,
+    scaled,
+)
+from analytic.vectors.engine import tile_shape, vector_diagonals, vector_engine, vector_kernels
+from analytic.vectors.ranges import check_derivatives
+from analytic.vectors.results import Examples, Progress, Store, Wanted
+from analytic.vectors.rules import lower
+from analytic.vectors.state import Law, Program, RowState, run_law
+from analytic.vectors.unit_rows import flat
+from minintk import spec as s
+from minintk.arrays import Array, on_host
+from minintk.doors import through
+from minintk.layers.activation import pointwise
+from minintk.spec.parametrization import NTK, Parametrization, Role, Row
+from minintk.spec.shapes import Shape, Site, UnsupportedLayer, out_shape
+from minintk.spec.windows import check_channels_last
+from minintk.validate import number
+
+DEFAULT_PARAMETRIZATION = NTK()
+"""The parametrization unless another is given."""
+
+LARGEST_SILENT_ERROR = 1e-8
+"""A quadrature with a larger error bound than this warns."""
+
+
+class Both(NamedTuple):
+    """The two kernels of one evaluation."""
+
+    nngp: Array
+    ntk: Array
+
+
+class Derivatives(NamedTuple):
+    """Both kernels' derivatives in the logarithms of all w_std, and of all b_std."""
+
+    w_std: Both
+    b_std: Both
+
+
+def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
+    """The steps of the recursion for examples of `shape`; UnsupportedLayer if it does not hold for the spec."""
+    by = tuple((lower.dispatch(type(layer)), pointwise.dispatch(type(layer))) for layer in every(spec))
+    return _program(spec, parametrization, shape, by)
+
+
+def every(layer: s.Layer) -> Iterator[s.Layer]:
+    """The layer and all inside it."""
+    yield layer
+    for inner in layer.inside:
+        yield from every(inner)
+
+
+@lru_cache(maxsize=256)
+def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: tuple[Any, ...]) -> Program:
+    """by : the rules and functions of all layers; one that is registered again makes a new program."""
+    check_channels_last(spec, shape)
+    steps = lower(spec, Site(shape), parametrization)
+    run_law(steps, Law())
+    steps = steps[1:] if steps and isinstance(steps[0], Flat) else steps  # flattened inputs are vectors
+    pixels = prod(grid(out_shape(spec, shape)))
+    return (*steps, Flat(pixels)) if pixels > 1 and needs_images(steps) else steps
+
+
+class Wider(Parametrization):
+    """The rows of networks 16 times as wide, for layers at their own widths.  seen : (place, rate) of the rows."""
+
+    def __init__(self, of: Parametrization) -> None:
+        self.of, self.seen = of, set[tuple[str, float]]()
+
+    def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
+        into, out = (1 if role.place == end else 16 for end in ("input", "output"))
+        row = self.of.row(role, fan_in * into, fan_out * out, sigma)
+        self.seen.add((role.place, row.rate("sgd")))
+        return replace(row, multiplier=row.multiplier * sqrt(into)) if role.kind == "weight" else row
+
+
+@lru_cache(maxsize=256)
+def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Shape) -> None:
+    """UnsupportedLayer where there is no Theta: it depends on the width, or phi jumps.  ValueError for Adam's rates.
+
+    All hidden layers grow together; networks without hidden layers have no width.
+    """
+    if any(isinstance(layer, s.Sign) for layer in every(spec)):
+        raise UnsupportedLayer(
+            "Sign has no tangent kernel: E phi'^2 is infinite, from its jump.  Take .nngp(...) of it, or mn.Erf() "
+            "with a large w_std before it"
+        )
+    wide = Kernel(spec, wider := Wider(parametrization))
+    wide._program(shape)
+    if all(place == "input" for place, _ in wider.seen) or all(rate == 1 for _, rate in wider.seen):
+        return
+    one = Examples(np.ones((1, *shape)), name="x")
+    here, there = (float(k._rows(one).theta[0]) for k in (Kernel(spec, parametrization), wide))
+    if not isclose(here, there, rel_tol=1e-6):
+        raise UnsupportedLayer(
+            f"under {parametrization!r} the tangent kernel J S J' has no limit that these widths show: at x = 1 it is "
+            f"{here:.4g}, and {there:.4g} at 16 times the widths.  Take rates for which it is of order one, as in "
+            "mn.SpectralMuP(), and 0 (c = inf in mn.ABC) for tensors whose share vanishes"
+        )
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The kernels of an infinitely wide network; built by `kernel`.
+
+    All methods take examples x : (N, *shape), float32 or float64, of NumPy or CuPy, and return arrays of that library
+    and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, in float32 a few 1e-7, for nearly
+    parallel, equal, opposite and zero rows too; for activations without a closed form, `error` returns a bound.
+    Theta of saturated sigmoids (erf, sin) and what follows depends on angles of 1 / |u|, u the pre-activations.  Where
+    all rows are nearly parallel to each other, and for sin between any such rows, its error is up to |u| times the
+    precision.
+
+    Range: variances of 0 and from 1e-306 to 1e306 at every layer, rows of |x| / sqrt(d) from 1e-153 to 1e153 at the
+    first (smaller ones count as 0 next to a random bias), and results that are numbers of the inputs' precision; in
+    float32, those below 1e-38 have fewer digits.  ValueError, with the row's name, beyond.
+
+    If the network has convolutions or pooling, images (N, H, W, C) and sequences (N, L, C) are followed pixel by pixel.
+    The NNGP is as exact there, and so is the NTK of images that are equal, opposite or black.  Between others, the NTK
+    depends on some angles that are known only to the square root of the precision: between pixels that are nearly
+    opposite before a kink, nearly parallel after pooling, or in collinear windows of very different size.  Many of
+    these cause errors of up to 1e-8 in the NTK, 1e-3 in float32, and of up to 1e-9 and 1e-4 in the NNGP of later
+    layers; before a saturated sigmoid, |u|^2 times the precision between opposite images that a bias moves.
+    Images whose root mean squares have the ratio R add an error of R times float64's precision, unless the
+    network is ReLU-like without biases; beyond R = 1e8, and for root mean squares below 1e-135 or above
+    1e149, ValueError.
+
+    On a CPU the bits depend on the inputs, the libraries and the processor: not on the number of threads, nor on what
+    else runs, and `store` and `executor` give those of the plain call.
+
+    With Numba installed, `pip install minintk[fast]`, kernels on images take a fifth of the time, with activations in
+    closed form: large ones, and small ones too once it is loaded.
+
+    x2 : M examples, x1 unless given.  With `minintk.Dropout` an x2 has masks of its own, whichever array it is: K(x, x)
+        of an example with itself is on the diagonal of k(x1) only, not of k(x1, x1) or k(x1, x1.copy()).
+    memory : bound in bytes on what the call adds to the process, results included; what is free unless given, control
+        groups considered.  Loading Numba, once, takes 130 MB more, and compiling for its cache on disk 40.
+        MemoryError, before the pairs of examples, if the result and the work do not fit.
+    out : an array for the result (for `both`, a pair) of its shape and precision, for instance a numpy.memmap.
+    store : a folder that keeps the result and a record of the finished blocks: if the process is killed, the same call
+        continues where it stopped and gives the same bytes; processes that are given one store share its blocks
+        (docs/long-runs.md).  The result is a read-only numpy.memmap there, nngp.npy, ntk.npy.
+    progress : called as progress(tiles done, tiles in all), from several threads, one at a time.
+    executor : a `concurrent.futures.Executor` that computes blocks of the result, on one core each; the threads of this
+        process unless given.  For other machines, or for many cores; on two, threads are as fast.
+
+    TypeError for integers or mixed libraries, ValueError for a wrong shape, NaN or infinity.
+    """
+
+    spec: s.Sequential
+    parametrization: Parametrization = DEFAULT_PARAMETRIZATION
+
+    def nngp(
+        self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: Array | None = None,
+        store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
+    ) -> Array:  # fmt: skip
+        """K(x1, x2), (N, M); K(x1, x1) without x2.
+
+        >>> import numpy as np, minintk as mn
+        >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+        >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).nngp(x).round(4)
+        array([[0.5   , 0.1592, 0.    ],
+               [0.1592, 0.5   , 0.    ],
+               [0.    , 0.    , 0.    ]])
+        """
+        wanted = Wanted((True, False), (out, None), memory, progress, self._warn)
+        return self._kernels(x1, x2, wanted, store, executor)[0]
+
+    def ntk(
+        self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: Array | None = None,
+        store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
+    ) -> Array:  # fmt: skip
+        """Theta(x1, x2), (N, M); Theta(x1, x1) without x2."""
+        wanted = Wanted((False, True), (None, out), memory, progress, self._warn)
+        return self._kernels(x1, x2, wanted, store, executor)[1]
+
+    def both(
+        self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: tuple[Array, Array] | None = None,
+        store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
+    ) -> Both:  # fmt: skip
+        """(nngp, ntk), each (N, M), in one pass, which costs little more than one of them."""
+        wanted = Wanted((True, True), out or (None, None), memory, progress, self._warn)
+        return Both(*self._kernels(x1, x2, wanted, store, executor))
+
+    def pixels(self, x1: Array, x2: Array | None = None, *, equal: bool = False, memory: int | None = None) -> Both:
+        """Both kernels, (N, M, H, W, H', W'), of all pairs of pixels of a network that ends in pixels.
+
+            K(p, p') = E f(p) f'(p'),   Theta(p, p') = sum_theta S df(p)/dtheta df'(p')/dtheta
+
+        of one channel at pixel p of x and at p' of x', as a convolution gives them, or a pooling.  Over equal pixels
+        their mean is `nngp` and `ntk`, over all pairs that of the network with a `GlobalAvgPool` behind.
+
+        equal : of equal pixels alone, (N, M, H, W), in little time where nothing before mixes pixels.  Sequences have
+        (N, M, L, L') and (N, M, L).  memory : as for `nngp`; MemoryError before the pairs.  ValueError for a network
+        that ends in vectors, UnsupportedLayer for one with masks, under which K(p, p) of x with itself is another.
+
+        >>> import numpy as np, minintk as mn
+        >>> x = np.arange(6.0).reshape(1, 2, 3, 1)
+        >>> k = kernel(mn.Conv2d(8, 1))
+        >>> k.pixels(x).nngp[0, 0, 1, 2], k.pixels(x, equal=True).ntk[0, 0]        # x x', of pixel 5 with all others
+        (array([[ 0.,  5., 10.],
+               [15., 20., 25.]]), array([[ 0.,  1.,  4.],
+               [ 9., 16., 25.]]))
+        """
+        inputs = Examples(x1, x2)
+        steps, grid = self._program(inputs.example), out_shape(self.spec, inputs.example)[:-1]
+        if not grid:
+            raise ValueError(
+                f"pixels expects a network that ends in pixels, got {self.spec!r}: leave out what makes a vector of "
+                "them, mn.Flatten() or mn.GlobalAvgPool(), and what follows"
+            )
+        if has_masks(steps):
+            raise UnsupportedLayer("pixels does not know the masks of Dropout: leave the layer out")
+        check_rates(self.spec, self.parametrization, inputs.example)
+        steps, P = steps[:-1] if steps and isinstance(steps[-1], Flat) else steps, prod(grid)
+        wanted = Wanted((True, True), (None, None), memory, None, self._warn, pixels=(P, 1) if equal else (1, P))
+        (N, M), xp = inputs.shape, inputs.xp
+        found: list[Any] = image_kernels(steps, inputs, wanted)
+        if equal:
+            first, last = tuple(range(len(grid))), tuple(range(-len(grid), 0))
+            return Both(*(xp.moveaxis(k.reshape((*grid, N, M)), first, last) for k in found))
+        return Both(*(xp.moveaxis(k.reshape((N, *grid, M, *grid)), 1 + len(grid), 1) for k in found))
+
+    def diag(self, x: Array) -> Both:
+        """The diagonals of both kernels, (N,) each, in O(N).
+
+        >>> import numpy as np, minintk as mn
+        >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
+        Both(nngp=array([0.5, 0.5]), ntk=array([1., 1.]))
+        """
+        inputs = Examples(x, name="x")
+        check_rates(self.spec, self.parametrization, inputs.example)
+        rows, xp = self._rows(inputs), inputs.xp
+        return Both(xp.astype(rows.q, inputs.dtype), xp.astype(rows.theta, inputs.dtype))
+
+    def derivatives(self, x1: Array, x2: Array | None = None) -> Derivatives:
+        """d(nngp, ntk) / d log w_std and / d log b_std, of all layers' together, (N, M) each.
+
+        By forward mode where every layer has its tangents (Dense, LayerNorm, Residual, ReLU and its family, Erf): the
+        time of a few plain kernels.  Otherwise by central differences of fourth order: eight kernels, relative errors
+        of about 1e-11, and 16 N M numbers beside the result.  float32 inputs are taken in float64 on the way.
+        MemoryError, before any work, if that does not fit.  ValueError, with the examples' names, for a derivative
+        that is no number of the inputs' precision.
+
+        >>> import numpy as np, minintk as mn
+        >>> k = kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
+        >>> k.derivatives(np.eye(2)).w_std.nngp.round(4)          # K is a product of two w_std^2: 4 K
+        array([[2.    , 0.6366],
+               [0.6366, 2.    ]])
+        """
+        inputs, steps = self._inputs(x1, x2)
+        check_rates(self.spec, self.parametrization, inputs.example)
+        (N, M), found, what = inputs.shape, None, "the derivatives of kernels of {} x {} examples".format(*inputs.shape)
+        remedy, result = "take fewer rows at a time, k.derivatives(x[:1000], x)", 4 * N * M * inputs.dtype.itemsize
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported below
+            if not needs_images(steps) and closed(steps):
+                check_memory(inputs.xp, what, result + BYTES_OF_A_PAIR * min(N * M, PAIRS_AT_ONCE + M), remedy)
+                for name, x in zip(("x1", "x2"), inputs.x):
+                    self._rows(Examples(x, name=name))
+                doubled = [self._scaled(name, 2.0)._program(inputs.example) for name in PARAMETERS]
+                found = derivatives(steps, doubled, flat(x1), flat(inputs.x[-1]))
+            if found is None or not bool(inputs.xp.isfinite(inputs.xp.sum(found))):  # erf is too steep for cosines
+                check_memory(inputs.xp, what, result + 16 * 8 * N * M, remedy)
+                wide = [inputs.xp.astype(a, inputs.xp.float64, copy=False) for a in inputs.x]
+                by_name = [differences(partial(self._scaled, name), *wide) for name in PARAMETERS]
+                found = inputs.xp.astype(inputs.xp.stack([inputs.xp.stack(one) for one in by_name]), inputs.dtype)
+        check_derivatives(inputs, found)
+        return Derivatives(*(Both(*one) for one in found))
+
+    __array_ufunc__ = None  # so that a NumPy number times a kernel is a kernel
+
+    def __add__(self, other: Kernel) -> Kernel:
+        """K_1 + K_2 and Theta_1 + Theta_2: of f_1 + f_2, the sum of two independent networks, a `minintk.Sum`.
+
+        `c * k`, c > 0 : c K and c Theta, of sqrt(c) f.  `k * other` : K_1 K_2 and Theta_1 K_2 + K_1 Theta_2, entry by
+        entry, of f_1 f_2, a `minintk.Product`; of networks that end in pixels, pixel by pixel.  They have
+        a spec of their own and are kernels like any other, for posterior, ensemble and estimators.  ValueError for
+        kernels of two parametrizations, and for c <= 0; UnsupportedLayer for a sum of networks neither of
+        which ends in weights, and a product of networks neither of which has any.
+
+        >>> import numpy as np, minintk as mn
+        >>> one, two = kernel(mn.Dense(1)), kernel(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)))
+        >>> x = np.eye(2)
+        >>> bool(np.allclose((one + 2 * two).ntk(x), one.ntk(x) + 2 * two.ntk(x), rtol=1e-14))
+        True
+        >>> bool(np.allclose((one * two).nngp(x), one.nngp(x) * two.nngp(x), rtol=1e-14))
+        True
+        """
+        return self._with(s.Sum, other)
+
+    def __mul__(self, other: Kernel | float) -> Kernel:
+        if isinstance(other, Kernel):
+            return self._with(s.Product, other)
+        factor = s.Scale(sqrt(number("c * kernel", other)))
+        return kernel(s.Sequential(*self.spec, factor), self.parametrization)
+
+    __rmul__ = __mul__
+
+    def _with(self, join: type[s.Branches], other: Any) -> Kernel:
+        if not isinstance(other, Kernel):
+            raise TypeError(f"expected another kernel, such as analytic.kernel(spec), got {other!r}")
+        if other.parametrization != self.parametrization:
+            raise ValueError(
+                f"expected one parametrization, got {self.parametrization!r} and {other.parametrization!r}"
+            )
+        return kernel(join(self.spec, other.spec), self.parametrization)
+
+    def _scaled(self, name: str, factor: float) -> Kernel:
+        return Kernel(s.as_sequential(scaled(self.spec, name, factor)), self.parametrization)
+
+    def error(self, x: Array) -> float:
+        """Bound on the quadratures' error for these rows, relative to sqrt(k(x, x) k(x', x')); 0 for closed forms.
+
+        It holds for the worst angle of two rows, of NNGP and NTK.  What is left out of a series ends in c^n, so where
+        phi has kinks, rows of correlation c are as good as error |c|^1024, which is rounding but near c = 1 and -1.
+        """
+        return self._rows(Examples(x, name="x")).error
+
+    def _program(self, shape: Shape) -> Program:
+        return program(self.spec, self.parametrization, shape)
+
+    def _inputs(self, x1: Array, x2: Array | None) -> tuple[Examples, Program]:
+        """Check the inputs; return them with their steps.  Under masks an x2 is other examples, even if it is x1."""
+        inputs = Examples(x1, x2)
+        steps = self._program(inputs.example)
+        return (inputs if x2 is None or not has_masks(steps) else Examples(x1, x2[:])), steps
+
+    def _rows(self, inputs: Examples) -> RowState:
+        steps = self._program(inputs.example)
+        return image_diagonals(steps, inputs) if needs_images(steps) else vector_diagonals(steps, inputs)
+
+    def _kernels(
+        self, x1: Array, x2: Array | None, wanted: Wanted, store: Store = None, executor: Executor | None = None
+    ) -> list[Any]:  # of both kernels, None where it is not asked for
+        """Check the inputs, and hand them on: by blocks, as images, or as vectors."""
+        inputs, steps = self._inputs(x1, x2)
+        if wanted.asked[1]:
+            check_rates(self.spec, self.parametrization, inputs.example)
+        images = needs_images(steps)
+        if store is None and executor is None:
+            return (image_kernels if images else vector_kernels)(steps, inputs, wanted)
+        if (by_blocks := through("blocks")) is None:
+            raise ImportError("store and executor need analytic.large, which was taken away: leave them out")
+        begin: Any
+        if images:
+            plan = plan_images(steps, inputs)
+            unit, begin = images_per_tile(plan, max(inputs.shape)), partial(image_engine, plan, inputs, wanted.asked)
+        else:
+            unit, begin = tile_shape(inputs.xp, inputs.shape)[0], partial(vector_engine, steps, inputs, wanted.asked)
+        block, unit = partial(self._block, inputs.example), max(1, unit) if on_host(inputs.xp) else 1
+        found: list[Any] = by_blocks(steps, inputs, wanted, unit, begin, block, repr(self), store, executor)
+        return found
+
+    def _block(self, example: Shape, block: Any) -> tuple[list[Array | None], float]:
+        """One block of the kernels, as stores and executors compute it, and the bound on its quadratures' error."""
+        found: tuple[list[Array | None], float] = block.under(self._program(example)).found()
+        return found
+
+    def _warn(self, error: float) -> None:
+        """Warn of a quadrature that is not exact."""
+        if error > LARGEST_SILENT_ERROR:
+            warnings.warn(
+                f"the kernel of {self.spec!r} is by quadrature and exact to {error:.1g} only, relative to "
+                "sqrt(k(x, x) k(x', x')) and at the worst angle: pre-activations are large, or phi has kinks; scale "
+                "the inputs, or w_std, down",
+                stacklevel=5,  # the caller of nngp, ntk or both
+            )
+
+
+def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION) -> Kernel:
+    """The NNGP and NTK of `spec` at infinite width.
+
+    parametrization : Theta has its learning-rate scales for gradient descent.  With them it does not depend on the
+    widths, but for the ratios of those of hidden layers; a parametrization with scales for which it does is refused
+    when Theta is asked for.  Without scales, the standard parametrization and PyTorch's have no limit: Theta is
+    that of the spec's own widths, to first order, and grows with them, as in neural-tangents.
+    If features move (`SpectralMuP`, `MeanField`), these are the kernels at initialisation: Theta changes by order one
+    in training, and K, the outputs' variance, is O(1/n), here that of the spec's own widths n.
+    UnsupportedLayer, with the reason, for a layer without a rule and for a spec whose limit is not this recursion.
+
+    >>> import minintk as mn
+    >>> kernel(mn.Sequential(mn.ReLU(), mn.Dense(1)))
+    Traceback (most recent call last):
+    minintk.spec.shapes.UnsupportedLayer: ReLU acts on values that are not Gaussian at infinite width ...
+    """
+    spec = s.as_sequential(spec)
+    if not isinstance(parametrization, Parametrization):
+        raise TypeError(f"parametrization expects an object such as mn.NTK(), got {parametrization!r}")
+    for shape in ((1,), (512, 512, 1), (512, 1)):
+        with suppress(ValueError):  # the shape is not known yet, but a spec without a limit can be refused already
+            program(spec, parametrization, shape)
+    return Kernel(spec, parametrization)

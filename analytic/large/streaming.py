@@ -1,0 +1,371 @@
+"""Kernels by blocks: into memory by an executor, or into a store on disk that survives kills and is shared by many.
+
+A store is a folder, as docs/long-runs.md describes it:
+
+    nngp.npy, ntk.npy   the results, plain .npy files that numpy.load(..., mmap_mode="r") opens
+    record.txt          a fingerprint of network, inputs and precision, then a line for each block that is in the
+                        results: its number, and the checksum of its bytes in each of them
+    blocks/             17.lock, the claim on a block
+
+A block is written into the results, and flushed to disk, before its line is written.  The same call on the same store
+computes the blocks without a line that fits them, and ends with the same bytes as one process that nobody interrupted.
+The checksums begin with the fingerprint's, so that a line that fits shows whose the block is: a damaged record costs
+the blocks of its damaged lines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+import zlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
+from contextlib import closing, suppress
+from dataclasses import replace
+from itertools import zip_longest
+from math import ceil, sqrt
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+
+from analytic.images.plan import pixel_pairs_followed
+from analytic.vectors.results import FEWEST, SECONDS_PER_PAIR, Examples, Place, Store, Wanted, blocks
+from analytic.vectors.state import Program
+from minintk.arrays import Array, Host, on_host, to_host
+from minintk.files.claims import Claim, InFlight, InTurn, remove_claims, shared
+from minintk.files.reading import Unreadable, map_npy, npy_header, read_lines
+from minintk.files.writing import digest, made_folder, remove_parts, space_on_disk, write_atomically, write_bytes
+from minintk.threads import alone, single_threaded_blas
+
+KERNEL_NAMES = ("nngp", "ntk")
+
+Lines = dict[int, set[str]]
+"""{number of a block: the rest of its lines, " " and the checksum of its bytes in each result}: one, but for damage."""
+
+MARK = re.compile("[0-9a-f]{16}")
+"""A fingerprint, the first line of a record."""
+
+TRIED = 8
+"""Blocks to look at for one that fits its line, where a record's fingerprint is not this kernel's."""
+
+
+def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callable[[Host], Host]]]:
+    """(rows, columns, how a block lies there) of a block, and where the matrix is symmetric of its mirror image."""
+    i, j = place
+    return [(i, j, np.asarray)] + [(j, i, np.transpose)] * (symmetric and i != j)
+
+
+class KernelStore:
+    """The kernels of `inputs` in a folder.   asked : of NNGP and NTK.   size : rows, and columns, of a block.
+
+    what : all that the results depend on except the inputs.   ValueError for a store of another kernel, and for files
+    that are no store; NotADirectoryError for a file; OSError for a full disk, or a folder that is read-only and not
+    finished.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], what: str, inputs: Examples, asked: tuple[bool, bool], size: int):
+        self.folder, self.inputs = made_folder(path, "store="), inputs
+        self.record, self.claims = self.folder / "record.txt", self.folder / "blocks"
+        self.names = [name for name, wanted in zip(KERNEL_NAMES, asked, strict=True) if wanted]
+        self.mark = digest(f"minintk store 4; {what}; {asked}; blocks of {size}", *inputs.x)
+        self.places = dict(enumerate(blocks(inputs.shape, size, inputs.symmetric)))
+        self._length, self._listed = -1, Lines()
+        self.done: Lines = self._lines() or {}
+        if self.done and self.done.keys() == self.places.keys() and not self._damaged():
+            self.clear()
+            return
+        self.claims.mkdir(exist_ok=True)
+        with Claim(self.folder / "record.lock", wait=True):
+            self._open()
+
+    def _open(self) -> None:
+        """Make what is not there yet, remove what dead writers left, take damaged blocks off the record."""
+        for name in self.names:
+            remove_parts(self._file(name))
+        lines = self._lines()
+        if lines is None and (strangers := [name for name in self.names if self._file(name).exists()]):
+            what = f"{str(self.folder)!r} holds {strangers[0]}.npy but is not a store"
+            raise ValueError(f"{what}: choose another path, or move it away")
+        self._write_record(lines or {})
+        for name in self.names:
+            if not self.done and not self._file(name).exists():
+                self._reserve(name)
+        if damaged := self._damaged():
+            warnings.warn(
+                f"store {str(self.folder)!r}: the bytes of {len(damaged)} blocks are not those that were written "
+                f"(the first one: {damaged[0]}), so these are computed again; is the disk sound?",
+                stacklevel=5,
+            )
+        self._write_record({number: sums for number, sums in self.done.items() if number not in damaged})
+
+    def _write_record(self, lines: Lines) -> None:
+        """A record of these lines, unless the one there is the same, to the last line's end."""
+        text = "".join(f"{n}{sums}\n" for n in sorted(lines) for sums in sorted(lines[n]))
+        write_bytes(self.record, f"{self.mark}\n{text}".encode())
+        self.done = lines
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.npy"
+
+    def _lines(self) -> Lines | None:
+        """Return what the record lists, without cut or damaged lines; None if there is none.
+
+        ValueError for the record of another kernel.
+        """
+        try:
+            first, *lines = read_lines(self.record, "the record of a store", "delete the store and start again") or [""]
+        except FileNotFoundError:
+            return None
+        whole, found = re.compile(rf"(\d{{1,18}})((?: [0-9a-f]{{8}}){{{len(self.names)}}})"), Lines()
+        for line in filter(None, map(whole.fullmatch, lines)):
+            if int(line[1]) in self.places:
+                found.setdefault(int(line[1]), set()).add(line[2])
+        if not self._ours(first, found):
+            raise ValueError(
+                f"store {str(self.folder)!r} holds the kernel of another network, or of other inputs: "
+                "choose another path, or delete it"
+            )
+        return found
+
+    def _ours(self, first: str, lines: Lines) -> bool:
+        """True if a record of this first line is this kernel's: by its fingerprint, one character of which may be
+        damaged, or by a block that fits its line; or if results are there, but of the record nothing can be read.
+        """
+        if sum(a != b for a, b in zip_longest(first[: len(self.mark)], self.mark)) <= 1:
+            return True
+        if not all(self._file(name).exists() for name in self.names):
+            return False
+        with suppress(ValueError):  # of another shape
+            results = self.results()
+            some = sorted(lines)[:TRIED]
+            return any(self._sums(n, results) in lines[n] for n in some) or not (lines or MARK.match(first))
+        return False
+
+    def _reserve(self, name: str) -> None:
+        """A result full of NaN, whose space on disk is ours."""
+        shape, dtype = self.inputs.shape, np.dtype(str(self.inputs.dtype))
+        row = np.full(shape[1], np.nan, dtype)
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+
+        def fill(file: BinaryIO) -> None:
+            np.lib.format.write_array_header_1_0(file, header)
+            for _ in range(shape[0]):
+                file.write(row.data)
+
+        write_atomically(self._file(name), fill, shape[0] * row.nbytes)
+
+    def results(self) -> list[Any]:
+        """NNGP and NTK as read-only numpy.memmap; None for one that is not asked for."""
+        remedy = f"delete the store {str(self.folder)!r} and start again"
+        shape, dtype = self.inputs.shape, str(self.inputs.dtype)
+        try:
+            return [map_npy(self._file(n), shape, dtype, remedy) if n in self.names else None for n in KERNEL_NAMES]
+        except FileNotFoundError as error:
+            raise Unreadable(f"{error.filename} is missing: {remedy}") from error
+
+    def _sums(self, number: int, results: list[Any]) -> str:
+        """The checksums of a block's bytes, "" if those of its mirror image are others."""
+        found = {
+            self._checksums(turned(result[rows, columns]) for result in results if result is not None)
+            for rows, columns, turned in images_of(self.places[number], self.inputs.symmetric)
+        }
+        return found.pop() if len(found) == 1 else ""
+
+    def _checksums(self, arrays: Iterable[Host]) -> str:
+        return checksums(arrays, zlib.crc32(self.mark.encode()))
+
+    def _damaged(self) -> list[int]:
+        """The blocks whose bytes, or those of their mirror image, fit no line; the others keep the line that fits."""
+        results = self.results()
+        found = {n: self._sums(n, results) for n in self.done}
+        self.done |= {n: {sums} for n, sums in found.items() if sums in self.done[n]}
+        return [n for n, sums in found.items() if sums not in self.done[n]]
+
+    def clear(self) -> None:
+        """Remove the files of the claims, once all blocks are there."""
+        remove_claims(self.claims.glob("*.lock"))
+
+    def finished(self, number: int) -> bool:
+        """True if a block is in the results, and fits its line if another process wrote it."""
+        if number in self.done:
+            return True
+        if (length := self.record.stat().st_size) != self._length:
+            self._listed, self._length = self._lines() or {}, length
+        if (sums := self._listed.pop(number, None)) and self._sums(number, self.results()) in sums:
+            self.done[number] = sums
+        return number in self.done
+
+    def keep(self, number: int, found: list[Array | None]) -> None:
+        """Write a block that this process has claimed and computed: into the results, then its line."""
+        arrays = {name: to_host(a) for name, a in zip(KERNEL_NAMES, found, strict=True) if a is not None}
+        with Claim(self.folder / "record.lock", wait=True):
+            for name, block in arrays.items():
+                self._write(self._file(name), self.places[number], block)
+            sums = self._checksums(arrays.values())
+            with space_on_disk(self.record), open(self.record, "r+b") as lines:
+                lines.seek(-1, os.SEEK_END)
+                end = "" if lines.read() == b"\n" else "\n"  # after a line that was cut short
+                lines.write(f"{end}{number}{sums}\n".encode())
+                lines.flush()
+                os.fsync(lines.fileno())
+        self.done[number] = {sums}
+
+    def _write(self, path: Path, place: Place, block: Host) -> None:
+        """Write a block into a result, row by row, and flush it; OSError, and no signal, on a full disk."""
+        with space_on_disk(path), open(path, "r+b") as file:
+            npy_header(file)
+            start = file.tell()
+            for rows, columns, turned in images_of(place, self.inputs.symmetric):
+                for row, values in enumerate(np.ascontiguousarray(turned(block)), rows.start):
+                    file.seek(start + (row * self.inputs.shape[1] + columns.start) * block.itemsize)
+                    file.write(values.data)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def checksums(arrays: Iterable[Host], begin: int = 0) -> str:
+    """A space and the CRC-32 of the bytes, from `begin` on, eight hexadecimal digits, for each array."""
+    return "".join(f" {zlib.crc32(np.ascontiguousarray(a).data, begin):08x}" for a in arrays)
+
+
+class Engine(Protocol):
+    """The evaluation of a kernel, or of a block: `analytic.vectors.engine.VectorEngine`, `analytic.images.engine`."""
+
+    def working_memory(self, inputs: Examples) -> int:
+        """Bytes beyond the results for a block of these inputs."""
+
+    def at(self, place: Place) -> Engine:
+        """That of a block, without its program: what a worker is sent."""
+
+
+Evaluate = Callable[[Engine], "tuple[list[Array | None], float]"]
+"""`Engine.at` -> NNGP and NTK of a block, None for one not asked for, and the bound on the quadratures' error."""
+
+PIXEL_PAIRS_PER_BLOCK = 2**31
+"""Largest number of pixel pairs in one block of a store, or of an executor."""
+
+SHORTEST, LONGEST = 0.1, 2.0
+"""Seconds that a block takes at least, or its file costs as much, and at most, or workers wait for the last one."""
+
+MOST = 512
+"""Rows of blocks: so many lines of a record at most."""
+
+
+def block_size(shape: tuple[int, int], most: int, cost: float, unit: int = 1) -> int:
+    """Rows, and columns, of a block, a multiple of `unit`, the same on every machine.
+
+    cost : seconds for an entry on one core, about.   unit : rows of a tile, which takes the place of a smaller block.
+
+    >>> block_size((4000, 4000), 2048, 4e-8), block_size((200, 200), 2048, 3e-3), block_size((10**5, 10**5), 45, 4e-2)
+    (1582, 17, 45)
+    >>> block_size((4000, 4000), 2048, 4e-8, 472), block_size((200, 200), 2048, 3e-3, 32)
+    (1888, 32)
+    """
+    size = min(max(shape) / FEWEST, sqrt(LONGEST / cost))
+    size = max(size, sqrt(SHORTEST / cost), max(shape) / MOST)
+    return unit * max(1, min(ceil(size / unit), most // unit))
+
+
+def kernels_by_blocks(
+    steps: Program, inputs: Examples, wanted: Wanted, unit: int, begin: Callable[[], Engine], evaluate: Evaluate,
+    of: str, store: Store, executor: Executor | None,
+) -> list[Array | None]:  # fmt: skip
+    """NNGP and NTK of x1 (and x2), in the store or in memory, with the bits of `Engine.run`.
+
+    unit : rows of a tile.   begin : prepares all rows, if a block is to be computed.   evaluate : a block, here or in a
+    worker.   of : all that it depends on beside the inputs.
+    TypeError for anything but an executor, and for arrays on a device beside one; ValueError for two places of one
+    result; otherwise errors as in `KernelStore`, `Wanted`.
+    """
+    followed = pixel_pairs_followed(steps, inputs.example)
+    most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))
+    size = block_size(inputs.shape, most, SECONDS_PER_PAIR * followed * max(1, len(steps)), unit)
+    if executor is not None:
+        if not isinstance(executor, Executor):
+            of_dask = "(of a dask client: get_executor())"
+            raise TypeError(f"executor expects a concurrent.futures.Executor, got {executor!r} {of_dask}")
+        if not on_host(inputs.xp):
+            raise TypeError("executor= is for arrays of NumPy; a GPU does not need it")
+
+    def engine() -> Engine:
+        """Whose blocks fit, beside it, into what this process may take."""
+        found = begin()
+        if executor is None:
+            n, m = inputs.shape
+            one = inputs.at(slice(0, min(size, n)), slice(max(0, m - size), m))  # if there are two, of two sides
+            replace(wanted, out=(None, None)).check(one, found.working_memory(one))
+        return found
+
+    if store is not None:
+        if any(o is not None for o in wanted.out):
+            raise ValueError("store and out are two places for one result: give one of them")
+        there = KernelStore(store, of, inputs, wanted.asked, size)
+        results, error = fill(there, engine, evaluate, executor, wanted.progress)
+        wanted.warn(error)
+        return results
+    results, error = wanted.arrays(inputs, 16 * inputs.dtype.itemsize * size**2), 0.0  # eight blocks on their way
+    places = list(blocks(inputs.shape, size, inputs.symmetric))
+    whole = engine() if places else None
+    with InFlight(places, lambda place: begin_block(whole, place, evaluate, executor), executor) as flight:
+        for done, (place, future) in enumerate(flight, 1):
+            found, one = future.result()
+            error = max(error, one)
+            for result, values in zip(results, found, strict=True):
+                if result is not None and values is not None:
+                    for rows, columns, turned in images_of(place, inputs.symmetric):
+                        result[rows, columns] = turned(to_host(values))
+            if wanted.progress is not None:
+                wanted.progress(done, len(places))
+    wanted.warn(error)
+    return results
+
+
+def on_one_core(evaluate: Evaluate, block: Engine) -> tuple[list[Array | None], float]:
+    """evaluate(block) without threads, as the other cores have their own workers."""
+    with single_threaded_blas():
+        return alone(evaluate, block)
+
+
+def begin_block(whole: Any, place: Place, evaluate: Evaluate, executor: Executor | None) -> Future[Any]:
+    """The kernels of the block at `place`, begun in a worker, or finished in this process without an executor."""
+    if executor is None:
+        return InTurn().submit(evaluate, whole.at(place))
+    return executor.submit(on_one_core, evaluate, whole.at(place))
+
+
+def fill(
+    store: KernelStore, engine: Callable[[], Engine], evaluate: Evaluate, executor: Executor | None,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[list[Any], float]:  # fmt: skip
+    """The results of a store, and the bound on the quadratures' error of what this call computed.
+
+    Evaluates the blocks that are not finished and that no other process evaluates.
+    """
+    told, error = 0, 0.0
+
+    def tell() -> None:
+        nonlocal told
+        if progress is not None and len(store.done) > told:
+            told = len(store.done)
+            progress(told, len(store.places))
+
+    tell()
+    missing = sorted(store.places.keys() - store.done.keys())
+    whole = engine() if missing else None
+
+    def begin(job: tuple[int, Claim]) -> Future[Any]:
+        return begin_block(whole, store.places[job[0]], evaluate, executor)
+
+    claims = shared(missing, lambda number: store.claims / f"{number}.lock", store.finished)
+    with closing(claims) as units, InFlight(units, begin, executor) as flight:
+        for (number, claim), future in flight:
+            with claim:
+                found, one = future.result()
+                store.keep(number, found)
+            error = max(error, one)
+            tell()
+    tell()  # what others have computed
+    store.clear()
+    return store.results(), error

@@ -1,0 +1,221 @@
+"""The claims: what is measured at every width, the power of the width that theory predicts, and the verdict.
+
+A claim's exponent is fitted on the wider half of the widths: at width n a relative correction c/n to the leading power
+shifts the local exponent by about c/n.  On the wider half this is below MARGIN, which every verdict allows for.
+
+    equal       passes if the theory's exponent is within `critical` standard errors + MARGIN of the fitted one
+    at most     passes if the fitted exponent exceeds the bound by no more than that
+    undecided   instead of passed, if `critical` standard errors exceed RESOLUTION: n^-1/2 could not be told from n^0
+
+`critical`, a Bonferroni correction, bounds the probability that any test of a run fails by chance: FAMILY_WISE_ERROR.
+
+The rows of `minintk verify --mup` are findings: an exponent passes if its whole interval, at the level CONFIDENCE, is
+within its tolerance of the theory's, fails if none of it is, and is undecided else; a mean passes within CRITICAL_Z
+standard errors.  A control is a wrong scale or theory, which the same measurement must refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Literal
+
+from analytic.verify.problem import ACTIVATIONS, KINKED
+from analytic.verify.scores import LARGEST_Z
+from minintk.arrays import Host
+from minintk.diagnostics.power_laws import Outcome, PowerLaw, judged, power_law
+
+SUMMARY: dict[Outcome, str] = {
+    "pass": "The networks obey the theory.",
+    "fail": "The networks and the theory disagree.",
+    "undecided": "Nothing contradicts the theory, but some of it could not be decided: use more seeds or more widths.",
+}
+
+
+def overall(verdicts: Iterable[Outcome]) -> Outcome:
+    """fail if any fails, else undecided if any is undecided, else pass."""
+    found = set(verdicts)
+    return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
+
+
+FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What `analytic.verify.networks.errors` measures under `key`, and the exponent that theory predicts for it.
+
+    formula : as HTML.  smooth, kinked : the exponent for either kind of activation.  bound_if_kinked : for kinked ones
+    it is only a bound.
+    """
+
+    key: str
+    title: str
+    formula: str
+    meaning: str
+    smooth: float = -0.5
+    kinked: float = -0.5
+    bound_if_kinked: bool = False
+
+    def theory(self, activation: str) -> tuple[Literal["equal", "at most"], float]:
+        """The relation and the exponent for this activation."""
+        if not isinstance(ACTIVATIONS[activation][0], KINKED):
+            return "equal", self.smooth
+        return "at most" if self.bound_if_kinked else "equal", self.kinked
+
+
+LINEARISED, INFINITE = (f"sup<sub>t</sub> ‖f<sub>t</sub> − f<sub>t</sub><sup>{of}</sup>‖" for of in ("lin", "∞"))
+CLAIMS = (
+    Claim("ntk", "tangent kernel at the start", "‖Θ̂₀ − Θ‖ / ‖Θ‖",
+        "The tangent kernel of a random network is a mean over units; it converges to the analytic one like any mean."),
+    Claim("nngp", "NNGP kernel at the start", "‖K̂ − K‖ / ‖K‖",
+        "The covariance of the last hidden layer's pre-activations, a mean over its units, converges to the analytic "
+        "NNGP kernel."),
+    Claim("kernel movement", "movement of the tangent kernel", "‖Θ̂<sub>T</sub> − Θ̂₀‖ / ‖Θ̂₀‖",
+        "Training moves the kernel less the wider the network: at most as n^-1/2 (eq. 17), and as n^-1 where phi' has "
+        "no jumps.", smooth=-1.0, bound_if_kinked=True),
+    Claim("input weights", "movement of the input weights", "‖W<sub>T</sub> − W₀‖ / ‖W₀‖",
+        "Each input weight changes by a fraction n^-1/2; together they change the function by order 1."),
+    Claim("hidden weights", "movement of the hidden weights", "‖W<sub>T</sub> − W₀‖ / ‖W₀‖",
+        "There are n times as many hidden weights, and each changes by a fraction n^-1.", smooth=-1.0, kinked=-1.0),
+    Claim("output weights", "movement of the output weights", "‖W<sub>T</sub> − W₀‖ / ‖W₀‖",
+        "Each output weight changes by a fraction n^-1/2."),
+    Claim("linearisation, train", "network − its linearisation, train", LINEARISED,
+        "A wide network trains like its own first-order Taylor expansion (eqs. 5, 9): at most n^-1/2 apart (eq. 17), "
+        "and n^-1 where phi' has no jumps.", smooth=-1.0, bound_if_kinked=True),
+    Claim("linearisation, test", "network − its linearisation, test", LINEARISED,
+        "The same on held-out images (eqs. 10, 11).", smooth=-1.0, bound_if_kinked=True),
+    Claim("infinite width, train", "network − infinite width, train", INFINITE,
+        "The analytic kernel predicts a real network's training from its initial outputs; the error is the kernel's."),
+    Claim("infinite width, test", "network − infinite width, test", INFINITE,
+        "The same on held-out images."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JudgedClaim:
+    """One claim, measured: values[i] : (S_i,) at widths[i], the fit on the wider half of them, and the verdict."""
+
+    activation: str
+    claim: Claim
+    relation: Literal["equal", "at most"]
+    theory: float
+    widths: tuple[int, ...]
+    values: tuple[Host, ...]
+    fit: PowerLaw
+    critical: float
+
+    def __repr__(self) -> str:
+        return f"JudgedClaim({self.activation}, {self.claim.key}: {self.fit!r}, {self.verdict})"
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """The theory's exponent, "≤ −1/2" for a bound, the fitted one and its 95 % interval, as text."""
+        theory = ("≤ " if self.relation == "at most" else "") + {-0.5: "−1/2", -1.0: "−1"}[self.theory]
+        return theory, signed(self.fit.exponent), " to ".join(map(signed, self.fit.interval))
+
+    @property
+    def verdict(self) -> Outcome:
+        room = self.critical * self.fit.error
+        off = self.fit.exponent - self.theory
+        if (off if self.relation == "at most" else abs(off)) > room + MARGIN:
+            return "fail"
+        return "pass" if room <= RESOLUTION else "undecided"
+
+
+def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence[Host], critical: float) -> JudgedClaim:
+    """Fit one claim on the wider half of the widths (two at least)."""
+    wider = min(len(widths) // 2, len(widths) - 2)
+    relation, theory = claim.theory(activation)
+    fit = power_law(widths[wider:], values[wider:])
+    return JudgedClaim(activation, claim, relation, theory, tuple(widths), tuple(values), fit, critical)
+
+
+@dataclass(frozen=True)
+class Score:
+    """One z-score of the trained ensemble.
+
+    control : a deliberately wrong theory, which the same networks must reject.
+    """
+
+    title: str
+    t: float
+    z: float
+    critical: float
+    control: bool = False
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """The time, z (its bound if it was clipped) and the range in which it passes, as text."""
+        z = f"> {LARGEST_Z:.0f}" if self.z >= LARGEST_Z else signed(self.z, 1)
+        return f"{self.t:g}", z, f"{'>' if self.control else '≤'} {self.critical:.2f}"
+
+    @property
+    def verdict(self) -> Outcome:
+        rejected = self.z > self.critical
+        if self.control:
+            return "pass" if rejected else "undecided"
+        return "fail" if rejected else "pass"
+
+
+def critical_z(tests: int) -> float:
+    """The two-sided critical z of `tests` tests for a probability FAMILY_WISE_ERROR that any of them fails by chance.
+
+    >>> round(critical_z(1), 3), round(critical_z(50), 2)
+    (2.576, 3.72)
+    """
+    return NormalDist().inv_cdf(1 - FAMILY_WISE_ERROR / (2 * tests))
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """A number with a typographic minus sign.
+
+    >>> signed(-0.504)
+    '−0.50'
+    """
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+CONFIDENCE, CRITICAL_Z = 0.99, 3.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row: a law, what theory says, what was measured, the verdict.
+
+    control : a wrong scale or theory; it passes if the measurement refuses it.  seconds : the row took.
+    """
+
+    law: str
+    theory: str
+    measured: str
+    verdict: Outcome
+    control: bool = False
+    seconds: float = 0.0
+
+
+def refused(found: Finding) -> Finding:
+    """The finding as a control: it passes if it failed, and proves nothing otherwise."""
+    return replace(found, control=True, verdict="pass" if found.verdict == "fail" else "undecided")
+
+
+def exponent(law: str, expected: float, tolerance: float, widths: Sequence[int], values: Sequence[Host]) -> Finding:
+    """The power of the width in values[i] : (S,) at widths[i], beside the expected one."""
+    fit = power_law(widths, values, confidence=CONFIDENCE)
+    low, high = fit.interval
+    verdict = judged(fit.interval, expected - tolerance, expected + tolerance)
+    measured = f"{signed(fit.exponent)} ± {(high - low) / 2:.2f}, n = {widths[0]} to {widths[-1]}"
+    return Finding(law, f"{signed(expected, 1)} ± {tolerance:g}", measured, verdict)
+
+
+def bounded(law: str, bound: float, value: float) -> Finding:
+    """A number that may not exceed its bound."""
+    return Finding(law, f"≤ {bound:g}", f"{value:.2g}", "pass" if value <= bound else "fail")
+
+
+def score(law: str, expected: float, found: float, error: float) -> Finding:
+    """A mean, its standard error, and how many of these it is from what is expected."""
+    z = abs(found - expected) / error
+    measured = f"{signed(found, 4)} ± {error:.4f}, z = {z:.1f}"
+    return Finding(law, signed(expected, 4), measured, "pass" if z <= CRITICAL_Z else "fail")

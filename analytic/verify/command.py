@@ -1,0 +1,103 @@
+"""`minintk verify`: real networks against the theory of wide ones; found by `minintk.lab.cli`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from minintk.cores import cores
+from minintk.lab.cli.options import DATA, DEVICE, FAILED, OK, SEED, command, names, option, whole_numbers
+from minintk.lab.cli.terminal import coloured, console, print_table
+from minintk.validate import whole
+
+if TYPE_CHECKING:
+    from analytic.verify import Result
+
+
+@command(
+    "verify",
+    "real networks against infinite-width theory: figures, exponents, a verdict",
+    "Train networks of growing width on real digits, by hand-written backprop, and compare them with "
+    "the predictions of infinite-width theory. Exit status: 0 if the theory holds, 1 if it fails or is undecided.",
+    option("--widths", "N,N,...", "widths of the hidden layers (32,64,...,2048)", type=whole_numbers),
+    option("--depth", "L", "hidden layers", 2),
+    option("--activation", "NAME,...", "relu,erf; or tanh, gelu, ...", "relu,erf", type=names),
+    DATA,
+    option("--seeds", "S", "networks at each width (48, fewer where they cost more)", type=int),
+    DEVICE,
+    option("--draw", "N", "instead: the law of width on N random networks, and controls; 0: these alone", type=int),
+    option("--mup", "LAW", "instead: the laws of networks whose features move, all or some, and controls", nargs="*"),
+    option("--out", "DIR", "folder for the report", "minintk-verify"),
+    SEED,
+)
+def _verify(args: Namespace) -> int:
+    from analytic import verify
+    from analytic.verify.experiment import WIDTHS
+    from analytic.verify.report import check_folder
+
+    check_folder(args.out)
+    if args.draw is not None:
+        return _verify_draws(args)
+    if args.mup is not None:
+        return _verify_mup(args)
+    result = verify.run(
+        widths=args.widths or WIDTHS, depth=args.depth, activations=args.activation, data=args.data,
+        seeds=args.seeds, device=args.device, seed=args.seed, progress=True,
+    )  # fmt: skip
+    path = verify.write(result, args.out, command=args.command)
+    _show(result)
+    print(f"report: {path}")
+    return OK if result.verdict == "pass" else FAILED
+
+
+def _verify_draws(args: Namespace) -> int:
+    """The gate on random networks; the same command goes on after an interruption."""
+    from analytic.verify import draw_report as report
+
+    whole("draw", args.draw, 0)
+    settings: Any = {"seed": whole("seed", args.seed, 0), "processes": cores(), "progress": True}
+    law, controls = report.draws(args.draw, f"{args.out}/draws", **settings)
+    report.draw_figure(law, controls, Path(args.out) / "draws.png")
+    screen, columns = console(160), ("network", "exponent", "verdict", "rounds")
+    for title, records in (("the law: sup |f - f_lin| falls as n^-1/2 or faster", law), ("controls", controls)):
+        print_table(screen, title, columns, report.rows(records))
+    columns = "exponent of", "theory", "smooth", "ReLU family"
+    print_table(screen, "mean exponents over the draws", columns, report.by_class(law))
+    passed, text = report.summary(law, controls)
+    screen.print(f"{coloured('pass' if passed else 'fail')}: {text} figure: {args.out}/draws.png")
+    return OK if passed else FAILED
+
+
+def _verify_mup(args: Namespace) -> int:
+    """Each finding as it comes, the report at the end."""
+    from analytic.verify import laws
+    from analytic.verify.claims import overall
+
+    screen, findings = console(160), []
+    for found in laws.run(args.mup, seed=whole("seed", args.seed, 0)):
+        law, expected, measured, said, seconds = laws.cells(found)
+        screen.print(f"{coloured(found.verdict, said)}  {law}: {measured}; theory {expected} ({seconds} s)")
+        findings.append(found)
+    verdict, path = overall(found.verdict for found in findings), laws.write(findings, args.out, args.command)
+    passed = sum(found.verdict == "pass" for found in findings)
+    screen.print(f"{coloured(verdict)}: {passed} of {len(findings)} rows hold, controls included. report: {path}")
+    return OK if verdict == "pass" else FAILED
+
+
+def _show(result: Result) -> None:
+    """The tables, in the terminal."""
+    from analytic.verify.claims import SUMMARY
+
+    screen = console(110)
+    for activation, study in result.studies.items():
+        rows = [(row.claim.title, *row.cells, coloured(row.verdict)) for row in study.rows]
+        columns = "what", "theory b", "fitted b", "95 % interval", "verdict"
+        print_table(screen, f"{activation}: error ~ n^b in the width n", columns, rows)
+        tests = [(test.title, *test.cells, coloured(test.verdict)) for test in study.tests]
+        who = f"{study.ensemble.f.shape[1]} trained networks of width {study.ensemble.width}"
+        columns = "what", "t (steps)", "z", "wanted", "verdict"
+        print_table(screen, f"{activation}: {who} against eqs. (14), (15)", columns, tests)
+    passed, total = sum(verdict == "pass" for verdict in result.verdicts), len(result.verdicts)
+    checks = f"{passed} of {total} checks pass, {result.seconds:.0f} s."
+    screen.print(f"{coloured(result.verdict)}: {SUMMARY[result.verdict]} {checks}")

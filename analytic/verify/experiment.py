@@ -1,0 +1,266 @@
+"""The whole experiment: draw, train and measure networks of every width, judge every claim."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analytic.verify import theory
+from analytic.verify.claims import CLAIMS, Claim, JudgedClaim, Score, critical_z, judge, overall
+from analytic.verify.networks import Trajectory, errors, hidden_part, linearised_training_error, trained_networks
+from analytic.verify.problem import ACTIVATIONS, N_TEST, N_TRAIN, Problem, network_spec, problem
+from analytic.verify.scores import covariance_z, mean_z, scale_z
+from minintk.arrays import Host, device_namespace
+from minintk.diagnostics.power_laws import Outcome
+from minintk.models.empirical import ntk as empirical_ntk
+from minintk.models.network import Network
+from minintk.progress import progress_of
+from minintk.validate import whole
+
+WIDTHS = (32, 64, 128, 256, 512, 1024, 2048)
+STEPS, EVERY = 48, 8
+LR = 0.5
+"""The learning rate, as a fraction of the largest stable one for the analytic kernel."""
+TIMES = (0, 8, 24, 48)
+"""Steps at which the ensemble is compared with eqs. (14), (15)."""
+Z_SCORES = 2 * len(TIMES)
+"""z-scores per activation: the initial kernel, the covariance at every time, the mean at every time but the first."""
+SCORED_IMAGES = 8
+"""Number of test images whose joint distribution is compared."""
+LINEARISED_TOLERANCE = 1e-9
+"""Allowed relative difference of a trained linearised network and its closed form, in float64."""
+
+
+def default_members(width: int) -> int:
+    """The default number of networks at a width, smaller for wide ones.
+
+    >>> [default_members(width) for width in WIDTHS]
+    [48, 48, 48, 48, 24, 12, 6]
+    """
+    return max(6, min(48, 12288 // width))
+
+
+def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
+    """(width, members) of the ensemble for the z-scores: at most 256 units, and half as many members.
+
+    The finite-width error O(1/n) is then a small fraction, O(n^-1/2), of the standard error of the sample.
+
+    >>> ensemble_size(WIDTHS), ensemble_size((16, 32, 64))
+    ((256, 128), (64, 32))
+    """
+    width = max([n for n in widths if n <= 256], default=min(widths))
+    return width, max(2 * SCORED_IMAGES, min(width // 2, 128))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ensemble:
+    """Many trained networks of one width, for the figures.
+
+    f : (T, E, A) after steps : (T,).  mean, sd : (STEPS + 1, A), eqs. (14), (15) after every step.  last_layer : the
+    same mean if only the last layer were trained.
+    """
+
+    width: int
+    steps: Host
+    f: Host
+    mean: Host
+    sd: Host
+    last_layer: Host
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Study:
+    """The results of one activation.  linearised : relative difference of a trained linearised network and its closed
+    form."""
+
+    rows: list[JudgedClaim]
+    tests: list[Score]
+    linearised: float
+    ensemble: Ensemble
+    lr: float
+
+    @property
+    def verdicts(self) -> list[Outcome]:
+        """One per claim, one per z-score, and one for the linearised network."""
+        exact: Outcome = "pass" if self.linearised <= LINEARISED_TOLERANCE else "fail"
+        return [row.verdict for row in self.rows] + [test.verdict for test in self.tests] + [exact]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """What `run` found: a study of each activation, with the settings."""
+
+    settings: dict[str, Any]
+    problem: Problem
+    studies: dict[str, Study]
+    critical: float
+    seconds: float
+
+    def __repr__(self) -> str:
+        passed = sum(verdict == "pass" for verdict in self.verdicts)
+        return f"Result({self.verdict}, {passed} of {len(self.verdicts)} checks pass, {', '.join(self.studies)})"
+
+    @property
+    def verdicts(self) -> list[Outcome]:
+        """One per check."""
+        return [verdict for study in self.studies.values() for verdict in study.verdicts]
+
+    @property
+    def verdict(self) -> Outcome:
+        """fail if any check fails, else undecided if any is undecided, else pass."""
+        return overall(self.verdicts)
+
+
+def run(
+    *,
+    widths: Sequence[int] = WIDTHS,
+    depth: int = 2,
+    activations: Sequence[str] = ("relu", "erf"),
+    data: str | Path = "digits",
+    seeds: int | None = None,
+    device: str = "cpu",
+    seed: int = 0,
+    progress: bool = False,
+) -> Result:
+    """Train real networks of growing width and compare them with infinite-width theory, claim by claim.
+
+    widths : of the hidden layers, at least two.  depth : number of hidden layers.  activations : names in ACTIVATIONS.
+    data : "digits", "mnist", "cifar10", or a folder with MNIST's or CIFAR-10's files.
+    seeds : networks at every width, at least two; by default `default_members(width)`.
+    device : "cpu" or "gpu".  seed : of all random numbers.
+    progress : a bar with the time left, on stderr.
+
+    About half a minute on two cores with the defaults.  ValueError, FileNotFoundError or RuntimeError (no GPU) for
+    invalid settings, before any work.
+
+    >>> result = run(widths=(8, 16, 32), depth=1, activations=["erf"], seeds=4)
+    >>> [row.claim.key for row in result.studies["erf"].rows][:3]
+    ['ntk', 'nngp', 'kernel movement']
+    """
+    started = time.perf_counter()
+    widths = check_settings(widths, depth, activations, seeds, seed)
+    xp = device_namespace(device)
+    given = problem(data, np.random.default_rng(seed))
+    count = {n: default_members(n) if seeds is None else seeds for n in widths}
+    claims = [claim for claim in CLAIMS if depth > 1 or claim.key != "hidden weights"]
+    critical = critical_z(len(activations) * (len(claims) + Z_SCORES))
+    work = len(activations) * sum(_work(n, E) for n, E in [*count.items(), ensemble_size(widths)])
+    with progress_of("networks", work, progress) as advance:
+        benches = {a: _Bench(a, depth, given, xp, seed, advance) for a in activations}
+        studies = {a: _study(bench, count, claims, critical) for a, bench in benches.items()}
+    settings = {
+        "widths": widths, "depth": depth, "activations": list(activations), "data": str(data), "seeds": seeds,
+        "device": device, "seed": seed, "networks": {str(n): E for n, E in count.items()}, "steps": STEPS,
+    }  # fmt: skip
+    return Result(settings, given, studies, critical, time.perf_counter() - started)
+
+
+def check_settings(
+    widths: Sequence[int], depth: int, activations: Sequence[str], seeds: int | None, seed: int
+) -> list[int]:
+    """The widths in increasing order; ValueError for invalid settings."""
+    if len(set(widths)) < 2 or min(widths) < 1:
+        raise ValueError(f"widths expects two or more different widths >= 1, got {list(widths)}")
+    whole("depth", depth)
+    if unknown := [name for name in activations if name not in ACTIVATIONS]:
+        raise ValueError(f"activation expects names among {', '.join(ACTIVATIONS)}, got {', '.join(unknown)}")
+    if not activations or len(set(activations)) < len(activations):
+        raise ValueError(f"activation expects one or more different names, got {list(activations)}")
+    if seeds is not None:
+        whole("seeds", seeds, 2)
+    whole("seed", seed, 0)
+    return sorted(set(widths))
+
+
+def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critical: float) -> Study:
+    """All widths of one activation, and its ensemble."""
+    given, widths = bench.given, list(count)
+    narrowest = bench.net(widths[0])
+    nngp, ntk = theory.kernels(narrowest.spec, given.points)
+    hidden_nngp, _ = theory.kernels(hidden_part(narrowest).spec, given.points)
+    width, E = ensemble_size(widths)
+    few = min(widths[-1], 128)
+    lr = _learning_rate(bench, ntk, [*((n, S, 0) for n, S in count.items()), (width, E, 1), (few, 1, 2)])
+    expected = theory.Theory(nngp, ntk, given.y, lr)
+
+    found = [errors(bench.trained(n, count[n], lr), expected, hidden_nngp, N_TEST) for n in widths]
+    rows = [judge(bench.activation, c, widths, [at[c.key] for at in found], critical) for c in claims]
+    many = bench.trained(width, E, lr, role=1)
+    net, rng = bench.net(few), bench.rng(few, 2)
+    linearised = linearised_training_error(net, given, bench.xp, rng, lr=lr, steps=STEPS, every=EVERY)
+    tests = score(many, expected, critical)
+    every_step = np.arange(STEPS + 1)
+    mean, cov = expected.moments(every_step)
+    sd = np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0))
+    last_layer, _ = expected.moments(every_step, "nngp")
+    return Study(rows, tests, linearised, Ensemble(width, many.steps, many.f, mean, sd, last_layer), lr)
+
+
+def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
+    """LR times the stability bound of the analytic kernel, but at most 0.8 of that of any network with up to 128 units.
+
+    stages : (width, members, role) of all networks.  The kernels of narrow ones vary, so that some would diverge.
+    """
+    own = []
+    for width, members, role in stages:
+        if width <= 128:
+            net = bench.net(width)
+            theta0 = net.init(bench.rng(width, role), ensemble=members)
+            own += [theory.max_learning_rate(k) for k in empirical_ntk(net, theta0, bench.given.x)]
+    return min([LR * theory.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])] + [0.8 * bound for bound in own])
+
+
+def score(run: Trajectory, expected: theory.Theory, critical: float) -> list[Score]:
+    """The z-scores of one ensemble on the first SCORED_IMAGES test images: the theory, and two wrong theories."""
+    points, seen, times = slice(N_TRAIN, N_TRAIN + SCORED_IMAGES), slice(N_TRAIN + N_TEST), np.array(TIMES)
+    f = run.f[np.searchsorted(run.steps, times)][:, :, points]
+
+    def scores(moments: tuple[Host, Host]) -> list[tuple[float, float]]:
+        mean, cov = moments[0][:, points], moments[1][:, points, points]
+        return [(mean_z(f[i], mean[i], cov[i]), covariance_z(f[i], cov[i])) for i in range(len(times))]
+
+    z = scale_z(run.ntk0[:, seen, seen], expected.ntk[seen, seen])
+    tests = [Score("mean of Θ̂₀ is Θ", 0, z, critical)]
+    for t, (z_mean, z_cov) in zip(TIMES, scores(expected.moments(times)), strict=True):
+        if t:
+            tests.append(Score("mean of f_t, eq. (14)", t, z_mean, critical))
+        tests.append(Score("covariance of f_t, eq. (15)", t, z_cov, critical))
+    slow, last_layer = expected.moments(times // 4), expected.moments(times, "nngp")
+    for name, moments in {"last layer alone": last_layer, "clock 4 times slow": slow}.items():
+        z, t = max((max(pair), t) for t, pair in zip(TIMES, scores(moments), strict=True) if t)
+        tests.append(Score(f"wrong on purpose: {name}", t, z, critical, control=True))
+    return tests
+
+
+@dataclass(frozen=True, eq=False)
+class _Bench:
+    """Creates and trains the networks of one activation."""
+
+    activation: str
+    depth: int
+    given: Problem
+    xp: Any
+    seed: int
+    advance: Callable[[float], None]
+
+    def net(self, width: int) -> Network:
+        return Network(network_spec(self.activation, width, self.depth), self.given.x.shape[1:])
+
+    def rng(self, width: int, role: int = 0) -> np.random.Generator:
+        """An independent generator for each activation, width and role of the networks."""
+        return np.random.default_rng([self.seed, list(ACTIVATIONS).index(self.activation), width, role])
+
+    def trained(self, width: int, members: int, lr: float, role: int = 0) -> Trajectory:
+        net, rng, work = self.net(width), self.rng(width, role), _work(width, members)
+        how: dict[str, Any] = {"steps": STEPS, "every": EVERY, "advance": lambda part: self.advance(part * work)}
+        return trained_networks(net, self.given, self.xp, members, rng, lr=lr, **how)
+
+
+def _work(width: int, members: int) -> float:
+    """The time that networks take, in any unit; for depth 2, and close enough for other depths."""
+    return members * width * (width + 400.0)

@@ -1,0 +1,88 @@
+"""The problem for networks of every width: real images, labels +-1, and the spec at a given width.
+
+Images are standardised and scaled to the sphere |x|^2 = d, so that the input kernel x x' / d has a unit diagonal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from minintk import datasets
+from minintk import spec as s
+from minintk.arrays import Host
+from minintk.lab.experiments.named import images
+from minintk.spec import zoo
+
+N_TRAIN, N_TEST, N_LINE = 32, 16, 25
+B_STD = 0.1
+
+ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
+    "relu": (s.ReLU(), 2**0.5),
+    "leaky_relu": (s.LeakyReLU(0.1), 2**0.5),
+    "abs": (s.Abs(), 1.0),
+    "erf": (s.Erf(), 1.5**0.5),
+    "tanh": (s.Tanh(), 1.5**0.5),
+    "sin": (s.Sin(), 1.5**0.5),
+    "gelu": (s.GELU(), 2**0.5),
+    "softplus": (s.Softplus(5.0, 1.404383), 1.0),
+}
+"""Activations by their name on the command line, each with its w_std.
+
+w_std^2 is 2 for rectifiers (He et al. 2015), 1.5 for bounded activations (Lee et al. 2019, figure 2), 1 if E phi^2 = 1.
+"""
+
+KINKED = (s.ReLU, s.LeakyReLU, s.Abs)
+"""phi' jumps: kernel movement and distance from the linearisation may fall as slowly as n^-1/2, otherwise as n^-1."""
+
+
+def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
+    """`depth` hidden layers of `width` units and one output."""
+    phi, w_std = ACTIVATIONS[activation]
+    return zoo.mlp(depth, width, 1, activation=phi, w_std=w_std, b_std=B_STD)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem:
+    """x : (N, d) and y : (N, 1) to train on, x_test : (M, d), and line : (N_LINE, d), an arc between two test inputs.
+
+    name, labels, attribution : of the data, for the report.
+    """
+
+    x: Host
+    y: Host
+    x_test: Host
+    line: Host
+    name: str
+    labels: str
+    attribution: str
+
+    @property
+    def points(self) -> Host:
+        """All inputs: training set, test set, line."""
+        return np.concatenate([self.x, self.x_test, self.line])
+
+
+def problem(data: str | Path, rng: np.random.Generator) -> Problem:
+    """32 training and 16 test images of a data set, float64.
+
+    data : "digits" (inside the package), "mnist" or "cifar10" (downloaded unless MININTK_DATA names a folder), or a
+    folder with MNIST's or CIFAR-10's files.  FileNotFoundError if a folder has neither.
+    """
+    source = datasets.digits() if data == "digits" else images(data)
+    photographs = source.name.startswith("cifar")
+    labels = "horse +1, airplane -1" if photographs else "even +1, odd -1"
+    source = source.pair("horse", "airplane") if photographs else source
+    sets = source.standardise().on_sphere().split(N_TRAIN, N_TEST, rng)
+    (x, y), (x_test, y_test) = (part.binary(0, 1) if photographs else part.parity() for part in sets)
+    other = int(np.argmax(y_test[:, 0] != y_test[0, 0]))
+    return Problem(x, y, x_test, arc(x_test[0], x_test[other]), source.name, labels, source.attribution)
+
+
+def arc(a: Host, b: Host) -> Host:
+    """(N_LINE, d): points on the great circle from a to b, which lie on the same sphere."""
+    angle = float(np.arccos(np.clip(a @ b / (a @ a), -1.0, 1.0)))
+    s = np.linspace(0, 1, N_LINE)[:, None]
+    return (np.sin((1 - s) * angle) * a + np.sin(s * angle) * b) / np.sin(angle)

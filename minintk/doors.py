@@ -1,0 +1,38 @@
+"""The doors by which satellites enter: folders that can be deleted, looked for when they are first needed.
+
+    networks     the layers of a network by cheaper ways     minintk/fast
+    kernels      the recursion of kernels by cheaper ways    analytic/fast
+    blocks       kernels on disk, and by executors           analytic/large
+    diagnosis    what is wrong with a layer                  minintk/grade
+
+Nothing else of the core names a satellite, but the faces of the two packages, which import names when they are used.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+DOORS = {
+    "networks": "minintk.fast.door:faster",
+    "kernels": "analytic.fast.door:faster",
+    "blocks": "analytic.large.streaming:kernels_by_blocks",
+    "diagnosis": "minintk.grade.checks:diagnose_layer",
+}
+
+
+@cache
+def through(door: str, otherwise: Any = None) -> Any:
+    """Return what stands behind a door; `otherwise` if that satellite was taken away.
+
+    >>> through("networks").__name__, through("diagnosis").__name__
+    ('faster', 'diagnose_layer')
+    """
+    module, _, name = DOORS[door].partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if not module.startswith(error.name or "?"):
+            raise
+        return otherwise

@@ -1,0 +1,1 @@
+"""The laboratory: checks of the theory, sweeps, papers, and the command line."""

@@ -1,0 +1,74 @@
+"""The command line: `minintk verify`, `train`, `coordinate-check`, `transfer`, `reproduce`, `grade`, `doctor`.
+
+The same by `python -m minintk verify`.
+
+    options     what a command is made of
+    terminal    what commands print
+    sweeps, single: the commands, each a function with its options above it
+    main        the parser of them all, and what becomes of their errors
+
+What `import minintk` leaves out is imported inside the commands, so that `minintk --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+import minintk
+from minintk.lab.cli import single, sweeps
+from minintk.lab.cli.options import COMMANDS, FAILED, INTERRUPTED, OK, USAGE
+
+__all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "OK", "USAGE", "main"]
+
+ELSEWHERE = ("analytic.verify.command",)
+"""Modules of rooms above this one that hold commands; one that was taken away is left out."""
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Yield (name, command), those from elsewhere first."""
+    known = set(COMMANDS)
+    for name in ELSEWHERE:
+        with suppress(ModuleNotFoundError):
+            import_module(name)
+    yield from sorted(COMMANDS.items(), key=lambda item: item[0] in known)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line, by default sys.argv; returns the exit status.
+
+    >>> main(["verify", "--widths", "64"])                       # the reason is on stderr
+    2
+    """
+    parser = argparse.ArgumentParser(
+        prog="minintk", description="Neural networks in every form that the theory of wide networks uses."
+    )
+    parser.add_argument("--version", action="version", version=f"minintk {minintk.__version__}")
+    group = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, (run, brief, description, options) in commands():
+        command = group.add_parser(name, help=brief, description=description)
+        for option, about in options:
+            command.add_argument(option, **about)
+        command.set_defaults(run=run, prog=command.prog)
+    try:
+        args = parser.parse_args(arguments)
+        args.command = shlex.join(["minintk", *(sys.argv[1:] if arguments is None else arguments)])
+    except SystemExit as stop:  # argparse has printed the reason
+        return int(stop.code or 0)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a console of Windows, or its pipe, may know no Greek
+            stream.reconfigure(errors="replace")
+    try:
+        status: int = args.run(args)
+    except KeyboardInterrupt as stop:
+        print(f"\n{args.prog}: interrupted; {str(stop) or 'nothing was written'}", file=sys.stderr)
+        return INTERRUPTED
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError, ArithmeticError) as error:
+        print(f"{args.prog}: error: {error}", file=sys.stderr)
+        return USAGE
+    return status

@@ -1,0 +1,306 @@
+"""The coordinate check: do features and their changes keep their size as the width, or the depth, grows?
+
+Networks of growing width are trained for a few steps, and four sizes are measured, layer by layer:
+
+    |h|     root mean square of a layer's outputs after the last step
+    |dh|    root mean square of their change since the start              feature learning: of order one
+    |W|     spectral norm at the start, over that of spectral muP with w_std = 1    (`minintk.diagnostics.weight_norms`)
+    |dW|    spectral norm of the first step, over that of spectral muP; with gradient descent also over |dL/df|
+
+Each is fitted as A n^b.  The check passes if b is 0, up to `tolerance`, for |h| and |dh| of every layer, and no |dW| is
+further from 0; |h| of the network's outputs, which may start at n^-1/2, may fall.  Features move with the layers before
+them, so |W| and |dW| show which layer is wrong: |W| depends on its own initial scale only; once all |W| are right, the
+first |dW| depends on its own learning rate only (with Adam even before that).  The first steps of gradient descent are
+divided by the size of dL/df, which all gradients share.
+
+Networks of L residual branches are checked against L in the same way: branches as far from the inputs, relative to the
+whole, are compared, and |W|, |dW| are divided by what depth asks for (`minintk.spec.parametrization`).
+
+Yang et al. 2022 (tensor programs V), appendix D.1; norms: Yang, Simon, Bernstein 2023; depth: Yang, Yu, Zhu, Hayou
+2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from minintk.arrays import Array, Host
+from minintk.diagnostics.power_laws import Outcome, PowerLaw, Verdict, judged, power_law
+from minintk.lab.experiments.layer_sizes import Quantity, chosen_optimizer, initial_thetas, matched, measure, networks
+from minintk.models.network import Network
+from minintk.progress import progress_of
+from minintk.spec.layers import Layer
+from minintk.spec.parametrization import Parametrization, Rule
+from minintk.training.losses import Loss
+from minintk.training.optimizers import Optimizer
+from minintk.validate import generator, number, whole
+
+QUANTITIES: dict[Quantity, str] = {
+    "h": "rms of h", "dh": "rms of dh", "W": "|W| / spectral muP's", "dW": "first |dW| / spectral muP's",
+}  # fmt: skip
+"""{quantity: the label of its axis}"""
+GROWN = 10.0
+"""Training diverges if the loss grows by this factor."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scaling:
+    """How one size of one layer (h, dh) or tensor (W, dW) scales with the width: the values, the fit, the verdict.
+
+    values[i] : (S,) at width i.  fit : None if a value is zero.  at_most : whether only growth is an error.
+    curves[i] : (S, steps + 1), for h and dh: the values after every step.
+    verdict : "pass" if the whole interval of the exponent is within `tolerance` of 0, "fail" if none of it is.
+    """
+
+    quantity: Quantity
+    name: str
+    values: tuple[Host, ...]
+    fit: PowerLaw | None
+    tolerance: float
+    at_most: bool = False
+    curves: tuple[Host, ...] = ()
+
+    @property
+    def verdict(self) -> Outcome:
+        if self.fit is None:
+            return "fail"
+        return judged(self.fit.interval, -np.inf if self.at_most else -self.tolerance, self.tolerance)
+
+    def __repr__(self) -> str:
+        return f"Scaling(|{self.quantity}| of {self.name}: {self}, {self.verdict})"
+
+    def __str__(self) -> str:
+        if self.fit is None:
+            return "zero" if self.quantity in ("h", "W") else "does not move"
+        return f"{self.fit.exponent:+.2f} ± {(self.fit.interval[1] - self.fit.interval[0]) / 2:.2f}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CoordinateCheck:
+    """What `coordinate_check` measured.
+
+    rows : in the order of the layers, h and dh of each, then W and dW of each tensor, and dL/df at the start.
+    variable : "n" for widths, "L" for depths.  diverged : the widths where the loss grew.  notes : caveats.
+    """
+
+    title: str
+    rule: Rule
+    widths: tuple[int, ...]
+    rows: tuple[Scaling, ...]
+    tolerance: float
+    variable: str = "n"
+    diverged: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    looks: int = 1
+
+    @property
+    def passed(self) -> bool:
+        """Whether every |h| and |dh| passes, and no |dW| fails."""
+        return self.verdict == "pass"
+
+    @property
+    def verdict(self) -> Outcome:
+        """Pass, fail, or undecided: too few seeds to decide."""
+        wrong = any(row.verdict == "fail" for row in self.rows if row.quantity in ("h", "dh", "dW"))
+        if wrong or len(self.diverged) == len(self.widths):
+            return "fail"
+        unsure = any(row.verdict == "undecided" for row in self.rows if row.quantity in ("h", "dh"))
+        return "undecided" if unsure else "pass"
+
+    @property
+    def confidence(self) -> float:
+        """That of every interval."""
+        return max((row.fit.confidence for row in self.rows if row.fit), default=0.95)
+
+    @property
+    def decision(self) -> Verdict:
+        """The verdict as `minintk.grade.exponent` gives one, with seeds, looks and the confidence of every interval."""
+        text = f"{len(self.rows)} exponents within {self.tolerance:g} of 0; to blame: {self.blame or 'nothing'}"
+        seeds = max(len(values) for row in self.rows for values in row.values)
+        return Verdict(self.verdict, text, seeds, self.looks, self.confidence)
+
+    @property
+    def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
+        """The tensors whose initial scale or learning rate is wrong; {} for a pass, or if none of them stands out.
+
+        {} too where training diverged at every width: then no exponent means anything.
+        """
+        if self.passed or len(self.diverged) == len(self.widths):
+            return {}
+        start, rate = ([r for r in self.rows if r.quantity == q and r.verdict == "fail"] for q in ("W", "dW"))
+        if start and self.rule == "sgd":  # gradients are wrong for all layers; what stands still has no rate
+            rate = [row for row in rate if row.fit is None]
+        names, late = [row.name for row in start], [row.name for row in rate]
+        both = {name: "start and rate" for name in names if name in late}
+        return dict.fromkeys(late, "rate") | dict.fromkeys(names, "start") | both  # type: ignore[return-value]
+
+    def __getitem__(self, key: tuple[Quantity, str]) -> Scaling:
+        """check["dh", "2"], check["W", "2.W"]."""
+        rows = {(row.quantity, row.name): row for row in self.rows}
+        if key not in rows:
+            raise KeyError(f"{key!r}; there are {list(rows)}")
+        return rows[key]
+
+    def __repr__(self) -> str:
+        return f"CoordinateCheck({self.title}: {self.verdict})"
+
+    def report(self) -> str:
+        """The exponents as a table, the verdict, and the tensors to blame."""
+        widths = " ".join(map(str, self.widths))
+        about = f"exponents b of {self.variable}^b, {widths}; ± half of the {100 * self.confidence:.4g} % interval"
+        lines = [self.title, about, ""]
+        texts: dict[tuple[str, str], str] = {(row.quantity, row.name): f"{row} {row.verdict}" for row in self.rows}
+        falls = [row for row in self.rows if row.at_most and row.fit and row.fit.interval[0] < -self.tolerance]
+        texts |= {(row.quantity, row.name): f"{row} {row.verdict}, may fall" for row in falls}
+        for pair, kind in ((("h", "dh"), "layer"), (("W", "dW"), "tensor")):
+            names = dict.fromkeys(name for quantity, name in texts if quantity in pair)
+            wide = max(len(kind), *map(len, names))
+            rows = [(name, *(texts.get((q, name), "") for q in pair)) for name in names]
+            for first, left, right in [(kind, *map("|{}|".format, pair)), *rows]:
+                lines.append(f"{first:<{wide}}  {left:<32}{right}".rstrip())
+            lines.append("")
+        may = ", but |h| of the outputs, which may fall" if falls else ""
+        lines.append(f"{self.verdict}: every |h|, |dh| and |dW| must be within {self.tolerance:g} of 0{may}")
+        for name, why in self.blame.items():
+            off = [f"its size at the start, off by {self.variable}^({self['W', name]})"] if "start" in why else []
+            slow, by = self["dW", name], f"off by {self.variable}^({self['dW', name]})"
+            off += [f"its learning rate, {by if slow.fit else slow}"] if "rate" in why else []
+            lines.append(f"to blame: {name}, {' and '.join(off)}")
+        return "\n".join([*lines, *self.notes])
+
+    def plot(self) -> Any:
+        """A matplotlib Figure: size against width, with a panel for each of |h|, |dh|, |W|, |dW|.
+
+        Thin lines: |h| and |dh| after each of the earlier steps.
+        """
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(15, 4.2), layout="constrained")
+        axes = figure.subplots(1, 4)
+        for axis, (quantity, label) in zip(axes, QUANTITIES.items(), strict=True):
+            for row in self.rows:
+                if row.quantity == quantity and row.fit is not None:
+                    means = [float(np.exp(np.log(v).mean())) for v in row.values]
+                    (line,) = axis.plot(self.widths, means, "o", ms=4, label=f"{row.name}: {row}")
+                    axis.plot(self.widths, row.fit(self.widths), lw=1, color=line.get_color())
+                    for earlier in zip(*(v[:, quantity == "dh" : -1].mean(axis=0) for v in row.curves)):
+                        axis.plot(self.widths, earlier, lw=0.5, alpha=0.5, color=line.get_color())
+            x = "width n" if self.variable == "n" else "residual branches L"
+            axis.set(xscale="log", yscale="log", xlabel=x, title=label)
+            axis.set_xticks(self.widths, [str(n) for n in self.widths], rotation=45)
+            axis.minorticks_off()
+            low, high = axis.get_ylim()
+            axis.set_ylim(min(low, high / 30), max(high, low * 30))  # so that a flat line looks flat
+            axis.legend(fontsize=7)
+        figure.suptitle(f"{self.title}: {self.verdict}", fontsize=10)
+        return figure
+
+
+def coordinate_check(
+    spec_of_width: Callable[[int], Layer],
+    x: Array,
+    y: Array,
+    *,
+    parametrization: Parametrization | None = None,
+    optimizer: Optimizer | Callable[[Network], Optimizer],
+    loss: Loss,
+    widths: Sequence[int] = (64, 128, 256, 512, 1024),
+    seeds: int = 16,
+    budget: int | None = None,
+    steps: int = 3,
+    tolerance: float = 0.1,
+    rng: np.random.Generator | None = None,
+    progress: bool = False,
+) -> CoordinateCheck:
+    """Train networks of these widths for a few steps and fit how the sizes of features and weights scale with width.
+
+    spec_of_width : n -> the spec of width n, `lambda n: mn.zoo.mlp(3, n, 10)`, or L -> that of L residual branches, all
+    of one width; `widths` are then depths.  Initial outputs should be small, w_std = C^-1/2 in the last layer: they
+    fall as n^-1/2, which biases every exponent.
+    x : (N, *input_shape), y : (N, C); a few dozen examples are enough.
+    parametrization : `SpectralMuP()` by default.  optimizer : an optimiser, or a function network -> optimiser.
+    seeds : networks of each width, at least two.  steps : of training, on all of x.
+    budget : networks of each width at most, `seeds` by default: while the verdict is undecided, their number is
+    doubled, and the level 0.05 of the intervals is divided among these looks as in `minintk.grade.exponent`.
+    tolerance : how far from 0 an exponent may be.
+    rng : draws the initial weights, numpy.random.default_rng(0) by default.  progress : a bar with the time left, on
+    stderr.
+
+    ValueError for widths or specs that do not match each other, FloatingPointError if a loss is no longer finite.
+
+    >>> import minintk as mn
+    >>> digits = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))
+    >>> x, y = digits.one_hot()
+    >>> def spec(n: int) -> mn.Sequential:
+    ...     return mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(10, w_std=0.3))
+    >>> settings = {"optimizer": mn.SGD(lr=0.1), "loss": mn.mse, "widths": (64, 128, 256, 512)}
+    >>> coordinate_check(spec, x, y, **settings).passed
+    True
+    >>> coordinate_check(spec, x, y, parametrization=mn.NTK(), **settings).blame
+    {'4.W': 'start'}
+    """
+    widths, nets = networks(spec_of_width, x, widths, parametrization)
+    seeds, steps = whole("seeds", seeds, 2), whole("steps", steps)
+    tolerance, rng = number("tolerance", tolerance), generator(rng)
+    variable, names = matched(nets, widths)
+    found: dict[tuple[Quantity, str], list[Host]] = {}
+    most = seeds if budget is None else whole("budget", budget, seeds)
+    had, looks = 0, 0
+    while True:
+        with progress_of(f"{seeds} seeds", sum(net.size for net in nets), progress) as advance:
+            for i, net in enumerate(nets):
+                chosen = chosen_optimizer(optimizer, net)
+                for theta in initial_thetas(net, x, rng, seeds - had):
+                    measured = measure(net, theta, x, y, loss, chosen, steps, variable, widths[i])
+                    for (q, name), values in measured.items():
+                        hidden = variable == "L" and q in ("h", "dh") and ".branch" in name  # shrinks, as it should
+                        if not hidden and (counterpart := names[i](name)) is not None:
+                            of = found.setdefault((q, counterpart), [values[:0]] * len(nets))
+                            of[i] = np.concatenate([of[i], values])
+                advance(net.size)
+        looks += 1
+        level = 0.05 / 2**looks if budget else 0.05
+        title = f"{nets[0].parametrization!r}, {chosen!r}, {seeds} seeds, {steps} steps"
+        growth = [float(np.median(v)) for v in found["growth", "loss"]]
+        diverged = tuple(n for n, by in zip(widths, growth) if by > GROWN)
+        rows = _rows(found, widths, tolerance, 1 - level)
+        check = CoordinateCheck(title, chosen.rule, widths, rows, tolerance, variable, diverged, looks=looks)
+        if check.verdict != "undecided" or 2 * seeds > most:
+            return replace(check, notes=tuple(_notes(check, max(growth), float(np.finfo(str(x.dtype)).eps))))
+        had, seeds = seeds, 2 * seeds
+
+
+def _rows(
+    found: dict[tuple[Quantity, str], list[Host]], widths: Sequence[int], tolerance: float, confidence: float
+) -> tuple[Scaling, ...]:
+    output = next(name for q, name in reversed(found) if q == "h")
+    draws, rows = max(2000, round(100 / (1 - confidence))), []  # a hundred in the tails, whatever the confidence
+    for (q, name), values in found.items():
+        curves = tuple(values) if q in ("h", "dh") else ()
+        last = tuple(v[:, -1] for v in values) if curves else tuple(values)
+        positive = [bool(np.all(v > 0)) for v in last]
+        if q != "growth" and (q != "W" or any(positive)):
+            fit = power_law(widths, last, confidence=confidence, resamples=draws) if all(positive) else None
+            falls = q == "h" and name == output
+            rows.append(Scaling(q, name, last, fit, tolerance, falls, curves))
+    return tuple(rows)
+
+
+def _notes(check: CoordinateCheck, growth: float, eps: float) -> Iterator[str]:
+    """What stands between the figures and the parametrization: divergence, rounding errors, the size of dL/df."""
+    if check.diverged:
+        at = f"{check.variable} = {', '.join(map(str, check.diverged))}"
+        yield f"training diverges at {at}: the loss grew up to {growth:.3g}-fold; choose a smaller rate"
+    if all(not np.any(v) for row in check.rows if row.quantity == "dW" for v in row.values):
+        yield "nothing moves: the gradient is zero at these x and y, or the rate is below the rounding errors of theta"
+    for row in (row for row in check.rows if row.quantity == "dh" and row.fit):
+        if any(np.any(dh < 300 * eps * h) for dh, h in zip(row.values, check["h", row.name].values)):
+            yield f"note: |dh| of {row.name} is close to the rounding error of |h|: use float64 or a larger rate"
+    error = check["dL/df", "loss"]
+    if check.rule == "sgd" and error.fit and error.verdict == "fail":
+        share = f"|dL/df| is {check.variable}^({error}) at the start, and so is every first step of gradient descent"
+        yield f"note: {share}: this slope is shared by all layers; a smaller w_std of the last layer removes it"

@@ -1,0 +1,64 @@
+"""The scripts of examples/ that rerun papers: listing and running them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from minintk.files.reading import read_json
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+"""Present in a checkout only, not in an installed package."""
+ENDS = '\nif __name__ == "__main__":\n    command_line(main, SIZES'
+"""How such a script ends."""
+
+
+def scripts() -> dict[str, Path]:
+    """{name: file} of the scripts that produce a table of claims, in alphabetical order.
+
+    FileNotFoundError if the package was installed without them.
+    """
+    found = [path for path in sorted(EXAMPLES.glob("*.py")) if ENDS in path.read_text("utf-8")]
+    if not found:
+        missing = f"the scripts that rerun the papers come with the source, not the installed package: no {EXAMPLES}"
+        raise FileNotFoundError(f"{missing}; run minintk reproduce from a checkout of the project (pip install -e .)")
+    return {path.stem: path for path in found}
+
+
+def chosen(names: Sequence[str]) -> dict[str, Path]:
+    """The scripts with these names, or all if there are no names; ValueError for an unknown name."""
+    every = scripts()
+    if unknown := [name for name in names if name not in every]:
+        raise ValueError(f"reproduce expects names among {', '.join(every)}, got {', '.join(unknown)}")
+    return {name: every[name] for name in names} if names else every
+
+
+def rerun(
+    paths: Mapping[str, Path], out: str, *, images: str | None = None, **options: str | None
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Run the scripts one after the other, each over all cores, and yield (name, its numbers) as they finish.
+
+    The numbers are None for a script that failed.  Its progress and the reason are on stderr.  Runs that are recorded
+    in `out` are not repeated.  A script ends with this process, however that ends.
+
+    images : "digits", "mnist" or "cifar10"; with data= alone, "mnist".  options : data, scale, device and part, as the
+    scripts' own command lines have them; None leaves one out.
+    """
+    options = {"out": out, "set": images} | options
+    arguments = [part for name, value in options.items() if value is not None for part in (f"--{name}", value)]
+    kind = images or ("mnist" if options.get("data") else "digits")
+    for name, path in paths.items():
+        sys.stderr.write(f"{name}, {kind}\n")
+        command, ends = [sys.executable, str(path), *arguments], {"MININTK_ENDS_WITH_STDIN": "1"}
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL  # stdin is closed when this process ends
+        with subprocess.Popen(command, stdin=pipe, stdout=nothing, env=os.environ | ends) as process:
+            try:
+                failed = process.wait()
+            finally:
+                process.terminate()
+        kept = Path(out) / (f"{name}.json" if kind == "digits" else f"{name}-{kind}.json")
+        yield name, None if failed else read_json(kept, "the result of an example", "run the example again")

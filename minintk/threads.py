@@ -1,0 +1,250 @@
+"""Share independent pieces of work among threads, with BLAS held at one thread meanwhile.
+
+NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores; BLAS's own would fight them.
+Results do not depend on the number of threads: work is cut by its size alone, and added up in order.
+
+Any public call may run inside any other of the same thread (a handler, a callback), and any exception may leave it:
+
+    no thread waits for work that nobody has begun    a call takes its own items, and waits for those others took
+    marks need no unsetting                           they live in a copied context, or go with the frame
+    no lock is held across lines of Python            queues, deques and dictionaries change in one step each
+
+What an exception inside `wait`, `end`, `__exit__` and `_leave` leaves behind, the next call here repairs.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from _thread import get_ident, start_new_thread
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from contextvars import Context, ContextVar, copy_context
+from functools import cache
+from queue import SimpleQueue
+from threading import local
+from time import monotonic, sleep
+from typing import Any, TypeVar
+
+from minintk.cores import cores
+
+T = TypeVar("T")
+
+PATIENCE = 0.05
+"""Seconds to wait for a thread that gives back BLAS's threads: one that a signal handler interrupts may take longer."""
+_inside: ContextVar[bool] = ContextVar("minintk_inside", default=False)
+
+
+def inside() -> bool:
+    """True if the caller is at work in the pool already, or asked to be treated so: `parallel` is a plain loop."""
+    return _inside.get()
+
+
+def alone(work: Callable[..., T], *args: Any) -> T:
+    """work(*args), in which `parallel` is a plain loop."""
+    context = copy_context()
+    context.run(_inside.set, True)
+    return context.run(work, *args)
+
+
+class _Job:
+    """A call of `parallel`: threads take the places of items from a deque."""
+
+    def __init__(self, work: Callable[..., Any], items: list[Any]) -> None:
+        self.work, self.items, self.places = work, items, deque(range(len(items)))
+        self.results, self.errors = list[Any]([None] * len(items)), list[BaseException]()
+        self.entered, self.left, self.bell = deque[None](), deque[None](), SimpleQueue[None]()
+
+    def take(self) -> None:
+        """Work on items until none is left; after an error, none is left."""
+        try:
+            while self.places:
+                try:
+                    i = self.places.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                self.results[i] = self.work(self.items[i])
+        except BaseException:
+            self.places.clear()
+            raise
+
+    def wait(self) -> None:
+        """Wait until all threads that have entered have left; an exception that comes meanwhile is raised then.
+
+        A thread enters before it looks for an item, so one that enters later finds none.  It leaves before it rings.
+        """
+        caught = None
+        while True:
+            try:
+                while len(self.left) < len(self.entered):
+                    self.bell.get()
+                self.bell.put(None)  # for a call that this one has interrupted while it waited for the same bell
+                break
+            except BaseException as error:  # a keyboard interrupt, a time limit
+                caught = error
+        try:
+            if caught is not None:
+                raise caught
+        finally:
+            caught = None  # or its traceback would hold this frame, and this frame the traceback
+
+    def end(self) -> None:
+        """Take no more items, wait, and let go of the arrays."""
+        self.places.clear()
+        try:
+            self.wait()
+        finally:
+            _own.jobs.pop(self, None)
+            self.work, self.items = abs, []  # nobody calls it
+
+
+class _Pool:
+    """Threads that wait for jobs, and enter their own names: a start that failed leaves none."""
+
+    def __init__(self) -> None:
+        self.jobs: SimpleQueue[tuple[_Job, Context]] = SimpleQueue()
+        self.threads: deque[int] = deque()
+
+    def hand_over(self, job: _Job, count: int) -> None:
+        """Ask so many threads for help; fewer where no more can start: in a browser, at a limit of the system."""
+        try:
+            for _ in range(count - len(self.threads)):
+                start_new_thread(self.serve, (count,))
+        except RuntimeError:
+            pass
+        for _ in range(min(count, 8 * count - self.jobs.qsize())):  # what busy threads did not come to does not pile up
+            self.jobs.put((job, copy_context()))
+
+    def serve(self, count: int) -> None:
+        """Help for ever, unless there are more than `count` threads."""
+        self.threads.append(get_ident())
+        if len(self.threads) > count:
+            self.threads.remove(get_ident())
+            return
+        while True:
+            job, context = self.jobs.get()
+            job.entered.append(None)
+            try:
+                context.run(alone, job.take)
+            except BaseException as error:
+                job.errors.append(error)
+            finally:
+                job.left.append(None)
+                job.bell.put(None)
+            del job, context  # they hold the caller's arrays
+
+
+_pool = _Pool()
+_own = local()
+
+
+def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
+    """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
+
+    The caller's thread takes items too, and waits for no thread that wakes up after it has taken the last.  A plain
+    loop inside the pool, with one core or item, and where no thread can start.  With two items, BLAS has one thread.
+
+    >>> parallel(lambda i: i * i, range(4))
+    [0, 1, 4, 9]
+    """
+    items = list(items)
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with single_threaded_blas():
+        count = min(len(items), cores()) - 1
+        if count == 0 or inside():
+            return [work(item) for item in items]
+        jobs = _own.__dict__.setdefault("jobs", {})
+        for earlier, frame in list(jobs.items()):  # left in the midst of its end, or interrupted by this call
+            earlier.end() if frame() is None else earlier.wait()
+        job, here = _Job(work, items), set[None]()
+        try:
+            jobs[job] = weakref.ref(here)
+            _pool.hand_over(job, count)
+            alone(job.take)
+        finally:
+            job.end()
+    found, job.results = job.results, []  # a thread may come to this job much later
+    if job.errors:
+        raise job.errors.pop(0)
+    return found
+
+
+_holders: dict[int, tuple[int, Any]] = {}  # (thread, reference) of each `single_threaded_blas` that is entered
+_before: dict[Any, int] = {}  # threads of the BLAS libraries that are held at one
+_returning: dict[int, float] = {}  # threads that give them back, and since when
+_held: list[bool] = [False]  # whether all libraries are at one
+
+
+@cache
+def blas_libraries() -> list[Any]:
+    """threadpoolctl's handles of the BLAS libraries that are loaded when they are first asked for."""
+    from threadpoolctl import ThreadpoolController
+
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+def set_threads(library: Any, count: int) -> None:
+    """Set a BLAS library's threads; threadpoolctl 3.8 drops in silence what another thread says than its first user."""
+    getattr(library, "_real_set_num_threads", library.set_num_threads)(count)
+
+
+class single_threaded_blas(AbstractContextManager[None]):
+    """Inside, BLAS takes one thread a call, in all threads: the last one to leave gives BLAS its threads back."""
+
+    def __enter__(self) -> None:
+        key, me = id(self), get_ident()
+        try:
+            _holders[key] = me, weakref.ref(self, lambda _: _leave(key))  # if no `__exit__` is reached
+            while any(monotonic() - since < PATIENCE for who, since in list(_returning.items()) if who != me):
+                sleep(1e-5)
+            if not _held[0]:
+                for library in blas_libraries():
+                    if (count := library.num_threads) != 1:
+                        _before[library] = count
+                        set_threads(library, 1)
+                _held[0] = True
+        except BaseException:
+            _leave(key)
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            _leave(id(self))
+        except BaseException:
+            _leave(id(self))
+            raise
+
+
+def _leave(key: int) -> None:
+    """The last holder gives back.  Either it sees one that enters, or that one sees that it is giving back."""
+    _holders.pop(key, None)
+    if _holders:
+        return
+    _returning[get_ident()] = monotonic()
+    try:
+        if not _holders:
+            _held[0] = False
+            for library, count in list(_before.items()):
+                if not _holders:
+                    set_threads(library, count)
+                if not _holders:  # one that enters now needs the count
+                    _before.pop(library, None)
+    finally:
+        _returning.pop(get_ident(), None)
+
+
+def _forked() -> None:
+    """In the child of a fork: the pool's threads and those that held BLAS stay behind in the parent."""
+    global _pool
+    _pool = _Pool()
+    _own.__dict__.clear()
+    _returning.clear()
+    for key, (thread, _) in list(_holders.items()):
+        if thread != get_ident():
+            _leave(key)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

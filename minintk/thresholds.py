@@ -1,0 +1,52 @@
+"""Where the fast paths begin and end: one object with all the numbers, measured on two cores with AVX-512.
+
+A piece of work is worth a thread from about 1 ms on, so work from twice that on is `cut`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Thresholds:
+    """Multiplications, numbers in memory and bytes, as the comments say."""
+
+    products: int = 2**24  # multiplications of a piece of a matrix product, or of several
+    compiled: int = 2**20  # multiplications of a convolution that is worth loading Numba
+    convolution: int = 2**25  # multiplications of a piece of a convolution,
+    convolution_per_weight: int = 2**8  # and for each weight: every piece adds to all of them
+    share: int = 2**19  # numbers in the activations of a share of a batch,
+    share_per_weight: int = 8  # and for each weight: every share prepares all of them
+    contraction: int = 2**24  # multiplications of a kernel's contraction that is left to BLAS's own threads
+    cotangents: int = 2**19  # numbers in the cotangents of some outputs of a kernel
+    vector: int = 2**20  # numbers of a piece of a vector in optimisers and copies
+    pixels: int = 2**22  # numbers of a piece of what BatchNorm sums or scales
+    patches_bytes: int = 3 * 2**20  # patches that are formed and multiplied at a time,
+    patches_bytes_gpu: int = 2**30  # and on a GPU
+    normalised: int = 2**16  # numbers that BatchNorm gets and that are worth loading Numba
+    gathering: float = 1.5  # times the multiplications of a convolution that gathering its gradient may take,
+    gathered_channels: int = 16  # and channels of the images from which it is worth it
+    cotangent_bytes: int = 6 * 10**6  # the largest cotangent before the outputs of a kernel are taken in parts
+    ensemble_bytes: int = 24 * 2**20  # activations and parameters of the members that train on a core at a time
+    vector_piece: int = 2**17  # numbers of a vector that stay in cache through the passes of an optimiser
+    copy_bytes: int = 2**18  # a copy whose memory is taken again when nobody holds it
+
+
+THRESHOLDS = Thresholds()
+
+PIECES = 16
+"""The most pieces that work is cut into: a power of two.  On more cores than that, some stay idle."""
+
+
+def cut(length: int, work: float, each: float) -> list[slice]:
+    """0 ... length in pieces of at least `each` of the work, 1, 2, 4, 8 or 16 of them, whatever the number of cores.
+
+    Sums depend on the pieces by rounding; so they do not depend on the cores.
+
+    >>> cut(10, 2**20, 2**19), len(cut(100, 7, 1)), len(cut(100, 1000, 1)), len(cut(3, 1000, 1))
+    ([slice(0, 5, None), slice(5, 10, None)], 4, 16, 2)
+    """
+    most = max(1, min(length, PIECES, int(work // each)))
+    count = 2 ** (most.bit_length() - 1)
+    return [slice(i * length // count, (i + 1) * length // count) for i in range(count)]
