@@ -10,6 +10,7 @@
     python3 make.py format              let ruff lay out the code
     python3 make.py bench [options]     the benchmarks against peers
     python3 make.py mutants [options]   change the numerical modules a little and see whether the tests notice
+    python3 make.py deletions [names]   the core's tests without each satellite, and without all of them
     python3 make.py docs                the documentation, into site/
     python3 make.py lite                the notebooks in a JupyterLite, which runs in a browser, into site/lite
     python3 make.py course [options]    grade solutions, starters, right and wrong submissions of the course; hw1: one
@@ -67,6 +68,7 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "format": (["lint", "test"], [["-m", "ruff", "check", "--fix"], ["-m", "ruff", "format"]]),
     "bench": (["test", "bench"], [["benchmarks/run.py"]]),
     "mutants": (["test"], [["tests/mutants/mutants.py"]]),
+    "deletions": (["test"], [["tests/project/deletions.py"]]),
     "docs": (["docs"], [AFRESH, ["-m", "sphinx", "-W", "--keep-going", "-q", "-d", "build/doctrees", "docs", "site"]]),
     "lite": (["lite"], [["docs/notebooks/lite.py"]]),
     "course": ([], [["course/check.py"]]),

@@ -6,11 +6,7 @@ from typing import Any
 
 
 def page(folder: str, **values: Any) -> str:
-    """The page.html of a folder of this package, filled in: every value is escaped, unless the template marks it safe.
-
-    >>> "&lt;b&gt;" in page("minintk.grade", title="<b>", submission="", asked="", isolated=True, exercises=[])
-    True
-    """
+    """Fill in the page.html of a package; every value is escaped, unless the template marks it safe."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # for those who ask for a page
 
     loader = PackageLoader(folder, ".")

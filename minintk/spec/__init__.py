@@ -14,7 +14,7 @@ Reading order:
     zoo                the networks of the papers
 """
 
-from minintk.spec import activations, layers, sequences, structure
+from minintk.spec import activations, layers, sequences, structure, zoo
 from minintk.spec.activations import *
 from minintk.spec.layers import *
 from minintk.spec.sequences import *

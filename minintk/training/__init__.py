@@ -17,3 +17,7 @@ Reading order:
     flows               gradient, momentum and stochastic flow
     least_squares       where the linearised network ends, solved directly
 """
+
+import lazy_loader
+
+__getattr__, __dir__, _ = lazy_loader.attach(__name__, ["checkpoints"])  # as minintk.checkpoints

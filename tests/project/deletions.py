@@ -1,0 +1,106 @@
+"""Delete satellites from a copy of the checkout and run the core's tests there.
+
+    python3 make.py deletions [speed laboratory course large beyond all]
+
+Without names: each satellite in turn, with the laws and the examples of docstrings; then all of them, with every test
+of the core.  Tests that import a satellite go with it, and are listed.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SATELLITES = {
+    "speed": ("minintk/fast", "analytic/fast"),
+    "laboratory": ("minintk/lab", "analytic/verify"),
+    "course": ("minintk/grade", "course"),
+    "large": ("analytic/large",),
+    "beyond": ("analytic/limits",),
+}
+"""{satellite: its folders}; the tests of a folder stand in tests/ under the same path."""
+
+WHOLE = ("tests/project", "tests/docs", "tests/planted", "tests/mutants", "tests/course", "tests/device", "examples")
+"""What is about the project as a whole, satellites included."""
+
+
+def deleted(names: list[str]) -> list[str]:
+    """Return the folders of these satellites."""
+    return [folder for name in names for folder in SATELLITES[name]]
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """Return the modules that a file imports, as paths without their ends."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return frozenset(name.replace(".", "/") for name in found)
+
+
+def left_out(root: Path, folders: list[str]) -> list[Path]:
+    """Return the files under tests/ that import one of the folders, or a helper that does."""
+    files, out = sorted((root / "tests").rglob("*.py")), set[Path]()
+    gone = tuple(f"{folder}/" for folder in folders)
+    while True:
+        helpers = {path.stem for path in out if not path.name.startswith("test_")}
+        more = {
+            path
+            for path in files
+            if any(f"{name}/".startswith(gone) or name.split("/")[-1] in helpers for name in imported(path))
+        }
+        if more <= out:
+            return sorted(out)
+        out |= more
+
+
+def run(names: list[str], everything: bool) -> int:
+    """Delete, run the tests, say how it went; returns pytest's exit status."""
+    start, folders = time.monotonic(), deleted(names)
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        listed = subprocess.run(
+            ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+        )
+        for name in filter(None, listed.stdout.split("\n")):
+            if (ROOT / name).is_file():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, root / name)
+        for folder in (*folders, *(f"tests/{folder}" for folder in folders), *WHOLE):
+            shutil.rmtree(root / folder, ignore_errors=True)
+        out = left_out(root, folders)
+        for path in out:
+            path.unlink()
+        tests = ["tests", "minintk", "analytic"] if everything else ["tests/laws", "minintk", "analytic"]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--maxprocesses=4", "--dist=worksteal", *tests]
+        env = os.environ | {"PYTHONPATH": place}
+        done = subprocess.run([*command, "-p", "no:cacheprovider"], cwd=root, env=env, capture_output=True, text=True)
+    last = done.stdout.strip().split("\n")[-1]
+    print(f"without {', '.join(names)} ({time.monotonic() - start:.0f} s): {last}")
+    print(f"    with it go {len(out)} files of tests: {', '.join(path.name for path in out)}")
+    if done.returncode:
+        print(done.stdout[-20000:], done.stderr[-5000:])
+    return done.returncode
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    asked = sys.argv[1:] or [*SATELLITES, "all"]
+    runs = [(list(SATELLITES), True) if name == "all" else ([name], False) for name in asked]
+    return max([run(*what) for what in runs])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
