@@ -8,20 +8,21 @@ Any public call may run inside any other of the same thread (a handler, a callba
     no thread waits for work that nobody has begun    a call takes its own items, and waits for those others took
     marks need no unsetting                           they live in a copied context, or go with the frame
     no lock is held across lines of Python            queues, deques and dictionaries change in one step each
-
-What an exception inside `wait`, `end`, `__exit__` and `_leave` leaves behind, the next call here repairs.
+    the next call here repairs                        what an exception left inside `wait`, `end`, `__exit__`, `_leave`
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from _thread import get_ident, start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import cache
+from importlib import import_module
 from queue import SimpleQueue
 from threading import local
 from time import monotonic, sleep
@@ -31,8 +32,7 @@ from minintk.cores import cores
 
 T = TypeVar("T")
 
-PATIENCE = 0.05
-"""Seconds to wait for a thread that gives back BLAS's threads: one that a signal handler interrupts may take longer."""
+PATIENCE = 0.05  # seconds to wait for a thread that gives back BLAS's threads: a signal handler may interrupt it
 _inside: ContextVar[bool] = ContextVar("minintk_inside", default=False)
 
 
@@ -49,24 +49,20 @@ def alone(work: Callable[..., T], *args: Any) -> T:
 
 
 class _Job:
-    """A call of `parallel`: threads take the places of items from a deque."""
+    """A call of `parallel`: threads take the places of items from one iterator, whose steps are not interrupted."""
 
     def __init__(self, work: Callable[..., Any], items: list[Any]) -> None:
-        self.work, self.items, self.places = work, items, deque(range(len(items)))
+        self.work, self.items, self.places = work, items, iter(range(len(items)))
         self.results, self.errors = list[Any]([None] * len(items)), list[BaseException]()
         self.entered, self.left, self.bell = deque[None](), deque[None](), SimpleQueue[None]()
 
     def take(self) -> None:
         """Work on items until none is left; after an error, none is left."""
         try:
-            while self.places:
-                try:
-                    i = self.places.popleft()
-                except IndexError:  # another thread was faster
-                    return
+            for i in self.places:
                 self.results[i] = self.work(self.items[i])
         except BaseException:
-            self.places.clear()
+            deque(self.places, 0)  # none is left
             raise
 
     def wait(self) -> None:
@@ -91,7 +87,7 @@ class _Job:
 
     def end(self) -> None:
         """Take no more items, wait, and let go of the arrays."""
-        self.places.clear()
+        deque(self.places, 0)
         try:
             self.wait()
         finally:
@@ -108,11 +104,9 @@ class _Pool:
 
     def hand_over(self, job: _Job, count: int) -> None:
         """Ask so many threads for help; fewer where no more can start: in a browser, at a limit of the system."""
-        try:
+        with suppress(RuntimeError):
             for _ in range(count - len(self.threads)):
                 start_new_thread(self.serve, (count,))
-        except RuntimeError:
-            pass
         for _ in range(min(count, 8 * count - self.jobs.qsize())):  # what busy threads did not come to does not pile up
             self.jobs.put((job, copy_context()))
 
@@ -139,11 +133,18 @@ _pool = _Pool()
 _own = local()
 
 
+def _place() -> tuple[int, int]:
+    """Return (depth, frame) of the caller's caller: another as deep or deeper was left, even if its frame is kept."""
+    depth, caller = 0, id(frame := sys._getframe(2))
+    while frame := frame.f_back:  # type: ignore[assignment]
+        depth += 1
+    return depth, caller
+
+
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
 
-    The caller's thread takes items too, and waits for no thread that wakes up after it has taken the last.  A plain
-    loop inside the pool, with one core or item, and where no thread can start.  With two items, BLAS has one thread.
+    A plain loop inside the pool, with one core or item, and without threads.  With two items, BLAS has one thread.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]
@@ -155,12 +156,12 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
         count = min(len(items), cores()) - 1
         if count == 0 or inside():
             return [work(item) for item in items]
-        jobs = _own.__dict__.setdefault("jobs", {})
-        for earlier, frame in list(jobs.items()):  # left in the midst of its end, or interrupted by this call
-            earlier.end() if frame() is None else earlier.wait()
-        job, here = _Job(work, items), set[None]()
+        jobs, place = _own.__dict__.setdefault("jobs", {}), _place()
+        for earlier, then in list(jobs.items()):  # left in the midst of its end, or interrupted by this call
+            earlier.end() if then[0] >= place[0] and then != place else earlier.wait()
+        job = _Job(work, items)
         try:
-            jobs[job] = weakref.ref(here)
+            jobs[job] = place
             _pool.hand_over(job, count)
             alone(job.take)
         finally:
@@ -171,7 +172,7 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     return found
 
 
-_holders: dict[int, tuple[int, Any]] = {}  # (thread, reference) of each `single_threaded_blas` that is entered
+_holders: dict[int, tuple[Any, ...]] = {}  # (thread, place, reference) of each `single_threaded_blas` that is entered
 _before: dict[Any, int] = {}  # threads of the BLAS libraries that are held at one
 _returning: dict[int, float] = {}  # threads that give them back, and since when
 _held: list[bool] = [False]  # whether all libraries are at one
@@ -180,9 +181,7 @@ _held: list[bool] = [False]  # whether all libraries are at one
 @cache
 def blas_libraries() -> list[Any]:
     """threadpoolctl's handles of the BLAS libraries that are loaded when they are first asked for."""
-    from threadpoolctl import ThreadpoolController
-
-    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+    return list(import_module("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 def set_threads(library: Any, count: int) -> None:
@@ -194,9 +193,12 @@ class single_threaded_blas(AbstractContextManager[None]):
     """Inside, BLAS takes one thread a call, in all threads: the last one to leave gives BLAS its threads back."""
 
     def __enter__(self) -> None:
-        key, me = id(self), get_ident()
+        key, me, here = id(self), get_ident(), _place()
         try:
-            _holders[key] = me, weakref.ref(self, lambda _: _leave(key))  # if no `__exit__` is reached
+            _holders[key] = me, here, weakref.ref(self, lambda _: _leave(key))  # if no `__exit__` is reached
+            for other, (thread, place, _) in list(_holders.items()):  # if somebody keeps its frame, as a notebook does
+                if thread == me and place[0] >= here[0] and place != here:
+                    _holders.pop(other, None)
             while any(monotonic() - since < PATIENCE for who, since in list(_returning.items()) if who != me):
                 sleep(1e-5)
             if not _held[0]:
@@ -212,9 +214,8 @@ class single_threaded_blas(AbstractContextManager[None]):
     def __exit__(self, *error: object) -> None:
         try:
             _leave(id(self))
-        except BaseException:
+        finally:
             _leave(id(self))
-            raise
 
 
 def _leave(key: int) -> None:
@@ -241,10 +242,9 @@ def _forked() -> None:
     _pool = _Pool()
     _own.__dict__.clear()
     _returning.clear()
-    for key, (thread, _) in list(_holders.items()):
+    for key, (thread, *_) in list(_holders.items()):
         if thread != get_ident():
             _leave(key)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=_forked)

@@ -153,7 +153,10 @@ class InTurn(Executor):
             future.set_result(fn(*args, **kwargs))
         except Exception as error:
             future.set_exception(error)
-        return future
+        try:
+            return future
+        finally:
+            del future  # or the error would hold this frame, and this frame the error
 
 
 @contextmanager

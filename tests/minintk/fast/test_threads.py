@@ -232,6 +232,27 @@ def test_a_network_takes_one_blas_thread(closed: bool, monkeypatch: pytest.Monke
             assert blas_threads() == {1}
 
 
+def test_blas_is_given_back_although_a_frame_is_kept() -> None:
+    """A notebook keeps the last traceback, and with it what was entered there; control: the first call still holds."""
+
+    def left_early() -> None:
+        single_threaded_blas.__enter__(held := single_threaded_blas())
+        assert held is not None
+        raise KeyboardInterrupt
+
+    with blas_at(2):
+        with pytest.raises(KeyboardInterrupt) as kept:
+            left_early()
+        assert blas_threads() == {1}
+        with single_threaded_blas():
+            assert parallel(lambda i: i, range(2)) == [0, 1]
+            with single_threaded_blas():
+                pass
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
+    assert kept.tb is not None
+
+
 def test_many_threads_hold_blas_and_give_it_back() -> None:
     """Without a lock: whoever is inside sees one thread, always; in the end BLAS has its own again."""
     before, wrong = blas_threads(), list[set[int]]()
