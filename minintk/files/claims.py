@@ -150,9 +150,11 @@ class InTurn(Executor):
         """The finished call; what is no Exception, such as Ctrl-C, is raised here."""
         future: Future[Any] = Future()
         try:
-            future.set_result(fn(*args, **kwargs))
+            found = fn(*args, **kwargs)
         except Exception as error:
             future.set_exception(error)
+        else:
+            future.set_result(found)  # a signal's exception here is raised, not a result
         try:
             return future
         finally:
