@@ -71,9 +71,9 @@ def test_images(
     if numba:
         pytest.importorskip("numba", reason="needs the extra fast")
     monkeypatch.setattr("analytic.images.plan.BYTES_WORTH_NUMBA", 0 if numba else 2**60)
-    x = data(dtype, 13, 4, 6, 2)
+    x = data(dtype, *((4, 3, 4, 2) if name == "by quadrature" else (13, 4, 6, 2)))
     with blocks_of_one_tile():
-        for given in ((x,), (x, x[:5].copy())):
+        for given in ((x,), (x, x[:3].copy())):
             same_bits(an.kernel(IMAGES[name]), given, executors)
 
 

@@ -43,7 +43,7 @@ def numba(wanted: bool) -> Iterator[list[int]]:
 # ------------------------------------------------------------------------------ whole kernels, against NumPy's passes
 
 
-CHECK = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=12, deadline=None)
+CHECK = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=8, deadline=None)
 
 
 @CHECK
