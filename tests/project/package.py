@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-TESTS = ("tests/oracles/test_golden.py", "tests/device", "tests/minintk/test_doctor.py")
+TESTS = ("tests/oracles/test_golden.py", "tests/device", "tests/minintk/lab/test_doctor.py")
 
 
 def call(*command: str | Path, cwd: Path = ROOT) -> str:

@@ -21,7 +21,7 @@ from minintk.progress import progress_of
 from minintk.training import checkpoints
 from minintk.training.train import Descent
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 QUICK = ["verify", "--widths", "32,64,128,256", "--depth", "1", "--activation", "erf", "--seeds", "16"]
 LESS = ["verify", "--widths", "32,64,128", "--depth", "1", "--activation", "erf", "--seeds", "8"]
 
