@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 
 from analytic.kernels import kernel
 from minintk import spec as s
+from minintk.fast.numba_here import numba_is_here
+
+
+class Faster:
+    """The cheaper ways, each loaded when it is first asked for."""
+
+    @cached_property
+    def passes(self) -> Any:
+        """`analytic.fast.vectors.passes`; None without Numba's compiler, or, with a warning, if that does not load."""
+        if not numba_is_here():
+            return None
+        try:
+            return import_module("analytic.fast.vectors").passes
+        except Exception as error:  # whatever an extension module raises
+            warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {error}", RuntimeWarning, 2)
+            return None
+
+
+faster = Faster()
 
 
 def works() -> Iterator[Callable[[], object]]:
     """Yield small works that between them take every compiled loop of kernels, in both precisions."""
+    dense = s.Dense(1, b_std=0.1)
+    k = kernel(s.Sequential(*(layer for phi in (s.ReLU(),) for layer in (dense, phi)), s.Dense(1)))
+    for dtype in ("f4", "f8"):
+        x = np.random.default_rng(0).standard_normal((32, 12)).astype(dtype)
+        yield from (partial(of, x) for of in (k.ntk, k.nngp))
     forms = s.ReLU(), s.Erf(), s.GELU(), s.RectifiedMonomial(2), s.Sin(), s.Exp(), s.Gaussian(), s.LayerNorm()
     k = kernel(s.Sequential(*(layer for phi in forms for layer in (s.Conv2d(1, 3), phi)), s.GlobalAvgPool()))
     for dtype in ("f4", "f8"):

@@ -36,8 +36,8 @@ class Vectors(Code):
         if operation in ("+", "-") and (found := self.fused(operation, *arguments)) is not None:
             return found
         build, values = self.builder, [self.value(a) for a in arguments]
-        if operation in (">", "=="):
-            return Symbol(self, build.fcmp_ordered(operation, *values))
+        if operation == ">":
+            return Symbol(self, build.fcmp_ordered(">", *values))
         if operation == "where":
             return Symbol(self, build.select(*values))
         if operation in ("sqrt", "fmuladd"):
@@ -71,24 +71,14 @@ class Vectors(Code):
         return moved - 1.5 * 2.0**digits, Symbol(self, self.builder.bitcast(bits, self.vector))
 
     def expm1(self, x: Any) -> Any:
-        """2^n (e^r - 1) + (2^n - 1), for x up to where e^x is too large."""
-        power, rest = self.power_and_rest(x)
-        return power * rest + (power - 1.0)
-
-    def exp(self, x: Any) -> Any:
-        """2^n (e^r - 1) + 2^n, for the same x."""
-        power, rest = self.power_and_rest(x)
-        return power * rest + power
-
-    def power_and_rest(self, x: Any) -> tuple[Any, Any]:
-        """2^n and e^r - 1,  r = x - n log 2, its log 2 in two parts, of which n times the first is exact."""
+        """2^n (e^r - 1) + (2^n - 1),  r = x - n log 2, its log 2 in two parts, of which n times the first is exact."""
         half = np.float32 if self.dtype.itemsize == 8 else np.float16
         first, exact = float(half(log(2))), Decimal(2).ln()
         x = self.largest(x, log(self.tiny) + 2)
         n, power = self.power_of_two(x * (1 / log(2)))
         r = x - n * first - n * float(exact - Decimal(first))
         terms = tuple(1 / factorial(k) for k in range(EXPONENTIAL_TERMS[self.dtype.itemsize] + 1, 1, -1))
-        return power, r * r * self.polynomial(r, terms) + r
+        return power * (r * r * self.polynomial(r, terms) + r) + (power - 1.0)
 
     def load(self, pointer: Any, at: Any) -> Symbol:
         """The vector from a place on."""

@@ -15,8 +15,4 @@ Reading order:
     plan          pairs from the first layer to the kernels' entries
     engine        tiles of the Gram matrix, on all cores
     arcs          arcs by polynomials, for compiled code
-    symbols       formulas run once with symbols that write their code
-    llvm          symbols that write vector instructions
-    trace         steps run once with a stand-in for NumPy, which writes down what they do to a pair
-    passes        that, compiled: a layer in one pass through a tile
 """

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from analytic.vectors import plan
 from analytic.vectors.plan import Begin, End, VectorPlan
 from analytic.vectors.ranges import check_results, rows_in_range
 from analytic.vectors.results import Examples, Place, Progress, Wanted
@@ -47,18 +46,11 @@ def tile_width(xp: Any, n: int) -> int:
     Small enough that a tile and the layers' working arrays fit a core's cache; large enough that a product is worth
     packing its factors and every ufunc takes some tens of microseconds, as a thread that waits for the interpreter
     sleeps longer than that.  A sixth of the matrix leaves a tile for each core, and little below the diagonal.
-    240 leaves no vectors half empty, see `pitch`.
+    240 leaves no vectors half empty, and is no power of two: the columns of a tile that is stored transposed would
+    then share a few lines of the cache.
     """
     most = 4096 if not on_host(xp) else min(240, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
-
-
-def pitch(xp: Any, width: int) -> int:
-    """From line to line of a tile: for compiled passes whole vectors of 16, and an odd number of these.
-
-    With a power of two, the columns of a tile that is stored transposed would share a few lines of the cache.
-    """
-    return 16 * (-(-width // 16) | 1) if on_host(xp) and plan.compiler() is not None else width
 
 
 def tile_shape(xp: Any, shape: tuple[int, int]) -> tuple[int, int]:
@@ -66,7 +58,7 @@ def tile_shape(xp: Any, shape: tuple[int, int]) -> tuple[int, int]:
     (n, m), width = shape, tile_width(xp, max(shape))
     height = 2 * width if on_host(xp) else width
     if m < width:  # few columns: about as many pairs, in eight tiles or more
-        height = max(height, min(height * (width // pitch(xp, m)), -(-n // 8)))
+        height = max(height, min(height * (width // m), -(-n // 8)))
     return height, width
 
 
@@ -89,7 +81,7 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
         coarse = None if not fits else fine if inputs.dtype.itemsize == 8 else fine.cast(inputs.dtype)
     return VectorEngine(
         *(prepared[0], prepared[-1], rows, fine.flat.largest_square, fine, coarse, inputs.shape, inputs.symmetric),
-        *(asked, prod(inputs.shape), tile_shape(inputs.xp, inputs.shape)),
+        *(asked, tile_shape(inputs.xp, inputs.shape)),
     )
 
 
@@ -151,7 +143,7 @@ class VectorEngine:
     symmetric : x2 = x1; compute the upper triangle only.
     fine, coarse : the plan in float64, for single pairs, and in the inputs' precision, for blocks; None if that
         precision cannot hold it: blocks are then computed in float64 too.
-    pairs : N M of the whole kernel.   per_tile : rows and columns.   out : NNGP and NTK, while they are filled.
+    per_tile : rows and columns.   out : NNGP and NTK, while they are filled.
     """
 
     left: Rows
@@ -163,7 +155,6 @@ class VectorEngine:
     shape: tuple[int, int]
     symmetric: bool
     asked: tuple[bool, bool]
-    pairs: int
     per_tile: tuple[int, int]
     out: tuple[Array | None, ...] = (None, None)
 
@@ -219,8 +210,7 @@ class VectorEngine:
 
         def work(tile: Place) -> None:
             if not hasattr(own, "scratches"):
-                numbers = 2 * width * pitch(xp, width)
-                own.scratches = {p: Scratch(xp, p, numbers) for p in (dtype, xp.dtype(xp.float64))}
+                own.scratches = {p: Scratch(xp, p, 2 * width * width) for p in (dtype, xp.dtype(xp.float64))}
             self.tile(*tile, own.scratches, None if self.coarse is not None else xp.dtype(xp.float64))
             if progress is not None:
                 with lock:
@@ -249,8 +239,7 @@ class VectorEngine:
         scratch, second = scratches[dtype], slice(columns.start + self.first, columns.stop + self.first)
         square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None
         n, m = rows.stop - rows.start, columns.stop - columns.start
-        with scratch.borrow(2, (n, pitch(xp, m))) as buffers:  # passes write on whole vectors
-            p, tau = (buffer[:, :m] for buffer in buffers)
+        with scratch.borrow(2, (n, m)) as (p, tau):
             block = Block(scratch, rows, second, p, tau if self.asked[1] else None)
             again = self.angles(block, *self.products(rows, columns, p, scratch), square)
             if p.dtype != xp.float64 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
@@ -301,7 +290,7 @@ class VectorEngine:
     def passes(self, plan: VectorPlan, dtype: Any) -> list[Callable[[Block], None]]:
         """A plan for blocks in that precision."""
         xp, count = array_namespace(self.left.scale), self.rows.q.shape[0]
-        return plan.passes(xp, count, self.pairs, dtype, self.asked[1])
+        return plan.passes(xp, count, dtype, self.asked[1])
 
     @property
     def first(self) -> int:

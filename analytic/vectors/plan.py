@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib import import_module
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from analytic.vectors.rules import Affine
@@ -25,19 +23,7 @@ from analytic.vectors.state import (
     taken,
 )
 from minintk.arrays import Array, array_namespace, on_host
-from minintk.fast.numba_here import numba_is_here
-
-
-@cache
-def compiler() -> Any:
-    """`analytic.fast.passes`; None without Numba's compiler, or, with a warning, where that does not load."""
-    if not numba_is_here():
-        return None
-    try:
-        return import_module("analytic.fast.passes")
-    except Exception as error:  # whatever an extension module raises
-        warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {error}", RuntimeWarning, 2)
-        return None
+from minintk.doors import through
 
 
 @dataclass(frozen=True)
@@ -90,14 +76,10 @@ class End(Step):
 
 @dataclass(frozen=True)
 class VectorPlan:
-    """Everything needed to take pairs through the layers, in one precision.
-
-    known : `Flat.known` of all rows, if these coefficients are of some of them: so both are compiled alike.
-    """
+    """Everything needed to take pairs through the layers, in one precision."""
 
     program: Program
     coefficients: tuple[Any, ...]
-    known: Any = None
 
     def __call__(self, pairs: Pairs) -> None:
         """p <- K,   tau <- Theta."""
@@ -106,21 +88,22 @@ class VectorPlan:
     @cached_property
     def flat(self) -> Flat:
         """The coefficients' arrays."""
-        found = Flat(self.coefficients)
-        found.known = found.known if self.known is None else self.known
-        return found
+        return Flat(self.coefficients)
 
     def taken(self, take: Take) -> VectorPlan:
         """The plan for some rows, without the program: `replace` gives it back."""
-        return VectorPlan((), taken(self.coefficients, take), self.flat.known)
+        return VectorPlan((), taken(self.coefficients, take))
 
     def cast(self, dtype: Any) -> VectorPlan:
         """The same in another precision."""
         return VectorPlan(self.program, cast(self.coefficients, dtype))
 
-    def passes(self, xp: Any, *of: Any) -> list[Callable[[Block], None]]:
-        """The same for blocks, one after another: compiled where that is possible.   of : as in `passes.passes`."""
-        if not on_host(xp) or (made := compiler()) is None:
+    def passes(self, xp: Any, count: int, dtype: Any, tangent: bool) -> list[Callable[[Block], None]]:
+        """Return the same for blocks, in parts one after another, compiled if the satellite for speed is here.
+
+        count : of all rows.   tangent : Theta is asked for.
+        """
+        if not on_host(xp) or (passes := getattr(through("kernels"), "passes", None)) is None:
             return [self.__call__]
-        found: list[Callable[[Block], None]] = made.passes(self.program, self.coefficients, self.flat, *of)
+        found: list[Callable[[Block], None]] = passes(self.program, self.coefficients, count, dtype, tangent)
         return found

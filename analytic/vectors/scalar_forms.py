@@ -99,11 +99,21 @@ def sides(m: Any, D: Any, s: Any, s2: Any) -> tuple[Any, Any, Any, Any]:
     return gap, U, A, U2 - A
 
 
-def acute(m: Any, A: Any, B: Any, U2: Any) -> tuple[Any, Any, Any]:
-    """Whether a > pi/2, and sin(b/2)^2 and sin(b/2) of the acute one, b, of the angles a and pi - a."""
+def acute(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
+    """Whether a > pi/2, and sin(b/2)^2 and sin(b/2) of the acute one, b, of the angles a and pi - a.
+
+    U2 : A + B; None if that is 1, so that A = p and B = r.
+    """
     wide = A > B
-    p = m.where(wide, B, A) / m.largest(U2, m.tiny)
+    p = m.where(wide, B, A) if U2 is None else m.where(wide, B, A) / m.largest(U2, m.tiny)
     return wide, p, m.sqrt(p)
+
+
+def bent(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
+    """Return whether a > pi/2, a/2, and (sin b - b cos b) / 2 of the acute one, b, of the angles a and pi - a."""
+    wide, p, s = acute(m, A, B, U2)
+    h = m.asin(p, s)
+    return wide, m.where(wide, pi / 2 - h, h), m.lag(p, s)
 
 
 # ------------------------------------------------------------------------------------------ ReLU, LeakyReLU, Abs
@@ -127,12 +137,10 @@ class Kinked(Form):
         A = m.largest(A, 0.0 - A)
         A = m.where(U2 * (1 - OPPOSITE_ROUNDINGS * m.eps) > A, A, U2)  # 0 for a pixel outside
         B = U2 - A
-        wide, p, s = acute(m, A, B, U2)
+        wide, h, lag = bent(m, A, B, U2)
         two_k = B - A
-        after = ((gap + A + m.where(wide, two_k * b2, 0.0)) * c - U2 * m.lag(p, s)) * scale
+        after = ((gap + A + m.where(wide, two_k * b2, 0.0)) * c - U2 * lag) * scale
         if theta is not None:
-            h = m.asin(p, s)
-            h = m.where(wide, pi / 2 - h, h)
             theta = m.where(U2 > 0, (theta + two_k * ratio + rest2) * ((c - (h + h)) * scale), 0.0)
         return after, theta
 

@@ -192,36 +192,23 @@ def taken(row: Any, take: Take) -> Any:
     return take(row) if getattr(row, "shape", ()) else row
 
 
-LONG = 4
-"""Inner products of more numbers are left to a matrix product, also where the others are compiled."""
-
-
-class Shape(NamedTuple):
-    """What code for pairs depends on in an array: how many axes it has, and how long the last is, up to `LONG`."""
-
-    axes: int
-    width: int
-
-
 class Flat:
-    """The arrays among coefficients, one after another.   known : the coefficients with a Shape for each of them."""
+    """The arrays among coefficients, one after another, and the Distances."""
 
     def __init__(self, row: Any) -> None:
         self.arrays: list[Any] = []
         self.distances: list[Distances] = []
-        self.known = self.take(row)
+        self.take(row)
 
-    def take(self, row: Any) -> Any:
-        """What is known of some, whose arrays come next."""
+    def take(self, row: Any) -> None:
+        """Add those of some coefficients."""
+        if isinstance(row, Distances):
+            self.distances.append(row)
         if isinstance(row, tuple):
-            kind, take = type(row), self.take
-            if kind is Distances:
-                self.distances.append(row)  # type: ignore[arg-type]
-            return (kind, *[take(item) for item in row])
-        if shape := getattr(row, "shape", ()):
+            for item in row:
+                self.take(item)
+        elif getattr(row, "shape", ()):
             self.arrays.append(row)
-            return Shape(len(shape), min(shape[-1], LONG + 1))
-        return row
 
     @property
     def bytes(self) -> int:
@@ -322,25 +309,12 @@ class Pairs(ABC):
             yield other
 
 
-def address(array: Any) -> int:
-    """Of a NumPy array's first number."""
-    found: int = array.__array_interface__["data"][0]
-    return found
-
-
 class Block(Pairs):
-    """Rows i0:i1 against columns j0:j1; p, tau : (n, m), on the host parts of lines of one length."""
+    """Rows i0:i1 against columns j0:j1; p, tau : (n, m)."""
 
     def __init__(self, scratch: Scratch, i: slice, j: slice, p: Array, tau: Array | None) -> None:
         super().__init__(scratch, p, None, tau)
         self.i, self.j = i, j
-
-    @cached_property
-    def place(self) -> tuple[int, int, int, int, int]:
-        """Addresses of p, and of tau or 0, how far lines are apart, in numbers, n and m."""
-        p: Any = self.p
-        n, m = p.shape
-        return address(p), 0 if self.tau is None else address(self.tau), p.strides[0] // p.itemsize, n, m
 
     def parts(self, height: int) -> Iterator[Block]:
         """The block by some rows at a time, whose arrays a cache holds beside those that a layer borrows."""

@@ -64,7 +64,6 @@ def test_float32_takes_a_shorter_series_and_loses_nothing(phi: Any, monkeypatch:
         return plain(*arguments)
 
     monkeypatch.setattr(quadrature, "term", term)
-    monkeypatch.setattr("analytic.vectors.plan.compiler", lambda: None)  # a trace takes each term once
 
     def error(dtype: str) -> tuple[float, int]:
         before = terms[0]

@@ -1,0 +1,265 @@
+"""Kernels of vectors by Numba (`pip install minintk[fast]`): a line of a tile goes through all layers in cache.
+
+NumPy takes a tile through a cache once for every operation.  Here a line of some hundred pairs passes one layer after
+another while it is in the nearest cache.  Every step is a text as in `analytic.vectors.scalar_forms`, compiled once for
+all programs and called by its address; the numbers of rows that it takes stand in one table.  Steps without a text,
+those of others, and rows of zeros are NumPy's: a program is cut into parts.
+"""
+
+from __future__ import annotations
+
+from ast import literal_eval
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from inspect import getsource
+from math import pi
+from sys import modules
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from analytic.fast import compiled as forms
+from analytic.fast.compiled import call, compiled
+from analytic.fast.llvm import VECTOR, Vectors
+from analytic.vectors.duals import Homogeneous
+from analytic.vectors.plan import Begin, End
+from analytic.vectors.rules import Affine, Fork, Normalise
+from analytic.vectors.scalar_forms import bent
+from analytic.vectors.state import Block, Program
+from minintk.arrays import Array
+from minintk.fast.compiled import address, intrinsic
+
+# ------------------------------------------------------------------------------------------------- texts
+# (m, p, tau, numbers of the left row, of the right row, constants) -> p', tau'.  tau may be None, and is then ignored.
+
+
+def dense(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
+    """p' = A A' p + d^2,   tau' = A A' tau + ratio (1/2 - p') + rest/2 / (scale scale'),   as `rules.mix_pairs`.
+
+    one, two : 1/scale if rest is not 0, then A and two numbers whose inner product is d if there is a bias.
+    """
+    if len(one) >= 3:
+        *_, a, turn, turn2 = one
+        *_, a2, back, back2 = two
+        w, d = a * a2, turn * back + turn2 * back2
+        p = m.smallest(m.largest(d * d + p * w, 0.0), 1.0)
+        tau = None if tau is None else tau * w
+    if tau is not None:
+        tau = tau + (0.5 - p) * k[0]
+        tau = tau + one[0] * two[0] * k[1] if len(one) in (1, 4) else tau
+    return p, tau
+
+
+def homogeneous(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
+    """`duals.Homogeneous` as on images: p' = p - (2 b2/pi) lag for acute angles, tau' = (1 - (4 b2/pi) a/2) tau."""
+    r = 1.0 - p
+    wide, h, lag = bent(m, p, r)
+    after = p + m.where(wide, (r - p) * k[0], 0.0) - lag * k[1]
+    return after, None if tau is None else tau - h * (k[1] + k[1]) * tau
+
+
+def end(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
+    """p <- K = G G' (1 - 2 p),   tau <- Theta = 2 G G' tau."""
+    both = one[0] * two[0] * 2.0
+    return both * (0.5 - p), None if tau is None else tau * both
+
+
+TEXTS = {text.__name__: text for text in (dense, homogeneous, end)}
+
+
+@cache
+def version() -> int:
+    """Return a number for all texts, with which Numba's cache on disk finds what was compiled of them."""
+    return crc32(repr((forms.version(), getsource(modules[__name__]))).encode())
+
+
+@intrinsic(prefer_literal=True)
+def advance(context: Any, key: Any, p: Any, tau: Any, one: Any, two: Any, stride: Any, n: Any, k: Any) -> Any:
+    """Take as many pairs of a line as a vector has, from the n-th on, through the text that the constant `key` names.
+
+    All but n and stride are addresses: of p and tau; of the first number of the left row and of the first right row,
+    each `stride` numbers after the one before; of the constants.
+    """
+    name, item, tangent, numbers, constants, _ = literal_eval(key.literal_value)
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        m = Vectors({4: "float32", 8: "float64"}[item], builder)
+        p, tau, one, two, k = (builder.inttoptr(values[i], m.number.as_pointer()) for i in (1, 2, 3, 4, 7))
+        stride, n = values[5], values[6]
+        at = [builder.mul(stride, ir.IntType(64)(i)) for i in range(numbers)]
+        left = tuple(m.spread(one, a) for a in at)
+        right = tuple(m.load(two, builder.add(n, a)) for a in at)
+        factors = tuple(m.spread(k, i) for i in range(constants))
+        after, slope = TEXTS[name](m, m.load(p, n), m.load(tau, n) if tangent else None, left, right, factors)
+        m.store(after, p, n)
+        if tangent:
+            m.store(slope, tau, n)
+        return context.get_dummy_value()
+
+    return types.void(key, p, tau, one, two, stride, n, k), emit
+
+
+@cache
+def step_on_a_line(name: str, dtype: Any, tangent: bool, numbers: int, constants: int) -> int:
+    """Return the address of a compiled text, which is called with addresses as in `advance`, and the size for n."""
+    item = dtype.itemsize
+    key, lanes = repr((name, item, bool(tangent), numbers, constants, version())), VECTOR // item
+
+    def run(p: Any, tau: Any, one: Any, two: Any, stride: Any, size: Any, k: Any) -> None:
+        for n in range(0, size, lanes):
+            advance(key, p, tau, one, two, stride, n, k)
+
+    return address(compiled(run, {}), 7)
+
+
+@compiled
+def follow(steps: Any, constants: Any, table: Any, p: Any, tau: Any, i: Any, j: Any, begin: Any, work: Any) -> None:
+    """Take the pairs of rows i, i + 1 ... with rows j, j + 1 ... through the steps.
+
+    steps : (address, its first line of the table at left, and at right).   tau : of no lines, if it is not asked for.
+    begin : 1 if tau is 0 before.   work : two lines of whole vectors, beyond which nothing is written.
+    """
+    m, tangent = p.shape[1], tau.shape[0] > 0
+    x, y = work[0], work[1]
+    for line in range(p.shape[0]):
+        for n in range(m):
+            x[n] = p[line, n]
+        for n in range(m if tangent else 0):
+            y[n] = 0 if begin > 0 else tau[line, n]
+        for s in range(steps.shape[0]):
+            one, two = table[steps[s, 1], i + line :], table[steps[s, 2], j:]
+            call(steps[s, 0], (x.ctypes.data, y.ctypes.data, one.ctypes.data, two.ctypes.data, table.shape[1], m,
+                               constants[s].ctypes.data))  # fmt: skip
+        for n in range(m):
+            p[line, n] = x[n]
+        for n in range(m if tangent else 0):
+            tau[line, n] = y[n]
+
+
+# ------------------------------------------------------------------------------------------------- programs
+
+
+Part = Callable[[Block], None]
+
+
+class Text(NamedTuple):
+    """A step as a text: its name, the numbers of rows at left and at right, (N,) or (1,) each, and its constants."""
+
+    name: str
+    left: tuple[Array, ...] = ()
+    right: tuple[Array, ...] = ()
+    constants: tuple[float, ...] = ()
+
+
+def as_written(step: Any, kind: type, *methods: str) -> bool:
+    """True if a step is of that class, or of a subclass that shares its methods, and nobody has exchanged these."""
+    found = [getattr(type(step), name, None) for name in ("pairs", *methods)]
+    whole = [(kind.__module__, f"{kind.__name__}.{name}") for name in ("pairs", *methods)]
+    return isinstance(step, kind) and [(one.__module__, one.__qualname__) for one in found if one] == whole
+
+
+def texts(step: Any, row: Any) -> list[Text] | None:
+    """Return a step as texts, one after another; None if it has none, or for rows of zeros."""
+    if as_written(step, Begin):
+        return [] if step.first is None else texts(step.first, row and row._replace(mix=None))
+    if as_written(step, Affine, "tangents"):
+        if row.nonzero is not None:
+            return None
+        left = right = () if row.inverse is None else (row.inverse[:, 0],)
+        if row.mix is not None:
+            left, right = ((*left, row.mix.a[:, 0], *of.T) for of in (row.mix.turn, row.mix.back))
+        return [Text("dense", left, right, (step.ratio, step.rest / 2))]
+    if as_written(step, Homogeneous):
+        if row.nonzero is not None:
+            return None
+        return [Text("homogeneous", constants=(step.b2, 2 * step.b2 / pi))] if step.b2 else []
+    if as_written(step, Normalise) and row is None:
+        return []
+    if as_written(step, End) and row.tau_gain is None:
+        gain = (row.gain[0][:, 0],)
+        return [Text("end", gain, gain)]
+    return None
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Steps compiled.   steps, constants, table, begin : as in `follow`."""
+
+    steps: Array
+    constants: Array
+    table: Array
+    begin: bool
+
+    @staticmethod
+    def of(found: list[Text], count: int, dtype: Any, tangent: bool, begin: bool) -> Lines:
+        """Compile texts for `count` rows."""
+        rows: list[Array] = []
+
+        def place(numbers: tuple[Array, ...]) -> int:
+            rows.extend(numbers)
+            return len(rows) - len(numbers)
+
+        steps, constants = np.zeros((len(found), 3), np.int64), np.zeros((len(found), 8), dtype)
+        for k, text in enumerate(found):
+            left = place(text.left)
+            right = left if text.right is text.left else place(text.right)
+            at = step_on_a_line(text.name, dtype, tangent, len(text.left), len(text.constants))
+            steps[k], constants[k, : len(text.constants)] = (at, left, right), text.constants
+        table = np.zeros((max(1, len(rows)), count + VECTOR), dtype)
+        for line, numbers in zip(table, rows, strict=False):
+            line[:count] = numbers
+        return Lines(steps, constants, table, begin)
+
+    def __call__(self, block: Block) -> None:
+        p, tau = block.p, block.tau
+        work = np.full((2, p.shape[1] + VECTOR), 0.5, p.dtype)
+        none = np.empty((0, p.shape[1]), p.dtype)
+        args = self.steps, self.constants, self.table, p, none if tau is None else tau
+        follow(*args, block.i.start, block.j.start, int(self.begin), work)
+
+
+def fork(step: Any, row: Any, one: list[Part], two: list[Part], block: Block) -> None:
+    """Do as `Fork.pairs`, with both programs in parts."""
+    other: Any
+    with block.copy() as other:
+        for run in two:
+            run(other)
+        for run in one:
+            run(block)
+        step.join_pairs(block, row[2], other)
+
+
+def passes(program: Program, coefficients: tuple[Any, ...], count: int, dtype: Any, tangent: bool) -> list[Part]:
+    """Return the program in parts for blocks, compiled or NumPy's.   count : of all rows."""
+    found: list[Part] = []
+    waiting: list[Text] = []
+    begin = False
+
+    def close() -> None:
+        nonlocal begin
+        if waiting or begin:
+            found.append(Lines.of(waiting, count, np.dtype(dtype), tangent, begin))
+        waiting.clear()
+        begin = False
+
+    for step, row in zip(program, coefficients, strict=True):
+        made = texts(step, row)
+        if made is not None:
+            begin = begin or isinstance(step, Begin)
+            waiting.extend(made)
+            continue
+        close()
+        if as_written(step, Fork):
+            inner: Any = step
+            one, two = (
+                passes(part, of, count, dtype, tangent) for part, of in zip((inner.branch, inner.shortcut), row[:2])
+            )
+            found.append(partial(fork, inner, row, one, two))
+        else:
+            found.append(partial(step.pairs, row=row))
+    close()
+    return found
