@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -97,21 +95,6 @@ def test_the_pieces_of_a_long_theta_do_not_show(optimizer: mn.training.optimizer
     assert np.array_equal(first[::-1], ours)
 
 
-@pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.1, momentum=0.9), mn.Nesterov(lr=0.1), mn.Adam(lr=0.1)])
-def test_float32_stays_float32_and_close(optimizer: mn.training.optimizers.Optimizer) -> None:
-    rng = np.random.default_rng(0)
-    theta, gradients = rng.standard_normal(50), rng.standard_normal((5, 50))
-    ends: list[Any] = []
-    for dtype in (np.float32, np.float64):
-        mine = theta.astype(dtype)
-        memory = optimizer.init(mine)
-        for i, g in enumerate(gradients):
-            optimizer.at(i).step(mine, g.astype(dtype), memory, None)
-        assert memory.dtype == mine.dtype == dtype
-        ends.append(mine)
-    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     "optimizer", [mn.SGD(lr=1.0, momentum=0.5), mn.Nesterov(lr=1.0, momentum=0.5), mn.SGD(lr=1.0), mn.Nesterov(lr=1.0)]
 )
@@ -128,27 +111,6 @@ def test_reach_is_where_descent_on_a_parabola_turns_unstable(optimizer: mn.train
         sizes.append(abs(theta[0]))
     assert sizes[0] < 1e-10 < 1e10 < sizes[1]
     assert mn.Adam(lr=1.0).reach == np.inf
-
-
-@pytest.mark.parametrize("optimizer", [mn.Nesterov(lr=0.02), mn.Adam(lr=0.02, weight_decay=1e-3)])
-@pytest.mark.parametrize("ensemble", [None, 3])
-def test_a_resumed_run_ends_with_the_same_bits(
-    optimizer: mn.training.optimizers.Optimizer, ensemble: int | None
-) -> None:
-    """The memory, and Adam's step, are part of the state."""
-    net = mn.Network(mn.Sequential(mn.Dense(5), mn.Tanh(), mn.Dense(1)), (2,))
-    rng = np.random.default_rng(0)
-    theta, x, y = net.init(rng, ensemble=ensemble), rng.standard_normal((6, 2)), rng.standard_normal((6, 1))
-    how: dict[str, Any] = {"loss": mn.mse, "optimizer": optimizer}
-    *_, whole = mn.train(net, theta, x, y, **how, steps=10)
-    *_, half = mn.train(net, theta, x, y, **how, steps=4)
-    *_, rest = mn.train(net, theta, x, y, **how, steps=10, resume=half.state)
-    assert np.array_equal(rest.theta, whole.theta)
-    assert not np.array_equal(half.theta, whole.theta)
-    if ensemble:
-        for e in range(ensemble):
-            *_, alone = mn.train(net, theta[e], x, y, **how, steps=10)
-            assert np.array_equal(whole.theta[e], alone.theta)
 
 
 def test_a_state_of_another_optimiser() -> None:
@@ -175,50 +137,3 @@ def test_a_long_theta_is_one_theta() -> None:
 def test_no_memory_without_momentum() -> None:
     assert mn.SGD(lr=0.1).init(np.ones(3)) is None
     assert np.array_equal(np.asarray(mn.SGD(lr=0.1, momentum=0.9).init(np.ones(3))), np.zeros(3))
-
-
-def test_a_learning_rate_from_numpy_is_a_number() -> None:
-    """A NumPy scalar would make float32 steps compute in float64: the same bits either way."""
-    theta, g = (np.random.default_rng(0).standard_normal(99).astype(np.float32) for _ in range(2))
-    results = []
-    for number in (float, np.float64):
-        optimizer = mn.SGD(lr=number(0.1), momentum=number(0.9), weight_decay=number(0.01))
-        mine, memory = theta.copy(), optimizer.init(theta)
-        optimizer.step(mine, g.copy(), memory, None)
-        optimizer.step(mine, g.copy(), memory, None)
-        results.append(mine)
-    assert np.array_equal(results[0], results[1])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"lr": 0.0}, r"SGD\(lr=\.\.\.\) expects a finite number > 0, got 0\.0"),
-        ({"lr": -1.0}, r"SGD\(lr=\.\.\.\) expects a finite number > 0"),
-        ({"lr": np.inf}, r"SGD\(lr=\.\.\.\) expects a finite number > 0, got inf"),
-        ({"lr": np.nan}, r"SGD\(lr=\.\.\.\) expects a finite number > 0, got nan"),
-        ({"lr": 0.1, "momentum": 1.0}, r"SGD\(momentum=\.\.\.\) expects a number in \[0, 1\), got 1\.0"),
-        ({"lr": 0.1, "momentum": -0.1}, r"SGD\(momentum=\.\.\.\)"),
-        ({"lr": 0.1, "weight_decay": -0.1}, r"SGD\(weight_decay=\.\.\.\) expects a finite number >= 0, got -0\.1"),
-    ],
-)
-def test_bad_settings(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        mn.SGD(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("kind", "arguments", "words"),
-    [
-        (mn.Nesterov, {"lr": 0.0}, r"Nesterov\(lr=\.\.\.\) expects a finite number > 0, got 0\.0"),
-        (mn.Nesterov, {"lr": 0.1, "momentum": 1.0}, r"Nesterov\(momentum=\.\.\.\) expects a number in \[0, 1\)"),
-        (mn.Adam, {"lr": np.nan}, r"Adam\(lr=\.\.\.\) expects a finite number > 0, got nan"),
-        (mn.Adam, {"lr": 0.1, "b1": 1.0}, r"Adam\(b1=\.\.\.\) expects a number in \[0, 1\), got 1\.0"),
-        (mn.Adam, {"lr": 0.1, "b2": -0.1}, r"Adam\(b2=\.\.\.\)"),
-        (mn.Adam, {"lr": 0.1, "eps": 0.0}, r"Adam\(eps=\.\.\.\) expects a finite number > 0, got 0\.0"),
-        (mn.Adam, {"lr": 0.1, "weight_decay": -1.0}, r"Adam\(weight_decay=\.\.\.\) expects a finite number >= 0"),
-    ],
-)
-def test_bad_settings_of_the_others(kind: Any, arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        kind(**arguments)

@@ -1,0 +1,355 @@
+"""Laws of every optimiser that exists, found among the subclasses of `Optimizer`; a new one needs no test of its own.
+
+An optimiser whose arguments are not of the kinds in `make` fails: add the kind there.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from every import every
+
+import minintk as mn
+from minintk.training import checkpoints
+from minintk.training.optimizers import Optimizer
+
+NET = mn.Network(mn.Sequential(mn.Dense(5, b_std=0.3), mn.Tanh(), mn.Dense(3)), (2,), mn.SpectralMuP())
+E, P, K = 3, NET.size, 4
+RNG = np.random.default_rng(0)
+THETA, TOWARDS = NET.init(RNG, ensemble=E), RNG.standard_normal((E, P))
+GRADIENTS, SCALES = RNG.standard_normal((K, E, P)), RNG.uniform(0.5, 2, P)
+X, Y = RNG.standard_normal((6, 2)), RNG.standard_normal((6, 3))
+LR = 2.0**-5
+
+Array = Any
+Make = Callable[..., Optimizer]
+
+# ------------------------------------------------------------------------------------------ how to make one
+
+
+def options(kind: Any) -> list[str]:
+    """The numbers an optimiser takes beside lr, all with a default."""
+    return [f.name for f in fields(kind) if f.init and f.type == "float" and f.name != "lr"]
+
+
+def make(kind: Any, **settings: Any) -> Optimizer:
+    """An optimiser at the rate LR, with the layout of NET if it asks for one."""
+    needed = {f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING}
+    ways = {"lr": LR, "layout": NET.layout}
+    assert needed <= set(ways), (
+        f"write how to make a {kind.__name__}: {needed - set(ways)} in test_every_optimizer.make"
+    )
+    found: Optimizer = kind(**{name: ways[name] for name in needed} | settings)
+    return found
+
+
+def plain(kind: Any, **settings: Any) -> Optimizer:
+    """Without momentum that has to build up, and without decay."""
+    return make(kind, **{name: 0.0 for name in ("momentum", "weight_decay") if name in options(kind)} | settings)
+
+
+def settings(kind: Any) -> list[dict[str, Any]]:
+    """The defaults, and every memory and decay together."""
+    more = {name: value for name, value in {"momentum": 0.7, "weight_decay": 0.1}.items() if name in options(kind)}
+    return [{}, more, more | {"towards": TOWARDS}] if "weight_decay" in more else [{}, more]
+
+
+def walk(
+    optimizer: Optimizer, theta: Array, gradients: Any = GRADIENTS, scales: Array | None = SCALES
+) -> tuple[Array, Any]:
+    """(theta, memory) after a step along each gradient."""
+    theta = theta.copy()
+    memory = optimizer.init(theta)
+    for i, g in enumerate(gradients):
+        optimizer.at(i).step(theta, g.astype(theta.dtype), memory, scales)
+    return theta, memory
+
+
+# ------------------------------------------------------------------------------------------------- the laws
+
+
+def members(kind: Any) -> None:
+    """The members of an ensemble move as each of them alone, bit for bit; so do some of them."""
+    for how in settings(kind):
+        together, memory = walk(make(kind, **how), THETA)
+        for e in range(E):
+            mine = how | ({"towards": TOWARDS[e]} if "towards" in how else {})
+            alone, own = walk(make(kind, **mine), THETA[e], GRADIENTS[:, e])
+            assert np.array_equal(together[e], alone), f"member {e} moves with the others"
+            assert memory is None or np.array_equal(memory[e], own), f"member {e} shares its memory"
+        part = slice(1, 3)
+        some, _ = walk(make(kind, **how).members(part), THETA[part], GRADIENTS[:, part])
+        assert np.array_equal(together[part], some), "members(part) is another optimiser"
+
+
+def resumes(kind: Any, folder: Path) -> None:
+    """K steps, a checkpoint, and K more by an optimiser made anew, or unpickled: the bits of 2 K steps."""
+
+    def end(optimizer: Optimizer, steps: int, theta: Array, batch: int | None, resume: Any = None) -> Any:
+        *_, last = mn.train(
+            NET, theta, X, Y, loss=mn.mse, optimizer=optimizer, steps=steps, batch_size=batch, resume=resume,
+            rng=np.random.default_rng(1),
+        )  # fmt: skip
+        return last
+
+    for batch, theta in ((None, THETA), (2, THETA[0])):
+        for how in settings(kind)[: 3 if theta.ndim == 2 else 2]:
+            whole, half = (end(make(kind, **how), steps, theta, batch) for steps in (2 * K, K))
+            checkpoints.save(folder / "run.npz", half.state)
+            for again in (make(kind, **how), pickle.loads(pickle.dumps(make(kind, **how)))):  # noqa: S301
+                state, _ = checkpoints.load(folder / "run.npz")
+                assert np.array_equal(end(again, 2 * K, theta, batch, state).theta, whole.theta), "resumed differently"
+            assert not np.array_equal(half.theta, whole.theta)
+
+
+def linear_in_lr(kind: Any) -> None:
+    """theta moves by lr times a direction: by twice as much at twice the rate."""
+    for how in settings(kind):
+        if "towards" in how:
+            how = how | {"towards": TOWARDS[0]}
+        one, two = (walk(make(kind, **how, lr=lr), THETA[0], GRADIENTS[:1, 0])[0] - THETA[0] for lr in (LR, 2 * LR))
+        assert np.abs(one).max() > 0, "theta does not move"
+        np.testing.assert_allclose(two, 2 * one, rtol=0, atol=1e-14, err_msg="a step is not linear in lr")
+
+
+def downhill(kind: Any) -> None:
+    """The first step is a descent direction; theta rests where g = 0, and |theta|^2 falls along its gradient."""
+    moved = walk(plain(kind), THETA, GRADIENTS[:1])[0] - THETA
+    assert ((moved * GRADIENTS[0]).sum(-1) < 0).all(), "the first step goes uphill"
+    for how in settings(kind)[:1]:
+        still, _ = walk(make(kind, **how), THETA, np.zeros_like(GRADIENTS))
+        assert np.array_equal(still, THETA), "theta moves where the gradient is 0"
+    optimizer, theta = make(kind, lr=1e-3), THETA.copy()
+    memory = optimizer.init(theta)
+    for i in range(40):
+        optimizer.at(i).step(theta, theta.copy(), memory, None)
+    assert ((theta**2).sum(-1) < (THETA**2).sum(-1)).all(), "descent on a quadratic climbs"
+
+
+def decays(kind: Any) -> None:
+    """Where g = 0 a step takes lr weight_decay (theta - towards) off, whatever the scales; nothing off where s = 0."""
+    if "weight_decay" not in options(kind):
+        return
+    s = np.where(np.arange(P) % 2, SCALES, 0)
+    for to, u in ((None, THETA), (TOWARDS, THETA - TOWARDS)):
+        optimizer = plain(kind, weight_decay=0.1, towards=to)
+        found, _ = walk(optimizer, THETA, np.zeros((1, E, P)), s)
+        np.testing.assert_allclose(
+            found, THETA - LR * 0.1 * (s > 0) * u, rtol=0, atol=1e-15, err_msg="the decay is off"
+        )
+    with pytest.raises(ValueError, match="multiplies the weights by"):
+        make(kind, lr=2.0, weight_decay=0.5)
+
+
+def scales_tell(kind: Any) -> None:
+    """Each parameter moves by its scale times what it would move, 0 if that is 0; `rule` says whose scales these are.
+
+    rule = "sgd" belongs to steps that are linear in the gradient, the others to steps that forget its size.
+    """
+    s = np.where(np.arange(P) % 5, SCALES, 0)
+    for how in ({}, *({"momentum": 0.7} for name in options(kind) if name == "momentum")):
+        moved, scaled = (walk(plain(kind, **how), 0 * THETA, scales=s)[0] for s in (np.ones(P), s))
+        np.testing.assert_allclose(scaled, s * moved, rtol=1e-12, atol=1e-15, err_msg="a step forgets its scales")
+    small, large = (walk(plain(kind), 0 * THETA, c * GRADIENTS[:1])[0] for c in (1.0, 1024.0))
+    factor = 1024.0 if make(kind).rule == "sgd" else 1.0
+    np.testing.assert_allclose(large, factor * small, rtol=1e-5, err_msg=f"not a step of rule {make(kind).rule!r}")
+    gradient = NET.linearize(THETA, X)[1].vjp(mn.mse.cotangent(NET(THETA, X), Y))
+    *_, last = mn.train(NET, THETA, X, Y, loss=mn.mse, optimizer=make(kind), steps=1)
+    own = NET.layout.learning_rate_scales(None, make(kind).rule)
+    np.testing.assert_allclose(last.theta, walk(make(kind), THETA, gradient[None], own)[0], rtol=0, atol=1e-12)
+
+
+def precise(kind: Any) -> None:
+    """float32 stays float32 and close to float64, with the same bits for settings that are NumPy's numbers."""
+    for how in settings(kind):
+        small: dict[str, Any] = how | ({"towards": TOWARDS.astype(np.float32)} if "towards" in how else {})
+        numpy = {name: np.float64(value) for name, value in small.items() if name != "towards"}
+        theta, memory = walk(make(kind, **small), THETA.astype(np.float32), scales=SCALES.astype(np.float32))
+        other, _ = walk(
+            make(kind, **small | numpy, lr=np.float64(LR)), THETA.astype(np.float32), scales=SCALES.astype(np.float32)
+        )
+        double, _ = walk(make(kind, **how), THETA)
+        assert theta.dtype == np.float32
+        assert np.array_equal(theta, other), "NumPy's numbers compute in float64"
+        assert memory is None or memory.dtype == np.float32, f"the memory of float32 is {memory.dtype}"
+        np.testing.assert_allclose(theta, double, rtol=0, atol=1e-3 * LR * K, err_msg="float32 is not float64")
+
+
+def own_arrays(kind: Any) -> None:
+    """Only theta and the memory change, and neither lies in the caller's arrays."""
+    for how in settings(kind):
+        mine = {name: a.copy() if isinstance(a, np.ndarray) else a for name, a in how.items()}
+        optimizer, theta, scales, g = make(kind, **mine), THETA.copy(), SCALES.copy(), GRADIENTS[0].copy()
+        memory = optimizer.init(theta)
+        assert memory is None or not np.shares_memory(memory, theta), "the memory is theta"
+        assert np.array_equal(theta, THETA), "init changes theta"
+        if "towards" in mine:
+            mine["towards"][...] = np.nan
+        optimizer.at(0).step(theta, g, memory, scales)
+        g[...] = np.nan  # the next gradient is written here
+        optimizer.at(1).step(theta, GRADIENTS[1].copy(), memory, scales)
+        assert np.array_equal(scales, SCALES), "a step changes the scales"
+        want = walk(make(kind, **how), THETA, GRADIENTS[:2])[0]
+        assert np.array_equal(theta, want), "a step keeps the caller's array"
+
+
+def scheduled(kind: Any) -> None:
+    """A schedule's step is that of its rate then."""
+    lr = mn.StepDecay(LR, every=2, factor=0.5)
+    for how in settings(kind):
+        theta, other = THETA.copy(), THETA.copy()
+        memory, second = (make(kind, **how).init(theta) for _ in range(2))
+        for i, g in enumerate(GRADIENTS):
+            make(kind, **how, lr=lr).at(i).step(theta, g.copy(), memory, None)
+            make(kind, **how, lr=lr(i)).at(i).step(other, g.copy(), second, None)
+        assert np.array_equal(theta, other), "a schedule is not its rates"
+    with pytest.raises(TypeError, match="depends on the step"):
+        make(kind, lr=lr).step(THETA.copy(), GRADIENTS[0].copy(), make(kind).init(THETA), None)
+
+
+def refuses(kind: Any) -> None:
+    """Settings out of range raise, with the name of the class and of the argument."""
+    bad: dict[str, list[Any]] = {name: [-0.1, np.nan, np.inf] for name in ["lr", *options(kind)]}
+    bad["lr"] += [0.0, None]
+    for name in {"momentum", "b1", "b2"} & set(bad):
+        bad[name] += [1.0, [0.5]]
+    for name, values in bad.items():
+        for value in values:
+            try:
+                make(kind, **{name: value})
+            except (ValueError, TypeError) as error:
+                assert f"{kind.__name__}({name}=...) expects" in str(error), f"{name}={value!r}: {error}"  # noqa: PT017
+            else:
+                raise AssertionError(f"{kind.__name__} takes {name}={value!r}")
+
+
+LAWS = [members, linear_in_lr, downhill, decays, scales_tell, precise, own_arrays, scheduled, refuses]
+
+
+@pytest.mark.parametrize("kind", every(Optimizer), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_law(law: Callable[[Any], None], kind: Any) -> None:
+    law(kind)
+
+
+@pytest.mark.parametrize("kind", every(Optimizer), ids=lambda kind: kind.__name__)
+def test_every_optimizer_resumes(kind: Any, tmp_path: Path) -> None:
+    resumes(kind, tmp_path)
+
+
+# ----------------------------------------------------------------------------- what the laws refuse, one each
+
+
+@dataclass(frozen=True)
+class Right(mn.SGD):
+    """Gradient descent, once more: the laws let it pass."""
+
+
+class Shared(Right):
+    """Clips by the gradient of all members: forgets the ensemble axis."""
+
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
+        super().step(theta, gradient / np.linalg.norm(gradient), memory, scales)
+
+
+class Twice(Right):
+    """Has lr in the velocity and in the step."""
+
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
+        super().step(theta, self.rate * gradient, memory, scales)
+
+
+class Uphill(Right):
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
+        super().step(theta, -gradient, memory, scales)
+
+
+class Remembers(Right):
+    """Keeps the last gradient to itself, and so out of checkpoints."""
+
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
+        before = vars(self).setdefault("_before", [0.0])
+        now = gradient.copy()
+        super().step(theta, gradient + before[0], memory, scales)
+        before[0] = now
+
+
+class Scaled(Right):
+    """Multiplies the decay by the scales too."""
+
+    def scale_and_decay(self, g: Any, theta: Any, scales: Any, at: slice, lr: float = 1.0) -> None:
+        super().scale_and_decay(g, theta, None, at, lr)
+        g *= 1.0 if scales is None else scales[at]
+
+
+class Unscaled(Right):
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
+        super().step(theta, gradient, memory, None)
+
+
+class Signs(Right):
+    """Descends by signs, as Adam does, at the rates of gradient descent."""
+
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
+        super().step(theta, np.sign(gradient), memory, scales)
+
+
+class Double(Right):
+    def init(self, theta: Array) -> Any:
+        return np.zeros(theta.shape)
+
+
+class Keeps(Right):
+    """Writes the scales into the caller's array."""
+
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
+        super().step(theta, gradient, memory, scales)
+        if scales is not None:
+            scales *= 2
+
+
+class Late(Right):
+    """Takes the first rate of a schedule at every step."""
+
+    def at(self, step: int) -> Any:
+        return super().at(0)
+
+
+class Careless(Right):
+    def __post_init__(self) -> None:
+        pass
+
+
+WRONG = [
+    (members, Shared), (linear_in_lr, Twice), (downhill, Uphill), (decays, Scaled), (scales_tell, Unscaled),
+    (scales_tell, Signs), (precise, Double), (own_arrays, Keeps), (scheduled, Late), (refuses, Careless),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("law", "kind"), WRONG, ids=[kind.__name__ for _, kind in WRONG])
+def test_a_wrong_one_is_refused(law: Callable[[Any], None], kind: Any) -> None:
+    law(Right)
+    with pytest.raises(AssertionError):
+        law(kind)
+    assert kind not in every(Optimizer)
+
+
+def test_state_outside_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    resumes(Right, tmp_path)
+    with pytest.raises(AssertionError, match="resumed differently"):
+        resumes(Remembers, tmp_path)
+
+
+def test_an_argument_nobody_can_guess_is_refused() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Other(mn.SGD):
+        temperature: float
+
+    with pytest.raises(AssertionError, match="write how to make a Other"):
+        make(Other)
