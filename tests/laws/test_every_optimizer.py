@@ -89,7 +89,7 @@ def members(kind: Any) -> None:
 
 
 def resumes(kind: Any, folder: Path) -> None:
-    """K steps, a checkpoint, and K more by an optimiser made anew, or unpickled: the bits of 2 K steps."""
+    """K steps, a checkpoint, and K more by a new optimiser, or an unpickled one: the bits of 2 K steps."""
 
     def end(optimizer: Optimizer, steps: int, theta: Array, batch: int | None, resume: Any = None) -> Any:
         *_, last = mn.train(
@@ -133,7 +133,7 @@ def downhill(kind: Any) -> None:
 
 
 def decays(kind: Any) -> None:
-    """Where g = 0 a step takes lr weight_decay (theta - towards) off, whatever the scales; nothing off where s = 0."""
+    """A step at g = 0 takes lr weight_decay (theta - towards) off, whatever the scales; nothing off if s = 0."""
     if "weight_decay" not in options(kind):
         return
     s = np.where(np.arange(P) % 2, SCALES, 0)

@@ -234,7 +234,7 @@ def test_the_exit_status_is_the_first_failure_and_all_parts_run(checkout: Checko
     checkout.failing = {"ruff check"}
     status, calls = checkout.run("lint")
     assert status == 1
-    assert calls[-3:] == ["-m ruff check", "-m ruff format --check", "-m mypy"]
+    assert calls[-4:] == ["-m ruff check", "-m ruff format --check", "tests/project/words.py", "-m mypy"]
 
 
 def test_unknown_commands_show_the_list(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
