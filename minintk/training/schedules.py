@@ -89,7 +89,7 @@ class Cosine(Schedule):
     def __post_init__(self) -> None:
         number("Cosine(lr=...)", self.lr)
         whole("Cosine(steps=...)", self.steps)
-        if not 0 <= self.final <= self.lr:
+        if number("Cosine(final=...)", self.final, zero=True) > self.lr:
             raise ValueError(f"Cosine(final=...) expects a number from 0 to lr = {self.lr:g}, got {self.final!r}")
 
     def __call__(self, step: int) -> float:

@@ -128,17 +128,8 @@ def test_the_stability_warning_looks_at_the_first_rate() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: mn.StepDecay(0.0, 3), r"StepDecay\(lr=\.\.\.\) expects a finite number > 0, got 0\.0"),
-        (lambda: mn.StepDecay(0.1, 0), r"StepDecay\(every=\.\.\.\) expects a whole number >= 1, got 0"),
-        (
-            lambda: mn.StepDecay(0.1, 3, 1.5),
-            r"StepDecay\(factor=\.\.\.\) expects a number <= 1, got 1\.5",
-        ),
-        (lambda: mn.Cosine(np.nan, 3), r"Cosine\(lr=\.\.\.\) expects a finite number > 0, got nan"),
-        (lambda: mn.Cosine(0.1, 2.5), r"Cosine\(steps=\.\.\.\) expects a whole number >= 1, got 2\.5"),  # type: ignore[arg-type]
+        (lambda: mn.StepDecay(0.1, 3, 1.5), r"StepDecay\(factor=\.\.\.\) expects a number <= 1, got 1\.5"),
         (lambda: mn.Cosine(0.1, 3, 0.2), r"Cosine\(final=\.\.\.\) expects a number from 0 to lr = 0\.1, got 0\.2"),
-        (lambda: mn.WarmUp(0, 0.1), r"WarmUp\(steps=\.\.\.\) expects a whole number"),
-        (lambda: mn.WarmUp(3, -0.1), r"WarmUp\(then=\.\.\.\) expects a finite number > 0, got -0\.1"),
     ],
 )
 def test_bad_settings(make: Any, words: str) -> None:
