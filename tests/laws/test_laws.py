@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import ACTIVATIONS, MORE, PARAMETRIZATIONS, SMOOTH, Case, cases, networks
+from strategies import SMOOTH, Case, cases, networks
 
 import minintk as mn
 from minintk import testing
 from minintk.models.jacobian import Jacobian
 from minintk.models.wrappers import Scaled
-from minintk.spec.parametrization import Parametrization
 from minintk.testing import assert_close, roundings
 
 Array = mn.Array
@@ -100,17 +99,6 @@ def test_examples_do_not_see_each_other(case: Case) -> None:
     k, k_p = J.trace_gram(), J_p.trace_gram()
     size = case.net.outputs * case.net.size * size**2
     assert_close("kernel of permuted examples", k_p, k[..., order, :][..., order], m * size)
-
-
-@pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE, mn.Flatten(), mn.Dense(3, b_std=0.2), mn.Dense(1)], ids=repr)
-@pytest.mark.parametrize("parametrization", PARAMETRIZATIONS[:2], ids=repr)
-def test_every_layer_in_every_place(layer: mn.spec.Layer, parametrization: Parametrization) -> None:
-    testing.check_layer(layer, (4,), parametrization)
-
-
-@pytest.mark.parametrize("layer", [mn.ReLU(), mn.Tanh(), mn.Flatten(), mn.Identity()], ids=repr)
-def test_layers_on_images(layer: mn.spec.Layer) -> None:
-    testing.check_layer(layer, (2, 3, 2))
 
 
 # -------------------------------------------------------------------------------------- laws of models

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from small_is_large import small_is_large
-from strategies import PARAMETRIZATIONS, SMOOTH, Case, cases, convolutional
+from strategies import SMOOTH, Case, cases, convolutional
 
 import minintk as mn
 from minintk import testing
 from minintk.fast import conv_gram, patches
-from minintk.spec.parametrization import Parametrization
 
 Array = np.ndarray[Any, Any]
 nets = convolutional()
@@ -147,32 +146,3 @@ def test_both_ways_to_the_kernel(monkeypatch: pytest.MonkeyPatch, cheap: str, ca
     monkeypatch.setattr(conv_gram, "pairs_are_cheaper", way)
     testing.check_gram(case.net, case.theta, case.x, case.rng)
     testing.check_blocks(case.net, case.theta, case.x, case.rng)
-
-
-LAYERS = [
-    (mn.Conv2d(3, 3, b_std=0.2), (4, 5, 2)),
-    (mn.Conv2d(2, 5, padding="circular"), (2, 3, 1)),
-    (mn.Conv2d(2, 2, stride=3, padding=((0, 2), (1, 0))), (3, 4, 2)),
-    (mn.Conv2d(2, 1, stride=2), (3, 3, 2)),
-    (mn.Conv1d(3, 4, stride=2, b_std=0.2), (5, 2)),
-    (mn.AvgPool(2), (5, 4, 2)),
-    (mn.AvgPool((1, 3), stride=2, padding="same"), (3, 4, 1)),
-    (mn.AvgPool(3, stride=2, padding=(2, 1), normalize_edges=True), (4, 3, 2)),
-    (mn.MaxPool(2), (4, 5, 2)),
-    (mn.MaxPool(3, stride=2, padding="same"), (5, 4, 2)),
-    (mn.MaxPool(3, stride=1, padding="circular"), (2, 3, 2)),
-    (mn.MaxPool(2), (5, 3)),
-    (mn.GlobalAvgPool(), (3, 2, 2)),
-    (mn.LayerNorm(), (2, 2, 4)),
-    (mn.LayerNorm(axes=(-3, -1)), (2, 3, 2)),
-    (mn.LayerNorm(axes=(-3, -2)), (2, 3, 2)),
-    (mn.BatchNorm(), (2, 3, 2)),
-]
-
-
-@pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=lambda a: repr(a))
-@pytest.mark.parametrize("parametrization", PARAMETRIZATIONS[:2], ids=repr)
-def test_every_layer_in_every_place(
-    layer: mn.spec.Layer, shape: tuple[int, ...], parametrization: Parametrization
-) -> None:
-    testing.check_layer(layer, shape, parametrization)

@@ -10,7 +10,6 @@ import pytest
 import minintk as mn
 from minintk import diagnostics
 from minintk.spec.shapes import out_shape
-from minintk.testing import check_layer
 
 
 def dense(n: int = 3) -> mn.Dense:
@@ -19,24 +18,6 @@ def dense(n: int = 3) -> mn.Dense:
 
 def conv(n: int = 2) -> mn.Conv2d:
     return mn.Conv2d(n, 3, b_std=0.2)
-
-
-@pytest.mark.parametrize(
-    ("layer", "shape"),
-    [
-        (mn.Sum(dense(), mn.Identity(), mn.Sequential(mn.Tanh(), dense())), (3,)),
-        (mn.Concat(mn.Product(dense(1)), mn.Sum(dense()), mn.Scale(-0.5), mn.Product(mn.Sin(), mn.Tanh())), (3,)),
-        (mn.Product(conv(), mn.Sequential(conv(), mn.Sigmoid()), mn.Identity()), (4, 3, 2)),
-        (mn.Concat(conv(1), mn.Sum(conv(), mn.AvgPool(3, stride=1, padding="same"))), (4, 3, 2)),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_every_law(layer: mn.spec.Layer, shape: tuple[int, ...]) -> None:
-    """Adjoint, derivative, kernel, ensemble, float32: the layer first, in the middle, last, in a residual branch.
-
-    `tests/planted` has those of a Product and a Concat alone.
-    """
-    check_layer(layer, shape)
 
 
 def test_values_and_names() -> None:

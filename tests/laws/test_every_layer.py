@@ -1,0 +1,31 @@
+"""Laws of every layer that exists, found among the subclasses of `Layer`; `every.examples` makes some of each class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from every import every, examples, layers
+
+import minintk as mn
+from minintk.testing import check_layer
+
+CASES = [(kind, *case) for kind in layers() for case in examples(kind)]
+
+
+@pytest.mark.parametrize(("kind", "layer", "shape"), CASES, ids=[f"{layer}-{shape}" for _, layer, shape in CASES])
+def test_every_layer_in_every_place(kind: Any, layer: Any, shape: tuple[int, ...]) -> None:
+    check_layer(layer, shape)
+    if kind.weights:
+        check_layer(layer, shape, mn.Standard())
+
+
+def test_a_layer_nobody_can_make_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Strange(mn.spec.Layer):
+        pass
+
+    with pytest.raises(AssertionError, match="write how to make a Strange"):
+        examples(Strange)
+    assert Strange not in every(mn.spec.Layer)
