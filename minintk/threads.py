@@ -67,7 +67,6 @@ class _Job:
 
     def wait(self) -> None:
         """Wait until all threads that have entered have left; an exception that comes meanwhile is raised then.
-
         A thread enters before it looks for an item, so one that enters later finds none.  It leaves before it rings.
         """
         caught = None
@@ -129,8 +128,7 @@ class _Pool:
             del job, context  # they hold the caller's arrays
 
 
-_pool = _Pool()
-_own = local()
+_pool, _own = _Pool(), local()
 
 
 def _place() -> tuple[int, int]:
@@ -143,7 +141,6 @@ def _place() -> tuple[int, int]:
 
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
-
     A plain loop inside the pool, with one core or item, and without threads.  With two items, BLAS has one thread.
 
     >>> parallel(lambda i: i * i, range(4))
@@ -156,12 +153,12 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
         count = min(len(items), cores()) - 1
         if count == 0 or inside():
             return [work(item) for item in items]
-        jobs, place = _own.__dict__.setdefault("jobs", {}), _place()
-        for earlier, then in list(jobs.items()):  # left in the midst of its end, or interrupted by this call
-            earlier.end() if then[0] >= place[0] and then != place else earlier.wait()
+        jobs = _own.__dict__.setdefault("jobs", {})
+        for earlier in list(jobs):  # interrupted by this call
+            earlier.wait()
         job = _Job(work, items)
         try:
-            jobs[job] = place
+            jobs[job] = _place()[0] + 1
             _pool.hand_over(job, count)
             alone(job.take)
         finally:
@@ -199,6 +196,9 @@ class single_threaded_blas(AbstractContextManager[None]):
             for other, (thread, place, _) in list(_holders.items()):  # if somebody keeps its frame, as a notebook does
                 if thread == me and place[0] >= here[0] and place != here:
                     _holders.pop(other, None)
+            for job, depth in list(_own.__dict__.get("jobs", {}).items()):  # left in the midst of its end
+                if depth >= here[0]:
+                    job.end()
             while any(monotonic() - since < PATIENCE for who, since in list(_returning.items()) if who != me):
                 sleep(1e-5)
             if not _held[0]:
