@@ -42,7 +42,7 @@ try:
 
     import analytic as an
     import minintk as mn
-    from analytic.images import plan
+    from analytic.fast import planes as plan
     from minintk.arrays import block_memory, device_namespace, to_host, to_library
 except ImportError as error:
     raise SystemExit(f"{error}: run this in minintk's own environment, with the extra gpu") from error

@@ -222,13 +222,13 @@ def ours_cnn(
 ) -> Work:
     """analytic.kernels(spec).both(x), in threads or in two processes; their memory is not the caller's."""
     import analytic as an
-    import analytic.images.plan
+    import analytic.fast.planes
     import minintk as mn
 
     if not numba:
-        analytic.images.plan.BYTES_WORTH_NUMBA = 2**62
+        analytic.fast.planes.BYTES_WORTH_NUMBA = 2**62
     elif device == "cpu":
-        analytic.images.plan.numba_works()  # loads it, as the peers' sides have loaded theirs
+        analytic.fast.planes.numba_works()  # loads it, as the peers' sides have loaded theirs
 
     def part(name: str) -> list[Any]:
         return [mn.AvgPool(2)] if name == "mean" else [mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), _ours_phi(name)]

@@ -29,6 +29,11 @@ class Faster:
             warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {error}", RuntimeWarning, 2)
             return None
 
+    @cached_property
+    def planes(self) -> Any:
+        """`analytic.fast.planes`."""
+        return import_module("analytic.fast.planes")
+
 
 faster = Faster()
 

@@ -13,14 +13,13 @@ from math import ceil, prod, sqrt
 from threading import Lock
 from typing import Any
 
-from analytic.fast.offsets import PLACES_IN_LINE, Planes, Steps, encode_all
 from analytic.images.activations import form_of
 from analytic.images.fields import Field, Pixels
 from analytic.images.memory import Workspace
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Selves, Square
-from analytic.images.plan import ImagePlan, pixel_pairs_followed, plan_images
+from analytic.images.plan import ImagePlan, pixel_pairs_followed, plan_images, planes
 from analytic.images.precision import check_entries, first_variances, holds_opposites
-from analytic.images.rules import Mixing, Pool, Window, all_steps, depth
+from analytic.images.rules import Mixing, all_steps, depth
 from analytic.images.steps import (
     Tile,
     add_pending,
@@ -28,7 +27,6 @@ from analytic.images.steps import (
     equal_pixels,
     follow,
     half_variances,
-    pooled_difference,
     prepare_all,
 )
 from analytic.vectors.duals import Homogeneous
@@ -146,13 +144,13 @@ def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -
     double = replace(plan, layout=replace(plan.layout, dtype=plan.layout.xp.float64))
     many = min(selves_at_once(double, max(inputs.shape)), max(inputs.shape))
     one = prepared_bytes(double, inputs, many) + field_bytes(double, many) if plan.recorded else 0
-    planes = plane_bytes(plan, inputs, 2 * size) if plan.by_offsets else 0
+    by_planes = planes().bytes_of(plan, inputs, 2 * size) if plan.by_offsets else 0
     if plan.summed:
-        return pools + max(cores() * one, planes)
+        return pools + max(cores() * one, by_planes)
     tile = prepared_bytes(plan, inputs, 2 * min(size, max(inputs.shape))) + field_bytes(plan, pairs)
     tile += 8 * 8 * plan.pixels[0] * (size * plan.pixels[1]) ** 2 if plan.pixels != (1, 1) else 0
     each = max(one, tile) + 2**21 + (0 if like_relu(plan.program) else 8 * 8 * NUMBERS_IN_CACHE)
-    return pools + planes + (min(cores(), max(1, inputs.shape[0])) if host else 1) * each
+    return pools + by_planes + (min(cores(), max(1, inputs.shape[0])) if host else 1) * each
 
 
 def like_relu(program: Program) -> bool:
@@ -173,17 +171,6 @@ def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
         k = int(plan.layout.xp.argmax(plan.layout.xp.max(abs(inputs.x[0].reshape((inputs.shape[0], -1))), axis=1)))
         each += 4 * coefficient_bytes(plan, inputs.x[0][k : k + 1])  # in float64 as well, and while they are computed
     return images * each
-
-
-def plane_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
-    """What some images take that are prepared together, and the planes of all threads."""
-    (H, W), pixels, number, head = plan.grid, prod(plan.grid), plan.layout.number, plan.program[: plan.by_offsets]
-    windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
-    rows, columns = (size + max((axes[k].kernel for axes in windows), default=1) for k, size in enumerate((H, W)))
-    values = prod(inputs.example) // pixels + sum(11 if isinstance(step, Dual) else 2 for step in all_steps(head))
-    plane = (2 * values + 2 * depth(plan.program) + 3) * rows * (max(PLACES_IN_LINE, columns) + 16) * number
-    each = values * (2 * pixels + rows * columns) * number + 8 * (3 * prod(inputs.example) + 24 * pixels)
-    return 2**21 + images * each + cores() * (plane + 16 * images * (PLACES_IN_LINE + columns))
 
 
 def coefficient_bytes(plan: ImagePlan, x: Array) -> int:
@@ -219,10 +206,6 @@ class PreparedImages:
         self.channels = [layout.spread(x[..., c]) for c in range(x.shape[3])]
         self.pixels = Pixels(q, xp.zeros_like(q), 1 / (2 * x.shape[3]))
 
-    def steps(self, grid: tuple[int, int]) -> Steps:
-        """The inputs of planes, D the sum over channels of (x - x')^2 in their unit."""
-        return Steps(grid, [values.left.reshape((-1, *grid)) for values in self.channels])
-
     def field(
         self, plan: ImagePlan, workspace: Workspace, i: slice, j: slice, ntk: bool, kind: type[Field] = Square
     ) -> Field:
@@ -239,18 +222,6 @@ class PreparedImages:
         if not ntk:
             workspace.give(w)
         return field
-
-
-def planes_of(
-    plan: ImagePlan, images: PreparedImages, tile: Tile, workspace: Workspace, ntk: bool
-) -> tuple[Pixels, Planes]:
-    """The pixels after the steps that are followed offset by offset, and these planes."""
-    head = plan.program[: plan.by_offsets]
-    pixels, rows = prepare_all(head, images.pixels, tile)
-    planes = Planes(images.steps(plan.grid), workspace, plan.layout.diagonal, ntk, plan.pool)
-    encode_all(head, rows, planes.steps)
-    planes.steps.settle(half_variances(pixels, tile.layout), 0)
-    return pixels, planes
 
 
 @dataclass(frozen=True)
@@ -295,8 +266,8 @@ def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKerne
         else:
             pixels = images.pixels
             if plan.by_offsets:
-                pixels, planes = planes_of(double, images, tile, workspace, True)
-                field = planes.fill(kind(layout, *where, planes.grid, asked=True))
+                pixels, prepared = planes().prepared(double, images, tile, workspace, True)
+                field = prepared.fill(kind(layout, *where, prepared.grid, asked=True))
             else:
                 field = images.field(double, *where, True, kind)
             after, field = follow(plan.program[plan.by_offsets :], pixels, field, tile, record)
@@ -406,7 +377,6 @@ class ImageEngine:
         if plan.summed:  # what fields alone need is left out
             plan = replace(plan, layout=replace(plan.layout, diagonal=True))
         images = PreparedImages(plan, x)
-        take = self.through_planes if plan.summed else self.through_fields
         pools: list[tuple[Array, Array] | None] = [None] * len(plan.pooled)
         if plan.recorded:
             sides = [(self.pools[0], i), (self.pools[-1], j)][: 1 if same else 2]
@@ -419,7 +389,11 @@ class ImageEngine:
             return inputs.called(i.start + k if k < n else beside)
 
         tile = Tile(plan.layout, iter(pools), called, on_host(xp) and holds_opposites(x))
-        after, d, theta = take(images, tile, (n, first, m, same))
+        pairs = n, first, m, same
+        if plan.summed:
+            after, d, theta = planes().summed(plan, images, tile, self.workspace, pairs, self.asked[1])
+        else:
+            after, d, theta = self.through_fields(images, tile, pairs)
         rows, columns = slice(0, n), slice(first, first + m)
         scale, scale2 = self.sides(xp.broadcast_to(images.scale[:, None, None], after.q.shape), rows, columns)
         scale = scale * scale2
@@ -449,9 +423,9 @@ class ImageEngine:
         """The pixels after all steps, D and Theta of the pairs, all pixels of a few images at a time."""
         plan, xp, (n, first, m, same), ntk = self.plan, self.plan.layout.xp, pairs, self.asked[1]
         E, F = plan.pixels
-        pixels, planes = (
-            planes_of(plan, images, tile, self.workspace, ntk) if plan.by_offsets else (images.pixels, None)
-        )
+        pixels, prepared = images.pixels, None
+        if plan.by_offsets:
+            pixels, prepared = planes().prepared(plan, images, tile, self.workspace, ntk)
         tail = plan.program[plan.by_offsets :]
         after, coefficients = prepare_all(tail, pixels, tile)
         last = half_variances(after, plan.layout)
@@ -460,10 +434,10 @@ class ImageEngine:
         def work(batch: tuple[slice, slice]) -> None:
             a, b = batch
             columns = slice(first + b.start, first + b.stop)
-            if planes is None:
+            if prepared is None:
                 field = images.field(plan, self.workspace, a, columns, ntk)
             else:
-                field = planes.fill(Square(plan.layout, self.workspace, a, columns, planes.grid, asked=ntk))
+                field = prepared.fill(Square(plan.layout, self.workspace, a, columns, prepared.grid, asked=ntk))
             apply_all(tail, coefficients, field)
             add_pending(field, last)
             for found, values in ((d, field.d), (theta, field.theta)):
@@ -473,26 +447,6 @@ class ImageEngine:
 
         for_each(xp, work, self.batches(n, m, same))
         return after, d, theta
-
-    def through_planes(
-        self, images: PreparedImages, tile: Tile, pairs: tuple[int, int, int, bool]
-    ) -> tuple[Pixels, Array, Array]:
-        """The same by `analytic.fast.offsets`; what follows the pooling then takes all pairs at once, in float64."""
-        plan, xp, (n, first, m, _), ntk = self.plan, self.plan.layout.xp, pairs, self.asked[1]
-        (pixels, planes), tail = planes_of(plan, images, tile, self.workspace, ntk), plan.program[plan.by_offsets :]
-        layout = replace(tile.layout, dtype=xp.float64)
-        after, rows = prepare_all(tail, pixels, replace(tile, layout=layout))
-        field = Diagonal(layout, Workspace(xp, xp.float64), slice(0, n), slice(first, first + m), (1, 1), asked=ntk)
-        field.live = 1 + (ntk and planes.steps.live)
-        count = prod(pixels.grid) ** (1 if planes.equal else 2)
-        field.a[...] = planes.sums(*pairs)[: 1 + ntk, ..., None] / count
-        field.set_arrays(field.a)
-        if isinstance(tail[0], Pool):
-            pooled_difference(rows[0], field, plan.layout.dtype)
-        apply_all(tail[1:], rows[1:], field)
-        add_pending(field, half_variances(after, layout))
-        theta = field.d * 0 if field.theta is None else field.theta
-        return after, field.d[..., 0], theta[..., 0]
 
     def write(self, out: Array | None, i: slice, j: slice, values: Array) -> None:
         """Write results to their place and, if symmetric, its mirror image; the upper triangle decides the rounding."""

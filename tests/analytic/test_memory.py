@@ -16,7 +16,7 @@ import pytest
 SETUP = """
     import ctypes, re, sys
     import numpy as np, minintk as mn, analytic as an
-    from analytic.images import plan
+    from analytic.fast import planes as plan
 
     def status(name):
         lines = open("/proc/self/status").read().splitlines()

@@ -11,10 +11,10 @@ import pytest
 from counting import counted
 
 import analytic as an
+import analytic.fast.planes as image_plan
 import analytic.images.activations as image_activations
 import analytic.images.engine as images
 import analytic.images.pixel_pairs as pixel_pairs
-import analytic.images.plan as image_plan
 import analytic.images.window_sums as window_sums
 import analytic.vectors.engine as vectors
 import analytic.vectors.quadrature as quadrature

@@ -70,7 +70,7 @@ def test_images(
 ) -> None:
     if numba:
         pytest.importorskip("numba", reason="needs the extra fast")
-    monkeypatch.setattr("analytic.images.plan.BYTES_WORTH_NUMBA", 0 if numba else 2**60)
+    monkeypatch.setattr("analytic.fast.planes.BYTES_WORTH_NUMBA", 0 if numba else 2**60)
     x = data(dtype, *((4, 3, 4, 2) if name == "by quadrature" else (13, 4, 6, 2)))
     with blocks_of_one_tile():
         for given in ((x,), (x, x[:3].copy())):
@@ -134,7 +134,7 @@ def test_whether_numba_is_loaded_makes_no_difference(executors: dict[str, Execut
     kernel = an.kernel(IMAGES["pooled"])
     apart = kernel.both(x, executor=executors["processes"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("analytic.images.plan.BYTES_WORTH_NUMBA", 0)
+        patch.setattr("analytic.fast.planes.BYTES_WORTH_NUMBA", 0)
         kernel.both(x)
     assert all(np.array_equal(a, b) for a, b in zip(apart, kernel.both(x), strict=True))
 

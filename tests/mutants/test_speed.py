@@ -25,7 +25,7 @@ SLOWER = [
     (KERNELS, "analytic/images/engine.py", "        deep = max(1, min(n, most // wide))\n", "        deep = 1\n"),
     (KERNELS, "analytic/images/window_sums.py", "    if plain(axis):\n", "    if False:\n"),
     (KERNELS, "analytic/vectors/closed_forms.py", "case s.Erf():", "case s.Erf() if not name:"),
-    (NUMBA, "analytic/images/plan.py", "split(program) if jit and", "0 if jit and"),
+    (NUMBA, "analytic/fast/planes.py", "split(program) if jit and", "0 if jit and"),
     (NETWORKS, "minintk/fast/dense.py", "    if not large(x, mu):", "    if True:"),
     (NETWORKS, "minintk/fast/dense.py", "        if large(x, W):", "        if False:"),
     (NETWORKS, "minintk/fast/split_batch.py", "shares = cut(N, size, max(", "shares = cut(N, 0, max("),

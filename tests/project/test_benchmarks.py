@@ -126,7 +126,7 @@ def test_references_are_right(benchmarks: Any, linear: bool) -> None:
 
 @pytest.mark.parametrize("activation", ["relu", "erf", "sin", "gelu", "tanh"])
 def test_references_of_kernels_are_right(benchmarks: Any, activation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analytic.images.plan.BYTES_WORTH_NUMBA", 2**62)  # as `numba=False` does below, and back again
+    monkeypatch.setattr("analytic.fast.planes.BYTES_WORTH_NUMBA", 2**62)  # as `numba=False` does below, and back again
     kernels, reference = benchmarks("kernels"), benchmarks("reference")
     rng = np.random.default_rng(0)
     a = {"x": rng.standard_normal((6, 9)), "z": rng.standard_normal((3, 9))}

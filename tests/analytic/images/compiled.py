@@ -215,7 +215,7 @@ def blocks(xp: Any, name: str, source: str) -> Blocks:
 def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -> Callable[..., Blocks]:
     """From here to the patch's end NumPy's planes are taken by blocks of threads, of a source that is edited first."""
     from analytic.fast import gpu_kernels, offsets
-    from analytic.images import plan
+    from analytic.fast import planes as plan
 
     patch.setattr(offsets, "raw_kernel", lambda xp, name, source: blocks(xp, name, edit(source)))
     patch.setattr(gpu_kernels, "threads_for", lambda size: 8)

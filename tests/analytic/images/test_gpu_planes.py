@@ -17,8 +17,8 @@ from plane_laws import DEEP, ENDS, KINKED, By, law_planes, plane_cases
 import analytic as an
 import minintk as mn
 from analytic.fast import offsets
+from analytic.fast import planes as plan
 from analytic.fast.gpu_kernels import source
-from analytic.images import plan
 from minintk import threads
 from minintk.arrays import block_memory, raw_kernel
 

@@ -16,8 +16,8 @@ from plane_laws import DEEP, ENDS, POOLED, law_planes, plane_cases
 
 import analytic as an
 import minintk as mn
+from analytic.fast import planes as plan
 from analytic.fast.offsets import ADD, Steps
-from analytic.images import plan
 
 pytest.importorskip("numba")
 from analytic.fast import compiled, numba_kernels

@@ -8,7 +8,7 @@ import pytest
 import test_image_scales as scales
 import test_images as degenerate
 
-from analytic.images import plan
+from analytic.fast import planes as plan
 
 pytest.importorskip("numba")
 

@@ -1,0 +1,118 @@
+"""Kernels of images plane by plane, for the engine: which steps, how many bytes, and the pairs of a tile.
+
+`analytic.images.plan.planes` is the door to this file.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from math import prod
+from typing import Any
+
+from analytic.fast.gpu_kernels import block_bytes
+from analytic.fast.offsets import PLACES_IN_LINE, Planes, Steps, added_up, encode_all, split, sums_suffice
+from analytic.images.fields import Pixels
+from analytic.images.memory import FieldLayout, Workspace
+from analytic.images.pixel_pairs import Diagonal
+from analytic.images.plan import ImagePlan, pixel_pairs_followed
+from analytic.images.rules import Pool, Window, all_steps, depth, grid
+from analytic.images.steps import Tile, add_pending, apply_all, half_variances, pooled_difference, prepare_all
+from analytic.vectors.duals import Homogeneous
+from analytic.vectors.results import Examples
+from analytic.vectors.state import Dual, Program
+from minintk.arrays import Array, block_memory, on_host
+from minintk.cores import cores
+from minintk.fast.numba_here import numba_is_here
+from minintk.spec.shapes import Shape
+
+__all__ = ["added_up", "bytes_of", "prepared", "steps_taken", "summed", "sums_suffice"]
+
+BYTES_WORTH_NUMBA = 2**24
+"""Numba pays if all activations together work on more bytes than this: a thirtieth of a second without it, half of that
+with it or less; once in a process it takes a quarter of a second and 130 MB to load, five seconds the very first time.
+Whether it is loaded already makes no difference, as the bits would depend on it."""
+
+
+AS_RELU = 3
+"""Another activation than one like ReLU takes three times as long, so a third of the bytes will do."""
+
+
+def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:
+    """True if Numba is installed and pays for this many pairs of inputs, with `item` bytes per number."""
+    steps = [step for step in all_steps(program[: split(program)]) if isinstance(step, Dual)]
+    layers = sum(1 if isinstance(step, Homogeneous) else AS_RELU for step in steps)
+    return pairs * pixel_pairs_followed(program, shape) * layers * item >= BYTES_WORTH_NUMBA and numba_works()
+
+
+def fits_a_block(xp: Any, program: Program, shape: Shape) -> bool:
+    """Whether the GPU's blocks of threads have memory for planes, with their margins, of images of this shape."""
+    head, (H, W) = program[: split(program)], grid(shape)
+    windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
+    h, w = (max((2 * axes[k].kernel for axes in windows), default=0) for k in (0, 1))
+    return block_bytes((H + h) * (W + w), 1 + depth(head), 128, 8) <= block_memory(xp)
+
+
+@cache
+def numba_works() -> bool:
+    """Whether Numba is there and loads; warns, once, if it is there and does not (it needs another NumPy)."""
+    if not numba_is_here():
+        return False
+    try:
+        import_module("analytic.fast.numba_kernels")
+    except Exception as error:
+        warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {error}", RuntimeWarning, 2)
+        return False
+    return True
+
+
+def steps_taken(program: Program, shape: Shape, layout: FieldLayout, pairs: int) -> int:
+    """Return how many steps from the first on go plane by plane, for so many pairs of images; 0 if none."""
+    xp, item = layout.xp, layout.number
+    jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape)
+    return split(program) if jit and (not layout.diagonal or sums_suffice(program)) else 0
+
+
+def bytes_of(plan: ImagePlan, inputs: Examples, images: int) -> int:
+    """What some images take that are prepared together, and the planes of all threads."""
+    (H, W), pixels, number, head = plan.grid, prod(plan.grid), plan.layout.number, plan.program[: plan.by_offsets]
+    windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
+    rows, columns = (size + max((axes[k].kernel for axes in windows), default=1) for k, size in enumerate((H, W)))
+    values = prod(inputs.example) // pixels + sum(11 if isinstance(step, Dual) else 2 for step in all_steps(head))
+    plane = (2 * values + 2 * depth(plan.program) + 3) * rows * (max(PLACES_IN_LINE, columns) + 16) * number
+    each = values * (2 * pixels + rows * columns) * number + 8 * (3 * prod(inputs.example) + 24 * pixels)
+    return 2**21 + images * each + cores() * (plane + 16 * images * (PLACES_IN_LINE + columns))
+
+
+def prepared(plan: ImagePlan, images: Any, tile: Tile, workspace: Workspace, ntk: bool) -> tuple[Pixels, Planes]:
+    """The pixels after the steps that are followed offset by offset, and these planes."""
+    head = plan.program[: plan.by_offsets]
+    pixels, rows = prepare_all(head, images.pixels, tile)
+    first = [values.left.reshape((-1, *plan.grid)) for values in images.channels]
+    planes = Planes(Steps(plan.grid, first), workspace, plan.layout.diagonal, ntk, plan.pool)
+    encode_all(head, rows, planes.steps)
+    planes.steps.settle(half_variances(pixels, tile.layout), 0)
+    return pixels, planes
+
+
+def summed(
+    plan: ImagePlan, images: Any, tile: Tile, workspace: Workspace, pairs: tuple[int, int, int, bool], ntk: bool
+) -> tuple[Pixels, Array, Array]:
+    """Return the pixels after all steps, D and Theta of the pairs; what follows the pooling takes them in float64."""
+    xp, (n, first, m, _) = plan.layout.xp, pairs
+    (pixels, planes), tail = prepared(plan, images, tile, workspace, ntk), plan.program[plan.by_offsets :]
+    layout = replace(tile.layout, dtype=xp.float64)
+    after, rows = prepare_all(tail, pixels, replace(tile, layout=layout))
+    field = Diagonal(layout, Workspace(xp, xp.float64), slice(0, n), slice(first, first + m), (1, 1), asked=ntk)
+    field.live = 1 + (ntk and planes.steps.live)
+    count = prod(pixels.grid) ** (1 if planes.equal else 2)
+    field.a[...] = planes.sums(*pairs)[: 1 + ntk, ..., None] / count
+    field.set_arrays(field.a)
+    if isinstance(tail[0], Pool):
+        pooled_difference(rows[0], field, plan.layout.dtype)
+    apply_all(tail[1:], rows[1:], field)
+    add_pending(field, half_variances(after, layout))
+    theta = field.d * 0 if field.theta is None else field.theta
+    return after, field.d[..., 0], theta[..., 0]
