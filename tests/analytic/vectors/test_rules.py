@@ -212,37 +212,6 @@ def test_kernels_are_values() -> None:
 # ------------------------------------------------------------------------------------------- meanings
 
 
-def classes(base: type[Any]) -> list[type[Any]]:
-    found: list[type[Any]] = []
-    for sub in base.__subclasses__():
-        found += [sub, *classes(sub)]
-    return found
-
-
-def test_every_layer_has_a_rule_or_a_refusal() -> None:
-    """A layer of minintk.spec.layers is lowered by a rule of its own; what has none is refused by name."""
-    arguments: dict[str, tuple[Any, ...]] = {
-        "Dense": (3,),
-        "Residual": (mn.Dense(4),),
-        "Conv2d": (3,),
-        "Conv1d": (3,),
-    }
-    shapes = {"Conv2d": (5, 5, 2), "Conv1d": (5, 2), "AvgPool": (5, 5, 2), "GlobalAvgPool": (5, 5, 2)}
-    for layer in classes(specs.Layer):
-        if layer.__module__ != "minintk.spec.layers" or layer in (specs.Activation, specs.Convolution, specs.Pooling):
-            continue
-        one = layer(*arguments.get(layer.__name__, ()))
-        site = mn.spec.shapes.Site(shapes.get(layer.__name__, (4,)))
-        if an.lower.dispatch(layer) is an.lower.dispatch(object):
-            with pytest.raises(mn.UnsupportedLayer, match=layer.__name__):
-                an.lower(one, site, mn.NTK())
-        elif layer.__name__ in ("MaxPool", "BatchNorm"):
-            with pytest.raises(mn.UnsupportedLayer, match=rf"{layer.__name__} has no infinite-width kernel.*use mn\."):
-                an.lower(one, site, mn.NTK())
-        else:
-            assert isinstance(an.lower(one, site, mn.NTK()), tuple)
-
-
 def test_a_layer_without_a_rule_is_refused() -> None:
     class Strange(specs.Layer):
         pass

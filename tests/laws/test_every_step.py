@@ -1,0 +1,188 @@
+"""Laws of every step of the recursion, found among the subclasses of `Step`, in kernels of every layer that has one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from every import every, examples, layers
+
+import analytic as an
+import minintk as mn
+from analytic.images.rules import ImageStep, needs_images
+from analytic.vectors.plan import Begin, End
+from analytic.vectors.rules import Affine, Fork, Masks
+from analytic.vectors.state import Block, Law, Listing, Program, RowState, Scratch, Step, run_law
+from minintk.spec.shapes import Site, out_shape
+from minintk.testing import weights
+
+Array = Any
+AROUND = (Begin, End)
+"""Steps that the plan puts around those of the layers."""
+
+
+def drawn(shape: tuple[int, ...]) -> Array:
+    """Examples in general position, then one equal to the first, its opposite, and one nearly equal."""
+    x = 0.2 * np.random.default_rng(0).standard_normal((7, *shape))
+    x[4], x[5], x[6] = x[0], -x[0], (1 + 1e-7) * x[0] + 1e-9
+    return x
+
+
+@cache
+def kernels() -> list[tuple[mn.Sequential, tuple[int, ...], Program]]:
+    """A spec, the shape of its examples and its steps, for each layer with an infinite width."""
+    found = []
+    for layer, shape in (case for kind in layers() for case in examples(kind)):
+        spec = mn.Sequential(weights(shape), layer, *([mn.Flatten()] if len(out_shape(layer, shape)) > 1 else []))
+        try:
+            an.kernel(spec).ntk(drawn(shape))
+        except mn.UnsupportedLayer:
+            continue
+        found.append((spec, shape, an.lower(spec, Site(shape), mn.NTK())))
+    return found
+
+
+def steps(program: Program) -> Iterator[Step]:
+    """Yield all steps, and those inside of them."""
+    for step in program:
+        yield step
+        if isinstance(step, Fork):
+            yield from steps(step.branch + step.shortcut)
+
+
+VECTORS = [case for case in kernels() if not needs_images(case[2])]
+
+
+def check_program(program: Program) -> tuple[Array, Array]:
+    """Law, rows and pairs of a program agree after each of its steps; return K and Theta at the end.
+
+    0 <= p, r <= 1 and p + r = 1.  A block is the listing of its pairs.  K and Theta are symmetric.  Their diagonals are
+    those of the rows, as is the pair of equal rows, unless these have masks of their own.
+    """
+    run_law(program, Law())
+    x, masked = drawn((4,)), any(isinstance(step, Masks) for step in steps(program))
+    N, (i, j) = len(x), np.indices((len(x), len(x))).reshape(2, -1)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    p, r = (np.minimum(((unit[i] + sign * unit[j]) ** 2).sum(1) / 4, 1) for sign in (-1, 1))
+    block = Block(Scratch(np, float, N * N), slice(0, N), slice(0, N), p.reshape(N, N).copy(), np.zeros((N, N)))
+    listing = Listing(Scratch(np, float, N * N), i, j, p, r, np.zeros(N * N))
+    rows = RowState((x * x).mean(1), np.zeros(N))
+    for step in (Begin(None), *program):
+        rows, row = step.rows(rows)
+        for pairs in (block, listing):
+            step.pairs(pairs, row)
+        for side in (block.p, listing.p, listing.r):
+            assert side is not None
+            assert 0 <= side.min() <= side.max() <= 1, f"{step}: p or r is not in [0, 1]"
+        np.testing.assert_allclose(listing.p + listing.r, 1, rtol=0, atol=1e-13, err_msg=f"{step}: p + r")
+        both = []
+        for pairs in (block, listing):
+            with pairs.copy() as end:
+                End().pairs(end, End().rows(rows)[1])
+                both.append([a.reshape(N, N).copy() for a in (end.p, np.asarray(end.tau))])
+        for k, other, d, name in zip(*both, (rows.q, rows.theta), ("K", "Theta"), strict=True):
+            size = 1e-11 * max(float(d.max()), 1e-300)
+            np.testing.assert_allclose(k, other, rtol=0, atol=size, err_msg=f"{step}: {name} of a listing")
+            np.testing.assert_allclose(k, k.T, rtol=0, atol=size, err_msg=f"{step}: {name} is not symmetric")
+            assert abs(d[0] - d[4]) <= size, f"{step}: {name} of two equal rows"
+            equal = k[[0, 4], [4, 0]] if masked else [*np.diagonal(k), k[0, 4]]
+            want = equal[::-1] if masked else [*d, d[0]]
+            np.testing.assert_allclose(equal, want, rtol=0, atol=size, err_msg=f"{step}: rows and pairs disagree")
+    return both[0][0], both[0][1]
+
+
+@pytest.mark.parametrize(("spec", "shape", "program"), VECTORS, ids=[str(case[0].layers[1]) for case in VECTORS])
+def test_law_rows_and_pairs_agree(spec: mn.Sequential, shape: tuple[int, ...], program: Program) -> None:
+    found, kernel, x = check_program(program), an.kernel(spec).both(drawn(shape)), drawn(shape)
+    off = ~np.eye(len(x), dtype=bool)  # with masks, the diagonal is of one example's
+    for mine, k in zip(found, kernel, strict=True):
+        np.testing.assert_allclose(mine[off], k[off], rtol=0, atol=1e-11 * max(np.abs(k).max(), 1e-300))
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "program"), kernels(), ids=[f"{s.layers[1]}-{shape}" for s, shape, _ in kernels()]
+)
+def test_kernels_are_gram_matrices(spec: mn.Sequential, shape: tuple[int, ...], program: Program) -> None:
+    kernel, x = an.kernel(spec), drawn(shape)
+    both, diag, cut = kernel.both(x), kernel.diag(x), kernel.both(x[:4], x[4:])
+    for k, d, block in zip(both, diag, cut, strict=True):
+        size = 1e-11 * max(float(d.max()), 1e-300)
+        np.testing.assert_array_equal(k, k.T)
+        np.testing.assert_allclose(np.diagonal(k), d, rtol=0, atol=size)
+        np.testing.assert_allclose(block, k[:4, 4:], rtol=0, atol=size)
+        assert np.linalg.eigvalsh(k).min() > -size
+        assert (np.abs(k) <= np.sqrt(np.outer(d, d)) + size).all()
+        assert any(isinstance(step, Masks) for step in steps(program)) or abs(k[0, 4] - d[0]) <= size
+
+
+def test_every_step_is_met() -> None:
+    """A step that no layer of `every.examples` has fails: write one there."""
+    met = {type(step) for _, _, program in kernels() for step in steps(program)} | {*AROUND}
+    left = [kind.__name__ for kind in every(Step) if kind is not ImageStep and kind not in met]
+    assert not left, left
+
+
+def test_every_layer_has_a_rule_or_a_refusal() -> None:
+    for kind in layers():
+        for layer, shape in examples(kind):
+            try:
+                assert isinstance(an.lower(layer, Site(shape), mn.NTK()), tuple)
+            except mn.UnsupportedLayer as refusal:
+                assert kind.__name__ in str(refusal), refusal  # noqa: PT017
+
+
+# ----------------------------------------------------------------------------- what the laws refuse, one each
+
+
+@dataclass(frozen=True)
+class Right(Affine):
+    """Weights and a bias, once more."""
+
+
+class Apart(Right):
+    """Gives equal rows an angle."""
+
+    def pairs(self, pairs: Any, row: Any) -> None:
+        super().pairs(pairs, row)
+        pairs.p += 1e-9 * (pairs.p < 0.5)
+
+
+class Listed(Right):
+    """Takes another way for a listing than for a block."""
+
+    def pairs(self, pairs: Any, row: Any) -> None:
+        super().pairs(pairs, row)
+        pairs.tau *= 1 + 1e-6 * isinstance(pairs, Listing)
+
+
+class NoTangent(Right):
+    """Leaves K' out of the pairs' Theta'."""
+
+    def tangents(self, pairs: Any, row: Any, *, first: bool = False) -> None:
+        pass
+
+
+class Beyond(Right):
+    def pairs(self, pairs: Any, row: Any) -> None:
+        super().pairs(pairs, row)
+        pairs.p *= 1.5
+
+
+class Lopsided(Right):
+    """Counts the left row of a pair alone."""
+
+    def pairs(self, pairs: Any, row: Any) -> None:
+        super().pairs(pairs, row)
+        pairs.tau *= pairs.sides(1 + 1e-6 * np.arange(7.0))[0]
+
+
+@pytest.mark.parametrize("kind", [Apart, Listed, NoTangent, Beyond, Lopsided])
+def test_a_wrong_step_is_refused(kind: Any) -> None:
+    check_program((Right(1.3, 0.3, 1.0, 0.2),))
+    with pytest.raises(AssertionError):
+        check_program((kind(1.3, 0.3, 1.0, 0.2),))
+    assert kind not in every(Step)
