@@ -391,7 +391,7 @@ class ImageEngine:
         tile = Tile(plan.layout, iter(pools), called, on_host(xp) and holds_opposites(x))
         pairs = n, first, m, same
         if plan.summed:
-            after, d, theta = planes().summed(plan, images, tile, self.workspace, pairs, self.asked[1])
+            after, d, theta = planes().summed(self.plan, images, tile, self.workspace, pairs, self.asked[1])
         else:
             after, d, theta = self.through_fields(images, tile, pairs)
         rows, columns = slice(0, n), slice(first, first + m)

@@ -11,10 +11,11 @@ import pytest
 from counting import counted
 
 import analytic as an
-import analytic.fast.planes as image_plan
+import analytic.fast.planes as image_planes
 import analytic.images.activations as image_activations
 import analytic.images.engine as images
 import analytic.images.pixel_pairs as pixel_pairs
+import analytic.images.plan as image_plan
 import analytic.images.window_sums as window_sums
 import analytic.vectors.engine as vectors
 import analytic.vectors.quadrature as quadrature
@@ -225,7 +226,7 @@ def test_float32_stays_float32() -> None:
 
 def test_memory_of_an_image_kernel_does_not_grow_with_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the result and what is prepared of a tile of images, once there are enough for a piece of each core."""
-    monkeypatch.setattr(image_plan, "BYTES_WORTH_NUMBA", 2**62)
+    monkeypatch.setattr(image_planes, "BYTES_WORTH_NUMBA", 2**62)
 
     def peak(n: int) -> int:
         x = np.random.default_rng(0).normal(size=(n, 8, 8, 1))
