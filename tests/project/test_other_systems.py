@@ -25,6 +25,8 @@ ABSENT = (
 WORK = """
     import builtins, io, os, pathlib, sys
     import filelock, matplotlib, numpy, scipy.linalg, threadpoolctl  # their own ways for this system
+    controller = threadpoolctl.ThreadpoolController()  # older ones call ldconfig on Linux
+    threadpoolctl.ThreadpoolController = lambda: controller
     for name in {absent}:
         if hasattr(os, name):
             delattr(os, name)
