@@ -41,7 +41,7 @@ faster = Faster()
 def works() -> Iterator[Callable[[], object]]:
     """Yield small works that between them take every compiled loop of kernels, in both precisions."""
     dense = s.Dense(1, b_std=0.1)
-    k = kernel(s.Sequential(*(layer for phi in (s.ReLU(),) for layer in (dense, phi)), s.Dense(1)))
+    k = kernel(s.Sequential(*(layer for phi in (s.ReLU(), s.Erf(), s.GELU()) for layer in (dense, phi)), s.Dense(1)))
     for dtype in ("f4", "f8"):
         x = np.random.default_rng(0).standard_normal((32, 12)).astype(dtype)
         yield from (partial(of, x) for of in (k.ntk, k.nngp))

@@ -6,6 +6,7 @@ So NumPy, LLVM (`analytic.fast.llvm`) and CUDA (`analytic.fast.gpu_kernels`) fol
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import pi
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,12 @@ class Code(Arithmetic, ABC):
 
     def asin(self, p: Any, s: Any) -> Any:
         return s * self.polynomial(p * 4.0 - 1.0, self.P)
+
+    def angle(self, y: Any, x: Any) -> Any:
+        longer, shorter = self.largest(y, x), self.smallest(y, x)
+        s = shorter / self.largest(self.sqrt(longer * longer + shorter * shorter), self.tiny)
+        h = self.asin(s * s, s)
+        return self.where(y > x, pi / 2 - h, h)
 
     def lag(self, p: Any, s: Any) -> Any:
         return p * (s * self.polynomial(p * 4.0 - 1.0, tuple(-c for c in self.R)))

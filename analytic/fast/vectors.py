@@ -25,10 +25,11 @@ from numba import types
 from analytic.fast import compiled as forms
 from analytic.fast.compiled import call, compiled
 from analytic.fast.llvm import VECTOR, Vectors
+from analytic.vectors.closed_forms import ClosedForm, Turn
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.plan import Begin, End
 from analytic.vectors.rules import Affine, Fork, Normalise
-from analytic.vectors.scalar_forms import bent
+from analytic.vectors.scalar_forms import FORMS, bent
 from analytic.vectors.state import Block, Program
 from minintk.arrays import Array
 from minintk.fast.compiled import address, intrinsic
@@ -68,7 +69,15 @@ def end(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]
     return both * (0.5 - p), None if tau is None else tau * both
 
 
-TEXTS = {text.__name__: text for text in (dense, homogeneous, end)}
+def turned(form: Any, m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
+    """p' as far as the angle gives it, tau' = slope gain gain' tau, as `closed_forms.ClosedForm`."""
+    after, slope = form.turn(m, p, 1.0 - p, one, two, k)
+    after = m.smallest(m.largest(after, 0.0), 1.0)
+    return after, None if tau is None else tau * slope * (one[-1] * two[-1])
+
+
+TEXTS: dict[str, Any] = {text.__name__: text for text in (dense, homogeneous, end)}
+TEXTS |= {name: partial(turned, form) for name, form in FORMS.items()}
 
 
 @cache
@@ -177,6 +186,12 @@ def texts(step: Any, row: Any) -> list[Text] | None:
         if row.nonzero is not None:
             return None
         return [Text("homogeneous", constants=(step.b2, 2 * step.b2 / pi))] if step.b2 else []
+    if as_written(step, ClosedForm) and isinstance(step.step, Turn):
+        form, apart = step.step.form, not row.alike and row.distances is None
+        if apart and step.step.norms is not None:
+            return None
+        numbers = *form.rows(np, row.s**2, form.constants), row.gain
+        return [Text(form.name, numbers, numbers, form.constants)]
     if as_written(step, Normalise) and row is None:
         return []
     if as_written(step, End) and row.tau_gain is None:
@@ -251,6 +266,9 @@ def passes(program: Program, coefficients: tuple[Any, ...], count: int, dtype: A
         if made is not None:
             begin = begin or isinstance(step, Begin)
             waiting.extend(made)
+            if isinstance(step, ClosedForm) and row.distances is not None:
+                close()
+                found.append(partial(step.apart, row=row))
             continue
         close()
         if as_written(step, Fork):

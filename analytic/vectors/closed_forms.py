@@ -20,9 +20,9 @@ from math import cos, inf, pi
 from typing import Any, NamedTuple
 
 from analytic.vectors import scalar_forms
-from analytic.vectors.duals import NORM_GRID, Homogeneous, asin_u, erf_variance, nonzero, seen
+from analytic.vectors.duals import NORM_GRID, Homogeneous, erf_variance, nonzero, seen
 from analytic.vectors.quadrature import Quadrature, mismatch
-from analytic.vectors.scalar_forms import Form
+from analytic.vectors.scalar_forms import ERF, GELU, Arithmetic, Form
 from analytic.vectors.state import Distances, Dual, Pairs, RowState
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
@@ -103,6 +103,20 @@ class Gram:
         return 2 * self.xp.arctan2(self.xp.sqrt(self.p), self.xp.sqrt(self.r))
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A step by the text of a form.   norms : adds to p' what different norms do, if the rows have no `Distances`."""
+
+    form: Form
+    norms: Callable[[Gram], Array] | None = None
+
+    def __call__(self, g: Gram) -> tuple[Array, Array]:
+        form, gains = self.form, g.gains or (1.0, 1.0)
+        one, two = ((*form.rows(g.xp, q, form.constants), gain) for q, gain in zip((g.q, g.q2), gains, strict=True))
+        after, slope = form.turn(Arithmetic(g.xp, g.p.dtype), g.p, g.r, one, two, form.constants)
+        return after + self.norms(g) if g.by_formula and self.norms is not None else after, slope
+
+
 class ClosedFormRow(NamedTuple):
     """s: sqrt(q).   gain: sqrt(q / v).   alike: all q are equal, s and gain (1,).   distances: from `norms`."""
 
@@ -158,6 +172,11 @@ class ClosedForm(Dual):
         if self.odd and r is not None:
             r[...] = self.step(Gram(xp, s, s2, r, p, *flags, gains))[0]
         p[...] = new
+        self.apart(pairs, row)
+
+    def apart(self, pairs: Pairs, row: ClosedFormRow) -> None:
+        """Add to p' what different norms do, if the rows have `Distances`."""
+        xp, p, r = pairs.xp, pairs.p, pairs.r
         if row.distances is not None:
             with pairs.borrow(1) as (w,):
                 for side in (p, r) if self.odd and r is not None else (p,):
@@ -218,25 +237,8 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
 
 @cache
 def erf(name: str) -> ClosedForm:
-    """The error function.  With u = 2q / (1 + 2q) = sin x, kappa = 1 - u = 1 / (1 + 2q), and z_1 for z at c = 1:
-
-    E phi phi' = (2/pi) z,   sin z = rho = sqrt(u u') c                v = (2/pi) x
-    E phi' phi' = (4/pi) sqrt(kappa kappa') / cos z
-    (E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x'))
-    tan((z_1 - z)/2) = 2 sqrt(u u') p / (cos z_1 + cos z)
-    cos(z_1)^2 = 1 - u u' = kappa + u kappa',   cos(z)^2 = cos(z_1)^2 + 4 u u' p r
-    """
-
-    def step(g: Gram) -> tuple[Array, Array]:
-        xp, kappa, kappa2 = g.xp, 1 / (1 + 2 * g.q), 1 / (1 + 2 * g.q2)
-        u, u2 = 2 * g.q * kappa, 2 * g.q2 * kappa2
-        x, x2 = (nonzero(xp, asin_u(xp, q)) for q in (g.q, g.q2))
-        root, square = xp.sqrt(u) * xp.sqrt(u2), kappa + u * kappa2
-        cos = xp.sqrt(square + 4 * root * root * g.p * g.r)
-        turn = xp.arctan(2 * root * g.p / (xp.sqrt(square) + cos))
-        return turn / (xp.sqrt(x) * xp.sqrt(x2)), 4 / pi * xp.sqrt(kappa) * xp.sqrt(kappa2) / cos
-
-    return ClosedForm(name, erf_variance, step, odd=True, norms=pointwise(s.Erf()).phi, form=scalar_forms.ERF)
+    """The error function, v = (2/pi) asin(2q / (1 + 2q))."""
+    return ClosedForm(name, erf_variance, Turn(ERF), odd=True, norms=pointwise(s.Erf()).phi, form=ERF)
 
 
 def exponential(name: str, a: float, b: float) -> ClosedForm:
@@ -303,34 +305,14 @@ def sign(name: str) -> ClosedForm:
 
 @cache
 def gelu(name: str) -> ClosedForm:
-    """phi(x) = x Phi(x).  With kappa = 1/(1+q), u = q kappa, sin z = rho = sqrt(u u') c, and z_1 the same at c = 1:
-
-        2 pi E phi' phi' = pi/2 + z + tan z (kappa + kappa' + kappa kappa' / cos(z)^2)
-        2 pi (E(1) - E(c)) / sqrt(q q') = z_1 - z + 2 p (pi/2 + z)
-             + (q q' kappa kappa')^(3/2) / (q q') (1 + 1/(cos z cos z_1) - q q') 4 p r / (cos z + cos z_1)
-        tan((z_1 - z)/2) = 2 sqrt(u u') p / (cos z + cos z_1)
-
-    With T = tan((z_1 - z)/2), half of the right side is (z_1 - z)/2 + p (pi/2 + z) + T r (...), times kappa kappa'.
-    E(1) - E(c) is what the angle adds to p'; the norms' part is from the distances of phi.
-    """
+    """phi(x) = x Phi(x)."""
 
     def variance(xp: Any, q: Array) -> Array:
         kappa = 1 / (1 + q)
         cos = xp.sqrt(kappa * (1 + q * kappa))
         return q * (pi / 2 + xp.arctan(q * kappa / cos) + q * kappa * (kappa * kappa + cos * cos) / cos) / (2 * pi)
 
-    def step(g: Gram) -> tuple[Array, Array]:
-        xp, kappa, kappa2 = g.xp, 1 / (1 + g.q), 1 / (1 + g.q2)
-        u, u2, both = g.q * kappa, g.q2 * kappa2, kappa * kappa2
-        root, square = xp.sqrt(u) * xp.sqrt(u2), kappa + u * kappa2  # square : cos(z_1)^2 = 1 - u u'
-        cos2 = square + 4 * root * root * g.p * g.r
-        cos, cos1 = xp.sqrt(cos2), xp.sqrt(square)
-        tan, T = root * (1 - 2 * g.p) / cos, 2 * root * g.p / (cos + cos1)
-        z = xp.arctan(tan) + pi / 2
-        apart = xp.arctan(T) + g.p * z + T * g.r * (both / (cos * cos1) + both - u * u2)
-        return apart * g.gain / (2 * pi), (z + tan * (both / cos2 + both + square)) / (2 * pi)
-
-    return ClosedForm(name, variance, step, norms=pointwise(s.GELU()).phi, form=scalar_forms.GELU)
+    return ClosedForm(name, variance, Turn(GELU), norms=pointwise(s.GELU()).phi, form=GELU)
 
 
 def closed_form(layer: s.Activation) -> Dual:

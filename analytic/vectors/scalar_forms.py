@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import cos, pi, sqrt
 from typing import Any
 
-from analytic.vectors.duals import asin_u
+from analytic.vectors.duals import asin_u, nonzero
 from minintk.arrays import Array
 
 OPPOSITE_ROUNDINGS = 8.0
@@ -55,6 +55,10 @@ class Arithmetic:
         """The arcsine of s for p = s^2 <= 1/2."""
         return self.xp.arcsin(s)
 
+    def angle(self, y: Any, x: Any) -> Any:
+        """The angle of (x, y), x >= 0 and y >= 0."""
+        return self.xp.arctan2(y, x)
+
     def lag(self, p: Any, s: Any) -> Any:
         """(sin a - a cos a) / 2 for p = s^2 = sin(a/2)^2 <= 1/2."""
         return s * self.xp.sqrt(1 - p) - self.xp.arcsin(s) * (1 - 2 * p)
@@ -63,18 +67,28 @@ class Arithmetic:
 Numbers = tuple[Any, ...]
 
 
+def nothing(*arguments: Any) -> Any:
+    """Stands for `numbers` that q alone does not give, and for the `pair` of a form with a `through` of its own."""
+    raise TypeError("the numbers of this form depend on the unit, or on the other pixels: the step prepares them")
+
+
 @dataclass(frozen=True)
 class Form:
-    """An activation on pairs of pixels.
+    """An activation on pairs of pixels, and on pairs of vectors.
 
     numbers : (xp, q) -> the numbers of pixels, float64.
     pair : (arithmetic, D, numbers, numbers', constants) -> D', slope, 2k.   constants : the activation's own.
+    rows : (xp, q, constants) -> the numbers of vectors.
+    turn : (arithmetic, p, r, numbers, numbers', constants) -> what the angle adds to p' (see `duals`), slope; behind
+        the numbers comes the gain, sqrt(q / v).
     """
 
     name: str
     numbers: Callable[[Any, Array], tuple[Array, ...]]
     pair: Callable[[Any, Any, Numbers, Numbers, Numbers], tuple[Any, Any, Any]]
     constants: tuple[float, ...] = ()
+    rows: Callable[[Any, Array, Numbers], tuple[Array, ...]] = nothing
+    turn: Callable[[Any, Any, Any, Numbers, Numbers, Numbers], tuple[Any, Any]] = nothing
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
         """D' and Theta', from D and Theta in a unit; Theta, and then Theta', may be None.
@@ -156,11 +170,6 @@ class Linear(Form):
         return m.where(inside, D, both), theta
 
 
-def nothing(*arguments: Any) -> Any:
-    """Stands for `numbers` that q alone does not give, and for the `pair` of a form with a `through` of its own."""
-    raise TypeError("the numbers of this form depend on the unit, or on the other pixels: the step prepares them")
-
-
 KINKED, LINEAR = Kinked("kinked", nothing, nothing), Linear("linear", nothing, nothing)
 
 # ------------------------------------------------------------------------------------------------ erf and GELU
@@ -173,29 +182,35 @@ def arcs_of_pixels(xp: Any, q: Array) -> tuple[Array, ...]:
     return xp.sqrt(q), kappa, xp.tan(x / 2), xp.cos(x / 2), xp.tan(y / 2), xp.cos(y / 2), x
 
 
+def arc(m: Any, kappa: Any, kappa2: Any, unit: Any, A: Any, B: Any) -> tuple[Any, Any, Any, Any]:
+    """(z_1 - z)/2 and its tangent, cos z and cos z_1.
+
+    sin z = unit k, z_1 the same for k = U, A = U - k, B = U + k;  U = 1, or unit = 2 kappa kappa':
+
+        tan((z_1 - z)/2) = unit A / (cos z_1 + cos z)        cos(z)^2 = cos(z_1)^2 + unit^2 A B
+        cos(z_1)^2 = 1 - u u' = kappa^2 + kappa'^2 - (kappa kappa')^2
+    """
+    kk, over = kappa * kappa2, unit * A
+    square = kappa * kappa + kappa2 * kappa2 - kk * kk
+    cos1, cosz = m.sqrt(square), m.sqrt(square + over * (unit * B))
+    under = cos1 + cosz
+    return m.angle(over, under), over / m.largest(under, m.tiny), cosz, cos1
+
+
 def turns(m: Any, U: Any, A: Any, B: Any, one: Numbers, two: Numbers) -> tuple[Any, ...]:
     """(z_1 - z)/2 and its tangent, mu = (x + x')/2 - z_1, sin((x - x')/2)^2, cos z, cos z_1 and kappa kappa'.
 
-    sin z = 2k kappa kappa', z_1 the same for k = U, so sin(z_1)^2 = sin x sin x':
-
-        tan((z_1 - z)/2) = 2 A kappa kappa' / (cos z_1 + cos z)        cos(z)^2 = cos(z_1)^2 + 4 A B (kappa kappa')^2
-        sin(mu) sin((x + x')/2 + z_1) = sin((x - x')/2)^2
+    sin z = 2k kappa kappa' as in `arc`.  sin(z_1)^2 = sin x sin x':   sin(mu) sin((x + x')/2 + z_1) = sin((x - x')/2)^2
     """
     (kappa, x, cx, y, cy), (kappa2, x2, cx2, y2, cy2) = one, two  # x, y : the tangents
     kk, cxx, cyy = kappa * kappa2, cx * cx2, cy * cy2
-    square = kappa * kappa + kappa2 * kappa2 - kk * kk  # 1 - sin x sin x'
-    cos1, over = m.sqrt(square), (kk + kk) * A
-    cosz = m.sqrt(square + (over + over) * (kk * B))
-    under = cos1 + cosz
-    longer, shorter = m.largest(over, under), m.smallest(over, under)
-    s = shorter / m.largest(m.sqrt(longer * longer + shorter * shorter), m.tiny)
-    h = m.asin(s * s, s)
+    h, tan, cosz, cos1 = arc(m, kappa, kappa2, kk + kk, A, B)
     e = (x - x2) * cxx
     e = e * e
     sines = (x + x2) * cxx * cos1 + (y + y2) * cyy * ((U + U) * kk)
     s = e / m.largest(sines, m.tiny)
     mu = m.asin(s * s, s)
-    return m.where(over > under, pi / 2 - h, h), over / m.largest(under, m.tiny), mu, e, cosz, cos1, kk
+    return h, tan, mu, e, cosz, cos1, kk
 
 
 def erf_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
@@ -205,7 +220,20 @@ def erf_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[An
     return (h + h + mu) * (2 / pi), kk * (4 / pi) / m.largest(cosz, m.tiny), B - A
 
 
-ERF = Form("erf", lambda xp, q: arcs_of_pixels(xp, q)[:-1], erf_pair)
+def erf_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
+    """kappa = (1 + 2q)^-1/2, sqrt(u), and 1 / sqrt x;  u = sin x = 2q / (1 + 2q), v = (2/pi) x."""
+    kappa = (1 + 2 * q) ** -0.5
+    return kappa, xp.sqrt(2 * q) * kappa, 1 / xp.sqrt(nonzero(xp, asin_u(xp, q)))
+
+
+def erf_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
+    """(E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x')),   sin z = sqrt(u u') c."""
+    (kappa, u, root, _), (kappa2, u2, root2, _) = one, two
+    h, _, cosz, _ = arc(m, kappa, kappa2, u * u2, p + p, r + r)
+    return h * (root * root2), kappa * kappa2 * (4 / pi) / m.largest(cosz, m.tiny)
+
+
+ERF = Form("erf", lambda xp, q: arcs_of_pixels(xp, q)[:-1], erf_pair, (), erf_rows, erf_turn)
 
 
 def gelu_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
@@ -216,30 +244,63 @@ def gelu_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
     return *arcs, xp.sqrt(q), x, root, q * kappa / root
 
 
-def gelu_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """phi(x) = x Phi(x).  With sin z = k kk, kk = kappa kappa', g = 1/(1+q) + 1/(1+q') - 1 and h = (z_1 - z)/2,
+def gelu_arc(
+    m: Any, A: Any, B: Any, U2: Any, arcs: Numbers, quarter: Any, sin: Any, g: Any, kk: Any
+) -> tuple[Any, Any]:
+    """2 pi (E(U) - E(k)) and 2 pi dE / dk from `arc`.   U2 : 2U.   quarter : pi/2 + z.   sin : sin z.
 
-    E(k) = E phi phi' = [k (pi/2 + z) + (q q' + k^2 g) kk / cos z] / (2 pi)        slope = dE / dk
-    2 pi (E(U) - E(k)) = 2 U h + A (pi/2 + z) + tan(h) B (kk^2 / (cos z cos z_1) + g)
+    With kk = kappa kappa', g = 1/(1+q) + 1/(1+q') and h = (z_1 - z)/2,
+
+        E(k) = E phi phi' = [k (pi/2 + z) + (q q' + k^2 (g - 1)) kk / cos z] / (2 pi)
+        2 pi (E(U) - E(k)) = 2 U h + A (pi/2 + z) + tan(h) B (kk^2 / (cos z cos z_1) + g - 1)
+    """
+    h, tan, cosz, cos1 = arcs
+    over, both = 1.0 / cosz, kk * kk
+    turned = U2 * h + A * quarter + tan * B * (both * over * (1.0 / cos1) + (g - 1.0))
+    return turned, quarter + sin * over * (g + both * over * over)
+
+
+def gelu_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
+    """phi(x) = x Phi(x), by `gelu_arc`, sin z = k kk, and what different norms add, bend and part of `gelu_numbers`,
+
     4 pi ((v + v')/2 - E(U)) = (s - s')^2 pi/2 + (s - s') (s x - s' x') + 2 U mu + 2 (part - part')^2
         + 2 U^2 kk / cos z_1 [4 kk sin((x - x')/2)^2 / (root root' (cos z_1 + root root')) - (kappa - kappa')^2]
     """
     (*arcs, s, x, root, part), (*arcs2, s2, x2, root2, part2) = one, two
     gap, U, A, B = sides(m, D, s, s2)
     h, tan, mu, e, cosz, cos1, kk = turns(m, U * 0.5, A * 0.5, B * 0.5, tuple(arcs), tuple(arcs2))
-    over, over1 = 1.0 / cosz, 1.0 / cos1
-    both, apart, parts, roots = kk * kk, arcs[0] - arcs2[0], part - part2, root * root2
+    apart, parts, roots = arcs[0] - arcs2[0], part - part2, root * root2
     g = arcs[0] * arcs[0] + arcs2[0] * arcs2[0]
     quarter = (x + x2) * 0.5 - mu - (h + h) + pi / 2  # pi/2 + z
-    turned = (U + U) * h + A * quarter + tan * B * (both * over * over1 + (g - 1.0))
+    turned, slope = gelu_arc(m, A, B, U + U, (h, tan, cosz, cos1), quarter, (U - A) * kk, g, kk)
     norms = gap * (gap * (pi / 2) + (s * x - s2 * x2)) + (U + U) * mu
     bend = (4.0 * kk) / (roots * (cos1 + roots)) * e - apart * apart
-    norms = norms + 2.0 * (parts * parts + (U * kk) * (U * bend) * over1)  # U^2 may be too large
-    slope = quarter + (U - A) * kk * over * (g + both * over * over)
+    norms = norms + 2.0 * (parts * parts + (U * kk) * (U * bend) * (1.0 / cos1))  # U^2 may be too large
     return (turned + turned + norms) * (1 / (4 * pi)), slope * (1 / (2 * pi)), B - A
 
 
-GELU = Form("gelu", gelu_numbers, gelu_pair)
+def gelu_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
+    """kappa = (1 + q)^-1/2, and sqrt(u), u = q / (1 + q)."""
+    kappa = (1 + q) ** -0.5
+    return kappa, xp.sqrt(q) * kappa
+
+
+def gelu_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
+    """By `gelu_arc` with U = 1; z is of the smaller one of sin z = sqrt(u u') c and cos z."""
+    (kappa, u, gain), (kappa2, u2, gain2) = one, two
+    unit, A, B = u * u2, p + p, r + r
+    arcs, sin = arc(m, kappa, kappa2, unit, A, B), unit * (r - p)
+    cosz, size = arcs[2], m.largest(sin, 0.0 - sin)
+    s = m.smallest(size, cosz)
+    h = m.asin(s * s, s)
+    h = m.where(size > cosz, pi / 2 - h, h)
+    g = kappa * kappa + kappa2 * kappa2
+    quarter = m.where(sin > 0, pi / 2 + h, pi / 2 - h)
+    turned, slope = gelu_arc(m, A, B, 2.0, arcs, quarter, sin, g, kappa * kappa2)
+    return turned * (gain * gain2) * (1 / (4 * pi)), slope * (1 / (2 * pi))
+
+
+GELU = Form("gelu", gelu_numbers, gelu_pair, (), gelu_rows, gelu_turn)
 
 # ----------------------------------------------------------------------------------- the other activations
 

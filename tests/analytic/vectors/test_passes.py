@@ -79,7 +79,7 @@ def network(phi: mn.spec.Layer, *more: mn.spec.Layer) -> an.Kernel:
     return an.kernel(mn.Sequential(dense, phi, *more, dense, phi, mn.Dense(1)))
 
 
-COMPILED = mn.ReLU, mn.LeakyReLU, mn.Abs
+COMPILED = mn.ReLU, mn.LeakyReLU, mn.Abs, mn.Erf, mn.GELU
 
 ROUNDINGS = 60
 """Two layers: each of the functions is right to a rounding or two, and they follow one another."""
