@@ -40,8 +40,8 @@ faster = Faster()
 
 def works() -> Iterator[Callable[[], object]]:
     """Yield small works that between them take every compiled loop of kernels, in both precisions."""
-    dense = s.Dense(1, b_std=0.1)
-    k = kernel(s.Sequential(*(layer for phi in (s.ReLU(), s.Erf(), s.GELU()) for layer in (dense, phi)), s.Dense(1)))
+    duals = s.ReLU(), s.Erf(), s.GELU(), s.RectifiedMonomial(2), s.Sin(), s.Exp(0.5, 0.5), s.Gaussian()
+    k = kernel(s.Sequential(*(layer for phi in duals for layer in (s.Dense(1, b_std=0.1), phi)), s.Dense(1)))
     for dtype in ("f4", "f8"):
         x = np.random.default_rng(0).standard_normal((32, 12)).astype(dtype)
         yield from (partial(of, x) for of in (k.ntk, k.nngp))

@@ -6,7 +6,7 @@ Reading order:
     rules         `lower`: the steps of each layer
     duals         ReLU and its family, in closed form
     closed_forms  the others, and the table of all
-    scalar_forms  the same formulas for one pair of pixels, from which NumPy, Numba and CUDA get their code
+    scalar_forms  their formulas, for pairs of vectors and of pixels: NumPy, Numba and CUDA get their code from it
     textbook_dual an activation of one's own, by two formulas
     quadrature    any other activation, by a series of known error
     results       the matrices of one call, and the memory for them

@@ -5,7 +5,7 @@
 for Gaussian u, u' of variances q, q' and covariance k, written in numbers that are exact for nearly parallel and nearly
 opposite rows too (`Gram`): in D and S, the halved squared distances, in place of k.  Every formula for p' is a sum
 of terms that vanish with D, so a rounding error moves no angle; E phi phi' itself would have to be subtracted from v.
-What the formulas come from is written at each of them; papers' own forms are `tests/oracles`, in 50 digits.
+What the angle adds is in `scalar_forms`, for images too; papers' own forms are `tests/oracles`, in 50 digits.
 
 Sources: Williams 1997 (erf), Pearce et al. 2019 (sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et
 al. 2020 (GELU).
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from analytic.vectors import scalar_forms
 from analytic.vectors.duals import NORM_GRID, Homogeneous, erf_variance, nonzero, seen
 from analytic.vectors.quadrature import Quadrature, mismatch
-from analytic.vectors.scalar_forms import ERF, GELU, Arithmetic, Form
+from analytic.vectors.scalar_forms import ERF, GELU, RECTIFIED_SQUARE, SIGN, Arithmetic, Form
 from analytic.vectors.state import Distances, Dual, Pairs, RowState
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
@@ -91,16 +91,6 @@ class Gram:
     def S(self) -> Array:
         """E (u + u')^2 / 2 = (q + q')/2 + k."""
         return self.d + 2 * self.root * self.r
-
-    @cached_property
-    def sin2(self) -> Array:
-        """sin(a)^2 = 1 - c^2."""
-        return 4 * self.p * self.r
-
-    @cached_property
-    def angle(self) -> Array:
-        """a = arccos c."""
-        return 2 * self.xp.arctan2(self.xp.sqrt(self.p), self.xp.sqrt(self.r))
 
 
 @dataclass(frozen=True)
@@ -195,44 +185,31 @@ SATURATION = 40.0
 
 @lru_cache(maxsize=64)
 def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
-    """phi(x) = a sin(b x + c).  With C = cos 2c, all variances times b^2, and V = 1 - C e^(-2q) = 2 v / a^2:
+    """phi(x) = a sin(b x + c), as `scalar_forms.sine`, with V = 1 - C e^(-2q) = 2 v / a^2.
 
-        E phi phi' = a^2/2 (e^-D - C e^-S)                E phi' phi' = a^2 b^2/2 (e^-D + C e^-S)
+    Let d and s be D and S at p = 0.  Different norms add to p'
 
-    Let d, s be D, S at p = 0, e = D - d and f = S - d.  The angle adds to p', and different norms add,
-
-        (1 - e^-e) e^-d (1 + C e^-f) / (2 sqrt(V V'))
         [(1 - e^-d)(1 + C e^-s) - C (e^-q - e^-q')^2 / 2 - (sqrt V - sqrt V')^2 / 2] / (2 sqrt(V V'))
 
-    the second of which is (1 - c')/2 at p = 0, as d + s = q + q'.  Cos is c + pi/2; for C = 0, c' = e^-D.
+    which is (1 - c')/2 at p = 0, as d + s = q + q'.  Cos is c + pi/2; for C = 0, c' = e^-D.
     """
     C, b2, gain = cos(2 * c), b * b, a * a / 2
 
     def V(xp: Any, q: Array) -> Array:
         return (1 - C) - C * xp.expm1(-2 * b2 * q)
 
-    def norms(g: Gram, root: Array, root2: Array) -> Array:
-        """The second term, without its denominator."""
-        xp, d, lost = g.xp, -g.xp.expm1(-b2 * g.d), -g.xp.expm1(-2 * b2 * g.root)  # 1 - e^-d, 1 - e^-(e + f)
+    def norms(g: Gram) -> Array:
+        xp, d, lost = g.xp, -g.xp.expm1(-b2 * g.d), -g.xp.expm1(-2 * b2 * g.root)  # 1 - e^-d, 1 - e^-(s - d)
+        root, root2 = (xp.sqrt(nonzero(xp, V(xp, q))) for q in (g.q, g.q2))
         decay = 1 - d
         rest = (C * (xp.exp(-b2 * g.q) - xp.exp(-b2 * g.q2)) ** 2 + (root - root2) ** 2) / 2
         near = d * (1 + C * decay * (1 - lost)) - rest
         far = root * root2 - decay * ((1 - C) + C * lost)  # as 1 - c', where norms are far apart
-        return xp.maximum(xp.where(xp.abs(root - root2) < xp.minimum(root, root2), near, far), 0)
+        found = xp.maximum(xp.where(xp.abs(root - root2) < xp.minimum(root, root2), near, far), 0)
+        return found / (2 * root) / root2
 
-    def step(g: Gram) -> tuple[Array, Array]:
-        xp, both = g.xp, 2 * b2 * g.root  # e + f
-        root, root2 = (xp.sqrt(nonzero(xp, V(xp, q))) for q in (g.q, g.q2))
-        lost, rest = xp.expm1(-both * g.p), C * xp.expm1(-both * g.r) + (1 + C)  # e^-e - 1,  1 + C e^-f
-        decay = 1.0 if g.alike else xp.exp(-b2 * g.d)
-        turned = -decay * lost * rest
-        if g.by_formula:
-            turned = turned + norms(g, root, root2)
-        return turned / (2 * root) / root2, gain * b2 * decay * (lost + rest)
-
-    point, reach = pointwise(s.Sin(a, b, c)), SATURATION / b2 if b2 else inf
-    form = scalar_forms.sine(a, b, c)
-    return ClosedForm(name, lambda xp, q: gain * V(xp, q), step, C == 1, point.phi, reach, form)
+    point, reach, form = pointwise(s.Sin(a, b, c)), SATURATION / b2 if b2 else inf, scalar_forms.sine(a, b, c)
+    return ClosedForm(name, lambda xp, q: gain * V(xp, q), Turn(form, norms), C == 1, point.phi, reach, form)
 
 
 @cache
@@ -242,65 +219,25 @@ def erf(name: str) -> ClosedForm:
 
 
 def exponential(name: str, a: float, b: float) -> ClosedForm:
-    """phi(x) = a e^(b x):   E phi phi' = a^2 e^(b^2 S),   E phi' phi' = b^2 E phi phi',   c' = e^(-b^2 D)."""
-    a2, b2 = a * a, b * b
-
-    def step(g: Gram) -> tuple[Array, Array]:
-        return -g.xp.expm1(-b2 * g.D) / 2, a2 * b2 * g.xp.exp(b2 * g.S)
-
-    return ClosedForm(name, lambda xp, q: a2 * xp.exp(2 * b2 * q), step, form=scalar_forms.exponential(a, b))
+    """phi(x) = a e^(b x)."""
+    form = scalar_forms.exponential(a, b)
+    return ClosedForm(name, lambda xp, q: a * a * xp.exp(2 * b * b * q), Turn(form), form=form)
 
 
 def gaussian(name: str, a: float, b: float) -> ClosedForm:
-    """phi(x) = a e^(b x^2).  With A = -2b, w = sqrt(1 + 2 A q) and X = 1 + A (q + q') + A^2 (q q' - k^2):
-
-    E phi phi' = a^2 / sqrt X        E phi' phi' = a^2 A^2 k / X^(3/2)        v = a^2 / w
-    X / (w w') = 1 + e,   e = (w - w')^2 / (2 w w') + (A q / w) (A q' / w') sin(a)^2,   c' = 1 / sqrt(1 + e)
-    """
-    A = -2 * b
-
-    def wide(xp: Any, q: Array) -> Array:
-        return xp.sqrt(1 + 2 * A * q)
-
-    def step(g: Gram) -> tuple[Array, Array]:
-        w, w2 = wide(g.xp, g.q), wide(g.xp, g.q2)
-        e = (A * g.q / w) * (A * g.q2 / w2) * g.sin2
-        if not g.alike:
-            e = e + (w - w2) ** 2 / w / (2 * w2)
-        x, x_root = 1 + e, g.xp.sqrt(1 + e)
-        slope = (a * A * a * A * g.s * w**-1.5) * (g.s2 * w2**-1.5) * (g.r - g.p) / (x * x_root)
-        return e / (2 * (x + x_root)), slope
-
-    return ClosedForm(name, lambda xp, q: a * a / wide(xp, q), step, form=scalar_forms.gaussian(a, b))
+    """phi(x) = a e^(b x^2)."""
+    form = scalar_forms.gaussian(a, b)
+    return ClosedForm(name, lambda xp, q: a * a / xp.sqrt(1 - 4 * b * q), Turn(form), form=form)
 
 
 def rectified_square(name: str) -> ClosedForm:
-    """phi(x) = max(x, 0)^2, the arc-cosine kernel of order 2, with J_2 = 3 sin a cos a + (pi - a)(1 + 2 cos(a)^2):
-
-    E phi phi' = q q' J_2 / (2 pi)       E phi' phi' = 2 sqrt(q q') (sin a + (pi - a) cos a) / pi
-    6 pi p' = 3 pi - J_2 = 3 (a - sin a cos a) + 2 (pi - a) sin(a)^2
-    """
-
-    def step(g: Gram) -> tuple[Array, Array]:
-        sin, cos, left = g.xp.sqrt(g.sin2), g.r - g.p, pi - g.angle
-        return (3 * (g.angle - sin * cos) + 2 * left * g.sin2) / (6 * pi), 2 / pi * g.root * (sin + left * cos)
-
-    return ClosedForm(name, lambda xp, q: 1.5 * q * q, step, form=scalar_forms.RECTIFIED_SQUARE)
+    """phi(x) = max(x, 0)^2."""
+    return ClosedForm(name, lambda xp, q: 1.5 * q * q, Turn(RECTIFIED_SQUARE), form=RECTIFIED_SQUARE)
 
 
 def sign(name: str) -> ClosedForm:
-    """phi(x) = sign x:   E phi phi' = 1 - 2 a / pi, so p' = a / pi.
-
-    E phi'^2 is infinite, and `analytic.kernel` refuses Theta; the zero stands for it where only K is asked for.
-    """
-
-    def variance(xp: Any, q: Array) -> Array:
-        return xp.astype(q > 0, q.dtype)
-
-    def step(g: Gram) -> tuple[Array, Array]:
-        return g.angle / pi, g.xp.zeros_like(g.p)
-
-    return ClosedForm(name, variance, step, odd=True, form=scalar_forms.SIGN)
+    """phi(x) = sign x.  E phi'^2 is infinite, and `analytic.kernel` refuses Theta; for K alone, 0 stands for it."""
+    return ClosedForm(name, lambda xp, q: xp.astype(q > 0, q.dtype), Turn(SIGN), odd=True, form=SIGN)
 
 
 @cache

@@ -1,4 +1,6 @@
-"""Closed forms of one pair of pixels, each written once: NumPy, Numba and CUDA run the same formula.
+"""Closed forms of one pair, each written once: NumPy, Numba and CUDA run the same formula.
+
+For pixels,
 
     D = E (u - u')^2 / 2 = (q + q')/2 - k     ->     D' = E (phi(u) - phi(u'))^2 / 2,   slope = E phi'(u) phi'(u')
 
@@ -8,7 +10,11 @@ computed once for each pixel.  Of a pair it gets both sides' numbers and D, and 
     U = s s'        A = U - k = U (1 - cos a) = D - (s - s')^2 / 2        B = U + k = U (1 + cos a) = 2U - A
 
 Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and nearly parallel ones keep their angle.
-What different norms add are squares of differences of numbers.  Sources: see `analytic.vectors.closed_forms`.
+What different norms add are squares of differences of numbers.
+
+For vectors the same text takes A and B from p and r: their angle is exact at every ratio of norms, where A as written
+above has an error of eps times that ratio.  What different norms add therefore has two texts: for vectors it is in
+`closed_forms`.  Sources: see there.
 """
 
 from __future__ import annotations
@@ -306,16 +312,23 @@ GELU = Form("gelu", gelu_numbers, gelu_pair, (), gelu_rows, gelu_turn)
 
 
 def sine(a: float, b: float, c: float) -> Form:
-    """phi(x) = a sin(b x + c).  With C = cos 2c, all variances times b^2, t = 1 - e^-D and S = B + (s - s')^2 / 2:
+    """phi(x) = a sin(b x + c).  With C = cos 2c, all variances times b^2, S = B + (s - s')^2 / 2 and `waves`:
 
-    D' = a^2/2 [t (1 + C e^-S) - C (e^-q - e^-q')^2 / 2]        slope = a^2 b^2/2 (e^-D + C e^-S)
+    E phi phi' = a^2/2 (e^-D - C e^-S)                E phi' phi' = a^2 b^2/2 (e^-D + C e^-S)
+    D' = a^2/2 [(1 - e^-D) (1 + C e^-S) - C (e^-q - e^-q')^2 / 2]
     """
     C, b2 = cos(2 * c), b * b
 
     def numbers(xp: Any, q: Array) -> tuple[Array, ...]:
         return abs(b) * xp.sqrt(q), -xp.expm1(-b2 * q)
 
-    return Form("sine", numbers, sine_pair, (a * a / 2, b2, 1 / b2 if b2 else 0.0, C))
+    return Form("sine", numbers, sine_pair, (a * a / 2, b2, 1 / b2 if b2 else 0.0, C), sine_rows, sine_turn)
+
+
+def waves(m: Any, D: Any, S: Any, C: Any) -> tuple[Any, Any]:
+    """(1 - e^-D) (1 + C e^-S) and e^-D + C e^-S."""
+    t, e = m.expm1(0.0 - D), m.expm1(0.0 - S) * C
+    return t * (0.0 - 1.0 - C - e), t + e + (C + 1.0)
 
 
 def sine_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
@@ -323,68 +336,136 @@ def sine_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[A
     (s, lost), (s2, lost2), (gain, b2, inverse, C) = one, two, k
     D = D * b2
     apart, _, A, B = sides(m, D, s, s2)
-    S, gap = B + apart * apart * 0.5, lost - lost2
-    t, e = m.expm1(0.0 - D), m.expm1(0.0 - S) * C
-    after = t * (0.0 - 1.0 - C - e) - gap * gap * (C * 0.5)
-    return after * gain, (t + e + (C + 1.0)) * (gain * b2), (B - A) * inverse
+    gap = lost - lost2
+    turned, slope = waves(m, D, B + apart * apart * 0.5, C)
+    return (turned - gap * gap * (C * 0.5)) * gain, slope * (gain * b2), (B - A) * inverse
+
+
+def sine_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
+    """s, and 1 / sqrt V,  V = 2 v / a^2 = 1 - C e^(-2q)."""
+    _, b2, _, C = k
+    q = b2 * q
+    return xp.sqrt(q), 1 / xp.sqrt(nonzero(xp, (1 - C) - C * xp.expm1(-2 * q)))
+
+
+def sine_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
+    """e^-d (1 - e^-A) (1 + C e^-B) / (2 sqrt(V V')), with d = (s - s')^2 / 2 = D - A."""
+    (s, root, _), (s2, root2, _), (gain, b2, _, C) = one, two, k
+    U2, gap = (s * s2) * 2.0, s - s2
+    decay = m.expm1(gap * gap * -0.5) + 1.0
+    turned, slope = waves(m, U2 * p, U2 * r, C)
+    return decay * turned * (root * root2) * 0.5, slope * decay * (gain * b2)
 
 
 def exponential(a: float, b: float) -> Form:
     """phi(x) = a e^(b x), w = |a| e^(b^2 q):  D' = (w - w')^2 / 2 + w w' (1 - e^(-b^2 D)),  slope = b^2 E phi phi'."""
     b2 = b * b
-    return Form("exponential", lambda xp, q: (q, abs(a) * xp.exp(b2 * q)), exponential_pair, (b2,))
+    numbers = lambda xp, q: (q, abs(a) * xp.exp(b2 * q))  # noqa: E731
+    return Form("exponential", numbers, exponential_pair, (b2, a * a), exponential_rows, exponential_turn)
 
 
 def exponential_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
     """As `exponential` says."""
-    (q, w), (q2, w2), (b2,) = one, two, k
+    (q, w), (q2, w2), (b2, _) = one, two, k
     t, gap = m.expm1(0.0 - D * b2), w - w2
     return gap * gap * 0.5 - w * w2 * t, w * w2 * (t + 1.0) * b2, q + q2 - (D + D)
 
 
-def gaussian(a: float, b: float) -> Form:
-    """phi(x) = a e^(b x^2).  With A_ = -2b, w = sqrt(1 + 2 A_ q), v = a^2 / w and 1 + e = X as in `closed_forms`:
+def exponential_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
+    """s and w."""
+    b2, a2 = k
+    return xp.sqrt(q), a2**0.5 * xp.exp(b2 * q)
 
+
+def exponential_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
+    """c' = e^(-b^2 D),  D = (s - s')^2 / 2 + 2 s s' p."""
+    (s, w, _), (s2, w2, _), (b2, _) = one, two, k
+    gap = s - s2
+    t = m.expm1((gap * gap * 0.5 + (s * s2) * 2.0 * p) * (0.0 - b2))
+    return t * -0.5, w * w2 * (t + 1.0) * b2
+
+
+def gaussian(a: float, b: float) -> Form:
+    """phi(x) = a e^(b x^2).  With A_ = -2b, w = sqrt(1 + 2 A_ q), v = a^2 / w, X = 1 + A_ (q + q') + A_^2 (q q' - k^2):
+
+    E phi phi' = a^2 / sqrt X        E phi' phi' = a^2 A_^2 k / X^(3/2)        X / (w w') = 1 + e
     e = [(w - w')^2 / 2 + A_^2 A B] / (w w')        D' = (sqrt v - sqrt v')^2 / 2 + sqrt(v v') (1 - (1 + e)^-1/2)
-    slope = sqrt(v v') A_^2 k / (w w') (1 + e)^-3/2
     """
 
     def numbers(xp: Any, q: Array) -> tuple[Array, ...]:
         w = xp.sqrt(1 - 4 * b * q)
         return xp.sqrt(q), w, 1 / w, abs(a) / xp.sqrt(w)
 
-    return Form("gaussian", numbers, gaussian_pair, (4 * b * b,))
+    return Form("gaussian", numbers, gaussian_pair, (4 * b * b, abs(a), b), gaussian_rows, gaussian_turn)
+
+
+def widened(m: Any, e: Any) -> tuple[Any, Any]:
+    """1 - (1 + e)^-1/2 and (1 + e)^-3/2."""
+    x = e + 1.0
+    x_root = m.sqrt(x)
+    return e / (x + x_root), 1.0 / (x * x_root)
 
 
 def gaussian_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
     """As `gaussian` says."""
-    (s, w, inverse, root), (s2, w2, inverse2, root2), (A2,) = one, two, k
+    (s, w, inverse, root), (s2, w2, inverse2, root2), (A2, _, _) = one, two, k
     _, U, A, B = sides(m, D, s, s2)
     gap, roots, gap_root = w - w2, root * root2, root - root2
-    e = (gap * inverse) * (gap * inverse2) * 0.5 + (A * inverse) * (B * inverse2) * A2
-    x = e + 1.0
-    x_root = m.sqrt(x)
-    after = gap_root * gap_root * 0.5 + roots * e / (x + x_root)
-    return after, roots * A2 * ((U - A) * inverse * inverse2) / (x * x_root), B - A
+    turned, slope = widened(m, (gap * inverse) * (gap * inverse2) * 0.5 + (A * inverse) * (B * inverse2) * A2)
+    after = gap_root * gap_root * 0.5 + roots * turned
+    return after, roots * A2 * ((U - A) * inverse * inverse2) * slope, B - A
 
 
-def rectified_square_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """phi(x) = max(x, 0)^2.  With L = sin a - a cos a, and J_2 as in `closed_forms`, v = 3/2 q^2:
+def gaussian_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
+    """w, 1/w, A_ q / w and a A_ s w^-3/2."""
+    _, a, b = k
+    w = xp.sqrt(1 - 4 * b * q)
+    return w, 1 / w, -2 * b * q / w, 2 * a * abs(b) * xp.sqrt(q) * w**-1.5
 
-    D' = 3/4 (q - q')^2 + U^2 / (2 pi) [(2 pi + a) sin(a)^2 - 3 L cos a]        slope = (2/pi) U (L + pi cos a)
+
+def gaussian_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
+    """c' = (1 + e)^-1/2, of which different norms have their share in e."""
+    (w, inverse, y, root, _), (w2, inverse2, y2, root2, _) = one, two
+    gap = w - w2
+    turned, slope = widened(m, (gap * inverse) * (gap * inverse2) * 0.5 + (y * y2) * 4.0 * (p * r))
+    return turned * 0.5, root * root2 * (r - p) * slope
+
+
+def rectified(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any]:
+    """phi(x) = max(x, 0)^2, the arc-cosine kernel of order 2, with L = sin a - a cos a:
+
+        (2 pi / U^2) (E(U) - E(k)) = (2 pi + a) sin(a)^2 - 3 L cos a        (pi / 2U) dE / dk = L + pi cos a
+
+    v = 3/2 q^2.   U2 : as in `acute`.
     """
-    (s,), (s2,) = one, two
-    gap, U, A, B = sides(m, D, s, s2)
-    wide, p, half_sin = acute(m, A, B, U + U)
+    wide, p, half_sin = acute(m, A, B, U2)
     h, lag, cos_b = m.asin(p, half_sin), m.lag(p, half_sin) * 2.0, 1.0 - (p + p)
     a = m.where(wide, pi - (h + h), h + h)
     L, cos_a = m.where(wide, lag + cos_b * pi, lag), m.where(wide, 0.0 - cos_b, cos_b)
-    sin2, norms = 4.0 * p * (1.0 - p), gap * (s + s2)
-    after = norms * norms * 0.75 + U * U * ((a + 2 * pi) * sin2 - 3.0 * L * cos_a) * (1 / (2 * pi))
-    return after, (2 / pi) * U * m.where(wide, lag, lag + cos_b * pi), B - A
+    return (a + 2 * pi) * (4.0 * p * (1.0 - p)) - 3.0 * L * cos_a, m.where(wide, lag, lag + cos_b * pi)
 
 
-RECTIFIED_SQUARE = Form("rectified square", lambda xp, q: (xp.sqrt(q),), rectified_square_pair)
+def rectified_square_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
+    """D' = 3/4 (q - q')^2 + E(U) - E(k), by `rectified`."""
+    (s,), (s2,) = one, two
+    gap, U, A, B = sides(m, D, s, s2)
+    turned, slope = rectified(m, A, B, U + U)
+    norms = gap * (s + s2)
+    return norms * norms * 0.75 + U * U * turned * (1 / (2 * pi)), (2 / pi) * U * slope, B - A
+
+
+def root_of(xp: Any, q: Array, k: Numbers = ()) -> tuple[Array, ...]:
+    """s."""
+    return (xp.sqrt(q),)
+
+
+def rectified_square_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
+    """By `rectified`."""
+    turned, slope = rectified(m, p, r)
+    return turned * (1 / (6 * pi)), (one[0] * two[0]) * (2 / pi) * slope
+
+
+RECTIFIED_SQUARE = Form("rectified square", root_of, rectified_square_pair, (), root_of, rectified_square_turn)
 
 
 def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
@@ -401,6 +482,12 @@ def sign_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
     return xp.sqrt(q), xp.astype(q > 0, q.dtype)
 
 
+def sign_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
+    """p' = a / pi."""
+    h = bent(m, p, r)[1] * (2 / pi)
+    return h, 0.0 * h
+
+
 def normalised_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
     """Layer normalisation, u to r u:   D' = r r' A + (r s - r' s')^2 / 2,   slope = r r'."""
     (s, r), (s2, r2) = one, two
@@ -409,7 +496,8 @@ def normalised_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> t
     return A * both + gap * gap * 0.5, both, B - A
 
 
-SIGN, NORMALISED = Form("sign", sign_numbers, sign_pair), Form("normalised", nothing, normalised_pair)
+SIGN = Form("sign", sign_numbers, sign_pair, (), lambda xp, q, k: (), sign_turn)
+NORMALISED = Form("normalised", nothing, normalised_pair)
 
 KINDS = KINKED, LINEAR, ERF, GELU, RECTIFIED_SQUARE, SIGN, NORMALISED, sine(1, 1, 0), exponential(1, 1), gaussian(1, -1)
 FORMS = {form.name: form for form in KINDS}

@@ -79,8 +79,6 @@ def network(phi: mn.spec.Layer, *more: mn.spec.Layer) -> an.Kernel:
     return an.kernel(mn.Sequential(dense, phi, *more, dense, phi, mn.Dense(1)))
 
 
-COMPILED = mn.ReLU, mn.LeakyReLU, mn.Abs, mn.Erf, mn.GELU
-
 ROUNDINGS = 60
 """Two layers: each of the functions is right to a rounding or two, and they follow one another."""
 
@@ -95,7 +93,7 @@ def test_a_pass_is_what_numpy_does(phi: Any, norms: str, dtype: str) -> None:
     with counted() as steps:
         assert apart(kernel, x) < ROUNDINGS
         assert apart(kernel, x, y) < ROUNDINGS
-    if norms != "zeros" and isinstance(phi, COMPILED):
+    if norms != "zeros":
         assert set(steps) == {"compiled"}
 
 
