@@ -25,8 +25,9 @@ ABSENT = (
 WORK = """
     import builtins, io, os, pathlib, sys
     import filelock, matplotlib, numpy, scipy.linalg, threadpoolctl  # their own ways for this system
-    controller = threadpoolctl.ThreadpoolController()  # older ones call ldconfig on Linux
-    threadpoolctl.ThreadpoolController = lambda: controller
+    if hasattr(threadpoolctl, "find_library"):  # older ones call ldconfig for it, on Linux
+        libc = threadpoolctl.find_library("c")
+        threadpoolctl.find_library = lambda name: libc
     for name in {absent}:
         if hasattr(os, name):
             delattr(os, name)
