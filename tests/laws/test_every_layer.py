@@ -12,9 +12,14 @@ import minintk as mn
 from minintk.testing import check_layer
 
 CASES = [(kind, *case) for kind in layers() for case in examples(kind)]
+FIRST = {kind: case for kind, *case in reversed(CASES)}  # of each class; the others are slow
 
 
-@pytest.mark.parametrize(("kind", "layer", "shape"), CASES, ids=[f"{layer}-{shape}" for _, layer, shape in CASES])
+@pytest.mark.parametrize(
+    ("kind", "layer", "shape"),
+    [pytest.param(*case, marks=[pytest.mark.slow] * (case[1:] != tuple(FIRST[case[0]]))) for case in CASES],
+    ids=[f"{layer}-{shape}" for _, layer, shape in CASES],
+)
 def test_every_layer_in_every_place(kind: Any, layer: Any, shape: tuple[int, ...]) -> None:
     check_layer(layer, shape)
     if kind.weights:
