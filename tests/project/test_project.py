@@ -1,7 +1,338 @@
 """The project as a whole: what importing costs, who may import whom, docstrings, and that the README's code runs."""
 
+import ast
+import importlib
+import importlib.util
+import inspect
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("minintk", "analytic")
 ABOUT_BOTH = set[str]()
+
+
+def sources(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def imports(code: str) -> set[str]:
+    """Top-level names of every module that the code imports, import_module("...") included."""
+    names = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.add(node.module or "")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and node.args:
+            names.add(ast.unparse(node.args[0]).strip("'\"f"))
+    return {name.partition(".")[0] for name in names}
+
+
+def test_imports_finds_every_way_to_import() -> None:
+    code = "import a.b\nfrom c.d import e\ndef f():\n import g as h\n importlib.import_module('i.j')\n"
+    code += " import_module(f'k.{l}')"
+    assert imports(code) == {"a", "c", "g", "i", "k"}
+
+
+# -------------------------------------------------------------------------------------------- importing
+
+
+def fresh(code: str, compiled: Path | None = None) -> str:
+    """What the code prints in a Python of its own; compiled: where that keeps compiled modules, if not as usual.
+
+    Then without OpenBLAS's threads too: while NumPy loads they wait on the other cores, a tenth of a second of
+    processor time that nobody waits for.
+    """
+    env = None
+    if compiled is not None:
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        env |= {"PYTHONPYCACHEPREFIX": str(compiled), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_pulls_in_nothing_heavy() -> None:
+    """Plots, the GPU, the terminal, downloads and learning frameworks are for those who ask for them."""
+    heavy = ["matplotlib", "cupy", "numba", "rich", "pooch", "sklearn", "pandas", "requests"]
+    heavy += ["scipy.stats", "scipy.optimize", "scipy.integrate", "scipy.interpolate", "scipy.sparse", "scipy.spatial"]
+    code = f"import sys, minintk, analytic; print(*[name for name in {heavy} if name in sys.modules])"
+    assert fresh(code).split() == []
+
+
+def test_importing_takes_under_three_tenths_of_a_second(tmp_path: Path) -> None:
+    """Processor time of both packages, NumPy and all, once compiled: the best of some runs, the machine may be busy."""
+    code = "import time; t = time.process_time(); import minintk, analytic; print(time.process_time() - t)"
+    times: list[float] = []
+    while len(times) < 10 and (not times or min(times) > 0.3):
+        times.append(float(fresh(code, compiled=tmp_path)))
+    assert min(times) < 0.3
+
+
+def test_pytest_leaves_out_the_modules_that_need_an_extra() -> None:
+    """Those alone, and all of them, so that the installed package's examples can be collected without extras."""
+    listed = set[str]()
+    for package in PACKAGES:
+        needs = importlib.import_module(f"{package}.conftest").NEEDS
+        listed |= {f"{package}.{name.removesuffix('.py').replace('/', '.')}" for name in needs}
+    code = f"""
+import importlib, pkgutil, sys
+sys.modules.update(dict.fromkeys(["cupy", "llvmlite", "numba", "pandas", "pooch", "sklearn"]))  # as if not installed
+for package in map(importlib.import_module, {PACKAGES}):
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not found.name.endswith("__main__"):
+            try:
+                importlib.import_module(found.name)
+            except ImportError:
+                print(found.name)
+"""
+    assert set(fresh(code).split()) == listed
+
+
+# ---------------------------------------------------------------------------------------------- layers
+
+
+def test_minintk_does_not_import_analytic() -> None:
+    for path in sources("minintk"):
+        if path.relative_to(ROOT).as_posix() not in ABOUT_BOTH:
+            assert "analytic" not in imports(path.read_text(encoding="utf-8")), path
+
+
+def test_the_command_line_imports_analytic_only_when_it_runs() -> None:
+    """So that `import minintk` never brings it along."""
+    assert fresh("import sys, minintk; print('analytic' in sys.modules, 'minintk.lab.cli' in sys.modules)").split() == [
+        "False",
+        "False",
+    ]
+
+
+def test_one_module_names_cupy() -> None:
+    for path in sources(*PACKAGES):
+        code = ast.parse(path.read_text(encoding="utf-8"))
+        named = {node.id for node in ast.walk(code) if isinstance(node, ast.Name)} & {"cupy", "cupyx"}
+        if path.name != "arrays.py":
+            assert not named, path
+            assert not {"cupy", "cupyx"} & imports(path.read_text(encoding="utf-8")), path
+
+
+def test_derivatives_are_written_by_hand() -> None:
+    frameworks = {"autograd", "jax", "torch", "tensorflow", "theano", "casadi", "neural_tangents"}
+    for path in sources(*PACKAGES, "examples"):
+        lifted = {"torch"} if path.stem == "lift_from_torch" else set()  # what is to be lifted comes from there
+        assert not (frameworks - lifted) & imports(path.read_text(encoding="utf-8")), path
+
+
+def test_a_type_checker_knows_what_an_array_has() -> None:
+    code = "import numpy as np\nimport minintk as mn\ndef f(a: mn.Array) -> None:\n    a.shpae\nf(np.ones(3))\n"
+    cache = ROOT / ".mypy_cache" / "typed"  # a twentieth of the time from the second run on
+    said, *_ = pytest.importorskip("mypy.api").run(["--config-file=", f"--cache-dir={cache}", "-c", code])
+    assert re.search(r'has no attribute "shpae".*\nFound 1 error', said), said
+
+
+# ------------------------------------------------------------------------------------------ docstrings
+
+
+def modules() -> Iterator[ModuleType]:
+    for extra in ("llvmlite", "sklearn"):
+        pytest.importorskip(extra, reason="some modules need it")
+    for package in map(importlib.import_module, PACKAGES):
+        yield package
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):
+                yield importlib.import_module(found.name)
+
+
+def undocumented(module: ModuleType) -> Iterator[str]:
+    """Classes and functions of a module without a docstring; of what a package exports, methods as well."""
+    exported = module.__name__ in (*PACKAGES, "minintk.datasets")
+    for name, thing in vars(module).items():
+        home = getattr(thing, "__module__", None) or ""
+        if name.startswith("_") or not callable(thing) or (home != module.__name__ and not exported):
+            continue
+        if home.partition(".")[0] in PACKAGES and not inspect.getdoc(thing):
+            yield f"{module.__name__}.{name}"
+        if exported and inspect.isclass(thing) and name != "Array":  # its methods are NumPy's
+            for attribute, value in vars(thing).items():
+                method = inspect.isfunction(value) or isinstance(value, property | classmethod | staticmethod)
+                if method and not attribute.startswith("_") and not inspect.getdoc(getattr(thing, attribute)):
+                    yield f"{module.__name__}.{name}.{attribute}"
+
+
+def test_everything_public_has_a_docstring() -> None:
+    assert [name for module in modules() for name in undocumented(module)] == []
+    assert [module.__name__ for module in modules() if not module.__doc__] == []
+
+
+WITHOUT_EXAMPLE = {"minintk.datasets.mnist", "minintk.datasets.cifar10"}  # they read files
+
+
+def test_every_public_function_shows_an_example() -> None:
+    """What one calls, that is; what calls give back is shown there."""
+    silent = set()
+    for name in (*PACKAGES, "minintk.diagnostics", "minintk.datasets", "minintk.spec.zoo"):
+        package = importlib.import_module(name)
+        for exported in getattr(package, "__all__", vars(package)):
+            thing = getattr(package, exported)
+            if callable(thing) and not inspect.isclass(thing) and getattr(thing, "__name__", "_")[0] != "_":
+                silent |= {f"{name}.{exported}"} if ">>>" not in (inspect.getdoc(thing) or "") else set()
+    assert silent == WITHOUT_EXAMPLE
+
+
+def test_a_missing_docstring_is_found() -> None:
+    module = ModuleType("minintk.datasets", "A module.")
+    exec(  # one class whose second method says nothing, one function that says nothing
+        "class Good:\n 'It is.'\n def yes(self):\n  'It does.'\n def no(self): return 1\ndef mute(): return 1",
+        vars(module),
+    )
+    assert set(undocumented(module)) == {"minintk.datasets.Good.no", "minintk.datasets.mute"}
+
+
+# ---------------------------------------------------------------------------------------- README, packaging
+
+
+def readme() -> str:
+    path = ROOT / "README.md"
+    if not path.exists():
+        pytest.skip("there is no README.md in this tree (an installed package, say), so none of its code to run")
+    return path.read_text(encoding="utf-8")
+
+
+def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every ```python block, one after the other in one namespace, as a reader would type them."""
+    blocks = re.findall(r"^```python\n(.*?)^```", readme(), re.MULTILINE | re.DOTALL)
+    assert blocks, "README.md shows no Python code"
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "readme"}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"README.md, Python block {number + 1}", "exec"), namespace)
+
+
+SLOW = {"mup", "training"}
+CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+WRITTEN_BY_THE_BUILD = re.compile(r"docs/(gallery/|course/kit-|project/(readme|changelog|contributing|benchmarks))")
+PAGES = {path.relative_to(ROOT / "docs").with_suffix("").as_posix(): path for path in (ROOT / "docs").rglob("*.md")}
+PAGES = {name: path for name, path in PAGES.items() if not WRITTEN_BY_THE_BUILD.match(f"docs/{name}")}
+GUIDES = sorted(name for name, path in PAGES.items() if CODE.search(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in GUIDES])
+def test_code_of_the_guides_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ```python blocks of a page of docs, one after the other in one namespace."""
+    if name == "scikit-learn":
+        pytest.importorskip("sklearn", reason="needs the extra sklearn")
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "guide"}
+    for block in CODE.findall(PAGES[name].read_text(encoding="utf-8")):
+        exec(compile(block, str(PAGES[name]), "exec"), namespace)
+
+
+def test_pages_with_code_are_found() -> None:
+    assert not PAGES or {"lazy", "limits", "mup", "training", "guide/neural-tangents"} <= set(GUIDES)
+
+
+def test_readme_names_commands_that_exist() -> None:
+    sys.path.insert(0, str(ROOT))
+    try:
+        commands = {*importlib.import_module("make").COMMANDS, "clean"}
+    finally:
+        sys.path.remove(str(ROOT))
+    named = re.findall(r"make\.py ([a-z-]+)", readme())
+    assert {"verify", "test"} <= set(named) <= commands
+    targets = re.search(r"^COMMANDS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert targets
+    assert set(targets[1].split()) == commands - {"python"}
+
+
+# ------------------------------------------------------------------------------------- what the words name
+
+ABBREVIATED = {"mn": "minintk", "an": "analytic", "minintk": "minintk", "analytic": "analytic"}
+DOTTED = re.compile(r"(?<![\w./])(mn|an|minintk|analytic)((?:\.[A-Za-z_]\w*)+)")
+FILE = re.compile(r"(?<![\w./-])((?:minintk|analytic|tests|examples|benchmarks|docs)/[\w/.-]*\w)")
+SUFFIXES = {".py", ".md", ".npz", ".png", ".html", ".json"}  # minintk.py in a sentence is a file, not a name
+
+
+def prose() -> Iterator[tuple[str, str]]:
+    """(where, text) of every page, and of every docstring of both packages."""
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+    pages += [path for folder in ("docs", "examples", "benchmarks") for path in sorted((ROOT / folder).rglob("*.md"))]
+    for page in pages:
+        if page.exists() and not WRITTEN_BY_THE_BUILD.match(page.relative_to(ROOT).as_posix()):
+            yield page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")
+    for path in sources(*PACKAGES):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                yield path.relative_to(ROOT).as_posix(), ast.get_docstring(node) or ""
+
+
+def mro(thing: object) -> tuple[object, ...]:
+    return thing.__mro__ if inspect.isclass(thing) else ()
+
+
+def exists(package: str, path: str) -> bool:
+    """Whether package.path is a module, or an attribute, also a field of a dataclass, of one."""
+    thing: object = importlib.import_module(package)
+    for name in path.split("."):
+        if inspect.ismodule(thing) and not hasattr(thing, name):
+            try:
+                importlib.import_module(f"{thing.__name__}.{name}")
+            except ImportError:  # or a style, which Matplotlib finds in a package
+                return any((Path(home) / f"{name}.mplstyle").exists() for home in getattr(thing, "__path__", ()))
+        elif not any(hasattr(c, name) or name in getattr(c, "__annotations__", {}) for c in (thing, *mro(thing))):
+            return False
+        thing = getattr(thing, name, None)
+    return True
+
+
+def test_every_name_in_the_documentation_exists() -> None:
+    pytest.importorskip("sklearn", reason="the estimators are among them")
+    missing = set()
+    for where, text in prose():
+        for package, path in DOTTED.findall(text):
+            if f".{path.rpartition('.')[2]}" not in SUFFIXES and not exists(ABBREVIATED[package], path[1:]):
+                missing.add((where, package + path))
+        for name in FILE.findall(text):
+            if (ROOT / "README.md").exists() and not (ROOT / name).exists() and not list(ROOT.glob(f"{name}*")):
+                missing.add((where, name))
+    assert missing == set()
+
+
+def test_a_name_that_is_none_is_found() -> None:
+    assert DOTTED.findall("`mn.Network.init`, man.ual, an.kernel(x).") == [("mn", ".Network.init"), ("an", ".kernel")]
+    assert exists("minintk", "training.train.Snapshot.loss")
+    assert exists("minintk", "Network.layout")
+    assert exists("minintk", "verify.claims")
+    assert not exists("minintk", "Network.initialise")
+    assert not exists("analytic", "nothing.at_all")
+
+
+REFERENCE = re.compile(r"^(?:\.\. auto\w+:: |   )((?:minintk|analytic)[\w.]*)$", re.MULTILINE)
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
+    if not pages:
+        pytest.skip("there are no docs in this tree (an installed package, say)")
+    shown = {name for page in pages for name in REFERENCE.findall(page.read_text(encoding="utf-8"))}
+    for package in map(importlib.import_module, PACKAGES):
+        for name in package.__all__:
+            thing = getattr(package, name)
+            home = thing.__name__ if inspect.ismodule(thing) else f"{package.__name__}.{name}"
+            assert home in shown, f"{home} stands on no page of docs/reference"
+
+
+def test_the_version_is_one_and_has_a_place_in_the_changelog() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert version == importlib.import_module("minintk").__version__
+    if (ROOT / "CITATION.cff").exists():
+        assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")

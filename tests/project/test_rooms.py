@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lines
+import numpy as np
+import pytest
+
+import minintk as mn
+from minintk.fast.door import shut
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,3 +79,192 @@ def rooms() -> dict[str, set[str]]:
 
 
 ABOUT_BOTH = set[str]()
+"""Files below `analytic` that import it inside a function, for a command about both packages."""
+
+
+def test_no_file_imports_itself_through_others() -> None:
+    assert max(floors(graph()).values()) < 30
+
+
+def test_the_rooms_stand_on_few_floors_without_a_circle() -> None:
+    """So no room imports one above it; 51 rooms on 17 floors before they were folders."""
+    found = rooms()
+    height = floors(found)
+    assert len(found) <= 20, sorted(found)
+    assert max(height.values()) <= 12, height
+
+
+def test_a_circle_is_found() -> None:
+    with pytest.raises(ValueError, match="a circle: a -> b -> c -> a"):
+        floors({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+
+
+ORDER = [
+    ["minintk.arrays", "minintk.progress", "minintk.doors", "minintk.thresholds"],
+    ["minintk.validate", "minintk.files", "minintk.cores"],
+    ["minintk.threads"],
+    ["minintk.spec"],
+    ["minintk.layers"],
+    ["minintk.models"],
+    ["minintk.fast", "minintk.diagnostics"],
+    ["minintk.grade"],
+    ["minintk.testing"],
+    ["minintk.training"],
+    ["minintk.lab", "analytic"],
+]
+"""The floors that a reader climbs, as CONTRIBUTING.md lists them."""
+
+
+def test_the_rooms_stand_in_the_order_of_the_guide() -> None:
+    floor = {name: i for i, names in enumerate(ORDER) for name in names}
+    for name, others in rooms().items():
+        for other in others & floor.keys():
+            if name in floor:
+                assert floor[other] < floor[name], (name, other)
+
+
+# ------------------------------------------------------------------------------------------- one screen a layer
+
+SCREEN = 60
+"""Lines that a reader sees at once, without scrolling."""
+
+LAYERS = ("dense", "activation", "combine", "branches", "conv", "pool", "norm", "attention", "dropout")
+
+
+def code_lines(node: ast.AST, text: list[str]) -> int:
+    """Lines of a class that hold more than blank space."""
+    assert isinstance(node, ast.ClassDef)
+    return sum(bool(line.strip()) for line in text[node.lineno - 1 : node.end_lineno])
+
+
+def test_each_layer_is_one_screen() -> None:
+    """Its Jacobian (jvp, vjp, gram) fits on one, and so does the layer itself; the formula on top is short."""
+    longest = {}
+    for name in LAYERS:
+        text = (ROOT / "minintk" / "layers" / f"{name}.py").read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                longest[f"{name}.{node.name}"] = code_lines(node, text.splitlines())
+        assert len((ast.get_docstring(tree) or "").splitlines()) <= 15, name
+    assert {name: lines for name, lines in longest.items() if lines > SCREEN} == {}
+    assert longest["dense.DenseJacobian"] < 40
+
+
+# --------------------------------------------------------------------------- how much a reader opens for one answer
+
+
+def entered(call: Callable[[], Any]) -> tuple[set[str], set[tuple[str, int]], set[tuple[str, int]]]:
+    """(files, functions, lines) of both packages that run in one call."""
+    homes = tuple(str(ROOT / package) for package in ("minintk", "analytic"))
+    opened: set[str] = set()
+    functions: set[tuple[str, int]] = set()
+    lines: set[tuple[str, int]] = set()
+
+    def follow(frame: FrameType, event: str, arg: Any) -> Any:
+        name = frame.f_code.co_filename
+        if not name.startswith(homes):
+            return None
+        opened.add(name)
+        functions.add((name, frame.f_code.co_firstlineno))
+
+        def line(inner: FrameType, what: str, _: Any) -> Any:
+            if what == "line":
+                lines.add((name, inner.f_lineno))
+            return line
+
+        return line
+
+    before = sys.gettrace()
+    sys.settrace(follow)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return opened, functions, lines
+
+
+def plain(layer: mn.spec.Layer, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """The Jacobian of the second of two layers, a cotangent, and gradients to write into; the door is shut."""
+    with shut():
+        net = mn.Network(mn.Sequential(layer, layer, mn.Flatten()), shape)
+    rng = np.random.default_rng(0)
+    w = net.layout.unpack(net.init(rng))
+    first, second, _ = net.layers.layers
+    y, J = second(w, first(w, rng.standard_normal((3, *shape)))[0])
+    return J, y, {name: np.zeros_like(a) for name, a in w.items()}
+
+
+def test_dense_backwards_is_one_file_and_twenty_lines() -> None:
+    J, u, dw = plain(mn.Dense(4, b_std=0.1), (4,))
+    opened, _, lines = entered(lambda: J.vjp(u, dw))
+    assert len(opened) == 1, opened
+    assert len(lines) <= 20
+
+
+def test_a_convolution_backwards_is_four_files_and_a_hundred_lines() -> None:
+    J, u, dw = plain(mn.Conv2d(4, 3, b_std=0.1), (6, 6, 4))
+    opened, _, lines = entered(lambda: J.vjp(u, dw))
+    assert len(opened) <= 4, opened
+    assert len(lines) <= 110
+
+
+def test_the_tangent_kernel_of_a_fully_connected_network_is_nine_files() -> None:
+    with shut():
+        net = mn.Network(mn.Sequential(mn.Dense(8, b_std=0.1), mn.ReLU(), mn.Dense(2)), (5,))
+    theta, x = net.init(np.random.default_rng(0)), np.ones((3, 5))
+    opened, functions, _ = entered(lambda: mn.ntk(net, theta, x))
+    assert len(opened) <= 9, sorted(opened)  # one of them is the table of the rates S in J S J'
+    assert len(functions) <= 65  # six of them find what memory is free, eight ask for rates, one for a gram by hand
+
+
+def test_what_runs_is_counted() -> None:
+    opened, functions, lines = entered(lambda: mn.validate.whole("steps", 3))
+    assert ([Path(name).name for name in opened], len(functions), len(lines)) == (["validate.py"], 1, 3)
+
+
+def test_the_tour_is_a_reading_list() -> None:
+    """About twelve files; the lines that it states are those of the files."""
+    page = ROOT / "docs" / "tour.md"
+    if not page.exists():
+        pytest.skip("there are no docs in this tree (an installed package, say)")
+    rows = re.findall(r"^\| \d+ \| `([\w/]+\.py)` \|.*\| (\d+) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    lines = {name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name, _ in rows}
+    assert 10 <= len(rows) <= 14
+    assert sum(lines.values()) < 2500
+    for name, stated in rows:
+        assert abs(lines[name] - int(stated)) <= 15, (name, lines[name])
+
+
+# ------------------------------------------------------------------------------------------- how long all of it is
+
+
+def test_no_circle_is_longer_than_it_may_be() -> None:
+    found: dict[str, int] = {}
+    for (circle, _), kinds in lines.counted().items():
+        found[circle] = found.get(circle, 0) + kinds.total()
+    over = {name: count - lines.LIMITS[name] for name, count in found.items() if count > lines.LIMITS[name]}
+    assert all(count <= lines.DEBT.get(name, 0) for name, count in over.items()), over
+
+
+def test_the_tour_says_how_long_its_files_are() -> None:
+    assert lines.tour() == lines.TOUR.read_text(encoding="utf-8"), (
+        "python3 make.py python tests/project/lines.py --tour"
+    )
+
+
+def test_lines_are_told_apart() -> None:
+    text = '"""A file."""\n\n# a comment\nx = 1  # code\n\n\n'
+    text += 'def f() -> str:\n    """Two\n    lines."""\n    return "no docstring"\n'
+    assert lines.kinds(text) == {"docstring": 3, "blank": 3, "comment": 1, "code": 3}
+
+
+# ------------------------------------------------------------------------------------------- no satellite in the core
+
+
+def test_the_core_names_no_satellite_but_in_its_doors() -> None:
+    core = [name for name in graph() if lines.circle(f"{name.replace('.', '/')}.py") == "core"]
+    faces = {"minintk", "analytic", "minintk.__main__"}
+    for name in core:
+        others = {other for other in graph()[name] if lines.circle(f"{other.replace('.', '/')}.py") != "core"}
+        assert name in faces or not others, (name, others)
