@@ -151,7 +151,7 @@ def test_a_wrong_text_is_found_out(name: str) -> None:
         made = right(*of)
         return made and [
             one._replace(
-                left=tuple(a * (1 + 1e-7) for a in one.left), constants=tuple(1.0000001 * c for c in one.constants)
+                left=tuple(a * (1 + 1e-7) for a in one.left), constants=tuple((1 + 1e-7) * c for c in one.constants)
             )
             if one.name == name
             else one
