@@ -2,8 +2,8 @@
 
 from importlib.util import find_spec
 
-NEEDS = {"estimators.py": "sklearn"} | dict.fromkeys(
-    ("images/compiled.py", "images/numba_kernels.py", "vectors/llvm.py", "vectors/passes.py"), "llvmlite"
+NEEDS = {"large/estimators.py": "sklearn"} | dict.fromkeys(
+    ("fast/compiled.py", "fast/llvm.py", "fast/numba_kernels.py", "fast/vectors.py"), "llvmlite"
 )
 """{module: the library without which it cannot be imported}."""
 

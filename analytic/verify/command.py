@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def _verify(args: Namespace) -> int:
     from analytic import verify
     from analytic.verify.experiment import WIDTHS
-    from analytic.verify.report import check_folder
+    from minintk.files.writing import check_folder
 
     check_folder(args.out)
     if args.draw is not None:

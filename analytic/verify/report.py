@@ -40,17 +40,6 @@ def write(result: Result, out: str | Path, command: str = "analytic.verify.run(.
     return folder / "report.html"
 
 
-def check_folder(out: str | Path) -> None:
-    """Raise, before any work, if a report could not be written into the folder `out`."""
-    path = Path(out).expanduser().absolute()
-    if path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"out expects a folder, but {out} is a file")
-    while not path.exists():
-        path = path.parent
-    if not path.is_dir() or not os.access(path, os.W_OK):
-        raise PermissionError(f"out: cannot write into {path}")
-
-
 def versions() -> dict[str, str]:
     """Versions of the software that the numbers depend on."""
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"

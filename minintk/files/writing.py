@@ -119,3 +119,14 @@ def digest(*things: Array | str) -> str:
         total.update(f"{a.shape} {a.dtype.str}".encode())
         total.update(np.ascontiguousarray(a).data if a.size else b"")
     return total.hexdigest()[:16]
+
+
+def check_folder(out: str | Path) -> None:
+    """Raise, before any work, if a report could not be written into the folder `out`."""
+    path = Path(out).expanduser().absolute()
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"out expects a folder, but {out} is a file")
+    while not path.exists():
+        path = path.parent
+    if not path.is_dir() or not os.access(path, os.W_OK):
+        raise PermissionError(f"out: cannot write into {path}")

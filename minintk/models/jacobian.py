@@ -1,4 +1,4 @@
-"""The Jacobian of a model's outputs in theta, J : (N, C, P), as a linear map that is never written down; or in x.
+"""The Jacobian of a model's outputs in theta, J : (N, C, P), as a linear map that is never written down.
 
     jvp    v -> J v          a change of the parameters to a change of the outputs
     vjp    u -> J' u         a cotangent of the outputs to a gradient
@@ -68,14 +68,14 @@ class Jacobian(ABC):
 
     def jvp(self, v: Array) -> Array:
         """Return J v : ([K], [E], N, C) for a tangent v : ([K], [E], P); ValueError for a NaN in it."""
-        _check("v", v, self.like, (*self.lead, self.size), 1)
+        check_argument("v", v, self.like, (*self.lead, self.size), 1)
         dy = self.push(v)
         check_finite_by(dy, "v", v)
         return dy
 
     def vjp(self, u: Array, out: Array | None = None) -> Array:
         """Return J' u : ([K], [E], P) for u : ([K], [E], N, C), written into `out` if given; ValueError for a NaN."""
-        _check("u", u, self.like, (*self.lead, *self.outputs), 1)
+        check_argument("u", u, self.like, (*self.lead, *self.outputs), 1)
         check_finite_by(u, "u", u)
         shape = (*u.shape[:-2], self.size)
         if out is None:
@@ -196,60 +196,7 @@ class NetworkJacobian(Jacobian):
         return k if not isinstance(k, float | int) and k.shape == shape else xp.zeros(shape, dtype=self.like.dtype) + k
 
 
-@dataclass(frozen=True, eq=False)
-class InputJacobian:
-    """df/dx of a network, as a linear map: saliency, adversarial examples, checks of a backward pass.
-
-    jvp    v -> (df/dx) v       a change of the inputs to a change of the outputs
-    vjp    u -> (df/dx)' u      a cotangent of the outputs to a gradient in the inputs
-
-    outputs : (N, C).  shape : that of x, (N, *input_shape).  theta : ([E], P).  v and u may carry a leading axis K.
-
-    >>> import numpy as np, minintk as mn
-    >>> net = mn.Network(mn.Dense(1), (2,), mn.Standard())
-    >>> theta = np.array([3.0, -1.0])
-    >>> f, J = net.linearize(theta, np.ones((4, 2)), wrt="x")
-    >>> J.vjp(np.ones_like(f))[0], J.dense().shape
-    (array([ 3., -1.]), (4, 1, 2))
-    """
-
-    root: LayerJacobian
-    layout: Layout
-    outputs: tuple[int, int]
-    shape: tuple[int, ...]
-    theta: Array
-    coupled: bool
-
-    def jvp(self, v: Array) -> Array:
-        """(df/dx) v : ([K], [E], N, C) for v : ([K], [E], N, *input_shape)."""
-        _check("v", v, self.theta, self.shape, self.theta.ndim)
-        check_finite_by(v, "v", v)
-        xp, lead = array_namespace(v), v.shape[: -len(self.shape)] or self.theta.shape[:-1]
-        still = xp.broadcast_to(xp.zeros_like(self.theta), (*lead, self.theta.shape[-1]))
-        dy = self.root.jvp(self.layout.unpack(still), v)
-        return xp.zeros((*lead, *self.outputs), dtype=v.dtype) if dy is None else dy
-
-    def vjp(self, u: Array) -> Array:
-        """(df/dx)' u : ([K], [E], N, *input_shape) for u : ([K], [E], N, C)."""
-        _check("u", u, self.theta, self.outputs, self.theta.ndim)
-        check_finite_by(u, "u", u)
-        dx = self.root.vjp(u, None)
-        if dx is None:
-            raise TypeError("a layer's vjp returned None: return u dy/dx where site.inputs is true")
-        return dx
-
-    def dense(self) -> Array:
-        """df_c(x_n)/dx_n : ([E], N, C, *input_shape), each example's outputs by its own input."""
-        if self.coupled:
-            raise ValueError(UNCALIBRATED)
-        N, C = self.outputs
-        xp, lead = array_namespace(self.theta), self.theta.shape[:-1]
-        u = xp.eye(C, dtype=self.theta.dtype).reshape((C, *(1 for _ in lead), 1, C))
-        dx = self.vjp(xp.broadcast_to(u, (C, *lead, N, C)))
-        return xp.moveaxis(xp.broadcast_to(dx, (C, *lead, *self.shape)), 0, len(lead) + 1)
-
-
-def _check(name: str, a: Array, like: Array, shape: tuple[int, ...], more: int) -> None:
+def check_argument(name: str, a: Array, like: Array, shape: tuple[int, ...], more: int) -> None:
     """ValueError or TypeError unless `a` ends with these axes, after `more` others at most, in the dtype of `like`."""
     check_floating(name, a)
     array_namespace(like, a)

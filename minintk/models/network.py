@@ -24,7 +24,8 @@ from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Bound, Layout, Weights, bind
 from minintk.layers.dropout import KEYS
 from minintk.models import taylor
-from minintk.models.jacobian import InputJacobian, Jacobian, NetworkJacobian
+from minintk.models.input_jacobian import InputJacobian
+from minintk.models.jacobian import Jacobian, NetworkJacobian
 from minintk.models.power_series import Series
 from minintk.spec.parametrization import NTK, Parametrization
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer, couples, kept_shapes, out_shape

@@ -310,7 +310,7 @@ def test_a_name_that_is_none_is_found() -> None:
     assert DOTTED.findall("`mn.Network.init`, man.ual, an.kernel(x).") == [("mn", ".Network.init"), ("an", ".kernel")]
     assert exists("minintk", "training.train.Snapshot.loss")
     assert exists("minintk", "Network.layout")
-    assert exists("minintk", "verify.claims")
+    assert exists("analytic", "verify.claims")
     assert not exists("minintk", "Network.initialise")
     assert not exists("analytic", "nothing.at_all")
 

@@ -78,7 +78,7 @@ def _train(args: Namespace) -> int:
 def _reproduce(args: Namespace) -> int:
     from rich.markup import escape
 
-    from analytic.verify.report import check_folder
+    from minintk.files.writing import check_folder
     from minintk.lab.experiments.papers import chosen, rerun
 
     check_folder(args.out)

@@ -34,7 +34,7 @@ SWEPT = (
 
 def _swept(args: Namespace) -> dict[str, Any]:
     """The arguments of `coordinate_check` and `learning_rate_transfer` that the options of SWEPT give."""
-    from analytic.verify.report import check_folder
+    from minintk.files.writing import check_folder
     from minintk.lab.experiments import named
 
     check_folder(args.out)
