@@ -31,6 +31,7 @@ from minintk import spec as s
 from minintk.fast.conv import BlockedConv
 from minintk.fast.dense import SplitDense
 from minintk.fast.norm import CompiledBatchNorm
+from minintk.fast.numba_here import loops, numba_is_here
 from minintk.fast.pool import CompiledMaxPool
 from minintk.fast.rectified import OntoShortcut, RectifiedConv, rectifies
 from minintk.fast.split_batch import SplitBatch
@@ -131,7 +132,9 @@ def shut() -> Iterator[None]:
 
 
 def works() -> Iterator[Callable[[], object]]:
-    """Yield small works that between them take every compiled loop of networks, in both precisions."""
+    """Yield small works that between them take every compiled loop of networks; none without Numba."""
+    if not numba_is_here() or loops() is None:
+        return
     layers = s.Conv2d(16, 3), s.BatchNorm(), s.ReLU(), s.Conv2d(16, 3), s.MaxPool(2), s.GlobalAvgPool(), s.Dense(1)
     net = Network(s.Sequential(*layers), (32, 32, 16))
 

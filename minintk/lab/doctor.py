@@ -6,6 +6,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -18,7 +19,6 @@ from threadpoolctl import threadpool_info
 import minintk
 from minintk.arrays import available_memory, device_namespace
 from minintk.cores import cores
-from minintk.fast.numba_here import loops, numba_is_here
 from minintk.progress import progress_of
 
 NEEDED = (
@@ -101,12 +101,12 @@ def folder(what: str, place: Path) -> Finding:
 
 
 def compile_loops() -> int:
-    """Compile every loop in float32 and float64, unless it is kept on disk; return how many works took them, 0 without
-    Numba."""
-    if not numba_is_here() or loops() is None:
-        return 0
+    """Compile every loop in float32 and float64, unless it is kept on disk.
+
+    Returns how many works took them, 0 without Numba or without the folders of compiled loops.
+    """
     found = list(works())
-    with progress_of("compiling", len(found), shown=True) as advance:
+    with progress_of("compiling", len(found), shown=bool(found)) as advance:
         for work in found:
             work()
             advance(1)
@@ -116,4 +116,5 @@ def compile_loops() -> int:
 def works() -> Iterator[Callable[[], object]]:
     """Yield small works that between them take every compiled loop, in both precisions."""
     for room in ("minintk.fast.door", "analytic.fast.door"):
-        yield from import_module(room).works()
+        with suppress(ModuleNotFoundError):
+            yield from import_module(room).works()

@@ -206,6 +206,7 @@ def test_a_device_takes_no_memory_for_each_core_of_its_host(where: str, monkeypa
     def asked(library: str, of: Any, cores: int) -> int:
         for engine in ("vectors", "images"):
             monkeypatch.setattr(f"analytic.{engine}.engine.cores", lambda: cores)
+        monkeypatch.setattr("analytic.fast.planes.cores", lambda: cores)
         with pytest.raises(MemoryError) as refused:
             of.both(to_library(x, namespace(library)), memory=1)
         return int(1e6 * sum(map(float, re.findall(r"([\d.e+-]+) GB", str(refused.value))[:2])))

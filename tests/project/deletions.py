@@ -29,8 +29,11 @@ SATELLITES = {
 }
 """{satellite: its folders}; the tests of a folder stand in tests/ under the same path."""
 
-WHOLE = ("tests/project", "tests/docs", "tests/planted", "tests/mutants", "tests/course", "tests/device", "examples")
+WHOLE = ("tests/project", "tests/docs", "tests/planted", "tests/mutants", "tests/course", "examples")
 """What is about the project as a whole, satellites included."""
+
+
+QUIETLY = "-p", "no:cacheprovider", "--ignore=tests/device"
 
 
 def deleted(names: list[str]) -> list[str]:
@@ -86,7 +89,13 @@ def run(names: list[str], everything: bool) -> int:
         tests = ["tests", "minintk", "analytic"] if everything else ["tests/laws", "minintk", "analytic"]
         command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--maxprocesses=4", "--dist=worksteal", *tests]
         env = os.environ | {"PYTHONPATH": place}
-        done = subprocess.run([*command, "-p", "no:cacheprovider"], cwd=root, env=env, capture_output=True, text=True)
+        done = subprocess.run(
+            [*command, *QUIETLY],
+            cwd=root,
+            env=env,
+            capture_output=True,
+            text=True,
+        )
     last = done.stdout.strip().split("\n")[-1]
     print(f"without {', '.join(names)} ({time.monotonic() - start:.0f} s): {last}")
     print(f"    with it go {len(out)} files of tests: {', '.join(path.name for path in out)}")
