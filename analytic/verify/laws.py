@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+import analytic as an
 from analytic.verify import mup, theory
 from analytic.verify.claims import Finding, exponent, overall, refused, score
 from analytic.verify.report import versions
@@ -62,7 +63,7 @@ def mean(seed: int) -> Iterator[Finding]:
     x, y = digits().pca(5).on_sphere().subset(6, np.random.default_rng(0)).parity()
     n, t, rng = 128, 1.0, np.random.default_rng([seed, 1])
     net = Network(zoo.mlp(1, n, 1, activation=s.Tanh(), w_std=1.5, b_std=0.1), x.shape[1:])
-    told = theory.width_correction(net.spec, x[1:], y[1:], x[:1], rng=rng).predict(t)
+    told = an.width_correction(net.spec, x[1:], y[1:], x[:1], rng=rng).predict(t)
     limit, c, unsure = (float(a[0, 0]) for a in told)
     found = []
     for _ in range(30):
@@ -90,7 +91,7 @@ def limit(seed: int) -> Iterator[Finding]:
         return zoo.mlp(2, n, 1, activation=s.Tanh(), w_std=1.5, b_std=0.0)
 
     how |= {"gamma0": 1.0, "samples": 2**16, "rng": np.random.default_rng([seed, 1])}
-    right = theory.feature_learning_limit(spec(1), x, y, **how).f[-1, :, 0]
+    right = an.feature_learning_limit(spec(1), x, y, **how).f[-1, :, 0]
     away: tuple[list[Host], ...] = [], []
     for n in widths:
         net = Network(spec(n), x.shape[1:], MeanField())

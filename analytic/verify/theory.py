@@ -12,8 +12,6 @@ from functools import cached_property
 import numpy as np
 
 from analytic.kernels import kernel
-from analytic.limits.nonlinear import feature_learning_limit as feature_learning_limit
-from analytic.limits.width_correction import width_correction as width_correction
 from analytic.training.dynamics import gradient_descent
 from analytic.training.dynamics import max_learning_rate as max_learning_rate
 from analytic.training.gp import Ensemble, Kind, ensemble

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,6 +33,8 @@ HERE = tuple(str(Path(package.__file__).parent) for package in (mn, an) if packa
 RNG = np.random.default_rng
 
 Host = Callable[[], str]
+STORES = find_spec("analytic.large") is not None
+"""False if the satellite of stores was taken away."""
 
 
 class Late(Exception):
@@ -95,8 +98,7 @@ def hosts() -> Iterator[tuple[dict[str, Host], dict[str, Host]]]:
             "empirical kernel": lambda: digest(mn.ntk(net, theta, x)),
             "kernel of points": lambda: digest(*points.both(rows)),
             "kernel of images": lambda: digest(*pixels.both(x)),
-            "store": store,
-        }
+        } | ({"store": store} if STORES else {})
         guests = {
             "network": lambda: digest(net(theta, other)),
             "coupled network": lambda: digest(coupled(phi, other.astype(np.float32))),

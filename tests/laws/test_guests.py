@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from guests import Host, cleaning, guest_inside, hosts, left_by_error, stopped
+from guests import STORES, Host, cleaning, guest_inside, hosts, left_by_error, stopped
 from threadpoolctl import threadpool_limits
 
 from minintk import threads
@@ -21,7 +21,8 @@ from minintk.fast.patches import Patches
 
 THOROUGH = ("pool", "step")  # every line of these
 OTHERS = (
-    "train", "train a coupled batch", "fit", "empirical kernel", "kernel of points", "kernel of images", "store",
+    "train", "train a coupled batch", "fit", "empirical kernel", "kernel of points", "kernel of images",
+    *["store"] * STORES,
 )  # fmt: skip
 
 House = tuple[Host, str, dict[str, tuple[Host, str]]]

@@ -100,7 +100,7 @@ def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: St
     assert repeated <= killed  # what was under way
 
 
-@pytest.mark.parametrize("kind", ["sweep", "store"])
+@pytest.mark.parametrize("kind", long_runs.FILES)
 @pytest.mark.parametrize("starters", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
     """Each unit is computed once, in one process or another, and more than one has a share."""
@@ -116,7 +116,7 @@ def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sweep", "store"])
+@pytest.mark.parametrize("kind", long_runs.FILES)
 def test_starters_of_whom_some_are_killed(kind: str, folder: Path, start: Start, unbroken: Unbroken) -> None:
     """Three at work, of whom one is killed every 0.2 seconds and another one starts: the same bits in the end."""
     want, _ = unbroken(kind)

@@ -22,6 +22,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "tests" / "project" / "words.toml"
 FOLDERS = ("minintk", "analytic", "tests", "examples", "benchmarks", "course", "docs")
+GENERATED = (
+    "docs/reference/internals", "docs/reference/public", "docs/gallery/", "docs/project/contributing.md",
+    "docs/project/changelog.md", "docs/project/readme.md",
+)  # fmt: skip
+"""What the build of the documentation writes."""
 LONGEST = 35
 """Words in a sentence."""
 HABITS = re.compile(r"\b(anew|afresh|whoever|is no)\b", re.IGNORECASE)
@@ -75,6 +80,7 @@ def offences(text: str, python: bool) -> list[Offence]:
 def everywhere() -> dict[str, list[Offence]]:
     """Return {file: its offences}, without the files that have none."""
     paths = [path for folder in FOLDERS for kind in ("*.py", "*.md") for path in (ROOT / folder).rglob(kind)]
+    paths = [path for path in paths if not path.relative_to(ROOT).as_posix().startswith(GENERATED)]
     paths += [*ROOT.glob("*.py"), *ROOT.glob("*.md")]
     texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted(paths)}
     found = {name: offences(text, name.endswith(".py")) for name, text in texts.items()}
