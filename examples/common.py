@@ -29,32 +29,16 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from intervals import (
-    LEVEL,
-    LOSS,
-    MARGIN,
-    POINTS,
-    Measured,
-    Row,
-    above,
-    every,
-    finish,
-    holds,
-    interval,
-    percent,
-    plus,
-    tested,
-    within,
-)  # fmt: skip
+from intervals import LEVEL, Measured, interval, percent, plus, tested
+from rows import Row, finish
 from running import Found, Setting, command_line
 
 import minintk as mn
 from minintk.arrays import device_namespace, to_host, to_library
 
 __all__ = [
-    "LEVEL", "LOSS", "MARGIN", "POINTS", "Found", "Measured", "Row", "Setting", "above", "command_line", "every",
-    "finish", "holds", "images", "interval", "lenet", "percent", "placed", "plus", "right", "stable_rate", "tested",
-    "within",
+    "LEVEL", "Found", "Measured", "Row", "Setting", "command_line", "finish", "images", "interval", "lenet", "percent",
+    "placed", "plus", "right", "stable_rate", "tested",
 ]  # fmt: skip
 
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from common import Found, Row, Setting, above, command_line, finish, interval, percent, right
+from common import Found, Row, Setting, command_line, finish, interval, percent, right
 from interpolation_threshold import exact, problem
+from verdicts import above
 
 import minintk as mn
 from minintk.arrays import array_namespace
@@ -102,7 +103,7 @@ def main(
         _, panels = plt.subplots(2, len(shifts), figsize=(5.5 * len(shifts), 7.5), squeeze=False, layout="constrained")
         for i, (top, low) in enumerate(panels.T):
             for name, style in zip(SAYS, ("s-", "^-", "o-", "d--", "v:")):
-                mean, half, _ = zip(*found[name][i])
+                mean, half, *_ = zip(*found[name][i])
                 top.errorbar(widths, 100 * np.array(mean), 100 * np.array(half), fmt=style, capsize=3, label=SAYS[name])
             top.set(xscale="log", xlabel="width factor", title=f"{s.data}, shifts up to {shifts[i]} pixels")
             top.set_xticks(widths, map(str, widths)), top.minorticks_off()

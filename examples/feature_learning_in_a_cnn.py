@@ -17,8 +17,9 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from common import Found, Row, Setting, above, command_line, finish, images, percent, placed, tested
+from common import Found, Row, Setting, command_line, finish, images, percent, placed, tested
 from geiger import in_widths, start
+from verdicts import above
 
 import minintk as mn
 from minintk.arrays import to_host

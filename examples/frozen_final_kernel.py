@@ -18,23 +18,9 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from common import (
-    POINTS,
-    Found,
-    Row,
-    Setting,
-    above,
-    command_line,
-    finish,
-    holds,
-    interval,
-    percent,
-    placed,
-    plus,
-    tested,
-    within,
-)  # fmt: skip
+from common import Found, Row, Setting, command_line, finish, interval, percent, placed, plus, tested
 from geiger import frozen, in_widths, network, start, task, trained
+from verdicts import POINTS, above, near, percent_of
 
 import minintk as mn
 from minintk.arrays import to_host
@@ -97,10 +83,10 @@ def main(
                 gaps = [tested(a - b) for a, b in zip(wrong[kind][i, j], wrong["network"][i, j])]
                 found["behind"][f"{data}, {name}, {kind}"] = gaps
                 found["distance"][f"{data}, {name}, {kind}"] = [interval(v) for v in runs[f"{kind} away"][i, j]]
-                zero = said != "0" and holds(gaps, 0)
-                agrees = within(gaps, POINTS) if said == "0" else above(gaps)
+                zero = said != "0" and near(gaps, 0, POINTS).agrees
+                agrees = percent_of(near(gaps, 0, POINTS)) if said == "0" else above(gaps)
                 errors = ", ".join(f"{100 * e[0]:.1f}" for e in found["error"][f"{data}, {name}, network"])
-                why = "" if agrees else "features do not help on so few digits" if zero else "open"
+                why = "features do not help on so few digits" if zero else "open"
                 rows.append(Row(
                     f"{data}: frozen {kind} kernel - network, {name}, test error (points)", said,
                     f"{', '.join(percent(g) for g in gaps)} (network: {errors} %)", "both", agrees=agrees, why=why,
@@ -111,7 +97,7 @@ def main(
         rows.append(Row(
             f"{data}: alignment of the kernel with the labels, feature regime, first and last", "grows",
             f"{plus(before, 3)}, {plus(after, 3)}", "seeds", **where,
-            agrees=after[0] - after[1] > before[0] + before[1],
+            agrees=above([interval((runs["last alignment"] - runs["first alignment"])[i, 0].ravel())]),
         ))  # fmt: skip
 
     def draw(plt: Any) -> None:

@@ -17,8 +17,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from common import MARGIN, Found, Row, Setting, command_line, every, finish, holds, interval, placed, plus
+from common import Found, Row, Setting, command_line, finish, interval, placed, plus
 from geiger import FEATURE, LAZY, SOFTPLUS, by_decade, drawn, exponent, guide, network, start, task, trained
+from verdicts import EXPONENT, MUCH, near, one_of, sure
 
 import minintk as mn
 from minintk.arrays import array_namespace, to_host
@@ -72,25 +73,25 @@ def main(
             logs = np.log(own[:, feature]).mean(-1)
             apart = found["apart"][key] = float(np.exp(np.ptp(logs, axis=0).max()) - 1)
             what = "kernel's change" if name == "kernel" else "sqrt(h) weights' change"
-            agrees = holds([slope], -1, MARGIN)
-            why = "" if agrees else "the third regime reaches beyond s = 1e4" if phi == "relu" else "open"
+            agrees = near([slope], -1, EXPONENT)
+            why = "the third regime reaches beyond s = 1e4" if phi == "relu" else "open"
             rows.append(Row(f"{what} ~ s^-a, lazy regime, s >= {LAZY:g}, {phi}: a", "1", plus((-slope[0], slope[1])),
                             "seeds", one, seeds, agrees, why))  # fmt: skip
             early, late = (np.flatnonzero(part)[k] for part, k in ((feature, 0), (lazy, -1)))
-            agrees = every([apart < 1, holds([left[early], left[late]], 0, MARGIN)])
+            agrees = near([left[early], left[late]], 0, EXPONENT) & sure(apart < MUCH, "curves within 50 %")
             rows.append(Row(
                 f"{what} ~ h^c at s = {at[early]:g} and {at[late]:g}, {phi}: c", "0, 0 (one curve)",
                 f"{plus(left[early])}, {plus(left[late])}; curves within {100 * apart:.0f} % where s <= {FEATURE:g}",
                 "seeds", all_, seeds, agrees,
-                "" if agrees else "open" if name == "weights" else
+                "open" if name == "weights" else
                 "the first-order change of the kernel averages out over neurons: -1/2 derived here",
             ))  # fmt: skip
     between = found["decades"]["kernel, relu"]
-    half = [holds([v], -0.5, MARGIN) for v, low in zip(between, scales) if 10 <= low < 1e4]
+    half = near([v for v, low in zip(between, scales) if 10 <= low < 1e4], -0.5, EXPONENT)
     rows.append(Row(
         f"relu: slopes of the kernel's change, decade by decade from s = {scales[0]:g}", "-1/2 in a third regime",
         ", ".join(plus(v) for v in between), "seeds", size, seeds,
-        True if True in half else None if None in half else False, "open",
+        one_of(half), "open",
     ))  # fmt: skip
 
     def draw(plt: Any) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from common import Found, Row, Setting, command_line, finish, percent, placed, plus, tested
 from geiger import drawn, exponent, frozen, guide, in_widths, network, start, task, trained
-from intervals import MARGIN, POINTS, above, holds, within
+from verdicts import EXPONENT, POINTS, above, near, percent_of
 
 import minintk as mn
 from minintk.arrays import to_host
@@ -96,25 +96,26 @@ def main(
             Row(f"{data}: averages of {seeds}, lazy - feature (points); lazy / feature",
                 "-" if data == "sparse" else "about 0; 1.02",
                 f"{', '.join(percent(g) for g in apart)}; {', '.join(f'{r:.2f}' for r in ratio)}", "images",
-                agrees=within(apart[-1:], POINTS) if data != "sparse" else None, why="open", **where),
+                agrees=percent_of(near(apart[-1:], 0, POINTS)) if data != "sparse" else None, why="open", **where),
             Row(f"{data}: the average's error, h = {widths[0]} less h = {widths[-1]}, feature and lazy (points)", "0",
                 ", ".join(percent(d) for d in drift), "images",
-                agrees=within(drift, POINTS), why="open", **where),
+                agrees=percent_of(near(drift, 0, POINTS)), why="open", **where),
             Row(f"{data}: Var f ~ h^b, feature; frozen initial kernel, h = {widths[0]} to {max(frozens)}: b", "-1; -1",
                 "; ".join(plus(v) for v in laws.values()), "seeds",
-                agrees=holds(laws.values(), -1, MARGIN), why="open", **where),
+                agrees=near(laws.values(), -1, EXPONENT), why="open", **where),
         ]  # fmt: skip
         if all(g[0] > GAP for g in gaps):
             star = np.array([crossing(scales, e) for e in error])
-            slope = float(np.polyfit(np.log(widths), np.log(star / np.sqrt(widths)), 1)[0])
+            each = np.array([[crossing(scales, e) for e in w.mean(-1).T] for w in wrong])  # (width, seed)
+            slope = exponent(widths, each / np.sqrt(widths)[:, None])
             found["alpha*"][data] = slope, star.tolist()
             rescaled = (error - error[:, :1]) / (error[:, -1:] - error[:, :1])
             found["collapse"][data] = collapse = float(np.ptp(rescaled, axis=0).max())
             rows.append(Row(
                 f"{data}: alpha* ~ h^b, where the error is half-way: b; sqrt(h) alpha*; rescaled errors over h",
                 "-1/2; the same; one curve",
-                f"{slope:.2f}; {', '.join(f'{v:.1f}' for v in star)}; within {collapse:.2f} of each other", "",
-                agrees=abs(slope + 0.5) < MARGIN, why="open", **where,
+                f"{plus(slope)}; {', '.join(f'{v:.1f}' for v in star)}; within {collapse:.2f} of each other", "seeds",
+                agrees=near([slope], -0.5, EXPONENT), why="open", **where,
             ))  # fmt: skip
         drawings.append((data, error, average.mean(-1), variance, frozens, squares))
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from common import MARGIN, images, placed
+from common import Measured, images, placed
 
 import analytic as an
 import minintk as mn
@@ -120,23 +120,21 @@ def rms(a: Any, axis: Any = None) -> Any:
     return np.sqrt(np.mean(np.square(a), axis=axis))
 
 
-def exponent(widths: Sequence[float], values: Any) -> tuple[float, float, float]:
-    """The fitted power of the width and its 95 % interval; values : (widths, seeds)."""
-    fit = power_law(widths, list(np.asarray(values)))
-    return fit.exponent, *fit.interval
+def exponent(widths: Sequence[float], values: Any) -> Measured:
+    """The fitted power of the width and half its 95 % interval; values : (widths, seeds)."""
+    values = list(np.asarray(values))
+    fit = power_law(widths, values)
+    return Measured(fit.exponent, float(np.ptp(fit.interval)) / 2, df=sum(len(v) - 1 for v in values))
 
 
-def words(fit: tuple[float, float, float]) -> str:
+def words(fit: Measured) -> str:
     """An exponent with its 95 % interval."""
-    return "{:.2f} ({:.2f} to {:.2f})".format(*fit)
+    return span(fit.mean, fit.mean - fit.half, fit.mean + fit.half)
 
 
-def follows(fit: tuple[float, float, float], power: float, *, bound: bool = False) -> bool | None:
-    """Whether an exponent is `power`, or at most that, within its interval and MARGIN; None if also 1/2 off."""
-    low, high = fit[1] - MARGIN, fit[2] + MARGIN
-    if low > power or (high < power and not bound):
-        return False
-    return None if high >= power + 0.5 or (low <= power - 0.5 and not bound) else True
+def span(value: float, low: float, high: float) -> str:
+    """A number with its interval."""
+    return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
 def widths_axis(panel: Any, widths: Sequence[int]) -> None:

@@ -14,8 +14,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from common import MARGIN, Found, Row, Setting, command_line, finish, holds, images, interval, percent, placed, plus
+from common import Found, Row, Setting, command_line, finish, images, interval, percent, placed, plus
 from lee import HE, powers, widths_axis
+from verdicts import EXPONENT, MUCH, below, near
 
 import analytic as an
 import minintk as mn
@@ -79,15 +80,16 @@ def main(s: Setting, channels: tuple[int, ...], draws: int, repeats: int, n: int
         cells = np.swapaxes(error, 0, 1).reshape(repeats, -1)  # channels x draws of each repeat
         fit = interval(np.polyfit(np.log(np.outer(channels, many)).ravel(), np.log(cells).T, 1)[0])
         least = interval(error[-1, :, -1])
-        control = interval(runs[f"{kind}, control"][list(ENDS).index(end), -1])
+        controls = runs[f"{kind}, control"][list(ENDS).index(end), -1]
+        control = interval(controls)
         found[f"{end} {kind}"] = {"exponent": fit, "least": least, "control": control, "error": error.tolist()}
         how: dict[str, Any] = {"of": "seeds", "size": size, "seeds": repeats}
         rows += [
             Row(f"{end}: error of the {kind} kernel at the start ~ (n M)^b: b", "-1/2", plus(fit),
-                agrees=holds([fit], -0.5, MARGIN), why="open", **how),
+                agrees=near([fit], -0.5, EXPONENT), why="open", **how),
             Row(f"{end}: error of {draws} {kind} kernels' mean, {channels[-1]} channels; off the other end's (%)",
                 "small; large", f"{percent(least, 1)}; {percent(control, 0)}", **how,
-                agrees=control.mean - control.half > least.mean + least.half, why="open"),
+                agrees=below([interval(error[-1, :, -1] / controls)], MUCH), why="open"),
         ]  # fmt: skip
 
     def draw(plt: Any) -> None:

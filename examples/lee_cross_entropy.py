@@ -15,9 +15,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from common import LOSS, POINTS, Found, Row, Setting, above, command_line, every, finish, interval, plus, within
-from lee import exponent, follows, words
+from common import Found, Row, Setting, command_line, finish, interval, plus
+from lee import exponent, words
 from lee_training import CLASSES, against_width, by_width, marks, side_by_side, ten_classes, two_layers
+from verdicts import LOSS, POINTS, above, at_most, below, near
 
 import minintk as mn
 
@@ -67,9 +68,9 @@ def main(
     rows = [
         Row(f"cross-entropy, |f - f_lin| / |f_lin| of test logits after {EARLY} steps, by width", "agree early (2048)",
             by_width(widths, ratio[..., early]), **how,
-            agrees=within([interval(ratio[-1, :, early])], LOSS), why="open"),
+            agrees=near([interval(ratio[-1, :, early])], 0, LOSS), why="open"),
         Row(f"the same after {steps:,} steps", "far apart late, least where wide", by_width(widths, ratio[..., -1]),
-            agrees=every([above(map(interval, np.log(ratio[..., -1] / ratio[..., early]))), fits["late"][2] < 0]),
+            agrees=above(map(interval, np.log(ratio[..., -1] / ratio[..., early]))) & below([fits["late"]]),
             **how),
         Row("rms of f - f_lin grows with the steps as t^p: p, by width", "> 0: logits grow without end",
             ", ".join(f"{plus(g)} ({n})" for n, g in zip(widths, grows)), **how,
@@ -77,11 +78,11 @@ def main(
         Row("the linearisation's logits grow as t^p: p, by width", "> 0", by_width(widths, growth["size"], 2), **how,
             agrees=above(map(interval, growth["size"]))),
         *(Row(f"rms of f - f_lin ~ width^b, after {step:,} steps: b", "at most -1/2 (theorem 2.1)", words(fit),
-              agrees=follows(fit, -0.5, bound=True), why="open", **how)
+              agrees=at_most([fit], -0.5), why="open", **how)
           for step, fit in ((EARLY, fits["early"]), (steps, fits["late"]))),
         Row("test accuracy, network - linearisation at the end (points), by width", "curves agree (2048)",
             ", ".join(f"{plus(p, 1)} ({n})" for n, p in zip(widths, points)), **how,
-            agrees=within(points[-1:], 100 * POINTS), why="open"),
+            agrees=near(points[-1:], 0, 100 * POINTS), why="open"),
     ]  # fmt: skip
     found: Found = {
         "widths": widths, "steps": at.tolist(), "distance": far.tolist(), "ratio": ratio.tolist(), "exponents": fits,

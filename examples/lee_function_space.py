@@ -20,9 +20,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from common import MARGIN, Found, Row, Setting, above, command_line, finish, holds, interval, plus
-from lee import exponent, follows, rms, words
+from common import Found, Row, Setting, command_line, finish, interval, plus
+from lee import exponent, rms, words
 from lee_training import Frozen, against_width, by_width, marks
+from verdicts import EXPONENT, above, at_most, below, near, sure
 
 import minintk as mn
 
@@ -93,27 +94,27 @@ def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) ->
     control = np.log(ball["control"] / ball["all"])[-1]
     rows = [
         Row("heavy ball in closed form and training the linearisation: largest relative difference", "equal",
-            f"{exact:.0e}", agrees=exact < 1e-10, size=size, seeds=seeds),
+            f"{exact:.0e}", agrees=sure(exact < 1e-10, "< 1e-10"), size=size, seeds=seeds),
         Row("cross-entropy, momentum, batches of 8: steps on the kernel and training the linearisation, the same",
-            "equal", f"{steps_on:.0e}", agrees=steps_on < 1e-10, size=size, seeds=seeds),
+            "equal", f"{steps_on:.0e}", agrees=sure(steps_on < 1e-10, "< 1e-10"), size=size, seeds=seeds),
         Row("control: network from the closed form without momentum / from the one with it", "> 1",
             factor(control), agrees=above([interval(control)]), why="open", **how),
     ]  # fmt: skip
     found: Found = {"widths": widths, "exact": [exact, steps_on], "control": control.tolist()}
     for name, (table, theory, power) in tables.items():
         far = table["distance"][..., -1]
-        fit, near = exponent(widths, far), np.log(table["limit"] / far).mean(0)
+        fit, nearer = exponent(widths, far), np.log(table["limit"] / far).mean(0)
         order = interval(np.log2(table["flow"][..., -2] / table["flow"][..., -1]).mean(0) * power)
-        found[name] = {"distance": far.tolist(), "exponent": fit, "nearer": near.tolist(), "order": order}
+        found[name] = {"distance": far.tolist(), "exponent": fit, "nearer": nearer.tolist(), "order": order}
         rows += [
             Row(f"{name}: rms of network - {theory}, test, at the end, by width", "falls", by_width(widths, far),
-                agrees=fit[2] < 0, why="open", **how),
+                agrees=below([fit]), why="open", **how),
             Row(f"{name}: the same ~ width^b: b", "at most -1/2 (theorem 2.1)", words(fit),
-                agrees=follows(fit, -0.5, bound=True), why="open", **how),
+                agrees=at_most([fit], -0.5), why="open", **how),
             Row(f"{name}: distance to the infinite network's kernel / to its own, all widths", "> 1 (figure 3)",
-                factor(near), agrees=above([interval(near)]), why="open", **how),
+                factor(nearer), agrees=above([interval(nearer)]), why="open", **how),
             Row(f"{name}: |steps - flow| of the linearisation ~ lr^p: p", f"{power:g}, derived here", plus(order),
-                agrees=holds([order], power, MARGIN), why="open", **how),
+                agrees=near([order], power, EXPONENT), why="open", **how),
         ]  # fmt: skip
 
     def draw(plt: Any) -> None:
@@ -131,7 +132,7 @@ def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) ->
 
 def factor(logs: Any) -> str:
     """A mean factor and its interval over seeds, from logarithms."""
-    mean, half, _ = interval(logs)
+    mean, half, *_ = interval(logs)
     return "{:.2g} ({:.2g} to {:.2g})".format(*np.exp([mean, mean - half, mean + half]))
 
 

@@ -21,7 +21,8 @@ from typing import Any
 
 import lee
 import numpy as np
-from common import LOSS, Found, Row, Setting, above, command_line, finish, interval, plus, within
+from common import Found, Row, Setting, command_line, finish, interval, plus
+from verdicts import EXPONENT, LOSS, RATIO, above, at_most, below, near
 
 import analytic as an
 import minintk as mn
@@ -96,27 +97,27 @@ def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int, steps: i
     for where, v in loss.items():
         found[f"loss, {where}"] = [interval(a) for a in np.abs(v[:, :, 0] - v[:, :, 1]).max(-1) / v[:, :, 0, 0]]
     widest, size = f"n = {widths[-1]}: ", f"{n_train} images, n = {widths[0]} to {widths[-1]}, t = {eta * steps:g}"
-    factor = [lee.words(tuple(np.exp([v[0], v[0] - v[1], v[0] + v[1]]))) for v in found["ratio"]]
+    factor = [lee.span(*np.exp([v[0], v[0] - v[1], v[0] + v[1]])) for v in found["ratio"]]
     exponents = [lee.words(found[f"{name}, exponent"]) for name in KINDS]
     rows = [
         Row("rms of network - linearisation on test images, largest in training", "at most n^(-1/2)",
             f"{widest}{plus(found['empirical'][-1], 3)}; ~ n^b, b = {exponents[0]}", "seeds", size, seeds,
-            lee.follows(found["empirical, exponent"], -0.5, bound=True)),
+            at_most([found["empirical, exponent"]], -0.5)),
         Row("the same from the analytic kernel", "n^(-1/2)",
             f"{widest}{plus(found['analytic'][-1], 3)}; ~ n^b, b = {exponents[1]}", "seeds", size, seeds,
-            lee.follows(found["analytic, exponent"], -0.5)),
+            near([found["analytic, exponent"]], -0.5, EXPONENT)),
         Row("analytic over empirical kernel's error", "> 1",
             ", ".join(f"{a} (n = {w})" for a, w in zip(factor, widths)), "seeds", size, seeds,
             above(found["ratio"][len(widths) // 2 :])),
         Row("|theta - theta_lin| / |theta_lin - theta_0|, largest in training: ~ n^b", "follows closely (4096)",
             f"{widest}{plus(found['weights'][-1])}; b = {lee.words(found['weights, exponent'])}", "seeds", size, seeds,
-            found["weights, exponent"][2] < 0, "open"),
+            below([found["weights"][-1]], RATIO), "open"),
         Row("the same, tanh", "at most -1/2 (smooth activations)", lee.words(found["weights, exponent, tanh"]),
             "seeds", f"{n_train} images, n = {some[0]} to {some[-1]}", seeds,
-            lee.follows(found["weights, exponent, tanh"], -0.5, bound=True)),
+            at_most([found["weights, exponent, tanh"]], -0.5)),
         Row("loss less that of the linearisation, over the loss at the start: train, test", "follows closely",
             f"{widest}{plus(found['loss, train'][-1], 3)}, {plus(found['loss, test'][-1], 3)}", "seeds", size, seeds,
-            within((found[f"loss, {where}"][-1] for where in loss), LOSS), "open"),
+            near((found[f"loss, {where}"][-1] for where in loss), 0, LOSS), "open"),
     ]  # fmt: skip
 
     def draw(plt: Any) -> None:

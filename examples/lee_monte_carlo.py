@@ -13,7 +13,8 @@ from typing import Any
 
 import lee
 import numpy as np
-from common import Found, Row, Setting, command_line, every, finish, interval, placed
+from common import Found, Row, Setting, command_line, finish, interval, placed
+from verdicts import EXPONENT, near
 
 import analytic as an
 import minintk as mn
@@ -60,7 +61,7 @@ def main(s: Setting, widths: tuple[int, ...], draws: tuple[int, ...], repeats: i
             ends = [f"{lee.words(fits[i])} ({'M' if name == 'n' else 'n'} = {each[i]})" for i in (0, -1)]
             rows.append(
                 Row(f"error of the {kind} kernel at the start ~ {name}^b: b", "-1/2", ", ".join(ends), "seeds", size,
-                    repeats, every(lee.follows(fits[i], -0.5) for i in (0, -1)), "open")
+                    repeats, near([fits[0], fits[-1]], -0.5, EXPONENT), "open")
             )  # fmt: skip
 
     def draw(plt: Any) -> None:

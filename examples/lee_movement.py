@@ -18,7 +18,8 @@ from typing import Any
 
 import lee
 import numpy as np
-from common import Found, Row, Setting, command_line, every, finish, interval
+from common import Found, Row, Setting, command_line, finish, interval
+from verdicts import EXPONENT, at_most, near, sure
 
 import analytic as an
 import minintk as mn
@@ -103,7 +104,7 @@ def main(
                 rows.append(
                     Row(f"{case}: {claim} ~ n^b: b", said, ", ".join(map(lee.words, fits)), "seeds",
                         f"{n_train} images, n = {widths[half]} to {widths[-1]}, {steps} steps", seeds,
-                        every(lee.follows(fit, power, bound="most" in said) for fit in fits), "open")
+                        at_most(fits, power) if "most" in said else near(fits, power, EXPONENT), "open")
                 )  # fmt: skip
         found["suprema"][f"{case}, loss"] = (runs["loss"][..., -1] / runs["loss"][..., 0]).tolist()
 
@@ -111,7 +112,7 @@ def main(
     rows.append(
         Row(f"{cases[0]}: largest stable rate of a mean over examples and outputs, over examples, of a sum",
             f"{eta:g} used", f"{bound:.3g}, {bound / 10:.2g}, {bound / 10 / n_train:.1g}", "",
-            f"{n_train} images, theory", None, bound > eta)
+            f"{n_train} images, theory", None, sure(bound > eta, f"> {eta:g}"))
     )  # fmt: skip
 
     def draw(plt: Any) -> None:

@@ -19,9 +19,10 @@ import warnings
 from typing import Any
 
 import numpy as np
-from common import LOSS, POINTS, Found, Row, Setting, command_line, finish, interval, placed, plus, within
-from lee import exponent, follows, words
+from common import Found, Row, Setting, command_line, finish, interval, placed, plus
+from lee import exponent, words
 from lee_training import CLASSES, against_width, by_width, marks, side_by_side, ten_classes, trained
+from verdicts import LOSS, POINTS, at_most, below, near, sure
 
 import minintk as mn
 
@@ -88,19 +89,19 @@ def main(
     less, more = (f"{lin} of {seeds} linearisations, {net} of {seeds} networks" for net, lin in gone)
     rows = [
         Row(f"wide ResNet: largest |f - f_lin| / largest |f_lin - f_0| in {early} steps, test, by channels",
-            "falls; agree (1024)", by_width(channels, apart, 2), agrees=fit[2] < 0, why="open",
+            "falls", by_width(channels, apart, 2), agrees=below([fit]), why="open",
             size=f"{images}, {early} steps of 8", **how),
         Row("the same ~ channels^b: b", "at most -1/2 (theorem 2.1)", words(fit),
-            agrees=follows(fit, -0.5, bound=True), why="open", size=f"{images}, {early} steps of 8", **how),
+            agrees=at_most([fit], -0.5), why="open", size=f"{images}, {early} steps of 8", **how),
         Row("training loss, |network / linearisation - 1| (%): largest; at the end", "curves agree (1024)",
-            f"{plus(most, 1)}; {plus(losses, 1)}", agrees=within([most], 100 * LOSS), size=size, **how,
+            f"{plus(most, 1)}; {plus(losses, 1)}", agrees=near([most], 0, 100 * LOSS), size=size, **how,
             why=f"{long} channels for 1024: the distance falls as in the row above, b = {words(fit)}"),
         Row("test accuracy at the end, network - linearisation (points)", "curves agree (1024)", plus(points, 1),
-            agrees=within([points], 100 * POINTS), why="open", size=size, **how),
+            agrees=near([points], 0, 100 * POINTS), why="open", size=size, **how),
         Row("diverged at eta = 1, the loss a mean over the outputs (lr = .1 of mn.mse)", "0", less,
-            size="8 channels", seeds=seeds, agrees=not bool(gone[0].any()), why="open"),
+            size="8 channels", seeds=seeds, agrees=sure(not gone[0].any(), "0"), why="open"),
         Row("diverged at eta = 1, the loss a sum over the outputs (lr = 1 of mn.mse)", "eta = 1 was used", more,
-            size="8 channels", seeds=seeds, agrees=not bool(gone[1, 1]),
+            size="8 channels", seeds=seeds, agrees=sure(not gone[1, 1], "no linearisation diverges"),
             why="its loss is a mean over the outputs, as in its authors' public code: the row above"),
     ]  # fmt: skip
     found: Found = {

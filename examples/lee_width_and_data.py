@@ -18,6 +18,7 @@ from typing import Any
 import lee
 import numpy as np
 from common import Found, Row, Setting, command_line, finish, interval
+from verdicts import above, below
 
 import analytic as an
 import minintk as mn
@@ -79,10 +80,10 @@ def main(s: Setting, widths: tuple[int, ...], numbers: tuple[int, ...], seeds: i
         rows += [
             Row(f"rms of network - linearisation, test, {when}: ~ n^b, by N: b", "falls",
                 ", ".join(f"{lee.words(fit)} (N = {N})" for fit, N in zip(in_n, numbers)), "seeds", size, seeds,
-                all(fit[2] < 0 for fit in in_n), "open"),
+                below(in_n), "open"),
             Row(f"the same, n = {widths[-1]}, ~ N^c: c; of |theta - theta_0|: c", "grows" if when == WHEN[0] else "-",
                 f"{lee.words(in_N[-1])}; {lee.words(moved)}", "seeds", size, seeds,
-                in_N[-1][1] > 0 if when == WHEN[0] else None,
+                above([in_N[-1]]) if when == WHEN[0] else None,
                 "" if when == WHEN[0] else "more examples are fitted less well after the same time"),
         ]  # fmt: skip
 

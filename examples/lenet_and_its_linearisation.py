@@ -25,11 +25,8 @@ from common import (
     Found,
     Row,
     Setting,
-    above,
     command_line,
-    every,
     finish,
-    holds,
     images,
     interval,
     lenet,
@@ -38,7 +35,8 @@ from common import (
     right,
     stable_rate,
     tested,
-)  # fmt: skip
+)
+from verdicts import POINTS, above, near, percent_of
 
 import minintk as mn
 
@@ -103,7 +101,7 @@ def main(
             ours = ["diverges" if lost[i, w, k] else percent(g) for w, g in enumerate(gaps)]
             fall = above([tested((score[i, 0, 0] - score[i, 0, k]) - (score[i, -1, 0] - score[i, -1, k]))])
             if said and k == 1 and widths[0] == 1:
-                fall = every([fall, holds(gaps[:1], said[0] / 100, apart=0.1)])
+                fall = percent_of(fall & near(gaps[:1], said[0] / 100, POINTS))
             paper = (
                 "falls: {} at x1, {} at x60".format(*said) if said and k == 1 else "falls with width" if k == 1 else "-"
             )

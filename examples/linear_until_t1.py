@@ -15,8 +15,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from common import MARGIN, Found, Row, Setting, command_line, finish, holds, interval, placed, plus
+from common import Found, Row, Setting, command_line, finish, interval, placed, plus
 from geiger import by_decade, drawn, exponent, flowing, guide, in_widths, network, start, task
+from verdicts import EXPONENT, near, sure
 
 import minintk as mn
 from minintk.arrays import to_host
@@ -82,15 +83,15 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
     rows = [
         Row(f"|f_t - f_0| ~ t^b up to t1/10, L = 2, s = {', '.join(f'{v:g}' for v in scales)}: b", "1",
             ", ".join(plus(v, 3) for v in in_t), "seeds", f"{data}, h = {middle}", seeds,
-            holds(in_t, 1), "open"),
+            near(in_t, 1, EXPONENT), "open"),
         Row(f"|f_t - f_0| ~ h^b at s = {small:g}, L = 2, at t = {', '.join(in_h)}: b", "1/2",
             ", ".join(plus(v, 3) for v in in_h.values()), "seeds", f"{data}, h = {widths[0]} to {widths[-1]}", seeds,
-            holds(in_h.values(), 0.5, MARGIN), "open"),
+            near(in_h.values(), 0.5, EXPONENT), "open"),
         Row("|f_t - f_0| / sqrt(h) at the same t/t1 up to t1/5, over all h", "the same",
             f"within {100 * apart[:9].max():.0f} %; weights inflate between t1/3 and t1, and outputs with them", "",
-            f"{data}, h = {widths[0]} to {widths[-1]}", seeds, bool(apart[:9].max() < 0.25), "open"),
+            f"{data}, h = {widths[0]} to {widths[-1]}", seeds, sure(apart[:9].max() < 0.25, "within 25 %"), "open"),
         Row("|dz/dt| at t = 0 ~ h^b, L = 5, layers 1 to 5: b", "-1/2", ", ".join(plus(v) for v in layers), "seeds",
-            f"{data}, h = {widths[0]} to {widths[-1]}", 3 * seeds, holds(layers, -0.5, MARGIN), "open"),
+            f"{data}, h = {widths[0]} to {widths[-1]}", 3 * seeds, near(layers, -0.5, EXPONENT), "open"),
     ]  # fmt: skip
 
     def draw(plt: Any) -> None:

@@ -1,4 +1,4 @@
-"""The page docs/papers/index.md, from the rows that table.py keeps there."""
+"""The pages docs/papers/index.md and digits.md, from the rows that table.py keeps there."""
 
 from __future__ import annotations
 
@@ -14,45 +14,84 @@ PAPERS = {
 """{what the docstring of a script says: title of the paper}"""
 DATA = {"digits": "8 x 8 digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 OF = {"seeds": "seeds", "images": "test images", "both": "seeds and test images", "": ""}
+NEAR = 4.0
+"""Runs within this factor of the paper's have a column of their own."""
 HEAD = """\
 # The papers, run again
 
 Claims of the papers that this library implements, measured again: the paper's number, ours, and what its interval
 covers. ± is half of a 95 % interval by Student's t, over seeds (other networks), over test images (the same network on
-other images), or over both. One script stands behind each figure, and one command fills this page:
+other images), or over both. One script stands behind each figure. This command reruns them all and writes this page:
 
-    python3 make.py python examples/table.py --data DIR --scale evening
+    python3 make.py python examples/table.py --data DIR
 
-"Yes": the paper's number lies in our interval (for an exponent with .1 more, for finite widths), or what it says in
-words holds beyond our interval; where it shows that curves agree, our interval of the difference lies within 5 % of the
-loss or 2 points of accuracy. "Not decided": our interval also holds the opposite. "No": the last section says why.
+**Agrees** means: each of a row's intervals lies inside what the column "rule" says, two one-sided tests with one level
+of 5 % for all numbers of the row (Holm). **Differs**: one interval lies outside. **Undecided**: neither, and more seeds
+or width would decide it; so does a run that has not converged. The rules' margins, fixed before the runs:
 
-`minintk reproduce NAME --data DIR` prints a script's table and draws its figure without changing this page. A run is
-recorded as soon as it is done, so that either goes on. `--scale paper` takes the paper's own sizes, on a GPU.
+| kind of number | margin | why |
+| --- | --- | --- |
+| exponent, bound on one | .1 | a correction c / n shifts a fit over a decade of widths by a tenth at our widths |
+| ratio to theory | 10 % | the same correction |
+| loss, curve; accuracy | 5 %; 2 points | curves so close are drawn as one |
+| larger, falls, grows | none | the paper gives a direction |
+| small, far below | a half | the least that the word can mean |
+
+The size of a run is the largest of four factors, the paper's over ours: training images, width, steps, seeds.
+
+"""
+DIGITS = """\
+# The papers on 8 x 8 digits
+
+The same scripts on the digits inside the package, for a machine without the data. [The papers](index.md) has MNIST and
+CIFAR-10, the rules, and the counts; these rows repeat its claims at a small size and count nowhere.
 
 """
 
 
 def page(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> str:
     """The text of index.md.  results : {key: what `keep` wrote}.  docs : {script: docstring}."""
+    results = {key: found for key, found in results.items() if found["data"] != "digits"}
+    groups = by_paper(results, docs)
+    text = (
+        HEAD
+        + f"| paper | rows | at its size | within {NEAR:g} x | smaller | agree | differ | undecided | says nothing |\n"
+    )
+    text += "| --- " * 9 + "|\n"
+    for paper, of_paper in groups.items():
+        rows = [row for found in of_paper.values() for row in found["table"]]
+        sizes = [largest(found) for found in of_paper.values() for _ in found["table"]]
+        near = sum(1 < size <= NEAR for size in sizes)
+        says = [says_so(row) for row in rows]
+        counts = len(rows), sum(size <= 1 for size in sizes), near, sum(size > NEAR for size in sizes)
+        said = (says.count(answer) for answer in ("yes", "no", "undecided", ""))
+        text += f"| {paper} | {' | '.join(map(str, (*counts, *said)))} |\n"
+    return text + sections(groups, docs) + differing(results)
+
+
+def digits_page(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> str:
+    """The text of digits.md."""
+    own = {key: found for key, found in results.items() if found["data"] == "digits"}
+    return DIGITS + sections(by_paper(own, docs), docs).lstrip("\n")
+
+
+def by_paper(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """{title of the paper: {key: result}}, in the order of PAPERS."""
     groups: dict[str, dict[str, dict[str, Any]]] = {}
     for key, found in results.items():
         paper = next((title for says, title in PAPERS.items() if says in docs[found["script"]]), "Other claims")
         groups.setdefault(paper, {})[key] = found
-    groups = {paper: groups[paper] for paper in (*PAPERS.values(), "Other claims") if paper in groups}
-    text = HEAD + "| paper | rows | on MNIST or CIFAR-10 | agree | differ | not decided | the paper says nothing |\n"
-    text += "| --- " * 7 + "|\n"
-    for paper, of_paper in groups.items():
-        rows = [(found["data"], row) for found in of_paper.values() for row in found["table"]]
-        says = [says_so(row) for _, row in rows]
-        counts = (
-            len(rows),
-            sum(data != "digits" for data, _ in rows),
-            *map(says.count, ("yes", "no", "not decided", "")),
-        )
-        text += f"| {paper} | {' | '.join(map(str, counts))} |\n"
-    text += "".join(f"\n## {paper}\n\n" + "\n".join(entries(of_paper, docs)) for paper, of_paper in groups.items())
-    return text + differing(results)
+    return {paper: groups[paper] for paper in (*PAPERS.values(), "Other claims") if paper in groups}
+
+
+def sections(groups: dict[str, dict[str, dict[str, Any]]], docs: dict[str, str]) -> str:
+    """A section for each paper."""
+    return "".join(f"\n## {paper}\n\n" + "\n".join(entries(of_paper, docs)) for paper, of_paper in groups.items())
+
+
+def largest(found: dict[str, Any]) -> float:
+    """Return how many times as large the paper's run is, at most."""
+    return max(found["factors"].values(), default=1.0)
 
 
 def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str]) -> Iterator[str]:
@@ -62,29 +101,26 @@ def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str]) -> Iterat
         title = docs[name].partition("\n\n")[0].replace("\n", " ").rstrip(".")
         yield f"### {title}: {data}\n"
         yield f"![{cell(title)}]({key}.png)\n"
-        yield "| claim | paper | here | ± over | data and networks | seeds | agrees |"
-        yield "| --- | --- | --- | --- | --- | --- | --- |"
+        yield "| claim | paper | here | ± over | data and networks | seeds | rule | agrees |"
+        yield "| --- " * 8 + "|"
         for row in found["table"]:
             cells = (
-                row["claim"],
-                row["paper"],
-                row["here"],
-                OF[row["of"]],
-                row["size"],
-                row["seeds"] or "",
+                row["claim"], row["paper"], row["here"], OF[row["of"]], row["size"], row["seeds"] or "", row["rule"],
                 says_so(row),
-            )
+            )  # fmt: skip
             yield f"| {' | '.join(cell(str(each)) for each in cells)} |"
         minutes = found["core seconds"] / 60
+        factors = ", ".join(f"{factor:.3g} ({what})" for what, factor in found["factors"].items() if factor != 1)
+        size = f"the paper's size over ours: {factors}" if factors else "the paper's size"
         yield (
-            f"\n{data}, scale {found['scale']}, {minutes:.1f} minutes of one core, "
+            f"\n{data}, {size}; seeds from {found['first seed']}; {minutes:.1f} minutes of one core, "
             f"[examples/{name}.py](../../examples/{name}.py).\n"
         )
 
 
 def says_so(row: dict[str, Any]) -> str:
-    """What stands in the last column: "" where the paper says nothing."""
-    return {True: "yes", False: "no", None: "" if row["paper"] == "-" else "not decided"}[row["agrees"]]
+    """Return what stands in the last column: "" where the paper says nothing."""
+    return {True: "yes", False: "no", None: "undecided" if row["rule"] else ""}[row["agrees"]]
 
 
 def differing(results: dict[str, dict[str, Any]]) -> str:

@@ -6,12 +6,15 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from inspect import Parameter, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 from time import perf_counter
 from typing import Any
+
+import numpy as np
 
 import minintk as mn
 from minintk.arrays import device_namespace
@@ -22,6 +25,14 @@ from minintk.files.writing import write_bytes
 Found = dict[str, Any]
 Main = Callable[..., Found]
 
+SIZE = {
+    "N": ("n_train", "n", "numbers"),
+    "width": ("widths", "width", "channels"),
+    "steps": ("steps", "epochs"),
+    "seeds": ("seeds", "members", "repeats"),
+}
+"""What the factor between a paper's run and ours is measured in, and how a script's `main` calls it."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -29,6 +40,8 @@ class Setting:
 
     name : of the script.  out : folder for results, or None.  data : "digits" (inside the package), "mnist" or
     "cifar10".  part : (i, n), to make only that part of the runs, for job arrays.  workers : processes; 1 is this one.
+    first_seed : where the axes "seed" and "repeat" begin: other networks for the same claims.  sizes, papers : what
+    main was called with, and what it is called with at the paper's own size.
     """
 
     name: str = ""
@@ -38,11 +51,25 @@ class Setting:
     part: tuple[int, int] | None = None
     workers: int = 1
     progress: bool = False
+    first_seed: int = 0
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    papers: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """The name of the files: NAME on digits, NAME-mnist, NAME-cifar10."""
         return self.name if self.data == "digits" else f"{self.name}-{self.data}"
+
+    @property
+    def factors(self) -> dict[str, float]:
+        """Return how many times as large the paper's run is, by `SIZE`; without what is not known."""
+        found: dict[str, float] = {}
+        for name, keys in SIZE.items():
+            for key in keys:
+                ours, paper = self.sizes.get(key), self.papers.get(key, self.sizes.get(key))
+                if ours and paper:
+                    found[name] = max(found.get(name, 0.0), float(np.max(paper) / np.max(ours)))
+        return found
 
     def sweep(
         self,
@@ -57,7 +84,8 @@ class Setting:
 
         SystemExit where another part of the runs is missing.
         """
-        axes = {name: [value] for name, value in fixed.items()} | dict(grid)
+        moved = {name: [v + self.first_seed for v in grid[name]] for name in ("seed", "repeat") if name in grid}
+        axes = {name: [value] for name, value in fixed.items()} | dict(grid) | moved
         if self.workers > 1:  # with one BLAS thread each
             os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         with TemporaryDirectory() as nowhere, processes(self.workers) as executor:
@@ -82,6 +110,24 @@ def _die_with_stdin() -> None:
     Thread(target=wait, daemon=True).start()
 
 
+def flags(name: str, asked: Sequence[Parameter]) -> list[str]:
+    """--name, and what the other scripts call it: --widths, --n-train, --steps, --seeds.
+
+    >>> flags("members", []), flags("n_train", [])
+    (['--members', '--seeds'], ['--n-train'])
+    """
+    taken = {parameter.name for parameter in asked}
+    others = [keys[0] for keys in SIZE.values() if name in keys[1:] and not taken & {*keys[: keys.index(name)]}]
+    return [f"--{flag.replace('_', '-')}" for flag in (name, *others)]
+
+
+def kind_of(parameter: Parameter) -> dict[str, Any]:
+    """Tell argparse how to read a number, or the numbers of a tuple."""
+    many, kind = str(parameter.annotation).startswith("tuple"), str(parameter.annotation).removeprefix("tuple[")
+    read = {"int": int, "float": float}.get(kind.partition(",")[0].partition(" ")[0], str)
+    return {"type": read, "metavar": parameter.name[:1].upper()} | ({"nargs": "+"} if many else {})
+
+
 def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | None, name: str) -> None:
     """Run main(setting, **sizes[scale]) as --out, --data, --set, --scale, --device, --part say; print its table."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -91,6 +137,11 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     parser.add_argument("--scale", default="small", choices=tuple(sizes), help="how large; paper: the paper's own")
     parser.add_argument("--device", choices=("cpu", "gpu"), help="where it computes (cpu; gpu at the paper's scale)")
     parser.add_argument("--part", metavar="I/N", help="only part I of N of the runs, I from 0, as in a job array")
+    parser.add_argument("--first-seed", type=int, default=0, metavar="S", help="draw other networks, from seed S (0)")
+    own = parser.add_argument_group("sizes, instead of those of --scale")
+    asked = list(signature(main).parameters.values())[1:]
+    for parameter in asked:
+        own.add_argument(*flags(parameter.name, asked), dest=parameter.name, **kind_of(parameter))
     args = parser.parse_args()
     if os.environ.pop("MININTK_ENDS_WITH_STDIN", ""):
         _die_with_stdin()
@@ -103,15 +154,21 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     if args.part:
         i, n = args.part.split("/")
         part = int(i), int(n)
+    given = {p.name: value for p in asked if (value := getattr(args, p.name)) is not None}
+    defaults = {p.name: p.default for p in asked if p.default is not Parameter.empty}
+
+    def whole(scale: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        return defaults | dict(sizes.get(scale, {})) | dict(given)
+
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)  # or fail now rather than at the end
     s = Setting(
         name, out, args.set or ("mnist" if args.data else "digits"), args.scale, part,
-        cores() if device == "cpu" else 1, progress=True,
+        cores() if device == "cpu" else 1, True, args.first_seed, whole(args.scale, given), whole("paper", {}),
     )  # fmt: skip
     start, busy = perf_counter(), sum(os.times()[:4])
     try:
-        found = main(s, **sizes[args.scale])
+        found = main(s, **{**sizes[args.scale], **given})
     finally:  # beside the numbers, which do not depend on it
         path = out / f"{s.key}.time.json"
         spent = json.loads(path.read_text()) if path.exists() else {"seconds": 0.0, "core seconds": 0.0}
@@ -120,4 +177,7 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
         write_bytes(path, json.dumps(spent).encode())
     for row in found["table"]:
         print(f"- {row['claim']}\n      paper {row['paper']}\n      here  {row['here']}")
+        if row["rule"]:
+            answer = {True: "agrees", False: "differs", None: "undecided"}[row["agrees"]]
+            print(f"      {answer}: {row['rule']}")
     print("{seconds:.0f} s, {core seconds:.0f} s of one core, earlier calls included".format(**spent))

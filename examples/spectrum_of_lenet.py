@@ -17,7 +17,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from common import Found, Row, Setting, above, command_line, every, finish, images, interval, lenet, placed, plus
+from common import Found, Row, Setting, command_line, finish, images, interval, lenet, placed, plus
+from verdicts import MUCH, above, below
 
 import minintk as mn
 from minintk.arrays import array_namespace, to_host
@@ -60,8 +61,8 @@ def main(s: Setting, widths: tuple[int, ...], n: int = 200, seeds: int = 3, whol
         for shift in shifts:
             here = ", ".join(f"{plus(r, 1)} (x{w})" for w, r in zip(widths, found[name][shift]))
             last = found[name][shift][-1]
-            grows = every([above(interval(b - a) for a, b in pairwise(runs[name][shifts.index(shift)])),
-                           last.mean + last.half < 7 * n])  # fmt: skip
+            grows = above(interval(b - a) for a, b in pairwise(runs[name][shifts.index(shift)]))
+            grows &= below([last], MUCH * 10 * n)
             rows.append(Row(f"effective {name}, shifts up to {shift}", "far below the rows, grows", here, "seeds",
                             f"{n} images, {10 * n} rows", seeds, grows))  # fmt: skip
     if whole and s.data != "digits":
@@ -70,14 +71,14 @@ def main(s: Setting, widths: tuple[int, ...], n: int = 200, seeds: int = 3, whol
         found["whole"] = ranks
         for i, shift in enumerate(shifts):
             here = f"{plus(ranks['rank of J'][i], 0)} of J, {plus(ranks['rank of kernel'][i], 1)} of J J'"
-            low = ranks["rank of J"][i].mean < 0.7 * 10 * whole
+            low = below([ranks["rank of J"][i]], MUCH * 10 * whole)
             claim, said = f"effective rank at width 1, shifts up to {shift}", f"far below {10 * whole}"
             rows.append(Row(claim, said, here, "seeds", f"{whole} images, {10 * whole} rows", 2, low))
 
     def draw(plt: Any) -> None:
         _, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
         for shift, style in zip(shifts, ("o-", "s-")):
-            mean, half, _ = zip(*found["rank of J"][shift])
+            mean, half, *_ = zip(*found["rank of J"][shift])
             left.errorbar(widths, mean, half, fmt=style, capsize=3, label=f"of J, shifts up to {shift}")
         left.axhline(10 * n, color="k", ls=":", lw=0.8, label=f"full rank, {10 * n}")
         left.set(xlabel="width factor", ylabel="effective rank; 95 % intervals over seeds", xscale="log")

@@ -1,10 +1,10 @@
 """Run the scripts that rerun papers, and keep their tables and figures in docs/papers.
 
-    python3 make.py python examples/table.py [NAME ...] [--data DIR [--set cifar10]] [--scale evening] [--out DIR]
+    python3 make.py python examples/table.py [NAME ...] [--data DIR] [--out DIR] [--first-seed S]
 
-Each script runs as with `minintk reproduce`, recorded in --out, so that an interrupted call goes on.  Its rows are kept
-as docs/papers/KEY.json, its figure as KEY.png in 128 colours; then docs/papers/index.md is written from all that is
-kept there.  With --ran nothing runs: what --out already holds is kept.
+Runs what `PLAN` lists, each recorded in --out, so that an interrupted call goes on.  Its rows are kept as
+docs/papers/KEY.json, its figure as KEY.png in 128 colours; then index.md and digits.md there are written from all that
+is kept.  Without --data only the digits inside the package run.  With --ran nothing runs: what --out holds is kept.
 """
 
 from __future__ import annotations
@@ -14,11 +14,31 @@ import ast
 import json
 from pathlib import Path
 
-from papers_page import page
+from papers_page import digits_page, page
 from PIL import Image
 
 from minintk.lab.experiments.papers import EXAMPLES, chosen, rerun, scripts
 
+PLAN = {
+    "digits": {
+        "lee_ensemble": ("small", 400), "lee_linearisation": ("small", 10), "lee_monte_carlo": ("small", 48),
+        "lee_movement": ("small", 6), "lee_parametrizations": ("small", 24), "lee_width_and_data": ("small", 10),
+    },
+    "mnist": {
+        "linear_until_t1": ("small", 20), "spectrum_of_lenet": ("small", 8), "lee_cross_entropy": ("evening", 12),
+        "lee_function_space": ("evening", 8), "lee_monte_carlo": ("evening", 36), "lee_ensemble": ("evening", 400),
+        "kernel_movement_phase": ("small", 12), "lee_width_and_data": ("evening", 10),
+        "lee_parametrizations": ("evening", 24), "lenet_and_its_linearisation": ("small", 6),
+        "time_to_learn": ("small", 10), "kernel_movement_exponents": ("small", 12), "lee_movement": ("evening", 6),
+        "iterative_linearisation": ("evening", 2), "lazy_and_feature_phase": ("small", 12),
+        "frozen_final_kernel": ("small", 10),
+    },
+    "cifar10": {
+        "lee_convolutional_kernels": ("evening", 32), "lee_cnn": ("evening", 12), "lee_linearisation": ("evening", 8),
+        "lee_wide_resnet": ("evening", 10),
+    },
+}  # fmt: skip
+"""{images: {script: (scale, seeds)}}: what the pages show, cheap runs first."""
 PAGE = EXAMPLES.parent / "docs" / "papers" / "index.md"
 
 
@@ -31,6 +51,9 @@ def keep(name: str, kind: str, out: Path) -> None:
         "script": name,
         "data": found["data"],
         "scale": found["scale"],
+        "sizes": found["sizes"],
+        "factors": found["factors"],
+        "first seed": found["first seed"],
         "core seconds": round(spent["core seconds"]),
     }
     rows = [row | {"why": row["why"] if row["agrees"] is False else ""} for row in found["table"]]
@@ -41,32 +64,38 @@ def keep(name: str, kind: str, out: Path) -> None:
         drawn.convert("RGB").quantize(128).save(PAGE.parent / f"{key}.png", optimize=True)
 
 
-def kept_page() -> str:
-    """The page, from all that docs/papers holds."""
+def kept_pages() -> dict[Path, str]:
+    """The pages, from all that docs/papers holds."""
     docs = {name: ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for name, path in scripts().items()}
     files = sorted(PAGE.parent.glob("*.json"))
-    return page({path.stem: json.loads(path.read_text("utf-8")) for path in files}, docs)
+    kept = {path.stem: json.loads(path.read_text("utf-8")) for path in files}
+    return {PAGE: page(kept, docs), PAGE.with_name("digits.md"): digits_page(kept, docs)}
 
 
 def main() -> None:
-    """Run the scripts, and write the page after each one, so that an interruption loses little."""
+    """Run the scripts, and write the pages after each one, so that an interruption loses little."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="scripts, without .py (all)")
     parser.add_argument("--out", default="examples-out", metavar="DIR", help="folder for runs, figures and numbers")
-    parser.add_argument("--data", metavar="DIR", help="folder with MNIST or CIFAR-10; without it, the digits inside")
-    parser.add_argument("--set", choices=("digits", "mnist", "cifar10"), help="which images (mnist with --data)")
-    parser.add_argument("--scale", default="small", choices=("small", "evening", "paper"))
+    parser.add_argument("--data", metavar="DIR", help="folder with MNIST and CIFAR-10; without it, the digits inside")
+    parser.add_argument("--first-seed", default="10000", metavar="S", help="where seeds begin: networks of their own")
     parser.add_argument("--device", choices=("cpu", "gpu"))
     parser.add_argument("--ran", action="store_true", help="run nothing: keep what --out already holds")
     args = parser.parse_args()
-    kind, out = args.set or ("mnist" if args.data else "digits"), Path(args.out)
-    paths, options = chosen(args.names), {"data": args.data, "scale": args.scale, "device": args.device}
-    done = ((name, {}) for name in paths) if args.ran else rerun(paths, args.out, images=args.set, **options)
-    for name, found in done:
-        if found is None:
-            raise SystemExit(f"{name}.py failed")
+    paths, out = chosen(args.names), Path(args.out)
+    plan = [(kind, name, *how) for kind, runs in PLAN.items() for name, how in runs.items() if name in paths]
+    for kind, name, scale, seeds in plan:
+        if kind != "digits" and not args.data and not args.ran:
+            continue
+        options = {"data": None if kind == "digits" else args.data, "scale": scale, "device": args.device}
+        options |= {"seeds": str(seeds), "first-seed": args.first_seed}
+        if not args.ran:
+            for _, found in rerun({name: paths[name]}, args.out, images=kind, **options):
+                if found is None:
+                    raise SystemExit(f"{name}.py failed")
         keep(name, kind, out)
-        PAGE.write_text(kept_page(), "utf-8")
+        for path, text in kept_pages().items():
+            path.write_text(text, "utf-8")
         print(f"{name}, {kind}: kept", flush=True)
 
 

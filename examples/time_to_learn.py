@@ -17,8 +17,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from common import MARGIN, Found, Row, Setting, command_line, every, finish, holds, interval, placed, plus
+from common import Found, Row, Setting, command_line, finish, interval, placed, plus
 from geiger import FEATURE, by_decade, drawn, exponent, flowing, guide, network, start, task
+from verdicts import EXPONENT, LOSS, near, sure
 
 import minintk as mn
 from minintk.arrays import to_host
@@ -77,12 +78,12 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
     for d, L in enumerate(DEPTHS):
         size, m = f"{n_train} of {s.data}, h = {', '.join(map(str, widths))}", widths.index(middle)
         slopes = found["t1 by decade"][f"L = {L}"] = by_decade(at[feature], half[d, m, feature])
-        agrees = holds(slopes, 1)
         lacks = ", ".join(f"{1 - v[0]:.3f}" for v in slopes)
         rows.append(Row(
             f"t1 ~ s^b in each decade from s = {scales[0]:g} to {FEATURE:g}, L = {L}: b", "1",
-            ", ".join(plus(v, 3) for v in slopes), "seeds", f"{n_train} of {s.data}, h = {middle}", seeds, agrees,
-            "" if agrees else f"s is not small: 1 - b, {lacks}, grows with s, as s^({L - 1}/{L + 1}) by our derivation",
+            ", ".join(plus(v, 3) for v in slopes), "seeds", f"{n_train} of {s.data}, h = {middle}", seeds,
+            near(slopes, 1, EXPONENT),
+            f"s is not small: 1 - b, {lacks}, grows with s, as s^({L - 1}/{L + 1}) by our derivation",
         ))  # fmt: skip
         in_h = found["t1 in h"][f"L = {L}"] = [exponent(widths, half[d, :, i]) for i in np.flatnonzero(feature)]
         ratio = half[d][:, :2].mean(-1) / at[:2]
@@ -90,7 +91,7 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
         rows.append(Row(
             f"t1 ~ h^b at fixed s = {scales[0]:g} to {FEATURE:g}, L = {L}: b", "0",
             f"{', '.join(plus(v, 3) for v in in_h)}; t1/s over a decade and all widths within {100 * spread:.0f} %",
-            "seeds", size, seeds, holds(in_h, 0, MARGIN),
+            "seeds", size, seeds, near(in_h, 0, EXPONENT),
         ))  # fmt: skip
         late = found["t2 in s"][f"L = {L}"] = exponent(scales, zero[d], feature)
         rows.append(Row(f"t2 ~ s^b, s to {FEATURE:g}, L = {L}: b", "-", plus(late), "seeds", size, seeds))
@@ -100,7 +101,7 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
         rows.append(Row(
             f"lazy, s = {at[lazy][0]:g} to {at[-1]:g}, L = {L}: t1 ~ s^b: b; largest difference of alpha^2 loss",
             "0; 0", f"{plus(times, 3)}; {apart:.3f}", "seeds", size, seeds,
-            every([holds([times], 0), apart < 0.05]),
+            near([times], 0, EXPONENT) & sure(apart < LOSS, "losses within 0.05"),
         ))  # fmt: skip
 
     def draw(plt: Any) -> None:

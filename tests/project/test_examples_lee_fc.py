@@ -23,7 +23,7 @@ def check_movement(found: Found) -> None:
     for kind, power in (("input weights", -0.5), ("output weights", -0.5), ("middle weights", -1.0)):
         assert abs(of[kind][0] - power) < 0.15
     for kind in ("NTK", "NNGP", "all weights", "outputs, train", "outputs, test"):
-        assert of[kind][1] < -0.5 + 0.15
+        assert of[kind][0] - of[kind][1] < -0.5 + 0.15
     assert of["NTK"][0] < -0.5
     assert found["bound"]["3 x tanh"] > 1  # the paper's rate is stable on the mean over ten outputs
 
@@ -31,7 +31,7 @@ def check_movement(found: Found) -> None:
 def check_ensemble(found: Found) -> None:
     """Both theories within 3 half-widths and the O(1/n) of width 64; the top layer's is refused by all layers."""
     for name in ("all", "top"):
-        for mean, half, _ in found[name].values():
+        for mean, half, *_ in found[name].values():
             assert abs(mean - 1) < 1.5 * half + 0.15
     wrong = found["all, by the top layer's theory"]["mean"]
     assert wrong[0] - wrong[1] > 1.05
@@ -51,12 +51,12 @@ def check_width_and_data(found: Found) -> None:
     loss, time = "at a tenth of the loss", "at one time"
     assert all(fit[0] < -0.4 for fit in found[f"{loss}, in n"])
     assert found[f"{loss}, in N"][-1][0] > found[f"{time}, in N"][-1][0] + 0.15
-    assert found[f"{loss}, weights in N"][1] > 0.1
+    assert np.subtract(*found[f"{loss}, weights in N"][:2]) > 0.1
     assert abs(found[f"{time}, weights in N"][0]) < 0.15
 
 
 def check_parametrizations(found: Found) -> None:
-    for way, (mean, half, _) in found["over theory"].items():
+    for way, (mean, half, *_) in found["over theory"].items():
         assert abs(mean - 1) < 1.5 * half + 0.1, way
     assert 0 < found["matched from NTK"] < 0.01
     assert found["eigenvalues"][0] > 2 * found["eigenvalues"][1] > 10
@@ -66,7 +66,7 @@ def check_parametrizations(found: Found) -> None:
 def check_monte_carlo(found: Found) -> None:
     for kind in ("NTK", "NNGP"):
         for name in ("n", "M"):
-            assert all(low - 0.1 < -0.5 < high + 0.1 for _, low, high in found[f"{kind}, in {name}"])
+            assert all(abs(b + 0.5) < half + 0.1 for b, half, *_ in found[f"{kind}, in {name}"])
             assert all(abs(b + 0.5) < 0.2 for b, *_ in found[f"{kind}, in {name}"])
 
 
@@ -74,7 +74,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
     "lee_movement": (
         {"widths": (32, 64, 128, 256), "seeds": 4, "steps": 32, "n_train": 32, "cases": ("3 x tanh",)},
         check_movement,
-        {"exponents": {"3 x tanh, input weights": (-1.0, -1.1, -0.9)}},
+        {"exponents": {"3 x tanh, input weights": (-1.0, 0.1, "seeds", 9)}},
     ),
     "lee_ensemble": (
         {"width": 64, "members": 60, "n_train": 16, "steps": 64},
@@ -89,7 +89,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
     "lee_width_and_data": (
         {"widths": (64, 256), "numbers": (16, 128), "seeds": 4},
         check_width_and_data,
-        {"at a tenth of the loss, weights in N": (0.0, -0.1, 0.1)},
+        {"at a tenth of the loss, weights in N": (0.0, 0.1, "seeds", 9)},
     ),
     "lee_parametrizations": (
         {"width": 128, "seeds": 8, "n_train": 24, "steps": 128},
@@ -99,7 +99,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
     "lee_monte_carlo": (
         {"widths": (32, 128), "draws": (1, 4, 16), "repeats": 24},
         check_monte_carlo,
-        {"NTK, in M": [(0.0, -0.1, 0.1), (0.0, -0.1, 0.1)]},
+        {"NTK, in M": [(0.0, 0.1, "seeds", 9), (0.0, 0.1, "seeds", 9)]},
     ),
 }
 """Name: the arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""

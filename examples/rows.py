@@ -1,0 +1,52 @@
+"""The table of a script that reruns a paper: its rows, and the files with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from running import Found, Setting
+from verdicts import Claim
+
+from minintk.files.writing import write_bytes
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table of claims.
+
+    of : what the interval behind ± covers, "seeds", "images", "both", or "" without one.  size : data and networks in
+    words.  agrees : what the paper says of our numbers, tested; None where it says nothing ("-").  why : where they
+    differ, the cause that was tested, with its number, or "open".
+    """
+
+    claim: str
+    paper: str
+    here: str
+    of: str = ""
+    size: str = ""
+    seeds: int | None = None
+    agrees: Claim | None = None
+    why: str = ""
+
+    def kept(self) -> dict[str, Any]:
+        """The row as the page has it: the verdict, and the rule by which it was found."""
+        tested = self.agrees or Claim("", ((1.0, 1.0),))
+        return vars(self) | {"agrees": tested.agrees, "rule": tested.rule}
+
+
+def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], None]) -> Found:
+    """`found` with its table; writes KEY.json and KEY.png into --out.  draw : called with matplotlib's pyplot."""
+    found = found | {"data": s.data, "scale": s.scale, "table": [row.kept() for row in rows]}
+    found |= {"sizes": dict(s.sizes), "factors": s.factors, "first seed": s.first_seed}
+    if s.out:
+        import matplotlib.pyplot as plt
+
+        write_bytes(s.out / f"{s.key}.json", f"{json.dumps(found, indent=1, ensure_ascii=False)}\n".encode())
+        with plt.style.context("analytic.verify.look"):
+            draw(plt)
+            plt.savefig(s.out / f"{s.key}.png", dpi=120)
+            plt.close()
+    return found

@@ -1,0 +1,158 @@
+"""When a measured number is what a paper says: margins, two one-sided tests, one level for a row.
+
+A row "agrees" only where the whole interval of each of its numbers lies inside what the paper says and a margin, and
+"differs" where one lies outside; else it is undecided.  So more networks narrow an interval and never turn a right
+number into a wrong one, as they would if a number had to hold the paper's exactly: no finite width does.
+
+    kind of number          margin          why
+    exponent                .1              a relative correction c / n to a power shifts its fit over a decade of
+                                            widths by c / n at the narrow end, a tenth at our widths; .1 is a factor
+                                            1.26 over that decade, as much as a figure of the papers shows
+    bound on an exponent    .1              the same correction; only its upper end counts
+    ratio to theory         10 %            the same correction without a logarithm
+    loss, curve             5 %             two curves of a figure so close are drawn as one
+    accuracy                2 points        the same
+    order (larger, falls)   none            the paper gives a direction and no size
+    much smaller            a half          the paper gives a word; a factor of 2 is the least it can mean
+
+With several numbers in a row each is tested at a level by Holm's rule, so that all of a row's intervals together are
+wrong in 5 % of rows.  The margins were fixed before the runs they judge, which draw networks that no margin has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from re import sub
+from typing import NamedTuple
+
+import numpy as np
+from intervals import LEVEL, Measured
+from scipy.special import stdtr, stdtrit
+
+EXPONENT, RATIO, LOSS, POINTS, MUCH = 0.1, 0.1, 0.05, 0.02, 0.5
+"""The margins of the table above; MUCH is a factor."""
+
+
+class Claim(NamedTuple):
+    """Say what a paper says of some numbers, tested.  rule : in words.
+
+    tests : of each number (p, q), p the level at which it lies inside, q that at which it lies outside; one-sided.
+    """
+
+    rule: str
+    tests: tuple[tuple[float, float], ...]
+
+    @property
+    def agrees(self) -> bool | None:
+        """True if all numbers lie inside, False if one lies outside, None if neither is shown at LEVEL."""
+        p, q = np.array(self.tests).T
+        most = (1 - LEVEL) / 2 / np.arange(len(p), 0, -1)
+        if np.all(np.sort(p) <= most):  # NaN, of a number without an interval, is not
+            return True
+        return False if np.any(q <= most[0]) else None
+
+    def __and__(self, other: Claim) -> Claim:
+        """Both, at one level.
+
+        >>> (above([Measured(1, 0.5, df=9)]) & near([Measured(1, 0.05, df=9)], 1, RATIO)).rule
+        '> 0; within 0.1 of 1'
+        """
+        return Claim(self.rule if self.rule == other.rule else f"{self.rule}; {other.rule}", self.tests + other.tests)
+
+    def __invert__(self) -> Claim:
+        """Claim that one number at least lies outside.
+
+        >>> (~near([Measured(1.35, 0.05, df=9), Measured(1, 0.2, df=9)], 1, RATIO)).agrees
+        True
+        """
+        p, q = zip(*self.tests)
+        return Claim(f"not {self.rule}", ((min(1.0, len(q) * min(q)), max(p)),))
+
+
+def between(values: Iterable[Measured], low: float, high: float, rule: str) -> Claim:
+    """Claim that each number lies between low and high, tested from both sides by Student's t."""
+
+    def judge(v: Measured) -> tuple[float, float]:
+        if v.half == 0:
+            return (0.0, 1.0) if low <= v.mean <= high else (1.0, 0.0)
+        error = v.half / stdtrit(v.df, (1 + LEVEL) / 2)
+        below, beyond = (stdtr(v.df, (v.mean - end) / error) for end in (low, high))  # small if v is far below an end
+        return max(1 - below, beyond), min(below, 1 - beyond)
+
+    return Claim(rule, tuple(judge(v) for v in values))
+
+
+def near(values: Iterable[Measured], target: float, margin: float) -> Claim:
+    """Claim that each number is `target`, to a margin.
+
+    >>> a, b, c = Measured(-0.55, 0.04, df=9), Measured(-0.55, 0.1, df=9), Measured(-0.8, 0.1, df=9)
+    >>> [near([v], -0.5, EXPONENT).agrees for v in (a, b, c)], near([a, c], -0.5, EXPONENT).rule
+    ([True, None, False], 'within 0.1 of -0.5')
+    """
+    return between(values, target - margin, target + margin, f"within {margin:g} of {target:g}")
+
+
+def above(values: Iterable[Measured], bound: float = 0.0) -> Claim:
+    """Claim that each number is larger than the bound.
+
+    >>> [above([Measured(1, half, df=9)]).agrees for half in (0.5, 2)], above([Measured(-1, 0.5, df=9)]).agrees
+    ([True, None], False)
+    """
+    return between(values, bound, inf, f"> {bound:g}")
+
+
+def below(values: Iterable[Measured], bound: float = 0.0) -> Claim:
+    """Claim that each number is smaller than the bound.
+
+    >>> below([Measured(0.3, 0.1, df=9)], MUCH).agrees, below([Measured(0.3, 0.1, df=9)], MUCH).rule
+    (True, '< 0.5')
+    """
+    return between(values, -inf, bound, f"< {bound:g}")
+
+
+def at_most(values: Iterable[Measured], power: float) -> Claim:
+    """Claim that each exponent is at most `power`, with the margin of exponents as allowance.
+
+    >>> wide, right = Measured(-0.34, 0.17, df=8), Measured(-0.6, 0.1, df=8)
+    >>> at_most([wide], -0.5).agrees, at_most([right], -0.5).agrees, at_most([right], -0.5).rule
+    (None, True, '< -0.4')
+    """
+    return below(values, power + EXPONENT)
+
+
+def one_of(claim: Claim) -> Claim:
+    """Claim that one number at least lies inside.
+
+    >>> one_of(near([Measured(-1.2, 0.2, df=9), Measured(-0.5, 0.04, df=9)], -0.5, EXPONENT)).agrees
+    True
+    """
+    p, q = zip(*claim.tests)
+    return Claim(f"one {claim.rule}", ((min(1.0, len(p) * min(p)), max(q)),))
+
+
+def percent_of(claim: Claim) -> Claim:
+    """Return the claim, its rule in per cent or points: numbers that are shown as such.
+
+    >>> percent_of(near([Measured(0.01, 0.005, df=3)], 0, POINTS)).rule
+    'within 2 of 0'
+    """
+    return claim._replace(rule=sub(r"-?\d[\d.e-]*", lambda number: f"{100 * float(number[0]):g}", claim.rule))
+
+
+def sure(holds: bool, rule: str) -> Claim:
+    """Claim something that does not vary: a count, a limit, numbers equal but for rounding.
+
+    >>> sure(1e-15 < 1e-10, "< 1e-10").agrees
+    True
+    """
+    return Claim(rule, ((0.0, 1.0) if holds else (1.0, 0.0),))
+
+
+def unfinished(why: str) -> Claim:
+    """Give no verdict: of runs that have not come to the end at which the paper compares.
+
+    >>> unfinished("2 of 8 runs have not converged").agrees is None
+    True
+    """
+    return Claim(why, ((1.0, 1.0),))
