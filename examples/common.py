@@ -29,8 +29,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from claim_rows import Row, finish
 from intervals import LEVEL, Measured, interval, percent, plus, tested
-from rows import Row, finish
 from running import Found, Setting, command_line
 
 import minintk as mn

@@ -53,7 +53,7 @@ HELPERS = {
     "gallery",
     "geiger",
     "intervals",
-    "rows",
+    "claim_rows",
     "verdicts",
     "lee",
     "lee_training",
