@@ -26,6 +26,10 @@ from minintk.arrays import Array, array_namespace, on_host
 from minintk.doors import through
 
 
+ROWS_WORTH_COMPILED = 64
+"""With fewer rows compiled passes save nothing, and an error's traceback shows the formula's own file without them."""
+
+
 @dataclass(frozen=True)
 class Begin(Step):
     """Theta of the inputs is 0.   first : the Dense that follows, if one does: the product has computed its p."""
@@ -101,9 +105,9 @@ class VectorPlan:
     def passes(self, xp: Any, count: int, dtype: Any, tangent: bool) -> list[Callable[[Block], None]]:
         """Return the same for blocks, in parts one after another, compiled if the satellite for speed is here.
 
-        count : of all rows.   tangent : Theta is asked for.
+        count : of all rows, `ROWS_WORTH_COMPILED` or more.   tangent : Theta is asked for.
         """
-        if not on_host(xp) or (passes := getattr(through("kernels"), "passes", None)) is None:
+        if count < ROWS_WORTH_COMPILED or not on_host(xp) or (passes := getattr(through("kernels"), "passes", None)) is None:
             return [self.__call__]
         found: list[Callable[[Block], None]] = passes(self.program, self.coefficients, count, dtype, tangent)
         return found

@@ -31,6 +31,7 @@ from minintk.spec.parametrization import NTK, Parametrization
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer, couples, kept_shapes, out_shape
 from minintk.spec.variance import warn_if_nothing_arrives
 from minintk.spec.windows import check_channels_last
+from minintk.thresholds import THRESHOLDS
 from minintk.validate import check_generator, precision, whole
 
 
@@ -177,8 +178,10 @@ class Network(Model):
             end = "end with mn.Flatten() and mn.Dense(...)"
             raise ValueError(f"the network's outputs must be a vector, got shape {shape}: {end}")
         self.outputs = shape[0]
-        sizes = [prod(shape) for shape in (self.input_shape, *kept_shapes(self.spec, self.input_shape))]
+        shapes = self.input_shape, *kept_shapes(self.spec, self.input_shape)
+        sizes = [prod(shape) for shape in shapes]
         self._footprint = sum(sizes), max(sizes)
+        self._positions = max(prod(shape[:-1]) for shape in shapes)  # at which a weight is used, at most
         self._couples = couples(self.spec)
         self.statistics: Weights = {}
         self.keys: np.ndarray[Any, Any] | None = None  # of the masks of every Dropout, ([E], 2)
@@ -353,7 +356,7 @@ class Network(Model):
                 raise ValueError(f"theta expects shape {want}, got {tuple(theta.shape)}: {remedy}")
 
     def forward(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
-        return self._through(self.sweeps, theta, x)
+        return self._through(self._way(self.sweeps, x), theta, x)
 
     @overload
     def linearize(self, theta: Array, x: Array, wrt: Literal["theta"] = "theta") -> tuple[Array, NetworkJacobian]: ...
@@ -375,7 +378,11 @@ class Network(Model):
         return own(array_namespace(f).broadcast_to(f, (*theta.shape[:-1], *J.outputs))), J
 
     def jacobian(self, theta: Array, x: Array) -> NetworkJacobian:
-        return self._through(self.kernels, theta, x)[1]
+        return self._through(self._way(self.kernels, x), theta, x)[1]
+
+    def _way(self, fast: Bound, x: Array) -> Bound:
+        """A fast way for x, or the layers as they are written, where x is too small to be worth another."""
+        return fast if x.shape[0] * self._positions * self.size >= THRESHOLDS.plain else self.layers
 
     def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
         """(f, J) by these layers."""

@@ -12,7 +12,7 @@ from minintk.thresholds import THRESHOLDS, Thresholds
 
 NOTHING = Thresholds(
     products=1, convolution=1, convolution_per_weight=0, share=1, share_per_weight=0, cotangents=1, pixels=1,
-    patches_bytes=1, cotangent_bytes=1, compiled=0, normalised=0, gathering=10**9, gathered_channels=0,
+    patches_bytes=1, cotangent_bytes=1, compiled=0, normalised=0, gathering=10**9, gathered_channels=0, plain=0,
 )  # fmt: skip
 
 

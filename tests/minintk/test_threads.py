@@ -18,6 +18,7 @@ from minintk.fast import dense
 from minintk.fast.door import shut
 from minintk.layers.activation import ActivationJacobian, BoundActivation
 from minintk.threads import alone, parallel, single_threaded_blas
+from minintk.thresholds import THRESHOLDS
 
 
 def blas_threads() -> set[int]:
@@ -218,6 +219,7 @@ def test_a_network_takes_one_blas_thread(closed: bool, monkeypatch: pytest.Monke
 
     for kind, name in ((BoundActivation, "__call__"), (ActivationJacobian, "jvp"), (ActivationJacobian, "vjp")):
         monkeypatch.setattr(kind, name, spied(getattr(kind, name)))
+    monkeypatch.setattr(THRESHOLDS, "plain", 0)  # below it products are too small for a second BLAS thread
     with shut() if closed else nullcontext():
         net = mn.Network(mn.Sequential(mn.Dense(5), mn.ReLU(), mn.Dense(2)), (3,))
     theta, x, y = net.init(np.random.default_rng(0)), np.eye(3), np.eye(3)[:, :2]
