@@ -46,8 +46,6 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
     plan = plan_images(program, inputs, pixels=wanted.pixels)
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
-    if 0 in inputs.shape:
-        return results
     wanted.warn(image_engine(plan, inputs, wanted.asked).run(results, wanted.progress))
     return results
 

@@ -25,7 +25,6 @@ from analytic.vectors.state import (
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.doors import through
 
-
 ROWS_WORTH_COMPILED = 64
 """With fewer rows compiled passes save nothing, and an error's traceback shows the formula's own file without them."""
 
@@ -107,7 +106,10 @@ class VectorPlan:
 
         count : of all rows, `ROWS_WORTH_COMPILED` or more.   tangent : Theta is asked for.
         """
-        if count < ROWS_WORTH_COMPILED or not on_host(xp) or (passes := getattr(through("kernels"), "passes", None)) is None:
+        passes = None
+        if count >= ROWS_WORTH_COMPILED and on_host(xp):
+            passes = getattr(through("kernels"), "passes", None)
+        if passes is None:
             return [self.__call__]
         found: list[Callable[[Block], None]] = passes(self.program, self.coefficients, count, dtype, tangent)
         return found

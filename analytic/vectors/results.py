@@ -93,8 +93,8 @@ class Wanted:
         (N, M), (E, F) = inputs.shape, self.pixels
         return (N, M) if self.pixels == (1, 1) else (E, N * F, M * F)
 
-    def check(self, inputs: Examples, work: int, hint: str = "") -> None:
-        """Whether the results fit.   work : bytes beside them.
+    def check(self, inputs: Examples, work: int, hint: str = "") -> tuple[int, ...]:
+        """Return the shape of a result, if the results fit.   work : bytes beside them.
 
         MemoryError, with `hint`, if all that exceeds the bound; ValueError for an `out` of other shape or precision.
         """
@@ -107,7 +107,7 @@ class Wanted:
         count = sum(self.new)
         need = count * prod(shape) * dtype.itemsize
         if self.memory is None and need + work <= ALWAYS_FREE:
-            return
+            return shape
         bound = available_memory(inputs.xp) if self.memory is None else self.memory
         if need + work > bound:
             disk = "stream the result to disk, store=PATH or out=numpy.memmap(...)"
@@ -118,12 +118,12 @@ class Wanted:
                 f"{work / 1e9:.3g} GB to work in, but {bound / 1e9:.3g} GB are "
                 f"{'free' if self.memory is None else 'allowed'}: {', '.join(ways[:-1])}, or {ways[-1]}{hint}"
             )
+        return shape
 
     def arrays(self, inputs: Examples, work: int, hint: str = "") -> list[Array | None]:
         """NNGP and NTK, not yet filled; None for one that is not asked for; errors as from `check`."""
-        self.check(inputs, work, hint)
-        made = (inputs.xp.empty(self.shape(inputs), dtype=inputs.dtype) if n else o for n, o in zip(self.new, self.out))
-        return list(made)
+        shape = self.check(inputs, work, hint)
+        return [inputs.xp.empty(shape, dtype=inputs.dtype) if n else o for n, o in zip(self.new, self.out)]
 
     @property
     def new(self) -> list[bool]:

@@ -16,7 +16,7 @@ import pytest
 SETUP = """
     import ctypes, re, sys
     import numpy as np, minintk as mn, analytic as an
-    from analytic.fast import planes as plan
+    from minintk.doors import through
 
     def status(name):
         lines = open("/proc/self/status").read().splitlines()
@@ -40,14 +40,15 @@ SETUP = """
                 bound = int(1.01 * (sum(map(float, gb[:2])) * 1e9 if gb else float(gib[0]) * 2**30))
 
     rng = np.random.default_rng(0)
-    plan.BYTES_WORTH_NUMBA = 0                           # Numba where it is installed, in the small call too
+    if through("kernels"):
+        through("kernels").planes.BYTES_WORTH_NUMBA = 0  # Numba where it is installed, in the small call too
     dense = mn.Sequential(mn.Dense(8, b_std=0.1), mn.ReLU(), mn.Dense(8), mn.ReLU(), mn.Dense(1))
     conv = mn.Sequential(mn.Conv2d(8), mn.ReLU(), mn.Conv2d(8), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
 """
 
 KERNEL = """
     k, x = an.kernel({spec}), rng.standard_normal({shape}).astype("{dtype}")
-    k.both(x[:8])
+    k.both(x[:64])                                       # warm, and compiled
     growth, bound = least(lambda memory: k.both(x, memory=memory))
 """
 
@@ -63,7 +64,7 @@ SOLVE = """
     from analytic.training import gp  # its ensemble asks for the posterior too
     asked, check = [0], gp.check_memory
     gp.check_memory = lambda xp, what, need, remedy: (asked.append(need), check(xp, what, need, remedy))
-    an.posterior(k, x[:50], y[:50], kind="ntk").predict(x[:5], cov=True)
+    an.posterior(k, x[:99], y[:99], kind="ntk").predict(x[:5], cov=True)
     asked.clear()
     growth = peak(lambda: an.posterior(k, x, y, kind="ntk").predict(x[:200], cov=True))
     bound = max(asked)
@@ -105,7 +106,7 @@ MANY = """
 
 PLANTED = """
     k, x = an.kernel(dense), rng.standard_normal((1200, 20))
-    k.both(x[:8])
+    k.both(x[:64])                                       # warm, and compiled
     growth, bound = least(lambda memory: (k.both(x, memory=memory), np.ones(memory // 8)))
 """
 
