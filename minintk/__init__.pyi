@@ -4,10 +4,12 @@ import pathlib
 
 from . import datasets, diagnostics, testing
 from .arrays import Array
+from .beyond.hierarchy import hierarchy
 from .diagnostics.curvature import max_learning_rate
 from .lab.experiments.coordinate_check import CoordinateCheck, coordinate_check
 from .lab.experiments.lr_transfer import Transfer, learning_rate_transfer
 from .lab.experiments.sweeps import Table, sweep
+from .large.least_squares import Solution, solve_gram, solve_lsqr
 from .models.empirical import nngp, ntk, ntk_full
 from .models.iterative import IterativelyLinearized, Moved
 from .models.lift import lift, unlift
@@ -61,11 +63,9 @@ from .training import checkpoints
 from .training.batches import Shift
 from .training.fit import Run, evaluate, fit
 from .training.flows import flow, kernel_flow
-from .training.hierarchy import hierarchy
 from .training.history import History
 from .training.integrators import Moment, Solver, Steps
 from .training.kernel_descent import kernel_descent
-from .training.least_squares import Solution, solve_gram, solve_lsqr
 from .training.losses import (
     Hinge,
     Logistic,

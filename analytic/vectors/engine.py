@@ -202,8 +202,9 @@ class VectorEngine:
     def run(self, results: list[Array | None], progress: Progress | None) -> None:
         """Compute all tiles, on all cores, into NNGP and NTK."""
         with one_blas_thread(self.shape, self.left.x):
-            right = self.right if self.shape[0] <= self.per_tile[0] else self.right.keep()  # each tile needs them
-            left = self.left if self.shape[1] <= self.per_tile[1] else right if self.symmetric else self.left.keep()
+            right = self.right.keep()
+            once = self.shape[1] <= self.per_tile[1]  # one tile needs a row of x1: it is not kept
+            left = right if self.symmetric else self.left if once else self.left.keep()
             replace(self, left=left, right=right, out=tuple(results)).fill(progress)
 
     def fill(self, progress: Progress | None) -> None:

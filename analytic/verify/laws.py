@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import analytic as an
+import minintk as mn
 from analytic.verify import mup, theory
 from analytic.verify.claims import Finding, exponent, overall, refused, score
 from analytic.verify.report import versions
@@ -29,7 +30,6 @@ from minintk.models.wrappers import Centred
 from minintk.spec import zoo
 from minintk.spec.parametrization import MeanField
 from minintk.training.flows import flow
-from minintk.training.hierarchy import hierarchy
 from minintk.training.integrators import Solver
 from minintk.training.losses import mse
 from minintk.training.optimizers import SGD
@@ -51,7 +51,7 @@ def orders(seed: int) -> Iterator[Finding]:
         assert true.theta is not None
         kernel = ntk_full(model, true.theta, x)
         for order, found in errors.items():
-            *_, end = hierarchy(model, theta, x, y, loss=mse, times=2.0, order=order)
+            *_, end = mn.hierarchy(model, theta, x, y, loss=mse, times=2.0, order=order)
             found.append(np.linalg.norm((end.kernel - kernel).reshape(E, -1), axis=1))
     yield exponent("hierarchy with O3 and O4: |Θ_T − theory|", -2.0, 0.3, widths, errors[4])
     yield exponent("frozen kernel: the same", -1.0, 0.3, widths, errors[2])

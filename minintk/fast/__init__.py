@@ -4,7 +4,6 @@
 Reading order:
 
     door             what is taken for what: ReLU after pooling, which convolution goes which way
-    thresholds       where each fast path begins, all numbers in one object
     dense            large products split over the cores, thin ones by compiled loops
     patches, gather, conv    convolutions on patches of several windows, some examples at a time
     norm             BatchNorm in few passes
@@ -12,8 +11,6 @@ Reading order:
     pool             MaxPool in one pass
     direct           the loops of all these, compiled by Numba
     conv_gram        their tangent kernel, by gradients or by pairs of positions
-    split_batch      the batch split over the cores, which meet where BatchNorm couples it
+    split_batch      the batch split over the cores
     split_outputs    the outputs of a kernel split over the cores
-    threads          the pool, and BLAS held at one thread meanwhile
-    memory           scratch memory, and pieces that stay in a core's cache
 """

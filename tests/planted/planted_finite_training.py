@@ -44,15 +44,16 @@ from planted_laws import (
 from planting import planted
 
 import minintk as mn
+from minintk.beyond import hierarchy
+from minintk.beyond.hierarchy import Hierarchy
 from minintk.diagnostics import curvature
 from minintk.layers.contract import Layout, WeightAndBias
 from minintk.models.jacobian import NetworkJacobian, ScaledContraction
 from minintk.models.wrappers import Scaled
 from minintk.spec.parametrization import Row
-from minintk.training import hierarchy, losses
+from minintk.training import losses
 from minintk.training import train as training
 from minintk.training.batches import Batches
-from minintk.training.hierarchy import Hierarchy
 from minintk.training.kernel_descent import FromKernel, InCoefficients
 from minintk.training.losses import MeanSquared, SoftmaxCrossEntropy
 

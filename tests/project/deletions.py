@@ -24,8 +24,8 @@ SATELLITES = {
     "speed": ("minintk/fast", "analytic/fast"),
     "laboratory": ("minintk/lab", "analytic/verify"),
     "course": ("minintk/grade", "course"),
-    "large": ("analytic/large",),
-    "beyond": ("analytic/limits",),
+    "large": ("analytic/large", "minintk/large"),
+    "beyond": ("analytic/limits", "minintk/beyond"),
 }
 """{satellite: its folders}; the tests of a folder stand in tests/ under the same path."""
 

@@ -15,9 +15,10 @@ from minintk import threads
 from minintk.fast import conv_gram, dense, split_batch, split_outputs
 from minintk.fast.door import shut
 from minintk.fast.patches import Patches
+from minintk.large import least_squares
 from minintk.models.jacobian import Jacobian, NetworkJacobian, ScaledContraction
 from minintk.thresholds import THRESHOLDS
-from minintk.training import least_squares, train
+from minintk.training import train
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng

@@ -15,10 +15,10 @@ from arrays_under_test import LIBRARIES, namespace
 import analytic as an
 import minintk as mn
 from minintk.arrays import array_namespace, to_host, to_library
+from minintk.large import least_squares as solve
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
 from minintk.models.wrappers import Scaled
-from minintk.training import least_squares as solve
 
 Array = mn.Array
 RNG = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from planted_laws import hierarchy_in_time
 
 import analytic as an
 import minintk as mn
-from minintk.training.hierarchy import Hierarchy, hierarchy
+from minintk.beyond.hierarchy import Hierarchy, hierarchy
 
 Array = np.ndarray[Any, Any]
 

@@ -1,0 +1,1 @@
+"""What large problems need: least squares without a Gram matrix."""
