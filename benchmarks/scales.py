@@ -48,8 +48,8 @@ def rows(scale: float, dtype: Any) -> Any:
 
 def cell(phi: mn.spec.Layer, scale: float, dtype: Any) -> str:
     """NNGP and NTK's error, or why there is none."""
-    import oracles_kernels
-    from oracles_kernels import exact_kernels
+    from tests.kit import oracles_kernels
+    from tests.kit.oracles_kernels import exact_kernels
 
     oracles_kernels.DIGITS = 640
     x = rows(scale, dtype)

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from montecarlo import assert_mean, inputs, kernels
-from oracles_kernels import image_errors, image_kernels
 
 import analytic as an
 import minintk as mn
 from minintk.doors import through
+from tests.kit.montecarlo import assert_mean, inputs, kernels
+from tests.kit.oracles_kernels import image_errors, image_kernels
 
 Array = np.ndarray[Any, Any]
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles_kernels import exact_kernels, image_errors, image_kernels, largest_errors
 
 import analytic as an
 import minintk as mn
 from analytic import textbook
 from minintk.spec.shapes import out_shape
+from tests.kit.oracles_kernels import exact_kernels, image_errors, image_kernels, largest_errors
 
 Array = Any
 

@@ -8,7 +8,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from counting import counted
 
 import analytic as an
 import analytic.fast.planes as image_planes
@@ -21,6 +20,7 @@ import analytic.vectors.engine as vectors
 import analytic.vectors.quadrature as quadrature
 import minintk as mn
 from analytic.vectors.state import Block
+from tests.kit.counting import counted
 
 Array = np.ndarray[Any, Any]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from arrays_under_test import LIBRARIES, namespace
-from standin import counting
 
 import analytic as an
 import minintk as mn
 from analytic.images import engine
 from minintk.arrays import array_namespace, library, to_host, to_library
+from tests.kit.arrays_under_test import LIBRARIES, namespace
+from tests.kit.standin import counting
 
 CONV = mn.Conv2d(5, 3, w_std=1.4, b_std=0.2)
 SPECS = {

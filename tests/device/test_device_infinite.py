@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_under_test import LIBRARIES, namespace
-from test_device import ACTIVATIONS, M, N, To, agree, data, dtype, xp
 
 import minintk as mn
 from analytic.kernels import kernel
@@ -22,6 +20,8 @@ from analytic.training.dynamics import critical_learning_rate, gradient_descent,
 from analytic.training.gp import Kind, ensemble
 from analytic.training.posterior import posterior
 from minintk.arrays import Array, array_namespace, library, to_host, to_library
+from tests.device.test_device import ACTIVATIONS, M, N, To, agree, data, dtype, xp
+from tests.kit.arrays_under_test import LIBRARIES, namespace
 
 __all__ = ["dtype", "xp"]  # fixtures
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_under_test import LIBRARIES, namespace
-from standin import counting
-from test_device import DTYPES, E, N, To, agree, data
-from test_taylor import IMAGES
 
 import minintk as mn
 from minintk.arrays import to_library
+from tests.device.test_device import DTYPES, E, N, To, agree, data
+from tests.kit.arrays_under_test import LIBRARIES, namespace
+from tests.kit.standin import counting
+from tests.minintk.models.test_taylor import IMAGES
 
 
 @pytest.fixture(params=LIBRARIES)

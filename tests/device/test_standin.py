@@ -11,11 +11,11 @@ from typing import Any
 import array_api_compat
 import numpy as np
 import pytest
-from standin import counting, ndarray, xp
 
 import minintk as mn
 from minintk.arrays import SCIPY, array_namespace, library, on_host, scipy_module, to_host, to_library
 from minintk.layers.activation import Pointwise, pointwise
+from tests.kit.standin import counting, ndarray, xp
 
 A = xp.asarray(np.arange(6.0).reshape(2, 3))
 HOST = np.ones((2, 3))
@@ -79,14 +79,14 @@ def test_is_found_as_a_library_of_its_own() -> None:
     assert array_namespace(A) is xp
     assert library(xp) == "standin"
     assert not on_host(xp)
-    assert SCIPY["standin"] == "standin.scipy"
+    assert SCIPY["standin"] == "tests.kit.standin.scipy"
 
 
 def test_offers_no_name_that_neither_cupy_nor_its_wrapper_has() -> None:
-    names = json.loads(Path(__file__).with_name("cupy_names.json").read_text())
+    names = json.loads((Path(__file__).parents[1] / "kit" / "cupy_names.json").read_text())
     wrapper = Path(array_api_compat.__file__).parent / "cupy"
     assert {Path(module.__file__).parent for module in (xp, xp.linalg, xp.fft)} == {wrapper}
-    from standin.namespace import cupy
+    from tests.kit.standin.namespace import cupy
 
     assert {n for n in vars(cupy) if not n.startswith("_")} <= {*names["cupy"], "linalg", "fft", "cuda"}
     assert {n for n in vars(cupy.linalg) if not n.startswith("_")} <= set(names["cupy.linalg"])

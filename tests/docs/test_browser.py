@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from built_site import SITE, pages
+
+from tests.kit.built_site import SITE, pages
 
 pytestmark = [pytest.mark.slow]
 

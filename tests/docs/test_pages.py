@@ -10,7 +10,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from built_site import ROOT, SITE, pages
+
+from tests.kit.built_site import ROOT, SITE, pages
 
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 KNOWN = VOID | {
@@ -155,7 +156,7 @@ def test_what_is_wrong_is_found(text: str, tags: list[str], words: list[str]) ->
 
 
 def test_a_broken_link_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("test_pages.SITE", tmp_path)
+    monkeypatch.setattr("tests.docs.test_pages.SITE", tmp_path)
     (tmp_path / "a.html").write_text(
         '<p id="x"><a href="a.html#x">1</a><a href="a.html#y">2</a><a href="b.html">3</a></p>'
     )

@@ -21,7 +21,8 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-from guests import Late, hosts, left, settled
+
+from tests.kit.guests import Late, hosts, left, settled
 
 HANG = 60
 """Seconds after which a call counts as hanging."""

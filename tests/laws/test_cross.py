@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from montecarlo import assert_mean, inputs, kernels, limit, z_scores
-from strategies import ACTIVATIONS, MORE, SMOOTH, Case, cases, networks
 
 import analytic as an
 import minintk as mn
 from minintk.spec.parametrization import Parametrization
 from minintk.testing import assert_close, roundings
+from tests.kit.montecarlo import assert_mean, inputs, kernels, limit, z_scores
+from tests.kit.strategies import ACTIVATIONS, MORE, SMOOTH, Case, cases, networks
 
 Array = np.ndarray[Any, Any]
 X = inputs()

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import oracles_kernels
 import pytest
-from montecarlo import assert_mean, kernels, limit, z_scores
 
 import analytic as an
 import minintk as mn
 from minintk.spec.parametrization import Parametrization
+from tests.kit import oracles_kernels
+from tests.kit.montecarlo import assert_mean, kernels, limit, z_scores
 
 Array = np.ndarray[Any, Any]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from every import every, examples, layers
 
 import minintk as mn
 from minintk.testing import check_layer
+from tests.kit.every import every, examples, layers
 
 CASES = [(kind, *case) for kind in layers() for case in examples(kind)]
 FIRST = {kind: case for kind, *case in reversed(CASES)}  # of each class; the others are slow

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from every import every
 from hypothesis import given
 from hypothesis import strategies as st
 
 import minintk as mn
 from minintk.training.checkpoints import identity
 from minintk.training.losses import Loss
+from tests.kit.every import every
 
 Array = Any
 N = 4

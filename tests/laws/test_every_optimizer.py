@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from every import every
 
 import minintk as mn
 from minintk.training import checkpoints
 from minintk.training.optimizers import Optimizer
+from tests.kit.every import every
 
 NET = mn.Network(mn.Sequential(mn.Dense(5, b_std=0.3), mn.Tanh(), mn.Dense(3)), (2,), mn.SpectralMuP())
 E, P, K = 3, NET.size, 4

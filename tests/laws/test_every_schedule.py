@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from every import every
 
 import minintk as mn
 from minintk.training.checkpoints import identity
 from minintk.training.schedules import Schedule
+from tests.kit.every import every
 
 STEPS = 30
 WAYS: dict[str, list[Any]] = {

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from every import every, examples, layers
 
 import analytic as an
 import minintk as mn
@@ -19,6 +18,7 @@ from analytic.vectors.rules import Affine, Fork, Masks
 from analytic.vectors.state import Block, Law, Listing, Program, RowState, Scratch, Step, run_law
 from minintk.spec.shapes import Site, out_shape
 from minintk.testing import weights
+from tests.kit.every import every, examples, layers
 
 Array = Any
 AROUND = (Begin, End)

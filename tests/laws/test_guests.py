@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from guests import STORES, Host, cleaning, guest_inside, hosts, left_by_error, stopped
 from threadpoolctl import threadpool_limits
 
 from minintk import threads
 from minintk.fast.patches import Patches
+from tests.kit.guests import STORES, Host, cleaning, guest_inside, hosts, left_by_error, stopped
 
 THOROUGH = ("pool", "step")  # every line of these
 OTHERS = (

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import SMOOTH, Case, cases, networks
 
 import minintk as mn
 from minintk import testing
 from minintk.models.jacobian import Jacobian
 from minintk.models.wrappers import Scaled
 from minintk.testing import assert_close, roundings
+from tests.kit.strategies import SMOOTH, Case, cases, networks
 
 Array = mn.Array
 

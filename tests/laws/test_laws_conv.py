@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
-from small_is_large import small_is_large
-from strategies import SMOOTH, Case, cases, convolutional
 
 import minintk as mn
 from minintk import testing
 from minintk.fast import conv_gram, patches
+from tests.kit.small_is_large import small_is_large
+from tests.kit.strategies import SMOOTH, Case, cases, convolutional
 
 Array = np.ndarray[Any, Any]
 nets = convolutional()

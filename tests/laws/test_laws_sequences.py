@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from montecarlo import kernels, limit, z_scores
-from small_is_large import small_is_large
-from strategies import PARAMETRIZATIONS, SMOOTH, Case, cases, dense
 
 import analytic as an
 import minintk as mn
@@ -23,6 +20,9 @@ from analytic.vectors.results import Examples, Wanted
 from minintk import testing
 from minintk.fast.door import shut
 from minintk.spec.parametrization import Parametrization
+from tests.kit.montecarlo import kernels, limit, z_scores
+from tests.kit.small_is_large import small_is_large
+from tests.kit.strategies import PARAMETRIZATIONS, SMOOTH, Case, cases, dense
 
 Array = np.ndarray[Any, Any]
 Patch = pytest.MonkeyPatch

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import learning_rates as law
 import numpy as np
 import pytest
-from arrays_under_test import LIBRARIES, namespace
-from montecarlo import assert_mean, kernels
 
 import analytic as an
 import minintk as mn
 from minintk.arrays import to_host, to_library
 from minintk.diagnostics import kappa, kernel_movement, kernel_over_time
 from minintk.spec.parametrization import Row
+from tests.kit import learning_rates as law
+from tests.kit.arrays_under_test import LIBRARIES, namespace
+from tests.kit.montecarlo import assert_mean, kernels
 
 ADAM = mn.ABC((0, 0, 1), (0, 0.5, 0), (0, 1, 0), "adam")
 

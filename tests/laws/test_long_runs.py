@@ -16,9 +16,10 @@ from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
 from typing import Any
 
-import long_runs
 import numpy as np
 import pytest
+
+from tests.laws import long_runs
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 and a server that forks")
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from strategies import Case, cases
 
 import minintk as mn
+from tests.kit.strategies import Case, cases
 
 
 def results(J: Any, v: Any, u: Any) -> list[Any]:

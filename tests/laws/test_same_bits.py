@@ -10,12 +10,12 @@ from threading import Event, Thread
 
 import numpy as np
 import pytest
-from same_bits import DENSE, IMAGES, blocks_of_one_tile, data, same_bits, so_many_cores
 
 import analytic as an
 import minintk as mn
 from analytic.large import streaming
 from minintk.threads import blas_libraries
+from tests.kit.same_bits import DENSE, IMAGES, blocks_of_one_tile, data, same_bits, so_many_cores
 
 DTYPES = "float32", "float64"
 

@@ -29,7 +29,7 @@ def test_what_is_no_array(other: Any) -> None:
 
 def test_mixed_libraries() -> None:
     """Any two libraries: here the strict stand-in for the GPU's, and NumPy."""
-    from arrays_under_test import namespace
+    from tests.kit.arrays_under_test import namespace
 
     theirs = namespace("standin").asarray(np.ones(3))
     with pytest.raises(TypeError, match=r"one library, NumPy or CuPy, got numpy\.ndarray, standin\.ndarray: move them"):

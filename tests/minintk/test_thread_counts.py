@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from guests import Host, digest, hosts
 from threadpoolctl import threadpool_limits
 
 import analytic as an
@@ -19,6 +18,7 @@ from minintk import threads, thresholds
 from minintk.doors import through
 from minintk.threads import alone, parallel
 from minintk.training import train as training
+from tests.kit.guests import Host, digest, hosts
 
 COUNTS = (1, 2, 4, 16)
 

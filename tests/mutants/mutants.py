@@ -39,7 +39,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from mutations import Mutation, mutations, valid
+from tests.mutants.mutations import Mutation, mutations, valid
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

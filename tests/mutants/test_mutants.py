@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-import mutants
 import pytest
-from mutants import Copy, Verdict, mirrored, table
-from mutations import Mutation, mutations, valid
+
+from tests.mutants import mutants
+from tests.mutants.mutants import Copy, Verdict, mirrored, table
+from tests.mutants.mutations import Mutation, mutations, valid
 
 TOY = '''"""A toy."""
 

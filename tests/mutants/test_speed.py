@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import mutants
 import pytest
-from mutants import Copy
+
+from tests.mutants import mutants
+from tests.mutants.mutants import Copy
 
 KERNELS = "tests/analytic/test_work_of_kernels.py"
 NETWORKS = "tests/minintk/fast/test_work_of_networks.py"
-NUMBA = "tests/analytic/images/test_numba_kernels.py"
+NUMBA = "tests/analytic/fast/test_numba_kernels.py"
 
 SLOWER = [
     (KERNELS, "analytic/vectors/unit_rows.py", "    centre /= count\n", "    centre *= count\n"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import golden
 import pytest
+
+from tests.kit import golden
 
 QUICK = {"vectors: relu", "ensemble: ntk, inf", "largest rate", "softplus", "in code"}
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in golden.checks()]

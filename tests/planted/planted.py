@@ -1,6 +1,6 @@
 """Planted errors: wrong formulas, each put in place of the right one, and the law that must refuse it.
 
-    python tests/planted/planted.py          prints the sheet, docs/planted-errors.md
+    python -m tests.planted.planted           prints the sheet, docs/planted-errors.md
 
 A law is a function that raises AssertionError with numbers; `test_planted.py` checks that each law passes on the
 library as it is, and fails with the error planted.  `tests/laws/` runs the laws over random specs; here they run on a
@@ -9,26 +9,23 @@ few fixed networks, so that the sheet is the same every time.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-# run as a script
-sys.path += [str(Path(__file__).resolve().parents[1] / room) for room in ("laws", "oracles", "minintk/models")]
-
-import planted_features  # noqa: F401  (puts its errors on the list)
-import planted_finite  # noqa: F401
-import planted_finite_images  # noqa: F401
-import planted_finite_speed  # noqa: F401
-import planted_finite_training  # noqa: F401
-import planted_gate  # noqa: F401
-import planted_infinite  # noqa: F401
-import planted_mup  # noqa: F401
-import planted_rates  # noqa: F401
-import planted_sequences  # noqa: F401
-import planted_structure  # noqa: F401
-import planted_together  # noqa: F401
 import pytest
-from planting import PLANTED, Planted
+
+from tests.planted import (
+    planted_features,  # noqa: F401  (puts its errors on the list)
+    planted_finite,  # noqa: F401
+    planted_finite_images,  # noqa: F401
+    planted_finite_speed,  # noqa: F401
+    planted_finite_training,  # noqa: F401
+    planted_gate,  # noqa: F401
+    planted_infinite,  # noqa: F401
+    planted_mup,  # noqa: F401
+    planted_rates,  # noqa: F401
+    planted_sequences,  # noqa: F401
+    planted_structure,  # noqa: F401
+    planted_together,  # noqa: F401
+)
+from tests.planted.planting import PLANTED, Planted
 
 # -------------------------------------------------------------------------------------------- the sheet
 
@@ -39,8 +36,8 @@ refused it, and what the law said. Without the error, the same law passes.
 
 In `tests/planted/`, `planted_f*.py`, `planted_gate.py`, `planted_infinite.py`, `planted_mup.py`, `planted_rates.py`,
 `planted_sequences.py`, `planted_structure.py` and `planted_together.py` hold the errors, `planted_laws*.py`,
-`planted_mup.py`, `planted_sequences.py`, `planted_structure.py`, `tests/laws/learning_rates.py` and
-`tests/laws/same_bits.py` the laws; `planted.py` prints this page.
+`planted_mup.py`, `planted_sequences.py`, `planted_structure.py`, `tests/kit/learning_rates.py` and
+`tests/kit/same_bits.py` the laws; `planted.py` prints this page.
 `test_planted.py` plants them again on every run, and `tests/laws/` runs the laws over random networks.
 
 | planted error | law that caught it | how it failed |

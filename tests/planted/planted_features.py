@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from montecarlo import inputs
-from oracles_features import group_and_network, within
-from planted_laws import Array, Patch
-from planting import planted
 
 import analytic as an
 import minintk as mn
 from analytic.limits.nonlinear import DeferredGaussian, Group
 from minintk.testing import assert_close
+from tests.kit.laws import Array, Patch
+from tests.kit.montecarlo import inputs
+from tests.kit.oracles_features import group_and_network, within
+from tests.planted.planting import planted
 
 
 def samples_are_a_network() -> None:

@@ -6,8 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from planted_laws import ACTIVATIONS, Array, Patch, adjoint, chain, derivative, ensemble, float32, gram
-from planting import (
+import minintk as mn
+from minintk.layers.activation import Pointwise, pointwise
+from minintk.layers.branches import SumJacobian
+from minintk.layers.combine import ChainJacobian
+from minintk.layers.dense import BoundDense, DenseJacobian
+from tests.kit.laws import ACTIVATIONS, Array, Patch, adjoint, chain, derivative, ensemble, float32, gram
+from tests.planted.planting import (
     bias_by,
     change_gradient,
     first_members_weights,
@@ -18,12 +23,6 @@ from planting import (
     without_weights,
 )
 
-import minintk as mn
-from minintk.layers.activation import Pointwise, pointwise
-from minintk.layers.branches import SumJacobian
-from minintk.layers.combine import ChainJacobian
-from minintk.layers.dense import BoundDense, DenseJacobian
-
 
 def activation(kind: type[mn.spec.Activation], wrong: Pointwise) -> Callable[[Patch], None]:
     """Plants another phi' for one activation, in networks that are built from now on."""
@@ -33,7 +32,7 @@ def activation(kind: type[mn.spec.Activation], wrong: Pointwise) -> Callable[[Pa
             return wrong if isinstance(layer, kind) else pointwise(layer)
 
         patch.setattr("minintk.layers.activation.pointwise", lookup)
-        patch.setattr("planted_laws.NETWORKS", [chain(phi) for phi in ACTIVATIONS])
+        patch.setattr("tests.kit.laws.NETWORKS", [chain(phi) for phi in ACTIVATIONS])
 
     return plant
 

@@ -7,25 +7,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from planted_laws import Array, Patch
-from planted_laws_images import (
-    calibrated,
-    image_adjoint,
-    image_derivative,
-    image_ensemble,
-    image_gram,
-    pixel_loops,
-    ties,
-)
-from planting import (
-    bias_by,
-    first_members_weights,
-    gram_with,
-    multiplier_twice,
-    planted,
-    weights_by,
-    without_weights,
-)
 
 import minintk as mn
 from minintk.layers.conv import BoundConv, ConvJacobian
@@ -39,6 +20,25 @@ from minintk.layers.pool import (
     MaxPoolJacobian,
 )
 from minintk.spec.windows import Axis
+from tests.kit.laws import Array, Patch
+from tests.planted.planted_laws_images import (
+    calibrated,
+    image_adjoint,
+    image_derivative,
+    image_ensemble,
+    image_gram,
+    pixel_loops,
+    ties,
+)
+from tests.planted.planting import (
+    bias_by,
+    first_members_weights,
+    gram_with,
+    multiplier_twice,
+    planted,
+    weights_by,
+    without_weights,
+)
 
 # ---------------------------------------------------------------------------------------------- windows
 

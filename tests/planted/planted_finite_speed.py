@@ -7,18 +7,6 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from planted_laws import Array, Patch
-from planted_laws_images import (
-    fast_coupled,
-    fast_dense,
-    fast_direct,
-    fast_gathered,
-    fast_gram,
-    fast_order,
-    fast_patches,
-    fast_shares,
-)
-from planting import bias_by, planted, weights_by
 
 import minintk as mn
 from minintk.fast import conv, conv_gram, dense, direct, door, gather, norm, rectified, split_batch, split_outputs
@@ -31,6 +19,18 @@ from minintk.fast.patches import Patches
 from minintk.fast.split_batch import SplitBatchJacobian
 from minintk.layers.pool import BoundAvgPool, BoundMaxPool
 from minintk.threads import parallel
+from tests.kit.laws import Array, Patch
+from tests.planted.planted_laws_images import (
+    fast_coupled,
+    fast_dense,
+    fast_direct,
+    fast_gathered,
+    fast_gram,
+    fast_order,
+    fast_patches,
+    fast_shares,
+)
+from tests.planted.planting import bias_by, planted, weights_by
 
 # ------------------------------------------------------------------------------- Dense over the cores
 

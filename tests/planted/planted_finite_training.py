@@ -7,7 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from planted_laws import (
+
+import minintk as mn
+from minintk.beyond import hierarchy
+from minintk.beyond.hierarchy import Hierarchy
+from minintk.diagnostics import curvature
+from minintk.layers.contract import Layout, WeightAndBias
+from minintk.models.jacobian import NetworkJacobian, ScaledContraction
+from minintk.models.wrappers import Scaled
+from minintk.spec.parametrization import Row
+from minintk.training import losses
+from minintk.training import train as training
+from minintk.training.batches import Batches
+from minintk.training.kernel_descent import FromKernel, InCoefficients
+from minintk.training.losses import MeanSquared, SoftmaxCrossEntropy
+from tests.kit.laws import (
     Array,
     Patch,
     blocks,
@@ -41,21 +55,7 @@ from planted_laws import (
     untouched,
     zero_start,
 )
-from planting import planted
-
-import minintk as mn
-from minintk.beyond import hierarchy
-from minintk.beyond.hierarchy import Hierarchy
-from minintk.diagnostics import curvature
-from minintk.layers.contract import Layout, WeightAndBias
-from minintk.models.jacobian import NetworkJacobian, ScaledContraction
-from minintk.models.wrappers import Scaled
-from minintk.spec.parametrization import Row
-from minintk.training import losses
-from minintk.training import train as training
-from minintk.training.batches import Batches
-from minintk.training.kernel_descent import FromKernel, InCoefficients
-from minintk.training.losses import MeanSquared, SoftmaxCrossEntropy
+from tests.planted.planting import planted
 
 
 @planted("init: standard deviation squared", draws)

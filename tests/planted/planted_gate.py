@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from planted_laws import Array, Patch
-from planting import planted
 from scipy.stats import binom
 
 import minintk as mn
 from analytic.verify import sequential
 from analytic.verify.draws import ANOTHER, Draw, gate
 from minintk.models.wrappers import Linearized
+from tests.kit.laws import Array, Patch
+from tests.planted.planting import planted
 
 DRAW = Draw(1, mn.Erf(), "dense", False, 1.0, 0.1, "normal", "mse", 4, 0.2, 10, "NTK", seed=0)
 

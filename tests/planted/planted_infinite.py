@@ -8,23 +8,6 @@ from math import pi
 from typing import Any
 
 import numpy as np
-from montecarlo import assert_mean, inputs, kernels
-from oracles_kernels import image_errors, image_kernels
-from planted_laws import (
-    Array,
-    Patch,
-    closed_form,
-    covariance,
-    covariance_in_steps,
-    erf_kernel,
-    flow_limit,
-    heavy_ball,
-    infinite,
-    relu_kernel,
-    residual_kernel,
-    zero_bias_kernel,
-)
-from planting import planted
 
 import analytic as an
 import analytic.training.dynamics
@@ -44,6 +27,23 @@ from minintk.diagnostics import kappa
 from minintk.spec import windows
 from minintk.spec.parametrization import NTK
 from minintk.testing import assert_close
+from tests.kit.laws import (
+    Array,
+    Patch,
+    closed_form,
+    covariance,
+    covariance_in_steps,
+    erf_kernel,
+    flow_limit,
+    heavy_ball,
+    infinite,
+    relu_kernel,
+    residual_kernel,
+    zero_bias_kernel,
+)
+from tests.kit.montecarlo import assert_mean, inputs, kernels
+from tests.kit.oracles_kernels import image_errors, image_kernels
+from tests.planted.planting import planted
 
 # --------------------------------------------------------------------------- errors in the infinite network
 

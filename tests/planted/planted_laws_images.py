@@ -7,9 +7,6 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from oracles_images import convolution, loop_norm, max_pool, pooled
-from planted_laws import Array, X, plain, points
-from small_is_large import small_is_large
 
 import minintk as mn
 from minintk import testing
@@ -17,6 +14,9 @@ from minintk.fast import conv_gram
 from minintk.testing import assert_close
 from minintk.threads import single_threaded_blas
 from minintk.thresholds import THRESHOLDS
+from tests.kit.laws import Array, X, plain, points
+from tests.kit.oracles_images import convolution, loop_norm, max_pool, pooled
+from tests.kit.small_is_large import small_is_large
 
 # on images
 

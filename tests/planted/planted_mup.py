@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planting import planted
 
 import minintk as mn
 from minintk.lab.experiments import named
 from minintk.spec.parametrization import Parametrization, Role, Row, SpectralMuP
 from minintk.training import spectral_descent
+from tests.planted.planting import planted
 
 Patch = pytest.MonkeyPatch
 DIGITS = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))

@@ -6,14 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from learning_rates import decay_with_the_rate, decays_alike, limit_of_rates, one_step, same_kappa, shrinks, stable_rate
-from planted_laws import Patch, infinite
-from planting import planted
-
 from minintk.layers.contract import Layout
 from minintk.models.jacobian import ScaledContraction
 from minintk.spec.parametrization import Parametrization, Role, Row
 from minintk.training import train as training
+from tests.kit.laws import Patch, infinite
+from tests.kit.learning_rates import (
+    decay_with_the_rate,
+    decays_alike,
+    limit_of_rates,
+    one_step,
+    same_kappa,
+    shrinks,
+    stable_rate,
+)
+from tests.planted.planting import planted
 
 POWERS = {"forgotten": 0.0, "twice": 2.0, "S^(1/2) for S": 0.5}
 

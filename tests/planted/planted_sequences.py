@@ -6,9 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from lifted import check_recorded, check_refused
-from planted_laws import Array, Patch
-from planting import planted
 
 import analytic as an
 import minintk as mn
@@ -19,6 +16,9 @@ from minintk.layers import attention as finite
 from minintk.layers.attention import HeadsJacobian, MaskedAvgPoolJacobian
 from minintk.layers.branches import ConcatJacobian
 from minintk.models import lift as lifting
+from tests.kit.laws import Array, Patch
+from tests.kit.lifted import check_recorded, check_refused
+from tests.planted.planting import planted
 
 SHORT = np.random.default_rng(0).standard_normal((3, 4, 2))
 X = np.concatenate([SHORT, np.zeros((3, 2, 2))], axis=1)

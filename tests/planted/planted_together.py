@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from planted_laws import Patch
-from planting import planted
-from same_bits import bits_of_images, bits_of_rows
 
 from analytic.images import engine as images
 from analytic.large import streaming
 from analytic.vectors import engine as rows
 from minintk import threads
+from tests.kit.laws import Patch
+from tests.kit.same_bits import bits_of_images, bits_of_rows
+from tests.planted.planting import planted
 
 
 def inside_a_tile(patch: Patch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planted_laws import Array, Patch
+from tests.kit.laws import Array, Patch
 
 
 @dataclass(frozen=True)

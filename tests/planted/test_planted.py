@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from planted import caught
-from planting import PLANTED, Planted
+
+from tests.planted.planted import caught
+from tests.planted.planting import PLANTED, Planted
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "planted-errors.md"
 LAWS = list(dict.fromkeys(case.law for case in PLANTED))  # in the order of the sheet, the same in every process

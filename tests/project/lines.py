@@ -13,7 +13,7 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
-from deletions import SATELLITES
+from tests.project.deletions import SATELLITES
 
 ROOT = Path(__file__).resolve().parents[2]
 TOUR = ROOT / "docs" / "tour.md"

@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from arrays_under_test import namespace
 
 from minintk.arrays import to_library
+from tests.kit.arrays_under_test import namespace
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 Found = dict[str, Any]

@@ -25,7 +25,7 @@ verify.write(result, sys.argv[0] + ".report")
 GRADER = """
 import sys
 sys.path.insert(0, {tiny!r})
-import tiny
+from tests.minintk.grade import tiny
 from pathlib import Path
 from minintk.grade import grade
 

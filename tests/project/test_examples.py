@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PAPERS = {
     name
     for path in Path(__file__).parent.glob("test_examples_*.py")
-    for name in getattr(importlib.import_module(path.stem), "PAPERS", ())
+    for name in getattr(importlib.import_module(f"tests.project.{path.stem}"), "PAPERS", ())
 }
 """The scripts that rerun papers, which have tests of their own."""
 

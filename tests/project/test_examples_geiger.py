@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_under_test import namespace
-from reruns import Found, check_script, importable, scripts
 
 import minintk as mn
 from minintk.arrays import to_library
+from tests.kit.arrays_under_test import namespace
+from tests.project.reruns import Found, check_script, importable, scripts
 
 
 @pytest.fixture(autouse=True)

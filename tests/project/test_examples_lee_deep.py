@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reruns import Found, check_script, importable, on_standin, same_claims, scripts
 
 import minintk as mn
+from tests.project.reruns import Found, check_script, importable, on_standin, same_claims, scripts
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reruns import Found, check_script, importable, on_standin, scripts
 
 import minintk as mn
+from tests.project.reruns import Found, check_script, importable, on_standin, scripts
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from standin import xp
+
+from tests.kit.standin import xp
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,4 +1,4 @@
-"""A number of many digits stands in tests/oracles/golden.py, with its source and the formula that gives it again."""
+"""A number of many digits stands in tests/kit/golden.py, with its source and the formula that gives it again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "oracles" / "golden.py"
+GOLDEN = ROOT / "tests" / "kit" / "golden.py"
 MANY = 8
 """Significant digits from which nobody sees where a number comes from; 1e-8 and 10_000_000 have one."""
 
@@ -35,7 +35,7 @@ def test_a_number_of_many_digits_names_its_source() -> None:
     for folder in ("minintk", "analytic", "tests", "examples", "benchmarks"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             unknown = [text for text in literals(path.read_text(encoding="utf-8")) if text not in known]
-            assert not unknown, f"{path.relative_to(ROOT)}: put {unknown} into tests/oracles/golden.py, with a formula"
+            assert not unknown, f"{path.relative_to(ROOT)}: put {unknown} into tests/kit/golden.py, with a formula"
 
 
 def test_such_a_number_is_found() -> None:

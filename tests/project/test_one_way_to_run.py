@@ -182,7 +182,7 @@ def test_intervals_cover_what_they_say(common: ModuleType, seeds: int, images: i
     assert coverage(common.tested, draws, np.random.default_rng(1), seeds, images) > low
 
     def normal(score: np.ndarray) -> tuple[float, float]:
-        mean, _, of = common.tested(score)
+        mean, _, of, _ = common.tested(score)
         assert of == "both"
         variance = score.mean(0).var(ddof=1) / score.shape[1] + score.mean(1).var(ddof=1) / seeds
         return mean, 1.96 * variance**0.5
@@ -193,7 +193,7 @@ def test_intervals_cover_what_they_say(common: ModuleType, seeds: int, images: i
 
 def test_an_interval_over_seeds_is_students(common: ModuleType) -> None:
     values = [1.0, 2.0, 4.0]
-    mean, half, of = common.interval(values)
+    mean, half, of, _ = common.interval(values)
     low, high = student.interval(0.95, 2, loc=np.mean(values), scale=np.std(values, ddof=1) / 3**0.5)
     assert (mean, of) == (np.mean(values), "seeds")
     assert (mean - half, mean + half) == pytest.approx((low, high))

@@ -11,12 +11,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import lines
 import numpy as np
 import pytest
 
 import minintk as mn
 from minintk.fast.door import shut
+from tests.project import lines
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -270,3 +270,17 @@ def test_the_core_names_no_satellite_but_in_its_doors() -> None:
     for name in core:
         others = {other for other in graph()[name] if lines.circle(f"{other.replace('.', '/')}.py") != "core"}
         assert name in faces or not others, (name, others)
+
+
+# ------------------------------------------------------------------------------------------- tests that are found
+
+UNTESTED = Path(__file__).with_name("without_tests.txt")
+
+
+def test_a_module_has_tests_under_its_own_path() -> None:
+    """minintk/a/b.py has tests/minintk/a/test_b.py, but for what `without_tests.txt` lists: it may only shrink."""
+    paths = [path.relative_to(ROOT) for path in files() if not path.name.startswith("__")]
+    without = {path.as_posix() for path in paths if not (ROOT / "tests" / path.parent / f"test_{path.name}").exists()}
+    listed = set(UNTESTED.read_text(encoding="utf-8").split())
+    assert not without - listed, f"write tests/.../test_NAME.py for {sorted(without - listed)}"
+    assert not listed - without, f"take {sorted(listed - without)} out of {UNTESTED.name}"

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import words
+
+from tests.project import words
 
 SINCE = "5e87c8b"
 """The last commit before the rule of subjects."""

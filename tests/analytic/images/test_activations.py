@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from montecarlo import assert_mean, kernels
-from planted_structure import PHIS, affine_twice_is_once
 
 import analytic as an
 import minintk as mn
 from minintk.spec.parametrization import Parametrization, Role, Row
+from tests.kit.montecarlo import assert_mean, kernels
+from tests.kit.structure_laws import PHIS, affine_twice_is_once
 
 
 @pytest.mark.parametrize("phi", [*PHIS, mn.Tanh(), mn.Softplus()], ids=repr)

@@ -7,10 +7,10 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
-from oracles_kernels import DIGITS, dual, largest_errors
 
 import analytic as an
 import minintk as mn
+from tests.kit.oracles_kernels import DIGITS, dual, largest_errors
 
 Array = np.ndarray[Any, Any]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from montecarlo import limit
 
 import analytic as an
 import minintk as mn
+from tests.kit.montecarlo import limit
 
 pytest.importorskip("sklearn", reason="needs the extra sklearn")
 

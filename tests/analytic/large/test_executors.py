@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_under_test import namespace
 
 import analytic as an
 import minintk as mn
 from analytic.large import streaming
 from minintk.arrays import to_library
 from minintk.files import claims as units
+from tests.kit.arrays_under_test import namespace
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.standard_normal((9, 4, 5, 2))

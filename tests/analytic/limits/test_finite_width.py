@@ -6,12 +6,12 @@ from math import exp
 
 import numpy as np
 import pytest
-from montecarlo import assert_mean, kernels
 
 import analytic as an
 import minintk as mn
 from analytic.limits import finite_width
 from analytic.limits.finite_width import FiniteWidth
+from tests.kit.montecarlo import assert_mean, kernels
 
 X = np.array([[1.0, -2.0, 0.5]])
 X *= (3 / (X**2).sum()) ** 0.5  # |x|^2 = d

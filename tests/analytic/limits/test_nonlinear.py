@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from montecarlo import assert_mean
-from oracles_features import by_tangents, drawn, exponent, group_and_network, within
 
 import analytic as an
 import minintk as mn
 from analytic.limits.nonlinear import DeferredGaussian
 from minintk.spec.layers import Activation
+from tests.kit.montecarlo import assert_mean
+from tests.kit.oracles_features import by_tangents, drawn, exponent, group_and_network, within
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from montecarlo import limit
 from scipy.special import erf
 
 import analytic as an
@@ -20,6 +19,7 @@ from analytic.limits import one_finite_layer, width_correction
 from analytic.limits.one_finite_layer import FiniteLayer, Jet
 from analytic.limits.width_correction import WidthCorrection
 from minintk.spec.shapes import UnsupportedLayer
+from tests.kit.montecarlo import limit
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)

@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden import F0, F0_TEST, FLOW, LARGEST_RATE, XF1, XF2, Y
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 from scipy.linalg import expm
-from two_layer_erf import erf_ntk, spread
 
 import minintk as mn
 import minintk.spec as s
@@ -29,6 +27,8 @@ from analytic.training.dynamics import (
 )
 from minintk.arrays import Array as A
 from minintk.models.network import Network
+from tests.kit.golden import F0, F0_TEST, FLOW, LARGEST_RATE, XF1, XF2, Y
+from tests.kit.two_layer_erf import erf_ntk, spread
 
 # ------------------------------------------------------------------------------------- reference values
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden import ENSEMBLE, POSTERIOR, XF1, XF2, Y
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
@@ -17,6 +16,7 @@ from analytic.training.dynamics import gradient_flow
 from analytic.training.gp import Ensemble, Kind, ensemble
 from analytic.training.posterior import posterior
 from minintk.arrays import Array as A
+from tests.kit.golden import ENSEMBLE, POSTERIOR, XF1, XF2, Y
 
 
 class DenseErfDense:

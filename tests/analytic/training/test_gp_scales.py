@@ -7,10 +7,10 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
-from oracles_kernels import exact_kernels
 
 import analytic as an
 import minintk as mn
+from tests.kit.oracles_kernels import exact_kernels
 
 Array = Any
 SPEC = mn.Sequential(mn.Dense(8, w_std=1.5), mn.ReLU(), mn.Dense(1))

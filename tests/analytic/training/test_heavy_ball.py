@@ -10,12 +10,12 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
-from two_layer_erf import spread
 
 import minintk as mn
 from analytic.training.dynamics import GradientDescent, gradient_descent, gradient_flow, max_learning_rate
 from analytic.training.eigen import Spectrum
 from minintk.arrays import Array as A
+from tests.kit.two_layer_erf import spread
 
 # ---------------------------------------------------------------------------------------- law: the loop
 

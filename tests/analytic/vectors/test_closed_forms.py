@@ -10,8 +10,6 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
-from montecarlo import assert_mean, inputs
-from oracles_kernels import degenerate_rows, exact_kernels, image_errors, image_kernels, largest_errors
 
 import analytic as an
 import minintk as mn
@@ -20,6 +18,8 @@ from analytic.vectors.closed_forms import ClosedForm, Gram, closed_form
 from analytic.vectors.quadrature import Quadrature
 from analytic.vectors.rules import lower
 from minintk.layers.activation import pointwise
+from tests.kit.montecarlo import assert_mean, inputs
+from tests.kit.oracles_kernels import degenerate_rows, exact_kernels, image_errors, image_kernels, largest_errors
 
 Array = Any
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracles_kernels import gaussian_nodes, quadrature_dual
 
 import analytic as an
 import minintk as mn
 from minintk.arrays import array_namespace
 from minintk.layers.activation import Pointwise, pointwise
 from minintk.spec.layers import Activation
+from tests.kit.oracles_kernels import gaussian_nodes, quadrature_dual
 
 XP = array_namespace(np.ones(1))
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counting import counted
 
 import analytic as an
 import minintk as mn
 from analytic.vectors import quadrature, ranges
 from analytic.vectors.quadrature import axis, mean_square, mismatch, panels
 from analytic.vectors.state import Block, Flat, distances_between
+from tests.kit.counting import counted
 
 Array = np.ndarray[Any, Any]
 

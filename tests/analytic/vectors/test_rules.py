@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden import VECTORS, XF1, XF2, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
 import analytic as an
 import minintk as mn
 from minintk import spec as specs
+from tests.kit.golden import VECTORS, XF1, XF2, chain
 
 R2 = 2**0.5
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from autograd import grad
 from autograd.scipy.special import erf
-from planted_laws import hierarchy_in_time
 
 import analytic as an
 import minintk as mn
 from minintk.beyond.hierarchy import Hierarchy, hierarchy
+from tests.kit.laws import hierarchy_in_time
 
 Array = np.ndarray[Any, Any]
 

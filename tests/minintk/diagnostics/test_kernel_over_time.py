@@ -8,11 +8,11 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 import pytest
-from arrays_under_test import LIBRARIES, namespace
 
 import minintk as mn
 from minintk.arrays import to_library
 from minintk.diagnostics import KernelPath, kernel_over_time
+from tests.kit.arrays_under_test import LIBRARIES, namespace
 
 Array = np.ndarray[Any, Any]
 SPEC = mn.Sequential(mn.Dense(6, b_std=0.3), mn.Tanh(), mn.Residual(mn.Sequential(mn.Dense(6), mn.ReLU())), mn.Dense(2))

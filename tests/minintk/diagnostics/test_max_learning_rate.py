@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse.linalg
-from planted_laws import stable_rates
 
 import analytic as an
 import minintk as mn
+from tests.kit.laws import stable_rates
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((6, 3))

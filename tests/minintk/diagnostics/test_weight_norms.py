@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_under_test import LIBRARIES, namespace
 
 import minintk as mn
 from minintk.arrays import array_namespace, to_host, to_library
@@ -15,6 +14,7 @@ from minintk.diagnostics import trace
 from minintk.diagnostics import weight_norms as sp
 from minintk.diagnostics.layer_io import leaves
 from minintk.spec.parametrization import Parametrization
+from tests.kit.arrays_under_test import LIBRARIES, namespace
 
 Array = np.ndarray[Any, Any]
 

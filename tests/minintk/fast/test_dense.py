@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_is_large import small_is_large
 
 from minintk.fast import dense
+from tests.kit.small_is_large import small_is_large
 
 Array = np.ndarray[Any, Any]
 

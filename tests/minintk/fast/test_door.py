@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from small_is_large import small_is_large
-from strategies import Case, cases, convolutional, networks
 
 import minintk as mn
 from minintk.fast.door import shut
@@ -20,6 +18,8 @@ from minintk.layers.dense import BoundDense
 from minintk.models.network import as_written
 from minintk.testing import assert_close, roundings
 from minintk.threads import single_threaded_blas
+from tests.kit.small_is_large import small_is_large
+from tests.kit.strategies import Case, cases, convolutional, networks
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_is_large import small_is_large
 
 import minintk as mn
 from minintk.fast.door import shut
 from minintk.fast.split_batch import SplitBatch, SplitBatchJacobian
+from tests.kit.small_is_large import small_is_large
 
 Array = mn.Array
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_is_large import small_is_large
 
 import minintk as mn
 from minintk.fast.door import shut
 from minintk.fast.pool import CompiledMaxPool, CompiledMaxPoolJacobian
 from minintk.layers.pool import MaxPoolJacobian
+from tests.kit.small_is_large import small_is_large
 
 POOLS: dict[str, tuple[mn.MaxPool, tuple[int, ...]]] = {
     "apart": (mn.MaxPool(2), (7, 8, 16)),

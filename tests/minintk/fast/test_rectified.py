@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counting import counted
-from small_is_large import small_is_large
 
 import minintk as mn
 from minintk.fast import rectified
@@ -16,6 +14,8 @@ from minintk.fast.door import shut
 from minintk.fast.rectified import RectifiedConv, RectifiedJacobian
 from minintk.layers.branches import SumJacobian
 from minintk.testing import assert_close, roundings
+from tests.kit.counting import counted
+from tests.kit.small_is_large import small_is_large
 
 RNG = np.random.default_rng
 NORM = mn.BatchNorm(eps=0.01)

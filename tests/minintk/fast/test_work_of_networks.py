@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
-from counting import counted
 
 import minintk as mn
 from minintk import threads
@@ -19,6 +18,7 @@ from minintk.large import least_squares
 from minintk.models.jacobian import Jacobian, NetworkJacobian, ScaledContraction
 from minintk.thresholds import THRESHOLDS
 from minintk.training import train
+from tests.kit.counting import counted
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng

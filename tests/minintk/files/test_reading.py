@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hostile import KINDS, REMEDY, Reader, archive, batch, checkpoint, header, idx, npy, peak, plain
 
 import minintk as mn
 from minintk.datasets.published import _batch as read_batch
 from minintk.datasets.published import read_idx
 from minintk.files.reading import Unreadable, map_npy, read_json, read_lines, read_npz, reading
 from minintk.training import checkpoints
+from tests.kit.hostile import KINDS, REMEDY, Reader, archive, batch, checkpoint, header, idx, npy, peak, plain
 
 ROOT = Path(__file__).resolve().parents[3]
 ZEROS = 40 * 2**20

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hostile import ABOUT, IMAGES, KINDS, Reader, checkpoint, idx, most, npy
 
 from minintk.files.reading import Unreadable
 from minintk.training import checkpoints
+from tests.kit.hostile import ABOUT, IMAGES, KINDS, Reader, checkpoint, idx, most, npy
 
 Pack = Callable[[bytes], bytes]
 

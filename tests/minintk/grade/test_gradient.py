@@ -1,30 +1,23 @@
 """The gradient checker: forty wrong backward functions named by their cause, right ones passed, and what is refused."""
 
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from minintk.grade import check_gradient, compare
-
-sys.path.insert(0, str(Path(__file__).parent))
-try:
-    from wrong_gradients import (
-        Wrong,
-        conv_variants,
-        dense,
-        dense_backward,
-        dense_variants,
-        relu_dense,
-        right_ones,
-        softmax,
-    )
-finally:
-    sys.path.remove(str(Path(__file__).parent))
+from tests.minintk.grade.wrong_gradients import (
+    Wrong,
+    conv_variants,
+    dense,
+    dense_backward,
+    dense_variants,
+    relu_dense,
+    right_ones,
+    softmax,
+)
 
 WRONG = [*dense_variants(), *conv_variants()]
 RIGHT = list(right_ones())

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse.linalg
-from arrays_under_test import LIBRARIES, namespace
 
 import analytic as an
 import minintk as mn
@@ -19,6 +18,7 @@ from minintk.large import least_squares as solve
 from minintk.models.jacobian import Jacobian
 from minintk.models.network import Model
 from minintk.models.wrappers import Scaled
+from tests.kit.arrays_under_test import LIBRARIES, namespace
 
 Array = mn.Array
 RNG = np.random.default_rng(0)

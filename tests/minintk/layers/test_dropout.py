@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from montecarlo import assert_mean
 
 import minintk as mn
 from minintk.testing import check_layer, check_model
+from tests.kit.montecarlo import assert_mean
 
 SPEC = mn.Sequential(mn.Dense(6, b_std=0.3), mn.Tanh(), mn.Dropout(0.4), mn.Dense(5), mn.Dropout(0.2), mn.Dense(2))
 NET = mn.Network(SPEC, (3,))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import SMOOTH, Case, cases, chains, convolutional, networks
 
 import minintk as mn
+from tests.kit.strategies import SMOOTH, Case, cases, chains, convolutional, networks
 
 NET = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,))
 THETA = NET.init(np.random.default_rng(0))

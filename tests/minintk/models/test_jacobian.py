@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from strategies import Case, cases
 
 import minintk as mn
 from minintk.models.jacobian import Jacobian
 from minintk.models.wrappers import Scaled
+from tests.kit.strategies import Case, cases
 
 NET = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,))
 RNG = np.random.default_rng(0)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch_standin
-from golden import LIFTED
-from lifted import check_recorded, check_refused, images, inputs, lift_two_layers, loaded, sines, summary
 
 import minintk as mn
 from minintk.fast.door import shut
 from minintk.models import lift as lifting
+from tests.kit import torch_standin
+from tests.kit.golden import LIFTED
+from tests.kit.lifted import check_recorded, check_refused, images, inputs, lift_two_layers, loaded, sines, summary
 
 Host = np.ndarray[Any, Any]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden import NETWORK
 from hypothesis import given
-from strategies import Case, cases
 
 import minintk as mn
+from tests.kit.golden import NETWORK
+from tests.kit.strategies import Case, cases
 
 
 def reference() -> tuple[mn.Network, mn.Array, mn.Array]:

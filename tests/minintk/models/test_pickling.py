@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted_laws import pickled
 
 import minintk as mn
 from minintk.layers.activation import Pointwise, pointwise
 from minintk.spec import zoo
 from minintk.training.kernel_descent import FromKernel
+from tests.kit.laws import pickled
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 3))

@@ -15,7 +15,6 @@ from autograd import grad
 from autograd.scipy.special import erf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import SMOOTH, Case, cases
 
 import minintk as mn
 from minintk import testing
@@ -26,6 +25,7 @@ from minintk.models import taylor
 from minintk.models.power_series import expanded
 from minintk.spec.shapes import out_shape
 from minintk.testing import assert_close, roundings
+from tests.kit.strategies import SMOOTH, Case, cases
 
 Array = np.ndarray[Any, Any]
 Patch = pytest.MonkeyPatch

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from strategies import SMOOTH, Case, cases, networks
 
 import minintk as mn
 from minintk.layers.contract import bind
 from minintk.spec.shapes import out_shape
 from minintk.testing import assert_close, roundings
+from tests.kit.strategies import SMOOTH, Case, cases, networks
 
 NET = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,))
 THETA = NET.init(np.random.default_rng(0))

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import PARAMETRIZATIONS, Case, cases
 
 import analytic as an
 import minintk as mn
 from minintk.spec.parametrization import Parametrization, Role, Row
 from minintk.training.optimizers import Optimizer
+from tests.kit.strategies import PARAMETRIZATIONS, Case, cases
 
 sizes = st.integers(1, 4096)
 sigmas = st.floats(0.1, 10.0)

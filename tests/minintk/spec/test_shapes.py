@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
-from strategies import chains
 
 import minintk as mn
 from minintk.layers.activation import pointwise
 from minintk.layers.contract import bind
 from minintk.spec.shapes import Site, UnsupportedLayer, has_weights, out_shape, sites
+from tests.kit.strategies import chains
 
 
 @given(chains((3,)))

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from strategies import chains
 
 import analytic as an
 import minintk as mn
 from minintk.spec.structure import as_sequential
+from tests.kit.strategies import chains
 
 
 @given(chains((3,)))

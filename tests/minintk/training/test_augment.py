@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_under_test import LIBRARIES, namespace
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 import minintk as mn
 from minintk.arrays import to_host, to_library
+from tests.kit.arrays_under_test import LIBRARIES, namespace
 
 Array = np.ndarray[Any, Any]
 

@@ -10,16 +10,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import interrupted
 import numpy as np
 import pytest
-from arrays_under_test import LIBRARIES, namespace
 from hypothesis import given
 from hypothesis import strategies as st
 
 import minintk as mn
 from minintk.arrays import to_host, to_library
 from minintk.training import checkpoints
+from tests.kit import interrupted
+from tests.kit.arrays_under_test import LIBRARIES, namespace
 
 Array = np.ndarray[Any, Any]
 
@@ -45,7 +45,7 @@ def same(a: mn.Run, b: mn.Run) -> None:
 def killed(*arguments: str) -> int:
     """The exit status of a run in a process of its own."""
     script = Path(interrupted.__file__)
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join((str(script.parent.parent), str(script.parent)))}
+    where = {**os.environ, "PYTHONPATH": str(script.parents[2])}
     done = subprocess.run([sys.executable, str(script), *arguments], env=where, capture_output=True, check=False)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
     return done.returncode
@@ -88,7 +88,7 @@ def test_a_second_starter_is_told_who_trains_here(tmp_path: Path) -> None:
             interrupted.run(str(tmp_path), loss=mn.softmax_cross_entropy)
         told.append(str(caught.value))
         script = Path(interrupted.__file__)
-        where = {**os.environ, "PYTHONPATH": os.pathsep.join((str(script.parent.parent), str(script.parent)))}
+        where = {**os.environ, "PYTHONPATH": str(script.parents[2])}
         done = subprocess.run(
             [sys.executable, str(script), str(tmp_path), "network"],
             env=where,

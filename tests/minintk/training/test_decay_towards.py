@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_under_test import LIBRARIES, namespace
 
 import minintk as mn
 from minintk.arrays import to_host, to_library
 from minintk.spec.parametrization import Role, Row
 from minintk.training.optimizers import Optimizer
+from tests.kit.arrays_under_test import LIBRARIES, namespace
 
 SPEC = mn.Sequential(mn.Dense(9, b_std=0.3), mn.Tanh(), mn.Dense(2))
 NET = mn.Network(SPEC, (4,))

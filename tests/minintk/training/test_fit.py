@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_under_test import LIBRARIES, namespace
 from hypothesis import given
 from hypothesis import strategies as st
 
 import minintk as mn
 from minintk.arrays import to_host, to_library
 from minintk.training import fit as fitting
+from tests.kit.arrays_under_test import LIBRARIES, namespace
 
 Array = mn.Array
 
@@ -326,7 +326,7 @@ def test_uncalibrated_evaluation_is_refused() -> None:
 @pytest.mark.parametrize("augment", [None, mn.Shift(1)])
 def test_a_step_does_not_make_a_gpu_wait(augment: mn.Shift | None) -> None:
     """40 more steps need no more synchronisations; only each epoch's order and shifts are uploaded."""
-    from standin.device import counting
+    from tests.kit.standin.device import counting
 
     xp = namespace("standin")
     net = mn.Network(mn.Sequential(mn.Flatten(), mn.Dense(5), mn.ReLU(), mn.Dense(10)), (8, 8, 1))

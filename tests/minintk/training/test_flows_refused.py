@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_flows import NET, SIGNS, THETA, X, Y, last
 
 import minintk as mn
 from minintk.training.integrators import FlowSettings
+from tests.minintk.training.test_flows import NET, SIGNS, THETA, X, Y, last
 
 
 @pytest.mark.parametrize(

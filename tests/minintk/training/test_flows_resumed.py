@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_flows import ALL, NET, SIGNS, THETA, X, Y, last
 
 import minintk as mn
 from minintk.training.checkpoints import load, save
 from minintk.training.train import State
+from tests.minintk.training.test_flows import ALL, NET, SIGNS, THETA, X, Y, last
 
 
 def same(whole: list[mn.Moment], resumed: list[mn.Moment]) -> bool:

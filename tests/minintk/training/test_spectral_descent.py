@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_under_test import LIBRARIES, namespace
 
 import minintk as mn
 from minintk.arrays import array_namespace, to_host, to_library
 from minintk.spec.parametrization import Parametrization
 from minintk.training.spectral_descent import orthogonalised
+from tests.kit.arrays_under_test import LIBRARIES, namespace
 
 Array = np.ndarray[Any, Any]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_under_test import LIBRARIES, namespace
 
 import minintk as mn
 from minintk.arrays import to_library
@@ -17,6 +16,7 @@ from minintk.lab.experiments import named
 from minintk.lab.experiments.coordinate_check import CoordinateCheck, Scaling
 from minintk.spec.parametrization import Parametrization, Role
 from minintk.spec.parametrization import Row as TableRow
+from tests.kit.arrays_under_test import LIBRARIES, namespace
 
 DIGITS = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))
 X, Y = DIGITS.one_hot()

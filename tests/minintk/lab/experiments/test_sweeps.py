@@ -19,11 +19,11 @@ from threading import Barrier, Event
 from time import sleep
 from typing import Any
 
-import interrupted_sweep
 import numpy as np
 import pytest
 
 import minintk as mn
+from tests.kit import interrupted_sweep
 
 GRID: dict[str, Any] = {"a": [2, 3], "b": [0.5, float("inf")], "seed": range(5)}
 
@@ -43,8 +43,10 @@ def single(a: int) -> dict[str, Any]:
 def killed(*arguments: str) -> int:
     """The exit status of a sweep in a process of its own."""
     script = Path(interrupted_sweep.__file__)
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join((str(script.parent.parent), str(script.parent)))}
-    done = subprocess.run([sys.executable, str(script), *arguments], env=where, capture_output=True, check=False)
+    where = {**os.environ, "PYTHONPATH": str(script.parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-m", interrupted_sweep.__name__, *arguments], env=where, capture_output=True, check=False
+    )
     assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
     return done.returncode
 

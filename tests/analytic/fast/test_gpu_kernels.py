@@ -1,0 +1,129 @@
+"""Planes by blocks of threads: the CUDA source, compiled as C++, whose threads take turns from barrier to barrier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import analytic as an
+import minintk as mn
+from analytic.fast import offsets
+from analytic.fast import planes as plan
+from analytic.fast.gpu_kernels import source
+from minintk import threads
+from minintk.arrays import block_memory, raw_kernel
+from tests.kit.compiled import COMPILER, use_blocks
+from tests.kit.image_cases import DTYPES, EPS, SPECS, images
+from tests.kit.oracles_kernels import image_errors, image_kernels
+from tests.kit.plane_laws import DEEP, ENDS, KINKED, By, law_planes, plane_cases
+
+Array = np.ndarray[Any, Any]
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on this machine")
+
+
+def by(edit: Callable[[str], str]) -> By:
+    """The blocks of an edited source."""
+
+    @contextmanager
+    def context(wanted: bool) -> Iterator[list[int]]:
+        asked = [0]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threads, "cores", lambda: 1)  # blocks of one core share the C++ program's memory
+            patch.setattr(plan, "worth_compiling", lambda *_, **how: False)
+            if wanted:
+                use_blocks(patch, edit)
+                plain = offsets.Planes.launch
+
+                def launch(*arguments: Any) -> Any:
+                    asked[0] += 1
+                    return plain(*arguments)
+
+                patch.setattr(offsets.Planes, "launch", launch)
+            yield asked
+
+    return context
+
+
+as_it_is = by(lambda text: text)
+
+
+def test_numpy_compiles_nothing() -> None:
+    assert raw_kernel(np, "nothing", "") is None
+    assert block_memory(np) == 0
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=4, deadline=None)
+@given(plane_cases(KINKED))
+def test_planes(case: tuple[mn.Sequential, Array]) -> None:
+    law_planes(case, as_it_is)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_first_and_last_layers_of_other_kinds(end: str) -> None:
+    x, spec = images("float64")[:3], mn.Sequential(*ENDS[end])
+    with as_it_is(True) as asked:
+        both = an.kernel(spec).both(x)
+    assert max(image_errors(both, image_kernels(spec, x))) < 1e-9
+    assert asked[0] > 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["relu", "abs, residual", "erf", "erf, diagonal", "gaussian"])
+def test_kernels_by_blocks_are_the_kernels(name: str, dtype: str) -> None:
+    """Nearly as near to the truth as NumPy's passes come: equal, opposite, near, black images, sizes of ratio 1e4.
+
+    For that ratio, an error of 1e4 roundings is expected of a pair of pixels (`Kernel`), and less of means over them.
+    """
+    (spec, _), x = SPECS[name], images(dtype)
+    infinite, truth = an.kernel(spec), image_kernels(spec, x)
+    plain = infinite.both(x)
+    with as_it_is(True):
+        both = infinite.both(x)
+    for found, passes in zip(image_errors(both, truth), image_errors(plain, truth), strict=True):
+        assert found <= 4 * passes + 200 * EPS[dtype]
+
+
+def replaced(old: str, new: str, count: int = 1) -> Callable[[str], str]:
+    """An edit of the source; the first places of the old text alone."""
+    return lambda text: text.replace(old, new, count)
+
+
+BARRIER, HALF = "__syncthreads();", "if (threadIdx.x < half)"
+PLANTED: dict[str, Callable[[str], str]] = {
+    "an offset's range is off by one": replaced("lines = H - abs(dy)", "lines = H - abs(dy) - 1"),
+    "offsets are of the next place": replaced("dx = (int)blockIdx.y", "dx = 1 + (int)blockIdx.y"),
+    "pixels outside are like those inside": replaced("values[x + at] + values[x2 + at]", "values[x + at]"),
+    "no barrier before the first step": replaced(BARRIER, ""),
+    "no barrier between the two sums": replaced(f"            {BARRIER}\n            EACH", "            EACH"),
+    "no barrier after a step": replaced(
+        f"        {BARRIER}\n    }}\n\n    const int store", "    }\n\n    const int store"
+    ),
+    "a pair has its neighbour's number in a field": replaced("field[at] = work[m]", "field[at] = work[m + 1]"),
+    "not all threads come to a barrier": replaced(f"{BARRIER}\n        {HALF}", f"{HALF} {BARRIER}\n        {HALF}"),
+}
+
+
+POOLED = mn.Sequential(*DEEP.layers[:2], mn.AvgPool((1, 2), padding="same"), mn.Flatten(), mn.Dense(1))
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_error_is_found_out(name: str) -> None:
+    x, text = images("float64")[:3], source("float64", (("kinked", 2, 5),), tangent=True)
+    assert PLANTED[name](text) != text
+    with pytest.raises(AssertionError):  # noqa: PT012
+        law_planes((DEEP, x), by(PLANTED[name]))
+        law_planes((POOLED, x), by(PLANTED[name]))
+
+
+@pytest.mark.parametrize("memory", [0, 3000, 10**6])
+def test_planes_that_a_block_cannot_hold_stay_fields(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 x 5 pixels, with margins of two lines 80, in two kinds, for one slot and for windows, and 128 totals."""
+    monkeypatch.setattr(plan, "block_memory", lambda xp: memory)
+    program = an.kernel(DEEP)._program((4, 5, 2))
+    assert plan.fits_a_block(np, program, (4, 5, 2)) == (memory > 5000)

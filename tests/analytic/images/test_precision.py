@@ -1,0 +1,184 @@
+"""Images of every scale, equal, opposite and black ones, and those that are out of range, next to brute force."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import analytic as an
+import minintk as mn
+from analytic.images import activations, fields
+from analytic.images.pixel_pairs import BYTES_PER_PIECE
+from tests.kit.oracles_kernels import image_errors, image_kernels
+
+Array = Any
+
+CONV, BIASED = mn.Conv2d(4, 3, w_std=2**0.5), mn.Conv2d(4, 3, w_std=2**0.5, b_std=0.1)
+HEADS: dict[str, tuple[mn.spec.Layer, ...]] = {
+    "flatten": (CONV, mn.ReLU(), mn.Flatten()),
+    "pool": (CONV, mn.ReLU(), mn.GlobalAvgPool()),
+    "pool between": (CONV, mn.ReLU(), mn.AvgPool(2), CONV, mn.ReLU(), mn.GlobalAvgPool()),
+    "pool, deep": (CONV, mn.LeakyReLU(0.3), mn.AvgPool(3, stride=1, padding="same"), CONV, mn.Abs(), mn.Flatten()),
+}
+
+
+def network(head: str) -> mn.Sequential:
+    return mn.Sequential(*HEADS[head], mn.Dense(1))
+
+
+def some(seed: int = 0) -> Array:
+    """Three images, the first one again, the opposite of the second, a black one."""
+    x = np.random.default_rng(seed).standard_normal((3, 4, 5, 2))
+    return np.concatenate([x, x[:1], -x[1:2], 0 * x[:1]])
+
+
+@pytest.mark.parametrize("head", HEADS)
+@settings(max_examples=2)
+@given(st.integers(-140, 140), st.integers(0, 2**32 - 1))
+@example(0, 0)
+@example(-140, 1)
+@example(140, 2)
+def test_equal_opposite_and_black_images_at_every_scale(head: str, power: int, seed: int) -> None:
+    """Without biases the kernel is of degree 2: brute force at scale 1 tells all others."""
+    x = some(seed)
+    truth = image_kernels(network(head), x)
+    kernel = an.kernel(network(head))
+    nngp, ntk = kernel.both(10.0**power * x)
+    scale = 10.0 ** (-power)
+    assert max(image_errors((nngp * scale * scale, ntk * scale * scale), truth)) < 4e-9  # the truth's own angles of 0
+    assert not np.any([nngp[5], ntk[5]])
+    for k, d in zip((nngp, ntk), kernel.diag(10.0**power * x)):
+        np.testing.assert_allclose(np.diagonal(k), d, rtol=1e-14)
+        np.testing.assert_allclose([k[0, 3], k[3, 3]], k[0, 0], rtol=1e-14)  # the same image twice
+
+
+def opposite_error(dtype: Any) -> float:
+    """Of Theta(x, -x) = 0 behind one window and a ReLU, relative to the diagonal, in roundings."""
+    x = np.random.default_rng(0).standard_normal((12, 4, 5, 2)).astype(dtype)
+    one_pixel = mn.Conv2d(4, 3, w_std=2**0.5, padding="valid", stride=9)
+    kernel = an.kernel(mn.Sequential(one_pixel, mn.ReLU(), mn.Flatten(), mn.Dense(1)))
+    both = kernel.ntk(np.concatenate([x, -x]))
+    return float(np.max(np.abs(np.diagonal(both[:12, 12:])) / np.diagonal(both)[:12]) / np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_opposite_images_are_opposite(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opposite_error(dtype) < 2
+    monkeypatch.setattr(activations, "OPPOSITE_ROUNDINGS", 1e-30)
+    assert opposite_error(dtype) > 100
+
+
+def repeated_error() -> float:
+    """Of Theta between an image and its copy, relative to the diagonal; float32, where the fields round otherwise."""
+    x = np.repeat(some()[:3], 2, axis=0).astype(np.float32)
+    k = an.kernel(network("pool between")).ntk(x)
+    return float(np.max(np.abs(k[::2, 1::2].diagonal() / k[::2, ::2].diagonal() - 1)))
+
+
+def test_images_that_are_equal_stay_so_through_pooling(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert repeated_error() < 5e-7
+    monkeypatch.setattr(fields, "ROUNDINGS", 0.0)
+    assert repeated_error() > 5e-7
+
+
+def repeated_behind_a_series() -> float:
+    """The same of Theta behind a quadrature, whose D is a sum of many terms; the worst of several images, float64."""
+    layer, errors = mn.Conv2d(4, 3, w_std=1.3, b_std=0.5, padding="same"), []
+    for pool in (mn.AvgPool(2), mn.AvgPool(2, stride=1, padding="same")):
+        x = np.random.default_rng(1).standard_normal((6, 6, 6, 2))
+        x[0] = x[1] = x[0, 0, 0]
+        x[2] = x[3]
+        k = an.kernel(mn.Sequential(layer, mn.Tanh(), pool, layer, mn.ReLU(), mn.Flatten(), mn.Dense(1))).ntk(x)
+        errors += [abs(k[0, 1] / k[0, 0] - 1), abs(k[2, 3] / k[2, 2] - 1)]
+    return float(max(errors))
+
+
+def test_images_that_are_equal_stay_so_behind_a_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert repeated_behind_a_series() < 1e-14
+    monkeypatch.setattr(activations, "ROUNDINGS_OF_SERIES", fields.ROUNDINGS)
+    assert repeated_behind_a_series() > 1e-10
+
+
+@pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6])
+def test_bright_next_to_dim_images(ratio: float) -> None:
+    """An error of the ratio of their sizes times the precision, and no larger."""
+    x = some()
+    x[:2] *= ratio
+    spec = mn.Sequential(BIASED, mn.Erf(), CONV, mn.ReLU(), mn.Flatten(), mn.Dense(1))
+    assert max(image_errors(an.kernel(spec).both(x), image_kernels(spec, x))) < 4e-16 * ratio + 4e-9
+
+
+@pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6, 1e10])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_black_image_that_a_later_bias_lifts(ratio: float, dtype: str) -> None:
+    """Its variance counts from there: float32's fields were off by 8 % beside an image of 1e6, and 1e10 was taken."""
+    x = ratio * some()
+    x[1] = 0
+    spec, x = mn.Sequential(CONV, mn.ReLU(), BIASED, mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)), x.astype(dtype)
+    if ratio > 1e9:
+        with pytest.raises(ValueError, match=r"x1\[1\] and x1\[\d\] have root mean squares of 0.07.* scale the images"):
+            an.kernel(spec).both(x)
+        return
+    found = image_errors(an.kernel(spec).both(x), image_kernels(spec, x.astype(np.float64)))
+    assert max(found) < 4e-15 * ratio + (1e-13 if dtype == "float64" else 1e-6)
+
+
+@pytest.mark.parametrize("head", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
+@pytest.mark.parametrize("phi", [mn.ReLU(), mn.Abs()], ids=repr)
+def test_kernels_at_the_end_of_the_range_are_right_or_refused(phi: mn.Layer, head: mn.Layer) -> None:
+    """A sum on the way that left the range was cut off at its bound: Theta was wrong by up to all of it."""
+    x, right = np.clip(np.random.default_rng(0).standard_normal((4, 5, 5, 2)), -1, 1), set()
+    kernel = an.kernel(mn.Sequential(BIASED, phi, mn.AvgPool(2), BIASED, phi, head, mn.Dense(1)))
+    expected = [*kernel.both(2.0**400 * x), *kernel.diag(2.0**400 * x)]  # biases are as good as none
+    for power in range(490, 512):
+        with suppress(ValueError):
+            found = [*kernel.both(2.0**power * x), *kernel.diag(2.0**power * x)]
+            right.add(power)
+            assert all(np.array_equal(a, 4.0 ** (power - 400) * b) for a, b in zip(found, expected, strict=True))
+    assert right == set(range(490, max(right) + 1))
+    assert max(right) > 495
+    for call in (kernel.both, kernel.diag):
+        with pytest.raises(ValueError, match=r"x1?\[0\] is out of range"):
+            call(2.0 ** (max(right) + 1) * x)
+
+
+def test_images_out_of_range_have_names() -> None:
+    x = some()
+    x[1] *= 1e155
+    free, biased = (an.kernel(mn.Sequential(c, mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))) for c in (CONV, BIASED))
+    with pytest.raises(ValueError, match=r"x1\[1\] is out of range: its variance is inf"):
+        free.ntk(x)
+    with pytest.raises(ValueError, match=r"x2\[1\] is out of range"):
+        biased.nngp(x[:1], x)
+    with pytest.raises(ValueError, match=r"x\[1\]|x1\[1\] is out of range"):
+        free.diag(x)
+    x[1] *= 1e-20
+    with pytest.raises(ValueError, match=r"x1\[5\] and x1\[1\] have root mean squares of 0\.07.* kernels apart"):
+        biased.ntk(x)
+    assert np.isfinite(free.ntk(x)).all()
+    x[1] *= 1e-150
+    x[1] *= 1e-150
+    with pytest.raises(ValueError, match=r"x1\[1\] is out of range"):
+        free.ntk(x)
+    assert np.isfinite(biased.ntk(x)).all()
+    large = 1e30 * some().astype(np.float32)
+    with pytest.raises(ValueError, match=r"x1\[\d\] and x1\[\d\] have a kernel of .*, and float32 ends at 3\.4e\+38"):
+        free.ntk(large)
+    grown = mn.Sequential(*[mn.Conv2d(4, w_std=1e60), mn.ReLU()] * 3, mn.Flatten(), mn.Dense(1))
+    with pytest.raises(ValueError, match=r"x1\[0\] is out of range: a pixel's variance, or Theta, exceeds"):
+        an.kernel(grown).ntk(some())
+
+
+def test_smooth_activations_of_images_in_several_pieces() -> None:
+    """24 x 24 pixels: an activation works on the pairs piece by piece, and each piece has rows of its own."""
+    x = np.random.default_rng(0).standard_normal((2, 24, 24, 1)) * np.linspace(0.1, 3, 24)[:, None, None]
+    mirrored = x[:, ::-1]
+    kernel = an.kernel(mn.Sequential(mn.Conv2d(4, 3), mn.Erf(), mn.GlobalAvgPool(), mn.Dense(1)))
+    for k, other in zip(kernel.both(x), kernel.both(np.ascontiguousarray(mirrored))):
+        np.testing.assert_allclose(k, other, rtol=1e-12)
+    assert BYTES_PER_PIECE < 576 * 576 * 8

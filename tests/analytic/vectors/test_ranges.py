@@ -1,0 +1,100 @@
+"""Rows of every scale beside ordinary ones, against mpmath, and the rows that are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import analytic as an
+import minintk as mn
+from analytic.vectors import quadrature
+from tests.kit import oracles_kernels
+from tests.kit.oracles_kernels import exact_kernels, largest_errors
+
+Array = Any
+
+U, V = np.random.default_rng(0).standard_normal((2, 4))
+ACTIVATIONS = [mn.ReLU(), mn.Abs(), mn.Erf(), mn.GELU(), mn.Sin()]
+
+
+def network(phi: mn.spec.Layer, b_std: float = 0.0) -> mn.Sequential:
+    return mn.Sequential(mn.Dense(8, w_std=1.5, b_std=b_std), phi, mn.Dense(1, w_std=1.5, b_std=b_std))
+
+
+def rows(scale: float, dtype: Any = np.float64) -> Array:
+    """Two ordinary rows and a zero one; scaled ones: collinear with the first, opposite, nearly equal, at an angle."""
+    near = U + 1e-6 * V
+    return np.array([U, V, 0 * U, scale * U, -scale * U, scale * near, scale * V]).astype(dtype)
+
+
+def errors(spec: mn.Sequential, x: Array, monkeypatch: pytest.MonkeyPatch) -> float:
+    """The larger error of NNGP and NTK, relative to sqrt(k(x, x) k(x', x')), by a truth of enough digits."""
+    monkeypatch.setattr(oracles_kernels, "DIGITS", 340)
+    return max(largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x)))
+
+
+def bound(phi: mn.spec.Layer, scale: float) -> float:
+    """A few roundings; for sigmoids, Theta of pairs at angles below 1 / |u| knows them to eps |u|."""
+    steep = isinstance(phi, (mn.Erf, mn.Sin)) and 1e5 < scale < 1e40
+    return 1e-14 + (4e-16 * min(scale, 1e14) if steep else 0.0)
+
+
+@pytest.mark.parametrize("phi", ACTIVATIONS, ids=repr)
+@settings(max_examples=1)
+@given(st.integers(-152, 152), st.sampled_from([0.0, 0.3]))
+@example(-152, 0.0)
+@example(152, 0.0)
+@example(6, 0.3)
+def test_every_scale(phi: mn.spec.Layer, power: int, b_std: float) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        assert errors(network(phi, b_std), rows(10.0**power), patch) < bound(phi, 10.0**power)
+
+
+@pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf()], ids=repr)
+@pytest.mark.parametrize("scale", [1e-44, 1e-40, 1e38])
+def test_float32_to_its_ends(phi: mn.spec.Layer, scale: float) -> None:
+    """As float64 says, up to the smallest number of float32; and other rows do not change at all."""
+    spec, x = network(phi, 0.3 if scale < 1 else 0.0), rows(scale, np.float32)
+    kernel = an.kernel(spec)
+    if scale > 1 and isinstance(phi, mn.ReLU):
+        with pytest.raises(ValueError, match=r"x1\[\d\]: K may be as large as .*, and float32 ends at 3\.4e\+38"):
+            kernel.both(x)
+        with pytest.raises(ValueError, match=r"x\d?\[\d\]: K may be as large as"):
+            kernel.diag(x)
+        x = x[:4] * np.array([[1.0], [1.0], [1.0], [1e-20]], np.float32)
+    for got, exact in zip(kernel.both(x), kernel.both(x.astype(np.float64))):
+        size = np.sqrt(np.outer(np.diag(exact), np.diag(exact)))
+        assert np.max(np.abs(got - exact) / (size + 1e-38)) < 3e-7
+
+
+def test_one_row_at_each_of_many_scales(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the kink, angles between collinear rows of different norms count: by one interpolation, they were lost."""
+    x = np.logspace(-30, 30, 13)[:, None] * U
+    spec = mn.Sequential(mn.Dense(8), mn.GELU(), mn.Dense(8), mn.ReLU(), mn.Dense(1))
+    assert errors(spec, x, monkeypatch) < 2e-14
+    monkeypatch.setattr(quadrature, "LONGEST_STRETCH", 1e9)
+    monkeypatch.setattr(quadrature, "LARGEST_DEGREE", 64)
+    assert errors(spec, x, monkeypatch) > 1e-10
+
+
+def test_rows_out_of_range_have_names() -> None:
+    free, biased = an.kernel(network(mn.Erf())), an.kernel(network(mn.Erf(), 0.3))
+    for scale, kernels in ((1e155, (free, biased)), (1e-160, (free,)), (1e-300, (free,))):
+        x = rows(scale)
+        for kernel in kernels:
+            with pytest.raises(
+                ValueError, match=r"x1\[3\] is out of range: its variance is .* for variances from 1e-306"
+            ):
+                kernel.both(x)
+            with pytest.raises(ValueError, match=r"x2\[3\] is out of range"):
+                kernel.ntk(x[:2], x)
+            with pytest.raises(ValueError, match=r"\[3\] is out of range"):
+                kernel.diag(x)
+    np.testing.assert_array_equal(biased.ntk(rows(1e-300)), biased.ntk(rows(0.0)))  # as good as a row of zeros
+    grown = mn.Sequential(*[mn.Dense(4, w_std=1e60), mn.ReLU()] * 3, mn.Dense(1))
+    with pytest.raises(ValueError, match=r"x1\[0\] is out of range: its variance is .* after step 5 of 7"):
+        an.kernel(grown).nngp(rows(1.0))

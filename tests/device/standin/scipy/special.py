@@ -1,9 +1,0 @@
-"""cupyx.scipy.special: the names it has, computed by SciPy."""
-
-import sys
-
-import scipy.special
-
-from standin.namespace import _fill
-
-_fill(sys.modules[__name__], "cupyx.scipy.special", scipy.special)

@@ -1,0 +1,43 @@
+"""Which array libraries the device tests run on: all there are, or the one named in MININTK_TEST_ARRAYS.
+
+    MININTK_TEST_ARRAYS=cupy python -m pytest tests/device/test_device.py         # numpy, standin or cupy
+
+NumPy and the stand-in are always there, CuPy where there is a GPU.  A test that should run on each:
+
+    @pytest.mark.parametrize("library", LIBRARIES)
+    def test_something(library):
+        xp = namespace(library)
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from minintk.arrays import device_namespace
+from tests.kit.standin import xp as _standin
+
+VARIABLE = "MININTK_TEST_ARRAYS"
+NAMES = ("numpy", "standin", "cupy")
+
+
+def namespace(library: str) -> Any:
+    """The namespace of a library; RuntimeError where it is CuPy and there is no GPU."""
+    if library not in NAMES:
+        raise ValueError(f"{VARIABLE} expects one of {', '.join(NAMES)}, got {library!r}")
+    return _standin if library == "standin" else device_namespace("gpu" if library == "cupy" else "cpu")
+
+
+def _available() -> tuple[str, ...]:
+    if chosen := os.environ.get(VARIABLE):
+        namespace(chosen)
+        return (chosen,)
+    try:
+        namespace("cupy")
+    except RuntimeError:
+        return ("numpy", "standin")
+    return NAMES
+
+
+LIBRARIES = _available()
+"""The libraries to run on: all there are, or the one chosen."""

@@ -1,0 +1,112 @@
+"""Find every class that exists: the subclasses of a base, in all modules of both packages; make a layer of each."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import MISSING, fields
+from functools import cache, partial
+from importlib import import_module
+from inspect import isabstract
+from typing import Any
+
+import analytic
+import minintk as mn
+from minintk.spec.shapes import out_shape
+
+WRONG_ON_PURPOSE = "analytic.verify."
+"""Its optimisers are the errors that `verify` shows to be errors."""
+
+
+@cache
+def load() -> None:
+    """Import every module, but for those that need a package that is not installed."""
+    for package in (mn, analytic):
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            if not module.name.endswith(("__main__", "conftest")):
+                try:
+                    import_module(module.name)
+                except ModuleNotFoundError as error:
+                    if (error.name or "").partition(".")[0] in ("minintk", "analytic"):
+                        raise
+
+
+def descendants(base: Any) -> Iterator[Any]:
+    """Yield the subclasses of a class, and theirs."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from descendants(kind)
+
+
+def every(base: Any) -> list[Any]:
+    """Return the concrete subclasses in the library, by name; a class that a test defines is not one of them."""
+    load()
+    found = {kind for kind in descendants(base) if kind.__module__.startswith(("minintk.", "analytic."))}
+    right = {kind for kind in found if not kind.__module__.startswith(WRONG_ON_PURPOSE)}
+    public = {kind for kind in right if not isabstract(kind) and not kind.__name__.startswith("_")}
+    return sorted(public, key=lambda kind: kind.__name__)
+
+
+# ------------------------------------------------------------------------------------------ layers, by their class
+
+CONV, NUMBER = partial(mn.Conv2d, b_std=0.2), 0.6
+ARGUMENTS: dict[str, Any] = {"float": NUMBER, "int": 3, "tuple[float, ...]": (0.3, -0.8, 0.2, 0.1)}
+"""An argument by the type of its field; numbers of type float that have a default become NUMBER in a second example."""
+
+MORE: dict[str, list[tuple[Any, tuple[int, ...]]]] = {
+    "AvgPool": [
+        (mn.AvgPool((1, 3), stride=2, padding="same"), (3, 4, 1)),
+        (mn.AvgPool(3, stride=2, padding=(2, 1), normalize_edges=True), (4, 3, 2)),
+    ],
+    "Concat": [
+        (mn.Concat(mn.Product(mn.Dense(1)), mn.Sum(mn.Dense(3)), mn.Scale(-0.5), mn.Product(mn.Sin(), mn.Erf())), (3,)),
+        (mn.Concat(CONV(1), mn.Sum(CONV(2), mn.AvgPool(3, stride=1, padding="same"))), (4, 3, 2)),
+        (mn.Concat(mn.Dense(3), mn.Scale(-0.5)), (4,)),
+    ],
+    "Conv1d": [(mn.Conv1d(3, 4, stride=2, b_std=0.2), (5, 2))],
+    "Conv2d": [
+        (CONV(3, 3), (4, 5, 2)),
+        (CONV(2, 5, padding="circular"), (2, 3, 1)),
+        (mn.Conv2d(2, 2, stride=3, padding=((0, 2), (1, 0))), (3, 4, 2)),
+        (mn.Conv2d(2, 1, stride=2), (3, 3, 2)),
+    ],
+    "GlobalSelfAttention": [(mn.GlobalSelfAttention(2, heads=2, scaling="sqrt", zeta=mn.Identity()), (3, 2))],
+    "LayerNorm": [(mn.LayerNorm(eps=0.1, axes=axes), (2, 3, 2)) for axes in ((-3, -1), (-3, -2))],
+    "MaxPool": [
+        (mn.MaxPool(3, stride=2, padding="same"), (5, 4, 2)),
+        (mn.MaxPool(3, stride=1, padding="circular"), (2, 3, 2)),
+    ],
+    "Product": [
+        (mn.Product(CONV(2), mn.Sequential(CONV(2), mn.Sigmoid()), mn.Identity()), (4, 3, 2)),
+        (mn.Product(mn.Dense(4), mn.Sequential(mn.Dense(4), mn.Erf())), (4,)),
+    ],
+    "Residual": [(mn.Residual(mn.Sequential(mn.Tanh(), mn.Dense(3)), shortcut=mn.Dense(3)), (4,))],
+    "Sin": [(mn.Cos(1.3, 0.8, 0.2), (4,)), (mn.Rbf(0.6), (4,))],
+    "Softplus": [(mn.Softplus(beta=5.0, scale=1.404383), (4,))],
+    "Sum": [(mn.Sum(mn.Dense(4, b_std=0.4), mn.Identity(), mn.Sequential(mn.Tanh(), mn.Dense(4))), (4,))],
+}  # fmt: skip
+"""What the defaults and single numbers do not reach."""
+
+
+def layers() -> list[Any]:
+    """Return every class of layers that has no subclass."""
+    found = every(mn.spec.Layer)
+    return [kind for kind in found if not any(issubclass(other, kind) for other in found if other is not kind)]
+
+
+def examples(kind: Any) -> list[tuple[Any, tuple[int, ...]]]:
+    """Return layers of a class, each with the shape of an example it takes."""
+    if issubclass(kind, mn.spec.layers.Several):
+        made = [kind(mn.Tanh(), mn.Sin())]
+    else:
+        given = {f.name: ARGUMENTS.get(str(f.type), mn.Tanh()) for f in fields(kind) if f.default is MISSING}
+        numbers = {f.name: NUMBER for f in fields(kind) if f.type == "float"}
+        made = [kind(**given), *([kind(**given | numbers)] if numbers.keys() - given.keys() else [])]
+    found: list[tuple[Any, tuple[int, ...]]] = []
+    for shape in ((4,), (4, 3), (2, 3, 3)):
+        with suppress(ValueError, TypeError):
+            out_shape(made[0], shape)
+            found += [(layer, shape) for layer in (made if not found else made[-1:])]
+    assert found, f"write how to make a {kind.__name__} in tests/kit/every.py"
+    return found + MORE.get(kind.__name__, [])

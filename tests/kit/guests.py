@@ -1,0 +1,218 @@
+"""The guest law: any public call may run inside any other of the same thread, and be left by any exception at any line.
+
+A tracer stops a host at its k-th line in `minintk` or `analytic` and either calls guests there, as a signal handler, a
+callback or a finalizer would, or raises, as a time limit would.  Afterwards everything has to be as it was: the bits of
+host and guests, BLAS's threads, the marks and jobs of the pool, signal handlers, NumPy's settings, the threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+import analytic as an
+import minintk as mn
+from minintk import threads
+from minintk.training.train import Descent
+from tests.kit.small_is_large import small_is_large
+
+HERE = tuple(str(Path(package.__file__).parent) for package in (mn, an) if package.__file__)
+RNG = np.random.default_rng
+
+Host = Callable[[], str]
+STORES = find_spec("analytic.large") is not None
+"""False if the satellite of stores was taken away."""
+
+
+class Late(Exception):
+    """A time limit is over."""
+
+
+def digest(*arrays: Any) -> str:
+    """The bits of some arrays."""
+    found = hashlib.sha256()
+    for a in arrays:
+        found.update(np.ascontiguousarray(a).tobytes())
+    return found.hexdigest()
+
+
+LAYERS = mn.Conv2d(4, 3), mn.ReLU(), mn.MaxPool(2), mn.Conv2d(16, 3), mn.BatchNorm(), mn.ReLU(), mn.Conv2d(16, 3)
+SPEC = mn.Sequential(*LAYERS[:4], mn.ReLU(), *LAYERS[6:], mn.Flatten(), mn.Dense(8), mn.Erf(), mn.Dense(3))
+COUPLED = mn.Sequential(*LAYERS, mn.GlobalAvgPool(), mn.Dense(3))
+POINTS = mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dense(8), mn.Erf(), mn.Dense(1))
+PIXELS = mn.Sequential(mn.Conv2d(4), mn.ReLU(), mn.AvgPool(2), mn.Conv2d(4), mn.Erf(), mn.GlobalAvgPool(), mn.Dense(1))
+
+
+@contextmanager
+def hosts() -> Iterator[tuple[dict[str, Host], dict[str, Host]]]:
+    """Hosts and guests by name, at thresholds at which small work is handed to the pool."""
+    x, rows = RNG(0).standard_normal((6, 8, 8, 2)), RNG(1).standard_normal((250, 5))
+    y, other = np.eye(3)[np.arange(6) % 3], RNG(3).standard_normal((6, 8, 8, 2))
+    with small_is_large(), tempfile.TemporaryDirectory() as folder:
+        net, coupled = mn.Network(SPEC, (8, 8, 2)), mn.Network(COUPLED, (8, 8, 2))
+        theta, phi = net.init(RNG(4)), coupled.init(RNG(5), dtype=np.float32)
+        points, pixels = an.kernel(POINTS), an.kernel(PIXELS)
+
+        def pool() -> str:
+            return digest(*threads.parallel(lambda i: np.sort(rows[i::4], axis=0), range(4)))
+
+        def step() -> str:
+            run = Descent(net, theta, x, y, mn.mse, mn.SGD(0.01, momentum=0.9), 1)
+            f, _ = run.advance()
+            return digest(run.theta, f)
+
+        def train(model: mn.Network, at: Any) -> str:
+            batch, targets = x.astype(at.dtype), y.astype(at.dtype)
+            loss, optimizer = mn.softmax_cross_entropy, mn.SGD(0.01, momentum=0.9)
+            *_, last = mn.train(model, at, batch, targets, loss=loss, optimizer=optimizer, steps=2, every=2)
+            return digest(last.theta, last.f)
+
+        def fit() -> str:
+            found = mn.fit(
+                net, theta, x, y, loss=mn.mse, optimizer=mn.Adam(1e-3), epochs=2, batch_size=3, rng=RNG(6),
+            )  # fmt: skip
+            return digest(found.theta)
+
+        def store() -> str:
+            return digest(points.ntk(rows[:40], store=Path(tempfile.mkdtemp(dir=folder)) / "k"))
+
+        all_hosts = {
+            "pool": pool,
+            "step": step,
+            "train": lambda: train(net, theta),
+            "train a coupled batch": lambda: train(coupled, phi),
+            "fit": fit,
+            "empirical kernel": lambda: digest(mn.ntk(net, theta, x)),
+            "kernel of points": lambda: digest(*points.both(rows)),
+            "kernel of images": lambda: digest(*pixels.both(x)),
+        } | ({"store": store} if STORES else {})
+        guests = {
+            "network": lambda: digest(net(theta, other)),
+            "coupled network": lambda: digest(coupled(phi, other.astype(np.float32))),
+            "kernel": lambda: digest(points.ntk(rows[:60])),
+            "pool": pool,
+        }
+        yield all_hosts, guests
+
+
+def left() -> dict[str, Any]:
+    """What a call must leave as it was."""
+    jobs = getattr(getattr(threads, "_own", None), "__dict__", {}).get("jobs")
+    return {
+        "BLAS's threads": [library.num_threads for library in threads.blas_libraries()],
+        "inside the pool": threads.inside(),
+        "unfinished jobs": len(jobs or ()),
+        "handlers": [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGALRM, signal.SIGUSR1)],
+        "errors": np.geterr(),
+        "buffer": np.getbufsize(),
+        "threads": threading.active_count(),
+    }
+
+
+def settled(before: dict[str, Any], patience: int = 200) -> dict[str, Any]:
+    """What differs from before, once threads that have begun to leave have left, in so many milliseconds."""
+    for _ in range(patience):
+        after = left()
+        if after == before:
+            return {}
+        time.sleep(0.001)
+    return {name: (before[name], value) for name, value in after.items() if value != before[name]}
+
+
+stops: list[str] = []
+"""Where the tracer stopped last."""
+
+
+def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[FrameType], bool]) -> tuple[str, int]:
+    """(bits of the host, lines counted), with the action at the k-th line for which `where` holds."""
+    count, before = [0], dict[FrameType, int]()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(HERE):
+            return None
+        if event == "return":
+            before.pop(frame, None)
+        back, before[frame] = before.get(frame, 0) >= frame.f_lineno, frame.f_lineno
+        # a tracer, unlike a signal, can stop on the way back from a body to `with`, before `__exit__`
+        leaves = back and linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
+        if event == "line" and not leaves and where(frame):
+            count[0] += 1
+            if count[0] == k:
+                sys.settrace(None)
+                frame.f_trace = None
+                before.clear()
+                stops[:] = [f"line {k}, {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"]
+                action()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        found = host()
+    finally:
+        sys.settrace(None)
+        before.clear()
+    return found, count[0]
+
+
+CLEANING = {"wait", "end", "__exit__", "_leave"}
+"""Functions in `minintk.threads` that clean up: what an exception leaves there, the next call repairs."""
+
+
+def cleaning(frame: FrameType) -> bool:
+    """True in one of them, and where `parallel` calls `end`."""
+    if frame.f_code.co_filename != threads.__file__:
+        return False
+    line = linecache.getline(threads.__file__, frame.f_lineno).strip()
+    return frame.f_code.co_name in CLEANING or line in ("finally:", "job.end()")
+
+
+def working(frame: FrameType) -> bool:
+    """True outside of them."""
+    return not cleaning(frame)
+
+
+def guest_inside(host: Host, right: str, guests: dict[str, tuple[Host, str]], k: int) -> int:
+    """The law of guests at line k of the host, clean-up blocks among them; the lines of the host."""
+    before, wrong = left(), list[str]()
+
+    def call() -> None:
+        wrong.extend(name for name, (guest, bits) in guests.items() if guest() != bits)
+
+    found, count = stopped(host, k, call, lambda frame: True)
+    assert not wrong, f"{stops}: guests with other bits: {wrong}"
+    assert found == right, f"{stops}: the host has other bits"
+    assert not (changed := settled(before)), f"{stops}: {changed}"
+    return count
+
+
+def left_by_error(host: Host, right: str, k: int, where: Callable[[FrameType], bool] = working) -> int:
+    """The law of exceptions at line k of the host; the lines of the host, 0 if it was stopped."""
+    before, count = left(), 0
+
+    def late() -> None:
+        raise Late
+
+    try:
+        found, count = stopped(host, k, late, where)
+    except Late:
+        pass
+    else:
+        assert found == right, f"{stops}: an error was swallowed, and the host has other bits"
+    if where is working:
+        assert not (changed := settled(before)), f"{stops}: {changed}"
+    assert host() == right, f"{stops}: the next call has other bits"
+    assert not (changed := settled(before)), f"{stops}, after the next call: {changed}"
+    return count

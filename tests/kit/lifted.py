@@ -1,0 +1,111 @@
+"""A network of all modules that are lifted, with numbers by a formula, and what torch computes with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minintk as mn
+from minintk.models import lift as lifting
+from minintk.testing import assert_close
+from tests.kit import torch_standin
+from tests.kit.golden import LIFTED
+
+Host = np.ndarray[Any, Any]
+
+
+def images(nn: Any) -> Any:
+    """Every kind of layer on images (3, 15, 16)."""
+    return nn.Sequential(
+        nn.Conv2d(3, 4, (3, 5), stride=(2, 1), padding=(1, 2)), nn.BatchNorm2d(4), nn.GELU(),
+        nn.Sequential(nn.Conv2d(4, 5, 3, padding="same", bias=False), nn.LeakyReLU(0.1)), nn.MaxPool2d(2),
+        nn.AvgPool2d(3, 2, 1), nn.Flatten(), nn.BatchNorm1d(40), nn.Linear(40, 7), nn.LayerNorm(7), nn.Tanh(),
+        nn.Dropout(0.3), nn.Linear(7, 6), nn.Softplus(2.0), nn.Linear(6, 3, bias=False),
+    )  # fmt: skip
+
+
+def sines(state: dict[str, Any], dtype: str = "float64") -> dict[str, Host]:
+    """Numbers by a formula for every tensor: weights +-1 / sqrt(fan-in), scales and variances about 1."""
+    found = dict[str, Host]()
+    for k, (name, a) in enumerate(state.items()):
+        wave = np.sin(np.arange(float(np.prod(a.shape))) ** 2 * 0.37 + k).reshape(a.shape)
+        positive = name.endswith("var") or (a.ndim == 1 and name.endswith("weight"))
+        number = 1 + wave / 2 if positive else 2 * wave / np.prod(a.shape[1:]) ** 0.5
+        found[name] = a if name.endswith("tracked") else np.asarray(number, dtype)
+    return found
+
+
+def inputs(shape: tuple[int, ...], n: int = 4, dtype: str = "float64") -> Host:
+    """Channels-first, as torch has them."""
+    return np.cos(np.arange(float(n * np.prod(shape))) ** 2 * 0.9).reshape(n, *shape).astype(dtype)
+
+
+def summary(grads: dict[str, Host]) -> tuple[Host, Host]:
+    """(a number for each gradient that sees every entry and its place, the sum of absolute values)."""
+    found = [grads[name].ravel().astype(float) for name in LIFTED["tensors"]]
+    return np.array([g @ np.sin(np.arange(g.size) + 1.0) for g in found]), np.array([np.abs(g).sum() for g in found])
+
+
+def loaded(model: Any, dtype: str = "float64") -> tuple[Any, dict[str, Host]]:
+    """The stand-in with the formula's numbers."""
+    state = sines(model.state_dict(), dtype)
+    model.state_dict = lambda: state
+    return model, state
+
+
+def check_recorded(dtype: str = "float64", digits: float = 1e-12) -> None:
+    """Outputs, and gradients of sum(f u) in torch's axes, are those that torch computed."""
+    model, state = loaded(images(torch_standin.nn), dtype)
+    net, theta = mn.lift(model, (15, 16, 3), check=False)
+    assert theta.dtype == dtype
+    f, J = net.linearize(theta, np.ascontiguousarray(np.moveaxis(inputs((3, 15, 16), dtype=dtype), 1, -1)))
+    assert_close("outputs", f.ravel(), np.array(LIFTED["f"]), digits * float(np.abs(LIFTED["f"]).max()))
+    u = np.sin(np.arange(float(f.size))).reshape(f.shape).astype(dtype)
+    numbers, sizes = summary(mn.unlift(net, J.vjp(u), state))
+    assert_close("gradients", numbers / sizes, LIFTED["gradients"] / sizes, digits)
+
+
+D = mn.Sequential(mn.Dense(8, b_std=1.0), mn.Tanh(), mn.Dense(8, b_std=1.0))
+
+
+class TwoLayers(torch_standin.Module):
+    """out(tanh(inp(x))) with a `forward` of its own, its layers defined in this order."""
+
+    def __init__(self, *defined: str) -> None:
+        super().__init__()
+        for k, name in enumerate(defined):
+            layer = torch_standin.nn.Linear(8, 8)
+            layer.weight, layer.bias = (a + k for a in sines(layer.state_dict()).values())
+            setattr(self, name, layer)
+
+    def run(self, x: Host, u: Host, off: dict[str, float]) -> tuple[Host, dict[str, Host], dict[str, Host]]:
+        """What torch would find, by NumPy; off : what is added to outputs ("f") and gradients."""
+        inp, out = vars(self)["inp"], vars(self)["out"]
+        z = x @ inp.weight.T + inp.bias
+        y = np.tanh(z) @ out.weight.T + out.bias
+        du = u @ out.weight * (1 - np.tanh(z) ** 2)
+        grads = {"inp.weight": du.T @ x, "inp.bias": du.sum(0), "out.weight": u.T @ np.tanh(z), "out.bias": u.sum(0)}
+        return y + off.get("f", 0.0), {k: g + off.get(k, 0.0) for k, g in grads.items()}, {"inp": z, "out": y}
+
+
+def lift_two_layers(*defined: str, **off: float) -> tuple[mn.Network, mn.Array]:
+    """Lift `TwoLayers` with the check, in which the module is off by so much."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lifting, "_run", lambda twin, x, u: twin.run(x, u, off))
+        return mn.lift(TwoLayers(*defined), (8,), spec=D)
+
+
+def check_refused() -> None:
+    """lift refuses a module with other outputs or other gradients than the network's"""
+    lift_two_layers("inp", "out")
+    wrong: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
+        (("out", "inp"), {}), (("inp", "out"), {"f": 1e-3}), (("inp", "out"), {"out.weight": 1e-3}),
+    )  # fmt: skip
+    for defined, off in wrong:
+        try:
+            lift_two_layers(*defined, **off)
+        except ValueError:
+            continue
+        raise AssertionError(f"lifted: layers defined as {defined}, called as ('inp', 'out'), off by {off or 1.2}")

@@ -1,0 +1,21 @@
+"""A strict stand-in for CuPy on a machine without a GPU: arrays that refuse to become NumPy's unasked.
+
+    from tests.kit.standin import xp                    # the namespace, as array_namespace finds it
+    a = xp.asarray(numpy_array)               # to the device, a copy
+    a.get()                                   # and back
+
+The same code paths run as on a GPU (`minintk.arrays.on_host(xp)` is False), under rules at least as strict as CuPy's:
+no silent conversion, no mixing with NumPy's arrays or scalars, no name that CuPy lacks, results () stay arrays, a
+matrix that is not positive definite does not stop `cholesky`.  `counting` counts what would stall a GPU.
+
+It shows that code is device-agnostic, not that it is fast or right on a GPU: benchmarks/gpu.py does that, on one.
+"""
+
+from minintk.arrays import SCIPY, STRIDES
+from tests.kit.standin.device import Counts, counting, ndarray
+from tests.kit.standin.namespace import xp
+
+SCIPY["standin"] = "tests.kit.standin.scipy"
+STRIDES["standin"] = "tests.kit.standin.strides"
+
+__all__ = ["Counts", "counting", "ndarray", "xp"]

@@ -1,0 +1,160 @@
+"""The namespace of the stand-in: CuPy's names, and above them the wrapper of array-api-compat that CuPy itself gets.
+
+`cupy` below is to the stand-in what the module cupy is to a GPU: every name that the real CuPy has (cupy_names.json)
+and NumPy too, on arrays of the device.  array-api-compat's own code for CuPy is then executed over it, under the name
+array_api_compat.standin: `xp.isdtype`, `xp.concat`, `xp.asarray(copy=True)` are the very functions that run on a GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from tests.kit.standin import device as d
+
+SEQUENCES = {
+    "concatenate", "concat", "stack", "vstack", "hstack", "dstack", "column_stack", "broadcast_arrays", "meshgrid",
+    "einsum", "select", "choose", "ix_", "lexsort", "ravel_multi_index",
+}  # fmt: skip
+"""Functions that take a sequence of arrays."""
+
+HOST = {
+    "issubdtype", "finfo", "iinfo", "result_type", "promote_types", "can_cast", "broadcast_shapes", "isscalar", "shape",
+    "ndim", "size", "isdtype", "iscomplexobj", "isrealobj", "common_type", "min_scalar_type", "may_share_memory",
+    "shares_memory",
+}  # fmt: skip
+"""Functions of shapes and dtypes, answered without the device."""
+
+
+def _array(obj: Any, dtype: Any = None, copy: bool | None = True, order: str = "K", **kwargs: Any) -> d.ndarray:
+    """An array of the device: from NumPy's or from numbers it is an upload, and always a copy."""
+    if isinstance(obj, d.ndarray):
+        if not copy and (dtype is None or obj.dtype == dtype) and order == "K":
+            return obj
+        return d.ndarray(np.array(obj._host, dtype=dtype, copy=True, order=order, **kwargs))  # type: ignore[call-overload]
+    d._counts.uploads += 1
+    if not isinstance(obj, (np.ndarray, np.generic)):
+        obj = d.unwrap(obj)  # a list of device arrays is refused
+    return d.ndarray(np.array(obj, dtype=dtype, copy=True, order=order, **kwargs))  # type: ignore[call-overload]
+
+
+def _asarray(a: Any, dtype: Any = None, order: str = "K", **kwargs: Any) -> d.ndarray:
+    return _array(a, dtype=dtype, copy=False, order=order, **kwargs)
+
+
+def _where(condition: Any, *choices: Any) -> Any:
+    """where(condition, x, y); with a condition alone its result's shape is decided on the device."""
+    if not choices:
+        raise TypeError("where expects (condition, x, y): where(condition) is nonzero, which waits for the device")
+    if not isinstance(condition, d.ndarray):
+        raise TypeError(f"where expects a condition on the device, got {type(condition).__name__}")
+    return d.on_device(np.where, elementwise=True)(condition, *choices)
+
+
+def _unravel_index(indices: Any, shape: tuple[int, ...]) -> Any:
+    if not isinstance(indices, d.ndarray):
+        raise TypeError("CuPy's unravel_index takes an array of the device, not a number")
+    return d.on_device(np.unravel_index, syncs=2)(indices, shape)
+
+
+def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any:
+    if not isinstance(indices, (d.ndarray, int)):
+        raise TypeError(f"take expects indices on the device, got {type(indices).__name__}")
+    return d.on_device(np.take)(a, indices, axis=axis, out=out)
+
+
+def _unless_singular(f: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """cuSOLVER reports no error: where NumPy raises LinAlgError, CuPy goes on with numbers that mean nothing."""
+
+    def solver(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return f(*args, **kwargs)
+        except np.linalg.LinAlgError as error:
+            if "must be" in str(error) or "square" in str(error):  # shapes are checked
+                raise
+            return otherwise(*args)
+
+    solver.__name__ = f.__name__
+    return d.on_device(solver)
+
+
+def _not_a_number(*args: Any) -> Any:
+    return np.full_like(args[-1], np.nan)
+
+
+def _fill(module: ModuleType, of: str, source: Any) -> None:
+    """The names that CuPy's module `of` has and NumPy's or SciPy's `source` too."""
+    for name in d._names(of):
+        f = getattr(source, name, None)
+        if f is None:
+            continue
+        if isinstance(f, np.ufunc) and name != "matmul":
+            f = d.on_device(f, elementwise=True, keywords=d.UFUNC_KEYWORDS)
+        elif callable(f) and not isinstance(f, type):
+            f = (
+                _on_host(f)
+                if name in HOST
+                else d.on_device(
+                    f, sequences=name in SEQUENCES, elementwise=name == "clip", syncs=int(name in d.SYNCHRONISING)
+                )
+            )
+        setattr(module, name, f)
+
+
+def _on_host(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: f(*(d.unwrap(a) if isinstance(a, d.ndarray) else a for a in args), **kwargs)
+
+
+def _cupy() -> dict[str, ModuleType]:
+    """The modules that `import cupy` would find."""
+    cupy, linalg, fft, cuda = (ModuleType(name) for name in ("cupy", "cupy.linalg", "cupy.fft", "cupy.cuda"))
+    _fill(cupy, "cupy", np)
+    for name in ("random", "poly", "poly1d", "vectorize"):  # draws are made on the host
+        cupy.__dict__.pop(name, None)
+    special = {"array": _array, "asarray": _asarray, "where": _where, "unravel_index": _unravel_index, "take": _take}
+    vars(cupy).update(special, ndarray=d.ndarray, asnumpy=lambda a: a.get(), linalg=linalg, fft=fft, cuda=cuda)
+    _fill(linalg, "cupy.linalg", np.linalg)
+    vars(linalg).update(
+        cholesky=_unless_singular(np.linalg.cholesky, np.tril),
+        solve=_unless_singular(np.linalg.solve, _not_a_number),
+        inv=_unless_singular(np.linalg.inv, _not_a_number),
+    )
+    for name in dir(np.fft):
+        if "fft" in name and callable(f := getattr(np.fft, name)):
+            setattr(fft, name, d.on_device(f))
+    vars(cuda).update(Device=d.Device, device=cuda)
+    return {"cupy": cupy, "cupy.linalg": linalg, "cupy.fft": fft, "cupy.cuda": cuda, "cupy.cuda.device": cuda}
+
+
+def _compat(modules: dict[str, ModuleType]) -> Any:
+    """array_api_compat.cupy, executed over these modules, as array_api_compat.standin."""
+    folder = Path(array_api_compat.__file__).parent / "cupy"
+    name = "array_api_compat.standin"
+    spec: ModuleSpec | None = spec_from_file_location(
+        name, loader=SourceFileLoader(name, str(folder / "__init__.py")), submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    before = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "cupy"}
+    sys.modules.update(modules)
+    try:
+        sys.modules[name] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        for name in modules:
+            del sys.modules[name]
+        sys.modules.update(before)
+    return module
+
+
+_modules = _cupy()
+cupy = _modules["cupy"]
+xp = _compat(_modules)

@@ -1,0 +1,237 @@
+"""Convolutions on patches, gathered, and compiled: all of them are the convolution as it is written."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import minintk as mn
+from minintk.fast import numba_here
+from minintk.fast.conv import BlockedConv
+from minintk.fast.door import shut
+from minintk.fast.gather import remainders
+from minintk.fast.norm import CompiledBatchNorm
+from minintk.layers.conv import BoundConv
+from minintk.spec.windows import Axis
+from minintk.thresholds import THRESHOLDS
+from tests.kit.small_is_large import small_is_large
+from tests.kit.strategies import PADDINGS
+
+Array = mn.Array
+RNG = np.random.default_rng
+
+WAYS: dict[str, dict[str, Any]] = {
+    "added": {"compiled": 10**15, "gathered_channels": 10**15},
+    "gathered": {"compiled": 10**15},
+    "compiled": {},
+}
+"""Thresholds of each way, where small is large."""
+
+
+def bound(layer: mn.spec.Layer, shape: tuple[int, ...]) -> BoundConv:
+    """The layer as it is written, behind one of 1 x 1 pixels, so that dx is asked for."""
+    first: mn.spec.Layer = mn.Conv1d(shape[-1], 1) if len(shape) == 2 else mn.Conv2d(shape[-1], 1)
+    conv = mn.Network(mn.Sequential(first, layer, mn.Flatten()), shape).layers.layers[1]
+    assert isinstance(conv, BoundConv)
+    return conv
+
+
+def maps(layer: Any, w: Any, dw: Any, x: Array, dx: Array, u: Array) -> list[Array]:
+    """y, J (dw, dx), and J' u in the input and in the weights."""
+    y, J = layer(w, x)
+    gradient = {name: np.full_like(a, np.nan) for name, a in w.items()}
+    return [y, J.jvp(dw, dx), J.vjp(u, gradient), *gradient.values()]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=25)
+@given(st.data())
+def test_a_convolution_by_every_way_is_the_convolution(way: str, data: st.DataObject) -> None:
+    """y, J v and J' u, with any kernel, stride and padding, of one network and of members."""
+    if way == "compiled":
+        pytest.importorskip("numba")
+    shape = data.draw(st.sampled_from(((8, 6, 16), (5, 9, 32), (4, 4, 16), (7, 13, 48))))
+    kernel, stride = ((data.draw(st.integers(1, n)), data.draw(st.integers(1, n))) for n in (4, 3))
+    padding = data.draw(st.sampled_from((*PADDINGS, ((0, 4), (5, 1)))))
+    channels = data.draw(st.sampled_from((16, 32, 48)))
+    plain = bound(mn.Conv2d(channels, kernel, stride=stride, padding=padding, b_std=0.3), shape)
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    lead = data.draw(st.sampled_from(((), (), (2,))))
+    w, dw = ({t.name: rng.standard_normal((*lead, *t.shape)) for t in plain.tensors} for _ in range(2))
+    x, dx = rng.standard_normal((2, 3, *shape))
+    u = rng.standard_normal((*lead, 3, *plain.after))
+    want = maps(plain, w, dw, x, dx, u)
+    with small_is_large(), pytest.MonkeyPatch.context() as patch:
+        for name, value in WAYS[way].items():
+            patch.setattr(THRESHOLDS, name, value)
+        fast = BlockedConv.of(plain)
+        for a, b in zip(maps(fast, w, dw, x, dx, u), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max(initial=1) * np.sqrt(b.size))
+
+
+def test_more_weights_than_a_cache_holds_go_some_columns_at_a_time() -> None:
+    """y, J v and J' u, where the compiled loops take the images several times, the last time for fewer columns."""
+    direct: Any = pytest.importorskip("minintk.fast.direct")
+    plain, rng = bound(mn.Conv2d(272, 3), (4, 4, 128)), RNG(0)
+    assert 1 < plain.parameters.W.size / direct.CACHED < 2
+    w, dw = ({t.name: rng.standard_normal(t.shape) for t in plain.tensors} for _ in range(2))
+    arrays = *rng.standard_normal((2, 2, 4, 4, 128)), rng.standard_normal((2, *plain.after))
+    with small_is_large():
+        found = maps(BlockedConv.of(plain), w, dw, *arrays)
+    for a, b in zip(found, maps(plain, w, dw, *arrays), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max() * np.sqrt(b.size))
+
+
+def test_gradients_of_each_example_and_output_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels of a network with two batches; those of the first image for all are another kernel."""
+    direct: Any = pytest.importorskip("minintk.fast.direct")
+    monkeypatch.setattr("minintk.fast.conv_gram.pairs_are_cheaper", lambda *_: False)
+    spec = mn.Sequential(mn.Conv2d(16, 1), mn.Conv2d(32, 3, stride=2, b_std=0.2), mn.Flatten(), mn.Dense(3))
+    x, shapes, right = RNG(1).standard_normal((5, 17, 18, 2)), [], direct.add_gradient
+    with shut():
+        plain = mn.Network(spec, (17, 18, 2))
+    theta = plain.init(RNG(0))
+
+    def first(x: Array, *how: Any) -> None:
+        right(np.repeat(x[:1], len(x), axis=0), *how)
+
+    def counted(x: Array, *how: Any) -> None:
+        shapes.append(how[-1].shape)
+        right(x, *how)
+
+    for wrong, loop in ((False, counted), (True, first)):
+        monkeypatch.setattr(direct, "add_gradient", loop)
+        with small_is_large():
+            net = mn.Network(spec, (17, 18, 2))
+            for kernel in (mn.ntk, mn.ntk_full):
+                want, found = (kernel(one, theta, x, x[:2]) for one in (plain, net))
+                assert np.allclose(found, want, rtol=0, atol=1e-12 * np.abs(want).max()) is not wrong
+    assert {shape[0] for shape in shapes} == {5, 2}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("lead", [(), (2,), (0,)])
+def test_cotangents_may_be_several_or_none(way: str, lead: tuple[int, ...]) -> None:
+    """J' u for u : (K, N, C), K = 0 among them, is that of the convolution as it is written."""
+    spec, x = mn.Sequential(mn.Conv2d(16, 3), mn.Conv2d(16, 3, stride=2), mn.Flatten()), np.ones((2, 6, 6, 16))
+    with shut():
+        plain = mn.Network(spec, (6, 6, 16))
+    theta = plain.init(np.random.default_rng(0))
+    u = np.random.default_rng(1).standard_normal((*lead, 2, plain.outputs))
+    want = plain.linearize(theta, x)[1].vjp(u)
+    with small_is_large(), pytest.MonkeyPatch.context() as patch:
+        for name, value in WAYS[way].items():
+            patch.setattr(THRESHOLDS, name, value)
+        found = mn.Network(spec, (6, 6, 16)).linearize(theta, x)[1].vjp(u)
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-12 * np.abs(want).max(initial=1))
+
+
+@given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 4), st.integers(0, 6), st.integers(0, 6))
+def test_remainders_are_the_transpose(size: int, kernel: int, stride: int, before: int, after: int) -> None:
+    """Every pixel of x meets the weights and windows that read it, once."""
+    a = Axis(size, kernel, stride, before, after)
+    if a.out < 1:
+        return
+    read = np.zeros((size, a.out), int)  # 1 + the weight by which window p reads pixel i
+    for p in range(a.out):
+        for t in range(kernel):
+            if 0 <= (i := stride * p + t - before) < size:
+                read[i, p] = 1 + t
+    found = np.zeros_like(read)
+    for pixels, reads, weights, on in remainders(a):
+        W = np.arange(1, kernel + 1)[weights]
+        assert (on.size, on.kernel, on.out) == (len(range(a.out)[reads]), len(W), len(range(size)[pixels]))
+        for row, i in enumerate(range(size)[pixels]):
+            for q, weight in enumerate(W):
+                if 0 <= (p := row + q - on.before) < on.size:
+                    found[i, range(a.out)[reads][p]] += weight
+    assert (found == read).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_float32_is_as_exact_as_the_plain_convolution(way: str) -> None:
+    """The error against float64, of y, dx and dW, in root mean square: at most twice that of the layer as written."""
+    if way == "compiled":
+        pytest.importorskip("numba")
+    plain, rng = bound(mn.Conv2d(32, 3), (16, 16, 16)), np.random.default_rng(0)
+    w = {t.name: rng.standard_normal(t.shape) for t in plain.tensors}
+    x, u = rng.standard_normal((8, 16, 16, 16)), rng.standard_normal((8, 16, 16, 32))
+
+    def errors(layer: Any) -> list[float]:
+        w32 = {name: a.astype(np.float32) for name, a in w.items()}
+        x32, u32 = x.astype(np.float32), u.astype(np.float32)
+        found = []
+        for dtype in (np.float32, np.float64):
+            y, J = layer({name: a.astype(dtype) for name, a in w32.items()}, x32.astype(dtype))
+            dw = {name: np.empty(a.shape, dtype) for name, a in w.items()}
+            found.append([y, J.vjp(u32.astype(dtype), dw), *dw.values()])
+        assert all(a.dtype == np.float32 for a in found[0])
+        return [float(np.sqrt(np.mean((a - b) ** 2) / np.mean(b**2))) for a, b in zip(*found, strict=True)]
+
+    want = errors(plain)
+    with small_is_large(), pytest.MonkeyPatch.context() as patch:
+        for name, value in WAYS[way].items():
+            patch.setattr(THRESHOLDS, name, value)
+        for error, usual in zip(errors(BlockedConv.of(plain)), want, strict=True):
+            assert error < max(2 * usual, 3e-7)
+
+
+@pytest.mark.parametrize(("mu", "first"), [(0.0, 0.0), (1e3, 0.0), (0.0, 1e3)])
+def test_batch_normalisation_in_few_passes_is_as_exact(mu: float, first: float) -> None:
+    """In float32, with means far from 0, or the first pixel far from the others: no error above that of many passes."""
+    pytest.importorskip("numba")
+    net = mn.Network(mn.Sequential(mn.Conv2d(16, 1), mn.BatchNorm(), mn.Flatten()), (16, 16, 3))
+    plain: Any = net.layers.layers[1]
+    rng = np.random.default_rng(0)
+    x, u = (mu + rng.standard_normal((2, 32, 16, 16, 16))).astype(np.float32)
+    x[0, 0, 0] += first
+
+    def errors(layer: Any) -> list[float]:
+        found = []
+        for dtype in (np.float32, np.float64):
+            w: Any = {}
+            y, J = layer(w, x.astype(dtype))
+            found.append([y, J.vjp(u.astype(dtype), None), J.jvp({}, u.astype(dtype)), *w.values()])
+            assert {a.dtype for a in found[-1]} == {np.dtype(dtype)}
+        return [float(np.sqrt(np.mean((a - b) ** 2))) for a, b in zip(*found, strict=True)]
+
+    fast = CompiledBatchNorm(plain.name, plain.shape, plain.eps)
+    with small_is_large():
+        for error, usual in zip(errors(fast), errors(plain), strict=True):
+            assert error < 2 * usual + 1e-12
+    constant = np.ones((8, 16, 16, 16))
+    with pytest.raises(ValueError, match="all equal"), small_is_large():
+        replace(fast, eps=0.0)({}, constant)
+
+
+def test_numba_may_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed, but it does not load: patches and the layers as they are written give the same."""
+    spec = mn.Sequential(mn.Conv2d(16, 3), mn.BatchNorm(), mn.Conv2d(16, 3), mn.Flatten(), mn.Dense(2))
+    x = np.random.default_rng(0).standard_normal((4, 8, 8, 16))
+    found = []
+    for broken in (False, True):
+        if broken:
+            monkeypatch.setitem(sys.modules, "minintk.fast.direct", None)
+            monkeypatch.setattr(numba_here, "numba_is_here", lambda: True)
+            numba_here.loops.cache_clear()
+            with pytest.warns(RuntimeWarning, match="does not load"):
+                assert numba_here.loops() is None
+        with small_is_large():
+            net = mn.Network(spec, x.shape[1:])
+            f, J = net.linearize(net.init(np.random.default_rng(1)), x)
+            found.append([f, J.vjp(np.ones_like(f))])
+    numba_here.loops.cache_clear()
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-11 * np.abs(a).max())
+
+
+def test_numba_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NUMBA_DISABLE_JIT=1, as debuggers and coverage set it: the loops are no Python, so NumPy takes over."""
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    assert not numba_here.numba_is_here.__wrapped__()

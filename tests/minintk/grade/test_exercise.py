@@ -1,0 +1,398 @@
+"""A submission through an assignment: scores, variants, reports, and the cheats that must not pay."""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from textwrap import dedent
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from minintk.grade import Assignment, Exercise, Grade, Law, SubmissionError, Values, grade, load, record, worker
+from minintk.grade.submission import GraderError, Submission
+from minintk.lab import cli
+from tests.minintk.grade.tiny import SOLUTION, STARTER
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Assignment:
+    (tmp_path / "course").mkdir()
+    shutil.copy(HERE / "tiny.py", tmp_path / "course" / "exercises.py")
+    return load(tmp_path / "course")
+
+
+def graded(assignment: Assignment, tmp_path: Path, text: str, *, seed: str = "a", isolated: bool = True) -> Grade:
+    path = tmp_path / "sub.py"
+    path.write_text(text)
+    return grade(assignment, path, seed=seed, isolated=isolated)
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_the_solution_has_all_points_and_the_starter_none(tiny: Assignment, tmp_path: Path, isolated: bool) -> None:
+    assert {tiny.variant(seed)["bias"] for seed in "abcd"} == {"plus", "minus"}
+    for seed in {tiny.variant(seed)["bias"]: seed for seed in "abcd"}.values():
+        found = graded(tiny, tmp_path, SOLUTION, seed=seed, isolated=isolated)
+        assert (found.score, found.refused) == (10, ()), found
+    assert graded(tiny, tmp_path, STARTER, isolated=isolated).score == 0
+
+
+def test_a_forward_function_may_keep_a_cache_of_anything(tiny: Assignment, tmp_path: Path) -> None:
+    cached = """
+from variant import bias
+
+class Kept:
+    pass
+
+def dense(x, W, b):
+    kept = Kept()
+    kept.x, kept.W, kept.sign = x, W, x.dtype.type(1 if bias == "plus" else -1)
+    return x @ W + kept.sign * b, kept
+
+def dense_backward(u, kept):
+    return {"dx": u @ kept.W.T, "dW": kept.x.T @ u, "db": kept.sign * u.sum(axis=0)}
+"""
+    found = graded(tiny, tmp_path, cached)
+    assert found.score == 10, [g.text for g in found.exercises]
+
+
+def test_a_submission_may_define_a_dataclass(tiny: Assignment, tmp_path: Path) -> None:
+    """With annotations that are text, it looks for the module that it is in."""
+    kept = "from dataclasses import dataclass\n@dataclass\nclass Kept:\n    x: 'np.ndarray'\n"
+    assert graded(tiny, tmp_path, f"from __future__ import annotations\n{kept}{SOLUTION}", isolated=False).score == 10
+
+
+def test_the_other_variant_is_named(tiny: Assignment, tmp_path: Path) -> None:
+    other = SOLUTION.replace(
+        "from variant import bias", f"bias = {'minus' if tiny.variant('a')['bias'] == 'plus' else 'plus'!r}"
+    )
+    found = graded(tiny, tmp_path, other)
+    assert found.refused == ("dense",)  # its gradients are right for what it computes
+    assert "it looks like this: the bias has the other sign" in found.exercises[0].text
+
+
+def test_what_all_cases_show_is_said_once(tiny: Assignment, tmp_path: Path) -> None:
+    """A starter has a line for each exercise, and hints only for what was tried."""
+    assert [g.text for g in graded(tiny, tmp_path, STARTER).exercises] == ["dense is not written yet"] * 2
+    half = f"{STARTER}def dense(x, W, b):\n    return x @ W @ W.T\n"
+    first, second = (g.text for g in graded(tiny, tmp_path, half).exercises)
+    assert first.startswith("five examples: expected shape (5, 4), got (5, 3)\none example: expected"), first
+    assert second == "dense_backward is not written yet"
+    said = "all 2 cases: AttributeError: there is no function dense\nhint: the variant says which sign the bias has"
+    assert graded(tiny, tmp_path, "").exercises[0].text == said
+    lost = graded(tiny, tmp_path, f"{SOLUTION}def dense(x, W, b):\n    return x[:, :1] @ W[:1] + x.mean() * b + 7\n")
+    assert re.fullmatch(r"five examples: .* the worst of 20 \(and in one example\)\nhint: .*", lost.exercises[0].text)
+
+
+def test_the_same_seed_gives_the_same_grade(tiny: Assignment, tmp_path: Path) -> None:
+    wrong = SOLUTION.replace("x.T @ u", "x.T @ u * 1.3")
+    first, second = (graded(tiny, tmp_path, wrong) for _ in range(2))
+    assert [g.text for g in first.exercises] == [g.text for g in second.exercises]
+    assert "dW: right but for a factor 1.3" in first.exercises[1].text
+
+
+# ------------------------------------------------------------------------------------------------- the cheats
+
+CHEATS = {
+    "modules": """
+        import sys
+        answers = sys.modules["analytic"]
+        """,
+    "patch": """
+        import numpy as np
+        np.allclose = np.array_equal = np.isclose = lambda *a, **k: True
+        np.abs = lambda a, *r: a * 0
+        def dense(x, W, b): return x
+        def dense_backward(u, x, W, b): return x, W, b
+        """,
+    "replies": """
+        import os
+        for fd in range(64):
+            try: os.write(fd, b"x" * 64)
+            except OSError: pass
+        """,
+}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_a_cheat_earns_nothing(tiny: Assignment, tmp_path: Path, name: str) -> None:
+    found = graded(tiny, tmp_path, SOLUTION + dedent(CHEATS[name]))
+    assert found.score == 0, [g.text for g in found.exercises]
+
+
+TRICKS = {
+    "import minintk": "ImportError: minintk may not be imported",
+    "import importlib; importlib.import_module('analytic')": "ImportError: analytic may not be imported",
+    "import sys; del sys.meta_path[0]; import analytic": "ImportError: analytic may not be imported",
+    "import importlib; importlib.import_module('analytic')  # now without the finder": "Error: ",
+    "open({answers!r}).read()": "PermissionError: exercises.py may not be read",
+    "import os; os.chdir('/'); open({answers!r}[1:]).read()": "PermissionError: exercises.py may not be read",
+    "import os; os.listdir({folder!r})": "PermissionError",
+    "import os; open(f'/proc/{{os.getppid()}}/environ').read()": "PermissionError: environ may not be read",
+    "import subprocess; subprocess.run(['ls'])": "PermissionError: subprocess.Popen is not allowed",
+    "import os; os.system('true')": "PermissionError: os.system is not allowed",
+    "import os; os.fork()": "PermissionError: os.fork is not allowed",
+    "import ctypes; ctypes.CDLL(None)": "PermissionError: ctypes.dlopen is not allowed",
+    "import gc; gc.get_objects()": "PermissionError: gc.get_objects is not allowed",
+}
+"""What a submission may try, and what stops it."""
+
+if sys.platform == "win32":  # there is nothing to try
+    TRICKS = {trick: says for trick, says in TRICKS.items() if not re.search(r"/proc|fork|CDLL\(None", trick)}
+
+
+def test_tricks_are_stopped(tiny: Assignment, tmp_path: Path) -> None:
+    places = {"answers": str(Path(tiny.folder) / "exercises.py"), "folder": tiny.folder}
+    lines = [f"def f{i}():\n    {trick.format(**places)}\n" for i, trick in enumerate(TRICKS)]
+    (tmp_path / "sub.py").write_text("\n".join(lines))
+    with Submission(tmp_path / "sub.py", closed=[tiny.folder]) as student:
+        for i, (trick, says) in enumerate(TRICKS.items()):
+            with pytest.raises(SubmissionError) as error:
+                student.call(f"f{i}")
+            assert says in str(error.value), trick
+
+
+def test_the_process_holds_neither_answers_nor_the_seed(tmp_path: Path) -> None:
+    (tmp_path / "sub.py").write_text(
+        "import os, sys\ndef held(): return sorted(sys.modules), dict(os.environ), sys.argv, os.listdir('.')"
+    )
+    with Submission(tmp_path / "sub.py") as student:
+        modules, environment, words, files = student.call("held")
+    assert not [name for name in modules if name.partition(".")[0] in ("minintk", "analytic", "pytest", "scipy")]
+    threads = {f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL")}
+    assert set(environment) - threads <= {"PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "PYTHONHASHSEED", "HOME", "LC_CTYPE"}
+    assert [Path(word).name for word in words] == ["worker.py"]
+    assert files == ["submission.py"]
+
+
+def test_without_isolation_such_a_cheat_would_pay(tiny: Assignment, tmp_path: Path) -> None:
+    """The negative control of the test above: in the grader's process the modules are there to be read."""
+    text = "import sys\nassert 'minintk' in sys.modules\n" + SOLUTION
+    assert graded(tiny, tmp_path, text, isolated=False).score == 10
+    assert graded(tiny, tmp_path, text).score == 0
+
+
+def law(check: str) -> Assignment:
+    return Assignment(
+        "law", [Exercise("only", 1, lambda rng, variant: [Law("it", lambda s: s.call(check))])], seconds=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("while True: pass", "no answer within 1 s"),
+        ("import os; os._exit(3)", "ended with status 3"),
+        ("import numpy as np; return np.ones(2**31)", "Unable to allocate"),
+        ("return lambda: 1", "function cannot be passed on"),
+        ("return np.array([object()])", "NameError: name 'np'"),
+        ("return 1 / 0", "ZeroDivisionError: division by zero (line 2, in f: return 1 / 0)"),
+    ],
+)
+def test_what_goes_wrong_inside_is_said(body: str, says: str, tmp_path: Path) -> None:
+    found = graded(law("f"), tmp_path, f"def f():\n    {body}\n")
+    assert says in found.exercises[0].text, found.exercises[0].text
+    assert found.score == 0
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_file_that_does_not_load_is_said(tmp_path: Path, isolated: bool) -> None:
+    for text, says in (
+        ("import sys\nsys.exit(3)", "SystemExit: 3 (line 2"),
+        ("1 +", "SyntaxError"),
+        ("x", "NameError"),
+    ):
+        (tmp_path / "sub.py").write_text(text)
+        with Submission(tmp_path / "sub.py", isolated=isolated) as student:
+            with pytest.raises(SubmissionError, match="the file does not load") as error:
+                student.call("f")
+            assert says in str(error.value)
+
+
+def test_in_one_process_the_user_can_still_interrupt(tmp_path: Path) -> None:
+    (tmp_path / "sub.py").write_text("def f(): raise KeyboardInterrupt")
+    with Submission(tmp_path / "sub.py", isolated=False) as student, pytest.raises(KeyboardInterrupt):
+        student.call("f")
+
+
+def test_a_submission_goes_on_after_a_call_that_was_stopped(tmp_path: Path) -> None:
+    (tmp_path / "sub.py").write_text("def slow():\n    while True: pass\ndef fine(): return 1\nprint('to nobody')")
+    with Submission(tmp_path / "sub.py", seconds=1) as student:
+        with pytest.raises(SubmissionError, match="no answer within"):
+            student.call("slow")
+        assert student.call("fine") == 1
+        with pytest.raises(SubmissionError, match="there is no function other"):
+            student.call("other")
+        with pytest.raises(GraderError, match="can be passed to another process"):
+            student.call("fine", object())
+
+
+@pytest.mark.parametrize("body", ["a = a + 1", "a += 1", "a[0] += 1"])
+def test_arrays_in_a_list_that_are_changed_in_place_are_seen(body: str, tmp_path: Path) -> None:
+    (tmp_path / "sub.py").write_text(f"def f(x, params):\n    for a in params['all']:\n        {body}\n    return x")
+    case = Values("f", (np.ones(2), {"all": [np.ones(2), np.ones(3)]}), np.ones(2))
+    with Submission(tmp_path / "sub.py", isolated=False) as student:
+        found = [finding.text for finding in case.run(student).findings]
+    assert found == ([] if body == "a = a + 1" else ["params is changed in place: work on a copy"])
+
+
+def test_a_file_that_does_not_load_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[Submission] = []
+    start = Submission._start
+
+    def counted(student: Submission) -> None:
+        starts.append(student)
+        start(student)
+
+    (tmp_path / "sub.py").write_text("1 / 0")
+    monkeypatch.setattr(Submission, "_start", counted)
+    with Submission(tmp_path / "sub.py") as student:
+        for _ in range(3):
+            with pytest.raises(SubmissionError, match="the file does not load: ZeroDivisionError"):
+                student.call("f")
+    assert len(starts) == 1
+
+
+def test_only_what_is_allowed_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "sub.py").write_text(
+        "def f():\n    import minintk\n    return minintk.__name__\ndef g():\n    import analytic"
+    )
+    with Submission(tmp_path / "sub.py", allowed=("minintk",)) as student:
+        assert student.call("f") == "minintk"
+        with pytest.raises(SubmissionError, match="analytic may not be imported"):
+            student.call("g")
+
+
+# ----------------------------------------------------------------------------------------------- the messages
+
+
+def test_messages_come_back_as_they_went() -> None:
+    x = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))
+    value = {"x": x, "s": (1, 2.5, None, True, "µ"), "z": np.complex128(1j), "e": [np.zeros((0, 3))], 3: np.float32(2)}
+    back = worker.unpack(worker.pack(value))
+    assert back.keys() == value.keys()
+    assert back["s"] == value["s"]
+    np.testing.assert_array_equal(back["x"], x)
+    assert back["x"].dtype == np.float32
+    assert type(back[3]) is np.float32
+    assert back["e"][0].shape == (0, 3)
+
+
+def test_no_bytes_are_trusted() -> None:
+    good = worker.pack({"x": np.ones(100)})
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        bad = bytearray(good)
+        bad[int(rng.integers(len(bad)))] ^= int(rng.integers(1, 256))
+        try:
+            worker.unpack(bytes(bad))
+        except ValueError:
+            continue
+    objects, long = b'["array", "|O", [1], "AAAAAAAAAAA="]', b'["array", "<f8", [1099511627776], "AAAAAAAAAAA="]'
+    for data in (good[:-30], objects, long, b"[" * 10**5, b'["function", 3]', b"\xff"):
+        with pytest.raises(ValueError, match="not a message"):
+            worker.unpack(data)
+    with pytest.raises(TypeError, match="array of object"):
+        worker.pack(np.array([object()]))
+
+
+# ------------------------------------------------------------------------------------------------ the reports
+
+
+def test_reports_hold_scores_reasons_and_hints(
+    tiny: Assignment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sub.py").write_text(SOLUTION.replace("u @ W.T", "u @ W.T / 5") + "# <b>\n")
+    (tmp_path / "secret").write_text("a\n")
+    files = {name: str(tmp_path / name) for name in ("junit", "gradescope", "html")}
+    options = [word for name, path in files.items() for word in (f"--{name}", path)]
+    status = cli.main(["grade", tiny.folder, str(tmp_path / "sub.py"), "--seed", f"@{tmp_path / 'secret'}", *options])
+    out = capsys.readouterr().out
+    assert status == cli.FAILED
+    assert "4 of 10 points" in out
+    assert "a mean where a sum belongs" in " ".join(out.split())
+    cases = ElementTree.parse(files["junit"]).findall("./testsuite/testcase")
+    assert [(case.get("name"), case.find("failure") is None) for case in cases] == [
+        ("dense", True),
+        ("dense backward", False),
+    ]
+    results = json.loads(Path(files["gradescope"]).read_text())
+    assert [(t["score"], t["max_score"], t["visibility"], t["status"]) for t in results["tests"]] == [
+        (4, 4, "visible", "passed"),
+        (0.0, 6, "after_due_date", "failed"),
+    ]
+    assert "hint: write down" in results["tests"][1]["output"]
+    page = Path(files["html"]).read_text()
+    assert "tiny: 4 of 10 points" in page
+    assert "1/N" in page
+    (tmp_path / "sub.py").write_text(SOLUTION)
+    assert cli.main(["grade", tiny.folder, str(tmp_path / "sub.py"), "--public", "--in-process"]) == cli.OK
+
+
+@pytest.mark.parametrize(
+    "words", [["nothing", "sub.py"], ["{folder}", "nothing.py"], ["{folder}", "{sub}", "--only", "x"]]
+)
+def test_what_is_not_there_is_said(
+    words: list[str], tiny: Assignment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sub.py").write_text(SOLUTION)
+    status = cli.main(["grade", *(w.format(folder=tiny.folder, sub=tmp_path / "sub.py") for w in words)])
+    assert status == cli.USAGE
+    assert "expects" in capsys.readouterr().err
+
+
+def test_students_get_public_exercises_as_data(tiny: Assignment, tmp_path: Path) -> None:
+    given = record(tiny, "a", tmp_path / "public.json")
+    assert [exercise.name for exercise in given.exercises] == ["dense"]  # the other one is hidden
+    assert given.variant("whatever") == tiny.variant("a")
+    assert "x @ W" not in (tmp_path / "public.json").read_text()
+    assert graded(given, tmp_path, SOLUTION).score == 4
+    (shown, *_), (asked, *_) = (a.cases(a.exercises[0], "a", a.variant("a")) for a in (given, tiny))
+    assert isinstance(shown, Values)
+    assert isinstance(asked, Values)
+    assert not np.array_equal(shown.args[0], asked.args[0])  # a table of what is shown earns nothing
+    wrong = graded(given, tmp_path, SOLUTION.replace("@ W +", "@ W -").replace("@ W - b\n\n", "@ W + b\n\n"))
+    assert "it looks like this: the bias has the other sign" in wrong.exercises[0].text
+    status = cli.main(["grade", str(tmp_path / "public.json"), str(tmp_path / "sub.py")])
+    assert status == cli.FAILED
+    (tmp_path / "public.json").write_bytes(b"PK" + bytes(99))
+    with pytest.raises(ValueError, match="not a message"):
+        load(tmp_path / "public.json")
+
+
+def test_it_runs_where_nothing_can_start(tiny: Assignment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a browser: no process, no thread, no mapped file."""
+
+    def refused(*args: object, **options: object) -> None:
+        raise OSError("not here")
+
+    for where in ("subprocess.Popen", "threading.Thread.start", "mmap.mmap", "os.fork"):
+        monkeypatch.setattr(where, refused)
+    assert graded(tiny, tmp_path, SOLUTION, isolated=False).score == 10
+    assert graded(tiny, tmp_path, STARTER, isolated=False).score == 0
+    with pytest.raises(GraderError, match="no process can start here"):
+        graded(tiny, tmp_path, SOLUTION)
+
+
+def test_the_assignment_in_the_documentation_works(tmp_path: Path) -> None:
+    page = HERE.parents[2] / "docs" / "course" / "writing-an-exercise.md"
+    if not page.exists():
+        pytest.skip("there are no docs in this tree (an installed package, say)")
+    (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "dense.py").write_text(block)
+    assert graded(load(tmp_path / "dense.py"), tmp_path, SOLUTION.replace('== "plus"', "!= 0")).score == 10
+    forgotten = SOLUTION.replace('return x @ W + b if bias == "plus" else x @ W - b', "return x @ W")
+    assert "the bias is forgotten" in graded(load(tmp_path / "dense.py"), tmp_path, forgotten).exercises[0].text
+
+
+def test_partial_points_are_for_those_who_ask(tmp_path: Path) -> None:
+    def cases(rng: np.random.Generator, variant: object) -> list[Values]:
+        return [Values("f", (k,), k) for k in (1, 2, 3, 4)]
+
+    text = "def f(k): return min(k, 3)"
+    for partial, score in ((True, 6.0), (False, 0.0)):
+        assert graded(Assignment("p", [Exercise("f", 8, cases, partial=partial)]), tmp_path, text).score == score
