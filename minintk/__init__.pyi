@@ -13,7 +13,8 @@ from .large.least_squares import Solution, solve_gram, solve_lsqr
 from .models.empirical import nngp, ntk, ntk_full
 from .models.iterative import IterativelyLinearized, Moved
 from .models.lift import lift, unlift
-from .models.network import Model, Network
+from .models.model import Model
+from .models.network import Network
 from .models.wrappers import Centred, Linearized, Taylor
 from .spec import zoo
 from .spec.abc_parametrization import ABC, exponents

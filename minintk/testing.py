@@ -27,7 +27,8 @@ from minintk.arrays import Array, Host, array_namespace, to_host, to_library
 from minintk.doors import through
 from minintk.models.empirical import ntk, ntk_full
 from minintk.models.jacobian import Jacobian, ScaledContraction
-from minintk.models.network import Model, Network
+from minintk.models.model import Model
+from minintk.models.network import Network
 from minintk.models.wrappers import Centred
 from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Shape, out_shape

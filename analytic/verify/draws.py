@@ -26,7 +26,8 @@ from minintk.arrays import Array
 from minintk.diagnostics import relative_distance
 from minintk.models.empirical import ntk, ntk_full
 from minintk.models.jacobian import Jacobian
-from minintk.models.network import Model, Network
+from minintk.models.model import Model
+from minintk.models.network import Network
 from minintk.models.wrappers import Centred, Linearized
 from minintk.spec.parametrization import NTK, MeanField, Parametrization, SpectralMuP, Standard
 from minintk.threads import alone, single_threaded_blas

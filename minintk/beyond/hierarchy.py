@@ -31,7 +31,7 @@ from minintk.arrays import Array, array_namespace, available_memory, to_library
 from minintk.layers.contract import Layout, Tensor
 from minintk.models.empirical import check_kernel
 from minintk.models.jacobian import Jacobian, ScaledContraction
-from minintk.models.network import Model
+from minintk.models.model import Model
 from minintk.spec.parametrization import Row
 from minintk.training.integrators import FlowSettings, Moment, Solver, run_flow
 from minintk.training.losses import Loss, check_targets

@@ -32,7 +32,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, finite, to_host, to_library
 from minintk.diagnostics.weight_norms import largest_singular_value
 from minintk.models.jacobian import Jacobian
-from minintk.models.network import Model, check_model
+from minintk.models.model import Model, check_model
 from minintk.validate import number, real, whole
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from minintk.arrays import Array, Host, array_namespace, to_host
 from minintk.diagnostics.kernels import effective_rank, relative_distance, target_alignment
 from minintk.models.empirical import ntk
-from minintk.models.network import Model, check_model
+from minintk.models.model import Model, check_model
 from minintk.validate import whole
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host
 from minintk.models.empirical import ntk
-from minintk.models.network import Model, check_model
+from minintk.models.model import Model, check_model
 
 
 def relative_distance(a: Array, b: Array) -> Array:

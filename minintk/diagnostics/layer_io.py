@@ -12,7 +12,8 @@ from minintk.arrays import Array
 from minintk.layers.branches import BoundBranches
 from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Bound, Weights
-from minintk.models.network import Network, check_model
+from minintk.models.model import check_model
+from minintk.models.network import Network
 
 
 class Passage(NamedTuple):

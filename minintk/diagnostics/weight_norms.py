@@ -22,7 +22,8 @@ from minintk.diagnostics.layer_io import leaves, trace
 from minintk.layers.contract import Tensor
 from minintk.layers.conv import BoundConv
 from minintk.layers.dense import BoundDense
-from minintk.models.network import Network, check_model
+from minintk.models.model import check_model
+from minintk.models.network import Network
 from minintk.validate import number
 
 RTOL = 1e-3

@@ -24,7 +24,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, available_memory, on_host, scipy_module, to_host, to_library
 from minintk.models.empirical import blocks, check_kernel
 from minintk.models.jacobian import Jacobian, ScaledContraction
-from minintk.models.network import Model
+from minintk.models.model import Model
 from minintk.models.wrappers import Linearized
 from minintk.threads import single_threaded_blas
 from minintk.training.losses import check_problem, mse

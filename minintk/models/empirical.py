@@ -21,7 +21,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, available_memory, check_finite
 from minintk.layers.norm import UNCALIBRATED
 from minintk.models.jacobian import ScaledContraction
-from minintk.models.network import Model, check_model
+from minintk.models.model import Model, check_model
 from minintk.validate import number
 
 

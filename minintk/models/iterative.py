@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, own, to_host, to_library
-from minintk.models.network import Model
+from minintk.models.model import Model
 from minintk.models.wrappers import Linearized
 from minintk.validate import number
 

@@ -16,7 +16,7 @@ from typing import Self
 
 from minintk.arrays import Array, array_namespace, check_finite
 from minintk.models.jacobian import Jacobian
-from minintk.models.network import Model
+from minintk.models.model import Model
 from minintk.models.power_series import Series, add, scaled
 from minintk.validate import number, whole
 

@@ -33,7 +33,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.files.reading import Unreadable, read_npz, reading, size_of
 from minintk.files.writing import digest, write_atomically
-from minintk.models.network import Model
+from minintk.models.model import Model
 from minintk.training.train import State
 
 

@@ -18,7 +18,8 @@ from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.files.claims import claim_or_say_who
 from minintk.files.reading import Unreadable
 from minintk.files.writing import made_folder, remove_parts
-from minintk.models.network import Model, Network
+from minintk.models.model import Model
+from minintk.models.network import Network
 from minintk.progress import progress_of
 from minintk.training.batches import Shift
 from minintk.training.checkpoints import check_fingerprint, fingerprint, load, save

@@ -18,7 +18,7 @@ import numpy as np
 
 from minintk.arrays import Array, own
 from minintk.layers.dropout import KEYS
-from minintk.models.network import Model
+from minintk.models.model import Model
 from minintk.training.integrators import FlowSettings, Moment, Solver, Steps, run_flow
 from minintk.training.kernel_descent import check_frozen
 from minintk.training.losses import Loss, check_problem, check_targets

@@ -19,7 +19,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, check_finite, check_floating
 from minintk.layers.contract import Layout, Tensor
 from minintk.models.jacobian import Jacobian
-from minintk.models.network import Model
+from minintk.models.model import Model
 from minintk.spec.parametrization import Row
 from minintk.training.losses import Loss
 from minintk.training.optimizers import SGD

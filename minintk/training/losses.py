@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, scipy_module
-from minintk.models.network import Model, check_model
+from minintk.models.model import Model, check_model
 from minintk.validate import number
 
 COLUMN = ": a single output needs a column, y[:, None]"

@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from minintk.arrays import Array, array_namespace
-from minintk.models.network import Model
+from minintk.models.model import Model
 from minintk.threads import parallel, single_threaded_blas
 from minintk.thresholds import THRESHOLDS
 from minintk.training.kernel_descent import product

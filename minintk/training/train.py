@@ -20,7 +20,7 @@ from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
 from minintk.cores import cores
 from minintk.diagnostics.weight_norms import largest_singular_value
 from minintk.memory import Copies, keep_freed_memory
-from minintk.models.network import Model
+from minintk.models.model import Model
 from minintk.threads import parallel, single_threaded_blas
 from minintk.thresholds import THRESHOLDS
 from minintk.training.batches import Batches, Shift

@@ -14,7 +14,7 @@ import minintk as mn
 from minintk import testing
 from minintk.arrays import Array, array_namespace, library, matmul_into, on_host, to_host, to_library
 from minintk.diagnostics import kernel_movement, weight_movement
-from minintk.models.network import Model
+from minintk.models.model import Model
 from tests.kit.arrays_under_test import LIBRARIES, namespace
 from tests.kit.standin import counting
 from tests.kit.strategies import Case, cases, convolutional

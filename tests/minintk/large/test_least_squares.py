@@ -16,7 +16,7 @@ import minintk as mn
 from minintk.arrays import array_namespace, to_host, to_library
 from minintk.large import least_squares as solve
 from minintk.models.jacobian import Jacobian
-from minintk.models.network import Model
+from minintk.models.model import Model
 from minintk.models.wrappers import Scaled
 from tests.kit.arrays_under_test import LIBRARIES, namespace
 

@@ -1,0 +1,119 @@
+"""A Model: f = model(theta, x), and its Jacobian in theta.
+
+Training, tangent kernels and diagnostics are written once, for any Model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from minintk.arrays import Array, array_namespace, check_examples, check_finite_by, check_floating, own
+from minintk.layers.contract import Layout
+from minintk.models.jacobian import Jacobian
+from minintk.models.power_series import Series
+from minintk.spec.shapes import Shape, UnsupportedLayer
+
+
+class Model(ABC):
+    """f = model(theta, x) with theta : ([E], P), x : (N, *input_shape), f : ([E], N, C).
+
+    A model from outside has the three attributes, `forward` and `footprint`; all else has a default.
+
+    input_shape : the shape of one example.  layout : the names and places of the parameters.  outputs : C.
+    """
+
+    input_shape: Shape
+    layout: Layout
+    outputs: int
+
+    @abstractmethod
+    def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        """(f, J) as `linearize` returns them; theta and x are checked already."""
+
+    @property
+    @abstractmethod
+    def footprint(self) -> tuple[int, int]:
+        """Numbers kept for one example when linearising, (all layers together, the largest layer)."""
+
+    @property
+    def size(self) -> int:
+        """P, the number of parameters."""
+        return self.layout.size
+
+    def __call__(self, theta: Array, x: Array) -> Array:
+        """Return f : ([E], N, C); ValueError or TypeError for theta and x that do not fit, or hold a NaN."""
+        self.check(theta, x)
+        f = self.forward(theta, x)[0]
+        check_finite_by(f, "theta", theta)
+        return own(f)  # of a network that ends with a view, f would be x itself
+
+    def linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+        """(f, J): the outputs ([E], N, C) and their Jacobian in theta, a `minintk.models.jacobian.Jacobian`.
+
+        J keeps copies of theta and x: it stays the Jacobian at this theta, whatever is written over them, and over f.
+        """
+        self.check(theta, x)
+        f, J = self.forward(own(theta), own(x))
+        check_finite_by(f, "theta", theta)
+        return own(f), J  # J keeps f where an activation comes last
+
+    def jacobian(self, theta: Array, x: Array) -> Jacobian:
+        """J alone, for kernels; theta and x are checked already."""
+        return self.forward(theta, x)[1]
+
+    def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
+        """(y, J): f(theta_0 + t d) = sum_j y_j t^j + ..., j = 0 ... order, and the derivative of sum_j y_j in d."""
+        raise UnsupportedLayer(f"{self!r} has no Taylor expansion: take mn.Taylor of the network inside")
+
+    def advance(self, theta: Array) -> Model:
+        """The model after one training step that arrived at theta: itself, unless it re-anchors."""
+        return self
+
+    def anchors(self) -> dict[str, Array]:
+        """What `advance` has moved, by name: what a checkpoint must hold.  Empty for a model that never moves."""
+        return {}
+
+    def anchored(self, anchors: Mapping[str, Array]) -> Model:
+        """The model as it was when these anchors were taken, given the model that the run began with."""
+        return self
+
+    def members(self, which: slice) -> Model:
+        """The same model for those members of the ensemble only."""
+        return self
+
+    def fixed(self, x: Array) -> Model:
+        """The same model for a loop over one x, which does not change: it may keep what depends on x alone."""
+        return self
+
+    @property
+    def coupled(self) -> bool:
+        """Whether an example's output depends on the rest of its batch; then there is no kernel."""
+        return False
+
+    def check_theta(self, theta: Array, name: str = "theta") -> None:
+        """TypeError or ValueError unless theta : ([E], P)."""
+        check_floating(name, theta)
+        if theta.ndim not in (1, 2) or theta.shape[-1] != self.size:
+            looks = tuple(theta.shape[1:]) == self.input_shape
+            hint = "it looks like x, and theta comes before x" if looks else "is it another network's? draw it by init"
+            want = f"({self.size},) or (E, {self.size})"
+            raise ValueError(f"{name} expects shape {want}, got {tuple(theta.shape)}: {hint}")
+
+    def check(self, theta: Array, x: Array) -> None:
+        """Raise unless theta and x fit this model and each other."""
+        self.check_theta(theta)
+        check_examples("x", x, self.input_shape)
+        array_namespace(theta, x)
+        if theta.dtype != x.dtype:
+            remedy = "x.astype(theta.dtype), or init(..., dtype=x.dtype)"
+            raise TypeError(f"theta and x must be of one dtype, got {theta.dtype} and {x.dtype}: {remedy}")
+
+
+def check_model(model: Any, kind: type[Model] = Model) -> None:
+    """TypeError unless it is a model; with Network for kind, unless it is a network itself and none around one."""
+    if not isinstance(model, kind):
+        inside = ": give the network inside it" if isinstance(model, Model) else ""
+        want = "a network," if kind is not Model else "a model such as"
+        raise TypeError(f"expected {want} mn.Network(spec, x.shape[1:]), got {model!r}{inside}")
