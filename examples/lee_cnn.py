@@ -18,7 +18,7 @@ import numpy as np
 from common import Found, Row, Setting, command_line, finish, interval, placed, plus
 from lee import exponent, problem, rms, words
 from lee_training import against_width, by_width, marks, trained
-from verdicts import LOSS, above, at_most, below, near
+from verdicts import LOSS, at_most, below, factors_above, near
 
 import analytic as an
 import minintk as mn
@@ -83,7 +83,8 @@ def main(s: Setting, channels: tuple[int, ...], steps: int, seeds: int, n: int) 
             by_width(channels, losses, 1), agrees=near([interval(losses[-1])], 0, 100 * LOSS), **how,
             why=f"{channels[-1]} channels for 512: the distance falls as in the row above, b = {words(fit)}"),
         Row(f"control: |f - f_lin| with another draw's kernel / |f_lin - f_0|, {channels[-1]} channels", "larger",
-            plus(interval(control[-1])), agrees=above([interval(np.log(control[-1] / apart[-1]))]), why="open", **how),
+            plus(interval(control[-1])), agrees=factors_above([interval(np.log(control[-1] / apart[-1]))]),
+            why="open", **how),
         Row("training loss at the end / at the start: something is learned", "falls", plus(learned),
             agrees=below([learned], 1), why="open", **how),
     ]  # fmt: skip

@@ -18,7 +18,7 @@ import numpy as np
 from common import Found, Row, Setting, command_line, finish, interval, plus
 from lee import exponent, words
 from lee_training import CLASSES, against_width, by_width, marks, side_by_side, ten_classes, two_layers
-from verdicts import LOSS, POINTS, above, at_most, below, near
+from verdicts import LOSS, POINTS, above, at_most, below, factors_above, near
 
 import minintk as mn
 
@@ -70,7 +70,7 @@ def main(
             by_width(widths, ratio[..., early]), **how,
             agrees=near([interval(ratio[-1, :, early])], 0, LOSS), why="open"),
         Row(f"the same after {steps:,} steps", "far apart late, least where wide", by_width(widths, ratio[..., -1]),
-            agrees=above(map(interval, np.log(ratio[..., -1] / ratio[..., early]))) & below([fits["late"]]),
+            agrees=factors_above(map(interval, np.log(ratio[..., -1] / ratio[..., early]))) & below([fits["late"]]),
             **how),
         Row("rms of f - f_lin grows with the steps as t^p: p, by width", "> 0: logits grow without end",
             ", ".join(f"{plus(g)} ({n})" for n, g in zip(widths, grows)), **how,

@@ -23,7 +23,7 @@ import numpy as np
 from common import Found, Row, Setting, command_line, finish, interval, plus
 from lee import exponent, rms, words
 from lee_training import Frozen, against_width, by_width, marks
-from verdicts import EXPONENT, above, at_most, below, near, sure
+from verdicts import EXPONENT, at_most, below, factors_above, near, sure
 
 import minintk as mn
 
@@ -98,7 +98,7 @@ def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) ->
         Row("cross-entropy, momentum, batches of 8: steps on the kernel and training the linearisation, the same",
             "equal", f"{steps_on:.0e}", agrees=sure(steps_on < 1e-10, "< 1e-10"), size=size, seeds=seeds),
         Row("control: network from the closed form without momentum / from the one with it", "> 1",
-            factor(control), agrees=above([interval(control)]), why="open", **how),
+            factor(control), agrees=factors_above([interval(control)]), why="open", **how),
     ]  # fmt: skip
     found: Found = {"widths": widths, "exact": [exact, steps_on], "control": control.tolist()}
     for name, (table, theory, power) in tables.items():
@@ -112,7 +112,7 @@ def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) ->
             Row(f"{name}: the same ~ width^b: b", "at most -1/2 (theorem 2.1)", words(fit),
                 agrees=at_most([fit], -0.5), why="open", **how),
             Row(f"{name}: distance to the infinite network's kernel / to its own, all widths", "> 1 (figure 3)",
-                factor(nearer), agrees=above([interval(nearer)]), why="open", **how),
+                factor(nearer), agrees=factors_above([interval(nearer)]), why="open", **how),
             Row(f"{name}: |steps - flow| of the linearisation ~ lr^p: p", f"{power:g}, derived here", plus(order),
                 agrees=near([order], power, EXPONENT), why="open", **how),
         ]  # fmt: skip

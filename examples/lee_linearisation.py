@@ -22,7 +22,7 @@ from typing import Any
 import lee
 import numpy as np
 from common import Found, Row, Setting, command_line, finish, interval, plus
-from verdicts import EXPONENT, LOSS, RATIO, above, at_most, below, near
+from verdicts import EXPONENT, LOSS, RATIO, at_most, below, factors_above, near
 
 import analytic as an
 import minintk as mn
@@ -108,7 +108,7 @@ def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int, steps: i
             near([found["analytic, exponent"]], -0.5, EXPONENT)),
         Row("analytic over empirical kernel's error", "> 1",
             ", ".join(f"{a} (n = {w})" for a, w in zip(factor, widths)), "seeds", size, seeds,
-            above(found["ratio"][len(widths) // 2 :])),
+            factors_above(found["ratio"][len(widths) // 2 :])),
         Row("|theta - theta_lin| / |theta_lin - theta_0|, largest in training: ~ n^b", "follows closely (4096)",
             f"{widest}{plus(found['weights'][-1])}; b = {lee.words(found['weights, exponent'])}", "seeds", size, seeds,
             below([found["weights"][-1]], RATIO), "open"),

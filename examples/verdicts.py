@@ -22,7 +22,7 @@ wrong in 5 % of rows.  The margins were fixed before the runs they judge, which 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
+from math import inf, log
 from re import sub
 from typing import NamedTuple
 
@@ -100,6 +100,15 @@ def above(values: Iterable[Measured], bound: float = 0.0) -> Claim:
     ([True, None], False)
     """
     return between(values, bound, inf, f"> {bound:g}")
+
+
+def factors_above(logs: Iterable[Measured], factor: float = 1.0) -> Claim:
+    """Claim that each factor, given by its logarithm, is larger than `factor`.
+
+    >>> factors_above([Measured(0.5, 0.1, df=9)]).agrees, factors_above([Measured(0.5, 0.1, df=9)]).rule
+    (True, '> 1')
+    """
+    return above(logs, log(factor))._replace(rule=f"> {factor:g}")
 
 
 def below(values: Iterable[Measured], bound: float = 0.0) -> Claim:
