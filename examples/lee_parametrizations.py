@@ -32,7 +32,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "evening": {"width": 512, "seeds": 6, "n_train": 128, "steps": 512},
     "paper": {"width": 2048, "seeds": 20, "n_train": 1024, "steps": 2**16},
 }
-B_STD, N_TEST, SHARE = 0.1**0.5, 10_000, 0.25
+B_STD, N_TEST, FEW, SHARE = 0.1**0.5, 10_000, 300, 0.25
 WAYS = ("NTK", "standard", "matched", "top")
 
 
@@ -55,13 +55,15 @@ def rate(way: str, width: int, x: Any) -> float:
 
 
 def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Outputs on the test images after 0, 1, 2, 4, ... steps, (T, M)."""
-    x, y, x_test, _ = lee.problem(data, "binary", n_train, N_TEST)
+    """The test loss after 0, 1, 2, 4, ... steps, which images are wrong at the end, outputs on some at all times."""
+    x, y, x_test, y_test = lee.problem(data, "binary", n_train, N_TEST)
     net, _, scales = network(way, width, x.shape[1])
     theta0, at = lee.start(net, seed), lee.powers(steps)
     runs = lee.at_steps(net, theta0, x, y, rate(way, width, x), at, lr_scales=scales)
-    f = np.stack([lee.outputs(net, snap.theta, x_test)[..., 0] for snap in runs], axis=1)
-    return [{"f": g} for g in f]
+    f = np.stack([lee.outputs(net, snap.theta, x_test)[..., 0] for snap in runs], axis=1)  # (E, T, M)
+    loss = 0.5 * np.mean((f - y_test[:, 0]) ** 2, axis=-1)
+    wrong = (f[:, -1] * y_test[:, 0] < 0).astype(int)
+    return [{"f": f[e, :, :FEW], "loss": loss[e], "wrong": wrong[e].tolist()} for e in range(len(seed))]
 
 
 def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
@@ -72,8 +74,7 @@ def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
         width=width,
     )  # fmt: skip
     at, f, target = lee.powers(steps), dict(zip(WAYS, runs["f"])), y_test[:, 0]
-    loss = {way: 0.5 * np.mean((g - target) ** 2, axis=-1) for way, g in f.items()}  # (E, T)
-    wrong = {way: (g[:, -1] * target < 0).astype(float) for way, g in f.items()}  # (E, M)
+    loss, wrong = dict(zip(WAYS, runs["loss"])), dict(zip(WAYS, runs["wrong"]))  # (E, T), (E, M)
     says, limits = {}, {}
     for way in WAYS:
         _, kernel, _ = network(way, width, x.shape[1])

@@ -52,12 +52,10 @@ CIFAR-10, the rules, and the counts; these rows repeat its claims at a small siz
 def page(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> str:
     """The text of index.md.  results : {key: what `keep` wrote}.  docs : {script: docstring}."""
     results = {key: found for key, found in results.items() if found["data"] != "digits"}
-    groups = by_paper(results, docs)
-    text = (
-        HEAD
-        + f"| paper | rows | at its size | within {NEAR:g} x | smaller | agree | differ | undecided | says nothing |\n"
-    )
-    text += "| --- " * 9 + "|\n"
+    ruled = {key: found for key, found in results.items() if judged(found)}
+    groups = by_paper(ruled, docs)
+    columns = "paper", "rows", "at its size", f"within {NEAR:g} x", "smaller", "agree", "differ", "undecided", "silent"
+    text = f"{HEAD}| {' | '.join(columns)} |\n{'| --- ' * len(columns)}|\n"
     for paper, of_paper in groups.items():
         rows = [row for found in of_paper.values() for row in found["table"]]
         sizes = [largest(found) for found in of_paper.values() for _ in found["table"]]
@@ -66,7 +64,14 @@ def page(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> str:
         counts = len(rows), sum(size <= 1 for size in sizes), near, sum(size > NEAR for size in sizes)
         said = (says.count(answer) for answer in ("yes", "no", "undecided", ""))
         text += f"| {paper} | {' | '.join(map(str, (*counts, *said)))} |\n"
-    return text + sections(groups, docs) + differing(results)
+    if waiting := [len(found["table"]) for key, found in results.items() if key not in ruled]:
+        text += f"\n{sum(waiting)} rows of {len(waiting)} scripts wait for new networks: below, without a verdict.\n"
+    return text + sections(by_paper(results, docs), docs) + differing(ruled)
+
+
+def judged(found: dict[str, Any]) -> bool:
+    """Say whether a result has rules: results from before them have none, and networks that the margins have seen."""
+    return "factors" in found
 
 
 def digits_page(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> str:
@@ -105,17 +110,15 @@ def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str]) -> Iterat
         yield "| --- " * 8 + "|"
         for row in found["table"]:
             cells = (
-                row["claim"], row["paper"], row["here"], OF[row["of"]], row["size"], row["seeds"] or "", row["rule"],
-                says_so(row),
+                row["claim"], row["paper"], row["here"], OF[row["of"]], row["size"], row["seeds"] or "",
+                row.get("rule", ""), says_so(row) if judged(found) else "waits",
             )  # fmt: skip
             yield f"| {' | '.join(cell(str(each)) for each in cells)} |"
         minutes = found["core seconds"] / 60
-        factors = ", ".join(f"{factor:.3g} ({what})" for what, factor in found["factors"].items() if factor != 1)
-        size = f"the paper's size over ours: {factors}" if factors else "the paper's size"
-        yield (
-            f"\n{data}, {size}; seeds from {found['first seed']}; {minutes:.1f} minutes of one core, "
-            f"[examples/{name}.py](../../examples/{name}.py).\n"
-        )
+        parts = [f"{factor:.3g} ({what})" for what, factor in found.get("factors", {}).items() if factor != 1]
+        size = f"the paper's size over ours: {', '.join(parts)}" if parts else "the paper's size"
+        how = f"{size}; seeds from {found['first seed']}" if judged(found) else f"scale {found['scale']}"
+        yield f"\n{data}, {how}; {minutes:.1f} minutes of one core, [examples/{name}.py](../../examples/{name}.py).\n"
 
 
 def says_so(row: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ PLAN = {
         "linear_until_t1": ("small", 20), "spectrum_of_lenet": ("small", 8), "lee_cross_entropy": ("evening", 12),
         "lee_function_space": ("evening", 8), "lee_monte_carlo": ("evening", 36), "lee_ensemble": ("evening", 400),
         "kernel_movement_phase": ("small", 12), "lee_width_and_data": ("evening", 10),
-        "lee_parametrizations": ("evening", 24), "lenet_and_its_linearisation": ("small", 6),
+        "lee_parametrizations": ("evening", 12), "lenet_and_its_linearisation": ("small", 6),
         "time_to_learn": ("small", 10), "kernel_movement_exponents": ("small", 12), "lee_movement": ("evening", 6),
         "iterative_linearisation": ("evening", 2), "lazy_and_feature_phase": ("small", 12),
         "frozen_final_kernel": ("small", 10),

@@ -6,7 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import analytic as an
 import minintk as mn
 from minintk.fast.door import shut
 from tests.project import lines
@@ -210,14 +211,37 @@ def test_a_convolution_backwards_is_four_files_and_a_hundred_lines() -> None:
     assert len(lines) <= 110
 
 
-def test_the_tangent_kernel_of_a_fully_connected_network_is_nine_files() -> None:
+def test_the_tangent_kernel_of_a_fully_connected_network_is_ten_files() -> None:
     with shut():
         net = mn.Network(mn.Sequential(mn.Dense(8, b_std=0.1), mn.ReLU(), mn.Dense(2)), (5,))
     theta, x = net.init(np.random.default_rng(0)), np.ones((3, 5))
     mn.ntk(net, theta, x)  # imports what it needs
     opened, functions, _ = entered(lambda: mn.ntk(net, theta, x))
-    assert len(opened) <= 9, sorted(opened)  # one of them is the table of the rates S in J S J'
+    assert len(opened) <= 10, sorted(opened)  # one of them is the table of the rates S in J S J'
     assert len(functions) <= 65  # six of them find what memory is free, eight ask for rates, one for a gram by hand
+
+
+def test_small_work_runs_in_the_formulas_own_files() -> None:
+    """Below the thresholds no file of the satellite speed is entered; from them on, one is."""
+    layers = mn.Conv2d(8, 3), mn.ReLU(), mn.Conv2d(8, 3), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)
+    net, k = mn.Network(mn.Sequential(*layers), (8, 8, 3)), an.kernel(mn.zoo.mlp(2, 8, 1))
+    rng, theta = np.random.default_rng(0), net.init(np.random.default_rng(0))
+    for N, rows, fast in ((4, 20, False), (64, 70, True)):
+        x, points = rng.standard_normal((N, 8, 8, 3)), rng.standard_normal((rows, 10))
+        J, u = net.linearize(theta, x)[1], np.ones((N, 1))
+        for work in (partial(J.vjp, u), partial(k.ntk, points)):
+            work()  # imports what it needs
+            opened, *_ = entered(work)
+            assert any("/fast/" in name for name in opened) is fast, sorted(opened)
+
+
+def test_the_kernel_of_vectors_is_read_in_an_evening() -> None:
+    """At most 450 lines of all files run, from the spec to the kernel."""
+    x, spec = np.random.default_rng(0).standard_normal((20, 10)), mn.zoo.mlp(2, 8, 1)
+    an.kernel(spec).ntk(x)  # imports what it needs
+    opened, _, lines = entered(lambda: an.kernel(spec).ntk(x))
+    assert len(opened) <= 20, sorted(opened)
+    assert len(lines) <= 450
 
 
 def test_what_runs_is_counted() -> None:
