@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import analytic as an
 import minintk as mn
 from analytic.verify import draw_report as report
 from analytic.verify.draws import (
+    BACKWARD,
     CONTROLS,
     LOSSES,
     NO_WIDTH,
@@ -23,6 +26,7 @@ from analytic.verify.draws import (
     WIDTHS,
     Draw,
     analytic_kernel,
+    backward,
     by,
     critical_rate,
     drawn,
@@ -40,6 +44,8 @@ from analytic.verify.sequential import (
     z_scores,
 )
 from minintk.lab.cli import FAILED, OK, main
+from minintk.layers.activation import ActivationJacobian
+from minintk.models.jacobian import NetworkJacobian
 from minintk.spec import activations
 
 Array = np.ndarray[Any, Any]
@@ -134,10 +140,104 @@ def test_slopes_without_scatter_are_decided_too() -> None:
     assert decide(np.full((2, 3), 0.0))[0] == "refused"
 
 
-# ------------------------------------------------------------------------------------------------ the law
-
 # Of the narrowest networks, which the gate leaves out, one may have a kernel twice as large as those of the pilot.
 UNSTABLE = pytest.mark.filterwarnings("ignore:learning rate:RuntimeWarning")
+
+
+# ------------------------------------------------------------------------------------------------ the backward pass
+
+
+def wrong_by(draw: Draw, width: int = 16) -> float:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # nothing may arrive in a narrow ReLU network
+        return max(backward(draw, draw.widths([width])[0], np.random.default_rng(draw.seed)).values())
+
+
+def test_no_right_backward_pass_is_refused() -> None:
+    """A hundred draws, where the worst of three hundred others was wrong by 3e-8."""
+    assert max(wrong_by(drawn(by(np.random.default_rng([5, i])))) for i in range(100)) < BACKWARD / 100
+
+
+Change = Callable[[dict[str, Array]], None]
+
+
+def scaled(which: int, kind: str, factor: float) -> Change:
+    def change(parts: dict[str, Array]) -> None:
+        names = [name for name in parts if name.endswith(kind)]
+        parts[names[which]] *= factor
+
+    return change
+
+
+def without_biases(parts: dict[str, Array]) -> None:
+    for name, part in parts.items():
+        part *= not name.endswith(".b")
+
+
+def of_another_unit(parts: dict[str, Array]) -> None:
+    part = parts[next(iter(parts))]
+    part[...] = np.roll(part, 1)
+
+
+BACKWARD_PASSES: dict[str, Change] = {
+    "first weights halved": scaled(0, ".W", 0.5),
+    "hidden weights halved": scaled(1, ".W", 0.5),
+    "last weights halved": scaled(-1, ".W", 0.5),
+    "last weights of the wrong sign": scaled(-1, ".W", -1.0),
+    "first layer never trained": scaled(0, ".W", 0.0),
+    "first biases halved": scaled(0, ".b", 0.5),
+    "last biases dropped": scaled(-1, ".b", 0.0),
+    "all biases dropped": without_biases,
+    "first weights of another unit": of_another_unit,
+    "hidden weights one per cent off": scaled(1, ".W", 1.01),
+}
+
+
+def biased(i: int) -> Draw:
+    draw = drawn(by(np.random.default_rng([6, i])))
+    return replace(draw, depth=max(2, draw.depth), b_std=0.5)
+
+
+@pytest.mark.parametrize("name", BACKWARD_PASSES)
+def test_a_wrong_backward_pass_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = NetworkJacobian.vjp
+
+    def vjp(self: Any, u: Array) -> Array:
+        gradient = right(self, u).copy()
+        BACKWARD_PASSES[name]({name: gradient[..., at] for name, at in self.layout.slices.items()})
+        return gradient
+
+    monkeypatch.setattr(NetworkJacobian, "vjp", vjp)
+    assert all(wrong_by(biased(i)) > BACKWARD for i in range(10))
+
+
+def test_gradients_that_go_straight_through_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """phi' = 1 on the way back: of ten draws all but those whose phi' is 1."""
+    monkeypatch.setattr(ActivationJacobian, "vjp", lambda self, u, dw: u)
+    draws = [replace(biased(i), phi=mn.Tanh() if i % 2 else mn.ReLU()) for i in range(10)]
+    assert all(wrong_by(draw) > BACKWARD for draw in draws)
+
+
+@UNSTABLE
+def test_the_gate_refuses_what_both_models_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """f and f_lin follow the same wrong gradient, and approach each other as n^-1/2."""
+    draw = replace(biased(1), phi=mn.Tanh(), body="dense", residual=False, depth=2, steps=10, regime="NTK")
+    right = NetworkJacobian.vjp
+
+    def halved(self: Any, u: Array) -> Array:
+        gradient = right(self, u).copy()
+        gradient[..., self.layout.slices["0.W"]] /= 2
+        return gradient
+
+    monkeypatch.setattr(NetworkJacobian, "vjp", halved)
+    found = gate(draw)
+    assert found["gate"] == "refused"
+    assert {name for name, error in found["backward"].items() if error > BACKWARD} == {"0.W, 16", "0.W, 256"}
+    wider = len(WIDTHS) // 2
+    assert decide(slopes(WIDTHS[wider:], np.array(found["linearisation"])[None, :, wider:]))[0] != "refused"
+
+
+# ------------------------------------------------------------------------------------------------ the law
 
 
 def not_refused_twice(draw: Draw) -> None:
