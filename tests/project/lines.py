@@ -23,7 +23,7 @@ KINDS = "code", "docstring", "comment", "blank"
 LIMITS = {"core": 18_500, "speed": 3_300, "laboratory": 4_000, "course": 2_300, "large": 1_800, "beyond": 3_000}
 """{circle: the most lines}; 30,000 together."""
 
-DEBT = {"core": 1_900, "speed": 100}
+DEBT = {"core": 1_400, "speed": 100}
 """Lines that a circle may have beyond its limit for now; may only shrink."""
 
 

@@ -1,0 +1,42 @@
+"""Inputs and outputs of layers by name: each output is its layer's of its input, and the last is the network's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import minintk as mn
+from minintk.diagnostics.layer_io import leaves, trace
+
+BRANCH = mn.Sequential(mn.Tanh(), mn.Dense(6, b_std=0.2))
+NET = mn.Network(mn.Sequential(mn.Dense(6), mn.Residual(BRANCH), mn.ReLU(), mn.Dense(2)), (4,))
+
+
+@pytest.fixture
+def seen() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    theta, x = NET.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((3, 4))
+    return {name: tuple(passage) for name, passage in trace(NET, theta, x).items()}  # type: ignore[misc]
+
+
+def test_every_dense_layer_is_its_formula(seen: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    w = NET.layout.unpack(NET.init(np.random.default_rng(0)))
+    for name, fan in (("0", 4), ("1.branch.1", 6), ("3", 6)):
+        x, h = seen[name]
+        b = 0.2 * w[f"{name}.b"] if f"{name}.b" in w else 0.0
+        np.testing.assert_allclose(h, x @ w[f"{name}.W"] / fan**0.5 + b, rtol=1e-13)
+
+
+def test_what_follows_reads_what_came_before(seen: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    np.testing.assert_array_equal(seen["1.branch.1"][0], np.tanh(seen["0"][1]))
+    np.testing.assert_allclose(seen["1"][1], seen["0"][1] + seen["1.branch.1"][1], rtol=1e-15)
+    np.testing.assert_array_equal(seen["3"][0], np.maximum(seen["1"][1], 0))
+
+
+def test_leaves_are_the_layers_with_weights() -> None:
+    assert [name for name, _ in leaves(NET.layers)] == ["0", "1.branch.1", "3"]
+
+
+def test_a_model_around_a_network_is_refused() -> None:
+    theta = NET.init(np.random.default_rng(0))
+    with pytest.raises(TypeError, match="give the network inside it"):
+        trace(mn.Linearized(NET, theta), theta, np.ones((1, 4)))  # type: ignore[arg-type]

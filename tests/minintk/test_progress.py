@@ -1,0 +1,39 @@
+"""Progress off a terminal: a line when done, and every ten seconds before, with the time that is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from minintk import progress
+from minintk.progress import progress_of, say
+
+
+def test_nothing_is_said_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_of("counting", 2, shown=False) as advance:
+        advance(2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_line_every_ten_seconds_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, lines = iter([0.0, 4.0, 10.0, 12.0, 20.0]), list[str]()
+    monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
+    advance = progress._lines("counting", 4, lines.append)
+    for _ in range(4):
+        advance(1)
+    assert lines == ["counting: 50%, 10 s, 10 s left", "counting: 100%, 20 s, 0 s left"]
+
+
+def test_work_of_unequal_parts_counts_by_its_amount(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, lines = iter([0.0, 10.0]), list[str]()
+    monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
+    progress._lines("counting", 16, lines.append)(1)
+    assert lines == ["counting: 6%, 10 s, 150 s left"]
+
+
+def test_it_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_of("counting", 1, shown=True) as advance:
+        advance(1)
+    say("compiling [2] loops")
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert found.err.splitlines() == ["counting: 100%, 0 s, 0 s left", "minintk: compiling [2] loops"]
