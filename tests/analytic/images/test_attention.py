@@ -107,6 +107,14 @@ def test_exact_at_equal_opposite_zero_and_padded_sequences(name: str) -> None:
     assert max(largest(mn.ReLU(), LAYERS[name], x, 1 + 1e-9)) > 1e-11
 
 
+@pytest.mark.parametrize("length", [1, 2])
+@pytest.mark.parametrize("name", ["softmax", "identity", "random weights"])
+def test_the_shortest_sequences(name: str, length: int) -> None:
+    """Two positions attend to each other, one to itself."""
+    x = np.random.default_rng(2).standard_normal((3, length, 4))
+    assert max(largest(mn.ReLU(), LAYERS[name], x)) < 1e-14
+
+
 def test_nearly_parallel_sequences() -> None:
     """The NNGP is exact; the NTK of ReLU knows angles after sums to the root of the precision, as after a pooling."""
     x = degenerate(np.random.default_rng(1), near=True)

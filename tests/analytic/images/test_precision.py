@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import analytic as an
 import minintk as mn
-from analytic.images import activations, fields
+from analytic.images import activations, fields, precision
 from analytic.images.pixel_pairs import BYTES_PER_PIECE
+from analytic.vectors.results import Examples
 from tests.kit.oracles_kernels import image_errors, image_kernels
 
 Array = Any
@@ -182,3 +183,31 @@ def test_smooth_activations_of_images_in_several_pieces() -> None:
     for k, other in zip(kernel.both(x), kernel.both(np.ascontiguousarray(mirrored))):
         np.testing.assert_allclose(k, other, rtol=1e-12)
     assert BYTES_PER_PIECE < 576 * 576 * 8
+
+
+# ------------------------------------------------------------------------------------------------ in what precision
+
+WITH_BIAS = mn.Sequential(mn.Conv2d(4, 3), mn.ReLU(), mn.Conv2d(4, 3, b_std=1e-9), mn.Erf(), mn.Flatten(), mn.Dense(1))
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(("ratio", "right"), [(0.5, np.float32), (2.0, np.float64)])
+def test_images_further_apart_than_float32_resolves_are_taken_in_float64(
+    size: float, ratio: float, right: type[np.floating[Any]]
+) -> None:
+    """Whatever their common size: only the ratio of their variances counts."""
+    x = np.ones((2, 4, 4, 1), np.float32) * size
+    x[1] *= (ratio * precision.FLOAT32_MAX_RATIO) ** 0.5
+    kernel = an.kernel(WITH_BIAS)
+    assert precision.field_precision(kernel._program((4, 4, 1)), Examples(x)) == right
+
+
+def test_an_entry_that_is_too_large_is_told_by_its_pair() -> None:
+    """In a block that does not begin with the first image, of one set of images and of two."""
+    one, two = (np.ones((9, 2, 2, 1), np.float32) for _ in range(2))
+    values = np.zeros((1, 3, 2))
+    values[0, 2, 1] = -1e39
+    with pytest.raises(ValueError, match=r"x1\[6\] and x1\[8\] have a kernel of 1e\+39, and float32 ends at 3.4e\+38"):
+        precision.check_entries(Examples(one), slice(4, 7), slice(7, 9), values)
+    with pytest.raises(ValueError, match=r"x1\[6\] and x2\[8\] have a kernel"):
+        precision.check_entries(Examples(one, two), slice(4, 7), slice(7, 9), values)
