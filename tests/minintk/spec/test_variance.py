@@ -1,4 +1,4 @@
-"""What a chain multiplies the variance by, against networks, and the warning for outputs that are almost nothing."""
+"""The gain of variance of a chain, against networks, and the warning for outputs that are almost nothing."""
 
 from __future__ import annotations
 
