@@ -202,6 +202,28 @@ def test_images_further_apart_than_float32_resolves_are_taken_in_float64(
     assert precision.field_precision(kernel._program((4, 4, 1)), Examples(x)) == right
 
 
+ATTENTION = mn.GlobalSelfAttention(4, scaling="sqrt", zeta=mn.Identity(), b_std=1e-9)
+CUBES = mn.Sequential(mn.Conv1d(4, 1), mn.ReLU(), ATTENTION, mn.Erf(), mn.Flatten(), mn.Dense(1))
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "variance", "right"),
+    [
+        (WITH_BIAS, (4, 4, 1), 1e13, np.float32),
+        (WITH_BIAS, (4, 4, 1), 1e15, np.float64),
+        (WITH_BIAS, (4, 4, 1), 1e-13, np.float32),
+        (WITH_BIAS, (4, 4, 1), 1e-15, np.float64),
+        (CUBES, (4, 1), 1e4, np.float32),  # attention multiplies three variances
+        (CUBES, (4, 1), 1e6, np.float64),
+    ],
+)
+def test_variances_that_float32_cannot_hold_are_taken_in_float64(
+    spec: mn.Sequential, shape: tuple[int, ...], variance: float, right: type[np.floating[Any]]
+) -> None:
+    x = np.full((2, *shape), variance**0.5, np.float32)
+    assert precision.field_precision(an.kernel(spec)._program(shape), Examples(x)) == right
+
+
 def test_an_entry_that_is_too_large_is_told_by_its_pair() -> None:
     """In a block that does not begin with the first image, of one set of images and of two."""
     one, two = (np.ones((9, 2, 2, 1), np.float32) for _ in range(2))
