@@ -49,15 +49,19 @@ class CheckedFile(IndexDataCacheFile):
         return path, repr((self._index_name, self._version, self._source_stamp, key)).encode()
 
     def load(self, key: Any) -> Any:
-        """Return what was saved, or None if the file is missing, unreadable, damaged or of another key."""
+        """Return what was saved, or None if the file is missing, unreadable, damaged, or of another key or module."""
         path, identity = self.file(key)
         try:
             content = path.read_bytes()
         except (OSError, MemoryError):
             return None
         digest, data = content[:32], content[32:]
-        fits = sha256(identity + data).digest() == digest
-        return pickle.loads(data) if fits else None  # noqa: S301  what `save` wrote, as Numba's own cache has it
+        if sha256(identity + data).digest() != digest:
+            return None
+        try:
+            return pickle.loads(data)  # noqa: S301  what `save` wrote, as Numba's own cache has it
+        except (ImportError, AttributeError):  # its module has another name now
+            return None
 
     def save(self, key: Any, data: Any) -> None:
         """Write the file beside its place and move it there, so that others find the old file or the new one."""

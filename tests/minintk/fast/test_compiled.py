@@ -155,6 +155,17 @@ def test_without_any_folder_loops_are_compiled_and_not_kept(
     assert (loops.double(7), loops.triple(7)) == (14, 21)
 
 
+@pytest.mark.parametrize("names", [b"cno_such_module\nname\n.", b"cminintk\nno_such_name\n."])
+def test_a_file_that_names_what_has_been_renamed_is_compiled_again(
+    names: bytes, start: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole, and by its checksum the right one: a pickle of a module or of a name that is there no more."""
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled.CheckedFile, "_dump", lambda self, data: names)
+        assert right(start()) == (0, 2)
+    assert (right(start()), right(start())) == ((0, 2), (2, 0))
+
+
 @pytest.mark.parametrize("error", [PermissionError, MemoryError])
 def test_a_file_that_cannot_be_read_is_compiled_again(
     error: type[Exception], start: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
