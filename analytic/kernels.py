@@ -33,7 +33,7 @@ from analytic.vectors.derivatives import (
     differences,
     scaled,
 )
-from analytic.vectors.engine import tile_shape, vector_diagonals, vector_engine, vector_kernels
+from analytic.vectors.engine import tile_shape, vector_diagonals, vector_engine, vector_kernels, working_memory
 from analytic.vectors.ranges import check_derivatives
 from analytic.vectors.results import Examples, Progress, Store, Wanted
 from analytic.vectors.rules import lower
@@ -371,7 +371,10 @@ class Kernel:
         if store is None and executor is None:
             if 0 in inputs.shape:
                 return wanted.arrays(inputs, 0)
-            return (image_kernels if images else vector_kernels)(steps, inputs, wanted)
+            if images:
+                return image_kernels(steps, inputs, wanted)
+            wanted.check(inputs, working_memory(inputs))  # before the rows go through all layers
+            return vector_kernels(steps, inputs, wanted)
         if (by_blocks := through("blocks")) is None:
             raise ImportError("store and executor need analytic.large, which was taken away: leave them out")
         begin: Any

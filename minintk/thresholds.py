@@ -12,7 +12,7 @@ from dataclasses import dataclass
 class Thresholds:
     """Multiplications, numbers in memory and bytes, as the comments say."""
 
-    plain: int = 2**18  # multiplications of a batch, below which layers run as written: BLAS takes one thread by itself
+    plain: int = 2**18  # multiplications of a batch, below which layers run as written, BLAS at its own threads
     products: int = 2**24  # multiplications of a piece of a matrix product, or of several
     compiled: int = 2**20  # multiplications of a convolution that is worth loading Numba
     convolution: int = 2**25  # multiplications of a piece of a convolution,

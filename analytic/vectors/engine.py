@@ -85,7 +85,7 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
 
 
 def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:
-    """BLAS at one thread, as its own would only wait for each other; of small products it gives them none anyway."""
+    """Hold BLAS at one thread, as its own would only wait for each other; small products gain nothing by that."""
     small = prod(shape) * prod(x.shape[1:]) < THRESHOLDS.plain
     return nullcontext() if small else single_threaded_blas()
 

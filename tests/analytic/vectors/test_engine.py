@@ -117,6 +117,21 @@ def test_what_does_not_fit_is_refused_before_work() -> None:
     assert kernel.both(x, memory=10**9).ntk.shape == (50, 50)
 
 
+def test_memory_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten million rows through quadratures take minutes and gigabytes themselves."""
+
+    def worked(*arguments: Any) -> None:
+        raise AssertionError("the rows went through the layers")
+
+    monkeypatch.setattr(analytic.vectors.engine, "plan_vectors", worked)
+    with pytest.raises(MemoryError):
+        an.kernel(SPEC).ntk(np.broadcast_to(np.ones((1, 1)), (10_000_000, 1)))
+    with pytest.raises(ValueError, match="out expects shape"):
+        an.kernel(SPEC).ntk(data(10), out=np.empty((9, 9)))
+    with pytest.raises(AssertionError, match="the rows went through"):
+        an.kernel(SPEC).ntk(data(10))
+
+
 def test_memory_stays_within_tiles() -> None:
     """Beyond the result and a copy of the rows, nothing grows with N^2."""
     import tracemalloc
