@@ -32,9 +32,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "evening": {"widths": (1, 2, 4), "n_train": 2000},
     "paper": {"widths": (4, 8, 16), "n_train": 50_000, "n_test": 10_000, "epochs": 100, "seeds": 5},
 }
-SQRT3 = 3**0.5
 PAPER = {1.0: 0.204, 4.0: 0.1856}
 """Gaps at ten times the rate, by width."""
+SQRT3 = 3**0.5
 """w_std that makes PyTorch's uniform weights, of variance 1 / (3 fan-in), ones of variance 1 / fan-in."""
 KINDS = {"AlexNet": (False, 1), "LinAlexNet": (True, 1), "LinAlexNet, 10 x rate": (True, 10)}
 """Whether linearised, and the multiple of the rate."""

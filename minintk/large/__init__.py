@@ -1,1 +1,1 @@
-"""What large problems need: least squares without a Gram matrix."""
+"""Solve large problems: least squares without a Gram matrix."""

@@ -72,7 +72,7 @@ class Model(ABC):
         return self
 
     def anchors(self) -> dict[str, Array]:
-        """What `advance` has moved, by name: what a checkpoint must hold.  Empty for a model that never moves."""
+        """Return what `advance` has moved, by name, for a checkpoint; empty for a model that never moves."""
         return {}
 
     def anchored(self, anchors: Mapping[str, Array]) -> Model:
@@ -89,7 +89,7 @@ class Model(ABC):
 
     @property
     def coupled(self) -> bool:
-        """Whether an example's output depends on the rest of its batch; then there is no kernel."""
+        """Say whether an example's output depends on the rest of its batch; then there is no kernel."""
         return False
 
     def check_theta(self, theta: Array, name: str = "theta") -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import analytic as an
-import analytic.fast.planes as image_planes
 import analytic.images.activations as image_activations
 import analytic.images.engine as images
 import analytic.images.pixel_pairs as pixel_pairs
@@ -20,6 +19,7 @@ import analytic.vectors.engine as vectors
 import analytic.vectors.quadrature as quadrature
 import minintk as mn
 from analytic.vectors.state import Block
+from minintk.doors import through
 from tests.kit.counting import counted
 
 Array = np.ndarray[Any, Any]
@@ -226,7 +226,8 @@ def test_float32_stays_float32() -> None:
 
 def test_memory_of_an_image_kernel_does_not_grow_with_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the result and what is prepared of a tile of images, once there are enough for a piece of each core."""
-    monkeypatch.setattr(image_planes, "BYTES_WORTH_NUMBA", 2**62)
+    if (faster := through("kernels")) is not None:
+        monkeypatch.setattr(faster.planes, "BYTES_WORTH_NUMBA", 2**62)
 
     def peak(n: int) -> int:
         x = np.random.default_rng(0).normal(size=(n, 8, 8, 1))

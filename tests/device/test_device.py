@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from minintk import testing
 from minintk.arrays import Array, array_namespace, library, matmul_into, on_host, to_host, to_library
 from minintk.diagnostics import kernel_movement, weight_movement
 from minintk.models.model import Model
+from minintk.thresholds import THRESHOLDS
 from tests.kit.arrays_under_test import LIBRARIES, namespace
 from tests.kit.standin import counting
 from tests.kit.strategies import Case, cases, convolutional
@@ -290,6 +291,13 @@ IMAGES = {
         mn.Conv2d(3, 3), mn.BatchNorm(), mn.ReLU(), mn.MaxPool(3, stride=2, padding="same"), mn.Flatten(), mn.Dense(3),
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_small_batches_on_images(xp: Any, dtype: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run the layers as they are written."""
+    monkeypatch.setattr(THRESHOLDS, "plain", inf)
+    test_networks_on_images(xp, dtype, name, None)
 
 
 @pytest.mark.parametrize("ensemble", [None, E])

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 
 import minintk as mn
 from minintk import testing
-from minintk.fast import conv_gram, patches
 from tests.kit.small_is_large import small_is_large
 from tests.kit.strategies import SMOOTH, Case, cases, convolutional
 
@@ -127,22 +125,3 @@ def test_batches_split_over_cores(case: Case) -> None:
     with small_is_large():
         net = mn.Network(case.net.spec, case.net.input_shape, case.net.parametrization)
         testing.check_model(net, case.theta, case.x, case.rng)
-
-
-@pytest.mark.parametrize("B", [1, 2, 3, 6])
-@pytest.mark.parametrize("layer", [mn.Conv2d(2, 3, b_std=0.3), mn.Conv2d(3, (1, 2), stride=(2, 1), padding="circular")])
-def test_any_number_of_windows_in_a_row_of_patches(
-    monkeypatch: pytest.MonkeyPatch, layer: mn.spec.Layer, B: int
-) -> None:
-    monkeypatch.setattr(patches.Patches, "cost", property(lambda self: abs(self.B - B)))
-    testing.check_layer(layer, (3, 6, 2))
-
-
-@pytest.mark.parametrize("cheap", ["gradients", "pairs"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
-@given(case=cases(nets))
-def test_both_ways_to_the_kernel(monkeypatch: pytest.MonkeyPatch, cheap: str, case: Case) -> None:
-    way = {"gradients": lambda *a: False, "pairs": lambda *a: True}[cheap]
-    monkeypatch.setattr(conv_gram, "pairs_are_cheaper", way)
-    testing.check_gram(case.net, case.theta, case.x, case.rng)
-    testing.check_blocks(case.net, case.theta, case.x, case.rng)

@@ -18,7 +18,7 @@ from analytic.images.rules import Window
 from analytic.kernels import program
 from analytic.vectors.results import Examples, Wanted
 from minintk import testing
-from minintk.fast.door import shut
+from minintk.models.network import Network, as_written
 from minintk.spec.parametrization import Parametrization
 from tests.kit.montecarlo import kernels, limit, z_scores
 from tests.kit.small_is_large import small_is_large
@@ -78,7 +78,8 @@ def test_every_law_of_a_model_holds(case: Case) -> None:
 @settings(max_examples=15)
 @given(cases(networks(), ensembles=(None, 2)))
 def test_fast_networks_are_the_layers_as_written(case: Case) -> None:
-    with shut():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Network, "speed", staticmethod(as_written))
         plain = mn.Network(case.net.spec, case.net.input_shape, case.net.parametrization)
     with small_is_large():
         fast = mn.Network(case.net.spec, case.net.input_shape, case.net.parametrization)

@@ -6,19 +6,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
-import minintk as mn
 from minintk import threads
-from minintk.fast import dense
-from minintk.fast.door import shut
-from minintk.layers.activation import ActivationJacobian, BoundActivation
-from minintk.threads import alone, parallel, single_threaded_blas
-from minintk.thresholds import THRESHOLDS
+from minintk.threads import parallel, single_threaded_blas
 
 
 def blas_threads() -> set[int]:
@@ -182,56 +177,6 @@ def test_arrays_come_back(two_cores: None) -> None:
     a = np.random.default_rng(0).standard_normal((6, 50, 50))
     for product, expected in zip(parallel(lambda i: a[i] @ a[i], range(6)), a @ a, strict=True):
         np.testing.assert_allclose(product, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("shape", [(32, 900), (900, 32)], ids=["few rows", "many rows"])
-@pytest.mark.parametrize("turned", [False, True], ids=["W", "W'"])
-def test_a_split_product_is_the_product(shape: tuple[int, int], turned: bool, two_cores: None) -> None:
-    """In pieces on all cores, each piece to its place."""
-    (m, n), rng = shape, np.random.default_rng(0)
-    a, b, out = rng.standard_normal((m, 700)), rng.standard_normal((700, n)), np.full((m, n), np.nan)
-    b = np.ascontiguousarray(b.T).T if turned else b
-    dense.split((a, b, out), (a[:, :5], b[:5], np.empty((m, n))))
-    np.testing.assert_allclose(out, a @ b, rtol=0, atol=1e-12)
-
-
-def test_large_products_are_split_whether_or_not_the_cores_are_free() -> None:
-    a = np.ones((600, 600))
-    assert dense.large(a, a)
-    assert alone(dense.large, a, a)
-    assert not dense.large(a[:10, :10], a[:10])
-
-
-@pytest.mark.parametrize("closed", [False, True], ids=["open", "shut"])
-def test_a_network_takes_one_blas_thread(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In outputs, sweeps, kernels and flows; BLAS's own threads spin, and wait ten times as long on a busy machine.
-
-    With the door shut the layers run as they are written, and leave BLAS alone: the same test, refused.
-    """
-    seen: set[int] = set()
-
-    def spied(right: Any) -> Any:
-        def spy(*arrays: Any) -> Any:
-            seen.update(blas_threads())
-            return right(*arrays)
-
-        return spy
-
-    for kind, name in ((BoundActivation, "__call__"), (ActivationJacobian, "jvp"), (ActivationJacobian, "vjp")):
-        monkeypatch.setattr(kind, name, spied(getattr(kind, name)))
-    monkeypatch.setattr(THRESHOLDS, "plain", 0)  # below it products are too small for a second BLAS thread
-    with shut() if closed else nullcontext():
-        net = mn.Network(mn.Sequential(mn.Dense(5), mn.ReLU(), mn.Dense(2)), (3,))
-    theta, x, y = net.init(np.random.default_rng(0)), np.eye(3), np.eye(3)[:, :2]
-    with blas_at(2):
-        f, J = net.linearize(theta, x)
-        J.jvp(theta), J.vjp(f), mn.ntk(net, theta, x)
-        list(mn.flow(net, theta, x, y, loss=mn.mse, times=[0.1]))
-        assert blas_threads() == {2}  # the caller's own limit stands again
-        assert seen == ({2} if closed else {1})
-        with blas_at(1):
-            net(theta, x)
-            assert blas_threads() == {1}
 
 
 def test_blas_is_given_back_although_a_frame_is_kept() -> None:

@@ -43,9 +43,9 @@ def deleted(names: list[str]) -> list[str]:
 
 @cache
 def imported(path: Path) -> frozenset[str]:
-    """Return the modules that a file imports, as paths without their ends."""
+    """Return the modules that a file imports when it is imported itself, as paths without their ends."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
@@ -58,11 +58,9 @@ def left_out(root: Path, folders: list[str]) -> list[Path]:
     files, out = sorted((root / "tests").rglob("*.py")), set[Path]()
     gone = tuple(f"{folder}/" for folder in folders)
     while True:
-        helpers = {path.stem for path in out if not path.name.startswith("test_")}
+        helpers = {path.relative_to(root).with_suffix("").as_posix() for path in out}
         more = {
-            path
-            for path in files
-            if any(f"{name}/".startswith(gone) or name.split("/")[-1] in helpers for name in imported(path))
+            path for path in files if any(f"{name}/".startswith(gone) or name in helpers for name in imported(path))
         }
         if more <= out:
             return sorted(out)

@@ -18,8 +18,30 @@ from analytic.vectors.rules import Affine
 from analytic.vectors.state import Law, RowState, Step
 from minintk.arrays import Array
 from minintk.spec.shapes import out_shape
+from tests.analytic.vectors import test_closed_forms as closed_forms
+from tests.analytic.vectors import test_ranges as scales
+from tests.analytic.vectors import test_unit_rows as degenerate
 
 lines = pytest.importorskip("analytic.fast.vectors", reason="needs the extra fast")
+
+test_shallow = degenerate.test_shallow
+test_deep = degenerate.test_deep
+test_deep_and_near = degenerate.test_deep_and_near
+test_steep = degenerate.test_erf_is_so_steep_that_angles_of_any_size_count
+test_mixed = degenerate.test_mixed_activations_of_tiny_rows
+test_one_image = degenerate.test_one_image_at_many_brightnesses
+test_zero_biases = degenerate.test_zero_initialised_biases
+test_a_row_of_zeros = degenerate.test_a_row_of_zeros_beside_others
+test_every_scale = scales.test_every_scale
+test_float32_to_its_ends = scales.test_float32_to_its_ends
+test_degenerate_closed_forms = closed_forms.test_degenerate_rows
+
+
+@pytest.fixture(autouse=True)
+def _however_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of few rows too, and those that are imported above, against their oracles."""
+    monkeypatch.setattr(plan, "ROWS_WORTH_COMPILED", 0)
+
 
 CLOSED = [
     mn.ReLU(), mn.LeakyReLU(0.1), mn.Abs(), mn.RectifiedMonomial(2), mn.Erf(), mn.GELU(), mn.Sin(), mn.Cos(),

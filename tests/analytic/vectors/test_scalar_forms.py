@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 import minintk as mn
-from analytic.fast.gpu_kernels import Text
-from analytic.fast.symbols import Symbol
 from analytic.images.activations import TINY_ROOT, form_of
 from analytic.vectors import arcs, scalar_forms
 from analytic.vectors.closed_forms import closed_form
@@ -49,6 +47,9 @@ def by_numba(form: Form, dtype: str, D: Array, theta: Array, one: Numbers, two: 
 
 
 def by_c(form: Form, dtype: str, D: Array, theta: Array, one: Numbers, two: Numbers, k: Array) -> Any:
+    from analytic.fast.gpu_kernels import Text
+    from analytic.fast.symbols import Symbol
+
     code = Text(dtype)
     names = ["D", "Theta", *(f"a{i}" for i in range(len(one))), *(f"b{i}" for i in range(len(two)))]
     symbols = iter(Symbol(code, name) for name in names)
@@ -69,6 +70,8 @@ RUNS = {"numpy": by_numpy, "numba": by_numba, "c": by_c}
 @pytest.fixture(params=RUNS)
 def run(request: pytest.FixtureRequest) -> Run:
     """One after another."""
+    if request.param != "numpy":
+        pytest.importorskip("analytic.fast", reason="the satellite of speed was taken away")
     if request.param == "numba":
         pytest.importorskip("numba")
     if request.param == "c" and COMPILER is None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import minintk as mn
-from minintk.fast import numba_here
+from minintk import testing
+from minintk.fast import conv_gram, numba_here, patches
 from minintk.fast.conv import BlockedConv
 from minintk.fast.door import shut
 from minintk.fast.gather import remainders
@@ -21,7 +22,7 @@ from minintk.layers.conv import BoundConv
 from minintk.spec.windows import Axis
 from minintk.thresholds import THRESHOLDS
 from tests.kit.small_is_large import small_is_large
-from tests.kit.strategies import PADDINGS
+from tests.kit.strategies import PADDINGS, Case, cases, convolutional
 
 Array = mn.Array
 RNG = np.random.default_rng
@@ -235,3 +236,25 @@ def test_numba_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """NUMBA_DISABLE_JIT=1, as debuggers and coverage set it: the loops are no Python, so NumPy takes over."""
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     assert not numba_here.numba_is_here.__wrapped__()
+
+
+# ------------------------------------------------------------------- the laws of convolutions, by either way
+
+
+@pytest.mark.parametrize("B", [1, 2, 3, 6])
+@pytest.mark.parametrize("layer", [mn.Conv2d(2, 3, b_std=0.3), mn.Conv2d(3, (1, 2), stride=(2, 1), padding="circular")])
+def test_any_number_of_windows_in_a_row_of_patches(
+    monkeypatch: pytest.MonkeyPatch, layer: mn.spec.Layer, B: int
+) -> None:
+    monkeypatch.setattr(patches.Patches, "cost", property(lambda self: abs(self.B - B)))
+    testing.check_layer(layer, (3, 6, 2))
+
+
+@pytest.mark.parametrize("cheap", ["gradients", "pairs"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(case=cases(convolutional()))
+def test_both_ways_to_the_kernel(monkeypatch: pytest.MonkeyPatch, cheap: str, case: Case) -> None:
+    way = {"gradients": lambda *a: False, "pairs": lambda *a: True}[cheap]
+    monkeypatch.setattr(conv_gram, "pairs_are_cheaper", way)
+    testing.check_gram(case.net, case.theta, case.x, case.rng)
+    testing.check_blocks(case.net, case.theta, case.x, case.rng)

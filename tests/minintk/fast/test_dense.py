@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minintk import threads
 from minintk.fast import dense
+from minintk.threads import alone
 from tests.kit.small_is_large import small_is_large
 
 Array = np.ndarray[Any, Any]
@@ -58,3 +60,27 @@ def test_networks_of_dense_layers_load_no_numba() -> None:
         run = [sys.executable, "-c", MLP.format(network=network)]
         found = subprocess.run(run, capture_output=True, text=True, check=False)
         assert (found.stdout, found.returncode) == (f"{loaded}\n", 0), found.stderr
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a machine with one core runs the pool too."""
+    monkeypatch.setattr(threads, "cores", lambda: 2)
+
+
+@pytest.mark.parametrize("shape", [(32, 900), (900, 32)], ids=["few rows", "many rows"])
+@pytest.mark.parametrize("turned", [False, True], ids=["W", "W'"])
+def test_a_split_product_is_the_product(shape: tuple[int, int], turned: bool, two_cores: None) -> None:
+    """In pieces on all cores, each piece to its place."""
+    (m, n), rng = shape, np.random.default_rng(0)
+    a, b, out = rng.standard_normal((m, 700)), rng.standard_normal((700, n)), np.full((m, n), np.nan)
+    b = np.ascontiguousarray(b.T).T if turned else b
+    dense.split((a, b, out), (a[:, :5], b[:5], np.empty((m, n))))
+    np.testing.assert_allclose(out, a @ b, rtol=0, atol=1e-12)
+
+
+def test_large_products_are_split_whether_or_not_the_cores_are_free() -> None:
+    a = np.ones((600, 600))
+    assert dense.large(a, a)
+    assert alone(dense.large, a, a)
+    assert not dense.large(a[:10, :10], a[:10])
