@@ -1,6 +1,6 @@
 """Refuse habits of prose that a machine can see, in docstrings, comments and pages: see `HABITS` and `LONGEST`.
 
-    python tests/project/words.py                     fails if a file has more offences than words.toml says, or fewer
+    python tests/project/words.py                     fails if a file has more offences than words.toml says
     python tests/project/words.py --update            lowers the record to what is there
     python tests/project/words.py --update --moved    takes whatever is there: after a merge, or a move of files
 
@@ -103,7 +103,6 @@ def main(arguments: list[str]) -> int:
         RECORD.write_text("# Offences by file, written by words.py --update\n" + text, encoding="utf-8")
     elif fewer:
         print(f"fewer offences than words.toml says in {', '.join(fewer)}: python tests/project/words.py --update")
-        return 1
     return 0
 
 
