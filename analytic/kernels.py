@@ -137,7 +137,8 @@ class Kernel:
 
     All methods take examples x : (N, *shape), float32 or float64, of NumPy or CuPy, and return arrays of that library
     and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, in float32 a few 1e-7, for nearly
-    parallel, equal, opposite and zero rows too; for activations without a closed form, `error` returns a bound.
+    parallel, equal, opposite and zero rows too, but for layers that multiply small angles (the chaotic phase: erf,
+    tanh at w_std = 3 and more), which multiply rounding too; `error` states that of activations without a closed form.
     Theta of saturated sigmoids (erf, sin) and what follows depends on angles of 1 / |u|, u the pre-activations.  Where
     all rows are nearly parallel to each other, and for sin between any such rows, its error is up to |u| times the
     precision.
@@ -340,8 +341,9 @@ class Kernel:
         return Kernel(s.as_sequential(scaled(self.spec, name, factor)), self.parametrization)
 
     def error(self, x: Array) -> float:
-        """Bound on the quadratures' error for these rows, relative to sqrt(k(x, x) k(x', x')); 0 for closed forms.
+        """Add the layers' bounds on the quadratures' error, relative to sqrt(k(x, x) k(x', x')); 0 for closed forms.
 
+        That is a bound for these rows where layers do not multiply small angles, that is, outside the chaotic phase.
         It holds for the worst angle of two rows, of NNGP and NTK.  What is left out of a series ends in c^n, so where
         phi has kinks, rows of correlation c are as good as error |c|^1024, which is rounding but near c = 1 and -1.
         """

@@ -24,7 +24,7 @@ averaging over F at fixed z by Wick's theorem and keeping the leading order give
 
 D2_a(b, c) = D^2 f_a[grad f_b, grad f_c], O3_abc = D2_a(b, c) + D2_b(a, c), O4_abcd = grad O3_abc . grad f_d.  With one
 hidden layer K = w^2 c + b^2, and g is the output weight.  (Roberts, Yaida and Hanin 2022, chapters 8 and 11, carry such
-moments from layer to layer; the sum over single finite layers, and the formulas for it, are derived here.)
+moments from layer to layer; docs/one-finite-layer.md derives the formulas, and why single finite layers add up.)
 """
 
 from __future__ import annotations

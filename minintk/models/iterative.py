@@ -99,7 +99,7 @@ class IterativelyLinearized(Linearized):
 
     @property
     def reach(self) -> float:
-        """Gradient descent on a squared loss survives if lr lambda < reach, lambda its largest curvature at theta_0:
+        """Estimate where gradient descent on a squared loss survives: lr lambda < reach, lambda sharpness at theta_0.
 
             1 + 3^(1/K) for odd K, so 4 for K = 1 and 2.44 for K = 3;     2 for even K, and for K = inf
 
@@ -109,7 +109,11 @@ class IterativelyLinearized(Linearized):
             r <- (1 - a lambda + a^2 r^2 / n) r,     lambda <- lambda + (a lambda - 4) a r^2 / n
 
         (Lewkowycz et al. 2020 for K = 1): the curvature falls while 0 < a lambda < 4, or -3 < q < 1.  For even K, q > 1
-        and a < 0: a window climbs, and so does the curvature.  TypeError for another `every` than a number.
+        and a < 0: a window climbs, and so does the curvature.
+
+        For linear networks of one hidden layer this is a limit, for others a guide.  Networks of width 256 on eight
+        digits, K = 1: one tanh layer survives up to there, two up to 1.1 to 1.5 times there, ReLU at twice as much.
+        TypeError for another `every` than a number.
 
         >>> import minintk as mn
         >>> net = mn.Network(mn.Dense(1), (2,))

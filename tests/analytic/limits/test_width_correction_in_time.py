@@ -1,4 +1,4 @@
-"""How `width_correction` puts its moments together in time, against ensembles whose means are exact at every t.
+"""Hold how `width_correction` sums its moments in time against ensembles whose means are exact at every t.
 
 Each ensemble has few members: f_0 at the 27 nodes of a rule that is exact for Gaussian moments up to the fifth, and
 one moment planted at size e.  The hierarchy of f, Theta, O3, O4 is integrated for each member as it stands, without an
@@ -157,6 +157,6 @@ def test_an_error_of_the_assembly_is_refused(error: str, monkeypatch: pytest.Mon
 
 
 def test_no_moment_no_correction() -> None:
-    """Where all moments are 0, so are both corrections."""
+    """Both corrections are 0 if all moments are."""
     assert not theory().predict(TIMES).correction.any()
     assert not theory().kernel(2.0).correction.any()
