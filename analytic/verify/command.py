@@ -7,19 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minintk.cores import cores
-from minintk.lab.cli.options import DATA, DEVICE, FAILED, OK, SEED, command, names, option, whole_numbers
+from minintk.lab.cli.options import DATA, DEVICE, FAILED, OK, SEED, UNDECIDED, command, names, option, whole_numbers
 from minintk.lab.cli.terminal import coloured, console, print_table
 from minintk.validate import whole
 
 if TYPE_CHECKING:
     from analytic.verify import Result
 
+STATUS = {"pass": OK, "fail": FAILED, "undecided": UNDECIDED}
+"""Exit status by verdict."""
+
 
 @command(
     "verify",
     "real networks against infinite-width theory: figures, exponents, a verdict",
     "Train networks of growing width on real digits, by hand-written backprop, and compare them with "
-    "the predictions of infinite-width theory. Exit status: 0 if the theory holds, 1 if it fails or is undecided.",
+    "the predictions of infinite-width theory. Exit status: 0 if the theory holds, 1 if it fails, 3 if undecided.",
     option("--widths", "N,N,...", "widths of the hidden layers (32,64,...,2048)", type=whole_numbers),
     option("--depth", "L", "hidden layers", 2),
     option("--activation", "NAME,...", "relu,erf; or tanh, gelu, ...", "relu,erf", type=names),
@@ -48,7 +51,7 @@ def _verify(args: Namespace) -> int:
     path = verify.write(result, args.out, command=args.command)
     _show(result)
     print(f"report: {path}")
-    return OK if result.verdict == "pass" else FAILED
+    return STATUS[result.verdict]
 
 
 def _verify_draws(args: Namespace) -> int:
@@ -64,9 +67,9 @@ def _verify_draws(args: Namespace) -> int:
         print_table(screen, title, columns, report.rows(records))
     columns = "exponent of", "theory", "smooth", "ReLU family"
     print_table(screen, "mean exponents over the draws", columns, report.by_class(law))
-    passed, text = report.summary(law, controls)
-    screen.print(f"{coloured('pass' if passed else 'fail')}: {text} figure: {args.out}/draws.png")
-    return OK if passed else FAILED
+    verdict, text = report.summary(law, controls)
+    screen.print(f"{coloured(verdict)}: {text} figure: {args.out}/draws.png")
+    return STATUS[verdict]
 
 
 def _verify_mup(args: Namespace) -> int:
@@ -81,13 +84,15 @@ def _verify_mup(args: Namespace) -> int:
         findings.append(found)
     verdict, path = overall(found.verdict for found in findings), laws.write(findings, args.out, args.command)
     passed = sum(found.verdict == "pass" for found in findings)
-    screen.print(f"{coloured(verdict)}: {passed} of {len(findings)} rows hold, controls included. report: {path}")
-    return OK if verdict == "pass" else FAILED
+    screen.print(
+        f"{coloured(verdict)}: {passed} of {len(findings)} rows hold, controls included; {laws.LEVELS} report: {path}"
+    )
+    return STATUS[verdict]
 
 
 def _show(result: Result) -> None:
     """The tables, in the terminal."""
-    from analytic.verify.claims import SUMMARY
+    from analytic.verify.claims import FAMILY_WISE_ERROR, SUMMARY
 
     screen = console(110)
     for activation, study in result.studies.items():
@@ -99,5 +104,5 @@ def _show(result: Result) -> None:
         columns = "what", "t (steps)", "z", "wanted", "verdict"
         print_table(screen, f"{activation}: {who} against eqs. (14), (15)", columns, tests)
     passed, total = sum(verdict == "pass" for verdict in result.verdicts), len(result.verdicts)
-    checks = f"{passed} of {total} checks pass, {result.seconds:.0f} s."
+    checks = f"{passed} of {total} checks pass, {result.seconds:.0f} s. False alarms: {FAMILY_WISE_ERROR:.0%} of runs."
     screen.print(f"{coloured(result.verdict)}: {SUMMARY[result.verdict]} {checks}")

@@ -11,8 +11,9 @@ import numpy as np
 
 from analytic.verify.claims import signed
 from analytic.verify.draws import CONTROLS, WIDTHS, record
-from analytic.verify.sequential import LEVEL, REFUSED_ABOVE, slopes
+from analytic.verify.sequential import LEVEL, LEVEL_OF_ALL, REFUSED_ABOVE, slopes
 from minintk.arrays import Host
+from minintk.diagnostics.power_laws import Outcome
 from minintk.files.claims import processes as start_processes
 from minintk.files.writing import write_atomically
 from minintk.lab.experiments.sweeps import DIVERGED, sweep
@@ -82,18 +83,26 @@ def by_class(records: Records) -> list[tuple[str, ...]]:
     return table
 
 
-def summary(law: Records, controls: Records) -> tuple[bool, str]:
-    """(whether the law holds and every control is refused, the counts in words)."""
+def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
+    """(the verdict of law and controls, the counts and the levels in words).
+
+    fail: more refusals than chance explains, a draw that diverged, or a control that passed the gate.  undecided: a
+    control is neither refused nor passed.
+    """
     from scipy.stats import binom
 
-    verdicts, refused = [row[2] for row in rows(law)], [row[2] for row in rows(controls)].count("refused")
+    verdicts, wrong = ([row[2] for row in rows(records)] for records in (law, controls))
     counts = {word: verdicts.count(word) for word in ("refused", "undecided", "diverged")}
-    most = int(binom.isf(1e-3, len(law), LEVEL))  # exceeded with a probability of .001 at most
+    most = int(binom.isf(1e-3, len(law), LEVEL_OF_ALL))  # exceeded with a probability of .001 at most
     text = (
-        f"{len(law)} draws: {', '.join(f'{many} {word}' for word, many in counts.items())}; at level {LEVEL:g} chance "
-        f"explains {most} refusals at most (99.9 %). Controls: {refused} of {len(controls)} refused."
+        f"{len(law)} draws: {', '.join(f'{many} {word}' for word, many in counts.items())}; right ones are refused "
+        f"with probability {LEVEL_OF_ALL:g} at most, so that chance explains {most} (99.9 %). "
+        f"Controls: {wrong.count('refused')} of {len(controls)} refused; one that the gate cannot tell from the law "
+        f"passes with probability {LEVEL:g}."
     )
-    return counts["refused"] <= most and not counts["diverged"] and refused == len(controls), text
+    if counts["refused"] > most or counts["diverged"] or "holds" in wrong:
+        return "fail", text
+    return "pass" if wrong.count("refused") == len(wrong) else "undecided", text
 
 
 def draw_figure(law: Records, controls: Records, path: Path) -> None:

@@ -29,6 +29,8 @@ import numpy as np
 from minintk.arrays import Host
 
 LEVEL, ROUNDS, SEEDS, CRITICAL = 0.01, 8, 12, 2.847887
+LEVEL_OF_ALL, CRITICAL_OF_OTHERS = 0.02, 3.42
+"""Of a draw with four other quantities: LEVEL + 4 x 8 P(Z > 3.42) = .02 at most, whenever the rounds end."""
 MARGIN = 0.05
 REFUSED_ABOVE, PASSED_BELOW = -0.5 + MARGIN, -0.25
 
@@ -68,3 +70,13 @@ def decide(exponents: Host) -> tuple[Literal["holds", "refused", "undecided"], i
         if holds <= -CRITICAL:
             return "holds", k
     return "undecided", len(exponents)
+
+
+def refuses(exponents: Host) -> bool:
+    """True if exponents : (K, S) of another quantity, after as many rounds, are above REFUSED_ABOVE.
+
+    >>> rng = np.random.default_rng(0)
+    >>> [refuses(b + 0.3 * rng.standard_normal((1, SEEDS))) for b in (-0.5, 0.0)]
+    [False, True]
+    """
+    return bool(z_scores(exponents, REFUSED_ABOVE)[-1] > CRITICAL_OF_OTHERS)

@@ -22,9 +22,9 @@ from typing import Any
 
 import minintk
 from minintk.lab.cli import single, sweeps
-from minintk.lab.cli.options import COMMANDS, FAILED, INTERRUPTED, OK, USAGE
+from minintk.lab.cli.options import COMMANDS, FAILED, INTERRUPTED, OK, UNDECIDED, USAGE
 
-__all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "OK", "USAGE", "main"]
+__all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "OK", "UNDECIDED", "USAGE", "main"]
 
 ELSEWHERE = ("analytic.verify.command",)
 """Modules of rooms above this one that hold commands; one that was taken away is left out."""

@@ -9,7 +9,7 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import Any
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, USAGE, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 130
 
 Run = Callable[[Namespace], int]
 Option = tuple[str, dict[str, Any]]

@@ -69,6 +69,15 @@ class Transfer:
         return max(best) / min(best)
 
     @property
+    def regret(self) -> float:
+        """The loss at the best rate tried at the narrowest width, over the best loss, at the width where it is largest.
+
+        It is steady where a minimum is flat, and the place of the minimum, `spread`, is not.
+        """
+        logs = _logs(self.losses).mean(axis=-1)
+        return float(np.exp(np.max(logs[:, logs[0].argmin()] - logs.min(axis=-1))))
+
+    @property
     def passed(self) -> bool:
         """Whether the best rate is known at every width, and constant within a factor 2."""
         return not self.at_edge and self.spread <= 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from scipy.stats import binom, norm
 import analytic as an
 import minintk as mn
 from analytic.verify import draw_report as report
+from analytic.verify import theory
 from analytic.verify.draws import (
     BACKWARD,
     CONTROLS,
@@ -43,7 +44,7 @@ from analytic.verify.sequential import (
     slopes,
     z_scores,
 )
-from minintk.lab.cli import FAILED, OK, main
+from minintk.lab.cli import FAILED, OK, UNDECIDED, main
 from minintk.layers.activation import ActivationJacobian
 from minintk.models.jacobian import NetworkJacobian
 from minintk.spec import activations
@@ -154,8 +155,8 @@ def wrong_by(draw: Draw, width: int = 16) -> float:
 
 
 def test_no_right_backward_pass_is_refused() -> None:
-    """A hundred draws, where the worst of three hundred others was wrong by 3e-8."""
-    assert max(wrong_by(drawn(by(np.random.default_rng([5, i])))) for i in range(100)) < BACKWARD / 100
+    """A hundred draws, where the worst of 450 others, up to width 256, was wrong by 2e-6."""
+    assert max(wrong_by(drawn(by(np.random.default_rng([5, i])))) for i in range(100)) < BACKWARD / 10
 
 
 Change = Callable[[dict[str, Array]], None]
@@ -240,24 +241,48 @@ def test_the_gate_refuses_what_both_models_share(monkeypatch: pytest.MonkeyPatch
 # ------------------------------------------------------------------------------------------------ the law
 
 
-def not_refused_twice(draw: Draw) -> None:
-    """One draw is falsely refused with probability LEVEL at most; with other data and weights again, once in 10,000."""
-    assert "holds" in {gate(draw)["gate"]} or gate(replace(draw, seed=draw.seed + 1))["gate"] != "refused"
+def holds_once_in_three(draw: Draw, widths: Sequence[int]) -> None:
+    """A right draw is refused with probability LEVEL_OF_ALL at most: three times, with other data, once in 100,000."""
+    assert any(gate(replace(draw, seed=draw.seed + i), widths)["gate"] == "holds" for i in range(3))
 
 
 @UNSTABLE
-@settings(max_examples=2, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=20, derandomize=False, phases=[Phase.explicit, Phase.generate])
 @given(draw=random_draws())
 def test_the_distance_from_the_linearisation_falls_with_the_width(draw: Draw) -> None:
-    not_refused_twice(draw)
+    """Twenty networks that no run before has seen."""
+    holds_once_in_three(draw, (8, 12, 16, 32, 64))
 
 
 @UNSTABLE
 @pytest.mark.slow
-@settings(max_examples=6, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=20, derandomize=False, phases=[Phase.explicit, Phase.generate])
 @given(draw=random_draws())
-def test_the_distance_falls_in_more_networks(draw: Draw) -> None:
-    not_refused_twice(draw)
+def test_the_distance_falls_in_wider_networks(draw: Draw) -> None:
+    holds_once_in_three(draw, WIDTHS)
+
+
+@UNSTABLE
+def test_a_wrong_kernel_is_refused_where_the_linearisation_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The analytic kernel of a network with biases, computed without them."""
+    draw = replace(biased(1), phi=mn.Tanh(), body="dense", residual=False, depth=2, steps=10, regime="NTK")
+    right = theory.kernels
+
+    def without(spec: mn.spec.Layer, points: Array) -> tuple[Array, Array]:
+        layers = (replace(part, b_std=0.0) if isinstance(part, mn.Dense) else part for part in spec)  # type: ignore[attr-defined]
+        return right(mn.Sequential(*layers), points)
+
+    monkeypatch.setattr(theory, "kernels", without)
+    found = gate(draw)
+    assert found["gate"] == "refused"
+    assert set(found["slow"]) == {"kernel", "infinite width"}
+
+
+@UNSTABLE
+def test_a_kernel_that_moves_as_far_in_wide_networks_is_refused() -> None:
+    """In muP features move at every width, and the kernel with them."""
+    found = gate(replace(drawn(by(np.random.default_rng(0)), "muP"), depth=2, phi=mn.Tanh(), body="dense"))
+    assert "kernel movement" in found["slow"]
 
 
 @UNSTABLE
@@ -364,15 +389,16 @@ def test_the_verdict_counts_refusals_and_controls() -> None:
                 for v in verdicts]  # fmt: skip
 
     bad = records("refused")
-    assert report.summary(records("holds") * 95 + bad * 5, bad)[0]
-    assert not report.summary(records("holds") * 94 + bad * 6, bad)[0]
-    assert not report.summary(records("holds"), [*bad, *records("undecided")])[0]
-    assert not report.summary([*records("holds"), {"diverged": "at step 3"}], bad)[0]
-    for draws, most in ((0, 0), (1, 1), (10, 2), (100, 5)):
-        assert f"explains {most} refusals at most" in report.summary(records("holds") * draws, bad)[1]
+    assert report.summary(records("holds") * 93 + bad * 7, bad)[0] == "pass"
+    assert report.summary(records("holds") * 92 + bad * 8, bad)[0] == "fail"
+    assert report.summary(records("holds"), [*bad, *records("undecided")])[0] == "undecided"
+    assert report.summary(records("holds"), [*bad, *records("holds")])[0] == "fail"
+    assert report.summary([*records("holds"), {"diverged": "at step 3"}], bad)[0] == "fail"
+    for draws, most in ((0, 0), (1, 1), (10, 2), (100, 7)):
+        assert f"chance explains {most} (99.9 %)" in report.summary(records("holds") * draws, bad)[1]
 
 
-@pytest.mark.parametrize(("control", "status"), [("refused", OK), ("holds", FAILED)])
+@pytest.mark.parametrize(("control", "status"), [("refused", OK), ("holds", FAILED), ("undecided", UNDECIDED)])
 def test_the_command(
     study: Any, control: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
