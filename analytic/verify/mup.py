@@ -190,7 +190,7 @@ REGRET = 2.0
 
 
 def kept(law: str, found: Transfer) -> Finding:
-    """What it costs to keep the best rate of the narrowest networks, REGRET at most."""
+    """Hold what the best rate of the narrowest networks costs wider ones, REGRET at most."""
     verdict: Outcome = "undecided" if found.untrained else "pass" if found.regret <= REGRET else "fail"
     shift = f"best rate: 2^({found.shift}) a doubling".replace("-", "−")
     return Finding(law, f"1, ≤ {REGRET:g}", f"{found.regret:.2f}; {shift}", verdict)
