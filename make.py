@@ -13,6 +13,7 @@
     python3 make.py deletions [names]   the core's tests without each satellite, and without all of them
     python3 make.py docs                the documentation, into site/
     python3 make.py lite                the notebooks in a JupyterLite, which runs in a browser, into site/lite
+    python3 make.py replicate [options] rows of docs/papers again with other networks: coverage, flipped verdicts
     python3 make.py course [options]    grade solutions, starters, right and wrong submissions of the course; hw1: one
     python3 make.py package [options]   the wheel and the sdist, tried on each Python of the PATH; --only 3.12: on one
     python3 make.py browser             the documentation of site/ in a real browser: widths, formulas, links, search
@@ -74,6 +75,7 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "deletions": (["test"], [["tests/project/deletions.py"]]),
     "docs": (["docs"], [AFRESH, ["-m", "sphinx", "-W", "--keep-going", "-q", "-d", "build/doctrees", "docs", "site"]]),
     "lite": (["lite"], [["docs/notebooks/lite.py"]]),
+    "replicate": ([], [["examples/replicate.py"]]),
     "course": ([], [["course/check.py"]]),
     "package": (["package"], [["tests/project/package.py"]]),
     "browser": (["browser"], [["-m", "pytest", "-m", "", "-rs", "tests/docs"]]),

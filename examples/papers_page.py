@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 PAPERS = {
@@ -49,8 +51,8 @@ CIFAR-10, the rules, and the counts; these rows repeat its claims at a small siz
 """
 
 
-def page(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> str:
-    """The text of index.md.  results : {key: what `keep` wrote}.  docs : {script: docstring}."""
+def page(results: dict[str, dict[str, Any]], docs: dict[str, str], again: dict[str, Any] | None = None) -> str:
+    """The text of index.md.  results : {key: what `keep` wrote}.  docs : {script: docstring}.  again : of `added`."""
     results = {key: found for key, found in results.items() if found["data"] != "digits"}
     ruled = {key: found for key, found in results.items() if judged(found)}
     groups = by_paper(ruled, docs)
@@ -66,7 +68,30 @@ def page(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> str:
         text += f"| {paper} | {' | '.join(map(str, (*counts, *said)))} |\n"
     if waiting := [len(found["table"]) for key, found in results.items() if key not in ruled]:
         text += f"\n{sum(waiting)} rows of {len(waiting)} scripts wait for new networks: below, without a verdict.\n"
-    return text + sections(by_paper(results, docs), docs) + differing(ruled)
+    return text + replicated(again) + sections(by_paper(results, docs), docs) + differing(ruled)
+
+
+def added(folder: Path) -> dict[str, Any]:
+    """The sum of what replicate.py keeps in a folder, a file for each script."""
+    total: dict[str, Any] = {"scripts": 0, "numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
+    for path in sorted(folder.glob("*.json")):
+        found = json.loads(path.read_text("utf-8"))["counts"]
+        total = {name: value + found.get(name, 1) for name, value in total.items()}
+    return total
+
+
+def replicated(again: dict[str, Any] | None) -> str:
+    """The sentence about rows that ran twice."""
+    if not again or not again["scripts"]:
+        return ""
+    share = again["beyond"] / max(1, again["numbers"])
+    return (
+        f"\nRun again with other networks (`python3 make.py replicate --data DIR`): {again['scripts']} scripts. Of "
+        f"{again['numbers']} numbers, {again['beyond']} ({share:.1%}) differ by more than the root of the sum of "
+        "squares of both halves; of independent ones 5 % would. "
+        f'Of {again["verdicts"]} verdicts {len(again["flips"])} turned from "yes" to "no" or back, '
+        f"and {again['changed']} changed at all.\n"
+    )
 
 
 def judged(found: dict[str, Any]) -> bool:

@@ -14,7 +14,7 @@ import ast
 import json
 from pathlib import Path
 
-from papers_page import digits_page, page
+from papers_page import added, digits_page, page
 from PIL import Image
 
 from minintk.lab.experiments.papers import EXAMPLES, chosen, rerun, scripts
@@ -69,7 +69,8 @@ def kept_pages() -> dict[Path, str]:
     docs = {name: ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for name, path in scripts().items()}
     files = sorted(PAGE.parent.glob("*.json"))
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in files}
-    return {PAGE: page(kept, docs), PAGE.with_name("digits.md"): digits_page(kept, docs)}
+    again = added(PAGE.parent / "replicated")
+    return {PAGE: page(kept, docs, again), PAGE.with_name("digits.md"): digits_page(kept, docs)}
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ from minintk.training.train import train
 
 def orders(seed: int) -> Iterator[Finding]:
     """Frozen, the tangent kernel is off by 1/n after training; with O3 and O4 of the hierarchy by 1/n^2."""
-    N, E, widths = 8, 48, (64, 128, 256)
+    N, E, widths = 8, 96, (64, 128, 256)
     x = np.random.default_rng(0).standard_normal((N, 64))
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
     y = np.tile([[1.0], [-1.0]], (N // 2, 1))

@@ -227,5 +227,5 @@ def sharpnesses(seed: int) -> Iterator[Finding]:
             values.append(np.array([sharpness(net, one, x, y, loss=mse, rtol=1e-3) for one in end.theta]))
         return values
 
-    yield exponent("muP: sharpness after 30 steps", 0.0, 0.05, widths, found(SpectralMuP(), 0.3, 12))
-    yield refused(exponent("standard: the same", 0.0, 0.05, widths, found(Standard(), 1e-3, 3)))
+    yield exponent("muP: sharpness after 30 steps", 0.0, 0.1, widths, found(SpectralMuP(), 0.3, 12))
+    yield refused(exponent("standard: the same", 0.0, 0.1, widths, found(Standard(), 1e-3, 3)))

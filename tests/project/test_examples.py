@@ -49,6 +49,7 @@ REDUCED: dict[str, dict[str, Any]] = {
 
 
 HELPERS = {
+    "replicate",
     "common",
     "gallery",
     "geiger",

@@ -1,6 +1,7 @@
 """The verdicts of the papers' rows: numbers that agree, that differ, and intervals that decide neither."""
 
 import importlib
+import json
 import sys
 from math import nan
 from pathlib import Path
@@ -136,3 +137,26 @@ def test_sizes_on_the_command_line(shared: Any, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sys, "argv", ["script", *given])
     running.command_line(main, {"small": {"widths": (2,)}, "paper": {"widths": (32,), "members": 8}}, None, "one")
     assert asked == {"widths": [8, 16], "members": 4, "eta": 0.5, "first": 1000, "factors": {"width": 2, "seeds": 2}}
+
+
+def test_a_rerun_is_compared_number_by_number(shared: Any, tmp_path: Path) -> None:
+    """One of three numbers is beyond the root of the sum of squares; one verdict turns, one becomes undecided."""
+    replicate, page = importlib.import_module("replicate"), importlib.import_module("papers_page")
+    texts = (
+        ("1.0 ± 0.3; b = -0.5 (-0.6 to -0.4)", "1.5 ± 0.3; b = -0.5 (-0.6 to -0.4)"),
+        ("2 ± 1", "3.5 ± 1.2"),
+        ("7", "8"),
+    )
+    says = (True, False), (True, None), (None, None)
+    before, after = (
+        [{"claim": "c", "here": text[i], "agrees": answer[i], "rule": "> 0"} for text, answer in zip(texts, says)]
+        for i in (0, 1)
+    )
+    found = replicate.compared(before, after)
+    assert (found["numbers"], found["beyond"], found["verdicts"], found["changed"]) == (3, 1, 3, 2)
+    assert [flip["after"] for flip in found["flips"]] == [texts[0][1]]
+    (tmp_path / "one.json").write_text(json.dumps({"counts": found}))
+    said = page.replicated(page.added(tmp_path))
+    assert "1 scripts. Of 3 numbers, 1 (33.3%) differ" in said
+    assert "Of 3 verdicts 1 turned" in said
+    assert not page.replicated(page.added(tmp_path / "nowhere"))

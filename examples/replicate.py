@@ -1,0 +1,94 @@
+"""Rerun the rows of docs/papers with other networks: do the intervals cover, and do the verdicts stay?
+
+    python3 make.py replicate [--rows K] [--minutes M] [--data DIR] [--out DIR] [--first-seed S]
+
+Takes the scripts that were judged and took at most M minutes of one core, cheap ones first, until they have K rows.
+Each runs again as it was kept, with seeds from S on.  Two numbers are compared that both have an interval, a ± half or
+(low to high).  Of right 95 % intervals of independent runs, 95 % of the differences lie within the root of the sum of
+squares of the two halves; numbers of one script share networks, so the count scatters more than a binomial one.  A
+verdict flips if "yes" becomes "no", or "no" "yes".  What was found is kept in docs/papers/replicated/SCRIPT-DATA.json,
+and the page of the papers has the sum.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from typing import Any
+
+from papers_page import added
+from table import PAGE, PLAN, kept_pages
+
+from minintk.lab.experiments.papers import rerun, scripts
+
+NUMBER = r"[-+]?\d+\.?\d*(?:e[-+]?\d+)?"
+INTERVAL = re.compile(rf"({NUMBER}) (?:± ({NUMBER})|\(({NUMBER}) to ({NUMBER})\))")
+PLACE = PAGE.parent / "replicated"
+
+
+def intervals(text: str) -> list[tuple[float, float]]:
+    """(value, half) of each number with an interval, in the order of the text.
+
+    >>> intervals("0.98 ± 0.03, b = -0.5 (-0.7 to -0.4) (x2)")
+    [(0.98, 0.03), (-0.5, 0.15)]
+    """
+    found = []
+    for value, half, low, high in INTERVAL.findall(text):
+        found.append((float(value), float(half) if half else round((float(high) - float(low)) / 2, 12)))
+    return found
+
+
+def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts over the rows of one script: numbers that have two intervals, differences beyond them, verdicts, flips."""
+    found: dict[str, Any] = {"numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
+    for old, new in zip(before, after, strict=True):
+        pairs = zip(intervals(old["here"]), intervals(new["here"]), strict=False)
+        halves = [((a - b) ** 2, half**2 + other**2) for (a, half), (b, other) in pairs]
+        found["numbers"] += sum(spread > 0 for _, spread in halves)  # 0: rounded away
+        found["beyond"] += sum(off > spread > 0 for off, spread in halves)
+        if not old.get("rule"):
+            continue
+        found["verdicts"] += 1
+        found["changed"] += old["agrees"] is not new["agrees"]
+        if {old["agrees"], new["agrees"]} == {True, False}:
+            found["flips"].append({"claim": old["claim"], "before": old["here"], "after": new["here"]})
+    return found
+
+
+def main() -> None:
+    """Rerun, compare, keep, and print the sum."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1000, metavar="K", help="rows that are enough")
+    parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="of one core, by the kept run")
+    parser.add_argument("--data", metavar="DIR", help="folder with MNIST and CIFAR-10; without it, the digits inside")
+    parser.add_argument("--out", default="replicate-out", metavar="DIR", help="folder for runs; a later call goes on")
+    parser.add_argument("--first-seed", default="20000", metavar="S", help="where seeds begin")
+    args = parser.parse_args()
+    kept = {path.stem: json.loads(path.read_text("utf-8")) for path in PAGE.parent.glob("*.json")}
+    chosen = [key for key, run in kept.items() if "factors" in run and run["core seconds"] <= 60 * args.minutes]
+    chosen = [key for key in chosen if args.data or kept[key]["data"] == "digits"]
+    rows, paths = 0, scripts()
+    for key in sorted(chosen, key=lambda key: float(kept[key]["core seconds"])):
+        run = kept[key]
+        if rows >= args.rows:
+            break
+        scale, seeds = PLAN[run["data"]][run["script"]]
+        options = {"data": None if run["data"] == "digits" else args.data, "scale": scale, "seeds": str(seeds)}
+        options |= {"first-seed": args.first_seed}
+        for name, found in rerun({run["script"]: paths[run["script"]]}, args.out, images=run["data"], **options):
+            if found is None:
+                raise SystemExit(f"{name}.py failed")
+            counts = compared(run["table"], found["table"])
+            PLACE.mkdir(exist_ok=True)
+            text = json.dumps({"first seed": args.first_seed, "counts": counts}, indent=1, ensure_ascii=False)
+            (PLACE / f"{key}.json").write_text(f"{text}\n", "utf-8")
+            print(f"{key}: {counts}", flush=True)
+        rows += len(run["table"])
+    print(f"together: {added(PLACE)}")
+    for path, page in kept_pages().items():
+        path.write_text(page, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
