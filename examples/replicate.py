@@ -4,10 +4,10 @@
 
 Takes the scripts that were judged and took at most M minutes of one core, cheap ones first, until they have K rows.
 Each runs again as it was kept, with seeds from S on.  Two numbers are compared that both have an interval, a ± half or
-(low to high).  Of right 95 % intervals of independent runs, 95 % of the differences lie within the root of the sum of
-squares of the two halves; numbers of one script share networks, so the count scatters more than a binomial one.  A
-verdict flips if "yes" becomes "no", or "no" "yes".  What was found is kept in docs/papers/replicated/SCRIPT-DATA.json,
-and the page of the papers has the sum.
+(low to high).  If the intervals are right, 95 % of the differences lie within the root of the sum of squares of the two
+halves.  Numbers of one script share networks, so that the count scatters more than a binomial one.  A verdict flips if
+"yes" becomes "no", or "no" "yes".  What was found is kept in docs/papers/replicated/SCRIPT-DATA.json, and the page of
+the papers has the sum.
 """
 
 from __future__ import annotations

@@ -10,9 +10,11 @@ Nothing else of the core names a satellite, but the faces of the two packages, w
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
+
+from minintk.undisturbed import undisturbed
 
 DOORS = {
     "networks": "minintk.fast.door:faster",
@@ -31,7 +33,7 @@ def through(door: str, otherwise: Any = None) -> Any:
     """
     module, _, name = DOORS[door].partition(":")
     try:
-        return getattr(import_module(module), name)
+        return getattr(undisturbed(partial(import_module, module)), name)
     except ModuleNotFoundError as error:
         if not module.startswith(error.name or "?"):
             raise

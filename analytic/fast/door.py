@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from importlib import import_module
@@ -12,7 +11,8 @@ import numpy as np
 
 from analytic.kernels import kernel
 from minintk import spec as s
-from minintk.fast.numba_here import numba_is_here
+from minintk.fast.numba_here import numba_is_here, with_numba
+from minintk.undisturbed import undisturbed
 
 
 class Faster:
@@ -21,18 +21,13 @@ class Faster:
     @cached_property
     def passes(self) -> Any:
         """`analytic.fast.vectors.passes`; None without Numba's compiler, or, with a warning, if that does not load."""
-        if not numba_is_here():
-            return None
-        try:
-            return import_module("analytic.fast.vectors").passes
-        except Exception as error:  # whatever an extension module raises
-            warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {error}", RuntimeWarning, 2)
-            return None
+        found = with_numba("analytic.fast.vectors") if numba_is_here() else None
+        return found and found.passes
 
     @cached_property
     def planes(self) -> Any:
         """`analytic.fast.planes`."""
-        return import_module("analytic.fast.planes")
+        return undisturbed(partial(import_module, "analytic.fast.planes"))
 
 
 faster = Faster()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from inspect import getsource
 from pathlib import Path
@@ -25,6 +25,7 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic as typed_intrinsic
 
 from minintk.progress import say
+from minintk.undisturbed import undisturbed
 
 NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 """No exception for a division by 0; the compiler may round a b + c once instead of twice, and reorder nothing."""
@@ -111,12 +112,14 @@ def compiled(f: Any, options: Any = NUMBA_OPTIONS) -> Any:
         made._cache = CheckedCache(f)
     except (RuntimeError, OSError):  # neither its folder nor one of the user's can be written to, or it has no source
         not_kept(f"{f.__module__} has no folder that can be written to; set NUMBA_CACHE_DIR")
+    compile_for = made._compile_for_args  # called where the types of the arguments are new
+    made._compile_for_args = lambda *args, **named: undisturbed(partial(compile_for, *args, **named))
     return made
 
 
 def address(loop: Any, count: int) -> int:
     """Return where the machine code of a compiled loop of so many whole numbers stands, for `call`."""
-    made = loop.get_compile_result(types.void(*[types.int64] * count))
+    made = undisturbed(partial(loop.get_compile_result, types.void(*[types.int64] * count)))
     KEPT.append(loop)
     return int(made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name))
 

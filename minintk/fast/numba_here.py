@@ -9,6 +9,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from minintk.undisturbed import undisturbed
+
 
 @cache
 def numba_is_here() -> bool:
@@ -16,11 +18,23 @@ def numba_is_here() -> bool:
     return find_spec("numba") is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 
 
+def with_numba(module: str) -> Any:
+    """Import a module that needs Numba; None, with a warning, where that does not load (it needs another NumPy)."""
+
+    def load() -> Any:
+        try:
+            return import_module(module)
+        except Exception as error:  # whatever an extension module raises
+            return error
+
+    found = undisturbed(load)
+    if isinstance(found, Exception):
+        warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {found}", RuntimeWarning, 3)
+        return None
+    return found
+
+
 @cache
 def loops() -> Any:
-    """`minintk.fast.direct`, loaded; None, with a warning, where Numba does not load (it needs another NumPy)."""
-    try:
-        return import_module("minintk.fast.direct")
-    except Exception as error:  # whatever an extension module raises
-        warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {error}", RuntimeWarning, 2)
-        return None
+    """`minintk.fast.direct`, loaded; None where Numba does not load."""
+    return with_numba("minintk.fast.direct")
