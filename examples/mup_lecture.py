@@ -2,15 +2,16 @@
 
     python3 make.py python examples/mup_lecture.py [--out DIR] [--data DIR]
 
-Section 2 is about a linear network of width D with P inputs, W1 : D x P, W2 : D x D, W3 : 1 x D, weights of
-1/sqrt(P), 1/sqrt(D), 1/D and rates D/P, 1, 1/D: norms of weights, of features and of their first steps.  Section 1 has
+Section 2 is about a linear network of width D with P inputs: W1 : D x P, W2 : D x D, W3 : 1 x D, weights of 1/sqrt(P),
+1/sqrt(D), 1/D and rates D/P, 1, 1/D.  It gives norms of weights, of features and of their first steps.  Section 1 has
 kappa = |D^2 f| / |D f|^2 of two layers: D^-1/2 in the NTK scaling, which is lazy, and 1 in the mean-field one.  What
-follows from both is measured on images, with two hidden tanh layers: features move by the same amount at every width in
-muP and by n^-1/2 in the NTK parametrization, and a rate that is best for narrow networks is good for wide ones.
+follows is measured on images, with two hidden tanh layers.  Features move by the same amount at every width in muP, and
+by n^-1/2 in the NTK parametrization.  A rate that is best for narrow networks is good for wide ones.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,8 @@ def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]
     start, found = mn.mse(net(theta, x), y), []
     for lr in RATES:
         try:
-            *_, end = mn.train(net, theta, x, y, loss=mn.mse, optimizer=mn.Adam(lr=lr), steps=STEPS)
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # that training diverges
+                *_, end = mn.train(net, theta, x, y, loss=mn.mse, optimizer=mn.Adam(lr=lr), steps=STEPS)
             found.append(np.minimum(end.loss, start))
         except FloatingPointError:
             found.append(start)

@@ -1,7 +1,7 @@
 """Import and compile where no signal handler runs.
 
 Python runs signal handlers in the main thread, between any two of its lines.  One that came in the middle of an import
-would find half a module; one that left it by an exception would leave half a module behind; and a compiler that is
+would find half a module, and one that left it by an exception would leave half a module behind.  A compiler that is
 entered twice, or left, may end the process.  In a thread of its own such work runs to its end, whatever the main thread
 is told meanwhile, and it is there for the next call.
 """
@@ -34,5 +34,8 @@ def undisturbed(work: Callable[[], T]) -> T:
         except BaseException as error:
             done.set_exception(error)
 
-    Thread(target=run, name="minintk-undisturbed").start()
+    try:
+        Thread(target=run, name="minintk-undisturbed").start()
+    except RuntimeError:  # no threads, in a browser or when Python ends
+        return work()
     return done.result()

@@ -29,6 +29,7 @@ import numpy as np
 from analytic.vectors.state import Distances, Dual, Pairs, RowState, Take, distances_between, taken
 from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
 from minintk.layers.activation import Pointwise, hermite_polynomials
+from minintk.threads import single_threaded_blas
 
 NODES_PER_PANEL = 20
 """Gauss-Legendre nodes per panel."""
@@ -289,6 +290,10 @@ class Quadrature(Dual):
         return mean_square(partial(self.pointwise.phi, xp), xp.sqrt(q))
 
     def rows(self, rows: RowState) -> tuple[RowState, QuadratureRow]:
+        with single_threaded_blas():  # else the sums over nodes have other bits with other numbers of threads
+            return self._rows(rows)
+
+    def _rows(self, rows: RowState) -> tuple[RowState, QuadratureRow]:
         xp, q = array_namespace(rows.q), rows.q
         kinks = self.pointwise.kinks
         phi, dphi = partial(self.pointwise.phi, xp), partial(self.pointwise.derivative, xp)

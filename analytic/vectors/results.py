@@ -99,6 +99,8 @@ class Wanted:
         MemoryError, with `hint`, if all that exceeds the bound; ValueError for an `out` of other shape or precision.
         """
         dtype, shape = inputs.dtype, self.shape(inputs)
+        if self.out[0] is not None and self.out[0] is self.out[-1] and len(self.out) > 1:
+            raise ValueError("out expects an array for each kernel, got one array for both: give another")
         for o in self.out:
             if o is not None:
                 array_namespace(inputs.x[0], o)

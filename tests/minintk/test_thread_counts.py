@@ -156,3 +156,15 @@ def test_joined_ensembles_do_not_depend_on_it_either(monkeypatch: pytest.MonkeyP
             *_, last = mn.train(net, theta, x, x[:, :2], loss=mn.mse, optimizer=mn.SGD(0.1), steps=3, every=3)
         found.append(digest(last.theta))
     assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("phi", [mn.Tanh(), mn.Sigmoid(), mn.Softplus(), mn.ReLU()], ids=repr)
+@pytest.mark.parametrize("N", [20, 120])
+def test_bits_of_a_small_kernel_do_not_depend_on_blas(phi: mn.spec.Layer, N: int) -> None:
+    x = np.random.default_rng(0).standard_normal((N, 3))
+    k = an.kernel(mn.Sequential(mn.Dense(9, b_std=0.1), phi, mn.Dense(9), phi, mn.Dense(1)))
+    found = []
+    for count in (1, 2):
+        with threadpool_limits(count, user_api="blas"):
+            found.append([a.tobytes() for a in k.both(x)])
+    assert found[0] == found[1]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals 
 
 
 class Late(Exception):
-    """What a time limit raises."""
+    """Raised by a time limit."""
 
 
 @pytest.fixture

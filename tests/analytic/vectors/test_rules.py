@@ -284,6 +284,9 @@ def test_bad_input() -> None:
         kernel.ntk(np.ones((2, 3, 3, 1)))
     with pytest.raises(ValueError, match=r"out expects shape \(2, 2\) and float64, got \(3, 2\) and float64"):
         kernel.ntk(np.ones((2, 3)), out=np.empty((3, 2)))
+    one = np.empty((2, 2))
+    with pytest.raises(ValueError, match="out expects an array for each kernel"):
+        kernel.both(np.ones((2, 3)), out=(one, one))
     with pytest.raises(ValueError, match=r"out expects shape .* got .* float32"):
         kernel.ntk(np.ones((2, 3)), out=np.empty((2, 2), np.float32))
     with pytest.raises(ValueError, match=r"x expects shape \(N, d\), got \(3,\)"):
