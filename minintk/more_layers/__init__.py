@@ -1,0 +1,25 @@
+"""Layers of models that people bring from elsewhere: `minintk.lift` needs them, the papers on wide networks do not.
+
+Each file holds a layer as data, its shape and its finite meaning, written as a layer from outside would be:
+
+    activations      Hardtanh, Hardswish, Hardsigmoid, ELU, the tanh form of GELU
+    grouped_conv     convolutions in groups (depthwise), with holes (dilation)
+    adaptive_pool    averages over as many windows as are wanted
+    group_norm       LayerNorm over groups of channels
+
+The activations have kernels at infinite width, by quadrature; the other layers refuse in words.
+
+>>> import minintk as mn
+>>> net = mn.Network(mn.Sequential(GroupedConv2d(8, groups=4), ReLU6(), mn.GlobalAvgPool(), mn.Dense(1)), (6, 6, 4))
+>>> net.layout
+Layout(0.W (3, 3, 1, 8), 3.W (8, 1); P = 80)
+"""
+
+from minintk.more_layers.activations import ELU, Hardsigmoid, Hardswish, Hardtanh, ReLU6, TanhGELU
+from minintk.more_layers.adaptive_pool import AdaptiveAvgPool
+from minintk.more_layers.group_norm import GroupNorm
+from minintk.more_layers.grouped_conv import GroupedConv2d
+
+__all__ = [
+    "ELU", "AdaptiveAvgPool", "GroupNorm", "GroupedConv2d", "Hardsigmoid", "Hardswish", "Hardtanh", "ReLU6", "TanhGELU",
+]  # fmt: skip

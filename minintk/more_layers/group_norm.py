@@ -1,0 +1,93 @@
+"""GroupNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
+
+mean and variance over all pixels and the channels of a group, for each example.  Both depend on x, so, as in LayerNorm,
+
+jvp     dy = r (dx - mean(dx) - y mean(y dx))
+vjp     the same map: it is its own transpose
+gram    0: there are no weights
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minintk import spec as s
+from minintk.arrays import Array
+from minintk.layers.contract import LayerJacobian, Tensor, Weights, bind
+from minintk.layers.norm import NormJacobian, statistics
+from minintk.spec.parametrization import Parametrization
+from minintk.spec.shapes import Shape, Site, out_shape
+from minintk.validate import number, whole
+
+
+@dataclass(frozen=True)
+class GroupNorm(s.Layer):
+    """y = (x - mean) / sqrt(variance + eps), over all pixels and C / groups channels of each example (Wu, He 2018).
+
+    groups : 1 is LayerNorm over all axes, C is InstanceNorm; they divide the channels C.
+
+    ValueError for groups that do not divide the channels.
+
+    >>> out_shape(GroupNorm(4), (7, 7, 16))
+    (7, 7, 16)
+    """
+
+    groups: int
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        whole("GroupNorm(groups=...)", self.groups)
+        number("GroupNorm(eps=...)", self.eps)
+
+
+@out_shape.register
+def _(layer: GroupNorm, shape: Shape) -> Shape:
+    if shape[-1] % layer.groups:
+        raise ValueError(f"{layer!r} expects channels that its groups divide, got examples of shape {shape}")
+    return shape
+
+
+@dataclass(frozen=True)
+class GroupNormJacobian(LayerJacobian):
+    """The Jacobian of a normalisation of x : (..., *pixels, groups, C / groups)."""
+
+    layer: BoundGroupNorm
+    norm: NormJacobian
+
+    def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
+        """dy = r (dx - mean(dx) - y mean(y dx))."""
+        return None if dx is None else self.vjp(dx, None)
+
+    def vjp(self, u: Array, dw: Weights | None) -> Array:
+        """The same map."""
+        return self.layer.joined(self.norm.vjp(self.layer.split(u), None))
+
+
+@dataclass(frozen=True)
+class BoundGroupNorm:
+    """GroupNorm in its place."""
+
+    groups: int
+    eps: float
+    shape: Shape
+    tensors: tuple[Tensor, ...] = ()
+
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, GroupNormJacobian]:
+        """y = r (x - mean)."""
+        x, axes = self.split(x), (*range(-1 - len(self.shape), -2), -1)
+        mean, r = statistics(x, axes, self.eps)
+        y = r * (x - mean)
+        return self.joined(y), GroupNormJacobian(self, NormJacobian(y, r, axes))
+
+    def split(self, x: Array) -> Array:
+        """(..., C) as (..., groups, C / groups)."""
+        return x.reshape((*x.shape[:-1], self.groups, x.shape[-1] // self.groups))
+
+    def joined(self, x: Array) -> Array:
+        """(..., groups, C / groups) as (..., C)."""
+        return x.reshape((*x.shape[:-2], self.shape[-1]))
+
+
+@bind.register
+def _(layer: GroupNorm, site: Site, parametrization: Parametrization, name: str) -> BoundGroupNorm:
+    return BoundGroupNorm(int(layer.groups), float(layer.eps), out_shape(layer, site.shape))
