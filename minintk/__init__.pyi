@@ -2,7 +2,7 @@
 
 import pathlib
 
-from . import datasets, diagnostics, testing
+from . import datasets, diagnostics, more_layers, testing
 from .arrays import Array
 from .beyond.hierarchy import hierarchy
 from .diagnostics.curvature import max_learning_rate
@@ -10,9 +10,10 @@ from .lab.experiments.coordinate_check import CoordinateCheck, coordinate_check
 from .lab.experiments.lr_transfer import Transfer, learning_rate_transfer
 from .lab.experiments.sweeps import Table, sweep
 from .large.least_squares import Solution, solve_gram, solve_lsqr
+from .lifting.lift import lift
+from .lifting.unlift import unlift
 from .models.empirical import nngp, ntk, ntk_full
 from .models.iterative import IterativelyLinearized, Moved
-from .models.lift import lift, unlift
 from .models.model import Model
 from .models.network import Network
 from .models.wrappers import Centred, Linearized, Taylor
@@ -101,6 +102,6 @@ __all__ = [
     "Sum", "SumOfSquares", "Swish", "Table", "Tanh", "Taylor", "Transfer", "UnsupportedLayer", "WarmUp",
     "checkpoints", "coordinate_check", "datasets", "diagnostics", "evaluate", "exponents", "fit", "flow",
     "hierarchy", "hinge", "kernel_descent", "kernel_flow", "learning_rate_transfer", "lift", "logistic",
-    "max_learning_rate", "mse", "nngp", "ntk", "ntk_full", "softmax_cross_entropy", "solve_gram", "solve_lsqr",
-    "sum_of_squares", "sweep", "testing", "train", "unlift", "zoo",
+    "max_learning_rate", "more_layers", "mse", "nngp", "ntk", "ntk_full", "softmax_cross_entropy", "solve_gram",
+    "solve_lsqr", "sum_of_squares", "sweep", "testing", "train", "unlift", "zoo",
 ]  # fmt: skip

@@ -4,7 +4,6 @@ Reading order:
 
     network       what a model is, and the network of a spec
     jacobian      J v, J' u and J J' without J, and df/dx
-    lift          networks trained elsewhere, from torch.nn or arrays, and back
     empirical     tangent kernels and NNGP kernels at theta, by blocks under a memory bound
     wrappers      linearised, alpha-scaled and Taylor-expanded models
     iterative     linearised, at a point that moves now and then

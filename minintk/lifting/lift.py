@@ -1,0 +1,102 @@
+"""Networks trained elsewhere: a torch.nn module, or a dictionary of arrays, as a network and theta.
+
+    modules   torch.nn's modules as layers
+    graph     a `forward` as a tree of layers, by torch.fx
+    slots     which layer takes which arrays, and their axes
+    check     the module runs beside the network
+    unlift    weights go back
+
+No other library is imported: a module brings its own along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from minintk import spec as s
+from minintk.arrays import Array
+from minintk.lifting.check import check_module, check_run
+from minintk.lifting.graph import read
+from minintk.lifting.slots import Axes, Lifted, array, frozen, pairs, turned
+from minintk.models.network import Network
+from minintk.spec.parametrization import Parametrization, PyTorch
+from minintk.validate import precision
+
+
+def lift(
+    module: Any, input_shape: Sequence[int], *, spec: s.Layer | None = None, layout: Axes = "torch",
+    parametrization: Parametrization | None = None, check: bool = True,
+) -> tuple[Network, Array]:  # fmt: skip
+    """Return (net, theta): the network that computes what `module` does, with the same gradients in its weights.
+
+    module : a torch.nn module in evaluation mode, its `state_dict()`, or a dictionary of arrays, nested or with dots in
+        its names, where a layer has weight (kernel, scale, W, w), bias (b), and a BatchNorm mean and var (running_mean,
+        running_var) too.  From CuPy arrays theta is on the GPU.
+    input_shape : the shape of one example, channels last, (H, W, C) or (d,).
+    spec : for a dictionary, and for a module whose `forward` cannot be read.  Each Dense, convolution and BatchNorm
+        takes the next arrays of its kind, so the dictionary is in the order of the network.  A LayerNorm with scale and
+        offset is `Sequential(LayerNorm(), BatchNorm())`.  Without spec, `forward` is traced (`minintk.lifting.graph`).
+    layout : whose axes the arrays have, "torch" (out, in, *window) or "flax" (*window, in, out).
+    parametrization : `PyTorch()` unless given, where theta is the weights themselves.
+    check : run a copy of the module, in float64 on the CPU, and the network on two random examples.  Their outputs, and
+        the gradients of every weight, must agree to 1e-7 of the largest.  A dictionary cannot be run.
+
+    theta has the arrays' dtype, float32 or float64.  Statistics of BatchNorms are frozen, as by `Network.calibrate`,
+    and their scale and offset with them.
+
+    UnsupportedLayer for a module that has no counterpart, with its path: hooks and weights that two layers share are
+    among them.  ValueError where shapes disagree, arrays are missing or left over, a weight has requires_grad=False,
+    the module is in training mode, or the check fails.
+
+    >>> state = {"0.weight": np.ones((4, 3)), "0.bias": np.zeros(4), "2.weight": np.ones((1, 4))}
+    >>> net, theta = lift(state, (3,), spec=s.Sequential(s.Dense(4, b_std=1.0), s.ReLU(), s.Dense(1)))
+    >>> net(theta, np.ones((1, 3)))
+    array([[12.]])
+    """
+    if not hasattr(module, "state_dict"):
+        if not isinstance(module, Mapping) or spec is None:
+            raise TypeError(
+                f"lift expects a torch.nn module, or a dictionary of arrays and spec=..., got {module!r:.80}"
+            )
+        return weighed(Network(spec, input_shape, parametrization or PyTorch()), module, layout)
+    check_module(module)
+    shape, how = tuple(input_shape), PyTorch() if parametrization is None else parametrization
+    places: list[str | None] | None = None
+    if spec is None:
+        piece = read(module, shape)
+        net: Network = Lifted(s.Sequential(*piece.layers), shape, how, piece.owners)
+        places = piece.places
+    else:
+        net = Network(spec, shape, how)
+    lifted = weighed(net, module.state_dict(), layout, {n for n, p in module.named_parameters() if not p.requires_grad})
+    if check:
+        again = partial(lift, input_shape=shape, spec=spec, layout=layout, check=False)
+        check_run(module, again, net, layout, places)
+    return lifted
+
+
+def weighed(
+    net: Network, state: Mapping[str, Any], layout: Axes, constants: Collection[str] = ()
+) -> tuple[Network, Array]:
+    """Return the network and theta from its arrays; constants : names of those that may not be a layer's weights."""
+    pieces, statistics = dict[str, Array](), dict[str, Array]()
+    for slot, group in pairs(net, state, layout):
+        arrays = {key: turned(array(a), slot.order, layout) for key, (_, a) in group.items()}
+        for key, a in arrays.items():
+            want = slot.tensors[key].shape if slot.tensors else (slot.features,)
+            if tuple(a.shape) != want:
+                place = f"turned to minintk's axes, for layer {slot.name}, {slot.layer!r}"
+                raise ValueError(f"{group[key][0]} expects shape {want}, {place}, got {tuple(a.shape)}")
+        statistics |= {} if slot.tensors else frozen(slot, arrays)
+        pieces |= {tensor.name: arrays[key] / tensor.row.multiplier for key, tensor in slot.tensors.items()}
+        for key, tensor in slot.tensors.items():
+            if (name := group[key][0]) in constants:
+                remedy = f"requires_grad_(True), then scales={{'{tensor.name}': 0}} in mn.ntk, lr_scales in mn.train"
+                raise ValueError(f"{name} has requires_grad=False, but here all weights of layers learn: {remedy}")
+    if not pieces:
+        raise ValueError(f"lift expects a model with weights, {net.spec!r} has none")
+    theta = net.layout.pack(pieces)
+    precision(str(theta.dtype))
+    return (net._with({at: a.astype(theta.dtype) for at, a in statistics.items()}) if statistics else net), theta

@@ -1,0 +1,190 @@
+"""Modules of torch.nn as layers: a table by their names, and the options that layers here do not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Any
+
+from minintk import more_layers as more
+from minintk import spec as s
+from minintk.spec.shapes import Shape, UnsupportedLayer
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Layers one after another.
+
+    places : for each layer the path of its module, None for an operation of a `forward`.  owners : the paths of all
+    modules that have arrays, in the order of the network.
+    """
+
+    layers: list[s.Layer] = field(default_factory=list)
+    places: list[str | None] = field(default_factory=list)
+    owners: list[str] = field(default_factory=list)
+
+    @property
+    def layer(self) -> s.Layer:
+        """The layers as one."""
+        return self.layers[0] if len(self.layers) == 1 else s.Sequential(*self.layers) if self.layers else s.Identity()
+
+    def at(self, path: str) -> Piece:
+        """The layers as one, of the module at this path."""
+        return replace(self, layers=[self.layer], places=[path])
+
+    def then(self, other: Piece) -> Piece:
+        """This piece and the next; the mean over all pixels and Flatten are GlobalAvgPool, which has a kernel."""
+        owners = self.owners + other.owners
+        if other.layers[:1] == [s.Flatten()] and self.layers[-1:] == [more.AdaptiveAvgPool(1)]:
+            layers = [*self.layers[:-1], s.GlobalAvgPool(), *other.layers[1:]]
+            return Piece(layers, [*self.places, *other.places[1:]], owners)
+        return Piece(self.layers + other.layers, self.places + other.places, owners)
+
+
+def refusal(where: str, what: str, remedy: str = "replace it, or give spec=...") -> UnsupportedLayer:
+    """An error that begins with what to do."""
+    return UnsupportedLayer(f"{remedy}: {where} {what}")
+
+
+# ------------------------------------------------------------------------------------------------ options
+
+
+def size(value: Any) -> Any:
+    """A number where a tuple has one number alone."""
+    return value[0] if isinstance(value, (tuple, list)) and len(set(value)) == 1 else value
+
+
+def each(value: Any, axes: int) -> tuple[Any, ...]:
+    """A value for each axis."""
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
+
+
+def bias(m: Any) -> float:
+    """b_std: 1, or 0 without a bias."""
+    return 0.0 if m.bias is None else 1.0
+
+
+def convolution(m: Any, shape: Shape) -> s.Layer:
+    """Conv1d or Conv2d; GroupedConv2d if it has groups or holes."""
+    window: Any = size(m.kernel_size)
+    how: Any = {"stride": size(m.stride), "padding": size(m.padding), "b_std": bias(m)}
+    if m.groups != 1 or size(m.dilation) != 1:
+        return more.GroupedConv2d(
+            m.out_channels, size(m.kernel_size), groups=m.groups, dilation=size(m.dilation), **how
+        )
+    return (s.Conv2d if len(shape) == 3 else s.Conv1d)(m.out_channels, window, **how)
+
+
+def paddings(m: Any, shape: Shape) -> Any:
+    """torch's padding, with what ceil_mode adds after the image.
+
+    ceil_mode keeps a last window that begins in the image or in the padding before it, and reaches over its end.
+    """
+    if not m.ceil_mode:
+        return size(m.padding)
+    axes, found = len(shape) - 1, list[tuple[int, int]]()
+    for n, k, stride, p in zip(shape, *(each(a, axes) for a in (m.kernel_size, m.stride or m.kernel_size, m.padding))):
+        windows = ceil((n + 2 * p - k) / stride) + 1
+        windows -= (windows - 1) * stride >= n + p
+        found.append((p, max(p, (windows - 1) * stride + k - n - p)))
+    return size(m.padding) if all(before == after for before, after in found) else tuple(found)
+
+
+def average(m: Any, shape: Shape) -> s.Layer:
+    """AvgPool; windows that reach over the padding's end by ceil_mode count those pixels alone that are there."""
+    padding, beyond = paddings(m, shape), isinstance(paddings(m, shape), tuple) and m.ceil_mode
+    if beyond and m.count_include_pad and size(m.padding) != 0:
+        raise refusal("AvgPool", "has ceil_mode=True, and counts its padding", "take count_include_pad=False")
+    edges = beyond or not m.count_include_pad
+    return s.AvgPool(size(m.kernel_size), stride=size(m.stride), padding=padding, normalize_edges=edges)
+
+
+def maximum(m: Any, shape: Shape) -> s.Layer:
+    """MaxPool."""
+    return s.MaxPool(size(m.kernel_size), stride=size(m.stride), padding=paddings(m, shape))
+
+
+def adaptive(m: Any, shape: Shape) -> s.Layer:
+    """AdaptiveAvgPool; None is the size that the axis has."""
+    wanted = each(m.output_size, len(shape) - 1)
+    return more.AdaptiveAvgPool(size(tuple(n if a is None else a for n, a in zip(shape, wanted))))
+
+
+def layer_norm(m: Any, shape: Shape) -> s.Layer:
+    """LayerNorm of vectors, with scale and offset as a BatchNorm."""
+    if tuple(m.normalized_shape) != shape:
+        raise refusal("LayerNorm", f"is over {m.normalized_shape}; here it is over the last axis of {shape}")
+    return s.Sequential(s.LayerNorm(eps=m.eps), *[s.BatchNorm()] * m.elementwise_affine)
+
+
+def dense(m: Any, shape: Shape) -> s.Layer:
+    """Dense, of vectors."""
+    if len(shape) != 1:
+        raise refusal("Linear", f"acts on the last axis of {shape}; here it takes vectors", "put Flatten before it")
+    return s.Dense(m.out_features, b_std=bias(m))
+
+
+MODULES: dict[str, Callable[[Any, Shape], s.Layer]] = {
+    "Linear": dense,
+    **dict.fromkeys(("Conv1d", "Conv2d"), convolution),
+    **dict.fromkeys(("AvgPool1d", "AvgPool2d"), average),
+    **dict.fromkeys(("MaxPool1d", "MaxPool2d"), maximum),
+    **dict.fromkeys(("AdaptiveAvgPool1d", "AdaptiveAvgPool2d"), adaptive),
+    **dict.fromkeys(("BatchNorm1d", "BatchNorm2d"), lambda m, shape: s.BatchNorm(eps=m.eps)),
+    "LayerNorm": layer_norm,
+    "GroupNorm": lambda m, shape: s.Sequential(more.GroupNorm(m.num_groups, m.eps), *[s.BatchNorm()] * m.affine),
+    **dict.fromkeys(("Identity", "Dropout", "Dropout1d", "Dropout2d"), lambda m, shape: s.Identity()),
+    "Softplus": lambda m, shape: s.Softplus(m.beta),
+    "LeakyReLU": lambda m, shape: s.LeakyReLU(m.negative_slope),
+    "ELU": lambda m, shape: more.ELU(m.alpha),
+    "Hardtanh": lambda m, shape: more.Hardtanh(m.min_val, m.max_val),
+    "ReLU6": lambda m, shape: more.ReLU6(),
+    "Hardswish": lambda m, shape: more.Hardswish(),
+    "Hardsigmoid": lambda m, shape: more.Hardsigmoid(),
+    "Flatten": lambda m, shape: s.Flatten(),
+    "ReLU": lambda m, shape: s.ReLU(),
+    "GELU": lambda m, shape: s.GELU() if m.approximate == "none" else more.TanhGELU(),
+    "SiLU": lambda m, shape: s.Swish(),
+    "Tanh": lambda m, shape: s.Tanh(),
+    "Sigmoid": lambda m, shape: s.Sigmoid(),
+}
+"""Modules of torch.nn as layers.  torch's Softplus is the identity above 20 / beta, 2e-9 / beta from the function."""
+
+ONLY = {
+    "groups": 1, "dilation": 1, "padding_mode": "zeros", "return_indices": False, "divisor_override": None,
+    "start_dim": 1, "end_dim": -1, "track_running_stats": True, "threshold": 20.0,
+}  # fmt: skip
+"""Options of modules, with the value that a layer here has."""
+
+TAKEN = {"Conv2d": ("groups", "dilation")}
+"""Options of some modules that may have any value."""
+
+
+def known(module: Any) -> str | None:
+    """The name of the torch.nn class whose `forward` the module has, if lift knows it."""
+    kinds: tuple[Any, ...] = type(module).__mro__
+    for kind in kinds:
+        if kind.__module__.startswith("torch.nn.modules") and kind.__name__ in ("Sequential", *MODULES):
+            return kind.__name__ if type(module).forward is kind.forward else None
+    return None
+
+
+def as_layer(kind: str, m: Any, shape: Shape, where: str) -> s.Layer:
+    """The layer of a module of this kind, on examples of this shape, or of what has its options."""
+    for option, value in ONLY.items():
+        if option not in TAKEN.get(kind, ()) and size(getattr(m, option, value)) != value:
+            raise refusal(where, f"has {option}={getattr(m, option)!r}; here it is {value!r} alone")
+    try:
+        return MODULES[kind](m, shape)
+    except UnsupportedLayer as error:  # which knows no place
+        raise UnsupportedLayer(str(error).replace(f": {kind.rstrip('12d')}", f": {where}", 1)) from None
+
+
+def leaf(module: Any, shape: Shape, path: str) -> Piece:
+    """A module without modules inside as a piece of one layer, for examples of this shape."""
+    kind, where = known(module), f"{type(module).__name__} at {path or 'the top'!r}"
+    if kind is None:
+        raise refusal(where, "is none of the modules that lift knows, the table in `minintk.lifting.modules`")
+    arrays = [name for name in module.state_dict() if name != "num_batches_tracked"]
+    return Piece([as_layer(kind, module, shape, where)], [path], [path] if arrays else [])

@@ -1,0 +1,48 @@
+"""Write the weights of a network back into the arrays that it was lifted from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from minintk import spec as s
+from minintk.arrays import Array, to_host
+from minintk.lifting.slots import Axes, array, filled, frozen, pairs, turned
+from minintk.models.network import Network
+
+
+def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes = "torch") -> dict[str, Any]:
+    """`state` again, in NumPy, with the weights of theta : (P,) in it: the inverse of `lift`.
+
+    state : the dictionary that was lifted, or one with its names and nesting, `state_dict()` of a module of the same
+    layers.  Where the statistics of a BatchNorm are not the state's, as after `Network.calibrate`, they are written as
+    scale r and offset -r mean', of inputs with mean 0 and variance 1 - eps.
+
+    The map is linear in theta, and takes gradients to torch's as well, where multipliers are 1.  ValueError for an
+    ensemble, for a BatchNorm without frozen statistics, and as for `lift`.
+
+    >>> from minintk import lift
+    >>> state = {"weight": np.array([[1.0, 2.0, 3.0]])}
+    >>> net, theta = lift(state, (3,), spec=s.Dense(1))
+    >>> unlift(net, 2 * theta, state)
+    {'weight': array([[2., 4., 6.]])}
+    """
+    if theta.ndim != 1:
+        raise ValueError(f"unlift expects theta : (P,) of one network, theta[i] of several, got {tuple(theta.shape)}")
+    w, found = net.layout.unpack(theta), dict[str, Any]()
+    for slot, group in pairs(net, state, layout):
+        own = {key: w[tensor.name] * tensor.row.multiplier for key, tensor in slot.tensors.items()}
+        if isinstance(slot.layer, s.BatchNorm):
+            if not net.statistics:
+                raise ValueError(f"unlift expects the statistics of layer {slot.name}: net = net.calibrate(theta, x)")
+            then = frozen(slot, {key: turned(array(a), slot.order, layout) for key, (_, a) in group.items()})
+            if any(np.any(to_host(a).astype(theta.dtype) != to_host(net.statistics[at])) for at, a in then.items()):
+                mean, r = (net.statistics[f"{slot.name}.{key}"] for key in ("mean", "r"))
+                own = {"weight": r, "bias": -r * mean, "mean": 0 * mean, "var": 0 * mean + 1 - slot.layer.eps}
+                if not {"weight", "bias"} <= set(group):
+                    raise ValueError(f"layer {slot.name} has statistics that only a BatchNorm with affine=True takes")
+                own = {key: own[key] for key in group}
+        found |= {group[key][0]: to_host(turned(a, slot.order, layout, back=True)) for key, a in own.items()}
+    return filled(state, found)
