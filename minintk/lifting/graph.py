@@ -66,7 +66,7 @@ def nested(values: Any) -> Iterator[Any]:
 def read(module: Any, shape: Shape, path: str = "") -> Piece:
     """Read a torch.nn module as layers, for examples of this shape; `path` is its place in the model."""
     kind = known(module)
-    if kind is None:
+    if kind is None and not type(module).__module__.startswith("torch.nn."):
         return Reader(trace(module, shape, path), module, path).piece()
     if kind != "Sequential":
         return leaf(module, shape, path)
@@ -91,7 +91,6 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
     if library is None or "torch.nn.modules.module.Module" not in bases:
         raise refusal(where, "has a forward of its own, and is no torch.nn.Module that torch.fx reads", SPEC)
     fx = import_module(f"{library.__name__}.fx")
-    runs = import_module(f"{library.__name__}.fx.passes.shape_prop")
     tracer = fx.Tracer()
     ours = tracer.is_leaf_module
     tracer.is_leaf_module = lambda m, name: known(m) not in (None, "Sequential") or ours(m, name)
@@ -103,17 +102,33 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
     like = next((p.detach() for p in module.parameters()), library.zeros(()))
     try:
         with library.no_grad():
-            runs.ShapeProp(graph).propagate(like.new_zeros((2, shape[-1], *shape[:-1])))
+            shapes = shapes_of(fx.Interpreter(graph), like.new_zeros((2, shape[-1], *shape[:-1])))
     except Exception as error:  # likewise
-        what = f"{where} does not run on {(2, shape[-1], *shape[:-1])}, {type(error).__name__}: {error}"
+        why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        what = f"{where} does not run on {(2, shape[-1], *shape[:-1])}, {why}"
         raise ValueError(f"mend input_shape={shape}, channels last: {what}") from error
     found = dict[Any, Node]()
     for one in graph.graph.nodes:
-        found[one] = from_fx(one, found, library)
+        found[one] = from_fx(one, found, shapes.get(one), library)
     return [*found.values()]
 
 
-def from_fx(one: Any, found: Mapping[Any, Node], library: Any) -> Node:
+def shapes_of(interpreter: Any, x: Any) -> dict[Any, Shape]:
+    """Run a graph on x; the shapes of the arrays that its nodes give."""
+    shapes, run_node = dict[Any, Shape](), interpreter.run_node
+
+    def noted(one: Any) -> Any:
+        y = run_node(one)
+        if hasattr(y, "detach"):
+            shapes[one] = tuple(map(int, y.shape))
+        return y
+
+    interpreter.run_node = noted
+    interpreter.run(x)
+    return shapes
+
+
+def from_fx(one: Any, found: Mapping[Any, Node], shape: Shape | None, library: Any) -> Node:
     """A node of torch.fx as one of ours; a function that is not the library's own keeps its module in its name."""
 
     def with_ours(value: Any) -> Any:
@@ -128,13 +143,13 @@ def from_fx(one: Any, found: Mapping[Any, Node], library: Any) -> Node:
         if not any(getattr(place, name, None) is one.target for place in places):
             name = f"{getattr(one.target, '__module__', '')}.{name}"
     kinds = {"placeholder": "input", "call_module": "module", "get_attr": "array", "output": "output"}
-    shape, kwargs = getattr(one.meta.get("tensor_meta"), "shape", None), dict(one.kwargs)
+    kwargs = dict(one.kwargs)
     changes = one.op.startswith("call_") and one.op != "call_module" and name.endswith("_") and not name.endswith("__")
     augmented = one.op == "call_function" and name.startswith("i") and hasattr(operator, name) and name[1:] in JOINS
     return Node(
         kinds.get(one.op, "operation"), name.removesuffix("_") if changes else name[1:] if augmented else name,
         with_ours(one.args), {key: with_ours(value) for key, value in kwargs.items()},
-        None if shape is None else tuple(map(int, shape)), changes or augmented or bool(kwargs.get("inplace")),
+        shape, changes or augmented or bool(kwargs.get("inplace")),
     )  # fmt: skip
 
 
@@ -184,7 +199,7 @@ class Reader:
         self.where = f"{type(module).__name__} at {path or 'the top'!r}"
         self.modules = dict(module.named_modules(remove_duplicate=False)) if hasattr(module, "named_modules") else {}
         self.place = {node: i for i, node in enumerate(nodes)}
-        self.read_nodes, self.called = set[Node](), set[str]()
+        self.read_nodes, self.called, self.steps = set[Node](), set[str](), 0
         self.dominators = dict[Node, frozenset[Node]]()
         for node in nodes:
             above = [self.dominators[a] for a in node.inputs]
@@ -225,8 +240,10 @@ class Reader:
         """The layers from the node `stop` to this one."""
         parts = list[Piece]()
         while node is not stop:
-            if node.kind == "array":
-                raise refusal(self.where, f"reads the array {node.target!r} itself", SPEC)
+            self.steps += 1
+            if node.kind == "array" or self.steps > 50 * len(self.nodes):
+                what = f"reads the array {node.target!r} itself" if node.kind == "array" else "has too many paths"
+                raise refusal(self.where, what, SPEC)
             part, node = self.module(node) if node.kind == "module" else self.operation(node)
             parts.append(part)
         return reduce(Piece.then, reversed(parts), Piece())
@@ -239,10 +256,8 @@ class Reader:
         found = leaf(self.modules[node.target], node.inputs[0].example, path)
         if found.owners:
             if node in self.read_nodes:
-                why = f"uses the output of {path!r} in branches that are not nested, as DenseNet's are"
-                raise refusal(
-                    self.where, f"{why}: a network is a tree of layers here", "lift parts of it, or mn.ntk_full"
-                )
+                why = f"uses the output of {path!r} in branches that are not nested"
+                raise refusal(self.where, f"{why}; a network is a tree of layers here", "lift parts of it")
             if path in self.called:
                 raise refusal(repr(path), "is called twice, and layers have weights of their own here", "untie it")
             self.read_nodes.add(node)
@@ -252,11 +267,11 @@ class Reader:
     def operation(self, node: Node) -> tuple[Piece, Node]:
         """An operation as a layer, and what it reads."""
         inputs, name = node.inputs, node.target
+        if arrays := [a.target for a in inputs if a.kind == "array"]:
+            raise refusal(self.where, f"reads the array {arrays[0]!r} itself", SPEC)
         if name in JOINS and (len(inputs) > 1 or JOINS[name] == "concat"):
             return self.joined(node)
-        if len(inputs) != 1 or inputs[0].shape is None or node.shape is None:
-            raise refusal(self.where, f"has the operation {name!r}, which lift does not know", SPEC)
-        layer = self.alone(node, inputs[0])
+        layer = self.alone(node, inputs[0]) if len(inputs) == 1 else None
         if layer is None:
             raise refusal(self.where, f"has the operation {name!r}{arguments(node)}, which lift does not know", SPEC)
         return Piece([] if layer == s.Identity() else [layer], [] if layer == s.Identity() else [None]), inputs[0]

@@ -50,8 +50,10 @@ def lift(
     among them.  ValueError where shapes disagree, arrays are missing or left over, a weight has requires_grad=False,
     the module is in training mode, or the check fails.
 
+    >>> import numpy as np
+    >>> from minintk import Dense, ReLU, Sequential
     >>> state = {"0.weight": np.ones((4, 3)), "0.bias": np.zeros(4), "2.weight": np.ones((1, 4))}
-    >>> net, theta = lift(state, (3,), spec=s.Sequential(s.Dense(4, b_std=1.0), s.ReLU(), s.Dense(1)))
+    >>> net, theta = lift(state, (3,), spec=Sequential(Dense(4, b_std=1.0), ReLU(), Dense(1)))
     >>> net(theta, np.ones((1, 3)))
     array([[12.]])
     """

@@ -23,9 +23,9 @@ def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes
     The map is linear in theta, and takes gradients to torch's as well, where multipliers are 1.  ValueError for an
     ensemble, for a BatchNorm without frozen statistics, and as for `lift`.
 
-    >>> from minintk import lift
+    >>> from minintk import Dense, lift
     >>> state = {"weight": np.array([[1.0, 2.0, 3.0]])}
-    >>> net, theta = lift(state, (3,), spec=s.Dense(1))
+    >>> net, theta = lift(state, (3,), spec=Dense(1))
     >>> unlift(net, 2 * theta, state)
     {'weight': array([[2., 4., 6.]])}
     """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import minintk as mn
-from minintk.models import lift as lifting
+from minintk.lifting import check as checking
 from minintk.testing import assert_close
 from tests.kit import torch_standin
 from tests.kit.golden import LIFTED
@@ -93,7 +93,7 @@ class TwoLayers(torch_standin.Module):
 def lift_two_layers(*defined: str, **off: float) -> tuple[mn.Network, mn.Array]:
     """Lift `TwoLayers` with the check, in which the module is off by so much."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lifting, "_run", lambda twin, x, u: twin.run(x, u, off))
+        patch.setattr(checking, "run", lambda twin, x, u: twin.run(x, u, off))
         return mn.lift(TwoLayers(*defined), (8,), spec=D)
 
 

@@ -27,13 +27,17 @@ class Module:
         return {}
 
     def forward(self, x: Any) -> Any:
-        """Nothing: a test that lifts with check=True says what `minintk.models.lift._run` finds."""
+        """Nothing: a test that lifts with check=True says what `minintk.lifting.check.run` finds."""
         raise AssertionError("a stand-in cannot run")
 
     def cpu(self) -> Module:
         return self
 
     double = cpu
+
+    @property
+    def _modules(self) -> dict[str, Module]:
+        return dict(self.named_children())
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         return ((name, value) for name, value in vars(self).items() if isinstance(value, Module))
@@ -136,7 +140,7 @@ nn = SimpleNamespace(
     GELU=module("GELU", approximate="none"),
     LeakyReLU=module("LeakyReLU", negative_slope=0.01),
     Softplus=module("Softplus", beta=1.0, threshold=20.0),
-    **{name: module(name) for name in ("Identity", "ReLU", "SiLU", "Tanh", "Sigmoid", "Hardtanh")},
+    **{name: module(name) for name in ("Identity", "ReLU", "SiLU", "Tanh", "Sigmoid", "Softmax")},
 )
 for kind in (Sequential, Linear):
     kind.__module__ = "torch.nn.modules.container"

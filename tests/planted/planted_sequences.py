@@ -15,7 +15,9 @@ from minintk import testing
 from minintk.layers import attention as finite
 from minintk.layers.attention import HeadsJacobian, MaskedAvgPoolJacobian
 from minintk.layers.branches import ConcatJacobian
-from minintk.models import lift as lifting
+from minintk.lifting import check as checking
+from minintk.lifting import lift as lifting
+from minintk.lifting import unlift as unlifting
 from tests.kit.laws import Array, Patch
 from tests.kit.lifted import check_recorded, check_refused
 from tests.planted.planting import planted
@@ -198,40 +200,41 @@ def _(patch: Patch) -> None:
 
 @planted("lift: features after Flatten in torch's order (C, H, W)", lifted)
 def _(patch: Patch) -> None:
-    right = lifting._turned
-    patch.setattr(lifting, "_turned", lambda a, order, layout, back=False: right(a, None, layout, back=back))
+    right = lifting.turned
+    for module in (lifting, unlifting):
+        patch.setattr(module, "turned", lambda a, order, layout, back=False: right(a, None, layout, back=back))
 
 
 @planted("lift: offset beta of a normalisation left out", lifted)
 def _(patch: Patch) -> None:
-    right = lifting._frozen
-    patch.setattr(lifting, "_frozen", lambda slot, arrays: right(slot, arrays | {"bias": 0 * arrays["bias"]}))
+    right = lifting.frozen
+    patch.setattr(lifting, "frozen", lambda slot, arrays: right(slot, arrays | {"bias": 0 * arrays["bias"]}))
 
 
 @planted("lift: a normalisation's variance left out", lifted)
 def _(patch: Patch) -> None:
-    right = lifting._frozen
-    patch.setattr(lifting, "_frozen", lambda slot, arrays: right(slot, {k: a for k, a in arrays.items() if k != "var"}))
+    right = lifting.frozen
+    patch.setattr(lifting, "frozen", lambda slot, arrays: right(slot, {k: a for k, a in arrays.items() if k != "var"}))
 
 
 @planted("lift: eps of a normalisation outside the root", lifted)
 def _(patch: Patch) -> None:
-    right = lifting._frozen
+    right = lifting.frozen
 
     def wrong(slot: Any, arrays: dict[str, Array]) -> Any:
         eps, var = slot.layer.eps if "var" in arrays else 0.0, arrays.get("var", 0.0)
         outside = {"var": var + eps**2 + 2 * eps * var**0.5 - eps} if "var" in arrays else {}
         return right(slot, arrays | outside)
 
-    patch.setattr(lifting, "_frozen", wrong)
+    patch.setattr(lifting, "frozen", wrong)
 
 
 @planted("lift: the module's run is not looked at", check_refused)
 def _(patch: Patch) -> None:
-    patch.setattr(lifting, "_check_run", lambda *arguments: None)
+    patch.setattr(lifting, "check_run", lambda *arguments: None)
 
 
 @planted("lift: gradients of the module's run are not compared", check_refused)
 def _(patch: Patch) -> None:
-    right = lifting._apart
-    patch.setattr(lifting, "_apart", lambda a, b, size=None: right(a, b) if size is None else 0.0)
+    right = checking.apart
+    patch.setattr(checking, "apart", lambda a, b, size=None: right(a, b) if size is None else 0.0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minintk as mn
-from minintk.models import lift as lifting
+from minintk.lifting.slots import flat
 from minintk.thresholds import THRESHOLDS
 from tests.kit import torch_standin
 from tests.kit.golden import LIFTED
@@ -88,8 +88,8 @@ def test_flax_gives_the_same_and_takes_it_back(parametrization: Any) -> None:
     net, theta = mn.lift(nested, (15, 16, 3), spec=spec, layout="flax", parametrization=parametrization)
     f = net(theta, np.moveaxis(inputs((3, 15, 16)), 1, -1).copy())
     assert np.abs(f.ravel() - LIFTED["f"]).max() < 1e-12 * np.abs(LIFTED["f"]).max()
-    back = dict(lifting._flat(mn.unlift(net, theta, nested, layout="flax")))
-    for name, a in lifting._flat(nested):
+    back = dict(flat(mn.unlift(net, theta, nested, layout="flax")))
+    for name, a in flat(nested):
         np.testing.assert_allclose(back[name], a, rtol=1e-15)
 
 
@@ -130,11 +130,21 @@ def test_branches_are_lifted_in_the_order_of_the_spec() -> None:
 
 NN = torch_standin.nn
 REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
-    "groups": (NN.Sequential(NN.Conv2d(4, 4, 3, groups=2)), (8, 8, 4), "Conv2d at '0' has groups=2; here it is 1"),
-    "tanh": (NN.Sequential(NN.Sequential(NN.GELU("tanh"))), (3,), r"GELU at '0\.0' has approximate='tanh'"),
-    "unknown": (NN.Sequential(NN.ReLU(), NN.Hardtanh()), (3,), "Hardtanh at '1' is none of"),
-    "forward": (type("Net", (NN.Sequential,), {"forward": lambda self, x: x})(), (3,), "Net at 'the top'.*give spec="),
-    "pool": (NN.Sequential(NN.AdaptiveAvgPool2d(2)), (8, 8, 4), "output_size=2"),
+    "groups": (NN.Sequential(NN.Conv1d(4, 4, 3, groups=2)), (8, 4), "Conv1d at '0' has groups=2; here it is 1"),
+    "edges": (
+        NN.Sequential(NN.Sequential(NN.Conv2d(1, 1, 3, padding_mode="reflect"))),
+        (3, 3, 1),
+        r"^replace it, or give spec=.*Conv2d at '0\.0' has padding_mode='reflect'",
+    ),
+    "unknown": (NN.Sequential(NN.ReLU(), NN.Softmax()), (3,), "^replace it.*Softmax at '1' is none of"),
+    "forward": (type("Net", (NN.Sequential,), {"forward": lambda self, x: x})(), (3,), "^give spec=.*Net at 'the top'"),
+    "pool": (NN.Sequential(NN.AvgPool2d(2, divisor_override=3)), (8, 8, 4), "divisor_override=3"),
+    "ceil": (
+        NN.Sequential(NN.AvgPool2d(3, 2, 1, ceil_mode=True)),
+        (6, 6, 1),
+        r"^take count_include_pad=False: AvgPool2d at '0'",
+    ),
+    "rows": (NN.Sequential(NN.Linear(4, 3)), (2, 4), r"^put Flatten before it: Linear at '0' acts on the last axis"),
     "norm": (NN.Sequential(NN.LayerNorm(8)), (8, 8, 4), r"here it is over the last axis of \(8, 8, 4\)"),
     "tied": (NN.Sequential(*[NN.Linear(3, 3)] * 2), (3,), r"'1\.weight' is '0\.weight' again, the same array"),
     "threshold": (NN.Sequential(NN.Softplus(2.0, 1.0)), (3,), r"Softplus at '0' has threshold=1\.0; here it is 20"),
@@ -168,7 +178,7 @@ def test_a_module_that_computes_something_else_is_refused() -> None:
 def test_what_differs_is_named() -> None:
     with pytest.raises(ValueError, match=r"other outputs.* by [\d.]+ of the largest; 'inp' is called where 'out' is"):
         lift_two_layers("out", "inp")
-    with pytest.raises(ValueError, match=r"other outputs than the module, by 0\.\d+ of the largest: spec has to be"):
+    with pytest.raises(ValueError, match=r"other outputs than the module, by 0\.\d+ of the largest: give spec="):
         lift_two_layers("inp", "out", f=1.0)
     with pytest.raises(ValueError, match=r"'out\.weight' has another gradient than in the module, by .*not detach"):
         lift_two_layers("inp", "out", **{"out.weight": 1.0})
@@ -247,7 +257,7 @@ def test_other_misuse_is_refused() -> None:
         mn.unlift(net, np.stack([theta, theta]), STATE)
     with pytest.raises(ValueError, match="order"):
         mn.lift({}, (2, 2, 3), spec=mn.Flatten())
-    with pytest.raises(ValueError, match=r"a model with weights, ReLU\(\) has none"):
+    with pytest.raises(ValueError, match=r"a model with weights, Sequential\(ReLU\(\)\) has none"):
         mn.lift(NN.ReLU(), (3,))
     split = mn.Sequential(mn.Flatten(), mn.Residual(mn.Dense(12)), mn.Dense(1))
     with pytest.raises(ValueError, match="adds features in two orders"):
