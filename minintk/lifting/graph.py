@@ -184,6 +184,12 @@ FUNCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """Functions that are a module of torch.nn, and their options in order, with defaults."""
 
+MASKS: dict[str, dict[str, Any]] = {
+    "dropout": {"p": 0.5, "training": True, "inplace": False},
+    "torchvision.ops.stochastic_depth.stochastic_depth": {"p": 0.5, "mode": None, "training": True},
+}
+"""Functions that pass their input on in evaluation, and their options."""
+
 RESHAPES = ("flatten", "view", "reshape", "squeeze", "contiguous", "clone")
 """Operations that keep all numbers in their order."""
 
@@ -234,7 +240,7 @@ class Reader:
         module = self.modules.get(node.target) if node.kind == "module" else None
         if module is not None:
             return bool(getattr(module, "inplace", False)) or known(module) in MEMORY
-        return node.in_place or node.target in RESHAPES or node.target == "dropout"
+        return node.in_place or node.target in (*RESHAPES, *MASKS)
 
     def chain(self, node: Node, stop: Node) -> Piece:
         """The layers from the node `stop` to this one."""
@@ -288,8 +294,8 @@ class Reader:
             return s.Identity() if node.shape == x.shape else s.Flatten() if node.shape == whole else None
         if name == "mean":
             return mean(node, x)
-        if name == "dropout":
-            options = bound(node, {"p": 0.5, "training": True, "inplace": False})
+        if name in MASKS:
+            options = bound(node, MASKS[name])
             return s.Identity() if options is not None and options.training is False else None
         if name in FUNCTIONS:
             kind, defaults = FUNCTIONS[name]

@@ -18,7 +18,7 @@ from typing import Literal
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
 from minintk.layers.contract import Contraction, LayerJacobian, Tensor, WeightAndBias, Weights, bind, weight_and_bias
-from minintk.layers.conv import BoundConv
+from minintk.layers.conv import BoundConv, sum_rows
 from minintk.layers.patches import Index, Windows
 from minintk.models.taylor import expand
 from minintk.spec.checks import check_scales, check_sizes, check_windows
@@ -116,7 +116,7 @@ class GroupedConvJacobian(LayerJacobian):
         if dw is not None:
             dw[p.W.name][...] = p.m * layer.as_weight(layer.read(self.x).swapaxes(-1, -2) @ rows)
             if p.b is not None:
-                dw[p.b.name][...] = p.c * u.sum(axis=(-4, -3, -2))
+                dw[p.b.name][...] = sum_rows(u.reshape((*u.shape[:-4], -1, u.shape[-1])), p.c)
         return None if p.first else p.m * layer.add(rows @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: GroupedConvJacobian, v: Array, kernel: Contraction) -> Array | float:

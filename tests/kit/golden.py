@@ -373,8 +373,36 @@ LIFTED: dict[str, Any] = {
         -0.533409983518862,
     ],
 }
-"""torch 2.13.0 computed them in float64: outputs and gradients of `images` in test_lift.py, which computes them again
-where torch is installed."""
+"""torch 2.13.0 computed them in float64: outputs and gradients of `images` in tests/kit/lifted.py."""
+LIFTED_MORE: dict[str, Any] = {
+    "tensors": ["0.weight", "0.bias", "4.weight", "8.weight", "8.bias", "12.weight", "12.bias", "14.weight", "14.bias"],
+    "f": [
+        -0.05077444565813227,
+        -0.03460629278586302,
+        -1.795298457731673,
+        -0.06145050702077626,
+        0.01630889369610622,
+        -1.73765436118968,
+        -0.05818851594352559,
+        -0.009779746710549153,
+        -1.765551422224591,
+        -0.01905892790569652,
+        -0.0314542466603096,
+        -1.750100243241528,
+    ],
+    "gradients": [
+        -0.5631159523668445,
+        0.02021231232123006,
+        0.1980045585882927,
+        -0.03702682531722085,
+        -0.09690981170152399,
+        -0.04329976543338254,
+        -0.1032131549486944,
+        1.631037886307593,
+        0.4016184489536088,
+    ],
+}
+"""The same of the model `more_images`."""
 
 
 def checks() -> dict[str, tuple[Any, Callable[[], Any], float]]:

@@ -11,7 +11,7 @@ import minintk as mn
 from minintk.lifting import check as checking
 from minintk.testing import assert_close
 from tests.kit import torch_standin
-from tests.kit.golden import LIFTED
+from tests.kit.golden import LIFTED, LIFTED_MORE
 
 Host = np.ndarray[Any, Any]
 
@@ -24,6 +24,19 @@ def images(nn: Any) -> Any:
         nn.AvgPool2d(3, 2, 1), nn.Flatten(), nn.BatchNorm1d(40), nn.Linear(40, 7), nn.LayerNorm(7), nn.Tanh(),
         nn.Dropout(0.3), nn.Linear(7, 6), nn.Softplus(2.0), nn.Linear(6, 3, bias=False),
     )  # fmt: skip
+
+
+def more_images(nn: Any) -> Any:
+    """Modules that become the layers of `minintk.more_layers`, on images (3, 15, 16)."""
+    return nn.Sequential(
+        nn.Conv2d(3, 6, (3, 2), padding=(1, 2), dilation=(1, 2), groups=3), nn.GroupNorm(2, 6), nn.Hardswish(),
+        nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.Conv2d(6, 6, 3, stride=(2, 1), padding=1, groups=6, bias=False),
+        nn.ReLU6(), nn.AvgPool2d(3, 2, ceil_mode=True), nn.GELU("tanh"), nn.Conv2d(6, 4, 1), nn.ELU(0.7),
+        nn.AdaptiveAvgPool2d((3, 2)), nn.Flatten(), nn.Linear(24, 8), nn.Hardtanh(-1.0, 1.5), nn.Linear(8, 3),
+    )  # fmt: skip
+
+
+MODELS = {"images": (images, LIFTED), "more_images": (more_images, LIFTED_MORE)}
 
 
 def sines(state: dict[str, Any], dtype: str = "float64") -> dict[str, Host]:
@@ -42,9 +55,9 @@ def inputs(shape: tuple[int, ...], n: int = 4, dtype: str = "float64") -> Host:
     return np.cos(np.arange(float(n * np.prod(shape))) ** 2 * 0.9).reshape(n, *shape).astype(dtype)
 
 
-def summary(grads: dict[str, Host]) -> tuple[Host, Host]:
+def summary(grads: dict[str, Host], recorded: dict[str, Any] = LIFTED) -> tuple[Host, Host]:
     """(a number for each gradient that sees every entry and its place, the sum of absolute values)."""
-    found = [grads[name].ravel().astype(float) for name in LIFTED["tensors"]]
+    found = [grads[name].ravel().astype(float) for name in recorded["tensors"]]
     return np.array([g @ np.sin(np.arange(g.size) + 1.0) for g in found]), np.array([np.abs(g).sum() for g in found])
 
 
@@ -55,16 +68,17 @@ def loaded(model: Any, dtype: str = "float64") -> tuple[Any, dict[str, Host]]:
     return model, state
 
 
-def check_recorded(dtype: str = "float64", digits: float = 1e-12) -> None:
+def check_recorded(dtype: str = "float64", digits: float = 1e-12, name: str = "images") -> None:
     """Outputs, and gradients of sum(f u) in torch's axes, are those that torch computed."""
-    model, state = loaded(images(torch_standin.nn), dtype)
+    make, recorded = MODELS[name]
+    model, state = loaded(make(torch_standin.nn), dtype)
     net, theta = mn.lift(model, (15, 16, 3), check=False)
     assert theta.dtype == dtype
     f, J = net.linearize(theta, np.ascontiguousarray(np.moveaxis(inputs((3, 15, 16), dtype=dtype), 1, -1)))
-    assert_close("outputs", f.ravel(), np.array(LIFTED["f"]), digits * float(np.abs(LIFTED["f"]).max()))
+    assert_close("outputs", f.ravel(), np.array(recorded["f"]), digits * float(np.abs(recorded["f"]).max()))
     u = np.sin(np.arange(float(f.size))).reshape(f.shape).astype(dtype)
-    numbers, sizes = summary(mn.unlift(net, J.vjp(u), state))
-    assert_close("gradients", numbers / sizes, LIFTED["gradients"] / sizes, digits)
+    numbers, sizes = summary(mn.unlift(net, J.vjp(u), state), recorded)
+    assert_close("gradients", numbers / sizes, np.array(recorded["gradients"]) / sizes, digits)
 
 
 D = mn.Sequential(mn.Dense(8, b_std=1.0), mn.Tanh(), mn.Dense(8, b_std=1.0))

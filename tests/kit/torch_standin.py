@@ -42,10 +42,10 @@ class Module:
     def named_children(self) -> Iterator[tuple[str, Module]]:
         return ((name, value) for name, value in vars(self).items() if isinstance(value, Module))
 
-    def named_modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
+    def named_modules(self, path: str = "", *, remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
         yield path, self
         for name, child in self.named_children():
-            yield from child.named_modules(f"{path}.{name}" if path else name)
+            yield from child.named_modules(f"{path}.{name}" if path else name, remove_duplicate=remove_duplicate)
 
     def modules(self) -> Iterator[Module]:
         return (module for _, module in self.named_modules())
@@ -87,7 +87,7 @@ class Conv(Module):
     def arrays(self) -> dict[str, Any]:
         size, axes = vars(self)["kernel_size"], int(type(self).__name__[-2])
         window = size if isinstance(size, tuple) else (size,) * axes
-        o, i = vars(self)["out_channels"], vars(self)["in_channels"]
+        o, i = vars(self)["out_channels"], vars(self)["in_channels"] // vars(self)["groups"]
         bias = np.zeros(o) if vars(self)["bias"] else None
         return {"kernel_size": window, "weight": np.zeros((o, i, *window)), "bias": bias}
 
@@ -107,6 +107,11 @@ class LayerNorm(Module):
         return {"normalized_shape": shape} | both
 
 
+class GroupNorm(Module):
+    def arrays(self) -> dict[str, Any]:
+        return {name: np.zeros(vars(self)["num_channels"]) for name in ("weight", "bias")}
+
+
 class Pool(Module):
     def arrays(self) -> dict[str, Any]:
         return {"stride": vars(self)["stride"] or vars(self)["kernel_size"]}
@@ -118,6 +123,7 @@ KINDS: dict[str, type[Module]] = {
     "Conv": Conv,
     "BatchNorm": BatchNorm,
     "LayerNorm": LayerNorm,
+    "GroupNorm": GroupNorm,
 }
 CONV = {"in_channels": 0, "out_channels": 0, "kernel_size": 0, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 CONV |= {"bias": True, "padding_mode": "zeros"}  # type: ignore[dict-item]
@@ -135,12 +141,18 @@ nn = SimpleNamespace(
     AvgPool2d=module("AvgPool2d", **POOL, ceil_mode=False, count_include_pad=True, divisor_override=None),
     MaxPool2d=module("MaxPool2d", **POOL, dilation=1, return_indices=False, ceil_mode=False),
     AdaptiveAvgPool2d=module("AdaptiveAvgPool2d", output_size=1),
+    GroupNorm=module("GroupNorm", num_groups=1, num_channels=0, eps=1e-5, affine=True),
+    ELU=module("ELU", alpha=1.0),
+    Hardtanh=module("Hardtanh", min_val=-1.0, max_val=1.0),
     Flatten=module("Flatten", start_dim=1, end_dim=-1),
     Dropout=module("Dropout", p=0.5),
     GELU=module("GELU", approximate="none"),
     LeakyReLU=module("LeakyReLU", negative_slope=0.01),
     Softplus=module("Softplus", beta=1.0, threshold=20.0),
-    **{name: module(name) for name in ("Identity", "ReLU", "SiLU", "Tanh", "Sigmoid", "Softmax")},
+    **{
+        name: module(name)
+        for name in ("Identity", "ReLU", "SiLU", "Tanh", "Sigmoid", "Softmax", "ReLU6", "Hardswish", "Hardsigmoid")
+    },
 )
 for kind in (Sequential, Linear):
     kind.__module__ = "torch.nn.modules.container"
