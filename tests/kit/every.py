@@ -101,7 +101,7 @@ def examples(kind: Any) -> list[tuple[Any, tuple[int, ...]]]:
         made = [kind(mn.Tanh(), mn.Sin())]
     else:
         given = {f.name: ARGUMENTS.get(str(f.type), mn.Tanh()) for f in fields(kind) if f.default is MISSING}
-        numbers = {f.name: NUMBER for f in fields(kind) if f.type == "float"}
+        numbers = {f.name: -NUMBER if f.name == "low" else NUMBER for f in fields(kind) if f.type == "float"}
         made = [kind(**given), *([kind(**given | numbers)] if numbers.keys() - given.keys() else [])]
     found: list[tuple[Any, tuple[int, ...]]] = []
     for shape in ((4,), (4, 3), (2, 3, 3)):

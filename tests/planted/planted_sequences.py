@@ -17,6 +17,7 @@ from minintk.layers.attention import HeadsJacobian, MaskedAvgPoolJacobian
 from minintk.layers.branches import ConcatJacobian
 from minintk.lifting import check as checking
 from minintk.lifting import lift as lifting
+from minintk.lifting import slots
 from minintk.lifting import unlift as unlifting
 from tests.kit.laws import Array, Patch
 from tests.kit.lifted import check_recorded, check_refused
@@ -200,26 +201,26 @@ def _(patch: Patch) -> None:
 
 @planted("lift: features after Flatten in torch's order (C, H, W)", lifted)
 def _(patch: Patch) -> None:
-    right = lifting.turned
+    right = slots.turned
     for module in (lifting, unlifting):
         patch.setattr(module, "turned", lambda a, order, layout, back=False: right(a, None, layout, back=back))
 
 
 @planted("lift: offset beta of a normalisation left out", lifted)
 def _(patch: Patch) -> None:
-    right = lifting.frozen
+    right = slots.frozen
     patch.setattr(lifting, "frozen", lambda slot, arrays: right(slot, arrays | {"bias": 0 * arrays["bias"]}))
 
 
 @planted("lift: a normalisation's variance left out", lifted)
 def _(patch: Patch) -> None:
-    right = lifting.frozen
+    right = slots.frozen
     patch.setattr(lifting, "frozen", lambda slot, arrays: right(slot, {k: a for k, a in arrays.items() if k != "var"}))
 
 
 @planted("lift: eps of a normalisation outside the root", lifted)
 def _(patch: Patch) -> None:
-    right = lifting.frozen
+    right = slots.frozen
 
     def wrong(slot: Any, arrays: dict[str, Array]) -> Any:
         eps, var = slot.layer.eps if "var" in arrays else 0.0, arrays.get("var", 0.0)

@@ -204,9 +204,12 @@ def test_a_forward_is_lifted_and_its_weights_go_home(monkeypatch: pytest.MonkeyP
     model.state_dict = lambda: state
     net, theta = mn.lift(model, (4,), check=False)
     x = np.random.default_rng(0).standard_normal((5, 4))
-    a, b, c = (lambda z, at=at: z @ state[f"{at}.weight"].T + state[f"{at}.bias"] for at in "abc")  # type: ignore[misc]
-    h = np.maximum(a(x), 0)
-    np.testing.assert_allclose(net(theta, x), c(h + b(h)), rtol=1e-13)
+
+    def layer(at: str, z: Host) -> Host:
+        return np.asarray(z @ state[f"{at}.weight"].T + state[f"{at}.bias"])
+
+    h = np.maximum(layer("a", x), 0)
+    np.testing.assert_allclose(net(theta, x), layer("c", h + layer("b", h)), rtol=1e-13)
     home = mn.unlift(net, 2 * theta, state)
     assert list(home) == list(state)
     assert all(np.array_equal(home[name], 2 * value) for name, value in state.items())
